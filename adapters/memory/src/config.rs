@@ -1,0 +1,119 @@
+//! What can be chosen when a store is made.
+
+use std::sync::Arc;
+
+use anyqueue::{Backend, Clock, OpenFuture, Result, Storage, StorageUrl, UrlOption};
+
+use crate::storage::{MemoryQueue, NAME};
+
+/// Settings of a store in memory. Every one has a default.
+///
+/// ```
+/// use anyqueue::ManualClock;
+/// use anyqueue_memory::{MemoryConfig, MemoryQueue};
+///
+/// let time = ManualClock::new();
+/// let config = MemoryConfig::default().with_clock(time.clock()).with_max_messages(1_000);
+/// let queue = MemoryQueue::with_config(config);
+/// # drop(queue);
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct MemoryConfig {
+    pub(crate) clock: Clock,
+    pub(crate) max_messages: usize,
+    pub(crate) max_bytes: u64,
+    pub(crate) max_message_bytes: u64,
+}
+
+impl MemoryConfig {
+    /// Messages a store holds unless told otherwise: ten million.
+    pub const DEFAULT_MAX_MESSAGES: usize = 10_000_000;
+    /// Bytes a store holds unless told otherwise: 4 GiB.
+    pub const DEFAULT_MAX_BYTES: u64 = 4 << 30;
+    /// Bytes of one message unless told otherwise: 16 MiB.
+    pub const DEFAULT_MAX_MESSAGE_BYTES: u64 = 16 << 20;
+
+    /// The clock that leases, delays, waits and ages go by; the system's by default. With a
+    /// [`ManualClock`](anyqueue::ManualClock) a test decides when time passes.
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// How many messages the store holds, over all partitions. A push beyond answers [`Full`](anyqueue::ErrorKind::Full).
+    pub fn with_max_messages(mut self, max_messages: usize) -> Self {
+        self.max_messages = max_messages;
+        self
+    }
+
+    /// How many bytes the store holds, over all partitions, counted as
+    /// [`encoded_len`](anyqueue::PushQueueStorage::encoded_len) does. A push beyond answers
+    /// [`Full`](anyqueue::ErrorKind::Full). Headers that a settlement adds are counted, but never refused for lack of room:
+    /// a message must be able to die.
+    pub fn with_max_bytes(mut self, max_bytes: u64) -> Self {
+        self.max_bytes = max_bytes;
+        self
+    }
+
+    /// How many bytes one message may have, counted in the same way. A larger one answers
+    /// [`TooLarge`](anyqueue::ErrorKind::TooLarge).
+    pub fn with_max_message_bytes(mut self, max_message_bytes: u64) -> Self {
+        self.max_message_bytes = max_message_bytes;
+        self
+    }
+
+    /// Reads the options of a `memory:` URL: see [`backend`].
+    ///
+    /// # Errors
+    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for a value that is no number.
+    pub fn from_url(url: &StorageUrl) -> Result<Self> {
+        let default = Self::default();
+        Ok(Self {
+            max_messages: url.option(MAX_MESSAGES.name)?.unwrap_or(default.max_messages),
+            max_bytes: url.option(MAX_BYTES.name)?.unwrap_or(default.max_bytes),
+            max_message_bytes: url.option(MAX_MESSAGE_BYTES.name)?.unwrap_or(default.max_message_bytes),
+            clock: default.clock,
+        })
+    }
+}
+
+impl Default for MemoryConfig {
+    fn default() -> Self {
+        Self {
+            clock: Clock::system(),
+            max_messages: Self::DEFAULT_MAX_MESSAGES,
+            max_bytes: Self::DEFAULT_MAX_BYTES,
+            max_message_bytes: Self::DEFAULT_MAX_MESSAGE_BYTES,
+        }
+    }
+}
+
+const MAX_MESSAGES: UrlOption = UrlOption {
+    name: "max_messages",
+    default: "10000000",
+    help: "messages the store holds, over all partitions; a push beyond is refused as full",
+};
+const MAX_BYTES: UrlOption = UrlOption {
+    name: "max_bytes",
+    default: "4294967296",
+    help: "bytes the store holds, over all partitions; a push beyond is refused as full",
+};
+const MAX_MESSAGE_BYTES: UrlOption = UrlOption {
+    name: "max_message_bytes",
+    default: "16777216",
+    help: "bytes of one message; a larger one is refused as too large",
+};
+
+/// This backend, for a [`Registry`](anyqueue::Registry): `memory:`, with the options `max_messages`, `max_bytes` and
+/// `max_message_bytes`. Each opening makes a store of its own.
+pub fn backend() -> Backend {
+    Backend { name: NAME, schemes: &["memory"], options: &[MAX_MESSAGES, MAX_BYTES, MAX_MESSAGE_BYTES], open }
+}
+
+fn open(url: StorageUrl) -> OpenFuture {
+    Box::pin(async move {
+        let config = MemoryConfig::from_url(&url).map_err(|error| error.with_backend(NAME))?;
+        Ok(Arc::new(MemoryQueue::with_config(config)) as Arc<dyn Storage>)
+    })
+}

@@ -1,0 +1,164 @@
+//! Looking into the store, deleting, and pausing.
+
+use std::ops::Bound;
+use std::time::Instant;
+
+use anyqueue::{
+    Browsed, CancelOutcome, Counts, DeleteOutcome, MAX_PAGE, MessageId, Operation, PartitionId, Result,
+};
+
+use crate::message::Message;
+use crate::partition::Partition;
+use crate::state::{State, enter, enter_or_make};
+use crate::storage::MemoryQueue;
+
+impl MemoryQueue {
+    pub(crate) fn list(&self, after: Option<&PartitionId>, limit: usize) -> Result<Vec<PartitionId>> {
+        self.ensure_open(Operation::Inspect)?;
+        Ok(self.store.run(|state, _| state.list(after, limit.min(MAX_PAGE))))
+    }
+
+    pub(crate) fn count(&self, partition: &PartitionId) -> Result<Counts> {
+        self.ensure_open(Operation::Inspect)?;
+        Ok(self.store.run(|state, now| state.count(now, partition)))
+    }
+
+    pub(crate) fn browse_page(
+        &self,
+        partition: &PartitionId,
+        after: Option<MessageId>,
+        limit: usize,
+    ) -> Result<Vec<Browsed>> {
+        self.ensure_open(Operation::Inspect)?;
+        Ok(self.store.run(|state, now| state.browse(now, partition, after, limit.min(MAX_PAGE))))
+    }
+
+    pub(crate) fn delete_all(
+        &self,
+        partition: &PartitionId,
+        ids: &[MessageId],
+    ) -> Vec<Result<DeleteOutcome>> {
+        self.for_each_id(partition, ids, DeleteOutcome::NotFound, Partition::delete)
+    }
+
+    pub(crate) fn cancel_all(
+        &self,
+        partition: &PartitionId,
+        ids: &[MessageId],
+    ) -> Vec<Result<CancelOutcome>> {
+        self.for_each_id(partition, ids, CancelOutcome::NotFound, Partition::cancel)
+    }
+
+    fn for_each_id<T: Copy>(
+        &self,
+        partition: &PartitionId,
+        ids: &[MessageId],
+        not_found: T,
+        command: impl Fn(&mut Partition, MessageId) -> (T, Option<Box<Message>>),
+    ) -> Vec<Result<T>> {
+        if let Err(closed) = self.ensure_open(Operation::Inspect) {
+            return ids.iter().map(|_| Err(closed.clone())).collect();
+        }
+        let outcomes = self.store.run(|state, now| state.for_each_id(now, partition, ids, command));
+        match outcomes {
+            Some(outcomes) => outcomes.into_iter().map(Ok).collect(),
+            None => ids.iter().map(|_| Ok(not_found)).collect(),
+        }
+    }
+
+    pub(crate) fn purge_some(&self, partition: &PartitionId, limit: usize) -> Result<usize> {
+        self.ensure_open(Operation::Inspect)?;
+        let gone = self.store.run(|state, now| state.purge(now, partition, limit));
+        Ok(gone.len())
+    }
+
+    pub(crate) fn pause_or_resume(&self, partition: &PartitionId, paused: bool) -> Result<()> {
+        self.ensure_open(Operation::Pause)?;
+        self.store.run(|state, now| state.pause(now, partition, paused));
+        Ok(())
+    }
+
+    pub(crate) fn paused(&self, partition: &PartitionId) -> Result<bool> {
+        self.ensure_open(Operation::Pause)?;
+        Ok(self.store.run(|state, _| state.partitions.get(partition).is_some_and(Partition::is_paused)))
+    }
+}
+
+impl State {
+    /// A live partition and its dead letters stand side by side, and are one line of the list.
+    fn list(&self, after: Option<&PartitionId>, limit: usize) -> Vec<PartitionId> {
+        let start = after.map(PartitionId::dead_letters);
+        let start = start.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut names: Vec<PartitionId> = Vec::new();
+        for id in self.partitions.range((start, Bound::Unbounded)).map(|(id, _)| id.live()) {
+            if names.last() == Some(&id) {
+                continue;
+            }
+            if names.len() == limit {
+                break;
+            }
+            names.push(id);
+        }
+        names
+    }
+
+    fn count(&mut self, now: Instant, id: &PartitionId) -> Counts {
+        let dead = self.partitions.get(&id.dead_letters()).map_or(0, Partition::len);
+        let Some(partition) = enter(&mut self.partitions, now, id) else {
+            return Counts::known(0, 0, 0, dead as u64);
+        };
+        let (ready, delayed, leased) = (partition.ready(), partition.delayed(), partition.leased());
+        self.tidy(id);
+        Counts::known(ready as u64, delayed as u64, leased as u64, dead as u64)
+    }
+
+    fn browse(
+        &mut self,
+        now: Instant,
+        id: &PartitionId,
+        after: Option<MessageId>,
+        limit: usize,
+    ) -> Vec<Browsed> {
+        let Some(partition) = enter(&mut self.partitions, now, id) else { return Vec::new() };
+        let page = partition.browse(now, after, limit);
+        self.tidy(id);
+        page
+    }
+
+    /// `None`: there is no such partition.
+    fn for_each_id<T>(
+        &mut self,
+        now: Instant,
+        partition_id: &PartitionId,
+        ids: &[MessageId],
+        command: impl Fn(&mut Partition, MessageId) -> (T, Option<Box<Message>>),
+    ) -> Option<Vec<T>> {
+        let partition = enter(&mut self.partitions, now, partition_id)?;
+        let mut outcomes = Vec::with_capacity(ids.len());
+        for id in ids {
+            let (outcome, gone) = command(partition, *id);
+            outcomes.push(outcome);
+            if let Some(gone) = gone {
+                self.ledger.leave(&gone);
+            }
+        }
+        self.tidy(partition_id);
+        Some(outcomes)
+    }
+
+    /// The messages it removed, to be freed when the lock is free again.
+    fn purge(&mut self, now: Instant, id: &PartitionId, limit: usize) -> Vec<Box<Message>> {
+        let Some(partition) = enter(&mut self.partitions, now, id) else { return Vec::new() };
+        let gone: Vec<_> = std::iter::from_fn(|| partition.remove_any()).take(limit).collect();
+        for message in &gone {
+            self.ledger.leave(message);
+        }
+        self.tidy(id);
+        gone
+    }
+
+    fn pause(&mut self, now: Instant, id: &PartitionId, paused: bool) {
+        enter_or_make(&mut self.partitions, now, id).set_paused(paused);
+        self.tidy(id);
+    }
+}

@@ -1,0 +1,77 @@
+//! The in-memory backend of anyqueue: the reference implementation of the contract, and the test double.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use anyqueue::{Action, MessageData, PartitionId, PullQueueStorage, PullRequest, PushQueueStorage, Settlement};
+//! use anyqueue_memory::MemoryQueue;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> anyqueue::Result<()> {
+//! let queue = MemoryQueue::new();
+//! let mail = PartitionId::new("mail")?;
+//! for outcome in queue.push(&mail, &[MessageData::new("hello").with_priority(3)]).await {
+//!     outcome?;
+//! }
+//! let second = Duration::from_secs(1);
+//! for delivery in queue.pull(&mail, PullRequest::new(10, second, 30 * second)).await? {
+//!     assert_eq!(delivery.message.payload(), b"hello");
+//!     for outcome in queue.settle(&[Settlement { lease: delivery.lease, action: Action::Remove }]).await {
+//!         outcome?;
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Guarantees
+//! Every clause of the contract in its strictest form: priorities in 10 levels, the higher always first; push order within
+//! a level; what comes back goes to the front; groups; deduplication while a message lives; delays and leases that end
+//! at their very moment; fenced leases; atomic moves; unique ids; counts, browsing, deletion, cancellation and pauses.
+//! Nothing survives the process, and nobody outside of it sees the messages.
+//!
+//! What the contract leaves open is decided like this:
+//! - Messages that came back stand in the order in which they were pushed.
+//! - A lease is valid until, and not at, its end. From then on settling and extending answer `Lost`, whether or not somebody
+//!   else has claimed the message since.
+//! - A request for cancellation stays with the message when its lease ends; the next holder learns of it. A move clears it.
+//! - A dead-letter partition knows neither groups nor deduplication.
+//! - A partition is listed while it, or its dead letters, has messages or is paused. Others are forgotten.
+//! - A settlement that replaces headers is counted, but not refused because the store is full. A postponement may not make
+//!   the message larger than the limit of one message; a move may, so that the largest can die too.
+//! - Closing a client leaves its leases to run out, as a crash would.
+//!
+//! # Time
+//! All of it is read from one [`Clock`](anyqueue::Clock), given by [`MemoryConfig::with_clock`]. With a
+//! [`ManualClock`](anyqueue::ManualClock) time passes when the test says so. A pull that waits needs a tokio runtime with
+//! time enabled on the system's clock; every other call is done when it is first polled, on any executor.
+//!
+//! # Limits
+//! A store holds 10 million messages and 4 GiB unless [told otherwise](MemoryConfig); beyond, pushes answer
+//! [`Full`](anyqueue::ErrorKind::Full). A message counts its payload, headers, ids and keys in bytes, and 512 besides,
+//! about what keeping it costs.
+//!
+//! No call costs more because the backlog is long, but for a logarithm. One lock guards the store: no call holds it longer
+//! than one batch takes, except that a call carries out first what fell due (lease ends, maturities) since the last one.
+//!
+//! # How it is built
+//! The state machine is synchronous and takes the time as an argument. One partition is in `partition.rs`, its queues and
+//! leases in `partition/`; the whole store is in `state.rs` and, command by command, in `push.rs`, `pull.rs`, `settle.rs`
+//! and `inspect.rs`, each beside the thin asynchronous shell it serves. Only a pull waits; `line.rs` says who is woken when.
+
+#![allow(clippy::vec_box, reason = "messages stay in the boxes they live in, whichever list they are on")]
+
+mod config;
+mod error;
+mod inspect;
+mod line;
+mod message;
+mod partition;
+mod pull;
+mod push;
+mod settle;
+mod state;
+mod storage;
+
+pub use config::{MemoryConfig, backend};
+pub use storage::MemoryQueue;

@@ -1,0 +1,76 @@
+//! A stored message.
+
+use std::cmp::Reverse;
+use std::time::{Duration, Instant};
+
+use anyqueue::{MessageData, MessageId};
+
+use crate::partition::ClaimId;
+
+/// A message, and where it stands in its partition.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) data: MessageData,
+    /// Its size as the limits count it.
+    pub(crate) bytes: u64,
+    /// Kept by moves: expiry counts from here.
+    pub(crate) pushed_at: Instant,
+    pub(crate) deliveries: u32,
+    pub(crate) cancel_requested: bool,
+    pub(crate) position: Position,
+    pub(crate) place: Place,
+}
+
+/// Where a message stands among the ready ones. The derived order is the order of delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Position {
+    priority: Reverse<u8>,
+    pub(crate) lane: Lane,
+    /// Unique within the partition: taken when the message lines up, kept when it comes back.
+    pub(crate) seq: u64,
+}
+
+/// What came back goes ahead of what was never delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Lane {
+    Returned,
+    Fresh,
+}
+
+/// In which queue of its partition a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Can be claimed.
+    Ready,
+    /// Waits for the head of its group to go.
+    Behind,
+    /// Waits for a moment.
+    Delayed { until: Instant },
+    /// Held by whoever made the claim.
+    Leased { claim: ClaimId },
+}
+
+impl Message {
+    pub(crate) fn new(data: MessageData, bytes: u64, pushed_at: Instant) -> Self {
+        let position = Position { priority: Reverse(data.options().priority), lane: Lane::Fresh, seq: 0 };
+        Self { data, bytes, pushed_at, deliveries: 0, cancel_requested: false, position, place: Place::Ready }
+    }
+
+    pub(crate) fn id(&self) -> MessageId {
+        self.data.id()
+    }
+
+    pub(crate) fn is_in(&self, claim: ClaimId) -> bool {
+        self.place == Place::Leased { claim }
+    }
+
+    pub(crate) fn is_leased(&self) -> bool {
+        matches!(self.place, Place::Leased { .. })
+    }
+}
+
+/// `now + duration`, or a time too far off to matter where that cannot be expressed.
+pub(crate) fn after(now: Instant, duration: Duration) -> Instant {
+    const CENTURY: Duration = Duration::from_hours(100 * 365 * 24);
+    now.checked_add(duration.min(CENTURY)).unwrap_or(now)
+}

@@ -1,0 +1,225 @@
+//! The state machine of one partition: plain data, synchronous commands, time given by the caller.
+//!
+//! ```text
+//!   push, move ──────────────┬──────────────► Delayed ◄─────────────┐
+//!                            │                   │ maturity         │ postpone
+//!                            ▼                   ▼                  │
+//!              (group taken) Behind ─(its turn)► Ready ──claim──► Leased ──► removed, moved
+//!                                                ▲                  │
+//!                                                └─ release, retry, lease end
+//! ```
+//!
+//! A command costs O(log n) for each message it touches, however long the backlog. Maturities and lease ends are carried
+//! out by [`Partition::advance`], which must run before any other command: so a lapsed lease is no lease, whether or not
+//! somebody else has claimed the message since.
+
+use std::collections::btree_map::{BTreeMap, Entry};
+use std::collections::hash_map::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyqueue::{Delivery, ExtendOutcome, Lease, MessageId, PartitionId, Token};
+
+use crate::message::{Message, Place, after};
+
+mod claims;
+mod look;
+mod queues;
+
+pub(crate) use claims::ClaimId;
+use queues::Queues;
+
+/// One partition, live or dead letters.
+#[derive(Debug)]
+pub(crate) struct Partition {
+    id: PartitionId,
+    paused: bool,
+    /// Every message, in the order of ids, which is the order of browsing.
+    messages: BTreeMap<MessageId, Box<Message>>,
+    /// Where each of them stands.
+    queues: Queues,
+    /// Deduplication keys in use, and by whom.
+    keys: HashMap<Arc<str>, MessageId>,
+}
+
+/// Whether a delivery that ended stays in the count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    /// It failed.
+    Counted,
+    /// It was let go.
+    TakenOff,
+}
+
+impl Partition {
+    pub(crate) fn new(id: PartitionId) -> Self {
+        let queues = Queues::new(!id.is_dead_letters());
+        Self { id, paused: false, messages: BTreeMap::new(), queues, keys: HashMap::new() }
+    }
+
+    /// Carries out what fell due. Each maturity and each lease end costs O(log n), once.
+    pub(crate) fn advance(&mut self, now: Instant) {
+        while let Some((claim, ids)) = self.queues.leased.pop_lapsed(now) {
+            for id in ids {
+                // Some were settled, and may be in other hands by now.
+                if let Some(message) = self.messages.get_mut(&id).filter(|message| message.is_in(claim)) {
+                    self.queues.give_back(message);
+                }
+            }
+        }
+        while let Some(id) = self.queues.pop_matured(now) {
+            if let Some(message) = self.messages.get_mut(&id) {
+                self.queues.line_up(message);
+            }
+        }
+    }
+
+    /// The living message that uses this deduplication key.
+    pub(crate) fn key_holder(&self, key: &str) -> Option<MessageId> {
+        self.keys.get(key).copied()
+    }
+
+    /// Adds a pushed message, which takes its deduplication key. The caller has seen to it that id and key are free.
+    pub(crate) fn push(&mut self, now: Instant, mut message: Box<Message>, delay: Duration) {
+        if let Some(key) = &message.data.options().dedup_key
+            && !self.id.is_dead_letters()
+        {
+            self.keys.insert(Arc::clone(key), message.id());
+        }
+        self.queues.schedule(now, &mut message, delay);
+        self.messages.insert(message.id(), message);
+    }
+
+    /// Adds a message moved here: at once, counted anew, and without its deduplication key.
+    pub(crate) fn accept(&mut self, mut message: Box<Message>) {
+        message.deliveries = 0;
+        message.cancel_requested = false;
+        self.queues.line_up(&mut message);
+        self.messages.insert(message.id(), message);
+    }
+
+    /// Leases up to `max` ready messages, most urgent first.
+    pub(crate) fn claim(&mut self, now: Instant, max: usize, lease: Duration) -> Vec<Delivery> {
+        let count = max.min(self.on_offer());
+        if count == 0 {
+            return Vec::new();
+        }
+        let token = Token::random();
+        let until = after(now, lease);
+        let claim = self.queues.leased.next_id(until);
+        let mut ids = Vec::with_capacity(count);
+        let mut deliveries = Vec::with_capacity(count);
+        while deliveries.len() < count
+            && let Some(id) = self.queues.pop_ready()
+        {
+            let Some(message) = self.messages.get_mut(&id) else { continue };
+            message.place = Place::Leased { claim };
+            message.deliveries = message.deliveries.saturating_add(1);
+            ids.push(id);
+
+            let lease = Lease { partition: self.id.clone(), id, token: token.clone() };
+            let mut delivery = Delivery::new(lease, message.data.clone());
+            delivery.lease_until = Some(until);
+            delivery.delivery_count = Some(message.deliveries);
+            delivery.age = now.saturating_duration_since(message.pushed_at);
+            deliveries.push(delivery);
+        }
+        self.queues.leased.begin(claim, token, ids);
+        deliveries
+    }
+
+    /// The held message. `None`: the lease is lost.
+    pub(crate) fn held(&mut self, id: MessageId, token: &Token) -> Option<&mut Message> {
+        let message = self.messages.get_mut(&id)?;
+        self.queues.leased.holds(message, token).then_some(message)
+    }
+
+    /// Takes a held message out, to remove or move it. `None`: the lease is lost.
+    pub(crate) fn take(&mut self, id: MessageId, token: &Token) -> Option<Box<Message>> {
+        let Entry::Occupied(entry) = self.messages.entry(id) else { return None };
+        if !self.queues.leased.holds(entry.get(), token) {
+            return None;
+        }
+        let message = entry.remove();
+        self.detach(&message);
+        Some(message)
+    }
+
+    /// Gives a held message back, ahead of what was never delivered. `None`: the lease is lost.
+    pub(crate) fn release(&mut self, id: MessageId, token: &Token, attempt: Attempt) -> Option<()> {
+        let (message, queues) = self.end_lease(id, token)?;
+        if attempt == Attempt::TakenOff {
+            message.deliveries -= 1;
+        }
+        queues.give_back(message);
+        Some(())
+    }
+
+    /// Puts a held message at the end of its priority after `delay`. It stays the head of its group, and the delivery is taken
+    /// off its count. `None`: the lease is lost.
+    pub(crate) fn postpone(
+        &mut self,
+        now: Instant,
+        id: MessageId,
+        token: &Token,
+        delay: Duration,
+    ) -> Option<()> {
+        let (message, queues) = self.end_lease(id, token)?;
+        message.deliveries -= 1;
+        queues.schedule(now, message, delay);
+        Some(())
+    }
+
+    /// Moves the end of a lease to `duration` from now.
+    pub(crate) fn extend(
+        &mut self,
+        now: Instant,
+        id: MessageId,
+        token: &Token,
+        duration: Duration,
+    ) -> ExtendOutcome {
+        let Some((message, queues)) = self.end_lease(id, token) else { return ExtendOutcome::Lost };
+        let claim = queues.leased.next_id(after(now, duration));
+        message.place = Place::Leased { claim };
+        queues.leased.begin(claim, token.clone(), vec![id]);
+        if message.cancel_requested { ExtendOutcome::CancelRequested } else { ExtendOutcome::Extended }
+    }
+
+    /// Takes a held message from its holder. It stands in no queue then: the caller puts it into one.
+    fn end_lease(&mut self, id: MessageId, token: &Token) -> Option<(&mut Message, &mut Queues)> {
+        let message = self.messages.get_mut(&id)?;
+        if !self.queues.leased.holds(message, token) {
+            return None;
+        }
+        self.queues.withdraw(message);
+        Some((message, &mut self.queues))
+    }
+
+    pub(crate) fn set_paused(&mut self, paused: bool) {
+        self.paused = paused;
+    }
+
+    /// Takes a message out, wherever it stands.
+    fn remove(&mut self, id: MessageId) -> Option<Box<Message>> {
+        let message = self.messages.remove(&id)?;
+        self.detach(&message);
+        Some(message)
+    }
+
+    /// Undoes what a message that was taken out has left behind: its place, its key, its group.
+    fn detach(&mut self, message: &Message) {
+        self.queues.withdraw(message);
+        let options = message.data.options();
+        if let Some(key) = &options.dedup_key
+            && self.keys.get(key) == Some(&message.id())
+        {
+            self.keys.remove(key);
+        }
+        if let Some(group) = &options.group
+            && let Some(next) = self.queues.leave_group(group, message.id())
+            && let Some(next) = self.messages.get_mut(&next)
+        {
+            self.queues.offer(next);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Looking into a partition, and taking out what is not leased.
+
+use std::ops::Bound;
+use std::time::Instant;
+
+use anyqueue::{Browsed, CancelOutcome, DeleteOutcome, MessageId, MessageState};
+
+use super::{Message, Partition, Place};
+
+impl Partition {
+    /// Whether it can be forgotten: no messages, and not paused.
+    pub(crate) fn is_vacant(&self) -> bool {
+        self.messages.is_empty() && !self.paused
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// How many messages a pull could claim now.
+    pub(crate) fn on_offer(&self) -> usize {
+        if self.paused { 0 } else { self.queues.ready() }
+    }
+
+    /// When more may come on offer by itself.
+    pub(crate) fn next_alarm(&self) -> Option<Instant> {
+        if self.paused { None } else { self.queues.next_alarm() }
+    }
+
+    /// All messages, in whatever state.
+    pub(crate) fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// Messages that could be claimed, or wait behind others of their group.
+    pub(crate) fn ready(&self) -> usize {
+        self.queues.ready() + self.queues.behind()
+    }
+
+    pub(crate) fn delayed(&self) -> usize {
+        self.queues.delayed()
+    }
+
+    pub(crate) fn leased(&self) -> usize {
+        self.queues.leased.len()
+    }
+
+    /// A page of messages in the order of their ids.
+    pub(crate) fn browse(&self, now: Instant, after: Option<MessageId>, limit: usize) -> Vec<Browsed> {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let page = self.messages.range((start, Bound::Unbounded)).take(limit);
+        page.map(|(_, message)| browsed(message, now)).collect()
+    }
+
+    /// Takes a message out, unless it is leased.
+    pub(crate) fn delete(&mut self, id: MessageId) -> (DeleteOutcome, Option<Box<Message>>) {
+        match self.messages.get(&id).map(|message| message.is_leased()) {
+            None => (DeleteOutcome::NotFound, None),
+            Some(true) => (DeleteOutcome::Leased, None),
+            Some(false) => (DeleteOutcome::Deleted, self.remove(id)),
+        }
+    }
+
+    /// Takes a message out or, if it is leased, leaves a note for its holder.
+    pub(crate) fn cancel(&mut self, id: MessageId) -> (CancelOutcome, Option<Box<Message>>) {
+        match self.messages.get_mut(&id) {
+            None => (CancelOutcome::NotFound, None),
+            Some(message) if message.is_leased() => {
+                message.cancel_requested = true;
+                (CancelOutcome::Requested, None)
+            }
+            Some(_) => (CancelOutcome::Removed, self.remove(id)),
+        }
+    }
+
+    /// Takes out any one message that is not leased.
+    pub(crate) fn remove_any(&mut self) -> Option<Box<Message>> {
+        let id = self.queues.any_not_leased()?;
+        self.remove(id)
+    }
+}
+
+fn browsed(message: &Message, now: Instant) -> Browsed {
+    let state = match message.place {
+        Place::Ready | Place::Behind => MessageState::Ready,
+        Place::Delayed { .. } => MessageState::Delayed,
+        Place::Leased { .. } => MessageState::Leased,
+    };
+    Browsed::new(message.data.clone(), state)
+        .with_delivery_count(message.deliveries)
+        .with_age(now.saturating_duration_since(message.pushed_at))
+}

@@ -1,0 +1,208 @@
+//! Pulling: claiming what is ready, and waiting for it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyqueue::{Delivery, ErrorKind, Operation, PartitionId, PullRequest, Result, SettleOutcome, Settlement};
+use tokio::sync::Notify;
+
+use crate::error::error;
+use crate::message::after;
+use crate::partition::Partition;
+use crate::state::{State, Store, enter};
+use crate::storage::{MAX_BATCH, MAX_LEASE, MIN_LEASE, MemoryQueue};
+
+impl MemoryQueue {
+    pub(crate) async fn pull_batch(
+        &self,
+        partition: &PartitionId,
+        request: &PullRequest,
+    ) -> Result<Vec<Delivery>> {
+        self.check_pull(request)?;
+        let (deliveries, now) = self.store.run(|state, now| (state.pull(now, partition, request), now));
+        if deliveries.is_empty() && !request.wait.is_zero() {
+            return self.wait(partition, request, after(now, request.wait)).await;
+        }
+        Ok(deliveries)
+    }
+
+    /// Settles and claims in one command.
+    pub(crate) async fn exchange_batch(
+        &self,
+        settlements: &[Settlement],
+        partition: &PartitionId,
+        request: &PullRequest,
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+        if let Err(error) = self.check_pull(request) {
+            return (self.settle_batch(settlements), Err(error));
+        }
+        let (settled, deliveries, now) = self.store.run(|state, now| {
+            let settled = state.settle(now, settlements, self.max_message_bytes());
+            (settled, state.pull(now, partition, request), now)
+        });
+        let outcomes = settled.outcomes;
+        if deliveries.is_empty() && !request.wait.is_zero() {
+            return (outcomes, self.wait(partition, request, after(now, request.wait)).await);
+        }
+        (outcomes, Ok(deliveries))
+    }
+
+    /// The claim that ends the wait is made in the very poll that answers it: a future dropped before has claimed nothing.
+    async fn wait(
+        &self,
+        partition: &PartitionId,
+        request: &PullRequest,
+        deadline: Instant,
+    ) -> Result<Vec<Delivery>> {
+        let mut waiter = Waiter::new(&self.store, partition);
+        loop {
+            self.ensure_open(Operation::Pull)?;
+            let sleep_until = match waiter.attempt(request, deadline) {
+                Attempt::Over(deliveries) => return Ok(deliveries),
+                Attempt::Sleep(until) => until,
+            };
+            tokio::select! {
+                () = waiter.bell.notified() => {}
+                () = self.store.clock.sleep_until(sleep_until) => {}
+                () = self.closed.cancelled() => {}
+                () = request.stop.cancelled() => return Ok(Vec::new()),
+            }
+        }
+    }
+
+    fn check_pull(&self, request: &PullRequest) -> Result<()> {
+        self.ensure_open(Operation::Pull)?;
+        if request.max == 0 {
+            return Err(error(
+                Operation::Pull,
+                ErrorKind::InvalidInput,
+                "a pull asks for at least 1 message",
+            ));
+        }
+        check_lease(Operation::Pull, request.lease)
+    }
+}
+
+pub(crate) fn check_lease(operation: Operation, lease: Duration) -> Result<()> {
+    if (MIN_LEASE..=MAX_LEASE).contains(&lease) {
+        return Ok(());
+    }
+    let text = format!("a lease of {lease:?} cannot be had: use {MIN_LEASE:?} to {MAX_LEASE:?}");
+    Err(error(operation, ErrorKind::InvalidInput, text))
+}
+
+impl State {
+    /// Claims what is ready now, up to what the request asks for.
+    fn pull(&mut self, now: Instant, id: &PartitionId, request: &PullRequest) -> Vec<Delivery> {
+        let deliveries = self.claim(now, id, request);
+        self.tidy(id);
+        deliveries
+    }
+
+    fn claim(&mut self, now: Instant, id: &PartitionId, request: &PullRequest) -> Vec<Delivery> {
+        let Some(partition) = enter(&mut self.partitions, now, id) else { return Vec::new() };
+        partition.claim(now, request.max.min(MAX_BATCH), request.lease)
+    }
+}
+
+/// A pull that waits. Dropped, it gives up its place in the line, and with it a call that it did not follow.
+struct Waiter<'a> {
+    store: &'a Store,
+    partition: &'a PartitionId,
+    bell: Arc<Notify>,
+    /// Its place in the line, kept from one attempt to the next.
+    ticket: u64,
+    in_line: bool,
+}
+
+enum Attempt {
+    Over(Vec<Delivery>),
+    /// To be repeated when the bell rings, and at this moment.
+    Sleep(Instant),
+}
+
+impl<'a> Waiter<'a> {
+    fn new(store: &'a Store, partition: &'a PartitionId) -> Self {
+        let ticket = store.run(|state, _| state.take_ticket());
+        Self { store, partition, bell: Arc::new(Notify::new()), ticket, in_line: false }
+    }
+
+    /// Claims, or goes (back) into the line: in one command, so that nothing can change unseen in between.
+    fn attempt(&mut self, request: &PullRequest, deadline: Instant) -> Attempt {
+        self.store.run(|state, now| {
+            self.leave(state);
+            let deliveries = state.claim(now, self.partition, request);
+            let over = !deliveries.is_empty() || now >= deadline;
+            let alarm = if over { None } else { self.join(state) };
+            state.tidy(self.partition);
+            if over {
+                Attempt::Over(deliveries)
+            } else {
+                Attempt::Sleep(alarm.map_or(deadline, |at| at.min(deadline)))
+            }
+        })
+    }
+
+    fn join(&mut self, state: &mut State) -> Option<Instant> {
+        self.in_line = true;
+        let alarm = state.partitions.get(self.partition).and_then(Partition::next_alarm);
+        let line = state.lines.entry(self.partition.clone()).or_default();
+        line.join(self.ticket, Arc::clone(&self.bell), alarm)
+    }
+
+    fn leave(&mut self, state: &mut State) {
+        if std::mem::take(&mut self.in_line)
+            && let Some(line) = state.lines.get_mut(self.partition)
+        {
+            line.leave(self.ticket);
+        }
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        if self.in_line {
+            self.store.run(|state, _| {
+                self.leave(state);
+                state.tidy(self.partition);
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyqueue::{MessageData, PullQueueStorage, PushQueueStorage};
+
+    use super::*;
+
+    fn lines(queue: &MemoryQueue) -> usize {
+        queue.store.run(|state, _| state.lines.len())
+    }
+
+    #[tokio::test]
+    async fn waiting_leaves_nothing_behind_however_it_ends() {
+        let queue = MemoryQueue::new();
+        let request = |wait| PullRequest::new(1, wait, Duration::from_secs(1));
+        let (short, long) = (Duration::from_millis(1), Duration::from_mins(1));
+        let jobs = PartitionId::new("jobs").unwrap();
+
+        queue.pull(&jobs, request(short)).await.unwrap();
+        assert_eq!(lines(&queue), 0, "the deadline");
+
+        let mut dropped = queue.pull(&jobs, request(long));
+        assert!(futures_util::poll!(&mut dropped).is_pending());
+        assert_eq!(lines(&queue), 1);
+        drop(dropped);
+        assert_eq!(lines(&queue), 0, "dropped asleep");
+
+        let mut called = queue.pull(&jobs, request(long));
+        let mut dropped = queue.pull(&jobs, request(long));
+        assert!(futures_util::poll!(&mut called).is_pending());
+        assert!(futures_util::poll!(&mut dropped).is_pending());
+        queue.push(&jobs, &[MessageData::new("a"), MessageData::new("b")]).await;
+        drop(dropped);
+        assert_eq!(called.await.unwrap().len(), 1);
+        assert_eq!(lines(&queue), 0, "called, and dropped when called");
+    }
+}

@@ -1,0 +1,193 @@
+//! All partitions of a store behind one lock, and what spans them: unique ids, capacity, waiters.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use anyqueue::{Clock, Error, ErrorKind, MessageId, Operation, PartitionId, Result};
+use tokio::sync::Notify;
+
+use crate::config::MemoryConfig;
+use crate::error::error;
+use crate::line::Line;
+use crate::message::Message;
+use crate::partition::Partition;
+
+/// What the clients of one store share.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) clock: Clock,
+    /// A `std` mutex, not one of tokio's: no command awaits, and each holds it for microseconds.
+    state: Mutex<State>,
+}
+
+impl Store {
+    pub(crate) fn new(config: MemoryConfig) -> Self {
+        Self { clock: config.clock, state: Mutex::new(State::new(config.max_messages, config.max_bytes)) }
+    }
+
+    /// Runs a command. The time is read under the lock, so that it never runs backwards from one command to the next.
+    /// Waiters are woken when the lock is free again: they need it themselves, and waking one may even drop another.
+    pub(crate) fn run<T>(&self, command: impl FnOnce(&mut State, Instant) -> T) -> T {
+        // No command panics half-way, as far as anybody knows: a poisoned lock is no reason to stop every other task.
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.clock.now();
+        let answer = command(&mut state, now);
+        let bells = std::mem::take(&mut state.bells);
+        drop(state);
+        for bell in bells {
+            bell.notify_one(); // kept for its waiter if that is not listening yet
+        }
+        answer
+    }
+}
+
+/// The state of a store. Its commands stand beside the calls they serve: in `push`, `pull`, `settle` and `inspect`. Each
+/// ends with [`tidy`](Self::tidy) for every partition it touched.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) partitions: Partitions,
+    pub(crate) ledger: Ledger,
+    /// Of partitions that somebody waits for, whether they exist or not.
+    pub(crate) lines: HashMap<PartitionId, Line>,
+    /// Numbers for waiters, never used twice: a waiter keeps its own while lines come and go.
+    last_ticket: u64,
+    /// Of the waiters that this command calls.
+    bells: Vec<Arc<Notify>>,
+}
+
+/// The partitions that have messages or are paused; others are forgotten.
+pub(crate) type Partitions = BTreeMap<PartitionId, Partition>;
+
+/// The partition, brought up to date, if it exists.
+pub(crate) fn enter<'a>(
+    partitions: &'a mut Partitions,
+    now: Instant,
+    id: &PartitionId,
+) -> Option<&'a mut Partition> {
+    let partition = partitions.get_mut(id)?;
+    partition.advance(now);
+    Some(partition)
+}
+
+/// The partition, brought up to date, made if need be.
+pub(crate) fn enter_or_make<'a>(
+    partitions: &'a mut Partitions,
+    now: Instant,
+    id: &PartitionId,
+) -> &'a mut Partition {
+    let partition = partitions.entry(id.clone()).or_insert_with_key(|id| Partition::new(id.clone()));
+    partition.advance(now);
+    partition
+}
+
+impl State {
+    pub(crate) fn new(max_messages: usize, max_bytes: u64) -> Self {
+        let ledger = Ledger { max_messages, max_bytes, living: HashSet::new(), bytes: 0 };
+        Self { partitions: BTreeMap::new(), ledger, lines: HashMap::new(), last_ticket: 0, bells: Vec::new() }
+    }
+
+    pub(crate) fn take_ticket(&mut self) -> u64 {
+        self.last_ticket += 1;
+        self.last_ticket
+    }
+
+    /// Forgets the partition if nothing is left of it, and wakes whom its change concerns.
+    pub(crate) fn tidy(&mut self, id: &PartitionId) {
+        let (mut on_offer, mut alarm) = (0, None);
+        if let Some(partition) = self.partitions.get(id) {
+            (on_offer, alarm) = (partition.on_offer(), partition.next_alarm());
+            if partition.is_vacant() {
+                self.partitions.remove(id);
+            }
+        }
+        if let Some(line) = self.lines.get_mut(id) {
+            line.muster(on_offer, alarm, &mut self.bells);
+            if line.is_empty() {
+                self.lines.remove(id);
+            }
+        }
+    }
+}
+
+/// Who lives in the store, in whichever partition, and how much room they take.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    max_messages: usize,
+    max_bytes: u64,
+    living: HashSet<MessageId>,
+    bytes: u64,
+}
+
+impl Ledger {
+    /// Room for so many ids is kept for good.
+    const KEPT_CAPACITY: usize = 1 << 16;
+
+    pub(crate) fn contains(&self, id: MessageId) -> bool {
+        self.living.contains(&id)
+    }
+
+    /// Takes up a new message, if there is room. `false`: one with its id is there.
+    pub(crate) fn enter(&mut self, message: &Message) -> Result<bool> {
+        if !self.living.insert(message.id()) {
+            return Ok(false);
+        }
+        if self.living.len() > self.max_messages || self.bytes.saturating_add(message.bytes) > self.max_bytes
+        {
+            self.living.remove(&message.id());
+            return Err(self.full());
+        }
+        self.bytes += message.bytes;
+        Ok(true)
+    }
+
+    fn full(&self) -> Error {
+        let text = format!(
+            "the store is full: it holds {} of {} messages and {} of {} bytes",
+            self.living.len(),
+            self.max_messages,
+            self.bytes,
+            self.max_bytes
+        );
+        error(Operation::Push, ErrorKind::Full, text)
+    }
+
+    /// Notes that a message has another size now. Never refused: a message must be able to die, even when the store is full.
+    pub(crate) fn resize(&mut self, old: u64, new: u64) {
+        self.bytes = self.bytes - old + new;
+    }
+
+    /// Strikes out a message that has left the store.
+    pub(crate) fn leave(&mut self, message: &Message) {
+        self.living.remove(&message.id());
+        self.bytes -= message.bytes;
+        // A set does not shrink by itself. Halving it at an eighth costs each removal next to nothing.
+        let capacity = self.living.capacity();
+        if capacity > Self::KEPT_CAPACITY && self.living.len() < capacity / 8 {
+            self.living.shrink_to(capacity / 2);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyqueue::{MessageData, PartitionId, PushQueueStorage};
+
+    use super::*;
+    use crate::MemoryQueue;
+
+    #[tokio::test]
+    async fn memory_is_given_back_when_the_backlog_is_gone() {
+        let queue = MemoryQueue::new();
+        let jobs = PartitionId::new("jobs").unwrap();
+        for _ in 0..200 {
+            let messages: Vec<_> = (0..1000).map(|_| MessageData::new("x")).collect();
+            queue.push(&jobs, &messages).await;
+        }
+        let capacity = || queue.store.run(|state, _| state.ledger.living.capacity());
+        assert!(capacity() >= 200_000);
+        while queue.purge_some(&jobs, 1000).unwrap() > 0 {}
+        assert!(capacity() <= 2 * Ledger::KEPT_CAPACITY, "{}", capacity());
+        assert!(queue.store.run(|state, _| state.partitions.is_empty() && state.ledger.bytes == 0));
+    }
+}

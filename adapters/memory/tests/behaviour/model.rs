@@ -1,0 +1,447 @@
+//! Random commands against a naive model: one list of messages, searched from end to end.
+//!
+//! The model knows no queues, heads or timers. Where the backend keeps state, the model looks at all messages: the head of a
+//! group is the member that joined first; a lease holds if its end has not come.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use anyqueue::{
+    Action, CancelOutcome, Counts, DeleteOutcome, Delivery, ExtendOutcome, Extension, InspectQueueStorage,
+    Lease, MessageData, MessageId, MessageState, PartitionId, PauseQueueStorage, PullQueueStorage,
+    PullRequest, PushOutcome, PushQueueStorage, SettleOutcome, Settlement,
+};
+use futures_util::FutureExt;
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use crate::fixture::{Fixture, secs};
+
+#[derive(Clone, Debug)]
+enum Command {
+    Push { dead: bool, priority: u8, group: Option<u8>, key: Option<u8>, delay: u64 },
+    PushAgain(Index),
+    Pull { dead: bool, max: usize, lease: u64 },
+    Settle(Index, Fate),
+    Extend(Index, u64),
+    Delete(bool, Index),
+    Cancel(bool, Index),
+    Purge { dead: bool },
+    Pause { dead: bool, paused: bool },
+    Advance(u64),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Remove,
+    Release,
+    Retry,
+    Postpone(u64),
+    Move { dead: bool },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    Ready { returned: bool },
+    Delayed { until: u64 },
+    Leased { until: u64, claim: usize },
+}
+
+#[derive(Clone, Debug)]
+struct Known {
+    data: MessageData,
+    dead: bool,
+    holds_key: bool,
+    state: State,
+    order: u64,
+    /// When it joined its group.
+    joined: Option<u64>,
+    deliveries: u32,
+    cancel_requested: bool,
+    pushed_at: u64,
+}
+
+#[derive(Debug, Default)]
+struct Model {
+    now: u64,
+    tick: u64,
+    messages: Vec<Known>,
+    paused: [bool; 2],
+}
+
+impl Model {
+    fn tick(&mut self) -> u64 {
+        self.tick += 1;
+        self.tick
+    }
+
+    fn advance(&mut self, seconds: u64) {
+        self.now += seconds;
+        let mut matured = Vec::new();
+        for (at, known) in self.messages.iter_mut().enumerate() {
+            match known.state {
+                State::Leased { until, .. } if until <= self.now => {
+                    known.state = State::Ready { returned: true };
+                }
+                State::Delayed { until } if until <= self.now => matured.push((until, known.order, at)),
+                _ => {}
+            }
+        }
+        matured.sort_unstable();
+        for (_, _, at) in matured {
+            self.line_up(at);
+        }
+    }
+
+    fn line_up(&mut self, at: usize) {
+        let tick = self.tick();
+        let known = &mut self.messages[at];
+        known.order = tick;
+        known.joined.get_or_insert(tick);
+        known.state = State::Ready { returned: false };
+    }
+
+    fn schedule(&mut self, at: usize, delay: u64) {
+        if delay == 0 {
+            return self.line_up(at);
+        }
+        self.messages[at].order = self.tick();
+        self.messages[at].state = State::Delayed { until: self.now + delay };
+    }
+
+    fn push(&mut self, dead: bool, data: MessageData, delay: u64) -> PushOutcome {
+        if self.messages.iter().any(|known| known.data.id() == data.id()) {
+            return PushOutcome::Duplicate(Some(data.id()));
+        }
+        let key = &data.options().dedup_key;
+        let same =
+            |known: &&Known| known.holds_key && key.is_some() && known.data.options().dedup_key == *key;
+        if let Some(first) = self.messages.iter().filter(|_| !dead).find(same) {
+            return PushOutcome::Duplicate(Some(first.data.id()));
+        }
+        let id = data.id();
+        self.messages.push(Known {
+            data,
+            dead,
+            holds_key: !dead,
+            state: State::Ready { returned: false },
+            order: 0,
+            joined: None,
+            deliveries: 0,
+            cancel_requested: false,
+            pushed_at: self.now,
+        });
+        self.schedule(self.messages.len() - 1, delay);
+        PushOutcome::Stored(id)
+    }
+
+    fn is_offered(&self, known: &Known) -> bool {
+        let group = &known.data.options().group;
+        let before = |other: &Known| {
+            !other.dead
+                && other.data.options().group == *group
+                && other.joined.is_some()
+                && other.joined < known.joined
+        };
+        let is_head = known.dead || group.is_none() || !self.messages.iter().any(before);
+        matches!(known.state, State::Ready { .. }) && !self.paused[usize::from(known.dead)] && is_head
+    }
+
+    fn pull(&mut self, dead: bool, max: usize, lease: u64, claim: usize) -> Vec<(MessageId, u32, Duration)> {
+        let until = self.now + lease;
+        let mut claimed = Vec::new();
+        while claimed.len() < max {
+            let offered = (0..self.messages.len()).filter(|at| self.messages[*at].dead == dead);
+            let offered = offered.filter(|at| self.is_offered(&self.messages[*at]));
+            let best = offered.min_by_key(|at| {
+                let known = &self.messages[*at];
+                let returned = known.state == State::Ready { returned: true };
+                (Reverse(known.data.options().priority), !returned, known.order)
+            });
+            let Some(best) = best else { break };
+            let known = &mut self.messages[best];
+            known.state = State::Leased { until, claim };
+            known.deliveries += 1;
+            claimed.push((known.data.id(), known.deliveries, secs(self.now - known.pushed_at)));
+        }
+        claimed
+    }
+
+    /// Where the message is that this lease holds.
+    fn held(&self, lease: &Lease, claim: usize) -> Option<usize> {
+        self.messages.iter().position(|known| {
+            known.data.id() == lease.id
+                && known.dead == lease.partition.is_dead_letters()
+                && matches!(known.state, State::Leased { claim: holder, .. } if holder == claim)
+        })
+    }
+
+    fn settle(&mut self, lease: &Lease, claim: usize, fate: Fate) -> SettleOutcome {
+        let Some(at) = self.held(lease, claim) else { return SettleOutcome::Lost };
+        match fate {
+            Fate::Remove => drop(self.messages.remove(at)),
+            Fate::Release | Fate::Retry => {
+                self.messages[at].deliveries -= u32::from(matches!(fate, Fate::Release));
+                self.messages[at].state = State::Ready { returned: true };
+            }
+            Fate::Postpone(delay) => {
+                self.messages[at].deliveries -= 1;
+                self.schedule(at, delay);
+            }
+            Fate::Move { dead } => {
+                let known = &mut self.messages[at];
+                *known = Known {
+                    dead,
+                    holds_key: false,
+                    joined: None,
+                    deliveries: 0,
+                    cancel_requested: false,
+                    ..known.clone()
+                };
+                self.line_up(at);
+            }
+        }
+        SettleOutcome::Settled
+    }
+
+    fn extend(&mut self, lease: &Lease, claim: usize, seconds: u64) -> ExtendOutcome {
+        let Some(at) = self.held(lease, claim) else { return ExtendOutcome::Lost };
+        self.messages[at].state = State::Leased { until: self.now + seconds, claim };
+        if self.messages[at].cancel_requested {
+            ExtendOutcome::CancelRequested
+        } else {
+            ExtendOutcome::Extended
+        }
+    }
+
+    fn find(&self, dead: bool, id: MessageId) -> Option<usize> {
+        self.messages.iter().position(|known| known.dead == dead && known.data.id() == id)
+    }
+
+    fn delete(&mut self, dead: bool, id: MessageId) -> DeleteOutcome {
+        match self.find(dead, id) {
+            None => DeleteOutcome::NotFound,
+            Some(at) if matches!(self.messages[at].state, State::Leased { .. }) => DeleteOutcome::Leased,
+            Some(at) => {
+                self.messages.remove(at);
+                DeleteOutcome::Deleted
+            }
+        }
+    }
+
+    fn cancel(&mut self, dead: bool, id: MessageId) -> CancelOutcome {
+        match self.find(dead, id) {
+            None => CancelOutcome::NotFound,
+            Some(at) if matches!(self.messages[at].state, State::Leased { .. }) => {
+                self.messages[at].cancel_requested = true;
+                CancelOutcome::Requested
+            }
+            Some(at) => {
+                self.messages.remove(at);
+                CancelOutcome::Removed
+            }
+        }
+    }
+
+    fn purge(&mut self, dead: bool) -> usize {
+        let before = self.messages.len();
+        self.messages.retain(|known| known.dead != dead || matches!(known.state, State::Leased { .. }));
+        before - self.messages.len()
+    }
+
+    fn browse(&self, dead: bool) -> Vec<(MessageId, MessageState, Option<u32>)> {
+        let here = self.messages.iter().filter(|known| known.dead == dead);
+        let mut page: Vec<_> = here
+            .map(|known| {
+                let state = match known.state {
+                    State::Ready { .. } => MessageState::Ready,
+                    State::Delayed { .. } => MessageState::Delayed,
+                    State::Leased { .. } => MessageState::Leased,
+                };
+                (known.data.id(), state, Some(known.deliveries))
+            })
+            .collect();
+        page.sort_unstable_by_key(|(id, ..)| *id);
+        page
+    }
+
+    fn counts(&self) -> Counts {
+        let page = self.browse(false);
+        let count = |state| page.iter().filter(|(_, there, _)| *there == state).count() as u64;
+        let dead = self.browse(true).len() as u64;
+        Counts::known(
+            count(MessageState::Ready),
+            count(MessageState::Delayed),
+            count(MessageState::Leased),
+            dead,
+        )
+    }
+}
+
+/// The backend and the model side by side.
+struct Pair {
+    real: Fixture,
+    model: Model,
+    pushed: Vec<MessageData>,
+    /// Every delivery there ever was, stale ones too, and which pull it came from.
+    deliveries: Vec<(Delivery, usize)>,
+    pulls: usize,
+}
+
+/// Every call but a waiting pull is done when it is first polled.
+fn done<T>(call: impl Future<Output = T>) -> T {
+    call.now_or_never().expect("done at once")
+}
+
+impl Pair {
+    fn new() -> Self {
+        let real = Fixture::new();
+        Self { real, model: Model::default(), pushed: Vec::new(), deliveries: Vec::new(), pulls: 0 }
+    }
+
+    fn partition(&self, dead: bool) -> PartitionId {
+        if dead { self.real.jobs.dead_letters() } else { self.real.jobs.clone() }
+    }
+
+    fn run(&mut self, command: &Command) {
+        match *command {
+            Command::Push { dead, priority, group, key, delay } => {
+                let mut message = MessageData::new("x").with_priority(priority).with_delay(secs(delay));
+                if let Some(group) = group {
+                    message = message.with_group(format!("g{group}"));
+                }
+                if let Some(key) = key {
+                    message = message.with_dedup_key(format!("k{key}"));
+                }
+                self.pushed.push(message.clone());
+                self.push(dead, message, delay);
+            }
+            Command::PushAgain(which) if !self.pushed.is_empty() => {
+                self.push(false, which.get(&self.pushed).clone().with_delay(Duration::ZERO), 0);
+            }
+            Command::Pull { dead, max, lease } => self.pull(dead, max, lease),
+            Command::Settle(which, fate) if !self.deliveries.is_empty() => self.settle(which, fate),
+            Command::Extend(which, seconds) if !self.deliveries.is_empty() => {
+                let (delivery, claim) = which.get(&self.deliveries);
+                let extension = Extension { lease: delivery.lease.clone(), duration: secs(seconds) };
+                let real = done(self.real.queue.extend(&[extension])).remove(0).unwrap();
+                assert_eq!(real, self.model.extend(&delivery.lease, *claim, seconds));
+            }
+            Command::Delete(dead, which) if !self.pushed.is_empty() => {
+                let id = which.get(&self.pushed).id();
+                let real = done(self.real.queue.delete(&self.partition(dead), &[id])).remove(0).unwrap();
+                assert_eq!(real, self.model.delete(dead, id));
+            }
+            Command::Cancel(dead, which) if !self.pushed.is_empty() => {
+                let id = which.get(&self.pushed).id();
+                let real =
+                    done(self.real.queue.request_cancel(&self.partition(dead), &[id])).remove(0).unwrap();
+                assert_eq!(real, self.model.cancel(dead, id));
+            }
+            Command::Purge { dead } => {
+                let real = done(self.real.queue.purge(&self.partition(dead), 1000)).unwrap();
+                assert_eq!(real, self.model.purge(dead));
+            }
+            Command::Pause { dead, paused } => {
+                done(self.real.queue.set_paused(&self.partition(dead), paused)).unwrap();
+                self.model.paused[usize::from(dead)] = paused;
+            }
+            Command::Advance(seconds) => {
+                self.real.time.advance(secs(seconds));
+                self.model.advance(seconds);
+            }
+            _ => {} // there is nothing yet to do it to
+        }
+    }
+
+    fn push(&mut self, dead: bool, message: MessageData, delay: u64) {
+        let real = done(self.real.queue.push(&self.partition(dead), std::slice::from_ref(&message)))
+            .remove(0)
+            .unwrap();
+        assert_eq!(real, self.model.push(dead, message, delay));
+    }
+
+    fn pull(&mut self, dead: bool, max: usize, lease: u64) {
+        self.pulls += 1;
+        let request = PullRequest::new(max, Duration::ZERO, secs(lease));
+        let real = done(self.real.queue.pull(&self.partition(dead), request)).unwrap();
+        let seen: Vec<_> = real.iter().map(|d| (d.lease.id, d.delivery_count.unwrap(), d.age)).collect();
+        assert_eq!(seen, self.model.pull(dead, max, lease, self.pulls));
+        self.deliveries.extend(real.into_iter().map(|delivery| (delivery, self.pulls)));
+    }
+
+    fn settle(&mut self, which: Index, fate: Fate) {
+        let (delivery, claim) = which.get(&self.deliveries);
+        let action = match fate {
+            Fate::Remove => Action::Remove,
+            Fate::Release => Action::Release,
+            Fate::Retry => Action::Retry,
+            Fate::Postpone(delay) => Action::Postpone { delay: secs(delay), headers: None },
+            Fate::Move { dead } => Action::Move { to: self.partition(dead), headers: None },
+        };
+        let settlement = Settlement { lease: delivery.lease.clone(), action };
+        let real = done(self.real.queue.settle(&[settlement])).remove(0).unwrap();
+        assert_eq!(real, self.model.settle(&delivery.lease, *claim, fate));
+    }
+
+    fn compare(&self) {
+        for dead in [false, true] {
+            let page = done(self.real.queue.browse(&self.partition(dead), None, 1000)).unwrap();
+            let page: Vec<_> = page.iter().map(|b| (b.message.id(), b.state, b.delivery_count)).collect();
+            assert_eq!(page, self.model.browse(dead));
+        }
+        assert_eq!(done(self.real.counts()), self.model.counts());
+        let listed = done(self.real.queue.partitions(None, 10)).unwrap();
+        let exists = !self.model.messages.is_empty() || self.model.paused.contains(&true);
+        assert_eq!(listed.len(), usize::from(exists));
+    }
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![
+        3 => Just(Fate::Remove),
+        2 => Just(Fate::Release),
+        1 => Just(Fate::Retry),
+        2 => (0..4_u64).prop_map(Fate::Postpone),
+        2 => any::<bool>().prop_map(|dead| Fate::Move { dead }),
+    ]
+}
+
+/// Whether it is about the dead letters: sometimes.
+fn dead() -> impl Strategy<Value = bool> {
+    prop::bool::weighted(0.2)
+}
+
+fn command() -> impl Strategy<Value = Command> {
+    let group = prop::option::weighted(0.6, 0..2_u8);
+    let key = prop::option::weighted(0.3, 0..3_u8);
+    let delay = prop_oneof![3 => Just(0), 1 => 1..5_u64];
+    let push = (prop::bool::weighted(0.1), 0..3_u8, group, key, delay)
+        .prop_map(|(dead, priority, group, key, delay)| Command::Push { dead, priority, group, key, delay });
+    prop_oneof![
+        8 => push,
+        1 => any::<Index>().prop_map(Command::PushAgain),
+        6 => (dead(), 1..4_usize, 1..6_u64).prop_map(|(dead, max, lease)| Command::Pull { dead, max, lease }),
+        8 => (any::<Index>(), fate()).prop_map(|(which, fate)| Command::Settle(which, fate)),
+        2 => (any::<Index>(), 1..6_u64).prop_map(|(which, seconds)| Command::Extend(which, seconds)),
+        1 => (dead(), any::<Index>()).prop_map(|(dead, which)| Command::Delete(dead, which)),
+        1 => (dead(), any::<Index>()).prop_map(|(dead, which)| Command::Cancel(dead, which)),
+        1 => (dead(), prop::bool::weighted(0.3)).prop_map(|(dead, paused)| Command::Pause { dead, paused }),
+        4 => (0..4_u64).prop_map(Command::Advance),
+        // Rare: it leaves little to look at.
+        1 => prop::bool::weighted(0.5).prop_map(|dead| Command::Purge { dead }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_backend_does_what_the_naive_model_does(commands in prop::collection::vec(command(), 1..120)) {
+        let mut pair = Pair::new();
+        for command in &commands {
+            pair.run(command);
+            pair.compare();
+        }
+    }
+}

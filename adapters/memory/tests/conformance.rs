@@ -1,0 +1,35 @@
+//! The conformance suite over the memory backend.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyqueue::{Result, Storage};
+use anyqueue_conformance::{Harness, async_trait};
+use anyqueue_memory::MemoryQueue;
+
+/// One store per namespace.
+#[derive(Default)]
+struct Memory(Mutex<HashMap<String, MemoryQueue>>);
+
+impl Memory {
+    fn stores(&self) -> std::sync::MutexGuard<'_, HashMap<String, MemoryQueue>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Harness for Memory {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
+        Ok(Arc::new(self.stores().entry(namespace.to_owned()).or_insert_with(MemoryQueue::new).client()))
+    }
+
+    async fn remove(&self, namespace: &str) {
+        self.stores().remove(namespace);
+    }
+}
+
+anyqueue_conformance::suite!(Memory::default());

@@ -1,0 +1,79 @@
+//! What this backend gives.
+
+use std::time::Duration;
+
+use anyqueue::{
+    Capabilities, Coalesce, Dedup, DelayCapability, DeliveryCount, Durability, DurabilityLevel,
+    InspectCapability, LeaseCapability, LeaseKind, Limits, MoveGuarantee, Order, PriorityDiscipline, Reach,
+    Requeue, SettleConfirm, Strictness,
+};
+
+use crate::config::Config;
+
+/// Priority levels: 0 (least urgent) to 9.
+pub(crate) const PRIORITY_LEVELS: u8 = 10;
+pub(crate) const MIN_LEASE: Duration = Duration::from_millis(1);
+pub(crate) const MAX_LEASE: Duration = Duration::from_hours(30 * 24);
+pub(crate) const MAX_DELAY: Duration = Duration::from_hours(3650 * 24);
+/// Messages, deliveries or settlements in one call.
+const BATCH: usize = 1000;
+const BATCH_BYTES: u64 = 64 * 1024 * 1024;
+/// What the machine may add to timers and wake-ups when it is busy.
+const SLACK: Duration = Duration::from_millis(50);
+
+/// The capabilities; `power` says whether SQLite waits for the disk at each commit.
+pub(crate) fn capabilities(config: &Config, power: bool) -> Capabilities {
+    let level = if power { DurabilityLevel::PowerLoss } else { DurabilityLevel::ProcessCrash };
+    let delay = DelayCapability { max: MAX_DELAY, granularity: Duration::from_millis(1) };
+    // The writer joins pushes of several calls anyway. Settlements gather behind one call: fewer, larger groups.
+    let coalesce_push = Coalesce { in_flight: 2, linger: Duration::ZERO, across_partitions: true };
+    let coalesce_settle = Coalesce { in_flight: 1, ..coalesce_push };
+    Capabilities {
+        reach: Reach::Host,
+        // A loss of power ends whoever held the messages, so claims need not survive it.
+        durability: Durability { push: level, claim: DurabilityLevel::ProcessCrash, settle: level },
+        unique_ids: true,
+        settle_confirm: SettleConfirm::Confirmed,
+        priority_levels: PRIORITY_LEVELS,
+        priority: PriorityDiscipline::Strict,
+        order: Order::PushOrder,
+        requeue: Requeue::Front,
+        exclusive: Strictness::Strict,
+        fencing: Strictness::Strict,
+        lease: LeaseCapability { kind: LeaseKind::Timed, min: MIN_LEASE, max: MAX_LEASE, max_hold: None },
+        push_delay: Some(delay),
+        postpone_delay: Some(delay),
+        postpone_headers: true,
+        groups: true,
+        dedup: Dedup::WhileLive,
+        delivery_count: DeliveryCount::ExceptReleases,
+        moves: MoveGuarantee::Atomic,
+        inspect: InspectCapability {
+            ready: true,
+            delayed: true,
+            leased: true,
+            dead: true,
+            staleness: Duration::ZERO,
+            list: true,
+            browse: true,
+            delete: true,
+            purge: true,
+            cancel: true,
+        },
+        pause: true,
+        limits: Limits {
+            message_bytes: config.message_bytes,
+            push_batch: BATCH,
+            push_batch_bytes: BATCH_BYTES.max(config.message_bytes),
+            pull_batch: BATCH,
+            settle_batch: BATCH,
+        },
+        slack: SLACK,
+        wake_latency: config.poll_interval + SLACK,
+        overfetch: 0,
+        exchange: true,
+        coalesce_push,
+        coalesce_settle,
+        retention: None,
+    }
+}

@@ -1,0 +1,205 @@
+//! Options of a queue file, typed and as URL parameters.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyqueue::{Backend, Clock, Error, Operation, Result, Storage, StorageUrl, UrlOption};
+
+use crate::SqliteQueue;
+use crate::error::{NAME, invalid};
+
+/// Largest encoded message, in bytes, unless configured.
+pub(crate) const MESSAGE_BYTES: u64 = 16 * 1024 * 1024;
+const MAX_MESSAGE_BYTES: u64 = 32 * 1024 * 1024; // a claim packs sixteen into one row, of at most 10^9 bytes
+const MAX_BUSY_TIMEOUT: Duration = Duration::from_hours(1);
+
+/// When SQLite waits for the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Synchronous {
+    /// Before each commit is acknowledged: acknowledged work survives power loss.
+    #[default]
+    Full,
+    /// At checkpoints only: acknowledged work survives the crash of any process, but the last commits can go with the
+    /// power. Several times faster for single pushes.
+    Normal,
+}
+
+impl FromStr for Synchronous {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "full" => Ok(Self::Full),
+            "normal" => Ok(Self::Normal),
+            _ => Err(invalid("synchronous is full or normal")),
+        }
+    }
+}
+
+/// Everything that can be set when a queue file is opened.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) path: PathBuf,
+    pub(crate) synchronous: Synchronous,
+    pub(crate) busy_timeout: Duration,
+    pub(crate) poll_interval: Duration,
+    pub(crate) create: bool,
+    pub(crate) max_bytes: Option<u64>,
+    pub(crate) message_bytes: u64,
+    pub(crate) clock: Clock,
+}
+
+/// Options of a queue file. Made by [`SqliteQueue::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "call open()"]
+pub struct SqliteBuilder(Config);
+
+impl SqliteBuilder {
+    pub(crate) fn new(path: &Path) -> Self {
+        Self(Config {
+            path: path.to_owned(),
+            synchronous: Synchronous::Full,
+            busy_timeout: Duration::from_secs(5),
+            poll_interval: Duration::from_millis(8),
+            create: true,
+            max_bytes: None,
+            message_bytes: MESSAGE_BYTES,
+            clock: Clock::system(),
+        })
+    }
+
+    /// When SQLite waits for the disk. Default: [`Synchronous::Full`]. URL: `synchronous=full|normal`.
+    pub fn synchronous(mut self, synchronous: Synchronous) -> Self {
+        self.0.synchronous = synchronous;
+        self
+    }
+
+    /// How long a request waits for the write lock while another process (or the application's own transaction) holds it,
+    /// before it fails as `Unavailable`. At most an hour. Default: 5 s. URL: `busy_timeout=5s`.
+    pub fn busy_timeout(mut self, timeout: Duration) -> Self {
+        self.0.busy_timeout = timeout;
+        self
+    }
+
+    /// How often a waiting pull looks for what other processes committed; work of this handle wakes it at once. Nothing
+    /// polls while nobody waits. From 1 ms to 1 s. Default: 8 ms. URL: `poll_interval=8ms`.
+    pub fn poll_interval(mut self, interval: Duration) -> Self {
+        self.0.poll_interval = interval;
+        self
+    }
+
+    /// Whether to create the file and the queue's tables where they are missing. Without it both must be there.
+    /// Default: true. URL: `create=true|false`.
+    pub fn create(mut self, create: bool) -> Self {
+        self.0.create = create;
+        self
+    }
+
+    /// The largest size of the database file in bytes, its write-ahead log not counted; a push beyond it answers `Full`.
+    /// Rounded down to pages, and never below what the file has already. It binds this handle, not
+    /// [`push_in`](SqliteQueue::push_in). Default: none. URL: `max_bytes=1000000000`.
+    pub fn max_bytes(mut self, bytes: u64) -> Self {
+        self.0.max_bytes = Some(bytes);
+        self
+    }
+
+    /// The largest message in its encoded form, in bytes, at most 32 MiB. Default: 16 MiB. URL: `message_bytes=16777216`.
+    pub fn message_bytes(mut self, bytes: u64) -> Self {
+        self.0.message_bytes = bytes;
+        self
+    }
+
+    /// The clock that leases and delays run by. Default: the host's.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.0.clock = clock;
+        self
+    }
+
+    /// Opens the file and, with [`create`](Self::create), prepares it. Must be called within a tokio runtime with time
+    /// enabled, whose end ends the handle.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an option out of bounds or a missing directory, `AccessDenied`, `Corrupt` for a file that is no
+    /// database, `Incompatible` for one that a newer release made or, without `create`, one without the queue's tables.
+    pub async fn open(self) -> Result<SqliteQueue> {
+        let config = self.0.checked().map_err(|error| error.with_operation(Operation::Open))?;
+        SqliteQueue::from_config(config).await
+    }
+
+    fn from_url(url: &StorageUrl) -> Result<Self> {
+        let mut config = Self::new(Path::new(url.path())).0;
+        config.synchronous = url.option("synchronous")?.unwrap_or(config.synchronous);
+        config.busy_timeout = url.duration("busy_timeout")?.unwrap_or(config.busy_timeout);
+        config.poll_interval = url.duration("poll_interval")?.unwrap_or(config.poll_interval);
+        config.create = url.option("create")?.unwrap_or(config.create);
+        config.max_bytes = url.option("max_bytes")?;
+        config.message_bytes = url.option("message_bytes")?.unwrap_or(config.message_bytes);
+        if url.url().has_host() {
+            return Err(invalid("a sqlite URL names no host: write sqlite:jobs.db or sqlite:///srv/jobs.db"));
+        }
+        Ok(Self(config))
+    }
+}
+
+impl Config {
+    fn checked(mut self) -> Result<Self> {
+        if self.path.as_os_str().is_empty() || self.path == Path::new(":memory:") {
+            return Err(invalid(
+                "name a file, for example jobs.db (for a queue in memory use anyqueue-memory)",
+            ));
+        }
+        let interval = Duration::from_millis(1)..=Duration::from_secs(1);
+        if !interval.contains(&self.poll_interval) {
+            return Err(invalid("poll_interval is from 1ms to 1s"));
+        }
+        if self.busy_timeout > MAX_BUSY_TIMEOUT {
+            return Err(invalid("busy_timeout is at most 1h"));
+        }
+        if !(1024..=MAX_MESSAGE_BYTES).contains(&self.message_bytes) {
+            return Err(invalid("message_bytes is from 1024 to 33554432"));
+        }
+        if self.max_bytes.is_some_and(|bytes| bytes < 256 * 1024) {
+            return Err(invalid("max_bytes is at least 262144: an empty queue needs some room too"));
+        }
+        // Absolute, so that SQLite does not take a name like file:x for a URI.
+        self.path =
+            std::path::absolute(&self.path).map_err(|e| invalid("the path is unusable").with_source(e))?;
+        Ok(self)
+    }
+}
+
+/// This backend for an [`anyqueue::Registry`]: `sqlite:jobs.db?synchronous=normal`.
+pub fn backend() -> Backend {
+    const fn option(name: &'static str, default: &'static str, help: &'static str) -> UrlOption {
+        UrlOption { name, default, help }
+    }
+    const OPTIONS: &[UrlOption] = &[
+        option(
+            "synchronous",
+            "full",
+            "full: acknowledged work survives power loss; normal: only process crashes",
+        ),
+        option("busy_timeout", "5s", "how long to wait for another process's write lock"),
+        option("poll_interval", "8ms", "how often a waiting pull looks for other processes' work, 1ms to 1s"),
+        option("create", "true", "whether to create the file and its tables where missing"),
+        option(
+            "max_bytes",
+            "none",
+            "largest size of the database file in bytes; beyond it pushes answer Full",
+        ),
+        option("message_bytes", "16777216", "largest encoded message in bytes"),
+    ];
+    Backend {
+        name: NAME,
+        schemes: &["sqlite"],
+        options: OPTIONS,
+        open: |url| {
+            Box::pin(async move {
+                let builder = SqliteBuilder::from_url(&url)
+                    .map_err(|error| error.with_backend(NAME).with_operation(Operation::Open))?;
+                Ok(Arc::new(builder.open().await?) as Arc<dyn Storage>)
+            })
+        },
+    }
+}

@@ -1,0 +1,113 @@
+//! What SQLite and sqlx say, as kind and retry class.
+
+use std::path::Path;
+
+use anyqueue::{Error, ErrorKind, Operation};
+
+/// The backend's name in errors.
+pub(crate) const NAME: &str = "sqlite";
+
+/// An error of this backend's own.
+pub(crate) fn own(kind: ErrorKind, message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(kind, message).with_backend(NAME)
+}
+
+/// An argument that is wrong.
+pub(crate) fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    own(ErrorKind::InvalidInput, message)
+}
+
+/// The answer of a closed handle.
+pub(crate) fn closed(operation: Operation) -> Error {
+    Error::closed().with_backend(NAME).with_operation(operation)
+}
+
+/// Classes an error of a statement.
+///
+/// Nothing here may take effect twice: a repeated push meets its own ids, a repeated settlement its own lost lease. So what
+/// can help by being repeated is [`Safe`](RetryClass::Safe).
+pub(crate) fn classify(error: sqlx::Error) -> Error {
+    let (kind, message) = match &error {
+        sqlx::Error::Database(database) => {
+            let code = database.code().and_then(|code| code.parse::<i32>().ok()).unwrap_or(0);
+            by_code(code, database.message())
+        }
+        sqlx::Error::PoolTimedOut => {
+            (ErrorKind::TimedOut, "all reading connections are busy: ask less often")
+        }
+        sqlx::Error::PoolClosed => (ErrorKind::Closed, "this handle was closed: open a new one"),
+        sqlx::Error::Io(_) | sqlx::Error::WorkerCrashed => {
+            (ErrorKind::Unavailable, "the connection to the file broke off")
+        }
+        sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => (
+            ErrorKind::Corrupt,
+            "a stored row has a value of the wrong type: check the file with PRAGMA integrity_check",
+        ),
+        _ => (ErrorKind::Internal, "sqlx refused a statement"),
+    };
+    own(kind, message).with_source(error)
+}
+
+/// SQLite's result codes (<https://www.sqlite.org/rescode.html>); the low byte is the primary one.
+fn by_code(code: i32, text: &str) -> (ErrorKind, &'static str) {
+    match code & 0xff {
+        5 | 6 => (
+            ErrorKind::Unavailable,
+            "the file stayed locked by another connection for the whole busy_timeout: keep write transactions short, or raise it",
+        ),
+        13 => (ErrorKind::Full, "no room: the disk or the file's max_bytes is full"),
+        8 if code == 1032 => (ErrorKind::Unavailable, "the file was moved or deleted while open"),
+        3 | 8 | 23 => (
+            ErrorKind::AccessDenied,
+            "no right to write the file or its directory (SQLite writes -wal and -shm beside it)",
+        ),
+        14 => {
+            (ErrorKind::AccessDenied, "the file cannot be opened: its directory must exist and be writable")
+        }
+        11 => (
+            ErrorKind::Corrupt,
+            "the file is damaged: restore it, or recover what is left with the sqlite3 tool's .recover",
+        ),
+        26 => (ErrorKind::Corrupt, "the file is not a SQLite database"),
+        10 => (ErrorKind::Unavailable, "the disk failed to read or write"),
+        7 => (ErrorKind::Unavailable, "SQLite found no memory"),
+        18 => (ErrorKind::TooLarge, "the message exceeds what SQLite can hold in one row"),
+        1 if text.contains("no such table") => (
+            ErrorKind::Incompatible,
+            "the queue's tables are not in this file: open it with create=true, or call init",
+        ),
+        1 if text.contains("no such column") => {
+            (ErrorKind::Incompatible, "the queue's tables are not as this release knows them")
+        }
+        _ => (ErrorKind::Internal, "SQLite refused a statement"),
+    }
+}
+
+/// Says more than SQLite's "unable to open database file" by looking at the path.
+pub(crate) fn classify_open(error: sqlx::Error, path: &Path) -> Error {
+    let shown = path.display();
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let cannot_open =
+        matches!(&error, sqlx::Error::Database(database) if database.code().as_deref() == Some("14"));
+    let classed = classify(error);
+    let described = match parent {
+        Some(parent) if cannot_open && !parent.exists() => {
+            invalid(format!("the directory {} does not exist: create it first", parent.display()))
+        }
+        Some(parent) if cannot_open && !parent.is_dir() => {
+            own(ErrorKind::AccessDenied, format!("{} is not a directory", parent.display()))
+        }
+        _ if cannot_open && path.is_dir() => invalid(format!("{shown} is a directory: name a file")),
+        _ if cannot_open && !path.exists() => {
+            own(ErrorKind::AccessDenied, format!("{shown} does not exist and could not be created"))
+        }
+        _ => own(classed.kind(), format!("{shown}: {}", classed.message())),
+    };
+    described.with_retry(classed.retry()).with_operation(Operation::Open).with_source(classed)
+}
+
+/// Whether a statement failed because what it inserts is there already.
+pub(crate) fn is_conflict(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<sqlx::Error>());
+    matches!(source, Some(sqlx::Error::Database(error)) if error.is_unique_violation())
+}

@@ -1,0 +1,64 @@
+//! The SQLite backend of anyqueue: a durable queue in one file, shared by processes.
+//!
+//! ```
+//! use anyqueue::{MessageData, Queue};
+//! use anyqueue_sqlite::SqliteQueue;
+//! # tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(async {
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path().join("jobs.db");
+//! let queue = Queue::new(SqliteQueue::open(&path).await?)?;
+//! queue.push("mail", MessageData::new("hello")).await?;
+//! let handlers = queue.pull("mail").await?;
+//! assert_eq!(handlers[0].payload(), b"hello");
+//! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+//! ```
+//!
+//! # Guarantees
+//! Strict priority over ten levels, push order within one, strict fencing, groups, keys, delays, atomic moves. What is
+//! acknowledged is committed, by default ([`Synchronous::Full`]) so that it survives power loss. Several processes may use
+//! one file at once; all clocks are the host's.
+//!
+//! # How it works
+//! One task writes. It joins all requests that wait into one transaction, so that sixty-four tasks that push one message each
+//! pay for one wait for the disk, not for sixty-four; a lone request waits for nobody. Counts and pages are read
+//! on up to two connections of their own and lock out nobody. Waiting pulls are woken at once by what their own handle
+//! does and by time; for what other processes do, the file is polled
+//! ([`poll_interval`](SqliteBuilder::poll_interval)), and only while somebody waits.
+//!
+//! # Limits
+//! 32 MiB per message at most (16 MiB unless configured), batches of 1000, leases up to 30 days, delays up to ten years. There
+//! is one writer per file at a time: keep other write transactions on it short. The file must be on a local
+//! disk, since SQLite's write-ahead log does not work over a network.
+//!
+//! # In an application's database
+//! All tables begin with `anyqueue_`, and their migrations keep a ledger of their own. With
+//! [`push_in`](SqliteQueue::push_in) a message is stored in the application's own transaction, or not at all.
+//! Text in the file must be UTF-8, which is SQLite's default.
+
+mod admin;
+mod capabilities;
+mod changes;
+mod claim;
+mod config;
+mod connect;
+mod due;
+mod error;
+mod group;
+mod inspect;
+mod lookout;
+#[cfg(test)]
+mod plans;
+mod pull;
+mod push;
+mod push_in;
+mod schema;
+mod settle;
+mod sql;
+mod storage;
+mod tx;
+mod wake;
+mod writer;
+
+pub use config::{SqliteBuilder, Synchronous, backend};
+pub use push_in::{AfterCommit, PushedIn};
+pub use storage::SqliteQueue;

@@ -1,0 +1,236 @@
+//! The storage: one handle on a queue file.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyqueue::{
+    Capabilities, Delivery, Error, ErrorKind, ExtendOutcome, Extension, Health, InspectQueueStorage,
+    MessageData, Operation, PartitionId, PauseQueueStorage, PullQueueStorage, PullRequest, PushOutcome,
+    PushQueueStorage, QueueStorage, Result, SettleOutcome, Settlement, Storage, async_trait,
+};
+use sqlx::{SqliteConnection, SqlitePool};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::capabilities::capabilities;
+use crate::config::{Config, SqliteBuilder, Synchronous};
+use crate::error::{NAME, classify, closed, own};
+use crate::push::{NewMessage, answers, part_good};
+use crate::sql::{get, rows, statement};
+use crate::tx::{Now, Parts};
+use crate::wake::Wake;
+use crate::writer::{Answer, Job, QUEUED, Work, Writer};
+use crate::{connect, schema};
+
+/// A durable queue in one SQLite file, which several processes may use at once. Cloning shares the handle.
+#[derive(Clone)]
+pub struct SqliteQueue {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) config: Config,
+    capabilities: Capabilities,
+    jobs: mpsc::Sender<Job>,
+    pub(crate) wake: Arc<Wake>,
+    readers: SqlitePool,
+    pub(crate) closed: CancellationToken,
+    closing: watch::Receiver<Option<Result<()>>>,
+}
+
+/// The last handle is gone: the tasks end too.
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.closed.cancel();
+    }
+}
+
+impl std::fmt::Debug for SqliteQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SqliteQueue").field("path", &self.inner.config.path).finish_non_exhaustive()
+    }
+}
+
+impl SqliteQueue {
+    /// Opens a queue file with default options, creating it if it is missing.
+    ///
+    /// # Errors
+    /// As [`SqliteBuilder::open`].
+    pub async fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::builder(path).open().await
+    }
+
+    /// Options for opening a queue file.
+    pub fn builder(path: impl AsRef<Path>) -> SqliteBuilder {
+        SqliteBuilder::new(path.as_ref())
+    }
+
+    pub(crate) async fn from_config(config: Config) -> Result<Self> {
+        let opening = |error: Error| error.with_operation(Operation::Open);
+        let mut conn = connect::writer(&config).await.map_err(opening)?;
+        prepare(&config, &mut conn).await.map_err(opening)?;
+        let power = connect::survives_power_loss(&mut conn).await.map_err(opening)?;
+        let (jobs, queue) = mpsc::channel(QUEUED);
+        let (closing_sender, closing) = watch::channel(None);
+        let (wake, stop) = (Arc::new(Wake::default()), CancellationToken::new());
+        let writer = Writer {
+            config: config.clone(),
+            conn: Some(conn),
+            flushes: config.synchronous == Synchronous::Full,
+            wake: Arc::clone(&wake),
+            parts: Parts::default(),
+            orphans: Vec::new(),
+        };
+        writer.start(queue, stop.clone(), closing_sender).map_err(opening)?;
+        let capabilities = capabilities(&config, power);
+        let readers = connect::readers(&config);
+        let inner = Inner { config, capabilities, jobs, wake, readers, closed: stop, closing };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Asks the writer, which answers after the commit.
+    pub(crate) async fn ask(&self, work: Work, operation: Operation) -> Result<Answer> {
+        if self.inner.closed.is_cancelled() {
+            return Err(closed(operation));
+        }
+        let (reply, answer) = oneshot::channel();
+        self.inner.jobs.send(Job { work, reply }).await.map_err(|_| closed(operation))?;
+        let outcome = answer.await.map_err(|_| closed(operation))?;
+        outcome.map_err(|error| error.with_backend(NAME).with_operation(operation))
+    }
+
+    /// Reads on a connection of its own.
+    pub(crate) async fn read<T>(
+        &self,
+        operation: Operation,
+        read: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T>,
+    ) -> Result<T> {
+        if self.inner.closed.is_cancelled() {
+            return Err(closed(operation));
+        }
+        let stamp = |error: Error| error.with_backend(NAME).with_operation(operation);
+        let mut conn = self.inner.readers.acquire().await.map_err(|error| stamp(classify(error)))?;
+        read(&mut conn).await.map_err(stamp)
+    }
+}
+
+async fn prepare(config: &Config, conn: &mut SqliteConnection) -> Result<()> {
+    if config.create {
+        schema::migrate(conn, Now::of(&config.clock).ms).await
+    } else {
+        schema::check(conn).await
+    }
+}
+
+#[async_trait]
+impl QueueStorage for SqliteQueue {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.inner.capabilities
+    }
+
+    async fn init(&self) -> Result<()> {
+        let config = &self.inner.config;
+        if self.inner.closed.is_cancelled() {
+            return Err(closed(Operation::Init));
+        }
+        let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Init);
+        let mut conn = connect::writer(config).await.map_err(stamp)?;
+        let done = prepare(config, &mut conn).await;
+        sqlx::Connection::close(conn).await.map_err(|error| stamp(classify(error)))?;
+        done.map_err(stamp)
+    }
+
+    async fn check(&self) -> Result<Health> {
+        if self.inner.closed.is_cancelled() {
+            return Err(closed(Operation::Check));
+        }
+        if !tokio::fs::try_exists(&self.inner.config.path).await.unwrap_or(false) {
+            let gone = own(ErrorKind::Unavailable, "the file is gone: what is written now will be lost");
+            return Err(gone.with_operation(Operation::Check));
+        }
+        let version = self.read(Operation::Check, async |conn: &mut SqliteConnection| {
+            schema::check(conn).await?;
+            let version = rows(conn, statement("SELECT sqlite_version()")).await?;
+            version.first().map_or(Ok(String::new()), |row| get(row, 0))
+        });
+        Ok(Health::of_version(version.await?))
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.inner.closed.cancel();
+        let mut closing = self.inner.closing.clone();
+        let end = closing.wait_for(Option::is_some).await.map(|end| (*end).clone());
+        self.inner.readers.close().await;
+        match end {
+            Ok(Some(Err(error))) => Err(error.with_backend(NAME).with_operation(Operation::Close)),
+            _ => Ok(()), // an error here says that the runtime ended and the writer with it
+        }
+    }
+}
+
+#[async_trait]
+impl PushQueueStorage for SqliteQueue {
+    fn encoded_len(&self, message: &MessageData) -> u64 {
+        anyqueue::Envelope::max_encoded_len(message)
+    }
+
+    async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
+        let Config { message_bytes, clock, .. } = &self.inner.config;
+        let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Push);
+        let prepare = |message| NewMessage::prepare(message, *message_bytes, clock).map_err(stamp);
+        let (verdicts, good) = part_good(messages.iter().map(prepare));
+        if good.is_empty() && !self.inner.closed.is_cancelled() {
+            return answers(verdicts, Vec::new());
+        }
+        match self.ask(Work::Push { partition: partition.clone(), messages: good }, Operation::Push).await {
+            Ok(Answer::Push(outcomes)) => answers(verdicts, outcomes),
+            Ok(_) => answers(verdicts, Vec::new()),
+            Err(error) => messages.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+}
+
+#[async_trait]
+impl PullQueueStorage for SqliteQueue {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+        self.settle_and_pull(&[], partition, request).await.1
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+        self.settle_only(settlements).await
+    }
+
+    async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
+        let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Extend);
+        match self.ask(Work::Extend(extensions.to_vec()), Operation::Extend).await {
+            Ok(Answer::Extend(outcomes)) => {
+                outcomes.into_iter().map(|outcome| outcome.map_err(stamp)).collect()
+            }
+            Ok(_) => extensions.iter().map(|_| Ok(ExtendOutcome::Lost)).collect(),
+            Err(error) => extensions.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+
+    async fn exchange(
+        &self,
+        settlements: &[Settlement],
+        partition: &PartitionId,
+        request: PullRequest,
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+        self.settle_and_pull(settlements, partition, request).await
+    }
+}
+
+impl Storage for SqliteQueue {
+    fn inspect(&self) -> Option<&dyn InspectQueueStorage> {
+        Some(self)
+    }
+
+    fn pause(&self) -> Option<&dyn PauseQueueStorage> {
+        Some(self)
+    }
+}

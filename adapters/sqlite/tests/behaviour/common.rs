@@ -1,0 +1,128 @@
+//! What the tests share: a queue in a directory of its own, and short names for common calls.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyqueue::{
+    Action, Delivery, InspectQueueStorage, Lease, ManualClock, MessageData, MessageId, PartitionId,
+    PullQueueStorage, PullRequest, PushOutcome, PushQueueStorage, SettleOutcome, Settlement,
+};
+use anyqueue_sqlite::SqliteQueue;
+use tempfile::TempDir;
+
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
+pub(crate) const SOON: Duration = Duration::from_secs(10);
+
+/// A queue file in a temporary directory.
+pub(crate) struct Bed {
+    pub(crate) dir: TempDir,
+    pub(crate) queue: SqliteQueue,
+}
+
+impl Bed {
+    pub(crate) async fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let queue = SqliteQueue::open(dir.path().join("q.db")).await.unwrap();
+        Self { dir, queue }
+    }
+
+    /// One whose time stands still until the test turns it.
+    pub(crate) async fn still() -> (Self, ManualClock) {
+        let manual = ManualClock::new();
+        let dir = tempfile::tempdir().unwrap();
+        let queue = SqliteQueue::builder(dir.path().join("q.db")).clock(manual.clock()).open().await.unwrap();
+        (Self { dir, queue }, manual)
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.dir.path().join("q.db")
+    }
+
+    pub(crate) async fn queue_ready(&self, partition: &PartitionId) -> u64 {
+        self.queue.counts(partition).await.unwrap().ready.unwrap()
+    }
+
+    /// Another handle on the same file, as another process would have.
+    pub(crate) async fn other(&self) -> SqliteQueue {
+        SqliteQueue::open(self.path()).await.unwrap()
+    }
+}
+
+pub(crate) fn part(name: &str) -> PartitionId {
+    PartitionId::new(name).unwrap()
+}
+
+pub(crate) fn message(text: &str) -> MessageData {
+    MessageData::new(text)
+}
+
+pub(crate) async fn push(
+    queue: &SqliteQueue,
+    partition: &PartitionId,
+    messages: &[MessageData],
+) -> Vec<MessageId> {
+    let outcomes = queue.push(partition, messages).await;
+    let stored = |outcome| match outcome {
+        Ok(PushOutcome::Stored(id)) => id,
+        other => panic!("not stored: {other:?}"),
+    };
+    outcomes.into_iter().map(stored).collect()
+}
+
+pub(crate) async fn push_text(
+    queue: &SqliteQueue,
+    partition: &PartitionId,
+    texts: &[&str],
+) -> Vec<MessageId> {
+    let messages: Vec<_> = texts.iter().map(|text| message(text)).collect();
+    push(queue, partition, &messages).await
+}
+
+pub(crate) async fn pull(queue: &SqliteQueue, partition: &PartitionId, max: usize) -> Vec<Delivery> {
+    queue.pull(partition, PullRequest::new(max, Duration::ZERO, LEASE)).await.unwrap()
+}
+
+pub(crate) async fn pull_wait(queue: &SqliteQueue, partition: &PartitionId, max: usize) -> Vec<Delivery> {
+    queue.pull(partition, PullRequest::new(max, SOON, LEASE)).await.unwrap()
+}
+
+pub(crate) fn texts(deliveries: &[Delivery]) -> Vec<String> {
+    deliveries
+        .iter()
+        .map(|delivery| String::from_utf8(delivery.message.payload().to_vec()).unwrap())
+        .collect()
+}
+
+/// Pulls all there is, removing it, and answers the texts in order.
+pub(crate) async fn drain(queue: &SqliteQueue, partition: &PartitionId) -> Vec<String> {
+    let mut all = Vec::new();
+    loop {
+        let got = pull(queue, partition, 100).await;
+        if got.is_empty() {
+            return all;
+        }
+        all.extend(texts(&got));
+        let leases: Vec<_> = got.into_iter().map(|delivery| delivery.lease).collect();
+        assert!(
+            settle_all(queue, &leases, &Action::Remove).await.iter().all(|o| *o == SettleOutcome::Settled)
+        );
+    }
+}
+
+pub(crate) async fn settle(queue: &SqliteQueue, lease: &Lease, action: Action) -> SettleOutcome {
+    settle_all(queue, std::slice::from_ref(lease), &action).await[0]
+}
+
+pub(crate) async fn settle_all(queue: &SqliteQueue, leases: &[Lease], action: &Action) -> Vec<SettleOutcome> {
+    let settlements: Vec<_> =
+        leases.iter().map(|lease| Settlement { lease: lease.clone(), action: action.clone() }).collect();
+    queue.settle(&settlements).await.into_iter().map(Result::unwrap).collect()
+}
+
+pub(crate) fn postpone(delay: Duration) -> Action {
+    Action::Postpone { delay, headers: None }
+}
+
+pub(crate) fn move_to(to: &PartitionId) -> Action {
+    Action::Move { to: to.clone(), headers: None }
+}

@@ -1,0 +1,16 @@
+//! What the SQLite backend does, behaviour by behaviour, through the storage traits and on real files.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unchecked_time_subtraction,
+    reason = "a panic is how a test fails"
+)]
+
+mod admin;
+mod common;
+mod files;
+mod lease;
+mod order;
+mod push;
+mod waiting;

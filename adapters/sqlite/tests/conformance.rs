@@ -1,0 +1,57 @@
+//! The conformance suite over the SQLite backend: a file per case, and other processes on the same file.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyqueue::{QueueStorage, Result, Storage};
+use anyqueue_conformance::{Harness, async_trait};
+use anyqueue_sqlite::SqliteQueue;
+
+/// A directory of its own, gone with the run.
+struct Sqlite(tempfile::TempDir);
+
+impl Sqlite {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap_or_else(|error| panic!("no temporary directory: {error}")))
+    }
+
+    fn path(&self, namespace: &str) -> PathBuf {
+        self.0.path().join(format!("{namespace}.db"))
+    }
+}
+
+async fn open(path: PathBuf) -> Result<Arc<dyn Storage>> {
+    let queue = SqliteQueue::open(path).await?;
+    queue.init().await?;
+    Ok(Arc::new(queue))
+}
+
+#[async_trait]
+impl Harness for Sqlite {
+    fn name(&self) -> &'static str {
+        "sqlite"
+    }
+
+    async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
+        open(self.path(namespace)).await
+    }
+
+    fn address(&self, namespace: &str) -> Option<String> {
+        self.path(namespace).to_str().map(str::to_owned)
+    }
+
+    async fn attach(address: &str) -> Result<Arc<dyn Storage>> {
+        open(address.into()).await
+    }
+
+    async fn remove(&self, namespace: &str) {
+        for suffix in ["", "-wal", "-shm"] {
+            let mut path = self.path(namespace).into_os_string();
+            path.push(suffix);
+            // The directory goes with the run in any case.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+anyqueue_conformance::suite!(Sqlite::new());

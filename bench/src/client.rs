@@ -1,0 +1,81 @@
+//! What a scenario drives: anyqueue's `Queue`, or a client written by hand for one backend.
+
+use std::future::Future;
+use std::path::Path;
+use std::time::Duration;
+
+use anyqueue::{Bytes, MessageId};
+
+use crate::scenario::Scenario;
+
+/// Any failure, of a client or of a check.
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+/// The result of every fallible step of a measurement.
+pub(crate) type Result<T> = std::result::Result<T, BoxError>;
+
+/// The lease of every delivery: longer than any scenario, so that no side spends time on extensions.
+pub(crate) const LEASE: Duration = Duration::from_mins(5);
+
+/// One side of a comparison, connected to one place that holds a single queue.
+///
+/// The calls are generic, not `dyn`: a boxed future per call would weigh on the faster side.
+pub(crate) trait Client: Clone + Send + Sync + 'static {
+    /// A message that this client holds under a lease.
+    type Delivery: Send + 'static;
+    /// Where a puller gets its messages while it holds at most a window of them.
+    type Source: Source<Self::Delivery>;
+
+    /// Connects to the place, and creates there what is needed.
+    fn open(url: &str) -> impl Future<Output = Result<Self>> + Send;
+
+    /// Stores one message as durably as the backend promises.
+    fn push(&self, payload: Bytes) -> impl Future<Output = Result<MessageId>> + Send;
+
+    /// Stores messages in order and answers their ids in order.
+    fn push_batch(&self, payloads: Vec<Bytes>) -> impl Future<Output = Result<Vec<MessageId>>> + Send;
+
+    /// Up to `max` messages; waits up to `wait` for the first, and not at all for more.
+    fn pull(&self, max: usize, wait: Duration) -> impl Future<Output = Result<Vec<Self::Delivery>>> + Send;
+
+    /// Removes one message for good; an error if its lease was lost.
+    fn settle(&self, delivery: Self::Delivery) -> impl Future<Output = Result<()>> + Send;
+
+    /// Removes messages for good; an error if any lease was lost.
+    fn settle_batch(&self, deliveries: Vec<Self::Delivery>) -> impl Future<Output = Result<()>> + Send;
+
+    /// A stream of deliveries of which at most `window` are unsettled at any moment.
+    fn source(&self, window: usize) -> impl Future<Output = Result<Self::Source>> + Send;
+
+    /// How many messages are stored, in whatever state.
+    fn remaining(&self) -> impl Future<Output = Result<u64>> + Send;
+
+    /// Lets go of the place.
+    fn close(&self) -> impl Future<Output = Result<()>> + Send;
+
+    /// The identity of a held message.
+    fn id(delivery: &Self::Delivery) -> MessageId;
+
+    /// The payload of a held message.
+    fn payload(delivery: &Self::Delivery) -> &[u8];
+}
+
+/// A stream of deliveries; see [`Client::source`].
+pub(crate) trait Source<D>: Send {
+    /// The next delivery; waits for one without limit.
+    fn next(&mut self) -> impl Future<Output = Result<D>> + Send;
+}
+
+/// A hand-written client: what somebody would write who needs this one backend, and needs it fast.
+pub(crate) trait Yardstick: Client {
+    /// The backend's name on the command line.
+    const NAME: &'static str;
+    /// Whether two processes can see the same queue.
+    const ACROSS_PROCESSES: bool;
+
+    /// How many messages the warm-up of a scenario takes. Of a scenario that measures a rate, its rounds take as many as its
+    /// warm-up shows that they can; of any other, this many too.
+    fn messages(scenario: Scenario) -> usize;
+
+    /// The URL of a new, empty place that either side can open. `scratch` is a directory of this place's own.
+    fn place(scratch: &Path) -> Result<String>;
+}

@@ -1,0 +1,228 @@
+//! One scenario on one backend: both sides, in turns.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::client::{Client, Result, Yardstick};
+use crate::ours::Ours;
+use crate::report::Report;
+use crate::scenario::{self, InDepth, Scenario, Size};
+use crate::scratch::Scratch;
+use crate::yardstick::memory::Memory;
+use crate::yardstick::sqlite::Sqlite;
+
+/// Every backend that has a yardstick.
+pub(crate) const BACKENDS: &[Backend] = &[backend::<Memory>(), backend::<Sqlite>()];
+
+/// No scenario of default size takes nearly as long.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(10);
+
+/// What the command line sets for every scenario.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) rounds: usize,
+    /// If not given, the backend's own.
+    pub(crate) messages: Option<usize>,
+    pub(crate) payload_bytes: usize,
+    pub(crate) backlog: usize,
+    pub(crate) in_flight: usize,
+    pub(crate) scratch: Scratch,
+}
+
+impl Settings {
+    fn size<Y: Yardstick>(&self, scenario: Scenario) -> Size {
+        let messages = self.messages.unwrap_or_else(|| Y::messages(scenario));
+        Size { messages, payload_bytes: self.payload_bytes }
+    }
+}
+
+type Run<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + 'a>>;
+
+/// A backend with its yardstick, erased.
+pub(crate) struct Backend {
+    pub(crate) name: &'static str,
+    pub(crate) compare: for<'a> fn(Scenario, &'a Settings) -> Run<'a, Report>,
+    /// What the pushing process of [`Scenario::LatencyAcross`] does: to this URL, by hand or not.
+    pub(crate) push_stamped: for<'a> fn(&'a str, bool, &'a Settings) -> Run<'a, ()>,
+}
+
+const fn backend<Y: Yardstick>() -> Backend {
+    Backend {
+        name: Y::NAME,
+        compare: |scenario, settings| Box::pin(compare::<Y>(scenario, settings)),
+        push_stamped: |url, by_hand, settings| Box::pin(push_stamped::<Y>(url, by_hand, settings)),
+    }
+}
+
+async fn compare<Y: Yardstick>(scenario: Scenario, settings: &Settings) -> Result<Report> {
+    let report = Report::new(Y::NAME, scenario);
+    match scenario {
+        Scenario::LatencyAcross if !Y::ACROSS_PROCESSES => {
+            Ok(report.skipped("nothing outside this process can reach the queue"))
+        }
+        Scenario::Latency | Scenario::LatencyAcross => latencies::<Y>(scenario, settings, report).await,
+        Scenario::Idle => idle::<Y>(settings, report).await,
+        Scenario::Backlog => depth::<Y>(scenario, InDepth::Backlog(settings.backlog), settings, report).await,
+        Scenario::InFlight => {
+            depth::<Y>(scenario, InDepth::InFlight(settings.in_flight), settings, report).await
+        }
+        _ => rates::<Y>(scenario, settings, report).await,
+    }
+}
+
+async fn rates<Y: Yardstick>(scenario: Scenario, settings: &Settings, report: Report) -> Result<Report> {
+    let size = settings.size::<Y>(scenario);
+    rate::<Ours, Y>(scenario, settings, size).await?;
+    let warm_up = rate::<Y, Y>(scenario, settings, size).await?;
+    let size = if settings.messages.is_some() { size } else { size.for_a_round(warm_up) };
+    let (ours, theirs) = alternate(
+        settings.rounds,
+        async || rate::<Ours, Y>(scenario, settings, size).await,
+        async || rate::<Y, Y>(scenario, settings, size).await,
+    )
+    .await?;
+    Ok(report.rates(&ours, &theirs))
+}
+
+async fn rate<C: Client, Y: Yardstick>(scenario: Scenario, settings: &Settings, size: Size) -> Result<f64> {
+    let opened = Opened::<C>::new::<Y>(settings).await?;
+    let client = opened.client.clone();
+    let rate = on_a_worker(async move { scenario::rate(scenario, &client, size).await }).await?;
+    opened.close().await?;
+    Ok(rate)
+}
+
+async fn latencies<Y: Yardstick>(scenario: Scenario, settings: &Settings, report: Report) -> Result<Report> {
+    let size = settings.size::<Y>(scenario);
+    let (ours, theirs) = alternate(
+        settings.rounds,
+        async || latency::<Ours, Y>(scenario, settings, size, false).await,
+        async || latency::<Y, Y>(scenario, settings, size, true).await,
+    )
+    .await?;
+    Ok(report.latencies(&ours.concat(), &theirs.concat(), settings.rounds))
+}
+
+async fn latency<C: Client, Y: Yardstick>(
+    scenario: Scenario,
+    settings: &Settings,
+    size: Size,
+    by_hand: bool,
+) -> Result<Vec<Duration>> {
+    let opened = Opened::<C>::new::<Y>(settings).await?;
+    let client = opened.client.clone();
+    let latencies = if scenario == Scenario::Latency {
+        on_a_worker(async move { scenario::in_process(&client, size).await }).await?
+    } else {
+        let arguments = child_arguments::<Y>(&opened.url, size, by_hand);
+        on_a_worker(async move { scenario::across(&client, size, &arguments).await }).await?
+    };
+    opened.close().await?;
+    Ok(latencies)
+}
+
+/// How the pushing process is started; read back by `main`.
+fn child_arguments<Y: Yardstick>(url: &str, size: Size, by_hand: bool) -> Vec<String> {
+    let messages = format!("--messages={}", size.messages);
+    let payload = format!("--payload={}", size.payload_bytes);
+    let mut arguments =
+        vec![format!("--backend={}", Y::NAME), "--scenario=latency-across".to_owned(), messages, payload];
+    arguments.push(format!("--push-to={url}"));
+    arguments.extend(by_hand.then(|| "--by-hand".to_owned()));
+    arguments
+}
+
+async fn push_stamped<Y: Yardstick>(url: &str, by_hand: bool, settings: &Settings) -> Result<()> {
+    let size = settings.size::<Y>(Scenario::LatencyAcross);
+    if by_hand { push_stamped_by::<Y>(url, size).await } else { push_stamped_by::<Ours>(url, size).await }
+}
+
+async fn push_stamped_by<C: Client>(url: &str, size: Size) -> Result<()> {
+    let client = C::open(url).await?;
+    scenario::push_stamped(&client, size).await?;
+    client.close().await
+}
+
+async fn idle<Y: Yardstick>(settings: &Settings, report: Report) -> Result<Report> {
+    let size = settings.size::<Y>(Scenario::Idle);
+    let (ours, theirs) = alternate(
+        settings.rounds,
+        async || idle_round::<Ours, Y>(settings, size).await,
+        async || idle_round::<Y, Y>(settings, size).await,
+    )
+    .await?;
+    Ok(report.cpu(&ours, &theirs))
+}
+
+async fn idle_round<C: Client, Y: Yardstick>(settings: &Settings, size: Size) -> Result<f64> {
+    let opened = Opened::<C>::new::<Y>(settings).await?;
+    let share = scenario::idle(&opened.client, size).await?;
+    opened.close().await?;
+    Ok(share)
+}
+
+async fn depth<Y: Yardstick>(
+    scenario: Scenario,
+    depth: InDepth,
+    settings: &Settings,
+    report: Report,
+) -> Result<Report> {
+    let size = settings.size::<Y>(scenario);
+    let shallow = Opened::<Ours>::new::<Y>(settings).await?;
+    let deep = Opened::<Ours>::new::<Y>(settings).await?;
+    let (empty, full) = (shallow.client.clone(), deep.client.clone());
+    let (size, rounds) = ((size, settings.messages.is_some()), settings.rounds);
+    let work = async move { scenario::depth(&empty, &full, depth, size, rounds).await };
+    let (empty_rates, deep_rates) = on_a_worker(work).await?;
+    shallow.close().await?;
+    deep.close().await?;
+    Ok(report.depth(&empty_rates, &deep_rates))
+}
+
+/// Runs a scenario where an application's tasks run too. On the thread that blocks on the runtime, every wake-up would be a
+/// switch between threads.
+async fn on_a_worker<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+    tokio::spawn(work).await?
+}
+
+/// A client connected to a place of its own, which goes with it.
+struct Opened<C> {
+    client: C,
+    url: String,
+    _directory: TempDir,
+}
+
+impl<C: Client> Opened<C> {
+    async fn new<Y: Yardstick>(settings: &Settings) -> Result<Self> {
+        let directory = settings.scratch.directory()?;
+        let url = Y::place(directory.path())?;
+        Ok(Self { client: C::open(&url).await?, url, _directory: directory })
+    }
+
+    async fn close(self) -> Result<()> {
+        self.client.close().await
+    }
+}
+
+/// Rounds of both sides in turns, each first in every other one, so that neither always profits from what the other has
+/// warmed up or suffers from what it left to be flushed.
+async fn alternate<T>(
+    rounds: usize,
+    mut ours: impl AsyncFnMut() -> Result<T>,
+    mut theirs: impl AsyncFnMut() -> Result<T>,
+) -> Result<(Vec<T>, Vec<T>)> {
+    let (mut of_ours, mut of_theirs) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));
+    for round in 0..rounds {
+        if round % 2 == 0 {
+            of_ours.push(ours().await?);
+            of_theirs.push(theirs().await?);
+        } else {
+            of_theirs.push(theirs().await?);
+            of_ours.push(ours().await?);
+        }
+    }
+    Ok((of_ours, of_theirs))
+}

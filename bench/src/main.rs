@@ -1,0 +1,133 @@
+//! Benchmarks of anyqueue beside a hand-written client with the same guarantees on the same backend.
+//!
+//! Both sides run in one process, through one driver, in turns: ours, theirs, theirs, ours, and so on. What each scenario
+//! did is checked message by message before its time counts.
+
+mod client;
+mod compare;
+mod ours;
+mod report;
+mod scenario;
+mod scratch;
+mod yardstick;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::builder::PossibleValuesParser;
+
+use crate::client::Result;
+use crate::compare::{BACKENDS, Backend, Settings};
+use crate::report::Report;
+use crate::scenario::Scenario;
+use crate::scratch::Scratch;
+
+/// The scenario or backend name that stands for each of them.
+const ALL: &str = "all";
+
+/// Measures anyqueue beside a hand-written client on the same backend.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// Which backend.
+    #[arg(long, value_parser = names(BACKENDS.iter().map(|backend| backend.name)))]
+    backend: String,
+    /// What to measure.
+    #[arg(long, value_parser = names(Scenario::ALL.into_iter().map(Scenario::name)))]
+    scenario: String,
+    /// Print one JSON object a line.
+    #[arg(long)]
+    json: bool,
+    /// Rounds of each side; the medians count.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// Messages in one round of one side, instead of what suits the backend.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    messages: Option<u32>,
+    /// Bytes of each payload.
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(8..))]
+    payload: u32,
+    /// Messages that wait in the scenario `backlog`.
+    #[arg(long, default_value_t = 1_000_000)]
+    backlog: u32,
+    /// Messages that are held in the scenario `in-flight`.
+    #[arg(long, default_value_t = 10_000)]
+    in_flight: u32,
+    /// Where databases go, in a directory that is removed at the end; beside this program by default.
+    #[arg(long)]
+    scratch: Option<PathBuf>,
+    /// For the scenario `latency-across`: be the process that pushes to this URL.
+    #[arg(long, hide = true)]
+    push_to: Option<String>,
+    /// With `push_to`: push by the hand-written client.
+    #[arg(long, hide = true)]
+    by_hand: bool,
+}
+
+/// Whatever is not among these is refused with a list of them.
+fn names(names: impl Iterator<Item = &'static str>) -> PossibleValuesParser {
+    PossibleValuesParser::new(names.chain([ALL]))
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether everything that was measured was verified too.
+fn run(arguments: &Arguments) -> Result<bool> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let settings = settings(arguments)?;
+    let mut backends = BACKENDS.iter().filter(|backend| chosen(&arguments.backend, backend.name));
+    if let Some(url) = &arguments.push_to {
+        let backend = backends.next().ok_or("no such backend")?;
+        runtime.block_on((backend.push_stamped)(url, arguments.by_hand, &settings))?;
+        return Ok(true);
+    }
+    let mut verified = true;
+    for backend in backends {
+        for scenario in Scenario::ALL {
+            if chosen(&arguments.scenario, scenario.name()) {
+                let report = runtime.block_on(async {
+                    tokio::select! {
+                        report = measure(backend, scenario, &settings) => Ok(report),
+                        // Ended in an orderly way, so that the scratch directory goes too.
+                        _ = tokio::signal::ctrl_c() => Err("interrupted"),
+                    }
+                })?;
+                report.print(arguments.json)?;
+                verified &= report.is_fine();
+            }
+        }
+    }
+    Ok(verified)
+}
+
+fn chosen(wanted: &str, name: &str) -> bool {
+    wanted == ALL || wanted == name
+}
+
+fn settings(arguments: &Arguments) -> Result<Settings> {
+    Ok(Settings {
+        rounds: arguments.rounds.into(),
+        messages: arguments.messages.map(usize::try_from).transpose()?,
+        payload_bytes: arguments.payload.try_into()?,
+        backlog: arguments.backlog.try_into()?,
+        in_flight: arguments.in_flight.try_into()?,
+        scratch: Scratch::new(arguments.scratch.as_deref())?,
+    })
+}
+
+/// A failure is a result too: the other scenarios go on.
+async fn measure(backend: &Backend, scenario: Scenario, settings: &Settings) -> Report {
+    let measured = tokio::time::timeout(compare::PATIENCE, (backend.compare)(scenario, settings)).await;
+    let measured = measured.unwrap_or_else(|_| Err(format!("not done after {:?}", compare::PATIENCE).into()));
+    measured.unwrap_or_else(|error| Report::new(backend.name, scenario).failed(&error))
+}

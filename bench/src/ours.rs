@@ -1,0 +1,103 @@
+//! Our side: everything through the public [`Queue`].
+
+use std::time::Duration;
+
+use anyqueue::{
+    Bytes, HandlerStream, MessageData, MessageId, PartitionOptions, PushOutcome, Queue, QueueMessageHandler,
+    QueueMessageStatus, Registry, SettleOutcome,
+};
+use futures_util::StreamExt;
+
+use crate::client::{Client, LEASE, Result, Source};
+
+const PARTITION: &str = "bench";
+/// Enough for the scenarios that hold a whole round of messages at once.
+const MAX_HELD: usize = 1 << 20;
+
+/// A queue on whatever backend the URL names.
+#[derive(Clone)]
+pub(crate) struct Ours(Queue);
+
+impl Client for Ours {
+    type Delivery = QueueMessageHandler;
+    type Source = HandlerStream;
+
+    async fn open(url: &str) -> Result<Self> {
+        let registry = Registry::new().with(anyqueue_memory::backend()).with(anyqueue_sqlite::backend());
+        let storage = registry.open(url).await?;
+        let defaults = PartitionOptions::default().with_lease(LEASE);
+        let queue = Queue::builder(storage).defaults(defaults).max_held(MAX_HELD).build()?;
+        queue.init().await?;
+        Ok(Self(queue))
+    }
+
+    async fn push(&self, payload: Bytes) -> Result<MessageId> {
+        stored(self.0.push(PARTITION, MessageData::from_bytes(payload)).await?)
+    }
+
+    async fn push_batch(&self, payloads: Vec<Bytes>) -> Result<Vec<MessageId>> {
+        let messages = payloads.into_iter().map(MessageData::from_bytes).collect();
+        let outcomes = self.0.push_many(PARTITION, messages).await?;
+        outcomes.into_iter().map(|outcome| stored(outcome?)).collect()
+    }
+
+    async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<QueueMessageHandler>> {
+        Ok(self.0.pull(PARTITION).max(max).wait(wait).await?)
+    }
+
+    async fn settle(&self, mut delivery: QueueMessageHandler) -> Result<()> {
+        settled(delivery.settle(QueueMessageStatus::Processed).await?)
+    }
+
+    async fn settle_batch(&self, mut deliveries: Vec<QueueMessageHandler>) -> Result<()> {
+        let settlements = deliveries.iter_mut().map(|delivery| (delivery, QueueMessageStatus::Processed));
+        self.0.settle_many(settlements).await.into_iter().try_for_each(|outcome| settled(outcome?))
+    }
+
+    async fn source(&self, window: usize) -> Result<HandlerStream> {
+        Ok(self.0.stream(PARTITION).window(window).build()?)
+    }
+
+    async fn remaining(&self) -> Result<u64> {
+        let counts = self.0.counts(PARTITION).await?;
+        let states = [counts.ready, counts.delayed, counts.leased];
+        states
+            .into_iter()
+            .sum::<Option<u64>>()
+            .ok_or_else(|| "the backend does not count its messages".into())
+    }
+
+    async fn close(&self) -> Result<()> {
+        Ok(self.0.close().await?)
+    }
+
+    fn id(delivery: &QueueMessageHandler) -> MessageId {
+        delivery.id()
+    }
+
+    fn payload(delivery: &QueueMessageHandler) -> &[u8] {
+        delivery.payload()
+    }
+}
+
+impl Source<QueueMessageHandler> for HandlerStream {
+    async fn next(&mut self) -> Result<QueueMessageHandler> {
+        Ok(StreamExt::next(self).await.ok_or("the stream ended early")??)
+    }
+}
+
+fn stored(outcome: PushOutcome) -> Result<MessageId> {
+    match outcome {
+        PushOutcome::Stored(id) => Ok(id),
+        PushOutcome::Duplicate(id) => {
+            Err(format!("a new message was taken for a duplicate of {id:?}").into())
+        }
+    }
+}
+
+fn settled(outcome: SettleOutcome) -> Result<()> {
+    match outcome {
+        SettleOutcome::Settled => Ok(()),
+        SettleOutcome::Lost => Err("a lease was lost".into()),
+    }
+}

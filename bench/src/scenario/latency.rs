@@ -1,0 +1,90 @@
+//! How long an idle consumer takes to start on a message: from the call of push to the end of pull.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use tokio::process::Command;
+use tokio::sync::mpsc;
+
+use super::Size;
+use super::load::{expect, expect_remaining, number, payload};
+use crate::client::{Client, Result};
+
+/// Longer than any message should take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The pusher waits until the message is settled and the consumer idle again.
+pub(crate) async fn in_process<C: Client>(client: &C, size: Size) -> Result<Vec<Duration>> {
+    let (handled, mut done) = mpsc::channel(1);
+    let consumer = tokio::spawn(consume(client.clone(), size.messages, handled));
+    for _ in 0..size.messages {
+        pause(2..6).await;
+        client.push(payload(stamp()?, size.payload_bytes)).await?;
+        if done.recv().await.is_none() {
+            break; // the consumer failed, and says why
+        }
+    }
+    let latencies = consumer.await??;
+    expect_remaining(client, 0).await?;
+    Ok(latencies)
+}
+
+/// The pusher is this program once more, started with `arguments`.
+pub(crate) async fn across<C: Client>(client: &C, size: Size, arguments: &[String]) -> Result<Vec<Duration>> {
+    let (handled, mut done) = mpsc::channel(size.messages);
+    let consumer = tokio::spawn(consume(client.clone(), size.messages, handled));
+    let mut pusher = Command::new(std::env::current_exe()?)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()?;
+    let ended = pusher.wait().await?;
+    if !ended.success() {
+        consumer.abort();
+        return Err(format!("the pushing process ended with {ended}").into());
+    }
+    let latencies = consumer.await??;
+    done.close();
+    expect_remaining(client, 0).await?;
+    Ok(latencies)
+}
+
+/// What the pushing process does.
+pub(crate) async fn push_stamped<C: Client>(client: &C, size: Size) -> Result<()> {
+    pause(200..201).await;
+    for _ in 0..size.messages {
+        pause(20..40).await; // by then the consumer waits again
+        client.push(payload(stamp()?, size.payload_bytes)).await?;
+    }
+    Ok(())
+}
+
+async fn consume<C: Client>(client: C, messages: usize, handled: mpsc::Sender<()>) -> Result<Vec<Duration>> {
+    let mut latencies = Vec::with_capacity(messages);
+    for _ in 0..messages {
+        let held = client.pull(1, PATIENCE).await?;
+        let now = stamp()?;
+        expect("messages pulled", held.len(), 1)?;
+        for delivery in held {
+            let pushed = number(C::payload(&delivery))?;
+            latencies.push(Duration::from_nanos(now.saturating_sub(pushed)));
+            client.settle(delivery).await?;
+        }
+        handled.send(()).await?;
+    }
+    Ok(latencies)
+}
+
+/// Nanoseconds on the clock that all processes of one machine share.
+fn stamp() -> Result<u64> {
+    let now = clock_gettime(ClockId::Monotonic);
+    Ok(u64::try_from(now.tv_sec)? * 1_000_000_000 + u64::try_from(now.tv_nsec)?)
+}
+
+/// Of random length, so that no poller's rhythm is met by chance.
+async fn pause(milliseconds: std::ops::Range<u64>) {
+    let (least, most) = (milliseconds.start * 1000, milliseconds.end * 1000);
+    tokio::time::sleep(Duration::from_micros(fastrand::u64(least..most))).await;
+}

@@ -1,0 +1,9 @@
+//! Hand-written clients, one file per backend: the yardsticks ours is measured with.
+//!
+//! A yardstick gives what its scenario needs with the guarantees ours declares (durability, unique ids, push order, strict
+//! priorities, leases that end, fencing, a delivery count), and nothing else: no groups, delays, deduplication keys, dead
+//! letters, limits or telemetry. It is as fast as we know how to make it. To add one, implement
+//! [`Yardstick`](crate::client::Yardstick) in a new file and name it in [`crate::compare::BACKENDS`].
+
+pub(crate) mod memory;
+pub(crate) mod sqlite;

@@ -1,0 +1,247 @@
+//! The thread that owns the connection: group commit, and pulls that wait.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::{Duration, Instant};
+
+use anyqueue::{Bytes, MessageId};
+use tokio::sync::{mpsc, oneshot};
+
+use super::Delivery;
+use super::table::Table;
+use crate::client::Result;
+
+/// How often a waiting pull looks for other processes' pushes.
+const LOOK: Duration = Duration::from_millis(5);
+/// How often ended leases are looked for.
+const REAP: Duration = Duration::from_secs(1);
+/// At most so many requests share a transaction.
+const GROUP: usize = 1024;
+/// How long a transaction waits for requests of those whom the last one answered. Without it two groups form that
+/// take turns, each waiting for the other's flush.
+const GATHER: Duration = Duration::from_micros(300);
+
+type Answer<T> = oneshot::Sender<Result<T>>;
+
+pub(super) enum Request {
+    Push(Vec<(MessageId, Bytes)>, Answer<()>),
+    Settle(Vec<(i64, [u8; 16])>, Answer<()>),
+    Pull { max: usize, until: Instant, answer: Answer<Vec<Delivery>> },
+    Feed(Feeder),
+    Count(Answer<u64>),
+}
+
+impl Request {
+    /// Whether an answer promises that power loss takes nothing back.
+    fn must_last(&self) -> bool {
+        matches!(self, Self::Push(..) | Self::Settle(..))
+    }
+}
+
+/// A puller's window. What its settlements free is claimed again in the same transaction.
+pub(super) struct Feeder {
+    window: usize,
+    held: usize,
+    to: mpsc::Sender<Delivery>,
+}
+
+impl Feeder {
+    pub(super) fn new(window: usize, to: mpsc::Sender<Delivery>) -> Self {
+        Self { window, held: 0, to }
+    }
+
+    fn wanted(&self) -> usize {
+        let free = self.window - self.held;
+        if free >= (self.window / 4).max(1) { free } else { 0 }
+    }
+}
+
+struct Pull {
+    max: usize,
+    until: Instant,
+    answer: Answer<Vec<Delivery>>,
+}
+
+/// What is answered once the transaction is committed.
+enum Outcome {
+    Done(Answer<()>, Result<()>),
+    Pulled(Answer<Vec<Delivery>>, Vec<Delivery>),
+    Fed(Vec<Delivery>),
+}
+
+pub(super) struct Writer<'c> {
+    table: Table<'c>,
+    requests: Receiver<Request>,
+    waiting: VecDeque<Pull>,
+    feeder: Option<Feeder>,
+    data_version: i64,
+    next_reap: Instant,
+    last_group: usize,
+}
+
+impl<'c> Writer<'c> {
+    pub(super) fn new(table: Table<'c>, requests: Receiver<Request>) -> Self {
+        let next_reap = Instant::now() + REAP;
+        Self {
+            table,
+            requests,
+            waiting: VecDeque::new(),
+            feeder: None,
+            data_version: 0,
+            next_reap,
+            last_group: 0,
+        }
+    }
+
+    /// Runs until every sender of requests is gone. A failed transaction drops its answers, which fails their askers.
+    pub(super) fn run(mut self) {
+        while let Ok(group) = self.gather() {
+            let look = self.must_look();
+            if !group.is_empty() || look {
+                self.last_group = group.len();
+                if self.transact(group).is_err() {
+                    drop(self.table.rollback());
+                    self.feeder = None;
+                }
+            }
+            self.end_waits();
+        }
+    }
+
+    /// The next requests to serve together; none when it is time to look around.
+    fn gather(&mut self) -> Result<Vec<Request>> {
+        let mut group = Vec::new();
+        match self.first() {
+            Ok(request) => group.push(request),
+            Err(RecvTimeoutError::Timeout) => return Ok(group),
+            Err(RecvTimeoutError::Disconnected) => return Err("no more askers".into()),
+        }
+        let end = Instant::now() + GATHER;
+        while group.len() < GROUP {
+            match self.requests.try_recv() {
+                Ok(request) => group.push(request),
+                Err(TryRecvError::Empty) if group.len() < self.last_group && Instant::now() < end => {
+                    std::thread::yield_now();
+                }
+                Err(_) => break,
+            }
+        }
+        Ok(group)
+    }
+
+    fn first(&self) -> std::result::Result<Request, RecvTimeoutError> {
+        if self.waiting.is_empty() && self.feeder.is_none() {
+            self.requests.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        } else {
+            self.requests.recv_timeout(LOOK)
+        }
+    }
+
+    /// Whether something may have become ready without a request.
+    fn must_look(&mut self) -> bool {
+        let waits = self.feeder.is_some() || !self.waiting.is_empty();
+        waits && (self.changed_elsewhere() || Instant::now() >= self.next_reap)
+    }
+
+    fn changed_elsewhere(&mut self) -> bool {
+        let version = self.table.data_version().unwrap_or_default();
+        std::mem::replace(&mut self.data_version, version) != version
+    }
+
+    fn transact(&mut self, group: Vec<Request>) -> Result<()> {
+        let mut outcomes = Vec::with_capacity(group.len() + 1);
+        // A claim that power loss undoes is worth nothing anyway: whoever held it lost power too.
+        self.table.begin(group.iter().any(Request::must_last))?;
+        if Instant::now() >= self.next_reap {
+            self.table.reap()?;
+            self.next_reap = Instant::now() + REAP;
+        }
+        for request in group {
+            self.serve(request, &mut outcomes)?;
+        }
+        self.feed(&mut outcomes)?;
+        self.serve_waiting(&mut outcomes)?;
+        self.table.commit()?;
+        for outcome in outcomes {
+            self.answer(outcome);
+        }
+        Ok(())
+    }
+
+    /// Pushes and settlements at once; pulls after them, so that they see what this very group has pushed.
+    fn serve(&mut self, request: Request, outcomes: &mut Vec<Outcome>) -> Result<()> {
+        match request {
+            Request::Push(rows, answer) => {
+                self.table.insert(&rows)?;
+                outcomes.push(Outcome::Done(answer, Ok(())));
+            }
+            Request::Settle(rows, answer) => {
+                let settled = self.table.settle(&rows)?;
+                if let Some(feeder) = &mut self.feeder {
+                    feeder.held = feeder.held.saturating_sub(settled);
+                }
+                let all = if settled == rows.len() { Ok(()) } else { Err("a lease was lost".into()) };
+                outcomes.push(Outcome::Done(answer, all));
+            }
+            Request::Pull { max, until, answer } => self.waiting.push_back(Pull { max, until, answer }),
+            Request::Feed(feeder) => self.feeder = Some(feeder),
+            Request::Count(answer) => drop(answer.send(self.table.count())),
+        }
+        Ok(())
+    }
+
+    fn feed(&mut self, outcomes: &mut Vec<Outcome>) -> Result<()> {
+        if self.feeder.as_ref().is_some_and(|feeder| feeder.to.is_closed()) {
+            self.feeder = None;
+        }
+        let Some(feeder) = &mut self.feeder else { return Ok(()) };
+        let wanted = feeder.wanted();
+        if wanted > 0 {
+            let claimed = self.table.claim(wanted)?;
+            feeder.held += claimed.len();
+            outcomes.push(Outcome::Fed(claimed));
+        }
+        Ok(())
+    }
+
+    fn serve_waiting(&mut self, outcomes: &mut Vec<Outcome>) -> Result<()> {
+        while let Some(pull) = self.waiting.pop_front() {
+            if pull.answer.is_closed() {
+                continue;
+            }
+            let claimed = self.table.claim(pull.max)?;
+            if claimed.is_empty() {
+                self.waiting.push_front(pull);
+                break;
+            }
+            outcomes.push(Outcome::Pulled(pull.answer, claimed));
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Done(answer, result) => drop(answer.send(result)),
+            Outcome::Pulled(answer, deliveries) => drop(answer.send(Ok(deliveries))),
+            // The channel is as wide as the window.
+            Outcome::Fed(deliveries) => {
+                for delivery in deliveries {
+                    if let Some(feeder) = &self.feeder {
+                        drop(feeder.to.try_send(delivery));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Answers what has waited long enough.
+    fn end_waits(&mut self) {
+        let now = Instant::now();
+        let (ended, waiting) = self.waiting.drain(..).partition(|pull: &Pull| pull.until <= now);
+        self.waiting = waiting;
+        let ended: VecDeque<Pull> = ended;
+        for pull in ended {
+            drop(pull.answer.send(Ok(Vec::new())));
+        }
+    }
+}

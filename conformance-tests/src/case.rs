@@ -1,0 +1,250 @@
+//! What a case is, what it can end with, and what it can need.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use anyqueue::{Capabilities, Dedup, LeaseKind, Order, PriorityDiscipline, Reach, Requeue};
+use serde::Serialize;
+
+use crate::clause::clause_title;
+use crate::context::Context;
+use crate::faulty::Fault;
+use crate::run::Tier;
+
+/// What a case's function answers: nothing, or why it stopped.
+pub type CaseResult<T = ()> = std::result::Result<T, Stop>;
+
+/// A case's function, under way.
+pub type CaseFuture<'a> = Pin<Box<dyn Future<Output = CaseResult> + Send + 'a>>;
+
+/// One thing that the suite proves. Built by the `case!` macro in the group's file, in a constant.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// `group.name`; stable across releases.
+    pub id: &'static str,
+    /// The clauses of the contract that it proves.
+    pub clauses: &'static [u8],
+    /// What stands between the case and the adapter.
+    pub layer: Layer,
+    /// What the backend or the harness must offer.
+    pub needs: &'static [Need],
+    /// The faulty adapters that this case must find out.
+    pub kills: &'static [Fault],
+    /// The smallest tier that runs it.
+    pub tier: Tier,
+    /// When it counts as hung.
+    pub deadline: Duration,
+    /// What it does.
+    pub run: for<'a> fn(&'a Context) -> CaseFuture<'a>,
+}
+
+impl Case {
+    /// A case without needs, in every tier, that counts as hung after 30 s.
+    pub const fn new(
+        id: &'static str,
+        layer: Layer,
+        clauses: &'static [u8],
+        run: for<'a> fn(&'a Context) -> CaseFuture<'a>,
+    ) -> Self {
+        let deadline = Duration::from_secs(30);
+        Self { id, clauses, layer, needs: &[], kills: &[], tier: Tier::Standard, deadline, run }
+    }
+
+    /// Sets what it needs.
+    #[must_use]
+    pub const fn needs(mut self, needs: &'static [Need]) -> Self {
+        self.needs = needs;
+        self
+    }
+
+    /// Names the faulty adapters that it must find out.
+    #[must_use]
+    pub const fn kills(mut self, kills: &'static [Fault]) -> Self {
+        self.kills = kills;
+        self
+    }
+
+    /// Gives it more (or less) time before it counts as hung.
+    #[must_use]
+    pub const fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Leaves it to the thorough tier.
+    #[must_use]
+    pub const fn thorough(mut self) -> Self {
+        self.tier = Tier::Thorough;
+        self
+    }
+
+    /// The part of the id before the dot.
+    pub fn group(&self) -> &'static str {
+        self.id.split_once('.').map_or(self.id, |(group, _)| group)
+    }
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Case").field("id", &self.id).field("clauses", &self.clauses).finish_non_exhaustive()
+    }
+}
+
+/// What stands between a case and the adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layer {
+    /// Nothing: the clauses that the adapter keeps by itself.
+    Storage,
+    /// The portable `Queue`: the clauses that core keeps, over this adapter.
+    Queue,
+}
+
+/// What a case needs beyond what every backend must give.
+#[derive(Clone, Copy)]
+pub struct Need {
+    /// What is needed, in words that complete "needs …".
+    pub what: &'static str,
+    /// Whether the backend declares it. A `false` is the backend's declared right.
+    pub declared: fn(&Capabilities) -> bool,
+    /// Whether the harness must offer child processes. Where the backend declares the capability but the harness
+    /// offers none, the certificate is partial.
+    pub children: bool,
+}
+
+impl Need {
+    /// A declared capability.
+    pub const fn capability(what: &'static str, declared: fn(&Capabilities) -> bool) -> Self {
+        Self { what, declared, children: false }
+    }
+
+    /// Several priority levels, the higher always first.
+    pub const STRICT_PRIORITY: Self = Self::capability("strict priorities", |c| {
+        c.priority_levels > 1 && c.priority == PriorityDiscipline::Strict
+    });
+    /// Several priority levels.
+    pub const PRIORITY: Self = Self::capability("priorities", |c| c.priority_levels > 1);
+    /// Push order within a priority.
+    pub const PUSH_ORDER: Self = Self::capability("push order", |c| c.order == Order::PushOrder);
+    /// Returned messages go ahead of never-delivered ones.
+    pub const REQUEUE_FRONT: Self = Self::capability("requeue to the front", |c| c.requeue == Requeue::Front);
+    /// Leases that end by time.
+    pub const TIMED_LEASE: Self = Self::capability("timed leases", |c| c.lease.kind == LeaseKind::Timed);
+    /// Strict fencing.
+    pub const FENCING: Self =
+        Self::capability("strict fencing", |c| c.fencing == anyqueue::Strictness::Strict);
+    /// Delay at push.
+    pub const PUSH_DELAY: Self = Self::capability("push delay", |c| c.push_delay.is_some());
+    /// Delay at postponement.
+    pub const POSTPONE_DELAY: Self = Self::capability("postpone delay", |c| c.postpone_delay.is_some());
+    /// New headers at postponement.
+    pub const POSTPONE_HEADERS: Self =
+        Self::capability("headers replaced by postponement", |c| c.postpone_headers);
+    /// Groups.
+    pub const GROUPS: Self = Self::capability("groups", |c| c.groups);
+    /// Deduplication by key.
+    pub const DEDUP: Self = Self::capability("deduplication", |c| c.dedup != Dedup::None);
+    /// Deduplication that ends with the message.
+    pub const DEDUP_WHILE_LIVE: Self =
+        Self::capability("deduplication while the first message lives", |c| c.dedup == Dedup::WhileLive);
+    /// Unique ids.
+    pub const UNIQUE_IDS: Self = Self::capability("unique ids", |c| c.unique_ids);
+    /// Delivery counts.
+    pub const DELIVERY_COUNT: Self =
+        Self::capability("delivery counts", |c| c.delivery_count != anyqueue::DeliveryCount::None);
+    /// All four counts.
+    pub const COUNTS: Self = Self::capability("all four counts", |c| {
+        c.inspect.ready && c.inspect.delayed && c.inspect.leased && c.inspect.dead
+    });
+    /// The list of partitions.
+    pub const LIST: Self = Self::capability("a list of partitions", |c| c.inspect.list);
+    /// Browsing.
+    pub const BROWSE: Self = Self::capability("browsing", |c| c.inspect.browse);
+    /// Deletion by id.
+    pub const DELETE: Self = Self::capability("deletion by id", |c| c.inspect.delete);
+    /// Purging.
+    pub const PURGE: Self = Self::capability("purging", |c| c.inspect.purge);
+    /// Cancellation by id.
+    pub const CANCEL: Self = Self::capability("cancellation by id", |c| c.inspect.cancel);
+    /// Pausing.
+    pub const PAUSE: Self = Self::capability("pausing", |c| c.pause);
+    /// Something of inspection or pausing that the backend does not offer.
+    pub const UNDECLARED: Self = Self::capability("an undeclared inspection", |c| {
+        let inspect = c.inspect;
+        let all = [inspect.list, inspect.browse, inspect.delete, inspect.purge, inspect.cancel, c.pause];
+        all.contains(&false)
+    });
+    /// Child processes that reach the same storage.
+    pub const CHILDREN: Self = Self {
+        what: "other processes on the same storage",
+        declared: |c| c.reach >= Reach::Host,
+        children: true,
+    };
+}
+
+impl fmt::Debug for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Need({})", self.what)
+    }
+}
+
+/// Why a case's function stopped before its end. `?` carries it out.
+#[derive(Clone, Debug)]
+pub enum Stop {
+    /// The contract is broken.
+    Fail(Box<Failure>),
+    /// The backend rightly lacks what this is about; the words complete "needs …".
+    NotApplicable(String),
+    /// Nothing can be said, and why.
+    Inconclusive(String),
+}
+
+/// A broken clause, told so that somebody who does not know the suite can act on it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Failure {
+    /// The clause of the contract.
+    pub clause: u8,
+    /// What the clause makes of this situation.
+    pub expected: String,
+    /// What happened instead.
+    pub seen: String,
+    /// What was done with the messages concerned, in order.
+    pub history: Vec<String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "clause {} ({}) is broken", self.clause, clause_title(self.clause))?;
+        writeln!(f, "  expected: {}", self.expected)?;
+        write!(f, "  seen:     {}", self.seen)?;
+        if !self.history.is_empty() {
+            write!(f, "\n  history:")?;
+        }
+        self.history.iter().try_for_each(|line| write!(f, "\n    {line}"))
+    }
+}
+
+/// How a case ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "outcome")]
+pub enum Outcome {
+    /// The contract was kept.
+    Pass,
+    /// It was not.
+    Fail(Failure),
+    /// The case does not concern this backend.
+    NotApplicable {
+        /// What is missing.
+        needs: String,
+        /// Whether the backend itself declares to lack it (else the harness does).
+        declared: bool,
+    },
+    /// Nothing was observed.
+    Inconclusive {
+        /// Why.
+        why: String,
+    },
+}

@@ -1,0 +1,336 @@
+//! Inspection: what it says is true, and looking disturbs nobody.
+
+use std::time::Instant;
+
+use anyqueue::{
+    CancelOutcome, Counts, DeleteOutcome, ErrorKind, ExtendOutcome, MessageId, MessageState, PartitionId,
+};
+
+use crate::case::{Case, CaseResult, Need};
+use crate::context::{Client, Context, ids};
+use crate::faulty::Fault;
+
+pub(super) const CASES: &[Case] = &[
+    case!(Storage, "admin.counts", [35], counts)
+        .needs(&[Need::COUNTS, Need::PUSH_DELAY])
+        .kills(&[Fault::CountsLocal, Fault::LeasedCountedReady]),
+    case!(Storage, "admin.list", [35], list).needs(&[Need::LIST]).kills(&[Fault::ListUnordered]),
+    case!(Storage, "admin.browse_pages", [35], browse_pages)
+        .needs(&[Need::BROWSE])
+        .kills(&[Fault::BrowseRepeats]),
+    case!(Storage, "admin.browse_states", [35], browse_states)
+        .needs(&[Need::BROWSE, Need::PUSH_DELAY])
+        .kills(&[Fault::BrowseAllReady]),
+    case!(Storage, "admin.browse_leases_nothing", [35], browse_leases_nothing)
+        .needs(&[Need::BROWSE])
+        .kills(&[Fault::BrowseLeases]),
+    case!(Storage, "admin.delete", [36], delete).needs(&[Need::DELETE]).kills(&[Fault::DeleteTakesLeased]),
+    case!(Storage, "admin.delete_here_only", [16, 36], delete_here_only)
+        .needs(&[Need::DELETE])
+        .kills(&[Fault::DeleteAnywhere]),
+    case!(Storage, "admin.purge", [36], purge).needs(&[Need::PURGE]).kills(&[Fault::PurgeTakesLeased]),
+    case!(Storage, "admin.purge_limit", [36], purge_limit)
+        .needs(&[Need::PURGE])
+        .kills(&[Fault::PurgeIgnoresLimit]),
+    case!(Storage, "admin.purge_during_pulls", [14, 36], purge_during_pulls)
+        .needs(&[Need::PURGE])
+        .kills(&[Fault::PurgeTakesLeased]),
+    case!(Storage, "admin.cancel", [26, 36], cancel).needs(&[Need::CANCEL]).kills(&[Fault::CancelNotTold]),
+    case!(Storage, "admin.undeclared_is_unsupported", [43], undeclared_is_unsupported)
+        .needs(&[Need::UNDECLARED])
+        .kills(&[Fault::UndeclaredAnswered]),
+];
+
+/// Waits for the declared staleness, then judges the counts, as a fresh client sees them.
+async fn counted(
+    c: &Context,
+    p: &PartitionId,
+    ready: u64,
+    delayed: u64,
+    leased: u64,
+    dead: u64,
+) -> CaseResult {
+    let (client, expected) = (c.fresh().await?, Counts::known(ready, delayed, leased, dead));
+    let deadline = Instant::now() + c.capabilities().inspect.staleness;
+    loop {
+        let counts = c.ok(35, "counts", client.inspect()?.counts(p).await)?;
+        if counts == expected || Instant::now() >= deadline {
+            return c.equal(35, &[], "the counts", &expected, &counts);
+        }
+        tokio::time::sleep(c.timing().slack).await;
+    }
+}
+
+/// The counts follow a handful of messages through all states.
+async fn counts(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    counted(c, &p, 0, 0, 0, 0).await?;
+    c.client().push(&p, &c.messages(5, |_, message| message)).await?;
+    counted(c, &p, 5, 0, 0, 0).await?;
+    let delay = c.timing().delay + c.timing().soon;
+    c.client().push(&p, &c.messages(2, |_, message| message.with_delay(delay))).await?;
+    counted(c, &p, 5, 2, 0, 0).await?;
+    let [first, second, third] = c.client().take_exact(&p).await?;
+    counted(c, &p, 2, 2, 3, 0).await?;
+    c.client().remove(&[first]).await?;
+    counted(c, &p, 2, 2, 2, 0).await?;
+    c.client().settle_all(&[second], &anyqueue::Action::Release).await?;
+    counted(c, &p, 3, 2, 1, 0).await?;
+    let to_dead = anyqueue::Action::Move { to: p.dead_letters(), headers: None };
+    c.client().settle_all(&[third], &to_dead).await?;
+    counted(c, &p, 3, 2, 0, 1).await
+}
+
+/// The list names every partition once, in byte order, page by page.
+async fn list(c: &Context) -> CaseResult {
+    let mut names = ["b", "a", "B", "a.b", "a-b", "a_b", "aa", "z9", "Z"].map(|name| c.partition(name));
+    names.sort_by_key(|name| name.as_ref().ok().cloned());
+    let expected = names.into_iter().collect::<CaseResult<Vec<_>>>()?;
+    for partition in expected.iter().rev() {
+        c.client().push(partition, &[c.message()]).await?;
+    }
+    let client = c.fresh().await?;
+    for page in [2, 4, 100] {
+        let mut seen: Vec<PartitionId> = Vec::new();
+        loop {
+            let next = client.inspect()?.partitions(seen.last(), page).await;
+            let next = c.ok(35, "the list", next)?;
+            c.check(35, &[], next.len() <= page, format!("at most {page}"), format!("{}", next.len()))?;
+            if next.is_empty() || seen.len() > expected.len() {
+                break;
+            }
+            seen.extend(next);
+        }
+        c.equal(35, &[], "the partitions, in byte order,", &expected, &seen)?;
+    }
+    Ok(())
+}
+
+/// All messages of a partition as browsing shows them, by pages of `page`.
+async fn browse_all(
+    c: &Context,
+    client: &Client,
+    p: &PartitionId,
+    page: usize,
+) -> CaseResult<Vec<MessageId>> {
+    let mut seen: Vec<MessageId> = Vec::new();
+    // A backend that repeats pages would never end.
+    while seen.len() < 100 {
+        let next = c.ok(35, "browsing", client.inspect()?.browse(p, seen.last().copied(), page).await)?;
+        c.check(35, &[], next.len() <= page, format!("at most {page}"), format!("{}", next.len()))?;
+        if next.is_empty() {
+            break;
+        }
+        seen.extend(next.iter().map(|browsed| browsed.message.id()));
+    }
+    Ok(seen)
+}
+
+/// Pages show each message once, in the order of the ids, with its bytes.
+async fn browse_pages(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let messages = c.messages(10, |index, message| message.with_header("index", index.to_string()));
+    let mut sent = c.client().push(&p, &messages).await?;
+    sent.sort_unstable();
+    let client = c.fresh().await?;
+    for page in [1, 3, 10, 100] {
+        let seen = browse_all(c, &client, &p, page).await?;
+        c.equal(35, &[], &format!("the messages by pages of {page}:"), &sent, &seen)?;
+    }
+    let all = c.ok(35, "browsing", client.inspect()?.browse(&p, None, 100).await)?;
+    for browsed in &all {
+        let pushed = messages.iter().find(|message| message.id() == browsed.message.id());
+        c.equal(5, &[browsed.message.id()], "the message", &pushed, &Some(&browsed.message))?;
+    }
+    Ok(())
+}
+
+/// Browsing tells which messages are ready, delayed or held.
+async fn browse_states(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let delay = c.timing().delay + c.timing().soon;
+    let leased = c.client().push(&p, &[c.message()]).await?;
+    let held = c.client().take(&p, 1).await?;
+    let ready = c.client().push(&p, &[c.message()]).await?;
+    let delayed = c.client().push(&p, &[c.message().with_delay(delay)]).await?;
+    let browsed = c.ok(35, "browsing", c.client().inspect()?.browse(&p, None, 10).await)?;
+    let seen = |state| -> Vec<MessageId> {
+        browsed.iter().filter(|browsed| browsed.state == state).map(|browsed| browsed.message.id()).collect()
+    };
+    c.equal(35, &leased, "leased", &leased, &seen(MessageState::Leased))?;
+    c.equal(35, &ready, "ready", &ready, &seen(MessageState::Ready))?;
+    c.equal(35, &delayed, "delayed", &delayed, &seen(MessageState::Delayed))?;
+    c.client().remove(&held).await
+}
+
+/// After browsing, everything is still there for anybody, and was delivered to nobody.
+async fn browse_leases_nothing(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let sent = c.client().push(&p, &c.messages(5, |_, message| message)).await?;
+    for _ in 0..3 {
+        browse_all(c, c.client(), &p, 2).await?;
+    }
+    let other = c.fresh().await?;
+    let got = other.pull_now(&p, 10).await?;
+    c.same(35, "everything, at once, after browsing", &sent, &got)?;
+    if (Need::DELIVERY_COUNT.declared)(c.capabilities()) {
+        let counts: Vec<_> = got.iter().map(|delivery| delivery.delivery_count).collect();
+        c.equal(35, &[], "delivery counts of", &vec![Some(1); 5], &counts)?;
+    }
+    other.remove(&got).await
+}
+
+async fn deleted(c: &Context, p: &PartitionId, ids: &[MessageId]) -> CaseResult<Vec<DeleteOutcome>> {
+    let answers = c.client().inspect()?.delete(p, ids).await;
+    c.ok(36, "deleting", answers.into_iter().collect())
+}
+
+/// What waits is deleted, what is held is left alone, what is not there is not found.
+async fn delete(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let held_id = c.client().push(&p, &[c.message()]).await?;
+    let held = c.client().take(&p, 1).await?;
+    let (waiting, staying) = (c.message(), c.message());
+    let (gone, stays) = (waiting.id(), staying.id());
+    c.client().push(&p, &[waiting, staying]).await?;
+    let never = MessageId::new();
+    let asked = [&held_id[..], &[gone, never, gone]].concat();
+    let outcomes = deleted(c, &p, &asked).await?;
+    let expected =
+        vec![DeleteOutcome::Leased, DeleteOutcome::Deleted, DeleteOutcome::NotFound, DeleteOutcome::NotFound];
+    c.equal(36, &asked, "the outcomes", &expected, &outcomes)?;
+    let got = c.client().pull(&p, 10).await?;
+    c.in_order(36, "what was not deleted", &[stays], &got)?;
+    c.client().remove(&got).await?;
+    c.client().remove(&held).await?;
+    let outcomes = deleted(c, &p, &[stays]).await?;
+    c.equal(36, &[stays], "the outcome for what was removed", &vec![DeleteOutcome::NotFound], &outcomes)
+}
+
+/// An id is deleted only where it was asked for.
+async fn delete_here_only(c: &Context) -> CaseResult {
+    let (a, b) = (c.partition("a")?, c.partition("b")?);
+    let sent = c.client().push(&a, &[c.message()]).await?;
+    for place in [&b, &a.dead_letters()] {
+        let outcomes = deleted(c, place, &sent).await?;
+        c.equal(36, &sent, "the outcome elsewhere", &vec![DeleteOutcome::NotFound], &outcomes)?;
+    }
+    let got = c.client().take(&a, 1).await?;
+    c.in_order(16, "the message where it was", &sent, &got)?;
+    c.client().remove(&got).await
+}
+
+/// A purge removes what waits, here only, and nothing that is held.
+async fn purge(c: &Context) -> CaseResult {
+    let (p, other) = (c.partition("work")?, c.partition("other")?);
+    let kept = c.client().push(&other, &[c.message()]).await?;
+    c.client().push(&p, &c.messages(2, |_, message| message)).await?;
+    let held = c.client().take(&p, 2).await?;
+    c.client().push(&p, &c.messages(5, |_, message| message)).await?;
+    let purged = c.ok(36, "a purge", c.client().inspect()?.purge(&p, 100).await)?;
+    c.equal(36, &[], "the number purged", &5, &purged)?;
+    c.client().nothing(&p, c.timing().slack, 36, "nothing left to pull").await?;
+    c.client().remove(&held).await?;
+    let got = c.client().take(&other, 1).await?;
+    c.in_order(36, "another partition's message", &kept, &got)?;
+    c.client().remove(&got).await?;
+    let purged = c.ok(36, "a purge", c.client().inspect()?.purge(&p, 100).await)?;
+    c.equal(36, &[], "the number purged of an empty partition", &0, &purged)
+}
+
+/// A purge is done in steps of the size asked for; the last, smaller one tells the end.
+async fn purge_limit(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    c.client().push(&p, &c.messages(7, |_, message| message)).await?;
+    for expected in [3, 3, 1, 0] {
+        let purged = c.ok(36, "a purge", c.client().inspect()?.purge(&p, 3).await)?;
+        c.equal(36, &[], "the number purged of at most 3", &expected, &purged)?;
+    }
+    Ok(())
+}
+
+/// Purging while consumers pull: each message is either removed by a consumer or purged.
+async fn purge_during_pulls(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let other = c.fresh().await?;
+    let sent = c.client().push(&p, &c.messages(200, |_, message| message)).await?;
+    let purging = async {
+        let mut purged = 0;
+        for _ in 0..10 {
+            purged += c.ok(36, "a purge", other.inspect()?.purge(&p, 10).await)?;
+            tokio::task::yield_now().await;
+        }
+        CaseResult::Ok(purged)
+    };
+    let consuming = async {
+        let mut seen = Vec::new();
+        loop {
+            let got = c.client().pull_with(&p, c.client().request(3, c.timing().slack)).await?;
+            if got.is_empty() {
+                return CaseResult::Ok(seen);
+            }
+            tokio::task::yield_now().await;
+            c.client().remove(&got).await?;
+            seen.extend(ids(&got));
+        }
+    };
+    let (purged, seen) = futures_util::join!(purging, consuming);
+    c.equal(36, &[], "purged and removed together", &sent.len(), &(purged? + seen?.len()))
+}
+
+/// Cancelling removes what waits; of what is held, the holder learns by extending.
+async fn cancel(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let held_id = c.client().push(&p, &[c.message()]).await?;
+    let held = c.client().take(&p, 1).await?;
+    let waiting = c.client().push(&p, &[c.message()]).await?;
+    let other = c.fresh().await?;
+    let asked = [&held_id[..], &waiting, &[MessageId::new()]].concat();
+    let answers = other.inspect()?.request_cancel(&p, &asked).await;
+    let outcomes = c.ok(36, "cancelling", answers.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
+    let expected = vec![CancelOutcome::Requested, CancelOutcome::Removed, CancelOutcome::NotFound];
+    c.equal(36, &asked, "the outcomes", &expected, &outcomes)?;
+    for delivery in &held {
+        for _ in 0..2 {
+            let outcome = c.client().extend(delivery, c.timing().long_lease).await?;
+            c.equal(26, &held_id, "the holder's answer", &ExtendOutcome::CancelRequested, &outcome)?;
+        }
+    }
+    other.nothing(&p, c.timing().slack, 36, "the held message still held, the other gone").await?;
+    c.client().remove(&held).await
+}
+
+/// What is not declared answers `Unsupported`, or is not there at all.
+async fn undeclared_is_unsupported(c: &Context) -> CaseResult {
+    let (p, declared) = (c.partition("work")?, c.capabilities().inspect);
+    let storage = c.client().storage();
+    let any = declared.ready || declared.delayed || declared.leased || declared.dead || declared.list;
+    let any = any || declared.browse || declared.delete || declared.purge || declared.cancel;
+    c.equal(43, &[], "`inspect()` as declared:", &any, &storage.inspect().is_some())?;
+    c.equal(43, &[], "`pause()` as declared:", &c.capabilities().pause, &storage.pause().is_some())?;
+    let Some(inspect) = storage.inspect() else { return Ok(()) };
+    let (kind, one) = (ErrorKind::Unsupported, [MessageId::new()]);
+    if !declared.list {
+        c.error(43, "the list", kind, &inspect.partitions(None, 1).await)?;
+    }
+    if !declared.browse {
+        c.error(43, "browsing", kind, &inspect.browse(&p, None, 1).await)?;
+    }
+    if !declared.purge {
+        c.error(43, "a purge", kind, &inspect.purge(&p, 1).await)?;
+    }
+    if !declared.delete {
+        c.error(
+            43,
+            "deleting",
+            kind,
+            &inspect.delete(&p, &one).await.into_iter().collect::<anyqueue::Result<Vec<_>>>(),
+        )?;
+    }
+    if !declared.cancel {
+        let answers =
+            inspect.request_cancel(&p, &one).await.into_iter().collect::<anyqueue::Result<Vec<_>>>();
+        c.error(43, "cancelling", kind, &answers)?;
+    }
+    Ok(())
+}

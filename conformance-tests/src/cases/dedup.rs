@@ -1,0 +1,195 @@
+//! Deduplication: one message per key.
+
+use std::time::Duration;
+
+use anyqueue::{Action, MessageData, MessageId, PartitionId, PushOutcome};
+use futures_util::future::join_all;
+
+use crate::case::{Case, CaseResult, Need};
+use crate::context::{Client, Context};
+use crate::faulty::Fault;
+
+pub(super) const CASES: &[Case] = &[
+    case!(Storage, "dedup.second_is_duplicate", [32], second_is_duplicate)
+        .needs(NEEDS)
+        .kills(&[Fault::DedupIgnored]),
+    case!(Storage, "dedup.in_one_batch", [2, 32], in_one_batch).needs(NEEDS).kills(&[Fault::DedupIgnored]),
+    case!(Storage, "dedup.sixteen_at_once", [32], sixteen_at_once).needs(NEEDS).kills(&[Fault::DedupRace]),
+    case!(Storage, "dedup.per_partition", [16, 32], per_partition)
+        .needs(NEEDS)
+        .kills(&[Fault::DedupAcrossPartitions]),
+    case!(Storage, "dedup.while_it_lives", [32], while_it_lives)
+        .needs(WHILE_LIVE)
+        .kills(&[Fault::DedupUntilDelivery]),
+    case!(Storage, "dedup.while_delayed", [32], while_delayed)
+        .needs(&[Need::DEDUP_WHILE_LIVE, Need::PUSH_DELAY])
+        .kills(&[Fault::DedupForgetsDelayed]),
+    case!(Storage, "dedup.free_after_removal", [32], free_after_removal)
+        .needs(WHILE_LIVE)
+        .kills(&[Fault::DedupForever]),
+    case!(Storage, "dedup.free_after_death", [32], free_after_death)
+        .needs(WHILE_LIVE)
+        .kills(&[Fault::DedupForever]),
+    case!(Storage, "dedup.moved_takes_no_key", [32], moved_takes_no_key)
+        .needs(WHILE_LIVE)
+        .kills(&[Fault::DedupForever]),
+];
+
+const NEEDS: &[Need] = &[Need::DEDUP];
+const WHILE_LIVE: &[Need] = &[Need::DEDUP_WHILE_LIVE];
+
+fn keyed(c: &Context) -> MessageData {
+    c.message().with_dedup_key("the key")
+}
+
+/// Pushes a message with the key; it must be answered as a duplicate of `first`.
+async fn is_duplicate(
+    c: &Context,
+    client: &Client,
+    p: &PartitionId,
+    first: MessageId,
+    when: &str,
+) -> CaseResult {
+    let message = keyed(c);
+    let about = [first, message.id()];
+    let mut answers = client.storage().push(p, &[message]).await;
+    let answer = answers.pop().ok_or_else(|| c.failed(2, &about, "one answer", "none"))?;
+    let answer = c.ok(32, "the second push", answer)?;
+    let ok = matches!(answer, PushOutcome::Duplicate(id) if id.is_none_or(|id| id == first));
+    c.check(32, &about, ok, format!("Duplicate of {} {when}", c.label(first)), format!("{answer:?}"))
+}
+
+/// The one id of a push of one message.
+fn only(c: &Context, sent: &[MessageId]) -> CaseResult<MessageId> {
+    sent.first().copied().ok_or_else(|| c.failed(2, &[], "one id", "none"))
+}
+
+/// The second message with a key is not stored, though its body differs, and whoever pushes it.
+async fn second_is_duplicate(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let other = c.fresh().await?;
+    let sent = c.client().push(&p, &[keyed(c)]).await?;
+    let first = only(c, &sent)?;
+    is_duplicate(c, c.client(), &p, first, "while it waits").await?;
+    is_duplicate(c, &other, &p, first, "while it waits").await?;
+    let second = c.client().push(&p, &[c.message().with_dedup_key("The key")]).await?;
+    let got = c.client().take(&p, 2).await?;
+    c.same(32, "the first of each key", &[sent, second].concat(), &got)?;
+    c.client().nothing(&p, c.timing().slack, 32, "nothing else").await?;
+    c.client().remove(&got).await
+}
+
+/// Two with one key in one batch: the first is stored, the second is its duplicate, the third is not harmed.
+async fn in_one_batch(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let batch = [keyed(c), keyed(c), c.message()];
+    let [first, _, third] = batch.each_ref().map(MessageData::id);
+    let answers = c.client().storage().push(&p, &batch).await;
+    let answers = c.ok(2, "each item", answers.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
+    let stored: Vec<_> = answers
+        .iter()
+        .filter_map(|answer| if let PushOutcome::Stored(id) = answer { Some(*id) } else { None })
+        .collect();
+    c.equal(32, &[first], "the messages stored", &vec![first, third], &stored)?;
+    let got = c.client().take(&p, 2).await?;
+    c.same(32, "the first and the one without a key", &[first, third], &got)?;
+    c.client().nothing(&p, c.timing().slack, 32, "nothing else").await?;
+    c.client().remove(&got).await
+}
+
+/// Of sixteen pushes at once exactly one is stored.
+async fn sixteen_at_once(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let clients = [c.client().clone(), c.fresh().await?, c.fresh().await?, c.fresh().await?];
+    let pushes = (0..4).flat_map(|_| clients.iter()).map(|client| {
+        let message = keyed(c);
+        let p = &p;
+        async move { client.storage().push(p, &[message]).await }
+    });
+    let answers = join_all(pushes).await.concat();
+    let answers = c.ok(32, "each push", answers.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
+    let stored = answers.iter().filter(|answer| matches!(answer, PushOutcome::Stored(_))).count();
+    c.equal(32, &[], "the number of messages stored", &1, &stored)?;
+    let got = c.client().take(&p, 1).await?;
+    c.client().nothing(&p, c.timing().slack, 32, "one message only").await?;
+    c.client().remove(&got).await
+}
+
+/// Each partition has keys of its own.
+async fn per_partition(c: &Context) -> CaseResult {
+    for name in ["a", "b"] {
+        let p = c.partition(name)?;
+        let sent = c.client().push(&p, &[keyed(c)]).await?;
+        let got = c.client().pull(&p, 10).await?;
+        c.in_order(32, "the message", &sent, &got)?;
+    }
+    Ok(())
+}
+
+/// The key stays taken while its message is held, and when it comes back.
+async fn while_it_lives(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let first = only(c, &c.client().push(&p, &[keyed(c)]).await?)?;
+    for action in [Action::Release, Action::Retry, Action::Postpone { delay: Duration::ZERO, headers: None }]
+    {
+        let held = c.client().take(&p, 1).await?;
+        is_duplicate(c, c.client(), &p, first, "while it is held").await?;
+        c.client().settle_all(&held, &action).await?;
+        is_duplicate(c, c.client(), &p, first, "when it is back").await?;
+    }
+    let got = c.client().take(&p, 1).await?;
+    c.in_order(32, "the first message", &[first], &got)?;
+    c.client().remove(&got).await
+}
+
+async fn while_delayed(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let delay = c.timing().delay;
+    let first = only(c, &c.client().push(&p, &[keyed(c).with_delay(delay)]).await?)?;
+    is_duplicate(c, c.client(), &p, first, "while it is delayed").await?;
+    let got = c.client().pull_with(&p, c.client().request(10, c.timing().latest(delay))).await?;
+    c.in_order(32, "the delayed message", &[first], &got)?;
+    c.client().remove(&got).await
+}
+
+/// With its message the key is gone.
+async fn free_after_removal(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    for _ in 0..3 {
+        let sent = c.client().push(&p, &[keyed(c)]).await?;
+        let got = c.client().take(&p, 1).await?;
+        c.in_order(32, "the message", &sent, &got)?;
+        c.client().remove(&got).await?;
+    }
+    Ok(())
+}
+
+/// A dead message leaves its key to the next, and takes it from nobody when it is redriven.
+async fn free_after_death(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let mut sent = c.client().push(&p, &[keyed(c)]).await?;
+    let held = c.client().take(&p, 1).await?;
+    c.client().settle_all(&held, &Action::Move { to: p.dead_letters(), headers: None }).await?;
+    sent.extend(c.client().push(&p, &[keyed(c)]).await?);
+    let dead = c.client().take(&p.dead_letters(), 1).await?;
+    c.client().settle_all(&dead, &Action::Move { to: p.clone(), headers: None }).await?;
+    let got = c.client().take(&p, 2).await?;
+    c.same(32, "the redriven message and the next with its key", &sent, &got)?;
+    c.client().remove(&got).await
+}
+
+/// A message moved to another partition frees its key at home and takes none abroad.
+async fn moved_takes_no_key(c: &Context) -> CaseResult {
+    let (p, to) = (c.partition("work")?, c.partition("to")?);
+    let moved = c.client().push(&p, &[keyed(c)]).await?;
+    let held = c.client().take(&p, 1).await?;
+    c.client().settle_all(&held, &Action::Move { to: to.clone(), headers: None }).await?;
+    let home = c.client().push(&p, &[keyed(c)]).await?;
+    let abroad = c.client().push(&to, &[keyed(c)]).await?;
+    let got = c.client().take(&p, 1).await?;
+    c.in_order(32, "the next with the key at home", &home, &got)?;
+    c.client().remove(&got).await?;
+    let got = c.client().take(&to, 2).await?;
+    c.same(32, "the moved one and another with its key", &[moved, abroad].concat(), &got)?;
+    c.client().remove(&got).await
+}

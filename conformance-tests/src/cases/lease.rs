@@ -1,0 +1,287 @@
+//! Lease: one owner until it ends, and anybody soon after.
+
+use std::time::{Duration, Instant};
+
+use anyqueue::{Action, Delivery, DeliveryCount, ExtendOutcome, PartitionId, PullRequest, SettleOutcome};
+
+use crate::case::{Case, CaseResult, Need};
+use crate::context::{Client, Context};
+use crate::faulty::Fault;
+
+pub(super) const CASES: &[Case] = &[
+    case!(Storage, "lease.invisible_until_end", [14, 25], invisible_until_end)
+        .needs(&[Need::TIMED_LEASE])
+        .kills(&[Fault::LeaseNeverExpires, Fault::LeaseHalved, Fault::LeaseUntilTooLate, Fault::AutoAck]),
+    case!(Storage, "lease.nobody_else", [14], nobody_else).kills(&[Fault::SharedDelivery]),
+    case!(Storage, "lease.chosen_per_pull", [25], chosen_per_pull)
+        .needs(&[Need::TIMED_LEASE])
+        .kills(&[Fault::LeaseNeverExpires]),
+    case!(Storage, "lease.end_apart", [25], end_apart)
+        .needs(&[Need::TIMED_LEASE])
+        .kills(&[Fault::LeaseHalved]),
+    case!(Storage, "lease.batch_is_independent", [25], batch_is_independent).kills(&[Fault::LeasePerBatch]),
+    case!(Storage, "lease.extend_holds", [26], extend_holds)
+        .needs(&[Need::TIMED_LEASE])
+        .kills(&[Fault::ExtendDoesNothing]),
+    case!(Storage, "lease.extend_moves_the_end", [26], extend_moves_the_end)
+        .needs(&[Need::TIMED_LEASE])
+        .kills(&[Fault::ExtendDoesNothing]),
+    case!(Storage, "lease.extend_tells_loss", [26], extend_tells_loss)
+        .needs(&[Need::TIMED_LEASE])
+        .kills(&[Fault::ExtendNeverLost]),
+    case!(Storage, "lease.extend_after_settling", [22, 26], extend_after_settling)
+        .kills(&[Fault::ExtendNeverLost]),
+    case!(Storage, "lease.ended_is_lost", [25, 26], ended_is_lost)
+        .needs(&[Need::TIMED_LEASE])
+        .kills(&[Fault::EndedStillGood]),
+    case!(Storage, "lease.stale_settlements", [21], stale_settlements)
+        .needs(&[Need::TIMED_LEASE, Need::FENCING])
+        .kills(&[Fault::StaleRemoves, Fault::StaleRetryCopies]),
+    case!(Storage, "lease.expiry_counts", [28], expiry_counts)
+        .needs(&[Need::TIMED_LEASE, Need::DELIVERY_COUNT])
+        .kills(&[Fault::CountStuck, Fault::LeaseNeverExpires]),
+    case!(Storage, "lease.expired_go_first", [19, 25], expired_go_first)
+        .needs(&[Need::TIMED_LEASE, Need::REQUEUE_FRONT, Need::PUSH_ORDER])
+        .kills(&[Fault::LeaseNeverExpires]),
+];
+
+/// A message that is held and not settled comes to somebody else: not before the lease ends, and soon after.
+async fn invisible_until_end(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let other = c.fresh().await?;
+    let sent = c.client().push(&p, &[c.message()]).await?;
+    let start = Instant::now();
+    let held = hold(c, &p, c.timing().lease).await?;
+    let latest = c.timing().latest(c.timing().lease);
+    let got = other.pull_with(&p, other.request(1, latest)).await?;
+    c.in_order(25, "the message whose lease ended", &sent, &got)?;
+    c.in_order(25, "the message, held first", &sent, &held)?;
+    // The claim was between `start` and its answer, so the end is at least `lease` after `start`.
+    c.took(25, &sent, "its return", start.elapsed(), (c.timing().lease, latest + c.timing().soon))?;
+    other.remove(&got).await
+}
+
+/// Pulls one message under this lease.
+async fn hold(c: &Context, p: &PartitionId, lease: Duration) -> CaseResult<Vec<Delivery>> {
+    let got = c.client().pull_with(p, PullRequest::new(1, c.timing().soon, lease)).await?;
+    c.equal(8, &[], "the number of deliveries", &1, &got.len())?;
+    Ok(got)
+}
+
+/// While somebody holds a message nobody gets it, however many ask.
+async fn nobody_else(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let (b, d) = (c.fresh().await?, c.fresh().await?);
+    c.client().push(&p, &c.messages(3, |_, message| message)).await?;
+    let held = c.client().take(&p, 3).await?;
+    let watch = |client: Client| {
+        let p = p.clone();
+        async move { client.nothing(&p, c.timing().never(), 14, "nothing while somebody holds it").await }
+    };
+    let (mine, b, d) = futures_util::join!(watch(c.client().clone()), watch(b), watch(d));
+    mine.and(b).and(d)?;
+    c.client().remove(&held).await
+}
+
+/// Each pull chooses its own lease.
+async fn chosen_per_pull(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    c.client().push(&p, &c.messages(2, |_, message| message)).await?;
+    let long = c.client().pull(&p, 1).await?;
+    let short = hold(c, &p, c.timing().lease).await?;
+    let other = c.fresh().await?;
+    let back = other.pull_with(&p, other.request(2, c.timing().latest(c.timing().lease))).await?;
+    c.in_order(25, "only the message with the short lease", &crate::context::ids(&short), &back)?;
+    other.remove(&back).await?;
+    c.client().remove(&long).await
+}
+
+/// Leases that began apart end apart.
+async fn end_apart(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let other = c.fresh().await?;
+    c.client().push(&p, &c.messages(3, |_, message| message)).await?;
+    let mut begun = Vec::new();
+    for _ in 0..3 {
+        begun.push((Instant::now(), hold(c, &p, c.timing().lease * 2).await?));
+        tokio::time::sleep(c.timing().lease / 2).await;
+    }
+    let mut back = Vec::new();
+    while back.len() < 3 {
+        let wait = c.timing().latest(c.timing().lease * 2);
+        let got = other.pull_with(&p, other.request(3, wait)).await?;
+        c.check(25, &[], !got.is_empty(), "three messages back", format!("{} came", back.len()))?;
+        back.extend(got.into_iter().map(|delivery| (Instant::now(), delivery)));
+    }
+    for (at, delivery) in back {
+        let id = delivery.lease.id;
+        let mine = begun.iter().find(|(_, held)| held.iter().any(|held| held.lease.id == id));
+        let held_for = mine.map_or(Duration::ZERO, |(since, _)| at.saturating_duration_since(*since));
+        let lease = c.timing().lease * 2;
+        c.took(25, &[id], "its return", held_for, (lease, c.timing().latest(lease + c.timing().soon)))?;
+        other.remove(&[delivery]).await?;
+    }
+    Ok(())
+}
+
+/// Returning one delivery of a pull leaves the others with their holder.
+async fn batch_is_independent(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    c.client().push(&p, &c.messages(3, |_, message| message)).await?;
+    let [first, second, third] = c.client().take_exact(&p).await?;
+    c.client().settle_all(std::slice::from_ref(&second), &Action::Release).await?;
+    let other = c.fresh().await?;
+    let back = other.take(&p, 1).await?;
+    c.in_order(25, "only the one that was returned", &[second.lease.id], &back)?;
+    other.nothing(&p, c.timing().slack, 25, "the rest of the batch still held").await?;
+    c.client().remove(&[first, third]).await?;
+    other.remove(&back).await
+}
+
+/// An extended lease holds until its new end, and no longer.
+async fn extend_holds(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let (other, lease) = (c.fresh().await?, c.timing().act_lease);
+    let sent = c.client().push(&p, &[c.message()]).await?;
+    let start = Instant::now();
+    let held = hold(c, &p, lease).await?;
+    let extended_from = Instant::now();
+    let outcome = extend_all(c, &held, lease * 2).await?;
+    c.still_within(start, lease)?;
+    c.equal(26, &sent, "the outcome", &vec![ExtendOutcome::Extended], &outcome)?;
+    let got = other.pull_with(&p, other.request(1, c.timing().latest(lease * 2))).await?;
+    let bounds = (lease * 2, c.timing().latest(lease * 2) + c.timing().soon);
+    c.in_order(26, "the message, after its extended lease", &sent, &got)?;
+    c.took(26, &sent, "its return", extended_from.elapsed(), bounds)?;
+    other.remove(&got).await
+}
+
+async fn extend_all(c: &Context, held: &[Delivery], duration: Duration) -> CaseResult<Vec<ExtendOutcome>> {
+    let mut outcomes = Vec::new();
+    for delivery in held {
+        outcomes.push(c.client().extend(delivery, duration).await?);
+    }
+    Ok(outcomes)
+}
+
+/// An extension sets the end to now + its duration: it can also bring it nearer.
+async fn extend_moves_the_end(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let other = c.fresh().await?;
+    let sent = c.client().push(&p, &[c.message()]).await?;
+    let held = c.client().pull(&p, 1).await?;
+    let outcome = extend_all(c, &held, c.timing().lease).await?;
+    c.equal(26, &sent, "the outcome", &vec![ExtendOutcome::Extended], &outcome)?;
+    let got = other.pull_with(&p, other.request(1, c.timing().latest(c.timing().lease))).await?;
+    c.in_order(26, "the message, after its shortened lease", &sent, &got)?;
+    other.remove(&got).await
+}
+
+/// Lets the first client's lease expire, and somebody else take the message.
+async fn lose(c: &Context, p: &PartitionId, other: &Client) -> CaseResult<(Delivery, Vec<Delivery>)> {
+    let sent = c.client().push(p, &[c.message()]).await?;
+    let held = hold(c, p, c.timing().lease).await?;
+    let got = other.pull_with(p, other.request(1, c.timing().latest(c.timing().lease))).await?;
+    c.in_order(25, "the message whose lease ended", &sent, &got)?;
+    let [lost] = held.try_into().map_err(|_| c.failed(8, &sent, "one delivery", "another number"))?;
+    Ok((lost, got))
+}
+
+/// Whoever lost a lease learns of it by extending.
+async fn extend_tells_loss(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let other = c.fresh().await?;
+    let (lost, owned) = lose(c, &p, &other).await?;
+    let outcome = c.client().extend(&lost, c.timing().lease).await?;
+    c.equal(26, &[lost.lease.id], "the outcome of extending a lost lease", &ExtendOutcome::Lost, &outcome)?;
+    other.nothing(&p, c.timing().never(), 21, "the new owner's lease as it was").await?;
+    other.remove(&owned).await
+}
+
+/// After a settlement there is nothing to extend.
+async fn extend_after_settling(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    for action in [Action::Remove, Action::Release, Action::Retry] {
+        c.client().push(&p, &[c.message()]).await?;
+        let held = c.client().take(&p, 1).await?;
+        c.client().settle_all(&held, &action).await?;
+        let outcome = extend_all(c, &held, c.timing().long_lease).await?;
+        c.equal(26, &[], "the outcome of extending after settling", &vec![ExtendOutcome::Lost], &outcome)?;
+        if action != Action::Remove {
+            let back = c.client().take(&p, 1).await?;
+            c.client().remove(&back).await?;
+        }
+    }
+    Ok(())
+}
+
+/// A lease that has ended is lost, also if nobody has taken the message since.
+async fn ended_is_lost(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let sent = c.client().push(&p, &[c.message()]).await?;
+    let held = hold(c, &p, c.timing().lease).await?;
+    tokio::time::sleep(c.timing().never()).await;
+    let outcome = extend_all(c, &held, c.timing().long_lease).await?;
+    c.equal(26, &sent, "the outcome of extending an ended lease", &vec![ExtendOutcome::Lost], &outcome)?;
+    for delivery in &held {
+        let outcome = c.client().try_settle(delivery, Action::Remove).await?;
+        c.equal(25, &sent, "the outcome under an ended lease", &SettleOutcome::Lost, &outcome)?;
+    }
+    let got = c.client().take(&p, 1).await?;
+    c.in_order(25, "the message, for the next", &sent, &got)?;
+    c.client().remove(&got).await
+}
+
+/// Settling under a lost lease answers `Lost` and does nothing to the new owner's message.
+async fn stale_settlements(c: &Context) -> CaseResult {
+    let (p, elsewhere) = (c.partition("work")?, c.partition("elsewhere")?);
+    let other = c.fresh().await?;
+    let (lost, owned) = lose(c, &p, &other).await?;
+    let about = [lost.lease.id];
+    for action in [
+        Action::Release,
+        Action::Retry,
+        Action::Postpone { delay: Duration::ZERO, headers: None },
+        Action::Move { to: elsewhere.clone(), headers: None },
+        Action::Remove,
+    ] {
+        let outcome = c.client().try_settle(&lost, action).await?;
+        c.equal(21, &about, "the outcome under a lost lease", &SettleOutcome::Lost, &outcome)?;
+    }
+    other
+        .nothing(&p, c.timing().slack, 21, "the message still with its new owner, and no copy of it")
+        .await?;
+    other.nothing(&elsewhere, c.timing().slack, 21, "no copy elsewhere").await?;
+    for delivery in &owned {
+        let outcome = other.try_settle(delivery, Action::Retry).await?;
+        c.equal(21, &about, "the new owner's outcome", &SettleOutcome::Settled, &outcome)?;
+    }
+    let back = other.take(&p, 1).await?;
+    other.remove(&back).await
+}
+
+/// A delivery that ended with its lease counts like any other.
+async fn expiry_counts(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let sent = c.client().push(&p, &[c.message()]).await?;
+    for round in 1..=3_u32 {
+        let request = PullRequest::new(1, c.timing().latest(c.timing().lease), c.timing().lease);
+        let got = c.client().pull_with(&p, request).await?;
+        c.in_order(25, "the message whose lease ended", &sent, &got)?;
+        let counts: Vec<_> = got.iter().map(|delivery| delivery.delivery_count).collect();
+        let known = c.capabilities().delivery_count != DeliveryCount::None;
+        c.equal(28, &sent, "a delivery count of", &vec![known.then_some(round)], &counts)?;
+    }
+    Ok(())
+}
+
+/// What came back by expiry goes ahead of what was never delivered.
+async fn expired_go_first(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let sent = c.client().push(&p, &c.messages(3, |_, message| message)).await?;
+    hold(c, &p, c.timing().lease).await?;
+    tokio::time::sleep(c.timing().never()).await;
+    let got = c.client().take(&p, 3).await?;
+    c.in_order(19, "the expired message ahead of those never delivered", &sent, &got)?;
+    c.client().remove(&got).await
+}

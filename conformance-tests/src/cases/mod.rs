@@ -1,0 +1,107 @@
+//! All cases, a file per group.
+//!
+//! # How to add a case
+//! Write an `async fn(c: &Context) -> CaseResult` in its group's file and a line in the file's `CASES`:
+//!
+//! ```text
+//! case!(Storage, "push.single", [1, 5], single).needs(&[Need::GROUPS]).kills(&[Fault::DropsEmpty]),
+//! //    layer    id              clauses function
+//! ```
+//!
+//! - The id is `group.name`, and stays for ever. A new file joins `GROUPS` below.
+//! - Layer `Storage` means nothing but the recorder between case and adapter; for `Queue`, build one over
+//!   `c.client().storage().clone()`, which records what reaches the adapter.
+//! - `needs` are declared capabilities; add a constant to [`Need`](crate::Need) for a new one. What every backend must
+//!   give needs nothing.
+//! - `kills` names faulty adapters that the case must fail on, each in [`Fault`](crate::faulty::Fault). A fault that no case names
+//!   fails `tests/kills.rs`, and so does a case that names one and passes on it.
+//!
+//! What a case has at hand:
+//! - `c.client()` (the first client) and `c.fresh().await?` (another one, independent); `c.partition("work")?`;
+//!   `c.message()` and `c.messages(n, |index, message| message.with_priority(1))`: each body is unique.
+//! - `client.push`, `take(&p, n)` (exactly n, must come), `take_exact::<2>(&p)` (as an array), `pull`, `pull_now`,
+//!   `pull_with(&p, request)`, `nothing(&p, during, clause, "why")`, `settle_all`, `remove`, `try_settle`, `extend`.
+//!   They end the case on answers that no right backend gives. `client.storage()` answers everything unjudged.
+//! - Judgements: `c.check(clause, &[ids], ok, "expected", "seen")?`, `c.equal`, `c.in_order`, `c.same`, `c.error`,
+//!   `c.took`, `c.ok`. Each names the clause; `about` chooses whose history is shown (all if empty).
+//! - `c.timing()`: `lease` (one that expires), `long_lease` (holds for the case), `delay`, `slack`, `soon` (must come by then),
+//!   `never()` (must not come until then), `latest(d)`. No other literals for time.
+//! - `c.size(standard, thorough)`, `c.random()`, `c.spawn(&Role::Pusher { .. })`.
+//!
+//! Rules: exact counts, never "at least one"; upper bounds of time get [`SCHEDULING`](crate::SCHEDULING) (it is in `soon`),
+//! lower bounds nothing; wait for events, not for time to pass, except to see that something does *not* come. Give back or settle
+//! what you hold under `long_lease`, or leave it: the account does. After the case's function the account drains everything
+//! and judges the history: lost, ghost, twice, altered, two owners. What the case does past the recorder (another `Queue`'s
+//! own promises, child processes with roles of their own) it must judge itself.
+
+macro_rules! case {
+    ($layer:ident, $id:literal, [$($clause:literal),+], $run:path) => {
+        $crate::case::Case::new($id, $crate::case::Layer::$layer, &[$($clause),+], |c| Box::pin($run(c)))
+    };
+}
+
+mod admin;
+mod cancel;
+mod concurrency;
+mod dead;
+mod dedup;
+mod delay;
+mod groups;
+mod kill;
+mod lease;
+mod life;
+mod partitions;
+mod pause;
+mod payload;
+mod priority;
+mod pull;
+mod push;
+mod queue_admin;
+mod queue_close;
+mod queue_dead;
+mod queue_lease;
+mod queue_limits;
+mod queue_pull;
+mod queue_push;
+mod queue_refuse;
+mod queue_settle;
+mod queue_stream;
+mod settle;
+
+use crate::case::Case;
+
+/// The groups, in the order of the contract.
+pub(crate) const GROUPS: &[&[Case]] = &[
+    push::CASES,
+    payload::CASES,
+    pull::CASES,
+    cancel::CASES,
+    priority::CASES,
+    partitions::CASES,
+    concurrency::CASES,
+    settle::CASES,
+    lease::CASES,
+    delay::CASES,
+    groups::CASES,
+    dedup::CASES,
+    dead::CASES,
+    admin::CASES,
+    pause::CASES,
+    life::CASES,
+    queue_push::CASES,
+    queue_refuse::CASES,
+    queue_pull::CASES,
+    queue_settle::CASES,
+    queue_lease::CASES,
+    queue_dead::CASES,
+    queue_limits::CASES,
+    queue_stream::CASES,
+    queue_admin::CASES,
+    kill::CASES,
+    queue_close::CASES,
+];
+
+/// Every case of both layers and all tiers.
+pub fn all() -> impl Iterator<Item = &'static Case> {
+    GROUPS.iter().flat_map(|group| group.iter())
+}

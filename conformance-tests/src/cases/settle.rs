@@ -1,0 +1,350 @@
+//! Settle: each action does what it says, once, and nothing else.
+
+use std::time::{Duration, Instant};
+
+use anyqueue::{Action, Delivery, DeliveryCount, Headers, Lease, PullRequest, SettleOutcome, Token};
+use futures_util::future::join_all;
+
+use crate::case::{Case, CaseResult, Need};
+use crate::context::{Context, settlement};
+use crate::faulty::Fault;
+
+pub(super) const CASES: &[Case] = &[
+    case!(Storage, "settle.remove", [19, 20, 22], remove)
+        .kills(&[Fault::RemoveDoesNothing, Fault::LeaseUntilTooLate]),
+    case!(Storage, "settle.remove_many", [19, 20], remove_many)
+        .kills(&[Fault::RemoveLostOneIn30, Fault::RemoveDoesNothing]),
+    case!(Storage, "settle.release", [19], release).kills(&[Fault::ReleaseWaitsForLease, Fault::AutoAck]),
+    case!(Storage, "settle.retry", [19, 28], retry).kills(&[
+        Fault::RetryDrops,
+        Fault::ThirdRetryDrops,
+        Fault::CountStuck,
+    ]),
+    case!(Storage, "settle.released_goes_first", [19], released_goes_first)
+        .needs(&[Need::REQUEUE_FRONT, Need::PUSH_ORDER])
+        .kills(&[Fault::ReleaseWaitsForLease]),
+    case!(Storage, "settle.failed_goes_first", [19], failed_goes_first)
+        .needs(&[Need::REQUEUE_FRONT, Need::PUSH_ORDER])
+        .kills(&[Fault::RetryToBack]),
+    case!(Storage, "settle.postponed_goes_last", [19], postponed_goes_last)
+        .needs(&[Need::PUSH_ORDER])
+        .kills(&[Fault::PostponeToFront]),
+    case!(Storage, "settle.postponed_alone", [19], postponed_alone).kills(&[Fault::PostponeDrops]),
+    case!(Storage, "settle.postpone_headers", [5, 19], postpone_headers)
+        .needs(&[Need::POSTPONE_HEADERS])
+        .kills(&[Fault::PostponeKeepsHeaders]),
+    case!(Storage, "settle.move", [16, 19], move_on).kills(&[Fault::MoveCopies, Fault::MoveKeepsCount]),
+    case!(Storage, "settle.move_to_itself", [19], move_to_itself).kills(&[Fault::MoveKeepsCount]),
+    case!(Storage, "settle.twice", [22], twice).kills(&[Fault::SecondSettled]),
+    case!(Storage, "settle.twice_in_one_batch", [20, 22], twice_in_one_batch).kills(&[Fault::SecondSettled]),
+    case!(Storage, "settle.wrong_token", [20, 21], wrong_token).kills(&[Fault::TokenIgnored]),
+    case!(Storage, "settle.mixed_batch", [19, 20], mixed_batch).kills(&[Fault::OnlyFirstSettled]),
+    case!(Storage, "settle.reverse_from_tasks", [19], reverse_from_tasks).kills(&[Fault::RemoveLostOneIn30]),
+    case!(Storage, "settle.exchange", [8, 20], exchange).kills(&[Fault::ExchangeForgetsToPull]),
+];
+
+/// A removed message does not come back, not even when its lease is over.
+async fn remove(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    c.client().push(&p, &c.messages(3, |_, message| message)).await?;
+    let (start, lease) = (Instant::now(), c.timing().act_lease);
+    let got = c.client().pull_with(&p, PullRequest::new(3, c.timing().soon, lease)).await?;
+    let mut outcomes = Vec::new();
+    for delivery in &got {
+        outcomes.push(c.client().try_settle(delivery, Action::Remove).await?);
+    }
+    c.still_within(start, lease)?;
+    c.equal(20, &[], "the outcomes", &vec![SettleOutcome::Settled; 3], &outcomes)?;
+    let never = c.timing().never_after(lease);
+    c.client().nothing(&p, never, 19, "nothing after the removals, when the lease is long over").await
+}
+
+/// Of a hundred removals every one is done.
+async fn remove_many(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    c.client().push(&p, &c.messages(100, |_, message| message)).await?;
+    let (start, lease) = (Instant::now(), c.timing().act_lease);
+    let mut removed = 0;
+    while removed < 100 {
+        let got = c.client().pull_with(&p, PullRequest::new(10, c.timing().soon, lease)).await?;
+        c.check(1, &[], !got.is_empty(), "a hundred messages", format!("{removed} until nothing came"))?;
+        let settlements: Vec<_> = got.iter().map(|delivery| settlement(delivery, Action::Remove)).collect();
+        let outcomes = c.client().storage().settle(&settlements).await;
+        let settled = outcomes.iter().filter(|outcome| matches!(outcome, Ok(SettleOutcome::Settled))).count();
+        c.still_within(start, lease)?;
+        c.equal(20, &[], "the number of Settled", &got.len(), &settled)?;
+        removed += settled;
+    }
+    let never = c.timing().never_after(lease);
+    c.client().nothing(&p, never, 19, "nothing after the removals, when the leases are long over").await
+}
+
+/// A released message is available again at once, as often as it is released.
+async fn release(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let sent = c.client().push(&p, &[c.message()]).await?;
+    for round in 1..=4_u32 {
+        let got = c.client().take(&p, 1).await?;
+        c.in_order(19, "the released message", &sent, &got)?;
+        let count = if c.capabilities().delivery_count == DeliveryCount::ExceptReleases { 1 } else { round };
+        counted(c, &got, count)?;
+        let action = if round < 4 { Action::Release } else { Action::Remove };
+        c.client().settle_all(&got, &action).await?;
+    }
+    Ok(())
+}
+
+/// A failed message comes back, counted, as often as it fails.
+async fn retry(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let sent = c.client().push(&p, &[c.message()]).await?;
+    for round in 1..=6_u32 {
+        let got = c.client().take(&p, 1).await?;
+        c.in_order(19, "the failed message", &sent, &got)?;
+        counted(c, &got, round)?;
+        let action = if round < 6 { Action::Retry } else { Action::Remove };
+        c.client().settle_all(&got, &action).await?;
+    }
+    Ok(())
+}
+
+/// Judges the delivery count, where the backend counts.
+fn counted(c: &Context, got: &[Delivery], count: u32) -> CaseResult {
+    if c.capabilities().delivery_count == DeliveryCount::None {
+        return Ok(());
+    }
+    got.iter().try_for_each(|delivery| {
+        c.equal(28, &[delivery.lease.id], "a delivery count of", &Some(count), &delivery.delivery_count)
+    })
+}
+
+async fn released_goes_first(c: &Context) -> CaseResult {
+    goes_first(c, &Action::Release).await
+}
+
+async fn failed_goes_first(c: &Context) -> CaseResult {
+    goes_first(c, &Action::Retry).await
+}
+
+/// What comes back goes ahead of what was never delivered.
+async fn goes_first(c: &Context, action: &Action) -> CaseResult {
+    let p = c.partition("work")?;
+    let sent = c.client().push(&p, &c.messages(4, |_, message| message)).await?;
+    let head = c.client().take(&p, 1).await?;
+    c.client().settle_all(&head, action).await?;
+    let got = c.client().take(&p, 4).await?;
+    c.in_order(19, "the returned message ahead of those never delivered", &sent, &got)?;
+    c.client().remove(&got).await
+}
+
+/// A postponed message goes behind all that is there.
+async fn postponed_goes_last(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let mut sent = c.client().push(&p, &c.messages(4, |_, message| message)).await?;
+    let head = c.client().take(&p, 1).await?;
+    c.client().settle_all(&head, &Action::Postpone { delay: Duration::ZERO, headers: None }).await?;
+    let got = c.client().take(&p, 4).await?;
+    sent.rotate_left(1);
+    c.in_order(19, "the postponed message behind the others", &sent, &got)?;
+    c.client().remove(&got).await
+}
+
+/// A postponed message that is alone is delivered again, though it is the last.
+async fn postponed_alone(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let sent = c.client().push(&p, &[c.message()]).await?;
+    let got = c.client().take(&p, 1).await?;
+    c.client().settle_all(&got, &Action::Postpone { delay: Duration::ZERO, headers: None }).await?;
+    let got = c.client().take(&p, 1).await?;
+    c.in_order(19, "the postponed message", &sent, &got)?;
+    c.client().remove(&got).await
+}
+
+/// A postponement may replace the headers, all of them; the payload stays.
+async fn postpone_headers(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let message = c.message().with_header("attempt", "1").with_header("gone", "soon");
+    c.client().push(&p, &[message]).await?;
+    for attempt in ["2", "3"] {
+        let got = c.client().take(&p, 1).await?;
+        let headers = Headers::from([("attempt".to_owned(), attempt.to_owned())]);
+        let action = Action::Postpone { delay: Duration::ZERO, headers: Some(headers.clone()) };
+        c.client().settle_all(&got, &action).await?;
+        let [back] = c.client().take_exact(&p).await?;
+        c.equal(5, &[back.lease.id], "the headers", &headers, back.message.headers())?;
+        c.client().settle_all(&[back], &Action::Release).await?;
+    }
+    let got = c.client().take(&p, 1).await?;
+    c.client().remove(&got).await
+}
+
+/// A moved message is in its new place, alone there, and its count starts anew.
+async fn move_on(c: &Context) -> CaseResult {
+    let (from, to) = (c.partition("from")?, c.partition("to")?);
+    let sent = c.client().push(&from, &[c.message()]).await?;
+    for _ in 0..2 {
+        let got = c.client().take(&from, 1).await?;
+        c.client().settle_all(&got, &Action::Retry).await?;
+    }
+    let got = c.client().take(&from, 1).await?;
+    c.client().settle_all(&got, &Action::Move { to: to.clone(), headers: None }).await?;
+    let moved = c.client().take(&to, 1).await?;
+    c.in_order(19, "the moved message", &sent, &moved)?;
+    counted(c, &moved, 1)?;
+    c.client().nothing(&from, c.timing().slack, 19, "nothing left where it was moved from").await?;
+    c.client().nothing(&to, c.timing().slack, 19, "no second copy where it was moved to").await?;
+    c.client().remove(&moved).await
+}
+
+/// A move to the same partition puts the message at the end, and its count starts anew.
+async fn move_to_itself(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let mut sent = c.client().push(&p, &c.messages(3, |_, message| message)).await?;
+    let head = c.client().pull(&p, 1).await?;
+    c.client().settle_all(&head, &Action::Move { to: p.clone(), headers: None }).await?;
+    let got = c.client().take(&p, 3).await?;
+    if (Need::PUSH_ORDER.declared)(c.capabilities()) {
+        sent.rotate_left(1);
+        c.in_order(19, "the moved message behind the others", &sent, &got)?;
+    } else {
+        c.same(19, "each message once", &sent, &got)?;
+    }
+    counted(c, &got, 1)?;
+    c.client().remove(&got).await
+}
+
+/// Every way to settle.
+fn actions(c: &Context) -> CaseResult<Vec<Action>> {
+    let to = c.partition("elsewhere")?;
+    Ok(vec![
+        Action::Remove,
+        Action::Release,
+        Action::Retry,
+        Action::Postpone { delay: Duration::ZERO, headers: None },
+        Action::Move { to, headers: None },
+    ])
+}
+
+/// A second settlement of the same delivery answers `Lost` and changes nothing, whatever the two were.
+async fn twice(c: &Context) -> CaseResult {
+    let (p, elsewhere) = (c.partition("work")?, c.partition("elsewhere")?);
+    for first in actions(c)? {
+        for second in actions(c)? {
+            c.client().push(&p, &[c.message()]).await?;
+            let got = c.client().take(&p, 1).await?;
+            c.client().settle_all(&got, &first).await?;
+            for delivery in &got {
+                let outcome = c.client().try_settle(delivery, second.clone()).await?;
+                let told = "the outcome of a second settlement";
+                c.equal(22, &[delivery.lease.id], told, &SettleOutcome::Lost, &outcome)?;
+            }
+            let left = match first {
+                Action::Remove => continue,
+                Action::Move { .. } => c.client().take(&elsewhere, 1).await?,
+                _ => c.client().take(&p, 1).await?,
+            };
+            c.client().remove(&left).await?;
+        }
+    }
+    c.client().nothing(&p, c.timing().slack, 22, "nothing resurrected").await?;
+    c.client().nothing(&elsewhere, c.timing().slack, 22, "nothing resurrected").await
+}
+
+/// The same lease twice in one batch: the first is `Settled`, the second `Lost`.
+async fn twice_in_one_batch(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    c.client().push(&p, &c.messages(2, |_, message| message)).await?;
+    let [a, b] = c.client().take_exact(&p).await?;
+    let batch =
+        [settlement(&a, Action::Remove), settlement(&a, Action::Release), settlement(&b, Action::Remove)];
+    let outcomes = c.client().storage().settle(&batch).await;
+    let outcomes = c.ok(20, "each settlement", outcomes.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
+    let expected = vec![SettleOutcome::Settled, SettleOutcome::Lost, SettleOutcome::Settled];
+    c.equal(22, &[a.lease.id], "the outcomes", &expected, &outcomes)?;
+    c.client().nothing(&p, c.timing().slack, 22, "nothing left").await
+}
+
+/// A lease that nobody gave out settles nothing.
+async fn wrong_token(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    c.client().push(&p, &[c.message()]).await?;
+    let [got] = c.client().take_exact(&p).await?;
+    let forged = Lease { token: Token::random(), ..got.lease.clone() };
+    let forged = Delivery::new(forged, got.message.clone());
+    for action in actions(c)? {
+        let outcome = c.client().try_settle(&forged, action).await?;
+        c.equal(21, &[got.lease.id], "the outcome under a forged lease", &SettleOutcome::Lost, &outcome)?;
+    }
+    c.client().nothing(&p, c.timing().slack, 21, "the message still held").await?;
+    c.client().remove(&[got]).await
+}
+
+/// One batch with every kind of fate, of two partitions, in no order.
+async fn mixed_batch(c: &Context) -> CaseResult {
+    let (p, q, elsewhere) = (c.partition("work")?, c.partition("more")?, c.partition("elsewhere")?);
+    let mut held = Vec::new();
+    for place in [&p, &q] {
+        c.client().push(place, &c.messages(10, |_, message| message)).await?;
+        held.extend(c.client().take(place, 10).await?);
+    }
+    c.random().shuffle(&mut held);
+    let actions = actions(c)?;
+    let fates: Vec<_> = held.iter().zip(actions.iter().cycle()).collect();
+    let batch: Vec<_> =
+        fates.iter().map(|(delivery, action)| settlement(delivery, (*action).clone())).collect();
+    c.client().settle(&batch).await?;
+    for place in [&p, &q, &elsewhere] {
+        let expected: Vec<_> = fates
+            .iter()
+            .filter(|(delivery, action)| match action {
+                Action::Remove => false,
+                Action::Move { to, .. } => to == place,
+                _ => delivery.lease.partition == *place,
+            })
+            .map(|(delivery, _)| delivery.lease.id)
+            .collect();
+        let got = c.client().take(place, expected.len()).await?;
+        c.same(19, &format!("what belongs into {place} after the batch"), &expected, &got)?;
+        c.client().remove(&got).await?;
+        c.client().nothing(place, c.timing().slack, 19, "nothing else").await?;
+    }
+    Ok(())
+}
+
+/// Many tasks settle at once, last delivery first.
+async fn reverse_from_tasks(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    c.client().push(&p, &c.messages(60, |_, message| message)).await?;
+    let mut held = c.client().take(&p, 60).await?;
+    held.reverse();
+    let tasks = held.into_iter().map(|delivery| {
+        let client = c.client().clone();
+        tokio::spawn(async move { client.remove(&[delivery]).await })
+    });
+    for task in join_all(tasks).await {
+        task.map_err(|panic| c.failed(19, &[], "no panic", panic.to_string()))??;
+    }
+    c.client().nothing(&p, c.timing().slack, 19, "nothing left").await
+}
+
+/// An exchange settles and pulls; the failure of one half is not a failure of the other.
+async fn exchange(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let sent = c.client().push(&p, &c.messages(4, |_, message| message)).await?;
+    let mut held = c.client().pull(&p, 1).await?;
+    let mut seen = held.clone();
+    for round in 0..4 {
+        let last = round == 3;
+        let stale: Vec<_> = held.iter().map(|delivery| settlement(delivery, Action::Remove)).collect();
+        let batch = [stale.clone(), stale].concat();
+        let wait = if last { Duration::ZERO } else { c.timing().soon };
+        let (settled, pulled) = c.client().storage().exchange(&batch, &p, c.client().request(1, wait)).await;
+        let settled =
+            c.ok(20, "settling in an exchange", settled.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
+        c.equal(20, &[], "the outcomes", &vec![SettleOutcome::Settled, SettleOutcome::Lost], &settled)?;
+        held = c.ok(8, "pulling in an exchange", pulled)?;
+        c.equal(8, &[], "the deliveries of an exchange", &usize::from(!last), &held.len())?;
+        seen.extend(held.clone());
+    }
+    c.same(8, "each message once", &sent, &seen)
+}

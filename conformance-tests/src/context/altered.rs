@@ -1,0 +1,134 @@
+//! A storage that declares something else than the backend does, so that core's own part can be proven over any backend.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyqueue::{
+    Capabilities, Delivery, Error, ErrorKind, ExtendOutcome, Extension, Health, InspectQueueStorage,
+    MessageData, PartitionId, PauseQueueStorage, PullQueueStorage, PullRequest, PushOutcome,
+    PushQueueStorage, QueueStorage, Result, SettleOutcome, Settlement, Storage, async_trait,
+};
+
+/// Passes every call on, under altered capabilities (always to less than what the backend gives), and counts.
+#[derive(Debug)]
+pub(crate) struct Altered {
+    inner: Arc<dyn Storage>,
+    capabilities: Capabilities,
+    pushes: AtomicUsize,
+    largest_push: AtomicUsize,
+    largest_pull: AtomicUsize,
+    failing_pulls: AtomicUsize,
+}
+
+impl Altered {
+    pub(crate) fn new(inner: &Arc<dyn Storage>, alter: impl FnOnce(&mut Capabilities)) -> Arc<Self> {
+        let mut capabilities = inner.capabilities().clone();
+        alter(&mut capabilities);
+        Arc::new(Self {
+            inner: inner.clone(),
+            capabilities,
+            pushes: AtomicUsize::new(0),
+            largest_push: AtomicUsize::new(0),
+            largest_pull: AtomicUsize::new(0),
+            failing_pulls: AtomicUsize::new(0),
+        })
+    }
+
+    /// Push calls so far.
+    pub(crate) fn pushes(&self) -> usize {
+        self.pushes.load(Ordering::SeqCst)
+    }
+
+    /// The most messages that one push call had.
+    pub(crate) fn largest_push(&self) -> usize {
+        self.largest_push.load(Ordering::SeqCst)
+    }
+
+    /// The most messages that one pull call asked for.
+    pub(crate) fn largest_pull(&self) -> usize {
+        self.largest_pull.load(Ordering::SeqCst)
+    }
+
+    /// The next `n` pulls fail, each as if the server were out of reach, without claiming anything.
+    pub(crate) fn fail_pulls(&self, n: usize) {
+        self.failing_pulls.store(n, Ordering::SeqCst);
+    }
+
+    fn asked(&self, request: &PullRequest) -> Result<()> {
+        self.largest_pull.fetch_max(request.max, Ordering::SeqCst);
+        let fewer = |left: usize| left.checked_sub(1);
+        match self.failing_pulls.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer) {
+            Ok(_) => Err(Error::new(ErrorKind::Unavailable, "out of reach, as the case wants it")),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl QueueStorage for Altered {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+    async fn init(&self) -> Result<()> {
+        self.inner.init().await
+    }
+    async fn check(&self) -> Result<Health> {
+        self.inner.check().await
+    }
+    async fn close(&self) -> Result<()> {
+        self.inner.close().await
+    }
+}
+
+#[async_trait]
+impl PushQueueStorage for Altered {
+    fn encoded_len(&self, message: &MessageData) -> u64 {
+        self.inner.encoded_len(message)
+    }
+
+    async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
+        self.pushes.fetch_add(1, Ordering::SeqCst);
+        self.largest_push.fetch_max(messages.len(), Ordering::SeqCst);
+        self.inner.push(partition, messages).await
+    }
+}
+
+#[async_trait]
+impl PullQueueStorage for Altered {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+        self.asked(&request)?;
+        self.inner.pull(partition, request).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+        self.inner.settle(settlements).await
+    }
+
+    async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
+        self.inner.extend(extensions).await
+    }
+
+    async fn exchange(
+        &self,
+        settlements: &[Settlement],
+        partition: &PartitionId,
+        request: PullRequest,
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+        match self.asked(&request) {
+            Ok(()) => self.inner.exchange(settlements, partition, request).await,
+            Err(error) => (self.inner.settle(settlements).await, Err(error)),
+        }
+    }
+}
+
+impl Storage for Altered {
+    fn inspect(&self) -> Option<&dyn InspectQueueStorage> {
+        self.inner.inspect()
+    }
+    fn pause(&self) -> Option<&dyn PauseQueueStorage> {
+        self.inner.pause()
+    }
+}

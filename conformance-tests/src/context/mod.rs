@@ -1,0 +1,338 @@
+//! What a case works with: clients, partitions, messages and judgements.
+
+mod altered;
+mod client;
+mod queue;
+mod timing;
+
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyqueue::{Capabilities, Delivery, Error, ErrorKind, MessageData, MessageId, PartitionId, Result};
+
+use crate::case::{CaseResult, Failure, Stop};
+use crate::child::{Child, Role};
+use crate::harness::Harness;
+use crate::history::History;
+use crate::recorder::Recorder;
+use crate::run::{Options, Tier};
+
+pub(crate) use altered::Altered;
+pub use client::Client;
+pub(crate) use client::settlement;
+pub(crate) use queue::{handler_ids, polled};
+pub(crate) use timing::CLOCK_GRAIN;
+pub use timing::{SCHEDULING, Timing};
+
+/// What one running case has: its own namespace in the backend, its first client, and the judgements that end in a verdict.
+pub struct Context {
+    harness: Arc<dyn Harness>,
+    namespace: String,
+    case: &'static str,
+    options: Options,
+    capabilities: Capabilities,
+    timing: Timing,
+    history: Arc<History>,
+    first: Client,
+    clients: Mutex<Vec<Client>>,
+}
+
+impl Context {
+    pub(crate) async fn open(
+        harness: Arc<dyn Harness>,
+        case: &'static str,
+        options: &Options,
+    ) -> Result<Arc<Self>> {
+        let namespace = namespace(case);
+        let history = Arc::new(History::new());
+        let first = open_client(&*harness, &namespace, "A".into(), &history).await?;
+        let capabilities = first.storage().capabilities().clone();
+        Ok(Arc::new(Self {
+            timing: Timing::of(&capabilities),
+            clients: Mutex::new(vec![first.clone()]),
+            options: options.clone(),
+            harness,
+            namespace,
+            case,
+            capabilities,
+            history,
+            first,
+        }))
+    }
+
+    /// The first client.
+    pub fn client(&self) -> &Client {
+        &self.first
+    }
+
+    /// Another client, independent of those before.
+    ///
+    /// # Errors
+    /// Fails the case if it cannot be opened.
+    pub async fn fresh(&self) -> CaseResult<Client> {
+        let name = client_name(self.clients().len());
+        let opened = open_client(&*self.harness, &self.namespace, name, &self.history).await;
+        let client =
+            opened.map_err(|error| self.failed(38, &[], "another client to open", error.to_string()))?;
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner).push(client.clone());
+        Ok(client)
+    }
+
+    pub(crate) fn clients(&self) -> Vec<Client> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What the backend declares.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    /// Durations that fit the backend.
+    pub fn timing(&self) -> &Timing {
+        &self.timing
+    }
+
+    /// Random numbers that repeat with the run's seed.
+    pub fn random(&self) -> fastrand::Rng {
+        let salt = self.case.bytes().fold(0_u64, |salt, byte| salt.wrapping_mul(31) + u64::from(byte));
+        fastrand::Rng::with_seed(self.options.seed ^ salt)
+    }
+
+    /// `standard`, or `thorough` in the thorough tier.
+    pub fn size(&self, standard: usize, thorough: usize) -> usize {
+        if self.options.tier == Tier::Thorough { thorough } else { standard }
+    }
+
+    /// A partition in the case's own namespace. Only for valid names.
+    ///
+    /// # Errors
+    /// Inconclusive if the name is not valid.
+    pub fn partition(&self, name: &str) -> CaseResult<PartitionId> {
+        PartitionId::new(name).map_err(|error| Stop::Inconclusive(error.to_string()))
+    }
+
+    /// A message with a body that no other message has.
+    pub fn message(&self) -> MessageData {
+        let message = MessageData::new("");
+        let id = message.id();
+        let body = format!("{} {id}", self.case);
+        let message = MessageData::with_id(id, body);
+        self.history.number(id);
+        message
+    }
+
+    /// `n` messages, refined by their number.
+    pub fn messages(&self, n: usize, refine: impl Fn(usize, MessageData) -> MessageData) -> Vec<MessageData> {
+        (0..n).map(|index| refine(index, self.message())).collect()
+    }
+
+    /// Whether the harness lets other processes open the storage.
+    pub(crate) fn can_spawn(&self) -> bool {
+        self.harness.address(&self.namespace).is_some()
+    }
+
+    /// Starts a child process that plays `role` on the case's storage.
+    ///
+    /// # Errors
+    /// Not applicable where the harness cannot have any.
+    pub fn spawn(&self, role: &Role) -> CaseResult<Child> {
+        let address = self.harness.address(&self.namespace).filter(|_| self.options.children);
+        let address = address.ok_or_else(|| Stop::NotApplicable("child processes".to_owned()))?;
+        Child::spawn(&address, role, self.history.clone())
+    }
+
+    /// Judges: unless `ok`, the case fails with `clause`, and with the history of the messages in `about` (of all if empty).
+    ///
+    /// # Errors
+    /// Fails the case unless `ok`.
+    pub fn check(
+        &self,
+        clause: u8,
+        about: &[MessageId],
+        ok: bool,
+        expected: impl Into<String>,
+        seen: impl Into<String>,
+    ) -> CaseResult {
+        self.history.observed(1);
+        if ok { Ok(()) } else { Err(self.failed(clause, about, expected, seen)) }
+    }
+
+    /// Judges that two values are equal; `what` says of what they are.
+    ///
+    /// # Errors
+    /// Fails the case unless they are.
+    pub fn equal<T: PartialEq + Debug>(
+        &self,
+        clause: u8,
+        about: &[MessageId],
+        what: &str,
+        expected: &T,
+        seen: &T,
+    ) -> CaseResult {
+        self.check(clause, about, expected == seen, format!("{what} {expected:?}"), format!("{seen:?}"))
+    }
+
+    /// Judges that exactly these messages were delivered, in this order.
+    ///
+    /// # Errors
+    /// Fails the case unless they were.
+    pub fn in_order(&self, clause: u8, what: &str, expected: &[MessageId], seen: &[Delivery]) -> CaseResult {
+        let seen = ids(seen);
+        let told = format!("{what}: {}", self.history.labels(expected));
+        self.check(clause, &both(expected, &seen), expected == seen, told, self.history.labels(&seen))
+    }
+
+    /// Judges that exactly these messages were delivered, each once, in any order.
+    ///
+    /// # Errors
+    /// Fails the case unless they were.
+    pub fn same(&self, clause: u8, what: &str, expected: &[MessageId], seen: &[Delivery]) -> CaseResult {
+        let (mut sorted, mut got) = (expected.to_vec(), ids(seen));
+        sorted.sort_unstable();
+        got.sort_unstable();
+        let told = format!("{what}: {}", self.history.labels(expected));
+        self.check(clause, &both(&sorted, &got), sorted == got, told, self.history.labels(&got))
+    }
+
+    /// Judges that a call failed with an error of this kind.
+    ///
+    /// # Errors
+    /// Fails the case unless it did.
+    pub fn error<T: Debug>(&self, clause: u8, what: &str, kind: ErrorKind, seen: &Result<T>) -> CaseResult {
+        let ok = seen.as_ref().is_err_and(|error| error.kind() == kind);
+        self.check(clause, &[], ok, format!("{what} to answer {kind}"), format!("{seen:?}"))
+    }
+
+    /// Unwraps an answer that no right backend refuses.
+    ///
+    /// # Errors
+    /// Fails the case on an error.
+    pub fn ok<T>(&self, clause: u8, what: &str, answer: Result<T>) -> CaseResult<T> {
+        self.history.observed(1);
+        answer
+            .map_err(|error: Error| self.failed(clause, &[], format!("{what} to succeed"), error.to_string()))
+    }
+
+    /// Judges that `elapsed` lies between `from` (strictly, but for the clock's grain) and `to`.
+    ///
+    /// # Errors
+    /// Fails the case unless it does.
+    pub fn took(
+        &self,
+        clause: u8,
+        about: &[MessageId],
+        what: &str,
+        elapsed: Duration,
+        (from, to): (Duration, Duration),
+    ) -> CaseResult {
+        let ok = elapsed + CLOCK_GRAIN >= from && elapsed <= to;
+        self.check(
+            clause,
+            about,
+            ok,
+            format!("{what} after {from:?} to {to:?}"),
+            format!("after {elapsed:?}"),
+        )
+    }
+
+    /// Ends the case without a verdict if a lease that it wanted to act under may be over already.
+    ///
+    /// # Errors
+    /// Inconclusive if more than `lease` has passed since `start`.
+    pub fn still_within(&self, start: Instant, lease: Duration) -> CaseResult {
+        if start.elapsed() < lease {
+            return Ok(());
+        }
+        Err(Stop::Inconclusive(format!("this machine was too slow to act within a lease of {lease:?}")))
+    }
+
+    /// The verdict that the contract is broken.
+    pub fn failed(
+        &self,
+        clause: u8,
+        about: &[MessageId],
+        expected: impl Into<String>,
+        seen: impl Into<String>,
+    ) -> Stop {
+        fail(&self.history, clause, about, expected, seen)
+    }
+
+    /// `#3`: how reports call a message.
+    pub fn label(&self, id: MessageId) -> String {
+        self.history.label(id)
+    }
+
+    pub(crate) fn history(&self) -> &Arc<History> {
+        &self.history
+    }
+
+    /// Lets go of everything. What hangs here is left behind.
+    pub(crate) async fn close(&self) {
+        const PATIENCE: Duration = Duration::from_secs(5);
+        for client in self.clients() {
+            let _ = tokio::time::timeout(PATIENCE, client.storage().close()).await;
+        }
+        self.harness.remove(&self.namespace).await;
+    }
+}
+
+impl Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context")
+            .field("case", &self.case)
+            .field("namespace", &self.namespace)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The ids of deliveries, in their order.
+pub(crate) fn ids(deliveries: &[Delivery]) -> Vec<MessageId> {
+    deliveries.iter().map(|delivery| delivery.lease.id).collect()
+}
+
+pub(crate) fn fail(
+    history: &History,
+    clause: u8,
+    about: &[MessageId],
+    expected: impl Into<String>,
+    seen: impl Into<String>,
+) -> Stop {
+    let history = history.lines(about);
+    Stop::Fail(Box::new(Failure { clause, expected: expected.into(), seen: seen.into(), history }))
+}
+
+/// What is only in one of the two, which is what a reader wants to know about; both if they differ in order alone.
+fn both(expected: &[MessageId], seen: &[MessageId]) -> Vec<MessageId> {
+    let odd =
+        |a: &[MessageId], b: &[MessageId]| a.iter().filter(|id| !b.contains(id)).copied().collect::<Vec<_>>();
+    let mut about = odd(expected, seen);
+    about.extend(odd(seen, expected));
+    if about.is_empty() { expected.to_vec() } else { about }
+}
+
+async fn open_client(
+    harness: &dyn Harness,
+    namespace: &str,
+    name: Arc<str>,
+    history: &Arc<History>,
+) -> Result<Client> {
+    let storage = harness.open(namespace).await?;
+    storage.init().await?;
+    let recorder = Arc::new(Recorder::new(storage, name.clone(), history.clone()));
+    Ok(Client::new(recorder, name, history.clone()))
+}
+
+fn client_name(index: usize) -> Arc<str> {
+    match u8::try_from(index).ok().filter(|index| *index < 26) {
+        Some(index) => char::from(b'A' + index).to_string().into(),
+        None => format!("client {index}").into(),
+    }
+}
+
+/// Unique in time and space, so that a run never meets what an earlier one left behind.
+fn namespace(case: &str) -> String {
+    let group: String = case.chars().filter(char::is_ascii_lowercase).take(16).collect();
+    let random = uuid::Uuid::new_v4().simple().to_string();
+    format!("{group}_{}", random.get(..16).unwrap_or(&random))
+}

@@ -1,0 +1,319 @@
+//! The portable `Queue` in a case's hands.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::task::Poll;
+use std::time::Duration;
+
+use anyqueue::{
+    Lease, MessageData, MessageId, PartitionId, PartitionOptions, PushOutcome, Queue, QueueBuilder,
+    QueueMessageHandler, QueueMessageStatus, Result, SettleOutcome,
+};
+
+use super::{Client, Context};
+use crate::case::{CaseResult, Stop};
+use crate::history::Op;
+
+/// A failure names at most this many messages of a kind.
+const SHOWN: usize = 5;
+
+/// A future that is to be dropped is first polled this often without a pause between, for those that need no I/O.
+const POLLS_AT_ONCE: usize = 4;
+
+impl Context {
+    /// A queue over the first client, whose leases outlive the case.
+    ///
+    /// # Errors
+    /// Fails the case if it cannot be made.
+    pub fn queue(&self) -> CaseResult<Queue> {
+        self.queue_over(self.client(), |builder| builder)
+    }
+
+    /// A queue over another, independent client.
+    ///
+    /// # Errors
+    /// Fails the case if it cannot be made.
+    pub async fn fresh_queue(&self) -> CaseResult<Queue> {
+        let client = self.fresh().await?;
+        self.queue_over(&client, |builder| builder)
+    }
+
+    /// A queue over the first client, with partition options of the case's own.
+    ///
+    /// # Errors
+    /// Fails the case if it cannot be made.
+    pub fn queue_with(&self, options: PartitionOptions) -> CaseResult<Queue> {
+        self.queue_over(self.client(), |builder| builder.defaults(options))
+    }
+
+    /// A queue over this client, set up further by the case.
+    ///
+    /// # Errors
+    /// Fails the case if it cannot be made.
+    pub fn queue_over(
+        &self,
+        client: &Client,
+        set_up: impl FnOnce(QueueBuilder) -> QueueBuilder,
+    ) -> CaseResult<Queue> {
+        let builder = Queue::builder(client.storage().clone()).defaults(self.long_options());
+        self.ok(43, "a queue over this backend", set_up(builder).build())
+    }
+
+    /// Options whose leases outlive the case.
+    pub fn long_options(&self) -> PartitionOptions {
+        PartitionOptions::default().with_lease(self.timing().long_lease)
+    }
+
+    /// Pushes through the queue; each must be stored under its id.
+    ///
+    /// # Errors
+    /// Fails the case on any other answer.
+    pub async fn store(
+        &self,
+        queue: &Queue,
+        partition: &PartitionId,
+        messages: Vec<MessageData>,
+    ) -> CaseResult<Vec<MessageId>> {
+        let ids: Vec<_> = messages.iter().map(MessageData::id).collect();
+        let answers = self.ok(3, "push_many", queue.push_many(partition, messages).await)?;
+        self.stored(&ids, &answers)?;
+        Ok(ids)
+    }
+
+    /// Judges that each message was stored under its own id, in order.
+    ///
+    /// # Errors
+    /// Fails the case on any other answer.
+    pub fn stored(&self, ids: &[MessageId], answers: &[Result<PushOutcome>]) -> CaseResult {
+        self.equal(2, ids, "the number of answers", &ids.len(), &answers.len())?;
+        for (id, answer) in ids.iter().zip(answers) {
+            let ok = matches!(answer, Ok(PushOutcome::Stored(stored)) if stored == id);
+            self.check(2, &[*id], ok, format!("{} stored", self.label(*id)), format!("{answer:?}"))?;
+        }
+        Ok(())
+    }
+
+    /// Exactly `n` handlers, in as many pulls as it takes.
+    ///
+    /// # Errors
+    /// Fails the case if they do not come soon, if a pull answers too many, or if one does not bear its body.
+    pub async fn hold(
+        &self,
+        queue: &Queue,
+        partition: &PartitionId,
+        n: usize,
+    ) -> CaseResult<Vec<QueueMessageHandler>> {
+        let mut held = Vec::new();
+        while held.len() < n {
+            let left = n - held.len();
+            let got = self.ok(8, "a pull", queue.pull(partition).max(left).wait(self.timing().soon).await)?;
+            let seen = || format!("{} more within {:?}, after {}", got.len(), self.timing().soon, held.len());
+            let ok = (1..=left).contains(&got.len());
+            self.check(8, &[], ok, format!("{n} deliveries from {partition}"), seen())?;
+            held.extend(got);
+        }
+        held.iter().try_for_each(|handler| self.whole(handler))?;
+        Ok(held)
+    }
+
+    /// The one handler that must come.
+    ///
+    /// # Errors
+    /// As [`hold`](Self::hold).
+    pub async fn hold_one(&self, queue: &Queue, partition: &PartitionId) -> CaseResult<QueueMessageHandler> {
+        let mut held = self.hold(queue, partition, 1).await?;
+        held.pop().ok_or_else(|| self.failed(8, &[], "a delivery", "none"))
+    }
+
+    /// Everything that comes until a pull stays empty for `quiet`; all of it settled as processed.
+    ///
+    /// # Errors
+    /// Fails the case if a pull or a settlement fails.
+    pub async fn drain(
+        &self,
+        queue: &Queue,
+        partition: &PartitionId,
+        quiet: Duration,
+    ) -> CaseResult<Vec<MessageId>> {
+        let mut drained = Vec::new();
+        loop {
+            let mut got = self.ok(8, "a pull", queue.pull(partition).max(100).wait(quiet).await)?;
+            if got.is_empty() {
+                return Ok(drained);
+            }
+            got.iter().try_for_each(|handler| self.whole(handler))?;
+            drained.extend(handler_ids(&got));
+            self.processed(queue, &mut got).await?;
+        }
+    }
+
+    /// Settles all as processed; each must answer `Settled`.
+    ///
+    /// # Errors
+    /// Fails the case on any other answer.
+    pub async fn processed(&self, queue: &Queue, handlers: &mut [QueueMessageHandler]) -> CaseResult {
+        let ids = handler_ids(handlers);
+        let all = handlers.iter_mut().map(|handler| (handler, QueueMessageStatus::Processed));
+        let answers = queue.settle_many(all).await;
+        self.equal(20, &ids, "the number of outcomes", &ids.len(), &answers.len())?;
+        for (id, answer) in ids.iter().zip(answers) {
+            self.settled(20, *id, &answer)?;
+        }
+        Ok(())
+    }
+
+    /// Settles one; it must answer `Settled`.
+    ///
+    /// # Errors
+    /// Fails the case on any other answer.
+    pub async fn settle(&self, handler: &mut QueueMessageHandler, status: QueueMessageStatus) -> CaseResult {
+        let answer = handler.settle(status).await;
+        self.settled(20, handler.id(), &answer)
+    }
+
+    fn settled(&self, clause: u8, id: MessageId, answer: &Result<SettleOutcome>) -> CaseResult {
+        let ok = matches!(answer, Ok(SettleOutcome::Settled));
+        self.check(clause, &[id], ok, "Settled, as it is held", format!("{answer:?}"))
+    }
+
+    /// Judges that settling answers `Lost`.
+    ///
+    /// # Errors
+    /// Fails the case unless it does.
+    pub async fn settle_lost(
+        &self,
+        clause: u8,
+        handler: &mut QueueMessageHandler,
+        status: QueueMessageStatus,
+    ) -> CaseResult {
+        let answer = handler.settle(status).await;
+        let ok = matches!(answer, Ok(SettleOutcome::Lost));
+        self.check(clause, &[handler.id()], ok, "Lost", format!("{answer:?}"))
+    }
+
+    /// Judges that each of these was the only delivery of its message, whatever the backend counts.
+    ///
+    /// # Errors
+    /// Fails the case unless it was.
+    pub fn delivered_once(&self, clause: u8, told: &str, handlers: &[QueueMessageHandler]) -> CaseResult {
+        let events = self.history().events();
+        let delivered: Vec<_> = events
+            .iter()
+            .filter_map(
+                |event| if let Op::Pull { outcome: Ok(got), .. } = &event.op { Some(got) } else { None },
+            )
+            .flatten()
+            .map(|delivery| delivery.lease.id)
+            .collect();
+        for id in handler_ids(handlers) {
+            let times = delivered.iter().filter(|other| **other == id).count();
+            self.check(clause, &[id], times == 1, told, format!("{times} deliveries"))?;
+        }
+        Ok(())
+    }
+
+    fn message_body(&self, id: MessageId) -> String {
+        format!("{} {id}", self.case)
+    }
+
+    /// Judges that a handler bears the body that belongs to its id.
+    ///
+    /// # Errors
+    /// Fails the case unless it does.
+    pub fn whole(&self, handler: &QueueMessageHandler) -> CaseResult {
+        let expected = self.message_body(handler.id());
+        let seen = String::from_utf8_lossy(handler.payload()).into_owned();
+        self.check(5, &[handler.id()], expected == seen, format!("the body {expected:?}"), seen)
+    }
+
+    /// Judges that exactly these messages came, each once, in any order.
+    ///
+    /// # Errors
+    /// Fails the case unless they did.
+    pub fn same_ids(&self, clause: u8, what: &str, expected: &[MessageId], seen: &[MessageId]) -> CaseResult {
+        let mut balance: HashMap<MessageId, i64> = HashMap::new();
+        for id in expected {
+            *balance.entry(*id).or_default() += 1;
+        }
+        for id in seen {
+            *balance.entry(*id).or_default() -= 1;
+        }
+        let odd = |missing: bool| {
+            let odd =
+                balance.iter().filter(|(_, balance)| if missing { **balance > 0 } else { **balance < 0 });
+            odd.map(|(id, _)| *id).take(SHOWN).collect::<Vec<_>>()
+        };
+        let (missing, surplus) = (odd(true), odd(false));
+        let told = format!("{what}: {} messages, each once", expected.len());
+        let labels = |ids: &[MessageId]| self.history().labels(ids);
+        let saw = format!("{}; missing: {}; too many: {}", seen.len(), labels(&missing), labels(&surplus));
+        let about: Vec<MessageId> = missing.iter().chain(&surplus).copied().collect();
+        self.check(clause, &about, about.is_empty(), told, saw)
+    }
+
+    /// Judges that exactly these messages came, in this order if the backend keeps push order.
+    ///
+    /// # Errors
+    /// Fails the case unless they did.
+    pub fn same_order(
+        &self,
+        clause: u8,
+        what: &str,
+        expected: &[MessageId],
+        seen: &[MessageId],
+    ) -> CaseResult {
+        self.same_ids(clause, what, expected, seen)?;
+        let ok = expected == seen || self.capabilities().order != anyqueue::Order::PushOrder;
+        let told = format!("{what}, in push order: {}", self.history().labels(expected));
+        self.check(15, expected, ok, told, self.history().labels(seen))
+    }
+
+    /// The lease of the last delivery of this message, as the backend gave it: what lets a case act behind a handler's back.
+    ///
+    /// # Errors
+    /// Inconclusive if it was never delivered.
+    pub fn lease_of(&self, id: MessageId) -> CaseResult<Lease> {
+        let events = self.history().events();
+        let deliveries = events.iter().rev().filter_map(|event| match &event.op {
+            Op::Pull { outcome: Ok(got), .. } => Some(got),
+            _ => None,
+        });
+        let found = deliveries.flatten().find(|delivery| delivery.lease.id == id);
+        found
+            .map(|delivery| delivery.lease.clone())
+            .ok_or_else(|| Stop::Inconclusive("never delivered".to_owned()))
+    }
+
+    /// How many extensions of this message the backend was asked for.
+    pub fn extensions_of(&self, id: MessageId) -> usize {
+        let events = self.history().events();
+        let of_it = |event: &&crate::history::Event| match &event.op {
+            Op::Extend { extensions, .. } => extensions.iter().any(|extension| extension.lease.id == id),
+            _ => false,
+        };
+        events.iter().filter(of_it).count()
+    }
+}
+
+/// The ids of handlers, in their order.
+pub(crate) fn handler_ids(handlers: &[QueueMessageHandler]) -> Vec<MessageId> {
+    handlers.iter().map(QueueMessageHandler::id).collect()
+}
+
+/// Takes a future through so many steps, alternately a poll and a pause, then drops it: after a poll, or after time
+/// for what the poll began. Answers what came of it before that.
+pub(crate) async fn polled<T>(steps: usize, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = std::pin::pin!(future);
+    for step in 0..steps {
+        if step % 2 == 0 {
+            if let Poll::Ready(answer) = futures_util::poll!(&mut future) {
+                return Some(answer);
+            }
+        } else if step / 2 < POLLS_AT_ONCE {
+            tokio::task::yield_now().await;
+        } else {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    None
+}

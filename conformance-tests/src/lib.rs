@@ -1,0 +1,78 @@
+//! The conformance suite of anyqueue: proves any queue backend right.
+//!
+//! An adapter's author writes one short test file: a [`Harness`] that opens independent clients of the same
+//! storage, and [`suite!`], which makes a `main` with one test per case. The test target needs `harness = false`:
+//!
+//! ```toml
+//! [[test]]
+//! name = "conformance"
+//! harness = false
+//! ```
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use anyqueue::{Result, Storage};
+//! use anyqueue_conformance::{Harness, async_trait};
+//! use anyqueue_memory::MemoryQueue;
+//! # use std::collections::HashMap;
+//! # use std::sync::Mutex;
+//!
+//! #[derive(Default)]
+//! struct Memory(Mutex<HashMap<String, MemoryQueue>>);
+//!
+//! #[async_trait]
+//! impl Harness for Memory {
+//!     fn name(&self) -> &str {
+//!         "memory"
+//!     }
+//!     async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
+//!         let mut spaces = self.0.lock().unwrap();
+//!         Ok(Arc::new(spaces.entry(namespace.to_owned()).or_insert_with(MemoryQueue::new).client()))
+//!     }
+//! }
+//!
+//! anyqueue_conformance::suite!(Memory::default());
+//! ```
+//!
+//! # Outcomes
+//! A case passes, fails, is *not applicable* (the backend does not declare what the case needs) or is *inconclusive*
+//! (it observed nothing, which is never a pass). Each failure names the clause of the contract, what was expected, what was
+//! seen and what happened to the messages concerned.
+//!
+//! # Settings
+//! `ANYQUEUE_CONFORMANCE_TIER=thorough` runs larger sizes, `ANYQUEUE_CONFORMANCE_SEED=7` repeats a run's random choices,
+//! `ANYQUEUE_CONFORMANCE_REPORT=dir` writes `<backend>.json` and `<backend>.md` there.
+
+mod account;
+mod case;
+pub mod cases;
+mod child;
+mod clause;
+mod context;
+pub mod faulty;
+mod harness;
+mod history;
+mod libtest;
+mod recorder;
+mod report;
+mod run;
+
+pub use anyqueue::async_trait;
+pub use case::{Case, CaseFuture, CaseResult, Failure, Layer, Need, Outcome, Stop};
+pub use child::{Child, ChildEvent, Role};
+pub use clause::clause_title;
+pub use context::{Client, Context, SCHEDULING, Timing};
+pub use harness::Harness;
+pub use libtest::main;
+pub use report::{CaseReport, Certificate, Report, markdown_matrix};
+pub use run::{Options, Tier, run, run_case};
+
+/// Makes the `main` of a test target with `harness = false`: one test per case, against the harness given.
+#[macro_export]
+macro_rules! suite {
+    ($harness:expr) => {
+        fn main() -> ::std::process::ExitCode {
+            $crate::main(|| $harness)
+        }
+    };
+}

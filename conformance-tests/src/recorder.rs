@@ -1,0 +1,239 @@
+//! A storage that passes every call on unchanged and writes it into the case's history.
+
+use std::sync::Arc;
+
+use anyqueue::{
+    Browsed, CancelOutcome, Capabilities, Counts, DeleteOutcome, Delivery, Error, ExtendOutcome, Extension,
+    Health, InspectQueueStorage, MessageData, MessageId, PartitionId, PauseQueueStorage, PullQueueStorage,
+    PullRequest, PushOutcome, PushQueueStorage, QueueStorage, Result, SettleOutcome, Settlement, Storage,
+    async_trait,
+};
+
+use crate::history::{History, Op};
+
+/// Stands between the suite and one client of the backend.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    inner: Arc<dyn Storage>,
+    client: Arc<str>,
+    history: Arc<History>,
+}
+
+impl Recorder {
+    pub(crate) fn new(inner: Arc<dyn Storage>, client: Arc<str>, history: Arc<History>) -> Self {
+        Self { inner, client, history }
+    }
+
+    fn inspector(&self) -> Result<&dyn InspectQueueStorage> {
+        self.inner.inspect().ok_or_else(|| Error::unsupported("this backend has no inspection"))
+    }
+
+    fn pauser(&self) -> Result<&dyn PauseQueueStorage> {
+        self.inner.pause().ok_or_else(|| Error::unsupported("this backend has no pause"))
+    }
+}
+
+#[async_trait]
+impl QueueStorage for Recorder {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+    async fn init(&self) -> Result<()> {
+        self.inner.init().await
+    }
+    async fn check(&self) -> Result<Health> {
+        self.inner.check().await
+    }
+    async fn close(&self) -> Result<()> {
+        let ticket = self.history.begin(&self.client, Op::Close);
+        let answer = self.inner.close().await;
+        self.history.end(ticket, 0, |_| ());
+        answer
+    }
+}
+
+#[async_trait]
+impl PushQueueStorage for Recorder {
+    fn encoded_len(&self, message: &MessageData) -> u64 {
+        self.inner.encoded_len(message)
+    }
+
+    async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
+        for message in messages {
+            self.history.know(message);
+        }
+        let ids = messages.iter().map(MessageData::id).collect();
+        let op = Op::Push { partition: partition.clone(), ids, outcomes: Vec::new() };
+        let ticket = self.history.begin(&self.client, op);
+        let answers = self.inner.push(partition, messages).await;
+        self.history.end(ticket, 0, |op| {
+            if let Op::Push { outcomes, .. } = op {
+                outcomes.clone_from(&answers);
+            }
+        });
+        answers
+    }
+}
+
+#[async_trait]
+impl PullQueueStorage for Recorder {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+        let ticket = self.history.begin(&self.client, pull_op(partition, &request));
+        let answer = self.inner.pull(partition, request).await;
+        self.history.end(ticket, seen(&answer), |op| put_pull(op, &answer));
+        answer
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+        let op = Op::Settle { settlements: settlements.to_vec(), outcomes: Vec::new() };
+        let ticket = self.history.begin(&self.client, op);
+        let answers = self.inner.settle(settlements).await;
+        self.history.end(ticket, answers.len(), |op| put_settle(op, &answers));
+        answers
+    }
+
+    async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
+        let op = Op::Extend { extensions: extensions.to_vec(), outcomes: Vec::new() };
+        let ticket = self.history.begin(&self.client, op);
+        let answers = self.inner.extend(extensions).await;
+        self.history.end(ticket, answers.len(), |op| {
+            if let Op::Extend { outcomes, .. } = op {
+                outcomes.clone_from(&answers);
+            }
+        });
+        answers
+    }
+
+    async fn exchange(
+        &self,
+        settlements: &[Settlement],
+        partition: &PartitionId,
+        request: PullRequest,
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+        let op = Op::Settle { settlements: settlements.to_vec(), outcomes: Vec::new() };
+        let settling = self.history.begin(&self.client, op);
+        let pulling = self.history.begin(&self.client, pull_op(partition, &request));
+        let (settled, pulled) = self.inner.exchange(settlements, partition, request).await;
+        self.history.end(settling, settled.len(), |op| put_settle(op, &settled));
+        self.history.end(pulling, seen(&pulled), |op| put_pull(op, &pulled));
+        (settled, pulled)
+    }
+}
+
+fn pull_op(partition: &PartitionId, request: &PullRequest) -> Op {
+    Op::Pull {
+        partition: partition.clone(),
+        max: request.max,
+        wait: request.wait,
+        lease: request.lease,
+        outcome: Ok(Vec::new()),
+    }
+}
+
+fn put_pull(op: &mut Op, answer: &Result<Vec<Delivery>>) {
+    if let Op::Pull { outcome, .. } = op {
+        outcome.clone_from(answer);
+    }
+}
+
+fn put_settle(op: &mut Op, answers: &[Result<SettleOutcome>]) {
+    if let Op::Settle { outcomes, .. } = op {
+        outcomes.extend_from_slice(answers);
+    }
+}
+
+fn seen(answer: &Result<Vec<Delivery>>) -> usize {
+    answer.as_ref().map_or(0, Vec::len)
+}
+
+impl Storage for Recorder {
+    fn inspect(&self) -> Option<&dyn InspectQueueStorage> {
+        self.inner.inspect().is_some().then_some(self)
+    }
+    fn pause(&self) -> Option<&dyn PauseQueueStorage> {
+        self.inner.pause().is_some().then_some(self)
+    }
+}
+
+#[async_trait]
+impl InspectQueueStorage for Recorder {
+    async fn partitions(&self, after: Option<&PartitionId>, limit: usize) -> Result<Vec<PartitionId>> {
+        self.inspector()?.partitions(after, limit).await
+    }
+
+    async fn counts(&self, partition: &PartitionId) -> Result<Counts> {
+        self.inspector()?.counts(partition).await
+    }
+
+    async fn browse(
+        &self,
+        partition: &PartitionId,
+        after: Option<MessageId>,
+        limit: usize,
+    ) -> Result<Vec<Browsed>> {
+        self.inspector()?.browse(partition, after, limit).await
+    }
+
+    async fn delete(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<DeleteOutcome>> {
+        let inspector = match self.inspector() {
+            Ok(inspector) => inspector,
+            Err(error) => return vec![Err(error); ids.len()],
+        };
+        let op = Op::Delete { partition: partition.clone(), ids: ids.to_vec(), outcomes: Vec::new() };
+        let ticket = self.history.begin(&self.client, op);
+        let answers = inspector.delete(partition, ids).await;
+        self.history.end(ticket, answers.len(), |op| {
+            if let Op::Delete { outcomes, .. } = op {
+                outcomes.clone_from(&answers);
+            }
+        });
+        answers
+    }
+
+    async fn purge(&self, partition: &PartitionId, limit: usize) -> Result<usize> {
+        let inspector = self.inspector()?;
+        let ticket =
+            self.history.begin(&self.client, Op::Purge { partition: partition.clone(), outcome: Ok(0) });
+        let answer = inspector.purge(partition, limit).await;
+        self.history.end(ticket, 1, |op| {
+            if let Op::Purge { outcome, .. } = op {
+                outcome.clone_from(&answer);
+            }
+        });
+        answer
+    }
+
+    async fn request_cancel(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<CancelOutcome>> {
+        let inspector = match self.inspector() {
+            Ok(inspector) => inspector,
+            Err(error) => return vec![Err(error); ids.len()],
+        };
+        let op = Op::Cancel { partition: partition.clone(), ids: ids.to_vec(), outcomes: Vec::new() };
+        let ticket = self.history.begin(&self.client, op);
+        let answers = inspector.request_cancel(partition, ids).await;
+        self.history.end(ticket, answers.len(), |op| {
+            if let Op::Cancel { outcomes, .. } = op {
+                outcomes.clone_from(&answers);
+            }
+        });
+        answers
+    }
+}
+
+#[async_trait]
+impl PauseQueueStorage for Recorder {
+    async fn set_paused(&self, partition: &PartitionId, paused: bool) -> Result<()> {
+        let inner = self.pauser()?;
+        let ticket = self.history.begin(&self.client, Op::Pause { partition: partition.clone(), paused });
+        let answer = inner.set_paused(partition, paused).await;
+        self.history.end(ticket, 1, |_| ());
+        answer
+    }
+
+    async fn is_paused(&self, partition: &PartitionId) -> Result<bool> {
+        self.pauser()?.is_paused(partition).await
+    }
+}

@@ -1,0 +1,245 @@
+//! What a run found: per case, as a table, as JSON, as Markdown, and in one word.
+
+mod markdown;
+mod table;
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::case::{Case, Layer, Outcome};
+use crate::run::{Options, Tier};
+
+pub use markdown::markdown_matrix;
+
+/// What became of one case.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct CaseReport {
+    /// The case.
+    pub id: &'static str,
+    /// Its group.
+    pub group: &'static str,
+    /// What stood between it and the adapter.
+    pub layer: Layer,
+    /// The clauses that it proves.
+    pub clauses: &'static [u8],
+    /// How it ended.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// How long it took, in milliseconds.
+    pub took_ms: u64,
+}
+
+impl CaseReport {
+    pub(crate) fn new(case: &Case, outcome: Outcome, took: Duration) -> Self {
+        Self {
+            id: case.id,
+            group: case.group(),
+            layer: case.layer,
+            clauses: case.clauses,
+            outcome,
+            took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+/// What a run found.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Report {
+    /// The harness's name.
+    pub backend: String,
+    /// How much was run.
+    pub tier: Tier,
+    /// The seed of its random choices.
+    pub seed: u64,
+    /// Whether only a selection was run.
+    pub selection: bool,
+    /// The cases, by id.
+    pub cases: Vec<CaseReport>,
+}
+
+/// A report in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Certificate {
+    /// Every case that concerns the backend was run and passed.
+    Full,
+    /// Nothing failed, but not everything that concerns the backend was run.
+    Partial,
+    /// Something failed or was inconclusive, or nothing was run.
+    Failed,
+}
+
+/// How many cases ended how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Tally {
+    /// Passed.
+    pub passed: usize,
+    /// Failed.
+    pub failed: usize,
+    /// Not applicable.
+    pub not_applicable: usize,
+    /// Inconclusive.
+    pub inconclusive: usize,
+}
+
+impl Report {
+    pub(crate) fn new(backend: &str, options: &Options, cases: Vec<CaseReport>) -> Self {
+        let selection = options.pattern.is_some() || options.layer.is_some();
+        Self { backend: backend.to_owned(), tier: options.tier, seed: options.seed, selection, cases }
+    }
+
+    /// The verdict.
+    pub fn certificate(&self) -> Certificate {
+        let tally = Tally::of(&self.cases);
+        let withheld =
+            |case: &CaseReport| matches!(case.outcome, Outcome::NotApplicable { declared: false, .. });
+        if tally.failed > 0 || tally.inconclusive > 0 || tally.passed == 0 {
+            Certificate::Failed
+        } else if self.selection || self.cases.iter().any(withheld) {
+            Certificate::Partial
+        } else {
+            Certificate::Full
+        }
+    }
+
+    /// How many cases ended how.
+    pub fn tally(&self) -> Tally {
+        Tally::of(&self.cases)
+    }
+
+    /// What became of one case.
+    pub fn case(&self, id: &str) -> Option<&CaseReport> {
+        self.cases.iter().find(|case| case.id == id)
+    }
+
+    /// The report as JSON, for other programs.
+    pub fn to_json(&self) -> String {
+        let json = serde_json::to_string_pretty(self);
+        // Only a map with keys that are no strings, or a failing `Serialize`, could fail; there is neither.
+        json.unwrap_or_else(|error| format!("{{\"error\": {:?}}}", error.to_string()))
+    }
+
+    /// The groups, in the order of their ids, with their cases.
+    pub(crate) fn groups(&self) -> Vec<(&'static str, Vec<&CaseReport>)> {
+        let mut groups: Vec<(&'static str, Vec<&CaseReport>)> = Vec::new();
+        for case in &self.cases {
+            match groups.iter_mut().find(|(group, _)| *group == case.group) {
+                Some((_, cases)) => cases.push(case),
+                None => groups.push((case.group, vec![case])),
+            }
+        }
+        groups
+    }
+}
+
+impl Tally {
+    pub(crate) fn of<'a>(cases: impl IntoIterator<Item = &'a CaseReport>) -> Self {
+        let mut tally = Self::default();
+        for case in cases {
+            match case.outcome {
+                Outcome::Pass => tally.passed += 1,
+                Outcome::Fail(_) => tally.failed += 1,
+                Outcome::NotApplicable { .. } => tally.not_applicable += 1,
+                Outcome::Inconclusive { .. } => tally.inconclusive += 1,
+            }
+        }
+        tally
+    }
+}
+
+impl fmt::Display for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full => "full",
+            Self::Partial => "partial",
+            Self::Failed => "failed",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::Failure;
+
+    fn report(outcomes: &[Outcome]) -> Report {
+        let ids = ["push.one", "push.two", "pull.one"];
+        let case = |(outcome, id): (&Outcome, &&'static str)| CaseReport {
+            id,
+            group: id.split_once('.').unwrap().0,
+            layer: Layer::Storage,
+            clauses: &[1],
+            outcome: outcome.clone(),
+            took_ms: 1,
+        };
+        Report::new("some", &Options::new().with_seed(7), outcomes.iter().zip(&ids).map(case).collect())
+    }
+
+    fn failed() -> Outcome {
+        Outcome::Fail(Failure {
+            clause: 1,
+            expected: "a message".to_owned(),
+            seen: "none".to_owned(),
+            history: vec!["A push to work: #0 → Stored".to_owned()],
+        })
+    }
+
+    fn not_applicable(declared: bool) -> Outcome {
+        Outcome::NotApplicable { needs: "groups".to_owned(), declared }
+    }
+
+    #[test]
+    fn what_the_backend_declares_to_lack_leaves_the_certificate_full() {
+        assert_eq!(report(&[Outcome::Pass, not_applicable(true)]).certificate(), Certificate::Full);
+    }
+
+    #[test]
+    fn what_the_harness_withholds_or_a_selection_leaves_out_makes_it_partial() {
+        assert_eq!(report(&[Outcome::Pass, not_applicable(false)]).certificate(), Certificate::Partial);
+        let mut selected = report(&[Outcome::Pass]);
+        selected.selection = true;
+        assert_eq!(selected.certificate(), Certificate::Partial);
+    }
+
+    #[test]
+    fn a_failure_an_inconclusive_case_or_no_pass_at_all_is_no_certificate() {
+        let inconclusive = Outcome::Inconclusive { why: "nothing came".to_owned() };
+        for outcomes in [
+            vec![Outcome::Pass, failed()],
+            vec![Outcome::Pass, inconclusive],
+            vec![not_applicable(true)],
+            vec![],
+        ] {
+            assert_eq!(report(&outcomes).certificate(), Certificate::Failed, "{outcomes:?}");
+        }
+    }
+
+    #[test]
+    fn the_matrix_counts_what_concerns_the_backend() {
+        let text = markdown_matrix(&[report(&[Outcome::Pass, failed(), not_applicable(true)])]);
+        assert!(text.contains("| push | 1/2 |"), "{text}");
+        assert!(text.contains("| pull | – |"), "{text}");
+        assert!(text.contains("**failed**"), "{text}");
+    }
+
+    #[test]
+    fn a_failure_is_shown_with_clause_expectation_and_history() {
+        let text = report(&[failed()]).to_string();
+        for part in [
+            "push.one",
+            "clause 1 (Ok means stored",
+            "expected: a message",
+            "seen:     none",
+            "#0 → Stored",
+            "seed 7",
+        ] {
+            assert!(text.contains(part), "{part:?} is missing in:\n{text}");
+        }
+        assert!(report(&[failed()]).to_json().contains("\"outcome\": \"fail\""));
+    }
+}

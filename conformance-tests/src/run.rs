@@ -1,0 +1,200 @@
+//! Running cases: against a harness, in parallel, each with a deadline and an account.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use serde::Serialize;
+
+use crate::account;
+use crate::case::{Case, Failure, Layer, Need, Outcome, Stop};
+use crate::cases;
+use crate::context::Context;
+use crate::harness::Harness;
+use crate::report::{CaseReport, Report};
+
+/// Cases under way at once unless told otherwise. They mostly wait, so this does not depend on the number of cores.
+pub(crate) const PARALLELISM: usize = 16;
+
+/// The account of a case waits for what is owed; beyond this it hangs.
+const ACCOUNT_DEADLINE: Duration = Duration::from_mins(1);
+
+/// How much a run does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tier {
+    /// Everything, in sizes for every commit.
+    #[default]
+    Standard,
+    /// Larger sizes, and cases that take minutes.
+    Thorough,
+}
+
+/// What to run, and how.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// Only cases whose id contains this.
+    pub pattern: Option<String>,
+    /// Only cases of this layer.
+    pub layer: Option<Layer>,
+    /// Cases under way at once; at least 1.
+    pub parallelism: usize,
+    /// Seeds every random choice.
+    pub seed: u64,
+    /// How much to do.
+    pub tier: Tier,
+    /// Whether this program's `main` is [`main`](crate::main), so that it can be its own child.
+    pub(crate) children: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            pattern: None,
+            layer: None,
+            parallelism: PARALLELISM,
+            seed: fastrand::u64(..),
+            tier: Tier::Standard,
+            children: false,
+        }
+    }
+}
+
+impl Options {
+    /// Everything, in standard sizes, with a random seed.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Only cases whose id contains `pattern`.
+    #[must_use]
+    pub fn with_pattern(mut self, pattern: impl Into<String>) -> Self {
+        self.pattern = Some(pattern.into());
+        self
+    }
+
+    /// Only cases of this layer.
+    #[must_use]
+    pub fn with_layer(mut self, layer: Layer) -> Self {
+        self.layer = Some(layer);
+        self
+    }
+
+    /// Sets how many cases are under way at once.
+    #[must_use]
+    pub fn with_parallelism(mut self, parallelism: usize) -> Self {
+        self.parallelism = parallelism;
+        self
+    }
+
+    /// Sets the seed.
+    #[must_use]
+    pub fn with_seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Sets the tier.
+    #[must_use]
+    pub fn with_tier(mut self, tier: Tier) -> Self {
+        self.tier = tier;
+        self
+    }
+
+    fn selects(&self, case: &Case) -> bool {
+        self.pattern.as_ref().is_none_or(|pattern| case.id.contains(pattern))
+            && self.layer.is_none_or(|layer| case.layer == layer)
+            && case.tier <= self.tier
+    }
+}
+
+/// Runs the selected cases. Must be called within a tokio runtime with several threads.
+pub async fn run(harness: Arc<dyn Harness>, options: &Options) -> Report {
+    let selected: Vec<&Case> = cases::all().filter(|case| options.selects(case)).collect();
+    let running = selected.into_iter().map(|case| run_case(harness.clone(), case, options));
+    let mut cases: Vec<CaseReport> =
+        stream::iter(running).buffer_unordered(options.parallelism.max(1)).collect().await;
+    cases.sort_by_key(|case| case.id);
+    Report::new(harness.name(), options, cases)
+}
+
+/// Runs one case to its verdict. Never hangs, never panics.
+pub async fn run_case(harness: Arc<dyn Harness>, case: &'static Case, options: &Options) -> CaseReport {
+    let start = Instant::now();
+    let outcome = match Context::open(harness, case.id, options).await {
+        Ok(context) => {
+            let outcome = judge(&context, case, options).await;
+            context.close().await;
+            outcome
+        }
+        Err(error) => fail(38, "the backend to open and initialise", &error.to_string(), Vec::new()),
+    };
+    CaseReport::new(case, outcome, start.elapsed())
+}
+
+async fn judge(context: &Arc<Context>, case: &'static Case, options: &Options) -> Outcome {
+    if let Some(unmet) = unmet(context, case, options) {
+        return unmet;
+    }
+    let run = case.run;
+    let in_case = context.clone();
+    let body = within(context, case.deadline, async move { run(&in_case).await }).await;
+    let observations = context.history().observations();
+    if let Err(stop) = body {
+        return stop.into();
+    }
+    if observations == 0 {
+        return Outcome::Inconclusive { why: "the case ran to its end but observed nothing".to_owned() };
+    }
+    let in_account = context.clone();
+    match within(context, ACCOUNT_DEADLINE, async move { account::close(&in_account).await }).await {
+        Ok(()) => Outcome::Pass,
+        Err(stop) => stop.into(),
+    }
+}
+
+fn unmet(context: &Context, case: &Case, options: &Options) -> Option<Outcome> {
+    let missing = |need: &&Need| !(need.declared)(context.capabilities());
+    if let Some(need) = case.needs.iter().find(missing) {
+        return Some(Outcome::NotApplicable { needs: need.what.to_owned(), declared: true });
+    }
+    let childless = !options.children || !context.can_spawn();
+    let need = case.needs.iter().find(|need| need.children && childless)?;
+    Some(Outcome::NotApplicable { needs: format!("{} (offered by the harness)", need.what), declared: false })
+}
+
+/// Runs a part of a case in a task of its own, so that a panic is a verdict, and with a deadline, so that a hang is one.
+async fn within(
+    context: &Context,
+    deadline: Duration,
+    part: impl Future<Output = Result<(), Stop>> + Send + 'static,
+) -> Result<(), Stop> {
+    let task = tokio::spawn(part);
+    let abort = task.abort_handle();
+    let stop = |clause, expected: &str, seen: String| Err(context.failed(clause, &[], expected, seen));
+    match tokio::time::timeout(deadline, task).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(panic)) => stop(40, "no panic", panic.to_string()),
+        Err(_) => {
+            abort.abort();
+            let last = context.history().under_way().unwrap_or_else(|| "no call under way".to_owned());
+            stop(40, "every call to end in bounded time", format!("hung after {deadline:?}; last: {last}"))
+        }
+    }
+}
+
+fn fail(clause: u8, expected: &str, seen: &str, history: Vec<String>) -> Outcome {
+    Outcome::Fail(Failure { clause, expected: expected.to_owned(), seen: seen.to_owned(), history })
+}
+
+impl From<Stop> for Outcome {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Fail(failure) => Self::Fail(*failure),
+            Stop::NotApplicable(needs) => Self::NotApplicable { needs, declared: false },
+            Stop::Inconclusive(why) => Self::Inconclusive { why },
+        }
+    }
+}

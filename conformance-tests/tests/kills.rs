@@ -1,0 +1,97 @@
+//! The suite judged: it passes a right backend, finds every fault, and gives a hollow backend no certificate.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use anyqueue_conformance::faulty::{Fault, FaultyHarness, HollowHarness};
+use anyqueue_conformance::{
+    Case, Certificate, Harness, Layer, Options, Outcome, cases, clause_title, run, run_case,
+};
+use futures_util::{StreamExt as _, stream};
+
+const PARALLELISM: usize = 16;
+
+/// Why the case does not find the fault; `None` if it does.
+async fn survives(case: &'static Case, fault: Fault) -> Option<String> {
+    let harness: Arc<dyn Harness> = Arc::new(FaultyHarness::new(fault));
+    let report = run_case(harness, case, &Options::new()).await;
+    match &report.outcome {
+        Outcome::Fail(failure) if failure.seen.contains("hung") => {
+            Some(format!("{} hangs on {fault:?}: {failure}", case.id))
+        }
+        Outcome::Fail(failure) => {
+            let named = failure.to_string().contains(clause_title(failure.clause)) && failure.clause > 0;
+            (!named).then(|| format!("{} fails on {fault:?} without naming a clause: {failure}", case.id))
+        }
+        other => Some(format!("{} does not find {fault:?} ({}): {other:?}", case.id, fault.what())),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn each_case_finds_the_faults_that_it_names() {
+    let pairs = cases::all().flat_map(|case| case.kills.iter().map(move |fault| survives(case, *fault)));
+    let survivors: Vec<String> = stream::iter(pairs)
+        .buffer_unordered(PARALLELISM)
+        .filter_map(|survivor| async { survivor })
+        .collect()
+        .await;
+    assert!(survivors.is_empty(), "{} survive:\n{}", survivors.len(), survivors.join("\n"));
+}
+
+#[test]
+fn every_fault_is_named_by_a_case() {
+    let named: BTreeSet<Fault> = cases::all().flat_map(|case| case.kills.iter().copied()).collect();
+    let unnamed: Vec<_> = Fault::ALL.iter().filter(|fault| !named.contains(fault)).collect();
+    assert!(unnamed.is_empty(), "no case names {unnamed:?}");
+}
+
+#[test]
+fn every_case_names_a_fault() {
+    // A case with child processes cannot run here: nobody plays the child.
+    let concerns =
+        |case: &&Case| case.layer == Layer::Storage && !case.needs.iter().any(|need| need.children);
+    let harmless: Vec<_> =
+        cases::all().filter(concerns).filter(|c| c.kills.is_empty()).map(|c| c.id).collect();
+    assert!(harmless.is_empty(), "these cases are not proved able to fail: {harmless:?}");
+}
+
+#[test]
+fn ids_are_unique_and_clauses_exist() {
+    let mut ids = BTreeSet::new();
+    for case in cases::all() {
+        assert!(ids.insert(case.id), "{} occurs twice", case.id);
+        assert!(case.id.split_once('.').is_some_and(|(group, name)| !group.is_empty() && !name.is_empty()));
+        assert!(
+            !case.clauses.is_empty() && case.clauses.iter().all(|clause| !clause_title(*clause).is_empty())
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn the_wrapper_without_a_fault_gets_a_full_certificate() {
+    let report = run(Arc::new(FaultyHarness::faultless()), &Options::new()).await;
+    assert_eq!(report.certificate(), Certificate::Full, "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn a_backend_that_agrees_to_everything_and_does_nothing_gets_no_certificate() {
+    let report = run(Arc::new(HollowHarness::agreeing()), &Options::new()).await;
+    assert_eq!(report.certificate(), Certificate::Failed);
+    let passed: Vec<_> =
+        report.cases.iter().filter(|case| case.outcome == Outcome::Pass).map(|case| case.id).collect();
+    assert!(
+        passed.len() * 20 <= report.cases.len(),
+        "{} of {} pass: {passed:?}",
+        passed.len(),
+        report.cases.len()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn a_backend_that_refuses_everything_gets_no_certificate() {
+    let report = run(Arc::new(HollowHarness::refusing()), &Options::new()).await;
+    assert_eq!(report.certificate(), Certificate::Failed);
+    let passed: Vec<_> =
+        report.cases.iter().filter(|case| case.outcome == Outcome::Pass).map(|case| case.id).collect();
+    assert!(passed.is_empty(), "{passed:?}");
+}

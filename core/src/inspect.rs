@@ -1,0 +1,162 @@
+//! The optional traits: looking into a storage, and pausing partitions.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::error::Result;
+use crate::message::{MessageData, MessageId};
+use crate::partition::PartitionId;
+use crate::storage::QueueStorage;
+
+/// The largest page, and the largest bounded step of a bulk operation, that core asks an adapter for.
+pub const MAX_PAGE: usize = 1000;
+
+/// Looking into a storage. Each method is declared by a field of [`InspectCapability`](crate::InspectCapability); one that is
+/// not declared answers [`Unsupported`](crate::ErrorKind::Unsupported), and core does not call it.
+#[async_trait]
+pub trait InspectQueueStorage: QueueStorage {
+    /// Live partitions that exist (have or had messages), in byte order of their names, after `after`, at most `limit`.
+    ///
+    /// # Errors
+    /// If the server cannot be asked.
+    async fn partitions(&self, after: Option<&PartitionId>, limit: usize) -> Result<Vec<PartitionId>>;
+
+    /// How many messages are in which state. Of a live partition; `dead` counts its dead letters.
+    ///
+    /// # Errors
+    /// If the server cannot be asked.
+    async fn counts(&self, partition: &PartitionId) -> Result<Counts>;
+
+    /// A page of messages in the order of their ids, after `after`, at most `limit`. Neither leases nor counts a delivery,
+    /// and locks out nobody. Messages that come or go meanwhile may be seen or not; one that stays is seen exactly once.
+    ///
+    /// # Errors
+    /// If the server cannot be asked.
+    async fn browse(
+        &self,
+        partition: &PartitionId,
+        after: Option<MessageId>,
+        limit: usize,
+    ) -> Result<Vec<Browsed>>;
+
+    /// Deletes messages by id, unless they are leased. One answer per id, in order.
+    async fn delete(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<DeleteOutcome>>;
+
+    /// Deletes up to `limit` messages that are not leased and answers how many; fewer than `limit` means that none is left.
+    ///
+    /// # Errors
+    /// If the server cannot be asked.
+    async fn purge(&self, partition: &PartitionId, limit: usize) -> Result<usize>;
+
+    /// Requests the cancellation of tasks by id. One that waits is removed; of one that is held, the holder learns by its
+    /// next extension. One answer per id, in order.
+    async fn request_cancel(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<CancelOutcome>>;
+}
+
+/// Pausing. The pause of a partition is kept by the server, where every client sees it, and survives restarts.
+#[async_trait]
+pub trait PauseQueueStorage: QueueStorage {
+    /// From now on the partition delivers nothing; waiting pulls stay empty. Push and settle go on. Idempotent.
+    ///
+    /// # Errors
+    /// If the server cannot be asked.
+    async fn set_paused(&self, partition: &PartitionId, paused: bool) -> Result<()>;
+
+    /// Whether the partition is paused.
+    ///
+    /// # Errors
+    /// If the server cannot be asked.
+    async fn is_paused(&self, partition: &PartitionId) -> Result<bool>;
+}
+
+const _: fn(&dyn InspectQueueStorage, &dyn PauseQueueStorage) = |_, _| {};
+
+/// How many messages of a partition are in which state; `None` where the backend cannot say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Could be pulled now, or wait behind others of their group.
+    pub ready: Option<u64>,
+    /// Delayed or postponed.
+    pub delayed: Option<u64>,
+    /// Held by a consumer.
+    pub leased: Option<u64>,
+    /// Dead letters of the partition.
+    pub dead: Option<u64>,
+}
+
+impl Counts {
+    /// Counts that are all known.
+    pub fn known(ready: u64, delayed: u64, leased: u64, dead: u64) -> Self {
+        Self { ready: Some(ready), delayed: Some(delayed), leased: Some(leased), dead: Some(dead) }
+    }
+}
+
+/// A message as browsing shows it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Browsed {
+    /// The message.
+    pub message: MessageData,
+    /// Its state at that moment.
+    pub state: MessageState,
+    /// Deliveries so far, where counted.
+    pub delivery_count: Option<u32>,
+    /// How long ago it was pushed, by the server's clock; zero if unknown.
+    pub age: Duration,
+}
+
+impl Browsed {
+    /// A message in this state.
+    pub fn new(message: MessageData, state: MessageState) -> Self {
+        Self { message, state, delivery_count: None, age: Duration::ZERO }
+    }
+
+    /// Sets the deliveries so far.
+    #[must_use]
+    pub fn with_delivery_count(mut self, delivery_count: u32) -> Self {
+        self.delivery_count = Some(delivery_count);
+        self
+    }
+
+    /// Sets the age.
+    #[must_use]
+    pub fn with_age(mut self, age: Duration) -> Self {
+        self.age = age;
+        self
+    }
+}
+
+/// Where a stored message stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MessageState {
+    /// Could be pulled now, or waits behind others of its group.
+    Ready,
+    /// Delayed or postponed.
+    Delayed,
+    /// Held by a consumer.
+    Leased,
+}
+
+/// What became of a deletion by id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeleteOutcome {
+    /// Deleted.
+    Deleted,
+    /// A consumer holds it; it was left alone.
+    Leased,
+    /// There is no such message in the partition.
+    NotFound,
+}
+
+/// What became of a request for cancellation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CancelOutcome {
+    /// It was waiting, and is removed.
+    Removed,
+    /// It is held; its holder learns of the request by the next extension.
+    Requested,
+    /// There is no such message in the partition.
+    NotFound,
+}

@@ -1,0 +1,85 @@
+//! One set of traits for work queues, any backend behind them.
+//!
+//! anyqueue is used in three ways:
+//!
+//! 1. **An application** takes an adapter crate, wraps its storage in a [`Queue`], and pushes, pulls and settles. Changing the
+//!    backend changes one line.
+//! 2. **An adapter author** implements [`QueueStorage`], [`PushQueueStorage`], [`PullQueueStorage`] and [`Storage`] for another
+//!    backend, and declares its [`Capabilities`].
+//! 3. **Anybody** runs the conformance suite (crate `anyqueue-conformance`) on a backend and learns whether it keeps the contract
+//!    (`CONTRACT.md` of this crate).
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! use std::time::Duration;
+//! use anyqueue::{MessageData, Queue, QueueMessageStatus};
+//!
+//! let queue = Queue::new(anyqueue_memory::MemoryQueue::new())?;
+//! queue.push("thumbnails", MessageData::new(b"cat.png").with_priority(3)).await?;
+//!
+//! for mut task in queue.pull("thumbnails").max(10).wait(Duration::from_secs(20)).await? {
+//!     let status = match std::str::from_utf8(task.payload()) {
+//!         Ok(_) => QueueMessageStatus::Processed,
+//!         Err(e) => QueueMessageStatus::poisonous(e.to_string()),
+//!     };
+//!     task.settle(status).await?;
+//! }
+//! # Ok::<(), anyqueue::Error>(()) }).unwrap();
+//! ```
+//!
+//! # Why pull
+//!
+//! The consumer decides how many messages it holds. The queue loses nothing, gives each message to one living consumer at a
+//! time, notices the dead ones by their leases, takes back what a consumer lets go, and keeps priorities. Long polling makes it
+//! quick. [`Queue::stream`] is the push-style face over the same pull.
+//!
+//! # Life of a message
+//!
+//! A [`MessageData`] is pushed into a partition ([`PartitionId`]). A pull hands it out under a lease as a
+//! [`QueueMessageHandler`], which is settled with one of the seven statuses of [`QueueMessageStatus`]. While the handler lives a
+//! heartbeat keeps the lease; dropped unsettled, the message goes back; if the process dies the lease ends. What must not be tried
+//! again goes to the partition's [dead letters](Queue::dead_letters).
+//!
+//! # Delivery
+//!
+//! At least once: a consumer can die between doing the work and saying so. Make handlers idempotent, or key their effect by
+//! [`MessageId`], which survives redelivery, moves and redrive.
+//!
+//! # Errors
+//!
+//! One [`Error`] with a [kind](ErrorKind) and a [retry class](RetryClass). Core itself repeats what is safe to repeat (see
+//! [`RetryPolicy`]); what arrives at the caller has been tried.
+
+mod capabilities;
+mod clock;
+mod envelope;
+mod error;
+mod inspect;
+mod io;
+mod message;
+mod partition;
+mod queue;
+mod registry;
+mod status;
+mod storage;
+pub mod telemetry;
+
+pub use capabilities::*;
+pub use clock::{Clock, ManualClock};
+pub use envelope::{Decoded, Envelope};
+pub use error::{Error, ErrorKind, Operation, Result, RetryClass};
+pub use inspect::*;
+pub use io::IoThread;
+pub use message::*;
+pub use partition::{IntoPartitionId, PartitionId};
+pub use queue::{
+    DeadLetter, DeadLetters, DeletedWhere, Expired, HandlerStream, IntoStorage, MAX_HEADER_NAME_BYTES,
+    PartitionOptions, Pull, Queue, QueueBuilder, QueueMessageHandler, REDRIVE_ASIDE, REDRIVE_HOLD, Redrive,
+    Redriven, RetryPolicy, StreamBuilder, TraceSource, validate,
+};
+pub use registry::{Backend, OpenFuture, Registry, StorageUrl, UrlOption};
+pub use status::{DEATH_BYTES, MAX_REASON_BYTES, QueueMessageStatus};
+pub use storage::*;
+
+pub use async_trait::async_trait;
+pub use bytes::Bytes;

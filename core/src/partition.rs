@@ -1,0 +1,157 @@
+//! Names of queues within a storage.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+
+/// A named queue within a storage, or the dead letters of one.
+///
+/// A valid name is 1 to [`MAX_NAME_BYTES`](Self::MAX_NAME_BYTES) bytes of `A-Z a-z 0-9 . _ -`, case-sensitive.
+/// Dead letters are told apart by a flag, not by a suffix, so no name can collide with them.
+///
+/// ```
+/// use anyqueue::PartitionId;
+/// let mail = PartitionId::new("mail")?;
+/// assert!(mail.dead_letters().is_dead_letters());
+/// assert!(PartitionId::new("no spaces").is_err());
+/// # Ok::<(), anyqueue::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PartitionId {
+    name: Arc<str>,
+    dead: bool,
+}
+
+impl PartitionId {
+    /// The longest name, in bytes.
+    pub const MAX_NAME_BYTES: usize = 64;
+
+    /// A partition by name.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the name is empty, too long, or has another character.
+    pub fn new(name: &str) -> Result<Self> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        if name.is_empty() || name.len() > Self::MAX_NAME_BYTES || !name.chars().all(allowed) {
+            let shown: String = name.chars().take(Self::MAX_NAME_BYTES).collect();
+            return Err(Error::invalid(format!(
+                "{shown:?} ({} bytes) is no partition name: use 1 to {} bytes of A-Z a-z 0-9 . _ -",
+                name.len(),
+                Self::MAX_NAME_BYTES
+            )));
+        }
+        Ok(Self { name: name.into(), dead: false })
+    }
+
+    /// The name, without the dead-letter mark.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether this is the dead letters of the partition of that name.
+    pub fn is_dead_letters(&self) -> bool {
+        self.dead
+    }
+
+    /// The dead letters of this partition (itself, if it is dead letters already).
+    #[must_use]
+    pub fn dead_letters(&self) -> Self {
+        Self { name: self.name.clone(), dead: true }
+    }
+
+    /// The partition whose dead letters this is (itself, if it is not dead letters).
+    #[must_use]
+    pub fn live(&self) -> Self {
+        Self { name: self.name.clone(), dead: false }
+    }
+}
+
+impl fmt::Display for PartitionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        if self.dead { f.write_str(" (dead letters)") } else { Ok(()) }
+    }
+}
+
+impl fmt::Debug for PartitionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PartitionId({self})")
+    }
+}
+
+impl std::str::FromStr for PartitionId {
+    type Err = Error;
+    fn from_str(name: &str) -> Result<Self> {
+        Self::new(name)
+    }
+}
+
+/// What can name a partition in a call of [`Queue`](crate::Queue): a [`PartitionId`], a reference to one, or a
+/// string that is checked at that moment. Sealed.
+pub trait IntoPartitionId: sealed::Sealed {
+    /// Checks the name.
+    ///
+    /// # Errors
+    /// As [`PartitionId::new`].
+    fn into_partition_id(self) -> Result<PartitionId>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::PartitionId {}
+    impl Sealed for &super::PartitionId {}
+    impl Sealed for &str {}
+    impl Sealed for &String {}
+    impl Sealed for String {}
+}
+
+impl IntoPartitionId for PartitionId {
+    fn into_partition_id(self) -> Result<PartitionId> {
+        Ok(self)
+    }
+}
+impl IntoPartitionId for &PartitionId {
+    fn into_partition_id(self) -> Result<PartitionId> {
+        Ok(self.clone())
+    }
+}
+impl IntoPartitionId for &str {
+    fn into_partition_id(self) -> Result<PartitionId> {
+        PartitionId::new(self)
+    }
+}
+impl IntoPartitionId for &String {
+    fn into_partition_id(self) -> Result<PartitionId> {
+        PartitionId::new(self)
+    }
+}
+impl IntoPartitionId for String {
+    fn into_partition_id(self) -> Result<PartitionId> {
+        PartitionId::new(&self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_names_are_refused_with_what_is_allowed() {
+        let long = "x".repeat(65);
+        for name in ["", " ", "a b", "a/b", "a\0b", "ü", "a'b", "../x", "a:b", "{a}", long.as_str()] {
+            let error = PartitionId::new(name).unwrap_err();
+            assert_eq!(error.kind(), crate::ErrorKind::InvalidInput, "{name:?}");
+            assert!(error.to_string().contains("A-Z a-z 0-9"), "{error}");
+        }
+        assert!(PartitionId::new(&"x".repeat(64)).is_ok());
+    }
+
+    #[test]
+    fn dead_letters_differ_from_every_live_name() {
+        let mail = PartitionId::new("mail").unwrap();
+        assert_ne!(mail, mail.dead_letters());
+        assert_eq!(mail.dead_letters().dead_letters(), mail.dead_letters());
+        assert_eq!(mail.dead_letters().live(), mail);
+    }
+}

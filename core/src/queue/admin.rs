@@ -1,0 +1,202 @@
+//! Looking inside, and what operators do: counts, browsing, deletion, purge, cancellation, pause.
+
+use super::{Queue, guard};
+use crate::error::{Operation, Result};
+use crate::inspect::{
+    Browsed, CancelOutcome, Counts, DeleteOutcome, InspectQueueStorage, MAX_PAGE, PauseQueueStorage,
+};
+use crate::message::MessageId;
+use crate::partition::{IntoPartitionId, PartitionId};
+
+/// A purge takes at most this many pages of [`MAX_PAGE`], so that a fast producer cannot keep it going for ever.
+const PURGE_PAGES: usize = 100_000;
+
+/// What [`Queue::delete_where`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeletedWhere {
+    /// Messages deleted.
+    pub deleted: u64,
+    /// Messages that matched but were held by a consumer, and left alone.
+    pub leased: u64,
+    /// Messages looked at.
+    pub scanned: u64,
+    /// Where to go on: it stopped at its limit.
+    pub next: Option<MessageId>,
+}
+
+impl Queue {
+    /// How many messages of a partition are in which state, as far as the backend knows.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where it cannot count at all; else the server's.
+    pub async fn counts(&self, partition: impl IntoPartitionId) -> Result<Counts> {
+        let partition = partition.into_partition_id()?.live();
+        let declared = self.capabilities().inspect;
+        let inspect = self.inspect(declared.ready || declared.dead, "counts")?;
+        self.0.bounded(Operation::Inspect, inspect.counts(&partition)).await
+    }
+
+    /// Names of live partitions in byte order, after `after`, at most `limit` (and at most [`MAX_PAGE`]).
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported), or the server's.
+    pub async fn partitions(&self, after: Option<&PartitionId>, limit: usize) -> Result<Vec<PartitionId>> {
+        let inspect = self.inspect(self.capabilities().inspect.list, "list of partitions")?;
+        self.0.bounded(Operation::Inspect, inspect.partitions(after, limit.min(MAX_PAGE))).await
+    }
+
+    /// A page of messages in the order of their ids, after `after`, at most `limit` (and at most [`MAX_PAGE`]). Nothing is leased
+    /// and nobody is locked out.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported), or the server's.
+    pub async fn browse(
+        &self,
+        partition: impl IntoPartitionId,
+        after: Option<MessageId>,
+        limit: usize,
+    ) -> Result<Vec<Browsed>> {
+        let partition = partition.into_partition_id()?;
+        let inspect = self.inspect(self.capabilities().inspect.browse, "browsing")?;
+        self.0.bounded(Operation::Inspect, inspect.browse(&partition, after, limit.min(MAX_PAGE))).await
+    }
+
+    /// Deletes messages by id, unless they are held. One answer per id, in order.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported), or a bad name; the server's are in the answers.
+    pub async fn delete(
+        &self,
+        partition: impl IntoPartitionId,
+        ids: &[MessageId],
+    ) -> Result<Vec<Result<DeleteOutcome>>> {
+        let partition = partition.into_partition_id()?;
+        let inspect = self.inspect(self.capabilities().inspect.delete, "deletion by id")?;
+        let mut answers = Vec::with_capacity(ids.len());
+        for part in ids.chunks(MAX_PAGE) {
+            let call = async { Ok(inspect.delete(&partition, part).await) };
+            answers.extend(self.0.bounded(Operation::Inspect, call).await?);
+        }
+        Ok(answers)
+    }
+
+    /// Deletes the messages that the filter accepts, looking at no more than `limit`, from the one after `after` on. Go on with the
+    /// answer's `next`. Messages that are held are left alone.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported), or the server's; what was deleted before stays deleted.
+    pub async fn delete_where(
+        &self,
+        partition: impl IntoPartitionId,
+        after: Option<MessageId>,
+        limit: u64,
+        mut filter: impl FnMut(&Browsed) -> bool,
+    ) -> Result<DeletedWhere> {
+        let partition = partition.into_partition_id()?;
+        let mut done = DeletedWhere { next: after, ..DeletedWhere::default() };
+        while done.scanned < limit {
+            let room = usize::try_from(limit - done.scanned).unwrap_or(MAX_PAGE).min(MAX_PAGE);
+            let page = self.browse(&partition, done.next, room).await?;
+            let last = page.len() < room;
+            done.scanned += page.len() as u64;
+            done.next = page.last().map(|browsed| browsed.message.id()).or(done.next);
+            let ids: Vec<_> =
+                page.iter().filter(|browsed| filter(browsed)).map(|browsed| browsed.message.id()).collect();
+            for outcome in self.delete(&partition, &ids).await? {
+                match outcome? {
+                    DeleteOutcome::Deleted => done.deleted += 1,
+                    DeleteOutcome::Leased => done.leased += 1,
+                    DeleteOutcome::NotFound => {}
+                }
+            }
+            if last {
+                done.next = None;
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Deletes everything that nobody holds, and answers how much. Messages pushed meanwhile may be deleted or not;
+    /// it ends after a hundred million all the same.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported), or the server's; what was deleted before stays deleted.
+    pub async fn purge(&self, partition: impl IntoPartitionId) -> Result<u64> {
+        let partition = partition.into_partition_id()?;
+        let inspect = self.inspect(self.capabilities().inspect.purge, "purge")?;
+        let mut purged = 0;
+        for _ in 0..PURGE_PAGES {
+            let page = self.0.bounded(Operation::Inspect, inspect.purge(&partition, MAX_PAGE)).await?;
+            purged += page as u64;
+            if page < MAX_PAGE {
+                break;
+            }
+        }
+        Ok(purged)
+    }
+
+    /// Requests the cancellation of tasks by message id, from any process. One that waits is removed; the handler of one that
+    /// is held sees [`cancel_requested`](crate::QueueMessageHandler::cancel_requested) at its next heartbeat.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported), or a bad name; the server's are in the answers.
+    pub async fn request_cancel(
+        &self,
+        partition: impl IntoPartitionId,
+        ids: &[MessageId],
+    ) -> Result<Vec<Result<CancelOutcome>>> {
+        let partition = partition.into_partition_id()?;
+        let inspect = self.inspect(self.capabilities().inspect.cancel, "requests for cancellation")?;
+        let mut answers = Vec::with_capacity(ids.len());
+        for part in ids.chunks(MAX_PAGE) {
+            let call = async { Ok(inspect.request_cancel(&partition, part).await) };
+            answers.extend(self.0.bounded(Operation::Inspect, call).await?);
+        }
+        Ok(answers)
+    }
+
+    /// Pauses a partition for every client: it delivers nothing until it is resumed. Push and settle go on. Idempotent.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported), or the server's.
+    pub async fn pause(&self, partition: impl IntoPartitionId) -> Result<()> {
+        self.set_paused(partition.into_partition_id()?, true).await
+    }
+
+    /// Resumes a paused partition. Idempotent.
+    ///
+    /// # Errors
+    /// As [`pause`](Self::pause).
+    pub async fn resume(&self, partition: impl IntoPartitionId) -> Result<()> {
+        self.set_paused(partition.into_partition_id()?, false).await
+    }
+
+    /// Whether a partition is paused.
+    ///
+    /// # Errors
+    /// As [`pause`](Self::pause).
+    pub async fn is_paused(&self, partition: impl IntoPartitionId) -> Result<bool> {
+        let partition = partition.into_partition_id()?;
+        self.0.bounded(Operation::Pause, self.pausing()?.is_paused(&partition)).await
+    }
+
+    async fn set_paused(&self, partition: PartitionId, paused: bool) -> Result<()> {
+        self.0.bounded(Operation::Pause, self.pausing()?.set_paused(&partition, paused)).await
+    }
+
+    fn inspect(&self, declared: bool, what: &str) -> Result<&dyn InspectQueueStorage> {
+        let inspect = self.storage().inspect().filter(|_| declared);
+        inspect.ok_or_else(|| {
+            guard::unsupported(what).with_backend(self.storage().name()).with_operation(Operation::Inspect)
+        })
+    }
+
+    fn pausing(&self) -> Result<&dyn PauseQueueStorage> {
+        let pause = self.storage().pause().filter(|_| self.capabilities().pause);
+        pause.ok_or_else(|| {
+            guard::unsupported("pause").with_backend(self.storage().name()).with_operation(Operation::Pause)
+        })
+    }
+}

@@ -1,0 +1,323 @@
+//! Calls to the storage as core makes them: with a deadline, repeated where that is safe, measured.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tracing::Instrument;
+
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind, Operation, Result, RetryClass};
+use crate::message::MessageData;
+use crate::partition::PartitionId;
+use crate::storage::{
+    Delivery, ExtendOutcome, Extension, PullRequest, PushOutcome, SettleOutcome, Settlement, Storage,
+};
+use crate::telemetry;
+
+/// How often core repeats what is safe to repeat, and how long it pauses between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RetryPolicy {
+    /// Calls in all, the first one included; 1 means never repeat.
+    pub attempts: u32,
+    /// The pause after the first; it doubles each time, with ±50 % jitter.
+    pub base: Duration,
+    /// The longest pause.
+    pub cap: Duration,
+}
+
+impl Default for RetryPolicy {
+    /// Five attempts within about half a second.
+    fn default() -> Self {
+        Self { attempts: 5, base: Duration::from_millis(30), cap: Duration::from_secs(2) }
+    }
+}
+
+impl RetryPolicy {
+    /// Never repeats.
+    pub const NEVER: Self = Self { attempts: 1, base: Duration::ZERO, cap: Duration::ZERO };
+
+    /// Another number of attempts.
+    #[must_use]
+    pub fn with_attempts(mut self, attempts: u32) -> Self {
+        self.attempts = attempts.max(1);
+        self
+    }
+
+    /// The pause after attempt number `attempt` (from 1).
+    pub(crate) fn pause(&self, attempt: u32) -> Duration {
+        let exponent = attempt.saturating_sub(1).min(20);
+        let pause = self.base.saturating_mul(1 << exponent).min(self.cap);
+        pause.mul_f64(0.5 + fastrand::f64())
+    }
+}
+
+/// The storage behind deadlines and retries.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) clock: Clock,
+    pub(crate) retry: RetryPolicy,
+    /// The longest that one call other than a long poll may take.
+    pub(crate) call_timeout: Duration,
+}
+
+impl Caller {
+    pub(crate) fn name(&self) -> &'static str {
+        self.storage.name()
+    }
+
+    pub(crate) async fn push(
+        &self,
+        partition: &PartitionId,
+        messages: &[MessageData],
+    ) -> Vec<Result<PushOutcome>> {
+        // Uncertain means "may be stored": repeating is safe only where ids are unique.
+        let uncertain =
+            if self.storage.capabilities().unique_ids { RetryClass::Safe } else { RetryClass::MayDuplicate };
+        let answers = self.batch(messages, partition, uncertain).await;
+        let stored = answers.iter().filter(|a| matches!(a, Ok(PushOutcome::Stored(_)))).count() as u64;
+        let duplicate = answers.iter().filter(|a| matches!(a, Ok(PushOutcome::Duplicate(_)))).count() as u64;
+        telemetry::count_messages("anyqueue_pushed_total", self.name(), partition, stored);
+        telemetry::count_messages("anyqueue_duplicates_total", self.name(), partition, duplicate);
+        answers
+    }
+
+    pub(crate) async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+        // Settling twice is harmless by contract, so an uncertain settlement is repeated.
+        let answers = self.batch(settlements, &(), RetryClass::Safe).await;
+        self.count_settled(&answers);
+        answers
+    }
+
+    pub(crate) fn count_settled(&self, answers: &[Result<SettleOutcome>]) {
+        let settled = answers.iter().filter(|a| matches!(a, Ok(SettleOutcome::Settled))).count() as u64;
+        let lost = answers.iter().filter(|a| matches!(a, Ok(SettleOutcome::Lost))).count() as u64;
+        telemetry::count("anyqueue_settled_total", self.name(), settled);
+        telemetry::count("anyqueue_lost_total", self.name(), lost);
+    }
+
+    /// Pulls; repeats a safe failure, within the wait and not beyond. Ends at the latest one call's time after the wait.
+    pub(crate) async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+        let started = self.clock.now();
+        let mut attempt = 1;
+        loop {
+            let mut part = request.clone();
+            part.wait = request.wait.saturating_sub(self.clock.now() - started);
+            let deadline = part.wait + self.call_timeout;
+            let mut answer =
+                self.bounded(Operation::Pull, deadline, self.storage.pull(partition, part)).await;
+            match &mut answer {
+                Err(error) if worth_repeating(error) && attempt < self.retry.attempts => {
+                    tokio::select! {
+                        () = self.clock.sleep(self.retry.pause(attempt)) => attempt += 1,
+                        () = request.stop.cancelled() => return answer,
+                    }
+                }
+                Err(error) => {
+                    telemetry::count_error(self.name(), Operation::Pull, error);
+                    return answer;
+                }
+                Ok(_) => return answer,
+            }
+        }
+    }
+
+    /// Settles and pulls in one call. A failure is not repeated here: the settlements go back to the batcher.
+    pub(crate) async fn exchange(
+        &self,
+        settlements: &[Settlement],
+        partition: &PartitionId,
+        request: PullRequest,
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+        let deadline = request.wait + self.call_timeout;
+        let call = async { Ok(self.storage.exchange(settlements, partition, request).await) };
+        match self.bounded(Operation::Settle, deadline, call).await {
+            Ok((settled, pulled)) if settled.len() == settlements.len() => {
+                self.count_settled(&settled);
+                (settled, pulled)
+            }
+            Ok((_, pulled)) => {
+                let error =
+                    Error::new(ErrorKind::Internal, "the adapter did not answer each item of a batch");
+                (vec![Err(error.with_backend(self.name())); settlements.len()], pulled)
+            }
+            Err(error) => (vec![Err(error.clone()); settlements.len()], Err(error)),
+        }
+    }
+
+    /// One call that answers as a whole: a deadline, and a panic in the adapter is an error.
+    pub(crate) async fn bounded<T>(
+        &self,
+        operation: Operation,
+        deadline: Duration,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let stamp = |error: Error| error.with_backend(self.name()).with_operation(operation);
+        let span =
+            tracing::debug_span!("anyqueue.call", backend = self.name(), operation = operation.as_str());
+        tokio::select! {
+            biased;
+            answer = AssertUnwindSafe(call).catch_unwind().instrument(span) => answer.unwrap_or_else(|_| {
+                Err(stamp(Error::new(ErrorKind::Internal, "the adapter panicked")))
+            }),
+            () = self.clock.sleep(deadline) => {
+                Err(stamp(Error::new(ErrorKind::TimedOut, format!("no answer within {}", humantime::format_duration(deadline)))))
+            }
+        }
+    }
+
+    /// Not repeated: the heartbeat comes again by itself.
+    pub(crate) async fn extend(
+        &self,
+        extensions: &[Extension],
+        deadline: Duration,
+    ) -> Vec<Result<ExtendOutcome>> {
+        self.once(
+            Operation::Extend,
+            extensions.len(),
+            deadline,
+            RetryClass::Safe,
+            self.storage.extend(extensions),
+        )
+        .await
+    }
+
+    /// Calls, then calls again for the items whose failure is safe to repeat.
+    async fn batch<I: Repeatable>(
+        &self,
+        items: &[I],
+        target: &I::Target,
+        uncertain: RetryClass,
+    ) -> Vec<Result<I::Answer>> {
+        let call = async |items: &[I]| {
+            let call = I::call(&*self.storage, target, items);
+            self.once(I::OPERATION, items.len(), self.call_timeout, uncertain, call).await
+        };
+        let mut answers = call(items).await;
+        for attempt in 1..self.retry.attempts {
+            let again: Vec<usize> = positions(&answers, |a| matches!(a, Err(e) if worth_repeating(e)));
+            if again.is_empty() {
+                break;
+            }
+            self.clock.sleep(self.retry.pause(attempt)).await;
+            let part: Vec<I> = again.iter().filter_map(|&i| items.get(i).cloned()).collect();
+            for ((position, item), answer) in again.into_iter().zip(&part).zip(call(&part).await) {
+                if let Some(slot) = answers.get_mut(position) {
+                    *slot = answer.map(|answer| I::repeated(item, answer));
+                }
+            }
+        }
+        for error in answers.iter().filter_map(|a| a.as_ref().err()) {
+            telemetry::count_error(self.name(), I::OPERATION, error);
+        }
+        answers
+    }
+
+    /// One call, within a deadline; a panic in the adapter becomes an error of each item.
+    async fn once<A: Clone>(
+        &self,
+        operation: Operation,
+        items: usize,
+        deadline: Duration,
+        uncertain: RetryClass,
+        call: impl Future<Output = Vec<Result<A>>>,
+    ) -> Vec<Result<A>> {
+        let started = Instant::now();
+        let span = tracing::debug_span!(
+            "anyqueue.call",
+            backend = self.name(),
+            operation = operation.as_str(),
+            items
+        );
+        let call = AssertUnwindSafe(call).catch_unwind().instrument(span);
+        let fail = |error: Error| {
+            let error = error.with_retry(uncertain).with_backend(self.name()).with_operation(operation);
+            vec![Err(error); items]
+        };
+        let answers = tokio::select! {
+            biased;
+            answer = call => match answer {
+                Ok(answers) if answers.len() == items => answers,
+                Ok(_) => fail(Error::new(ErrorKind::Internal, "the adapter did not answer each item of a batch")),
+                Err(_) => fail(Error::new(ErrorKind::Internal, "the adapter panicked")),
+            },
+            () = self.clock.sleep(deadline) => {
+                fail(Error::new(ErrorKind::TimedOut, format!("no answer within {}", humantime::format_duration(deadline))))
+            }
+        };
+        telemetry::observe_call(self.name(), operation, items, started.elapsed());
+        answers
+    }
+}
+
+/// A time-out has used up its time already: whoever waits is told.
+fn worth_repeating(error: &Error) -> bool {
+    error.retry() == RetryClass::Safe && error.kind() != ErrorKind::TimedOut
+}
+
+/// An item of a call that can be made again, and what its second answer then means.
+trait Repeatable: Clone + Send + Sync {
+    const OPERATION: Operation;
+    /// What the call is about, besides its items.
+    type Target: ?Sized + Sync;
+    type Answer: Clone + Send;
+
+    fn call<'a>(
+        storage: &'a dyn Storage,
+        target: &'a Self::Target,
+        items: &'a [Self],
+    ) -> BoxFuture<'a, Vec<Result<Self::Answer>>>;
+
+    fn repeated(item: &Self, answer: Self::Answer) -> Self::Answer;
+}
+
+impl Repeatable for MessageData {
+    const OPERATION: Operation = Operation::Push;
+    type Target = PartitionId;
+    type Answer = PushOutcome;
+
+    fn call<'a>(
+        storage: &'a dyn Storage,
+        partition: &'a PartitionId,
+        messages: &'a [Self],
+    ) -> BoxFuture<'a, Vec<Result<PushOutcome>>> {
+        storage.push(partition, messages)
+    }
+
+    /// That the message is there already is what the first attempt was for.
+    fn repeated(item: &Self, answer: PushOutcome) -> PushOutcome {
+        if answer == PushOutcome::Duplicate(Some(item.id())) {
+            PushOutcome::Stored(item.id())
+        } else {
+            answer
+        }
+    }
+}
+
+impl Repeatable for Settlement {
+    const OPERATION: Operation = Operation::Settle;
+    type Target = ();
+    type Answer = SettleOutcome;
+
+    fn call<'a>(
+        storage: &'a dyn Storage,
+        (): &'a (),
+        settlements: &'a [Self],
+    ) -> BoxFuture<'a, Vec<Result<SettleOutcome>>> {
+        storage.settle(settlements)
+    }
+
+    /// A lease that is lost may have been settled by the first attempt; that is not known, and `Lost` says so.
+    fn repeated(_: &Self, answer: SettleOutcome) -> SettleOutcome {
+        answer
+    }
+}
+
+fn positions<T>(items: &[T], is: impl Fn(&T) -> bool) -> Vec<usize> {
+    items.iter().enumerate().filter(|(_, item)| is(item)).map(|(position, _)| position).collect()
+}

@@ -1,0 +1,221 @@
+//! Joining single requests of many tasks into calls.
+//!
+//! Requests gather per lane while as many calls as allowed are under way; whoever finds none under way starts one at
+//! once, and even begins it himself: only if it does not end right there does it go on in a task of its own. So a lone caller
+//! never waits for company, nor for another thread, and under load the batches grow by themselves.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, oneshot};
+
+use crate::capabilities::Coalesce;
+use crate::clock::Clock;
+use crate::io::Exec;
+
+/// What a coalescer calls.
+pub(crate) trait Call: Send + Sync + 'static {
+    type Lane: Clone + Eq + Hash + Send + 'static;
+    type Request: Send + 'static;
+    type Answer: Send + 'static;
+    /// One call for several requests of one lane; one answer each, in order.
+    fn call(
+        &self,
+        lane: &Self::Lane,
+        requests: Vec<Self::Request>,
+    ) -> impl Future<Output = Vec<Self::Answer>> + Send;
+    /// The size that counts against [`Room::bytes`].
+    fn size(&self, request: &Self::Request) -> u64;
+}
+
+/// How much fits one call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub(crate) items: usize,
+    pub(crate) bytes: u64,
+}
+
+/// A request and where its answer goes; nobody may be waiting for it.
+pub(crate) struct Pending<C: Call> {
+    pub(crate) request: C::Request,
+    pub(crate) reply: Option<oneshot::Sender<C::Answer>>,
+}
+
+impl<C: Call> Pending<C> {
+    /// Answers whoever still waits.
+    pub(crate) fn answer(self, answer: C::Answer) {
+        if let Some(reply) = self.reply {
+            // The receiver may be gone: its caller was dropped, and the request was carried through all the same.
+            let _ = reply.send(answer);
+        }
+    }
+}
+
+pub(crate) struct Coalescer<C: Call>(Arc<Inner<C>>);
+
+struct Inner<C: Call> {
+    call: C,
+    config: Coalesce,
+    room: Room,
+    clock: Clock,
+    lanes: Mutex<HashMap<C::Lane, Lane<C>>>,
+    idle: Notify,
+}
+
+struct Lane<C: Call> {
+    pending: VecDeque<Pending<C>>,
+    in_flight: usize,
+}
+
+impl<C: Call> Coalescer<C> {
+    pub(crate) fn new(call: C, config: Coalesce, room: Room, clock: Clock) -> Self {
+        Self(Arc::new(Inner { call, config, room, clock, lanes: Mutex::default(), idle: Notify::new() }))
+    }
+
+    /// Hands a request over and answers where its outcome will arrive. How many can be handed over at once is bounded by the
+    /// callers: each holds a slot (a held delivery, room in the push buffer).
+    pub(crate) fn submit(
+        &self,
+        exec: &Exec,
+        lane: C::Lane,
+        request: C::Request,
+    ) -> oneshot::Receiver<C::Answer> {
+        let (reply, answer) = oneshot::channel();
+        if let Some(flight) = self.join(lane, std::iter::once(Pending { request, reply: Some(reply) })) {
+            exec.begin(flight.run());
+        }
+        answer
+    }
+
+    /// Hands over a request whose outcome nobody waits for. Never blocks; callable from `Drop`.
+    pub(crate) fn submit_detached(&self, exec: &Exec, lane: C::Lane, request: C::Request) {
+        self.enqueue(exec, lane, std::iter::once(Pending { request, reply: None }));
+    }
+
+    /// Hands over what was taken before and could not be carried along.
+    pub(crate) fn enqueue(&self, exec: &Exec, lane: C::Lane, pending: impl IntoIterator<Item = Pending<C>>) {
+        let mut pending = pending.into_iter().peekable();
+        if pending.peek().is_none() {
+            return;
+        }
+        if let Some(flight) = self.join(lane, pending) {
+            exec.spawn(flight.run());
+        }
+    }
+
+    /// Puts requests into their lane. If another call may be under way there, answers it: it must be run.
+    fn join(&self, lane: C::Lane, pending: impl Iterator<Item = Pending<C>>) -> Option<Flight<C>> {
+        let mut lanes = self.0.lock();
+        let state =
+            lanes.entry(lane.clone()).or_insert_with(|| Lane { pending: VecDeque::new(), in_flight: 0 });
+        state.pending.extend(pending);
+        if state.in_flight >= self.0.config.in_flight.max(1) {
+            return None;
+        }
+        state.in_flight += 1;
+        drop(lanes);
+        Some(Flight { inner: self.0.clone(), lane, landed: false })
+    }
+
+    /// Takes waiting requests of a lane, for a call that carries them along.
+    pub(crate) fn take(&self, lane: &C::Lane) -> Vec<Pending<C>> {
+        let mut lanes = self.0.lock();
+        lanes
+            .get_mut(lane)
+            .map(|state| take_batch(&mut state.pending, &self.0.call, self.0.room))
+            .unwrap_or_default()
+    }
+
+    /// Waits until nothing is pending or under way.
+    pub(crate) async fn idle(&self) {
+        loop {
+            // Registered before looking, so that the last landing cannot slip in between.
+            let mut notified = std::pin::pin!(self.0.idle.notified());
+            notified.as_mut().enable();
+            if self.0.lock().is_empty() {
+                return;
+            }
+            notified.await;
+        }
+    }
+}
+
+impl<C: Call> Inner<C> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<C::Lane, Lane<C>>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One of the calls that a lane may have under way.
+struct Flight<C: Call> {
+    inner: Arc<Inner<C>>,
+    lane: C::Lane,
+    landed: bool,
+}
+
+impl<C: Call> Flight<C> {
+    async fn run(mut self) {
+        if !self.inner.config.linger.is_zero() {
+            self.inner.clock.sleep(self.inner.config.linger).await;
+        }
+        while let Some(batch) = self.next_batch() {
+            let (requests, replies): (Vec<_>, Vec<_>) =
+                batch.into_iter().map(|p| (p.request, p.reply)).unzip();
+            let company = replies.len() > 1;
+            let answers = self.inner.call.call(&self.lane, requests).await;
+            for (reply, answer) in replies.into_iter().zip(answers) {
+                if let Some(reply) = reply {
+                    let _ = reply.send(answer);
+                }
+            }
+            if company {
+                // Those just answered are about to ask again: let them come along.
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// What has gathered; or, if nothing has, gives the place back under the same lock, so that no request is left behind.
+    fn next_batch(&mut self) -> Option<Vec<Pending<C>>> {
+        let mut lanes = self.inner.lock();
+        let state = lanes.get_mut(&self.lane)?;
+        let batch = take_batch(&mut state.pending, &self.inner.call, self.inner.room);
+        if !batch.is_empty() {
+            return Some(batch);
+        }
+        self.landed = true;
+        state.in_flight -= 1;
+        if state.in_flight == 0 {
+            lanes.remove(&self.lane);
+        }
+        if lanes.is_empty() {
+            self.inner.idle.notify_waiters();
+        }
+        None
+    }
+}
+
+/// A flight that did not land was dropped with its runtime: whoever waits is told by the loss of the sender.
+impl<C: Call> Drop for Flight<C> {
+    fn drop(&mut self) {
+        if !self.landed {
+            self.inner.lock().remove(&self.lane);
+            self.inner.idle.notify_waiters();
+        }
+    }
+}
+
+fn take_batch<C: Call>(pending: &mut VecDeque<Pending<C>>, call: &C, room: Room) -> Vec<Pending<C>> {
+    let mut bytes = 0;
+    let mut items = 0;
+    while let Some(next) = pending.get(items) {
+        bytes += call.size(&next.request);
+        if items >= room.items.max(1) || (items > 0 && bytes > room.bytes) {
+            break;
+        }
+        items += 1;
+    }
+    pending.drain(..items).collect()
+}

@@ -1,0 +1,134 @@
+//! What is refused before an adapter sees it.
+
+use std::time::Duration;
+
+use crate::capabilities::{Capabilities, Dedup, DelayCapability, LeaseCapability, PriorityDiscipline};
+use crate::error::{Error, ErrorKind, Result};
+use crate::message::{Headers, MAX_KEY_BYTES, MessageData, RESERVED_HEADER_PREFIX};
+use crate::partition::PartitionId;
+
+/// The longest header name, in bytes.
+pub const MAX_HEADER_NAME_BYTES: usize = 256;
+
+/// Checks a message against what a backend declares, as [`Queue::push`](crate::Queue::push) does. For adapters with a way around
+/// `Queue`, such as a push inside the caller's own transaction. `encoded_len` is what
+/// [`PushQueueStorage::encoded_len`](crate::PushQueueStorage::encoded_len) says of the message.
+///
+/// # Errors
+/// [`Unsupported`](ErrorKind::Unsupported) for an option that is not declared, [`TooLarge`](ErrorKind::TooLarge) over the limit,
+/// [`InvalidInput`](ErrorKind::InvalidInput) for a value outside its range or a reserved header.
+pub fn validate(message: &MessageData, encoded_len: u64, capabilities: &Capabilities) -> Result<()> {
+    let options = message.options();
+    priority(options.priority, capabilities)?;
+    key("task id", message.task_id())?;
+    key("session id", message.session_id())?;
+    key("group", options.group.as_deref())?;
+    key("deduplication key", options.dedup_key.as_deref())?;
+    if options.group.is_some() && !capabilities.groups {
+        return Err(unsupported("groups"));
+    }
+    if options.dedup_key.is_some() && capabilities.dedup == Dedup::None {
+        return Err(unsupported("deduplication keys"));
+    }
+    if options.delay.is_some() {
+        delay(message.delay(std::time::SystemTime::now()), capabilities.push_delay, "a delay at push")?;
+    }
+    headers(message.headers(), false)?;
+    if encoded_len > capabilities.limits.message_bytes {
+        return Err(too_large(encoded_len, capabilities.limits.message_bytes));
+    }
+    Ok(())
+}
+
+fn priority(priority: u8, capabilities: &Capabilities) -> Result<()> {
+    if priority < capabilities.priority_levels.max(1) {
+        return Ok(());
+    }
+    if capabilities.priority == PriorityDiscipline::None {
+        return Err(unsupported("priorities"));
+    }
+    Err(Error::invalid(format!(
+        "priority {priority} is out of range: use 0 (least urgent) to {}",
+        capabilities.priority_levels.saturating_sub(1)
+    )))
+}
+
+fn key(what: &str, value: Option<&str>) -> Result<()> {
+    match value {
+        Some("") => Err(Error::invalid(format!("the {what} is empty: leave it out instead"))),
+        Some(text) if text.len() > MAX_KEY_BYTES => Err(Error::invalid(format!(
+            "the {what} has {} bytes: at most {MAX_KEY_BYTES} are allowed",
+            text.len()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Reserved headers are fine where they stood on the message before (`known`).
+pub(crate) fn headers(headers: &Headers, reserved_allowed: bool) -> Result<()> {
+    for name in headers.keys() {
+        if name.is_empty() || name.len() > MAX_HEADER_NAME_BYTES {
+            return Err(Error::invalid(format!(
+                "a header name has {} bytes: 1 to {MAX_HEADER_NAME_BYTES} are allowed",
+                name.len()
+            )));
+        }
+        if !reserved_allowed && name.starts_with(RESERVED_HEADER_PREFIX) {
+            return Err(Error::invalid(format!(
+                "header {name:?}: names that begin with {RESERVED_HEADER_PREFIX:?} are reserved; choose another"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// A delay against what is declared for it.
+pub(crate) fn delay(delay: Duration, declared: Option<DelayCapability>, what: &str) -> Result<()> {
+    match declared {
+        None if delay.is_zero() => Ok(()),
+        None => Err(unsupported(what)),
+        Some(declared) if delay > declared.max => Err(Error::invalid(format!(
+            "{what} of {} is too long: at most {}",
+            humantime::format_duration(delay),
+            humantime::format_duration(declared.max)
+        ))),
+        Some(_) => Ok(()),
+    }
+}
+
+/// A lease against what is declared for it.
+pub(crate) fn lease(lease: Duration, capabilities: &Capabilities) -> Result<()> {
+    let LeaseCapability { min, max, .. } = capabilities.lease;
+    if lease < min || lease > max {
+        return Err(Error::invalid(format!(
+            "a lease of {} is out of range: {} to {} are allowed",
+            humantime::format_duration(lease),
+            humantime::format_duration(min),
+            humantime::format_duration(max)
+        )));
+    }
+    Ok(())
+}
+
+/// Dead letters come from settlements only: a push into them would have no cause of death.
+pub(crate) fn push_target(partition: &PartitionId) -> Result<()> {
+    if partition.is_dead_letters() {
+        return Err(Error::invalid(
+            "messages become dead letters by settling them as Poisonous; push to the live partition",
+        ));
+    }
+    Ok(())
+}
+
+pub(crate) fn too_large(encoded_len: u64, limit: u64) -> Error {
+    Error::new(
+        ErrorKind::TooLarge,
+        format!(
+            "the message has {encoded_len} bytes in its stored form: at most {limit}; store the data elsewhere and push a reference"
+        ),
+    )
+}
+
+pub(crate) fn unsupported(what: &str) -> Error {
+    Error::unsupported(format!("this backend has no {what}; see its capabilities"))
+}

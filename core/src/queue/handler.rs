@@ -1,0 +1,298 @@
+//! One delivery's life in its handler's hands.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
+
+use super::keeper::Held;
+use super::settle::Reply;
+use super::stream::WindowSlot;
+use super::{Shared, guard};
+use crate::error::{Error, ErrorKind, Operation, Result};
+use crate::message::{Headers, MessageData, MessageId};
+use crate::partition::PartitionId;
+use crate::status::QueueMessageStatus;
+use crate::storage::{ExtendOutcome, Extension, SettleOutcome, Settlement};
+
+/// A message that this process holds: what was delivered, and the right to say what becomes of it.
+///
+/// While it lives and is not settled, core keeps its lease alive (unless the pull said otherwise). Dropping it unsettled gives
+/// the message back, promptly and without blocking; if the process dies, the lease ends by itself. When ownership is
+/// lost all the same (the server was out of reach for too long, somebody else has the message now), [`lost`](Self::lost) fires: stop
+/// working then, somebody else may be doing it.
+#[must_use = "dropping a delivery gives the message back to the queue"]
+pub struct QueueMessageHandler {
+    shared: Arc<Shared>,
+    held: Arc<Held>,
+    message: MessageData,
+    status: QueueMessageStatus,
+    receipt: Receipt,
+    concluded: Option<SettleOutcome>,
+    /// A settlement that was handed over and whose outcome nobody has seen yet.
+    pending: Option<Reply>,
+    /// Room in the window of a stream.
+    window: Option<WindowSlot>,
+}
+
+/// What came with the delivery.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Receipt {
+    pub(crate) delivery_count: Option<u32>,
+    pub(crate) age: Duration,
+    pub(crate) received_at: SystemTime,
+}
+
+impl QueueMessageHandler {
+    pub(crate) fn new(shared: Arc<Shared>, held: Arc<Held>, message: MessageData, receipt: Receipt) -> Self {
+        Self {
+            shared,
+            held,
+            message,
+            status: QueueMessageStatus::Waiting,
+            receipt,
+            concluded: None,
+            pending: None,
+            window: None,
+        }
+    }
+
+    pub(crate) fn with_window(mut self, room: WindowSlot) -> Self {
+        self.window = Some(room);
+        self
+    }
+
+    /// The message's identity.
+    pub fn id(&self) -> MessageId {
+        self.message.id()
+    }
+
+    /// The user's name for the task.
+    pub fn task_id(&self) -> Option<&str> {
+        self.message.task_id()
+    }
+
+    /// The session the task belongs to.
+    pub fn session_id(&self) -> Option<&str> {
+        self.message.session_id()
+    }
+
+    /// The payload.
+    pub fn payload(&self) -> &[u8] {
+        self.message.payload()
+    }
+
+    /// The payload, shared, without copying.
+    pub fn payload_bytes(&self) -> Bytes {
+        self.message.payload_bytes()
+    }
+
+    /// The headers.
+    pub fn headers(&self) -> &Headers {
+        self.message.headers()
+    }
+
+    /// The whole message.
+    pub fn message(&self) -> &MessageData {
+        &self.message
+    }
+
+    /// Where it was pulled from.
+    pub fn partition(&self) -> &PartitionId {
+        &self.held.lease.partition
+    }
+
+    /// Deliveries so far, this one included, where the backend counts; see [`DeliveryCount`](crate::DeliveryCount).
+    pub fn delivery_count(&self) -> Option<u32> {
+        self.receipt.delivery_count
+    }
+
+    /// When it was received, by this host's clock.
+    pub fn received_at(&self) -> SystemTime {
+        self.receipt.received_at
+    }
+
+    /// How long before its reception it was pushed, by the server's clock.
+    pub fn age(&self) -> Duration {
+        self.receipt.age
+    }
+
+    /// Until when the lease can be trusted, as things stand; the heartbeat moves it. `None` once it is settled or lost.
+    pub fn lease_until(&self) -> Option<Instant> {
+        self.shared.keeper.trusted_until(&self.held)
+    }
+
+    /// `Waiting` at first; then what it was settled with last.
+    pub fn status(&self) -> &QueueMessageStatus {
+        &self.status
+    }
+
+    /// Fires when ownership is lost. It does not fire for a settlement of one's own.
+    pub fn lost(&self) -> &CancellationToken {
+        self.held.lost()
+    }
+
+    /// Whether ownership is lost.
+    pub fn is_lost(&self) -> bool {
+        self.held.is_lost()
+    }
+
+    /// Fires when somebody has [requested the task's cancellation](crate::Queue::request_cancel), at the next heartbeat.
+    pub fn cancel_requested(&self) -> &CancellationToken {
+        self.held.cancel_requested()
+    }
+
+    /// Ends the delivery. Settlements of many tasks share calls; a lone one goes at once.
+    ///
+    /// [`Lost`](SettleOutcome::Lost) means that ownership was lost before: nothing was changed, somebody else has the message or had it.
+    /// Settling again with the same status answers the same; with another one, `Lost`.
+    ///
+    /// # Errors
+    /// Of the status, with the delivery still held: [`Unsupported`](ErrorKind::Unsupported), [`InvalidInput`](ErrorKind::InvalidInput) or
+    /// [`TooLarge`](ErrorKind::TooLarge) for a delay or headers. Of the server, after what is safe was repeated: settle again.
+    ///
+    /// # Cancellation
+    /// Once polled, the settlement is carried through; a later call answers its outcome.
+    pub async fn settle(&mut self, status: QueueMessageStatus) -> Result<SettleOutcome> {
+        self.await_earlier().await;
+        if let Some(settlement) = self.prepare(status.clone())? {
+            let lane = self.shared.settle_lane(&settlement.lease.partition);
+            let answer = self.shared.settler.submit(&self.shared.exec, lane, settlement);
+            self.begun(Reply::One(answer));
+        }
+        self.outcome(&status).await
+    }
+
+    /// Moves the lease end to now + `duration`, and makes that the lease that the heartbeat renews. Cut where it would go
+    /// beyond the partition's `max_hold`.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a duration out of range, or once `max_hold` is reached; else the server's.
+    ///
+    /// # Cancellation
+    /// Dropping the future leaves the lease extended or not.
+    pub async fn extend(&mut self, duration: Duration) -> Result<ExtendOutcome> {
+        let shared = &self.shared;
+        let stamp = |error: Error| error.with_backend(shared.name()).with_operation(Operation::Extend);
+        guard::lease(duration, &shared.capabilities).map_err(stamp)?;
+        let _active = shared.enter(Operation::Extend)?;
+        if self.concluded.is_some() || self.is_lost() {
+            return Ok(ExtendOutcome::Lost);
+        }
+        let asked_at = shared.caller.clock.now();
+        let Some(duration) = shared.keeper.extension(&self.held, asked_at, duration) else {
+            return Err(stamp(Error::invalid(
+                "this delivery has been held for max_hold: settle it, or raise max_hold",
+            )));
+        };
+        let extension = Extension { lease: self.held.lease.clone(), duration };
+        let answers = shared.caller.extend(&[extension], shared.options.call_timeout).await;
+        let outcome = answers
+            .into_iter()
+            .next()
+            .unwrap_or_else(|| Err(stamp(Error::new(ErrorKind::Internal, "no answer"))))?;
+        match outcome {
+            ExtendOutcome::Lost => self.lose(),
+            ExtendOutcome::Extended => shared.keeper.extended(&self.held, asked_at, duration),
+            ExtendOutcome::CancelRequested => {
+                shared.keeper.extended(&self.held, asked_at, duration);
+                self.held.fire_cancel_requested();
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// If an earlier `settle` was dropped before its outcome came, waits for that outcome.
+    pub(crate) async fn await_earlier(&mut self) {
+        if self.pending.is_some() {
+            let status = self.status.clone();
+            // Its error is nobody's any more: the new settlement takes its place.
+            let _ = self.outcome(&status).await;
+        }
+    }
+
+    /// What to hand over for this status; nothing if the outcome is known already.
+    pub(crate) fn prepare(&mut self, status: QueueMessageStatus) -> Result<Option<Settlement>> {
+        if self.concluded.is_none() && self.is_lost() {
+            self.concluded = Some(SettleOutcome::Lost);
+        }
+        if self.concluded.is_some() {
+            return Ok(None);
+        }
+        if self.shared.closing.is_cancelled() {
+            return Err(Error::closed().with_backend(self.shared.name()).with_operation(Operation::Settle));
+        }
+        let lease = self.held.lease.clone();
+        let action =
+            self.shared.action(&lease.partition, &self.message, self.receipt.delivery_count, &status)?;
+        self.shared.note(lease.id, &action);
+        self.status = status;
+        Ok(Some(Settlement { lease, action }))
+    }
+
+    /// The settlement was handed over.
+    pub(crate) fn begun(&mut self, answer: Reply) {
+        self.pending = Some(answer);
+    }
+
+    /// Waits for the outcome of what was handed over; what is known already is answered at once.
+    pub(crate) async fn outcome(&mut self, status: &QueueMessageStatus) -> Result<SettleOutcome> {
+        if let Some(pending) = &mut self.pending {
+            let answer = pending.wait().await;
+            self.pending = None;
+            let outcome = answer?;
+            self.concluded = Some(outcome);
+            self.shared.keeper.release(&self.held);
+            if outcome == SettleOutcome::Lost {
+                self.held.fire_lost();
+            }
+        }
+        match self.concluded {
+            Some(SettleOutcome::Settled) if self.status == *status => Ok(SettleOutcome::Settled),
+            _ => Ok(SettleOutcome::Lost),
+        }
+    }
+
+    pub(crate) fn lease(&self) -> &crate::Lease {
+        &self.held.lease
+    }
+
+    /// It was settled by another way than [`settle`](Self::settle).
+    pub(crate) fn conclude(mut self, outcome: SettleOutcome) {
+        self.concluded = Some(outcome);
+        self.shared.keeper.release(&self.held);
+    }
+
+    fn lose(&self) {
+        self.shared.keeper.release(&self.held);
+        self.held.fire_lost();
+    }
+}
+
+/// Gives back what was not settled. Does no I/O: the release is handed to the batcher, which has a place for each delivery held.
+impl Drop for QueueMessageHandler {
+    fn drop(&mut self) {
+        if self.concluded.is_none() {
+            self.shared.keeper.release(&self.held);
+            if self.pending.is_none() && !self.held.is_lost() {
+                self.shared.release(&self.held);
+            }
+        }
+        self.shared.held.decrement(1.0);
+        self.shared.slots.add_permits(1);
+    }
+}
+
+impl fmt::Debug for QueueMessageHandler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueueMessageHandler")
+            .field("partition", self.partition())
+            .field("message", &self.message)
+            .field("status", &self.status)
+            .field("receipt", &self.receipt)
+            .field("concluded", &self.concluded)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,337 @@
+//! The one heartbeat for everything a queue holds.
+//!
+//! Extensions run in tasks of their own, so that a server that does not answer cannot delay the moment at which a handler
+//! learns that its lease can no longer be trusted.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use slab::Slab;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::caller::Caller;
+use crate::clock::far;
+use crate::io::Exec;
+use crate::storage::{ExtendOutcome, Extension, Lease};
+
+const LOST: u8 = 1;
+const CANCEL_REQUESTED: u8 = 2;
+
+/// What a handler and the keeper share about one held delivery.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) lease: Lease,
+    slot: usize,
+    flags: AtomicU8,
+    lost: OnceLock<CancellationToken>,
+    cancel_requested: OnceLock<CancellationToken>,
+}
+
+impl Held {
+    pub(crate) fn is_lost(&self) -> bool {
+        self.flags.load(Ordering::SeqCst) & LOST != 0
+    }
+
+    /// Tokens are made when somebody first asks: most handlers never do.
+    pub(crate) fn lost(&self) -> &CancellationToken {
+        self.token(&self.lost, LOST)
+    }
+
+    pub(crate) fn cancel_requested(&self) -> &CancellationToken {
+        self.token(&self.cancel_requested, CANCEL_REQUESTED)
+    }
+
+    fn token<'a>(&self, token: &'a OnceLock<CancellationToken>, flag: u8) -> &'a CancellationToken {
+        let token = token.get_or_init(CancellationToken::new);
+        // The flag may have been set before the token was there; `fire` sets the flag before it looks for the token.
+        if self.flags.load(Ordering::SeqCst) & flag != 0 {
+            token.cancel();
+        }
+        token
+    }
+
+    pub(crate) fn fire_lost(&self) {
+        self.fire(&self.lost, LOST);
+    }
+
+    pub(crate) fn fire_cancel_requested(&self) {
+        self.fire(&self.cancel_requested, CANCEL_REQUESTED);
+    }
+
+    fn fire(&self, token: &OnceLock<CancellationToken>, flag: u8) {
+        self.flags.fetch_or(flag, Ordering::SeqCst);
+        if let Some(token) = token.get() {
+            token.cancel();
+        }
+    }
+}
+
+/// What the keeper is told about a delivery on receipt.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hold {
+    pub(crate) lease: Duration,
+    pub(crate) received: Instant,
+    /// Until when the lease can be trusted without an extension.
+    pub(crate) trusted_until: Instant,
+    /// No extension after this.
+    pub(crate) extend_until: Instant,
+    pub(crate) keep_alive: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    held: Arc<Held>,
+    hold: Hold,
+    extend_at: Instant,
+}
+
+/// Everything a queue holds, and the heartbeat that keeps it.
+#[derive(Debug)]
+pub(crate) struct LeaseKeeper {
+    state: Mutex<State>,
+    wake: Notify,
+    /// The backend's shortest lease.
+    least: Duration,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    held: Slab<Entry>,
+    /// When the heartbeat next looks; `None` while it has nothing to look after.
+    next: Option<Instant>,
+}
+
+impl LeaseKeeper {
+    /// A keeper for a backend whose leases are at least this long.
+    pub(crate) fn new(least: Duration) -> Self {
+        Self { state: Mutex::default(), wake: Notify::new(), least }
+    }
+
+    /// Takes deliveries into care.
+    pub(crate) fn hold(&self, leases: impl Iterator<Item = (Lease, Hold)>) -> Vec<Arc<Held>> {
+        let mut state = self.lock();
+        let mut earliest: Option<Instant> = None;
+        let held = leases
+            .map(|(lease, hold)| {
+                let entry = state.held.vacant_entry();
+                let held = Arc::new(Held {
+                    lease,
+                    slot: entry.key(),
+                    flags: AtomicU8::new(0),
+                    lost: OnceLock::new(),
+                    cancel_requested: OnceLock::new(),
+                });
+                let entry = entry.insert(Entry {
+                    held: held.clone(),
+                    extend_at: hold.received + hold.lease / 3,
+                    hold,
+                });
+                earliest = Some(earliest.map_or(entry.due(), |e| e.min(entry.due())));
+                held
+            })
+            .collect();
+        if let Some(due) = earliest
+            && state.next.is_none_or(|next| due < next)
+        {
+            state.next = Some(due);
+            drop(state);
+            self.wake.notify_one();
+        }
+        held
+    }
+
+    /// Lets go of a delivery: it was settled, dropped or lost.
+    pub(crate) fn release(&self, held: &Held) {
+        self.lock().remove(held);
+    }
+
+    /// Until when the lease can be trusted; `None` once it is no longer held.
+    pub(crate) fn trusted_until(&self, held: &Held) -> Option<Instant> {
+        self.lock().get(held).map(|entry| entry.hold.trusted_until)
+    }
+
+    /// An extension asked for by the application was granted.
+    pub(crate) fn extended(&self, held: &Held, asked_at: Instant, lease: Duration) {
+        let mut state = self.lock();
+        if let Some(entry) = state.get_mut(held) {
+            entry.hold.lease = lease;
+            entry.hold.trusted_until = far(asked_at, lease);
+            entry.extend_at = asked_at + lease / 3;
+            let due = entry.due();
+            // Only a shorter lease than before is due earlier than the heartbeat looks anyway.
+            if state.next.is_none_or(|next| due < next) {
+                state.next = Some(due);
+                drop(state);
+                self.wake.notify_one();
+            }
+        }
+    }
+
+    /// The longest extension up to `wanted` that the hold allows; `None` if it is no longer held or has reached its end.
+    pub(crate) fn extension(&self, held: &Held, now: Instant, wanted: Duration) -> Option<Duration> {
+        self.lock().get(held)?.hold.extension(now, wanted, self.least)
+    }
+
+    /// Everything held, for a close that gives it all back.
+    pub(crate) fn drain(&self) -> Vec<Arc<Held>> {
+        let mut state = self.lock();
+        state.next = None;
+        state.held.drain().map(|entry| entry.held).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn get(&self, held: &Held) -> Option<&Entry> {
+        self.held.get(held.slot).filter(|entry| std::ptr::eq(&raw const *entry.held, held))
+    }
+
+    fn get_mut(&mut self, held: &Held) -> Option<&mut Entry> {
+        self.held.get_mut(held.slot).filter(|entry| std::ptr::eq(&raw const *entry.held, held))
+    }
+
+    fn remove(&mut self, held: &Held) {
+        if self.get(held).is_some() {
+            self.held.remove(held.slot);
+        }
+    }
+}
+
+impl Entry {
+    /// The heartbeat extends it again, as long as there is something to gain.
+    fn keeps_on(&self) -> bool {
+        self.hold.keep_alive && self.hold.trusted_until < self.hold.extend_until
+    }
+
+    fn due(&self) -> Instant {
+        if self.keeps_on() { self.extend_at.min(self.hold.trusted_until) } else { self.hold.trusted_until }
+    }
+}
+
+impl Hold {
+    /// The longest extension up to `wanted` that does not go beyond the end of the hold; `None` if too little is left.
+    fn extension(&self, now: Instant, wanted: Duration, least: Duration) -> Option<Duration> {
+        let duration = wanted.min(self.extend_until.saturating_duration_since(now));
+        (duration >= least).then_some(duration)
+    }
+}
+
+/// What one look of the heartbeat found.
+struct Look {
+    lost: Vec<Arc<Held>>,
+    extend: Vec<(Arc<Held>, Hold)>,
+}
+
+/// Runs the heartbeat until the queue is gone. `on_lost` is told of leases that ran out here (and gives back what is held by
+/// connection).
+pub(crate) async fn heartbeat(
+    keeper: Arc<LeaseKeeper>,
+    caller: Caller,
+    exec: Exec,
+    gone: CancellationToken,
+    on_lost: impl Fn(&Held) + Send + Sync + 'static,
+) {
+    loop {
+        let next = keeper.lock().next;
+        let due = async {
+            match next {
+                Some(next) => caller.clock.sleep_until(next).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = gone.cancelled() => return,
+            () = keeper.wake.notified() => continue,
+            () = due => {}
+        }
+        let look = keeper.look(caller.clock.now());
+        for held in &look.lost {
+            held.fire_lost();
+            on_lost(held);
+        }
+        let room = caller.storage.capabilities().limits.settle_batch.max(1);
+        for part in look.extend.chunks(room) {
+            exec.spawn(extend(keeper.clone(), caller.clone(), part.to_vec()));
+        }
+    }
+}
+
+impl LeaseKeeper {
+    /// Sorts what is due into lost and to be extended, and sets when to look next.
+    fn look(&self, now: Instant) -> Look {
+        let mut state = self.lock();
+        let mut look = Look { lost: Vec::new(), extend: Vec::new() };
+        let mut next: Option<Instant> = None;
+        state.held.retain(|_, entry| {
+            if entry.hold.trusted_until <= now {
+                look.lost.push(entry.held.clone());
+                return false;
+            }
+            // What is nearly due goes along: one call instead of many.
+            if entry.keeps_on() && entry.extend_at <= now + entry.hold.lease / 10 {
+                if entry.hold.extension(now, entry.hold.lease, self.least).is_some() {
+                    look.extend.push((entry.held.clone(), entry.hold));
+                    // If this attempt fails there is time for others before the lease ends.
+                    entry.extend_at = now + entry.hold.lease / 6;
+                } else {
+                    entry.extend_at = entry.hold.trusted_until; // no extension is short enough
+                }
+            }
+            next = Some(next.map_or(entry.due(), |n| n.min(entry.due())));
+            true
+        });
+        state.next = next;
+        look
+    }
+
+    fn apply(&self, held: &Arc<Held>, lease: Duration, asked_at: Instant, outcome: ExtendOutcome) {
+        let mut state = self.lock();
+        if outcome == ExtendOutcome::Lost {
+            // Only if it is still held: a settlement that was quicker is no loss.
+            if state.get(held).is_some() {
+                state.remove(held);
+                drop(state);
+                held.fire_lost();
+            }
+            return;
+        }
+        if let Some(entry) = state.get_mut(held) {
+            entry.hold.trusted_until = far(asked_at, lease);
+            entry.extend_at = asked_at + lease / 3;
+        }
+        drop(state);
+        if outcome == ExtendOutcome::CancelRequested {
+            held.fire_cancel_requested();
+        }
+    }
+}
+
+async fn extend(keeper: Arc<LeaseKeeper>, caller: Caller, due: Vec<(Arc<Held>, Hold)>) {
+    let asked_at = caller.clock.now();
+    let batch: Vec<(Arc<Held>, Duration)> = due
+        .into_iter()
+        .filter_map(|(held, hold)| Some((held, hold.extension(asked_at, hold.lease, keeper.least)?)))
+        .collect();
+    if batch.is_empty() {
+        return;
+    }
+    let extensions: Vec<Extension> =
+        batch.iter().map(|(held, lease)| Extension { lease: held.lease.clone(), duration: *lease }).collect();
+    // No longer than the shortest lease: after that the answer is worth nothing.
+    let deadline =
+        batch.iter().map(|(_, lease)| *lease).min().unwrap_or(caller.call_timeout).min(caller.call_timeout);
+    let answers = caller.extend(&extensions, deadline).await;
+    for ((held, lease), answer) in batch.iter().zip(answers) {
+        match answer {
+            Ok(outcome) => keeper.apply(held, *lease, asked_at, outcome),
+            Err(error) => {
+                tracing::warn!(id = %held.lease.id, %error, "a lease could not be extended; trying again until it ends");
+            }
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! The portable queue that applications hold.
+
+mod admin;
+mod caller;
+mod coalesce;
+mod dead_letters;
+mod guard;
+mod handler;
+mod keeper;
+mod options;
+mod pull;
+mod push;
+mod releases;
+mod settle;
+mod stream;
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+pub use admin::DeletedWhere;
+pub use caller::RetryPolicy;
+pub use dead_letters::{DeadLetter, DeadLetters, REDRIVE_ASIDE, REDRIVE_HOLD, Redrive, Redriven};
+pub use guard::{MAX_HEADER_NAME_BYTES, validate};
+pub use handler::QueueMessageHandler;
+pub use options::{Expired, PartitionOptions, QueueBuilder, TraceSource};
+pub use pull::Pull;
+pub use stream::{HandlerStream, StreamBuilder};
+
+use caller::Caller;
+use coalesce::{Coalescer, Room};
+use keeper::LeaseKeeper;
+use options::Options;
+use push::PushCall;
+use releases::Releases;
+use settle::SettleCall;
+
+use crate::capabilities::Capabilities;
+use crate::error::{Error, ErrorKind, Operation, Result};
+use crate::io::Exec;
+use crate::partition::PartitionId;
+use crate::storage::{Action, Health, Settlement, Storage};
+
+/// A work queue over any backend: push, pull, settle, look inside.
+///
+/// Cheap to clone; all clones are one queue. It adds to its storage what every backend needs alike: checks before anything is
+/// sent, splitting into the backend's batches, joining of single calls, repetition of what is safe to repeat, a heartbeat for
+/// what is held, and a release for what is dropped.
+///
+/// Every call may be cancelled by dropping its future. A pull or settlement that was begun is then carried through in the
+/// background, and what a dropped pull had claimed is given back.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// use anyqueue::{MessageData, Queue, QueueMessageStatus::Processed};
+/// let queue = Queue::new(anyqueue_memory::MemoryQueue::new())?;
+/// queue.push("mail", MessageData::new(b"hello")).await?;
+/// for mut delivery in queue.pull("mail").max(10).await? {
+///     assert_eq!(delivery.payload(), b"hello");
+///     delivery.settle(Processed).await?;
+/// }
+/// # Ok::<(), anyqueue::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Queue(Arc<Shared>);
+
+/// What all clones, handlers and streams of a queue share.
+pub(crate) struct Shared {
+    caller: Caller,
+    capabilities: Capabilities,
+    options: Options,
+    exec: Exec,
+    pusher: Coalescer<PushCall>,
+    settler: Coalescer<SettleCall>,
+    keeper: Arc<LeaseKeeper>,
+    releases: Releases,
+    /// A permit for each delivery that may be held.
+    slots: Arc<Semaphore>,
+    held: metrics::Gauge,
+    /// A permit for each KiB that may wait in a push.
+    push_room: Arc<Semaphore>,
+    push_room_permits: u32,
+    closing: CancellationToken,
+    /// Calls under way, for `close` to wait for.
+    active: TaskTracker,
+    /// Ends the heartbeat with the last clone.
+    _gone: DropGuard,
+}
+
+/// What a [`Queue`] can be made of: any storage, or a shared `dyn` handle such as [`Registry::open`](crate::Registry::open)
+/// answers. Sealed.
+pub trait IntoStorage: sealed::Sealed {
+    /// The shared handle.
+    fn into_storage(self) -> Arc<dyn Storage>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl<T: crate::storage::Storage> Sealed for T {}
+    impl Sealed for std::sync::Arc<dyn crate::storage::Storage> {}
+}
+
+impl<T: Storage> IntoStorage for T {
+    fn into_storage(self) -> Arc<dyn Storage> {
+        Arc::new(self)
+    }
+}
+
+impl IntoStorage for Arc<dyn Storage> {
+    fn into_storage(self) -> Arc<dyn Storage> {
+        self
+    }
+}
+
+impl Queue {
+    /// A queue with default options.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) outside a tokio runtime, or if the backend cannot keep the default lease.
+    pub fn new(storage: impl IntoStorage) -> Result<Self> {
+        Self::builder(storage).build()
+    }
+
+    /// Options first.
+    pub fn builder(storage: impl IntoStorage) -> QueueBuilder {
+        QueueBuilder::new(storage)
+    }
+
+    fn from_builder(builder: QueueBuilder, capabilities: Capabilities) -> Result<Self> {
+        let QueueBuilder { storage, options, io, .. } = builder;
+        let exec = Exec::new(io)?;
+        let clock = options.clock.clone();
+        let caller = Caller {
+            storage,
+            clock: clock.clone(),
+            retry: options.retry,
+            call_timeout: options.call_timeout,
+        };
+        let limits = capabilities.limits;
+        let push_room = Room { items: limits.push_batch, bytes: limits.push_batch_bytes };
+        let settle_room = Room { items: limits.settle_batch, bytes: u64::MAX };
+        let pusher =
+            Coalescer::new(PushCall(caller.clone()), capabilities.coalesce_push, push_room, clock.clone());
+        let settler =
+            Coalescer::new(SettleCall(caller.clone()), capabilities.coalesce_settle, settle_room, clock);
+        let keeper = Arc::new(LeaseKeeper::new(capabilities.lease.min));
+        let gone = CancellationToken::new();
+        let push_room_permits =
+            u32::try_from(options.push_buffer_bytes / 1024).unwrap_or(u32::MAX).clamp(1, MAX_PERMITS);
+        let shared = Arc::new_cyclic(|shared: &std::sync::Weak<Shared>| {
+            let shared = shared.clone();
+            let on_lost = move |held: &keeper::Held| {
+                if let Some(shared) = shared.upgrade() {
+                    shared.lost_here(held);
+                }
+            };
+            exec.spawn(keeper::heartbeat(
+                keeper.clone(),
+                caller.clone(),
+                exec.clone(),
+                gone.clone(),
+                on_lost,
+            ));
+            Shared {
+                held: metrics::gauge!("anyqueue_held", "backend" => caller.name()),
+                releases: Releases::new(capabilities.delivery_count),
+                capabilities,
+                slots: Arc::new(Semaphore::new(options.max_held.min(Semaphore::MAX_PERMITS))),
+                push_room: Arc::new(Semaphore::new(push_room_permits as usize)),
+                push_room_permits,
+                options,
+                exec,
+                caller,
+                pusher,
+                settler,
+                keeper,
+                closing: CancellationToken::new(),
+                active: TaskTracker::new(),
+                _gone: gone.drop_guard(),
+            }
+        });
+        Ok(Self(shared))
+    }
+
+    /// Creates what the storage needs, or checks that it is there. Idempotent.
+    ///
+    /// # Errors
+    /// [`Incompatible`](ErrorKind::Incompatible) if what is there does not fit this release, [`AccessDenied`](ErrorKind::AccessDenied) for
+    /// a missing right, [`TimedOut`](ErrorKind::TimedOut) after the call timeout.
+    pub async fn init(&self) -> Result<()> {
+        self.0.bounded(Operation::Init, self.0.storage().init()).await
+    }
+
+    /// Asks the server now whether it can serve.
+    ///
+    /// # Errors
+    /// Says why it cannot.
+    pub async fn check(&self) -> Result<Health> {
+        self.0.bounded(Operation::Check, self.0.storage().check()).await
+    }
+
+    /// Ends the queue: refuses new work with [`Closed`](ErrorKind::Closed), wakes waiting pulls, lets what is under way finish, gives
+    /// back what is held (its handlers see it lost), and closes the storage. Waits at most the call timeout for each. Idempotent.
+    ///
+    /// # Errors
+    /// If letting go failed; the queue is closed all the same.
+    pub async fn close(&self) -> Result<()> {
+        let shared = &self.0;
+        shared.closing.cancel();
+        shared.active.close();
+        let finish = async {
+            shared.active.wait().await;
+            shared.pusher.idle().await;
+            shared.settler.idle().await;
+        };
+        let timeout = shared.options.call_timeout;
+        tokio::select! { () = finish => {}, () = shared.caller.clock.sleep(timeout) => {} }
+        shared.give_back_all().await;
+        shared.bounded(Operation::Close, shared.storage().close()).await
+    }
+
+    /// What the backend gives.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.0.capabilities
+    }
+
+    /// The storage underneath.
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        self.0.storage()
+    }
+}
+
+/// What one tokio semaphore takes in one request.
+const MAX_PERMITS: u32 = u32::MAX >> 3;
+
+impl Shared {
+    pub(crate) fn storage(&self) -> &Arc<dyn Storage> {
+        &self.caller.storage
+    }
+
+    fn name(&self) -> &'static str {
+        self.caller.name()
+    }
+
+    /// Registers a call that `close` waits for, or refuses it.
+    fn enter(&self, operation: Operation) -> Result<tokio_util::task::task_tracker::TaskTrackerToken> {
+        let token = self.active.token();
+        // After taking the token, so that `close` either sees the call or the call sees `close`.
+        if self.closing.is_cancelled() {
+            return Err(Error::closed().with_backend(self.name()).with_operation(operation));
+        }
+        Ok(token)
+    }
+
+    async fn bounded<T>(&self, operation: Operation, call: impl Future<Output = Result<T>>) -> Result<T> {
+        self.caller.bounded(operation, self.options.call_timeout, call).await
+    }
+
+    /// The lane in which settlements of a partition share calls.
+    fn settle_lane(&self, partition: &PartitionId) -> Option<PartitionId> {
+        (!self.capabilities.coalesce_settle.across_partitions).then(|| partition.clone())
+    }
+
+    /// A lease that ran out by core's own clock. Held by connection, the server does not know: tell it.
+    fn lost_here(&self, held: &keeper::Held) {
+        if self.capabilities.lease.kind == crate::LeaseKind::Connection {
+            self.release(held);
+        }
+    }
+
+    /// Remembers what a settlement means for the delivery count, where the server counts releases too.
+    fn note(&self, id: crate::MessageId, action: &Action) {
+        match action {
+            Action::Release | Action::Postpone { .. } => self.releases.note(id),
+            Action::Move { .. } | Action::Remove => self.releases.forget(id),
+            Action::Retry => {}
+        }
+    }
+
+    /// Gives a delivery back without waiting.
+    fn release(&self, held: &keeper::Held) {
+        self.note(held.lease.id, &Action::Release);
+        let settlement = Settlement { lease: held.lease.clone(), action: Action::Release };
+        self.settler.submit_detached(&self.exec, self.settle_lane(&held.lease.partition), settlement);
+    }
+
+    async fn give_back_all(&self) {
+        let held = self.keeper.drain();
+        let settlements: Vec<_> = held
+            .iter()
+            .map(|held| Settlement { lease: held.lease.clone(), action: Action::Release })
+            .collect();
+        for held in &held {
+            held.fire_lost();
+        }
+        for part in settlements.chunks(self.capabilities.limits.settle_batch.max(1)) {
+            for error in self.caller.settle(part).await.iter().filter_map(|answer| answer.as_ref().err()) {
+                // The lease ends it instead.
+                tracing::debug!(%error, "a delivery could not be given back at close");
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue").field("storage", self.0.storage()).finish_non_exhaustive()
+    }
+}
+
+/// The error of a caller whose runtime ended before its answer came.
+fn runtime_gone() -> Error {
+    Error::new(
+        ErrorKind::Closed,
+        "the tokio runtime of this queue has ended: make a new queue in the current one",
+    )
+}

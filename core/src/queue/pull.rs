@@ -1,0 +1,297 @@
+//! Pulling: slots first, then the storage, then what core itself has to refuse.
+
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
+
+use super::handler::{QueueMessageHandler, Receipt};
+use super::keeper::Hold;
+use super::options::Expired;
+use super::{Queue, Shared, guard, settle};
+use crate::clock::far;
+use crate::error::{Error, Operation, Result};
+use crate::message::{When, header};
+use crate::partition::{IntoPartitionId, PartitionId};
+use crate::storage::{Action, Delivery, PullRequest, Settlement};
+use crate::telemetry;
+
+/// A pull being set up by [`Queue::pull`]; await it.
+#[derive(Debug)]
+#[must_use = "a pull does nothing until it is awaited"]
+pub struct Pull {
+    queue: Queue,
+    partition: Result<PartitionId>,
+    max: usize,
+    wait: Duration,
+    lease: Option<Duration>,
+    keep_alive: bool,
+}
+
+impl Queue {
+    /// Pulls from a partition: by default one message, without waiting, under the partition's lease, which is kept alive while
+    /// the handler lives.
+    pub fn pull(&self, partition: impl IntoPartitionId) -> Pull {
+        Pull {
+            queue: self.clone(),
+            partition: partition.into_partition_id(),
+            max: 1,
+            wait: Duration::ZERO,
+            lease: None,
+            keep_alive: true,
+        }
+    }
+}
+
+impl Pull {
+    /// The most messages to hold of this pull; at least 1. Above the backend's own limit it is asked several times.
+    pub fn max(mut self, max: usize) -> Self {
+        self.max = max;
+        self
+    }
+
+    /// How long to wait for the first message. What is ready is answered at once, never held back to fill up.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Another lease than the partition's.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// Whether the heartbeat renews the lease while the handler lives, up to the partition's `max_hold`. Default: yes.
+    pub fn keep_alive(mut self, keep_alive: bool) -> Self {
+        self.keep_alive = keep_alive;
+        self
+    }
+}
+
+/// Answers up to `max` deliveries, or none when the wait is over.
+///
+/// # Errors
+/// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad name, `max` of 0 or a lease out of range; [`Closed`](crate::ErrorKind::Closed);
+/// else the server's, after what is safe was repeated within the wait.
+///
+/// # Cancellation
+/// Dropping the future loses nothing: the call is carried through, and what it claimed is given back.
+impl IntoFuture for Pull {
+    type Output = Result<Vec<QueueMessageHandler>>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let shared = self.queue.0;
+            let stamp = |error: Error| error.with_backend(shared.name()).with_operation(Operation::Pull);
+            let partition = self.partition.map_err(stamp)?;
+            if self.max == 0 {
+                return Err(stamp(Error::invalid("max is 0: ask for at least 1 message")));
+            }
+            let options = shared.options.of(partition.name());
+            let lease = self.lease.unwrap_or(options.lease);
+            guard::lease(lease, &shared.capabilities).map_err(stamp)?;
+            let stop = CancellationToken::new();
+            let task = Pulling {
+                until: far(shared.caller.clock.now(), self.wait),
+                partition,
+                max: self.max,
+                lease,
+                keep_alive: self.keep_alive,
+                stop: stop.clone(),
+            };
+            // If this future is dropped the pull below goes on; the guard then asks it to finish early.
+            let stop_if_dropped = stop.drop_guard();
+            let answer = shared.exec.run(task.run(shared.clone())).await;
+            stop_if_dropped.disarm();
+            answer.map_err(stamp)?
+        })
+    }
+}
+
+/// One pull on its way, independent of whoever waits for it.
+struct Pulling {
+    partition: PartitionId,
+    max: usize,
+    until: Instant,
+    lease: Duration,
+    keep_alive: bool,
+    stop: CancellationToken,
+}
+
+impl Pulling {
+    async fn run(self, shared: Arc<Shared>) -> Result<Vec<QueueMessageHandler>> {
+        let _active = shared.enter(Operation::Pull)?;
+        let mut handlers = Vec::new();
+        loop {
+            let Some(mut slots) = self.slots(&shared, self.max - handlers.len(), !handlers.is_empty()).await
+            else {
+                return Ok(handlers);
+            };
+            let asked = slots.num_permits();
+            // Once there is something to hand over nothing is waited for.
+            let until = if handlers.is_empty() { self.until } else { shared.caller.clock.now() };
+            let deliveries = match self.ask(&shared, asked, until).await {
+                Ok(deliveries) => deliveries,
+                Err(error) if handlers.is_empty() => return Err(error),
+                Err(error) => {
+                    tracing::debug!(%error, "a further call of a pull failed; answering what the first brought");
+                    return Ok(handlers);
+                }
+            };
+            let got = deliveries.len();
+            let accepted = shared.accept(&self, deliveries);
+            if let Some(used) = slots.split(accepted.len()) {
+                used.forget(); // each handler gives its slot back itself
+            }
+            handlers.extend(accepted);
+            // Asked again only if the backend's own limit cut this short, or all that came had to be refused.
+            let more = if handlers.is_empty() { got > 0 } else { got >= asked && handlers.len() < self.max };
+            if !more || self.stop.is_cancelled() || shared.closing.is_cancelled() {
+                return Ok(handlers);
+            }
+        }
+    }
+
+    /// Slots for up to `want` deliveries; waits for the first, unless something is there already.
+    async fn slots(&self, shared: &Shared, want: usize, have_some: bool) -> Option<OwnedSemaphorePermit> {
+        let want = want.min(shared.capabilities.limits.pull_batch.max(1));
+        loop {
+            let free = shared.slots.available_permits().min(want);
+            let asked = u32::try_from(free).unwrap_or(u32::MAX);
+            if asked > 0
+                && let Ok(slots) = Arc::clone(&shared.slots).try_acquire_many_owned(asked)
+            {
+                return Some(slots);
+            }
+            if have_some {
+                return None;
+            }
+            tokio::select! {
+                slot = Arc::clone(&shared.slots).acquire_owned() => drop(slot.ok()?),
+                () = shared.caller.clock.sleep_until(self.until) => return None,
+                () = self.stop.cancelled() => return None,
+                () = shared.closing.cancelled() => return None,
+            }
+        }
+    }
+
+    /// Asks the storage once, carrying waiting settlements along where that saves a round trip.
+    async fn ask(&self, shared: &Shared, max: usize, until: Instant) -> Result<Vec<Delivery>> {
+        let request = |wait| PullRequest::new(max, wait, self.lease).with_stop(self.stop.clone());
+        if shared.capabilities.exchange {
+            let lane = shared.settle_lane(&self.partition);
+            let carried = shared.settler.take(&lane);
+            if !carried.is_empty() {
+                let settlements: Vec<Settlement> =
+                    carried.iter().map(|pending| pending.request.clone()).collect();
+                let (answers, deliveries) =
+                    shared.caller.exchange(&settlements, &self.partition, request(Duration::ZERO)).await;
+                let mut again = Vec::new();
+                for (pending, answer) in carried.into_iter().zip(answers) {
+                    if answer.is_err() { again.push(pending) } else { pending.answer(answer) }
+                }
+                shared.settler.enqueue(&shared.exec, lane, again);
+                if deliveries.as_ref().map_or(true, |found| !found.is_empty()) {
+                    return deliveries;
+                }
+            }
+        }
+        let wait = until.saturating_duration_since(shared.caller.clock.now());
+        let pull = shared.caller.pull(&self.partition, request(wait));
+        if wait.is_zero() {
+            return pull.await;
+        }
+        // `close` ends waiting pulls by the same way as a caller who goes away.
+        tokio::pin!(pull);
+        tokio::select! {
+            answer = &mut pull => answer,
+            () = shared.closing.cancelled() => {
+                self.stop.cancel();
+                pull.await
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Takes deliveries into care; those that have expired or were delivered too often go where they belong instead.
+    fn accept(self: &Arc<Self>, pull: &Pulling, deliveries: Vec<Delivery>) -> Vec<QueueMessageHandler> {
+        let received = self.caller.clock.now();
+        let received_at = self.caller.clock.wall();
+        let options = self.options.of(pull.partition.name());
+        let max_hold =
+            self.capabilities.lease.max_hold.map_or(options.max_hold, |most| most.min(options.max_hold));
+        let mut accepted = Vec::with_capacity(deliveries.len());
+        for delivery in deliveries {
+            match self.refuse(&pull.partition, &delivery) {
+                Some(action) => {
+                    self.note(delivery.lease.id, &action);
+                    let lane = self.settle_lane(&pull.partition);
+                    self.settler.submit_detached(
+                        &self.exec,
+                        lane,
+                        Settlement { lease: delivery.lease, action },
+                    );
+                }
+                None => accepted.push(delivery),
+            }
+        }
+        let holds = accepted.iter().map(|delivery| {
+            let hold = Hold {
+                lease: pull.lease,
+                received,
+                trusted_until: delivery.lease_until.unwrap_or_else(|| far(received, pull.lease)),
+                extend_until: far(received, max_hold),
+                keep_alive: pull.keep_alive,
+            };
+            (delivery.lease.clone(), hold)
+        });
+        let held = self.keeper.hold(holds);
+        telemetry::count_messages(
+            "anyqueue_pulled_total",
+            self.name(),
+            &pull.partition,
+            accepted.len() as u64,
+        );
+        #[allow(clippy::cast_precision_loss, reason = "bounded by max_held")]
+        self.held.increment(accepted.len() as f64);
+        accepted
+            .into_iter()
+            .zip(held)
+            .map(|(delivery, held)| {
+                let receipt =
+                    Receipt { delivery_count: delivery.delivery_count, age: delivery.age, received_at };
+                QueueMessageHandler::new(self.clone(), held, delivery.message, receipt)
+            })
+            .collect()
+    }
+
+    /// What becomes of a delivery that must not reach a handler.
+    fn refuse(&self, partition: &PartitionId, delivery: &Delivery) -> Option<Action> {
+        if partition.is_dead_letters() {
+            return None;
+        }
+        let options = self.options.of(partition.name());
+        let message = &delivery.message;
+        let dead = |reason: &str| {
+            settle::dead_letter(partition, message, delivery.delivery_count, reason, self.caller.clock.wall())
+        };
+        if let Some(When::In(time_to_live)) = message.options().expiry
+            && delivery.age >= time_to_live
+            && !message.headers().contains_key(header::REDRIVEN_AT)
+        {
+            return Some(match options.expired {
+                Expired::Remove => Action::Remove,
+                Expired::DeadLetter => dead("expired before it was handled"),
+            });
+        }
+        let count = delivery.delivery_count?.saturating_sub(self.releases.of(message.id()));
+        let most = options.max_deliveries?;
+        (count > most).then(|| dead(&format!("delivered {most} times without an end")))
+    }
+}

@@ -1,0 +1,175 @@
+//! Pushing: one message at a time, joined with others', or many at once, split into the backend's batches.
+
+use std::sync::Arc;
+
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::caller::Caller;
+use super::coalesce::Call;
+use super::{Queue, Shared, guard, runtime_gone};
+use crate::error::{Error, ErrorKind, Operation, Result, RetryClass};
+use crate::message::{MessageData, header};
+use crate::partition::{IntoPartitionId, PartitionId};
+use crate::storage::PushOutcome;
+
+/// Joined pushes of one partition.
+pub(crate) struct PushCall(pub(crate) Caller);
+
+impl Call for PushCall {
+    type Lane = PartitionId;
+    type Request = Waiting;
+    type Answer = Result<PushOutcome>;
+
+    async fn call(&self, lane: &PartitionId, requests: Vec<Waiting>) -> Vec<Self::Answer> {
+        let (messages, room): (Vec<_>, Vec<_>) = requests.into_iter().map(|w| (w.message, w.room)).unzip();
+        let answers = self.0.push(lane, &messages).await;
+        drop(room);
+        answers
+    }
+
+    fn size(&self, request: &Waiting) -> u64 {
+        request.encoded_len
+    }
+}
+
+/// A message on its way. It keeps its room in the push buffer to the end, also if its pusher goes away.
+pub(crate) struct Waiting {
+    message: MessageData,
+    encoded_len: u64,
+    room: OwnedSemaphorePermit,
+}
+
+impl Queue {
+    /// Pushes one message. `Ok` means stored, as durably as the backend declares. Many tasks that push one at a time share calls;
+    /// a lone caller waits for nobody. Waits while the push buffer is full.
+    ///
+    /// # Errors
+    /// For what is refused before anything is sent see [`validate`](crate::validate). After an error of class
+    /// [`MayDuplicate`](RetryClass::MayDuplicate) the message may be stored.
+    ///
+    /// # Cancellation
+    /// Dropping the future leaves the message stored or not stored.
+    pub async fn push(&self, partition: impl IntoPartitionId, message: MessageData) -> Result<PushOutcome> {
+        let shared = &self.0;
+        let partition = partition.into_partition_id()?;
+        let _active = shared.enter(Operation::Push)?;
+        let (message, encoded_len) = shared.checked(&partition, message)?;
+        let room = shared.push_room(encoded_len).await?;
+        let answer = shared.pusher.submit(&shared.exec, partition, Waiting { message, encoded_len, room });
+        answer.await.unwrap_or_else(|_| Err(runtime_gone().with_retry(RetryClass::MayDuplicate)))
+    }
+
+    /// Pushes many, in order; any number, none included. One answer per message: a bad one harms no other, and after a cut those
+    /// that were stored before it say so.
+    ///
+    /// # Errors
+    /// As a whole only for a bad partition name or a closed queue; else see [`push`](Self::push).
+    ///
+    /// # Cancellation
+    /// Dropping the future leaves each message stored or not stored.
+    pub async fn push_many(
+        &self,
+        partition: impl IntoPartitionId,
+        messages: Vec<MessageData>,
+    ) -> Result<Vec<Result<PushOutcome>>> {
+        let shared = &self.0;
+        let partition = partition.into_partition_id()?;
+        let _active = shared.enter(Operation::Push)?;
+        let mut answers = Vec::with_capacity(messages.len());
+        let mut chunk = Chunk::default();
+        for message in messages {
+            match shared.checked(&partition, message) {
+                Ok((message, encoded_len)) => {
+                    if !chunk.fits(encoded_len, shared) {
+                        chunk.flush(shared, &partition, &mut answers).await;
+                    }
+                    chunk.add(message, encoded_len, answers.len());
+                    answers.push(None); // filled when the chunk is flushed
+                }
+                Err(error) => answers.push(Some(Err(error))),
+            }
+        }
+        chunk.flush(shared, &partition, &mut answers).await;
+        Ok(answers.into_iter().flatten().collect())
+    }
+}
+
+/// Messages of one call, and where their answers go.
+#[derive(Default)]
+struct Chunk {
+    messages: Vec<MessageData>,
+    places: Vec<usize>,
+    bytes: u64,
+}
+
+impl Chunk {
+    fn fits(&self, encoded_len: u64, shared: &Shared) -> bool {
+        let limits = &shared.capabilities.limits;
+        self.messages.is_empty()
+            || (self.messages.len() < limits.push_batch
+                && self.bytes + encoded_len <= limits.push_batch_bytes)
+    }
+
+    fn add(&mut self, message: MessageData, encoded_len: u64, place: usize) {
+        self.messages.push(message);
+        self.places.push(place);
+        self.bytes += encoded_len;
+    }
+
+    async fn flush(
+        &mut self,
+        shared: &Shared,
+        partition: &PartitionId,
+        answers: &mut [Option<Result<PushOutcome>>],
+    ) {
+        let Self { messages, places, .. } = std::mem::take(self);
+        if messages.is_empty() {
+            return;
+        }
+        for (place, answer) in places.into_iter().zip(shared.caller.push(partition, &messages).await) {
+            if let Some(slot) = answers.get_mut(place) {
+                *slot = Some(answer);
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// The message as the storage may see it, and its encoded length.
+    fn checked(&self, partition: &PartitionId, mut message: MessageData) -> Result<(MessageData, u64)> {
+        let stamp = |error: Error| error.with_backend(self.name()).with_operation(Operation::Push);
+        guard::push_target(partition).map_err(stamp)?;
+        if let Some(trace) = &self.options.trace
+            && !message.headers().contains_key(header::TRACEPARENT)
+            && let Some(traceparent) = trace()
+        {
+            message = message.with_header(header::TRACEPARENT, traceparent);
+        }
+        if message.says_times() {
+            message = message.normalised(self.caller.clock.wall());
+        }
+        let encoded_len = self.storage().encoded_len(&message);
+        guard::validate(&message, encoded_len, &self.capabilities).map_err(stamp)?;
+        Ok((message, encoded_len))
+    }
+
+    /// Room in the push buffer; waits for it, as long as one call may take.
+    async fn push_room(&self, encoded_len: u64) -> Result<OwnedSemaphorePermit> {
+        let kib = u32::try_from(encoded_len / 1024 + 1).unwrap_or(u32::MAX).min(self.push_room_permits);
+        let full = || {
+            Error::new(
+                ErrorKind::Full,
+                "the push buffer is full: the server takes messages more slowly than they are pushed",
+            )
+            .with_backend(self.name())
+            .with_operation(Operation::Push)
+        };
+        if let Ok(room) = Arc::clone(&self.push_room).try_acquire_many_owned(kib) {
+            return Ok(room);
+        }
+        tokio::select! {
+            room = Arc::clone(&self.push_room).acquire_many_owned(kib) => room.map_err(|_| full()),
+            () = self.caller.clock.sleep(self.options.call_timeout) => Err(full()),
+        }
+    }
+}

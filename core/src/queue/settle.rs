@@ -1,0 +1,201 @@
+//! From statuses to actions, and many settlements at once.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use futures_util::future::{BoxFuture, FutureExt, Shared as SharedFuture};
+use tokio::sync::oneshot;
+
+use super::caller::Caller;
+use super::coalesce::Call;
+use super::handler::QueueMessageHandler;
+use super::{Queue, Shared, guard, runtime_gone};
+use crate::error::{Error, ErrorKind, Operation, Result};
+use crate::message::{Headers, MessageData, RESERVED_HEADER_PREFIX, header};
+use crate::partition::PartitionId;
+use crate::status::{MAX_REASON_BYTES, QueueMessageStatus};
+use crate::storage::{Action, SettleOutcome, Settlement};
+
+/// Where the outcome of a settlement arrives. Whoever drops it leaves the settlement to be carried through.
+pub(crate) enum Reply {
+    /// From the batcher.
+    One(oneshot::Receiver<Result<SettleOutcome>>),
+    /// From a call for many, at this position.
+    Many(SharedFuture<BoxFuture<'static, Arc<Vec<Result<SettleOutcome>>>>>, usize),
+}
+
+impl Reply {
+    pub(crate) async fn wait(&mut self) -> Result<SettleOutcome> {
+        match self {
+            Self::One(answer) => answer.await.unwrap_or_else(|_| Err(runtime_gone())),
+            Self::Many(answers, position) => {
+                let no_answer = || Err(Error::new(ErrorKind::Internal, "a settlement was not answered"));
+                answers.clone().await.get(*position).cloned().unwrap_or_else(no_answer)
+            }
+        }
+    }
+}
+
+/// Joined settlements.
+pub(crate) struct SettleCall(pub(crate) Caller);
+
+impl Call for SettleCall {
+    type Lane = Option<PartitionId>;
+    type Request = Settlement;
+    type Answer = Result<SettleOutcome>;
+
+    async fn call(&self, _: &Self::Lane, requests: Vec<Settlement>) -> Vec<Self::Answer> {
+        self.0.settle(&requests).await
+    }
+
+    fn size(&self, _: &Settlement) -> u64 {
+        0
+    }
+}
+
+impl Queue {
+    /// Settles many deliveries in as few calls as the backend allows. One answer per delivery, in order, as
+    /// [`QueueMessageHandler::settle`] would give; what failed can be settled again.
+    ///
+    /// # Cancellation
+    /// Once polled, all of it is carried through.
+    pub async fn settle_many<'a>(
+        &self,
+        deliveries: impl IntoIterator<Item = (&'a mut QueueMessageHandler, QueueMessageStatus)>,
+    ) -> Vec<Result<SettleOutcome>> {
+        let mut settlements = Vec::new();
+        let mut places = Vec::new();
+        let mut deliveries: Vec<_> = deliveries.into_iter().collect();
+        for (handler, status) in &mut deliveries {
+            handler.await_earlier().await;
+            places.push(handler.prepare(status.clone()).map(|settlement| {
+                settlement.map(|settlement| {
+                    settlements.push(settlement);
+                    settlements.len() - 1
+                })
+            }));
+        }
+        let answers = self.0.settle_together(settlements);
+        for ((handler, _), place) in deliveries.iter_mut().zip(&places) {
+            if let Ok(Some(position)) = place {
+                handler.begun(Reply::Many(answers.clone(), *position));
+            }
+        }
+        let mut outcomes = Vec::with_capacity(places.len());
+        for ((handler, status), place) in deliveries.into_iter().zip(places) {
+            outcomes.push(match place {
+                Ok(_) => handler.outcome(&status).await,
+                Err(refused) => Err(refused),
+            });
+        }
+        outcomes
+    }
+}
+
+impl Shared {
+    /// Settles in as few calls as the backend allows, past the batcher: they are joined already.
+    fn settle_together(
+        &self,
+        settlements: Vec<Settlement>,
+    ) -> SharedFuture<BoxFuture<'static, Arc<Vec<Result<SettleOutcome>>>>> {
+        let caller = self.caller.clone();
+        let active = self.active.token();
+        let room = self.capabilities.limits.settle_batch.max(1);
+        let calls = self.exec.run(async move {
+            let mut answers = Vec::with_capacity(settlements.len());
+            for part in settlements.chunks(room) {
+                answers.extend(caller.settle(part).await);
+            }
+            drop(active);
+            answers
+        });
+        // A lost runtime answers nothing, and each handler then says so.
+        calls.map(|answers| Arc::new(answers.unwrap_or_default())).boxed().shared()
+    }
+
+    /// What a status asks of the storage for this message.
+    pub(crate) fn action(
+        &self,
+        partition: &PartitionId,
+        message: &MessageData,
+        delivery_count: Option<u32>,
+        status: &QueueMessageStatus,
+    ) -> Result<Action> {
+        let stamp = |error: Error| error.with_backend(self.name()).with_operation(Operation::Settle);
+        match status {
+            QueueMessageStatus::Waiting | QueueMessageStatus::Running => Ok(Action::Release),
+            QueueMessageStatus::Failed => Ok(Action::Retry),
+            QueueMessageStatus::Processed | QueueMessageStatus::Cancelled => Ok(Action::Remove),
+            QueueMessageStatus::Postponed { delay, headers } => {
+                guard::delay(*delay, self.capabilities.postpone_delay, "a delay when postponing")
+                    .map_err(stamp)?;
+                let headers =
+                    headers.as_ref().map(|new| self.new_headers(message, new)).transpose().map_err(stamp)?;
+                Ok(Action::Postpone { delay: *delay, headers })
+            }
+            // A dead letter stays one: it goes to the end.
+            QueueMessageStatus::Poisonous { .. } if partition.is_dead_letters() => {
+                Ok(Action::Postpone { delay: std::time::Duration::ZERO, headers: None })
+            }
+            QueueMessageStatus::Poisonous { reason } => {
+                Ok(dead_letter(partition, message, delivery_count, reason, self.caller.clock.wall()))
+            }
+        }
+    }
+
+    /// Replaced headers; those that anyqueue wrote stay.
+    fn new_headers(&self, message: &MessageData, new: &Headers) -> Result<Headers> {
+        if !self.capabilities.postpone_headers {
+            return Err(guard::unsupported("new headers when postponing"));
+        }
+        let old = message.headers();
+        let mut headers = new.clone();
+        headers.retain(|name, value| {
+            !(name.starts_with(RESERVED_HEADER_PREFIX) && old.get(name) == Some(value))
+        });
+        guard::headers(&headers, false)?;
+        let reserved = old.iter().filter(|(name, _)| name.starts_with(RESERVED_HEADER_PREFIX));
+        headers.extend(reserved.map(|(name, value)| (name.clone(), value.clone())));
+        let encoded_len = self.storage().encoded_len(&message.clone().with_headers(headers.clone()));
+        let limit = self.capabilities.limits.message_bytes;
+        if encoded_len > limit {
+            return Err(guard::too_large(encoded_len, limit));
+        }
+        Ok(headers)
+    }
+}
+
+/// The move into the dead letters, with reason, count and time in the headers.
+pub(crate) fn dead_letter(
+    partition: &PartitionId,
+    message: &MessageData,
+    delivery_count: Option<u32>,
+    reason: &str,
+    now: SystemTime,
+) -> Action {
+    let mut headers = message.headers().clone();
+    headers.insert(header::DEAD_REASON.to_owned(), cut(reason).to_owned());
+    headers.insert(header::DEAD_AT.to_owned(), humantime::format_rfc3339_millis(now).to_string());
+    if let Some(count) = delivery_count {
+        headers.insert(header::DEAD_DELIVERIES.to_owned(), count.to_string());
+    }
+    Action::Move { to: partition.dead_letters(), headers: Some(headers) }
+}
+
+/// At most [`MAX_REASON_BYTES`], at a character boundary.
+fn cut(reason: &str) -> &str {
+    reason.get(..reason.floor_char_boundary(MAX_REASON_BYTES)).unwrap_or(reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_reason_is_cut_between_characters() {
+        assert_eq!(cut("short"), "short");
+        let long = "ä".repeat(MAX_REASON_BYTES);
+        assert_eq!(cut(&long).len(), MAX_REASON_BYTES);
+        assert_eq!(cut(&format!("x{long}")).len(), MAX_REASON_BYTES - 1);
+    }
+}

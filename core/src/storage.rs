@@ -1,0 +1,313 @@
+//! The traits an adapter implements, and the types that cross them.
+//!
+//! Everything is batch-shaped, answers per item and in order, and is dyn-compatible. There are no default methods: a
+//! default that loops would hide N round trips. What every backend needs alike (validation, splitting into batches,
+//! joining single calls, repeating what is safe, telemetry, drop handling) is *not* here: core does it once, above.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
+
+use crate::capabilities::Capabilities;
+use crate::error::Result;
+use crate::inspect::{InspectQueueStorage, PauseQueueStorage};
+use crate::message::{Headers, MessageData, MessageId};
+use crate::partition::PartitionId;
+
+/// What every storage has: a name, capabilities and a life cycle.
+///
+/// Obligations: no method retries (core does, by the error's [`RetryClass`](crate::RetryClass)); none blocks the executor's
+/// thread; each ends in bounded time even if the server is gone.
+#[async_trait]
+pub trait QueueStorage: fmt::Debug + Send + Sync + 'static {
+    /// The backend's name in errors, logs and tables: `"postgres"`.
+    fn name(&self) -> &'static str;
+
+    /// What this storage gives, as configured and on this server. Known once the handle is open, and immutable.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// Creates what it needs on the server, or checks that it is there. Idempotent, and safe when many processes do it
+    /// at once.
+    ///
+    /// # Errors
+    /// [`Incompatible`](crate::ErrorKind::Incompatible) if what is there is from a newer release or differs in its settings.
+    async fn init(&self) -> Result<()>;
+
+    /// Asks the server now; never answers from a remembered flag. Down is an error, up again is `Ok` without a new handle.
+    ///
+    /// # Errors
+    /// Says why the server cannot serve.
+    async fn check(&self) -> Result<Health>;
+
+    /// Ends waiting pulls (they answer empty or [`Closed`](crate::ErrorKind::Closed)), lets calls in flight finish, frees
+    /// connections. What was leased comes back as after a crash. Idempotent; every later call except `close` answers
+    /// [`Closed`](crate::ErrorKind::Closed).
+    ///
+    /// # Errors
+    /// If letting go failed; the handle is closed all the same.
+    async fn close(&self) -> Result<()>;
+}
+
+/// A storage that messages can be pushed to.
+#[async_trait]
+pub trait PushQueueStorage: QueueStorage {
+    /// The size of the message as [`Limits::message_bytes`](crate::Limits) counts it. Pure and fast.
+    fn encoded_len(&self, message: &MessageData) -> u64;
+
+    /// Stores messages, in order. One answer per message, in order; a bad one harms no other.
+    ///
+    /// Core guarantees: not empty, within [`Limits`](crate::Limits), only declared options,
+    /// [normalised](MessageData::normalised) times. `Ok` means as durable as declared. Dropping the future may leave any of
+    /// the messages stored or not, each whole.
+    async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>>;
+}
+
+/// A storage that messages can be pulled from.
+#[async_trait]
+pub trait PullQueueStorage: QueueStorage {
+    /// Up to `request.max` deliveries, waiting at most `request.wait` for the first; none is not an error.
+    ///
+    /// What is ready is returned at once, never held back to fill up; a push during the wait wakes it within the declared
+    /// wake latency. Core runs the future to its end, also when the caller has gone away; `request.stop` then asks it to
+    /// finish early, answering whatever it has claimed.
+    ///
+    /// # Errors
+    /// Nothing was claimed by a failed pull, as far as the client can know; what was claimed all the same comes back at
+    /// its lease's end.
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>>;
+
+    /// Ends deliveries. One answer per settlement, in order. They may be of several partitions, and the same lease may occur
+    /// twice (the second answers `Lost`). [`Move`](Action::Move) into a partition nobody has used yet creates it.
+    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>>;
+
+    /// Moves lease ends to now + the duration given. One answer per extension, in order. On a
+    /// [`Connection`](crate::LeaseKind::Connection) lease, which needs no extension, it tells whether the lease still holds.
+    async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>>;
+
+    /// [`settle`](Self::settle), then [`pull`](Self::pull), in one round trip where the server allows (and
+    /// [`Capabilities::exchange`] says so). A failure of one half is not a failure of the other.
+    async fn exchange(
+        &self,
+        settlements: &[Settlement],
+        partition: &PartitionId,
+        request: PullRequest,
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>);
+}
+
+/// What a `dyn` handle holds: a storage that can be pushed to and pulled from, with its optional sides.
+pub trait Storage: PushQueueStorage + PullQueueStorage {
+    /// Inspection, if the backend has any.
+    fn inspect(&self) -> Option<&dyn InspectQueueStorage>;
+    /// Pausing, if the backend has it.
+    fn pause(&self) -> Option<&dyn PauseQueueStorage>;
+}
+
+// Fails to compile when a change makes one of the traits unfit for `dyn`.
+const _: fn(&dyn Storage, &dyn QueueStorage, &dyn PushQueueStorage, &dyn PullQueueStorage) = |_, _, _, _| {};
+
+/// What became of one pushed message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PushOutcome {
+    /// Stored under its id.
+    Stored(MessageId),
+    /// Not stored: a message with the same deduplication key or id is there. Its id, where the backend knows it.
+    Duplicate(Option<MessageId>),
+}
+
+/// What one pull asks for.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PullRequest {
+    /// The most deliveries to answer; at least 1 and at most [`Limits::pull_batch`](crate::Limits).
+    pub max: usize,
+    /// How long to wait for the first; zero means not at all.
+    pub wait: Duration,
+    /// The lease of each delivery, within [`LeaseCapability`](crate::LeaseCapability).
+    pub lease: Duration,
+    /// Fires when the caller has gone away or the handle closes: finish early.
+    pub stop: CancellationToken,
+}
+
+impl PullRequest {
+    /// A request that nothing stops early.
+    pub fn new(max: usize, wait: Duration, lease: Duration) -> Self {
+        Self { max, wait, lease, stop: CancellationToken::new() }
+    }
+
+    /// Sets what asks the pull to finish early.
+    #[must_use]
+    pub fn with_stop(mut self, stop: CancellationToken) -> Self {
+        self.stop = stop;
+        self
+    }
+}
+
+/// Who holds a delivery: proof towards the storage, fenced by a token that no later owner shares.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Lease {
+    /// The partition it was pulled from.
+    pub partition: PartitionId,
+    /// The message.
+    pub id: MessageId,
+    /// The adapter's proof of ownership.
+    pub token: Token,
+}
+
+/// An adapter's proof of ownership, opaque to everybody else: 128 random bits, or whatever the server hands out (a receipt
+/// handle). Counters will not do: they roll back in a crash. All deliveries of one pull may share one.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Token(Bytes);
+
+impl Token {
+    /// 128 random bits.
+    pub fn random() -> Self {
+        Self(Bytes::copy_from_slice(uuid::Uuid::new_v4().as_bytes()))
+    }
+
+    /// A token of the server's own.
+    pub fn from_bytes(bytes: impl Into<Bytes>) -> Self {
+        Self(bytes.into())
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// A token is a capability: it is not shown.
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+/// One handing of a message to a consumer.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Delivery {
+    /// Who holds it.
+    pub lease: Lease,
+    /// The message; `message.id() == lease.id`.
+    pub message: MessageData,
+    /// Until when the lease can be trusted, on this process's monotonic clock: counted from *before* the request that
+    /// claimed it was sent. `None` for a [`Connection`](crate::LeaseKind::Connection) lease; core's own timer ends those.
+    pub lease_until: Option<Instant>,
+    /// See [`DeliveryCount`](crate::DeliveryCount); the first delivery is 1. `None` where the backend does not count.
+    pub delivery_count: Option<u32>,
+    /// How long ago the message was pushed, by the server's clock; zero if unknown.
+    pub age: Duration,
+}
+
+impl Delivery {
+    /// A delivery without a lease end, a count or an age.
+    pub fn new(lease: Lease, message: MessageData) -> Self {
+        Self { lease, message, lease_until: None, delivery_count: None, age: Duration::ZERO }
+    }
+
+    /// Sets [`lease_until`](Self::lease_until).
+    #[must_use]
+    pub fn with_lease_until(mut self, lease_until: Instant) -> Self {
+        self.lease_until = Some(lease_until);
+        self
+    }
+
+    /// Sets [`delivery_count`](Self::delivery_count).
+    #[must_use]
+    pub fn with_delivery_count(mut self, delivery_count: u32) -> Self {
+        self.delivery_count = Some(delivery_count);
+        self
+    }
+
+    /// Sets [`age`](Self::age).
+    #[must_use]
+    pub fn with_age(mut self, age: Duration) -> Self {
+        self.age = age;
+        self
+    }
+}
+
+/// What a settlement does with the message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Deletes it.
+    Remove,
+    /// Gives it back, ahead of what was never delivered (declared: [`Requeue`](crate::Requeue)); no failed attempt.
+    Release,
+    /// Gives it back to the same place, as a failed attempt.
+    Retry,
+    /// Puts it at the end of its priority once the delay is over; no failed attempt. It holds its group meanwhile.
+    Postpone {
+        /// How long it stays invisible.
+        delay: Duration,
+        /// If given, these replace the message's headers.
+        headers: Option<Headers>,
+    },
+    /// Puts it at the end of its priority in another partition. Id, payload and options stay; the delivery count starts
+    /// anew; a delay is not repeated; a deduplication key is freed and not taken in the new place. In a live partition it
+    /// joins its group at the end. Dead letters know no groups.
+    Move {
+        /// Where to.
+        to: PartitionId,
+        /// If given, these replace the message's headers.
+        headers: Option<Headers>,
+    },
+}
+
+/// The end of one delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settlement {
+    /// Which delivery.
+    pub lease: Lease,
+    /// What to do.
+    pub action: Action,
+}
+
+/// What became of a settlement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SettleOutcome {
+    /// Done.
+    Settled,
+    /// The lease was lost before; nothing was changed. Somebody else has the message, or it is already settled.
+    Lost,
+}
+
+/// A longer hold on one delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extension {
+    /// Which delivery.
+    pub lease: Lease,
+    /// The new lease, counted from the moment the server handles it.
+    pub duration: Duration,
+}
+
+/// What became of an extension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtendOutcome {
+    /// Held on.
+    Extended,
+    /// Held on, and somebody has [requested the task's cancellation](crate::InspectQueueStorage::request_cancel).
+    CancelRequested,
+    /// The lease was lost before; nothing was changed.
+    Lost,
+}
+
+/// What a reachable server says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Health {
+    /// The server's (or library's) version.
+    pub server_version: Option<String>,
+    /// What an operator should look at, in full sentences; empty when all is well.
+    pub warnings: Vec<String>,
+}
+
+impl Health {
+    /// Healthy, on a server of this version.
+    pub fn of_version(version: impl Into<String>) -> Self {
+        Self { server_version: Some(version.into()), warnings: Vec::new() }
+    }
+}

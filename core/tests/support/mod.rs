@@ -1,0 +1,246 @@
+//! A storage over memory that counts calls, holds them back, and fails as told.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test may stop at anything"
+)]
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use anyqueue::*;
+use anyqueue_memory::MemoryQueue;
+use tokio::sync::watch;
+
+/// What the next call of an operation does instead of its work.
+pub(crate) enum Script {
+    /// Each item fails with this.
+    Fail(Error),
+    /// Only the item at this position fails.
+    FailItem(usize, Error),
+    Panic,
+    /// Extensions only: each lease is lost.
+    Lost,
+    /// Answers for one item fewer than it was given.
+    Short,
+}
+
+/// One operation's gate, script and count.
+pub(crate) struct Tap {
+    pub(crate) calls: AtomicUsize,
+    pub(crate) items: AtomicUsize,
+    script: Mutex<VecDeque<Script>>,
+    open: watch::Sender<bool>,
+}
+
+impl Default for Tap {
+    fn default() -> Self {
+        Self {
+            calls: AtomicUsize::default(),
+            items: AtomicUsize::default(),
+            script: Mutex::default(),
+            open: watch::Sender::new(true),
+        }
+    }
+}
+
+impl Tap {
+    pub(crate) fn script(&self, steps: impl IntoIterator<Item = Script>) {
+        self.script.lock().unwrap().extend(steps);
+    }
+
+    pub(crate) fn hold(&self) {
+        self.open.send_replace(false);
+    }
+
+    pub(crate) fn let_go(&self) {
+        self.open.send_replace(true);
+    }
+
+    pub(crate) fn calls(&self) -> usize {
+        self.calls.load(SeqCst)
+    }
+
+    pub(crate) fn items(&self) -> usize {
+        self.items.load(SeqCst)
+    }
+
+    async fn pass(&self, items: usize) -> Option<Script> {
+        self.calls.fetch_add(1, SeqCst);
+        self.items.fetch_add(items, SeqCst);
+        let _ = self.open.subscribe().wait_for(|open| *open).await;
+        self.script.lock().unwrap().pop_front()
+    }
+}
+
+fn play<A: Clone>(script: Option<Script>, items: usize, real: Vec<Result<A>>) -> Vec<Result<A>> {
+    match script {
+        None => real,
+        Some(Script::Panic | Script::Lost) => panic!("as the script says"),
+        Some(Script::Fail(error)) => vec![Err(error); items],
+        Some(Script::FailItem(position, error)) => {
+            let mut answers = real;
+            answers[position] = Err(error);
+            answers
+        }
+        Some(Script::Short) => real.into_iter().skip(1).collect(),
+    }
+}
+
+pub(crate) struct Spy {
+    pub(crate) memory: MemoryQueue,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) push: Tap,
+    pub(crate) pull: Tap,
+    pub(crate) settle: Tap,
+    pub(crate) extend: Tap,
+    pub(crate) exchange: Tap,
+}
+
+impl std::fmt::Debug for Spy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Spy")
+    }
+}
+
+impl Spy {
+    pub(crate) fn new(memory: MemoryQueue) -> Self {
+        let capabilities = memory.capabilities().clone();
+        let (push, pull, settle, extend, exchange) = Default::default();
+        Self { memory, capabilities, push, pull, settle, extend, exchange }
+    }
+}
+
+/// A shared handle, so that a test keeps its hands on the taps.
+#[derive(Clone, Debug)]
+pub(crate) struct Shared(pub(crate) std::sync::Arc<Spy>);
+
+impl std::ops::Deref for Shared {
+    type Target = Spy;
+    fn deref(&self) -> &Spy {
+        &self.0
+    }
+}
+
+#[async_trait]
+impl QueueStorage for Shared {
+    fn name(&self) -> &'static str {
+        "spy"
+    }
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+    async fn init(&self) -> Result<()> {
+        self.memory.init().await
+    }
+    async fn check(&self) -> Result<Health> {
+        self.memory.check().await
+    }
+    async fn close(&self) -> Result<()> {
+        self.memory.close().await
+    }
+}
+
+#[async_trait]
+impl PushQueueStorage for Shared {
+    fn encoded_len(&self, message: &MessageData) -> u64 {
+        self.memory.encoded_len(message)
+    }
+    async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
+        match self.push.pass(messages.len()).await {
+            Some(Script::FailItem(bad, error)) => {
+                let mut answers = Vec::new();
+                for (position, message) in messages.iter().enumerate() {
+                    let one = std::slice::from_ref(message);
+                    answers.push(if position == bad {
+                        Err(error.clone())
+                    } else {
+                        self.memory.push(partition, one).await.remove(0)
+                    });
+                }
+                answers
+            }
+            None => self.memory.push(partition, messages).await,
+            script => play(
+                script,
+                messages.len(),
+                messages.iter().map(|m| Ok(PushOutcome::Stored(m.id()))).collect(),
+            ),
+        }
+    }
+}
+
+#[async_trait]
+impl PullQueueStorage for Shared {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+        match self.pull.pass(request.max).await {
+            None => self.memory.pull(partition, request).await,
+            Some(Script::Fail(error)) => Err(error),
+            Some(_) => panic!("as the script says"),
+        }
+    }
+    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+        match self.settle.pass(settlements.len()).await {
+            None => self.memory.settle(settlements).await,
+            script => play(script, settlements.len(), vec![Ok(SettleOutcome::Settled); settlements.len()]),
+        }
+    }
+    async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
+        match self.extend.pass(extensions.len()).await {
+            None => self.memory.extend(extensions).await,
+            Some(Script::Lost) => vec![Ok(ExtendOutcome::Lost); extensions.len()],
+            script => play(script, extensions.len(), vec![Ok(ExtendOutcome::Extended); extensions.len()]),
+        }
+    }
+    async fn exchange(
+        &self,
+        settlements: &[Settlement],
+        partition: &PartitionId,
+        request: PullRequest,
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+        match self.exchange.pass(settlements.len()).await {
+            None => self.memory.exchange(settlements, partition, request).await,
+            script => (
+                play(script, settlements.len(), vec![Ok(SettleOutcome::Settled); settlements.len()]),
+                Ok(Vec::new()),
+            ),
+        }
+    }
+}
+
+impl Storage for Shared {
+    fn inspect(&self) -> Option<&dyn InspectQueueStorage> {
+        self.memory.inspect()
+    }
+    fn pause(&self) -> Option<&dyn PauseQueueStorage> {
+        self.memory.pause()
+    }
+}
+
+pub(crate) fn spy() -> Shared {
+    Shared(std::sync::Arc::new(Spy::new(MemoryQueue::new())))
+}
+
+/// A spy whose storage and queue share a clock that the test turns.
+pub(crate) fn spy_on(clock: &ManualClock) -> Shared {
+    let config = anyqueue_memory::MemoryConfig::default().with_clock(clock.clock());
+    Shared(std::sync::Arc::new(Spy::new(MemoryQueue::with_config(config))))
+}
+
+/// Waits for a condition that other tasks bring about; fails after ten seconds.
+pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        assert!(std::time::Instant::now() < deadline, "never came: {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+pub(crate) fn safe(kind: ErrorKind) -> Error {
+    Error::new(kind, "as the script says").with_retry(RetryClass::Safe)
+}

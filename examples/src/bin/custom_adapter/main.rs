@@ -1,0 +1,48 @@
+//! A backend of one's own under an application that knows nothing of it.
+
+mod adapter;
+mod capabilities;
+
+use std::time::Duration;
+
+use adapter::ListQueue;
+use anyqueue::{ErrorKind, MessageData, Queue, QueueMessageStatus};
+
+#[tokio::main]
+async fn main() -> anyqueue::Result<()> {
+    let storage = ListQueue::new();
+    let colleague = Queue::new(storage.client())?;
+    let queue = Queue::new(storage)?;
+
+    // Somebody waits while somebody else pushes.
+    let pull = tokio::spawn(async move {
+        let mut tasks = colleague.pull("greetings").wait(Duration::from_secs(5)).await?;
+        for task in &mut tasks {
+            println!("received {:?}", String::from_utf8_lossy(task.payload()));
+            task.settle(QueueMessageStatus::poisonous("nobody to greet")).await?;
+        }
+        anyqueue::Result::Ok(tasks.len())
+    });
+    queue.push("greetings", MessageData::new(b"hello")).await?;
+    match pull.await {
+        Ok(received) => println!("{} received", received?),
+        Err(panic) => println!("{panic}"),
+    }
+
+    // Core brings what the backend did not have to write: dead letters,
+    for dead in queue.dead_letters("greetings")?.list(None, 10).await? {
+        println!("dead: {}", dead.reason.unwrap_or_default());
+    }
+    println!("redriven: {}", queue.dead_letters("greetings")?.redrive().await?.moved);
+    // a release for what is dropped,
+    drop(queue.pull("greetings").await?);
+    println!("back: {}", queue.pull("greetings").wait(Duration::from_secs(1)).await?.len());
+    // and a clear refusal of what is not declared.
+    let urgent = queue.push("greetings", MessageData::new(b"hello").with_priority(9)).await;
+    if let Err(error) = urgent
+        && error.kind() == ErrorKind::Unsupported
+    {
+        println!("refused: {error}");
+    }
+    queue.close().await
+}

@@ -1,0 +1,158 @@
+//! `cargo xtask conformance`: the suite alone, against one backend.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use serde_json::Value;
+
+use crate::workspace::{Result, cargo, root, run};
+
+/// Which backend, which cases, how often.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// The backend: a folder under `adapters/`
+    backend: String,
+    /// Writes the report as JSON to this file
+    #[arg(long, value_name = "FILE", conflicts_with = "runs")]
+    json: Option<PathBuf>,
+    /// Runs only the cases whose id holds this text
+    #[arg(long, value_name = "PATTERN")]
+    case: Option<String>,
+    /// Repeats the random choices of the run that had this seed
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Runs the suite this many times, each time with the next seed, up to the first failure
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Runs the larger sizes and the long cases too
+    #[arg(long)]
+    thorough: bool,
+}
+
+/// Runs the suite and prints its table.
+pub(crate) fn run_conformance(options: &Options) -> Result<()> {
+    known(&options.backend, &backends()?)?;
+    // A run whose seed nobody knows could not be repeated.
+    let first = options.seed.unwrap_or_else(time_seed);
+    for index in 0..options.runs {
+        let seed = first.wrapping_add(u64::from(index));
+        println!("conformance: {}, run {} of {}, seed {seed}", options.backend, index + 1, options.runs);
+        run_once(options, seed)?;
+    }
+    Ok(())
+}
+
+/// Runs the suite of every backend that has one, this many times.
+pub(crate) fn run_all(runs: u32) -> Result<()> {
+    for backend in backends()? {
+        run_conformance(&Options { backend, json: None, case: None, seed: None, runs, thorough: false })?;
+    }
+    Ok(())
+}
+
+fn run_once(options: &Options, seed: u64) -> Result<()> {
+    let folder = root().join("target/conformance").join(&options.backend);
+    // What an earlier run left must not be taken for this one's.
+    if folder.exists() {
+        fs::remove_dir_all(&folder).map_err(|error| format!("cannot clear {}: {error}", folder.display()))?;
+    }
+    fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+    let package = format!("anyqueue-{}", options.backend);
+    let mut command = cargo(&["test", "--quiet", "--package", &package, "--test", "conformance", "--"]);
+    command.args(&options.case);
+    command.env("ANYQUEUE_CONFORMANCE_SEED", seed.to_string());
+    command.env("ANYQUEUE_CONFORMANCE_REPORT", &folder);
+    if options.thorough {
+        command.env("ANYQUEUE_CONFORMANCE_TIER", "thorough");
+    }
+    let result = run(&mut command);
+    // The report is of most use after a failure; but where the suite did not even build, there is none.
+    let shown = show_report(&folder, options);
+    result.map_err(|error| format!("seed {seed}: {error}")).and(shown)
+}
+
+fn show_report(folder: &Path, options: &Options) -> Result<()> {
+    let table = report(folder, "md")?;
+    println!("{}", read(&table)?.trim_end());
+    let json = report(folder, "json")?;
+    let text = read(&json)?;
+    if cases_run(&text)? == 0 {
+        return Err("no case was run: is the pattern of --case right?".to_owned());
+    }
+    if let Some(wanted) = &options.json {
+        fs::write(wanted, text).map_err(|error| format!("cannot write {}: {error}", wanted.display()))?;
+        println!("conformance: wrote {}", wanted.display());
+    }
+    Ok(())
+}
+
+/// The report of this kind. The harness chose its name.
+fn report(folder: &Path, extension: &str) -> Result<PathBuf> {
+    let entries =
+        fs::read_dir(folder).map_err(|error| format!("cannot list {}: {error}", folder.display()))?;
+    let mut paths = entries.flatten().map(|entry| entry.path());
+    paths
+        .find(|path| path.extension().is_some_and(|found| found == extension))
+        .ok_or_else(|| format!("the suite left no .{extension} report in {}", folder.display()))
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+}
+
+fn cases_run(report: &str) -> Result<usize> {
+    let report: Value =
+        serde_json::from_str(report).map_err(|error| format!("the report is no JSON: {error}"))?;
+    let cases = report.get("cases").and_then(Value::as_array);
+    Ok(cases.ok_or("the report lists no cases")?.len())
+}
+
+/// The adapters that have a conformance test.
+fn backends() -> Result<Vec<String>> {
+    let folder = root().join("adapters");
+    let entries =
+        fs::read_dir(&folder).map_err(|error| format!("cannot list {}: {error}", folder.display()))?;
+    let mut backends: Vec<_> = entries
+        .flatten()
+        .filter(|entry| entry.path().join("tests/conformance.rs").exists())
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    backends.sort_unstable();
+    Ok(backends)
+}
+
+fn known(backend: &str, backends: &[String]) -> Result<()> {
+    if backends.iter().any(|known| known == backend) {
+        Ok(())
+    } else {
+        Err(format!("no backend {backend:?} has a conformance test: these have: {}", backends.join(", ")))
+    }
+}
+
+/// Another one each time; small enough to retype.
+fn time_seed() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs() % 1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_backend_is_told_which_are_known() {
+        let backends = ["memory".to_owned(), "other".to_owned()];
+        assert_eq!(known("memory", &backends), Ok(()));
+        assert!(known("pigeon", &backends).unwrap_err().contains("memory, other"));
+        assert!(known("../memory", &backends).is_err());
+    }
+
+    #[test]
+    fn a_report_without_cases_is_seen() {
+        assert_eq!(cases_run(r#"{"cases": []}"#), Ok(0));
+        assert_eq!(cases_run(r#"{"cases": [{"id": "push.single"}]}"#), Ok(1));
+        assert!(cases_run("{}").is_err());
+        assert!(cases_run("").is_err());
+    }
+}

@@ -1,0 +1,60 @@
+//! `cargo xtask`: the project's own helpers.
+
+mod ci;
+mod conformance;
+mod setup;
+mod steps;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The project's own helpers.
+#[derive(Parser)]
+#[command(name = "xtask", bin_name = "cargo xtask", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Installs what building and testing need and this machine lacks
+    Setup,
+    /// Sets up, then runs every check and every test
+    Test,
+    /// Runs every check and every test, and checks licences and advisories where cargo-deny is installed
+    Ci {
+        /// Also runs every backend's conformance suite 20 times, each time with another seed
+        #[arg(long)]
+        full: bool,
+    },
+    /// Checks the project's own rules: layers, file headers, sizes, forbidden words
+    Tidy,
+    /// Writes into the documents what the code itself can tell
+    Tables,
+    /// Runs the conformance suite alone against one backend
+    Conformance(conformance::Options),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Setup => setup::run_setup(),
+        Command::Test => ci::test(),
+        Command::Ci { full } => ci::ci(full),
+        Command::Tidy => tidy::run_tidy(),
+        Command::Tables => {
+            workspace::run(&mut workspace::cargo(&["run", "--quiet", "--package", "xtask-tables"]))
+        }
+        Command::Conformance(options) => conformance::run_conformance(&options),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

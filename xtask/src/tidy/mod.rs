@@ -1,0 +1,176 @@
+//! `cargo xtask tidy`: the project's rules that a program can check.
+
+mod contract;
+mod files;
+mod layers;
+mod manifests;
+mod source;
+mod words;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::Path;
+
+use crate::workspace::{self, Result, cargo, command};
+
+/// A rule that does not hold somewhere.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Finding {
+    file: String,
+    /// From 1.
+    line: usize,
+    rule: &'static str,
+    /// What to do about it.
+    advice: String,
+}
+
+impl Finding {
+    fn new(file: &File, line: usize, rule: &'static str, advice: impl Into<String>) -> Self {
+        Self { file: file.path.clone(), line, rule, advice: advice.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}: {}", self.file, self.line, self.rule, self.advice)
+    }
+}
+
+/// A text file of the repository.
+#[derive(Debug)]
+pub(crate) struct File {
+    /// From the top folder, with `/` between the parts.
+    path: String,
+    text: String,
+}
+
+impl File {
+    fn is_rust(&self) -> bool {
+        Path::new(&self.path).extension().is_some_and(|extension| extension == "rs")
+    }
+
+    /// The line (from 1) at which the text first stands; 1 where it does not.
+    fn line_of(&self, text: &str) -> usize {
+        self.text.lines().position(|line| line.contains(text)).map_or(1, |index| index + 1)
+    }
+}
+
+/// Checks every rule and prints what does not hold.
+pub(crate) fn run_tidy() -> Result<()> {
+    let files = read_files()?;
+    let packages = manifests::parse(&workspace::output(&mut cargo(&[
+        "metadata",
+        "--no-deps",
+        "--format-version=1",
+        "--quiet",
+    ]))?)?;
+    let findings = check(&files, &packages);
+    for finding in &findings {
+        println!("{finding}");
+    }
+    println!("tidy: {} files, of which {}", files.len(), files::sizes(&files));
+    match findings.len() {
+        0 => Ok(()),
+        n => Err(format!("{n} rules do not hold: see above")),
+    }
+}
+
+fn check(files: &[File], packages: &[manifests::Package]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in files {
+        findings.extend(files::check(file));
+        if file.is_rust() {
+            let source = source::Source::parse(&file.text);
+            findings.extend(words::check(file, &source));
+            findings.extend(layers::check(file, &source));
+        }
+    }
+    findings.extend(manifests::check(packages, files));
+    findings.extend(contract::check(files));
+    findings.sort();
+    findings
+}
+
+/// The project's text files.
+fn read_files() -> Result<Vec<File>> {
+    let root = workspace::root();
+    let paths = if workspace::succeeds("git", GIT_LIST) {
+        let list = workspace::output(command("git").args(GIT_LIST))?;
+        list.split_terminator('\0').map(str::to_owned).collect()
+    } else {
+        println!("tidy: git does not list this folder, so every file in it is read");
+        let mut paths = BTreeSet::new();
+        walk(&root, &root, &mut paths)?;
+        paths
+    };
+    // What is deleted but still in the index, and what is not text, has nothing to check.
+    let read = |path: String| std::fs::read_to_string(root.join(&path)).ok().map(|text| File { path, text });
+    let files: Vec<_> = paths.into_iter().filter_map(read).collect();
+    if files.iter().any(File::is_rust) { Ok(files) } else { Err("there is no Rust file to check".to_owned()) }
+}
+
+/// What git tracks or would track.
+const GIT_LIST: &[&str] = &["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
+
+/// Every file below `folder`, from `root`, except build products and git's own.
+fn walk(root: &Path, folder: &Path, paths: &mut BTreeSet<String>) -> Result<()> {
+    let fault = |error: std::io::Error| format!("cannot list {}: {error}", folder.display());
+    for entry in std::fs::read_dir(folder).map_err(fault)? {
+        let entry = entry.map_err(fault)?;
+        let path = entry.path();
+        if entry.file_type().map_err(fault)?.is_dir() {
+            if ![".git", "target"].iter().any(|name| entry.file_name() == *name) {
+                walk(root, &path, paths)?;
+            }
+        } else if let Ok(path) = path.strip_prefix(root) {
+            paths.insert(path.to_string_lossy().into_owned());
+        }
+    }
+    Ok(())
+}
+
+/// A file for the rules' tests.
+#[cfg(test)]
+fn sample(path: &str, text: &str) -> File {
+    File { path: path.to_owned(), text: text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_is_one_line_with_place_rule_and_advice() {
+        let file = sample("core/src/lib.rs", "");
+        let finding = Finding::new(&file, 7, "header", "start with //!");
+        assert_eq!(finding.to_string(), "core/src/lib.rs:7: header: start with //!");
+    }
+
+    #[test]
+    fn without_git_the_same_files_are_found_and_no_build_products() {
+        let mut paths = BTreeSet::new();
+        walk(&workspace::root(), &workspace::root(), &mut paths).unwrap();
+        assert!(paths.contains("xtask/src/tidy/mod.rs") && paths.contains(".cargo/config.toml"));
+        assert!(!paths.iter().any(|path| path.starts_with("target/") || path.starts_with(".git/")));
+    }
+
+    #[test]
+    fn every_rule_is_wired_in() {
+        let long = format!("fn main() {{ unsafe {{ serde::x() }} }}\n{}", "\n".repeat(500));
+        let path = format!("see /{}/x", "home");
+        let files = [
+            sample("adapters/x/src/lib.rs", &long),
+            sample("core/src/lib.rs", "//! A.\nuse anyqueue_sqlite::X;\n"),
+            sample("core/CONTRACT.md", "### 2. Second\n"),
+            sample("README.md", &path),
+        ];
+        let packages = [manifests::Package {
+            name: "anyqueue".to_owned(),
+            manifest: "core/Cargo.toml".to_owned(),
+            dependencies: vec![("sqlx".to_owned(), manifests::Kind::Normal)],
+        }];
+        let rules: BTreeSet<&str> = check(&files, &packages).iter().map(|finding| finding.rule).collect();
+        let all = ["contract", "dependency", "header", "layer", "length", "place", "thin adapter", "word"];
+        assert_eq!(rules, BTreeSet::from(all));
+    }
+}

@@ -1,0 +1,71 @@
+//! Where the workspace is, and how commands run in it.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What every helper answers. The message is for people: it says what to do.
+pub(crate) type Result<T> = std::result::Result<T, String>;
+
+/// The workspace's top folder.
+pub(crate) fn root() -> PathBuf {
+    // Set by `cargo run`: right also for a checkout that was moved after the build.
+    let own = env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    own.parent().map_or_else(|| own.clone(), Path::to_path_buf)
+}
+
+/// A command in the workspace's top folder.
+pub(crate) fn command(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(root());
+    command
+}
+
+/// The cargo that runs this program.
+pub(crate) fn cargo(arguments: &[&str]) -> Command {
+    let mut command = command(&env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
+    command.args(arguments);
+    command
+}
+
+/// Runs a command to its end, its output going where ours goes.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let status = command.status().map_err(|error| format!("cannot run `{}`: {error}", line(command)))?;
+    if status.success() { Ok(()) } else { Err(format!("`{}` failed ({status})", line(command))) }
+}
+
+/// Runs a command to its end and answers what it wrote to its standard output.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let output = command
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| format!("cannot run `{}`: {error}", line(command)))?;
+    if !output.status.success() {
+        return Err(format!("`{}` failed ({})", line(command), output.status));
+    }
+    String::from_utf8(output.stdout)
+        .map_err(|_| format!("`{}` wrote something that is not UTF-8", line(command)))
+}
+
+/// Whether a command runs and succeeds; what it writes is not shown.
+pub(crate) fn succeeds(program: &str, arguments: &[&str]) -> bool {
+    command(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+/// The command as one would type it.
+pub(crate) fn line(command: &Command) -> String {
+    let name = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
+    let mut line = name.to_string_lossy().into_owned();
+    for argument in command.get_args() {
+        line.push(' ');
+        line.push_str(&argument.to_string_lossy());
+    }
+    line
+}

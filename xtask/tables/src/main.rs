@@ -1,0 +1,134 @@
+//! Writes into the project's documents what the code itself can tell. `cargo xtask tables` runs it, and its test fails
+//! where a document is stale.
+//!
+//! A package of its own, so that `cargo xtask` builds without any adapter.
+
+mod capabilities;
+mod place;
+mod reports;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyqueue::{Capabilities, Error, Registry, Result};
+
+/// A generated part of a document.
+struct Table {
+    document: &'static str,
+    name: &'static str,
+    /// Puts the text into the document.
+    place: fn(document: &str, name: &str, text: &str) -> Result<String, String>,
+    text: String,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    match update().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask-tables: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Brings every document up to date.
+async fn update() -> Result<(), String> {
+    for table in tables().await.map_err(|error| error.to_string())? {
+        let Table { document, name, .. } = table;
+        let (old, new) = old_and_new(&table)?;
+        if new == old {
+            println!("tables: {name} in {document} is up to date");
+        } else {
+            fs::write(path(document), new)
+                .map_err(|error| format!("{document} cannot be written: {error}"))?;
+            println!("tables: wrote {name} into {document}");
+        }
+    }
+    Ok(())
+}
+
+/// The document as it is, and as it should be.
+fn old_and_new(table: &Table) -> Result<(String, String), String> {
+    let Table { document, name, place, text } = table;
+    let old =
+        fs::read_to_string(path(document)).map_err(|error| format!("{document} cannot be read: {error}"))?;
+    let new = place(&old, name, text).map_err(|error| format!("{document}: {error}"))?;
+    Ok((old, new))
+}
+
+fn path(document: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(document)
+}
+
+async fn tables() -> Result<[Table; 4]> {
+    Ok([
+        Table {
+            document: "README.md",
+            name: "capabilities",
+            place: place::between_marks,
+            text: capability_table().await?,
+        },
+        Table {
+            document: "core/CONTRACT.md",
+            name: "cases",
+            place: place::cases_lines,
+            text: cases_by_clause(),
+        },
+        Table {
+            document: "README.md",
+            name: "conformance",
+            place: place::between_marks,
+            text: reports::conformance_matrix(&path(reports::CONFORMANCE))?,
+        },
+        Table {
+            document: "README.md",
+            name: "numbers",
+            place: place::between_marks,
+            text: reports::benchmark_table(&path(reports::BENCHMARKS))?,
+        },
+    ])
+}
+
+/// Every backend as it opens with its default options.
+async fn capability_table() -> Result<String> {
+    let folder = tempfile::tempdir()
+        .map_err(|error| Error::invalid("cannot make a folder for a moment").with_source(error))?;
+    let file = folder.path().join("table.db");
+    let registry = Registry::new().with(anyqueue_memory::backend()).with(anyqueue_sqlite::backend());
+    let mut declared: Vec<(&'static str, Capabilities)> = Vec::new();
+    for url in ["memory:".to_owned(), format!("sqlite:{}", file.display())] {
+        let storage = registry.open(&url).await?;
+        declared.push((storage.name(), storage.capabilities().clone()));
+        storage.close().await?;
+    }
+    Ok(capabilities::table(&declared))
+}
+
+/// A line ``n `id`, `id` `` for each clause of the contract that a case names.
+fn cases_by_clause() -> String {
+    let mut clauses: BTreeMap<u8, Vec<String>> = BTreeMap::new();
+    for case in anyqueue_conformance::cases::all() {
+        for clause in case.clauses {
+            clauses.entry(*clause).or_default().push(format!("`{}`", case.id));
+        }
+    }
+    clauses.iter().map(|(clause, ids)| format!("{clause} {}\n", ids.join(", "))).collect::<Vec<_>>().concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Also the proof that each clause of the contract has a case, and each case a clause.
+    #[tokio::test]
+    async fn every_document_is_up_to_date() {
+        for table in tables().await.unwrap() {
+            let (old, new) = old_and_new(&table).unwrap();
+            let Table { document, name, .. } = table;
+            assert!(new == old, "{name} in {document} is stale: run `cargo xtask tables`");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Tables of what was run: read from the committed reports, so that a figure never stands without its source.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use anyqueue::{Error, Result};
+use serde_json::Value;
+
+/// The reports of the conformance suite, one file for each backend.
+pub(crate) const CONFORMANCE: &str = "docs/conformance";
+/// The bench's answers, one JSON object a line.
+pub(crate) const BENCHMARKS: &str = "docs/benchmarks";
+
+/// A row for each group of cases, a column for each backend: passed of those that concern it.
+pub(crate) fn conformance_matrix(folder: &Path) -> Result<String> {
+    let reports: Vec<Value> = files(folder)?.iter().map(|text| parse(text)).collect::<Result<_>>()?;
+    let names: Vec<&str> = reports.iter().map(|report| word(report, "backend")).collect();
+    let mut groups: BTreeSet<&str> = BTreeSet::new();
+    let mut tallies: BTreeMap<(usize, &str), [u64; 2]> = BTreeMap::new();
+    for (column, report) in reports.iter().enumerate() {
+        for case in report.get("cases").and_then(Value::as_array).into_iter().flatten() {
+            let group = word(case, "group");
+            groups.insert(group);
+            let [passed, concern] = tallies.entry((column, group)).or_default();
+            *passed += u64::from(word(case, "outcome") == "pass");
+            *concern += u64::from(word(case, "outcome") != "not_applicable");
+        }
+    }
+    let mut text = row("cases", names.iter().map(|name| (*name).to_owned()));
+    text.push_str(&row("---", names.iter().map(|_| "---:".to_owned())));
+    for group in groups {
+        let cells = (0..names.len()).map(|column| match tallies.get(&(column, group)) {
+            None | Some([_, 0]) => "–".to_owned(),
+            Some([passed, concern]) => format!("{passed}/{concern}"),
+        });
+        text.push_str(&row(&format!("`{group}`"), cells));
+    }
+    let all = (0..names.len()).map(|column| {
+        let own = tallies.iter().filter(|((of, _), _)| *of == column);
+        let [passed, concern] = own.fold([0, 0], |[a, b], (_, [p, c])| [a + p, b + c]);
+        format!("**{passed}/{concern}**")
+    });
+    text.push_str(&row("**all**", all));
+    Ok(text)
+}
+
+/// A row for each scenario that was measured.
+pub(crate) fn benchmark_table(folder: &Path) -> Result<String> {
+    let mut text =
+        row("backend, scenario", ["ours", "by hand", "ratio", "p50, p99"].map(str::to_owned).into_iter());
+    text.push_str(&row("---", ["---:"; 4].map(str::to_owned).into_iter()));
+    for line in files(folder)?.iter().flat_map(|text| text.lines()).filter(|line| !line.trim().is_empty()) {
+        let figures = parse(line)?;
+        let label = format!("{}, {}", word(&figures, "backend"), word(&figures, "scenario"));
+        let times = match (number(&figures, "p50_ms"), number(&figures, "p99_ms")) {
+            (Some(p50), Some(p99)) => format!("{p50:.2}, {p99:.2} ms"),
+            _ => "–".to_owned(),
+        };
+        let ratio = number(&figures, "ratio").map_or("–".to_owned(), |ratio| format!("{ratio:.2}"));
+        let rates = [("ours_per_s", "ours_cpu_percent"), ("handwritten_per_s", "handwritten_cpu_percent")]
+            .map(|(per_s, cpu)| match number(&figures, cpu) {
+                Some(percent) => format!("{percent:.2} % of a core"),
+                None => rate(number(&figures, per_s)),
+            });
+        text.push_str(&row(&label, rates.into_iter().chain([ratio, times])));
+    }
+    Ok(text)
+}
+
+fn rate(per_s: Option<f64>) -> String {
+    match per_s {
+        None => "–".to_owned(),
+        Some(rate) if rate >= 10_000.0 => format!("{:.0}k/s", rate / 1000.0),
+        Some(rate) => format!("{rate:.0}/s"),
+    }
+}
+
+fn row(label: &str, cells: impl Iterator<Item = String>) -> String {
+    let mut line = format!("| {label} |");
+    for cell in cells {
+        let _ = write!(line, " {cell} |"); // writing to a string does not fail
+    }
+    line.push('\n');
+    line
+}
+
+fn word<'a>(value: &'a Value, name: &str) -> &'a str {
+    value.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn number(value: &Value, name: &str) -> Option<f64> {
+    value.get(name).and_then(Value::as_f64)
+}
+
+fn parse(text: &str) -> Result<Value> {
+    serde_json::from_str(text)
+        .map_err(|error| Error::invalid("a committed report is no JSON").with_source(error))
+}
+
+/// The contents of the folder's files, in the order of their names.
+fn files(folder: &Path) -> Result<Vec<String>> {
+    let failed = |error| Error::invalid(format!("{} cannot be read", folder.display())).with_source(error);
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_some_and(|extension| extension == "json" || extension == "jsonl") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    paths.iter().map(|path| fs::read_to_string(path).map_err(failed)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_that_does_not_concern_a_backend_is_not_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let report = r#"{"backend":"b","cases":[
+            {"group":"push","outcome":"pass"}, {"group":"push","outcome":"fail"},
+            {"group":"kill","outcome":"not_applicable"}]}"#;
+        fs::write(folder.path().join("b.json"), report).unwrap();
+        let matrix = conformance_matrix(folder.path()).unwrap();
+        assert!(matrix.contains("| `push` | 1/2 |\n"), "{matrix}");
+        assert!(matrix.contains("| `kill` | – |\n"), "{matrix}");
+        assert!(matrix.contains("| **all** | **1/2** |\n"), "{matrix}");
+    }
+
+    #[test]
+    fn rates_and_times_are_shown_where_they_were_measured() {
+        let folder = tempfile::tempdir().unwrap();
+        let lines = r#"{"backend":"m","scenario":"cycle","ours_per_s":1234567.0,"handwritten_per_s":2469134.0,"ratio":0.5}
+            {"backend":"m","scenario":"latency","ratio":0.9,"p50_ms":0.25,"p99_ms":1.5}"#;
+        fs::write(folder.path().join("m.jsonl"), lines).unwrap();
+        let table = benchmark_table(folder.path()).unwrap();
+        assert!(table.contains("| m, cycle | 1235k/s | 2469k/s | 0.50 | – |\n"), "{table}");
+        assert!(table.contains("| m, latency | – | – | 0.90 | 0.25, 1.50 ms |\n"), "{table}");
+    }
+}
