@@ -1,0 +1,92 @@
+-- What several functions use. Every function sets the same: plans must not change because the planner believes the table to be
+-- small or large, and compiling a plan would take longer than running it.
+
+-- The place of whoever comes at this time.
+CREATE FUNCTION place_at(p_at timestamptz) RETURNS bigint LANGUAGE sql STABLE
+AS $$ SELECT (extract(epoch FROM p_at) * 1000000)::bigint * 1024 $$;
+
+CREATE FUNCTION milliseconds(p_ms bigint) RETURNS interval LANGUAGE sql IMMUTABLE
+AS $$ SELECT p_ms * interval '1 millisecond' $$;
+
+-- The number of a partition that gets messages; makes it if needed.
+CREATE FUNCTION part_for(p_name text, p_dead boolean) RETURNS integer LANGUAGE plpgsql
+SET search_path FROM CURRENT AS $$
+DECLARE
+    v_part integer;
+    v_used boolean;
+BEGIN
+    SELECT part, used INTO v_part, v_used FROM partition WHERE dead = p_dead AND name = p_name;
+    IF v_part IS NULL THEN
+        INSERT INTO partition (name, dead, used) VALUES (p_name, p_dead, true)
+        ON CONFLICT (dead, name) DO UPDATE SET used = true RETURNING part INTO v_part;
+    ELSIF NOT v_used THEN
+        UPDATE partition SET used = true WHERE part = v_part;
+    END IF;
+    RETURN v_part;
+END $$;
+
+-- Locks these groups, in one order for all. Messages of a group that nobody holds are locked only by whoever has locked it.
+CREATE FUNCTION lock_groups(p_parts integer[], p_grps bytea[]) RETURNS void LANGUAGE plpgsql
+SET search_path FROM CURRENT AS $$
+BEGIN
+    INSERT INTO message_group (part, name)
+    SELECT DISTINCT g.part, g.name FROM unnest(p_parts, p_grps) AS g(part, name) ORDER BY g.part, g.name
+    ON CONFLICT (part, name) DO UPDATE SET name = excluded.name WHERE false; -- changes nothing, but locks
+END $$;
+
+-- Gives each of these groups a head again, if it has members that wait and no head. Answers how many got one. Each statement
+-- sees what others committed before it, so after the lock a member that somebody pushed meanwhile is seen.
+CREATE FUNCTION advance(p_parts integer[], p_grps bytea[]) RETURNS integer LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    v_promoted integer;
+BEGIN
+    PERFORM lock_groups(p_parts, p_grps);
+    WITH next AS MATERIALIZED (
+        SELECT f.id
+        FROM (SELECT DISTINCT part, name FROM unnest(p_parts, p_grps) AS u(part, name)) g
+        CROSS JOIN LATERAL (
+            SELECT m.id FROM message m
+            WHERE m.part = g.part AND m.grp = g.name AND m.state = 3 ORDER BY m.pos LIMIT 1
+        ) f
+        WHERE NOT EXISTS (SELECT FROM message h WHERE h.part = g.part AND h.grp = g.name AND h.head)
+    )
+    UPDATE message m SET state = 0, head = true FROM next WHERE m.id = next.id AND m.state = 3;
+    GET DIAGNOSTICS v_promoted = ROW_COUNT;
+
+    DELETE FROM message_group g USING unnest(p_parts, p_grps) AS u(part, name)
+    WHERE g.part = u.part AND g.name = u.name
+      AND NOT EXISTS (SELECT FROM message h WHERE h.part = g.part AND h.grp = g.name AND h.head);
+    RETURN v_promoted;
+END $$;
+
+-- Makes ready what is due after p_from: leases that ran out, delays that are over. What is locked is being dealt with.
+CREATE FUNCTION bring(p_part integer, p_dead boolean, p_now timestamptz, p_from timestamptz) RETURNS void LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    v_grps bytea[];
+BEGIN
+    WITH late AS MATERIALIZED (
+        SELECT m.id FROM message m WHERE m.part = p_part AND m.due > p_from AND m.due <= p_now
+        ORDER BY m.due LIMIT 1000 FOR UPDATE SKIP LOCKED
+    ), brought AS (
+        UPDATE message m SET
+            state = CASE
+                WHEN m.until > p_now THEN 1 -- extended: look again later
+                WHEN m.state = 2 AND m.grp IS NOT NULL AND NOT m.head AND NOT p_dead THEN 3 -- joins its group now
+                ELSE 0 END,
+            due   = CASE WHEN m.until > p_now THEN m.until END,
+            until = CASE WHEN m.until > p_now THEN m.until END,
+            token = CASE WHEN m.until > p_now THEN m.token END,
+            lane  = CASE WHEN m.state = 1 AND m.until <= p_now THEN m.lane & -2 ELSE m.lane END,
+            pos   = CASE WHEN m.state = 2 THEN place_at(m.due) + (m.pos & 1023) ELSE m.pos END
+        FROM late WHERE m.id = late.id
+        RETURNING m.grp, m.state
+    )
+    SELECT array_agg(b.grp) FILTER (WHERE b.state = 3) INTO v_grps FROM brought b;
+    IF v_grps IS NOT NULL THEN
+        PERFORM advance(array_fill(p_part, ARRAY[cardinality(v_grps)]), v_grps);
+    END IF;
+END $$;

@@ -1,0 +1,54 @@
+-- Leases up to p_max messages. Nothing before p_from in a lane, nor due longer ago than p_due_ms, is looked for: there the
+-- index may hold nothing but what is long gone. The rows come in no order.
+CREATE FUNCTION pull(
+    p_name text, p_dead boolean, p_max integer, p_lease_ms bigint, p_token uuid, p_from bigint[], p_due_ms bigint
+) RETURNS TABLE (id uuid, lane smallint, pos bigint, deliveries integer, age interval, headers bytea, body bytea)
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+    v_now   timestamptz := clock_timestamp();
+    v_until timestamptz := v_now + milliseconds(p_lease_ms);
+    v_since timestamptz := coalesce(v_now - milliseconds(p_due_ms), '-infinity');
+    v_part  integer;
+BEGIN
+    SELECT part INTO v_part FROM partition WHERE dead = p_dead AND name = p_name AND NOT paused;
+    IF v_part IS NULL THEN
+        RETURN;
+    END IF;
+    IF EXISTS (SELECT FROM message WHERE part = v_part AND due > v_since AND due <= v_now) THEN
+        PERFORM bring(v_part, p_dead, v_now, v_since);
+    END IF;
+    -- The lanes are gone through one by one, and no further than needed: a row is locked only when it is taken.
+    RETURN QUERY
+    WITH taken AS MATERIALIZED (
+        SELECT f.id FROM unnest(p_from) WITH ORDINALITY AS l(low, number)
+        CROSS JOIN LATERAL (
+            SELECT m.id FROM message m
+            WHERE m.part = v_part AND m.state = 0 AND m.lane = l.number - 1 AND m.pos >= l.low
+            ORDER BY m.pos LIMIT p_max FOR UPDATE SKIP LOCKED
+        ) f LIMIT p_max
+    )
+    UPDATE message m SET
+        state = 1, deliveries = m.deliveries + 1, token = p_token, until = v_until, due = v_until
+    FROM taken WHERE m.id = taken.id AND m.state = 0
+    RETURNING m.id, m.lane, m.pos, m.deliveries,
+        v_now - m.pushed_at, m.headers, m.body;
+END $$;
+
+-- What waits for waiting pulls, by the partition's number from 1: how many messages are ready (at most as many as asked
+-- for), and in how many milliseconds the next one is due.
+CREATE FUNCTION look(p_names text[], p_deads boolean[], p_limits integer[])
+RETURNS TABLE (number integer, ready integer, due_ms bigint) LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    RETURN QUERY SELECT a.number::integer,
+        (SELECT count(*)::integer FROM (
+            SELECT FROM message m WHERE m.part = p.part AND m.state = 0 LIMIT a.most) r),
+        (SELECT ceil(extract(epoch FROM min(m.due) - clock_timestamp()) * 1000)::bigint
+         FROM message m WHERE m.part = p.part AND m.due IS NOT NULL)
+    FROM unnest(p_names, p_deads, p_limits) WITH ORDINALITY AS a(name, dead, most, number)
+    JOIN partition p ON p.dead = a.dead AND p.name = a.name AND NOT p.paused;
+END $$;

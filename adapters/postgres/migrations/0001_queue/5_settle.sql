@@ -1,0 +1,108 @@
+-- Ends of leases. A message is found by its id, and touched only if the token is its own and the lease has not run out.
+-- Requests come sorted by id, so that no two calls wait for each other. Numbers count them from 1.
+
+-- Removes. Answers which were, and how many groups went on.
+CREATE FUNCTION remove(p_ids uuid[], p_tokens uuid[]) RETURNS TABLE (done integer[], advanced integer) LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    v_now   timestamptz := clock_timestamp();
+    v_parts integer[];
+    v_grps  bytea[];
+BEGIN
+    WITH gone AS (
+        DELETE FROM message m USING unnest(p_ids, p_tokens) WITH ORDINALITY AS s(id, token, n)
+        WHERE m.id = s.id AND m.token = s.token AND m.until > v_now
+        RETURNING s.n::integer AS n, m.part, m.grp, m.head
+    )
+    SELECT array_agg(g.n), array_agg(g.part) FILTER (WHERE g.head), array_agg(g.grp) FILTER (WHERE g.head)
+    INTO done, v_parts, v_grps FROM gone g;
+    advanced := CASE WHEN v_grps IS NULL THEN 0 ELSE advance(v_parts, v_grps) END;
+    RETURN NEXT;
+END $$;
+
+-- Gives back: 1 released, 2 failed, 3 postponed.
+CREATE FUNCTION give_back(
+    p_ids uuid[], p_tokens uuid[], p_actions smallint[], p_delays_ms bigint[], p_headers bytea[]
+) RETURNS TABLE (done integer[]) LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    v_now timestamptz := clock_timestamp();
+BEGIN
+    WITH back AS (
+        UPDATE message m SET
+            state      = CASE WHEN s.action = 3 AND s.delay_ms > 0 THEN 2 ELSE 0 END,
+            due        = CASE WHEN s.action = 3 AND s.delay_ms > 0 THEN v_now + milliseconds(s.delay_ms) END,
+            until      = NULL,
+            token      = NULL,
+            lane       = CASE WHEN s.action = 3 THEN m.lane | 1 ELSE m.lane & -2 END,
+            pos        = CASE WHEN s.action = 3 THEN place_at(v_now) + s.n ELSE m.pos END,
+            deliveries = CASE WHEN s.action = 2 THEN m.deliveries ELSE m.deliveries - 1 END,
+            headers    = coalesce(s.headers, m.headers)
+        FROM unnest(p_ids, p_tokens, p_actions, p_delays_ms, p_headers) WITH ORDINALITY
+            AS s(id, token, action, delay_ms, headers, n)
+        WHERE m.id = s.id AND m.token = s.token AND m.until > v_now
+        RETURNING s.n::integer AS n
+    )
+    SELECT array_agg(b.n) INTO done FROM back b;
+    RETURN NEXT;
+END $$;
+
+-- Moves to the ends of partitions. The group it leaves goes on, and in a live partition it joins the one it finds.
+CREATE FUNCTION move(p_ids uuid[], p_tokens uuid[], p_names text[], p_deads boolean[], p_headers bytea[])
+RETURNS TABLE (done integer[], advanced integer) LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    v_now   timestamptz := clock_timestamp();
+    v_to    integer[];
+    v_parts integer[];
+    v_grps  bytea[];
+BEGIN
+    SELECT array_agg(t.part ORDER BY a.n) INTO v_to
+    FROM unnest(p_names, p_deads) WITH ORDINALITY AS a(name, dead, n)
+    JOIN (
+        SELECT d.name, d.dead, part_for(d.name, d.dead) AS part
+        FROM (SELECT DISTINCT name, dead FROM unnest(p_names, p_deads) AS u(name, dead) ORDER BY 1, 2) d
+    ) t ON t.name = a.name AND t.dead = a.dead;
+
+    WITH held AS MATERIALIZED (
+        SELECT m.id, m.part AS old_part, m.head AS old_head, s.n, s.part, s.dead, s.headers
+        FROM unnest(p_ids, p_tokens, v_to, p_deads, p_headers) WITH ORDINALITY AS s(id, token, part, dead, headers, n)
+        JOIN message m ON m.id = s.id AND m.token = s.token AND m.until > v_now
+        FOR UPDATE OF m
+    ), moved AS (
+        UPDATE message m SET
+            part = h.part, pos = place_at(v_now) + h.n, lane = m.lane | 1, head = false, dedup = NULL,
+            state = CASE WHEN m.grp IS NOT NULL AND NOT h.dead THEN 3 ELSE 0 END,
+            due = NULL, until = NULL, token = NULL, deliveries = 0, cancel = false,
+            headers = coalesce(h.headers, m.headers)
+        FROM held h WHERE m.id = h.id
+        RETURNING h.n::integer AS n, m.part, m.grp, m.state, h.old_part, h.old_head
+    ), touched AS (
+        SELECT w.old_part AS part, w.grp FROM moved w WHERE w.old_head
+        UNION SELECT w.part, w.grp FROM moved w WHERE w.state = 3
+    )
+    SELECT (SELECT array_agg(w.n) FROM moved w), array_agg(t.part), array_agg(t.grp)
+    INTO done, v_parts, v_grps FROM touched t;
+    advanced := CASE WHEN v_grps IS NULL THEN 0 ELSE advance(v_parts, v_grps) END;
+    RETURN NEXT;
+END $$;
+
+-- Moves lease ends. Answers those that hold, and whether their cancellation was requested.
+CREATE FUNCTION extend(p_ids uuid[], p_tokens uuid[], p_leases_ms bigint[])
+RETURNS TABLE (id uuid, token uuid, cancel boolean) LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := clock_timestamp();
+BEGIN
+    RETURN QUERY UPDATE message m SET
+        until = v_now + milliseconds(e.lease_ms),
+        due = least(m.due, v_now + milliseconds(e.lease_ms))
+    FROM unnest(p_ids, p_tokens, p_leases_ms) AS e(id, token, lease_ms)
+    WHERE m.id = e.id AND m.token = e.token AND m.until > v_now
+    RETURNING m.id, m.token, m.cancel;
+END $$;

@@ -1,0 +1,84 @@
+//! What this backend gives.
+
+use std::time::Duration;
+
+use anyqueue::{
+    Capabilities, Coalesce, Dedup, DelayCapability, DeliveryCount, Durability, DurabilityLevel,
+    InspectCapability, LeaseCapability, LeaseKind, Limits, MoveGuarantee, Order, PriorityDiscipline, Reach,
+    Requeue, SettleConfirm, Strictness,
+};
+
+use crate::config::Config;
+
+/// Priority levels: 0 (least urgent) to 9.
+pub(crate) const PRIORITY_LEVELS: u8 = 10;
+pub(crate) const MIN_LEASE: Duration = Duration::from_millis(1);
+pub(crate) const MAX_LEASE: Duration = Duration::from_hours(30 * 24);
+pub(crate) const MAX_DELAY: Duration = Duration::from_hours(3650 * 24);
+/// Messages, deliveries or settlements in one call. A place has room for 1024 messages of one call.
+const BATCH: usize = 1000;
+const BATCH_BYTES: u64 = 64 * 1024 * 1024;
+/// What network and machine may add to timers and wake-ups when they are busy.
+const SLACK: Duration = Duration::from_millis(50);
+/// How late time is kept where notifications tell of what is due before the next poll.
+const SLACK_NOTIFIED: Duration = Duration::from_millis(150);
+
+/// The capabilities; `flushed` says whether the server waits for its disk at each commit.
+pub(crate) fn capabilities(config: &Config, flushed: bool) -> Capabilities {
+    let level = if flushed { DurabilityLevel::PowerLoss } else { DurabilityLevel::None };
+    let delay = DelayCapability { max: MAX_DELAY, granularity: Duration::from_millis(1) };
+    // Two calls under way keep the server busy while one waits for its disk; more would only make them smaller.
+    let coalesce = Coalesce { in_flight: 2, linger: Duration::ZERO, across_partitions: true };
+    // A notification may get lost, so what is promised is the poll, with its jitter. Of what is due later, a poll learns in
+    // time.
+    let polled = config.poll_interval.mul_f64(1.0 + crate::lookout::JITTER) + SLACK;
+    let slack = if config.notify { polled.min(SLACK_NOTIFIED) } else { polled };
+    Capabilities {
+        reach: Reach::Network,
+        // A claim that a crash of the server takes back means an early redelivery, and the token fences.
+        durability: Durability { push: level, claim: DurabilityLevel::None, settle: level },
+        unique_ids: true,
+        settle_confirm: SettleConfirm::Confirmed,
+        priority_levels: PRIORITY_LEVELS,
+        priority: PriorityDiscipline::Strict,
+        order: Order::PushOrder,
+        requeue: Requeue::Front,
+        exclusive: Strictness::Strict,
+        fencing: Strictness::Strict,
+        lease: LeaseCapability { kind: LeaseKind::Timed, min: MIN_LEASE, max: MAX_LEASE, max_hold: None },
+        push_delay: Some(delay),
+        postpone_delay: Some(delay),
+        postpone_headers: true,
+        groups: true,
+        dedup: Dedup::WhileLive,
+        delivery_count: DeliveryCount::ExceptReleases,
+        moves: MoveGuarantee::Atomic,
+        inspect: InspectCapability {
+            ready: true,
+            delayed: true,
+            leased: true,
+            dead: true,
+            staleness: Duration::ZERO,
+            list: true,
+            browse: true,
+            delete: true,
+            purge: true,
+            cancel: true,
+        },
+        pause: true,
+        limits: Limits {
+            message_bytes: config.message_bytes,
+            push_batch: BATCH,
+            push_batch_bytes: BATCH_BYTES.max(config.message_bytes),
+            pull_batch: BATCH,
+            settle_batch: BATCH,
+        },
+        slack,
+        wake_latency: polled,
+        overfetch: 0,
+        exchange: true,
+        coalesce_push: coalesce,
+        coalesce_settle: coalesce,
+        retention: None,
+    }
+}

@@ -1,0 +1,279 @@
+//! Options of a queue in a database, typed and as URL parameters.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyqueue::{Backend, Operation, Result, Storage, StorageUrl, UrlOption};
+use sqlx::ConnectOptions;
+use sqlx::postgres::PgConnectOptions;
+
+use crate::PostgresQueue;
+use crate::error::{NAME, invalid};
+use crate::sql::Schema;
+
+const MAX_MESSAGE_BYTES: u64 = 64 * 1024 * 1024;
+const MAX_CONNECTIONS: u32 = 1000;
+const MAX_TIMEOUT: Duration = Duration::from_hours(1);
+/// How often waiting pulls look without being told, where notifications tell them.
+const POLL_NOTIFIED: Duration = Duration::from_millis(450);
+/// The same, where nothing tells them.
+const POLL_ALONE: Duration = Duration::from_millis(25);
+
+/// Everything that can be set when a queue is opened.
+#[derive(Clone)]
+pub(crate) struct Config {
+    pub(crate) connect: PgConnectOptions,
+    pub(crate) schema: Schema,
+    pub(crate) create: bool,
+    pub(crate) notify: bool,
+    pub(crate) prepared: bool,
+    pub(crate) poll_interval: Duration,
+    pub(crate) max_connections: u32,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) call_timeout: Duration,
+    pub(crate) message_bytes: u64,
+}
+
+/// Options of a queue in a database. Made by [`PostgresQueue::builder`].
+#[derive(Clone)]
+#[must_use = "call open()"]
+pub struct PostgresBuilder {
+    connect: PgConnectOptions,
+    schema: String,
+    create: bool,
+    notify: bool,
+    prepared: bool,
+    poll_interval: Option<Duration>,
+    max_connections: u32,
+    connect_timeout: Duration,
+    call_timeout: Duration,
+    message_bytes: u64,
+}
+
+impl PostgresBuilder {
+    /// Options for connecting to the server that `connect` describes, password and TLS settings included.
+    pub fn new(connect: PgConnectOptions) -> Self {
+        Self {
+            connect,
+            schema: "anyqueue".to_owned(),
+            create: true,
+            notify: true,
+            prepared: true,
+            poll_interval: None,
+            max_connections: 8,
+            connect_timeout: Duration::from_secs(5),
+            call_timeout: Duration::from_secs(30),
+            message_bytes: 16 * 1024 * 1024,
+        }
+    }
+
+    /// The schema that holds the queue's tables and functions: up to 40 of `a-z 0-9 _`. Queues in different schemas know nothing of each
+    /// other. Default: `anyqueue`. URL: `schema=anyqueue`.
+    pub fn schema(mut self, schema: impl Into<String>) -> Self {
+        self.schema = schema.into();
+        self
+    }
+
+    /// Whether to create the schema, or to upgrade it, where needed. Without it, it must be there, and the role needs no right but to
+    /// use it. Default: true. URL: `create=true|false`.
+    pub fn create(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// Whether to send and receive notifications, which wake waiting pulls at once. Turn it off behind a proxy that hands out its
+    /// connections per transaction (`PgBouncer` in transaction mode): waiting pulls then only poll. Default: true.
+    /// URL: `notify=true|false`.
+    pub fn notify(mut self, notify: bool) -> Self {
+        self.notify = notify;
+        self
+    }
+
+    /// Whether to keep prepared statements. Turn it off behind a proxy that cannot keep them per client; each call then takes
+    /// three round trips more. Default: true. URL: `prepared=true|false`.
+    pub fn prepared(mut self, prepared: bool) -> Self {
+        self.prepared = prepared;
+        self
+    }
+
+    /// How often waiting pulls look for messages, about; no notification is needed for that. Nothing polls while nobody
+    /// waits. From 1 ms to 60 s. Default: 450 ms, without [`notify`](Self::notify) 25 ms. URL: `poll_interval=450ms`.
+    pub fn poll_interval(mut self, interval: Duration) -> Self {
+        self.poll_interval = Some(interval);
+        self
+    }
+
+    /// The most connections of this handle, besides one that listens. Opened when needed. From 1 to 1000. Default: 8.
+    /// URL: `max_connections=8`.
+    pub fn max_connections(mut self, connections: u32) -> Self {
+        self.max_connections = connections;
+        self
+    }
+
+    /// How long making a connection may take, at most an hour. Default: 5 s. URL: `connect_timeout=5s`.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// How long the server may take to answer one call, at most an hour. Default: 30 s. URL: `call_timeout=30s`.
+    pub fn call_timeout(mut self, timeout: Duration) -> Self {
+        self.call_timeout = timeout;
+        self
+    }
+
+    /// The largest message in its encoded form, in bytes, at most 64 MiB. Default: 16 MiB. URL: `message_bytes=16777216`.
+    pub fn message_bytes(mut self, bytes: u64) -> Self {
+        self.message_bytes = bytes;
+        self
+    }
+
+    /// Connects and, with [`create`](Self::create), prepares the schema. Must be called within a tokio runtime with time and I/O
+    /// enabled, whose end ends the handle.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an option out of bounds or an unknown database, `Unavailable` if the server cannot be reached,
+    /// `AccessDenied` for a wrong password or a missing right, `Incompatible` for a server that is too old, a schema that a newer
+    /// release made or, without `create`, one that is not there.
+    pub async fn open(self) -> Result<PostgresQueue> {
+        let config = self.checked().map_err(|error| error.with_operation(Operation::Open))?;
+        PostgresQueue::from_config(config).await
+    }
+
+    fn checked(self) -> Result<Config> {
+        let poll = if self.notify { POLL_NOTIFIED } else { POLL_ALONE };
+        let poll_interval = self.poll_interval.unwrap_or(poll);
+        if !(Duration::from_millis(1)..=Duration::from_mins(1)).contains(&poll_interval) {
+            return Err(invalid("poll_interval is from 1ms to 60s"));
+        }
+        if !(1..=MAX_CONNECTIONS).contains(&self.max_connections) {
+            return Err(invalid("max_connections is from 1 to 1000"));
+        }
+        let timeouts = Duration::from_millis(1)..=MAX_TIMEOUT;
+        if !timeouts.contains(&self.connect_timeout) || !timeouts.contains(&self.call_timeout) {
+            return Err(invalid("connect_timeout and call_timeout are from 1ms to 1h"));
+        }
+        if !(1024..=MAX_MESSAGE_BYTES).contains(&self.message_bytes) {
+            return Err(invalid("message_bytes is from 1024 to 67108864"));
+        }
+        Ok(Config {
+            connect: self.connect.disable_statement_logging(),
+            schema: Schema::new(&self.schema)?,
+            create: self.create,
+            notify: self.notify,
+            prepared: self.prepared,
+            poll_interval,
+            max_connections: self.max_connections,
+            connect_timeout: self.connect_timeout,
+            call_timeout: self.call_timeout,
+            message_bytes: self.message_bytes,
+        })
+    }
+
+    pub(crate) fn from_url(url: &StorageUrl) -> Result<Self> {
+        let mut builder = Self::new(connect_options(url)?);
+        builder.schema = url.option("schema")?.unwrap_or(builder.schema);
+        builder.create = url.option("create")?.unwrap_or(builder.create);
+        builder.notify = url.option("notify")?.unwrap_or(builder.notify);
+        builder.prepared = url.option("prepared")?.unwrap_or(builder.prepared);
+        builder.poll_interval = url.duration("poll_interval")?;
+        builder.max_connections = url.option("max_connections")?.unwrap_or(builder.max_connections);
+        builder.connect_timeout = url.duration("connect_timeout")?.unwrap_or(builder.connect_timeout);
+        builder.call_timeout = url.duration("call_timeout")?.unwrap_or(builder.call_timeout);
+        builder.message_bytes = url.option("message_bytes")?.unwrap_or(builder.message_bytes);
+        Ok(builder)
+    }
+}
+
+/// What sqlx reads of the URL. Our own options are taken out, since it would log those it does not know.
+fn connect_options(url: &StorageUrl) -> Result<PgConnectOptions> {
+    let mut plain = url.url().clone();
+    plain
+        .query_pairs_mut()
+        .clear()
+        .extend_pairs(url.url().query_pairs().filter(|(key, _)| PASSED_ON.contains(&&**key)));
+    // The error of sqlx is left out: it may quote parts of the URL.
+    let options = PgConnectOptions::from_str(plain.as_str());
+    let options = options
+        .map_err(|_| invalid("this is no usable postgres URL: write postgres://user@host:5432/database"))?;
+    Ok(if options.get_application_name().is_none() { options.application_name("anyqueue") } else { options })
+}
+
+impl Config {
+    /// The server and database, for messages.
+    pub(crate) fn target(&self) -> String {
+        let connect = &self.connect;
+        let database = connect.get_database().unwrap_or(connect.get_username());
+        match connect.get_socket() {
+            Some(socket) => format!("database {database} at {}", socket.display()),
+            None => format!("database {database} at {}:{}", connect.get_host(), connect.get_port()),
+        }
+    }
+}
+
+/// Without the password.
+impl std::fmt::Debug for Config {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Config")
+            .field("target", &self.target())
+            .field("schema", &self.schema)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Without the password.
+impl std::fmt::Debug for PostgresBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresBuilder").field("schema", &self.schema).finish_non_exhaustive()
+    }
+}
+
+/// URL parameters that are sqlx's.
+const PASSED_ON: [&str; 6] = ["sslmode", "sslrootcert", "sslcert", "sslkey", "application_name", "host"];
+
+const fn option(name: &'static str, default: &'static str, help: &'static str) -> UrlOption {
+    UrlOption { name, default, help }
+}
+
+const OPTIONS: &[UrlOption] = &[
+    option("schema", "anyqueue", "the schema that holds the queue, up to 40 of a-z 0-9 _"),
+    option("create", "true", "whether to create or upgrade the schema where needed"),
+    option(
+        "notify",
+        "true",
+        "whether to send and receive notifications; false behind PgBouncer in transaction mode",
+    ),
+    option("prepared", "true", "whether to keep prepared statements; false behind a proxy that cannot"),
+    option(
+        "poll_interval",
+        "450ms",
+        "how often waiting pulls look by themselves, 1ms to 60s; 25ms without notify",
+    ),
+    option("max_connections", "8", "the most connections, besides one that listens"),
+    option("connect_timeout", "5s", "how long making a connection may take"),
+    option("call_timeout", "30s", "how long the server may take to answer one call"),
+    option("message_bytes", "16777216", "largest encoded message in bytes"),
+    option("sslmode", "prefer", "disable, allow, prefer, require, verify-ca or verify-full"),
+    option("sslrootcert", "the system's", "file with the certificates of the authorities to trust"),
+    option("sslcert", "none", "file with the client's certificate"),
+    option("sslkey", "none", "file with the client's key"),
+    option("application_name", "anyqueue", "the name that the server shows for the connections"),
+    option("host", "of the URL", "the directory of a Unix socket, or a host"),
+];
+
+/// This backend for an [`anyqueue::Registry`]: `postgres://user@host/database?schema=jobs`.
+pub fn backend() -> Backend {
+    Backend {
+        name: NAME,
+        schemes: &["postgres", "postgresql"],
+        options: OPTIONS,
+        open: |url| {
+            Box::pin(async move {
+                let builder = PostgresBuilder::from_url(&url)
+                    .map_err(|error| error.with_backend(NAME).with_operation(Operation::Open))?;
+                Ok(Arc::new(builder.open().await?) as Arc<dyn Storage>)
+            })
+        },
+    }
+}

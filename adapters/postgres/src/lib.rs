@@ -1,0 +1,59 @@
+//! The `PostgreSQL` backend of anyqueue: a durable queue in a schema of its own, with transactional push.
+//!
+//! ```no_run
+//! use anyqueue::{MessageData, Queue};
+//! use anyqueue_postgres::PostgresQueue;
+//! # async fn example() -> Result<(), anyqueue::Error> {
+//! let queue = Queue::new(PostgresQueue::open("postgres://app@localhost/shop").await?)?;
+//! queue.push("mail", MessageData::new("hello")).await?;
+//! let handlers = queue.pull("mail").await?;
+//! # Ok(()) }
+//! ```
+//!
+//! # Guarantees
+//! Strict priority over ten levels, push order within one, strict fencing, groups, keys, delays, atomic moves. What is
+//! acknowledged is committed; whether a commit survives power loss is up to the server's `synchronous_commit` and `fsync`, and is
+//! declared accordingly. Claims do not wait for the disk: if the server crashes, the messages are delivered again. All
+//! times are the server's.
+//!
+//! # How it works
+//! A message is one row. Partial indexes hold what is ready, leased or delayed, and behind others of its group, so that no
+//! statement's cost grows with the backlog. Each call is one call of a function in the schema, one round trip, on one of
+//! a few connections. Waiting pulls are woken by notifications, sent after the commit and never within it, and poll
+//! seldom in case one is lost ([`poll_interval`](PostgresBuilder::poll_interval)).
+//!
+//! # Set-up
+//! `PostgreSQL` 13 or later. Opening creates the schema, for which the role needs the right to create schemas in the
+//! database, once. With [`create`](PostgresBuilder::create) off it needs only `USAGE` on the schema and `SELECT, INSERT, UPDATE,
+//! DELETE` on its tables. Behind `PgBouncer` in transaction mode turn off [`notify`](PostgresBuilder::notify) and, unless it keeps
+//! prepared statements, [`prepared`](PostgresBuilder::prepared).
+//!
+//! # Operation
+//! A transaction that stays open for long, anywhere on the server, keeps dead rows from being cleaned up and makes
+//! pulls slower. `check` warns of it; [`table_report`](PostgresQueue::table_report) tells more.
+//!
+//! # Limits
+//! 64 MiB per message at most (16 MiB unless configured), batches of 1000, leases up to 30 days, delays up to ten years.
+
+mod capabilities;
+mod config;
+mod error;
+mod inspect;
+mod lookout;
+mod notifier;
+mod pool;
+mod pull;
+mod push;
+mod push_in;
+mod report;
+mod schema;
+mod settle;
+mod sql;
+mod storage;
+mod teller;
+mod wake;
+
+pub use config::{PostgresBuilder, backend};
+pub use push_in::{AfterCommit, PushedIn};
+pub use report::TableReport;
+pub use storage::PostgresQueue;

@@ -1,0 +1,224 @@
+//! Claiming messages, and waiting for them.
+
+use std::time::{Duration, Instant};
+
+use anyqueue::{
+    Bytes, Decoded, Delivery, Envelope, Error, Lease, MessageData, MessageId, Operation, PartitionId,
+    PullRequest, Result, SettleOutcome, Settlement, header,
+};
+use sqlx::Postgres;
+use sqlx::postgres::types::PgInterval;
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
+use uuid::Uuid;
+
+use crate::PostgresQueue;
+use crate::error::{NAME, invalid, repeatable};
+use crate::push::millis;
+use crate::settle::{self, Sorted, check_lease, decode_headers, read_settled, token};
+use crate::sql::{Text, get, int};
+use crate::wake::{Hint, Waiting};
+
+/// Two for each level.
+const LANES: usize = 2 * crate::capabilities::PRIORITY_LEVELS as usize;
+
+impl PostgresQueue {
+    pub(crate) async fn pull_messages(
+        &self,
+        partition: &PartitionId,
+        request: PullRequest,
+    ) -> Result<Vec<Delivery>> {
+        check(&request)?;
+        let started = Instant::now();
+        let waiting = (!request.wait.is_zero()).then(|| self.inner.wake.join(partition));
+        let deliveries = self.claim(partition, &request).await?;
+        match waiting {
+            Some(waiting) if deliveries.is_empty() => self.wait(partition, &request, started, waiting).await,
+            _ => Ok(deliveries),
+        }
+    }
+
+    /// Settles and pulls in one statement where all that is settled is removed, which is what happens in a hurry.
+    pub(crate) async fn settle_and_pull(
+        &self,
+        settlements: &[Settlement],
+        partition: &PartitionId,
+        request: PullRequest,
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+        let sorted = Sorted::new(settlements);
+        if !sorted.only_removes() || check(&request).is_err() {
+            return (self.settle_all(settlements).await, self.pull_messages(partition, request).await);
+        }
+        let started = Instant::now();
+        let waiting = (!request.wait.is_zero()).then(|| self.inner.wake.join(partition));
+        let (done, claimed) = match self.exchange_once(settlements, &sorted, partition, &request).await {
+            Ok((done, deliveries)) => (Ok(done), Ok(deliveries)),
+            Err(error) => (Err(settle::stamp(error.clone())), Err(stamp(error))),
+        };
+        let outcomes = sorted.removed(&done);
+        let pulled = match (claimed, waiting) {
+            (Ok(deliveries), Some(waiting)) if deliveries.is_empty() => {
+                self.wait(partition, &request, started, waiting).await
+            }
+            (claimed, _) => claimed,
+        };
+        (outcomes, pulled)
+    }
+
+    async fn exchange_once(
+        &self,
+        settlements: &[Settlement],
+        sorted: &Sorted<'_>,
+        partition: &PartitionId,
+        request: &PullRequest,
+    ) -> Result<(Option<Vec<i32>>, Vec<Delivery>)> {
+        let secret = Uuid::new_v4();
+        let query = bind(&self.inner.statements.exchange, partition, request, secret);
+        let before = Instant::now();
+        let rows = self.fetch(sorted.bind_removals(query), Operation::Pull).await?;
+        let (mut done, mut claimed) = (None, Vec::with_capacity(rows.len()));
+        for row in &rows {
+            if get::<Option<Uuid>>(row, 0)?.is_some() {
+                claimed.push(row);
+            } else {
+                let advanced;
+                (done, advanced) = read_settled(row, 7)?;
+                self.tell_settled(settlements.iter(), advanced);
+            }
+        }
+        Ok((done, self.deliver(claimed, partition, request, before, secret)?))
+    }
+
+    /// Tries again whenever woken, until the time is over or somebody says stop.
+    async fn wait(
+        &self,
+        partition: &PartitionId,
+        request: &PullRequest,
+        started: Instant,
+        mut waiting: Waiting,
+    ) -> Result<Vec<Delivery>> {
+        let inner = &self.inner;
+        inner.listen.cancel(); // its being cancelled is what the listener waits for
+        let left = request.wait.saturating_sub(started.elapsed());
+        let mut over = std::pin::pin!(tokio::time::sleep(left));
+        loop {
+            inner.wake.found_nothing(partition);
+            tokio::select! {
+                biased;
+                () = inner.closed.cancelled() => return Ok(Vec::new()),
+                () = request.stop.cancelled() => return Ok(Vec::new()),
+                () = waiting.woken() => {}
+                () = &mut over => return Ok(Vec::new()),
+            }
+            let next = inner.wake.join(partition);
+            let deliveries = self.claim(partition, request).await?;
+            waiting.spend();
+            waiting = next;
+            if !deliveries.is_empty() {
+                return Ok(deliveries);
+            }
+        }
+    }
+
+    async fn claim(&self, partition: &PartitionId, request: &PullRequest) -> Result<Vec<Delivery>> {
+        let secret = Uuid::new_v4();
+        let query = bind(&self.inner.statements.pull, partition, request, secret);
+        let before = Instant::now();
+        let rows = self.fetch(query, Operation::Pull).await.map_err(stamp)?;
+        self.deliver(rows.iter().collect(), partition, request, before, secret).map_err(stamp)
+    }
+
+    /// Reads what was claimed. A message that cannot be read stays leased, so that it is not tried again at once; it is an
+    /// error only if there is nothing else to hand over.
+    fn deliver(
+        &self,
+        rows: Vec<&PgRow>,
+        partition: &PartitionId,
+        request: &PullRequest,
+        before: Instant,
+        secret: Uuid,
+    ) -> Result<Vec<Delivery>> {
+        let mut sorted = Vec::with_capacity(rows.len());
+        for row in rows {
+            sorted.push((get::<i16>(row, 1)?, get::<i64>(row, 2)?, row));
+        }
+        sorted.sort_unstable_by_key(|(lane, pos, _)| (*lane, *pos));
+        let mut deliveries = Vec::with_capacity(sorted.len());
+        let mut unreadable = None;
+        for (_, _, row) in sorted {
+            let id = get::<Uuid>(row, 0)?;
+            match decode(row, id, 5) {
+                Ok(message) => {
+                    let lease =
+                        Lease { partition: partition.clone(), id: message.id(), token: token(secret) };
+                    let count = u32::try_from(get::<i32>(row, 3)?).unwrap_or(0);
+                    let delivery = Delivery::new(lease, message).with_lease_until(before + request.lease);
+                    deliveries.push(delivery.with_delivery_count(count).with_age(age(row, 4)?));
+                }
+                Err(error) => {
+                    tracing::error!(%error, %id, %partition, "a stored message cannot be read");
+                    unreadable = Some(error);
+                }
+            }
+        }
+        if !deliveries.is_empty() {
+            let due = Hint::due(request.lease);
+            if request.lease < 2 * self.inner.config.poll_interval {
+                self.tell(partition, due); // it may end before others poll
+            } else {
+                self.inner.wake.hint(partition, due);
+            }
+        }
+        if deliveries.len() >= request.max {
+            self.inner.wake.hint(partition, Hint::ready(1)); // more may be left for the next in line
+        }
+        match unreadable {
+            Some(error) if deliveries.is_empty() => Err(error),
+            _ => Ok(deliveries),
+        }
+    }
+}
+
+fn bind(
+    text: &Text,
+    partition: &PartitionId,
+    request: &PullRequest,
+    secret: Uuid,
+) -> Query<'static, Postgres, PgArguments> {
+    let query = text.query().bind(partition.name().to_owned()).bind(partition.is_dead_letters());
+    let query = query.bind(int(request.max)).bind(millis(request.lease)).bind(secret);
+    query.bind(vec![0_i64; LANES]).bind(None::<i64>)
+}
+
+/// Reads a message: its headers, if they were replaced, from this column, its body from the next. One that this library
+/// did not write is delivered as it is.
+pub(crate) fn decode(row: &PgRow, id: Uuid, column: usize) -> Result<MessageData> {
+    let body = Bytes::copy_from_slice(get::<&[u8]>(row, column + 1)?);
+    let message = match Envelope::decode(&body)? {
+        Decoded::Envelope(envelope) => envelope.message,
+        Decoded::Foreign(payload) => MessageData::with_id(MessageId::from_bytes(*id.as_bytes()), payload)
+            .with_header(header::FOREIGN_ID, id.to_string()),
+    };
+    match get::<Option<&[u8]>>(row, column)? {
+        Some(replaced) => Ok(message.with_headers(decode_headers(replaced)?)),
+        None => Ok(message),
+    }
+}
+
+/// A time that has passed, by the server's clock.
+pub(crate) fn age(row: &PgRow, column: usize) -> Result<Duration> {
+    let PgInterval { days, microseconds, .. } = get(row, column)?;
+    let micros = i64::from(days) * 86_400_000_000 + microseconds;
+    Ok(Duration::from_micros(u64::try_from(micros).unwrap_or(0)))
+}
+
+fn check(request: &PullRequest) -> Result<()> {
+    let checked =
+        if request.max == 0 { Err(invalid("a pull asks for at least one message")) } else { Ok(()) };
+    checked.and_then(|()| check_lease(request.lease)).map_err(stamp)
+}
+
+/// What an uncertain claim has taken comes back when its leases end.
+fn stamp(error: Error) -> Error {
+    repeatable(error).with_backend(NAME).with_operation(Operation::Pull)
+}

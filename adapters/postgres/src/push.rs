@@ -1,0 +1,154 @@
+//! Storing messages.
+
+use std::time::{Duration, SystemTime};
+
+use anyqueue::{Envelope, ErrorKind, MessageData, MessageId, PartitionId, PushOutcome, Result};
+use sqlx::Postgres;
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
+use uuid::Uuid;
+
+use crate::capabilities::{MAX_DELAY, PRIORITY_LEVELS};
+use crate::error::{invalid, own};
+use crate::sql::{Statements, get};
+use crate::wake::Hint;
+
+/// Messages ready to be stored, as columns. Those that no message needs are empty.
+#[derive(Debug, Default)]
+pub(crate) struct Columns {
+    ids: Vec<Uuid>,
+    lanes: Vec<i16>,
+    delays_ms: Vec<i64>,
+    groups: Vec<Option<Vec<u8>>>,
+    keys: Vec<Option<Vec<u8>>>,
+    bodies: Vec<Vec<u8>>,
+}
+
+/// What was asked, and how it went so far: a message is good, or it is an error already.
+pub(crate) struct Batch {
+    verdicts: Vec<Result<MessageId>>,
+    columns: Columns,
+    least_delay: Option<Duration>,
+    at_once: usize,
+}
+
+impl Batch {
+    /// Encodes the messages that are within the limits.
+    pub(crate) fn prepare<'m>(
+        messages: impl Iterator<Item = Result<&'m MessageData>>,
+        message_bytes: u64,
+    ) -> Self {
+        let now = SystemTime::now();
+        let mut batch =
+            Self { verdicts: Vec::new(), columns: Columns::default(), least_delay: None, at_once: 0 };
+        for message in messages {
+            let verdict = message.and_then(|message| batch.add(message, message_bytes, now));
+            batch.verdicts.push(verdict);
+        }
+        batch.columns.drop_unneeded();
+        batch
+    }
+
+    fn add(&mut self, message: &MessageData, message_bytes: u64, now: SystemTime) -> Result<MessageId> {
+        let options = message.options();
+        if options.priority >= PRIORITY_LEVELS {
+            let highest = PRIORITY_LEVELS - 1;
+            return Err(invalid(format!("priority {} is out of range: 0 to {highest}", options.priority)));
+        }
+        let encoded_bytes = Envelope::max_encoded_len(message);
+        if encoded_bytes > message_bytes {
+            let text = format!(
+                "the message takes {encoded_bytes} bytes in encoded form: at most {message_bytes} are allowed"
+            );
+            return Err(own(ErrorKind::TooLarge, text));
+        }
+        let delay = message.delay(now);
+        if delay > MAX_DELAY {
+            return Err(invalid("the delay is longer than the capabilities allow"));
+        }
+        let body = Envelope::new(message.clone(), now).encode()?;
+        if delay.is_zero() {
+            self.at_once += 1;
+        } else {
+            self.least_delay = Some(self.least_delay.map_or(delay, |least| least.min(delay)));
+        }
+        let columns = &mut self.columns;
+        columns.ids.push(Uuid::from_bytes(*message.id().as_bytes()));
+        columns.lanes.push(i16::from(PRIORITY_LEVELS - 1 - options.priority) * 2 + 1);
+        columns.delays_ms.push(millis(delay));
+        columns.groups.push(options.group.as_deref().map(|group| group.as_bytes().to_vec()));
+        columns.keys.push(options.dedup_key.as_deref().map(|key| key.as_bytes().to_vec()));
+        columns.bodies.push(body);
+        Ok(message.id())
+    }
+
+    /// Whether nothing is left to store.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.columns.ids.is_empty()
+    }
+
+    /// The statement that stores them.
+    pub(crate) fn query(
+        &mut self,
+        statements: &Statements,
+        partition: &PartitionId,
+    ) -> Query<'static, Postgres, PgArguments> {
+        let Columns { ids, lanes, delays_ms, groups, keys, bodies } = std::mem::take(&mut self.columns);
+        let query =
+            statements.push.query().bind(partition.name().to_owned()).bind(partition.is_dead_letters());
+        query.bind(ids).bind(lanes).bind(delays_ms).bind(groups).bind(keys).bind(bodies)
+    }
+
+    /// One answer per message, and what waiting pulls are to be told.
+    pub(crate) fn answers(self, rows: &[PgRow]) -> Result<(Vec<Result<PushOutcome>>, Hint)> {
+        let hint = Hint { ready: self.at_once, due: self.least_delay };
+        let mut known =
+            rows.iter().map(|row| -> Result<(i32, Option<Uuid>)> { Ok((get(row, 0)?, get(row, 1)?)) });
+        let mut next = known.next().transpose()?;
+        let (mut outcomes, mut number) = (Vec::with_capacity(self.verdicts.len()), 0);
+        for verdict in self.verdicts {
+            let id = match verdict {
+                Ok(id) => id,
+                Err(error) => {
+                    outcomes.push(Err(error));
+                    continue;
+                }
+            };
+            number += 1;
+            match next {
+                Some((duplicate, first)) if duplicate == number => {
+                    let first = first.map(|id| MessageId::from_bytes(*id.as_bytes()));
+                    outcomes.push(Ok(PushOutcome::Duplicate(first)));
+                    next = known.next().transpose()?;
+                }
+                _ => outcomes.push(Ok(PushOutcome::Stored(id))),
+            }
+        }
+        Ok((outcomes, hint))
+    }
+
+    /// The answers where nothing was stored: to the good ones, this error.
+    pub(crate) fn failed(self, error: &anyqueue::Error) -> Vec<Result<PushOutcome>> {
+        let answer = |verdict: Result<MessageId>| verdict.and_then(|_| Err(error.clone()));
+        self.verdicts.into_iter().map(answer).collect()
+    }
+}
+
+impl Columns {
+    fn drop_unneeded(&mut self) {
+        if self.delays_ms.iter().all(|delay_ms| *delay_ms == 0) {
+            self.delays_ms.clear();
+        }
+        if self.groups.iter().all(Option::is_none) {
+            self.groups.clear();
+        }
+        if self.keys.iter().all(Option::is_none) {
+            self.keys.clear();
+        }
+    }
+}
+
+/// Whole milliseconds, rounded up: what is timed must not come early.
+pub(crate) fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
+}

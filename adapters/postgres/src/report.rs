@@ -1,0 +1,98 @@
+//! What an operator should know about the queue's tables.
+
+use std::time::Duration;
+
+use anyqueue::{Error, Operation, PartitionId, Result};
+
+use crate::PostgresQueue;
+use crate::error::{NAME, repeatable};
+use crate::pull::age;
+use crate::sql::get;
+
+/// From so many on, dead rows are worth a warning, if there are also more of them than of live ones.
+const MANY_DEAD_ROWS: u64 = 100_000;
+/// From this age on, a transaction keeps too much from being cleaned up.
+const OLD_TRANSACTION: Duration = Duration::from_mins(5);
+
+/// The state of the queue's hot table, and what wears it out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TableReport {
+    /// Rows of messages, as the server estimates.
+    pub live_rows: u64,
+    /// Rows that wait to be cleaned up by autovacuum, as the server estimates. They make every pull slower.
+    pub dead_rows: u64,
+    /// How long the oldest transaction on the server has been open that keeps dead rows from being cleaned up; `None` if there is none,
+    /// or the role may not see it (it needs `pg_read_all_stats`).
+    pub oldest_transaction: Option<Duration>,
+    /// The partition whose first ready message has waited longest since its push, and how long.
+    pub oldest_ready: Option<(PartitionId, Duration)>,
+}
+
+impl TableReport {
+    /// What should be looked at, in full sentences.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.dead_rows >= MANY_DEAD_ROWS && self.dead_rows > self.live_rows {
+            warnings.push(format!(
+                "{} dead rows wait to be cleaned up beside {} live ones: check that autovacuum runs and keeps up",
+                self.dead_rows, self.live_rows
+            ));
+        }
+        if let Some(oldest) = self.oldest_transaction
+            && oldest >= OLD_TRANSACTION
+        {
+            warnings.push(format!(
+                "a transaction has been open for {} s and keeps dead rows from being cleaned up: see pg_stat_activity",
+                oldest.as_secs()
+            ));
+        }
+        warnings
+    }
+}
+
+impl PostgresQueue {
+    /// Asks the server about the queue's tables. Cheap: it reads statistics, and one message of each partition and level.
+    ///
+    /// # Errors
+    /// If the server cannot be asked.
+    pub async fn table_report(&self) -> Result<TableReport> {
+        self.report()
+            .await
+            .map_err(|error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Check))
+    }
+
+    async fn report(&self) -> Result<TableReport> {
+        let statements = &self.inner.statements;
+        let mut report = TableReport::default();
+        for row in self.fetch(statements.table.query(), Operation::Check).await? {
+            let count = |column| get::<i64>(&row, column).map(|count| u64::try_from(count).unwrap_or(0));
+            (report.live_rows, report.dead_rows) = (count(0)?, count(1)?);
+            if get::<bool>(&row, 3)? {
+                report.oldest_transaction = Some(age(&row, 2)?);
+            }
+        }
+        for row in self.fetch(statements.oldest_ready.query(), Operation::Check).await? {
+            report.oldest_ready = Some((PartitionId::new(get(&row, 0)?)?, age(&row, 1)?));
+        }
+        Ok(report)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dead_rows_and_old_transactions_are_warned_of() {
+        let fine = TableReport { live_rows: 5, dead_rows: 50_000, ..TableReport::default() };
+        assert!(fine.warnings().is_empty());
+        let worn = TableReport {
+            live_rows: 5,
+            dead_rows: 200_000,
+            oldest_transaction: Some(Duration::from_mins(10)),
+            oldest_ready: None,
+        };
+        assert_eq!(worn.warnings().len(), 2);
+    }
+}

@@ -1,0 +1,131 @@
+//! The queue's schema: made and upgraded by migrations with a ledger of their own.
+
+use anyqueue::{ErrorKind, Result};
+use sqlx::postgres::PgRow;
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
+
+use crate::error::{classify, own};
+use crate::pool::Pool;
+use crate::sql::Schema;
+
+/// Every migration this release knows, oldest first; its version is its place, from 1. Never change one that was released.
+const MIGRATIONS: &[(&str, &[&str])] = &[(
+    "queue",
+    &[
+        include_str!("../migrations/0001_queue/1_tables.sql"),
+        include_str!("../migrations/0001_queue/2_common.sql"),
+        include_str!("../migrations/0001_queue/3_push.sql"),
+        include_str!("../migrations/0001_queue/4_pull.sql"),
+        include_str!("../migrations/0001_queue/5_settle.sql"),
+        include_str!("../migrations/0001_queue/6_admin.sql"),
+    ],
+)];
+
+const LEDGER: &str = "CREATE TABLE IF NOT EXISTS {schema}.migration (
+    version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())";
+const ENTRY: &str = "INSERT INTO {schema}.migration (version, name) VALUES ($1, $2)";
+const NEWEST: &str = "SELECT coalesce(max(version), 0) FROM {schema}.migration";
+/// Tells processes that migrate one schema apart from everybody else's locks.
+const LOCK_CLASS: i32 = 0x616e_7971;
+/// The oldest server this release is made for.
+const MIN_SERVER: i32 = 130_000;
+
+fn newest() -> i32 {
+    i32::try_from(MIGRATIONS.len()).unwrap_or(i32::MAX)
+}
+
+/// Brings the schema up to this release, in one transaction under a lock: many processes may try at once.
+pub(crate) async fn migrate(pool: &Pool, schema: &Schema) -> Result<()> {
+    if applied(pool, schema).await? == Some(newest()) {
+        return Ok(()); // the usual case takes no lock and needs no right to create
+    }
+    let migrated =
+        pool.lend().await?.run(async |conn: &mut PgConnection| migrate_alone(conn, schema).await).await?;
+    refuse_newer(migrated)
+}
+
+/// Answers the version that was there already if it is a newer one.
+async fn migrate_alone(conn: &mut PgConnection, schema: &Schema) -> Result<i32, sqlx::Error> {
+    let mut tx = conn.begin().await?;
+    let lock = sqlx::query("SELECT pg_advisory_xact_lock($1, hashtext($2))").persistent(false);
+    lock.bind(LOCK_CLASS).bind(schema.name()).execute(&mut *tx).await?;
+    let exists = sqlx::query("SELECT to_regnamespace($1) IS NOT NULL").persistent(false).bind(schema.name());
+    if !exists.fetch_one(&mut *tx).await?.try_get::<bool, _>(0)? {
+        sqlx::raw_sql(schema.text("CREATE SCHEMA {schema}").safe()).execute(&mut *tx).await?;
+    }
+    sqlx::raw_sql(schema.text(LEDGER).safe()).execute(&mut *tx).await?;
+    let done = schema.text(NEWEST).query().persistent(false).fetch_one(&mut *tx).await?.try_get(0)?;
+    if done > newest() {
+        return Ok(done);
+    }
+    // The functions keep this path, with temporary tables last so that none can take a table's place.
+    sqlx::raw_sql(schema.text("SET LOCAL search_path = {schema}, pg_temp").safe()).execute(&mut *tx).await?;
+    for (version, (name, scripts)) in (1..).zip(MIGRATIONS).filter(|(version, _)| *version > done) {
+        for script in *scripts {
+            sqlx::raw_sql(AssertSqlSafe(*script)).execute(&mut *tx).await?;
+        }
+        schema.text(ENTRY).query().persistent(false).bind(version).bind(*name).execute(&mut *tx).await?;
+    }
+    tx.commit().await?;
+    Ok(newest())
+}
+
+/// Checks that the schema is this release's, and creates nothing.
+pub(crate) async fn check(pool: &Pool, schema: &Schema) -> Result<()> {
+    match applied(pool, schema).await? {
+        Some(version) if version == newest() => Ok(()),
+        Some(version) => {
+            refuse_newer(version)?;
+            let text =
+                format!("schema {} is of an older release: open it once with create=true", schema.name());
+            Err(own(ErrorKind::Incompatible, text))
+        }
+        None => {
+            let text =
+                format!("there is no queue in schema {}: open it once with create=true", schema.name());
+            Err(own(ErrorKind::Incompatible, text))
+        }
+    }
+}
+
+/// The server's version, if this release is made for it.
+pub(crate) async fn server_version(pool: &Pool) -> Result<String> {
+    let text = "SELECT current_setting('server_version'), current_setting('server_version_num')::integer";
+    let rows = pool.fetch(sqlx::query(text)).await?;
+    let row: &PgRow =
+        rows.first().ok_or_else(|| own(ErrorKind::Incompatible, "the server does not tell its version"))?;
+    let (version, number): (String, i32) =
+        (row.try_get(0).map_err(classify)?, row.try_get(1).map_err(classify)?);
+    if number < MIN_SERVER {
+        let text = format!(
+            "the server is PostgreSQL {version}: this release needs {} or newer",
+            MIN_SERVER / 10_000
+        );
+        return Err(own(ErrorKind::Incompatible, text));
+    }
+    Ok(version)
+}
+
+/// The newest migration in the schema; `None` if there is no ledger.
+async fn applied(pool: &Pool, schema: &Schema) -> Result<Option<i32>> {
+    let ledger = format!("{}.migration", schema.name());
+    let exists = pool.fetch(sqlx::query("SELECT to_regclass($1) IS NOT NULL").bind(ledger)).await?;
+    if !exists.first().map_or(Ok(false), |row| row.try_get(0)).map_err(classify)? {
+        return Ok(None);
+    }
+    let rows = pool.fetch(schema.text(NEWEST).query()).await?;
+    rows.first().map(|row| row.try_get(0)).transpose().map_err(classify)
+}
+
+fn refuse_newer(version: i32) -> Result<()> {
+    if version <= newest() {
+        return Ok(());
+    }
+    Err(own(
+        ErrorKind::Incompatible,
+        format!(
+            "the schema was made by a newer release (version {version}; this one knows up to {}): upgrade anyqueue-postgres",
+            newest()
+        ),
+    ))
+}

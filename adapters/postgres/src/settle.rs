@@ -1,0 +1,291 @@
+//! Ending and extending leases.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, SystemTime};
+
+use anyqueue::{
+    Action, Envelope, Error, ExtendOutcome, Extension, Headers, Lease, MessageData, MessageId, Operation,
+    Result, SettleOutcome, Settlement, Token,
+};
+use sqlx::Postgres;
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
+use uuid::Uuid;
+
+use crate::PostgresQueue;
+use crate::capabilities::{MAX_DELAY, MAX_LEASE, MIN_LEASE};
+use crate::error::{NAME, invalid, repeatable};
+use crate::push::millis;
+use crate::sql::{Statements, get};
+use crate::wake::Hint;
+
+/// What a lease is proved with: the message, and the 128 random bits of the claim. A token of another form proves nothing.
+fn proof(lease: &Lease) -> Option<(Uuid, Uuid)> {
+    let token = Uuid::from_slice(lease.token.as_bytes()).ok()?;
+    Some((Uuid::from_bytes(*lease.id.as_bytes()), token))
+}
+
+/// The proof of a claim.
+pub(crate) fn token(secret: Uuid) -> Token {
+    Token::from_bytes(secret.as_bytes().to_vec())
+}
+
+/// Settlements of one kind go out in one statement.
+#[derive(Clone, Copy)]
+enum Kind {
+    Remove,
+    GiveBack,
+    Move,
+}
+
+/// One settlement on its way: where its answer goes, its proof, and the headers that it brings, encoded.
+struct Asked<'s> {
+    slot: usize,
+    id: Uuid,
+    token: Uuid,
+    settlement: &'s Settlement,
+    headers: Option<Vec<u8>>,
+}
+
+/// Settlements by kind, each list by id, so that no two calls wait for each other.
+#[derive(Default)]
+pub(crate) struct Sorted<'s> {
+    outcomes: Vec<Result<SettleOutcome>>,
+    removals: Vec<Asked<'s>>,
+    returns: Vec<Asked<'s>>,
+    moves: Vec<Asked<'s>>,
+}
+
+impl<'s> Sorted<'s> {
+    /// Everything is lost until the server says otherwise. Of a lease that occurs twice, only the first can hold.
+    pub(crate) fn new(settlements: &'s [Settlement]) -> Self {
+        let mut sorted = Self::default();
+        let mut seen = HashSet::with_capacity(settlements.len());
+        for (slot, settlement) in settlements.iter().enumerate() {
+            sorted.outcomes.push(Ok(SettleOutcome::Lost));
+            let Some((id, token)) = proof(&settlement.lease) else { continue };
+            match encode(&settlement.action, settlement.lease.id) {
+                Ok(headers) if seen.insert((id, token)) => {
+                    sorted.list(&settlement.action).push(Asked { slot, id, token, settlement, headers });
+                }
+                Ok(_) => {}
+                Err(error) => sorted.set(slot, Err(error)),
+            }
+        }
+        for list in [&mut sorted.removals, &mut sorted.returns, &mut sorted.moves] {
+            list.sort_unstable_by_key(|asked| asked.id);
+        }
+        sorted
+    }
+
+    fn list(&mut self, action: &Action) -> &mut Vec<Asked<'s>> {
+        match action {
+            Action::Remove => &mut self.removals,
+            Action::Release | Action::Retry | Action::Postpone { .. } => &mut self.returns,
+            Action::Move { .. } => &mut self.moves,
+        }
+    }
+
+    fn set(&mut self, slot: usize, outcome: Result<SettleOutcome>) {
+        if let Some(place) = self.outcomes.get_mut(slot) {
+            *place = outcome;
+        }
+    }
+
+    /// Whether there is nothing to do but to remove.
+    pub(crate) fn only_removes(&self) -> bool {
+        self.returns.is_empty() && self.moves.is_empty() && !self.removals.is_empty()
+    }
+
+    /// Binds the proofs of what is to be removed.
+    pub(crate) fn bind_removals(
+        &self,
+        query: Query<'static, Postgres, PgArguments>,
+    ) -> Query<'static, Postgres, PgArguments> {
+        bind_proofs(query, &self.removals)
+    }
+
+    /// Takes in the answer about removals, or why there is none, and answers all.
+    pub(crate) fn removed(mut self, done: &Result<Option<Vec<i32>>>) -> Vec<Result<SettleOutcome>> {
+        let asked = std::mem::take(&mut self.removals);
+        self.take_in(&asked, done);
+        self.outcomes
+    }
+
+    fn take_in(&mut self, asked: &[Asked<'_>], done: &Result<Option<Vec<i32>>>) {
+        match done {
+            Ok(numbers) => {
+                for number in numbers.iter().flatten() {
+                    let index = usize::try_from(*number).unwrap_or(0).checked_sub(1);
+                    if let Some(asked) = index.and_then(|index| asked.get(index)) {
+                        self.set(asked.slot, Ok(SettleOutcome::Settled));
+                    }
+                }
+            }
+            Err(error) => asked.iter().for_each(|asked| self.set(asked.slot, Err(error.clone()))),
+        }
+    }
+}
+
+/// Checks an action, and encodes the headers that it brings.
+fn encode(action: &Action, id: MessageId) -> Result<Option<Vec<u8>>> {
+    match action {
+        Action::Postpone { delay, .. } if *delay > MAX_DELAY => {
+            Err(invalid("the delay is longer than the capabilities allow"))
+        }
+        Action::Postpone { headers: Some(headers), .. } | Action::Move { headers: Some(headers), .. } => {
+            let carrier = MessageData::with_id(id, Vec::new()).with_headers(headers.clone());
+            Envelope::new(carrier, SystemTime::now()).encode().map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The headers that [`encode`] stored.
+pub(crate) fn decode_headers(stored: &[u8]) -> Result<Headers> {
+    let decoded = Envelope::decode(&anyqueue::Bytes::copy_from_slice(stored))?;
+    Ok(decoded.into_message("").headers().clone())
+}
+
+fn bind_proofs(
+    query: Query<'static, Postgres, PgArguments>,
+    asked: &[Asked<'_>],
+) -> Query<'static, Postgres, PgArguments> {
+    let (ids, tokens): (Vec<_>, Vec<_>) = asked.iter().map(|asked| (asked.id, asked.token)).unzip();
+    query.bind(ids).bind(tokens)
+}
+
+fn bind(
+    statements: &Statements,
+    kind: Kind,
+    asked: &mut [Asked<'_>],
+) -> Query<'static, Postgres, PgArguments> {
+    let headers: Vec<_> = asked.iter_mut().map(|asked| asked.headers.take()).collect();
+    let actions = || asked.iter().map(|asked| &asked.settlement.action);
+    match kind {
+        Kind::Remove => bind_proofs(statements.remove.query(), asked),
+        Kind::GiveBack => {
+            let (codes, delays_ms): (Vec<i16>, Vec<i64>) = actions()
+                .map(|action| match action {
+                    Action::Retry => (2, 0),
+                    Action::Postpone { delay, .. } => (3, millis(*delay)),
+                    _ => (1, 0),
+                })
+                .unzip();
+            bind_proofs(statements.give_back.query(), asked).bind(codes).bind(delays_ms).bind(headers)
+        }
+        Kind::Move => {
+            let targets = actions().filter_map(|action| match action {
+                Action::Move { to, .. } => Some((to.name().to_owned(), to.is_dead_letters())),
+                _ => None,
+            });
+            let (names, deads): (Vec<String>, Vec<bool>) = targets.unzip();
+            bind_proofs(statements.move_to.query(), asked).bind(names).bind(deads).bind(headers)
+        }
+    }
+}
+
+impl PostgresQueue {
+    /// One statement per kind, each a transaction of its own: settlements have nothing to do with each other.
+    pub(crate) async fn settle_all(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+        let mut sorted = Sorted::new(settlements);
+        for kind in [Kind::Remove, Kind::GiveBack, Kind::Move] {
+            let mut asked = std::mem::take(match kind {
+                Kind::Remove => &mut sorted.removals,
+                Kind::GiveBack => &mut sorted.returns,
+                Kind::Move => &mut sorted.moves,
+            });
+            if !asked.is_empty() {
+                let query = bind(&self.inner.statements, kind, &mut asked);
+                let done = self.settle_by(query, &asked).await;
+                sorted.take_in(&asked, &done.map_err(stamp));
+            }
+        }
+        sorted.outcomes
+    }
+
+    async fn settle_by(
+        &self,
+        query: Query<'static, Postgres, PgArguments>,
+        asked: &[Asked<'_>],
+    ) -> Result<Option<Vec<i32>>> {
+        let rows = self.fetch(query, Operation::Settle).await?;
+        let (done, advanced) = rows.first().map_or(Ok((None, 0)), |row| read_settled(row, 0))?;
+        self.tell_settled(asked.iter().map(|asked| asked.settlement), advanced);
+        Ok(done)
+    }
+
+    /// Tells waiting pulls what settlements made available.
+    pub(crate) fn tell_settled<'s>(&self, settlements: impl Iterator<Item = &'s Settlement>, advanced: i32) {
+        let advanced = usize::try_from(advanced).unwrap_or(0);
+        let mut hints = HashMap::new();
+        for settlement in settlements {
+            let from = &settlement.lease.partition;
+            let (partition, hint) = match &settlement.action {
+                Action::Remove => (from, Hint::default()),
+                Action::Release | Action::Retry => (from, Hint::ready(1)),
+                Action::Postpone { delay, .. } if delay.is_zero() => (from, Hint::ready(1)),
+                Action::Postpone { delay, .. } => (from, Hint::due(*delay)),
+                Action::Move { to, .. } => (to, Hint::ready(1)),
+            };
+            hints.entry(partition).or_insert_with(Hint::default).add(hint);
+            hints.entry(from).or_default();
+        }
+        for (partition, mut hint) in hints {
+            hint.add(Hint::ready(advanced)); // in which of them is not known; a hint too many does no harm
+            self.tell(partition, hint);
+        }
+    }
+
+    pub(crate) async fn extend_all(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
+        let valid = |extension: &&Extension| check_lease(extension.duration).is_ok();
+        let proved = extensions.iter().filter(valid).filter_map(|extension| {
+            let (id, token) = proof(&extension.lease)?;
+            Some((id, token, millis(extension.duration)))
+        });
+        let mut asked: Vec<_> = proved.collect();
+        asked.sort_unstable();
+        let held = self.extend_by(asked).await.map_err(repeatable);
+        let outcome = |extension: &Extension| {
+            check_lease(extension.duration)?;
+            let held = held.as_ref().map_err(Clone::clone)?;
+            Ok(match proof(&extension.lease).and_then(|proof| held.get(&proof)) {
+                Some(true) => ExtendOutcome::CancelRequested,
+                Some(false) => ExtendOutcome::Extended,
+                None => ExtendOutcome::Lost,
+            })
+        };
+        extensions.iter().map(outcome).collect()
+    }
+
+    /// The leases that hold, and whether their cancellation was requested.
+    async fn extend_by(&self, asked: Vec<(Uuid, Uuid, i64)>) -> Result<HashMap<(Uuid, Uuid), bool>> {
+        if asked.is_empty() && !self.is_closed() {
+            return Ok(HashMap::new());
+        }
+        let ids: Vec<_> = asked.iter().map(|(id, _, _)| *id).collect();
+        let tokens: Vec<_> = asked.iter().map(|(_, token, _)| *token).collect();
+        let leases_ms: Vec<_> = asked.iter().map(|(_, _, lease_ms)| *lease_ms).collect();
+        let query = self.inner.statements.extend.query().bind(ids).bind(tokens).bind(leases_ms);
+        let rows = self.fetch(query, Operation::Extend).await?;
+        rows.iter().map(|row| Ok(((get(row, 0)?, get(row, 1)?), get(row, 2)?))).collect()
+    }
+}
+
+/// The numbers of those that were settled, and how many groups went on, from this column on.
+pub(crate) fn read_settled(row: &PgRow, column: usize) -> Result<(Option<Vec<i32>>, i32)> {
+    Ok((get(row, column)?, get::<Option<i32>>(row, column + 1)?.unwrap_or(0)))
+}
+
+/// Settling twice is harmless.
+pub(crate) fn stamp(error: Error) -> Error {
+    repeatable(error).with_backend(NAME).with_operation(Operation::Settle)
+}
+
+/// Whether a lease is as long as declared.
+pub(crate) fn check_lease(lease: Duration) -> Result<()> {
+    if (MIN_LEASE..=MAX_LEASE).contains(&lease) {
+        return Ok(());
+    }
+    Err(invalid(format!("a lease is from {MIN_LEASE:?} to {} days", MAX_LEASE.as_secs() / 86_400)))
+}

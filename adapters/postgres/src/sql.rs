@@ -1,0 +1,145 @@
+//! The statements of a handle: calls of the functions in its schema, whose name is checked and quoted here and nowhere else.
+
+use std::sync::Arc;
+
+use anyqueue::Result;
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
+use sqlx::{AssertSqlSafe, Decode, Postgres, Row, Type};
+
+use crate::error::{classify, invalid};
+
+/// The longest name of a schema, in bytes: the channel of its notifications is named after it.
+const MAX_SCHEMA_BYTES: usize = 40;
+
+/// A schema's name, safe to be put between double quotes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Schema(Arc<str>);
+
+impl Schema {
+    pub(crate) fn new(name: &str) -> Result<Self> {
+        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        let begins = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
+        if name.len() > MAX_SCHEMA_BYTES || !begins || !name.chars().all(allowed) || name.starts_with("pg_") {
+            return Err(invalid(format!(
+                "a schema's name has 1 to {MAX_SCHEMA_BYTES} of a-z 0-9 _ and begins with a letter, but not with pg_"
+            )));
+        }
+        Ok(Self(name.into()))
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.0
+    }
+
+    /// The channel of the schema's notifications.
+    pub(crate) fn channel(&self) -> String {
+        format!("anyqueue_{}", self.0)
+    }
+
+    /// The text of a statement, in which `{schema}` stands for this schema.
+    pub(crate) fn text(&self, template: &str) -> Text {
+        Text(template.replace("{schema}", &format!("\"{}\"", self.0)).into())
+    }
+}
+
+/// The text of a statement.
+#[derive(Clone, Debug)]
+pub(crate) struct Text(Arc<str>);
+
+impl Text {
+    pub(crate) fn query(&self) -> Query<'static, Postgres, PgArguments> {
+        sqlx::query(AssertSqlSafe(Arc::clone(&self.0)))
+    }
+
+    pub(crate) fn safe(&self) -> AssertSqlSafe<Arc<str>> {
+        AssertSqlSafe(Arc::clone(&self.0))
+    }
+}
+
+macro_rules! statements {
+    ($($name:ident = $text:expr;)*) => {
+        /// Every statement of a handle.
+        #[derive(Debug)]
+        pub(crate) struct Statements { $(pub(crate) $name: Text,)* }
+
+        impl Statements {
+            pub(crate) fn new(schema: &Schema) -> Self {
+                Self { $($name: schema.text($text),)* }
+            }
+        }
+    };
+}
+
+const COLUMNS: &str = "SELECT id, lane, pos, deliveries, age, headers, body, NULL::integer[], NULL::integer";
+const PULL: &str = "{schema}.pull($1, $2, $3, $4, $5, $6, $7)";
+
+statements! {
+    push = "SELECT number, known FROM {schema}.push($1, $2, $3, $4, $5, $6, $7, $8)";
+    // The crash of a server may take back a claim, whose messages are then delivered again: nobody waits for the disk.
+    pull = &format!("{COLUMNS} FROM {PULL}, set_config('synchronous_commit', 'off', true)");
+    // The parts of a UNION ALL run one after the other, so that the pull can take what a removal has freed.
+    exchange = &format!(
+        "SELECT NULL::uuid, NULL::smallint, NULL::bigint, NULL::integer, NULL::interval, NULL::bytea, NULL::bytea, done, advanced
+         FROM {{schema}}.remove($8, $9) UNION ALL {COLUMNS} FROM {PULL}"
+    );
+    look = "SELECT number, ready, due_ms FROM {schema}.look($1, $2, $3)";
+    remove = "SELECT done, advanced FROM {schema}.remove($1, $2)";
+    give_back = "SELECT done, 0 FROM {schema}.give_back($1, $2, $3, $4, $5)";
+    move_to = "SELECT done, advanced FROM {schema}.move($1, $2, $3, $4, $5)";
+    extend = "SELECT id, token, cancel FROM {schema}.extend($1, $2, $3)";
+    take_out = "SELECT gone, held, advanced FROM {schema}.take_out($1, $2, $3, $4)";
+    purge = "SELECT {schema}.purge($1, $2, $3)";
+    set_paused = "SELECT {schema}.set_paused($1, $2, $3)";
+    is_paused = "SELECT paused FROM {schema}.partition WHERE name = $1 AND dead = $2";
+    partitions = "SELECT name FROM {schema}.partition WHERE NOT dead AND used AND name > $1 ORDER BY name LIMIT $2";
+    counts = "SELECT
+        (SELECT count(*) FROM {schema}.message WHERE part = p.part AND state = 0)
+            + (SELECT count(*) FROM {schema}.message WHERE part = p.part AND state = 3),
+        (SELECT count(*) FROM {schema}.message WHERE part = p.part AND due IS NOT NULL AND state = 2 AND due > clock_timestamp()),
+        (SELECT count(*) FROM {schema}.message WHERE part = p.part AND due IS NOT NULL AND state = 1 AND until > clock_timestamp()),
+        (SELECT count(*) FROM {schema}.message WHERE part = p.part AND due IS NOT NULL AND coalesce(until, due) <= clock_timestamp()),
+        (SELECT count(*) FROM {schema}.message
+         WHERE part = (SELECT d.part FROM {schema}.partition d WHERE d.name = $1 AND d.dead))
+        FROM (SELECT (SELECT part FROM {schema}.partition WHERE name = $1 AND dead = $2) AS part) p";
+    browse = "SELECT id, state, coalesce(until, due) > clock_timestamp(), deliveries, clock_timestamp() - pushed_at, headers, body
+        FROM {schema}.message
+        WHERE part = (SELECT part FROM {schema}.partition WHERE name = $1 AND dead = $2) AND id > $3
+        ORDER BY part, id LIMIT $4";
+    table = "SELECT coalesce(t.n_live_tup, 0), coalesce(t.n_dead_tup, 0), coalesce(a.age, interval '0'), a.age IS NOT NULL
+        FROM (SELECT max(clock_timestamp() - xact_start) AS age FROM pg_stat_activity
+              WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid() AND backend_type = 'client backend') a
+        LEFT JOIN pg_stat_user_tables t ON t.relid = to_regclass('{schema}.message')";
+    oldest_ready = "SELECT p.name, clock_timestamp() - f.pushed_at FROM {schema}.partition p
+        CROSS JOIN generate_series(0, 19) AS l(lane)
+        CROSS JOIN LATERAL (
+            SELECT m.pushed_at FROM {schema}.message m
+            WHERE m.part = p.part AND m.state = 0 AND m.lane = l.lane ORDER BY m.pos LIMIT 1
+        ) f WHERE NOT p.dead ORDER BY f.pushed_at LIMIT 1";
+    notify = "SELECT pg_notify($1, p) FROM unnest($2) AS p, set_config('synchronous_commit', 'off', true)";
+}
+
+/// A column's value.
+pub(crate) fn get<'r, T: Decode<'r, Postgres> + Type<Postgres>>(row: &'r PgRow, column: usize) -> Result<T> {
+    row.try_get(column).map_err(classify)
+}
+
+/// A count or a limit as the server takes it.
+pub(crate) fn int(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_names_are_schemas() {
+        for good in ["anyqueue", "_x", "a1_b"] {
+            assert_eq!(Schema::new(good).unwrap().name(), good);
+        }
+        for bad in ["", "1a", "A", "a\"b", "a-b", "pg_queue", "ä", &"a".repeat(41)] {
+            assert!(Schema::new(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The storage: one handle on a queue in a database.
+
+use std::sync::Arc;
+
+use anyqueue::{
+    Capabilities, Delivery, Error, ExtendOutcome, Extension, Health, InspectQueueStorage, MessageData,
+    Operation, PartitionId, PauseQueueStorage, PullQueueStorage, PullRequest, PushOutcome, PushQueueStorage,
+    QueueStorage, Result, SettleOutcome, Settlement, Storage, StorageUrl, async_trait,
+};
+use sqlx::Postgres;
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::capabilities::capabilities;
+use crate::config::{Config, PostgresBuilder};
+use crate::error::{NAME, closed, repeatable};
+use crate::lookout::{Listener, Lookout};
+use crate::notifier::Notifier;
+use crate::pool::Pool;
+use crate::push::Batch;
+use crate::schema;
+use crate::sql::{Statements, get};
+use crate::teller::Teller;
+use crate::wake::{Hint, Wake};
+
+/// A durable queue in a schema of a `PostgreSQL` database, which any number of processes may use at once. Cloning shares the
+/// handle.
+#[derive(Clone)]
+pub struct PostgresQueue {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) config: Config,
+    capabilities: Capabilities,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) statements: Arc<Statements>,
+    pub(crate) wake: Arc<Wake>,
+    pub(crate) teller: Teller,
+    /// Cancelled when somebody waits for the first time.
+    pub(crate) listen: CancellationToken,
+    pub(crate) closed: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// The last handle is gone: the tasks end too.
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.closed.cancel();
+    }
+}
+
+impl std::fmt::Debug for PostgresQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresQueue").field("config", &self.inner.config).finish_non_exhaustive()
+    }
+}
+
+impl PostgresQueue {
+    /// Connects by URL, as in `postgres://user:password@host:5432/database?schema=jobs`, with the options of
+    /// [`backend`](crate::backend), and prepares the schema.
+    ///
+    /// # Errors
+    /// As [`PostgresBuilder::open`].
+    pub async fn open(url: &str) -> Result<Self> {
+        Self::from_url(url)?.open().await
+    }
+
+    /// Options for connecting by URL.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a URL that cannot be read. It is not repeated, for it may hold a password.
+    pub fn from_url(url: &str) -> Result<PostgresBuilder> {
+        let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Open);
+        PostgresBuilder::from_url(&StorageUrl::parse(url).map_err(stamp)?).map_err(stamp)
+    }
+
+    pub(crate) async fn from_config(config: Config) -> Result<Self> {
+        let opening = |error: Error| error.with_backend(NAME).with_operation(Operation::Open);
+        let pool = Arc::new(Pool::new(&config));
+        schema::server_version(&pool).await.map_err(opening)?;
+        prepare(&config, &pool).await.map_err(opening)?;
+        let rows = pool.fetch(sqlx::query(
+            "SELECT current_setting('synchronous_commit') <> 'off' AND current_setting('fsync') = 'on'",
+        ));
+        let flushed =
+            rows.await.map_err(opening)?.first().map_or(Ok(false), |row| get(row, 0)).map_err(opening)?;
+        let wake = Arc::default();
+        let inner = Inner {
+            capabilities: capabilities(&config, flushed),
+            statements: Arc::new(Statements::new(&config.schema)),
+            teller: Teller { wake: Arc::clone(&wake), outbox: config.notify.then(Arc::default) },
+            wake,
+            listen: CancellationToken::new(),
+            closed: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            pool,
+            config,
+        };
+        inner.start();
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.inner.closed.is_cancelled()
+    }
+
+    /// Runs one statement in a transaction of its own.
+    pub(crate) async fn fetch(
+        &self,
+        query: Query<'static, Postgres, PgArguments>,
+        operation: Operation,
+    ) -> Result<Vec<PgRow>> {
+        if self.is_closed() {
+            return Err(closed(operation));
+        }
+        let rows = self.inner.pool.fetch(query).await;
+        rows.map_err(|error| error.with_backend(NAME).with_operation(operation))
+    }
+
+    /// Tells waiting pulls, here and in other processes.
+    pub(crate) fn tell(&self, partition: &PartitionId, hint: Hint) {
+        self.inner.teller.tell(partition, hint);
+    }
+}
+
+impl Inner {
+    fn start(&self) {
+        let (wake, pool, statements) = (&self.wake, &self.pool, &self.statements);
+        let sender = fastrand::u64(..);
+        let lookout = Lookout {
+            wake: Arc::clone(wake),
+            pool: Arc::clone(pool),
+            statements: Arc::clone(statements),
+            poll_interval: self.config.poll_interval,
+        };
+        self.tasks.spawn(lookout.serve(self.closed.clone()));
+        if let Some(outbox) = &self.teller.outbox {
+            let notifier = Notifier {
+                outbox: Arc::clone(outbox),
+                pool: Arc::clone(pool),
+                statements: Arc::clone(statements),
+                channel: self.config.schema.channel(),
+                sender,
+            };
+            self.tasks.spawn(notifier.serve(self.closed.clone()));
+            let (config, begin) = (self.config.clone(), self.listen.clone());
+            let listener = Listener { wake: Arc::clone(wake), config, sender, begin };
+            self.tasks.spawn(listener.serve(self.closed.clone()));
+        }
+        self.tasks.close();
+    }
+}
+
+async fn prepare(config: &Config, pool: &Pool) -> Result<()> {
+    if config.create {
+        schema::migrate(pool, &config.schema).await
+    } else {
+        schema::check(pool, &config.schema).await
+    }
+}
+
+#[async_trait]
+impl QueueStorage for PostgresQueue {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.inner.capabilities
+    }
+
+    async fn init(&self) -> Result<()> {
+        if self.is_closed() {
+            return Err(closed(Operation::Init));
+        }
+        let prepared = prepare(&self.inner.config, &self.inner.pool).await;
+        prepared.map_err(|error| repeatable(error).with_backend(NAME).with_operation(Operation::Init))
+    }
+
+    async fn check(&self) -> Result<Health> {
+        if self.is_closed() {
+            return Err(closed(Operation::Check));
+        }
+        let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Check);
+        schema::check(&self.inner.pool, &self.inner.config.schema).await.map_err(stamp)?;
+        let mut health = Health::of_version(schema::server_version(&self.inner.pool).await.map_err(stamp)?);
+        health.warnings = self.table_report().await?.warnings();
+        Ok(health)
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.inner.closed.cancel();
+        self.inner.tasks.wait().await; // each ends within a second or a call
+        self.inner.pool.close().await;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl PushQueueStorage for PostgresQueue {
+    fn encoded_len(&self, message: &MessageData) -> u64 {
+        anyqueue::Envelope::max_encoded_len(message)
+    }
+
+    async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
+        let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Push);
+        let mut batch = Batch::prepare(messages.iter().map(Ok), self.inner.config.message_bytes);
+        if batch.is_empty() && !self.is_closed() {
+            return batch.failed(&closed(Operation::Push));
+        }
+        let query = batch.query(&self.inner.statements, partition);
+        // An uncertain push can be made again: what was stored is known by its id.
+        let rows = match self.fetch(query, Operation::Push).await.map_err(repeatable) {
+            Ok(rows) => rows,
+            Err(error) => return batch.failed(&error),
+        };
+        match batch.answers(&rows) {
+            Ok((outcomes, hint)) => {
+                self.tell(partition, hint);
+                outcomes.into_iter().map(|outcome| outcome.map_err(stamp)).collect()
+            }
+            Err(error) => messages.iter().map(|_| Err(stamp(error.clone()))).collect(),
+        }
+    }
+}
+
+#[async_trait]
+impl PullQueueStorage for PostgresQueue {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+        self.pull_messages(partition, request).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+        self.settle_all(settlements).await
+    }
+
+    async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
+        self.extend_all(extensions).await
+    }
+
+    async fn exchange(
+        &self,
+        settlements: &[Settlement],
+        partition: &PartitionId,
+        request: PullRequest,
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+        self.settle_and_pull(settlements, partition, request).await
+    }
+}
+
+impl Storage for PostgresQueue {
+    fn inspect(&self) -> Option<&dyn InspectQueueStorage> {
+        Some(self)
+    }
+
+    fn pause(&self) -> Option<&dyn PauseQueueStorage> {
+        Some(self)
+    }
+}

@@ -1,0 +1,94 @@
+//! What the tests share: a queue in a schema of its own, and short names for common calls.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyqueue::{
+    Action, Delivery, Lease, MessageData, PartitionId, PullQueueStorage, PullRequest, PushOutcome,
+    PushQueueStorage, SettleOutcome, Settlement,
+};
+use anyqueue_postgres::PostgresQueue;
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+
+use crate::server::Server;
+
+pub(crate) const LEASE: Duration = Duration::from_mins(1);
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// A server, and a schema on it that no other test uses.
+pub(crate) struct Bed {
+    server: Server,
+    pub(crate) schema: String,
+}
+
+impl Bed {
+    /// `None` where there is no server, which was said.
+    pub(crate) fn find() -> Option<Self> {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let schema = format!("aq_test_{}_{number}", std::process::id());
+        Some(Self { server: Server::find()?, schema })
+    }
+
+    pub(crate) fn server_url(&self) -> &str {
+        self.server.url()
+    }
+
+    pub(crate) fn url(&self) -> String {
+        let url = self.server.url();
+        let separator = if url.contains('?') { '&' } else { '?' };
+        format!("{url}{separator}schema={0}&application_name={0}", self.schema)
+    }
+
+    /// Ends the connections of all handles of this schema.
+    pub(crate) async fn end_connections(&self) {
+        let name = &self.schema;
+        let all = format!(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '{name}'"
+        );
+        self.run(all).await;
+    }
+
+    pub(crate) async fn open(&self) -> PostgresQueue {
+        PostgresQueue::open(&self.url()).await.unwrap()
+    }
+
+    pub(crate) async fn connect(&self) -> PgConnection {
+        PgConnection::connect(self.server.url()).await.unwrap()
+    }
+
+    /// Runs statements of the test's own.
+    pub(crate) async fn run(&self, sql: String) {
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut self.connect().await).await.unwrap();
+    }
+}
+
+pub(crate) fn part(name: &str) -> PartitionId {
+    PartitionId::new(name).unwrap()
+}
+
+pub(crate) async fn push(queue: &PostgresQueue, partition: &PartitionId, texts: &[&str]) {
+    let messages: Vec<_> = texts.iter().map(MessageData::new).collect();
+    for outcome in queue.push(partition, &messages).await {
+        assert!(matches!(outcome, Ok(PushOutcome::Stored(_))), "{outcome:?}");
+    }
+}
+
+pub(crate) async fn pull(queue: &PostgresQueue, partition: &PartitionId, max: usize) -> Vec<Delivery> {
+    queue.pull(partition, PullRequest::new(max, Duration::ZERO, LEASE)).await.unwrap()
+}
+
+pub(crate) async fn pull_wait(queue: &PostgresQueue, partition: &PartitionId, max: usize) -> Vec<Delivery> {
+    queue.pull(partition, PullRequest::new(max, SOON, LEASE)).await.unwrap()
+}
+
+pub(crate) fn texts(deliveries: &[Delivery]) -> Vec<String> {
+    let text = |delivery: &Delivery| String::from_utf8(delivery.message.payload().to_vec()).unwrap();
+    deliveries.iter().map(text).collect()
+}
+
+pub(crate) async fn remove(queue: &PostgresQueue, lease: &Lease) -> SettleOutcome {
+    let settlement = Settlement { lease: lease.clone(), action: Action::Remove };
+    queue.settle(&[settlement]).await.remove(0).unwrap()
+}

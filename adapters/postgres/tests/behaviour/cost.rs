@@ -1,0 +1,88 @@
+//! No call reads more rows because more messages wait, are held, or are delayed.
+
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
+
+use crate::common::{Bed, part, push};
+
+/// Rows read by ten rounds of a call, in the transaction that it runs in.
+async fn rows_read(conn: &mut PgConnection, schema: &str, call: &str) -> i64 {
+    let mut tx = conn.begin().await.unwrap();
+    for _ in 0..10 {
+        sqlx::raw_sql(AssertSqlSafe(call.replace("{s}", schema))).execute(&mut *tx).await.unwrap();
+    }
+    let read = "SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::bigint FROM pg_stat_xact_user_tables WHERE schemaname = $1";
+    let read = sqlx::query(read).bind(schema).fetch_one(&mut *tx).await.unwrap().get(0);
+    tx.rollback().await.unwrap();
+    read
+}
+
+const FROM_ALL: &str = "array_fill(0::bigint, ARRAY[20]), NULL";
+
+fn calls() -> Vec<(&'static str, String)> {
+    let new = "ARRAY[gen_random_uuid()]";
+    let random = format!("{new}, {new}");
+    vec![
+        (
+            "push",
+            format!(
+                "SELECT * FROM {{s}}.push('p', false, {new}, ARRAY[19]::smallint[], '{{}}', '{{}}', '{{}}', ARRAY[''::bytea])"
+            ),
+        ),
+        (
+            "keyed push",
+            format!(
+                "SELECT * FROM {{s}}.push('p', false, {new}, ARRAY[19]::smallint[], '{{}}', ARRAY['g'::bytea], ARRAY['k'::bytea], ARRAY[''::bytea])"
+            ),
+        ),
+        ("pull", format!("SELECT * FROM {{s}}.pull('p', false, 5, 30000, gen_random_uuid(), {FROM_ALL})")),
+        ("look", "SELECT * FROM {s}.look(ARRAY['p'], ARRAY[false], ARRAY[1])".to_owned()),
+        ("remove", format!("SELECT * FROM {{s}}.remove({random})")),
+        (
+            "give back",
+            format!(
+                "SELECT * FROM {{s}}.give_back({random}, ARRAY[3]::smallint[], ARRAY[0]::bigint[], ARRAY[NULL]::bytea[])"
+            ),
+        ),
+        (
+            "move",
+            format!("SELECT * FROM {{s}}.move({random}, ARRAY['p'], ARRAY[true], ARRAY[NULL]::bytea[])"),
+        ),
+        ("extend", format!("SELECT * FROM {{s}}.extend({random}, ARRAY[1000]::bigint[])")),
+        ("take out", format!("SELECT * FROM {{s}}.take_out('p', false, {new}, true)")),
+        ("purge", "SELECT {s}.purge('p', false, 5)".to_owned()),
+    ]
+}
+
+#[tokio::test]
+async fn no_call_reads_more_rows_behind_a_backlog() {
+    let Some(bed) = Bed::find() else { return };
+    let (queue, schema) = (bed.open().await, bed.schema.clone());
+    push(&queue, &part("p"), &["a"; 30]).await;
+    let mut conn = bed.connect().await;
+    let mut small = Vec::new();
+    for (_, call) in calls() {
+        small.push(rows_read(&mut conn, &schema, &call).await);
+    }
+    // Rows of every state, in lanes and groups of all kinds; what is leased and delayed is far from due.
+    bed.run(format!(
+        "INSERT INTO {schema}.message (id, pos, pushed_at, due, until, part, lane, state, grp, dedup, body)
+         SELECT gen_random_uuid(), i, now(), CASE WHEN i % 4 IN (1, 2) THEN now() + interval '1 day' END,
+             CASE WHEN i % 4 = 1 THEN now() + interval '1 day' END, 1, 19, i % 4,
+             CASE WHEN i % 4 = 3 THEN 'other'::bytea END, i::text::bytea, ''
+         FROM generate_series(1, 40000) i"
+    ))
+    .await;
+    for analyzed in [false, true] {
+        if analyzed {
+            bed.run(format!("ANALYZE {schema}.message")).await;
+        }
+        let mut conn = bed.connect().await;
+        for ((name, call), small) in calls().into_iter().zip(&small) {
+            let large = rows_read(&mut conn, &schema, &call).await;
+            assert!(
+                large <= 2 * small + 100,
+                "{name} reads {large} rows, {small} without a backlog (analyzed: {analyzed})"
+            );
+        }
+    }
+}

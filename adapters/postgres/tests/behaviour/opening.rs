@@ -1,0 +1,104 @@
+//! Opening: migrations, and input that is wrong.
+
+use anyqueue::{ErrorKind, PushQueueStorage, QueueStorage, RetryClass};
+use anyqueue_postgres::PostgresQueue;
+
+use crate::common::{Bed, part, pull, push, texts};
+
+#[tokio::test]
+async fn twenty_at_once_make_one_schema() {
+    let Some(bed) = Bed::find() else { return };
+    let opening: Vec<_> = (0..20)
+        .map(|_| {
+            let url = bed.url();
+            tokio::spawn(async move { PostgresQueue::open(&url).await })
+        })
+        .collect();
+    for opened in opening {
+        opened.await.unwrap().unwrap().init().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_refused_and_left_alone() {
+    let Some(bed) = Bed::find() else { return };
+    let (queue, p) = (bed.open().await, part("p"));
+    push(&queue, &p, &["kept"]).await;
+    bed.run(format!(
+        "INSERT INTO {}.migration (version, name) VALUES (1000, 'of a later release')",
+        bed.schema
+    ))
+    .await;
+    for create in [true, false] {
+        let error = PostgresQueue::from_url(&bed.url()).unwrap().create(create).open().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+        assert!(error.message().contains("newer"), "{error}");
+    }
+    assert_eq!(texts(&pull(&queue, &p, 1).await), ["kept"]);
+}
+
+#[tokio::test]
+async fn without_create_a_missing_schema_is_said_and_not_made() {
+    let Some(bed) = Bed::find() else { return };
+    let error = PostgresQueue::from_url(&bed.url()).unwrap().create(false).open().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible);
+    assert!(error.message().contains(&bed.schema), "{error}");
+    bed.open().await;
+    PostgresQueue::from_url(&bed.url()).unwrap().create(false).open().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_role_without_rights_learns_which_are_missing() {
+    let Some(bed) = Bed::find() else { return };
+    let (schema, role) = (bed.schema.clone(), format!("{}_role", bed.schema));
+    bed.run(format!("CREATE ROLE {role} LOGIN PASSWORD 'secret-word'")).await;
+    let url = bed.url().replace("//postgres@", &format!("//{role}:secret-word@"));
+    let error = PostgresQueue::open(&url).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AccessDenied, "{error}");
+    bed.open().await;
+    bed.run(format!(
+        "GRANT USAGE ON SCHEMA {schema} TO {role}; GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}"
+    ))
+    .await;
+    let queue = PostgresQueue::open(&url).await.unwrap();
+    let error = queue.push(&part("p"), &[anyqueue::MessageData::new("x")]).await.remove(0).unwrap_err();
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::AccessDenied, RetryClass::Never), "{error}");
+    assert!(error.message().contains("permission denied for table"), "{error}");
+    assert!(!format!("{error:?} {queue:?}").contains("secret-word"));
+    bed.run(format!("GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}")).await;
+    push(&queue, &part("p"), &["allowed"]).await;
+    assert_eq!(texts(&pull(&queue, &part("p"), 1).await), ["allowed"]);
+}
+
+#[tokio::test]
+async fn a_wrong_database_an_absent_server_and_a_bad_url_are_told_apart() {
+    let Some(bed) = Bed::find() else { return };
+    let (server, _) = bed.server_url().rsplit_once('/').unwrap();
+    let wrong = format!("{server}/no_such_database").replace("//postgres@", "//postgres:secret-word@");
+    let error = PostgresQueue::open(&wrong).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    assert!(error.message().contains("no_such_database"), "{error}");
+    let absent = PostgresQueue::open("postgres://postgres:secret-word@127.0.0.1:1/x").await.unwrap_err();
+    assert_eq!((absent.kind(), absent.retry()), (ErrorKind::Unavailable, RetryClass::Safe), "{absent}");
+    let bad = PostgresQueue::open("postgres://user:secret-word@host:port/x").await.unwrap_err();
+    assert_eq!(bad.kind(), ErrorKind::InvalidInput);
+    for error in [error, absent, bad] {
+        assert!(!format!("{error} {error:?}").contains("secret-word"), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_read_only_server_is_named_as_such() {
+    let Some(bed) = Bed::find() else { return };
+    bed.open().await;
+    // Every transaction of this role is as on a replica.
+    let role = format!("{}_reader", bed.schema);
+    bed.run(format!(
+        "CREATE ROLE {role} LOGIN SUPERUSER; ALTER ROLE {role} SET default_transaction_read_only = on"
+    ))
+    .await;
+    let queue = PostgresQueue::open(&bed.url().replace("//postgres@", &format!("//{role}@"))).await.unwrap();
+    let error = queue.push(&part("p"), &[anyqueue::MessageData::new("x")]).await.remove(0).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.message().contains("read-only"), "{error}");
+}
