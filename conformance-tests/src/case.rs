@@ -49,7 +49,7 @@ impl Case {
         run: for<'a> fn(&'a Context) -> CaseFuture<'a>,
     ) -> Self {
         let deadline = Duration::from_secs(30);
-        Self { id, clauses, layer, needs: &[], kills: &[], tier: Tier::Standard, deadline, run }
+        Self { id, clauses, layer, needs: &[], kills: &[], tier: Tier::Quick, deadline, run }
     }
 
     /// Sets what it needs.
@@ -78,6 +78,18 @@ impl Case {
     pub const fn thorough(mut self) -> Self {
         self.tier = Tier::Thorough;
         self
+    }
+
+    /// Leaves it to the soak tier, where it goes on for as long as it is given.
+    #[must_use]
+    pub const fn soak(mut self) -> Self {
+        self.tier = Tier::Soak;
+        self
+    }
+
+    /// Whether it needs this of the harness.
+    pub(crate) fn needs_offer(&self, offer: Offer) -> bool {
+        self.needs.iter().any(|need| need.offer == Some(offer))
     }
 
     /// The part of the id before the dot.
@@ -109,15 +121,24 @@ pub struct Need {
     pub what: &'static str,
     /// Whether the backend declares it. A `false` is the backend's declared right.
     pub declared: fn(&Capabilities) -> bool,
-    /// Whether the harness must offer child processes. Where the backend declares the capability but the harness
-    /// offers none, the certificate is partial.
-    pub children: bool,
+    /// What the harness must offer. Where the backend declares the capability but the harness does not offer this, the
+    /// certificate is partial.
+    pub offer: Option<Offer>,
+}
+
+/// What only a harness can offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// Child processes that reach the same storage: [`Harness::address`](crate::Harness::address).
+    Children,
+    /// A server of the case's own: [`Harness::victim`](crate::Harness::victim).
+    Victim,
 }
 
 impl Need {
     /// A declared capability.
     pub const fn capability(what: &'static str, declared: fn(&Capabilities) -> bool) -> Self {
-        Self { what, declared, children: false }
+        Self { what, declared, offer: None }
     }
 
     /// Several priority levels, the higher always first.
@@ -180,7 +201,13 @@ impl Need {
     pub const CHILDREN: Self = Self {
         what: "other processes on the same storage",
         declared: |c| c.reach >= Reach::Host,
-        children: true,
+        offer: Some(Offer::Children),
+    };
+    /// A server of the case's own, which it may harm.
+    pub const VICTIM: Self = Self {
+        what: "a server that can be killed and cut off",
+        declared: |c| c.reach == Reach::Network,
+        offer: Some(Offer::Victim),
     };
 }
 
@@ -241,6 +268,8 @@ pub enum Outcome {
         needs: String,
         /// Whether the backend itself declares to lack it (else the harness does).
         declared: bool,
+        /// The server's rule that forbids it, as [`Harness::rule`](crate::Harness::rule) cites it.
+        rule: Option<&'static str>,
     },
     /// Nothing was observed.
     Inconclusive {

@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use anyqueue::{Error, Result, Storage, async_trait};
 
+use crate::case::Need;
+use crate::victim::Victim;
+
 /// How the suite reaches a backend. Later releases may add methods, always with a default.
 #[async_trait]
 pub trait Harness: Send + Sync + 'static {
@@ -37,6 +40,29 @@ pub trait Harness: Send + Sync + 'static {
         Err(Error::unsupported(format!(
             "this harness gave the address {address:?} but does not implement `attach`"
         )))
+    }
+
+    /// What the backend must declare at least: a case that would not apply because one of these is not declared fails
+    /// instead, and so does `life.declares_enough`. For a backend's own authors, so that a declaration cannot become weaker
+    /// unnoticed; empty unless told.
+    fn least(&self) -> &'static [Need] {
+        &[]
+    }
+
+    /// The server's own rule because of which the backend cannot have what a case needs. Reports cite it beside the case
+    /// that does not apply.
+    fn rule(&self, need: &Need) -> Option<&'static str> {
+        let _ = need;
+        None
+    }
+
+    /// A server for one case alone, which the case may kill, freeze and cut off. `None`: there are none, and fault cases do
+    /// not run; for a backend without a server they do not apply.
+    ///
+    /// # Errors
+    /// If there should be one but it does not start; the case then fails.
+    async fn victim(&self) -> Result<Option<Arc<dyn Victim>>> {
+        Ok(None)
     }
 
     /// Frees what the namespace takes (a file, a schema). Called when its case is over.

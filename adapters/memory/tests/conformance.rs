@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyqueue::{Result, Storage};
-use anyqueue_conformance::{Harness, async_trait};
+use anyqueue_conformance::{Harness, Need, async_trait, least};
 use anyqueue_memory::MemoryQueue;
 
 /// One store per namespace.
@@ -25,6 +25,10 @@ impl Harness for Memory {
 
     async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
         Ok(Arc::new(self.stores().entry(namespace.to_owned()).or_insert_with(MemoryQueue::new).client()))
+    }
+
+    fn least(&self) -> &'static [Need] {
+        least::MEMORY
     }
 
     async fn remove(&self, namespace: &str) {

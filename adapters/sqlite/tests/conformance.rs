@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyqueue::{QueueStorage, Result, Storage};
-use anyqueue_conformance::{Harness, async_trait};
+use anyqueue_conformance::{Harness, Need, async_trait, least};
 use anyqueue_sqlite::SqliteQueue;
 
 /// A directory of its own, gone with the run.
@@ -42,6 +42,10 @@ impl Harness for Sqlite {
 
     async fn attach(address: &str) -> Result<Arc<dyn Storage>> {
         open(address.into()).await
+    }
+
+    fn least(&self) -> &'static [Need] {
+        least::SQLITE
     }
 
     async fn remove(&self, namespace: &str) {

@@ -26,7 +26,7 @@
 //!   `c.took`, `c.ok`. Each names the clause; `about` chooses whose history is shown (all if empty).
 //! - `c.timing()`: `lease` (one that expires), `long_lease` (holds for the case), `delay`, `slack`, `soon` (must come by then),
 //!   `never()` (must not come until then), `latest(d)`. No other literals for time.
-//! - `c.size(standard, thorough)`, `c.random()`, `c.spawn(&Role::Pusher { .. })`.
+//! - `c.size(quick, thorough)`, `c.lasting(quick, thorough)`, `c.random()`, `c.spawn(&Role::Pusher { .. })`.
 //!
 //! Rules: exact counts, never "at least one"; upper bounds of time get [`SCHEDULING`](crate::SCHEDULING) (it is in `soon`),
 //! lower bounds nothing; wait for events, not for time to pass, except to see that something does *not* come. Give back or settle
@@ -46,6 +46,7 @@ mod concurrency;
 mod dead;
 mod dedup;
 mod delay;
+mod fault;
 mod groups;
 mod kill;
 mod lease;
@@ -98,6 +99,7 @@ pub(crate) const GROUPS: &[&[Case]] = &[
     queue_stream::CASES,
     queue_admin::CASES,
     kill::CASES,
+    fault::CASES,
     queue_close::CASES,
 ];
 

@@ -8,8 +8,11 @@ use anyqueue_memory::MemoryQueue;
 
 use super::state::Shared;
 use super::storage::Faulty;
-use super::{Fault, Hollow};
+use super::{Fault, Hollow, wire};
+use crate::case::Need;
 use crate::harness::Harness;
+use crate::least;
+use crate::victim::Victim;
 
 /// The memory backend with one fault, or with none.
 #[derive(Debug)]
@@ -43,6 +46,15 @@ impl Harness for FaultyHarness {
             spaces.entry(namespace.to_owned()).or_insert_with(|| (MemoryQueue::new(), Arc::default()));
         let inner = Arc::new(queue.client());
         Ok(Arc::new(Faulty::new(inner, self.fault, shared.clone())))
+    }
+
+    fn least(&self) -> &'static [Need] {
+        // One of its faults is an undeclared capability that answers: that must be judged by its own case.
+        if self.fault == Some(Fault::DeclaresLess) { least::MEMORY } else { &[] }
+    }
+
+    async fn victim(&self) -> Result<Option<Arc<dyn Victim>>> {
+        Ok(Some(Arc::new(wire::Handle(wire::Server::new(self.fault)))))
     }
 
     async fn remove(&self, namespace: &str) {

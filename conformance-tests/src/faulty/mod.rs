@@ -12,6 +12,7 @@ mod push;
 mod settle;
 mod state;
 mod storage;
+mod wire;
 
 pub use harness::{FaultyHarness, HollowHarness};
 pub use hollow::Hollow;
@@ -228,6 +229,8 @@ faults! {
     PauseRefusesPush,
     /// A pull that waits when its partition is resumed goes on waiting.
     ResumeDoesNotWake,
+    /// Declares fewer priority levels than it has.
+    DeclaresLess,
     /// `close` leaves waiting pulls waiting.
     CloseDoesNotWake,
     /// A closed client goes on working.
@@ -238,6 +241,18 @@ faults! {
     CloseIsShared,
     /// `check` remembers that all was well once.
     HealthRemembered,
+    /// A restart of the server forgets what it had.
+    RestartForgets,
+    /// A client whose connection was lost never makes another.
+    NeverReconnects,
+    /// `check` does not ask the server.
+    HealthIgnoresOutage,
+    /// A push is acknowledged although the server did not answer.
+    StoredWithoutAnswer,
+    /// A settlement is confirmed although the server did not answer.
+    SettledWithoutAnswer,
+    /// An extension is confirmed although the server did not answer.
+    ExtendedWithoutAnswer,
     /// `init` empties the storage.
     InitEmpties,
     /// Partitions are listed in no order.

@@ -1,4 +1,4 @@
-//! The capability table: a row for each thing a backend can declare, a column for each backend.
+//! What backends declare, in words: a row for each thing one can declare, a column for each backend.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use anyqueue::{
     SettleConfirm, Strictness,
 };
 
-/// The table in Markdown.
-pub(crate) fn table(backends: &[(&'static str, Capabilities)]) -> String {
+/// What backends declare, as a Markdown table with a column for each.
+pub fn capability_table(backends: &[(&'static str, Capabilities)]) -> String {
     let mut columns: Vec<_> = backends.iter().map(|(_, declared)| rows(declared).into_iter()).collect();
     let mut text = line("capability", backends.iter().map(|(name, _)| *name));
     text.push_str(&line("---", backends.iter().map(|_| "---")));
@@ -27,7 +27,7 @@ fn line<'a>(label: &'a str, cells: impl Iterator<Item = &'a str>) -> String {
 }
 
 /// What one backend declares. Each struct is taken apart in full, so that a new field cannot be forgotten here.
-fn rows(declared: &Capabilities) -> Vec<(&'static str, String)> {
+pub(super) fn rows(declared: &Capabilities) -> Vec<(&'static str, String)> {
     let Capabilities {
         reach,
         durability: Durability { push, claim, settle },
@@ -252,7 +252,7 @@ mod tests {
             retention: Some(TWO_WEEKS),
             ..memory.clone()
         };
-        let table = table(&[("memory", memory.clone()), ("other", other)]);
+        let table = capability_table(&[("memory", memory.clone()), ("other", other)]);
         for line in [
             "| capability | memory | other |",
             "| shared by | one process | all clients of a server |",
