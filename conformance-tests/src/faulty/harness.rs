@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyqueue::{QueueStorage as _, Result, Storage, async_trait};
 use anyqueue_memory::MemoryQueue;
 
+use super::reader::{Quirk, quirk};
+use super::reader_storage::Quirky;
 use super::state::Shared;
 use super::storage::Faulty;
 use super::{Fault, Hollow, wire};
@@ -19,7 +21,32 @@ use crate::victim::Victim;
 pub struct FaultyHarness {
     fault: Option<Fault>,
     name: String,
-    spaces: Mutex<HashMap<String, (MemoryQueue, Arc<Shared>)>>,
+    spaces: Mutex<HashMap<String, Space>>,
+}
+
+/// One namespace.
+#[derive(Debug)]
+struct Space {
+    queue: MemoryQueue,
+    shared: Arc<Shared>,
+    /// The fault, if it is of that kind.
+    quirk: Option<Arc<dyn Quirk>>,
+    clients: usize,
+}
+
+impl Space {
+    fn new(fault: Option<Fault>) -> Self {
+        Self { queue: MemoryQueue::new(), shared: Arc::default(), quirk: fault.and_then(quirk), clients: 0 }
+    }
+
+    fn open(&mut self, fault: Option<Fault>) -> Arc<dyn Storage> {
+        let memory = self.queue.client();
+        self.clients += 1;
+        match &self.quirk {
+            Some(quirk) => Arc::new(Quirky::new(memory, self.clients - 1, Arc::clone(quirk))),
+            None => Arc::new(Faulty::new(Arc::new(memory), fault, Arc::clone(&self.shared))),
+        }
+    }
 }
 
 impl FaultyHarness {
@@ -42,10 +69,8 @@ impl Harness for FaultyHarness {
 
     async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
         let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
-        let (queue, shared) =
-            spaces.entry(namespace.to_owned()).or_insert_with(|| (MemoryQueue::new(), Arc::default()));
-        let inner = Arc::new(queue.client());
-        Ok(Arc::new(Faulty::new(inner, self.fault, shared.clone())))
+        let space = spaces.entry(namespace.to_owned()).or_insert_with(|| Space::new(self.fault));
+        Ok(space.open(self.fault))
     }
 
     fn least(&self) -> &'static [Need] {
