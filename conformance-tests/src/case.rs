@@ -133,6 +133,8 @@ pub enum Offer {
     Children,
     /// A server of the case's own: [`Harness::victim`](crate::Harness::victim).
     Victim,
+    /// A storage of bytes that others write to as well: [`Harness::plant`](crate::Harness::plant).
+    Foreign,
 }
 
 impl Need {
@@ -203,6 +205,9 @@ impl Need {
         declared: |c| c.reach >= Reach::Host,
         offer: Some(Offer::Children),
     };
+    /// Stored bytes that did not come from this release of the adapter.
+    pub const FOREIGN: Self =
+        Self { what: "stored bytes that others can write", declared: |_| true, offer: Some(Offer::Foreign) };
     /// A server of the case's own, which it may harm.
     pub const VICTIM: Self = Self {
         what: "a server that can be killed and cut off",
@@ -240,6 +245,8 @@ pub struct Failure {
     pub seen: String,
     /// What was done with the messages concerned, in order.
     pub history: Vec<String>,
+    /// Faults that this case is known to find, as its likely causes.
+    pub likely: Vec<&'static str>,
 }
 
 impl fmt::Display for Failure {
@@ -250,7 +257,11 @@ impl fmt::Display for Failure {
         if !self.history.is_empty() {
             write!(f, "\n  history:")?;
         }
-        self.history.iter().try_for_each(|line| write!(f, "\n    {line}"))
+        self.history.iter().try_for_each(|line| write!(f, "\n    {line}"))?;
+        if !self.likely.is_empty() {
+            write!(f, "\n  a likely cause, as this is how such backends fail this case:")?;
+        }
+        self.likely.iter().try_for_each(|cause| write!(f, "\n    - {cause}"))
     }
 }
 

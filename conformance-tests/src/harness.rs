@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyqueue::{Error, Result, Storage, async_trait};
+use anyqueue::{Error, PartitionId, Result, Storage, async_trait};
 
 use crate::case::Need;
 use crate::victim::Victim;
@@ -54,6 +54,21 @@ pub trait Harness: Send + Sync + 'static {
     fn rule(&self, need: &Need) -> Option<&'static str> {
         let _ = need;
         None
+    }
+
+    /// Whether the backend keeps messages as bytes that other programs can write too, as a broker does. Then implement
+    /// [`plant`](Self::plant).
+    fn stores_bytes(&self) -> bool {
+        false
+    }
+
+    /// Puts bytes into a partition past the adapter, as an older release or another program would.
+    ///
+    /// # Errors
+    /// If they cannot be put there; the case is then inconclusive.
+    async fn plant(&self, namespace: &str, partition: &PartitionId, stored: &[u8]) -> Result<()> {
+        let _ = (namespace, partition, stored);
+        Err(Error::unsupported("this harness stores bytes but does not implement `plant`"))
     }
 
     /// A server for one case alone, which the case may kill, freeze and cut off. `None`: there are none, and fault cases do

@@ -198,7 +198,10 @@ pub async fn run_case(harness: Arc<dyn Harness>, case: &'static Case, options: &
     let start = Instant::now();
     let outcome = match Context::open(harness, case, options).await {
         Ok(context) => {
-            let outcome = judge(&context, case, options).await;
+            let mut outcome = judge(&context, case, options).await;
+            if let Outcome::Fail(failure) = &mut outcome {
+                failure.likely = case.kills.iter().map(|fault| fault.what()).collect();
+            }
             context.close().await;
             outcome
         }
@@ -236,9 +239,15 @@ fn unmet(context: &Context, case: &Case, options: &Options) -> Option<Outcome> {
     let withheld = |need: &&Need| match need.offer {
         Some(Offer::Children) => !options.children || !context.can_spawn(),
         Some(Offer::Victim) => context.victim().is_none(),
+        Some(Offer::Foreign) => !context.stores_bytes(),
         None => false,
     };
-    case.needs.iter().find(withheld).map(|need| not_offered(need.what))
+    let need = case.needs.iter().find(withheld)?;
+    if need.offer == Some(Offer::Foreign) {
+        let rule = Some("it keeps the fields of messages, so bytes of others cannot be in it");
+        return Some(Outcome::NotApplicable { needs: need.what.to_owned(), declared: true, rule });
+    }
+    Some(not_offered(need.what))
 }
 
 /// Runs a part of a case in a task of its own, so that a panic is a verdict, and with a deadline, so that a hang is one.
@@ -267,7 +276,8 @@ fn not_offered(what: &str) -> Outcome {
 }
 
 fn fail(clause: u8, expected: &str, seen: &str, history: Vec<String>) -> Outcome {
-    Outcome::Fail(Failure { clause, expected: expected.to_owned(), seen: seen.to_owned(), history })
+    let (expected, seen) = (expected.to_owned(), seen.to_owned());
+    Outcome::Fail(Failure { clause, expected, seen, history, likely: Vec::new() })
 }
 
 impl From<Stop> for Outcome {

@@ -10,13 +10,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyqueue::{
-    Capabilities, Delivery, Error, ErrorKind, MessageData, MessageId, PartitionId, Result, Storage,
+    Capabilities, Delivery, Error, ErrorKind, MessageData, MessageId, PartitionId, PushOutcome, Result,
+    Storage,
 };
 
 use crate::case::{Case, CaseResult, Failure, Need, Offer, Outcome, Stop};
 use crate::child::{Child, Role};
 use crate::harness::Harness;
-use crate::history::History;
+use crate::history::{History, Op};
 use crate::recorder::Recorder;
 use crate::run::{Options, Tier};
 use crate::victim::{Harm, Victim};
@@ -175,6 +176,28 @@ impl Context {
     /// What the harness says that the backend must declare.
     pub(crate) fn least(&self) -> &'static [Need] {
         self.harness.least()
+    }
+
+    pub(crate) fn stores_bytes(&self) -> bool {
+        self.harness.stores_bytes()
+    }
+
+    /// Puts bytes into the partition past the adapter.
+    ///
+    /// # Errors
+    /// Inconclusive if the harness cannot.
+    pub async fn plant(&self, partition: &PartitionId, stored: &[u8]) -> CaseResult {
+        let planted = self.harness.plant(&self.namespace, partition, stored).await;
+        planted.map_err(|error| Stop::Inconclusive(format!("the harness could not plant a message: {error}")))
+    }
+
+    /// Tells the account that a planted message, as it was first delivered, is no ghost.
+    pub fn planted(&self, partition: &PartitionId, message: &MessageData) {
+        self.history.know(message);
+        let (ids, outcomes) = (vec![message.id()], vec![Ok(PushOutcome::Stored(message.id()))]);
+        let op = Op::Push { partition: partition.clone(), ids, outcomes };
+        let ticket = self.history.begin("planted", op);
+        self.history.end(ticket, 0, |_| ());
     }
 
     /// Whether the harness lets other processes open the storage.
@@ -349,7 +372,8 @@ pub(crate) fn fail(
     seen: impl Into<String>,
 ) -> Stop {
     let history = history.lines(about);
-    Stop::Fail(Box::new(Failure { clause, expected: expected.into(), seen: seen.into(), history }))
+    let (expected, seen) = (expected.into(), seen.into());
+    Stop::Fail(Box::new(Failure { clause, expected, seen, history, likely: Vec::new() }))
 }
 
 /// What is only in one of the two, which is what a reader wants to know about; both if they differ in order alone.

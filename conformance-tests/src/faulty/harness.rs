@@ -3,8 +3,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyqueue::{QueueStorage as _, Result, Storage, async_trait};
+use anyqueue::{
+    Decoded, Envelope, PartitionId, PushQueueStorage as _, QueueStorage as _, Result, Storage, async_trait,
+};
 use anyqueue_memory::MemoryQueue;
+use bytes::Bytes;
 
 use super::reader::{Quirk, quirk};
 use super::reader_storage::Quirky;
@@ -76,6 +79,23 @@ impl Harness for FaultyHarness {
     fn least(&self) -> &'static [Need] {
         // One of its faults is an undeclared capability that answers: that must be judged by its own case.
         if self.fault == Some(Fault::DeclaresLess) { least::MEMORY } else { &[] }
+    }
+
+    /// It keeps fields; but as it would be if it kept bytes.
+    fn stores_bytes(&self) -> bool {
+        true
+    }
+
+    async fn plant(&self, namespace: &str, partition: &PartitionId, stored: &[u8]) -> Result<()> {
+        let bytes = Bytes::copy_from_slice(stored);
+        let decoded = match self.fault {
+            Some(Fault::ForeignDropped) if stored.starts_with(b"{") => return Ok(()),
+            Some(Fault::OldEnvelopeForeign) => Decoded::Foreign(bytes),
+            _ => Envelope::decode(&bytes)?,
+        };
+        let message = decoded.into_message("foreign-1");
+        let pushed = self.open(namespace).await?.push(partition, &[message]).await;
+        pushed.into_iter().try_for_each(|answer| answer.map(drop))
     }
 
     async fn victim(&self) -> Result<Option<Arc<dyn Victim>>> {

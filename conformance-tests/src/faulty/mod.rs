@@ -258,6 +258,10 @@ faults! {
     CloseIsShared,
     /// `check` remembers that all was well once.
     HealthRemembered,
+    /// A message without an envelope is dropped.
+    ForeignDropped,
+    /// A message of the first release's form is taken for a foreign one.
+    OldEnvelopeForeign,
     /// A restart of the server forgets what it had.
     RestartForgets,
     /// A client whose connection was lost never makes another.

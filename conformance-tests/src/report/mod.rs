@@ -218,6 +218,7 @@ mod tests {
             expected: "a message".to_owned(),
             seen: "none".to_owned(),
             history: vec!["A push to work: #0 → Stored".to_owned()],
+            likely: vec!["Every second message is dropped."],
         })
     }
 
