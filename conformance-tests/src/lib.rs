@@ -46,6 +46,7 @@
 mod account;
 mod case;
 pub mod cases;
+mod check;
 mod child;
 mod clause;
 mod context;
@@ -53,16 +54,19 @@ pub mod faulty;
 mod harness;
 mod history;
 mod libtest;
+mod random;
 mod recorder;
 mod report;
 mod run;
 
 pub use anyqueue::async_trait;
 pub use case::{Case, CaseFuture, CaseResult, Failure, Layer, Need, Outcome, Stop};
+pub use check::{Violation, invariants};
 pub use child::{Child, ChildEvent, Role};
 pub use clause::clause_title;
 pub use context::{Client, Context, SCHEDULING, Timing};
-pub use harness::Harness;
+pub use harness::{Harness, Opening};
+pub use history::Trace;
 pub use libtest::main;
 pub use report::{CaseReport, Certificate, Report, markdown_matrix};
 pub use run::{Options, Tier, run, run_case};

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyqueue::{QueueStorage as _, Result, Storage, async_trait};
-use anyqueue_memory::MemoryQueue;
+use anyqueue::{Clock, QueueStorage as _, Result, Storage, async_trait};
+use anyqueue_memory::{MemoryConfig, MemoryQueue};
 
 use super::state::Shared;
 use super::storage::Faulty;
 use super::{Fault, Hollow};
-use crate::harness::Harness;
+use crate::harness::{Harness, Opening};
 
 /// The memory backend with one fault, or with none.
 #[derive(Debug)]
@@ -31,6 +31,15 @@ impl FaultyHarness {
     }
 }
 
+impl FaultyHarness {
+    fn client(&self, namespace: &str, clock: Clock) -> Arc<dyn Storage> {
+        let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let store = || MemoryQueue::with_config(MemoryConfig::default().with_clock(clock));
+        let (queue, shared) = spaces.entry(namespace.to_owned()).or_insert_with(|| (store(), Arc::default()));
+        Arc::new(Faulty::new(Arc::new(queue.client()), self.fault, shared.clone()))
+    }
+}
+
 #[async_trait]
 impl Harness for FaultyHarness {
     fn name(&self) -> &str {
@@ -38,11 +47,12 @@ impl Harness for FaultyHarness {
     }
 
     async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
-        let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
-        let (queue, shared) =
-            spaces.entry(namespace.to_owned()).or_insert_with(|| (MemoryQueue::new(), Arc::default()));
-        let inner = Arc::new(queue.client());
-        Ok(Arc::new(Faulty::new(inner, self.fault, shared.clone())))
+        Ok(self.client(namespace, Clock::system()))
+    }
+
+    fn open_on(&self, namespace: &str, clock: Clock) -> Option<Opening<'_>> {
+        let client = self.client(namespace, clock);
+        Some(Box::pin(async move { Ok(client) }))
     }
 
     async fn remove(&self, namespace: &str) {
