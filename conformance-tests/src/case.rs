@@ -133,6 +133,8 @@ pub enum Offer {
     Children,
     /// A server of the case's own: [`Harness::victim`](crate::Harness::victim).
     Victim,
+    /// A storage on the suite's clock: [`Harness::open_on`](crate::Harness::open_on).
+    Clock,
     /// A storage of bytes that others write to as well: [`Harness::plant`](crate::Harness::plant).
     Foreign,
 }
@@ -204,6 +206,12 @@ impl Need {
         what: "other processes on the same storage",
         declared: |c| c.reach >= Reach::Host,
         offer: Some(Offer::Children),
+    };
+    /// A clock that the suite turns, where no server has its own.
+    pub const CONTROLLED_CLOCK: Self = Self {
+        what: "a controlled clock",
+        declared: |c| c.reach < Reach::Network,
+        offer: Some(Offer::Clock),
     };
     /// Stored bytes that did not come from this release of the adapter.
     pub const FOREIGN: Self =

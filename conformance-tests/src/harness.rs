@@ -1,11 +1,15 @@
 //! What an adapter's author provides.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
-use anyqueue::{Error, PartitionId, Result, Storage, async_trait};
+use anyqueue::{Clock, Error, PartitionId, Result, Storage, async_trait};
 
 use crate::case::Need;
 use crate::victim::Victim;
+
+/// A storage on its way.
+pub type Opening<'a> = Pin<Box<dyn Future<Output = Result<Arc<dyn Storage>>> + Send + 'a>>;
 
 /// How the suite reaches a backend. Later releases may add methods, always with a default.
 #[async_trait]
@@ -20,6 +24,13 @@ pub trait Harness: Send + Sync + 'static {
     /// # Errors
     /// If the storage cannot be opened; the case then fails.
     async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>>;
+
+    /// The same, running by `clock` instead of the machine's own: with it, a seed decides everything that happens. `None`:
+    /// the backend's time cannot be controlled, and cases that need it do not run.
+    fn open_on(&self, namespace: &str, clock: Clock) -> Option<Opening<'_>> {
+        let _ = (namespace, clock);
+        None
+    }
 
     /// How another process on this host can open the same storage, in words that [`attach`](Self::attach) understands.
     /// `None`: it cannot, and cases with child processes do not run.

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyqueue::Clock;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use serde::Serialize;
@@ -239,6 +240,7 @@ fn unmet(context: &Context, case: &Case, options: &Options) -> Option<Outcome> {
     let withheld = |need: &&Need| match need.offer {
         Some(Offer::Children) => !options.children || !context.can_spawn(),
         Some(Offer::Victim) => context.victim().is_none(),
+        Some(Offer::Clock) => context.harness().open_on("probe", Clock::system()).is_none(),
         Some(Offer::Foreign) => !context.stores_bytes(),
         None => false,
     };

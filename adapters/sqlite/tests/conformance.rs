@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyqueue::{QueueStorage, Result, Storage};
-use anyqueue_conformance::{Harness, Need, async_trait, least};
+use anyqueue::{Clock, QueueStorage, Result, Storage};
+use anyqueue_conformance::{Harness, Need, Opening, async_trait, least};
 use anyqueue_sqlite::SqliteQueue;
 
 /// A directory of its own, gone with the run.
@@ -34,6 +34,11 @@ impl Harness for Sqlite {
 
     async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
         open(self.path(namespace)).await
+    }
+
+    fn open_on(&self, namespace: &str, clock: Clock) -> Option<Opening<'_>> {
+        let builder = SqliteQueue::builder(self.path(namespace)).clock(clock);
+        Some(Box::pin(async move { Ok(Arc::new(builder.open().await?) as Arc<dyn Storage>) }))
     }
 
     fn address(&self, namespace: &str) -> Option<String> {

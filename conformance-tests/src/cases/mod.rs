@@ -31,7 +31,7 @@
 //! Rules: exact counts, never "at least one"; upper bounds of time get [`SCHEDULING`](crate::SCHEDULING) (it is in `soon`),
 //! lower bounds nothing; wait for events, not for time to pass, except to see that something does *not* come. Give back or settle
 //! what you hold under `long_lease`, or leave it: the account does. After the case's function the account drains everything
-//! and judges the history: lost, ghost, twice, altered, two owners. What the case does past the recorder (another `Queue`'s
+//! and judges the history by every invariant in `check`: lost, ghost, twice, altered, two owners, out of order. What the case does past the recorder (another `Queue`'s
 //! own promises, child processes with roles of their own) it must judge itself.
 
 macro_rules! case {
@@ -67,6 +67,7 @@ mod queue_push;
 mod queue_refuse;
 mod queue_settle;
 mod queue_stream;
+mod random;
 mod settle;
 
 use crate::case::Case;
@@ -101,6 +102,7 @@ pub(crate) const GROUPS: &[&[Case]] = &[
     kill::CASES,
     fault::CASES,
     queue_close::CASES,
+    random::CASES,
 ];
 
 /// Every case of both layers and all tiers.

@@ -110,6 +110,15 @@ impl Context {
         fastrand::Rng::with_seed(self.options.seed ^ salt)
     }
 
+    /// The run's seed itself.
+    pub(crate) fn seed(&self) -> u64 {
+        self.options.seed
+    }
+
+    pub(crate) fn harness(&self) -> Arc<dyn Harness> {
+        self.harness.clone()
+    }
+
     /// `quick`, or `thorough` in the thorough tier.
     pub fn size(&self, quick: usize, thorough: usize) -> usize {
         if self.options.tier == Tier::Thorough { thorough } else { quick }

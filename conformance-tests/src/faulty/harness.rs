@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyqueue::{
-    Decoded, Envelope, PartitionId, PushQueueStorage as _, QueueStorage as _, Result, Storage, async_trait,
+    Clock, Decoded, Envelope, PartitionId, PushQueueStorage as _, QueueStorage as _, Result, Storage,
+    async_trait,
 };
-use anyqueue_memory::MemoryQueue;
+use anyqueue_memory::{MemoryConfig, MemoryQueue};
 use bytes::Bytes;
 
 use super::reader::{Quirk, quirk};
@@ -15,7 +16,7 @@ use super::state::Shared;
 use super::storage::Faulty;
 use super::{Fault, Hollow, wire};
 use crate::case::Need;
-use crate::harness::Harness;
+use crate::harness::{Harness, Opening};
 use crate::least;
 use crate::victim::Victim;
 
@@ -38,8 +39,9 @@ struct Space {
 }
 
 impl Space {
-    fn new(fault: Option<Fault>) -> Self {
-        Self { queue: MemoryQueue::new(), shared: Arc::default(), quirk: fault.and_then(quirk), clients: 0 }
+    fn new(fault: Option<Fault>, clock: Clock) -> Self {
+        let queue = MemoryQueue::with_config(MemoryConfig::default().with_clock(clock));
+        Self { queue, shared: Arc::default(), quirk: fault.and_then(quirk), clients: 0 }
     }
 
     fn open(&mut self, fault: Option<Fault>) -> Arc<dyn Storage> {
@@ -62,6 +64,12 @@ impl FaultyHarness {
     pub fn faultless() -> Self {
         Self { fault: None, name: "faultless".to_owned(), spaces: Mutex::default() }
     }
+
+    fn client(&self, namespace: &str, clock: Clock) -> Arc<dyn Storage> {
+        let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let space = spaces.entry(namespace.to_owned()).or_insert_with(|| Space::new(self.fault, clock));
+        space.open(self.fault)
+    }
 }
 
 #[async_trait]
@@ -71,9 +79,12 @@ impl Harness for FaultyHarness {
     }
 
     async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
-        let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
-        let space = spaces.entry(namespace.to_owned()).or_insert_with(|| Space::new(self.fault));
-        Ok(space.open(self.fault))
+        Ok(self.client(namespace, Clock::system()))
+    }
+
+    fn open_on(&self, namespace: &str, clock: Clock) -> Option<Opening<'_>> {
+        let client = self.client(namespace, clock);
+        Some(Box::pin(async move { Ok(client) }))
     }
 
     fn least(&self) -> &'static [Need] {

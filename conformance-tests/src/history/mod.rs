@@ -1,4 +1,11 @@
 //! What a case did and saw, in order: the evidence for every verdict.
+//!
+//! While a case runs, the [`History`] keeps the calls as they were made. For judgement, and for files, it becomes a
+//! [`Trace`]: plain data.
+
+mod export;
+mod trace;
+pub(crate) mod units;
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -7,9 +14,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyqueue::{
-    Action, CancelOutcome, DeleteOutcome, Delivery, ExtendOutcome, Extension, Headers, MessageData,
-    MessageId, PartitionId, PushOutcome, Result, SettleOutcome, Settlement,
+    Action, Browsed, CancelOutcome, Clock, Counts, DeleteOutcome, Delivery, ExtendOutcome, Extension,
+    MessageData, MessageId, PartitionId, PushOutcome, Result, SettleOutcome, Settlement,
 };
+
+pub(crate) use export::Exported;
+pub use trace::Trace;
+pub(crate) use trace::{
+    Action as Act, Answer, Cancellation, Content, Deletion, Delivered, Event as Call, Extension as Extending,
+    Op as Asked, Push, Pushed, Settlement as Settling, State,
+};
+
+/// The smallest difference between two moments of a history.
+const TICK: Duration = Duration::from_micros(1);
 
 /// At most this many lines go into a failure; a longer history is cut at its beginning.
 const MAX_LINES: usize = 60;
@@ -35,6 +52,8 @@ pub(crate) enum Op {
         max: usize,
         wait: Duration,
         lease: Duration,
+        /// Somebody asked it to finish early.
+        stopped: bool,
         outcome: Result<Vec<Delivery>>,
     },
     Settle {
@@ -57,13 +76,27 @@ pub(crate) enum Op {
     },
     Purge {
         partition: PartitionId,
+        limit: usize,
         outcome: Result<usize>,
+    },
+    Counts {
+        partition: PartitionId,
+        outcome: Result<Counts>,
+    },
+    Browse {
+        partition: PartitionId,
+        from_start: bool,
+        limit: usize,
+        outcome: Result<Vec<Browsed>>,
     },
     Pause {
         partition: PartitionId,
         paused: bool,
+        outcome: Result<()>,
     },
     Close,
+    /// The client was let go without a word.
+    Crash,
     /// A child process said that it holds a message, under this lease.
     ChildTook {
         id: MessageId,
@@ -73,6 +106,8 @@ pub(crate) enum Op {
     ChildRemoved {
         id: MessageId,
     },
+    /// Everything was pulled and removed until nothing was left.
+    Drained,
     Note(String),
 }
 
@@ -83,6 +118,7 @@ pub(crate) struct Ticket(usize);
 /// The events of one case, the messages it made, and how much it observed.
 #[derive(Debug)]
 pub(crate) struct History {
+    clock: Clock,
     start: Instant,
     inner: Mutex<Inner>,
     observations: AtomicUsize,
@@ -92,21 +128,20 @@ pub(crate) struct History {
 struct Inner {
     events: Vec<Event>,
     numbers: HashMap<MessageId, usize>,
-    messages: HashMap<MessageId, Known>,
-}
-
-/// What the suite knows of a message it pushed.
-#[derive(Clone, Debug)]
-pub(crate) struct Known {
-    /// As it was pushed first.
-    pub(crate) message: MessageData,
-    /// Every set of headers it may rightly bear: the pushed one, and those that settlements gave it.
-    pub(crate) headers: Vec<Headers>,
+    /// As they were pushed first.
+    messages: HashMap<MessageId, MessageData>,
+    last: Option<Instant>,
 }
 
 impl History {
     pub(crate) fn new() -> Self {
-        Self { start: Instant::now(), inner: Mutex::default(), observations: AtomicUsize::new(0) }
+        Self::on(Clock::system())
+    }
+
+    /// A history whose moments are told by this clock.
+    pub(crate) fn on(clock: Clock) -> Self {
+        let start = clock.now();
+        Self { clock, start, inner: Mutex::default(), observations: AtomicUsize::new(0) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -116,20 +151,18 @@ impl History {
     /// Records the beginning of a call. `op` holds a stand-in for the answer until [`end`](Self::end).
     pub(crate) fn begin(&self, client: &Arc<str>, op: Op) -> Ticket {
         let mut inner = self.lock();
-        if let Op::Settle { settlements, .. } = &op {
-            for settlement in settlements {
-                inner.allow_headers(settlement);
-            }
-        }
-        inner.events.push(Event { client: client.clone(), invoked: Instant::now(), returned: None, op });
+        let invoked = inner.stamp(&self.clock);
+        inner.events.push(Event { client: client.clone(), invoked, returned: None, op });
         Ticket(inner.events.len() - 1)
     }
 
     /// Records its end, and `seen` observations.
     pub(crate) fn end(&self, ticket: Ticket, seen: usize, answer: impl FnOnce(&mut Op)) {
         self.observed(seen);
-        if let Some(event) = self.lock().events.get_mut(ticket.0) {
-            event.returned = Some(Instant::now());
+        let mut inner = self.lock();
+        let returned = inner.stamp(&self.clock);
+        if let Some(event) = inner.events.get_mut(ticket.0) {
+            event.returned = Some(returned);
             answer(&mut event.op);
         }
     }
@@ -138,6 +171,11 @@ impl History {
     pub(crate) fn note(&self, client: &Arc<str>, text: impl Into<String>) {
         let ticket = self.begin(client, Op::Note(text.into()));
         self.end(ticket, 0, |_| ());
+    }
+
+    /// How long it has been going on.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.clock.now().saturating_duration_since(self.start)
     }
 
     /// Counts observations; a case without any is inconclusive.
@@ -158,14 +196,7 @@ impl History {
     pub(crate) fn know(&self, message: &MessageData) {
         let mut inner = self.lock();
         inner.number(message.id());
-        inner
-            .messages
-            .entry(message.id())
-            .or_insert_with(|| Known { message: message.clone(), headers: vec![message.headers().clone()] });
-    }
-
-    pub(crate) fn known(&self, id: MessageId) -> Option<Known> {
-        self.lock().messages.get(&id).cloned()
+        inner.messages.entry(message.id()).or_insert_with(|| message.clone());
     }
 
     pub(crate) fn events(&self) -> Vec<Event> {
@@ -223,13 +254,11 @@ impl History {
 }
 
 impl Inner {
-    fn allow_headers(&mut self, settlement: &Settlement) {
-        if let Action::Postpone { headers: Some(headers), .. } | Action::Move { headers: Some(headers), .. } =
-            &settlement.action
-            && let Some(known) = self.messages.get_mut(&settlement.lease.id)
-        {
-            known.headers.push(headers.clone());
-        }
+    /// Now, but later than any moment before: so the order of moments is the order of events, even while the clock stands.
+    fn stamp(&mut self, clock: &Clock) -> Instant {
+        let now = self.last.map_or_else(|| clock.now(), |last| clock.now().max(last + TICK));
+        self.last = Some(now);
+        now
     }
 
     fn label(&self, id: MessageId) -> String {
@@ -247,7 +276,7 @@ impl Inner {
             Op::Push { partition, ids, outcomes } => {
                 format!("push to {partition}: {}", self.pairs(ids, outcomes, named, |_, id| self.label(*id)))
             }
-            Op::Pull { partition, max, wait, lease, outcome } => {
+            Op::Pull { partition, max, wait, lease, outcome, .. } => {
                 let head = format!("pull {partition} max {max} wait {wait:?} lease {lease:?}");
                 match outcome {
                     Ok(got) => format!("{head} → {}", self.deliveries(got, named)),
@@ -284,10 +313,23 @@ impl Inner {
                     self.pairs(ids, outcomes, named, |_, id| self.label(*id))
                 )
             }
-            Op::Purge { partition, outcome } => format!("purge {partition} → {outcome:?}"),
-            Op::Pause { partition, paused: true } => format!("pause {partition}"),
-            Op::Pause { partition, paused: false } => format!("resume {partition}"),
+            Op::Purge { partition, limit, outcome } => {
+                format!("purge up to {limit} of {partition} → {outcome:?}")
+            }
+            Op::Counts { partition, outcome } => format!("count {partition} → {outcome:?}"),
+            Op::Browse { partition, outcome, .. } => {
+                let shown = outcome.iter().flatten().filter(|shown| named(&shown.message.id()));
+                let shown =
+                    shown.map(|shown| format!("{} {:?}", self.label(shown.message.id()), shown.state));
+                format!("browse {partition} → {}", shown.collect::<Vec<_>>().join(", "))
+            }
+            Op::Pause { partition, paused, outcome } => {
+                let verb = if *paused { "pause" } else { "resume" };
+                format!("{verb} {partition} → {outcome:?}")
+            }
             Op::Close => "close".to_owned(),
+            Op::Crash => "crash".to_owned(),
+            Op::Drained => "drained".to_owned(),
             Op::ChildTook { id, lease } => format!("took {} under a lease of {lease:?}", self.label(*id)),
             Op::ChildRemoved { id } => format!("removed {}", self.label(*id)),
             Op::Note(text) => text.clone(),
@@ -342,7 +384,16 @@ impl Op {
             Self::Settle { settlements, .. } => settlements.iter().any(|s| about.contains(&s.lease.id)),
             Self::Extend { extensions, .. } => extensions.iter().any(|e| about.contains(&e.lease.id)),
             Self::ChildTook { id, .. } | Self::ChildRemoved { id } => about.contains(id),
-            Self::Purge { .. } | Self::Pause { .. } | Self::Close | Self::Note(_) => true,
+            Self::Browse { outcome, .. } => {
+                outcome.iter().flatten().any(|shown| about.contains(&shown.message.id()))
+            }
+            Self::Purge { .. }
+            | Self::Counts { .. }
+            | Self::Pause { .. }
+            | Self::Close
+            | Self::Crash
+            | Self::Drained
+            | Self::Note(_) => true,
         }
     }
 }
