@@ -69,7 +69,7 @@ pub(crate) fn capabilities(config: &Config, power: bool) -> Capabilities {
             settle_batch: BATCH,
         },
         slack: SLACK,
-        wake_latency: config.poll_interval + SLACK,
+        wake_latency: config.poll_interval * 2 + SLACK, // polled half as often where nothing happens
         overfetch: 0,
         exchange: true,
         coalesce_push,

@@ -19,7 +19,7 @@
 //! one file at once; all clocks are the host's.
 //!
 //! # How it works
-//! One task writes. It joins all requests that wait into one transaction, so that sixty-four tasks that push one message each
+//! One thread writes. It joins all requests that wait into one transaction, so that sixty-four tasks that push one message each
 //! pay for one wait for the disk, not for sixty-four; a lone request waits for nobody. Counts and pages are read
 //! on up to two connections of their own and lock out nobody. Waiting pulls are woken at once by what their own handle
 //! does and by time; for what other processes do, the file is polled
@@ -37,7 +37,6 @@
 
 mod admin;
 mod capabilities;
-mod changes;
 mod claim;
 mod config;
 mod connect;
@@ -46,11 +45,17 @@ mod error;
 mod group;
 mod inspect;
 mod lookout;
+mod place;
 #[cfg(test)]
 mod plans;
 mod pull;
 mod push;
+#[cfg(feature = "sqlx")]
 mod push_in;
+#[cfg(feature = "sqlx")]
+mod push_tx;
+mod readers;
+mod room;
 mod schema;
 mod settle;
 mod sql;
@@ -60,5 +65,6 @@ mod wake;
 mod writer;
 
 pub use config::{SqliteBuilder, Synchronous, backend};
+#[cfg(feature = "sqlx")]
 pub use push_in::{AfterCommit, PushedIn};
 pub use storage::SqliteQueue;

@@ -117,12 +117,13 @@ impl SqliteQueue {
         before: Instant,
     ) -> Result<Vec<Delivery>> {
         let until = before + request.lease;
-        let mut deliveries = Vec::with_capacity(claimed.taken.len());
+        let (all, secret) = claimed.take();
+        let mut deliveries = Vec::with_capacity(all.len());
         let mut unreadable = None;
-        for taken in claimed.taken {
+        for taken in all {
             match decode(&taken.body, taken.seq, &self.inner.config.clock) {
                 Ok((message, age)) => {
-                    let token = token(taken.seq, claimed.secret);
+                    let token = token(taken.seq, secret);
                     let lease = Lease { partition: partition.clone(), id: message.id(), token };
                     let count = u32::try_from(taken.deliveries).unwrap_or(u32::MAX);
                     let delivery = Delivery::new(lease, message).with_lease_until(until);
