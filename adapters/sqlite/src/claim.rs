@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyqueue::{Action, Bytes, Lease, MessageId, PartitionId, Result, Settlement};
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use crate::settle::token;
 use crate::sql::{all, first, run};
@@ -33,6 +34,8 @@ pub(crate) struct Claim {
     pub(crate) partition: PartitionId,
     pub(crate) max: usize,
     pub(crate) lease: Duration,
+    /// Fires when nobody wants it any more.
+    pub(crate) stop: CancellationToken,
 }
 
 /// What it got. Once [bound](Self::return_to), what nobody takes is given back, for a pull may be dropped at any moment.

@@ -32,7 +32,10 @@ pub(crate) fn run(
 fn serve(mut tx: Tx<'_>, works: &[&Work]) -> Result<(Vec<Answer>, Hints)> {
     let mut answers = works.iter().map(|work| answer(&mut tx, work)).collect::<Result<Vec<_>>>()?;
     for (work, answer) in works.iter().zip(&mut answers) {
-        if let (Work::Settle { claim: Some(wanted), .. }, Answer::Settle(_, claimed)) = (work, answer) {
+        // Asked only now, for it may have been a long wait for the lock.
+        if let (Work::Settle { claim: Some(wanted), .. }, Answer::Settle(_, claimed)) = (work, answer)
+            && !wanted.stop.is_cancelled()
+        {
             *claimed = claim(&mut tx, wanted)?;
         }
     }

@@ -99,7 +99,8 @@ impl SqliteQueue {
         partition: &PartitionId,
         request: &PullRequest,
     ) -> Result<(Vec<Result<SettleOutcome>>, Claimed)> {
-        let claim = Claim { partition: partition.clone(), max: request.max, lease: request.lease };
+        let (partition, stop) = (partition.clone(), request.stop.clone());
+        let claim = Claim { partition, max: request.max, lease: request.lease, stop };
         let work = Work::Settle { settlements: settlements.to_vec(), claim: Some(claim) };
         match self.ask(work, Operation::Pull).await? {
             Answer::Settle(outcomes, claimed) => Ok((outcomes.into_iter().map(stamped).collect(), claimed)),
