@@ -28,11 +28,12 @@
 //! # Limits
 //! 32 MiB per message at most (16 MiB unless configured), batches of 1000, leases up to 30 days, delays up to ten years. There
 //! is one writer per file at a time: keep other write transactions on it short. The file must be on a local
-//! disk, since SQLite's write-ahead log does not work over a network.
+//! disk, since SQLite's write-ahead log does not work over a network. Pushes answer `Full` when they would leave less than
+//! 4 MiB on the disk (a quarter of it, if it is smaller), which SQLite needs for taking messages out.
 //!
 //! # In an application's database
 //! All tables begin with `anyqueue_`, and their migrations keep a ledger of their own. With
-//! [`push_in`](SqliteQueue::push_in) a message is stored in the application's own transaction, or not at all.
+//! `SqliteQueue::push_in` (feature `sqlx`, on by default) a message is stored in the application's own transaction, or not at all.
 //! Text in the file must be UTF-8, which is SQLite's default.
 
 mod admin;

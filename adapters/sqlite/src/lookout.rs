@@ -18,7 +18,7 @@ use crate::wake::Wake;
 const AFTER_ERROR: Duration = Duration::from_millis(250);
 
 /// How long after a change the file is looked at often; where nothing happens, half as often.
-const LIVELY: Duration = Duration::from_secs(1);
+const LIVELY: Duration = Duration::from_millis(250);
 
 /// What waits for a partition: how many are ready (at most `?3`), and when the next one is due.
 pub(crate) const LOOK: &str = "SELECT
