@@ -205,7 +205,7 @@ impl Context {
         self.history.know(message);
         let (ids, outcomes) = (vec![message.id()], vec![Ok(PushOutcome::Stored(message.id()))]);
         let op = Op::Push { partition: partition.clone(), ids, outcomes };
-        let ticket = self.history.begin("planted", op);
+        let ticket = self.history.begin(&"planted".into(), op);
         self.history.end(ticket, 0, |_| ());
     }
 

@@ -3,10 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyqueue::{
-    Clock, Decoded, Envelope, PartitionId, PushQueueStorage as _, QueueStorage as _, Result, Storage,
-    async_trait,
-};
+use anyqueue::{Clock, Decoded, Envelope, PartitionId, QueueStorage as _, Result, Storage, async_trait};
 use anyqueue_memory::{MemoryConfig, MemoryQueue};
 use bytes::Bytes;
 

@@ -87,7 +87,8 @@ impl Search {
         let Exported { mut trace, messages, .. } = stage.run(plan).await.map_err(|stuck| {
             let about = Vec::from_iter(stuck.about);
             let (expected, seen) = (stuck.expected.to_owned(), stuck.seen);
-            let failure = Failure { clause: stuck.clause, expected, seen, history: lines(&about) };
+            let failure =
+                Failure { clause: stuck.clause, expected, seen, history: lines(&about), likely: Vec::new() };
             Box::new(Found { what: stuck.expected.to_owned(), failure })
         })?;
         trace.head.planned = plan.kinds(OFTEN);
@@ -99,8 +100,13 @@ impl Search {
             history.push("the whole history:".to_owned());
             history.extend(lines(&[]));
         }
-        let failure =
-            Failure { clause: violation.clause, expected: violation.expected, seen: violation.seen, history };
+        let failure = Failure {
+            clause: violation.clause,
+            expected: violation.expected,
+            seen: violation.seen,
+            history,
+            likely: Vec::new(),
+        };
         Err(Box::new(Found { what: violation.invariant.to_owned(), failure }))
     }
 
