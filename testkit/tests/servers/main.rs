@@ -3,6 +3,7 @@
 // Clippy knows tests by their attribute, and not the functions that they share.
 #![allow(clippy::unwrap_used)]
 
+mod command;
 mod fixture;
 mod ministack;
 mod orphans;
