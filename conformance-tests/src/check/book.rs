@@ -144,6 +144,8 @@ pub(crate) struct Book<'a> {
     pub(crate) ends: Vec<((&'a str, u32), Duration)>,
     /// Pulls of which nobody knows what they claimed, and until when they may hold it.
     pub(crate) open_pulls: Vec<(&'a PartitionId, Span)>,
+    /// Other processes took messages, of which the history knows only what they said later.
+    pub(crate) others_at_work: bool,
     /// Until when another process may hold what it said it took.
     taken_until: Option<Duration>,
     by_delivery: HashMap<usize, usize>,
@@ -161,6 +163,7 @@ impl<'a> Book<'a> {
             purges: Vec::new(),
             ends: Vec::new(),
             open_pulls: Vec::new(),
+            others_at_work: false,
             taken_until: None,
             by_delivery: HashMap::new(),
         };
@@ -265,6 +268,7 @@ impl<'a> Book<'a> {
             Asked::Close => self.closed(call),
             Asked::Crash => self.ends.push((call.client(), span.from)),
             Asked::Removed { message } => {
+                self.others_at_work = true;
                 let places: Vec<_> =
                     self.life(*message).arrivals.iter().map(|arrival| arrival.place.clone()).collect();
                 for place in places {
@@ -277,6 +281,7 @@ impl<'a> Book<'a> {
                 }
             }
             Asked::Took { lease, .. } => {
+                self.others_at_work = true;
                 self.taken_until = self.taken_until.max(Some(span.from.saturating_add(*lease)));
             }
             Asked::Counts { .. } | Asked::Browse { .. } | Asked::Drained | Asked::Note { .. } => {}

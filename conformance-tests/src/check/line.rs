@@ -106,7 +106,7 @@ fn told(first: &Spell<'_>, delivered: &Delivered) -> (String, String) {
 
 /// Whether the pull could have had it from its first moment on, and nobody else took it.
 fn waited(spell: &Spell<'_>, answered: bool, pull: Span) -> bool {
-    let taken_here = answered && spell.until >= pull.from;
+    let taken_here = answered && spell.until == pull.from && spell.until_second > pull.to;
     spell.content.group.is_none() && spell.since <= pull.from && (taken_here || spell.until > pull.to)
 }
 

@@ -24,6 +24,8 @@ pub(crate) struct Spell<'a> {
     pub(crate) since: Duration,
     /// Until then nobody can have taken it.
     pub(crate) until: Duration,
+    /// Until then nobody but the first who may have.
+    pub(crate) until_second: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,11 +41,14 @@ pub(crate) enum Standing {
 impl<'a> Book<'a> {
     /// All spells of a message that certainly were.
     pub(crate) fn spells(&self, message: usize, life: &Life<'a>) -> Vec<Spell<'a>> {
+        if self.others_at_work {
+            return Vec::new();
+        }
         let mut spells: Vec<_> =
             life.arrivals.iter().filter_map(|arrival| self.after_push(message, arrival)).collect();
         spells.extend(self.holds_of(life).filter_map(|hold| self.after_hold(hold, life.content()?)));
         for (spell, after) in &mut spells {
-            spell.until = self.first_taking(life, spell, *after);
+            (spell.until, spell.until_second) = self.first_takings(life, spell, *after);
         }
         spells.into_iter().map(|(spell, _)| spell).collect()
     }
@@ -76,9 +81,10 @@ impl<'a> Book<'a> {
 
     /// Whether a pull that nobody heard of may have held the message since `begun`.
     pub(crate) fn claimed_unseen(&self, hold: &Hold<'a>, begun: Span) -> bool {
-        self.open_pulls
-            .iter()
-            .any(|(place, open)| *place == hold.place && open.from < hold.span.to && open.to > begun.from)
+        let claimed = |(place, open): &(&PartitionId, Span)| {
+            *place == hold.place && open.from < hold.span.to && open.to > begun.from
+        };
+        self.others_at_work || self.open_pulls.iter().any(claimed)
     }
 
     fn after_push(
@@ -92,7 +98,21 @@ impl<'a> Book<'a> {
         let (content, place) = (&pushed.content, arrival.place);
         let (standing, until) = (Standing::New, NEVER);
         let begun = arrival.span;
-        Some((Spell { message, content, place, standing, begun, joined, nth, since, until }, begun.from))
+        Some((
+            Spell {
+                message,
+                content,
+                place,
+                standing,
+                begun,
+                joined,
+                nth,
+                since,
+                until,
+                until_second: until,
+            },
+            begun.from,
+        ))
     }
 
     fn after_hold(&self, hold: &Hold<'a>, content: &'a Content) -> Option<(Spell<'a>, Duration)> {
@@ -114,7 +134,18 @@ impl<'a> Book<'a> {
             Fate::Settled(Act::Remove, _) | Fate::Unknown => return None,
         };
         let message = hold.delivered.message;
-        let spell = Spell { message, content, place, standing, begun, joined, nth: 0, since, until: NEVER };
+        let spell = Spell {
+            message,
+            content,
+            place,
+            standing,
+            begun,
+            joined,
+            nth: 0,
+            since,
+            until: NEVER,
+            until_second: NEVER,
+        };
         Some((spell, after))
     }
 
@@ -128,9 +159,9 @@ impl<'a> Book<'a> {
         (Span { from: due.from.saturating_sub(self.rules.grain), to }, to)
     }
 
-    /// The earliest moment at which somebody may have taken the message out of the spell. `after`: what had ended by then
-    /// cannot have.
-    fn first_taking(&self, life: &Life<'a>, spell: &Spell<'a>, after: Duration) -> Duration {
+    /// The two earliest moments at which somebody may have taken the message out of the spell. `after`: what had ended by
+    /// then cannot have.
+    fn first_takings(&self, life: &Life<'a>, spell: &Spell<'a>, after: Duration) -> (Duration, Duration) {
         let holds = self.holds_of(life).map(|hold| hold.span);
         let departures = life.departures.iter().filter(|gone| gone.place == *spell.place);
         let purges = self.purges.iter().filter(|(place, _, took)| *place == spell.place && *took != Some(0));
@@ -139,7 +170,8 @@ impl<'a> Book<'a> {
             .chain(departures.map(|gone| gone.span))
             .chain(purges.map(|(_, span, _)| *span))
             .chain(open.map(|(_, span)| *span));
-        takings.filter(|span| span.to > after).map(|span| span.from).min().unwrap_or(NEVER)
+        let possible = takings.filter(|span| span.to > after).map(|span| span.from);
+        possible.fold((NEVER, NEVER), |(first, second), at| (first.min(at), second.min(first.max(at))))
     }
 
     /// Whether the message was there throughout the span, waiting, delayed or held.
@@ -155,7 +187,7 @@ impl<'a> Book<'a> {
         let purged = |(from, purge, took): &(&PartitionId, Span, Option<usize>)| {
             *from == place && *took != Some(0) && purge.to > arrived && purge.from < span.to
         };
-        !life.departures.iter().any(left) && !self.purges.iter().any(purged)
+        !self.others_at_work && !life.departures.iter().any(left) && !self.purges.iter().any(purged)
     }
 
     /// Whether no pull can have been kept from the partition by a pause, at any moment of the span.

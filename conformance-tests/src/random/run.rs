@@ -140,6 +140,12 @@ impl Stage {
         self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether no call is under way.
+    fn idle(&self) -> bool {
+        let free = self.turn.as_ref().is_none_or(|turn| turn.try_lock().is_ok());
+        free && self.history.under_way().is_none()
+    }
+
     /// Lets time pass, where it is controlled, whenever nobody can go on without.
     async fn in_time<T>(&self, work: impl Future<Output = T>) -> T {
         let Time::Controlled(clock) = &self.time else { return work.await };
@@ -148,7 +154,7 @@ impl Stage {
                 for _ in 0..TURNS {
                     tokio::task::yield_now().await;
                 }
-                if self.turn.as_ref().is_none_or(|turn| turn.try_lock().is_ok()) {
+                if self.turn.is_none() || self.idle() {
                     clock.advance(BEAT);
                 } else {
                     tokio::time::sleep(GLANCE).await;
