@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyqueue::{
     Action, Browsed, CancelOutcome, Clock, Counts, DeleteOutcome, Delivery, ExtendOutcome, Extension,
-    MessageData, MessageId, PartitionId, PushOutcome, Result, SettleOutcome, Settlement,
+    MessageData, MessageId, PartitionId, PushOutcome, Result, SettleOutcome, Settlement, TaskOptions, When,
 };
 
 pub(crate) use export::Exported;
@@ -265,6 +265,29 @@ impl Inner {
         self.numbers.get(&id).map_or_else(|| id.to_string(), |number| format!("#{number}"))
     }
 
+    /// `#3 (priority 2, delay 50ms, group "g", key "k")`: what decides where it stands.
+    fn pushed(&self, id: &MessageId) -> String {
+        let mut text = self.label(*id);
+        let Some(message) = self.messages.get(id) else { return text };
+        let TaskOptions { priority, delay, group, dedup_key, .. } = message.options();
+        let delay = match delay {
+            Some(When::In(delay)) => Some(format!("delay {delay:?}")),
+            Some(When::At(at)) => Some(format!("not before {at:?}")),
+            None => None,
+        };
+        let options = [
+            (*priority > 0).then(|| format!("priority {priority}")),
+            delay,
+            group.as_ref().map(|group| format!("group {group:?}")),
+            dedup_key.as_ref().map(|key| format!("key {key:?}")),
+        ];
+        let told: Vec<String> = options.into_iter().flatten().collect();
+        if !told.is_empty() {
+            let _ = write!(text, " ({})", told.join(", "));
+        }
+        text
+    }
+
     fn number(&mut self, id: MessageId) {
         let next = self.numbers.len();
         self.numbers.entry(id).or_insert(next);
@@ -274,7 +297,7 @@ impl Inner {
         let named = |id: &MessageId| about.is_empty() || about.contains(id);
         match op {
             Op::Push { partition, ids, outcomes } => {
-                format!("push to {partition}: {}", self.pairs(ids, outcomes, named, |_, id| self.label(*id)))
+                format!("push to {partition}: {}", self.pairs(ids, outcomes, named, Self::pushed))
             }
             Op::Pull { partition, max, wait, lease, outcome, .. } => {
                 let head = format!("pull {partition} max {max} wait {wait:?} lease {lease:?}");
