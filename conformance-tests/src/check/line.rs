@@ -116,8 +116,8 @@ fn goes_first(book: &Book<'_>, first: &Spell<'_>, second: &Spell<'_>) -> bool {
         return a > b;
     }
     let same_level = a == b && second.content.group.is_none();
-    let in_turn =
-        first.joined.before(second.joined) || (first.joined == second.joined && first.nth < second.nth);
+    let one_call = first.begun == second.begun && first.joined == second.joined;
+    let in_turn = first.joined.before(second.joined) || (one_call && first.nth < second.nth);
     same_level
         && match (first.standing, second.standing) {
             (Standing::Returned, Standing::New) => book.rules.requeue_front,
