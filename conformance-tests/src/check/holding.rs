@@ -116,7 +116,7 @@ pub(super) fn deliveries_counted(book: &Book<'_>) -> Verdict {
 fn expected_count(book: &Book<'_>, hold: &Hold<'_>, life: &Life<'_>) -> Option<(u32, u32)> {
     let previous = book.previous(hold, life);
     let begun =
-        previous.map(|previous| previous.span).or(life.arrivals.first().map(|arrival| arrival.span))?;
+        previous.map(|previous| previous.span).or(life.last_push(hold).map(|arrival| arrival.span))?;
     if book.claimed_unseen(hold, begun) {
         return None;
     }

@@ -1,6 +1,6 @@
 //! What is stored, where, and for how long.
 
-use super::book::{Book, Departure, Hold, Life, NEVER, Span};
+use super::book::{Arrival, Book, Departure, Hold, Life, NEVER, Span};
 use super::rules::Dedup;
 use super::{Verdict, refute};
 use crate::history::{Answer, Asked, Call, Push, Pushed};
@@ -153,20 +153,24 @@ pub(super) fn nothing_lost(book: &Book<'_>) -> Verdict {
 }
 
 impl Book<'_> {
-    /// Messages that were acknowledged and that nobody can have removed since.
+    /// Messages that were acknowledged and that nobody can have removed since, once for each time.
     pub(crate) fn owed(&self) -> Vec<usize> {
-        let owed = |life: &Life<'_>| {
-            let pushed =
-                || life.arrivals.iter().filter(|arrival| arrival.certain && arrival.pushed.is_some());
-            pushed().any(|arrival| {
-                // A message can be pushed anew once it was removed: each time it has to be removed again.
-                let again = pushed().map(|next| next.span).find(|next| arrival.span.before(*next));
-                let by = again.map_or(NEVER, |again| again.to);
-                let removed =
-                    |gone: &Departure| !gone.moved && gone.span.to > arrival.span.from && gone.span.from < by;
-                !life.departures.iter().any(removed)
-            })
+        let owed = |(number, life): (&usize, &Life<'_>)| std::iter::repeat_n(*number, life.unremoved());
+        self.lives.iter().flat_map(owed).collect()
+    }
+}
+
+impl Life<'_> {
+    /// A message can be pushed anew once it was removed: each time it has to be removed again.
+    fn unremoved(&self) -> usize {
+        let pushed = || self.arrivals.iter().filter(|arrival| arrival.certain && arrival.pushed.is_some());
+        let unremoved = |arrival: &&Arrival<'_>| {
+            let again = pushed().map(|next| next.span).find(|next| arrival.span.before(*next));
+            let by = again.map_or(NEVER, |again| again.to);
+            let removed =
+                |gone: &Departure| !gone.moved && gone.span.to > arrival.span.from && gone.span.from < by;
+            !self.departures.iter().any(removed)
         };
-        self.lives.iter().filter(|(_, life)| owed(life)).map(|(number, _)| *number).collect()
+        pushed().filter(unremoved).count()
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyqueue::PartitionId;
 
-use super::book::{Book, Departure, Fate, Hold, Life, NEVER, Span};
+use super::book::{Arrival, Book, Departure, Fate, Hold, Life, NEVER, Span};
 use crate::history::{Act, Content};
 
 /// A time during which a message waited to be pulled.
@@ -57,9 +57,7 @@ impl<'a> Book<'a> {
     pub(crate) fn standing_before(&self, hold: &Hold<'a>) -> Option<Spell<'a>> {
         let life = self.life_of(hold)?;
         let previous = self.previous(hold, life);
-        let arrival = life.arrivals.iter().rev().find(|arrival| {
-            arrival.pushed.is_some() && arrival.place == hold.place && arrival.span.from < hold.span.to
-        });
+        let arrival = life.last_push(hold).filter(|arrival| arrival.place == hold.place);
         let begun = previous.map(|previous| previous.span).or(arrival.map(|arrival| arrival.span))?;
         if !life.departures.iter().all(|departure| departure.certain) || self.claimed_unseen(hold, begun) {
             return None;
@@ -74,9 +72,11 @@ impl<'a> Book<'a> {
         (spell.place == hold.place).then_some(spell)
     }
 
-    /// The last delivery of the same message before this one.
+    /// The last delivery of the same message before this one, since it was last pushed.
     pub(crate) fn previous<'b>(&'b self, hold: &Hold<'a>, life: &'b Life<'a>) -> Option<&'b Hold<'a>> {
-        self.holds_of(life).filter(|other| other.span.to < hold.span.to).last()
+        let pushed = life.last_push(hold).map(|arrival| arrival.span.from);
+        let earlier = self.holds_of(life).filter(|other| other.span.to < hold.span.to);
+        earlier.filter(|other| pushed.is_none_or(|pushed| other.span.to > pushed)).last()
     }
 
     /// Whether a pull that nobody heard of may have held the message since `begun`.
@@ -87,11 +87,7 @@ impl<'a> Book<'a> {
         self.others_at_work || self.open_pulls.iter().any(claimed)
     }
 
-    fn after_push(
-        &self,
-        message: usize,
-        arrival: &super::book::Arrival<'a>,
-    ) -> Option<(Spell<'a>, Duration)> {
+    fn after_push(&self, message: usize, arrival: &Arrival<'a>) -> Option<(Spell<'a>, Duration)> {
         let (pushed, nth) = arrival.pushed.filter(|_| arrival.certain)?;
         let delay = pushed.content.delay.unwrap_or_default();
         let (joined, since) = self.matured(arrival.span, delay);
@@ -176,9 +172,8 @@ impl<'a> Book<'a> {
 
     /// Whether the message was there throughout the span, waiting, delayed or held.
     pub(crate) fn certainly_in(&self, life: &Life<'a>, place: &PartitionId, span: Span) -> bool {
-        let there = |arrival: &&super::book::Arrival<'a>| {
-            arrival.certain && arrival.place == place && arrival.span.before(span)
-        };
+        let there =
+            |arrival: &&Arrival<'a>| arrival.certain && arrival.place == place && arrival.span.before(span);
         let Some(arrived) = life.arrivals.iter().filter(there).map(|arrival| arrival.span.from).max() else {
             return false;
         };
@@ -211,7 +206,13 @@ impl<'a> Book<'a> {
     }
 }
 
-impl Life<'_> {
+impl<'a> Life<'a> {
+    /// The last push of the message before this delivery.
+    pub(crate) fn last_push(&self, hold: &Hold<'_>) -> Option<&Arrival<'a>> {
+        let pushes = self.arrivals.iter().filter(|arrival| arrival.pushed.is_some());
+        pushes.filter(|arrival| arrival.span.from < hold.span.to).max_by_key(|arrival| arrival.span.from)
+    }
+
     /// Whether the message may have been there at some moment of the span.
     pub(crate) fn possibly_in(&self, place: &PartitionId, span: Span) -> bool {
         self.arrivals.iter().any(|arrival| {

@@ -71,8 +71,8 @@ fn put_off(book: &Book<'_>, hold: &Hold<'_>) -> Option<(std::time::Duration, std
         }
         Some(_) => None,
         None => {
-            let mut all = life.arrivals.iter().filter_map(|arrival| Some((arrival, arrival.pushed?.0)));
-            let (arrival, pushed) = all.next().filter(|(arrival, _)| arrival.place == hold.place)?;
+            let arrival = life.last_push(hold).filter(|arrival| arrival.place == hold.place)?;
+            let (pushed, _) = arrival.pushed?;
             Some((arrival.span.from, pushed.content.delay?))
         }
     }

@@ -129,11 +129,12 @@ impl Stage {
         Ok(Recorder::new(storage, name.into(), self.history.clone()))
     }
 
+    /// Before the call of whose turn it is, everybody else who can go on takes a place in the queue. So it makes no difference
+    /// whether another thread answers the call at once or later.
     pub(super) async fn turn(&self) -> Option<MutexGuard<'_, ()>> {
-        match &self.turn {
-            Some(turn) => Some(turn.lock().await),
-            None => None,
-        }
+        let turn = self.turn.as_ref()?.lock().await;
+        tokio::task::yield_now().await;
+        Some(turn)
     }
 
     pub(super) fn lock_sent(&self) -> std::sync::MutexGuard<'_, Vec<MessageData>> {
