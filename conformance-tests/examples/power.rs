@@ -8,7 +8,7 @@ use anyqueue_conformance::faulty::{Fault, FaultyHarness};
 use anyqueue_conformance::{Case, Options, Outcome, cases, run_case};
 use futures_util::{StreamExt as _, stream};
 
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 24;
 const RUNS: u64 = 20;
 
 #[tokio::main]
