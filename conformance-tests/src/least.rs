@@ -1,5 +1,12 @@
-//! The least that each of anyqueue's own backends must declare: declaring less fails its suite, so that no promise is taken back
-//! unnoticed. A [`Harness`](crate::Harness) names its list in [`least`](crate::Harness::least).
+//! The least that anyqueue's own backends must declare, by the kind of server that they are for: declaring less fails their suite, so
+//! that no promise is taken back unnoticed. A [`Harness`](crate::Harness) names its list in [`least`](crate::Harness::least).
+//!
+//! | list | for |
+//! |---|---|
+//! | [`EVERYTHING`] | a database, or memory: whatever can run a transaction or a script over all of a partition |
+//! | [`BROKER`] | a message broker with replicated queues, which holds a delivery for as long as its connection lives |
+//! | [`CLOUD`] | a queue service without any order |
+//! | [`CLOUD_FIFO`] | a queue service with order within groups |
 
 use std::time::Duration;
 
@@ -38,8 +45,8 @@ const READY_AND_DEAD: Need =
     Need::capability("counts of ready messages and dead letters", |c| c.inspect.ready && c.inspect.dead);
 const READY: Need = Need::capability("counts of ready messages", |c| c.inspect.ready);
 
-/// Everything there is: memory, SQLite, Postgres, and Redis on a standalone server.
-const ALL: &[Need] = &[
+/// Everything there is.
+pub const EVERYTHING: &[Need] = &[
     TEN_PRIORITIES,
     Need::PRIORITY,
     Need::STRICT_PRIORITY,
@@ -65,16 +72,8 @@ const ALL: &[Need] = &[
     Need::PAUSE,
 ];
 
-/// The memory backend.
-pub const MEMORY: &[Need] = ALL;
-/// The SQLite backend: that, and to be shared by processes.
-pub const SQLITE: &[Need] = ALL;
-/// The Postgres backend.
-pub const POSTGRES: &[Need] = ALL;
-/// The Redis backend on a standalone server.
-pub const REDIS: &[Need] = ALL;
-/// The RabbitMQ backend on quorum queues.
-pub const RABBITMQ: &[Need] = &[
+/// What a broker with replicated queues can give.
+pub const BROKER: &[Need] = &[
     TEN_PRIORITIES,
     Need::PRIORITY,
     Need::STRICT_PRIORITY,
@@ -87,8 +86,8 @@ pub const RABBITMQ: &[Need] = &[
     Need::DELIVERY_COUNT,
     READY_AND_DEAD,
 ];
-/// The SQS backend on standard queues.
-pub const SQS: &[Need] = &[
+/// What a queue service without order can give.
+pub const CLOUD: &[Need] = &[
     TEN_PRIORITIES,
     Need::PRIORITY,
     Need::STRICT_PRIORITY,
@@ -100,8 +99,8 @@ pub const SQS: &[Need] = &[
     CONFIRMED,
     READY,
 ];
-/// The SQS backend on FIFO queues.
-pub const SQS_FIFO: &[Need] = &[
+/// What a queue service with ordered groups can give.
+pub const CLOUD_FIFO: &[Need] = &[
     TEN_PRIORITIES,
     ORDER_IN_GROUPS,
     Need::REQUEUE_FRONT,

@@ -34,7 +34,7 @@ impl Harness for Memory {
     }
 
     fn least(&self) -> &'static [Need] {
-        least::MEMORY
+        least::EVERYTHING
     }
 
     async fn remove(&self, namespace: &str) {

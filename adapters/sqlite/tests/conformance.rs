@@ -50,7 +50,7 @@ impl Harness for Sqlite {
     }
 
     fn least(&self) -> &'static [Need] {
-        least::SQLITE
+        least::EVERYTHING
     }
 
     async fn remove(&self, namespace: &str) {

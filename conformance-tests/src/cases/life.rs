@@ -81,8 +81,13 @@ async fn close_wakes_waiters(c: &Context) -> CaseResult {
     c.took(41, &[], "the end of all waits", took, (Duration::ZERO, c.timing().soon))
 }
 
-/// What is declared makes sense, and is no less than the backend's authors have fixed.
+/// What is declared makes sense, and is no less than the backend's authors have fixed. A backend that works at all: a
+/// declaration alone is worth nothing.
 async fn declares_enough(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    c.client().push(&p, &c.messages(1, |_, message| message)).await?;
+    let held = c.client().take(&p, 1).await?;
+    c.client().remove(&held).await?;
     let declared = c.capabilities();
     c.equal(7, &[], "declarations that contradict each other:", &Vec::new(), &contradictions(declared))?;
     let missing = |need: &&Need| !(need.declared)(declared);

@@ -218,9 +218,9 @@ async fn same_on_every_delivery(c: &Context) -> CaseResult {
 async fn foreign(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let bytes = b"{\"not\": \"an envelope\"}\xFF\x00";
-    c.plant(&p, bytes).await?;
+    let planted = c.plant(&p, bytes).await?;
     let [held] = c.client().take_exact(&p).await?;
-    c.planted(&p, &held.message);
+    c.planted(planted, &held.message);
     c.equal(5, &[held.lease.id], "the payload", &&bytes[..], &held.message.payload())?;
     c.client().settle_all(&[held.clone()], &Action::Release).await?;
     let [again] = c.client().take_exact(&p).await?;
@@ -232,9 +232,9 @@ async fn foreign(c: &Context) -> CaseResult {
 /// What the first release stored is the message that it was.
 async fn first_envelope(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
-    c.plant(&p, FIRST_ENVELOPE).await?;
+    let planted = c.plant(&p, FIRST_ENVELOPE).await?;
     let [held] = c.client().take_exact(&p).await?;
-    c.planted(&p, &held.message);
+    c.planted(planted, &held.message);
     let id = MessageId::from_bytes(std::array::from_fn(|byte| u8::try_from(byte).unwrap_or(0)));
     c.equal(5, &[held.lease.id], "the id", &id, &held.lease.id)?;
     c.equal(5, &[held.lease.id], "the payload", &&b"first"[..], &held.message.payload())?;

@@ -17,7 +17,7 @@ use anyqueue::{
 use crate::case::{Case, CaseResult, Failure, Need, Offer, Outcome, Stop};
 use crate::child::{Child, Role};
 use crate::harness::Harness;
-use crate::history::{History, Op};
+use crate::history::{History, Op, Ticket};
 use crate::recorder::Recorder;
 use crate::run::{Options, Tier};
 use crate::victim::{Harm, Victim};
@@ -191,22 +191,30 @@ impl Context {
         self.harness.stores_bytes()
     }
 
-    /// Puts bytes into the partition past the adapter.
+    /// Puts bytes into the partition past the adapter. Its first delivery tells what they are: then tell
+    /// [`planted`](Self::planted), so that the account knows the message.
     ///
     /// # Errors
     /// Inconclusive if the harness cannot.
-    pub async fn plant(&self, partition: &PartitionId, stored: &[u8]) -> CaseResult {
-        let planted = self.harness.plant(&self.namespace, partition, stored).await;
-        planted.map_err(|error| Stop::Inconclusive(format!("the harness could not plant a message: {error}")))
-    }
-
-    /// Tells the account that a planted message, as it was first delivered, is no ghost.
-    pub fn planted(&self, partition: &PartitionId, message: &MessageData) {
-        self.history.know(message);
-        let (ids, outcomes) = (vec![message.id()], vec![Ok(PushOutcome::Stored(message.id()))]);
+    pub(crate) async fn plant(&self, partition: &PartitionId, stored: &[u8]) -> CaseResult<Ticket> {
+        let (ids, outcomes) = (Vec::new(), Vec::new());
         let op = Op::Push { partition: partition.clone(), ids, outcomes };
         let ticket = self.history.begin(&"planted".into(), op);
-        self.history.end(ticket, 0, |_| ());
+        let planted = self.harness.plant(&self.namespace, partition, stored).await;
+        planted
+            .map_err(|error| Stop::Inconclusive(format!("the harness could not plant a message: {error}")))?;
+        Ok(ticket)
+    }
+
+    /// A planted message as it was first delivered.
+    pub(crate) fn planted(&self, ticket: Ticket, message: &MessageData) {
+        self.history.know(message);
+        let id = message.id();
+        self.history.end(ticket, 1, |op| {
+            if let Op::Push { ids, outcomes, .. } = op {
+                (*ids, *outcomes) = (vec![id], vec![Ok(PushOutcome::Stored(id))]);
+            }
+        });
     }
 
     /// Whether the harness lets other processes open the storage.
