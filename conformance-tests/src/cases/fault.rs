@@ -18,7 +18,7 @@ use crate::victim::Harm;
 pub(crate) const CASES: &[Case] = &[
     case!(Storage, "fault.killed_idle", [1, 39, 40], killed_idle)
         .needs(&[Need::VICTIM])
-        .kills(&[Fault::RestartForgets, Fault::NeverReconnects, Fault::HealthIgnoresOutage])
+        .kills(&[Fault::RestartForgets, Fault::HealthIgnoresOutage])
         .deadline(MINUTES),
     case!(Storage, "fault.killed_under_load", [1, 40], killed_under_load)
         .needs(&[Need::VICTIM])

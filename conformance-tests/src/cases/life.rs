@@ -19,9 +19,10 @@ pub(super) const CASES: &[Case] = &[
         .kills(&[Fault::CloseDoesNothing, Fault::HealthRemembered]),
     case!(Storage, "life.closed_inspection", [41], closed_inspection).kills(&[Fault::CloseDoesNothing]),
     case!(Storage, "life.close_again", [41], close_again).kills(&[Fault::SecondCloseFails]),
-    case!(Storage, "life.close_leaves_others", [41], close_leaves_others).kills(&[Fault::CloseIsShared]),
+    case!(Storage, "life.close_leaves_others", [41], close_leaves_others)
+        .kills(&[Fault::CloseIsShared, Fault::CloseReleasesAll]),
     case!(Storage, "life.held_comes_back_after_close", [41], held_comes_back_after_close)
-        .kills(&[Fault::LeaseNeverExpires]),
+        .kills(&[Fault::LeaseNeverExpires, Fault::ClosedKeepsLeases]),
     case!(Storage, "life.settled_stays_settled", [20, 41], settled_stays_settled)
         .kills(&[Fault::RemoveDoesNothing]),
     case!(Storage, "life.clients_come_and_go", [1, 42], clients_come_and_go)

@@ -69,6 +69,8 @@ mod queue_settle;
 mod queue_stream;
 mod random;
 mod settle;
+mod together;
+mod waiting;
 
 use crate::case::Case;
 
@@ -87,6 +89,8 @@ pub(crate) const GROUPS: &[&[Case]] = &[
     groups::CASES,
     dedup::CASES,
     dead::CASES,
+    together::CASES,
+    waiting::CASES,
     admin::CASES,
     pause::CASES,
     life::CASES,

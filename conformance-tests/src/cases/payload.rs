@@ -9,17 +9,22 @@ use crate::context::Context;
 use crate::faulty::Fault;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "payload.every_byte", [5], every_byte).kills(&[Fault::CutAtNul, Fault::LossyUtf8]),
+    case!(Storage, "payload.every_byte", [5], every_byte).kills(&[
+        Fault::CutAtNul,
+        Fault::LossyUtf8,
+        Fault::Row129Unleased,
+    ]),
     case!(Storage, "payload.edges", [5], edges).kills(&[Fault::Trimmed, Fault::DropsEmpty]),
     case!(Storage, "payload.unicode_as_it_is", [5], unicode_as_it_is).kills(&[Fault::CutAtNul]),
     case!(Storage, "payload.sizes", [5, 7], sizes).kills(&[Fault::CutAt64KiB]),
     case!(Storage, "payload.exact_limit", [7], exact_limit).kills(&[Fault::CutAt64KiB]).deadline(LARGE),
-    case!(Storage, "payload.headers", [5], headers).kills(&[Fault::HeadersLowercased]),
+    case!(Storage, "payload.headers", [5], headers)
+        .kills(&[Fault::HeadersLowercased, Fault::EmptyHeaderDropped]),
     case!(Storage, "payload.identity_and_options", [5], identity_and_options)
         .kills(&[Fault::HeadersLowercased]),
     case!(Storage, "payload.same_on_every_delivery", [5], same_on_every_delivery)
         .needs(&[Need::TIMED_LEASE])
-        .kills(&[Fault::CutAtNul, Fault::HeadersLowercased]),
+        .kills(&[Fault::CutAtNul, Fault::HeadersLowercased, Fault::HeaderTrimmed]),
     case!(Storage, "payload.foreign", [5, 6], foreign)
         .needs(&[Need::FOREIGN])
         .kills(&[Fault::ForeignDropped]),
@@ -222,7 +227,7 @@ async fn foreign(c: &Context) -> CaseResult {
     let [held] = c.client().take_exact(&p).await?;
     c.planted(planted, &held.message);
     c.equal(5, &[held.lease.id], "the payload", &&bytes[..], &held.message.payload())?;
-    c.client().settle_all(&[held.clone()], &Action::Release).await?;
+    c.client().settle_all(std::slice::from_ref(&held), &Action::Release).await?;
     let [again] = c.client().take_exact(&p).await?;
     c.equal(5, &[held.lease.id], "the id at the second delivery", &held.lease.id, &again.lease.id)?;
     c.client().remove(&[again]).await?;
