@@ -49,7 +49,7 @@ impl Case {
         run: for<'a> fn(&'a Context) -> CaseFuture<'a>,
     ) -> Self {
         let deadline = Duration::from_secs(30);
-        Self { id, clauses, layer, needs: &[], kills: &[], tier: Tier::Standard, deadline, run }
+        Self { id, clauses, layer, needs: &[], kills: &[], tier: Tier::Quick, deadline, run }
     }
 
     /// Sets what it needs.
@@ -78,6 +78,18 @@ impl Case {
     pub const fn thorough(mut self) -> Self {
         self.tier = Tier::Thorough;
         self
+    }
+
+    /// Leaves it to the soak tier, where it goes on for as long as it is given.
+    #[must_use]
+    pub const fn soak(mut self) -> Self {
+        self.tier = Tier::Soak;
+        self
+    }
+
+    /// Whether it needs this of the harness.
+    pub(crate) fn needs_offer(&self, offer: Offer) -> bool {
+        self.needs.iter().any(|need| need.offer == Some(offer))
     }
 
     /// The part of the id before the dot.
@@ -109,15 +121,28 @@ pub struct Need {
     pub what: &'static str,
     /// Whether the backend declares it. A `false` is the backend's declared right.
     pub declared: fn(&Capabilities) -> bool,
-    /// Whether the harness must offer child processes. Where the backend declares the capability but the harness
-    /// offers none, the certificate is partial.
-    pub children: bool,
+    /// What the harness must offer. Where the backend declares the capability but the harness does not offer this, the
+    /// certificate is partial.
+    pub offer: Option<Offer>,
+}
+
+/// What only a harness can offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// Child processes that reach the same storage: [`Harness::address`](crate::Harness::address).
+    Children,
+    /// A server of the case's own: [`Harness::victim`](crate::Harness::victim).
+    Victim,
+    /// A storage on the suite's clock: [`Harness::open_on`](crate::Harness::open_on).
+    Clock,
+    /// A storage of bytes that others write to as well: [`Harness::plant`](crate::Harness::plant).
+    Foreign,
 }
 
 impl Need {
     /// A declared capability.
     pub const fn capability(what: &'static str, declared: fn(&Capabilities) -> bool) -> Self {
-        Self { what, declared, children: false }
+        Self { what, declared, offer: None }
     }
 
     /// Several priority levels, the higher always first.
@@ -180,7 +205,22 @@ impl Need {
     pub const CHILDREN: Self = Self {
         what: "other processes on the same storage",
         declared: |c| c.reach >= Reach::Host,
-        children: true,
+        offer: Some(Offer::Children),
+    };
+    /// A clock that the suite turns, where no server has its own.
+    pub const CONTROLLED_CLOCK: Self = Self {
+        what: "a controlled clock",
+        declared: |c| c.reach < Reach::Network,
+        offer: Some(Offer::Clock),
+    };
+    /// Stored bytes that did not come from this release of the adapter.
+    pub const FOREIGN: Self =
+        Self { what: "stored bytes that others can write", declared: |_| true, offer: Some(Offer::Foreign) };
+    /// A server of the case's own, which it may harm.
+    pub const VICTIM: Self = Self {
+        what: "a server that can be killed and cut off",
+        declared: |c| c.reach == Reach::Network,
+        offer: Some(Offer::Victim),
     };
 }
 
@@ -213,6 +253,8 @@ pub struct Failure {
     pub seen: String,
     /// What was done with the messages concerned, in order.
     pub history: Vec<String>,
+    /// Faults that this case is known to find, as its likely causes.
+    pub likely: Vec<&'static str>,
 }
 
 impl fmt::Display for Failure {
@@ -223,7 +265,11 @@ impl fmt::Display for Failure {
         if !self.history.is_empty() {
             write!(f, "\n  history:")?;
         }
-        self.history.iter().try_for_each(|line| write!(f, "\n    {line}"))
+        self.history.iter().try_for_each(|line| write!(f, "\n    {line}"))?;
+        if !self.likely.is_empty() {
+            write!(f, "\n  a likely cause, as this is how such backends fail this case:")?;
+        }
+        self.likely.iter().try_for_each(|cause| write!(f, "\n    - {cause}"))
     }
 }
 
@@ -241,6 +287,8 @@ pub enum Outcome {
         needs: String,
         /// Whether the backend itself declares to lack it (else the harness does).
         declared: bool,
+        /// The server's rule that forbids it, as [`Harness::rule`](crate::Harness::rule) cites it.
+        rule: Option<&'static str>,
     },
     /// Nothing was observed.
     Inconclusive {

@@ -1,8 +1,15 @@
 //! What an adapter's author provides.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
-use anyqueue::{Error, Result, Storage, async_trait};
+use anyqueue::{Clock, Error, PartitionId, Result, Storage, async_trait};
+
+use crate::case::Need;
+use crate::victim::Victim;
+
+/// A storage on its way.
+pub type Opening<'a> = Pin<Box<dyn Future<Output = Result<Arc<dyn Storage>>> + Send + 'a>>;
 
 /// How the suite reaches a backend. Later releases may add methods, always with a default.
 #[async_trait]
@@ -17,6 +24,13 @@ pub trait Harness: Send + Sync + 'static {
     /// # Errors
     /// If the storage cannot be opened; the case then fails.
     async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>>;
+
+    /// The same, running by `clock` instead of the machine's own: with it, a seed decides everything that happens. `None`:
+    /// the backend's time cannot be controlled, and cases that need it do not run.
+    fn open_on(&self, namespace: &str, clock: Clock) -> Option<Opening<'_>> {
+        let _ = (namespace, clock);
+        None
+    }
 
     /// How another process on this host can open the same storage, in words that [`attach`](Self::attach) understands.
     /// `None`: it cannot, and cases with child processes do not run.
@@ -37,6 +51,44 @@ pub trait Harness: Send + Sync + 'static {
         Err(Error::unsupported(format!(
             "this harness gave the address {address:?} but does not implement `attach`"
         )))
+    }
+
+    /// What the backend must declare at least: a case that would not apply because one of these is not declared fails
+    /// instead, and so does `life.declares_enough`. For a backend's own authors, so that a declaration cannot become weaker
+    /// unnoticed; empty unless told.
+    fn least(&self) -> &'static [Need] {
+        &[]
+    }
+
+    /// The server's own rule because of which the backend cannot have what a case needs. Reports cite it beside the case
+    /// that does not apply.
+    fn rule(&self, need: &Need) -> Option<&'static str> {
+        let _ = need;
+        None
+    }
+
+    /// Whether the backend keeps messages as bytes that other programs can write too, as a broker does. Then implement
+    /// [`plant`](Self::plant).
+    fn stores_bytes(&self) -> bool {
+        false
+    }
+
+    /// Puts bytes into a partition past the adapter, as an older release or another program would.
+    ///
+    /// # Errors
+    /// If they cannot be put there; the case is then inconclusive.
+    async fn plant(&self, namespace: &str, partition: &PartitionId, stored: &[u8]) -> Result<()> {
+        let _ = (namespace, partition, stored);
+        Err(Error::unsupported("this harness stores bytes but does not implement `plant`"))
+    }
+
+    /// A server for one case alone, which the case may kill, freeze and cut off. `None`: there are none, and fault cases do
+    /// not run; for a backend without a server they do not apply.
+    ///
+    /// # Errors
+    /// If there should be one but it does not start; the case then fails.
+    async fn victim(&self) -> Result<Option<Arc<dyn Victim>>> {
+        Ok(None)
     }
 
     /// Frees what the namespace takes (a file, a schema). Called when its case is over.

@@ -40,32 +40,47 @@
 //! seen and what happened to the messages concerned.
 //!
 //! # Settings
-//! `ANYQUEUE_CONFORMANCE_TIER=thorough` runs larger sizes, `ANYQUEUE_CONFORMANCE_SEED=7` repeats a run's random choices,
-//! `ANYQUEUE_CONFORMANCE_REPORT=dir` writes `<backend>.json` and `<backend>.md` there.
+//! Of the test program, by environment variables; programs that call [`run`] have the same in [`Options`].
+//!
+//! | variable | is |
+//! |---|---|
+//! | `ANYQUEUE_CONFORMANCE_SEED` | the seed that repeats a run's random choices |
+//! | `ANYQUEUE_CONFORMANCE_TIER` | `quick` (the default), `thorough` for larger sizes and longer cases, `soak` for the endless cases alone |
+//! | `ANYQUEUE_CONFORMANCE_MINUTES` | how long a case of the soak tier goes on; 10 unless told |
+//! | `ANYQUEUE_CONFORMANCE_CLAUSE` | only the cases that prove this clause |
+//! | `ANYQUEUE_CONFORMANCE_CAPABILITY` | only the cases that need a capability whose name contains this |
+//! | `ANYQUEUE_CONFORMANCE_REPORT` | a folder: `<backend>.json`, `<backend>.md` (the certificate) and `<backend>.xml` (JUnit) are written there |
 
 mod account;
 mod case;
 pub mod cases;
+mod check;
 mod child;
 mod clause;
 mod context;
 pub mod faulty;
 mod harness;
 mod history;
+pub mod least;
 mod libtest;
+mod random;
 mod recorder;
 mod report;
 mod run;
+mod victim;
 
 pub use anyqueue::async_trait;
-pub use case::{Case, CaseFuture, CaseResult, Failure, Layer, Need, Outcome, Stop};
+pub use case::{Case, CaseFuture, CaseResult, Failure, Layer, Need, Offer, Outcome, Stop};
+pub use check::{Violation, invariants};
 pub use child::{Child, ChildEvent, Role};
 pub use clause::clause_title;
 pub use context::{Client, Context, SCHEDULING, Timing};
-pub use harness::Harness;
+pub use harness::{Harness, Opening};
+pub use history::Trace;
 pub use libtest::main;
-pub use report::{CaseReport, Certificate, Report, markdown_matrix};
+pub use report::{About, CaseReport, Certificate, Report, Tally, capability_table, markdown_matrix};
 pub use run::{Options, Tier, run, run_case};
+pub use victim::{Harm, Victim};
 
 /// Makes the `main` of a test target with `harness = false`: one test per case, against the harness given.
 #[macro_export]

@@ -1,16 +1,18 @@
 //! The `main` of an adapter's test target: one test per case, with the arguments and output of `cargo test`.
 
+use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
 use crate::case::{Case, Outcome};
 use crate::harness::Harness;
-use crate::report::{CaseReport, Report, markdown_matrix};
-use crate::run::{Options, PARALLELISM, Tier, run_case};
+use crate::report::{About, CaseReport, Report};
+use crate::run::{Options, PARALLELISM, run_case};
 use crate::{cases, child};
 
 /// More threads than a small machine has cores, so that a case that computes does not hold up one that measures time.
@@ -24,47 +26,64 @@ pub fn main<H: Harness>(make: impl FnOnce() -> H) -> ExitCode {
     }
     let mut args = Arguments::from_args();
     args.test_threads.get_or_insert(PARALLELISM);
-    let options = options(&args);
-    let runtime =
-        match tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build() {
-            Ok(runtime) => runtime,
-            Err(error) => {
-                eprintln!("no runtime: {error}");
-                return ExitCode::FAILURE;
-            }
-        };
+    let started = options(&args).and_then(|options| Ok((options, runtime()?)));
+    let (options, runtime) = match started {
+        Ok(started) => started,
+        Err(why) => {
+            eprintln!("the conformance suite cannot start: {why}");
+            return ExitCode::FAILURE;
+        }
+    };
     let _guard = runtime.enter();
     let harness: Option<Arc<dyn Harness>> = (!args.list).then(|| Arc::new(make()) as Arc<dyn Harness>);
     let done: Arc<Mutex<Vec<CaseReport>>> = Arc::default();
+    // The pattern is left to the arguments of `cargo test`, which has ways of its own to match.
+    let in_scope = Options { pattern: None, ..options.clone() };
     let trials = cases::all()
-        .filter(|case| case.tier <= options.tier)
+        .filter(|case| in_scope.selects(case))
         .map(|case| trial(case, harness.clone(), &options, runtime.handle().clone(), done.clone()))
         .collect();
+    let start = Instant::now();
     let conclusion = libtest_mimic::run(&args, trials);
     if let Some(harness) = harness {
         let mut cases = std::mem::take(&mut *done.lock().unwrap_or_else(PoisonError::into_inner));
         cases.sort_by_key(|case| case.id);
-        finish(&Report::new(harness.name(), &options, cases));
+        let about = runtime.block_on(About::of(&*harness));
+        finish(&Report::new(about, &options, start.elapsed(), cases));
     }
     conclusion.exit_code()
 }
 
-fn options(args: &Arguments) -> Options {
+fn runtime() -> Result<tokio::runtime::Runtime, String> {
+    let built = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build();
+    built.map_err(|error| error.to_string())
+}
+
+/// What the arguments and the environment ask for. What cannot be understood is an error: a run must not do less than was
+/// meant.
+fn options(args: &Arguments) -> Result<Options, String> {
     let mut options = Options { children: true, pattern: args.filter.clone(), ..Options::default() };
     if !args.skip.is_empty() || args.ignored {
         options.pattern.get_or_insert_default(); // leaves out tests, so the certificate is partial
     }
-    if let Some(seed) = setting("SEED") {
+    if let Some(seed) = setting("SEED")? {
         options.seed = seed;
     }
-    if std::env::var("ANYQUEUE_CONFORMANCE_TIER").is_ok_and(|tier| tier == "thorough") {
-        options.tier = Tier::Thorough;
+    if let Some(tier) = setting("TIER")? {
+        options.tier = tier;
     }
-    options
+    if let Some(minutes) = setting::<u32>("MINUTES")? {
+        options.soak = Duration::from_mins(minutes.into());
+    }
+    options.clause = setting("CLAUSE")?;
+    options.capability = setting("CAPABILITY")?;
+    Ok(options)
 }
 
-fn setting<T: FromStr>(name: &str) -> Option<T> {
-    std::env::var(format!("ANYQUEUE_CONFORMANCE_{name}")).ok()?.parse().ok()
+fn setting<T: FromStr<Err: fmt::Display>>(name: &str) -> Result<Option<T>, String> {
+    let name = format!("ANYQUEUE_CONFORMANCE_{name}");
+    let Ok(text) = std::env::var(&name) else { return Ok(None) };
+    text.parse().map(Some).map_err(|error| format!("{name} is {text:?}: {error}"))
 }
 
 fn trial(
@@ -94,16 +113,17 @@ fn verdict(outcome: &Outcome) -> Result<Completion, Failed> {
 }
 
 fn finish(report: &Report) {
-    println!("certificate of {}: {} (seed {})", report.backend, report.certificate(), report.seed);
+    println!("certificate of {}: {} (seed {})", report.about.backend, report.certificate(), report.seed);
     let Ok(dir) = std::env::var("ANYQUEUE_CONFORMANCE_REPORT") else { return };
     let name: String =
-        report.backend.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        report.about.backend.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     let write = |ending: &str, text: &str| {
         std::fs::create_dir_all(&dir)?;
         std::fs::write(Path::new(&dir).join(format!("{name}.{ending}")), text)
     };
     let written = write("json", &report.to_json())
-        .and_then(|()| write("md", &markdown_matrix(std::slice::from_ref(report))));
+        .and_then(|()| write("md", &report.to_markdown()))
+        .and_then(|()| write("xml", &report.to_junit()));
     if let Err(error) = written {
         eprintln!("the report could not be written to {dir}: {error}");
     }

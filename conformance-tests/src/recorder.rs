@@ -8,6 +8,7 @@ use anyqueue::{
     PullRequest, PushOutcome, PushQueueStorage, QueueStorage, Result, SettleOutcome, Settlement, Storage,
     async_trait,
 };
+use tokio_util::sync::CancellationToken;
 
 use crate::history::{History, Op};
 
@@ -22,6 +23,12 @@ pub(crate) struct Recorder {
 impl Recorder {
     pub(crate) fn new(inner: Arc<dyn Storage>, client: Arc<str>, history: Arc<History>) -> Self {
         Self { inner, client, history }
+    }
+
+    /// Writes down something that is no call.
+    pub(crate) fn note(&self, op: Op) {
+        let ticket = self.history.begin(&self.client, op);
+        self.history.end(ticket, 0, |_| ());
     }
 
     fn inspector(&self) -> Result<&dyn InspectQueueStorage> {
@@ -82,8 +89,9 @@ impl PushQueueStorage for Recorder {
 impl PullQueueStorage for Recorder {
     async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
         let ticket = self.history.begin(&self.client, pull_op(partition, &request));
+        let stop = request.stop.clone();
         let answer = self.inner.pull(partition, request).await;
-        self.history.end(ticket, seen(&answer), |op| put_pull(op, &answer));
+        self.history.end(ticket, seen(&answer), |op| put_pull(op, &answer, &stop));
         answer
     }
 
@@ -116,9 +124,10 @@ impl PullQueueStorage for Recorder {
         let op = Op::Settle { settlements: settlements.to_vec(), outcomes: Vec::new() };
         let settling = self.history.begin(&self.client, op);
         let pulling = self.history.begin(&self.client, pull_op(partition, &request));
+        let stop = request.stop.clone();
         let (settled, pulled) = self.inner.exchange(settlements, partition, request).await;
         self.history.end(settling, settled.len(), |op| put_settle(op, &settled));
-        self.history.end(pulling, seen(&pulled), |op| put_pull(op, &pulled));
+        self.history.end(pulling, seen(&pulled), |op| put_pull(op, &pulled, &stop));
         (settled, pulled)
     }
 }
@@ -129,12 +138,14 @@ fn pull_op(partition: &PartitionId, request: &PullRequest) -> Op {
         max: request.max,
         wait: request.wait,
         lease: request.lease,
+        stopped: false,
         outcome: Ok(Vec::new()),
     }
 }
 
-fn put_pull(op: &mut Op, answer: &Result<Vec<Delivery>>) {
-    if let Op::Pull { outcome, .. } = op {
+fn put_pull(op: &mut Op, answer: &Result<Vec<Delivery>>, stop: &CancellationToken) {
+    if let Op::Pull { outcome, stopped, .. } = op {
+        *stopped = stop.is_cancelled();
         outcome.clone_from(answer);
     }
 }
@@ -165,7 +176,16 @@ impl InspectQueueStorage for Recorder {
     }
 
     async fn counts(&self, partition: &PartitionId) -> Result<Counts> {
-        self.inspector()?.counts(partition).await
+        let inspector = self.inspector()?;
+        let op = Op::Counts { partition: partition.clone(), outcome: Ok(Counts::default()) };
+        let ticket = self.history.begin(&self.client, op);
+        let answer = inspector.counts(partition).await;
+        self.history.end(ticket, 1, |op| {
+            if let Op::Counts { outcome, .. } = op {
+                outcome.clone_from(&answer);
+            }
+        });
+        answer
     }
 
     async fn browse(
@@ -174,7 +194,17 @@ impl InspectQueueStorage for Recorder {
         after: Option<MessageId>,
         limit: usize,
     ) -> Result<Vec<Browsed>> {
-        self.inspector()?.browse(partition, after, limit).await
+        let inspector = self.inspector()?;
+        let (partition_id, from_start) = (partition.clone(), after.is_none());
+        let op = Op::Browse { partition: partition_id, from_start, limit, outcome: Ok(Vec::new()) };
+        let ticket = self.history.begin(&self.client, op);
+        let answer = inspector.browse(partition, after, limit).await;
+        self.history.end(ticket, 1, |op| {
+            if let Op::Browse { outcome, .. } = op {
+                outcome.clone_from(&answer);
+            }
+        });
+        answer
     }
 
     async fn delete(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<DeleteOutcome>> {
@@ -195,8 +225,8 @@ impl InspectQueueStorage for Recorder {
 
     async fn purge(&self, partition: &PartitionId, limit: usize) -> Result<usize> {
         let inspector = self.inspector()?;
-        let ticket =
-            self.history.begin(&self.client, Op::Purge { partition: partition.clone(), outcome: Ok(0) });
+        let op = Op::Purge { partition: partition.clone(), limit, outcome: Ok(0) };
+        let ticket = self.history.begin(&self.client, op);
         let answer = inspector.purge(partition, limit).await;
         self.history.end(ticket, 1, |op| {
             if let Op::Purge { outcome, .. } = op {
@@ -227,9 +257,14 @@ impl InspectQueueStorage for Recorder {
 impl PauseQueueStorage for Recorder {
     async fn set_paused(&self, partition: &PartitionId, paused: bool) -> Result<()> {
         let inner = self.pauser()?;
-        let ticket = self.history.begin(&self.client, Op::Pause { partition: partition.clone(), paused });
+        let op = Op::Pause { partition: partition.clone(), paused, outcome: Ok(()) };
+        let ticket = self.history.begin(&self.client, op);
         let answer = inner.set_paused(partition, paused).await;
-        self.history.end(ticket, 1, |_| ());
+        self.history.end(ticket, 1, |op| {
+            if let Op::Pause { outcome, .. } = op {
+                outcome.clone_from(&answer);
+            }
+        });
         answer
     }
 

@@ -1,18 +1,21 @@
 //! Running cases: against a harness, in parallel, each with a deadline and an account.
 
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyqueue::Clock;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use serde::Serialize;
 
 use crate::account;
-use crate::case::{Case, Failure, Layer, Need, Outcome, Stop};
+use crate::case::{Case, Failure, Layer, Need, Offer, Outcome, Stop};
 use crate::cases;
 use crate::context::Context;
 use crate::harness::Harness;
-use crate::report::{CaseReport, Report};
+use crate::report::{About, CaseReport, Report};
 
 /// Cases under way at once unless told otherwise. They mostly wait, so this does not depend on the number of cores.
 pub(crate) const PARALLELISM: usize = 16;
@@ -26,9 +29,34 @@ const ACCOUNT_DEADLINE: Duration = Duration::from_mins(1);
 pub enum Tier {
     /// Everything, in sizes for every commit.
     #[default]
-    Standard,
-    /// Larger sizes, and cases that take minutes.
+    Quick,
+    /// Everything, in larger sizes, and cases that take minutes.
     Thorough,
+    /// Only the cases that go on for as long as they are given.
+    Soak,
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Quick => "quick",
+            Self::Thorough => "thorough",
+            Self::Soak => "soak",
+        })
+    }
+}
+
+impl FromStr for Tier {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "quick" => Ok(Self::Quick),
+            "thorough" => Ok(Self::Thorough),
+            "soak" => Ok(Self::Soak),
+            other => Err(format!("{other:?} is no tier: use quick, thorough or soak")),
+        }
+    }
 }
 
 /// What to run, and how.
@@ -39,12 +67,18 @@ pub struct Options {
     pub pattern: Option<String>,
     /// Only cases of this layer.
     pub layer: Option<Layer>,
+    /// Only cases that prove this clause.
+    pub clause: Option<u8>,
+    /// Only cases that need a capability whose name ([`Need::what`]) contains this.
+    pub capability: Option<String>,
     /// Cases under way at once; at least 1.
     pub parallelism: usize,
     /// Seeds every random choice.
     pub seed: u64,
     /// How much to do.
     pub tier: Tier,
+    /// How long a case of the soak tier goes on.
+    pub soak: Duration,
     /// Whether this program's `main` is [`main`](crate::main), so that it can be its own child.
     pub(crate) children: bool,
 }
@@ -54,16 +88,19 @@ impl Default for Options {
         Self {
             pattern: None,
             layer: None,
+            clause: None,
+            capability: None,
             parallelism: PARALLELISM,
             seed: fastrand::u64(..),
-            tier: Tier::Standard,
+            tier: Tier::Quick,
+            soak: Duration::from_mins(10),
             children: false,
         }
     }
 }
 
 impl Options {
-    /// Everything, in standard sizes, with a random seed.
+    /// Everything, in quick sizes, with a random seed.
     pub fn new() -> Self {
         Self::default()
     }
@@ -79,6 +116,20 @@ impl Options {
     #[must_use]
     pub fn with_layer(mut self, layer: Layer) -> Self {
         self.layer = Some(layer);
+        self
+    }
+
+    /// Only cases that prove this clause of the contract.
+    #[must_use]
+    pub fn with_clause(mut self, clause: u8) -> Self {
+        self.clause = Some(clause);
+        self
+    }
+
+    /// Only cases that need a capability whose name contains this, such as `groups` or `dedup`.
+    #[must_use]
+    pub fn with_capability(mut self, capability: impl Into<String>) -> Self {
+        self.capability = Some(capability.into());
         self
     }
 
@@ -103,29 +154,55 @@ impl Options {
         self
     }
 
-    fn selects(&self, case: &Case) -> bool {
-        self.pattern.as_ref().is_none_or(|pattern| case.id.contains(pattern))
+    /// Sets how long a case of the soak tier goes on.
+    #[must_use]
+    pub fn with_soak(mut self, soak: Duration) -> Self {
+        self.soak = soak;
+        self
+    }
+
+    pub(crate) fn selects(&self, case: &Case) -> bool {
+        let needs = |wanted: &String| case.needs.iter().any(|need| need.what.contains(wanted.as_str()));
+        let in_tier = if self.tier == Tier::Soak { case.tier == Tier::Soak } else { case.tier <= self.tier };
+        in_tier
+            && self.pattern.as_ref().is_none_or(|pattern| case.id.contains(pattern))
             && self.layer.is_none_or(|layer| case.layer == layer)
-            && case.tier <= self.tier
+            && self.clause.is_none_or(|clause| case.clauses.contains(&clause))
+            && self.capability.as_ref().is_none_or(needs)
+    }
+
+    /// Whether something was left out that belongs to the tier.
+    pub(crate) fn is_selection(&self) -> bool {
+        self.pattern.is_some() || self.layer.is_some() || self.clause.is_some() || self.capability.is_some()
+    }
+
+    /// When a case counts as hung.
+    fn deadline(&self, case: &Case) -> Duration {
+        if case.tier == Tier::Soak { case.deadline + self.soak } else { case.deadline }
     }
 }
 
 /// Runs the selected cases. Must be called within a tokio runtime with several threads.
 pub async fn run(harness: Arc<dyn Harness>, options: &Options) -> Report {
+    let start = Instant::now();
     let selected: Vec<&Case> = cases::all().filter(|case| options.selects(case)).collect();
     let running = selected.into_iter().map(|case| run_case(harness.clone(), case, options));
     let mut cases: Vec<CaseReport> =
         stream::iter(running).buffer_unordered(options.parallelism.max(1)).collect().await;
     cases.sort_by_key(|case| case.id);
-    Report::new(harness.name(), options, cases)
+    let about = About::of(&*harness).await;
+    Report::new(about, options, start.elapsed(), cases)
 }
 
 /// Runs one case to its verdict. Never hangs, never panics.
 pub async fn run_case(harness: Arc<dyn Harness>, case: &'static Case, options: &Options) -> CaseReport {
     let start = Instant::now();
-    let outcome = match Context::open(harness, case.id, options).await {
+    let outcome = match Context::open(harness, case, options).await {
         Ok(context) => {
-            let outcome = judge(&context, case, options).await;
+            let mut outcome = judge(&context, case, options).await;
+            if let Outcome::Fail(failure) = &mut outcome {
+                failure.likely = case.kills.iter().map(|fault| fault.what()).collect();
+            }
             context.close().await;
             outcome
         }
@@ -140,7 +217,7 @@ async fn judge(context: &Arc<Context>, case: &'static Case, options: &Options) -
     }
     let run = case.run;
     let in_case = context.clone();
-    let body = within(context, case.deadline, async move { run(&in_case).await }).await;
+    let body = within(context, options.deadline(case), async move { run(&in_case).await }).await;
     let observations = context.history().observations();
     if let Err(stop) = body {
         return stop.into();
@@ -158,11 +235,21 @@ async fn judge(context: &Arc<Context>, case: &'static Case, options: &Options) -
 fn unmet(context: &Context, case: &Case, options: &Options) -> Option<Outcome> {
     let missing = |need: &&Need| !(need.declared)(context.capabilities());
     if let Some(need) = case.needs.iter().find(missing) {
-        return Some(Outcome::NotApplicable { needs: need.what.to_owned(), declared: true });
+        return Some(context.undeclared(need));
     }
-    let childless = !options.children || !context.can_spawn();
-    let need = case.needs.iter().find(|need| need.children && childless)?;
-    Some(Outcome::NotApplicable { needs: format!("{} (offered by the harness)", need.what), declared: false })
+    let withheld = |need: &&Need| match need.offer {
+        Some(Offer::Children) => !options.children || !context.can_spawn(),
+        Some(Offer::Victim) => context.victim().is_none(),
+        Some(Offer::Clock) => context.harness().open_on("probe", Clock::system()).is_none(),
+        Some(Offer::Foreign) => !context.stores_bytes(),
+        None => false,
+    };
+    let need = case.needs.iter().find(withheld)?;
+    if need.offer == Some(Offer::Foreign) {
+        let rule = Some("it keeps the fields of messages, so bytes of others cannot be in it");
+        return Some(Outcome::NotApplicable { needs: need.what.to_owned(), declared: true, rule });
+    }
+    Some(not_offered(need.what))
 }
 
 /// Runs a part of a case in a task of its own, so that a panic is a verdict, and with a deadline, so that a hang is one.
@@ -185,15 +272,21 @@ async fn within(
     }
 }
 
+/// The backend may well have it, but this run cannot see.
+fn not_offered(what: &str) -> Outcome {
+    Outcome::NotApplicable { needs: format!("{what} (offered by the harness)"), declared: false, rule: None }
+}
+
 fn fail(clause: u8, expected: &str, seen: &str, history: Vec<String>) -> Outcome {
-    Outcome::Fail(Failure { clause, expected: expected.to_owned(), seen: seen.to_owned(), history })
+    let (expected, seen) = (expected.to_owned(), seen.to_owned());
+    Outcome::Fail(Failure { clause, expected, seen, history, likely: Vec::new() })
 }
 
 impl From<Stop> for Outcome {
     fn from(stop: Stop) -> Self {
         match stop {
             Stop::Fail(failure) => Self::Fail(*failure),
-            Stop::NotApplicable(needs) => Self::NotApplicable { needs, declared: false },
+            Stop::NotApplicable(needs) => not_offered(&needs),
             Stop::Inconclusive(why) => Self::Inconclusive { why },
         }
     }

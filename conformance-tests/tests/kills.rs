@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyqueue_conformance::faulty::{Fault, FaultyHarness, HollowHarness};
 use anyqueue_conformance::{
-    Case, Certificate, Harness, Layer, Options, Outcome, cases, clause_title, run, run_case,
+    Case, Certificate, Harness, Layer, Offer, Options, Outcome, cases, clause_title, run, run_case,
 };
 use futures_util::{StreamExt as _, stream};
 
@@ -48,8 +48,9 @@ fn every_fault_is_named_by_a_case() {
 #[test]
 fn every_case_names_a_fault() {
     // A case with child processes cannot run here: nobody plays the child.
-    let concerns =
-        |case: &&Case| case.layer == Layer::Storage && !case.needs.iter().any(|need| need.children);
+    let concerns = |case: &&Case| {
+        case.layer == Layer::Storage && !case.needs.iter().any(|need| need.offer == Some(Offer::Children))
+    };
     let harmless: Vec<_> =
         cases::all().filter(concerns).filter(|c| c.kills.is_empty()).map(|c| c.id).collect();
     assert!(harmless.is_empty(), "these cases are not proved able to fail: {harmless:?}");
@@ -71,6 +72,12 @@ fn ids_are_unique_and_clauses_exist() {
 async fn the_wrapper_without_a_fault_gets_a_full_certificate() {
     let report = run(Arc::new(FaultyHarness::faultless()), &Options::new()).await;
     assert_eq!(report.certificate(), Certificate::Full, "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn the_model_of_a_server_without_a_fault_passes_every_fault_case() {
+    let report = run(Arc::new(FaultyHarness::faultless()), &Options::new().with_pattern("fault.")).await;
+    assert_eq!(report.tally().passed, report.cases.len(), "{report}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]

@@ -1,5 +1,9 @@
 //! `cargo xtask setup`: installs what is missing. Running it again changes nothing.
 
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use crate::workspace::{Result, command, run, succeeds};
 
 /// Something that building or testing needs on the machine.
@@ -16,6 +20,8 @@ enum Source {
     Apt(&'static [&'static str]),
     /// This component of the Rust toolchain.
     Rustup(&'static str),
+    /// This Python package, of this version, in a virtual environment of its own.
+    Pip(&'static str, &'static str),
 }
 
 /// Everything that is needed. A new server or tool is one more row.
@@ -39,7 +45,62 @@ const TOOLS: &[Tool] = &[
         from: Source::Rustup("clippy"),
         why: "checks the code",
     },
+    Tool {
+        what: "PostgreSQL",
+        found: postgres_found,
+        from: Source::Apt(&["postgresql"]),
+        why: "the tests start private servers of it",
+    },
+    Tool {
+        what: "PgBouncer",
+        // Debian puts it where only root's PATH goes.
+        found: || found_at("/usr/sbin/pgbouncer") || succeeds("pgbouncer", &["--version"]),
+        from: Source::Apt(&["pgbouncer"]),
+        why: "the tests put it between a client and PostgreSQL",
+    },
+    Tool {
+        what: "Redis",
+        found: || succeeds("redis-server", &["--version"]),
+        from: Source::Apt(&["redis-server"]),
+        why: "the tests start private servers of it",
+    },
+    Tool {
+        what: "RabbitMQ",
+        found: || found_at("/usr/lib/rabbitmq/bin/rabbitmq-server"),
+        from: Source::Apt(&["rabbitmq-server"]),
+        why: "the tests start private servers of it",
+    },
+    Tool {
+        what: "Python with virtual environments",
+        found: || succeeds("python3", &["-c", "import ensurepip, venv"]),
+        from: Source::Apt(&["python3-venv"]),
+        why: "installs ministack",
+    },
+    Tool {
+        what: "ministack",
+        found: || environment(MINISTACK).is_some_and(|folder| folder.join("bin/ministack").exists()),
+        from: Source::Pip(MINISTACK.0, MINISTACK.1),
+        why: "the tests start private servers of it, in the place of Amazon SQS",
+    },
 ];
+
+/// The package and the version of it that the tests are known to pass with. `anyqueue-testkit` looks for the same.
+const MINISTACK: (&str, &str) = ("ministack", "1.5.33");
+
+/// Installs the packages given as arguments without starting their services: the tests start servers of their own, on
+/// ports of their own. Debian asks `policy-rc.d` before it starts any; one that the machine already has is left alone.
+const APT_INSTALL: &str = r#"
+set -e
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+    trap 'rm -f "$policy"' EXIT
+    trap 'exit 1' HUP INT TERM
+    printf '#!/bin/sh\nexit 101\n' > "$policy"
+    chmod 755 "$policy"
+fi
+apt-get update
+apt-get install -y --no-install-recommends "$@"
+"#;
 
 /// Installs what is missing, or says what to install by hand.
 pub(crate) fn run_setup() -> Result<()> {
@@ -59,26 +120,66 @@ fn missing(tools: &[Tool]) -> Vec<&Tool> {
 
 /// Installs by each means that this machine has. What stays missing is the caller's to report.
 fn install(tools: &[&Tool]) -> Result<()> {
-    let mut packages: Vec<&str> = Vec::new();
     for tool in tools {
         println!("setup: {} is missing ({})", tool.what, tool.why);
+    }
+    install_packages(tools)?;
+    for tool in tools {
         match tool.from {
-            Source::Apt(names) => packages.extend(names),
             Source::Rustup(component) if succeeds("rustup", &["--version"]) => {
                 run(command("rustup").args(["component", "add", component]))?;
             }
-            Source::Rustup(_) => {}
+            Source::Pip(package, version) => install_python(package, version)?,
+            Source::Rustup(_) | Source::Apt(_) => {}
         }
     }
+    Ok(())
+}
+
+fn install_packages(tools: &[&Tool]) -> Result<()> {
+    let names = |tool: &&Tool| match tool.from {
+        Source::Apt(names) => names,
+        Source::Rustup(_) | Source::Pip(..) => &[],
+    };
+    let packages: Vec<&str> = tools.iter().flat_map(names).copied().collect();
     if !packages.is_empty()
         && succeeds("apt-get", &["--version"])
         && let Some(prefix) = root_prefix()
     {
-        run(&mut prefixed(prefix, &["apt-get", "update"]))?;
-        let mut install = prefixed(prefix, &["apt-get", "install", "-y", "--no-install-recommends"]);
-        run(install.args(packages))?;
+        println!("setup: installs {}", packages.join(" "));
+        run(prefixed(prefix, &["sh", "-c", APT_INSTALL, "setup"]).args(packages))?;
     }
     Ok(())
+}
+
+fn install_python(package: &str, version: &str) -> Result<()> {
+    let Some(folder) = environment((package, version)) else { return Ok(()) };
+    // What an interrupted installation left would be taken for whole.
+    if folder.exists() {
+        fs::remove_dir_all(&folder).map_err(|error| format!("cannot clear {}: {error}", folder.display()))?;
+    }
+    run(command("python3").args(["-m", "venv"]).arg(&folder))?;
+    let wanted = format!("{package}=={version}");
+    run(command("env").arg(folder.join("bin/python")).args(["-m", "pip", "install", "--quiet", &wanted]))
+}
+
+/// The virtual environment of a Python package, among the user's data: the checkouts of the project share it.
+fn environment((package, version): (&str, &str)) -> Option<PathBuf> {
+    let data = env::var_os("XDG_DATA_HOME")
+        .map(PathBuf::from)
+        .or_else(|| env::home_dir().map(|home| home.join(".local/share")))?;
+    Some(data.join("anyqueue").join(format!("{package}-{version}")))
+}
+
+/// Debian keeps the servers of all versions out of the PATH.
+fn postgres_found() -> bool {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut servers = versions.map(|version| version.path().join("bin/postgres"));
+    servers.any(|server| server.exists()) || succeeds("postgres", &["--version"])
+}
+
+fn found_at(path: &str) -> bool {
+    Path::new(path).exists()
 }
 
 /// What a command needs in front to run as root without asking anybody; `None` where it cannot.
@@ -106,6 +207,13 @@ fn by_hand(tools: &[&Tool]) -> String {
     let how = |tool: &&Tool| match tool.from {
         Source::Apt(packages) => format!("on Debian: apt-get install {}", packages.join(" ")),
         Source::Rustup(component) => format!("rustup component add {component}"),
+        Source::Pip(package, version) => match environment((package, version)) {
+            Some(folder) => {
+                let folder = folder.display();
+                format!("python3 -m venv {folder} && {folder}/bin/pip install {package}=={version}")
+            }
+            None => "set HOME, where it is installed".to_owned(),
+        },
     };
     let lines: Vec<_> =
         tools.iter().map(|tool| format!("\n  {} ({}); {}", tool.what, tool.why, how(tool))).collect();

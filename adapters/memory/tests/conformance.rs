@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyqueue::{Result, Storage};
-use anyqueue_conformance::{Harness, async_trait};
-use anyqueue_memory::MemoryQueue;
+use anyqueue::{Clock, Result, Storage};
+use anyqueue_conformance::{Harness, Need, Opening, async_trait, least};
+use anyqueue_memory::{MemoryConfig, MemoryQueue};
 
 /// One store per namespace.
 #[derive(Default)]
@@ -25,6 +25,16 @@ impl Harness for Memory {
 
     async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
         Ok(Arc::new(self.stores().entry(namespace.to_owned()).or_insert_with(MemoryQueue::new).client()))
+    }
+
+    fn open_on(&self, namespace: &str, clock: Clock) -> Option<Opening<'_>> {
+        let with_clock = || MemoryQueue::with_config(MemoryConfig::default().with_clock(clock));
+        let client = self.stores().entry(namespace.to_owned()).or_insert_with(with_clock).client();
+        Some(Box::pin(async move { Ok(Arc::new(client) as Arc<dyn Storage>) }))
+    }
+
+    fn least(&self) -> &'static [Need] {
+        least::EVERYTHING
     }
 
     async fn remove(&self, namespace: &str) {

@@ -20,7 +20,7 @@ impl Postgres {
         let url = self.server.url();
         let separator = if url.contains('?') { '&' } else { '?' };
         // Few connections: the suite opens many clients at once.
-        format!("{url}{separator}schema=aq_{namespace}&max_connections=4")
+        format!("{url}{separator}schema={namespace}&max_connections=4")
     }
 }
 
@@ -49,7 +49,7 @@ impl Harness for Postgres {
     }
 
     async fn remove(&self, namespace: &str) {
-        let drop = AssertSqlSafe(format!("DROP SCHEMA IF EXISTS \"aq_{namespace}\" CASCADE"));
+        let drop = AssertSqlSafe(format!("DROP SCHEMA IF EXISTS \"{namespace}\" CASCADE"));
         if let Ok(mut conn) = PgConnection::connect(self.server.url()).await {
             // A private server goes with the run in any case.
             let _ = sqlx::raw_sql(drop).execute(&mut conn).await;

@@ -25,9 +25,8 @@ const SLACK: Duration = Duration::from_millis(50);
 pub(crate) fn capabilities(config: &Config, power: bool) -> Capabilities {
     let level = if power { DurabilityLevel::PowerLoss } else { DurabilityLevel::ProcessCrash };
     let delay = DelayCapability { max: MAX_DELAY, granularity: Duration::from_millis(1) };
-    // The writer joins pushes of several calls anyway. Settlements gather behind one call: fewer, larger groups.
-    let coalesce_push = Coalesce { in_flight: 2, linger: Duration::ZERO, across_partitions: true };
-    let coalesce_settle = Coalesce { in_flight: 1, ..coalesce_push };
+    // The writer joins several calls anyway: while it serves one, the next gathers.
+    let coalesce = Coalesce { in_flight: 2, linger: Duration::ZERO, across_partitions: true };
     Capabilities {
         reach: Reach::Host,
         // A loss of power ends whoever held the messages, so claims need not survive it.
@@ -69,11 +68,11 @@ pub(crate) fn capabilities(config: &Config, power: bool) -> Capabilities {
             settle_batch: BATCH,
         },
         slack: SLACK,
-        wake_latency: config.poll_interval + SLACK,
+        wake_latency: config.poll_interval * 2 + SLACK, // polled half as often where nothing happens
         overfetch: 0,
         exchange: true,
-        coalesce_push,
-        coalesce_settle,
+        coalesce_push: coalesce,
+        coalesce_settle: coalesce,
         retention: None,
     }
 }

@@ -1,17 +1,32 @@
-//! Leasing messages, for many pulls in few statements.
+//! Leasing messages.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyqueue::{Bytes, ErrorKind, PartitionId, Result};
-use sqlx::sqlite::SqliteRow;
+use anyqueue::{Action, Bytes, Lease, MessageId, PartitionId, Result, Settlement};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
-use crate::error::own;
-use crate::sql::{Statement, get, statement};
+use crate::settle::token;
+use crate::sql::{all, first, run};
 use crate::tx::{LEASED, Tx};
+use crate::writer::{Job, Work};
 
-/// Messages leased by one statement; a group of pulls that wants more takes several.
-const MAX_CLAIM: usize = 1000;
+/// Messages leased for one pull.
+const MAX_CLAIM: u32 = 1000;
+
+/// The first messages of a partition; a paused one has none. `LIMIT ? + 0`: a bare parameter would be planned anew at each
+/// use.
+pub(crate) const FIRST: &str = "SELECT r.rank, r.pos, r.seq, r.deliveries, m.body
+    FROM anyqueue_ready r CROSS JOIN anyqueue_message m ON m.seq = r.seq
+    WHERE r.part = (SELECT part FROM anyqueue_partition WHERE part = ? AND paused = 0)
+    ORDER BY r.rank, r.pos LIMIT ? + 0";
+/// Those up to the last of them. Nobody comes in between: this transaction has the write lock.
+pub(crate) const LEASE: &str =
+    "INSERT INTO anyqueue_timed (seq, part, at_ms, state, deliveries, cancel, head, token)
+    SELECT seq, part, ?4, ?5, deliveries + 1, cancel, head, ?6 FROM anyqueue_ready
+    WHERE part = ?1 AND (rank, pos) <= (?2, ?3)";
+pub(crate) const UNREADY: &str = "DELETE FROM anyqueue_ready WHERE part = ?1 AND (rank, pos) <= (?2, ?3)";
+pub(crate) const NEXT_DUE: &str = "SELECT min(at_ms) FROM anyqueue_timed WHERE part = ?";
 
 /// What one pull asks for.
 #[derive(Clone, Debug)]
@@ -19,13 +34,50 @@ pub(crate) struct Claim {
     pub(crate) partition: PartitionId,
     pub(crate) max: usize,
     pub(crate) lease: Duration,
+    /// Fires when nobody wants it any more.
+    pub(crate) stop: CancellationToken,
 }
 
-/// What it got.
+/// What it got. Once [bound](Self::return_to), what nobody takes is given back, for a pull may be dropped at any moment.
 #[derive(Debug, Default)]
 pub(crate) struct Claimed {
-    pub(crate) secret: u128,
-    pub(crate) taken: Vec<Taken>,
+    secret: u128,
+    taken: Vec<Taken>,
+    origin: Option<(PartitionId, mpsc::WeakSender<Job>)>,
+}
+
+impl Claimed {
+    /// From now on, after the commit, gives back to the writer what is not taken.
+    pub(crate) fn return_to(&mut self, jobs: mpsc::WeakSender<Job>, partition: PartitionId) {
+        self.origin = Some((partition, jobs));
+    }
+
+    /// The messages and the secret of their tokens.
+    pub(crate) fn take(mut self) -> (Vec<Taken>, u128) {
+        (std::mem::take(&mut self.taken), self.secret)
+    }
+
+    fn release(&self, partition: &PartitionId) -> Work {
+        let release = |taken: &Taken| Settlement {
+            lease: Lease {
+                partition: partition.clone(),
+                id: MessageId::from_bytes([0; 16]), // the token says where the message is
+                token: token(taken.seq, self.secret),
+            },
+            action: Action::Release,
+        };
+        Work::Settle { settlements: self.taken.iter().map(release).collect(), claim: None }
+    }
+}
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        let Some((partition, jobs)) = self.origin.take().filter(|_| !self.taken.is_empty()) else { return };
+        if let Some(jobs) = jobs.upgrade() {
+            // Where there is no room, or the handle is closed, it comes back at its lease's end.
+            let _ = jobs.try_send(Job { work: self.release(&partition), reply: oneshot::channel().0 });
+        }
+    }
 }
 
 /// One message as it is stored.
@@ -36,125 +88,29 @@ pub(crate) struct Taken {
     pub(crate) body: Bytes,
 }
 
-/// The first messages of a partition (parameters: its number, how many); each statement finds the same ones. A paused
-/// partition has none.
-macro_rules! first {
-    ($columns:literal) => {
-        concat!(
-            "SELECT ",
-            $columns,
-            " FROM anyqueue_ready WHERE part = (SELECT part FROM anyqueue_partition WHERE part = ? AND paused = 0)",
-            " ORDER BY rank, pos LIMIT ? + 0" // a bare parameter would be planned anew at each use
-        )
-    };
-}
-
-/// Answers sixteen neighbours in one row (what they are, then their bodies end to end), because each row of an answer may
-/// wake the writer's thread, which costs more than finding it. Sixteen of the largest still fit in what SQLite can hold.
-const CLAIM: &str = concat!(
-    "SELECT group_concat(concat_ws(' ', f.rank, f.pos, f.seq, f.deliveries, length(m.body)), ','),",
-    " CAST(group_concat(m.body, '') AS BLOB) FROM (",
-    first!("rank, pos, seq, deliveries"),
-    ") f CROSS JOIN anyqueue_message m ON m.seq = f.seq GROUP BY f.rank, f.pos >> 4",
-    "; INSERT INTO anyqueue_timed (part, seq, deliveries, cancel, head, at_ms, state, token) ",
-    first!("part, seq, deliveries + 1, cancel, head, ?, ?, ?"),
-    "; DELETE FROM anyqueue_ready WHERE (part, rank, pos) IN (",
-    first!("part, rank, pos"),
-    "); SELECT min(at_ms) FROM anyqueue_timed WHERE part = ?",
-);
-
-/// Pulls that share a statement.
-struct Together {
-    part: i64,
-    secret: u128,
-    /// Where to answer each, and how many it wants.
-    pulls: Vec<(usize, usize)>,
-}
-
-/// Leases messages for pulls, in the order of the list; answers each. With `commit`, commits at once.
-pub(crate) async fn claim(
-    tx: &mut Tx<'_>,
-    claims: &[(usize, &Claim)],
-    commit: bool,
-) -> Result<Vec<(usize, Claimed)>> {
-    let (mut shares, mut statements) = (Vec::new(), Vec::new());
-    for ((partition, lease), pulls) in by_partition(claims) {
-        let Some(part) = tx.find(partition).await? else { continue };
-        for pulls in split(pulls) {
-            let secret = uuid::Uuid::new_v4().as_u128();
-            let total = pulls.iter().map(|(_, max)| max).sum();
-            statements.push(bind(part, total, tx.now.after(lease), secret));
-            shares.push(Together { part, secret, pulls });
-        }
+/// Leases the first messages of a partition.
+pub(crate) fn claim(tx: &mut Tx<'_>, claim: &Claim) -> Result<Claimed> {
+    let Some(part) = tx.find(&claim.partition)? else { return Ok(Claimed::default()) };
+    tx.bring(part)?;
+    let mut last = None;
+    let taken = all(
+        tx.conn,
+        FIRST,
+        (part, u32::try_from(claim.max).map_or(MAX_CLAIM, |max| max.min(MAX_CLAIM))),
+        |row| {
+            last = Some((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
+            let body = Bytes::copy_from_slice(row.get_ref(4)?.as_bytes()?);
+            Ok(Taken { seq: row.get(2)?, deliveries: row.get::<_, i64>(3)? + 1, body })
+        },
+    )?;
+    let secret = uuid::Uuid::new_v4().as_u128();
+    if let Some((rank, pos)) = last {
+        let at_ms = tx.now.after(claim.lease);
+        run(tx.conn, LEASE, (part, rank, pos, at_ms, LEASED, secret.to_be_bytes()))?;
+        run(tx.conn, UNREADY, (part, rank, pos))?;
     }
-    let mut rows = tx.conclude(statements, commit).await?.into_iter();
-    let mut answers = Vec::with_capacity(claims.len());
-    for Together { part, secret, pulls } in shares {
-        let mut messages = unpack(&rows.next().unwrap_or_default())?.into_iter();
-        for (slot, max) in pulls {
-            answers.push((slot, Claimed { secret, taken: messages.by_ref().take(max).collect() }));
-        }
-        let due = rows.nth(2).unwrap_or_default();
-        if let Some(at_ms) = due.first().map(|row| get::<Option<i64>>(row, 0)).transpose()?.flatten() {
-            tx.hint_due(part, at_ms);
-        }
+    if let Some(at_ms) = first(tx.conn, NEXT_DUE, [part], |row| row.get(0))?.flatten() {
+        tx.hint_due(part, at_ms);
     }
-    Ok(answers)
+    Ok(Claimed { secret, taken, origin: None })
 }
-
-/// Pulls of one partition with one lease can share a statement.
-fn by_partition<'c>(
-    claims: &[(usize, &'c Claim)],
-) -> BTreeMap<(&'c PartitionId, Duration), Vec<(usize, usize)>> {
-    let mut shared: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for (slot, claim) in claims {
-        shared.entry((&claim.partition, claim.lease)).or_default().push((*slot, claim.max.min(MAX_CLAIM)));
-    }
-    shared
-}
-
-/// So that none claims too much.
-fn split(pulls: Vec<(usize, usize)>) -> Vec<Vec<(usize, usize)>> {
-    let (mut parts, mut total) = (Vec::new(), usize::MAX);
-    for (slot, max) in pulls {
-        total = total.saturating_add(max);
-        if total > MAX_CLAIM {
-            parts.push(Vec::new());
-            total = max;
-        }
-        if let Some(part) = parts.last_mut() {
-            part.push((slot, max));
-        }
-    }
-    parts
-}
-
-fn bind(part: i64, count: usize, at_ms: i64, secret: u128) -> Statement {
-    let count = i64::try_from(count).unwrap_or(i64::MAX);
-    let first = statement(CLAIM).bind(part).bind(count);
-    let lease = first.bind(at_ms).bind(LEASED).bind(secret.to_be_bytes().to_vec()).bind(part).bind(count);
-    lease.bind(part).bind(count).bind(part)
-}
-
-/// Takes the messages out of the rows, in the order of delivery.
-fn unpack(rows: &[SqliteRow]) -> Result<Vec<Taken>> {
-    let broken = || own(ErrorKind::Internal, "the claimed messages cannot be told apart");
-    let mut all = Vec::with_capacity(rows.len() * 16);
-    for row in rows {
-        let mut bodies = Bytes::from(get::<Vec<u8>>(row, 1)?);
-        for entry in get::<String>(row, 0)?.split(',') {
-            let mut numbers = entry.split(' ').map(|word| word.parse::<i64>().ok());
-            let mut next = || numbers.next().flatten().ok_or_else(broken);
-            let (rank, pos, seq, deliveries, length) = (next()?, next()?, next()?, next()? + 1, next()?);
-            let length =
-                usize::try_from(length).ok().filter(|length| *length <= bodies.len()).ok_or_else(broken)?;
-            all.push((rank, pos, Taken { seq, deliveries, body: bodies.split_to(length) }));
-        }
-    }
-    all.sort_unstable_by_key(|(rank, pos, _)| (*rank, *pos));
-    Ok(all.into_iter().map(|(_, _, taken)| taken).collect())
-}
-
-/// The text of the statement here, for looking at its plan.
-#[cfg(test)]
-pub(crate) const STATEMENT: &str = CLAIM;

@@ -83,7 +83,7 @@ impl SqliteBuilder {
     }
 
     /// How often a waiting pull looks for what other processes committed; work of this handle wakes it at once. Nothing
-    /// polls while nobody waits. From 1 ms to 1 s. Default: 8 ms. URL: `poll_interval=8ms`.
+    /// polls while nobody waits, and half as often when nothing was committed for a while. From 1 ms to 1 s. Default: 8 ms. URL: `poll_interval=8ms`.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.0.poll_interval = interval;
         self

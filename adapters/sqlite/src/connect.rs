@@ -3,92 +3,75 @@
 use std::time::{Duration, Instant};
 
 use anyqueue::{ErrorKind, Result};
-use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, SqliteConnection, SqlitePool};
+use rusqlite::{Connection, OpenFlags};
 
 use crate::config::{Config, Synchronous};
 use crate::error::{classify, classify_open, own};
-use crate::sql::{get, rows, run, statement};
 
-/// Connections that answer counts, lists and pages at once; more requests wait for one.
-const READERS: u32 = 2;
-/// Prepared statements kept per connection: all there are.
-const STATEMENTS: usize = 256;
-/// Rows on their way from SQLite's thread: so many that it never stops to wait in the middle of a pull.
-const ROW_BUFFER: usize = 1024;
+/// Compiled statements kept per connection: more than there are.
+const STATEMENTS: usize = 64;
 /// Room beyond `max_bytes` for taking messages *out* of a full file.
 const RESERVE_BYTES: u64 = 1024 * 1024;
 
-fn options(config: &Config) -> SqliteConnectOptions {
-    SqliteConnectOptions::new()
-        .filename(&config.path)
-        .busy_timeout(config.busy_timeout)
-        .statement_cache_capacity(STATEMENTS)
-        .row_buffer_size(ROW_BUFFER)
-        .pragma(
-            "synchronous",
-            match config.synchronous {
-                Synchronous::Full => "FULL",
-                Synchronous::Normal => "NORMAL",
-            },
-        )
-        .thread_name(|number| format!("anyqueue-sqlite-{number}"))
-        .disable_statement_logging()
+fn open(config: &Config, flags: OpenFlags) -> Result<Connection> {
+    // No URI: a file may be named file:x.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | flags;
+    let opened = Connection::open_with_flags(&config.path, flags).and_then(|conn| {
+        conn.busy_timeout(config.busy_timeout)?;
+        conn.set_prepared_statement_cache_capacity(STATEMENTS);
+        Ok(conn)
+    });
+    opened.map_err(|error| classify_open(error, &config.path))
 }
 
 /// Opens the writing connection, creating the file if allowed, in WAL mode.
-pub(crate) async fn writer(config: &Config) -> Result<SqliteConnection> {
-    let options = options(config).create_if_missing(config.create);
-    let mut conn = options.connect().await.map_err(|error| classify_open(error, &config.path))?;
-    write_ahead(&mut conn, config.busy_timeout).await?;
-    let encoding = rows(&mut conn, statement("PRAGMA encoding")).await?;
-    let encoding: String = encoding.first().map(|row| get(row, 0)).transpose()?.unwrap_or_default();
+pub(crate) fn writer(config: &Config) -> Result<Connection> {
+    let create = if config.create { OpenFlags::SQLITE_OPEN_CREATE } else { OpenFlags::empty() };
+    let conn = open(config, create)?;
+    write_ahead(&conn, config)?;
+    flush_commits(&conn, config.synchronous == Synchronous::Full)?;
+    let encoding: String = pragma(&conn, "encoding")?;
     if encoding != "UTF-8" {
         let text = format!("the file stores text as {encoding}: a queue needs a file in UTF-8");
         return Err(own(ErrorKind::Incompatible, text));
     }
-    limit_size(&mut conn, config, false).await?;
+    limit_size(&conn, config, false)?;
+    Ok(conn)
+}
+
+/// A connection that only reads.
+pub(crate) fn reader(config: &Config) -> Result<Connection> {
+    let conn = open(config, OpenFlags::empty())?;
+    conn.pragma_update(None, "query_only", true).map_err(classify)?;
     Ok(conn)
 }
 
 /// Whether commits are flushed from the next transaction on. Not a cached statement: SQLite obeys this pragma when it is
-/// prepared, and a cached one is prepared only once.
-pub(crate) async fn flush_commits(conn: &mut SqliteConnection, flush: bool) -> Result<()> {
-    let pragma = if flush { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = NORMAL" };
-    sqlx::raw_sql(pragma).execute(conn).await.map(drop).map_err(classify)
+/// compiled, and a cached one is compiled only once. It ignores what it cannot obey, so the setting is read back.
+pub(crate) fn flush_commits(conn: &Connection, flush: bool) -> Result<()> {
+    let level = if flush { "FULL" } else { "NORMAL" };
+    conn.pragma_update(None, "synchronous", level).map_err(classify)?;
+    if flush && !survives_power_loss(conn)? {
+        return Err(own(ErrorKind::Internal, "SQLite did not accept synchronous=FULL"));
+    }
+    Ok(())
 }
 
-/// A connection that only reads.
-pub(crate) async fn reader(config: &Config) -> Result<SqliteConnection> {
-    options(config)
-        .pragma("query_only", "ON")
-        .connect()
-        .await
-        .map_err(|error| classify_open(error, &config.path))
-}
-
-/// The reading connections, opened as they are needed.
-pub(crate) fn readers(config: &Config) -> SqlitePool {
-    SqlitePoolOptions::new()
-        .max_connections(READERS)
-        .min_connections(0)
-        .test_before_acquire(false)
-        .acquire_timeout(config.busy_timeout.max(Duration::from_secs(5)))
-        .connect_lazy_with(options(config).pragma("query_only", "ON"))
+/// Whether a commit waits for the disk, as SQLite itself says.
+pub(crate) fn survives_power_loss(conn: &Connection) -> Result<bool> {
+    Ok(pragma::<i64>(conn, "synchronous")? >= 2)
 }
 
 /// Turns the write-ahead log on. The switch needs the file alone and SQLite does not wait for that by itself, so where
 /// many processes open a new file at once it is tried until the busy timeout is over.
-async fn write_ahead(conn: &mut SqliteConnection, busy_timeout: Duration) -> Result<()> {
-    let deadline = Instant::now() + busy_timeout;
+fn write_ahead(conn: &Connection, config: &Config) -> Result<()> {
+    let deadline = Instant::now() + config.busy_timeout;
     loop {
-        let switched = rows(conn, statement("PRAGMA journal_mode = WAL")).await;
+        let switched =
+            conn.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0));
         match switched {
+            Ok(mode) if mode.eq_ignore_ascii_case("wal") => return Ok(()),
             Ok(mode) => {
-                let mode: String = mode.first().map(|row| get(row, 0)).transpose()?.unwrap_or_default();
-                if mode.eq_ignore_ascii_case("wal") {
-                    return Ok(());
-                }
                 return Err(own(
                     ErrorKind::Incompatible,
                     format!(
@@ -96,37 +79,45 @@ async fn write_ahead(conn: &mut SqliteConnection, busy_timeout: Duration) -> Res
                     ),
                 ));
             }
-            Err(error) if error.kind() == ErrorKind::Unavailable && Instant::now() < deadline => {
-                tokio::time::sleep(Duration::from_millis(5)).await;
+            Err(error) => {
+                let error = classify_open(error, &config.path);
+                if error.kind() != ErrorKind::Unavailable || Instant::now() >= deadline {
+                    return Err(error);
+                }
+                std::thread::sleep(Duration::from_millis(5));
             }
-            Err(error) => return Err(error),
         }
     }
 }
 
 /// Sets the file's largest size on this connection; with `reserve`, a little more.
-pub(crate) async fn limit_size(conn: &mut SqliteConnection, config: &Config, reserve: bool) -> Result<()> {
+pub(crate) fn limit_size(conn: &Connection, config: &Config, reserve: bool) -> Result<()> {
     let Some(max_bytes) = config.max_bytes else { return Ok(()) };
-    let page_bytes = pragma(conn, "PRAGMA page_size").await?.max(512);
+    let page_bytes = pragma::<i64>(conn, "page_size")?.max(512);
     let bytes = if reserve { max_bytes.saturating_add(RESERVE_BYTES) } else { max_bytes };
     let pages = i64::try_from(bytes).unwrap_or(i64::MAX) / page_bytes;
-    let limit = AssertSqlSafe(format!("PRAGMA max_page_count = {}", pages.min(u32::MAX.into())));
-    sqlx::raw_sql(limit).execute(conn).await.map(drop).map_err(classify)
+    let limit = pages.min(u32::MAX.into());
+    conn.pragma_update_and_check(None, "max_page_count", limit, |_| Ok(())).map_err(classify)
 }
 
-/// Whether a commit waits for the disk, as SQLite itself says.
-pub(crate) async fn survives_power_loss(conn: &mut SqliteConnection) -> Result<bool> {
-    Ok(pragma(conn, "PRAGMA synchronous").await? >= 2)
+/// What of the file is free for new rows.
+pub(crate) fn free_bytes(conn: &Connection) -> Result<u64> {
+    let (pages, page_bytes) = (pragma::<i64>(conn, "freelist_count")?, pragma::<i64>(conn, "page_size")?);
+    Ok(pages.saturating_mul(page_bytes).unsigned_abs())
 }
 
-async fn pragma(conn: &mut SqliteConnection, text: &'static str) -> Result<i64> {
-    let answer = rows(conn, statement(text)).await?;
-    answer.first().map_or(Ok(0), |row| get(row, 0))
+fn pragma<T: rusqlite::types::FromSql>(conn: &Connection, name: &str) -> Result<T> {
+    conn.pragma_query_value(None, name, |row| row.get(0)).map_err(classify)
 }
 
-/// Moves the log into the file, as far as other connections allow, and closes.
-pub(crate) async fn checkpoint_and_close(mut conn: SqliteConnection) -> Result<()> {
-    let checkpoint = run(&mut conn, statement("PRAGMA wal_checkpoint(TRUNCATE)")).await;
-    conn.close().await.map_err(classify)?;
+/// Moves the log into the file and cuts it off, as far as other connections allow.
+pub(crate) fn checkpoint(conn: &Connection) -> Result<()> {
+    conn.pragma(None, "wal_checkpoint", "TRUNCATE", |_| Ok(())).map_err(classify)
+}
+
+/// As [`checkpoint`], and closes.
+pub(crate) fn checkpoint_and_close(conn: Connection) -> Result<()> {
+    let checkpoint = checkpoint(&conn);
+    conn.close().map_err(|(_, error)| classify(error))?;
     checkpoint
 }

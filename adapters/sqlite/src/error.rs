@@ -1,4 +1,4 @@
-//! What SQLite and sqlx say, as kind and retry class.
+//! What SQLite says, as kind and retry class.
 
 use std::path::Path;
 
@@ -25,37 +25,36 @@ pub(crate) fn closed(operation: Operation) -> Error {
 /// Classes an error of a statement.
 ///
 /// Nothing here may take effect twice: a repeated push meets its own ids, a repeated settlement its own lost lease. So what
-/// can help by being repeated is [`Safe`](RetryClass::Safe).
-pub(crate) fn classify(error: sqlx::Error) -> Error {
+/// can help by being repeated is [`Safe`](anyqueue::RetryClass::Safe).
+pub(crate) fn classify(error: rusqlite::Error) -> Error {
     let (kind, message) = match &error {
-        sqlx::Error::Database(database) => {
-            let code = database.code().and_then(|code| code.parse::<i32>().ok()).unwrap_or(0);
-            by_code(code, database.message())
+        rusqlite::Error::SqliteFailure(failure, text) => {
+            by_code(failure.extended_code, text.as_deref().unwrap_or_default())
         }
-        sqlx::Error::PoolTimedOut => {
-            (ErrorKind::TimedOut, "all reading connections are busy: ask less often")
-        }
-        sqlx::Error::PoolClosed => (ErrorKind::Closed, "this handle was closed: open a new one"),
-        sqlx::Error::Io(_) | sqlx::Error::WorkerCrashed => {
-            (ErrorKind::Unavailable, "the connection to the file broke off")
-        }
-        sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) => (
+        rusqlite::Error::SqlInputError { error, msg, .. } => by_code(error.extended_code, msg),
+        rusqlite::Error::InvalidColumnType(..)
+        | rusqlite::Error::FromSqlConversionFailure(..)
+        | rusqlite::Error::IntegralValueOutOfRange(..)
+        | rusqlite::Error::Utf8Error(..) => (
             ErrorKind::Corrupt,
             "a stored row has a value of the wrong type: check the file with PRAGMA integrity_check",
         ),
-        _ => (ErrorKind::Internal, "sqlx refused a statement"),
+        _ => (ErrorKind::Internal, "a statement was refused"),
     };
     own(kind, message).with_source(error)
 }
 
 /// SQLite's result codes (<https://www.sqlite.org/rescode.html>); the low byte is the primary one.
-fn by_code(code: i32, text: &str) -> (ErrorKind, &'static str) {
+pub(crate) fn by_code(code: i32, text: &str) -> (ErrorKind, &'static str) {
     match code & 0xff {
         5 | 6 => (
             ErrorKind::Unavailable,
             "the file stayed locked by another connection for the whole busy_timeout: keep write transactions short, or raise it",
         ),
-        13 => (ErrorKind::Full, "no room: the disk or the file's max_bytes is full"),
+        13 => (
+            ErrorKind::Full,
+            "no room: the disk or the file's max_bytes is full. Free disk space, raise max_bytes, or take messages out; then pushing goes on",
+        ),
         8 if code == 1032 => (ErrorKind::Unavailable, "the file was moved or deleted while open"),
         3 | 8 | 23 => (
             ErrorKind::AccessDenied,
@@ -84,11 +83,10 @@ fn by_code(code: i32, text: &str) -> (ErrorKind, &'static str) {
 }
 
 /// Says more than SQLite's "unable to open database file" by looking at the path.
-pub(crate) fn classify_open(error: sqlx::Error, path: &Path) -> Error {
+pub(crate) fn classify_open(error: rusqlite::Error, path: &Path) -> Error {
     let shown = path.display();
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let cannot_open =
-        matches!(&error, sqlx::Error::Database(database) if database.code().as_deref() == Some("14"));
+    let cannot_open = error.sqlite_error_code() == Some(rusqlite::ErrorCode::CannotOpen);
     let classed = classify(error);
     let described = match parent {
         Some(parent) if cannot_open && !parent.exists() => {
@@ -104,10 +102,4 @@ pub(crate) fn classify_open(error: sqlx::Error, path: &Path) -> Error {
         _ => own(classed.kind(), format!("{shown}: {}", classed.message())),
     };
     described.with_retry(classed.retry()).with_operation(Operation::Open).with_source(classed)
-}
-
-/// Whether a statement failed because what it inserts is there already.
-pub(crate) fn is_conflict(error: &Error) -> bool {
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<sqlx::Error>());
-    matches!(source, Some(sqlx::Error::Database(error)) if error.is_unique_violation())
 }

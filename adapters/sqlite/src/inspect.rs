@@ -7,13 +7,12 @@ use anyqueue::{
     InspectQueueStorage, MessageData, MessageId, MessageState, Operation, PartitionId, PauseQueueStorage,
     Result, async_trait,
 };
-use sqlx::SqliteConnection;
-use sqlx::sqlite::SqliteRow;
+use rusqlite::{Connection, Row};
 
 use crate::SqliteQueue;
 use crate::admin::{Admin, AdminAnswer};
 use crate::error::own;
-use crate::sql::{get, rows, statement};
+use crate::sql::{all, first};
 use crate::tx::{FRONT, LEASED, Now};
 use crate::writer::{Answer, Work};
 
@@ -31,7 +30,7 @@ pub(crate) const COUNTS: &str = "SELECT
 pub(crate) const DEAD: &str = "SELECT count(*) FROM anyqueue_message
     WHERE part = (SELECT part FROM anyqueue_partition WHERE dead = 1 AND name = ?)";
 
-pub(crate) const BROWSE: &str = "SELECT m.id, m.body, t.state, t.at_ms, t.deliveries,
+pub(crate) const BROWSE: &str = "SELECT m.body, t.state, t.at_ms, t.deliveries,
     (SELECT deliveries FROM anyqueue_ready WHERE part = m.part AND rank = m.rank AND pos IN (m.pos, m.pos - ?5))
     FROM anyqueue_message m LEFT JOIN anyqueue_timed t ON t.seq = m.seq
     WHERE m.part = (SELECT part FROM anyqueue_partition WHERE dead = ?1 AND name = ?2) AND m.id > ?3
@@ -54,33 +53,44 @@ fn limit_of(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-async fn counts(conn: &mut SqliteConnection, partition: &PartitionId, now: Now) -> Result<Counts> {
-    let name = partition.name();
-    let query = statement(COUNTS).bind(i64::from(partition.is_dead_letters())).bind(name).bind(now.ms);
-    let count =
-        |row: &SqliteRow, column| get::<i64>(row, column).map(|count| u64::try_from(count).unwrap_or(0));
-    let (mut ready, mut delayed, mut leased, mut dead) = (0, 0, 0, 0);
-    for row in rows(conn, query).await? {
-        (ready, delayed, leased) = (count(&row, 0)?, count(&row, 1)?, count(&row, 2)?);
-    }
-    for row in rows(conn, statement(DEAD).bind(name)).await? {
-        dead = count(&row, 0)?;
-    }
-    Ok(Counts::known(ready, delayed, leased, dead))
+fn count(conn: &Connection, partition: &PartitionId, now: Now) -> Result<Counts> {
+    let key = (partition.is_dead_letters(), partition.name(), now.ms);
+    let found = first(conn, COUNTS, key, |row| Ok([row.get::<_, i64>(0)?, row.get(1)?, row.get(2)?]))?;
+    let [ready, delayed, leased] = found.unwrap_or_default().map(i64::unsigned_abs);
+    let dead = first(conn, DEAD, [partition.name()], |row| row.get::<_, i64>(0))?.unwrap_or_default();
+    Ok(Counts::known(ready, delayed, leased, dead.unsigned_abs()))
 }
 
-fn browsed(row: &SqliteRow, now: Now, clock: &Clock) -> Result<Browsed> {
-    let (message, age) = decode(&Bytes::from(get::<Vec<u8>>(row, 1)?), 0, clock)?;
-    let until: Option<i64> = get(row, 3)?;
-    let state = match get::<Option<i64>>(row, 2)? {
-        Some(LEASED) if until > Some(now.ms) => MessageState::Leased,
-        Some(state) if state != LEASED && until > Some(now.ms) => MessageState::Delayed,
-        _ => MessageState::Ready,
-    };
-    let deliveries = get::<Option<i64>>(row, 4)?.or(get(row, 5)?).unwrap_or(0);
-    Ok(Browsed::new(message, state)
-        .with_delivery_count(u32::try_from(deliveries).unwrap_or(u32::MAX))
-        .with_age(age))
+/// One line of a page, as it is stored.
+struct Line {
+    body: Bytes,
+    state: Option<i64>,
+    at_ms: Option<i64>,
+    deliveries: Option<i64>,
+}
+
+impl Line {
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let deliveries = row.get::<_, Option<i64>>(3)?.or(row.get(4)?);
+        Ok(Self {
+            body: Bytes::copy_from_slice(row.get_ref(0)?.as_bytes()?),
+            state: row.get(1)?,
+            at_ms: row.get(2)?,
+            deliveries,
+        })
+    }
+
+    fn browsed(&self, now: Now, clock: &Clock) -> Result<Browsed> {
+        let (message, age) = decode(&self.body, 0, clock)?;
+        let state = match self.state {
+            Some(LEASED) if self.at_ms > Some(now.ms) => MessageState::Leased,
+            Some(state) if state != LEASED && self.at_ms > Some(now.ms) => MessageState::Delayed,
+            _ => MessageState::Ready,
+        };
+        Ok(Browsed::new(message, state)
+            .with_delivery_count(u32::try_from(self.deliveries.unwrap_or(0)).unwrap_or(u32::MAX))
+            .with_age(age))
+    }
 }
 
 impl SqliteQueue {
@@ -97,11 +107,10 @@ impl SqliteQueue {
 #[async_trait]
 impl InspectQueueStorage for SqliteQueue {
     async fn partitions(&self, after: Option<&PartitionId>, limit: usize) -> Result<Vec<PartitionId>> {
-        let after = after.map_or("", PartitionId::name);
-        let read = async |conn: &mut SqliteConnection| {
-            let query = statement(PARTITIONS).bind(after).bind(limit_of(limit));
-            let found = rows(conn, query).await?;
-            found.iter().map(|row| PartitionId::new(&get::<String>(row, 0)?)).collect()
+        let after = after.map_or("", PartitionId::name).to_owned();
+        let read = move |conn: &Connection| {
+            let names: Vec<String> = all(conn, PARTITIONS, (after, limit_of(limit)), |row| row.get(0))?;
+            names.iter().map(|name| PartitionId::new(name)).collect()
         };
         self.read(Operation::Inspect, read).await
     }
@@ -109,8 +118,8 @@ impl InspectQueueStorage for SqliteQueue {
     /// Reads one small index entry per message: about 20 ms for a million.
     async fn counts(&self, partition: &PartitionId) -> Result<Counts> {
         let now = Now::of(&self.inner.config.clock);
-        self.read(Operation::Inspect, async |conn: &mut SqliteConnection| counts(conn, partition, now).await)
-            .await
+        let partition = partition.clone();
+        self.read(Operation::Inspect, move |conn| count(conn, &partition, now)).await
     }
 
     async fn browse(
@@ -119,13 +128,13 @@ impl InspectQueueStorage for SqliteQueue {
         after: Option<MessageId>,
         limit: usize,
     ) -> Result<Vec<Browsed>> {
-        let clock = &self.inner.config.clock;
-        let now = Now::of(clock);
-        let after = after.map_or_else(Vec::new, |id| id.as_bytes().to_vec());
-        let read = async |conn: &mut SqliteConnection| {
-            let query = statement(BROWSE).bind(i64::from(partition.is_dead_letters())).bind(partition.name());
-            let found = rows(conn, query.bind(after).bind(limit_of(limit)).bind(FRONT)).await?;
-            found.iter().map(|row| browsed(row, now, clock)).collect()
+        let clock = self.inner.config.clock.clone();
+        let partition = partition.clone();
+        let read = move |conn: &Connection| {
+            let after = after.as_ref().map_or(&[][..], |id| id.as_bytes());
+            let key = (partition.is_dead_letters(), partition.name(), after, limit_of(limit), FRONT);
+            let lines = all(conn, BROWSE, key, Line::read)?;
+            lines.iter().map(|line| line.browsed(Now::of(&clock), &clock)).collect()
         };
         self.read(Operation::Inspect, read).await
     }
@@ -163,11 +172,10 @@ impl PauseQueueStorage for SqliteQueue {
     }
 
     async fn is_paused(&self, partition: &PartitionId) -> Result<bool> {
-        let read = async |conn: &mut SqliteConnection| {
-            let query = statement(PAUSED).bind(i64::from(partition.is_dead_letters())).bind(partition.name());
-            let found = rows(conn, query).await?;
-            found.first().map_or(Ok(false), |row| get::<i64>(row, 0).map(|paused| paused == 1))
+        let partition = partition.clone();
+        let read = move |conn: &Connection| {
+            first(conn, PAUSED, (partition.is_dead_letters(), partition.name()), |row| row.get(0))
         };
-        self.read(Operation::Pause, read).await
+        Ok(self.read(Operation::Pause, read).await?.unwrap_or(false))
     }
 }

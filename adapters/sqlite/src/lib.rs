@@ -19,7 +19,7 @@
 //! one file at once; all clocks are the host's.
 //!
 //! # How it works
-//! One task writes. It joins all requests that wait into one transaction, so that sixty-four tasks that push one message each
+//! One thread writes. It joins all requests that wait into one transaction, so that sixty-four tasks that push one message each
 //! pay for one wait for the disk, not for sixty-four; a lone request waits for nobody. Counts and pages are read
 //! on up to two connections of their own and lock out nobody. Waiting pulls are woken at once by what their own handle
 //! does and by time; for what other processes do, the file is polled
@@ -28,16 +28,16 @@
 //! # Limits
 //! 32 MiB per message at most (16 MiB unless configured), batches of 1000, leases up to 30 days, delays up to ten years. There
 //! is one writer per file at a time: keep other write transactions on it short. The file must be on a local
-//! disk, since SQLite's write-ahead log does not work over a network.
+//! disk, since SQLite's write-ahead log does not work over a network. Pushes answer `Full` when they would leave less than
+//! 4 MiB on the disk (a quarter of it, if it is smaller), which SQLite needs for taking messages out.
 //!
 //! # In an application's database
 //! All tables begin with `anyqueue_`, and their migrations keep a ledger of their own. With
-//! [`push_in`](SqliteQueue::push_in) a message is stored in the application's own transaction, or not at all.
+//! `SqliteQueue::push_in` (feature `sqlx`, on by default) a message is stored in the application's own transaction, or not at all.
 //! Text in the file must be UTF-8, which is SQLite's default.
 
 mod admin;
 mod capabilities;
-mod changes;
 mod claim;
 mod config;
 mod connect;
@@ -46,11 +46,17 @@ mod error;
 mod group;
 mod inspect;
 mod lookout;
+mod place;
 #[cfg(test)]
 mod plans;
 mod pull;
 mod push;
+#[cfg(feature = "sqlx")]
 mod push_in;
+#[cfg(feature = "sqlx")]
+mod push_tx;
+mod readers;
+mod room;
 mod schema;
 mod settle;
 mod sql;
@@ -60,5 +66,6 @@ mod wake;
 mod writer;
 
 pub use config::{SqliteBuilder, Synchronous, backend};
+#[cfg(feature = "sqlx")]
 pub use push_in::{AfterCommit, PushedIn};
 pub use storage::SqliteQueue;

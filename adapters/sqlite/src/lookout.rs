@@ -1,27 +1,24 @@
-//! The task that wakes waiting pulls for what this handle did not do itself: time, and other processes.
+//! The task, on the writer's thread, that wakes waiting pulls for what this handle did not do itself: time, and other processes.
 
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyqueue::{Clock, PartitionId, Result};
-use sqlx::SqliteConnection;
+use rusqlite::Connection;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::connect;
-use crate::sql::{get, rows, statement};
+use crate::sql::first;
 use crate::tx::Now;
 use crate::wake::Wake;
 
 /// How long until the file is tried again after it could not be read.
 const AFTER_ERROR: Duration = Duration::from_millis(250);
 
-/// How coarse the file system's clock may be.
-const COARSE: Duration = Duration::from_millis(50);
-/// How long the log's time of writing is trusted in a row.
-const LOOK_ANYHOW: Duration = Duration::from_millis(250);
+/// How long after a change the file is looked at often; where nothing happens, half as often.
+const LIVELY: Duration = Duration::from_millis(250);
 
 /// What waits for a partition: how many are ready (at most `?3`), and when the next one is due.
 pub(crate) const LOOK: &str = "SELECT
@@ -31,7 +28,7 @@ pub(crate) const LOOK: &str = "SELECT
 
 /// Runs until the handle closes. While nobody waits it sleeps.
 pub(crate) async fn serve(wake: Arc<Wake>, config: Config, closed: CancellationToken) {
-    let mut file = File::new(config.clone());
+    let mut file = File { config: config.clone(), conn: None, version: None, changed: Instant::now() };
     let mut next_look = Instant::now();
     loop {
         if !wake.is_waited_for() {
@@ -48,8 +45,8 @@ pub(crate) async fn serve(wake: Arc<Wake>, config: Config, closed: CancellationT
             () = wake.changed() => {}
             () = until(&config.clock, due_ms) => wake.fire(Now::of(&config.clock).ms),
             () = tokio::time::sleep_until(next_look) => {
-                let pause = match file.look(&wake).await {
-                    Ok(()) => config.poll_interval,
+                let pause = match file.look(&wake) {
+                    Ok(()) => config.poll_interval * if file.changed.elapsed() < LIVELY { 1 } else { 2 },
                     Err(error) => {
                         tracing::warn!(%error, "cannot look for what other processes did");
                         file.conn = None;
@@ -71,67 +68,39 @@ async fn until(clock: &Clock, due_ms: Option<i64>) {
 /// A connection that only looks. SQLite counts the commits of all others, this handle's writer included.
 struct File {
     config: Config,
-    log: PathBuf,
-    conn: Option<SqliteConnection>,
+    conn: Option<Connection>,
     version: Option<i64>,
-    looked: Instant,
-    written: Option<SystemTime>,
+    changed: Instant,
 }
 
 impl File {
-    fn new(config: Config) -> Self {
-        let mut log = config.path.clone().into_os_string();
-        log.push("-wal");
-        Self { config, log: log.into(), conn: None, version: None, looked: Instant::now(), written: None }
-    }
-
-    /// Whether the log's time of writing rules out that anything was committed since the last look. This spares an idle
-    /// process the hop to SQLite's thread. That time is coarse, so a log written just now proves nothing.
-    fn is_quiet(&mut self) -> bool {
-        let written = std::fs::metadata(&self.log).and_then(|log| log.modified()).ok();
-        let settled = written.is_some_and(|written| written.elapsed().is_ok_and(|age| age > COARSE));
-        let quiet = settled && written == self.written && self.looked.elapsed() < LOOK_ANYHOW;
-        self.written = written;
-        quiet
-    }
-
     /// Looks at every partition somebody waits for, if anything was committed since the last time.
-    async fn look(&mut self, wake: &Wake) -> Result<()> {
-        if self.is_quiet() && self.version.is_some() {
-            return Ok(());
-        }
-        self.looked = Instant::now();
+    fn look(&mut self, wake: &Wake) -> Result<()> {
         let conn = match &mut self.conn {
             Some(conn) => conn,
-            none => none.insert(connect::reader(&self.config).await?),
+            none => none.insert(connect::reader(&self.config)?),
         };
-        let answer = rows(conn, statement("PRAGMA data_version")).await?;
-        let version: Option<i64> = answer.first().map(|row| get(row, 0)).transpose()?;
+        let version = first(conn, "PRAGMA data_version", (), |row| row.get(0))?;
         if version.is_some() && version == self.version {
             return Ok(());
         }
         // The list is taken after the version: whoever joins later looks for messages by itself, later still.
         for (partition, waiters) in wake.waiting() {
-            look_at(conn, wake, &partition, waiters).await?;
+            look_at(conn, wake, &partition, waiters)?;
         }
-        self.version = version;
+        (self.version, self.changed) = (version, Instant::now());
         Ok(())
     }
 }
 
-async fn look_at(
-    conn: &mut SqliteConnection,
-    wake: &Wake,
-    partition: &PartitionId,
-    waiters: usize,
-) -> Result<()> {
-    let query = statement(LOOK).bind(i64::from(partition.is_dead_letters())).bind(partition.name());
-    let query = query.bind(i64::try_from(waiters).unwrap_or(i64::MAX));
-    for row in rows(conn, query).await? {
-        if let Some(at_ms) = get::<Option<i64>>(&row, 1)? {
-            wake.due(partition, at_ms);
-        }
-        wake.ready(partition, usize::try_from(get::<i64>(&row, 0)?).unwrap_or(0));
+fn look_at(conn: &Connection, wake: &Wake, partition: &PartitionId, waiters: usize) -> Result<()> {
+    let waiters = i64::try_from(waiters).unwrap_or(i64::MAX);
+    let key = (partition.is_dead_letters(), partition.name(), waiters);
+    let found = first(conn, LOOK, key, |row| Ok((row.get::<_, i64>(0)?, row.get::<_, Option<i64>>(1)?)))?;
+    let Some((ready, due_ms)) = found else { return Ok(()) };
+    if let Some(at_ms) = due_ms {
+        wake.due(partition, at_ms);
     }
+    wake.ready(partition, usize::try_from(ready).unwrap_or(0));
     Ok(())
 }

@@ -99,7 +99,8 @@ impl SqliteQueue {
         partition: &PartitionId,
         request: &PullRequest,
     ) -> Result<(Vec<Result<SettleOutcome>>, Claimed)> {
-        let claim = Claim { partition: partition.clone(), max: request.max, lease: request.lease };
+        let (partition, stop) = (partition.clone(), request.stop.clone());
+        let claim = Claim { partition, max: request.max, lease: request.lease, stop };
         let work = Work::Settle { settlements: settlements.to_vec(), claim: Some(claim) };
         match self.ask(work, Operation::Pull).await? {
             Answer::Settle(outcomes, claimed) => Ok((outcomes.into_iter().map(stamped).collect(), claimed)),
@@ -117,12 +118,13 @@ impl SqliteQueue {
         before: Instant,
     ) -> Result<Vec<Delivery>> {
         let until = before + request.lease;
-        let mut deliveries = Vec::with_capacity(claimed.taken.len());
+        let (all, secret) = claimed.take();
+        let mut deliveries = Vec::with_capacity(all.len());
         let mut unreadable = None;
-        for taken in claimed.taken {
+        for taken in all {
             match decode(&taken.body, taken.seq, &self.inner.config.clock) {
                 Ok((message, age)) => {
-                    let token = token(taken.seq, claimed.secret);
+                    let token = token(taken.seq, secret);
                     let lease = Lease { partition: partition.clone(), id: message.id(), token };
                     let count = u32::try_from(taken.deliveries).unwrap_or(u32::MAX);
                     let delivery = Delivery::new(lease, message).with_lease_until(until);

@@ -10,11 +10,11 @@ use sqlx::SqliteConnection;
 
 use crate::SqliteQueue;
 use crate::config::Config;
-use crate::error::{NAME, classify, closed, invalid};
+use crate::error::{NAME, closed, invalid};
 use crate::push::{NewMessage, answers, part_good};
-use crate::tx::{Hints, Parts, Tx};
+use crate::push_tx::{PushTx, classify};
+use crate::tx::Hints;
 use crate::wake::Wake;
-use crate::{due, push};
 
 impl SqliteQueue {
     /// Stores messages within the caller's own transaction on the same file: they can be pulled once it is committed, and
@@ -122,14 +122,12 @@ async fn store(
     if good.is_empty() {
         return Ok((answers(verdicts, Vec::new()), Hints::default()));
     }
-    let mut parts = Parts::default(); // not the writer's: this transaction may be rolled back
-    let mut tx = Tx::join(conn, &mut parts, clock).await?;
-    let part = tx.make_used(partition).await?;
-    due::bring(&mut tx, &[part]).await?;
-    let good: Vec<_> = good.iter().map(|message| (part, message)).collect();
-    let outcomes = push::store(&mut tx, &good, true).await?;
-    let hints = tx.leave().await?;
-    Ok((answers(verdicts, outcomes), hints))
+    let mut tx = PushTx::join(conn, partition, clock).await?;
+    let mut outcomes = Vec::with_capacity(good.len());
+    for message in &good {
+        outcomes.push(tx.store(message).await?);
+    }
+    Ok((answers(verdicts, outcomes), tx.leave().await?))
 }
 
 /// What core checks of a message before a storage sees it, for the push that does not pass through core.

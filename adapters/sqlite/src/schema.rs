@@ -1,10 +1,10 @@
 //! The queue's tables: made and upgraded by migrations with a ledger of their own, beside whatever else is in the file.
 
 use anyqueue::{ErrorKind, Result};
-use sqlx::{Connection, SqliteConnection};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::error::{classify, own};
-use crate::sql::{get, rows, run, statement};
+use crate::sql::{first, run};
 
 /// Every migration this release knows, oldest first; its version is its place, from 1. Never change one that was released.
 const MIGRATIONS: &[(&str, &str)] = &[("queue", include_str!("../migrations/0001_queue.sql"))];
@@ -17,25 +17,25 @@ fn newest() -> i64 {
 }
 
 /// Brings the file to this release's schema, in one transaction under the write lock: many processes may try at once.
-pub(crate) async fn migrate(conn: &mut SqliteConnection, now_ms: i64) -> Result<()> {
-    if applied(conn).await? == Some(newest()) {
+pub(crate) fn migrate(conn: &Connection, now_ms: i64) -> Result<()> {
+    if applied(conn)? == Some(newest()) {
         return Ok(()); // the usual case takes no lock
     }
-    let mut tx = conn.begin_with("BEGIN IMMEDIATE").await.map_err(classify)?;
-    run(&mut tx, statement(LEDGER)).await?;
-    let done = applied(&mut tx).await?.unwrap_or(0);
+    let tx = Transaction::new_unchecked(conn, TransactionBehavior::Immediate).map_err(classify)?;
+    tx.execute_batch(LEDGER).map_err(classify)?;
+    let done = applied(&tx)?.unwrap_or(0);
     refuse_newer(done)?;
     for (version, (name, script)) in (1..).zip(MIGRATIONS).filter(|(version, _)| *version > done) {
-        sqlx::raw_sql(*script).execute(&mut *tx).await.map_err(classify)?;
+        tx.execute_batch(script).map_err(classify)?;
         let entry = "INSERT INTO anyqueue_migration (version, name, applied_ms) VALUES (?, ?, ?)";
-        run(&mut tx, statement(entry).bind(version).bind(*name).bind(now_ms)).await?;
+        run(&tx, entry, (version, *name, now_ms))?;
     }
-    tx.commit().await.map_err(classify)
+    tx.commit().map_err(classify)
 }
 
 /// Checks that the file has this release's schema, and creates nothing.
-pub(crate) async fn check(conn: &mut SqliteConnection) -> Result<()> {
-    match applied(conn).await? {
+pub(crate) fn check(conn: &Connection) -> Result<()> {
+    match applied(conn)? {
         Some(version) if version == newest() => Ok(()),
         Some(version) => {
             refuse_newer(version)?;
@@ -52,13 +52,12 @@ pub(crate) async fn check(conn: &mut SqliteConnection) -> Result<()> {
 }
 
 /// The newest migration in the file; `None` if there is no ledger.
-async fn applied(conn: &mut SqliteConnection) -> Result<Option<i64>> {
+fn applied(conn: &Connection) -> Result<Option<i64>> {
     let ledger = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'anyqueue_migration'";
-    if rows(conn, statement(ledger)).await?.is_empty() {
+    if first(conn, ledger, (), |_| Ok(()))?.is_none() {
         return Ok(None);
     }
-    let newest = rows(conn, statement("SELECT coalesce(max(version), 0) FROM anyqueue_migration")).await?;
-    newest.first().map(|row| get(row, 0)).transpose()
+    first(conn, "SELECT coalesce(max(version), 0) FROM anyqueue_migration", (), |row| row.get(0))
 }
 
 fn refuse_newer(version: i64) -> Result<()> {

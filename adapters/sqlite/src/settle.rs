@@ -1,7 +1,5 @@
 //! Ending and extending leases.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
 
 use anyqueue::{
@@ -10,274 +8,112 @@ use anyqueue::{
 };
 
 use crate::capabilities::{MAX_DELAY, MAX_LEASE, MIN_LEASE};
-use sqlx::sqlite::SqliteRow;
-
-use crate::changes::{Ready, Timed};
-use crate::due::move_to_end;
 use crate::error::invalid;
-use crate::sql::{Listed, MAX_ROWS, Statement, get, repeated, values};
-use crate::tx::{LEASED, Now, POSTPONED, Tx};
+use crate::place::Ready;
+use crate::sql::{first, run};
+use crate::tx::{FRONT, POSTPONED, Tx};
 
-/// In one row: each row of an answer may wake the writer's thread, which costs more than finding it.
-static HELD: LazyLock<Listed> = LazyLock::new(|| {
-    Listed::new(|n| {
-        format!(
-            "SELECT group_concat(concat_ws(' ', seq, part, deliveries, cancel, head, hex(token)), ',') FROM anyqueue_timed
-             WHERE at_ms > ? AND state = {LEASED} AND seq IN ({})",
-            values(n)
-        )
-    })
-});
-static PLACES: LazyLock<Listed> = LazyLock::new(|| {
-    Listed::new(|n| format!("SELECT seq, rank, pos, grp FROM anyqueue_message WHERE seq IN ({})", values(n)))
-});
-static BODIES: LazyLock<Listed> = LazyLock::new(|| {
-    Listed::new(|n| format!("SELECT seq, body FROM anyqueue_message WHERE seq IN ({})", values(n)))
-});
-static REPLACE_BODY: LazyLock<Listed> =
-    LazyLock::new(|| Listed::new(|n| repeated(n, "UPDATE anyqueue_message SET body = ? WHERE seq = ?")));
-static MOVE: LazyLock<Listed> = LazyLock::new(|| {
-    Listed::new(|n| repeated(n, "UPDATE anyqueue_message SET part = ?, pos = ?, dedup = NULL WHERE seq = ?"))
-});
+/// Ends a lease that holds; the state of 1 is [`LEASED`](crate::tx::LEASED).
+pub(crate) const TAKE: &str =
+    "DELETE FROM anyqueue_timed WHERE seq = ? AND part = ? AND token = ? AND state = 1 AND at_ms > ?
+    RETURNING deliveries, cancel, head";
+pub(crate) const EXTEND: &str = "UPDATE anyqueue_timed SET at_ms = ?5
+    WHERE seq = ?1 AND part = ?2 AND token = ?3 AND state = 1 AND at_ms > ?4 RETURNING cancel";
+pub(crate) const PLACE: &str = "SELECT grp, rank, pos FROM anyqueue_message WHERE seq = ?";
+pub(crate) const REMOVE: &str = "DELETE FROM anyqueue_message WHERE seq = ?";
+pub(crate) const MOVE: &str = "UPDATE anyqueue_message SET part = ?, pos = ?, dedup = NULL WHERE seq = ?";
+pub(crate) const BODY: &str = "SELECT body FROM anyqueue_message WHERE seq = ?";
+pub(crate) const REPLACE_BODY: &str = "UPDATE anyqueue_message SET body = ? WHERE seq = ?";
 
 /// A lease's proof: where the message is, then the 128 random bits of the claim.
 pub(crate) fn token(seq: i64, secret: u128) -> Token {
     Token::from_bytes([&seq.to_be_bytes()[..], &secret.to_be_bytes()].concat())
 }
 
-fn split(token: &Token) -> Option<(i64, u128)> {
-    let (seq, secret) = token.as_bytes().split_first_chunk::<8>()?;
-    Some((i64::from_be_bytes(*seq), u128::from_be_bytes(secret.try_into().ok()?)))
+/// What finds a lease: the message, its partition, the secret, and now.
+type Key<'l> = (i64, i64, &'l [u8], i64);
+
+fn key<'l>(tx: &mut Tx<'_>, lease: &'l Lease) -> Result<Option<Key<'l>>> {
+    let Some((seq, secret)) = lease.token.as_bytes().split_first_chunk::<8>() else { return Ok(None) };
+    let part = tx.find(&lease.partition)?;
+    Ok(part.map(|part| (i64::from_be_bytes(*seq), part, secret, tx.now.ms)))
 }
 
-/// A message under a lease that has not run out.
-struct Held {
-    /// Its place is known only where it was asked for, or it is the head of a group.
-    ready: Ready,
-    secret: u128,
-    group: Option<Arc<str>>,
+/// Settles one delivery.
+pub(crate) fn settle(tx: &mut Tx<'_>, settlement: &Settlement) -> Result<Result<SettleOutcome>> {
+    if let Action::Postpone { delay, .. } = &settlement.action
+        && *delay > MAX_DELAY
+    {
+        return Ok(Err(invalid("the delay is longer than the capabilities allow")));
+    }
+    let Some(key @ (seq, part, ..)) = key(tx, &settlement.lease)? else { return Ok(Ok(SettleOutcome::Lost)) };
+    let taken = first(tx.conn, TAKE, key, |row| {
+        let (deliveries, cancel, head) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        Ok(Ready { part, rank: 0, pos: 0, seq, deliveries, cancel, head })
+    })?;
+    let Some(mut ready) = taken else { return Ok(Ok(SettleOutcome::Lost)) };
+    let group = if ready.head || settlement.action != Action::Remove { place(tx, &mut ready)? } else { None };
+    act(tx, ready, group.as_deref(), &settlement.action)?;
+    Ok(Ok(SettleOutcome::Settled))
 }
 
-impl Held {
-    fn read(text: &str) -> Option<Self> {
-        let mut words = text.split(' ');
-        let mut number = || words.next()?.parse::<i64>().ok();
-        let (seq, part, deliveries, cancel, head) = (number()?, number()?, number()?, number()?, number()?);
-        let ready = Ready { part, rank: 0, pos: 0, seq, deliveries, cancel, head };
-        Some(Self { ready, secret: u128::from_str_radix(words.next()?, 16).ok()?, group: None })
-    }
+/// Looks up where the message stands. Answers its group.
+fn place(tx: &mut Tx<'_>, ready: &mut Ready) -> Result<Option<String>> {
+    let found = first(tx.conn, PLACE, [ready.seq], |row| {
+        (ready.rank, ready.pos) = (row.get(1)?, row.get(2)?);
+        row.get(0)
+    })?;
+    Ok(found.flatten())
 }
 
-/// The leases that requests are about, before they are looked at: which messages, and whether their place is needed.
-#[derive(Default)]
-pub(crate) struct Asked<'l> {
-    leases: Vec<&'l Lease>,
-    placed: BTreeMap<i64, bool>,
-}
-
-impl<'l> Asked<'l> {
-    pub(crate) fn ask(&mut self, lease: &'l Lease, place: bool) {
-        self.leases.push(lease);
-        if let Some((seq, _)) = split(&lease.token) {
-            *self.placed.entry(seq).or_insert(false) |= place;
-        }
-    }
-
-    /// The question that finds them, if it is short enough to be asked as a transaction begins.
-    pub(crate) fn question(&self, now: Now) -> Option<Statement> {
-        let seqs: Vec<i64> = self.placed.keys().copied().collect();
-        (1..=MAX_ROWS).contains(&seqs.len()).then(|| held(now, &seqs))
-    }
-}
-
-fn held(now: Now, seqs: &[i64]) -> Statement {
-    HELD.of(seqs.len()).bind(now.ms).bind_each(seqs, |query, seq| query.bind(*seq))
-}
-
-/// The leases that hold. A lease is taken out when it ends, so that a second try finds it lost.
-#[derive(Default)]
-pub(crate) struct Leases {
-    held: HashMap<i64, Held>,
-    parts: HashMap<PartitionId, Option<i64>>,
-}
-
-impl Leases {
-    /// Reads them, unless `answer` has them already.
-    pub(crate) async fn load(
-        tx: &mut Tx<'_>,
-        asked: &Asked<'_>,
-        answer: Option<&[SqliteRow]>,
-    ) -> Result<Self> {
-        let mut leases = Self::default();
-        for lease in &asked.leases {
-            if !leases.parts.contains_key(&lease.partition) {
-                leases.parts.insert(lease.partition.clone(), tx.find(&lease.partition).await?);
-            }
-        }
-        if let Some(rows) = answer {
-            leases.read(rows)?;
-        } else {
-            let seqs: Vec<i64> = asked.placed.keys().copied().collect();
-            for chunk in seqs.chunks(MAX_ROWS) {
-                let rows = tx.rows(held(tx.now, chunk)).await?;
-                leases.read(&rows)?;
-            }
-        }
-        let wants = |held: &&Held| held.ready.head == 1 || asked.placed.get(&held.ready.seq) == Some(&true);
-        let wanted: Vec<i64> = leases.held.values().filter(wants).map(|held| held.ready.seq).collect();
-        leases.place(tx, &wanted).await?;
-        Ok(leases)
-    }
-
-    fn read(&mut self, rows: &[SqliteRow]) -> Result<()> {
-        for row in rows {
-            let found = get::<Option<String>>(row, 0)?.unwrap_or_default();
-            self.held.extend(found.split(',').filter_map(Held::read).map(|held| (held.ready.seq, held)));
-        }
-        Ok(())
-    }
-
-    async fn place(&mut self, tx: &mut Tx<'_>, wanted: &[i64]) -> Result<()> {
-        for chunk in wanted.chunks(MAX_ROWS) {
-            let query = PLACES.of(chunk.len()).bind_each(chunk, |query, seq| query.bind(*seq));
-            for row in tx.rows(query).await? {
-                if let Some(held) = self.held.get_mut(&get::<i64>(&row, 0)?) {
-                    (held.ready.rank, held.ready.pos) = (get(&row, 1)?, get(&row, 2)?);
-                    held.group = get::<Option<String>>(&row, 3)?.map(Arc::from);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn proves(&self, lease: &Lease) -> Option<i64> {
-        let (seq, secret) = split(&lease.token)?;
-        let held = self.held.get(&seq)?;
-        let part = self.parts.get(&lease.partition).copied().flatten();
-        (held.secret == secret && part == Some(held.ready.part)).then_some(seq)
-    }
-
-    fn get(&self, lease: &Lease) -> Option<&Held> {
-        self.held.get(&self.proves(lease)?)
-    }
-
-    fn take(&mut self, lease: &Lease) -> Option<Held> {
-        let seq = self.proves(lease)?;
-        self.held.remove(&seq)
-    }
-}
-
-/// Changes beyond those of place.
-#[derive(Default)]
-struct Rewrites {
-    to_end: Vec<(i64, i64)>,
-    moves: Vec<(i64, i64, i64)>,
-    headers: Vec<(i64, Headers)>,
-}
-
-/// Settles, in order.
-pub(crate) async fn settle(
-    tx: &mut Tx<'_>,
-    leases: &mut Leases,
-    settlements: &[Settlement],
-) -> Result<Vec<Result<SettleOutcome>>> {
-    let mut rewrites = Rewrites::default();
-    let mut outcomes = Vec::with_capacity(settlements.len());
-    for settlement in settlements {
-        if let Action::Postpone { delay, .. } = &settlement.action
-            && *delay > MAX_DELAY
-        {
-            outcomes.push(Err(invalid("the delay is longer than the capabilities allow")));
-            continue;
-        }
-        let Some(held) = leases.take(&settlement.lease) else {
-            outcomes.push(Ok(SettleOutcome::Lost));
-            continue;
-        };
-        act(tx, held, &settlement.action, &mut rewrites).await?;
-        outcomes.push(Ok(SettleOutcome::Settled));
-    }
-    rewrites.write(tx).await?;
-    Ok(outcomes)
-}
-
-async fn act(tx: &mut Tx<'_>, held: Held, action: &Action, rewrites: &mut Rewrites) -> Result<()> {
-    let Held { mut ready, group, .. } = held;
-    let seq = ready.seq;
+fn act(tx: &mut Tx<'_>, mut ready: Ready, group: Option<&str>, action: &Action) -> Result<()> {
     if matches!(action, Action::Release | Action::Postpone { .. }) {
         ready.deliveries -= 1; // what was let go is no attempt
     }
-    let leaves = group.clone().filter(|_| ready.head == 1).map(|group| (ready.part, group));
     match action {
         Action::Remove => {
-            tx.changes.removed.push(seq);
-            tx.changes.freed.extend(leaves);
+            run(tx.conn, REMOVE, [ready.seq])?;
+            leave(tx, ready, group)
         }
         Action::Release | Action::Retry => {
-            tx.changes.untimed.push(seq);
-            tx.changes.ready.push(ready.in_front());
+            ready.pos -= FRONT;
+            tx.make_ready(ready)
         }
         Action::Postpone { delay, headers } => {
-            rewrites.headers.extend(headers.clone().map(|headers| (seq, headers)));
+            replace_headers(tx, ready.seq, headers.as_ref())?;
             if delay.is_zero() {
-                ready.pos = tx.position();
-                rewrites.to_end.push((seq, ready.pos));
-                tx.changes.untimed.push(seq);
-                tx.changes.ready.push(ready);
+                tx.move_to_end(&mut ready)?;
+                tx.make_ready(ready)
             } else {
-                let Ready { part, deliveries, cancel, head, .. } = ready;
-                let at_ms = tx.now.after(*delay);
-                let state = POSTPONED;
-                tx.changes.timed.push(Timed {
-                    seq,
-                    part,
-                    at_ms,
-                    state,
-                    deliveries,
-                    cancel,
-                    head,
-                    token: None,
-                });
+                tx.make_timed(ready, POSTPONED, tx.now.after(*delay))
             }
         }
         Action::Move { to, headers } => {
-            rewrites.headers.extend(headers.clone().map(|headers| (seq, headers)));
-            tx.changes.untimed.push(seq);
-            tx.changes.freed.extend(leaves);
-            let part = tx.make_used(to).await?;
-            let pos = tx.position();
-            rewrites.moves.push((seq, part, pos));
-            let joins = group.filter(|_| tx.is_live(part)); // whether or not groups counted where it comes from
-            tx.changes.enter(Ready { part, pos, deliveries: 0, cancel: 0, head: 0, ..ready }, joins);
+            replace_headers(tx, ready.seq, headers.as_ref())?;
+            leave(tx, ready, group)?;
+            move_to(tx, ready, group, to)
         }
     }
-    Ok(())
 }
 
-impl Rewrites {
-    async fn write(self, tx: &mut Tx<'_>) -> Result<()> {
-        move_to_end(tx, &self.to_end).await?;
-        for chunk in self.moves.chunks(MAX_ROWS) {
-            let bind = |query: Statement, (seq, part, pos): &(i64, i64, i64)| {
-                query.bind(*part).bind(*pos).bind(*seq)
-            };
-            tx.write(MOVE.of(chunk.len()).bind_each(chunk, bind)).await?;
-        }
-        for chunk in self.headers.chunks(MAX_ROWS) {
-            let query = BODIES.of(chunk.len()).bind_each(chunk, |query, (seq, _)| query.bind(*seq));
-            let mut bodies = HashMap::new();
-            for row in tx.rows(query).await? {
-                bodies.insert(get::<i64>(&row, 0)?, Bytes::from(get::<Vec<u8>>(&row, 1)?));
-            }
-            let mut replace = REPLACE_BODY.of(chunk.len());
-            for (seq, headers) in chunk {
-                let body = bodies.remove(seq).unwrap_or_default();
-                replace = replace.bind(with_headers(&body, *seq, headers.clone())?).bind(*seq);
-            }
-            tx.write(replace).await?;
-        }
-        Ok(())
-    }
+/// Lets the group go on, if the message was its head.
+fn leave(tx: &mut Tx<'_>, ready: Ready, group: Option<&str>) -> Result<()> {
+    group.filter(|_| ready.head).map_or(Ok(()), |group| tx.leave(ready.part, group))
+}
+
+fn move_to(tx: &mut Tx<'_>, ready: Ready, group: Option<&str>, to: &PartitionId) -> Result<()> {
+    let part = tx.make_used(to)?;
+    let pos = tx.position();
+    run(tx.conn, MOVE, (part, pos, ready.seq))?;
+    let joins = group.filter(|_| tx.is_live(part)); // whether or not groups counted where it comes from
+    tx.enter(Ready { part, pos, deliveries: 0, cancel: false, head: false, ..ready }, joins)
+}
+
+fn replace_headers(tx: &mut Tx<'_>, seq: i64, headers: Option<&Headers>) -> Result<()> {
+    let Some(headers) = headers else { return Ok(()) };
+    let body = first(tx.conn, BODY, [seq], |row| Ok(Bytes::copy_from_slice(row.get_ref(0)?.as_bytes()?)))?;
+    let body = with_headers(&body.unwrap_or_default(), seq, headers.clone())?;
+    run(tx.conn, REPLACE_BODY, (body, seq)).map(drop)
 }
 
 fn with_headers(body: &Bytes, seq: i64, headers: Headers) -> Result<Vec<u8>> {
@@ -291,23 +127,22 @@ fn with_headers(body: &Bytes, seq: i64, headers: Headers) -> Result<Vec<u8>> {
     envelope.encode()
 }
 
-/// Moves lease ends, in order.
-pub(crate) fn extend(
-    tx: &mut Tx<'_>,
-    leases: &Leases,
-    extensions: &[Extension],
-) -> Vec<Result<ExtendOutcome>> {
-    extensions.iter().map(|extension| extend_one(tx, leases, extension)).collect()
-}
-
-fn extend_one(tx: &mut Tx<'_>, leases: &Leases, extension: &Extension) -> Result<ExtendOutcome> {
-    check_lease(extension.duration)?;
-    let Some(held) = leases.get(&extension.lease) else { return Ok(ExtendOutcome::Lost) };
-    let Ready { seq, part, deliveries, cancel, head, .. } = held.ready;
+/// Moves a lease's end.
+pub(crate) fn extend(tx: &mut Tx<'_>, extension: &Extension) -> Result<Result<ExtendOutcome>> {
+    if let Err(refused) = check_lease(extension.duration) {
+        return Ok(Err(refused));
+    }
+    let Some((seq, part, secret, now_ms)) = key(tx, &extension.lease)? else {
+        return Ok(Ok(ExtendOutcome::Lost));
+    };
     let at_ms = tx.now.after(extension.duration);
-    let token = Some(held.secret.to_be_bytes().to_vec());
-    tx.changes.timed.push(Timed { seq, part, at_ms, state: LEASED, deliveries, cancel, head, token });
-    Ok(if cancel == 1 { ExtendOutcome::CancelRequested } else { ExtendOutcome::Extended })
+    let cancel = first(tx.conn, EXTEND, (seq, part, secret, now_ms, at_ms), |row| row.get(0))?;
+    tx.hint_due(part, at_ms);
+    Ok(Ok(match cancel {
+        Some(true) => ExtendOutcome::CancelRequested,
+        Some(false) => ExtendOutcome::Extended,
+        None => ExtendOutcome::Lost,
+    }))
 }
 
 /// Whether a lease is as long as declared.
@@ -316,10 +151,4 @@ pub(crate) fn check_lease(lease: Duration) -> Result<()> {
         return Ok(());
     }
     Err(invalid(format!("a lease is from {MIN_LEASE:?} to {} days", MAX_LEASE.as_secs() / 86_400)))
-}
-
-/// The texts of all statements here, for looking at their plans.
-#[cfg(test)]
-pub(crate) fn statements() -> Vec<&'static Listed> {
-    vec![&HELD, &PLACES, &BODIES, &REPLACE_BODY, &MOVE]
 }

@@ -8,15 +8,15 @@ use anyqueue::{
     MessageData, Operation, PartitionId, PauseQueueStorage, PullQueueStorage, PullRequest, PushOutcome,
     PushQueueStorage, QueueStorage, Result, SettleOutcome, Settlement, Storage, async_trait,
 };
-use sqlx::{SqliteConnection, SqlitePool};
+use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::capabilities::capabilities;
 use crate::config::{Config, SqliteBuilder, Synchronous};
-use crate::error::{NAME, classify, closed, own};
+use crate::error::{NAME, closed, own};
 use crate::push::{NewMessage, answers, part_good};
-use crate::sql::{get, rows, statement};
+use crate::readers::{Readers, blocking};
 use crate::tx::{Now, Parts};
 use crate::wake::Wake;
 use crate::writer::{Answer, Job, QUEUED, Work, Writer};
@@ -33,7 +33,7 @@ pub(crate) struct Inner {
     capabilities: Capabilities,
     jobs: mpsc::Sender<Job>,
     pub(crate) wake: Arc<Wake>,
-    readers: SqlitePool,
+    readers: Readers,
     pub(crate) closed: CancellationToken,
     closing: watch::Receiver<Option<Result<()>>>,
 }
@@ -67,23 +67,23 @@ impl SqliteQueue {
 
     pub(crate) async fn from_config(config: Config) -> Result<Self> {
         let opening = |error: Error| error.with_operation(Operation::Open);
-        let mut conn = connect::writer(&config).await.map_err(opening)?;
-        prepare(&config, &mut conn).await.map_err(opening)?;
-        let power = connect::survives_power_loss(&mut conn).await.map_err(opening)?;
+        let prepared = config.clone();
+        let opened = blocking(move || prepare(&prepared)).await.map_err(opening)?;
+        let power = connect::survives_power_loss(&opened).map_err(opening)?;
         let (jobs, queue) = mpsc::channel(QUEUED);
         let (closing_sender, closing) = watch::channel(None);
         let (wake, stop) = (Arc::new(Wake::default()), CancellationToken::new());
         let writer = Writer {
             config: config.clone(),
-            conn: Some(conn),
+            conn: Some(opened),
             flushes: config.synchronous == Synchronous::Full,
             wake: Arc::clone(&wake),
             parts: Parts::default(),
-            orphans: Vec::new(),
+            jobs: jobs.downgrade(),
         };
         writer.start(queue, stop.clone(), closing_sender).map_err(opening)?;
         let capabilities = capabilities(&config, power);
-        let readers = connect::readers(&config);
+        let readers = Readers::new(&config);
         let inner = Inner { config, capabilities, jobs, wake, readers, closed: stop, closing };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -100,26 +100,28 @@ impl SqliteQueue {
     }
 
     /// Reads on a connection of its own.
-    pub(crate) async fn read<T>(
+    pub(crate) async fn read<T: Send + 'static>(
         &self,
         operation: Operation,
-        read: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T>,
+        read: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         if self.inner.closed.is_cancelled() {
             return Err(closed(operation));
         }
-        let stamp = |error: Error| error.with_backend(NAME).with_operation(operation);
-        let mut conn = self.inner.readers.acquire().await.map_err(|error| stamp(classify(error)))?;
-        read(&mut conn).await.map_err(stamp)
+        let answer = self.inner.readers.read(read).await;
+        answer.map_err(|error| error.with_backend(NAME).with_operation(operation))
     }
 }
 
-async fn prepare(config: &Config, conn: &mut SqliteConnection) -> Result<()> {
+/// Opens the file and sees that the tables are there.
+fn prepare(config: &Config) -> Result<Connection> {
+    let conn = connect::writer(config)?;
     if config.create {
-        schema::migrate(conn, Now::of(&config.clock).ms).await
+        schema::migrate(&conn, Now::of(&config.clock).ms)?;
     } else {
-        schema::check(conn).await
+        schema::check(&conn)?;
     }
+    Ok(conn)
 }
 
 #[async_trait]
@@ -133,15 +135,12 @@ impl QueueStorage for SqliteQueue {
     }
 
     async fn init(&self) -> Result<()> {
-        let config = &self.inner.config;
         if self.inner.closed.is_cancelled() {
             return Err(closed(Operation::Init));
         }
-        let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Init);
-        let mut conn = connect::writer(config).await.map_err(stamp)?;
-        let done = prepare(config, &mut conn).await;
-        sqlx::Connection::close(conn).await.map_err(|error| stamp(classify(error)))?;
-        done.map_err(stamp)
+        let config = self.inner.config.clone();
+        let prepared = blocking(move || prepare(&config).map(drop)).await;
+        prepared.map_err(|error| error.with_backend(NAME).with_operation(Operation::Init))
     }
 
     async fn check(&self) -> Result<Health> {
@@ -152,12 +151,8 @@ impl QueueStorage for SqliteQueue {
             let gone = own(ErrorKind::Unavailable, "the file is gone: what is written now will be lost");
             return Err(gone.with_operation(Operation::Check));
         }
-        let version = self.read(Operation::Check, async |conn: &mut SqliteConnection| {
-            schema::check(conn).await?;
-            let version = rows(conn, statement("SELECT sqlite_version()")).await?;
-            version.first().map_or(Ok(String::new()), |row| get(row, 0))
-        });
-        Ok(Health::of_version(version.await?))
+        self.read(Operation::Check, schema::check).await?;
+        Ok(Health::of_version(rusqlite::version()))
     }
 
     async fn close(&self) -> Result<()> {

@@ -1,12 +1,12 @@
-//! The one task that writes: it joins the requests that wait into one transaction (group commit).
+//! The one thread that writes: it joins the requests that wait into one transaction (group commit).
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyqueue::{
-    Action, Error, ErrorKind, ExtendOutcome, Extension, Lease, MessageId, PartitionId, PushOutcome, Result,
-    SettleOutcome, Settlement,
+    Error, ErrorKind, ExtendOutcome, Extension, PartitionId, PushOutcome, Result, SettleOutcome, Settlement,
 };
-use sqlx::{Connection, SqliteConnection};
+use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -14,19 +14,18 @@ use crate::admin::{Admin, AdminAnswer};
 use crate::claim::{Claim, Claimed};
 use crate::config::{Config, Synchronous};
 use crate::connect;
-use crate::error::{is_conflict, own};
+use crate::error::own;
 use crate::group::{self, Failure};
 use crate::lookout;
 use crate::push::NewMessage;
-use crate::settle::token;
-use crate::sql::{run, statement};
+use crate::room;
 use crate::tx::{Hints, Parts};
 use crate::wake::Wake;
 
 /// Requests that may wait for the writer; more wait for a place.
 pub(crate) const QUEUED: usize = 1024;
-/// How often the processor is offered to others while requests gather: some microseconds in all.
-const GATHER_TURNS: usize = 32;
+/// How long requests may gather. Counted in time, not in turns: on a busy machine one turn can last milliseconds.
+const GATHER: Duration = Duration::from_micros(200);
 /// Bytes of messages after which no more requests join a transaction.
 const GROUP_BYTES: usize = 32 * 1024 * 1024;
 
@@ -68,18 +67,17 @@ pub(crate) type Closing = watch::Sender<Option<Result<()>>>;
 /// The writer's state.
 pub(crate) struct Writer {
     pub(crate) config: Config,
-    pub(crate) conn: Option<SqliteConnection>,
+    pub(crate) conn: Option<Connection>,
     /// Whether commits of the connection are flushed to the disk now.
     pub(crate) flushes: bool,
     pub(crate) wake: Arc<Wake>,
     pub(crate) parts: Parts,
-    /// Leases of messages whose puller went away before it got them.
-    pub(crate) orphans: Vec<Settlement>,
+    /// Where what nobody took is given back.
+    pub(crate) jobs: mpsc::WeakSender<Job>,
 }
 
 impl Writer {
-    /// Starts it, and the lookout, on a thread of their own: each statement hops to SQLite's thread and back, which a busy application's
-    /// executor would make slow.
+    /// Starts it, and the lookout, on a thread of their own: SQLite's calls block.
     pub(crate) fn start(
         self,
         jobs: mpsc::Receiver<Job>,
@@ -114,17 +112,32 @@ impl Writer {
             let Some(first) = first else { break };
             let group = gather(first, &mut jobs, last);
             last = group.len();
-            self.process(group).await;
-            self.give_back().await;
+            let group = self.refuse_if_full(group);
+            self.process(group);
         }
         let end = match self.conn.take() {
-            Some(conn) => connect::checkpoint_and_close(conn).await,
+            Some(conn) => connect::checkpoint_and_close(conn),
             None => Ok(()),
         };
         closing.send_replace(Some(end));
     }
 
-    async fn process(&mut self, mut group: Vec<Job>) {
+    /// Refuses pushes where they would leave no room for taking messages out.
+    fn refuse_if_full(&self, group: Vec<Job>) -> Vec<Job> {
+        let is_push = |job: &Job| matches!(job.work, Work::Push { .. });
+        if !group.iter().any(is_push)
+            || self.conn.as_ref().is_none_or(|conn| room::is_left(conn, &self.config.path))
+        {
+            return group;
+        }
+        let (pushes, others) = group.into_iter().partition(is_push);
+        for job in Vec::into_iter(pushes) {
+            self.answer(job, Err(room::full()));
+        }
+        others
+    }
+
+    fn process(&mut self, mut group: Vec<Job>) {
         for job in &mut group {
             if let Work::Settle { claim, .. } = &mut job.work
                 && job.reply.is_closed()
@@ -133,8 +146,10 @@ impl Writer {
             }
         }
         let works: Vec<&Work> = group.iter().map(|job| &job.work).collect();
-        let outcome = self.transact(&works).await;
-        match outcome {
+        if works.is_empty() {
+            return;
+        }
+        match self.transact(&works) {
             Ok(answers) => {
                 for (job, answer) in group.into_iter().zip(answers) {
                     self.answer(job, Ok(answer));
@@ -146,137 +161,82 @@ impl Writer {
                 }
             }
             // One of them spoiled it: each by itself, so that only that one fails.
-            Err(_) if group.len() > 1 => {
-                for job in group {
-                    let outcome = self.alone(&job.work, None).await;
-                    self.answer(job, outcome);
-                }
-            }
             Err(failure) => {
+                let mut failed = Some(failure.error).filter(|_| group.len() == 1);
                 for job in group {
-                    let outcome = self.alone(&job.work, Some(failure.error.clone())).await;
+                    let outcome = self.alone(&job.work, failed.take());
                     self.answer(job, outcome);
                 }
             }
         }
     }
 
-    /// One request by itself. What takes messages out of a full file may go a little beyond its limit.
-    async fn alone(&mut self, work: &Work, failed: Option<Error>) -> Result<Answer> {
-        let outcome = match failed {
-            Some(error) => Err(error),
-            None => self.transact_one(work).await,
-        };
+    /// One request by itself. What takes messages out of a full file may go a little beyond its limit, and gets the room
+    /// that the log takes.
+    fn alone(&mut self, work: &Work, failed: Option<Error>) -> Result<Answer> {
+        let outcome = failed.map_or_else(|| self.transact_one(work), Err);
         match outcome {
             Err(error) if error.kind() == ErrorKind::Full && !matches!(work, Work::Push { .. }) => {
-                self.limit_size(true).await?;
-                let outcome = self.transact_one(work).await;
-                self.limit_size(false).await?;
+                self.limit_size(true)?;
+                self.conn.as_ref().map_or(Ok(()), connect::checkpoint)?;
+                let outcome = self.transact_one(work);
+                self.limit_size(false)?;
                 outcome
             }
             outcome => outcome,
         }
     }
 
-    async fn limit_size(&mut self, reserve: bool) -> Result<()> {
-        match &mut self.conn {
-            Some(conn) => connect::limit_size(conn, &self.config, reserve).await,
-            None => Ok(()),
-        }
+    fn limit_size(&self, reserve: bool) -> Result<()> {
+        self.conn.as_ref().map_or(Ok(()), |conn| connect::limit_size(conn, &self.config, reserve))
     }
 
-    async fn transact_one(&mut self, work: &Work) -> Result<Answer> {
-        let mut answers = self.transact(&[work]).await.map_err(|failure| failure.error)?;
+    fn transact_one(&mut self, work: &Work) -> Result<Answer> {
+        let mut answers = self.transact(&[work]).map_err(|failure| failure.error)?;
         answers.pop().ok_or_else(|| own(ErrorKind::Internal, "the writer gave no answer"))
     }
 
     /// Does everything in one transaction. Only after its commit is anybody answered or woken.
-    async fn transact(&mut self, works: &[&Work]) -> Result<Vec<Answer>, Failure> {
-        let outcome = self.try_transact(works).await;
-        match outcome {
-            Ok((answers, hints)) => {
-                hints.give(&self.wake);
-                Ok(answers)
-            }
-            Err(failure) => {
-                self.roll_back(failure.at_begin).await;
-                Err(failure)
-            }
+    fn transact(&mut self, works: &[&Work]) -> Result<Vec<Answer>, Failure> {
+        let (answers, hints) = self.attempt(works).inspect_err(|_| self.roll_back())?;
+        hints.give(&self.wake);
+        Ok(answers)
+    }
+
+    fn attempt(&mut self, works: &[&Work]) -> Result<(Vec<Answer>, Hints), Failure> {
+        let flush = self.config.synchronous == Synchronous::Full && works.iter().any(|work| work.must_last());
+        let at_begin = |error| Failure { error, at_begin: true };
+        let conn = match self.conn.take() {
+            Some(conn) => conn,
+            None => self.connect().map_err(at_begin)?,
+        };
+        let conn = self.conn.insert(conn);
+        if flush != self.flushes {
+            connect::flush_commits(conn, flush).map_err(at_begin)?;
+            self.flushes = flush;
         }
+        group::run(conn, &mut self.parts, &self.config.clock, works)
+    }
+
+    fn connect(&mut self) -> Result<Connection> {
+        self.flushes = self.config.synchronous == Synchronous::Full;
+        connect::writer(&self.config)
     }
 
     /// SQLite may have rolled back by itself. Where it cannot be brought to a known state, begin afresh.
-    async fn roll_back(&mut self, at_begin: bool) {
+    fn roll_back(&mut self) {
         self.parts.clear();
-        let Some(conn) = &mut self.conn else { return };
-        let rolled_back = run(conn, statement("ROLLBACK")).await.is_ok();
-        if !rolled_back && (!at_begin || conn.ping().await.is_err()) {
-            self.conn = None;
-        }
+        let rolled_back = |conn: &Connection| conn.is_autocommit() || conn.execute_batch("ROLLBACK").is_ok();
+        self.conn = self.conn.take().filter(rolled_back);
     }
 
-    /// Most pushes are new. Where one is not, everything is done again, with care.
-    async fn try_transact(&mut self, works: &[&Work]) -> Result<(Vec<Answer>, Hints), Failure> {
-        match self.attempt(works, false).await {
-            Err(failure) if is_conflict(&failure.error) => {
-                self.roll_back(false).await;
-                self.attempt(works, true).await
-            }
-            outcome => outcome,
-        }
-    }
-
-    /// Claims and extensions need not survive a loss of power: whoever held the messages does not survive it either.
-    async fn flush_as_needed(&mut self, works: &[&Work]) -> Result<()> {
-        let flush = self.config.synchronous == Synchronous::Full && works.iter().any(|work| work.must_last());
-        if let Some(conn) = &mut self.conn
-            && flush != self.flushes
+    fn answer(&self, job: Job, mut outcome: Result<Answer>) {
+        if let (Ok(Answer::Settle(_, claimed)), Work::Settle { claim: Some(claim), .. }) =
+            (&mut outcome, job.work)
         {
-            connect::flush_commits(conn, flush).await?;
-            self.flushes = flush;
+            claimed.return_to(self.jobs.clone(), claim.partition);
         }
-        Ok(())
-    }
-
-    async fn attempt(&mut self, works: &[&Work], careful: bool) -> Result<(Vec<Answer>, Hints), Failure> {
-        if self.conn.is_none() {
-            let opened = connect::writer(&self.config).await;
-            self.conn = Some(opened.map_err(|error| Failure { error, at_begin: true })?);
-            self.flushes = self.config.synchronous == Synchronous::Full;
-        }
-        self.flush_as_needed(works).await.map_err(|error| Failure { error, at_begin: true })?;
-        match &mut self.conn {
-            Some(conn) => group::run(conn, &mut self.parts, &self.config.clock, works, careful).await,
-            None => {
-                Err(Failure { error: own(ErrorKind::Internal, "there is no connection"), at_begin: true })
-            }
-        }
-    }
-
-    fn answer(&mut self, job: Job, outcome: Result<Answer>) {
-        let Err(unheard) = job.reply.send(outcome) else { return };
-        if let (Ok(Answer::Settle(_, claimed)), Work::Settle { claim: Some(claim), .. }) = (unheard, job.work)
-        {
-            self.orphans.extend(claimed.taken.iter().map(|taken| Settlement {
-                lease: Lease {
-                    partition: claim.partition.clone(),
-                    id: MessageId::from_bytes([0; 16]), // the token says where the message is
-                    token: token(taken.seq, claimed.secret),
-                },
-                action: Action::Release,
-            }));
-        }
-    }
-
-    /// Releases what nobody took. If that fails, it comes back at its lease's end.
-    async fn give_back(&mut self) {
-        if self.orphans.is_empty() {
-            return;
-        }
-        let work = Work::Settle { settlements: std::mem::take(&mut self.orphans), claim: None };
-        if let Err(failure) = self.transact(&[&work]).await {
-            tracing::debug!(error = %failure.error, "messages of a dropped pull come back at their lease's end");
-        }
+        drop(job.reply.send(outcome)); // who asked may be gone
     }
 }
 
@@ -285,17 +245,14 @@ impl Writer {
 fn gather(first: Job, jobs: &mut mpsc::Receiver<Job>, last: usize) -> Vec<Job> {
     let mut bytes = first.work.bytes();
     let mut group = vec![first];
-    let mut turns = 0;
+    let end = Instant::now() + GATHER;
     while group.len() < QUEUED && bytes < GROUP_BYTES {
         match jobs.try_recv() {
             Ok(job) => {
                 bytes += job.work.bytes();
                 group.push(job);
             }
-            Err(_) if group.len() < last && turns < GATHER_TURNS => {
-                turns += 1;
-                std::thread::yield_now();
-            }
+            Err(_) if group.len() < last && Instant::now() < end => std::thread::yield_now(),
             Err(_) => break,
         }
     }

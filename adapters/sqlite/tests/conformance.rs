@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyqueue::{QueueStorage, Result, Storage};
-use anyqueue_conformance::{Harness, async_trait};
+use anyqueue::{Clock, QueueStorage, Result, Storage};
+use anyqueue_conformance::{Harness, Need, Opening, async_trait, least};
 use anyqueue_sqlite::SqliteQueue;
 
 /// A directory of its own, gone with the run.
@@ -36,12 +36,21 @@ impl Harness for Sqlite {
         open(self.path(namespace)).await
     }
 
+    fn open_on(&self, namespace: &str, clock: Clock) -> Option<Opening<'_>> {
+        let builder = SqliteQueue::builder(self.path(namespace)).clock(clock);
+        Some(Box::pin(async move { Ok(Arc::new(builder.open().await?) as Arc<dyn Storage>) }))
+    }
+
     fn address(&self, namespace: &str) -> Option<String> {
         self.path(namespace).to_str().map(str::to_owned)
     }
 
     async fn attach(address: &str) -> Result<Arc<dyn Storage>> {
         open(address.into()).await
+    }
+
+    fn least(&self) -> &'static [Need] {
+        least::EVERYTHING
     }
 
     async fn remove(&self, namespace: &str) {

@@ -11,9 +11,11 @@ use crate::context::{Client, Context, ids};
 use crate::faulty::Fault;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "admin.counts", [35], counts)
-        .needs(&[Need::COUNTS, Need::PUSH_DELAY])
-        .kills(&[Fault::CountsLocal, Fault::LeasedCountedReady]),
+    case!(Storage, "admin.counts", [35], counts).needs(&[Need::COUNTS, Need::PUSH_DELAY]).kills(&[
+        Fault::CountsLocal,
+        Fault::LeasedCountedReady,
+        Fault::ReleaseCounts,
+    ]),
     case!(Storage, "admin.list", [35], list).needs(&[Need::LIST]).kills(&[Fault::ListUnordered]),
     case!(Storage, "admin.browse_pages", [35], browse_pages)
         .needs(&[Need::BROWSE])
@@ -24,7 +26,9 @@ pub(super) const CASES: &[Case] = &[
     case!(Storage, "admin.browse_leases_nothing", [35], browse_leases_nothing)
         .needs(&[Need::BROWSE])
         .kills(&[Fault::BrowseLeases]),
-    case!(Storage, "admin.delete", [36], delete).needs(&[Need::DELETE]).kills(&[Fault::DeleteTakesLeased]),
+    case!(Storage, "admin.delete", [36], delete)
+        .needs(&[Need::DELETE])
+        .kills(&[Fault::DeleteTakesLeased, Fault::TwinDeleted]),
     case!(Storage, "admin.delete_here_only", [16, 36], delete_here_only)
         .needs(&[Need::DELETE])
         .kills(&[Fault::DeleteAnywhere]),
@@ -35,7 +39,9 @@ pub(super) const CASES: &[Case] = &[
     case!(Storage, "admin.purge_during_pulls", [14, 36], purge_during_pulls)
         .needs(&[Need::PURGE])
         .kills(&[Fault::PurgeTakesLeased]),
-    case!(Storage, "admin.cancel", [26, 36], cancel).needs(&[Need::CANCEL]).kills(&[Fault::CancelNotTold]),
+    case!(Storage, "admin.cancel", [26, 36], cancel)
+        .needs(&[Need::CANCEL])
+        .kills(&[Fault::CancelNotTold, Fault::CancelLostByExtension]),
     case!(Storage, "admin.undeclared_is_unsupported", [43], undeclared_is_unsupported)
         .needs(&[Need::UNDECLARED])
         .kills(&[Fault::UndeclaredAnswered]),

@@ -13,14 +13,20 @@ use crate::faulty::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "concurrency.no_overlap", [1, 14], no_overlap)
-        .kills(&[Fault::SharedDelivery])
+        .kills(&[Fault::SharedDelivery, Fault::SecondChunkFirst])
         .deadline(LONG),
     case!(Storage, "concurrency.stuck_holder", [12, 14], stuck_holder).kills(&[Fault::Prefetches]),
     case!(Storage, "concurrency.push_and_pull", [1, 14, 18], push_and_pull)
         .kills(&[Fault::SharedDelivery, Fault::LosesEleventh])
         .deadline(LONG),
     case!(Storage, "concurrency.random_fates", [14, 19, 20], random_fates)
-        .kills(&[Fault::RetryDrops, Fault::RemoveLostOneIn30, Fault::OnlyFirstSettled])
+        .kills(&[
+            Fault::RetryDrops,
+            Fault::RemoveLostOneIn30,
+            Fault::OnlyFirstSettled,
+            Fault::SecondReturnToBack,
+            Fault::PostponeResetsCount,
+        ])
         .deadline(LONG),
     case!(Storage, "concurrency.oldest_is_served", [17], oldest_is_served)
         .needs(&[Need::PUSH_ORDER])

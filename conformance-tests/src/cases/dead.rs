@@ -10,14 +10,18 @@ use crate::faulty::Fault;
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "dead.intact", [5, 33], intact).kills(&[Fault::DeadVanish, Fault::MoveKeepsHeaders]),
     case!(Storage, "dead.once", [33], once).kills(&[Fault::MoveCopies, Fault::DeadVanish]),
-    case!(Storage, "dead.redrive", [28, 33], redrive).kills(&[Fault::MoveCopies, Fault::MoveKeepsCount]),
+    case!(Storage, "dead.redrive", [28, 33], redrive).kills(&[
+        Fault::MoveCopies,
+        Fault::MoveKeepsCount,
+        Fault::RedeliveryLosesHeaders,
+    ]),
     case!(Storage, "dead.head_does_not_block", [33], head_does_not_block).kills(&[Fault::DeadVanish]),
     case!(Storage, "dead.in_priority_order", [15, 33], in_priority_order)
         .needs(&[Need::STRICT_PRIORITY])
-        .kills(&[Fault::PriorityInverted]),
+        .kills(&[Fault::PriorityInverted, Fault::MoveForgetsPriority]),
     case!(Storage, "dead.know_no_groups", [31, 33], know_no_groups)
         .needs(&[Need::GROUPS])
-        .kills(&[Fault::DeadKeepGroups]),
+        .kills(&[Fault::DeadKeepGroups, Fault::DeathLocksGroup]),
     case!(Storage, "dead.largest_can_die", [7, 33], largest_can_die).kills(&[Fault::LargeCannotDie]),
     case!(Storage, "dead.settled_like_any", [19, 33], settled_like_any).kills(&[Fault::RetryDrops]),
 ];

@@ -12,15 +12,23 @@ use crate::faulty::Fault;
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "dedup.second_is_duplicate", [32], second_is_duplicate)
         .needs(NEEDS)
-        .kills(&[Fault::DedupIgnored]),
-    case!(Storage, "dedup.in_one_batch", [2, 32], in_one_batch).needs(NEEDS).kills(&[Fault::DedupIgnored]),
-    case!(Storage, "dedup.sixteen_at_once", [32], sixteen_at_once).needs(NEEDS).kills(&[Fault::DedupRace]),
+        .kills(&[Fault::DedupIgnored, Fault::DuplicateNamesItself]),
+    case!(Storage, "dedup.in_one_batch", [2, 32], in_one_batch).needs(NEEDS).kills(&[
+        Fault::DuplicateEndsBatch,
+        Fault::DedupIgnored,
+        Fault::TwinKeysInBatch,
+    ]),
+    case!(Storage, "dedup.sixteen_at_once", [32], sixteen_at_once)
+        .needs(NEEDS)
+        .kills(&[Fault::DedupRace, Fault::DedupPerClient]),
     case!(Storage, "dedup.per_partition", [16, 32], per_partition)
         .needs(NEEDS)
         .kills(&[Fault::DedupAcrossPartitions]),
-    case!(Storage, "dedup.while_it_lives", [32], while_it_lives)
-        .needs(WHILE_LIVE)
-        .kills(&[Fault::DedupUntilDelivery]),
+    case!(Storage, "dedup.while_it_lives", [32], while_it_lives).needs(WHILE_LIVE).kills(&[
+        Fault::DedupUntilDelivery,
+        Fault::KeyFreeAfterRetry,
+        Fault::KeyFreeWhilePostponed,
+    ]),
     case!(Storage, "dedup.while_delayed", [32], while_delayed)
         .needs(&[Need::DEDUP_WHILE_LIVE, Need::PUSH_DELAY])
         .kills(&[Fault::DedupForgetsDelayed]),
@@ -29,10 +37,10 @@ pub(super) const CASES: &[Case] = &[
         .kills(&[Fault::DedupForever]),
     case!(Storage, "dedup.free_after_death", [32], free_after_death)
         .needs(WHILE_LIVE)
-        .kills(&[Fault::DedupForever]),
+        .kills(&[Fault::DedupForever, Fault::DeathKeepsKey]),
     case!(Storage, "dedup.moved_takes_no_key", [32], moved_takes_no_key)
         .needs(WHILE_LIVE)
-        .kills(&[Fault::DedupForever]),
+        .kills(&[Fault::DedupForever, Fault::MoveTakesKey]),
 ];
 
 const NEEDS: &[Need] = &[Need::DEDUP];

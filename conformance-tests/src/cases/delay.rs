@@ -23,13 +23,13 @@ pub(super) const CASES: &[Case] = &[
         .kills(&[Fault::ZeroDelayForever]),
     case!(Storage, "delay.outlives_pusher", [1, 30], outlives_pusher)
         .needs(&[Need::PUSH_DELAY])
-        .kills(&[Fault::EarlyDelay]),
+        .kills(&[Fault::EarlyDelay, Fault::DelayedDieWithPusher]),
     case!(Storage, "delay.each_its_own", [30], each_its_own)
         .needs(&[Need::PUSH_DELAY])
         .kills(&[Fault::EarlyDelay, Fault::DelayWholeSeconds]),
     case!(Storage, "delay.matured_by_priority", [15, 30], matured_by_priority)
         .needs(&[Need::PUSH_DELAY, Need::STRICT_PRIORITY])
-        .kills(&[Fault::PriorityIgnored]),
+        .kills(&[Fault::PriorityIgnored, Fault::DelayedForgetsPriority]),
     case!(Storage, "delay.matured_goes_last", [15, 30], matured_goes_last)
         .needs(&[Need::PUSH_DELAY, Need::PUSH_ORDER])
         .kills(&[Fault::MaturedGoesFirst]),
@@ -37,13 +37,14 @@ pub(super) const CASES: &[Case] = &[
         Fault::PostponeAtOnce,
         Fault::EarlyDelay,
         Fault::DelayWholeSeconds,
+        Fault::PostponeCounts,
     ]),
     case!(Storage, "delay.postponed_goes_last", [19, 30], postponed_goes_last)
         .needs(&[Need::POSTPONE_DELAY, Need::PUSH_ORDER])
         .kills(&[Fault::PostponeToFront]),
     case!(Storage, "delay.longest", [7, 30], longest)
         .needs(&[Need::PUSH_DELAY, Need::DELETE])
-        .kills(&[Fault::LongDelayOverflows]),
+        .kills(&[Fault::LongDelayOverflows, Fault::DeleteMissesDelayed]),
 ];
 
 /// A waiting pull gets a delayed message when it is due.

@@ -11,23 +11,33 @@ use crate::faulty::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "groups.one_at_a_time", [31], one_at_a_time).needs(NEEDS).kills(KILLS),
-    case!(Storage, "groups.side_by_side", [31], side_by_side).needs(NEEDS).kills(KILLS),
+    case!(Storage, "groups.side_by_side", [31], side_by_side)
+        .needs(NEEDS)
+        .kills(&[Fault::GroupUnlocksAtDelivery, Fault::GroupCaseless]),
     case!(Storage, "groups.order_over_many", [31], order_over_many)
         .needs(NEEDS)
         .kills(&[Fault::TiesReversed]),
-    case!(Storage, "groups.returned_head_first", [31], returned_head_first).needs(NEEDS).kills(KILLS),
+    case!(Storage, "groups.returned_head_first", [31], returned_head_first)
+        .needs(NEEDS)
+        .kills(&[Fault::GroupUnlocksAtDelivery, Fault::FailedHeadToEnd]),
     case!(Storage, "groups.expired_head_first", [25, 31], expired_head_first)
         .needs(&[Need::GROUPS, Need::TIMED_LEASE])
-        .kills(KILLS),
-    case!(Storage, "groups.dead_head_frees_next", [31, 33], dead_head_frees_next).needs(NEEDS).kills(KILLS),
+        .kills(&[Fault::GroupUnlocksAtDelivery, Fault::LeaseEndNotCounted]),
+    case!(Storage, "groups.dead_head_frees_next", [31, 33], dead_head_frees_next)
+        .needs(NEEDS)
+        .kills(&[Fault::GroupUnlocksAtDelivery, Fault::MoveToNewVanishes]),
     case!(Storage, "groups.postponed_head_holds", [31], postponed_head_holds)
         .needs(&[Need::GROUPS, Need::POSTPONE_DELAY])
-        .kills(KILLS),
+        .kills(&[Fault::GroupUnlocksAtDelivery, Fault::PostponedHeadFreesGroup]),
     case!(Storage, "groups.delayed_joins_at_maturity", [30, 31], delayed_joins_at_maturity)
         .needs(&[Need::GROUPS, Need::PUSH_DELAY])
-        .kills(KILLS),
-    case!(Storage, "groups.next_wakes_waiter", [11, 31], next_wakes_waiter).needs(NEEDS).kills(KILLS),
-    case!(Storage, "groups.moved_joins_at_end", [19, 31], moved_joins_at_end).needs(NEEDS).kills(KILLS),
+        .kills(&[Fault::GroupUnlocksAtDelivery, Fault::DelayedForgetsGroup]),
+    case!(Storage, "groups.next_wakes_waiter", [11, 31], next_wakes_waiter)
+        .needs(NEEDS)
+        .kills(&[Fault::GroupUnlocksAtDelivery, Fault::FreedGroupWakesNobody]),
+    case!(Storage, "groups.moved_joins_at_end", [19, 31], moved_joins_at_end)
+        .needs(NEEDS)
+        .kills(&[Fault::GroupUnlocksAtDelivery, Fault::MoveForgetsGroup]),
     case!(Storage, "groups.many_consumers", [14, 31], many_consumers).needs(NEEDS).kills(KILLS),
 ];
 

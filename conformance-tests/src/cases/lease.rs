@@ -15,17 +15,18 @@ pub(super) const CASES: &[Case] = &[
     case!(Storage, "lease.nobody_else", [14], nobody_else).kills(&[Fault::SharedDelivery]),
     case!(Storage, "lease.chosen_per_pull", [25], chosen_per_pull)
         .needs(&[Need::TIMED_LEASE])
-        .kills(&[Fault::LeaseNeverExpires]),
+        .kills(&[Fault::LeaseNeverExpires, Fault::CountPerClient]),
     case!(Storage, "lease.end_apart", [25], end_apart)
         .needs(&[Need::TIMED_LEASE])
         .kills(&[Fault::LeaseHalved]),
-    case!(Storage, "lease.batch_is_independent", [25], batch_is_independent).kills(&[Fault::LeasePerBatch]),
+    case!(Storage, "lease.batch_is_independent", [25], batch_is_independent)
+        .kills(&[Fault::LeasePerBatch, Fault::InitReleasesLeased]),
     case!(Storage, "lease.extend_holds", [26], extend_holds)
         .needs(&[Need::TIMED_LEASE])
         .kills(&[Fault::ExtendDoesNothing]),
     case!(Storage, "lease.extend_moves_the_end", [26], extend_moves_the_end)
         .needs(&[Need::TIMED_LEASE])
-        .kills(&[Fault::ExtendDoesNothing]),
+        .kills(&[Fault::ExtendDoesNothing, Fault::ExtendNeverShortens, Fault::ExtendAddsUp]),
     case!(Storage, "lease.extend_tells_loss", [26], extend_tells_loss)
         .needs(&[Need::TIMED_LEASE])
         .kills(&[Fault::ExtendNeverLost]),
@@ -33,13 +34,13 @@ pub(super) const CASES: &[Case] = &[
         .kills(&[Fault::ExtendNeverLost]),
     case!(Storage, "lease.ended_is_lost", [25, 26], ended_is_lost)
         .needs(&[Need::TIMED_LEASE])
-        .kills(&[Fault::EndedStillGood]),
+        .kills(&[Fault::EndedStillGood, Fault::FirstLeaseForAll]),
     case!(Storage, "lease.stale_settlements", [21], stale_settlements)
         .needs(&[Need::TIMED_LEASE, Need::FENCING])
         .kills(&[Fault::StaleRemoves, Fault::StaleRetryCopies]),
     case!(Storage, "lease.expiry_counts", [28], expiry_counts)
         .needs(&[Need::TIMED_LEASE, Need::DELIVERY_COUNT])
-        .kills(&[Fault::CountStuck, Fault::LeaseNeverExpires]),
+        .kills(&[Fault::CountStuck, Fault::LeaseNeverExpires, Fault::SecondLeaseEndless]),
     case!(Storage, "lease.expired_go_first", [19, 25], expired_go_first)
         .needs(&[Need::TIMED_LEASE, Need::REQUEUE_FRONT, Need::PUSH_ORDER])
         .kills(&[Fault::LeaseNeverExpires]),

@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 use anyqueue::{Action, ErrorKind, ExtendOutcome, Extension, MessageId, PullRequest, SettleOutcome};
 use futures_util::future::join_all;
 
-use crate::case::{Case, CaseResult};
+use crate::case::{Case, CaseResult, Need};
 use crate::context::{Context, settlement};
 use crate::faulty::Fault;
+use crate::least::contradictions;
 
 pub(super) const CASES: &[Case] = &[
+    case!(Storage, "life.declares_enough", [7, 43], declares_enough).kills(&[Fault::DeclaresLess]),
     case!(Storage, "life.init_again", [38], init_again).kills(&[Fault::InitEmpties]),
     case!(Storage, "life.check_is_healthy", [39], check_is_healthy).kills(&[Fault::HealthRemembered]),
     case!(Storage, "life.close_wakes_waiters", [41], close_wakes_waiters).kills(&[Fault::CloseDoesNotWake]),
@@ -17,9 +19,10 @@ pub(super) const CASES: &[Case] = &[
         .kills(&[Fault::CloseDoesNothing, Fault::HealthRemembered]),
     case!(Storage, "life.closed_inspection", [41], closed_inspection).kills(&[Fault::CloseDoesNothing]),
     case!(Storage, "life.close_again", [41], close_again).kills(&[Fault::SecondCloseFails]),
-    case!(Storage, "life.close_leaves_others", [41], close_leaves_others).kills(&[Fault::CloseIsShared]),
+    case!(Storage, "life.close_leaves_others", [41], close_leaves_others)
+        .kills(&[Fault::CloseIsShared, Fault::CloseReleasesAll]),
     case!(Storage, "life.held_comes_back_after_close", [41], held_comes_back_after_close)
-        .kills(&[Fault::LeaseNeverExpires]),
+        .kills(&[Fault::LeaseNeverExpires, Fault::ClosedKeepsLeases]),
     case!(Storage, "life.settled_stays_settled", [20, 41], settled_stays_settled)
         .kills(&[Fault::RemoveDoesNothing]),
     case!(Storage, "life.clients_come_and_go", [1, 42], clients_come_and_go)
@@ -77,6 +80,20 @@ async fn close_wakes_waiters(c: &Context) -> CaseResult {
     }
     let took = ended.saturating_duration_since(closed?);
     c.took(41, &[], "the end of all waits", took, (Duration::ZERO, c.timing().soon))
+}
+
+/// What is declared makes sense, and is no less than the backend's authors have fixed. A backend that works at all: a
+/// declaration alone is worth nothing.
+async fn declares_enough(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    c.client().push(&p, &c.messages(1, |_, message| message)).await?;
+    let held = c.client().take(&p, 1).await?;
+    c.client().remove(&held).await?;
+    let declared = c.capabilities();
+    c.equal(7, &[], "declarations that contradict each other:", &Vec::new(), &contradictions(declared))?;
+    let missing = |need: &&Need| !(need.declared)(declared);
+    let missing: Vec<_> = c.least().iter().filter(missing).map(|need| need.what).collect();
+    c.equal(43, &[], "undeclared, of what this backend can have:", &Vec::new(), &missing)
 }
 
 /// Every call on a closed handle answers `Closed`, per item, and does nothing.

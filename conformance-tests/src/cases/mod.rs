@@ -26,12 +26,12 @@
 //!   `c.took`, `c.ok`. Each names the clause; `about` chooses whose history is shown (all if empty).
 //! - `c.timing()`: `lease` (one that expires), `long_lease` (holds for the case), `delay`, `slack`, `soon` (must come by then),
 //!   `never()` (must not come until then), `latest(d)`. No other literals for time.
-//! - `c.size(standard, thorough)`, `c.random()`, `c.spawn(&Role::Pusher { .. })`.
+//! - `c.size(quick, thorough)`, `c.lasting(quick, thorough)`, `c.random()`, `c.spawn(&Role::Pusher { .. })`.
 //!
 //! Rules: exact counts, never "at least one"; upper bounds of time get [`SCHEDULING`](crate::SCHEDULING) (it is in `soon`),
 //! lower bounds nothing; wait for events, not for time to pass, except to see that something does *not* come. Give back or settle
 //! what you hold under `long_lease`, or leave it: the account does. After the case's function the account drains everything
-//! and judges the history: lost, ghost, twice, altered, two owners. What the case does past the recorder (another `Queue`'s
+//! and judges the history by every invariant in `check`: lost, ghost, twice, altered, two owners, out of order. What the case does past the recorder (another `Queue`'s
 //! own promises, child processes with roles of their own) it must judge itself.
 
 macro_rules! case {
@@ -46,6 +46,7 @@ mod concurrency;
 mod dead;
 mod dedup;
 mod delay;
+mod fault;
 mod groups;
 mod kill;
 mod lease;
@@ -66,7 +67,10 @@ mod queue_push;
 mod queue_refuse;
 mod queue_settle;
 mod queue_stream;
+mod random;
 mod settle;
+mod together;
+mod waiting;
 
 use crate::case::Case;
 
@@ -85,6 +89,8 @@ pub(crate) const GROUPS: &[&[Case]] = &[
     groups::CASES,
     dedup::CASES,
     dead::CASES,
+    together::CASES,
+    waiting::CASES,
     admin::CASES,
     pause::CASES,
     life::CASES,
@@ -98,7 +104,9 @@ pub(crate) const GROUPS: &[&[Case]] = &[
     queue_stream::CASES,
     queue_admin::CASES,
     kill::CASES,
+    fault::CASES,
     queue_close::CASES,
+    random::CASES,
 ];
 
 /// Every case of both layers and all tiers.

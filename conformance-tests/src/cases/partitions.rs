@@ -8,10 +8,14 @@ use crate::faulty::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "partitions.interleaved", [16], interleaved).kills(&[Fault::PartitionIgnored]),
-    case!(Storage, "partitions.near_equal_names", [16], near_equal_names)
-        .kills(&[Fault::NamesSanitised, Fault::PartitionIgnored]),
+    case!(Storage, "partitions.near_equal_names", [16], near_equal_names).kills(&[
+        Fault::NamesSanitised,
+        Fault::PartitionIgnored,
+        Fault::NameCutAt63,
+    ]),
     case!(Storage, "partitions.odd_names", [16], odd_names).kills(&[Fault::PartitionIgnored]),
-    case!(Storage, "partitions.dead_letters_apart", [16, 33], dead_letters_apart).kills(&[Fault::DeadVanish]),
+    case!(Storage, "partitions.dead_letters_apart", [16, 33], dead_letters_apart)
+        .kills(&[Fault::DeadVanish, Fault::DeadNameCollides]),
     case!(Storage, "partitions.many", [16, 42], many).kills(&[Fault::PartitionIgnored]),
 ];
 

@@ -12,16 +12,18 @@ pub(super) const CASES: &[Case] = &[
     case!(Storage, "pause.delivers_nothing", [37], delivers_nothing).needs(NEEDS).kills(&[Fault::PauseLocal]),
     case!(Storage, "pause.the_rest_goes_on", [37], the_rest_goes_on)
         .needs(NEEDS)
-        .kills(&[Fault::PauseRefusesPush]),
+        .kills(&[Fault::PauseRefusesPush, Fault::PauseEndsLeases]),
     case!(Storage, "pause.waiting_pulls_stay_empty", [37], waiting_pulls_stay_empty)
         .needs(NEEDS)
-        .kills(&[Fault::PauseLocal]),
+        .kills(&[Fault::PauseLocal, Fault::PauseMissesWaiting]),
     case!(Storage, "pause.resume_wakes", [11, 37], resume_wakes)
         .needs(NEEDS)
         .kills(&[Fault::ResumeDoesNotWake]),
-    case!(Storage, "pause.outlives_its_client", [37], outlives_its_client)
-        .needs(NEEDS)
-        .kills(&[Fault::PauseLocal]),
+    case!(Storage, "pause.outlives_its_client", [37], outlives_its_client).needs(NEEDS).kills(&[
+        Fault::PauseLocal,
+        Fault::PauseDiesWithClient,
+        Fault::InitResumes,
+    ]),
     case!(Storage, "pause.one_partition_only", [16, 37], one_partition_only)
         .needs(NEEDS)
         .kills(&[Fault::PartitionIgnored]),

@@ -2,25 +2,39 @@
 
 use std::time::Duration;
 
-use anyqueue::{Action, Headers, MessageData, PullRequest};
+use anyqueue::{Action, Headers, MessageData, MessageId, PullRequest};
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::Context;
 use crate::faulty::Fault;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "payload.every_byte", [5], every_byte).kills(&[Fault::CutAtNul, Fault::LossyUtf8]),
+    case!(Storage, "payload.every_byte", [5], every_byte).kills(&[
+        Fault::CutAtNul,
+        Fault::LossyUtf8,
+        Fault::Row129Unleased,
+    ]),
     case!(Storage, "payload.edges", [5], edges).kills(&[Fault::Trimmed, Fault::DropsEmpty]),
     case!(Storage, "payload.unicode_as_it_is", [5], unicode_as_it_is).kills(&[Fault::CutAtNul]),
     case!(Storage, "payload.sizes", [5, 7], sizes).kills(&[Fault::CutAt64KiB]),
     case!(Storage, "payload.exact_limit", [7], exact_limit).kills(&[Fault::CutAt64KiB]).deadline(LARGE),
-    case!(Storage, "payload.headers", [5], headers).kills(&[Fault::HeadersLowercased]),
+    case!(Storage, "payload.headers", [5], headers)
+        .kills(&[Fault::HeadersLowercased, Fault::EmptyHeaderDropped]),
     case!(Storage, "payload.identity_and_options", [5], identity_and_options)
         .kills(&[Fault::HeadersLowercased]),
     case!(Storage, "payload.same_on_every_delivery", [5], same_on_every_delivery)
         .needs(&[Need::TIMED_LEASE])
-        .kills(&[Fault::CutAtNul, Fault::HeadersLowercased]),
+        .kills(&[Fault::CutAtNul, Fault::HeadersLowercased, Fault::HeaderTrimmed]),
+    case!(Storage, "payload.foreign", [5, 6], foreign)
+        .needs(&[Need::FOREIGN])
+        .kills(&[Fault::ForeignDropped]),
+    case!(Storage, "payload.first_envelope", [5], first_envelope)
+        .needs(&[Need::FOREIGN])
+        .kills(&[Fault::OldEnvelopeForeign]),
 ];
+
+/// A message as the first release stored it: its id counts from 0 to 15, its payload is `first`.
+const FIRST_ENVELOPE: &[u8] = include_bytes!("../../fixtures/envelope-1.bin");
 
 const LARGE: Duration = Duration::from_mins(1);
 
@@ -203,4 +217,31 @@ async fn same_on_every_delivery(c: &Context) -> CaseResult {
         }
     }
     Ok(())
+}
+
+/// Something else's message is delivered with its bytes as they are, again after its release, and gone once it is removed.
+async fn foreign(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let bytes = b"{\"not\": \"an envelope\"}\xFF\x00";
+    let planted = c.plant(&p, bytes).await?;
+    let [held] = c.client().take_exact(&p).await?;
+    c.planted(planted, &held.message);
+    c.equal(5, &[held.lease.id], "the payload", &&bytes[..], &held.message.payload())?;
+    c.client().settle_all(std::slice::from_ref(&held), &Action::Release).await?;
+    let [again] = c.client().take_exact(&p).await?;
+    c.equal(5, &[held.lease.id], "the id at the second delivery", &held.lease.id, &again.lease.id)?;
+    c.client().remove(&[again]).await?;
+    c.client().nothing(&p, c.timing().slack, 19, "a removed foreign message to be gone").await
+}
+
+/// What the first release stored is the message that it was.
+async fn first_envelope(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let planted = c.plant(&p, FIRST_ENVELOPE).await?;
+    let [held] = c.client().take_exact(&p).await?;
+    c.planted(planted, &held.message);
+    let id = MessageId::from_bytes(std::array::from_fn(|byte| u8::try_from(byte).unwrap_or(0)));
+    c.equal(5, &[held.lease.id], "the id", &id, &held.lease.id)?;
+    c.equal(5, &[held.lease.id], "the payload", &&b"first"[..], &held.message.payload())?;
+    c.client().remove(&[held]).await
 }

@@ -16,10 +16,12 @@ pub(super) const CASES: &[Case] = &[
     case!(Storage, "pull.empty_waits", [10], empty_waits).kills(&[Fault::WaitHalved, Fault::WaitMultiplied]),
     case!(Storage, "pull.zero_wait", [10], zero_wait).kills(&[Fault::ZeroWaits]),
     case!(Storage, "pull.push_wakes", [11], push_wakes).kills(&[Fault::SleepsThroughPush]),
-    case!(Storage, "pull.other_client_wakes", [11], other_client_wakes).kills(&[Fault::SleepsThroughPush]),
+    case!(Storage, "pull.other_client_wakes", [11], other_client_wakes)
+        .kills(&[Fault::SleepsThroughPush, Fault::OthersUnheard]),
     case!(Storage, "pull.unknown_partition", [10, 11], unknown_partition).kills(&[Fault::SleepsThroughPush]),
     case!(Storage, "pull.holds_nothing_back", [12], holds_nothing_back).kills(&[Fault::Prefetches]),
-    case!(Storage, "pull.one_push_wakes_one", [18], one_push_wakes_one).kills(&[Fault::WaitersGiveUp]),
+    case!(Storage, "pull.one_push_wakes_one", [18], one_push_wakes_one)
+        .kills(&[Fault::WaitersGiveUp, Fault::WaitersShare]),
     case!(Storage, "pull.pushes_wake_as_many", [18], pushes_wake_as_many).kills(&[Fault::WaitersGiveUp]),
     case!(Storage, "pull.push_order", [15], push_order)
         .needs(&[Need::PUSH_ORDER])

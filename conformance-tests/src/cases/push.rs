@@ -19,7 +19,7 @@ pub(super) const CASES: &[Case] = &[
     case!(Storage, "push.same_body_twice", [1, 5], same_body_twice).kills(&[Fault::SameBodyDropped]),
     case!(Storage, "push.same_id_twice", [4, 32], same_id_twice)
         .needs(&[Need::UNIQUE_IDS])
-        .kills(&[Fault::RepeatStoresTwice]),
+        .kills(&[Fault::RepeatStoresTwice, Fault::RepeatRevivesLeased]),
     case!(Storage, "push.same_id_in_one_batch", [4, 32], same_id_in_one_batch)
         .needs(&[Need::UNIQUE_IDS])
         .kills(&[Fault::RepeatStoresTwice]),

@@ -16,7 +16,9 @@ pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_admin.counts", [35], counts)
         .needs(&[Need::COUNTS])
         .kills(&[Fault::CountsLocal, Fault::LeasedCountedReady]),
-    case!(Queue, "queue_admin.partitions", [35], partitions).needs(&[Need::LIST]),
+    case!(Queue, "queue_admin.partitions", [35], partitions)
+        .kills(&[Fault::ListOnlyReady])
+        .needs(&[Need::LIST]),
     case!(Queue, "queue_admin.browse", [35], browse)
         .needs(&[Need::BROWSE])
         .kills(&[Fault::BrowseLeases, Fault::BrowseRepeats]),
@@ -27,6 +29,7 @@ pub(super) const CASES: &[Case] = &[
         .needs(&[Need::DELETE, Need::BROWSE])
         .kills(&[Fault::DeleteTakesLeased]),
     case!(Queue, "queue_admin.delete_where_in_steps", [36], delete_where_in_steps)
+        .kills(&[Fault::BrowseAfterGone])
         .needs(&[Need::DELETE, Need::BROWSE]),
     case!(Queue, "queue_admin.purge", [36], purge).needs(&[Need::PURGE]).kills(&[Fault::PurgeTakesLeased]),
     case!(Queue, "queue_admin.pause", [37], pause).needs(&[Need::PAUSE]).kills(&[Fault::PauseLocal]),

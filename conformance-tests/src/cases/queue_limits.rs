@@ -24,7 +24,8 @@ pub(super) const CASES: &[Case] = &[
         .kills(&[Fault::MoveKeepsCount]),
     case!(Queue, "queue_limits.poison_does_not_block", [28, 17], poison_does_not_block)
         .needs(&[Need::DELIVERY_COUNT]),
-    case!(Queue, "queue_limits.expired_is_removed", [34], expired_is_removed).kills(&[Fault::AgeZero]),
+    case!(Queue, "queue_limits.expired_is_removed", [34], expired_is_removed)
+        .kills(&[Fault::AgeZero, Fault::BatchSortedById]),
     case!(Queue, "queue_limits.expired_is_dead_lettered", [34], expired_is_dead_lettered)
         .kills(&[Fault::AgeZero]),
     case!(Queue, "queue_limits.expires_while_failing", [34], expires_while_failing).kills(&[Fault::AgeZero]),

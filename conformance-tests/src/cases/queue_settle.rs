@@ -31,10 +31,15 @@ pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_settle.thousand_at_once", [20], thousand_at_once)
         .kills(&[Fault::RemoveLostOneIn30])
         .deadline(LONG),
-    case!(Queue, "queue_settle.many_mixed", [19, 20], many_mixed).kills(&[Fault::OnlyFirstSettled]),
-    case!(Queue, "queue_settle.dropped_handler", [24], dropped_handler).kills(&[Fault::ReleaseWaitsForLease]),
-    case!(Queue, "queue_settle.dropped_in_batches", [24], dropped_in_batches)
-        .kills(&[Fault::OnlyFirstSettled, Fault::ReleaseWaitsForLease]),
+    case!(Queue, "queue_settle.many_mixed", [19, 20], many_mixed)
+        .kills(&[Fault::OnlyFirstSettled, Fault::LostEndsBatch]),
+    case!(Queue, "queue_settle.dropped_handler", [24], dropped_handler)
+        .kills(&[Fault::ReleaseWaitsForLease, Fault::ReleaseWakesNobody]),
+    case!(Queue, "queue_settle.dropped_in_batches", [24], dropped_in_batches).kills(&[
+        Fault::OnlyFirstSettled,
+        Fault::ReleaseWaitsForLease,
+        Fault::TokenPerClient,
+    ]),
     case!(Queue, "queue_settle.runtime_ends", [24, 25], runtime_ends)
         .needs(&[Need::TIMED_LEASE])
         .kills(&[Fault::LeaseNeverExpires]),

@@ -38,9 +38,14 @@ pub(super) const CASES: &[Case] = &[
     case!(Storage, "settle.twice", [22], twice).kills(&[Fault::SecondSettled]),
     case!(Storage, "settle.twice_in_one_batch", [20, 22], twice_in_one_batch).kills(&[Fault::SecondSettled]),
     case!(Storage, "settle.wrong_token", [20, 21], wrong_token).kills(&[Fault::TokenIgnored]),
-    case!(Storage, "settle.mixed_batch", [19, 20], mixed_batch).kills(&[Fault::OnlyFirstSettled]),
+    case!(Storage, "settle.mixed_batch", [19, 20], mixed_batch)
+        .kills(&[Fault::OnlyFirstSettled, Fault::OnePartitionPerBatch]),
     case!(Storage, "settle.reverse_from_tasks", [19], reverse_from_tasks).kills(&[Fault::RemoveLostOneIn30]),
-    case!(Storage, "settle.exchange", [8, 20], exchange).kills(&[Fault::ExchangeForgetsToPull]),
+    case!(Storage, "settle.exchange", [8, 20], exchange).kills(&[
+        Fault::ExchangeForgetsToPull,
+        Fault::TwinSettled,
+        Fault::ExchangeStopsAtLost,
+    ]),
 ];
 
 /// A removed message does not come back, not even when its lease is over.

@@ -9,14 +9,18 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyqueue::{Capabilities, Delivery, Error, ErrorKind, MessageData, MessageId, PartitionId, Result};
+use anyqueue::{
+    Capabilities, Delivery, Error, ErrorKind, MessageData, MessageId, PartitionId, PushOutcome, Result,
+    Storage,
+};
 
-use crate::case::{CaseResult, Failure, Stop};
+use crate::case::{Case, CaseResult, Failure, Need, Offer, Outcome, Stop};
 use crate::child::{Child, Role};
 use crate::harness::Harness;
-use crate::history::History;
+use crate::history::{History, Op, Ticket};
 use crate::recorder::Recorder;
 use crate::run::{Options, Tier};
+use crate::victim::{Harm, Victim};
 
 pub(crate) use altered::Altered;
 pub use client::Client;
@@ -28,6 +32,8 @@ pub use timing::{SCHEDULING, Timing};
 /// What one running case has: its own namespace in the backend, its first client, and the judgements that end in a verdict.
 pub struct Context {
     harness: Arc<dyn Harness>,
+    /// The server of the case's own, if it needs one: then all its clients are of that.
+    victim: Option<Arc<dyn Victim>>,
     namespace: String,
     case: &'static str,
     options: Options,
@@ -41,18 +47,22 @@ pub struct Context {
 impl Context {
     pub(crate) async fn open(
         harness: Arc<dyn Harness>,
-        case: &'static str,
+        case: &'static Case,
         options: &Options,
     ) -> Result<Arc<Self>> {
+        let (case, wants_victim) = (case.id, case.needs_offer(Offer::Victim));
         let namespace = namespace(case);
         let history = Arc::new(History::new());
-        let first = open_client(&*harness, &namespace, "A".into(), &history).await?;
+        let victim = if wants_victim { harness.victim().await? } else { None };
+        let storage = open_storage(&*harness, victim.as_deref(), &namespace).await?;
+        let first = client(storage, "A".into(), &history);
         let capabilities = first.storage().capabilities().clone();
         Ok(Arc::new(Self {
             timing: Timing::of(&capabilities),
             clients: Mutex::new(vec![first.clone()]),
             options: options.clone(),
             harness,
+            victim,
             namespace,
             case,
             capabilities,
@@ -72,9 +82,10 @@ impl Context {
     /// Fails the case if it cannot be opened.
     pub async fn fresh(&self) -> CaseResult<Client> {
         let name = client_name(self.clients().len());
-        let opened = open_client(&*self.harness, &self.namespace, name, &self.history).await;
-        let client =
+        let opened = open_storage(&*self.harness, self.victim(), &self.namespace).await;
+        let storage =
             opened.map_err(|error| self.failed(38, &[], "another client to open", error.to_string()))?;
+        let client = client(storage, name, &self.history);
         self.clients.lock().unwrap_or_else(PoisonError::into_inner).push(client.clone());
         Ok(client)
     }
@@ -99,9 +110,27 @@ impl Context {
         fastrand::Rng::with_seed(self.options.seed ^ salt)
     }
 
-    /// `standard`, or `thorough` in the thorough tier.
-    pub fn size(&self, standard: usize, thorough: usize) -> usize {
-        if self.options.tier == Tier::Thorough { thorough } else { standard }
+    /// The run's seed itself.
+    pub(crate) fn seed(&self) -> u64 {
+        self.options.seed
+    }
+
+    pub(crate) fn harness(&self) -> Arc<dyn Harness> {
+        self.harness.clone()
+    }
+
+    /// `quick`, or `thorough` in the thorough tier.
+    pub fn size(&self, quick: usize, thorough: usize) -> usize {
+        if self.options.tier == Tier::Thorough { thorough } else { quick }
+    }
+
+    /// How long something random goes on: `quick`, `thorough` in the thorough tier, and in the soak tier what it is given.
+    pub fn lasting(&self, quick: Duration, thorough: Duration) -> Duration {
+        match self.options.tier {
+            Tier::Quick => quick,
+            Tier::Thorough => thorough,
+            Tier::Soak => self.options.soak,
+        }
     }
 
     /// A partition in the case's own namespace. Only for valid names.
@@ -125,6 +154,67 @@ impl Context {
     /// `n` messages, refined by their number.
     pub fn messages(&self, n: usize, refine: impl Fn(usize, MessageData) -> MessageData) -> Vec<MessageData> {
         (0..n).map(|index| refine(index, self.message())).collect()
+    }
+
+    /// The verdict on a case that needs what the backend declares to lack.
+    pub(crate) fn undeclared(&self, need: &Need) -> Outcome {
+        if self.harness.least().iter().any(|least| least.what == need.what) {
+            let expected = format!("{} to be declared: this backend can have it", need.what);
+            return self.failed(43, &[], expected, "it is not declared").into();
+        }
+        let rule = self.harness.rule(need);
+        Outcome::NotApplicable { needs: need.what.to_owned(), declared: true, rule }
+    }
+
+    /// The server of the case's own.
+    pub(crate) fn victim(&self) -> Option<&dyn Victim> {
+        self.victim.as_deref()
+    }
+
+    /// Harms the case's own server.
+    ///
+    /// # Errors
+    /// Inconclusive if that cannot be done.
+    pub async fn harm(&self, harm: Harm) -> CaseResult {
+        let victim =
+            self.victim().ok_or_else(|| Stop::Inconclusive("there is no server to harm".to_owned()))?;
+        self.first.note(format!("the server: {harm:?}"));
+        victim.harm(harm).await.map_err(|error| Stop::Inconclusive(format!("{harm:?} did not work: {error}")))
+    }
+
+    /// What the harness says that the backend must declare.
+    pub(crate) fn least(&self) -> &'static [Need] {
+        self.harness.least()
+    }
+
+    pub(crate) fn stores_bytes(&self) -> bool {
+        self.harness.stores_bytes()
+    }
+
+    /// Puts bytes into the partition past the adapter. Its first delivery tells what they are: then tell
+    /// [`planted`](Self::planted), so that the account knows the message.
+    ///
+    /// # Errors
+    /// Inconclusive if the harness cannot.
+    pub(crate) async fn plant(&self, partition: &PartitionId, stored: &[u8]) -> CaseResult<Ticket> {
+        let (ids, outcomes) = (Vec::new(), Vec::new());
+        let op = Op::Push { partition: partition.clone(), ids, outcomes };
+        let ticket = self.history.begin(&"planted".into(), op);
+        let planted = self.harness.plant(&self.namespace, partition, stored).await;
+        planted
+            .map_err(|error| Stop::Inconclusive(format!("the harness could not plant a message: {error}")))?;
+        Ok(ticket)
+    }
+
+    /// A planted message as it was first delivered.
+    pub(crate) fn planted(&self, ticket: Ticket, message: &MessageData) {
+        self.history.know(message);
+        let id = message.id();
+        self.history.end(ticket, 1, |op| {
+            if let Op::Push { ids, outcomes, .. } = op {
+                (*ids, *outcomes) = (vec![id], vec![Ok(PushOutcome::Stored(id))]);
+            }
+        });
     }
 
     /// Whether the harness lets other processes open the storage.
@@ -299,7 +389,8 @@ pub(crate) fn fail(
     seen: impl Into<String>,
 ) -> Stop {
     let history = history.lines(about);
-    Stop::Fail(Box::new(Failure { clause, expected: expected.into(), seen: seen.into(), history }))
+    let (expected, seen) = (expected.into(), seen.into());
+    Stop::Fail(Box::new(Failure { clause, expected, seen, history, likely: Vec::new() }))
 }
 
 /// What is only in one of the two, which is what a reader wants to know about; both if they differ in order alone.
@@ -311,16 +402,22 @@ fn both(expected: &[MessageId], seen: &[MessageId]) -> Vec<MessageId> {
     if about.is_empty() { expected.to_vec() } else { about }
 }
 
-async fn open_client(
+async fn open_storage(
     harness: &dyn Harness,
+    victim: Option<&dyn Victim>,
     namespace: &str,
-    name: Arc<str>,
-    history: &Arc<History>,
-) -> Result<Client> {
-    let storage = harness.open(namespace).await?;
+) -> Result<Arc<dyn Storage>> {
+    let storage = match victim {
+        Some(victim) => victim.open(namespace).await?,
+        None => harness.open(namespace).await?,
+    };
     storage.init().await?;
+    Ok(storage)
+}
+
+fn client(storage: Arc<dyn Storage>, name: Arc<str>, history: &Arc<History>) -> Client {
     let recorder = Arc::new(Recorder::new(storage, name.clone(), history.clone()));
-    Ok(Client::new(recorder, name, history.clone()))
+    Client::new(recorder, name, history.clone())
 }
 
 fn client_name(index: usize) -> Arc<str> {

@@ -3,20 +3,52 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyqueue::{QueueStorage as _, Result, Storage, async_trait};
-use anyqueue_memory::MemoryQueue;
+use anyqueue::{Clock, Decoded, Envelope, PartitionId, QueueStorage as _, Result, Storage, async_trait};
+use anyqueue_memory::{MemoryConfig, MemoryQueue};
+use bytes::Bytes;
 
+use super::reader::{Quirk, quirk};
+use super::reader_storage::Quirky;
 use super::state::Shared;
 use super::storage::Faulty;
-use super::{Fault, Hollow};
-use crate::harness::Harness;
+use super::{Fault, Hollow, wire};
+use crate::case::Need;
+use crate::harness::{Harness, Opening};
+use crate::least;
+use crate::victim::Victim;
 
 /// The memory backend with one fault, or with none.
 #[derive(Debug)]
 pub struct FaultyHarness {
     fault: Option<Fault>,
     name: String,
-    spaces: Mutex<HashMap<String, (MemoryQueue, Arc<Shared>)>>,
+    spaces: Mutex<HashMap<String, Space>>,
+}
+
+/// One namespace.
+#[derive(Debug)]
+struct Space {
+    queue: MemoryQueue,
+    shared: Arc<Shared>,
+    /// The fault, if it is of that kind.
+    quirk: Option<Arc<dyn Quirk>>,
+    clients: usize,
+}
+
+impl Space {
+    fn new(fault: Option<Fault>, clock: Clock) -> Self {
+        let queue = MemoryQueue::with_config(MemoryConfig::default().with_clock(clock));
+        Self { queue, shared: Arc::default(), quirk: fault.and_then(quirk), clients: 0 }
+    }
+
+    fn open(&mut self, fault: Option<Fault>) -> Arc<dyn Storage> {
+        let memory = self.queue.client();
+        self.clients += 1;
+        match &self.quirk {
+            Some(quirk) => Arc::new(Quirky::new(memory, self.clients - 1, Arc::clone(quirk))),
+            None => Arc::new(Faulty::new(Arc::new(memory), fault, Arc::clone(&self.shared))),
+        }
+    }
 }
 
 impl FaultyHarness {
@@ -29,6 +61,12 @@ impl FaultyHarness {
     pub fn faultless() -> Self {
         Self { fault: None, name: "faultless".to_owned(), spaces: Mutex::default() }
     }
+
+    fn client(&self, namespace: &str, clock: Clock) -> Arc<dyn Storage> {
+        let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let space = spaces.entry(namespace.to_owned()).or_insert_with(|| Space::new(self.fault, clock));
+        space.open(self.fault)
+    }
 }
 
 #[async_trait]
@@ -38,11 +76,38 @@ impl Harness for FaultyHarness {
     }
 
     async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
-        let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
-        let (queue, shared) =
-            spaces.entry(namespace.to_owned()).or_insert_with(|| (MemoryQueue::new(), Arc::default()));
-        let inner = Arc::new(queue.client());
-        Ok(Arc::new(Faulty::new(inner, self.fault, shared.clone())))
+        Ok(self.client(namespace, Clock::system()))
+    }
+
+    fn open_on(&self, namespace: &str, clock: Clock) -> Option<Opening<'_>> {
+        let client = self.client(namespace, clock);
+        Some(Box::pin(async move { Ok(client) }))
+    }
+
+    fn least(&self) -> &'static [Need] {
+        // One of its faults is an undeclared capability that answers: that must be judged by its own case.
+        if self.fault == Some(Fault::DeclaresLess) { least::EVERYTHING } else { &[] }
+    }
+
+    /// It keeps fields; but as it would be if it kept bytes.
+    fn stores_bytes(&self) -> bool {
+        true
+    }
+
+    async fn plant(&self, namespace: &str, partition: &PartitionId, stored: &[u8]) -> Result<()> {
+        let bytes = Bytes::copy_from_slice(stored);
+        let decoded = match self.fault {
+            Some(Fault::ForeignDropped) if stored.starts_with(b"{") => return Ok(()),
+            Some(Fault::OldEnvelopeForeign) => Decoded::Foreign(bytes),
+            _ => Envelope::decode(&bytes)?,
+        };
+        let message = decoded.into_message("foreign-1");
+        let pushed = self.open(namespace).await?.push(partition, &[message]).await;
+        pushed.into_iter().try_for_each(|answer| answer.map(drop))
+    }
+
+    async fn victim(&self) -> Result<Option<Arc<dyn Victim>>> {
+        Ok(Some(Arc::new(wire::Handle(wire::Server::new(self.fault)))))
     }
 
     async fn remove(&self, namespace: &str) {

@@ -27,8 +27,10 @@ pub(super) struct Faulty {
 impl Faulty {
     pub(super) fn new(inner: Arc<dyn Storage>, fault: Option<Fault>, shared: Arc<Shared>) -> Self {
         let mut capabilities = inner.capabilities().clone();
-        if fault == Some(Fault::UndeclaredAnswered) {
-            capabilities.inspect.browse = false;
+        match fault {
+            Some(Fault::UndeclaredAnswered) => capabilities.inspect.browse = false,
+            Some(Fault::DeclaresLess) => capabilities.priority_levels = 3,
+            _ => {}
         }
         Self { inner, fault, shared, local: Arc::default(), capabilities }
     }

@@ -1,5 +1,8 @@
-//! What a run found: per case, as a table, as JSON, as Markdown, and in one word.
+//! What a run found: per case, as a table, as JSON, as JUnit's XML, as a certificate in Markdown, and in one word.
 
+mod about;
+mod capabilities;
+mod junit;
 mod markdown;
 mod table;
 
@@ -11,6 +14,8 @@ use serde::Serialize;
 use crate::case::{Case, Layer, Outcome};
 use crate::run::{Options, Tier};
 
+pub use about::About;
+pub use capabilities::capability_table;
 pub use markdown::markdown_matrix;
 
 /// What became of one case.
@@ -40,7 +45,7 @@ impl CaseReport {
             layer: case.layer,
             clauses: case.clauses,
             outcome,
-            took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            took_ms: millis(took),
         }
     }
 }
@@ -49,14 +54,21 @@ impl CaseReport {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// The harness's name.
-    pub backend: String,
+    /// What was run against.
+    #[serde(flatten)]
+    pub about: About,
+    /// The version of this suite.
+    pub suite: &'static str,
     /// How much was run.
     pub tier: Tier,
     /// The seed of its random choices.
     pub seed: u64,
     /// Whether only a selection was run.
     pub selection: bool,
+    /// How long all of it took, in milliseconds.
+    pub took_ms: u64,
+    /// The verdict.
+    pub certificate: Certificate,
     /// The cases, by id.
     pub cases: Vec<CaseReport>,
 }
@@ -88,23 +100,23 @@ pub struct Tally {
 }
 
 impl Report {
-    pub(crate) fn new(backend: &str, options: &Options, cases: Vec<CaseReport>) -> Self {
-        let selection = options.pattern.is_some() || options.layer.is_some();
-        Self { backend: backend.to_owned(), tier: options.tier, seed: options.seed, selection, cases }
+    pub(crate) fn new(about: About, options: &Options, took: Duration, cases: Vec<CaseReport>) -> Self {
+        let selection = options.is_selection();
+        Self {
+            about,
+            suite: env!("CARGO_PKG_VERSION"),
+            tier: options.tier,
+            seed: options.seed,
+            selection,
+            took_ms: millis(took),
+            certificate: certificate(&cases, selection),
+            cases,
+        }
     }
 
     /// The verdict.
     pub fn certificate(&self) -> Certificate {
-        let tally = Tally::of(&self.cases);
-        let withheld =
-            |case: &CaseReport| matches!(case.outcome, Outcome::NotApplicable { declared: false, .. });
-        if tally.failed > 0 || tally.inconclusive > 0 || tally.passed == 0 {
-            Certificate::Failed
-        } else if self.selection || self.cases.iter().any(withheld) {
-            Certificate::Partial
-        } else {
-            Certificate::Full
-        }
+        self.certificate
     }
 
     /// How many cases ended how.
@@ -135,6 +147,22 @@ impl Report {
         }
         groups
     }
+}
+
+fn certificate(cases: &[CaseReport], selection: bool) -> Certificate {
+    let tally = Tally::of(cases);
+    let withheld = |case: &CaseReport| matches!(case.outcome, Outcome::NotApplicable { declared: false, .. });
+    if tally.failed > 0 || tally.inconclusive > 0 || tally.passed == 0 {
+        Certificate::Failed
+    } else if selection || cases.iter().any(withheld) {
+        Certificate::Partial
+    } else {
+        Certificate::Full
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Tally {
@@ -177,7 +205,11 @@ mod tests {
             outcome: outcome.clone(),
             took_ms: 1,
         };
-        Report::new("some", &Options::new().with_seed(7), outcomes.iter().zip(&ids).map(case).collect())
+        let declared = vec![("groups", "no".to_owned())];
+        let version = Some("1.2 | 3".to_owned());
+        let about = About { backend: "some".to_owned(), server_version: version, capabilities: declared };
+        let cases = outcomes.iter().zip(&ids).map(case).collect();
+        Report::new(about, &Options::new().with_seed(7), Duration::from_millis(1234), cases)
     }
 
     fn failed() -> Outcome {
@@ -186,11 +218,16 @@ mod tests {
             expected: "a message".to_owned(),
             seen: "none".to_owned(),
             history: vec!["A push to work: #0 → Stored".to_owned()],
+            likely: vec!["Every second message is dropped."],
         })
     }
 
     fn not_applicable(declared: bool) -> Outcome {
-        Outcome::NotApplicable { needs: "groups".to_owned(), declared }
+        Outcome::NotApplicable {
+            needs: "groups".to_owned(),
+            declared,
+            rule: declared.then_some("it has none"),
+        }
     }
 
     #[test]
@@ -201,9 +238,9 @@ mod tests {
     #[test]
     fn what_the_harness_withholds_or_a_selection_leaves_out_makes_it_partial() {
         assert_eq!(report(&[Outcome::Pass, not_applicable(false)]).certificate(), Certificate::Partial);
-        let mut selected = report(&[Outcome::Pass]);
-        selected.selection = true;
-        assert_eq!(selected.certificate(), Certificate::Partial);
+        let passed = report(&[Outcome::Pass]).cases;
+        assert_eq!(certificate(&passed, false), Certificate::Full);
+        assert_eq!(certificate(&passed, true), Certificate::Partial);
     }
 
     #[test]
@@ -241,5 +278,37 @@ mod tests {
             assert!(text.contains(part), "{part:?} is missing in:\n{text}");
         }
         assert!(report(&[failed()]).to_json().contains("\"outcome\": \"fail\""));
+    }
+
+    #[test]
+    fn junit_has_a_test_case_per_case_and_escapes_what_it_quotes() {
+        let odd = Outcome::Inconclusive { why: "a < b & \"c\"".to_owned() };
+        let xml = report(&[failed(), odd, not_applicable(true)]).to_junit();
+        for part in [
+            r#"<testsuite name="some" tests="3" failures="2" errors="0" skipped="1" time="1.234">"#,
+            r#"<testcase classname="push" name="push.one" time="0.001">"#,
+            r#"<failure message="clause 1: a message">clause 1 ("#,
+            "inconclusive: a &lt; b &amp; &quot;c&quot;",
+            r#"<skipped message="needs groups: it has none"/>"#,
+        ] {
+            assert!(xml.contains(part), "{part} is not in:\n{xml}");
+        }
+    }
+
+    #[test]
+    fn the_markdown_certificate_says_what_was_run_and_why_not_all_of_it() {
+        let text = report(&[failed(), Outcome::Pass, not_applicable(true)]).to_markdown();
+        for part in [
+            "# Conformance of some: failed",
+            "| server version | 1.2 \\| 3 |",
+            "| cases run | 2 |",
+            "| seed | 7 |",
+            "| duration | 1234 ms |",
+            "| groups | it has none | pull.one |",
+            "| groups | no |",
+            "## push.one\n\n```text\nclause 1 (",
+        ] {
+            assert!(text.contains(part), "{part} is not in:\n{text}");
+        }
     }
 }

@@ -8,7 +8,11 @@ use crate::case::Outcome;
 /// A table of groups, then every failure in full, then the verdict.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:<14}{:>6}{:>6}{:>6}{:>14}", self.backend, "pass", "fail", "n/a", "inconclusive")?;
+        writeln!(
+            f,
+            "{:<14}{:>6}{:>6}{:>6}{:>14}",
+            self.about.backend, "pass", "fail", "n/a", "inconclusive"
+        )?;
         for (group, cases) in self.groups() {
             let Tally { passed, failed, not_applicable, inconclusive } = Tally::of(cases);
             writeln!(f, "{group:<14}{passed:>6}{failed:>6}{not_applicable:>6}{inconclusive:>14}")?;

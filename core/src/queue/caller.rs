@@ -177,14 +177,14 @@ impl Caller {
         extensions: &[Extension],
         deadline: Duration,
     ) -> Vec<Result<ExtendOutcome>> {
-        self.once(
-            Operation::Extend,
-            extensions.len(),
-            deadline,
-            RetryClass::Safe,
-            self.storage.extend(extensions),
-        )
-        .await
+        let call = self.storage.extend(extensions);
+        let answers = self.once(Operation::Extend, extensions.len(), deadline, RetryClass::Safe, call).await;
+        for error in answers.iter().filter_map(|answer| answer.as_ref().err()) {
+            telemetry::count_error(self.name(), Operation::Extend, error);
+        }
+        let lost = answers.iter().filter(|a| matches!(a, Ok(ExtendOutcome::Lost))).count() as u64;
+        telemetry::count("anyqueue_lost_total", self.name(), lost);
+        answers
     }
 
     /// Calls, then calls again for the items whose failure is safe to repeat.

@@ -1,26 +1,25 @@
 //! The tutorial: the SHA-256 sums of all files in a directory, worked through a queue in an SQLite file.
 //!
-//! Kill it at any moment and run it again with the same arguments: it goes on where it was. Three things make it so:
-//! a message's id is made from its file's name, so that the queue refuses what is pushed again as a duplicate; sums are
-//! on the disk before their messages are settled; and what a killed run held comes back when its lease ends.
+//! Kill it at any moment and run it again with the same arguments: it goes on where it was. Three things make it so: a
+//! message's id is made from its file's path, so that the queue refuses what is pushed again as a duplicate; a sum is pushed,
+//! into a partition of its own, before its file is settled; and what a killed run held comes back when its lease ends.
 
-mod list;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::{ffi::OsStrExt, fs::MetadataExt};
+use std::path::{Path, PathBuf};
+use std::{collections::HashMap, error::Error, fs::File, io::Read, process::ExitCode, time::Duration};
 
-use std::{error::Error, ffi::OsStr, os::unix::ffi::OsStrExt, path::PathBuf};
-use std::{process::ExitCode, sync::Arc, time::Duration};
-
-use anyqueue::{MessageData, MessageId, Queue, QueueMessageStatus as Status};
+use anyqueue::{MessageData, MessageId, Queue, QueueMessageHandler, QueueMessageStatus as Status};
 use anyqueue_sqlite::SqliteQueue;
 use clap::Parser;
+use futures_util::{StreamExt, TryStreamExt};
 use indicatif::ProgressBar;
-use list::{List, beside, sum};
 use sha2::{Digest, Sha256};
-use tokio::{sync::Mutex, task::JoinSet, task::spawn_blocking};
 
-type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
+/// Lines of the list, by the ids of their messages.
+type Sums = HashMap<MessageId, Vec<u8>>;
 
-/// The partition. A storage has as many as you name.
-const FILES: &str = "files";
 /// How long a file stays with a process that died. A living one renews its leases, however long a file takes.
 const LEASE: Duration = Duration::from_secs(5);
 
@@ -29,12 +28,12 @@ const LEASE: Duration = Duration::from_secs(5);
 struct Args {
     /// The directory
     dir: PathBuf,
-    /// Where the sums go; until all are done they are kept in FILE.partial
+    /// Where the sums go once all files are worked
     #[arg(long, value_name = "FILE", default_value = "SHA256SUMS")]
     out: PathBuf,
-    /// The queue, an SQLite file that belongs to this list [default: the --out FILE with .queue]
-    #[arg(long, value_name = "FILE")]
-    queue: Option<PathBuf>,
+    /// The queue, an SQLite file
+    #[arg(long, value_name = "FILE", default_value = "SHA256SUMS.queue")]
+    queue: PathBuf,
     /// Try again what earlier runs could not read
     #[arg(long)]
     redrive: bool,
@@ -49,100 +48,137 @@ async fn main() -> ExitCode {
 
 /// Answers whether everything could be read.
 async fn run(args: Args) -> Result<bool> {
-    let file = args.queue.unwrap_or_else(|| beside(&args.out, ".queue"));
-    let mut list = List::open(args.dir, args.out)?;
-    let queue = Queue::new(SqliteQueue::open(&file).await?)?;
+    let Args { dir, out, queue: file, redrive } = &args;
+    dir.read_dir().map_err(|error| format!("{}: {error}", dir.display()))?;
+    // Two runs would each finish the list without the other's sums.
+    let lock = File::options().append(true).create(true).open(file);
+    let lock = lock.map_err(|error| format!("{}: {error}", file.display()))?;
+    lock.try_lock().map_err(|error| format!("{}: another run uses it: {error}", file.display()))?;
+
+    let queue = Queue::new(SqliteQueue::open(file).await?)?;
     queue.init().await?;
-    list.leave_out(["", "-wal", "-shm"].map(|end| beside(&file, end)));
-    if args.redrive {
-        queue.dead_letters(FILES)?.redrive().await?;
+    // A storage has as many partitions as you name.
+    let [files, sums] = &["files", "sums"].map(|what| format!("{what}-of-{}", id("", dir)));
+    if *redrive {
+        queue.dead_letters(files)?.redrive().await?;
     }
-    push(&queue, &mut list).await?;
-    let bar = ProgressBar::new(list.len() + waiting(&queue).await?).with_position(list.len());
-    let list = Arc::new(Mutex::new(list));
-    let consumers = std::thread::available_parallelism()?.get();
-    let consume = |_| consume(queue.clone(), list.clone(), bar.clone(), consumers);
-    let mut running: JoinSet<_> = (0..consumers).map(consume).collect();
-    while let Some(ended) = running.join_next().await {
-        ended??;
-    }
-    bar.finish_and_clear();
-    let none_dead = report(&queue).await?;
-    queue.close().await?;
-    Ok(list.lock().await.finish(none_dead)? && none_dead)
-}
+    let done = finished(&queue, sums).await?;
+    let own = ["", "-wal", "-shm"].map(|end| OsString::from_iter([file.as_os_str(), end.as_ref()]).into());
+    let all_seen = push(&queue, files, dir, &done, &[&own[..], std::slice::from_ref(out)].concat()).await?;
 
-/// Pushes the files that are not done yet. The payload is the path's bytes, which need not be text.
-async fn push(queue: &Queue, list: &mut List) -> Result<()> {
-    let mut messages = list.walk().map(|path| {
-        let path = path.as_os_str().as_bytes();
-        let id = Sha256::digest(path).first_chunk().copied().unwrap_or_default();
-        MessageData::with_id(MessageId::from_bytes(id), path.to_vec())
-    });
-    loop {
-        let batch: Vec<_> = messages.by_ref().take(1000).collect();
-        if batch.is_empty() {
-            return Ok(());
+    let done = done.len() as u64;
+    let bar = ProgressBar::new(done + unsettled(&queue, files).await?).with_position(done);
+    let all_settled = async {
+        while unsettled(&queue, files).await.is_ok_and(|left| left > 0) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        for answer in queue.push_many(FILES, batch).await? {
-            answer?; // stored, or a duplicate of what an earlier run stored
-        }
-    }
-}
-
-/// How many files are in the queue: held ones too, dead letters not.
-async fn waiting(queue: &Queue) -> Result<u64> {
-    let counts = queue.counts(FILES).await?;
-    Ok([counts.ready, counts.delayed, counts.leased].into_iter().flatten().sum())
-}
-
-/// Works files until none is left.
-async fn consume(queue: Queue, list: Arc<Mutex<List>>, bar: ProgressBar, consumers: usize) -> Result<()> {
-    loop {
-        // Many at once while there are many, one by one at the end, so that all consumers end together.
-        let left = usize::try_from(bar.length().unwrap_or(0).saturating_sub(bar.position()))?;
-        let max = (left / consumers / 2).clamp(1, 32);
-        let mut batch = queue.pull(FILES).max(max).wait(Duration::from_millis(250)).lease(LEASE).await?;
-        if batch.is_empty() && waiting(&queue).await? == 0 {
-            return Ok(());
-        }
-        let paths = batch.iter().map(|file| OsStr::from_bytes(file.payload()).into()).collect();
-        let (list, bar) = (list.clone(), bar.clone());
-        // Files block. On another thread they do not keep the runtime from renewing the leases.
-        let statuses = spawn_blocking(move || work(&list, &bar, paths)).await??;
-        for outcome in queue.settle_many(batch.iter_mut().zip(statuses)).await {
-            outcome?; // settled, or lost: then somebody else has it, and finds it done
-        }
-    }
-}
-
-/// Sums files, and answers how to settle each. The sums are on the disk before it returns.
-fn work(list: &Mutex<List>, bar: &ProgressBar, paths: Vec<PathBuf>) -> Result<Vec<Status>> {
-    let status = |path: PathBuf| -> Result<Status> {
-        bar.inc(1);
-        // A run that was killed before it settled has it in the list already.
-        if !list.blocking_lock().has(&path)? {
-            match sum(&path) {
-                Ok(sum) => list.blocking_lock().add(path, sum)?,
-                Err(error) => return Ok(Status::poisonous(error.to_string())),
-            }
-        }
-        Ok(Status::Processed)
     };
-    let statuses = paths.into_iter().map(status).collect();
-    list.blocking_lock().sync()?;
-    statuses
-}
+    let held = queue.stream(files).window(64).lease(LEASE).build()?.take_until(all_settled);
+    held.err_into().try_for_each_concurrent(64, |file| work(&queue, sums, &bar, file)).await?;
+    bar.finish_and_clear();
 
-/// Names what could not be read, up to a thousand files, and why. Answers whether there was nothing of the kind.
-async fn report(queue: &Queue) -> Result<bool> {
-    let dead = queue.dead_letters(FILES)?.list(None, 1000).await?;
+    let mut lines: Vec<_> = finished(&queue, sums).await?.into_values().collect();
+    lines.sort_by(|one, other| one.get(64..).cmp(&other.get(64..)));
+    std::fs::write(out, lines.concat())?;
+    File::open(out)?.sync_all()?;
+    let dead = queue.dead_letters(files)?.list(None, 1000).await?;
     for letter in &dead {
         let path = OsStr::from_bytes(letter.message.payload()).display();
         eprintln!("quickstart: {path}: {}", letter.reason.as_deref().unwrap_or("no reason given"));
     }
-    if !dead.is_empty() {
+    if dead.is_empty() && all_seen {
+        queue.purge(sums).await?; // the list has them
+    } else {
         eprintln!("quickstart: once this can be read, run it again with --redrive");
     }
-    Ok(dead.is_empty())
+    queue.close().await?;
+    Ok(dead.is_empty() && all_seen)
+}
+
+/// The id of a message about a path.
+fn id(about: &str, path: &Path) -> MessageId {
+    let hash = Sha256::digest([about.as_bytes(), path.as_os_str().as_bytes()].concat());
+    MessageId::from_bytes(hash.first_chunk().copied().unwrap_or_default())
+}
+
+/// Lines of files that are done.
+async fn finished(queue: &Queue, sums: &str) -> Result<Sums> {
+    let (mut all, mut last) = (Sums::new(), None);
+    loop {
+        let page = queue.browse(sums, last, 1000).await?;
+        let Some(end) = page.last() else { return Ok(all) };
+        last = Some(end.message.id());
+        all.extend(page.into_iter().map(|sum| (sum.message.id(), sum.message.payload().to_vec())));
+    }
+}
+
+/// Pushes the files that are not done. A link that leads nowhere is among them, so that it is missed when it is read. Answers
+/// whether all directories could be read.
+async fn push(queue: &Queue, files: &str, dir: &Path, done: &Sums, own: &[PathBuf]) -> Result<bool> {
+    let inode = |path: &Path| path.metadata().map(|m| (m.is_file(), m.dev(), m.ino()));
+    let own: Vec<_> = own.iter().filter_map(|path| inode(path).ok()).collect();
+    let (mut messages, mut all_seen) = (Vec::new(), true);
+    for entry in walkdir::WalkDir::new(dir) {
+        match entry {
+            Ok(entry) => {
+                let path = entry.path();
+                let is_file = inode(path).map_or(true, |it| it.0 && !own.contains(&it));
+                if is_file && !done.contains_key(&id("sum", path)) {
+                    // The payload is the path's bytes, which need not be text.
+                    let payload = path.as_os_str().as_bytes().to_vec();
+                    messages.push(MessageData::with_id(id("file", path), payload));
+                }
+            }
+            Err(error) => {
+                eprintln!("quickstart: {error}");
+                all_seen = false;
+            }
+        }
+    }
+    for answer in queue.push_many(files, messages).await? {
+        answer?; // stored, or a duplicate of what an earlier run stored
+    }
+    Ok(all_seen)
+}
+
+/// How many are in the queue: held ones too, dead letters not.
+async fn unsettled(queue: &Queue, files: &str) -> Result<u64> {
+    let counts = queue.counts(files).await?;
+    Ok([counts.ready, counts.delayed, counts.leased].into_iter().flatten().sum())
+}
+
+/// Sums one file. Many tasks do this at once, and their pushes and settlements share transactions.
+async fn work(queue: &Queue, sums: &str, bar: &ProgressBar, mut file: QueueMessageHandler) -> Result<()> {
+    let path = PathBuf::from(OsStr::from_bytes(file.payload()));
+    let sum = id("sum", &path);
+    // Files block. On another thread they do not keep the runtime from its other work.
+    let status = match tokio::task::spawn_blocking(move || line(&path)).await? {
+        Ok(line) => {
+            queue.push(sums, MessageData::with_id(sum, line)).await?;
+            Status::Processed
+        }
+        Err(error) => Status::poisonous(error.to_string()),
+    };
+    bar.inc(1);
+    file.settle(status).await?; // settled, or lost: then somebody else has it, whose sum is a duplicate
+    Ok(())
+}
+
+/// A file's line in the list. A name with a backslash or the end of a line is escaped, and a backslash ahead of all says so.
+fn line(path: &Path) -> std::io::Result<Vec<u8>> {
+    let (mut file, mut sha256, mut piece) = (File::open(path)?, Sha256::new(), vec![0; 64 << 10]);
+    while let length @ 1.. = file.read(&mut piece)? {
+        sha256.update(piece.get(..length).unwrap_or_default());
+    }
+    let escape = |byte: &u8| match byte {
+        b'\\' => br"\\".to_vec(),
+        b'\n' => br"\n".to_vec(),
+        b'\r' => br"\r".to_vec(),
+        other => vec![*other],
+    };
+    let plain = path.as_os_str().as_bytes();
+    let name: Vec<u8> = plain.iter().flat_map(escape).collect();
+    let mark: &[u8] = if name.len() > plain.len() { br"\" } else { b"" };
+    let sum = sha256.finalize().iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
+    Ok([mark, sum.as_bytes(), b"  ", &name, b"\n"].concat())
 }

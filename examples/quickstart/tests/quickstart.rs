@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use anyqueue::{Browsed, PartitionId, Queue};
+use anyqueue_sqlite::SqliteQueue;
 use tempfile::TempDir;
 
 /// A folder with a tree of files in `tree`.
@@ -62,14 +64,6 @@ impl Place {
         sorted_lines(&output.stdout)
     }
 
-    /// Paths that the interrupted list has, with their sums. What a kill cut off is none.
-    fn partial(&self) -> BTreeMap<PathBuf, Vec<u8>> {
-        let text = fs::read(self.path("SHA256SUMS.partial")).unwrap_or_default();
-        let end = text.iter().rposition(|byte| *byte == 0).unwrap_or(0);
-        let entries = text[..end].split(|byte| *byte == 0).filter(|entry| entry.len() > 66);
-        entries.map(|entry| (OsStr::from_bytes(&entry[66..]).into(), entry[..64].to_vec())).collect()
-    }
-
     /// Starts it and kills it (-9) as soon as `ripe` says so. Fails if it ends before, or nothing happens for a minute.
     fn kill_when(&self, ripe: impl Fn() -> bool) {
         let mut child = self.spawn(&["tree"]);
@@ -81,6 +75,49 @@ impl Place {
         }
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+}
+
+/// A look at the sums that interrupted runs have stored.
+struct Stored {
+    runtime: tokio::runtime::Runtime,
+    queue: Queue,
+    sums: PartitionId,
+}
+
+impl Stored {
+    /// `None` until a run has pushed.
+    fn of(place: &Place) -> Option<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (queue, files) = runtime.block_on(async {
+            let file = SqliteQueue::open(place.path("SHA256SUMS.queue")).await.ok()?;
+            let queue = Queue::new(file).unwrap();
+            let partitions = queue.partitions(None, 10).await.ok()?;
+            let files = partitions.into_iter().find(|partition| partition.name().starts_with("files"))?;
+            Some((queue, files))
+        })?;
+        let sums = PartitionId::new(&files.name().replace("files", "sums")).unwrap();
+        Some(Self { runtime, queue, sums })
+    }
+
+    fn count(&self) -> usize {
+        let counts = self.runtime.block_on(self.queue.counts(&self.sums)).unwrap();
+        usize::try_from(counts.ready.unwrap()).unwrap()
+    }
+
+    /// Paths with their sums.
+    fn sums(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let mut lines = Vec::<Browsed>::new();
+        loop {
+            let after = lines.last().map(|line| line.message.id());
+            let page = self.runtime.block_on(self.queue.browse(&self.sums, after, 1000)).unwrap();
+            if page.is_empty() {
+                break;
+            }
+            lines.extend(page);
+        }
+        let entry = |line: &[u8]| (OsStr::from_bytes(&line[66..line.len() - 1]).into(), line[..64].to_vec());
+        lines.iter().map(|line| entry(line.message.payload())).collect()
     }
 }
 
@@ -124,7 +161,7 @@ fn the_list_is_what_sha256sum_prints_whatever_the_names() {
     fs::remove_file(place.path("tree/link to a directory")).unwrap();
     assert_same(&place.list(), &place.expected());
     assert_eq!(place.list().len(), 511);
-    assert!(!place.path("SHA256SUMS.partial").exists());
+    assert_eq!(Stored::of(&place).unwrap().count(), 0, "the list has them");
 }
 
 #[test]
@@ -152,10 +189,12 @@ fn killed_at_any_moment_the_list_is_exact_and_nothing_is_summed_twice() {
     let place = Place::with_files(1500);
     place.kill_when(|| place.path("SHA256SUMS.queue").exists()); // while it sets up
     place.kill_when(|| place.path("SHA256SUMS.queue-wal").exists()); // while it pushes
+    place.kill_when(|| Stored::of(&place).is_some_and(|stored| stored.count() > 0)); // as soon as it works
+    let stored = Stored::of(&place).unwrap();
     let mut done = BTreeMap::new();
     for _ in 0..6 {
-        place.kill_when(|| place.partial().len() > done.len() + 60);
-        let now = place.partial();
+        place.kill_when(|| stored.count() > done.len() + 60);
+        let now = stored.sums();
         for (path, sum) in &done {
             assert_eq!(now.get(path), Some(sum), "what was done stays done");
         }
@@ -176,20 +215,6 @@ fn killed_at_any_moment_the_list_is_exact_and_nothing_is_summed_twice() {
             line[..64].copy_from_slice(sum);
         }
     }
-    expected.sort();
-    assert_same(&place.list(), &expected);
-}
-
-#[test]
-fn half_an_entry_at_the_end_of_an_interrupted_list_is_none() {
-    let place = Place::with_files(3);
-    let sum = "5".repeat(64);
-    let whole = format!("{sum}  tree/0/file 0\0{sum}  tree/1/file");
-    place.write("SHA256SUMS.partial", whole.as_bytes());
-    assert!(place.run(&["tree"]).status.success());
-    let mut expected = place.expected();
-    expected.retain(|line| !line.ends_with(b"file 0\n"));
-    expected.push(format!("{sum}  tree/0/file 0\n").into_bytes());
     expected.sort();
     assert_same(&place.list(), &expected);
 }
@@ -218,25 +243,26 @@ fn what_cannot_be_read_is_named_with_its_reason_and_redriven() {
 }
 
 #[test]
-fn a_list_of_another_directory_is_not_mixed_in() {
+fn the_queue_can_be_shared_with_an_unfinished_list_of_another_directory() {
     let place = Place::with_files(5);
     place.write("other/file", b"x");
     symlink("nowhere", place.path("tree/broken")).unwrap();
     assert_eq!(place.run(&["tree"]).status.code(), Some(1), "unfinished");
-    let output = place.run(&["other"]);
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success() && told.contains("another directory"), "{told}");
+    assert!(place.run(&["other"]).status.success());
+    assert_eq!(place.list().len(), 1, "only what is in the other directory");
+    assert_eq!(place.run(&["tree"]).status.code(), Some(1));
+    assert_eq!(place.list().len(), 5);
 }
 
 #[test]
 fn a_second_run_at_the_same_time_is_refused() {
     let place = Place::with_files(5);
-    let list = fs::File::create(place.path("SHA256SUMS.partial")).unwrap();
-    list.lock().unwrap();
+    let lock = fs::File::create(place.path("SHA256SUMS.queue")).unwrap();
+    lock.lock().unwrap();
     let output = place.run(&["tree"]);
     let told = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success() && told.contains("SHA256SUMS.partial"), "{told}");
-    drop(list);
+    assert!(!output.status.success() && told.contains("SHA256SUMS.queue: another run"), "{told}");
+    drop(lock);
     assert!(place.run(&["tree"]).status.success());
 }
 

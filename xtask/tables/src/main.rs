@@ -3,7 +3,6 @@
 //!
 //! A package of its own, so that `cargo xtask` builds without any adapter.
 
-mod capabilities;
 mod place;
 mod reports;
 
@@ -104,7 +103,7 @@ async fn capability_table() -> Result<String> {
         declared.push((storage.name(), storage.capabilities().clone()));
         storage.close().await?;
     }
-    Ok(capabilities::table(&declared))
+    Ok(anyqueue_conformance::capability_table(&declared))
 }
 
 /// A line ``n `id`, `id` `` for each clause of the contract that a case names.

@@ -8,14 +8,16 @@ use anyqueue::{
     PushOutcome, PushQueueStorage, QueueStorage, Registry, Result, RetryClass, SettleOutcome,
 };
 use anyqueue_sqlite::{SqliteQueue, Synchronous, backend};
-use sqlx::{ConnectOptions, Connection, Executor, Row, SqliteConnection, sqlite::SqliteConnectOptions};
+use rusqlite::Connection;
 
-async fn plain(path: &std::path::Path) -> SqliteConnection {
-    SqliteConnectOptions::new().filename(path).create_if_missing(true).connect().await.unwrap()
+fn plain(path: &std::path::Path) -> Connection {
+    Connection::open(path).unwrap()
 }
 
-async fn run(conn: &mut SqliteConnection, sql: &'static str) {
-    conn.execute(sqlx::raw_sql(sql)).await.unwrap();
+/// The first column of an answer.
+fn column<T: rusqlite::types::FromSql>(conn: &Connection, sql: &str) -> Vec<T> {
+    let mut statement = conn.prepare(sql).unwrap();
+    statement.query_map((), |row| row.get(0)).unwrap().map(Result::unwrap).collect()
 }
 
 #[track_caller]
@@ -90,8 +92,8 @@ async fn many_handles_may_create_a_file_at_once() {
     for opening in opening {
         opening.await.unwrap().unwrap();
     }
-    let mut conn = plain(&path).await;
-    let ledger = conn.fetch_all(sqlx::raw_sql("SELECT version FROM anyqueue_migration")).await.unwrap();
+    let conn = plain(&path);
+    let ledger: Vec<i64> = column(&conn, "SELECT version FROM anyqueue_migration");
     assert_eq!(ledger.len(), 1, "each migration was applied once");
 }
 
@@ -99,16 +101,14 @@ async fn many_handles_may_create_a_file_at_once() {
 async fn the_queue_lives_beside_an_applications_tables() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("app.db");
-    let mut conn = plain(&path).await;
-    run(&mut conn, "CREATE TABLE message (x); CREATE TABLE _sqlx_migrations (version INTEGER); INSERT INTO message VALUES (1)")
-        .await;
+    let conn = plain(&path);
+    conn.execute_batch("CREATE TABLE message (x); CREATE TABLE _sqlx_migrations (version INTEGER); INSERT INTO message VALUES (1)").unwrap();
     let queue = SqliteQueue::open(&path).await.unwrap();
     push_text(&queue, &part("p"), &["m"]).await;
-    let names =
-        conn.fetch_all(sqlx::raw_sql("SELECT name FROM sqlite_schema WHERE type = 'table'")).await.unwrap();
+    let names: Vec<String> = column(&conn, "SELECT name FROM sqlite_schema WHERE type = 'table'");
     let own =
         |name: &String| name == "message" || name == "_sqlx_migrations" || name.starts_with("anyqueue_");
-    assert!(names.iter().map(|row| row.get::<String, _>(0)).all(|name| own(&name)));
+    assert!(names.iter().all(own));
 }
 
 #[tokio::test]
@@ -118,12 +118,12 @@ async fn create_false_creates_neither_file_nor_tables() {
     let open = || SqliteQueue::builder(&path).create(false).open();
     assert!(open().await.is_err());
     assert!(!path.exists());
-    let mut conn = plain(&path).await;
-    run(&mut conn, "CREATE TABLE app (x)").await;
+    let conn = plain(&path);
+    conn.execute_batch("CREATE TABLE app (x)").unwrap();
     let (found, text) = kind(open().await);
     assert_eq!(found, ErrorKind::Incompatible);
     assert!(text.contains("create=true"), "{text}");
-    let tables = conn.fetch_all(sqlx::raw_sql("SELECT name FROM sqlite_schema")).await.unwrap();
+    let tables: Vec<String> = column(&conn, "SELECT name FROM sqlite_schema");
     assert_eq!(tables.len(), 1);
     SqliteQueue::open(&path).await.unwrap().close().await.unwrap();
     let queue = open().await.unwrap();
@@ -134,8 +134,8 @@ async fn create_false_creates_neither_file_nor_tables() {
 #[tokio::test]
 async fn a_file_of_a_newer_release_is_refused() {
     let bed = Bed::new().await;
-    let mut conn = plain(&bed.path()).await;
-    run(&mut conn, "INSERT INTO anyqueue_migration VALUES (99, 'from the future', 0)").await;
+    let conn = plain(&bed.path());
+    conn.execute_batch("INSERT INTO anyqueue_migration VALUES (99, 'from the future', 0)").unwrap();
     let (found, text) = kind(SqliteQueue::open(bed.path()).await);
     assert_eq!(found, ErrorKind::Incompatible);
     assert!(text.contains("newer release"), "{text}");
@@ -172,32 +172,21 @@ async fn paths_that_cannot_be_are_told_clearly() {
 }
 
 #[tokio::test]
-async fn a_file_kept_read_only_is_denied() {
-    let bed = Bed::new().await;
-    // What a missing right looks like to SQLite, also where tests run as root, who may write everything: the file system's
-    // own mark of an immutable file needs rights of its own, so the connection is what is read-only here.
-    let options = SqliteConnectOptions::new().filename(bed.path()).read_only(true);
-    let mut conn = options.connect().await.unwrap();
-    let (found, text) = kind(bed.queue.push_in(&mut conn, &part("p"), &[message("m")]).await);
-    assert_eq!(found, ErrorKind::AccessDenied, "{text}");
-}
-
-#[tokio::test]
 async fn a_lock_held_too_long_is_unavailable_and_safe_to_repeat() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("q.db");
     let timeout = Duration::from_millis(100);
     let queue = SqliteQueue::builder(&path).busy_timeout(timeout).open().await.unwrap();
     let p = part("p");
-    let mut conn = plain(&path).await;
-    let lock = conn.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    let conn = plain(&path);
+    conn.execute_batch("BEGIN IMMEDIATE").unwrap();
     let same = message("m");
     let error = queue.push(&p, std::slice::from_ref(&same)).await.remove(0).unwrap_err();
     assert_eq!((error.kind(), error.retry()), (ErrorKind::Unavailable, RetryClass::Safe));
     let error = queue.pull(&p, PullRequest::new(1, Duration::ZERO, LEASE)).await.unwrap_err();
     assert_eq!((error.kind(), error.retry()), (ErrorKind::Unavailable, RetryClass::Safe));
     queue.counts(&p).await.unwrap(); // readers are not locked out
-    lock.rollback().await.unwrap();
+    conn.execute_batch("ROLLBACK").unwrap();
     assert!(matches!(queue.push(&p, &[same]).await.remove(0), Ok(PushOutcome::Stored(_))));
 }
 
@@ -238,8 +227,8 @@ async fn a_request_that_fails_spoils_none_that_shares_its_transaction() {
     let path = dir.path().join("q.db");
     let queue = SqliteQueue::builder(&path).max_bytes(512 * 1024).open().await.unwrap();
     // While another holds the lock, the writer waits with the first request, and the others gather.
-    let mut conn = plain(&path).await;
-    let lock = conn.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    let conn = plain(&path);
+    conn.execute_batch("BEGIN IMMEDIATE").unwrap();
     let first = {
         let queue = queue.clone();
         tokio::spawn(async move { push_text(&queue, &part("first"), &["m"]).await })
@@ -248,7 +237,7 @@ async fn a_request_that_fails_spoils_none_that_shares_its_transaction() {
     let (p, q) = (part("p"), part("q"));
     let (too_much, one) = ([MessageData::new(vec![7; 600_000])], [message("x")]);
     let (large, little, ()) = tokio::join!(queue.push(&p, &too_much), queue.push(&q, &one), async {
-        lock.rollback().await.unwrap();
+        conn.execute_batch("ROLLBACK").unwrap();
     });
     first.await.unwrap();
     assert_eq!(large[0].as_ref().unwrap_err().kind(), ErrorKind::Full);
@@ -341,16 +330,14 @@ async fn a_message_that_cannot_be_read_stops_no_other() {
     let bed = Bed::new().await;
     let p = part("p");
     push_text(&bed.queue, &p, &["broken", "whole"]).await;
-    let mut conn = plain(&bed.path()).await;
-    run(&mut conn, "UPDATE anyqueue_message SET body = x'F6415101FF' WHERE seq = (SELECT min(seq) FROM anyqueue_message)")
-        .await;
+    let conn = plain(&bed.path());
+    conn.execute_batch("UPDATE anyqueue_message SET body = x'F6415101FF' WHERE seq = (SELECT min(seq) FROM anyqueue_message)").unwrap();
     assert_eq!(texts(&pull(&bed.queue, &p, 10).await), ["whole"]);
     push_text(&bed.queue, &p, &["foreign"]).await;
-    run(
-        &mut conn,
+    conn.execute_batch(
         "UPDATE anyqueue_message SET body = 'plain' WHERE seq = (SELECT max(seq) FROM anyqueue_message)",
     )
-    .await;
+    .unwrap();
     assert_eq!(
         texts(&pull(&bed.queue, &p, 10).await),
         ["plain"],

@@ -9,6 +9,7 @@
 
 mod admin;
 mod common;
+mod disk;
 mod files;
 mod lease;
 mod order;

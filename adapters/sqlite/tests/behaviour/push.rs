@@ -167,3 +167,59 @@ async fn a_connection_to_another_file_and_a_closed_queue_are_refused() {
     let error = bed.queue.push_in(&mut conn, &part("p"), &[message("m")]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed);
 }
+
+#[tokio::test]
+async fn a_read_only_connection_is_denied() {
+    let bed = Bed::new().await;
+    let options = SqliteConnectOptions::new().filename(bed.path()).read_only(true);
+    let mut conn = options.connect().await.unwrap();
+    let error = bed.queue.push_in(&mut conn, &part("p"), &[message("m")]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AccessDenied, "{error}");
+}
+
+/// Everything in the file, but for its schema.
+fn contents(path: &std::path::Path) -> Vec<String> {
+    let conn = rusqlite::Connection::open(path).unwrap();
+    let tables = ["counter", "partition", "message", "ready", "timed", "group", "blocked"];
+    let rows = tables.iter().flat_map(|table| {
+        let mut statement = conn.prepare(&format!("SELECT * FROM anyqueue_{table}")).unwrap();
+        let columns = statement.column_count();
+        let row = |row: &rusqlite::Row<'_>| {
+            (0..columns).map(|n| row.get(n)).collect::<rusqlite::Result<Vec<rusqlite::types::Value>>>()
+        };
+        let rows = statement.query_map((), row).unwrap();
+        rows.map(|row| format!("{table} {:?}", row.unwrap())).collect::<Vec<_>>()
+    });
+    rows.collect()
+}
+
+#[tokio::test]
+async fn a_push_in_a_transaction_leaves_the_same_rows_as_any_other() {
+    let ((bed, _one), (twin, _other)) = (Bed::still().await, Bed::still().await);
+    let mut conn = application(&twin).await;
+    let first = message("first").with_dedup_key("k");
+    let group = |text: &str| message(text).with_group("g");
+    let batches = [
+        vec![
+            first.clone(),
+            message("same key").with_dedup_key("k"),
+            first,
+            message("urgent").with_priority(9),
+        ],
+        vec![group("head"), group("second"), message("alone").with_group("h"), group("third")],
+        vec![message("late").with_delay(LEASE), group("later").with_delay(LEASE).with_dedup_key("late")],
+    ];
+    for partition in [part("p"), part("p").dead_letters(), part("q")] {
+        for batch in &batches {
+            let pushed = bed.queue.push(&partition, batch).await;
+            let pushed_in = twin.queue.push_in(&mut conn, &partition, batch).await.unwrap().outcomes;
+            let plain = |outcomes: Vec<anyqueue::Result<PushOutcome>>| {
+                outcomes.into_iter().map(Result::unwrap).collect::<Vec<_>>()
+            };
+            assert_eq!(plain(pushed), plain(pushed_in), "{partition}");
+        }
+    }
+    let rows = contents(&bed.path());
+    assert!(rows.len() > 20, "{rows:?}");
+    assert_eq!(rows, contents(&twin.path()));
+}

@@ -1,0 +1,103 @@
+//! [`push::store`](crate::push::store) once more, over sqlx, for the transaction of a caller.
+//!
+//! The statements are the same, and so is their order; a test pushes the same messages both ways and compares the tables.
+
+use anyqueue::{Clock, Error, ErrorKind, MessageId, PartitionId, PushOutcome, Result};
+use sqlx::{Row, SqliteConnection};
+
+use crate::error::{by_code, own};
+use crate::place::{BLOCK, READY, START_GROUP, TIME};
+use crate::push::{INSERT, KNOWN, NewMessage};
+use crate::tx::{DELAYED, FIND_PARTITION, Hints, MAKE_PARTITION, Now, STORE_COUNTER, USE_PARTITION};
+
+/// Pushes to one partition within a transaction of the caller's.
+pub(crate) struct PushTx<'c> {
+    conn: &'c mut SqliteConnection,
+    partition: &'c PartitionId,
+    part: i64,
+    now: Now,
+    next: i64,
+    hints: Hints,
+}
+
+impl<'c> PushTx<'c> {
+    /// The no-op update takes the write lock before anything is read.
+    pub(crate) async fn join(
+        conn: &'c mut SqliteConnection,
+        partition: &'c PartitionId,
+        clock: &Clock,
+    ) -> Result<Self> {
+        let lock = sqlx::query_scalar("UPDATE anyqueue_counter SET next = next RETURNING next");
+        let next = lock.fetch_one(&mut *conn).await.map_err(classify)?;
+        let now = Now::of(clock);
+        let key = (partition.is_dead_letters(), partition.name());
+        let make = sqlx::query(MAKE_PARTITION).bind(key.0).bind(key.1);
+        make.execute(&mut *conn).await.map_err(classify)?;
+        let find = sqlx::query(FIND_PARTITION).bind(key.0).bind(key.1);
+        let part = find.fetch_one(&mut *conn).await.and_then(|row| row.try_get(0)).map_err(classify)?;
+        sqlx::query(USE_PARTITION).bind(part).execute(&mut *conn).await.map_err(classify)?;
+        Ok(Self { conn, partition, part, now, next, hints: Hints::default() })
+    }
+
+    /// Stores a message. What is due in the partition is left to whoever pulls from it.
+    pub(crate) async fn store(&mut self, message: &NewMessage) -> Result<PushOutcome> {
+        let live = !self.partition.is_dead_letters();
+        let (group, key) =
+            (message.group.as_deref().filter(|_| live), message.dedup.as_deref().filter(|_| live));
+        let (seq, part, rank, id) = (self.next, self.part, message.rank, &message.id.as_bytes()[..]);
+        self.next += 1;
+        let insert = sqlx::query(INSERT).bind(seq).bind(part).bind(rank).bind(id);
+        let insert = insert.bind(message.group.as_deref()).bind(key).bind(message.body.as_slice());
+        if self.run(insert).await? == 0 {
+            let known = sqlx::query_scalar(KNOWN).bind(id).bind(part).bind(key);
+            let known: Option<Vec<u8>> = known.fetch_optional(&mut *self.conn).await.map_err(classify)?;
+            let known = known.and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
+            return Ok(PushOutcome::Duplicate(known.map(MessageId::from_bytes)));
+        }
+        if !message.delay.is_zero() {
+            let at_ms = self.now.after(message.delay);
+            let time = sqlx::query(TIME).bind(seq).bind(part).bind(at_ms).bind(DELAYED);
+            self.run(time.bind(0).bind(false).bind(false)).await?;
+            self.hints.due(self.partition, at_ms);
+        } else if let Some(group) = group
+            && self.run(sqlx::query(START_GROUP).bind(part).bind(group)).await? == 0
+        {
+            self.run(sqlx::query(BLOCK).bind(part).bind(group).bind(seq).bind(seq)).await?;
+        } else {
+            let ready = sqlx::query(READY).bind(part).bind(rank).bind(seq).bind(seq);
+            self.run(ready.bind(0).bind(false).bind(group.is_some())).await?;
+            self.hints.ready(self.partition);
+        }
+        Ok(PushOutcome::Stored(message.id))
+    }
+
+    /// Writes what is left to write; the commit is the caller's.
+    pub(crate) async fn leave(mut self) -> Result<Hints> {
+        let next = self.next;
+        self.run(sqlx::query(STORE_COUNTER).bind(next)).await?;
+        Ok(self.hints)
+    }
+
+    async fn run(
+        &mut self,
+        query: sqlx::query::Query<'_, sqlx::Sqlite, sqlx::sqlite::SqliteArguments>,
+    ) -> Result<u64> {
+        let done = query.execute(&mut *self.conn).await.map_err(classify)?;
+        Ok(done.rows_affected())
+    }
+}
+
+/// As [`error::classify`](crate::error::classify), of what sqlx says.
+pub(crate) fn classify(error: sqlx::Error) -> Error {
+    let (kind, message) = match &error {
+        sqlx::Error::Database(database) => {
+            let code = database.code().and_then(|code| code.parse().ok()).unwrap_or(0);
+            by_code(code, database.message())
+        }
+        sqlx::Error::Io(_) | sqlx::Error::WorkerCrashed => {
+            (ErrorKind::Unavailable, "the connection to the file broke off")
+        }
+        _ => (ErrorKind::Internal, "sqlx refused a statement"),
+    };
+    own(kind, message).with_source(error)
+}

@@ -1,0 +1,38 @@
+//! Which cases find which faulty adapters: a line `fault<TAB>clauses broken<TAB>case:clause case:clause …` for each fault.
+//!
+//! `cargo run --package anyqueue-conformance --example kill_matrix [FAULT]…` runs every case on the faults whose names contain one of
+//! the arguments, or on all. For whoever writes a fault or a case; the gate is `tests/kills.rs`.
+
+use std::sync::Arc;
+
+use anyqueue_conformance::faulty::{Fault, FaultyHarness};
+use anyqueue_conformance::{CaseReport, Options, Outcome, run};
+
+/// Cases mostly wait, and nothing here measures their time.
+const PARALLELISM: usize = 64;
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 4)]
+async fn main() {
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    let named = |fault: &&Fault| {
+        let name = format!("{fault:?}");
+        wanted.is_empty() || wanted.iter().any(|part| name.contains(part))
+    };
+    let (mut found, mut all) = (0, 0);
+    for fault in Fault::ALL.iter().filter(named) {
+        let options = Options::new().with_parallelism(PARALLELISM);
+        let report = run(Arc::new(FaultyHarness::new(*fault)), &options).await;
+        let killers: Vec<String> = report.cases.iter().filter_map(killer).collect();
+        println!("{fault:?}\t{:?}\t{}", fault.breaks(), killers.join(" "));
+        found += usize::from(!killers.is_empty());
+        all += 1;
+    }
+    println!("{found} of {all} found");
+}
+
+fn killer(case: &CaseReport) -> Option<String> {
+    match &case.outcome {
+        Outcome::Fail(failure) => Some(format!("{}:{}", case.id, failure.clause)),
+        _ => None,
+    }
+}

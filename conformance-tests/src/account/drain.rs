@@ -1,0 +1,98 @@
+//! Takes everything out of a storage, so that the history says of each message what became of it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyqueue::{Action, Clock, MessageId, PartitionId, PullRequest, SettleOutcome, Storage};
+
+use crate::check::{Book, Rules};
+use crate::context::{Timing, settlement};
+use crate::history::{History, Op};
+
+/// A message that is owed at a later time than this from now on is not waited for: the case should have removed it.
+const MAX_WAIT: Duration = Duration::from_secs(20);
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A drain: a client of the storage, which writes what it does into the history.
+pub(crate) struct Drain<'a> {
+    pub(crate) storage: &'a dyn Storage,
+    pub(crate) history: &'a History,
+    pub(crate) clock: &'a Clock,
+    pub(crate) rules: &'a Rules,
+}
+
+/// Why a drain could not go on.
+pub(crate) struct Stuck {
+    pub(crate) clause: u8,
+    pub(crate) about: Option<MessageId>,
+    pub(crate) expected: &'static str,
+    pub(crate) seen: String,
+}
+
+impl Drain<'_> {
+    /// Removes whatever comes, until nothing is owed, or what is owed should have come.
+    pub(crate) async fn run(&self) -> Result<(), Stuck> {
+        let timing = Timing::of(self.storage.capabilities());
+        let start = self.clock.now();
+        let (known, due) = self.outstanding();
+        let deadline = start + due.min(MAX_WAIT) + timing.soon;
+        loop {
+            if self.sweep(&known.partitions, timing.long_lease).await? > 0 {
+                continue;
+            }
+            if !self.outstanding().0.owed || self.clock.now() > deadline {
+                break;
+            }
+            self.clock.sleep(LOOK).await;
+        }
+        let ticket = self.history.begin(&"drain".into(), Op::Drained);
+        self.history.end(ticket, 0, |_| ());
+        Ok(())
+    }
+
+    /// What is left, and how long until the last of it becomes available.
+    fn outstanding(&self) -> (Known, Duration) {
+        let trace = self.history.export(self.rules.clone()).trace;
+        let book = Book::of(&trace);
+        let due = book.due_by().saturating_sub(self.history.elapsed());
+        (Known { owed: book.owed().len() > book.purged(), partitions: book.partitions }, due)
+    }
+
+    async fn sweep(&self, partitions: &BTreeSet<PartitionId>, lease: Duration) -> Result<usize, Stuck> {
+        let limits = self.storage.capabilities().limits;
+        let mut found = 0;
+        for partition in partitions {
+            let request = PullRequest::new(limits.pull_batch, Duration::ZERO, lease);
+            let stuck = |error: anyqueue::Error| Stuck {
+                clause: 8,
+                about: None,
+                expected: "deliveries, or none",
+                seen: format!("the error {error}"),
+            };
+            let got = self.storage.pull(partition, request).await.map_err(stuck)?;
+            found += got.len();
+            let settlements: Vec<_> =
+                got.iter().map(|delivery| settlement(delivery, Action::Remove)).collect();
+            for batch in settlements.chunks(limits.settle_batch.max(1)) {
+                let outcomes = self.storage.settle(batch).await;
+                let wrong = |(_, outcome): &(_, _)| !matches!(outcome, Ok(SettleOutcome::Settled));
+                if let Some((settlement, outcome)) = batch.iter().zip(outcomes).find(wrong) {
+                    return Err(Stuck {
+                        clause: 20,
+                        about: Some(settlement.lease.id),
+                        expected: "the drain's removal to be Settled",
+                        seen: format!("{outcome:?}"),
+                    });
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+struct Known {
+    owed: bool,
+    partitions: BTreeSet<PartitionId>,
+}

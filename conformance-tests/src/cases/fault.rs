@@ -1,0 +1,362 @@
+//! A server that dies, freezes and is cut off, under clients that stay.
+//!
+//! Every case has a server of its own, heals it before its end, and leaves the account to find what was lost.
+
+use std::time::{Duration, Instant};
+
+use anyqueue::{
+    Action, Delivery, Extension, MessageData, MessageId, PartitionId, PartitionOptions, PullRequest, Queue,
+    QueueMessageStatus::Processed, RetryClass, SettleOutcome,
+};
+use futures_util::future::join;
+
+use crate::case::{Case, CaseResult, Need};
+use crate::context::{Client, Context, ids, settlement};
+use crate::faulty::Fault;
+use crate::victim::Harm;
+
+pub(crate) const CASES: &[Case] = &[
+    case!(Storage, "fault.killed_idle", [1, 39, 40], killed_idle)
+        .needs(&[Need::VICTIM])
+        .kills(&[Fault::RestartForgets, Fault::HealthIgnoresOutage])
+        .deadline(MINUTES),
+    case!(Storage, "fault.killed_under_load", [1, 40], killed_under_load)
+        .needs(&[Need::VICTIM])
+        .kills(&[Fault::RestartForgets, Fault::NeverReconnects])
+        .deadline(MINUTES),
+    case!(Queue, "fault.frozen", [40], frozen)
+        .needs(&[Need::VICTIM])
+        .kills(&[Fault::NeverReconnects])
+        .deadline(MINUTES),
+    case!(Queue, "fault.black_hole", [40], black_hole)
+        .needs(&[Need::VICTIM])
+        .kills(&[Fault::NeverReconnects])
+        .deadline(MINUTES),
+    case!(Storage, "fault.push_unanswered", [1, 4], push_unanswered)
+        .needs(&[Need::VICTIM])
+        .kills(&[Fault::StoredWithoutAnswer, Fault::NeverReconnects])
+        .deadline(MINUTES),
+    case!(Storage, "fault.cut_in_pull", [13, 40], cut_in_pull)
+        .needs(&[Need::VICTIM])
+        .kills(&[Fault::NeverReconnects])
+        .deadline(MINUTES),
+    case!(Storage, "fault.settle_unanswered", [20, 22], settle_unanswered)
+        .needs(&[Need::VICTIM])
+        .kills(&[Fault::SettledWithoutAnswer])
+        .deadline(MINUTES),
+    case!(Storage, "fault.extend_unanswered", [26, 40], extend_unanswered)
+        .needs(&[Need::VICTIM])
+        .kills(&[Fault::ExtendedWithoutAnswer])
+        .deadline(MINUTES),
+    case!(Queue, "fault.slow_and_cut", [1, 13, 40], slow_and_cut)
+        .needs(&[Need::VICTIM])
+        .kills(&[Fault::NeverReconnects])
+        .deadline(MINUTES),
+];
+
+/// Servers need time to start.
+const MINUTES: Duration = Duration::from_mins(3);
+/// How soon after the server's return its clients must work again.
+const RECOVERY: Duration = Duration::from_secs(5);
+/// Between two attempts of somebody who waits for the server's return.
+const AGAIN: Duration = Duration::from_millis(20);
+/// What a queue of these cases gives a call.
+const CALL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The time that clients have to get over a server's absence.
+struct Recovery(Instant);
+
+impl Recovery {
+    fn begins() -> Self {
+        Self(Instant::now() + RECOVERY + crate::context::SCHEDULING)
+    }
+
+    /// A pause before the next attempt; when the time is over, the case fails.
+    async fn again(&self, c: &Context, what: &str) -> CaseResult {
+        let expected = format!("{what} within {RECOVERY:?} of the server's return, without a new client");
+        if Instant::now() > self.0 {
+            return Err(c.failed(40, &[], expected, "it still fails"));
+        }
+        tokio::time::sleep(AGAIN).await;
+        Ok(())
+    }
+}
+
+impl Context {
+    /// Pushes until all are stored. Where ids are not unique, what was not answered may be there twice.
+    async fn push_again(&self, client: &Client, p: &PartitionId, messages: &[MessageData]) -> CaseResult {
+        let (mut left, recovery) = (messages.to_vec(), Recovery::begins());
+        loop {
+            let answers = client.storage().push(p, &left).await;
+            let mut answers = answers.iter();
+            left.retain(|_| !answers.next().is_some_and(Result::is_ok));
+            if left.is_empty() {
+                return Ok(());
+            }
+            recovery.again(self, "a push").await?;
+        }
+    }
+
+    /// Pushes through a queue until it is stored.
+    async fn queue_again(&self, queue: &Queue, p: &PartitionId, message: &MessageData) -> CaseResult {
+        let recovery = Recovery::begins();
+        while queue.push(p, message.clone()).await.is_err() {
+            recovery.again(self, "a push").await?;
+        }
+        Ok(())
+    }
+
+    /// Pulls and removes until all of these have come.
+    async fn remove_all(&self, client: &Client, p: &PartitionId, mut left: Vec<MessageId>) -> CaseResult {
+        let soon = self.timing().act_lease + self.timing().soon;
+        let deadline = Instant::now() + RECOVERY + soon * 3;
+        while !left.is_empty() {
+            let request = PullRequest::new(20, self.timing().slack, self.timing().act_lease);
+            let got = client.storage().pull(p, request).await.unwrap_or_default();
+            self.removed(client, &got).await?;
+            left.retain(|id| !ids(&got).contains(id));
+            if Instant::now() > deadline {
+                return Err(self.failed(1, &left, "every stored message to be delivered", "these were not"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes until the server has answered. `Lost` is an answer too: an attempt before may have been carried out without
+    /// anybody being told, and if it was not, the account meets the message again.
+    async fn removed(&self, client: &Client, got: &[Delivery]) -> CaseResult {
+        let settlements: Vec<_> = got.iter().map(|delivery| settlement(delivery, Action::Remove)).collect();
+        let recovery = Recovery::begins();
+        while client.storage().settle(&settlements).await.iter().any(Result::is_err) {
+            recovery.again(self, "a settlement").await?;
+        }
+        Ok(())
+    }
+
+    fn short_queue(&self) -> CaseResult<Queue> {
+        let options = PartitionOptions::default().with_lease(self.timing().act_lease);
+        self.queue_over(self.client(), |builder| builder.defaults(options).call_timeout(CALL_TIMEOUT))
+    }
+}
+
+/// Killed and started again while nobody works: what was stored is there, and the same clients go on.
+async fn killed_idle(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let (client, other) = (c.client(), c.fresh().await?);
+    let sent = client.push(&p, &c.messages(10, |_, message| message)).await?;
+    c.ok(39, "a check", client.storage().check().await)?;
+    c.harm(Harm::Kill).await?;
+    let down = client.storage().check().await;
+    c.check(39, &[], down.is_err(), "a check to fail while the server is down", format!("{down:?}"))?;
+    c.harm(Harm::Start).await?;
+    let recovery = Recovery::begins();
+    while client.storage().check().await.is_err() || other.storage().check().await.is_err() {
+        recovery.again(c, "a good check").await?;
+    }
+    c.remove_all(&other, &p, sent).await
+}
+
+/// Killed twice while one client pushes and another pulls.
+async fn killed_under_load(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let (client, other) = (c.client(), c.fresh().await?);
+    let messages = c.messages(c.size(300, 3000), |_, message| message);
+    let sent: Vec<_> = messages.iter().map(MessageData::id).collect();
+    let push = async {
+        for (number, batch) in messages.chunks(10).enumerate() {
+            if number == 5 || number == 20 {
+                let restart = async {
+                    c.harm(Harm::Kill).await?;
+                    c.harm(Harm::Start).await
+                };
+                let (stored, restarted) = join(c.push_again(client, &p, batch), restart).await;
+                restarted.and(stored)?;
+            } else {
+                c.push_again(client, &p, batch).await?;
+            }
+        }
+        CaseResult::Ok(())
+    };
+    let (all_stored, all_removed) = join(push, c.remove_all(&other, &p, sent)).await;
+    all_stored.and(all_removed)
+}
+
+/// A server that is stopped as it stands: every call ends, and all goes on when the server does.
+async fn frozen(c: &Context) -> CaseResult {
+    out_of_reach(c, Harm::Freeze, Harm::Thaw).await
+}
+
+/// A network that swallows everything: the same.
+async fn black_hole(c: &Context) -> CaseResult {
+    out_of_reach(c, Harm::Stall, Harm::Heal).await
+}
+
+async fn out_of_reach(c: &Context, harm: Harm, end: Harm) -> CaseResult {
+    let p = c.partition("work")?;
+    let queue = c.short_queue()?;
+    let before = c.store(&queue, &p, c.messages(2, |_, message| message)).await?;
+    let mut held = c.hold_one(&queue, &p).await?;
+    c.harm(harm).await?;
+    let start = Instant::now();
+    // A retried call may take its time-out once more for each attempt that is safe to repeat.
+    let bound = CALL_TIMEOUT * 6 + c.timing().soon;
+    let message = c.message();
+    let pushed = tokio::time::timeout(bound, queue.push(&p, message.clone())).await;
+    c.check(40, &[], pushed.is_ok(), format!("a push to end within {bound:?}"), "it hangs")?;
+    let pulled = tokio::time::timeout(bound, queue.pull(&p)).await;
+    c.check(40, &[], pulled.is_ok(), format!("a pull to end within {bound:?}"), "it hangs")?;
+    let settled = tokio::time::timeout(bound, held.settle(Processed)).await;
+    c.check(40, &[], settled.is_ok(), format!("a settlement to end within {bound:?}"), "it hangs")?;
+    let least = Duration::from_secs(c.size(3, 30) as u64);
+    tokio::time::sleep(least.saturating_sub(start.elapsed())).await;
+    c.harm(end).await?;
+    if harm == Harm::Stall {
+        c.harm(Harm::Cut).await?; // as a network does that was away for so long
+    }
+    c.queue_again(&queue, &p, &message).await?;
+    drop((held, pulled));
+    let mut left: Vec<_> = before.into_iter().chain([message.id()]).collect();
+    let gone = settled.is_ok_and(|outcome| matches!(outcome, Ok(SettleOutcome::Settled)));
+    let deadline = Instant::now() + c.timing().latest(c.timing().act_lease) * 3;
+    while left.len() > usize::from(gone) && Instant::now() < deadline {
+        for mut got in queue.pull(&p).max(10).wait(c.timing().slack).await.unwrap_or_default() {
+            if matches!(got.settle(Processed).await, Ok(SettleOutcome::Settled)) {
+                left.retain(|id| *id != got.id());
+            }
+        }
+    }
+    c.check(
+        1,
+        &left,
+        left.len() <= usize::from(gone),
+        "every message to come",
+        format!("{} did not", left.len()),
+    )
+}
+
+/// The request arrives, the answer does not: the push is no success, and what repeating would do is told.
+async fn push_unanswered(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let client = c.client();
+    client.push(&p, &c.messages(1, |_, message| message)).await?;
+    c.harm(Harm::Mute).await?;
+    let message = c.message();
+    let answer = unanswered(c, client.storage().push(&p, std::slice::from_ref(&message))).await?;
+    let expected = if c.capabilities().unique_ids { RetryClass::Safe } else { RetryClass::MayDuplicate };
+    let right = |answer: &anyqueue::Result<_>| answer.as_ref().is_err_and(|error| error.retry() == expected);
+    let told = format!("one error whose class is {expected:?}");
+    c.check(4, &[message.id()], answer.len() == 1 && answer.iter().all(right), told, format!("{answer:?}"))?;
+    c.push_again(client, &p, &[message]).await
+}
+
+/// Lets a call wait for an answer that never comes, then ends its connection and heals the network.
+async fn unanswered<T>(c: &Context, call: impl Future<Output = T>) -> CaseResult<T> {
+    let (answer, harmed) = join(call, async {
+        // Long enough for the request to arrive; whether it did makes no difference to what is right.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        c.harm(Harm::Heal).await?;
+        c.harm(Harm::Cut).await
+    })
+    .await;
+    harmed.map(|()| answer)
+}
+
+/// A pull whose connection ends while it waits eats nothing.
+async fn cut_in_pull(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let (client, other) = (c.client(), c.fresh().await?);
+    for _ in 0..c.size(3, 20) {
+        let request = PullRequest::new(1, c.timing().soon, c.timing().act_lease);
+        let message = c.message();
+        let cut = async {
+            c.harm(Harm::Cut).await?;
+            c.push_again(&other, &p, std::slice::from_ref(&message)).await
+        };
+        let (pulled, pushed) = join(client.storage().pull(&p, request), cut).await;
+        pushed?;
+        let got = pulled.unwrap_or_default();
+        c.removed(client, &got).await?;
+        let left = if ids(&got).contains(&message.id()) { Vec::new() } else { vec![message.id()] };
+        c.remove_all(client, &p, left).await?;
+    }
+    Ok(())
+}
+
+/// A settlement without an answer is not `Settled`; settled again it is, and the message is gone.
+async fn settle_unanswered(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let client = c.client();
+    client.push(&p, &c.messages(1, |_, message| message)).await?;
+    let [held] = client.take_exact(&p).await?;
+    // Stalled, not muted: the request itself is lost, so that `Settled` would be a lie that shows.
+    c.harm(Harm::Stall).await?;
+    let settlements = [settlement(&held, Action::Remove)];
+    let answer = unanswered(c, client.storage().settle(&settlements)).await?;
+    let about = [held.lease.id];
+    let right = answer.len() == 1 && answer.iter().all(Result::is_err);
+    let right = right || c.capabilities().settle_confirm == anyqueue::SettleConfirm::Sent;
+    c.check(20, &about, right, "an error: the server confirmed nothing", format!("{answer:?}"))?;
+    let recovery = Recovery::begins();
+    let again = loop {
+        match client.storage().settle(&settlements).await.pop() {
+            Some(Ok(outcome)) => break outcome,
+            _ => recovery.again(c, "a settlement").await?,
+        }
+    };
+    let owned =
+        again == SettleOutcome::Settled || c.capabilities().lease.kind == anyqueue::LeaseKind::Connection;
+    c.check(22, &about, owned, "Settled under a lease that holds", format!("{again:?}"))
+}
+
+/// An extension without an answer is no extension.
+async fn extend_unanswered(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let client = c.client();
+    client.push(&p, &c.messages(1, |_, message| message)).await?;
+    let [held] = client.take_exact(&p).await?;
+    c.harm(Harm::Stall).await?;
+    let extension = Extension { lease: held.lease.clone(), duration: c.timing().long_lease };
+    let answer = unanswered(c, client.storage().extend(std::slice::from_ref(&extension))).await?;
+    let about = [held.lease.id];
+    // Where the lease is the connection, no server is asked.
+    let right = c.capabilities().lease.kind == anyqueue::LeaseKind::Connection
+        || (answer.len() == 1 && answer.iter().all(Result::is_err));
+    c.check(26, &about, right, "an error: the server confirmed nothing", format!("{answer:?}"))?;
+    let recovery = Recovery::begins();
+    while !matches!(client.storage().extend(std::slice::from_ref(&extension)).await.as_slice(), [Ok(_)]) {
+        recovery.again(c, "an extension").await?;
+    }
+    c.removed(client, &[held]).await
+}
+
+/// A slow network that ends connections all the time: everything is worked in the end.
+async fn slow_and_cut(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let queue = c.short_queue()?;
+    let messages = c.messages(c.size(60, 600), |_, message| message);
+    let mut left: Vec<_> = messages.iter().map(MessageData::id).collect();
+    c.harm(Harm::Delay(Duration::from_millis(5))).await?;
+    let work = async {
+        for message in &messages {
+            c.queue_again(&queue, &p, message).await?;
+        }
+        let deadline = Instant::now() + MINUTES / 2;
+        while !left.is_empty() && Instant::now() < deadline {
+            for mut got in queue.pull(&p).max(8).wait(c.timing().slack).await.unwrap_or_default() {
+                if got.settle(Processed).await.is_ok() {
+                    left.retain(|id| *id != got.id());
+                }
+            }
+        }
+        c.check(1, &left, left.is_empty(), "every message to be worked", format!("{} were not", left.len()))
+    };
+    let disturb = async {
+        for _ in 0..c.size(20, 200) {
+            tokio::time::sleep(Duration::from_millis(75)).await;
+            c.harm(Harm::Cut).await?;
+        }
+        c.harm(Harm::Heal).await
+    };
+    let (worked, disturbed) = join(work, disturb).await;
+    disturbed.and(worked)
+}

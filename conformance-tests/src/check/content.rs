@@ -1,0 +1,108 @@
+//! Answers match what was asked, and deliveries what was pushed.
+
+use super::book::{Book, Hold, Life};
+use super::{Verdict, refute};
+use crate::history::{Answer, Asked, Content, Push};
+
+/// Clauses 2 and 20: a batch is answered item by item, and each answer is about its own item.
+pub(super) fn one_answer_each(book: &Book<'_>) -> Verdict {
+    let missing = |clause, message: usize, missing: bool| {
+        refute(missing, clause, &[message], || ("one answer per item".to_owned(), "fewer".to_owned()))
+    };
+    for call in &book.trace.events {
+        match &call.op {
+            Asked::Push { items, .. } => {
+                for item in items {
+                    missing(2, item.message, item.answer == Answer::Missing)?;
+                    let other = match item.answer {
+                        Answer::Ok(Push::StoredAs(other)) => Some(other),
+                        _ => None,
+                    };
+                    refute(other.is_some(), 2, &[item.message], || {
+                        let seen = format!("the id of #{}", other.unwrap_or_default());
+                        (format!("the id of #{} at its place", item.message), seen)
+                    })?;
+                }
+            }
+            Asked::Settle { items } => {
+                for item in items {
+                    missing(20, item.message, item.answer == Answer::Missing)?;
+                }
+            }
+            Asked::Extend { items } => {
+                for item in items {
+                    missing(26, item.message, item.answer == Answer::Missing)?;
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Clauses 5 and 16: a delivery is of a message that was pushed before, and of the partition that it was pushed or moved to.
+pub(super) fn no_ghosts(book: &Book<'_>) -> Verdict {
+    for hold in &book.holds {
+        let about = [hold.delivered.message];
+        let known = book.life_of(hold);
+        let begun = |life: &&Life<'_>| life.pushes.iter().any(|(call, _)| call.invoked < hold.span.to);
+        let Some(life) = known.filter(begun) else {
+            return refute(true, 5, &about, || {
+                let seen = format!("{:?}, which nobody had pushed", hold.delivered.content.body);
+                ("only messages that were pushed".to_owned(), seen)
+            });
+        };
+        let here = |place: &anyqueue::PartitionId| place == hold.place;
+        let elsewhere = !life.arrivals.iter().any(|arrival| here(arrival.place));
+        let meant = life.pushes.iter().any(|(call, _)| match &call.op {
+            Asked::Push { partition, .. } => here(partition),
+            _ => false,
+        });
+        refute(elsewhere && !meant, 16, &about, || {
+            let places: Vec<_> = life.arrivals.iter().map(|arrival| arrival.place).collect();
+            (format!("it in one of {places:?}"), format!("it came out of {}", hold.place))
+        })?;
+    }
+    Ok(())
+}
+
+/// Clause 5: payload, headers and options come back as they were pushed, unless a settlement replaced the headers.
+pub(super) fn content_intact(book: &Book<'_>) -> Verdict {
+    for hold in &book.holds {
+        let Some((life, pushed)) = book.life_of(hold).and_then(|life| Some((life, life.content()?))) else {
+            continue;
+        };
+        let expected = expected(life, pushed, hold);
+        let about = [hold.delivered.message];
+        refute(expected != hold.delivered.content, 5, &about, || {
+            (format!("{expected:?}, as it was pushed"), format!("{:?}", hold.delivered.content))
+        })?;
+    }
+    Ok(())
+}
+
+/// What was pushed, with what may rightly differ taken from the delivery.
+fn expected(life: &Life<'_>, pushed: &Content, hold: &Hold<'_>) -> Content {
+    let got = &hold.delivered.content;
+    let mut expected = pushed.clone();
+    expected.delay = got.delay; // consumed by the delay itself; adapters need not keep it
+    if life.departures.iter().any(|gone| gone.moved) {
+        expected.dedup_key.clone_from(&got.dedup_key); // freed by the move
+    }
+    if life.headers.contains(&&got.headers) {
+        expected.headers.clone_from(&got.headers);
+    }
+    expected
+}
+
+/// Clause 16: a lease bears the id and the partition of its message.
+pub(super) fn labels_agree(book: &Book<'_>) -> Verdict {
+    for hold in &book.holds {
+        let wrong = hold.delivered.mislabelled.as_ref();
+        refute(wrong.is_some(), 16, &[hold.delivered.message], || {
+            let expected = format!("a lease on the message, in {}, which was pulled", hold.place);
+            (expected, wrong.cloned().unwrap_or_default())
+        })?;
+    }
+    Ok(())
+}

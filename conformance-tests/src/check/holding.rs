@@ -1,0 +1,179 @@
+//! Leases: one owner at a time, and settlements that mean what they answer.
+
+use super::book::{Book, Fate, Hold, Life, Try};
+use super::rules::Counting;
+use super::{Verdict, refute};
+use crate::history::Act;
+
+/// Clause 14: the times at which owners certainly held a message never overlap.
+pub(super) fn exclusive(book: &Book<'_>) -> Verdict {
+    if !book.rules.exclusive {
+        return Ok(());
+    }
+    for (number, life) in &book.lives {
+        let mut holds = book.holds_of(life);
+        let Some(mut owner) = holds.next() else { continue };
+        for next in holds {
+            let both_until = owner.sure_until.min(next.sure_until);
+            let overlap = both_until.saturating_sub(next.span.to);
+            refute(overlap > book.rules.grain, 14, &[*number], || {
+                let (one, other) = (&owner.call.process, &next.call.process);
+                (
+                    "one owner at a time".to_owned(),
+                    format!("{one} and {other} both had it, for at least {overlap:?}"),
+                )
+            })?;
+            if next.sure_until > owner.sure_until {
+                owner = next;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Clause 25: `lease_until` counts from before the claim was sent, and is neither too long nor uselessly short.
+pub(super) fn lease_until(book: &Book<'_>) -> Verdict {
+    if !book.rules.timed_leases {
+        return Ok(());
+    }
+    for hold in &book.holds {
+        let (from, to) = (hold.span.from + hold.lease, hold.span.to + hold.lease);
+        let grain = book.rules.grain;
+        let until = hold.delivered.lease_until;
+        let right = until.is_some_and(|until| until + grain >= from && until <= to + grain);
+        refute(!right, 25, &[hold.delivered.message], || {
+            (format!("`lease_until` from {from:?} to {to:?}"), format!("{until:?}"))
+        })?;
+    }
+    Ok(())
+}
+
+/// Clauses 21, 22 and 25: nothing is settled or extended under a lease that is over: settled before, ended by its time, or
+/// taken over by another owner.
+pub(super) fn fenced(book: &Book<'_>) -> Verdict {
+    for (hold, at, attempt) in tries(book) {
+        if attempt.held != Some(true) {
+            continue;
+        }
+        let settled = hold.tried.iter().take(at).any(|earlier| {
+            earlier.action.is_some()
+                && earlier.held == Some(true)
+                && (earlier.span.before(attempt.span) || earlier.span == attempt.span)
+        });
+        let taken = book.life_of(hold).is_some_and(|life| {
+            let mut later = book.holds_of(life);
+            later.any(|other| hold.span.to <= other.span.from && other.span.before(attempt.span))
+        });
+        let over = attempt.over_by.saturating_add(book.rules.slack) < attempt.span.from;
+        let (clause, why) = match (settled, taken, over) {
+            (true, _, _) => (22, "it was settled before"),
+            (_, true, _) if book.rules.fencing => (21, "somebody else has had it since"),
+            (_, _, true) => (25, "its lease had ended"),
+            _ => continue,
+        };
+        refute(true, clause, &[hold.delivered.message], || {
+            (format!("Lost, as {why}"), format!("{} succeeded", attempt.name()))
+        })?;
+    }
+    Ok(())
+}
+
+/// Clauses 20 and 26: who certainly holds a message can settle and extend it.
+pub(super) fn held_settles(book: &Book<'_>) -> Verdict {
+    for (hold, at, attempt) in tries(book) {
+        let contested = hold.tried.iter().enumerate().any(|(other, earlier)| {
+            other != at
+                && earlier.action.is_some()
+                && earlier.span.from <= attempt.span.to
+                && (other < at || earlier.span != attempt.span)
+        });
+        let sure = attempt.sure_until.saturating_sub(book.rules.grain) > attempt.span.to;
+        let clause = if attempt.action.is_some() { 20 } else { 26 };
+        refute(attempt.held == Some(false) && sure && !contested, clause, &[hold.delivered.message], || {
+            (format!("{} to succeed, as the lease is valid", attempt.name()), "Lost".to_owned())
+        })?;
+    }
+    Ok(())
+}
+
+/// Clause 28: the delivery count goes up by one with each delivery that counts, and starts anew with a push or a move.
+pub(super) fn deliveries_counted(book: &Book<'_>) -> Verdict {
+    if book.rules.counting == Counting::None {
+        return Ok(());
+    }
+    for hold in &book.holds {
+        let Some(life) = book.life_of(hold) else { continue };
+        let Some((least, most)) = expected_count(book, hold, life) else { continue };
+        let seen = hold.delivered.count;
+        let right = seen.is_some_and(|seen| (least..=most).contains(&seen));
+        refute(!right, 28, &[hold.delivered.message], || {
+            (format!("a delivery count from {least} to {most}"), format!("{seen:?}"))
+        })?;
+    }
+    Ok(())
+}
+
+fn expected_count(book: &Book<'_>, hold: &Hold<'_>, life: &Life<'_>) -> Option<(u32, u32)> {
+    let previous = book.previous(hold, life);
+    let begun =
+        previous.map(|previous| previous.span).or(life.last_push(hold).map(|arrival| arrival.span))?;
+    if book.claimed_unseen(hold, begun) {
+        return None;
+    }
+    let Some(previous) = previous else { return Some((1, 1)) };
+    let count = previous.delivered.count?;
+    let taken_off = book.rules.counting == Counting::ExceptReleases;
+    match previous.fate {
+        Fate::Settled(Act::Remove | Act::Move { .. }, _) => Some((1, 1)),
+        Fate::Settled(Act::Release | Act::Postpone { .. }, _) if taken_off => Some((count, count)),
+        // A client that closes may give back what it holds.
+        Fate::Lapsed if previous.sure_until < previous.over_by.min(hold.span.from) && taken_off => {
+            Some((count, count + 1))
+        }
+        Fate::Settled(..) | Fate::Lapsed => Some((count + 1, count + 1)),
+        Fate::Unknown => None,
+    }
+}
+
+/// Clauses 26 and 36: an extension tells the holder that the task's cancellation was requested.
+pub(super) fn cancellation_told(book: &Book<'_>) -> Verdict {
+    for (hold, _, attempt) in tries(book) {
+        if attempt.action.is_some() || attempt.held != Some(true) {
+            continue;
+        }
+        let requested = book.life_of(hold).is_some_and(|life| {
+            let during =
+                |cancel: &super::book::Span| cancel.from >= hold.span.to && cancel.before(attempt.span);
+            life.cancelled.iter().any(during)
+        });
+        refute(requested && !attempt.told_cancelled, 26, &[hold.delivered.message], || {
+            ("CancelRequested".to_owned(), "Extended".to_owned())
+        })?;
+    }
+    Ok(())
+}
+
+fn tries<'b, 'a>(book: &'b Book<'a>) -> impl Iterator<Item = (&'b Hold<'a>, usize, &'b Try<'a>)> {
+    book.holds
+        .iter()
+        .flat_map(|hold| hold.tried.iter().enumerate().map(move |(at, attempt)| (hold, at, attempt)))
+}
+
+impl Try<'_> {
+    fn name(&self) -> &'static str {
+        self.action.map_or("extension", Act::name)
+    }
+}
+
+impl Act {
+    /// As plans and histories call it.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Remove => "remove",
+            Self::Release => "release",
+            Self::Retry => "retry",
+            Self::Postpone { .. } => "postpone",
+            Self::Move { .. } => "move",
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What is stored, where, and for how long.
+
+use super::book::{Arrival, Book, Departure, Hold, Life, NEVER, Span};
+use super::rules::Dedup;
+use super::{Verdict, refute};
+use crate::history::{Answer, Asked, Call, Push, Pushed};
+
+/// Clauses 43 and 32: a push that was refused, or answered `Duplicate`, stored nothing.
+pub(super) fn refused_is_not_stored(book: &Book<'_>) -> Verdict {
+    for hold in &book.holds {
+        let Some(life) = book.life_of(hold) else { continue };
+        let stored = life.arrivals.iter().any(|arrival| arrival.span.from < hold.span.to);
+        let duplicate = life.pushes.iter().any(|(_, pushed)| pushed.answer.ok() == Some(&Push::Duplicate));
+        let clause = if duplicate { 32 } else { 43 };
+        refute(!stored, clause, &[hold.delivered.message], || {
+            let answers: Vec<_> = life.pushes.iter().map(|(_, pushed)| &pushed.answer).collect();
+            (format!("nothing stored, as the push answered {answers:?}"), "it was delivered".to_owned())
+        })?;
+    }
+    Ok(())
+}
+
+/// Clause 33: a message that was moved is in its new place, and no longer in the old one.
+pub(super) fn one_place(book: &Book<'_>) -> Verdict {
+    for hold in &book.holds {
+        refute(returned_from(book, hold, true), 33, &[hold.delivered.message], || {
+            let expected = format!("nothing of it in {} after it was moved away", hold.place);
+            (expected, "it was delivered there".to_owned())
+        })?;
+    }
+    Ok(())
+}
+
+/// Clause 22: nothing is delivered after its confirmed removal.
+pub(super) fn final_removal(book: &Book<'_>) -> Verdict {
+    for hold in &book.holds {
+        let broken = book.rules.confirmed && returned_from(book, hold, false);
+        refute(broken, 22, &[hold.delivered.message], || {
+            ("nothing delivered after its confirmed removal".to_owned(), "it came back".to_owned())
+        })?;
+    }
+    Ok(())
+}
+
+/// Whether the message was pulled from a place that it had certainly left, and cannot have come to again.
+fn returned_from(book: &Book<'_>, hold: &Hold<'_>, moved: bool) -> bool {
+    let Some(life) = book.life_of(hold) else { return false };
+    let left = |gone: &Departure| {
+        let again = life.arrivals.iter().any(|arrival| {
+            arrival.place == hold.place
+                && arrival.span.to > gone.span.from
+                && arrival.span.from < hold.span.to
+        });
+        gone.certain
+            && gone.moved == moved
+            && gone.place == *hold.place
+            && gone.span.before(hold.span)
+            && !again
+    };
+    life.departures.iter().any(left)
+}
+
+/// Clause 32: one message per id and per deduplication key, and `Duplicate` only where there is another.
+pub(super) fn dedup(book: &Book<'_>) -> Verdict {
+    for call in &book.trace.events {
+        let Asked::Push { partition, items } = &call.op else { continue };
+        for (at, item) in items.iter().enumerate() {
+            let span = call.span();
+            let rival = |certain: bool| {
+                let same_id = || book.lives.get_key_value(&item.message).into_iter().collect();
+                let keyed = item.content.dedup_key.is_some();
+                let others: Vec<_> = if keyed { book.lives.iter().collect() } else { same_id() };
+                others.into_iter().find(|(number, life)| {
+                    rivals(book, call, (item, at), **number, life)
+                        .any(|place| if certain { certain_rival(book, life, place, span) } else { true })
+                })
+            };
+            match item.answer {
+                Answer::Ok(Push::Stored) => {
+                    let first = rival(true).map(|(number, _)| *number);
+                    refute(first.is_some(), 32, &[first.unwrap_or_default(), item.message], || {
+                        let expected =
+                            format!("Duplicate, as #{} lives in {partition}", first.unwrap_or_default());
+                        (expected, "Stored".to_owned())
+                    })?;
+                }
+                Answer::Ok(Push::Duplicate) if book.rules.dedup != Dedup::Window => {
+                    refute(rival(false).is_none(), 32, &[item.message], || {
+                        ("Stored, as there is no other with its id or key".to_owned(), "Duplicate".to_owned())
+                    })?;
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Where a message may have stood in the way of this push, by its id or by its key.
+fn rivals<'b>(
+    book: &'b Book<'_>,
+    call: &'b Call,
+    (item, at): (&'b Pushed, usize),
+    number: usize,
+    life: &'b Life<'_>,
+) -> impl Iterator<Item = &'b anyqueue::PartitionId> {
+    let key = item.content.dedup_key.as_ref().filter(|_| book.rules.dedup == Dedup::WhileLive);
+    let target = match &call.op {
+        Asked::Push { partition, .. } => Some(partition),
+        _ => None,
+    };
+    life.arrivals
+        .iter()
+        .filter(move |arrival| {
+            let same_id = number == item.message && book.rules.unique_ids;
+            let same_key = number != item.message
+                && target == Some(arrival.place)
+                && key.is_some_and(|key| {
+                    arrival.pushed.is_some_and(|(p, _)| p.content.dedup_key.as_ref() == Some(key))
+                });
+            // In one call the earlier of two comes first; it is in the way of the later, never the reverse.
+            let earlier = arrival.span != call.span() || arrival.pushed.is_some_and(|(_, nth)| nth < at);
+            (same_id || same_key) && earlier && life.possibly_in(arrival.place, call.span())
+        })
+        .map(|arrival| arrival.place)
+}
+
+/// Whether it certainly was there all the time, with its key.
+fn certain_rival(book: &Book<'_>, life: &Life<'_>, place: &anyqueue::PartitionId, span: Span) -> bool {
+    book.certainly_in(life, place, span) && !life.departures.iter().any(|gone| gone.moved)
+}
+
+/// Clauses 1 and 36: once everything is drained, each acknowledged message was removed by somebody, or is one of those that a
+/// purge took.
+pub(super) fn nothing_lost(book: &Book<'_>) -> Verdict {
+    if !book.trace.events.iter().any(|call| call.op == Asked::Drained) {
+        return Ok(());
+    }
+    let owed = book.owed();
+    let shown = owed.get(..owed.len().min(5)).unwrap_or_default();
+    let purged = book.purges.iter().map(|(_, _, took)| *took).sum::<Option<usize>>();
+    match purged {
+        Some(0) => refute(!owed.is_empty(), 1, shown, || {
+            let expected = "every acknowledged message to be removed by somebody or drained at the end";
+            (expected.to_owned(), format!("{} lost", owed.len()))
+        }),
+        Some(purged) => refute(owed.len() != purged, 36, shown, || {
+            let expected = format!("{purged} gone, as many as the purges answered");
+            (expected, format!("{} gone", owed.len()))
+        }),
+        None => Ok(()),
+    }
+}
+
+impl Book<'_> {
+    /// Messages that were acknowledged and that nobody can have removed since, once for each time.
+    pub(crate) fn owed(&self) -> Vec<usize> {
+        let owed = |(number, life): (&usize, &Life<'_>)| std::iter::repeat_n(*number, life.unremoved());
+        self.lives.iter().flat_map(owed).collect()
+    }
+}
+
+impl Life<'_> {
+    /// A message can be pushed anew once it was removed: each time it has to be removed again.
+    fn unremoved(&self) -> usize {
+        let pushed = || self.arrivals.iter().filter(|arrival| arrival.certain && arrival.pushed.is_some());
+        let unremoved = |arrival: &&Arrival<'_>| {
+            let again = pushed().map(|next| next.span).find(|next| arrival.span.before(*next));
+            let by = again.map_or(NEVER, |again| again.to);
+            let removed =
+                |gone: &Departure| !gone.moved && gone.span.to > arrival.span.from && gone.span.from < by;
+            !self.departures.iter().any(removed)
+        };
+        pushed().filter(unremoved).count()
+    }
+}

@@ -1,0 +1,160 @@
+//! The history checker: what must be true of every history, whatever was done.
+//!
+//! Each invariant is one function over the [`Book`]; it names the clause of the contract that it holds the history to.
+//! `corpus/` has small histories that keep all of them, and for each invariant one that breaks it.
+
+mod book;
+mod content;
+mod holding;
+mod inspection;
+mod life;
+mod line;
+mod rules;
+mod spells;
+mod timing;
+
+pub(crate) use book::{Book, Fate};
+pub(crate) use rules::Rules;
+
+use crate::history::{Answer, Asked, Push, Settling, Trace};
+
+/// What an invariant finds wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Violation {
+    /// The invariant's name.
+    pub invariant: &'static str,
+    /// The clause of the contract.
+    pub clause: u8,
+    /// The numbers of the messages concerned.
+    pub about: Vec<usize>,
+    /// What the clause makes of this situation.
+    pub expected: String,
+    /// What happened instead.
+    pub seen: String,
+}
+
+/// Something that is true of every right history.
+struct Invariant {
+    name: &'static str,
+    check: fn(&Book<'_>) -> Verdict,
+}
+
+/// Nothing, or what is wrong.
+type Verdict = Result<(), Box<Broken>>;
+
+/// A violation, before it has the invariant's name.
+struct Broken {
+    clause: u8,
+    about: Vec<usize>,
+    expected: String,
+    seen: String,
+}
+
+/// Holds unless `broken`; the texts are only made if it is.
+fn refute(broken: bool, clause: u8, about: &[usize], texts: impl FnOnce() -> (String, String)) -> Verdict {
+    if !broken {
+        return Ok(());
+    }
+    let (expected, seen) = texts();
+    Err(Box::new(Broken { clause, about: about.to_vec(), expected, seen }))
+}
+
+macro_rules! invariants {
+    ($($module:ident: $($name:ident),+;)+) => {
+        &[$($(Invariant { name: stringify!($name), check: $module::$name }),+),+]
+    };
+}
+
+/// In the order in which they are checked: the first that is broken says most about the fault.
+const INVARIANTS: &[Invariant] = invariants! {
+    content: one_answer_each, no_ghosts, content_intact, labels_agree;
+    life: refused_is_not_stored, one_place, final_removal, dedup, nothing_lost;
+    holding: exclusive, lease_until, fenced, held_settles, deliveries_counted, cancellation_told;
+    timing: at_most_max, wait_kept, not_early, paused;
+    line: ready_is_served, in_order, groups_apart, groups_in_order;
+    inspection: counts_possible, pages_possible, deletions_true, purge_within_limit;
+};
+
+/// The names of all invariants that a [`Trace`] is held to.
+pub fn invariants() -> impl Iterator<Item = &'static str> {
+    INVARIANTS.iter().map(|invariant| invariant.name).chain([NOT_VACUOUS])
+}
+
+const NOT_VACUOUS: &str = "not_vacuous";
+
+impl Trace {
+    /// Judges the history.
+    ///
+    /// # Errors
+    /// The first invariant that it breaks.
+    pub fn check(&self) -> Result<(), Violation> {
+        Book::of(self).check()?;
+        self.check_not_vacuous()
+    }
+
+    /// What was planned succeeded at least once, so that the history proves something about it.
+    fn check_not_vacuous(&self) -> Result<(), Violation> {
+        let missing = self.head.planned.iter().find(|kind| !self.succeeded(kind));
+        let Some(kind) = missing else { return Ok(()) };
+        Err(Violation {
+            invariant: NOT_VACUOUS,
+            clause: 1,
+            about: Vec::new(),
+            expected: format!("at least one {kind} to succeed"),
+            seen: "none did".to_owned(),
+        })
+    }
+
+    pub(crate) fn succeeded(&self, kind: &str) -> bool {
+        self.events.iter().any(|call| match &call.op {
+            Asked::Push { items, .. } => {
+                kind == "push" && items.iter().any(|item| item.answer.ok() == Some(&Push::Stored))
+            }
+            Asked::Pull { answer, .. } => kind == "pull" && answer.ok().is_some_and(|got| !got.is_empty()),
+            Asked::Settle { items } => items
+                .iter()
+                .any(|item| item.action.name() == kind && item.answer.ok() == Some(&Settling::Settled)),
+            Asked::Extend { items } => {
+                kind == "extend" && items.iter().any(|item| item.answer.ok().is_some())
+            }
+            Asked::Delete { items, .. } => {
+                kind == "delete" && items.iter().any(|item| item.answer.ok().is_some())
+            }
+            Asked::Cancel { items, .. } => {
+                kind == "cancel" && items.iter().any(|item| item.answer.ok().is_some())
+            }
+            Asked::Purge { answer, .. } => kind == "purge" && answer.ok().is_some(),
+            Asked::Counts { answer, .. } => kind == "counts" && answer.ok().is_some(),
+            Asked::Browse { answer, .. } => kind == "browse" && answer.ok().is_some(),
+            Asked::Pause { paused, .. } => kind == if *paused { "pause" } else { "resume" },
+            Asked::Close => kind == "close",
+            Asked::Crash => kind == "crash" && self.struck(call),
+            _ => false,
+        })
+    }
+
+    /// A fault proves something if its process held a message then, or another was at work.
+    fn struck(&self, crash: &crate::history::Call) -> bool {
+        let overlaps = |call: &&crate::history::Call| {
+            call.invoked < crash.invoked && call.returned.is_none_or(|returned| returned > crash.invoked)
+        };
+        let held = |call: &&crate::history::Call| {
+            let mine = call.process == crash.process && call.instance == crash.instance;
+            mine && matches!(&call.op, Asked::Pull { answer: Answer::Ok(got), .. } if !got.is_empty())
+        };
+        self.events.iter().any(|call| overlaps(&call) || held(&call))
+    }
+}
+
+impl Book<'_> {
+    pub(crate) fn check(&self) -> Result<(), Violation> {
+        for invariant in INVARIANTS {
+            if let Err(broken) = (invariant.check)(self) {
+                let Broken { clause, about, expected, seen } = *broken;
+                return Err(Violation { invariant: invariant.name, clause, about, expected, seen });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,96 @@
+//! How much a pull answers, how long it takes, and what it must not answer yet.
+
+use super::book::{Book, Fate, Hold, Pause, Span};
+use super::{Verdict, refute};
+use crate::history::{Act, Answer, Asked, Call, Delivered};
+
+/// The ended pulls of a history, with what they answered.
+pub(super) fn pulls<'b>(book: &'b Book<'_>) -> impl Iterator<Item = (&'b Call, &'b Vec<Delivered>)> {
+    book.trace.events.iter().filter_map(|call| match &call.op {
+        Asked::Pull { answer: Answer::Ok(got), .. } => Some((call, got)),
+        _ => None,
+    })
+}
+
+/// Clause 8: a pull answers no more than it was asked for.
+pub(super) fn at_most_max(book: &Book<'_>) -> Verdict {
+    for (call, got) in pulls(book) {
+        let Asked::Pull { max, .. } = &call.op else { continue };
+        let about: Vec<_> = got.iter().map(|one| one.message).collect();
+        refute(got.len() > *max, 8, &about, || {
+            (format!("at most {max} deliveries"), format!("{} deliveries", got.len()))
+        })?;
+    }
+    Ok(())
+}
+
+/// Clause 10: an empty pull lasts its wait, and no pull lasts longer.
+pub(super) fn wait_kept(book: &Book<'_>) -> Verdict {
+    for (call, got) in pulls(book) {
+        let Asked::Pull { wait, stopped, .. } = &call.op else { continue };
+        let Span { from, to } = call.span();
+        let (lasted, latest) = (to.saturating_sub(from), *wait + book.rules.slack);
+        let may_end_early = !got.is_empty() || *stopped || client_closed(book, call);
+        let early = !may_end_early && lasted + book.rules.grain < *wait;
+        refute(early || lasted > latest + book.rules.grain, 10, &[], || {
+            let least = if may_end_early { std::time::Duration::ZERO } else { *wait };
+            (
+                format!("a pull to end after {least:?} to {latest:?}"),
+                format!("after {lasted:?}, with {} deliveries", got.len()),
+            )
+        })?;
+    }
+    Ok(())
+}
+
+pub(super) fn client_closed(book: &Book<'_>, pull: &Call) -> bool {
+    book.ends.iter().any(|(client, at)| *at < pull.span().to && *client == pull.client())
+}
+
+/// Clause 30: what was delayed or postponed is not delivered before its time.
+pub(super) fn not_early(book: &Book<'_>) -> Verdict {
+    for hold in &book.holds {
+        let Some((from, delay)) = put_off(book, hold) else { continue };
+        let due = from.saturating_add(delay);
+        refute(hold.span.to + book.rules.grain < due, 30, &[hold.delivered.message], || {
+            (
+                format!("nothing before {due:?}, as it was put off by {delay:?}"),
+                format!("delivered by {:?}", hold.span.to),
+            )
+        })?;
+    }
+    Ok(())
+}
+
+/// The delay that this delivery had to wait for, and from when.
+fn put_off(book: &Book<'_>, hold: &Hold<'_>) -> Option<(std::time::Duration, std::time::Duration)> {
+    let life = book.life_of(hold)?;
+    match book.previous(hold, life).map(|previous| (previous.fate, previous.place)) {
+        Some((Fate::Settled(Act::Postpone { delay, .. }, span), place)) if place == hold.place => {
+            Some((span.from, *delay))
+        }
+        Some(_) => None,
+        None => {
+            let arrival = life.last_push(hold).filter(|arrival| arrival.place == hold.place)?;
+            let (pushed, _) = arrival.pushed?;
+            Some((arrival.span.from, pushed.content.delay?))
+        }
+    }
+}
+
+/// Clause 37: a paused partition delivers nothing.
+pub(super) fn paused(book: &Book<'_>) -> Verdict {
+    for hold in &book.holds {
+        let here = || book.pauses.iter().filter(|pause| pause.place == hold.place);
+        let paused = here().filter(|pause| pause.paused && pause.certain).any(|pause| {
+            let resumed = |other: &Pause<'_>| {
+                !other.paused && other.span.to > pause.span.from && other.span.from < hold.span.to
+            };
+            pause.span.before(hold.span) && !here().any(resumed)
+        });
+        refute(paused, 37, &[hold.delivered.message], || {
+            (format!("nothing out of {}, which is paused", hold.place), "it was delivered".to_owned())
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! Faults of waiting: wake-ups that are lost in one situation.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyqueue::{
+    Action, MessageData, PartitionId, PullQueueStorage as _, PullRequest, PushQueueStorage as _, Settlement,
+    async_trait,
+};
+use tokio::sync::{Notify, watch};
+
+use super::Fault;
+use super::reader::{Client, Entry, Kept, Pulled, Pushed, Quirk, Settled, for_wait, subtle};
+
+pub(super) const FAULTS: &[Entry] = &[
+    subtle(Fault::ReleaseWakesNobody, &[9, 18], || sleepers(Unheard::Release)),
+    subtle(Fault::MoveWakesNobody, &[9, 18], || sleepers(Unheard::Move)),
+    subtle(Fault::FreedGroupWakesNobody, &[18, 31], || sleepers(Unheard::FreedGroup)),
+    subtle(Fault::OthersUnheard, &[11, 18], || sleepers(Unheard::Others)),
+    subtle(Fault::BatchWakesOne, &[18], || sleepers(Unheard::RestOfBatch)),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unheard {
+    Release,
+    Move,
+    FreedGroup,
+    Others,
+    RestOfBatch,
+}
+
+/// The pulls that wait. What they do not hear makes them deaf before it happens; the next push they hear cures them.
+#[derive(Debug)]
+struct Sleepers {
+    unheard: Unheard,
+    sleepers: Kept<Vec<Arc<Sleeper>>>,
+}
+
+fn sleepers(unheard: Unheard) -> Arc<dyn Quirk> {
+    Arc::new(Sleepers { unheard, sleepers: Kept::default() })
+}
+
+#[derive(Debug)]
+struct Sleeper {
+    partition: PartitionId,
+    client: usize,
+    deaf: watch::Sender<bool>,
+    /// Told when it has stopped listening.
+    stopped: Notify,
+}
+
+/// A sleeper among the others, as long as it sleeps.
+struct Bed<'a> {
+    sleepers: &'a Sleepers,
+    sleeper: Arc<Sleeper>,
+}
+
+impl<'a> Bed<'a> {
+    fn new(sleepers: &'a Sleepers, client: &Client, partition: &PartitionId) -> Self {
+        let (partition, client) = (partition.clone(), client.number);
+        let deaf = watch::Sender::new(false);
+        let sleeper = Arc::new(Sleeper { partition, client, deaf, stopped: Notify::new() });
+        sleepers.sleepers.lock().push(Arc::clone(&sleeper));
+        Self { sleepers, sleeper }
+    }
+}
+
+impl Drop for Bed<'_> {
+    fn drop(&mut self) {
+        self.sleepers.sleepers.lock().retain(|other| !Arc::ptr_eq(other, &self.sleeper));
+        self.sleeper.stopped.notify_one();
+    }
+}
+
+impl Sleepers {
+    fn asleep(&self, partition: &PartitionId) -> Vec<Arc<Sleeper>> {
+        self.sleepers.lock().iter().filter(|sleeper| sleeper.partition == *partition).cloned().collect()
+    }
+
+    /// Returns when they have stopped listening; one that nobody polls is not waited for long.
+    async fn deafen(&self, sleepers: impl IntoIterator<Item = Arc<Sleeper>>) {
+        for sleeper in sleepers {
+            if !sleeper.deaf.send_replace(true) {
+                let _never =
+                    tokio::time::timeout(Duration::from_millis(100), sleeper.stopped.notified()).await;
+            }
+        }
+    }
+
+    /// Which partition's sleepers do not hear of a settlement.
+    fn missed<'a>(&self, Settlement { lease, action }: &'a Settlement) -> Option<&'a PartitionId> {
+        match (self.unheard, action) {
+            (Unheard::Release, Action::Release | Action::Retry) | (Unheard::FreedGroup, Action::Remove) => {
+                Some(&lease.partition)
+            }
+            (Unheard::Move, Action::Move { to, .. }) => Some(to),
+            _ => None,
+        }
+    }
+}
+
+#[async_trait]
+impl Quirk for Sleepers {
+    async fn pull(&self, client: &Client, partition: &PartitionId, request: PullRequest) -> Pulled {
+        let deadline = Instant::now() + request.wait;
+        let at_once = for_wait(&request, Duration::ZERO);
+        let deliveries = client.memory.pull(partition, at_once).await?;
+        if !deliveries.is_empty() || request.wait.is_zero() {
+            return Ok(deliveries);
+        }
+        let bed = Bed::new(self, client, partition);
+        let mut deaf = bed.sleeper.deaf.subscribe();
+        loop {
+            let wait = deadline.saturating_duration_since(Instant::now());
+            tokio::select! {
+                biased;
+                _ = deaf.wait_for(|deaf| *deaf) => {}
+                answer = client.memory.pull(partition, for_wait(&request, wait)) => return answer,
+            }
+            bed.sleeper.stopped.notify_one();
+            tokio::select! {
+                _ = deaf.wait_for(|deaf| !*deaf) => {}
+                () = tokio::time::sleep_until(deadline.into()) => return Ok(Vec::new()),
+                () = request.stop.cancelled() => return Ok(Vec::new()),
+                () = client.closed.cancelled() => return Ok(Vec::new()),
+            }
+        }
+    }
+
+    async fn push(&self, client: &Client, partition: &PartitionId, messages: &[MessageData]) -> Pushed {
+        let asleep = self.asleep(partition);
+        let hears = |sleeper: &Sleeper| self.unheard != Unheard::Others || sleeper.client == client.number;
+        let (hearing, unhearing): (Vec<_>, Vec<_>) = asleep.into_iter().partition(|sleeper| hears(sleeper));
+        self.deafen(unhearing).await;
+        let woken =
+            if self.unheard == Unheard::RestOfBatch && messages.len() > 1 { 1 } else { hearing.len() };
+        self.deafen(hearing.iter().skip(woken).cloned()).await;
+        let answers = client.memory.push(partition, messages).await;
+        for sleeper in hearing.iter().take(woken) {
+            sleeper.deaf.send_replace(false);
+        }
+        answers
+    }
+
+    async fn settle(&self, client: &Client, settlements: &[Settlement]) -> Settled {
+        for partition in settlements.iter().filter_map(|settlement| self.missed(settlement)) {
+            self.deafen(self.asleep(partition)).await;
+        }
+        client.memory.settle(settlements).await
+    }
+}

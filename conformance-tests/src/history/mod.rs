@@ -1,0 +1,438 @@
+//! What a case did and saw, in order: the evidence for every verdict.
+//!
+//! While a case runs, the [`History`] keeps the calls as they were made. For judgement, and for files, it becomes a
+//! [`Trace`]: plain data.
+
+mod export;
+mod trace;
+pub(crate) mod units;
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyqueue::{
+    Action, Browsed, CancelOutcome, Clock, Counts, DeleteOutcome, Delivery, ExtendOutcome, Extension,
+    MessageData, MessageId, PartitionId, PushOutcome, Result, SettleOutcome, Settlement, TaskOptions, When,
+};
+
+pub(crate) use export::Exported;
+pub use trace::Trace;
+pub(crate) use trace::{
+    Action as Act, Answer, Cancellation, Content, Deletion, Delivered, Event as Call, Extension as Extending,
+    Op as Asked, Push, Pushed, Settlement as Settling, State,
+};
+
+/// The smallest difference between two moments of a history.
+const TICK: Duration = Duration::from_micros(1);
+
+/// At most this many lines go into a failure; a longer history is cut at its beginning.
+const MAX_LINES: usize = 60;
+
+/// One call. `returned` stays empty while it is under way, and for ever if it was dropped.
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    pub(crate) client: Arc<str>,
+    pub(crate) invoked: Instant,
+    pub(crate) returned: Option<Instant>,
+    pub(crate) op: Op,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    Push {
+        partition: PartitionId,
+        ids: Vec<MessageId>,
+        outcomes: Vec<Result<PushOutcome>>,
+    },
+    Pull {
+        partition: PartitionId,
+        max: usize,
+        wait: Duration,
+        lease: Duration,
+        /// Somebody asked it to finish early.
+        stopped: bool,
+        outcome: Result<Vec<Delivery>>,
+    },
+    Settle {
+        settlements: Vec<Settlement>,
+        outcomes: Vec<Result<SettleOutcome>>,
+    },
+    Extend {
+        extensions: Vec<Extension>,
+        outcomes: Vec<Result<ExtendOutcome>>,
+    },
+    Delete {
+        partition: PartitionId,
+        ids: Vec<MessageId>,
+        outcomes: Vec<Result<DeleteOutcome>>,
+    },
+    Cancel {
+        partition: PartitionId,
+        ids: Vec<MessageId>,
+        outcomes: Vec<Result<CancelOutcome>>,
+    },
+    Purge {
+        partition: PartitionId,
+        limit: usize,
+        outcome: Result<usize>,
+    },
+    Counts {
+        partition: PartitionId,
+        outcome: Result<Counts>,
+    },
+    Browse {
+        partition: PartitionId,
+        from_start: bool,
+        limit: usize,
+        outcome: Result<Vec<Browsed>>,
+    },
+    Pause {
+        partition: PartitionId,
+        paused: bool,
+        outcome: Result<()>,
+    },
+    Close,
+    /// The client was let go without a word.
+    Crash,
+    /// A child process said that it holds a message, under this lease.
+    ChildTook {
+        id: MessageId,
+        lease: Duration,
+    },
+    /// A child process said that its removal of a message was confirmed.
+    ChildRemoved {
+        id: MessageId,
+    },
+    /// Everything was pulled and removed until nothing was left.
+    Drained,
+    Note(String),
+}
+
+/// A call under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticket(usize);
+
+/// The events of one case, the messages it made, and how much it observed.
+#[derive(Debug)]
+pub(crate) struct History {
+    clock: Clock,
+    start: Instant,
+    inner: Mutex<Inner>,
+    observations: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    events: Vec<Event>,
+    numbers: HashMap<MessageId, usize>,
+    /// As they were pushed first.
+    messages: HashMap<MessageId, MessageData>,
+    last: Option<Instant>,
+}
+
+impl History {
+    pub(crate) fn new() -> Self {
+        Self::on(Clock::system())
+    }
+
+    /// A history whose moments are told by this clock.
+    pub(crate) fn on(clock: Clock) -> Self {
+        let start = clock.now();
+        Self { clock, start, inner: Mutex::default(), observations: AtomicUsize::new(0) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records the beginning of a call. `op` holds a stand-in for the answer until [`end`](Self::end).
+    pub(crate) fn begin(&self, client: &Arc<str>, op: Op) -> Ticket {
+        let mut inner = self.lock();
+        let invoked = inner.stamp(&self.clock);
+        inner.events.push(Event { client: client.clone(), invoked, returned: None, op });
+        Ticket(inner.events.len() - 1)
+    }
+
+    /// Records its end, and `seen` observations.
+    pub(crate) fn end(&self, ticket: Ticket, seen: usize, answer: impl FnOnce(&mut Op)) {
+        self.observed(seen);
+        let mut inner = self.lock();
+        let returned = inner.stamp(&self.clock);
+        if let Some(event) = inner.events.get_mut(ticket.0) {
+            event.returned = Some(returned);
+            answer(&mut event.op);
+        }
+    }
+
+    /// Records something that is no call.
+    pub(crate) fn note(&self, client: &Arc<str>, text: impl Into<String>) {
+        let ticket = self.begin(client, Op::Note(text.into()));
+        self.end(ticket, 0, |_| ());
+    }
+
+    /// How long it has been going on.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.clock.now().saturating_duration_since(self.start)
+    }
+
+    /// Counts observations; a case without any is inconclusive.
+    pub(crate) fn observed(&self, count: usize) {
+        self.observations.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn observations(&self) -> usize {
+        self.observations.load(Ordering::Relaxed)
+    }
+
+    /// Gives a message its number.
+    pub(crate) fn number(&self, id: MessageId) {
+        self.lock().number(id);
+    }
+
+    /// Remembers a message as it is pushed, the first time.
+    pub(crate) fn know(&self, message: &MessageData) {
+        let mut inner = self.lock();
+        inner.number(message.id());
+        inner.messages.entry(message.id()).or_insert_with(|| message.clone());
+    }
+
+    pub(crate) fn events(&self) -> Vec<Event> {
+        self.lock().events.clone()
+    }
+
+    /// `#3`, or the id of a message that the case did not make.
+    pub(crate) fn label(&self, id: MessageId) -> String {
+        self.lock().label(id)
+    }
+
+    /// `#3 #4 #5`.
+    pub(crate) fn labels(&self, ids: &[MessageId]) -> String {
+        if ids.is_empty() {
+            return "nothing".to_owned();
+        }
+        let inner = self.lock();
+        ids.iter().map(|id| inner.label(*id)).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The last call that has not ended, for a case that hangs.
+    pub(crate) fn under_way(&self) -> Option<String> {
+        let inner = self.lock();
+        let event = inner.events.iter().rev().find(|event| event.returned.is_none())?;
+        Some(format!("{} {}", event.client, inner.describe(&event.op, &[])))
+    }
+
+    /// The events that concern these messages (all events if none are named), as lines for people.
+    pub(crate) fn lines(&self, about: &[MessageId]) -> Vec<String> {
+        let inner = self.lock();
+        let mut lines: Vec<String> = inner
+            .events
+            .iter()
+            .filter(|event| about.is_empty() || event.op.concerns(about))
+            .map(|event| {
+                let at = event.invoked.saturating_duration_since(self.start);
+                let took = event.returned.map_or_else(
+                    || "…".to_owned(),
+                    |returned| format!("{:.1?}", returned.saturating_duration_since(event.invoked)),
+                );
+                format!(
+                    "{:7.3}s (+{took}) {} {}",
+                    at.as_secs_f64(),
+                    event.client,
+                    inner.describe(&event.op, about)
+                )
+            })
+            .collect();
+        if let Some(cut) = lines.len().checked_sub(MAX_LINES).filter(|cut| *cut > 0) {
+            lines.drain(..cut);
+            lines.insert(0, format!("({cut} earlier events left out)"));
+        }
+        lines
+    }
+}
+
+impl Inner {
+    /// Now, but later than any moment before: so the order of moments is the order of events, even while the clock stands.
+    fn stamp(&mut self, clock: &Clock) -> Instant {
+        let now = self.last.map_or_else(|| clock.now(), |last| clock.now().max(last + TICK));
+        self.last = Some(now);
+        now
+    }
+
+    fn label(&self, id: MessageId) -> String {
+        self.numbers.get(&id).map_or_else(|| id.to_string(), |number| format!("#{number}"))
+    }
+
+    /// `#3 (priority 2, delay 50ms, group "g", key "k")`: what decides where it stands.
+    fn pushed(&self, id: &MessageId) -> String {
+        let mut text = self.label(*id);
+        let Some(message) = self.messages.get(id) else { return text };
+        let TaskOptions { priority, delay, group, dedup_key, .. } = message.options();
+        let delay = match delay {
+            Some(When::In(delay)) => Some(format!("delay {delay:?}")),
+            Some(When::At(at)) => Some(format!("not before {at:?}")),
+            None => None,
+        };
+        let options = [
+            (*priority > 0).then(|| format!("priority {priority}")),
+            delay,
+            group.as_ref().map(|group| format!("group {group:?}")),
+            dedup_key.as_ref().map(|key| format!("key {key:?}")),
+        ];
+        let told: Vec<String> = options.into_iter().flatten().collect();
+        if !told.is_empty() {
+            let _ = write!(text, " ({})", told.join(", "));
+        }
+        text
+    }
+
+    fn number(&mut self, id: MessageId) {
+        let next = self.numbers.len();
+        self.numbers.entry(id).or_insert(next);
+    }
+
+    fn describe(&self, op: &Op, about: &[MessageId]) -> String {
+        let named = |id: &MessageId| about.is_empty() || about.contains(id);
+        match op {
+            Op::Push { partition, ids, outcomes } => {
+                format!("push to {partition}: {}", self.pairs(ids, outcomes, named, Self::pushed))
+            }
+            Op::Pull { partition, max, wait, lease, outcome, .. } => {
+                let head = format!("pull {partition} max {max} wait {wait:?} lease {lease:?}");
+                match outcome {
+                    Ok(got) => format!("{head} → {}", self.deliveries(got, named)),
+                    Err(error) => format!("{head} → {error}"),
+                }
+            }
+            Op::Settle { settlements, outcomes } => format!(
+                "settle {}",
+                self.pairs(
+                    settlements,
+                    outcomes,
+                    |s| named(&s.lease.id),
+                    |inner, s| { format!("{} {}", inner.label(s.lease.id), action_name(&s.action)) }
+                )
+            ),
+            Op::Extend { extensions, outcomes } => format!(
+                "extend {}",
+                self.pairs(
+                    extensions,
+                    outcomes,
+                    |e| named(&e.lease.id),
+                    |inner, e| { format!("{} to {:?}", inner.label(e.lease.id), e.duration) }
+                )
+            ),
+            Op::Delete { partition, ids, outcomes } => {
+                format!(
+                    "delete from {partition}: {}",
+                    self.pairs(ids, outcomes, named, |_, id| self.label(*id))
+                )
+            }
+            Op::Cancel { partition, ids, outcomes } => {
+                format!(
+                    "cancel in {partition}: {}",
+                    self.pairs(ids, outcomes, named, |_, id| self.label(*id))
+                )
+            }
+            Op::Purge { partition, limit, outcome } => {
+                format!("purge up to {limit} of {partition} → {outcome:?}")
+            }
+            Op::Counts { partition, outcome } => format!("count {partition} → {outcome:?}"),
+            Op::Browse { partition, outcome, .. } => {
+                let shown = outcome.iter().flatten().filter(|shown| named(&shown.message.id()));
+                let shown =
+                    shown.map(|shown| format!("{} {:?}", self.label(shown.message.id()), shown.state));
+                format!("browse {partition} → {}", shown.collect::<Vec<_>>().join(", "))
+            }
+            Op::Pause { partition, paused, outcome } => {
+                let verb = if *paused { "pause" } else { "resume" };
+                format!("{verb} {partition} → {outcome:?}")
+            }
+            Op::Close => "close".to_owned(),
+            Op::Crash => "crash".to_owned(),
+            Op::Drained => "drained".to_owned(),
+            Op::ChildTook { id, lease } => format!("took {} under a lease of {lease:?}", self.label(*id)),
+            Op::ChildRemoved { id } => format!("removed {}", self.label(*id)),
+            Op::Note(text) => text.clone(),
+        }
+    }
+
+    fn pairs<I, O: std::fmt::Debug>(
+        &self,
+        items: &[I],
+        outcomes: &[Result<O>],
+        named: impl Fn(&I) -> bool,
+        show: impl Fn(&Self, &I) -> String,
+    ) -> String {
+        let mut text = String::new();
+        for (position, item) in items.iter().enumerate().filter(|(_, item)| named(item)) {
+            let separator = if text.is_empty() { "" } else { ", " };
+            let _ = write!(text, "{separator}{} → ", show(self, item));
+            let _ = match outcomes.get(position) {
+                Some(Ok(outcome)) => write!(text, "{}", outcome_name(outcome)),
+                Some(Err(error)) => write!(text, "{error}"),
+                None => write!(text, "…"),
+            };
+        }
+        if items.is_empty() { "nothing".to_owned() } else { text }
+    }
+
+    fn deliveries(&self, got: &[Delivery], named: impl Fn(&MessageId) -> bool) -> String {
+        if got.is_empty() {
+            return "nothing".to_owned();
+        }
+        let shown: Vec<String> = got
+            .iter()
+            .filter(|delivery| named(&delivery.lease.id))
+            .map(|delivery| {
+                let count = delivery.delivery_count.map(|count| format!(" (delivery {count})"));
+                format!("{}{}", self.label(delivery.lease.id), count.unwrap_or_default())
+            })
+            .collect();
+        shown.join(", ")
+    }
+}
+
+impl Op {
+    fn concerns(&self, about: &[MessageId]) -> bool {
+        match self {
+            Self::Push { ids, .. } | Self::Delete { ids, .. } | Self::Cancel { ids, .. } => {
+                ids.iter().any(|id| about.contains(id))
+            }
+            Self::Pull { outcome, .. } => {
+                outcome.iter().flatten().any(|delivery| about.contains(&delivery.lease.id))
+            }
+            Self::Settle { settlements, .. } => settlements.iter().any(|s| about.contains(&s.lease.id)),
+            Self::Extend { extensions, .. } => extensions.iter().any(|e| about.contains(&e.lease.id)),
+            Self::ChildTook { id, .. } | Self::ChildRemoved { id } => about.contains(id),
+            Self::Browse { outcome, .. } => {
+                outcome.iter().flatten().any(|shown| about.contains(&shown.message.id()))
+            }
+            Self::Purge { .. }
+            | Self::Counts { .. }
+            | Self::Pause { .. }
+            | Self::Close
+            | Self::Crash
+            | Self::Drained
+            | Self::Note(_) => true,
+        }
+    }
+}
+
+/// `Stored(MessageId(…))` would repeat the id: the variant's name says enough.
+fn outcome_name(outcome: &impl std::fmt::Debug) -> String {
+    let text = format!("{outcome:?}");
+    text.split_once('(').map_or(text.clone(), |(name, _)| name.to_owned())
+}
+
+fn action_name(action: &Action) -> String {
+    match action {
+        Action::Remove => "remove".to_owned(),
+        Action::Release => "release".to_owned(),
+        Action::Retry => "retry".to_owned(),
+        Action::Postpone { delay, .. } => format!("postpone by {delay:?}"),
+        Action::Move { to, .. } => format!("move to {to}"),
+    }
+}

@@ -1,0 +1,356 @@
+//! A history as data: who asked what, when, and what was answered. Stored as JSON lines that people can read and write.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use anyqueue::{Error, ErrorKind, Headers, PartitionId, Result};
+use serde::{Deserialize, Serialize};
+
+use super::units::{is_default, ms, opt_ms, place};
+use crate::check::Rules;
+
+/// A history and the rules that it must keep.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Trace {
+    pub(crate) head: Head,
+    /// In the order in which the calls began.
+    pub(crate) events: Vec<Event>,
+}
+
+/// The first line.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Head {
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) rules: Rules,
+    /// Kinds of operation of which at least one must have succeeded, so that the history proves something about them.
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) planned: Vec<String>,
+}
+
+/// One call. Times are since the history began. No two are equal: so their order tells the order within one instant of a
+/// controlled clock.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Event {
+    pub(crate) process: String,
+    /// How often the process had crashed or closed its client before.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) instance: u32,
+    #[serde(rename = "invoked_ms", with = "ms")]
+    pub(crate) invoked: Duration,
+    /// Missing if the call never ended: its future was dropped.
+    #[serde(rename = "returned_ms", with = "opt_ms", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) returned: Option<Duration>,
+    #[serde(flatten)]
+    pub(crate) op: Op,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub(crate) enum Op {
+    Push {
+        #[serde(with = "place")]
+        partition: PartitionId,
+        items: Vec<Pushed>,
+    },
+    Pull {
+        #[serde(with = "place")]
+        partition: PartitionId,
+        max: usize,
+        #[serde(rename = "wait_ms", with = "ms", default, skip_serializing_if = "is_default")]
+        wait: Duration,
+        #[serde(rename = "lease_ms", with = "ms")]
+        lease: Duration,
+        /// Somebody asked it to finish early.
+        #[serde(default, skip_serializing_if = "is_default")]
+        stopped: bool,
+        answer: Answer<Vec<Delivered>>,
+    },
+    Settle {
+        items: Vec<Settled>,
+    },
+    Extend {
+        items: Vec<Extended>,
+    },
+    Delete {
+        #[serde(with = "place")]
+        partition: PartitionId,
+        items: Vec<ById<Deletion>>,
+    },
+    Cancel {
+        #[serde(with = "place")]
+        partition: PartitionId,
+        items: Vec<ById<Cancellation>>,
+    },
+    Purge {
+        #[serde(with = "place")]
+        partition: PartitionId,
+        limit: usize,
+        answer: Answer<usize>,
+    },
+    Counts {
+        #[serde(with = "place")]
+        partition: PartitionId,
+        answer: Answer<Numbers>,
+    },
+    Browse {
+        #[serde(with = "place")]
+        partition: PartitionId,
+        /// It began at the first message.
+        #[serde(default, skip_serializing_if = "is_default")]
+        from_start: bool,
+        limit: usize,
+        answer: Answer<Vec<Shown>>,
+    },
+    Pause {
+        #[serde(with = "place")]
+        partition: PartitionId,
+        paused: bool,
+        answer: Answer<()>,
+    },
+    Close,
+    /// The process let go of its client without a word.
+    Crash,
+    /// Another process said that it holds the message.
+    Took {
+        message: usize,
+        #[serde(rename = "lease_ms", with = "ms")]
+        lease: Duration,
+    },
+    /// Another process said that its removal of the message was confirmed.
+    Removed {
+        message: usize,
+    },
+    /// Everything was pulled and removed until nothing was left.
+    Drained,
+    Note {
+        text: String,
+    },
+}
+
+/// What came of one item: the answer, a failure that is known to have changed nothing, or not known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Answer<T> {
+    Ok(T),
+    Fail(String),
+    Unknown,
+    /// The call ended, but had no answer at this place.
+    Missing,
+}
+
+impl<T> Answer<T> {
+    pub(super) fn of(outcome: Option<Result<T>>, returned: bool) -> Self {
+        match outcome {
+            _ if !returned => Self::Unknown,
+            Some(Ok(answer)) => Self::Ok(answer),
+            Some(Err(error)) if changed_nothing(&error) => Self::Fail(error.kind().to_string()),
+            Some(Err(_)) => Self::Unknown,
+            None => Self::Missing,
+        }
+    }
+
+    pub(crate) fn ok(&self) -> Option<&T> {
+        if let Self::Ok(answer) = self { Some(answer) } else { None }
+    }
+}
+
+fn changed_nothing(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::TooLarge | ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::Closed
+    )
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Pushed {
+    pub(crate) message: usize,
+    #[serde(flatten)]
+    pub(crate) content: Content,
+    pub(crate) answer: Answer<Push>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Push {
+    Stored,
+    /// Stored, says the answer, under the id of another message.
+    StoredAs(usize),
+    Duplicate,
+}
+
+/// All of a message but its id.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Content {
+    /// The payload, or its length and a hash if it is long or no text.
+    pub(crate) body: String,
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) headers: Headers,
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) task_id: Option<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) session_id: Option<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) priority: u8,
+    #[serde(rename = "delay_ms", with = "opt_ms", skip_serializing_if = "is_default")]
+    pub(crate) delay: Option<Duration>,
+    #[serde(rename = "expiry_ms", with = "opt_ms", skip_serializing_if = "is_default")]
+    pub(crate) expiry: Option<Duration>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) group: Option<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) dedup_key: Option<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) max_retries: Option<u32>,
+    #[serde(rename = "max_duration_ms", with = "opt_ms", skip_serializing_if = "is_default")]
+    pub(crate) max_duration: Option<Duration>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Delivered {
+    /// Its number among all deliveries of the history; settlements refer to it.
+    pub(crate) delivery: usize,
+    pub(crate) message: usize,
+    #[serde(flatten)]
+    pub(crate) content: Content,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) count: Option<u32>,
+    #[serde(rename = "lease_until_ms", with = "opt_ms", default, skip_serializing_if = "is_default")]
+    pub(crate) lease_until: Option<Duration>,
+    /// What is wrong with the lease's own id or partition.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) mislabelled: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Settled {
+    pub(crate) message: usize,
+    /// Missing if the history does not know the lease.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) delivery: Option<usize>,
+    pub(crate) action: Action,
+    pub(crate) answer: Answer<Settlement>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Action {
+    Remove,
+    Release,
+    Retry,
+    Postpone {
+        #[serde(rename = "delay_ms", with = "ms")]
+        delay: Duration,
+        #[serde(default, skip_serializing_if = "is_default")]
+        headers: Option<Headers>,
+    },
+    Move {
+        #[serde(with = "place")]
+        to: PartitionId,
+        #[serde(default, skip_serializing_if = "is_default")]
+        headers: Option<Headers>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Settlement {
+    Settled,
+    Lost,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Extended {
+    pub(crate) message: usize,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) delivery: Option<usize>,
+    #[serde(rename = "duration_ms", with = "ms")]
+    pub(crate) duration: Duration,
+    pub(crate) answer: Answer<Extension>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Extension {
+    Extended,
+    CancelRequested,
+    Lost,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ById<T> {
+    pub(crate) message: usize,
+    pub(crate) answer: Answer<T>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Deletion {
+    Deleted,
+    Leased,
+    NotFound,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Cancellation {
+    Removed,
+    Requested,
+    NotFound,
+}
+
+/// The counts of a partition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Numbers {
+    pub(crate) ready: Option<u64>,
+    pub(crate) delayed: Option<u64>,
+    pub(crate) leased: Option<u64>,
+    pub(crate) dead: Option<u64>,
+}
+
+/// A message as browsing shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Shown {
+    pub(crate) message: usize,
+    pub(crate) state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum State {
+    Ready,
+    Delayed,
+    Leased,
+}
+
+impl Trace {
+    /// Reads what [`to_jsonl`](Self::to_jsonl) wrote, or somebody by hand: the rules, then a line per call.
+    ///
+    /// # Errors
+    /// Names the line that cannot be read.
+    pub fn from_jsonl(text: &str) -> std::result::Result<Self, String> {
+        let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+        let at = |number: usize, error: serde_json::Error| format!("line {}: {error}", number + 1);
+        let (number, first) = lines.next().ok_or("an empty file is no history")?;
+        let head = serde_json::from_str(first).map_err(|error| at(number, error))?;
+        let events =
+            lines.map(|(number, line)| serde_json::from_str(line).map_err(|error| at(number, error)));
+        let mut events: Vec<Event> = events.collect::<std::result::Result<_, _>>()?;
+        events.sort_by_key(|event| event.invoked);
+        Ok(Self { head, events })
+    }
+
+    /// The history as JSON lines.
+    pub fn to_jsonl(&self) -> String {
+        let mut text = String::new();
+        let head = serde_json::to_string(&self.head);
+        let lines = self.events.iter().map(serde_json::to_string);
+        for line in std::iter::once(head).chain(lines) {
+            // Plain data with string keys: there is nothing in it that JSON cannot say.
+            let _ = writeln!(text, "{}", line.unwrap_or_default());
+        }
+        text
+    }
+}

@@ -1,0 +1,308 @@
+//! One process of a plan: it knows what it pushed and what it holds, and does its steps with that.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyqueue::{
+    Action, Delivery, Extension, Headers, MAX_PAGE, MessageData, MessageId, PullQueueStorage as _,
+    PullRequest, PushQueueStorage as _, QueueStorage as _, Result, Settlement, Storage as _,
+};
+use futures_util::future::{Either, select};
+use tokio_util::sync::CancellationToken;
+
+use super::plan::{Act, End, Fate, Message, Payload, Place, Pull, Settle, Whose};
+use super::run::{Stage, not_opened, partition};
+use crate::account::Stuck;
+use crate::context::SCHEDULING;
+use crate::history::Op;
+use crate::recorder::Recorder;
+
+/// Longer than 64 KiB, where some backends cut.
+const LONG_BYTES: usize = 70_000;
+
+/// A process at work.
+pub(super) struct Actor<'a> {
+    stage: &'a Stage,
+    process: usize,
+    instance: u32,
+    client: Recorder,
+    sent: Vec<MessageData>,
+    held: Vec<Delivery>,
+    settled: Vec<Delivery>,
+}
+
+type Done<T = ()> = std::result::Result<T, Stuck>;
+
+impl<'a> Actor<'a> {
+    pub(super) async fn new(stage: &'a Stage, process: usize) -> Done<Self> {
+        let client = stage.open(&name(process, 0)).await.map_err(|error| not_opened(&error))?;
+        let (sent, held, settled) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { stage, process, instance: 0, client, sent, held, settled })
+    }
+
+    pub(super) async fn act(&mut self, act: &Act) -> Done {
+        match act {
+            Act::Push { place, messages } => self.push(*place, messages).await,
+            Act::PushAgain { place, nth } => self.push_again(*place, *nth).await,
+            Act::Pull(pull) => return self.pull(pull).await,
+            Act::Settle(items) => self.settle(items).await,
+            Act::Exchange(items, pull) => return self.exchange(items, pull).await,
+            Act::Extend { whose, nth, duration } => self.extend(*whose, *nth, *duration).await,
+            Act::Delete { place, nth } => self.delete(*place, *nth).await,
+            Act::Cancel { place, nth } => self.cancel(*place, *nth).await,
+            Act::Purge { place, limit } => self.purge(*place, *limit).await,
+            Act::Counts { place } => self.count(*place).await,
+            Act::Browse { place } => self.browse(*place).await,
+            Act::Pause { place, paused } => self.pause(*place, *paused).await,
+            Act::Close => {
+                let turn = self.stage.turn().await;
+                let _ = self.client.close().await;
+                drop(turn);
+                return self.reopen().await;
+            }
+            Act::Crash => {
+                self.client.note(Op::Crash);
+                return self.reopen().await;
+            }
+            Act::Sleep(time) => self.stage.clock.sleep(*time).await,
+        }
+        Ok(())
+    }
+
+    /// Gives back what it holds.
+    pub(super) async fn leave(&mut self) {
+        for delivery in std::mem::take(&mut self.held) {
+            let _turn = self.stage.turn().await;
+            self.client.settle(&[Settlement { lease: delivery.lease, action: Action::Release }]).await;
+        }
+    }
+
+    pub(super) async fn close(self) {
+        let _ = self.client.close().await;
+    }
+
+    async fn reopen(&mut self) -> Done {
+        self.instance += 1;
+        self.held.clear();
+        self.settled.clear();
+        self.client =
+            self.stage.open(&name(self.process, self.instance)).await.map_err(|error| not_opened(&error))?;
+        Ok(())
+    }
+
+    async fn push(&mut self, place: usize, messages: &[Message]) {
+        let _turn = self.stage.turn().await;
+        let messages: Vec<_> = messages.iter().map(|message| self.message(message)).collect();
+        self.client.push(&partition(Place { number: place, dead: false }), &messages).await;
+        self.sent.extend(messages);
+    }
+
+    async fn push_again(&mut self, place: usize, nth: usize) {
+        let _turn = self.stage.turn().await;
+        if let Some(message) = pick(&self.sent, nth) {
+            self.client.push(&partition(Place { number: place, dead: false }), &[message]).await;
+        }
+    }
+
+    /// The id tells only seed and number, so that the same plan has the same ids.
+    fn message(&self, message: &Message) -> MessageData {
+        let mut sent = self.stage.lock_sent();
+        let number = sent.len() as u64;
+        let mut id = [0; 16];
+        for (byte, value) in id.iter_mut().zip(number.to_be_bytes().iter().skip(2).chain(&[0x70, 0, 0x80])) {
+            *byte = *value;
+        }
+        for (byte, value) in id.iter_mut().skip(9).zip(self.stage.seed.to_be_bytes()) {
+            *byte = value;
+        }
+        let mut made = MessageData::with_id(MessageId::from_bytes(id), payload(message.payload, number))
+            .with_priority(message.priority);
+        if let Some(delay) = message.delay {
+            made = made.with_delay(delay);
+        }
+        if let Some(group) = message.group {
+            made = made.with_group(format!("group {group}"));
+        }
+        if let Some(key) = message.key {
+            made = made.with_dedup_key(format!("key {key}"));
+        }
+        if message.headers {
+            made = made.with_header("Content-Type", "text/plain").with_task_id(format!("task {number}"));
+        }
+        sent.push(made.clone());
+        made
+    }
+
+    async fn pull(&mut self, pull: &Pull) -> Done {
+        let request = PullRequest::new(pull.max, pull.wait, pull.lease);
+        let _turn = self.stage.turn().await;
+        let place = partition(pull.place);
+        let stop = request.stop.clone();
+        let pulling = self.client.pull(&place, request);
+        let got = self.within(pull, stop, pulling).await?;
+        self.held.extend(got.and_then(Result::ok).into_iter().flatten());
+        Ok(())
+    }
+
+    async fn exchange(&mut self, items: &[Settle], pull: &Pull) -> Done {
+        let request = PullRequest::new(pull.max, pull.wait, pull.lease);
+        let _turn = self.stage.turn().await;
+        let (place, settlements) = (partition(pull.place), self.settlements(items));
+        let stop = request.stop.clone();
+        // Its settlements are carried through: it is never dropped.
+        let whole =
+            Pull { end: if let End::Drop(_) = pull.end { End::None } else { pull.end }, ..pull.clone() };
+        let exchanging = self.client.exchange(&settlements, &place, request);
+        let got = self.within(&whole, stop, exchanging).await?;
+        self.let_go(&settlements);
+        self.held.extend(got.and_then(|(_, got)| got.ok()).into_iter().flatten());
+        Ok(())
+    }
+
+    /// Waits for a call that may wait, ends it as planned, and no longer than it may take. `None`: it was dropped.
+    async fn within<T>(
+        &self,
+        pull: &Pull,
+        stop: CancellationToken,
+        call: impl Future<Output = T>,
+    ) -> Done<Option<T>> {
+        let mut call = pin!(call);
+        let clock = &self.stage.clock;
+        match pull.end {
+            End::None => {}
+            End::Stop(after) => match select(&mut call, pin!(clock.sleep(after))).await {
+                Either::Left((answer, _)) => return Ok(Some(answer)),
+                Either::Right(_) => stop.cancel(),
+            },
+            End::Drop(after) => match select(&mut call, pin!(clock.sleep(after))).await {
+                Either::Left((answer, _)) => return Ok(Some(answer)),
+                Either::Right(_) => return Ok(None),
+            },
+        }
+        let left = if stop.is_cancelled() { Duration::ZERO } else { pull.wait };
+        let limit = left + self.stage.rules.slack + self.stage.rules.wake + SCHEDULING;
+        match select(call, pin!(clock.sleep(limit))).await {
+            Either::Left((answer, _)) => Ok(Some(answer)),
+            Either::Right(_) => Err(Stuck {
+                clause: if stop.is_cancelled() { 13 } else { 10 },
+                about: None,
+                expected: "a pull to end with its wait, or soon after it was asked to stop",
+                seen: format!("it went on for {limit:?}"),
+            }),
+        }
+    }
+
+    async fn settle(&mut self, items: &[Settle]) {
+        let _turn = self.stage.turn().await;
+        let settlements = self.settlements(items);
+        if !settlements.is_empty() {
+            self.client.settle(&settlements).await;
+            self.let_go(&settlements);
+        }
+    }
+
+    fn settlements(&self, items: &[Settle]) -> Vec<Settlement> {
+        let settlement = |item: &Settle| {
+            let delivery = pick(self.deliveries(item.whose), item.nth)?;
+            Some(Settlement { lease: delivery.lease, action: action(item.fate) })
+        };
+        items.iter().filter_map(settlement).collect()
+    }
+
+    fn deliveries(&self, whose: Whose) -> &[Delivery] {
+        match whose {
+            Whose::Held => &self.held,
+            Whose::Settled => &self.settled,
+        }
+    }
+
+    fn let_go(&mut self, settlements: &[Settlement]) {
+        let gone = |delivery: &Delivery| settlements.iter().any(|s| s.lease == delivery.lease);
+        let (settled, held) = std::mem::take(&mut self.held).into_iter().partition(gone);
+        self.held = held;
+        self.settled.extend::<Vec<_>>(settled);
+    }
+
+    async fn extend(&mut self, whose: Whose, nth: usize, duration: Duration) {
+        let _turn = self.stage.turn().await;
+        if let Some(delivery) = pick(self.deliveries(whose), nth) {
+            self.client.extend(&[Extension { lease: delivery.lease, duration }]).await;
+        }
+    }
+
+    async fn delete(&self, place: Place, nth: usize) {
+        let _turn = self.stage.turn().await;
+        let message = pick(&self.stage.lock_sent(), nth);
+        if let (Some(message), Some(inspect)) = (message, self.client.inspect()) {
+            inspect.delete(&partition(place), &[message.id()]).await;
+        }
+    }
+
+    async fn cancel(&self, place: Place, nth: usize) {
+        let _turn = self.stage.turn().await;
+        let message = pick(&self.stage.lock_sent(), nth);
+        if let (Some(message), Some(inspect)) = (message, self.client.inspect()) {
+            inspect.request_cancel(&partition(place), &[message.id()]).await;
+        }
+    }
+
+    async fn purge(&self, place: Place, limit: usize) {
+        let _turn = self.stage.turn().await;
+        if let Some(inspect) = self.client.inspect() {
+            let _ = inspect.purge(&partition(place), limit).await;
+        }
+    }
+
+    async fn count(&self, place: usize) {
+        let _turn = self.stage.turn().await;
+        if let Some(inspect) = self.client.inspect() {
+            let _ = inspect.counts(&partition(Place { number: place, dead: false })).await;
+        }
+    }
+
+    async fn browse(&self, place: Place) {
+        let _turn = self.stage.turn().await;
+        if let Some(inspect) = self.client.inspect() {
+            let _ = inspect.browse(&partition(place), None, MAX_PAGE).await;
+        }
+    }
+
+    async fn pause(&self, place: usize, paused: bool) {
+        let _turn = self.stage.turn().await;
+        if let Some(pause) = self.client.pause() {
+            let _ = pause.set_paused(&partition(Place { number: place, dead: false }), paused).await;
+        }
+    }
+}
+
+fn name(process: usize, instance: u32) -> Arc<str> {
+    format!("p{process}.{instance}").into()
+}
+
+/// The `nth`, counted round and round.
+fn pick<T: Clone>(all: &[T], nth: usize) -> Option<T> {
+    all.get(nth.checked_rem(all.len())?).cloned()
+}
+
+fn payload(kind: Payload, number: u64) -> Vec<u8> {
+    match kind {
+        Payload::Plain => format!("m{number}").into_bytes(),
+        Payload::Padded => format!(" m{number}\r\n").into_bytes(),
+        Payload::WithNul => format!("m{number}\0end").into_bytes(),
+        Payload::NoUtf8 => [&[0xff, 0xfe], number.to_string().as_bytes()].concat(),
+        Payload::Long => number.to_string().into_bytes().into_iter().cycle().take(LONG_BYTES).collect(),
+    }
+}
+
+fn action(fate: Fate) -> Action {
+    let new_headers =
+        |wanted: bool| wanted.then(|| Headers::from([("attempt".to_owned(), "later".to_owned())]));
+    match fate {
+        Fate::Remove => Action::Remove,
+        Fate::Release => Action::Release,
+        Fate::Retry => Action::Retry,
+        Fate::Postpone { delay, headers } => Action::Postpone { delay, headers: new_headers(headers) },
+        Fate::Move { to, headers } => Action::Move { to: partition(to), headers: new_headers(headers) },
+    }
+}

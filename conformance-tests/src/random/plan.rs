@@ -1,0 +1,187 @@
+//! What shall be done, as data: steps of several processes. What a step works on is said symbolically ("the second delivery
+//! that the process holds"), so that a plan still means something when steps are taken out of it.
+
+use std::time::Duration;
+
+/// A plan.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) processes: usize,
+    /// Each process does its own, in this order.
+    pub(crate) steps: Vec<Step>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    pub(crate) process: usize,
+    pub(crate) act: Act,
+}
+
+/// A partition of the plan, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) number: usize,
+    pub(crate) dead: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Act {
+    Push {
+        place: usize,
+        messages: Vec<Message>,
+    },
+    /// Pushes a message once more that this process pushed before.
+    PushAgain {
+        place: usize,
+        nth: usize,
+    },
+    Pull(Pull),
+    Settle(Vec<Settle>),
+    /// Settles and pulls in one call.
+    Exchange(Vec<Settle>, Pull),
+    Extend {
+        whose: Whose,
+        nth: usize,
+        duration: Duration,
+    },
+    /// The message that is the `nth` of all that were pushed so far.
+    Delete {
+        place: Place,
+        nth: usize,
+    },
+    Cancel {
+        place: Place,
+        nth: usize,
+    },
+    Purge {
+        place: Place,
+        limit: usize,
+    },
+    Counts {
+        place: usize,
+    },
+    Browse {
+        place: Place,
+    },
+    Pause {
+        place: usize,
+        paused: bool,
+    },
+    /// Closes the client in good order, and opens another.
+    Close,
+    /// Lets go of the client with whatever it holds, and opens another.
+    Crash,
+    Sleep(Duration),
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Message {
+    pub(crate) priority: u8,
+    pub(crate) delay: Option<Duration>,
+    pub(crate) group: Option<u8>,
+    pub(crate) key: Option<u8>,
+    pub(crate) payload: Payload,
+    pub(crate) headers: bool,
+}
+
+/// Payloads that have been seen to be spoilt on the way.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum Payload {
+    #[default]
+    Plain,
+    Padded,
+    WithNul,
+    NoUtf8,
+    Long,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Pull {
+    pub(crate) place: Place,
+    pub(crate) max: usize,
+    pub(crate) wait: Duration,
+    pub(crate) lease: Duration,
+    pub(crate) end: End,
+}
+
+/// What ends a pull early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    None,
+    /// It is asked to stop.
+    Stop(Duration),
+    /// Its future is dropped.
+    Drop(Duration),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Settle {
+    pub(crate) whose: Whose,
+    pub(crate) nth: usize,
+    pub(crate) fate: Fate,
+}
+
+/// Which of a process's deliveries are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// Those that it has not settled.
+    Held,
+    /// Those that it has: what it does under their leases must change nothing.
+    Settled,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fate {
+    Remove,
+    Release,
+    Retry,
+    Postpone { delay: Duration, headers: bool },
+    Move { to: Place, headers: bool },
+}
+
+impl Act {
+    /// As histories call it; `None` for what no history tells of.
+    fn kinds(&self) -> Vec<&'static str> {
+        match self {
+            Self::Push { .. } => vec!["push"],
+            Self::Pull(_) => vec!["pull"],
+            Self::Settle(items) => items.iter().map(|item| item.fate.kind()).collect(),
+            Self::Exchange(items, _) => items.iter().map(|item| item.fate.kind()).chain(["pull"]).collect(),
+            Self::Extend { .. } => vec!["extend"],
+            Self::Delete { .. } => vec!["delete"],
+            Self::Cancel { .. } => vec!["cancel"],
+            Self::Purge { .. } => vec!["purge"],
+            Self::Counts { .. } => vec!["counts"],
+            Self::Browse { .. } => vec!["browse"],
+            Self::Pause { paused: true, .. } => vec!["pause"],
+            Self::Pause { paused: false, .. } => vec!["resume"],
+            Self::Close => vec!["close"],
+            Self::Crash => vec!["crash"],
+            Self::PushAgain { .. } | Self::Sleep(_) => vec![],
+        }
+    }
+}
+
+impl Fate {
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Remove => "remove",
+            Self::Release => "release",
+            Self::Retry => "retry",
+            Self::Postpone { .. } => "postpone",
+            Self::Move { .. } => "move",
+        }
+    }
+}
+
+impl Plan {
+    /// The kinds of operation that occur so often that not one success would be strange.
+    pub(crate) fn kinds(&self, often: usize) -> Vec<String> {
+        let mut times = std::collections::BTreeMap::<_, usize>::new();
+        for kind in self.steps.iter().flat_map(|step| step.act.kinds()) {
+            *times.entry(kind).or_default() += 1;
+        }
+        times.into_iter().filter(|(_, times)| *times >= often).map(|(kind, _)| kind.to_owned()).collect()
+    }
+}

@@ -1,0 +1,134 @@
+//! What core reports, read as an application's recorder and subscriber would read it.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may stop at anything")]
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use anyqueue::QueueMessageStatus::Processed;
+use anyqueue::*;
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use support::{Script, spy};
+use tracing::field::{Field, Visit};
+use tracing::{Level, Subscriber, span};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+
+/// Runs on this thread alone, where the recorder and the subscriber are.
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+/// `name{label=value,…}` and the value; of histograms, how many were recorded.
+fn recorded(work: impl Future<Output = ()>) -> BTreeMap<String, u64> {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || block_on(work));
+    let series = snapshotter.snapshot().into_vec().into_iter().map(|(key, _, _, value)| {
+        let labels: BTreeSet<_> = key.key().labels().map(|l| format!("{}={}", l.key(), l.value())).collect();
+        let labels = labels.into_iter().collect::<Vec<_>>().join(",");
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small counts")]
+        let value = match value {
+            DebugValue::Counter(count) => count,
+            DebugValue::Gauge(level) => level.into_inner() as u64,
+            DebugValue::Histogram(samples) => samples.len() as u64,
+        };
+        (format!("{}{{{labels}}}", key.key().name()), value)
+    });
+    series.collect()
+}
+
+#[test]
+fn every_documented_metric_is_recorded_with_its_labels() {
+    let metrics = recorded(async {
+        let spy = spy();
+        let queue = Queue::new(spy.clone()).unwrap();
+        let twice = MessageData::new("twice");
+        queue.push("p", twice.clone()).await.unwrap();
+        queue.push("p", twice).await.unwrap();
+        queue.push("p", MessageData::new("other")).await.unwrap();
+        spy.push.script([Script::Fail(Error::new(ErrorKind::Corrupt, "as the script says"))]);
+        queue.push("p", MessageData::new("refused")).await.unwrap_err();
+        let mut held = queue.pull("p").max(2).await.unwrap();
+        assert_eq!(held[0].settle(Processed).await.unwrap(), SettleOutcome::Settled);
+        let lease = std::time::Duration::from_secs(30);
+        spy.extend.script([Script::Fail(Error::new(ErrorKind::Corrupt, "as the script says")), Script::Lost]);
+        held[1].extend(lease).await.unwrap_err();
+        assert_eq!(held[1].extend(lease).await.unwrap(), ExtendOutcome::Lost);
+        // The gauge counts handlers that live.
+        std::mem::forget(held);
+    });
+    let expected = [
+        ("anyqueue_pushed_total{backend=spy,partition=p}", 2),
+        ("anyqueue_duplicates_total{backend=spy,partition=p}", 1),
+        ("anyqueue_pulled_total{backend=spy,partition=p}", 2),
+        ("anyqueue_settled_total{backend=spy}", 1),
+        ("anyqueue_lost_total{backend=spy}", 1),
+        ("anyqueue_errors_total{backend=spy,kind=corrupt,operation=push}", 1),
+        ("anyqueue_call_seconds{backend=spy,operation=push}", 4),
+        ("anyqueue_batch_items{backend=spy,operation=push}", 4),
+        ("anyqueue_call_seconds{backend=spy,operation=settle}", 1),
+        ("anyqueue_call_seconds{backend=spy,operation=extend}", 2),
+        ("anyqueue_errors_total{backend=spy,kind=corrupt,operation=extend}", 1),
+        ("anyqueue_held{backend=spy}", 2),
+    ];
+    for (series, value) in expected {
+        assert_eq!(metrics.get(series), Some(&value), "{series} in {metrics:#?}");
+    }
+    let documented = include_str!("../src/telemetry.rs");
+    for series in metrics.keys() {
+        let name = series.split('{').next().unwrap();
+        assert!(documented.contains(&format!("//! | `{name}`")), "{name} is not in the table");
+    }
+    let rows = documented.lines().filter(|line| line.starts_with("//! | `anyqueue_"));
+    for name in rows.map(|row| row.split('`').nth(1).unwrap()) {
+        assert!(metrics.keys().any(|series| series.starts_with(name)), "{name} was never recorded");
+    }
+}
+
+/// The fields of each span named `anyqueue.call`.
+#[derive(Clone, Default)]
+struct Calls(Arc<Mutex<Vec<BTreeMap<&'static str, String>>>>);
+
+impl<S: Subscriber> Layer<S> for Calls {
+    fn on_new_span(&self, attributes: &span::Attributes<'_>, _: &span::Id, _: Context<'_, S>) {
+        if attributes.metadata().name() == "anyqueue.call" {
+            assert_eq!(*attributes.metadata().level(), Level::DEBUG);
+            let mut fields = Fields::default();
+            attributes.record(&mut fields);
+            self.0.lock().unwrap().push(fields.0);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Fields(BTreeMap<&'static str, String>);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.insert(field.name(), format!("{value:?}").replace('"', ""));
+    }
+}
+
+#[test]
+fn each_call_is_a_span_that_names_backend_operation_and_items() {
+    let calls = Calls::default();
+    let subscriber = tracing_subscriber::registry().with(calls.clone());
+    tracing::subscriber::with_default(subscriber, || {
+        block_on(async {
+            let queue = Queue::new(spy()).unwrap();
+            queue.push_many("p", vec![MessageData::new("1"), MessageData::new("2")]).await.unwrap();
+            let mut held = queue.pull("p").max(2).await.unwrap();
+            queue.settle_many(held.iter_mut().map(|handler| (handler, Processed))).await;
+        });
+    });
+    let calls = calls.0.lock().unwrap();
+    for operation in ["push", "settle"] {
+        let call = calls.iter().find(|call| call.get("operation").is_some_and(|name| name == operation));
+        let call = call.unwrap_or_else(|| panic!("no span of {operation}: {calls:?}"));
+        assert_eq!((call["backend"].as_str(), call["items"].as_str()), ("spy", "2"));
+    }
+    assert!(calls.iter().any(|call| call["operation"] == "pull"), "{calls:?}");
+}

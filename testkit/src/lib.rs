@@ -1,0 +1,97 @@
+//! Private servers and a fault proxy, for tests of queue backends.
+//!
+//! A test of a backend should talk to the real server, and see it die. This crate starts servers as child processes on free
+//! loopback ports with their data in temporary folders, so that a test can stop, kill, freeze and restart them beside anything
+//! else on the machine. And it has a TCP proxy that does to connections what networks do.
+//!
+//! ```
+//! use anyqueue_testkit::{Direction, Fault, Proxy, Redis, start_if_installed};
+//! # #[tokio::main]
+//! # async fn main() -> anyqueue_testkit::Result<()> {
+//! let Some(server) = start_if_installed(Redis::new().setting("appendfsync", "always")).await? else {
+//!     return Ok(()); // This machine has none, which was said on standard error.
+//! };
+//! println!("Redis {} at {}", server.version(), server.url());
+//!
+//! server.freeze().await?; // SIGSTOP: connections stay, nothing is answered
+//! server.thaw().await?;
+//! server.kill().await?; // kill -9
+//! server.restart().await?; // the same data at the same address
+//!
+//! let proxy = Proxy::start(server.addr())?;
+//! let through = format!("redis://{}/", proxy.addr()); // what the client under test is given
+//! proxy.set(Fault::DropReplies).await?; // requests are done, and nobody is told
+//! proxy.set(Fault::CutAfter { direction: Direction::ToClient, bytes: 100 }).await?;
+//! proxy.cut_all();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What there is
+//!
+//! | program | is | its URL is |
+//! |---|---|---|
+//! | [`Postgres`] | `PostgreSQL` as installed, open to the loopback interface | `postgres://postgres@127.0.0.1:…/postgres` |
+//! | [`PgBouncer`] | a pool in front of it, in transaction mode | `postgres://postgres@127.0.0.1:…/postgres` |
+//! | [`Redis`] | Redis with an append-only file | `redis://127.0.0.1:…/` |
+//! | [`RabbitMq`] | one node without plugins | `amqp://guest:guest@127.0.0.1:…/%2f` |
+//! | [`Ministack`] | stands in for Amazon SQS | `http://127.0.0.1:…`, the client's endpoint |
+//!
+//! `cargo xtask setup` installs them all. Another server needs an implementation of [`Program`]: how it is found, started,
+//! asked whether it is ready, and stopped. The source of [`Redis`] is an example of a hundred lines.
+//!
+//! # One server per test binary
+//!
+//! A start takes from 20 milliseconds (Redis) to six seconds (`RabbitMQ`), so let the tests of a binary share one, each with
+//! a namespace of its own, and give a test that kills it a server for itself. A [`Server`] belongs to no runtime and
+//! can live in a static:
+//!
+//! ```
+//! use anyqueue_testkit::{Provided, Redis, Result, provide};
+//! use tokio::sync::OnceCell;
+//!
+//! static REDIS: OnceCell<Provided> = OnceCell::const_new();
+//!
+//! async fn redis_url() -> Result<Option<&'static str>> {
+//!     Ok(REDIS.get_or_try_init(|| provide(Redis::new())).await?.url())
+//! }
+//! ```
+//!
+//! [`provide`] takes a server that already runs, if the environment names one:
+//!
+//! | variable | points to |
+//! |---|---|
+//! | `ANYQUEUE_TEST_POSTGRES_URL`, `ANYQUEUE_TEST_PGBOUNCER_URL`, `ANYQUEUE_TEST_REDIS_URL`, `ANYQUEUE_TEST_AMQP_URL`, `ANYQUEUE_TEST_SQS_URL` | a server to use instead of a private one |
+//! | `CI`, `ANYQUEUE_REQUIRE_SERVERS` | if set, a server that is not installed is an error, not a notice |
+//!
+//! Where each test is a process of its own, start the servers once. `anyqueue-testkit redis postgres` prints the variables
+//! and keeps the servers until it is interrupted.
+//!
+//! # What is left behind
+//!
+//! Nothing. When a [`Server`] is dropped, or its process exits, crashes or is killed, a small shell process that waits at the
+//! other end of a pipe kills all that belongs to the server and removes its data.
+//!
+//! The servers run on Linux: their processes are found in `/proc`. Where tests run as root, `PostgreSQL` and `PgBouncer`, which
+//! refuse to, run under the account `postgres`.
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod place;
+mod port;
+mod process;
+mod program;
+mod programs;
+mod provide;
+mod proxy;
+mod reaper;
+mod server;
+
+pub use error::{Error, Result};
+pub use place::Place;
+pub use program::{Program, StopSignal, find_program, run_helper};
+pub use programs::{Ministack, PgBouncer, Postgres, RabbitMq, Redis};
+pub use provide::{Provided, provide, start_if_installed};
+pub use proxy::{Direction, Fault, Proxy, Traffic};
+pub use server::Server;

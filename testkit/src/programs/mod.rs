@@ -1,0 +1,14 @@
+//! The servers that this crate knows.
+
+mod ministack;
+mod pgbouncer;
+mod postgres;
+mod rabbitmq;
+mod redis;
+mod wire;
+
+pub use ministack::Ministack;
+pub use pgbouncer::PgBouncer;
+pub use postgres::Postgres;
+pub use rabbitmq::RabbitMq;
+pub use redis::Redis;

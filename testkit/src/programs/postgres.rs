@@ -1,0 +1,127 @@
+//! PostgreSQL.
+
+use std::cmp::Reverse;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use async_trait::async_trait;
+
+use super::wire;
+use crate::error::{Error, Result};
+use crate::place::Place;
+use crate::program::{Program, StopSignal, find_program, run_helper, version_in};
+
+const NAME: &str = "postgres";
+/// Debian's folder, with one folder per version in it.
+const VERSIONS: &str = "/usr/lib/postgresql";
+
+/// A killed server leaves a segment of shared memory of a few bytes. A machine has room for some thousand.
+const FREE_SHARED_MEMORY: &str = r#"
+id=$(sed -n '7s/.* //p' "$1/data/postmaster.pid") && [ -n "$id" ] && ipcrm -m "$id"
+"#;
+
+/// `PostgreSQL`, with the settings that it comes with. Everybody on the loopback interface is let in.
+#[derive(Debug, Clone, Default)]
+pub struct Postgres {
+    settings: Vec<(String, String)>,
+}
+
+impl Postgres {
+    /// With the defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets a parameter of the server, for instance `max_connections` to `500`. With `fsync` set to `off` it is faster
+    /// and still keeps its data when it is killed, though not when the machine fails.
+    #[must_use]
+    pub fn setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.settings.push((name.into(), value.into()));
+        self
+    }
+
+    /// One of the server's programs: of the newest version that is installed.
+    fn find(&self, program: &str) -> Result<PathBuf> {
+        let mut folders: Vec<_> = fs::read_dir(VERSIONS).into_iter().flatten().flatten().collect();
+        folders.sort_by_key(|folder| {
+            Reverse(folder.file_name().to_str().and_then(|name| name.parse::<u32>().ok()))
+        });
+        let debian =
+            folders.iter().map(|folder| folder.path().join("bin")).find(|bin| bin.join(NAME).is_file());
+        // All from one place: programs of two versions do not fit together.
+        let found = match &debian {
+            Some(bin) => Some(bin.join(program)).filter(|path| path.is_file()),
+            None => find_program(program, &[]),
+        };
+        found.ok_or(Error::Missing { program: NAME, install: self.install() })
+    }
+}
+
+#[async_trait]
+impl Program for Postgres {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn variable(&self) -> &'static str {
+        "ANYQUEUE_TEST_POSTGRES_URL"
+    }
+
+    fn account(&self) -> Option<&'static str> {
+        Some("postgres")
+    }
+
+    async fn version(&self) -> Result<String> {
+        let mut command = Command::new(self.find(NAME)?);
+        command.arg("--version");
+        Ok(version_in(&run_helper(command).await?).unwrap_or_default())
+    }
+
+    async fn prepare(&self, place: &Place) -> Result<()> {
+        let mut initdb = place.command(self.find("initdb")?);
+        initdb.arg("-D").arg(place.dir().join("data"));
+        initdb.args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]);
+        run_helper(initdb).await.map(drop)
+    }
+
+    fn command(&self, place: &Place) -> Result<Command> {
+        let mut command = place.command(self.find(NAME)?);
+        command.arg("-D").arg(Path::new("data"));
+        let port = place.addr().port().to_string();
+        for (name, value) in [
+            ("listen_addresses", "127.0.0.1"),
+            ("port", &port),
+            // The path of a socket in a temporary folder can be too long for the system.
+            ("unix_socket_directories", ""),
+            // After a kill it would otherwise sync each file for itself, which takes seconds.
+            ("recovery_init_sync_method", "syncfs"),
+            // In its folder, so that nothing of it outlives a kill.
+            ("dynamic_shared_memory_type", "mmap"),
+        ] {
+            command.arg("-c").arg(format!("{name}={value}"));
+        }
+        for (name, value) in &self.settings {
+            command.arg("-c").arg(format!("{name}={value}"));
+        }
+        Ok(command)
+    }
+
+    async fn ready(&self, place: &Place) -> io::Result<()> {
+        wire::postgres_ready(place.addr()).await
+    }
+
+    fn stop_signal(&self) -> StopSignal {
+        // At SIGTERM it would wait for its clients to go.
+        StopSignal::Interrupt
+    }
+
+    fn clean_up(&self) -> &'static str {
+        FREE_SHARED_MEMORY
+    }
+
+    fn url(&self, place: &Place) -> String {
+        format!("postgres://postgres@{}/postgres", place.addr())
+    }
+}

@@ -1,0 +1,42 @@
+//! As much of each server's protocol as it takes to ask whether it serves.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// Sends the request on a new connection and reads as many bytes as are expected, which must be these.
+pub(super) async fn expect(addr: SocketAddr, request: &[u8], expected: &[u8]) -> io::Result<()> {
+    let mut stream = TcpStream::connect(addr).await?;
+    stream.write_all(request).await?;
+    let mut answer = vec![0; expected.len()];
+    stream.read_exact(&mut answer).await?;
+    if answer == expected {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("it answered {:?}", String::from_utf8_lossy(&answer))))
+    }
+}
+
+/// Logs in as the superuser, in `PostgreSQL`'s protocol, and waits until it takes queries.
+pub(super) async fn postgres_ready(addr: SocketAddr) -> io::Result<()> {
+    // Length (41), protocol version, settings.
+    const LOGIN: &[u8] = b"\0\0\0\x29\0\x03\0\0user\0postgres\0database\0postgres\0\0";
+    const GOODBYE: &[u8] = b"X\0\0\0\x04";
+    let mut stream = TcpStream::connect(addr).await?;
+    stream.write_all(LOGIN).await?;
+    loop {
+        let kind = stream.read_u8().await?;
+        // The length counts itself.
+        let length = u64::from(stream.read_u32().await?.saturating_sub(4));
+        let mut body = Vec::new();
+        (&mut stream).take(length).read_to_end(&mut body).await?;
+        match kind {
+            b'E' => return Err(io::Error::other(String::from_utf8_lossy(&body).replace('\0', " "))),
+            b'Z' => return stream.write_all(GOODBYE).await,
+            // What it says on the way: that it trusts us, and its settings.
+            _ => {}
+        }
+    }
+}

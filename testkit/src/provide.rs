@@ -1,0 +1,107 @@
+//! Which server a test binary uses: one that already runs, one of its own, or none.
+
+use std::env;
+use std::io::Write as _;
+
+use crate::error::{Error, Result};
+use crate::program::Program;
+use crate::server::Server;
+
+/// What a suite can run against.
+#[derive(Debug)]
+pub enum Provided {
+    /// A server of our own: it can be killed and frozen.
+    Private(Box<Server>),
+    /// A server that somebody else runs, at this URL. Cases that need its death are not applicable.
+    Running(String),
+    /// This machine lacks the program. That was said on standard error; the suite cannot run.
+    Nothing,
+}
+
+impl Provided {
+    /// How clients reach the server, if there is one.
+    pub fn url(&self) -> Option<&str> {
+        match self {
+            Self::Private(server) => Some(server.url()),
+            Self::Running(url) => Some(url),
+            Self::Nothing => None,
+        }
+    }
+
+    /// The server, if it is ours.
+    pub fn server(&self) -> Option<&Server> {
+        match self {
+            Self::Private(server) => Some(server),
+            Self::Running(_) | Self::Nothing => None,
+        }
+    }
+}
+
+/// The server that the environment points to, in the program's [`variable`](Program::variable); else a private one, as
+/// [`start_if_installed`].
+///
+/// # Errors
+/// As of [`start_if_installed`].
+pub async fn provide(program: impl Program) -> Result<Provided> {
+    match env::var(program.variable()) {
+        Ok(url) if !url.is_empty() => Ok(Provided::Running(url)),
+        _ => Ok(start_if_installed(program)
+            .await?
+            .map_or(Provided::Nothing, |server| Provided::Private(Box::new(server)))),
+    }
+}
+
+/// Starts a private server. Where the program is not installed: if the variable `CI` or `ANYQUEUE_REQUIRE_SERVERS` is set,
+/// this is an error; otherwise it says "not run" on standard error, past the capture of tests' output, and answers `None`.
+///
+/// # Errors
+/// As of [`Server::start`].
+pub async fn start_if_installed(program: impl Program) -> Result<Option<Server>> {
+    let started = Server::start(program).await;
+    let required = is_set("CI") || is_set("ANYQUEUE_REQUIRE_SERVERS");
+    let (answer, notice) = judge(started, required)?;
+    if let Some(notice) = notice {
+        // If standard error is closed there is nobody to tell.
+        let _ = writeln!(std::io::stderr(), "{notice}");
+    }
+    Ok(answer)
+}
+
+/// What to answer, and what to say.
+fn judge<S>(started: Result<S>, required: bool) -> Result<(Option<S>, Option<String>)> {
+    match started {
+        Ok(server) => Ok((Some(server), None)),
+        Err(error @ Error::Missing { .. }) if !required => Ok((None, Some(format!("NOT RUN: {error}")))),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_set(variable: &str) -> bool {
+    env::var(variable).is_ok_and(|value| !value.is_empty() && value != "0" && value != "false")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn missing() -> Result<()> {
+        Err(Error::Missing { program: "pigeon-server", install: "run `cargo xtask setup`" })
+    }
+
+    #[test]
+    fn a_missing_server_is_loud_or_an_error() {
+        let (answer, notice) = judge(missing(), false).unwrap();
+        assert_eq!(answer, None);
+        assert_eq!(notice.unwrap(), "NOT RUN: needs pigeon-server: run `cargo xtask setup`");
+        assert!(matches!(judge(missing(), true), Err(Error::Missing { .. })));
+    }
+
+    #[test]
+    fn other_failures_are_errors_everywhere() {
+        for required in [true, false] {
+            let failed = Err::<(), _>(Error::Down { program: "pigeon-server" });
+            assert!(judge(failed, required).is_err());
+        }
+        assert_eq!(judge(Ok(1), true).unwrap(), (Some(1), None));
+    }
+}
