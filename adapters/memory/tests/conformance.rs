@@ -37,6 +37,10 @@ impl Harness for Memory {
         least::EVERYTHING
     }
 
+    fn rule(&self, _need: &Need) -> Option<&'static str> {
+        Some("messages live in the memory of one process: there is no server and no other process")
+    }
+
     async fn remove(&self, namespace: &str) {
         self.stores().remove(namespace);
     }

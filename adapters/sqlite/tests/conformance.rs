@@ -53,6 +53,11 @@ impl Harness for Sqlite {
         least::EVERYTHING
     }
 
+    fn rule(&self, need: &Need) -> Option<&'static str> {
+        (need.what == Need::VICTIM.what)
+            .then_some("SQLite is a library: there is no server to kill, and no connection to cut")
+    }
+
     async fn remove(&self, namespace: &str) {
         for suffix in ["", "-wal", "-shm"] {
             let mut path = self.path(namespace).into_os_string();

@@ -62,7 +62,7 @@ fn path(document: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(document)
 }
 
-async fn tables() -> Result<[Table; 4]> {
+async fn tables() -> Result<[Table; 5]> {
     Ok([
         Table {
             document: "README.md",
@@ -75,6 +75,12 @@ async fn tables() -> Result<[Table; 4]> {
             name: "cases",
             place: place::cases_lines,
             text: cases_by_clause(),
+        },
+        Table {
+            document: "docs/conformance/cases.md",
+            name: "cases",
+            place: place::between_marks,
+            text: faults_by_case(),
         },
         Table {
             document: "README.md",
@@ -115,6 +121,18 @@ fn cases_by_clause() -> String {
         }
     }
     clauses.iter().map(|(clause, ids)| format!("{clause} {}\n", ids.join(", "))).collect::<Vec<_>>().concat()
+}
+
+/// A row for each case.
+fn faults_by_case() -> String {
+    let mut text = String::from("| case | layer | clauses | finds |\n|---|---|---|---|\n");
+    for case in anyqueue_conformance::cases::all() {
+        let clauses: Vec<_> = case.clauses.iter().map(u8::to_string).collect();
+        let faults: Vec<_> = case.kills.iter().map(|fault| format!("`{fault:?}`")).collect();
+        let layer = format!("{:?}", case.layer).to_lowercase();
+        text += &format!("| `{}` | {layer} | {} | {} |\n", case.id, clauses.join(", "), faults.join(", "));
+    }
+    text
 }
 
 #[cfg(test)]

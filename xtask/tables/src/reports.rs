@@ -131,6 +131,19 @@ mod tests {
     }
 
     #[test]
+    fn whatever_does_not_apply_to_a_backend_of_ours_cites_the_reason() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(CONFORMANCE);
+        for report in files(&folder).unwrap().iter().map(|text| parse(text).unwrap()) {
+            let cases = report.get("cases").and_then(Value::as_array).unwrap();
+            let skipped = cases.iter().filter(|case| word(case, "outcome") == "not_applicable");
+            for case in skipped {
+                let id = word(case, "id");
+                assert!(!word(case, "rule").is_empty(), "{id} on {}: no reason", word(&report, "backend"));
+            }
+        }
+    }
+
+    #[test]
     fn rates_and_times_are_shown_where_they_were_measured() {
         let folder = tempfile::tempdir().unwrap();
         let lines = r#"{"backend":"m","scenario":"cycle","ours_per_s":1234567.0,"handwritten_per_s":2469134.0,"ratio":0.5}
