@@ -5,9 +5,10 @@ mod server;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyqueue::{QueueStorage, Result, Storage};
-use anyqueue_conformance::{Harness, async_trait};
+use anyqueue::{Error, ErrorKind, QueueStorage, Result, Storage};
+use anyqueue_conformance::{Harm, Harness, Need, Victim, async_trait, least};
 use anyqueue_postgres::PostgresQueue;
+use anyqueue_testkit::{Fault, Proxy};
 use server::Server;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
@@ -15,13 +16,10 @@ struct Postgres {
     server: Server,
 }
 
-impl Postgres {
-    fn address_of(&self, namespace: &str) -> String {
-        let url = self.server.url();
-        let separator = if url.contains('?') { '&' } else { '?' };
-        // Few connections: the suite opens many clients at once.
-        format!("{url}{separator}schema={namespace}&max_connections=4")
-    }
+/// A schema per namespace. Few connections: the suite opens many clients at once.
+fn address(url: &str, namespace: &str) -> String {
+    let separator = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{separator}schema={namespace}&max_connections=4")
 }
 
 async fn open(url: &str) -> Result<Arc<dyn Storage>> {
@@ -37,15 +35,27 @@ impl Harness for Postgres {
     }
 
     async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
-        open(&self.address_of(namespace)).await
+        open(&address(self.server.url(), namespace)).await
     }
 
     fn address(&self, namespace: &str) -> Option<String> {
-        Some(self.address_of(namespace))
+        Some(address(self.server.url(), namespace))
     }
 
     async fn attach(address: &str) -> Result<Arc<dyn Storage>> {
         open(address).await
+    }
+
+    fn least(&self) -> &'static [Need] {
+        least::EVERYTHING
+    }
+
+    fn rule(&self, need: &Need) -> Option<&'static str> {
+        (need.what == Need::CONTROLLED_CLOCK.what).then_some("time is the server's: its clock cannot be turned")
+    }
+
+    async fn victim(&self) -> Result<Option<Arc<dyn Victim>>> {
+        Ok(Some(Arc::new(OwnServer::start().await.map_err(failed)?)))
     }
 
     async fn remove(&self, namespace: &str) {
@@ -54,6 +64,51 @@ impl Harness for Postgres {
             // A private server goes with the run in any case.
             let _ = sqlx::raw_sql(drop).execute(&mut conn).await;
         }
+    }
+}
+
+/// A server for one case, and what it is reached through.
+struct OwnServer {
+    server: anyqueue_testkit::Server,
+    proxy: Proxy,
+}
+
+impl OwnServer {
+    async fn start() -> anyqueue_testkit::Result<Self> {
+        let server = anyqueue_testkit::Server::start(anyqueue_testkit::Postgres::new()).await?;
+        let proxy = Proxy::start(server.addr())?;
+        Ok(Self { server, proxy })
+    }
+}
+
+fn failed(error: anyqueue_testkit::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, "the test server").with_source(error)
+}
+
+#[async_trait]
+impl Victim for OwnServer {
+    async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
+        let url = format!("postgres://postgres@{}/postgres", self.proxy.addr());
+        open(&address(&url, namespace)).await
+    }
+
+    async fn harm(&self, harm: Harm) -> Result<()> {
+        let done = match harm {
+            Harm::Kill => self.server.kill().await,
+            Harm::Start => self.server.restart().await,
+            Harm::Freeze => self.server.freeze().await,
+            Harm::Thaw => self.server.thaw().await,
+            Harm::Cut => {
+                self.proxy.reset_all();
+                Ok(())
+            }
+            Harm::Stall => self.proxy.set(Fault::Stall).await,
+            Harm::Mute => self.proxy.set(Fault::DropReplies).await,
+            Harm::Delay(delay) => self.proxy.set(Fault::Delay(delay)).await,
+            Harm::Heal => self.proxy.set(Fault::Pass).await,
+            _ => return Err(Error::unsupported("a harm of a later release")),
+        };
+        done.map_err(failed)
     }
 }
 
