@@ -249,13 +249,14 @@ async fn push_unanswered(c: &Context) -> CaseResult {
     c.push_again(client, &p, &[message]).await
 }
 
-/// Lets a call wait for an answer that never comes, then ends its connection and heals the network.
+/// Lets a call wait for an answer that never comes, then ends its connection, and heals the network.
 async fn unanswered<T>(c: &Context, call: impl Future<Output = T>) -> CaseResult<T> {
     let (answer, harmed) = join(call, async {
         // Long enough for the request to arrive; whether it did makes no difference to what is right.
         tokio::time::sleep(Duration::from_millis(200)).await;
-        c.harm(Harm::Heal).await?;
-        c.harm(Harm::Cut).await
+        // In this order: what a network holds back must not arrive after all.
+        c.harm(Harm::Cut).await?;
+        c.harm(Harm::Heal).await
     })
     .await;
     harmed.map(|()| answer)
