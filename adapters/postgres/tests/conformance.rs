@@ -51,7 +51,8 @@ impl Harness for Postgres {
     }
 
     fn rule(&self, need: &Need) -> Option<&'static str> {
-        (need.what == Need::CONTROLLED_CLOCK.what).then_some("time is the server's: its clock cannot be turned")
+        (need.what == Need::CONTROLLED_CLOCK.what)
+            .then_some("time is the server's: its clock cannot be turned")
     }
 
     async fn victim(&self) -> Result<Option<Arc<dyn Victim>>> {

@@ -82,6 +82,8 @@ fn act(tx: &mut Tx<'_>, mut ready: Ready, group: Option<&str>, action: &Action) 
         Action::Postpone { delay, headers } => {
             replace_headers(tx, ready.seq, headers.as_ref())?;
             if delay.is_zero() {
+                // What matured before this moment stands ahead of it.
+                tx.bring(ready.part)?;
                 tx.move_to_end(&mut ready)?;
                 tx.make_ready(ready)
             } else {
@@ -103,6 +105,7 @@ fn leave(tx: &mut Tx<'_>, ready: Ready, group: Option<&str>) -> Result<()> {
 
 fn move_to(tx: &mut Tx<'_>, ready: Ready, group: Option<&str>, to: &PartitionId) -> Result<()> {
     let part = tx.make_used(to)?;
+    tx.bring(part)?; // what matured before stands ahead of it
     let pos = tx.position();
     run(tx.conn, MOVE, (part, pos, ready.seq))?;
     let joins = group.filter(|_| tx.is_live(part)); // whether or not groups counted where it comes from

@@ -79,6 +79,22 @@ async fn a_postponed_message_goes_to_the_end_of_its_priority_at_maturity() {
 }
 
 #[tokio::test]
+async fn what_matured_meanwhile_stands_ahead_of_what_is_postponed_or_moved_now() {
+    let (bed, clock) = Bed::still().await;
+    let (p, other) = (part("p"), part("other"));
+    push_text(&bed.queue, &p, &["a", "b"]).await;
+    let got = pull(&bed.queue, &p, 2).await;
+    for partition in [&p, &other] {
+        push(&bed.queue, partition, &[message("matured").with_delay(Duration::from_secs(1))]).await;
+    }
+    clock.advance(Duration::from_secs(2));
+    settle(&bed.queue, &got[0].lease, postpone(Duration::ZERO)).await;
+    settle(&bed.queue, &got[1].lease, Action::Move { to: other.clone(), headers: None }).await;
+    assert_eq!(drain(&bed.queue, &p).await, ["matured", "a"]);
+    assert_eq!(drain(&bed.queue, &other).await, ["matured", "b"]);
+}
+
+#[tokio::test]
 async fn postponing_by_nothing_goes_to_the_end_at_once() {
     let bed = Bed::new().await;
     let p = part("p");
