@@ -125,14 +125,14 @@ fn cases_by_clause() -> String {
 
 /// A row for each case.
 fn faults_by_case() -> String {
-    let mut text = String::from("| case | layer | clauses | finds |\n|---|---|---|---|\n");
-    for case in anyqueue_conformance::cases::all() {
+    let row = |case: &anyqueue_conformance::Case| {
         let clauses: Vec<_> = case.clauses.iter().map(u8::to_string).collect();
         let faults: Vec<_> = case.kills.iter().map(|fault| format!("`{fault:?}`")).collect();
         let layer = format!("{:?}", case.layer).to_lowercase();
-        text += &format!("| `{}` | {layer} | {} | {} |\n", case.id, clauses.join(", "), faults.join(", "));
-    }
-    text
+        format!("| `{}` | {layer} | {} | {} |\n", case.id, clauses.join(", "), faults.join(", "))
+    };
+    let rows: Vec<_> = anyqueue_conformance::cases::all().map(row).collect();
+    format!("| case | layer | clauses | finds |\n|---|---|---|---|\n{}", rows.concat())
 }
 
 #[cfg(test)]
