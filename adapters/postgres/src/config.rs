@@ -35,7 +35,7 @@ pub(crate) struct Config {
     pub(crate) message_bytes: u64,
 }
 
-/// Options of a queue in a database. Made by [`PostgresQueue::builder`].
+/// Options of a queue in a database. Made by [`new`](Self::new) or [`PostgresQueue::from_url`].
 #[derive(Clone)]
 #[must_use = "call open()"]
 pub struct PostgresBuilder {
