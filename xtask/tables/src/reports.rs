@@ -136,7 +136,10 @@ mod tests {
         for report in files(&folder).unwrap().iter().map(|text| parse(text).unwrap()) {
             let cases = report.get("cases").and_then(Value::as_array).unwrap();
             let skipped = cases.iter().filter(|case| word(case, "outcome") == "not_applicable");
-            for case in skipped {
+            // A case about what is not declared does not concern a backend that declares everything.
+            let lacks =
+                skipped.filter(|case| word(case, "needs") != anyqueue_conformance::Need::UNDECLARED.what);
+            for case in lacks {
                 let id = word(case, "id");
                 assert!(!word(case, "rule").is_empty(), "{id} on {}: no reason", word(&report, "backend"));
             }
