@@ -55,10 +55,6 @@ async fn replay(c: &Context) -> CaseResult {
         Ok((first.to_jsonl(), second.to_jsonl()))
     })
     .await?;
-    if first != second {
-        let _ = std::fs::write(format!("/tmp/w/a{seed}.jsonl"), &first);
-        let _ = std::fs::write(format!("/tmp/w/b{seed}.jsonl"), &second);
-    }
     let parted = first.lines().zip(second.lines()).find(|(first, second)| first != second);
     let (expected, instead) = parted.unwrap_or((&first, &second));
     c.check(29, &[], first == second, format!("the same history again, with {expected}"), instead)
