@@ -36,8 +36,8 @@ fn checks() -> Vec<Step> {
             name: "docs",
             run: Run::CargoWith(("RUSTDOCFLAGS", "-D warnings"), &["doc", "--workspace", "--no-deps"]),
         },
-        Step { name: "tests", run: Run::Cargo(&["test", "--workspace", "--all-targets"]) },
-        Step { name: "doctests", run: Run::Cargo(&["test", "--workspace", "--doc"]) },
+        Step { name: "tests", run: Run::Cargo(&["test", "--workspace", "--all-targets", "--no-fail-fast"]) },
+        Step { name: "doctests", run: Run::Cargo(&["test", "--workspace", "--doc", "--no-fail-fast"]) },
         // Alone, because other members' features could hide one that it forgot to ask for.
         Step { name: "quickstart", run: Run::Cargo(&["test", "--package", "quickstart"]) },
     ]
