@@ -14,7 +14,8 @@ pub struct Capabilities {
     pub reach: Reach,
     /// What a crash can take.
     pub durability: Durability,
-    /// Pushing a message whose id still lives answers `Duplicate`, so that repeating an uncertain push is safe.
+    /// Pushing a message whose id still lives in the partition, or among its dead letters, answers `Duplicate`, so that repeating
+    /// an uncertain push is safe.
     pub unique_ids: bool,
     /// Whether a settlement is answered by the server.
     pub settle_confirm: SettleConfirm,

@@ -149,7 +149,11 @@ pub const MAX_KEY_BYTES: usize = 256;
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 #[must_use]
-pub struct MessageData {
+pub struct MessageData(Arc<Parts>);
+
+/// Shared, so that a message is cheap to hand on and to keep; a builder's method copies them only if somebody else has them.
+#[derive(Clone, PartialEq, Eq)]
+struct Parts {
     id: MessageId,
     task_id: Option<Arc<str>>,
     session_id: Option<Arc<str>>,
@@ -171,150 +175,158 @@ impl MessageData {
 
     /// For adapters that decode a stored message, and for repeating a push across restarts of the pusher.
     pub fn with_id(id: MessageId, payload: impl Into<Bytes>) -> Self {
-        Self {
+        Self(Arc::new(Parts {
             id,
             task_id: None,
             session_id: None,
             payload: payload.into(),
             headers: Headers::new(),
             options: TaskOptions::default(),
-        }
+        }))
+    }
+
+    /// The parts, for writing.
+    fn parts(&mut self) -> &mut Parts {
+        Arc::make_mut(&mut self.0)
     }
 
     /// Names the task, for people and logs; not a key, need not be unique.
     pub fn with_task_id(mut self, task_id: impl Into<Arc<str>>) -> Self {
-        self.task_id = Some(task_id.into());
+        self.parts().task_id = Some(task_id.into());
         self
     }
 
     /// Names the session the task belongs to.
     pub fn with_session_id(mut self, session_id: impl Into<Arc<str>>) -> Self {
-        self.session_id = Some(session_id.into());
+        self.parts().session_id = Some(session_id.into());
         self
     }
 
     /// Adds or replaces one header.
     pub fn with_header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.headers.insert(name.into(), value.into());
+        self.parts().headers.insert(name.into(), value.into());
         self
     }
 
     /// Replaces all headers.
     pub fn with_headers(mut self, headers: Headers) -> Self {
-        self.headers = headers;
+        self.parts().headers = headers;
         self
     }
 
     /// Replaces all options.
     pub fn with_options(mut self, options: TaskOptions) -> Self {
-        self.options = options;
+        self.parts().options = options;
         self
     }
 
     /// See [`TaskOptions::priority`].
     pub fn with_priority(mut self, priority: u8) -> Self {
-        self.options.priority = priority;
+        self.parts().options.priority = priority;
         self
     }
 
     /// Not delivered before this long after the push.
     pub fn with_delay(mut self, delay: Duration) -> Self {
-        self.options.delay = Some(When::In(delay));
+        self.parts().options.delay = Some(When::In(delay));
         self
     }
 
     /// Not delivered before this time.
     pub fn with_not_before(mut self, time: SystemTime) -> Self {
-        self.options.delay = Some(When::At(time));
+        self.parts().options.delay = Some(When::At(time));
         self
     }
 
     /// Not handed to a handler once this long has passed since the push.
     pub fn with_time_to_live(mut self, time_to_live: Duration) -> Self {
-        self.options.expiry = Some(When::In(time_to_live));
+        self.parts().options.expiry = Some(When::In(time_to_live));
         self
     }
 
     /// Not handed to a handler after this time.
     pub fn with_expires_at(mut self, time: SystemTime) -> Self {
-        self.options.expiry = Some(When::At(time));
+        self.parts().options.expiry = Some(When::At(time));
         self
     }
 
     /// See [`TaskOptions::group`].
     pub fn with_group(mut self, group: impl Into<Arc<str>>) -> Self {
-        self.options.group = Some(group.into());
+        self.parts().options.group = Some(group.into());
         self
     }
 
     /// See [`TaskOptions::dedup_key`].
     pub fn with_dedup_key(mut self, key: impl Into<Arc<str>>) -> Self {
-        self.options.dedup_key = Some(key.into());
+        self.parts().options.dedup_key = Some(key.into());
         self
     }
 
     /// See [`TaskOptions::max_retries`].
     pub fn with_max_retries(mut self, max_retries: u32) -> Self {
-        self.options.max_retries = Some(max_retries);
+        self.parts().options.max_retries = Some(max_retries);
         self
     }
 
     /// See [`TaskOptions::max_duration`].
     pub fn with_max_duration(mut self, max_duration: Duration) -> Self {
-        self.options.max_duration = Some(max_duration);
+        self.parts().options.max_duration = Some(max_duration);
         self
     }
 
     /// The identity.
     pub fn id(&self) -> MessageId {
-        self.id
+        self.0.id
     }
 
     /// The user's name for the task.
     pub fn task_id(&self) -> Option<&str> {
-        self.task_id.as_deref()
+        self.0.task_id.as_deref()
     }
 
     /// The session.
     pub fn session_id(&self) -> Option<&str> {
-        self.session_id.as_deref()
+        self.0.session_id.as_deref()
     }
 
     /// The payload.
     pub fn payload(&self) -> &[u8] {
-        &self.payload
+        &self.0.payload
     }
 
     /// The payload, shared, without copying.
     pub fn payload_bytes(&self) -> Bytes {
-        self.payload.clone()
+        self.0.payload.clone()
     }
 
     /// The headers.
     pub fn headers(&self) -> &Headers {
-        &self.headers
+        &self.0.headers
     }
 
     /// The options.
     pub fn options(&self) -> &TaskOptions {
-        &self.options
+        &self.0.options
     }
 
     /// The push delay; zero if none. `now` matters only before core has normalised [`When::At`].
     pub fn delay(&self, now: SystemTime) -> Duration {
-        self.options.delay.map_or(Duration::ZERO, |delay| delay.from_now(now))
+        self.0.options.delay.map_or(Duration::ZERO, |delay| delay.from_now(now))
     }
 
     /// Whether an option is said as a time of day, so that [`normalised`](Self::normalised) changes something.
     pub(crate) fn says_times(&self) -> bool {
         let says = |when: Option<When>| matches!(when, Some(When::At(_)));
-        says(self.options.delay) || says(self.options.expiry)
+        says(self.0.options.delay) || says(self.0.options.expiry)
     }
 
     /// Turns times of day into durations from `now`, as every message is before a storage sees it.
     pub fn normalised(mut self, now: SystemTime) -> Self {
-        self.options.delay = self.options.delay.map(|delay| When::In(delay.from_now(now)));
-        self.options.expiry = self.options.expiry.map(|expiry| When::In(expiry.from_now(now)));
+        if self.says_times() {
+            let options = &mut self.parts().options;
+            options.delay = options.delay.map(|delay| When::In(delay.from_now(now)));
+            options.expiry = options.expiry.map(|expiry| When::In(expiry.from_now(now)));
+        }
         self
     }
 }
@@ -323,12 +335,12 @@ impl MessageData {
 impl fmt::Debug for MessageData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MessageData")
-            .field("id", &self.id)
-            .field("task_id", &self.task_id)
-            .field("session_id", &self.session_id)
-            .field("payload_bytes", &self.payload.len())
-            .field("headers", &self.headers.len())
-            .field("options", &self.options)
+            .field("id", &self.0.id)
+            .field("task_id", &self.0.task_id)
+            .field("session_id", &self.0.session_id)
+            .field("payload_bytes", &self.0.payload.len())
+            .field("headers", &self.0.headers.len())
+            .field("options", &self.0.options)
             .finish()
     }
 }

@@ -9,7 +9,7 @@ CREATE TABLE anyqueue_counter (
 INSERT INTO anyqueue_counter (one, next) VALUES (1, 1);
 
 CREATE TABLE anyqueue_partition (
-    part   INTEGER PRIMARY KEY,
+    part   INTEGER PRIMARY KEY,        -- of dead letters: the negative of their home's
     name   TEXT    NOT NULL,
     dead   INTEGER NOT NULL,           -- 1: the dead letters of the partition of that name
     used   INTEGER NOT NULL DEFAULT 0, -- 1: has or had messages
@@ -27,8 +27,9 @@ CREATE TABLE anyqueue_message (
     dedup TEXT,                        -- only while it holds its key
     body  BLOB    NOT NULL             -- the envelope
 );
-CREATE UNIQUE INDEX anyqueue_message_id ON anyqueue_message (id);
-CREATE INDEX anyqueue_message_browse ON anyqueue_message (part, id);
+-- One index for the identity and for browsing. An id lives once in a partition and its dead letters together, which whoever
+-- stores a message looks up.
+CREATE UNIQUE INDEX anyqueue_message_id ON anyqueue_message (part, id);
 CREATE UNIQUE INDEX anyqueue_message_dedup ON anyqueue_message (part, dedup) WHERE dedup IS NOT NULL;
 
 -- Can be pulled now. What was given back has its position less 2^62, and so comes before all that was never delivered.

@@ -26,7 +26,7 @@ pub(crate) fn capabilities(config: &Config, power: bool) -> Capabilities {
     let level = if power { DurabilityLevel::PowerLoss } else { DurabilityLevel::ProcessCrash };
     let delay = DelayCapability { max: MAX_DELAY, granularity: Duration::from_millis(1) };
     // The writer joins several calls anyway: while it serves one, the next gathers.
-    let coalesce = Coalesce { in_flight: 2, linger: Duration::ZERO, across_partitions: true };
+    let coalesce = Coalesce { in_flight: 1, linger: Duration::ZERO, across_partitions: true };
     Capabilities {
         reach: Reach::Host,
         // A loss of power ends whoever held the messages, so claims need not survive it.

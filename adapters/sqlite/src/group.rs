@@ -47,8 +47,7 @@ fn answer(tx: &mut Tx<'_>, work: &Work) -> Result<Answer> {
         Work::Push { partition, messages } => {
             let part = tx.make_used(partition)?;
             tx.bring(part)?;
-            let outcomes = messages.iter().map(|message| push::store(tx, part, message));
-            outcomes.collect::<Result<_>>().map(Answer::Push)
+            push::store_all(tx, part, messages).map(Answer::Push)
         }
         Work::Settle { settlements, .. } => {
             let outcomes = settlements.iter().map(|settlement| settle::settle(tx, settlement));

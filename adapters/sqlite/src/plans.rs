@@ -17,7 +17,7 @@ const GROWING: [&str; 9] = [
     "g",
 ];
 
-const STATEMENTS: [&str; 39] = [
+const STATEMENTS: [&str; 42] = [
     admin::FIND,
     admin::UNREADY,
     admin::REQUEST,
@@ -46,6 +46,8 @@ const STATEMENTS: [&str; 39] = [
     place::NEXT_OF_GROUP,
     place::SET_POSITION,
     push::INSERT,
+    push::HAS_DEAD,
+    push::IS_DEAD,
     push::KNOWN,
     settle::TAKE,
     settle::EXTEND,
@@ -56,6 +58,7 @@ const STATEMENTS: [&str; 39] = [
     settle::REPLACE_BODY,
     tx::FIND_PARTITION,
     tx::MAKE_PARTITION,
+    tx::MAKE_DEAD,
     tx::USE_PARTITION,
 ];
 

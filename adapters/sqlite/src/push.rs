@@ -13,8 +13,12 @@ use crate::tx::{DELAYED, Tx};
 
 pub(crate) const INSERT: &str = "INSERT INTO anyqueue_message (seq, part, rank, pos, id, grp, dedup, body)
     VALUES (?1, ?2, ?3, ?1, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING";
-/// Which message has this id, or this key in this partition.
-pub(crate) const KNOWN: &str = "SELECT id FROM anyqueue_message WHERE id = ?1
+/// Whether the partition ever had dead letters.
+pub(crate) const HAS_DEAD: &str = "SELECT 1 FROM anyqueue_partition WHERE part = -?";
+/// Whether the message is one of them.
+pub(crate) const IS_DEAD: &str = "SELECT 1 FROM anyqueue_message WHERE part = -? AND id = ?";
+/// Which message of this partition has this id or this key.
+pub(crate) const KNOWN: &str = "SELECT id FROM anyqueue_message WHERE part = ?2 AND id = ?1
     UNION ALL SELECT id FROM anyqueue_message WHERE part = ?2 AND dedup = ?3 LIMIT 1";
 
 /// A message ready to be stored.
@@ -63,8 +67,19 @@ impl NewMessage {
     }
 }
 
-/// Stores a message in a partition in which what is due was brought.
-pub(crate) fn store(tx: &mut Tx<'_>, part: i64, message: &NewMessage) -> Result<PushOutcome> {
+/// Stores messages in a partition in which what is due was brought.
+pub(crate) fn store_all(tx: &mut Tx<'_>, part: i64, messages: &[NewMessage]) -> Result<Vec<PushOutcome>> {
+    let has_dead = first(tx.conn, HAS_DEAD, [part], |_| Ok(()))?.is_some();
+    let outcomes = messages.iter().map(|message| {
+        if has_dead && first(tx.conn, IS_DEAD, (part, message.id.as_bytes()), |_| Ok(()))?.is_some() {
+            return Ok(PushOutcome::Duplicate(Some(message.id)));
+        }
+        store(tx, part, message)
+    });
+    outcomes.collect()
+}
+
+fn store(tx: &mut Tx<'_>, part: i64, message: &NewMessage) -> Result<PushOutcome> {
     let live = tx.is_live(part);
     let (group, key) = (message.group.as_deref().filter(|_| live), message.dedup.as_deref().filter(|_| live));
     let (seq, rank, id) = (tx.position(), message.rank, message.id.as_bytes());

@@ -1,4 +1,4 @@
-//! [`push::store`](crate::push::store) once more, over sqlx, for the transaction of a caller.
+//! [`push::store_all`](crate::push::store_all) once more, over sqlx, for the transaction of a caller.
 //!
 //! The statements are the same, and so is their order; a test pushes the same messages both ways and compares the tables.
 
@@ -7,8 +7,10 @@ use sqlx::{Row, SqliteConnection};
 
 use crate::error::{by_code, own};
 use crate::place::{BLOCK, READY, START_GROUP, TIME};
-use crate::push::{INSERT, KNOWN, NewMessage};
-use crate::tx::{DELAYED, FIND_PARTITION, Hints, MAKE_PARTITION, Now, STORE_COUNTER, USE_PARTITION};
+use crate::push::{INSERT, IS_DEAD, KNOWN, NewMessage};
+use crate::tx::{
+    DELAYED, FIND_PARTITION, Hints, MAKE_DEAD, MAKE_PARTITION, Now, STORE_COUNTER, USE_PARTITION,
+};
 
 /// Pushes to one partition within a transaction of the caller's.
 pub(crate) struct PushTx<'c> {
@@ -31,8 +33,10 @@ impl<'c> PushTx<'c> {
         let next = lock.fetch_one(&mut *conn).await.map_err(classify)?;
         let now = Now::of(clock);
         let key = (partition.is_dead_letters(), partition.name());
-        let make = sqlx::query(MAKE_PARTITION).bind(key.0).bind(key.1);
-        make.execute(&mut *conn).await.map_err(classify)?;
+        sqlx::query(MAKE_PARTITION).bind(key.1).execute(&mut *conn).await.map_err(classify)?;
+        if key.0 {
+            sqlx::query(MAKE_DEAD).bind(key.1).execute(&mut *conn).await.map_err(classify)?;
+        }
         let find = sqlx::query(FIND_PARTITION).bind(key.0).bind(key.1);
         let part = find.fetch_one(&mut *conn).await.and_then(|row| row.try_get(0)).map_err(classify)?;
         sqlx::query(USE_PARTITION).bind(part).execute(&mut *conn).await.map_err(classify)?;
@@ -45,6 +49,10 @@ impl<'c> PushTx<'c> {
         let (group, key) =
             (message.group.as_deref().filter(|_| live), message.dedup.as_deref().filter(|_| live));
         let (seq, part, rank, id) = (self.next, self.part, message.rank, &message.id.as_bytes()[..]);
+        let is_dead = sqlx::query(IS_DEAD).bind(part).bind(id).fetch_optional(&mut *self.conn);
+        if is_dead.await.map_err(classify)?.is_some() {
+            return Ok(PushOutcome::Duplicate(Some(message.id)));
+        }
         self.next += 1;
         let insert = sqlx::query(INSERT).bind(seq).bind(part).bind(rank).bind(id);
         let insert = insert.bind(message.group.as_deref()).bind(key).bind(message.body.as_slice());

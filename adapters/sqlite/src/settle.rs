@@ -21,7 +21,8 @@ pub(crate) const EXTEND: &str = "UPDATE anyqueue_timed SET at_ms = ?5
     WHERE seq = ?1 AND part = ?2 AND token = ?3 AND state = 1 AND at_ms > ?4 RETURNING cancel";
 pub(crate) const PLACE: &str = "SELECT grp, rank, pos FROM anyqueue_message WHERE seq = ?";
 pub(crate) const REMOVE: &str = "DELETE FROM anyqueue_message WHERE seq = ?";
-pub(crate) const MOVE: &str = "UPDATE anyqueue_message SET part = ?, pos = ?, dedup = NULL WHERE seq = ?";
+pub(crate) const MOVE: &str =
+    "UPDATE OR IGNORE anyqueue_message SET part = ?, pos = ?, dedup = NULL WHERE seq = ?";
 pub(crate) const BODY: &str = "SELECT body FROM anyqueue_message WHERE seq = ?";
 pub(crate) const REPLACE_BODY: &str = "UPDATE anyqueue_message SET body = ? WHERE seq = ?";
 
@@ -107,7 +108,10 @@ fn move_to(tx: &mut Tx<'_>, ready: Ready, group: Option<&str>, to: &PartitionId)
     let part = tx.make_used(to)?;
     tx.bring(part)?; // what matured before stands ahead of it
     let pos = tx.position();
-    run(tx.conn, MOVE, (part, pos, ready.seq))?;
+    if run(tx.conn, MOVE, (part, pos, ready.seq))? == 0 {
+        // It is there already: one message, which was on its way twice.
+        return run(tx.conn, REMOVE, [ready.seq]).map(drop);
+    }
     let joins = group.filter(|_| tx.is_live(part)); // whether or not groups counted where it comes from
     tx.enter(Ready { part, pos, deliveries: 0, cancel: false, head: false, ..ready }, joins)
 }

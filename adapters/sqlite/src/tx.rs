@@ -21,8 +21,11 @@ pub(crate) const POSTPONED: i64 = 3;
 
 pub(crate) const FIND_PARTITION: &str =
     "SELECT part, used FROM anyqueue_partition WHERE dead = ? AND name = ?";
-pub(crate) const MAKE_PARTITION: &str = "INSERT INTO anyqueue_partition (dead, name, used) VALUES (?, ?, 0)
+pub(crate) const MAKE_PARTITION: &str = "INSERT INTO anyqueue_partition (dead, name, used) VALUES (0, ?, 0)
     ON CONFLICT DO NOTHING";
+/// After its home.
+pub(crate) const MAKE_DEAD: &str = "INSERT INTO anyqueue_partition (part, dead, name, used)
+    SELECT -part, 1, name, 0 FROM anyqueue_partition WHERE dead = 0 AND name = ? ON CONFLICT DO NOTHING";
 pub(crate) const USE_PARTITION: &str = "UPDATE anyqueue_partition SET used = 1 WHERE part = ?";
 pub(crate) const STORE_COUNTER: &str = "UPDATE anyqueue_counter SET next = ?";
 
@@ -182,7 +185,10 @@ impl<'c> Tx<'c> {
         if let Some(part) = self.find(partition)? {
             return Ok(part);
         }
-        run(self.conn, MAKE_PARTITION, (partition.is_dead_letters(), partition.name()))?;
+        run(self.conn, MAKE_PARTITION, [partition.name()])?;
+        if partition.is_dead_letters() {
+            run(self.conn, MAKE_DEAD, [partition.name()])?;
+        }
         let part = Part { part: self.conn.last_insert_rowid(), used: false };
         self.parts.remember(partition, part);
         Ok(part.part)

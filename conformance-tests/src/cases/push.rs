@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyqueue::{MessageData, PushOutcome};
+use anyqueue::{Action, MessageData, PushOutcome};
 use futures_util::future::join_all;
 
 use crate::case::{Case, CaseResult, Need};
@@ -111,19 +111,21 @@ async fn same_body_twice(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// Repeating a push answers `Duplicate`, wherever the message is, and stores nothing.
+/// Repeating a push answers `Duplicate`, whether the message waits, is held or is dead, and stores nothing.
 async fn same_id_twice(c: &Context) -> CaseResult {
-    let (p, other) = (c.partition("work")?, c.partition("other")?);
+    let p = c.partition("work")?;
     let message = c.message();
     let sent = c.client().push(&p, std::slice::from_ref(&message)).await?;
-    for (place, when) in [(&p, "while it waits"), (&other, "in another partition")] {
-        duplicate(c, place, &message, when).await?;
-    }
+    duplicate(c, &p, &message, "while it waits").await?;
     let got = c.client().take(&p, 1).await?;
     duplicate(c, &p, &message, "while it is held").await?;
-    c.client().nothing(&p, c.timing().slack, 4, "no second copy").await?;
-    c.client().nothing(&other, c.timing().slack, 4, "no second copy").await?;
     c.in_order(4, "the one message", &sent, &got)?;
+    let dead = Action::Move { to: p.dead_letters(), headers: None };
+    c.client().settle_all(&got, &dead).await?;
+    duplicate(c, &p, &message, "while it is dead").await?;
+    c.client().nothing(&p, c.timing().slack, 4, "no second copy").await?;
+    let got = c.client().take(&p.dead_letters(), 1).await?;
+    c.in_order(4, "the one message, dead", &sent, &got)?;
     c.client().remove(&got).await
 }
 

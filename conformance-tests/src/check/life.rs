@@ -71,8 +71,9 @@ pub(super) fn dedup(book: &Book<'_>) -> Verdict {
                 let keyed = item.content.dedup_key.is_some();
                 let others: Vec<_> = if keyed { book.lives.iter().collect() } else { same_id() };
                 others.into_iter().find(|(number, life)| {
-                    rivals(book, call, (item, at), **number, life)
-                        .any(|place| if certain { certain_rival(book, life, place, span) } else { true })
+                    rivals(book, call, (item, at), **number, life).any(|place| {
+                        !certain || at_home(place, partition) && certain_rival(book, life, place, span)
+                    })
                 })
             };
             match item.answer {
@@ -123,6 +124,11 @@ fn rivals<'b>(
             (same_id || same_key) && earlier && life.possibly_in(arrival.place, call.span())
         })
         .map(|arrival| arrival.place)
+}
+
+/// Whether an id in one of them must not be pushed to the other. Elsewhere it may be a duplicate, or another message.
+fn at_home(one: &anyqueue::PartitionId, other: &anyqueue::PartitionId) -> bool {
+    one.name() == other.name()
 }
 
 /// Whether it certainly was there all the time, with its key.

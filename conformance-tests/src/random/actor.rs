@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::{
-    Action, Delivery, Extension, Headers, MAX_PAGE, MessageData, MessageId, PullQueueStorage as _,
-    PullRequest, PushQueueStorage as _, QueueStorage as _, Result, Settlement, Storage as _,
+    Action, Delivery, Extension, Headers, MAX_PAGE, MessageData, MessageId, PartitionId,
+    PullQueueStorage as _, PullRequest, PushQueueStorage as _, QueueStorage as _, Result, Settlement,
+    Storage as _,
 };
 use futures_util::future::{Either, select};
 use tokio_util::sync::CancellationToken;
@@ -27,7 +28,7 @@ pub(super) struct Actor<'a> {
     process: usize,
     instance: u32,
     client: Recorder,
-    sent: Vec<MessageData>,
+    sent: Vec<(PartitionId, MessageData)>,
     held: Vec<Delivery>,
     settled: Vec<Delivery>,
 }
@@ -44,7 +45,7 @@ impl<'a> Actor<'a> {
     pub(super) async fn act(&mut self, act: &Act) -> Done {
         match act {
             Act::Push { place, messages } => self.push(*place, messages).await,
-            Act::PushAgain { place, nth } => self.push_again(*place, *nth).await,
+            Act::PushAgain { nth } => self.push_again(*nth).await,
             Act::Pull(pull) => return self.pull(pull).await,
             Act::Settle(items) => self.settle(items).await,
             Act::Exchange(items, pull) => return self.exchange(items, pull).await,
@@ -94,14 +95,15 @@ impl<'a> Actor<'a> {
     async fn push(&mut self, place: usize, messages: &[Message]) {
         let _turn = self.stage.turn().await;
         let messages: Vec<_> = messages.iter().map(|message| self.message(message)).collect();
-        self.client.push(&partition(Place { number: place, dead: false }), &messages).await;
-        self.sent.extend(messages);
+        let place = partition(Place { number: place, dead: false });
+        self.client.push(&place, &messages).await;
+        self.sent.extend(messages.into_iter().map(|message| (place.clone(), message)));
     }
 
-    async fn push_again(&mut self, place: usize, nth: usize) {
+    async fn push_again(&mut self, nth: usize) {
         let _turn = self.stage.turn().await;
-        if let Some(message) = pick(&self.sent, nth) {
-            self.client.push(&partition(Place { number: place, dead: false }), &[message]).await;
+        if let Some((place, message)) = pick(&self.sent, nth) {
+            self.client.push(&place, &[message]).await;
         }
     }
 
@@ -205,7 +207,8 @@ impl<'a> Actor<'a> {
     fn settlements(&self, items: &[Settle]) -> Vec<Settlement> {
         let settlement = |item: &Settle| {
             let delivery = pick(self.deliveries(item.whose), item.nth)?;
-            Some(Settlement { lease: delivery.lease, action: action(item.fate) })
+            let action = action(item.fate, &delivery.lease.partition);
+            Some(Settlement { lease: delivery.lease, action })
         };
         items.iter().filter_map(settlement).collect()
     }
@@ -295,7 +298,7 @@ fn payload(kind: Payload, number: u64) -> Vec<u8> {
     }
 }
 
-fn action(fate: Fate) -> Action {
+fn action(fate: Fate, place: &PartitionId) -> Action {
     let new_headers =
         |wanted: bool| wanted.then(|| Headers::from([("attempt".to_owned(), "later".to_owned())]));
     match fate {
@@ -304,5 +307,9 @@ fn action(fate: Fate) -> Action {
         Fate::Retry => Action::Retry,
         Fate::Postpone { delay, headers } => Action::Postpone { delay, headers: new_headers(headers) },
         Fate::Move { to, headers } => Action::Move { to: partition(to), headers: new_headers(headers) },
+        Fate::Bury { headers } => {
+            let to = if place.is_dead_letters() { place.live() } else { place.dead_letters() };
+            Action::Move { to, headers: new_headers(headers) }
+        }
     }
 }

@@ -26,7 +26,8 @@ pub(crate) struct Shape {
 /// The plan of this seed. The same seed, shape and capabilities make the same plan.
 pub(crate) fn plan(seed: u64, shape: Shape, capabilities: &Capabilities) -> Plan {
     let (random, beat) = (Rng::with_seed(seed), beat(capabilities));
-    let mut maker = Maker { random, capabilities: capabilities.clone(), shape, beat };
+    let mut maker = Maker { random, capabilities: capabilities.clone(), shape, beat, wanders: false };
+    maker.wanders = maker.often(50);
     let step = |_| Step { process: maker.random.usize(..shape.processes), act: maker.act() };
     Plan { seed, processes: shape.processes, steps: (0..shape.steps).map(step).collect() }
 }
@@ -43,6 +44,9 @@ struct Maker {
     capabilities: Capabilities,
     shape: Shape,
     beat: Duration,
+    /// Whether messages move to other partitions. Where they do, none is pushed again: whether an id that lives elsewhere is a
+    /// duplicate is the backend's affair.
+    wanders: bool,
 }
 
 /// A kind of step: how often it comes, whether it is declared, how it is made.
@@ -99,7 +103,7 @@ impl Maker {
     }
 
     fn push_again(&mut self) -> Act {
-        Act::PushAgain { place: self.number(), nth: self.random.usize(..64) }
+        if self.wanders { self.push() } else { Act::PushAgain { nth: self.random.usize(..64) } }
     }
 
     fn message(&mut self) -> Message {
@@ -148,6 +152,7 @@ impl Maker {
                 let delayed = self.capabilities.postpone_delay.is_some() && self.often(70);
                 Fate::Postpone { delay: if delayed { self.time(1, 5) } else { Duration::ZERO }, headers }
             }
+            _ if !self.wanders => Fate::Bury { headers },
             _ => Fate::Move { to: Place { number: self.number(), dead: self.often(65) }, headers },
         };
         Settle { whose, nth: self.random.usize(..16), fate }

@@ -33,7 +33,6 @@ pub(crate) enum Act {
     },
     /// Pushes a message once more that this process pushed before.
     PushAgain {
-        place: usize,
         nth: usize,
     },
     Pull(Pull),
@@ -136,8 +135,18 @@ pub(crate) enum Fate {
     Remove,
     Release,
     Retry,
-    Postpone { delay: Duration, headers: bool },
-    Move { to: Place, headers: bool },
+    Postpone {
+        delay: Duration,
+        headers: bool,
+    },
+    Move {
+        to: Place,
+        headers: bool,
+    },
+    /// To the dead letters of where it is, or from there back home.
+    Bury {
+        headers: bool,
+    },
 }
 
 impl Act {
@@ -170,7 +179,7 @@ impl Fate {
             Self::Release => "release",
             Self::Retry => "retry",
             Self::Postpone { .. } => "postpone",
-            Self::Move { .. } => "move",
+            Self::Move { .. } | Self::Bury { .. } => "move",
         }
     }
 }

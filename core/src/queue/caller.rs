@@ -135,8 +135,11 @@ impl Caller {
         request: PullRequest,
     ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
         let deadline = request.wait + self.call_timeout;
+        let started = Instant::now();
         let call = async { Ok(self.storage.exchange(settlements, partition, request).await) };
-        match self.bounded(Operation::Settle, deadline, call).await {
+        let answer = self.bounded(Operation::Settle, deadline, call).await;
+        telemetry::observe_call(self.name(), Operation::Settle, settlements.len(), started.elapsed());
+        match answer.map_err(|error| error.with_retry(RetryClass::Safe)) {
             Ok((settled, pulled)) if settled.len() == settlements.len() => {
                 self.count_settled(&settled);
                 (settled, pulled)
@@ -184,6 +187,28 @@ impl Caller {
         }
         let lost = answers.iter().filter(|a| matches!(a, Ok(ExtendOutcome::Lost))).count() as u64;
         telemetry::count("anyqueue_lost_total", self.name(), lost);
+        answers
+    }
+
+    /// Settles alone what failed together with a pull and is safe to repeat.
+    pub(crate) async fn settle_failed(
+        &self,
+        settlements: &[Settlement],
+        mut answers: Vec<Result<SettleOutcome>>,
+    ) -> Vec<Result<SettleOutcome>> {
+        for error in answers.iter().filter_map(|a| a.as_ref().err()).filter(|e| !worth_repeating(e)) {
+            telemetry::count_error(self.name(), Operation::Settle, error);
+        }
+        let failed = positions(&answers, |a| matches!(a, Err(e) if worth_repeating(e)));
+        if failed.is_empty() {
+            return answers;
+        }
+        let part: Vec<_> = failed.iter().filter_map(|&i| settlements.get(i).cloned()).collect();
+        for (position, answer) in failed.into_iter().zip(self.settle(&part).await) {
+            if let Some(slot) = answers.get_mut(position) {
+                *slot = answer;
+            }
+        }
         answers
     }
 

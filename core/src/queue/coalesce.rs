@@ -8,6 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot};
 
@@ -15,9 +16,12 @@ use crate::capabilities::Coalesce;
 use crate::clock::Clock;
 use crate::io::Exec;
 
+/// The longest that a call waits for those whom the last one answered.
+const GATHER: Duration = Duration::from_micros(200);
+
 /// What a coalescer calls.
 pub(crate) trait Call: Send + Sync + 'static {
-    type Lane: Clone + Eq + Hash + Send + 'static;
+    type Lane: Clone + Eq + Hash + Send + Sync + 'static;
     type Request: Send + 'static;
     type Answer: Send + 'static;
     /// One call for several requests of one lane; one answer each, in order.
@@ -163,16 +167,28 @@ impl<C: Call> Flight<C> {
         while let Some(batch) = self.next_batch() {
             let (requests, replies): (Vec<_>, Vec<_>) =
                 batch.into_iter().map(|p| (p.request, p.reply)).unzip();
-            let company = replies.len() > 1;
+            let company = replies.len();
             let answers = self.inner.call.call(&self.lane, requests).await;
             for (reply, answer) in replies.into_iter().zip(answers) {
                 if let Some(reply) = reply {
                     let _ = reply.send(answer);
                 }
             }
-            if company {
-                // Those just answered are about to ask again: let them come along.
-                tokio::task::yield_now().await;
+            if company > 1 {
+                self.gather(company).await;
+            }
+        }
+    }
+
+    /// Those just answered are about to ask again: a moment is spent on letting as many come along, for without it small calls
+    /// and large ones take turns. Who is alone is never made to wait.
+    async fn gather(&self, company: usize) {
+        let end = Instant::now() + GATHER;
+        loop {
+            tokio::task::yield_now().await;
+            let gathered = self.inner.lock().get(&self.lane).map_or(0, |lane| lane.pending.len());
+            if gathered >= company || Instant::now() >= end {
+                return;
             }
         }
     }

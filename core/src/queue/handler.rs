@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
 use super::keeper::Held;
-use super::settle::Reply;
+use super::settle::{Reply, SettleRequest};
 use super::stream::WindowSlot;
 use super::{Shared, guard};
 use crate::error::{Error, ErrorKind, Operation, Result};
@@ -34,7 +34,7 @@ pub struct QueueMessageHandler {
     /// A settlement that was handed over and whose outcome nobody has seen yet.
     pending: Option<Reply>,
     /// Room in the window of a stream.
-    window: Option<WindowSlot>,
+    window: Option<Arc<WindowSlot>>,
 }
 
 /// What came with the delivery.
@@ -60,7 +60,7 @@ impl QueueMessageHandler {
     }
 
     pub(crate) fn with_window(mut self, room: WindowSlot) -> Self {
-        self.window = Some(room);
+        self.window = Some(Arc::new(room));
         self
     }
 
@@ -159,7 +159,8 @@ impl QueueMessageHandler {
         self.await_earlier().await;
         if let Some(settlement) = self.prepare(status.clone())? {
             let lane = self.shared.settle_lane(&settlement.lease.partition);
-            let answer = self.shared.settler.submit(&self.shared.exec, lane, settlement);
+            let request = SettleRequest { settlement, window: self.window.clone() };
+            let answer = self.shared.settler.submit(&self.shared.exec, lane, request);
             self.begun(Reply::One(answer));
         }
         self.outcome(&status).await
@@ -244,6 +245,7 @@ impl QueueMessageHandler {
             self.pending = None;
             let outcome = answer?;
             self.concluded = Some(outcome);
+            self.window = None;
             self.shared.keeper.release(&self.held);
             if outcome == SettleOutcome::Lost {
                 self.held.fire_lost();

@@ -284,7 +284,7 @@ impl Shared {
     fn release(&self, held: &keeper::Held) {
         self.note(held.lease.id, &Action::Release);
         let settlement = Settlement { lease: held.lease.clone(), action: Action::Release };
-        self.settler.submit_detached(&self.exec, self.settle_lane(&held.lease.partition), settlement);
+        self.settler.submit_detached(&self.exec, self.settle_lane(&held.lease.partition), settlement.into());
     }
 
     async fn give_back_all(&self) {

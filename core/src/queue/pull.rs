@@ -98,10 +98,8 @@ impl IntoFuture for Pull {
             let stop = CancellationToken::new();
             let task = Pulling {
                 until: far(shared.caller.clock.now(), self.wait),
-                partition,
+                terms: Terms { partition, lease, keep_alive: self.keep_alive },
                 max: self.max,
-                lease,
-                keep_alive: self.keep_alive,
                 stop: stop.clone(),
             };
             // If this future is dropped the pull below goes on; the guard then asks it to finish early.
@@ -113,13 +111,19 @@ impl IntoFuture for Pull {
     }
 }
 
+/// Where deliveries are pulled from and how they are held.
+#[derive(Debug)]
+pub(crate) struct Terms {
+    pub(crate) partition: PartitionId,
+    pub(crate) lease: Duration,
+    pub(crate) keep_alive: bool,
+}
+
 /// One pull on its way, independent of whoever waits for it.
 struct Pulling {
-    partition: PartitionId,
+    terms: Terms,
     max: usize,
     until: Instant,
-    lease: Duration,
-    keep_alive: bool,
     stop: CancellationToken,
 }
 
@@ -144,7 +148,7 @@ impl Pulling {
                 }
             };
             let got = deliveries.len();
-            let accepted = shared.accept(&self, deliveries);
+            let accepted = shared.accept(&self.terms, deliveries);
             if let Some(used) = slots.split(accepted.len()) {
                 used.forget(); // each handler gives its slot back itself
             }
@@ -182,15 +186,17 @@ impl Pulling {
 
     /// Asks the storage once, carrying waiting settlements along where that saves a round trip.
     async fn ask(&self, shared: &Shared, max: usize, until: Instant) -> Result<Vec<Delivery>> {
-        let request = |wait| PullRequest::new(max, wait, self.lease).with_stop(self.stop.clone());
+        let request = |wait| PullRequest::new(max, wait, self.terms.lease).with_stop(self.stop.clone());
         if shared.capabilities.exchange {
-            let lane = shared.settle_lane(&self.partition);
+            let lane = shared.settle_lane(&self.terms.partition);
             let carried = shared.settler.take(&lane);
             if !carried.is_empty() {
                 let settlements: Vec<Settlement> =
-                    carried.iter().map(|pending| pending.request.clone()).collect();
-                let (answers, deliveries) =
-                    shared.caller.exchange(&settlements, &self.partition, request(Duration::ZERO)).await;
+                    carried.iter().map(|pending| pending.request.settlement.clone()).collect();
+                let (answers, deliveries) = shared
+                    .caller
+                    .exchange(&settlements, &self.terms.partition, request(Duration::ZERO))
+                    .await;
                 let mut again = Vec::new();
                 for (pending, answer) in carried.into_iter().zip(answers) {
                     if answer.is_err() { again.push(pending) } else { pending.answer(answer) }
@@ -202,7 +208,7 @@ impl Pulling {
             }
         }
         let wait = until.saturating_duration_since(shared.caller.clock.now());
-        let pull = shared.caller.pull(&self.partition, request(wait));
+        let pull = shared.caller.pull(&self.terms.partition, request(wait));
         if wait.is_zero() {
             return pull.await;
         }
@@ -220,34 +226,35 @@ impl Pulling {
 
 impl Shared {
     /// Takes deliveries into care; those that have expired or were delivered too often go where they belong instead.
-    fn accept(self: &Arc<Self>, pull: &Pulling, deliveries: Vec<Delivery>) -> Vec<QueueMessageHandler> {
+    pub(crate) fn accept(
+        self: &Arc<Self>,
+        terms: &Terms,
+        deliveries: Vec<Delivery>,
+    ) -> Vec<QueueMessageHandler> {
         let received = self.caller.clock.now();
         let received_at = self.caller.clock.wall();
-        let options = self.options.of(pull.partition.name());
+        let options = self.options.of(terms.partition.name());
         let max_hold =
             self.capabilities.lease.max_hold.map_or(options.max_hold, |most| most.min(options.max_hold));
         let mut accepted = Vec::with_capacity(deliveries.len());
         for delivery in deliveries {
-            match self.refuse(&pull.partition, &delivery) {
+            match self.refuse(&terms.partition, &delivery) {
                 Some(action) => {
                     self.note(delivery.lease.id, &action);
-                    let lane = self.settle_lane(&pull.partition);
-                    self.settler.submit_detached(
-                        &self.exec,
-                        lane,
-                        Settlement { lease: delivery.lease, action },
-                    );
+                    let lane = self.settle_lane(&terms.partition);
+                    let settlement = Settlement { lease: delivery.lease, action };
+                    self.settler.submit_detached(&self.exec, lane, settlement.into());
                 }
                 None => accepted.push(delivery),
             }
         }
         let holds = accepted.iter().map(|delivery| {
             let hold = Hold {
-                lease: pull.lease,
+                lease: terms.lease,
                 received,
-                trusted_until: delivery.lease_until.unwrap_or_else(|| far(received, pull.lease)),
+                trusted_until: delivery.lease_until.unwrap_or_else(|| far(received, terms.lease)),
                 extend_until: far(received, max_hold),
-                keep_alive: pull.keep_alive,
+                keep_alive: terms.keep_alive,
             };
             (delivery.lease.clone(), hold)
         });
@@ -255,7 +262,7 @@ impl Shared {
         telemetry::count_messages(
             "anyqueue_pulled_total",
             self.name(),
-            &pull.partition,
+            &terms.partition,
             accepted.len() as u64,
         );
         #[allow(clippy::cast_precision_loss, reason = "bounded by max_held")]

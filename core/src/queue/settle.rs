@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use super::caller::Caller;
 use super::coalesce::Call;
 use super::handler::QueueMessageHandler;
+use super::stream::WindowSlot;
 use super::{Queue, Shared, guard, runtime_gone};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::message::{Headers, MessageData, RESERVED_HEADER_PREFIX, header};
@@ -36,19 +37,51 @@ impl Reply {
     }
 }
 
-/// Joined settlements.
+/// A settlement to be joined with others, and the room in a stream's window that it makes.
+pub(crate) struct SettleRequest {
+    pub(crate) settlement: Settlement,
+    pub(crate) window: Option<Arc<WindowSlot>>,
+}
+
+impl From<Settlement> for SettleRequest {
+    fn from(settlement: Settlement) -> Self {
+        Self { settlement, window: None }
+    }
+}
+
+/// Joined settlements; what comes next for a stream comes with them.
 pub(crate) struct SettleCall(pub(crate) Caller);
 
 impl Call for SettleCall {
     type Lane = Option<PartitionId>;
-    type Request = Settlement;
+    type Request = SettleRequest;
     type Answer = Result<SettleOutcome>;
 
-    async fn call(&self, _: &Self::Lane, requests: Vec<Settlement>) -> Vec<Self::Answer> {
-        self.0.settle(&requests).await
+    async fn call(&self, _: &Self::Lane, requests: Vec<SettleRequest>) -> Vec<Self::Answer> {
+        let (settlements, windows): (Vec<_>, Vec<_>) =
+            requests.into_iter().map(|request| (request.settlement, request.window)).unzip();
+        // Of several streams the first has its turn; the others' pumps see the room.
+        let feed = windows.iter().flatten().next().map(|slot| slot.feed().clone());
+        let is_fed =
+            |slot: &&Arc<WindowSlot>| feed.as_ref().is_some_and(|feed| Arc::ptr_eq(feed, slot.feed()));
+        let settling = windows.iter().flatten().filter(is_fed).count();
+        let Some(refill) = feed.as_ref().and_then(|feed| feed.refill(settling)) else {
+            return self.0.settle(&settlements).await;
+        };
+        let (answers, pulled) = self.0.exchange(&settlements, refill.partition(), refill.request()).await;
+        match pulled {
+            Ok(deliveries) => {
+                let settled = windows.iter().zip(&answers).filter(|(_, answer)| answer.is_ok());
+                let slots = settled.filter_map(|(slot, _)| slot.as_ref()).filter(is_fed);
+                refill.deliver(deliveries, slots.filter_map(|slot| slot.pass_on()).collect());
+            }
+            // The pump sees the room, and meets the error itself if it lasts.
+            Err(error) => tracing::debug!(%error, "a settlement brought no deliveries"),
+        }
+        self.0.settle_failed(&settlements, answers).await
     }
 
-    fn size(&self, _: &Settlement) -> u64 {
+    fn size(&self, _: &SettleRequest) -> u64 {
         0
     }
 }

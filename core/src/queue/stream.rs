@@ -1,4 +1,7 @@
 //! The push-style face over pull: a stream bounded by what its consumer holds.
+//!
+//! Its pump pulls when there is room. While the queue has messages, though, most room is made by settlements, and where
+//! the backend settles and pulls in one call those bring the next deliveries with them: see [`Feed`].
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -8,19 +11,24 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_core::Stream;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Mutex, MutexGuard, Notify, OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::handler::QueueMessageHandler;
+use super::pull::Terms;
 use super::{Queue, guard};
 use crate::error::{Error, ErrorKind, Result, RetryClass};
 use crate::partition::{IntoPartitionId, PartitionId};
+use crate::storage::{Delivery, PullRequest};
 
 /// How long each pull of a stream waits. It is woken by pushes; this bounds one call.
 const POLL_WAIT: Duration = Duration::from_secs(20);
 
 /// The longest pause of a stream after errors, in a row of which it doubles.
 const MAX_ERROR_PAUSE: Duration = Duration::from_secs(5);
+
+/// The most batches that wait for a consumer that does not look; the pump then waits too.
+const MAX_BATCHES: usize = 1024;
 
 /// A stream being set up by [`Queue::stream`].
 #[derive(Debug)]
@@ -62,7 +70,8 @@ impl Queue {
 }
 
 impl StreamBuilder {
-    /// The most deliveries to hold at once: those waiting in the stream and those whose handlers live. Default 64.
+    /// The most deliveries to hold at once: those waiting in the stream, and those handed out and neither settled nor
+    /// dropped. Default 64.
     pub fn window(mut self, window: usize) -> Self {
         self.window = window;
         self
@@ -93,22 +102,21 @@ impl StreamBuilder {
         let lease = self.lease.unwrap_or(shared.options.of(partition.name()).lease);
         guard::lease(lease, &shared.capabilities)?;
         let window = self.window.min(shared.options.max_held);
-        let (batches, incoming) = mpsc::channel(1);
-        let window = Arc::new(Window::new(window));
-        let stop = CancellationToken::new();
-        let pump = Pump {
+        // Each batch holds room in the window, so that one more place is enough for an error among them.
+        let (batches, incoming) = mpsc::channel(window.saturating_add(1).min(MAX_BATCHES));
+        let feed = Arc::new(Feed {
             queue: self.queue,
-            partition,
-            lease,
-            keep_alive: self.keep_alive,
-            window: window.clone(),
-            batches,
-        };
-        let stopped = stop.clone();
-        shared.exec.spawn(async move {
-            tokio::select! { () = pump.run() => {}, () = stopped.cancelled() => {} }
+            terms: Terms { partition, lease, keep_alive: self.keep_alive },
+            window: Window::new(window),
+            turn: Mutex::new(()),
+            batches: batches.downgrade(),
         });
-        Ok(HandlerStream { incoming, buffer: VecDeque::new(), window, _stop: stop.drop_guard() })
+        let stop = CancellationToken::new();
+        let (pump, stopped) = (pump(feed.clone(), batches), stop.clone());
+        shared.exec.spawn(async move {
+            tokio::select! { () = pump => {}, () = stopped.cancelled() => {} }
+        });
+        Ok(HandlerStream { incoming, buffer: VecDeque::new(), feed, _stop: stop.drop_guard() })
     }
 }
 
@@ -116,9 +124,9 @@ impl StreamBuilder {
 /// ends only when the queue is closed. Dropping it gives back what nobody took.
 #[derive(Debug)]
 pub struct HandlerStream {
-    incoming: mpsc::Receiver<Result<Vec<QueueMessageHandler>>>,
+    incoming: mpsc::Receiver<Batch>,
     buffer: VecDeque<QueueMessageHandler>,
-    window: Arc<Window>,
+    feed: Arc<Feed>,
     _stop: DropGuard,
 }
 
@@ -135,7 +143,7 @@ impl Stream for HandlerStream {
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
                 Poll::Ready(None) => return Poll::Ready(None),
                 Poll::Pending => {
-                    self.window.hungry();
+                    self.feed.window.hungry();
                     return Poll::Pending;
                 }
             }
@@ -143,57 +151,112 @@ impl Stream for HandlerStream {
     }
 }
 
-/// The task that pulls for a stream.
-struct Pump {
+type Batch = Result<Vec<QueueMessageHandler>>;
+
+/// Where a stream's deliveries come from and go to.
+#[derive(Debug)]
+pub(crate) struct Feed {
     queue: Queue,
-    partition: PartitionId,
-    lease: Duration,
-    keep_alive: bool,
-    window: Arc<Window>,
-    batches: mpsc::Sender<Result<Vec<QueueMessageHandler>>>,
+    terms: Terms,
+    window: Window,
+    /// One pull at a time, so that messages arrive in the order in which they were claimed.
+    turn: Mutex<()>,
+    /// Ends with the pump, whatever handlers live on.
+    batches: mpsc::WeakSender<Batch>,
 }
 
-impl Pump {
-    async fn run(self) {
-        let mut pause = Duration::from_millis(50);
-        loop {
-            let room = self.window.room().await;
-            let pull = self
-                .queue
-                .pull(&self.partition)
-                .max(room.len())
-                .wait(POLL_WAIT)
-                .lease(self.lease)
-                .keep_alive(self.keep_alive);
-            match pull.await {
-                Ok(handlers) => {
-                    pause = Duration::from_millis(50);
-                    if handlers.is_empty() {
-                        continue;
-                    }
-                    self.window.fed();
-                    let batch =
-                        handlers.into_iter().zip(room).map(|(handler, slot)| handler.with_window(slot));
-                    if self.batches.send(Ok(batch.collect())).await.is_err() {
-                        return;
-                    }
+/// Pulls for a stream until it is dropped or its queue closed.
+async fn pump(feed: Arc<Feed>, batches: mpsc::Sender<Batch>) {
+    let mut pause = Duration::from_millis(50);
+    loop {
+        let room = feed.room().await;
+        let turn = feed.turn.lock().await;
+        let terms = &feed.terms;
+        let pull = feed.queue.pull(&terms.partition).max(room.len()).wait(POLL_WAIT);
+        match pull.lease(terms.lease).keep_alive(terms.keep_alive).await {
+            Ok(handlers) => {
+                pause = Duration::from_millis(50);
+                if !handlers.is_empty() && batches.send(Ok(feed.batch(handlers, room))).await.is_err() {
+                    return;
                 }
-                Err(error) if error.kind() == ErrorKind::Closed => return,
-                Err(error) => {
-                    drop(room);
-                    let last = error.retry() == RetryClass::Never && error.kind() == ErrorKind::InvalidInput;
-                    if self.batches.send(Err(error)).await.is_err() || last {
-                        return;
-                    }
-                    self.queue.0.caller.clock.sleep(pause).await;
-                    pause = (pause * 2).min(MAX_ERROR_PAUSE);
+            }
+            Err(error) if error.kind() == ErrorKind::Closed => return,
+            Err(error) => {
+                drop((room, turn));
+                let last = error.retry() == RetryClass::Never && error.kind() == ErrorKind::InvalidInput;
+                if batches.send(Err(error)).await.is_err() || last {
+                    return;
                 }
+                feed.queue.0.caller.clock.sleep(pause).await;
+                pause = (pause * 2).min(MAX_ERROR_PAUSE);
             }
         }
     }
 }
 
-/// How much of a stream's window is free. Only its pump takes of it.
+impl Feed {
+    fn batch(&self, handlers: Vec<QueueMessageHandler>, room: Vec<WindowSlot>) -> Vec<QueueMessageHandler> {
+        self.window.fed();
+        // A handler without a slot, should the server have answered too many, is dropped: given back.
+        handlers.into_iter().zip(room).map(|(handler, slot)| handler.with_window(slot)).collect()
+    }
+
+    /// A pull for as many deliveries as are being settled, to be made with their settlements. None while the pump itself is
+    /// waiting for messages: there is nothing to bring then.
+    pub(crate) fn refill(self: &Arc<Self>, settling: usize) -> Option<Refill<'_>> {
+        let shared = &self.queue.0;
+        if !shared.capabilities.exchange || shared.closing.is_cancelled() || self.batches.strong_count() == 0
+        {
+            return None;
+        }
+        let turn = self.turn.try_lock().ok()?;
+        let free = shared.slots.available_permits();
+        let most = settling.min(shared.capabilities.limits.pull_batch.max(1)).min(free);
+        let held = Arc::clone(&shared.slots).try_acquire_many_owned(u32::try_from(most).ok()?).ok()?;
+        (most > 0).then_some(Refill { feed: self, held, _turn: turn })
+    }
+
+    /// All the room there is, once a quarter of the window is free, or any at all for a consumer that has nothing left.
+    async fn room(self: &Arc<Self>) -> Vec<WindowSlot> {
+        let free = self.window.take_free().await;
+        (0..free).map(|_| WindowSlot::new(self.clone())).collect()
+    }
+}
+
+/// One call's turn to bring a stream's next deliveries.
+pub(crate) struct Refill<'a> {
+    feed: &'a Arc<Feed>,
+    held: OwnedSemaphorePermit,
+    _turn: MutexGuard<'a, ()>,
+}
+
+impl Refill<'_> {
+    pub(crate) fn partition(&self) -> &PartitionId {
+        &self.feed.terms.partition
+    }
+
+    pub(crate) fn request(&self) -> PullRequest {
+        PullRequest::new(self.held.num_permits(), Duration::ZERO, self.feed.terms.lease)
+    }
+
+    /// Hands over what came, into the room of what was settled.
+    pub(crate) fn deliver(mut self, deliveries: Vec<Delivery>, room: Vec<WindowSlot>) {
+        if deliveries.is_empty() {
+            return;
+        }
+        let handlers = self.feed.queue.0.accept(&self.feed.terms, deliveries);
+        if let Some(used) = self.held.split(handlers.len()) {
+            used.forget(); // each handler gives its slot back itself
+        }
+        let batch = self.feed.batch(handlers, room);
+        if let Some(batches) = self.feed.batches.upgrade() {
+            // Refused if the stream is gone or nobody looks at it: the handlers give their messages back.
+            let _ = batches.try_send(Ok(batch));
+        }
+    }
+}
+
+/// How much of a stream's window is free.
 ///
 /// Not a semaphore: the pump waits for a quarter *or*, when the consumer has nothing left, for any room at all, and a fair
 /// semaphore would let the first wish block the second.
@@ -205,10 +268,6 @@ struct Window {
     hungry: AtomicBool,
     changed: Notify,
 }
-
-/// Room for one delivery.
-#[derive(Debug)]
-pub(crate) struct WindowSlot(Arc<Window>);
 
 impl Window {
     fn new(size: usize) -> Self {
@@ -224,13 +283,13 @@ impl Window {
         self.hungry.store(false, Ordering::SeqCst);
     }
 
-    /// All the room there is, once a quarter of the window is free, or any at all for a consumer that has nothing left.
-    async fn room(self: &Arc<Self>) -> Vec<WindowSlot> {
+    /// Only the pump takes of it; others hand on what they have.
+    async fn take_free(&self) -> usize {
         loop {
             let free = self.size - self.used.load(Ordering::SeqCst);
             if free > 0 && (free >= self.size.div_ceil(4) || self.hungry.load(Ordering::SeqCst)) {
                 self.used.fetch_add(free, Ordering::SeqCst);
-                return (0..free).map(|_| WindowSlot(self.clone())).collect();
+                return free;
             }
             // A change since the look above is remembered, so that it is not slept through.
             self.changed.notified().await;
@@ -238,9 +297,33 @@ impl Window {
     }
 }
 
+/// Room for one delivery in a stream's window, shared by its handler and its settlement under way.
+#[derive(Debug)]
+pub(crate) struct WindowSlot {
+    feed: Arc<Feed>,
+    passed_on: AtomicBool,
+}
+
+impl WindowSlot {
+    fn new(feed: Arc<Feed>) -> Self {
+        Self { feed, passed_on: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn feed(&self) -> &Arc<Feed> {
+        &self.feed
+    }
+
+    /// The same room for another delivery; once.
+    pub(crate) fn pass_on(&self) -> Option<Self> {
+        (!self.passed_on.swap(true, Ordering::SeqCst)).then(|| Self::new(self.feed.clone()))
+    }
+}
+
 impl Drop for WindowSlot {
     fn drop(&mut self) {
-        self.0.used.fetch_sub(1, Ordering::SeqCst);
-        self.0.changed.notify_one();
+        if !*self.passed_on.get_mut() {
+            self.feed.window.used.fetch_sub(1, Ordering::SeqCst);
+            self.feed.window.changed.notify_one();
+        }
     }
 }

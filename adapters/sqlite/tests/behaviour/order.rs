@@ -209,7 +209,7 @@ async fn dead_letters_know_neither_groups_nor_keys() {
 }
 
 #[tokio::test]
-async fn an_id_lives_once_in_the_whole_storage() {
+async fn an_id_lives_once_in_a_partition_and_its_dead_letters() {
     let bed = Bed::new().await;
     let (p, q) = (part("p"), part("q"));
     let one = message("one");
@@ -219,13 +219,32 @@ async fn an_id_lives_once_in_the_whole_storage() {
         outcomes.into_iter().map(|outcome| outcome.map_err(|e| e.to_string())).collect::<Vec<_>>()
     };
     assert_eq!(show(bed.queue.push(&p, &[one.clone(), one.clone()]).await), [stored.clone(), twice.clone()]);
-    assert_eq!(show(bed.queue.push(&q, std::slice::from_ref(&one)).await), std::slice::from_ref(&twice));
+    let held = pull(&bed.queue, &p, 1).await;
+    let dead = move_to(&p.dead_letters());
+    assert_eq!(settle(&bed.queue, &held[0].lease, dead).await, SettleOutcome::Settled);
     let other = message("other");
     let other_stored = Ok(PushOutcome::Stored(other.id()));
-    assert_eq!(show(bed.queue.push(&q, &[one.clone(), other]).await), [twice, other_stored]);
-    assert_eq!(drain(&bed.queue, &p).await, ["one"]);
-    assert_eq!(show(bed.queue.push(&q, &[one]).await), [stored]);
-    assert_eq!(drain(&bed.queue, &q).await, ["other", "one"]);
+    assert_eq!(show(bed.queue.push(&p, &[one.clone(), other]).await), [twice, other_stored]);
+    assert_eq!(drain(&bed.queue, &p.dead_letters()).await, ["one"]);
+    assert_eq!(show(bed.queue.push(&p, std::slice::from_ref(&one)).await), std::slice::from_ref(&stored));
+    assert_eq!(show(bed.queue.push(&q, &[one]).await), [stored], "another partition's is another message");
+    assert_eq!(drain(&bed.queue, &p).await, ["other", "one"]);
+    assert_eq!(drain(&bed.queue, &q).await, ["one"]);
+}
+
+#[tokio::test]
+async fn a_message_moved_to_where_its_id_lives_becomes_one_with_it() {
+    let bed = Bed::new().await;
+    let (p, q) = (part("p"), part("q"));
+    let one = message("one").with_group("g");
+    for place in [&p, &q] {
+        push(&bed.queue, place, &[one.clone(), message("next").with_group("g")]).await;
+    }
+    let held = pull(&bed.queue, &p, 1).await;
+    let there = move_to(&q);
+    assert_eq!(settle(&bed.queue, &held[0].lease, there).await, SettleOutcome::Settled);
+    assert_eq!(drain(&bed.queue, &p).await, ["next"], "its group goes on");
+    assert_eq!(drain(&bed.queue, &q).await, ["one", "next"]);
 }
 
 #[tokio::test]

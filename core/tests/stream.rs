@@ -1,0 +1,95 @@
+//! How a stream keeps its window full: by its own pulls, and by the settlements of what it delivered.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may stop at anything")]
+
+mod support;
+
+use std::time::Duration;
+
+use anyqueue::QueueMessageStatus::Processed;
+use anyqueue::*;
+use futures_util::StreamExt as _;
+use support::{Script, Shared, eventually, safe, spy};
+
+async fn filled(messages: usize) -> (Shared, Queue) {
+    let spy = spy();
+    let queue = Queue::new(spy.clone()).unwrap();
+    let messages = (0..messages).map(|n| MessageData::new(format!("{n}"))).collect();
+    queue.push_many("p", messages).await.unwrap();
+    (spy, queue)
+}
+
+async fn next(stream: &mut HandlerStream) -> QueueMessageHandler {
+    tokio::time::timeout(Duration::from_secs(10), stream.next()).await.unwrap().unwrap().unwrap()
+}
+
+async fn settled(mut handler: QueueMessageHandler) -> Vec<u8> {
+    assert_eq!(handler.settle(Processed).await.unwrap(), SettleOutcome::Settled);
+    handler.payload().to_vec()
+}
+
+#[tokio::test]
+async fn settlements_bring_the_next_deliveries_with_them_and_in_order() {
+    let (spy, queue) = filled(100).await;
+    let mut stream = queue.stream("p").window(4).build().unwrap();
+    for n in 0..100 {
+        let handler = next(&mut stream).await;
+        assert_eq!(settled(handler).await, n.to_string().into_bytes());
+    }
+    assert!(spy.exchange.calls() >= 90, "{} settlements brought something", spy.exchange.calls());
+    assert!(spy.pull.calls() <= 10, "{} pulls besides", spy.pull.calls());
+}
+
+#[tokio::test]
+async fn what_settlements_bring_stays_within_the_window() {
+    let (_spy, queue) = filled(100).await;
+    let mut stream = queue.stream("p").window(8).build().unwrap();
+    for _ in 0..40 {
+        let handler = next(&mut stream).await;
+        settled(handler).await;
+        let leased = queue.counts("p").await.unwrap().leased.unwrap();
+        assert!(leased <= 8, "{leased} are held");
+    }
+}
+
+#[tokio::test]
+async fn a_settled_handler_that_lives_on_takes_no_room() {
+    let (_spy, queue) = filled(20).await;
+    let mut stream = queue.stream("p").window(2).build().unwrap();
+    let mut kept = Vec::new();
+    for _ in 0..20 {
+        let mut handler = next(&mut stream).await;
+        handler.settle(Processed).await.unwrap();
+        kept.push(handler);
+    }
+    assert_eq!(kept.len(), 20);
+}
+
+#[tokio::test]
+async fn a_settlement_that_fails_together_with_a_pull_is_repeated_alone() {
+    let (spy, queue) = filled(3).await;
+    let mut stream = queue.stream("p").window(1).build().unwrap();
+    let handler = next(&mut stream).await;
+    // The pump's own pull has ended, so that the settlement is the one to bring the next.
+    eventually("an idle pump", || spy.pull.calls() == 1).await;
+    spy.exchange.script([Script::Fail(safe(ErrorKind::Unavailable))]);
+    assert_eq!(settled(handler).await, b"0");
+    assert_eq!((spy.exchange.calls(), spy.settle.calls()), (1, 1));
+    assert_eq!(settled(next(&mut stream).await).await, b"1");
+}
+
+#[tokio::test]
+async fn what_a_settlement_brings_to_a_stream_that_is_gone_is_given_back() {
+    let (spy, queue) = filled(2).await;
+    let mut stream = queue.stream("p").window(1).build().unwrap();
+    let handler = next(&mut stream).await;
+    spy.exchange.hold();
+    let settling = tokio::spawn(settled(handler));
+    eventually("a settlement under way", || spy.exchange.calls() == 1).await;
+    drop(stream);
+    spy.exchange.let_go();
+    assert_eq!(settling.await.unwrap(), b"0");
+    let mut found = queue.pull("p").wait(Duration::from_secs(10)).await.unwrap();
+    let handler = found.pop().unwrap();
+    assert_eq!((handler.payload(), handler.delivery_count()), (&b"1"[..], Some(1)));
+}
