@@ -38,6 +38,29 @@ async fn each_case_finds_the_faults_that_it_names() {
     assert!(survivors.is_empty(), "{} survive:\n{}", survivors.len(), survivors.join("\n"));
 }
 
+/// Runs of each subtle fault, and how many of them may miss it.
+const RUNS: usize = 20;
+const MISSES: usize = 1;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn each_subtle_fault_is_found_in_nineteen_of_twenty_runs() {
+    let first_to_name =
+        |fault: Fault| cases::all().find(|case| case.kills.contains(&fault)).map(|case| (case, fault));
+    let subtle = Fault::ALL.iter().copied().filter(|fault| fault.is_subtle()).filter_map(first_to_name);
+    let runs = subtle.flat_map(|(case, fault)| (0..RUNS).map(move |_| survives(case, fault)));
+    let missed: Vec<String> = stream::iter(runs)
+        .buffer_unordered(2 * PARALLELISM)
+        .filter_map(|survivor| async { survivor })
+        .collect()
+        .await;
+    let mut misses = std::collections::BTreeMap::new();
+    for told in &missed {
+        *misses.entry(told).or_insert(0) += 1;
+    }
+    misses.retain(|_, count| *count > MISSES);
+    assert!(misses.is_empty(), "missed in more than {MISSES} of {RUNS} runs: {misses:#?}");
+}
+
 #[test]
 fn every_fault_is_named_by_a_case() {
     let named: BTreeSet<Fault> = cases::all().flat_map(|case| case.kills.iter().copied()).collect();

@@ -14,8 +14,8 @@ use crate::workspace::{Result, cargo, root, run};
 pub(crate) struct Options {
     /// The backend: a folder under `adapters/`
     backend: String,
-    /// Writes the report as JSON to this file
-    #[arg(long, value_name = "FILE", conflicts_with = "runs")]
+    /// Writes the report as JSON to this file; with --runs, an account of all runs
+    #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Runs only the cases whose id holds this text
     #[arg(long, value_name = "PATTERN")]
@@ -23,12 +23,15 @@ pub(crate) struct Options {
     /// Repeats the random choices of the run that had this seed
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Runs the suite this many times, each time with the next seed, up to the first failure
+    /// Runs the suite this many times, each time with the next seed, and counts the failures
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
     /// Runs the larger sizes and the long cases too
     #[arg(long)]
     thorough: bool,
+    /// Runs instead the cases that go on for this long
+    #[arg(long, value_name = "MINUTES", conflicts_with = "thorough")]
+    soak: Option<u32>,
 }
 
 /// Runs the suite and prints its table.
@@ -36,54 +39,125 @@ pub(crate) fn run_conformance(options: &Options) -> Result<()> {
     known(&options.backend, &backends()?)?;
     // A run whose seed nobody knows could not be repeated.
     let first = options.seed.unwrap_or_else(time_seed);
+    let mut runs = Vec::new();
     for index in 0..options.runs {
         let seed = first.wrapping_add(u64::from(index));
         println!("conformance: {}, run {} of {}, seed {seed}", options.backend, index + 1, options.runs);
-        run_once(options, seed)?;
+        let folder = root().join("target/conformance").join(&options.backend);
+        let result = run_once(options, seed, &folder);
+        runs.push(Run { report: report(&folder, "json").and_then(|path| read(&path)), result });
     }
+    if let Some(wanted) = &options.json {
+        write_report(wanted, &runs)?;
+    }
+    verdict(&runs)
+}
+
+/// One run of the suite.
+struct Run {
+    report: Result<String>,
+    result: Result<()>,
+}
+
+fn verdict(runs: &[Run]) -> Result<()> {
+    let failed: Vec<&str> =
+        runs.iter().filter_map(|run| run.result.as_ref().err()).map(String::as_str).collect();
+    match failed.as_slice() {
+        [] => Ok(()),
+        failed => Err(format!("{} of {} runs failed: {}", failed.len(), runs.len(), failed.join("; "))),
+    }
+}
+
+fn write_report(wanted: &Path, runs: &[Run]) -> Result<()> {
+    let text = match runs {
+        [run] => run.report.clone()?,
+        runs => account(runs)?,
+    };
+    fs::write(wanted, text).map_err(|error| format!("cannot write {}: {error}", wanted.display()))?;
+    println!("conformance: wrote {}", wanted.display());
     Ok(())
+}
+
+/// What many runs came to: the facts of the first, then a line for each. No run is left out.
+fn account(runs: &[Run]) -> Result<String> {
+    let mut lines = Vec::new();
+    let mut facts = Value::Null;
+    for run in runs {
+        let mut report = parse(&run.report.clone()?)?;
+        let cases = report.as_object_mut().and_then(|report| report.remove("cases")).unwrap_or_default();
+        lines.push(line(&report, cases.as_array().map_or(&[], Vec::as_slice)));
+        if facts.is_null() {
+            facts = report;
+        }
+    }
+    if let Some(facts) = facts.as_object_mut() {
+        for of_one_run in PER_RUN {
+            facts.remove(of_one_run);
+        }
+        facts.insert("runs".to_owned(), lines.into());
+    }
+    serde_json::to_string_pretty(&facts).map_err(|error| error.to_string())
+}
+
+/// What differs from run to run.
+const PER_RUN: [&str; 3] = ["seed", "certificate", "took_ms"];
+
+fn line(report: &Value, cases: &[Value]) -> Value {
+    let outcome = |case: &Value| case.get("outcome").and_then(Value::as_str).unwrap_or("unknown").to_owned();
+    let mut counts = std::collections::BTreeMap::new();
+    for case in cases {
+        *counts.entry(outcome(case)).or_insert(0_u32) += 1;
+    }
+    let bad = |case: &&Value| !["pass", "not applicable"].contains(&outcome(case).as_str());
+    let bad: Vec<_> = cases.iter().filter(bad).filter_map(|case| case.get("id").cloned()).collect();
+    let mut line: serde_json::Map<_, _> =
+        PER_RUN.iter().filter_map(|key| Some(((*key).to_owned(), report.get(*key)?.clone()))).collect();
+    line.insert("outcomes".to_owned(), serde_json::json!(counts));
+    line.insert("not_passed".to_owned(), bad.into());
+    line.into()
 }
 
 /// Runs the suite of every backend that has one, this many times.
 pub(crate) fn run_all(runs: u32) -> Result<()> {
     for backend in backends()? {
-        run_conformance(&Options { backend, json: None, case: None, seed: None, runs, thorough: false })?;
+        let options =
+            Options { backend, json: None, case: None, seed: None, runs, thorough: false, soak: None };
+        run_conformance(&options)?;
     }
     Ok(())
 }
 
-fn run_once(options: &Options, seed: u64) -> Result<()> {
-    let folder = root().join("target/conformance").join(&options.backend);
+fn run_once(options: &Options, seed: u64, folder: &Path) -> Result<()> {
     // What an earlier run left must not be taken for this one's.
     if folder.exists() {
-        fs::remove_dir_all(&folder).map_err(|error| format!("cannot clear {}: {error}", folder.display()))?;
+        fs::remove_dir_all(folder).map_err(|error| format!("cannot clear {}: {error}", folder.display()))?;
     }
-    fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+    fs::create_dir_all(folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
     let package = format!("anyqueue-{}", options.backend);
     let mut command = cargo(&["test", "--quiet", "--package", &package, "--test", "conformance", "--"]);
     command.args(&options.case);
     command.env("ANYQUEUE_CONFORMANCE_SEED", seed.to_string());
-    command.env("ANYQUEUE_CONFORMANCE_REPORT", &folder);
+    command.env("ANYQUEUE_CONFORMANCE_REPORT", folder);
     if options.thorough {
         command.env("ANYQUEUE_CONFORMANCE_TIER", "thorough");
     }
+    if let Some(minutes) = options.soak {
+        command.env("ANYQUEUE_CONFORMANCE_TIER", "soak");
+        command.env("ANYQUEUE_CONFORMANCE_MINUTES", minutes.to_string());
+    }
     let result = run(&mut command);
     // The report is of most use after a failure; but where the suite did not even build, there is none.
-    let shown = show_report(&folder, options);
+    let shown = show_report(folder);
     result.map_err(|error| format!("seed {seed}: {error}")).and(shown)
 }
 
-fn show_report(folder: &Path, options: &Options) -> Result<()> {
+fn show_report(folder: &Path) -> Result<()> {
     let table = report(folder, "md")?;
     println!("{}", read(&table)?.trim_end());
     let json = report(folder, "json")?;
     let text = read(&json)?;
     if cases_run(&text)? == 0 {
         return Err("no case was run: is the pattern of --case right?".to_owned());
-    }
-    if let Some(wanted) = &options.json {
-        fs::write(wanted, text).map_err(|error| format!("cannot write {}: {error}", wanted.display()))?;
-        println!("conformance: wrote {}", wanted.display());
     }
     Ok(())
 }
@@ -103,10 +177,13 @@ fn read(path: &Path) -> Result<String> {
 }
 
 fn cases_run(report: &str) -> Result<usize> {
-    let report: Value =
-        serde_json::from_str(report).map_err(|error| format!("the report is no JSON: {error}"))?;
+    let report = parse(report)?;
     let cases = report.get("cases").and_then(Value::as_array);
     Ok(cases.ok_or("the report lists no cases")?.len())
+}
+
+fn parse(report: &str) -> Result<Value> {
+    serde_json::from_str(report).map_err(|error| format!("the report is no JSON: {error}"))
 }
 
 /// The adapters that have a conformance test.

@@ -38,6 +38,9 @@ pub(super) const CASES: &[Case] = &[
     case!(Storage, "lease.stale_settlements", [21], stale_settlements)
         .needs(&[Need::TIMED_LEASE, Need::FENCING])
         .kills(&[Fault::StaleRemoves, Fault::StaleRetryCopies]),
+    case!(Storage, "lease.stale_of_ones_own", [21], stale_of_ones_own)
+        .needs(&[Need::TIMED_LEASE, Need::FENCING])
+        .kills(&[Fault::TokenPerClient]),
     case!(Storage, "lease.expiry_counts", [28], expiry_counts)
         .needs(&[Need::TIMED_LEASE, Need::DELIVERY_COUNT])
         .kills(&[Fault::CountStuck, Fault::LeaseNeverExpires, Fault::SecondLeaseEndless]),
@@ -259,6 +262,15 @@ async fn stale_settlements(c: &Context) -> CaseResult {
     }
     let back = other.take(&p, 1).await?;
     other.remove(&back).await
+}
+
+/// A lost lease stays lost, also for a consumer that has the message again.
+async fn stale_of_ones_own(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let (lost, owned) = lose(c, &p, c.client()).await?;
+    let outcome = c.client().try_settle(&lost, Action::Remove).await?;
+    c.equal(21, &[lost.lease.id], "the outcome under the lost lease", &SettleOutcome::Lost, &outcome)?;
+    c.client().remove(&owned).await
 }
 
 /// A delivery that ended with its lease counts like any other.

@@ -41,6 +41,7 @@ macro_rules! case {
 }
 
 mod admin;
+mod backlog;
 mod cancel;
 mod concurrency;
 mod dead;
@@ -91,6 +92,7 @@ pub(crate) const GROUPS: &[&[Case]] = &[
     dead::CASES,
     together::CASES,
     waiting::CASES,
+    backlog::CASES,
     admin::CASES,
     pause::CASES,
     life::CASES,

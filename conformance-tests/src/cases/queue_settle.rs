@@ -35,11 +35,8 @@ pub(super) const CASES: &[Case] = &[
         .kills(&[Fault::OnlyFirstSettled, Fault::LostEndsBatch]),
     case!(Queue, "queue_settle.dropped_handler", [24], dropped_handler)
         .kills(&[Fault::ReleaseWaitsForLease, Fault::ReleaseWakesNobody]),
-    case!(Queue, "queue_settle.dropped_in_batches", [24], dropped_in_batches).kills(&[
-        Fault::OnlyFirstSettled,
-        Fault::ReleaseWaitsForLease,
-        Fault::TokenPerClient,
-    ]),
+    case!(Queue, "queue_settle.dropped_in_batches", [24], dropped_in_batches)
+        .kills(&[Fault::OnlyFirstSettled, Fault::ReleaseWaitsForLease]),
     case!(Queue, "queue_settle.runtime_ends", [24, 25], runtime_ends)
         .needs(&[Need::TIMED_LEASE])
         .kills(&[Fault::LeaseNeverExpires]),

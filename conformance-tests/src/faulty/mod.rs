@@ -138,6 +138,8 @@ faults! {
     ZeroWaits,
     /// A push during the wait is not seen before the next pull.
     SleepsThroughPush,
+    /// A pull takes longer the more messages wait.
+    SearchesBacklog,
     /// One push wakes all waiters, and those that find nothing end their wait.
     WaitersGiveUp,
     /// Messages are removed when they are delivered.

@@ -49,6 +49,7 @@ impl Faulty {
             Some(Fault::DeadKeepGroups) => return self.one_per_group(place, request).await,
             Some(Fault::Prefetches) => return self.prefetch(place, request).await,
             Some(Fault::StoppedPullLoses) => return self.lose_if_stopped(place, request).await,
+            Some(Fault::SearchesBacklog) => self.search(place).await,
             Some(Fault::DelayBlocks) => self.wait_for_delayed(place, &request).await,
             Some(Fault::PauseLocal) if self.local().paused.contains(place) => {
                 tokio::time::sleep(request.wait).await;
@@ -61,6 +62,16 @@ impl Faulty {
             _ => {}
         }
         self.inner.pull(place, request).await
+    }
+
+    /// As one that looks at every message for the best.
+    async fn search(&self, place: &PartitionId) {
+        let counts = match self.inner.inspect() {
+            Some(inspect) => inspect.counts(place).await.unwrap_or_default(),
+            None => anyqueue::Counts::default(),
+        };
+        let ready = u32::try_from(counts.ready.unwrap_or_default()).unwrap_or(u32::MAX);
+        tokio::time::sleep(Duration::from_micros(50) * ready).await;
     }
 
     /// Copies that should not be there, each delivered once.
