@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyqueue_conformance::faulty::{Fault, FaultyHarness, HollowHarness};
 use anyqueue_conformance::{
-    Case, Certificate, Harness, Layer, Offer, Options, Outcome, cases, clause_title, run, run_case,
+    Case, Certificate, Harness, Offer, Options, Outcome, cases, clause_title, run, run_case,
 };
 use futures_util::{StreamExt as _, stream};
 
@@ -71,9 +71,7 @@ fn every_fault_is_named_by_a_case() {
 #[test]
 fn every_case_names_a_fault() {
     // A case with child processes cannot run here: nobody plays the child.
-    let concerns = |case: &&Case| {
-        case.layer == Layer::Storage && !case.needs.iter().any(|need| need.offer == Some(Offer::Children))
-    };
+    let concerns = |case: &&Case| !case.needs.iter().any(|need| need.offer == Some(Offer::Children));
     let harmless: Vec<_> =
         cases::all().filter(concerns).filter(|c| c.kills.is_empty()).map(|c| c.id).collect();
     assert!(harmless.is_empty(), "these cases are not proved able to fail: {harmless:?}");

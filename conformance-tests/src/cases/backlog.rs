@@ -2,22 +2,24 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{Action, MessageId, PartitionId};
+use anyqueue::{Action, MessageData, MessageId, PartitionId, PushOutcome, Storage};
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::Context;
 use crate::faulty::Fault;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "backlog.deep", [8, 15, 42], deep)
-        .needs(&[Need::STRICT_PRIORITY, Need::PUSH_ORDER])
+    case!(Storage, "backlog.deep", [15, 42], deep)
+        .needs(&[Need::STRICT_PRIORITY, Need::PUSH_ORDER, Need::PURGE])
         .kills(&[Fault::SearchesBacklog, Fault::TiesReversed, Fault::PriorityIgnored])
-        .deadline(Duration::from_mins(10)),
+        .deadline(DEADLINE),
     case!(Storage, "backlog.counted_and_purged", [35, 36, 42], counted_and_purged)
         .needs(&[Need::COUNTS, Need::PURGE])
         .kills(&[Fault::LosesEleventh])
-        .deadline(Duration::from_mins(10)),
+        .deadline(DEADLINE),
 ];
+
+const DEADLINE: Duration = Duration::from_mins(10);
 
 /// Longest time that pushing the backlog may take; a backend that is slower is tried with what it has by then.
 const FILLING: Duration = Duration::from_mins(3);
@@ -25,19 +27,37 @@ const FILLING: Duration = Duration::from_mins(3);
 /// Pulls whose fastest is compared.
 const LOOKS: usize = 20;
 
-/// Pushes a deep backlog, and answers the first few ids of it and how many there are.
-async fn fill(c: &Context, p: &PartitionId) -> CaseResult<(Vec<MessageId>, usize)> {
+/// Messages that one step of a purge may take.
+const STEP: usize = 1000;
+
+/// Pushes a deep backlog past the history and answers how many messages it has.
+async fn fill(c: &Context, unseen: &dyn Storage, p: &PartitionId) -> CaseResult<usize> {
     let (wanted, begin) = (c.size(2_000, 1_000_000), Instant::now());
     let batch = c.capabilities().limits.push_batch.min(1000);
-    let (mut first, mut count) = (Vec::new(), 0);
+    let mut count = 0;
     while count < wanted && begin.elapsed() < FILLING {
-        let sent = c.client().push(p, &c.messages(batch.min(wanted - count), |_, message| message)).await?;
-        count += sent.len();
-        if first.len() < 3 * LOOKS {
-            first.extend(sent);
+        let numbers = count..wanted.min(count + batch);
+        let messages: Vec<_> = numbers.map(|n| MessageData::new(format!("backlog {n}"))).collect();
+        for answer in unseen.push(p, &messages).await {
+            let stored = matches!(c.ok(1, "a push", answer)?, PushOutcome::Stored(_));
+            c.check(1, &[], stored, "Stored", "Duplicate")?;
+        }
+        count += messages.len();
+    }
+    Ok(count)
+}
+
+/// Empties the partition and answers how many messages it had.
+async fn clear(c: &Context, unseen: &dyn Storage, p: &PartitionId) -> CaseResult<usize> {
+    let Some(inspect) = unseen.inspect() else { return Ok(0) };
+    let mut purged = 0;
+    loop {
+        let step = c.ok(36, "a purge", inspect.purge(p, STEP).await)?;
+        purged += step;
+        if step < STEP {
+            return Ok(purged);
         }
     }
-    Ok((first, count))
 }
 
 /// The fastest of some rounds of one pull and one settlement, and what they took out.
@@ -58,42 +78,37 @@ async fn deep(c: &Context) -> CaseResult {
     let (shallow, p) = (c.partition("shallow")?, c.partition("deep")?);
     c.client().push(&shallow, &c.messages(LOOKS, |_, message| message)).await?;
     let (expected, _) = fastest_round(c, &shallow).await?;
-    let (first, count) = fill(c, &p).await?;
+
+    let first = c.client().push(&p, &c.messages(LOOKS, |_, message| message)).await?;
+    let unseen = c.unseen().await?;
+    let count = fill(c, &*unseen, &p).await?;
     let (fastest, taken) = fastest_round(c, &p).await?;
-    c.equal(15, &taken, "the first of a deep queue", &first.get(..LOOKS), &Some(&taken[..]))?;
-    // Ten times is far beyond noise and far below what a scan of the backlog takes.
+    c.equal(15, &taken, "the first of a deep queue", &first, &taken)?;
+    // Ten times is far beyond noise and far below what a search of the backlog takes.
     let most = expected * 10 + Duration::from_millis(20);
     let told = format!(
-        "a pull and a settlement within {most:?} before {count} messages, as {expected:?} sufficed before none"
+        "a pull and a settlement within {most:?} before {count} messages, as {expected:?} did before none"
     );
     c.check(42, &[], fastest <= most, told, format!("{fastest:?} at the fastest"))?;
+
     let urgent = c.client().push(&p, &[c.message().with_priority(1)]).await?;
     let got = c.client().take(&p, 1).await?;
     c.in_order(15, "the urgent message, ahead of the backlog", &urgent, &got)?;
     c.client().remove(&got).await?;
-    clear(c, &p).await.map(drop)
+    let purged = clear(c, &*unseen, &p).await?;
+    c.equal(36, &[], "the number purged", &count, &purged)?;
+    c.ok(41, "closing", unseen.close().await)
 }
 
 /// A deep queue is counted exactly, and purged in steps of the size asked for.
 async fn counted_and_purged(c: &Context) -> CaseResult {
-    let p = c.partition("deep")?;
-    let (_, count) = fill(c, &p).await?;
-    let counts = c.ok(35, "counts", c.client().inspect()?.counts(&p).await)?;
-    c.equal(35, &[], "the number that is ready", &Some(count as u64), &counts.ready)?;
-    let purged = clear(c, &p).await?;
-    c.equal(36, &[], "the number purged", &count, &purged)
-}
-
-/// Purges, where that is declared, so that the account at the end need not take each message in hand.
-async fn clear(c: &Context, p: &PartitionId) -> CaseResult<usize> {
-    let mut purged = 0;
-    while c.capabilities().inspect.purge {
-        let step = c.ok(36, "a purge", c.client().inspect()?.purge(p, 1000).await)?;
-        purged += step;
-        c.check(36, &[], step <= 1000, "at most 1000 purged in one step".to_owned(), format!("{step}"))?;
-        if step < 1000 {
-            break;
-        }
+    let (p, unseen) = (c.partition("deep")?, c.unseen().await?);
+    let count = fill(c, &*unseen, &p).await?;
+    if let Some(inspect) = unseen.inspect() {
+        let counts = c.ok(35, "counts", inspect.counts(&p).await)?;
+        c.equal(35, &[], "the number that is ready", &Some(count as u64), &counts.ready)?;
     }
-    Ok(purged)
+    let purged = clear(c, &*unseen, &p).await?;
+    c.equal(36, &[], "the number purged", &count, &purged)?;
+    c.ok(41, "closing", unseen.close().await)
 }

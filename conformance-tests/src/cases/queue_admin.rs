@@ -33,7 +33,7 @@ pub(super) const CASES: &[Case] = &[
         .needs(&[Need::DELETE, Need::BROWSE]),
     case!(Queue, "queue_admin.purge", [36], purge).needs(&[Need::PURGE]).kills(&[Fault::PurgeTakesLeased]),
     case!(Queue, "queue_admin.pause", [37], pause).needs(&[Need::PAUSE]).kills(&[Fault::PauseLocal]),
-    case!(Queue, "queue_admin.trace", [5], trace),
+    case!(Queue, "queue_admin.trace", [5], trace).kills(&[Fault::SharedDelivery]),
 ];
 
 /// Waits until the counts are these, at most as long as they may be stale.

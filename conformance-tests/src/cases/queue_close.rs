@@ -13,9 +13,10 @@ use crate::faulty::Fault;
 pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_close.is_final", [41], is_final).kills(&[Fault::CloseDoesNothing]),
     case!(Queue, "queue_close.gives_back", [41, 24], gives_back).kills(&[Fault::ReleaseWaitsForLease]),
-    case!(Queue, "queue_close.wakes", [41], wakes),
-    case!(Queue, "queue_close.ten_at_once", [41], ten_at_once),
-    case!(Queue, "queue_close.finishes_settlements", [41, 23], finishes_settlements),
+    case!(Queue, "queue_close.wakes", [41], wakes).kills(&[Fault::IgnoresStop]),
+    case!(Queue, "queue_close.ten_at_once", [41], ten_at_once).kills(&[Fault::BufferLostAtClose]),
+    case!(Queue, "queue_close.finishes_settlements", [41, 23], finishes_settlements)
+        .kills(&[Fault::RemoveLostOneIn30]),
 ];
 
 /// After `close` every method answers `Closed`, and a stream ends.

@@ -14,24 +14,26 @@ use crate::faulty::Fault;
 pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_dead.poisonous", [33], poisonous)
         .kills(&[Fault::DeadVanish, Fault::MoveKeepsHeaders]),
-    case!(Queue, "queue_dead.long_reason", [33], long_reason),
+    case!(Queue, "queue_dead.long_reason", [33], long_reason).kills(&[Fault::AutoAck]),
     case!(Queue, "queue_dead.list_pages", [33, 35], list_pages)
         .needs(&[Need::BROWSE])
         .kills(&[Fault::BrowseRepeats]),
     case!(Queue, "queue_dead.redrive", [33], redrive).kills(&[Fault::MoveCopies]),
-    case!(Queue, "queue_dead.redrive_filter", [33], redrive_filter),
-    case!(Queue, "queue_dead.redrive_refuses_all", [33], redrive_refuses_all),
+    case!(Queue, "queue_dead.redrive_filter", [33], redrive_filter).kills(&[Fault::AutoAck]),
+    case!(Queue, "queue_dead.redrive_refuses_all", [33], redrive_refuses_all).kills(&[Fault::AutoAck]),
     case!(Queue, "queue_dead.redrive_refuses_beyond_room", [33, 42], redrive_refuses_beyond_room)
         .kills(&[Fault::BrowseHidesPostponed, Fault::PurgeLeavesDelayed])
         .needs(&[Need::POSTPONE_DELAY, Need::BROWSE, Need::PURGE]),
-    case!(Queue, "queue_dead.redrive_limit", [33], redrive_limit),
-    case!(Queue, "queue_dead.redrive_elsewhere", [33], redrive_elsewhere),
-    case!(Queue, "queue_dead.purge", [33, 36], purge),
-    case!(Queue, "queue_dead.dead_stays_dead", [19, 33], dead_stays_dead),
+    case!(Queue, "queue_dead.redrive_limit", [33], redrive_limit).kills(&[Fault::OneTooMany]),
+    case!(Queue, "queue_dead.redrive_elsewhere", [33], redrive_elsewhere).kills(&[Fault::AutoAck]),
+    case!(Queue, "queue_dead.purge", [33, 36], purge).kills(&[Fault::AutoAck]),
+    case!(Queue, "queue_dead.dead_stays_dead", [19, 33], dead_stays_dead).kills(&[Fault::PostponeDrops]),
     case!(Queue, "queue_dead.frees_key", [32, 33], frees_key)
         .needs(&[Need::DEDUP_WHILE_LIVE])
         .kills(&[Fault::DedupForever]),
-    case!(Queue, "queue_dead.frees_group", [31, 33], frees_group).needs(&[Need::GROUPS]),
+    case!(Queue, "queue_dead.frees_group", [31, 33], frees_group)
+        .kills(&[Fault::GroupUnlocksAtDelivery])
+        .needs(&[Need::GROUPS]),
 ];
 
 /// Pushes `n` messages and lets them die; answers their ids.

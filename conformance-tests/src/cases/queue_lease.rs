@@ -26,13 +26,19 @@ pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_lease.stolen", [21, 26], stolen)
         .needs(&[Need::TIMED_LEASE])
         .kills(&[Fault::ExtendNeverLost]),
-    case!(Queue, "queue_lease.stolen_by_move", [21, 26], stolen_by_move).needs(&[Need::TIMED_LEASE]),
+    case!(Queue, "queue_lease.stolen_by_move", [21, 26], stolen_by_move)
+        .kills(&[Fault::AutoAck])
+        .needs(&[Need::TIMED_LEASE]),
     case!(Queue, "queue_lease.cancellation_reaches_handler", [26, 36], cancellation_reaches_handler)
         .needs(&[Need::CANCEL, Need::TIMED_LEASE])
         .kills(&[Fault::CancelNotTold, Fault::CancelLocal]),
-    case!(Queue, "queue_lease.max_hold", [25], max_hold).needs(&[Need::TIMED_LEASE]),
-    case!(Queue, "queue_lease.max_hold_by_hand", [25], max_hold_by_hand).needs(&[Need::TIMED_LEASE]),
-    case!(Queue, "queue_lease.heartbeat_ends", [24, 26], heartbeat_ends).needs(&[Need::TIMED_LEASE]),
+    case!(Queue, "queue_lease.max_hold", [25], max_hold).kills(&[Fault::AutoAck]).needs(&[Need::TIMED_LEASE]),
+    case!(Queue, "queue_lease.max_hold_by_hand", [25], max_hold_by_hand)
+        .kills(&[Fault::SharedDelivery])
+        .needs(&[Need::TIMED_LEASE]),
+    case!(Queue, "queue_lease.heartbeat_ends", [24, 26], heartbeat_ends)
+        .kills(&[Fault::AutoAck])
+        .needs(&[Need::TIMED_LEASE]),
     case!(Queue, "queue_lease.io_thread", [26], io_thread)
         .needs(&[Need::TIMED_LEASE])
         .kills(&[Fault::ExtendDoesNothing, Fault::SecondExtendIgnored]),

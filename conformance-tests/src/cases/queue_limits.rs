@@ -16,13 +16,16 @@ pub(super) const CASES: &[Case] = &[
         .needs(&[Need::DELIVERY_COUNT, Need::TIMED_LEASE])
         .kills(&[Fault::CountStuck, Fault::LeaseNeverExpires]),
     case!(Queue, "queue_limits.releases_do_not_kill", [28], releases_do_not_kill)
+        .kills(&[Fault::CountStuck])
         .needs(&[Need::DELIVERY_COUNT]),
     case!(Queue, "queue_limits.postponements_do_not_kill", [28], postponements_do_not_kill)
+        .kills(&[Fault::CountStuck])
         .needs(&[Need::DELIVERY_COUNT]),
     case!(Queue, "queue_limits.starts_anew_after_redrive", [28, 33], starts_anew_after_redrive)
         .needs(&[Need::DELIVERY_COUNT])
         .kills(&[Fault::MoveKeepsCount]),
     case!(Queue, "queue_limits.poison_does_not_block", [28, 17], poison_does_not_block)
+        .kills(&[Fault::CountStuck])
         .needs(&[Need::DELIVERY_COUNT]),
     case!(Queue, "queue_limits.expired_is_removed", [34], expired_is_removed)
         .kills(&[Fault::AgeZero, Fault::BatchSortedById]),

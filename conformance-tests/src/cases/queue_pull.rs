@@ -10,12 +10,12 @@ use crate::context::{Altered, Context, handler_ids, polled};
 use crate::faulty::Fault;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Queue, "queue_pull.above_the_cap", [8], above_the_cap),
+    case!(Queue, "queue_pull.above_the_cap", [8], above_the_cap).kills(&[Fault::OneByOne]),
     case!(Queue, "queue_pull.above_this_cap", [8], above_this_cap).kills(&[Fault::LargeMaxEmpty]),
     case!(Queue, "queue_pull.no_more_than_max", [8, 12], no_more_than_max).kills(&[Fault::OneTooMany]),
     case!(Queue, "queue_pull.does_not_wait_to_fill", [9], does_not_wait_to_fill).kills(&[Fault::FillsUp]),
-    case!(Queue, "queue_pull.max_held", [12, 42], max_held),
-    case!(Queue, "queue_pull.dropped_at_each_poll", [13], dropped_at_each_poll),
+    case!(Queue, "queue_pull.max_held", [12, 42], max_held).kills(&[Fault::OneTooMany]),
+    case!(Queue, "queue_pull.dropped_at_each_poll", [13], dropped_at_each_poll).kills(&[Fault::AutoAck]),
     case!(Queue, "queue_pull.dropped_in_a_loop", [13], dropped_in_a_loop)
         .kills(&[Fault::StoppedPullLoses])
         .deadline(LONG),

@@ -14,13 +14,13 @@ pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_push.batch_sizes", [2, 3], batch_sizes)
         .kills(&[Fault::LosesEleventh])
         .deadline(LARGE),
-    case!(Queue, "queue_push.chunks", [2, 3], chunks),
-    case!(Queue, "queue_push.chunks_by_bytes", [3, 7], chunks_by_bytes),
-    case!(Queue, "queue_push.one_bad_item", [2], one_bad_item),
-    case!(Queue, "queue_push.none", [3], none),
-    case!(Queue, "queue_push.own_outcomes", [2], own_outcomes).kills(&[Fault::AnswersReversed]),
-    case!(Queue, "queue_push.in_order", [2, 15], in_order),
-    case!(Queue, "queue_push.dropped", [1, 13], dropped),
+    case!(Queue, "queue_push.chunks", [2, 3], chunks).kills(&[Fault::AnswersReversed]),
+    case!(Queue, "queue_push.chunks_by_bytes", [3, 7], chunks_by_bytes).kills(&[Fault::AnswersReversed]),
+    case!(Queue, "queue_push.one_bad_item", [2], one_bad_item).kills(&[Fault::AnswersReversed]),
+    case!(Queue, "queue_push.none", [3], none).kills(&[Fault::BufferLostAtClose]),
+    case!(Queue, "queue_push.own_outcomes", [2], own_outcomes).kills(&[Fault::RepeatStoresTwice]),
+    case!(Queue, "queue_push.in_order", [2, 15], in_order).kills(&[Fault::LargeMaxEmpty]),
+    case!(Queue, "queue_push.dropped", [1, 13], dropped).kills(&[Fault::DroppedPushTears]),
 ];
 
 const LARGE: Duration = Duration::from_mins(1);

@@ -10,18 +10,22 @@ use anyqueue::{
 
 use crate::case::{Case, CaseResult};
 use crate::context::{Altered, Context};
+use crate::faulty::Fault;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Queue, "queue_refuse.undeclared_push_options", [43], undeclared_push_options),
-    case!(Queue, "queue_refuse.undeclared_here", [43], undeclared_here),
-    case!(Queue, "queue_refuse.undeclared_postponement", [43], undeclared_postponement),
-    case!(Queue, "queue_refuse.undeclared_inspection", [43], undeclared_inspection),
-    case!(Queue, "queue_refuse.out_of_range", [43], out_of_range),
-    case!(Queue, "queue_refuse.bad_names", [43], bad_names),
-    case!(Queue, "queue_refuse.bad_pulls", [43], bad_pulls),
-    case!(Queue, "queue_refuse.bad_options", [43], bad_options),
-    case!(Queue, "queue_refuse.too_large", [7], too_large),
-    case!(Queue, "queue_refuse.headers_too_large", [7], headers_too_large),
+    case!(Queue, "queue_refuse.undeclared_push_options", [43], undeclared_push_options)
+        .kills(&[Fault::BufferLostAtClose]),
+    case!(Queue, "queue_refuse.undeclared_here", [43], undeclared_here).kills(&[Fault::PriorityIgnored]),
+    case!(Queue, "queue_refuse.undeclared_postponement", [43], undeclared_postponement)
+        .kills(&[Fault::SharedDelivery]),
+    case!(Queue, "queue_refuse.undeclared_inspection", [43], undeclared_inspection)
+        .kills(&[Fault::BufferLostAtClose]),
+    case!(Queue, "queue_refuse.out_of_range", [43], out_of_range).kills(&[Fault::BufferLostAtClose]),
+    case!(Queue, "queue_refuse.bad_names", [43], bad_names).kills(&[Fault::BufferLostAtClose]),
+    case!(Queue, "queue_refuse.bad_pulls", [43], bad_pulls).kills(&[Fault::SharedDelivery]),
+    case!(Queue, "queue_refuse.bad_options", [43], bad_options).kills(&[Fault::BufferLostAtClose]),
+    case!(Queue, "queue_refuse.too_large", [7], too_large).kills(&[Fault::BufferLostAtClose]),
+    case!(Queue, "queue_refuse.headers_too_large", [7], headers_too_large).kills(&[Fault::SharedDelivery]),
 ];
 
 fn over(c: &Context, storage: &Arc<Altered>) -> CaseResult<Queue> {

@@ -26,7 +26,7 @@ pub(super) const CASES: &[Case] = &[
         .needs(&[Need::POSTPONE_HEADERS])
         .kills(&[Fault::PostponeKeepsHeaders]),
     case!(Queue, "queue_settle.poisons", [19, 33], poisons).kills(&[Fault::DeadVanish]),
-    case!(Queue, "queue_settle.twice", [22], twice),
+    case!(Queue, "queue_settle.twice", [22], twice).kills(&[Fault::AutoAck]),
     case!(Queue, "queue_settle.dropped_future", [23], dropped_future).kills(&[Fault::RemoveDoesNothing]),
     case!(Queue, "queue_settle.thousand_at_once", [20], thousand_at_once)
         .kills(&[Fault::RemoveLostOneIn30])

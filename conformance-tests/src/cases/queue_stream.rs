@@ -14,14 +14,15 @@ use crate::faulty::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_stream.delivers_all", [8, 18], delivers_all).kills(&[Fault::RemoveLostOneIn30]),
-    case!(Queue, "queue_stream.wakes", [11], wakes),
-    case!(Queue, "queue_stream.window", [12], window),
+    case!(Queue, "queue_stream.wakes", [11], wakes).kills(&[Fault::SleepsThroughPush]),
+    case!(Queue, "queue_stream.window", [12], window).kills(&[Fault::Prefetches]),
     case!(Queue, "queue_stream.dropped_gives_back", [13, 24], dropped_gives_back)
         .kills(&[Fault::ReleaseWaitsForLease]),
-    case!(Queue, "queue_stream.dropped_takes_no_more", [13], dropped_takes_no_more),
-    case!(Queue, "queue_stream.two_share", [12, 14], two_share),
-    case!(Queue, "queue_stream.errors_are_items", [4, 40], errors_are_items),
-    case!(Queue, "queue_stream.ends_at_close", [41], ends_at_close),
+    case!(Queue, "queue_stream.dropped_takes_no_more", [13], dropped_takes_no_more)
+        .kills(&[Fault::IgnoresStop]),
+    case!(Queue, "queue_stream.two_share", [12, 14], two_share).kills(&[Fault::SharedDelivery]),
+    case!(Queue, "queue_stream.errors_are_items", [4, 40], errors_are_items).kills(&[Fault::LargeMaxEmpty]),
+    case!(Queue, "queue_stream.ends_at_close", [41], ends_at_close).kills(&[Fault::IgnoresStop]),
 ];
 
 /// The next delivery, which must come soon.

@@ -90,6 +90,16 @@ impl Context {
         Ok(client)
     }
 
+    /// Another client, whose calls the history does not see, for more messages than a history should hold. The case judges what
+    /// it does with it, leaves nothing of it in the queue, and closes it.
+    ///
+    /// # Errors
+    /// Fails the case if it cannot be opened.
+    pub(crate) async fn unseen(&self) -> CaseResult<Arc<dyn Storage>> {
+        let opened = open_storage(&*self.harness, self.victim(), &self.namespace).await;
+        opened.map_err(|error| self.failed(38, &[], "another client to open", error.to_string()))
+    }
+
     pub(crate) fn clients(&self) -> Vec<Client> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -4,14 +4,14 @@
 
 use super::{File, Finding};
 
-const CONTRACT: &str = "core/CONTRACT.md";
+pub(super) const CONTRACT: &str = "core/CONTRACT.md";
 
 /// One `### n. Title` with what follows up to the next heading.
-struct Clause {
-    number: Option<u32>,
+pub(super) struct Clause {
+    pub(super) number: Option<u32>,
     line: usize,
     /// The lines that begin with `Cases:`, and the ids in back quotes on each.
-    cases: Vec<(usize, Vec<String>)>,
+    pub(super) cases: Vec<(usize, Vec<String>)>,
 }
 
 pub(super) fn check(files: &[File]) -> Vec<Finding> {
@@ -61,7 +61,7 @@ fn cases_fault(clause: &Clause) -> Option<(usize, String)> {
     twice.map(|(_, id)| (*line, format!("`{id}` stands twice")))
 }
 
-fn clauses(text: &str) -> Vec<Clause> {
+pub(super) fn clauses(text: &str) -> Vec<Clause> {
     let mut clauses: Vec<Clause> = Vec::new();
     let mut inside = false;
     for (line, content) in (1..).zip(text.lines()) {

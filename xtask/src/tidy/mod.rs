@@ -3,6 +3,7 @@
 mod contract;
 mod files;
 mod layers;
+mod links;
 mod manifests;
 mod source;
 mod words;
@@ -87,6 +88,7 @@ fn check(files: &[File], packages: &[manifests::Package]) -> Vec<Finding> {
     }
     findings.extend(manifests::check(packages, files));
     findings.extend(contract::check(files));
+    findings.extend(links::check(files));
     findings.sort();
     findings
 }
