@@ -40,6 +40,7 @@ mod config;
 mod error;
 mod inspect;
 mod lookout;
+mod marks;
 mod notifier;
 mod pool;
 mod pull;

@@ -72,7 +72,7 @@ macro_rules! statements {
 }
 
 const COLUMNS: &str = "SELECT id, lane, pos, deliveries, age, headers, body, NULL::integer[], NULL::integer";
-const PULL: &str = "{schema}.pull($1, $2, $3, $4, $5, $6, $7)";
+const PULL: &str = "{schema}.pull($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 
 statements! {
     push = "SELECT number, known FROM {schema}.push($1, $2, $3, $4, $5, $6, $7, $8)";
@@ -81,7 +81,7 @@ statements! {
     // The parts of a UNION ALL run one after the other, so that the pull can take what a removal has freed.
     exchange = &format!(
         "SELECT NULL::uuid, NULL::smallint, NULL::bigint, NULL::integer, NULL::interval, NULL::bytea, NULL::bytea, done, advanced
-         FROM {{schema}}.remove($8, $9) UNION ALL {COLUMNS} FROM {PULL}"
+         FROM {{schema}}.remove($10, $11) UNION ALL {COLUMNS} FROM {PULL}"
     );
     look = "SELECT number, ready, due_ms FROM {schema}.look($1, $2, $3)";
     remove = "SELECT done, advanced FROM {schema}.remove($1, $2)";

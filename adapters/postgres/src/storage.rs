@@ -17,6 +17,7 @@ use crate::capabilities::capabilities;
 use crate::config::{Config, PostgresBuilder};
 use crate::error::{NAME, closed, repeatable};
 use crate::lookout::{Listener, Lookout};
+use crate::marks::Marks;
 use crate::notifier::Notifier;
 use crate::pool::Pool;
 use crate::push::Batch;
@@ -38,6 +39,7 @@ pub(crate) struct Inner {
     pub(crate) pool: Arc<Pool>,
     pub(crate) statements: Arc<Statements>,
     pub(crate) wake: Arc<Wake>,
+    pub(crate) marks: Marks,
     pub(crate) teller: Teller,
     /// Cancelled when somebody waits for the first time.
     pub(crate) listen: CancellationToken,
@@ -93,6 +95,7 @@ impl PostgresQueue {
             statements: Arc::new(Statements::new(&config.schema)),
             teller: Teller { wake: Arc::clone(&wake), outbox: config.notify.then(Arc::default) },
             wake,
+            marks: Marks::default(),
             listen: CancellationToken::new(),
             closed: CancellationToken::new(),
             tasks: TaskTracker::new(),

@@ -16,7 +16,7 @@ async fn rows_read(conn: &mut PgConnection, schema: &str, call: &str) -> i64 {
     read
 }
 
-const FROM_ALL: &str = "array_fill(0::bigint, ARRAY[20]), NULL";
+const FROM_ALL: &str = "ARRAY[0]::smallint[], ARRAY[0]::bigint[], ARRAY[19]::smallint[], NULL";
 
 fn calls() -> Vec<(&'static str, String)> {
     let new = "ARRAY[gen_random_uuid()]";
