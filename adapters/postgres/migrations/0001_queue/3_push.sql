@@ -13,32 +13,16 @@ DECLARE
     v_part   integer := part_for(p_name, p_dead);
     v_stored integer;
 BEGIN
-    -- Without keys hardly any insert meets another: to be ready for it at each row costs half as much as to store it.
-    IF cardinality(p_dedups) = 0 THEN
-        BEGIN
-            INSERT INTO message (id, part, lane, pos, state, due, grp, pushed_at, body)
-            SELECT g.id, v_part, g.lane, v_pos + g.n,
-                CASE WHEN g.delay_ms > 0 THEN 2 WHEN g.grp IS NOT NULL AND NOT p_dead THEN 3 ELSE 0 END,
-                CASE WHEN g.delay_ms > 0 THEN v_now + milliseconds(g.delay_ms) END, g.grp, v_now, g.body
-            FROM unnest(p_ids, p_lanes, p_delays_ms, p_grps, p_bodies) WITH ORDINALITY
-                AS g(id, lane, delay_ms, grp, body, n);
-            v_stored := cardinality(p_ids);
-        EXCEPTION WHEN unique_violation THEN
-            NULL; -- some are there already: once more, with care
-        END;
-    END IF;
-    IF v_stored IS NULL THEN
-        INSERT INTO message (id, part, lane, pos, state, due, grp, dedup, pushed_at, body)
-        SELECT g.id, v_part, g.lane, v_pos + g.n,
-            CASE WHEN g.delay_ms > 0 THEN 2 WHEN g.grp IS NOT NULL AND NOT p_dead THEN 3 ELSE 0 END,
-            CASE WHEN g.delay_ms > 0 THEN v_now + milliseconds(g.delay_ms) END,
-            g.grp, CASE WHEN NOT p_dead THEN g.dedup END, v_now, g.body
-        FROM unnest(p_ids, p_lanes, p_delays_ms, p_grps, p_dedups, p_bodies) WITH ORDINALITY
-            AS g(id, lane, delay_ms, grp, dedup, body, n)
-        ORDER BY g.dedup, g.n -- keys in one order for all, so that no two calls wait for each other
-        ON CONFLICT DO NOTHING;
-        GET DIAGNOSTICS v_stored = ROW_COUNT;
-    END IF;
+    INSERT INTO message (id, part, lane, pos, state, due, grp, dedup, pushed_at, body)
+    SELECT g.id, v_part, g.lane, v_pos + g.n,
+        CASE WHEN g.delay_ms > 0 THEN 2 WHEN g.grp IS NOT NULL AND NOT p_dead THEN 3 ELSE 0 END,
+        CASE WHEN g.delay_ms > 0 THEN v_now + milliseconds(g.delay_ms) END,
+        g.grp, CASE WHEN NOT p_dead THEN g.dedup END, v_now, g.body
+    FROM unnest(p_ids, p_lanes, p_delays_ms, p_grps, p_dedups, p_bodies) WITH ORDINALITY
+        AS g(id, lane, delay_ms, grp, dedup, body, n)
+    ORDER BY g.dedup, g.n -- keys in one order for all, so that no two calls wait for each other
+    ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS v_stored = ROW_COUNT;
 
     IF cardinality(p_grps) > 0 AND NOT p_dead THEN
         PERFORM advance(array_agg(v_part), array_agg(g)) FROM unnest(p_grps) AS g WHERE g IS NOT NULL;
