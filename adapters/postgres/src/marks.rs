@@ -154,7 +154,12 @@ mod tests {
     #[test]
     fn where_it_is_slow_pulls_begin_shortly_before_the_last_find_but_not_for_ever() {
         let (marks, p, now) = (Marks::default(), PartitionId::new("p").unwrap(), Instant::now());
-        marks.learn(&p, &Stretches::all(), (now, SLOW), found(17, 100).chain(found(19, 50)).chain(found(18, 1)));
+        marks.learn(
+            &p,
+            &Stretches::all(),
+            (now, SLOW),
+            found(17, 100).chain(found(19, 50)).chain(found(18, 1)),
+        );
         let part = marks.stretches(&p, now + SLOW);
         assert_eq!((part.lanes, part.last_lanes), (vec![0, 17, 18, 19], vec![16, 17, 18, 19]));
         let place = |micros: i64| micros * PLACES_PER_MICROSECOND;

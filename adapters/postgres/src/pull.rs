@@ -123,7 +123,8 @@ impl PostgresQueue {
 
     async fn claim(&self, partition: &PartitionId, request: &PullRequest) -> Result<Vec<Delivery>> {
         let claim = Claim::new(self, partition, request);
-        let rows = self.fetch(claim.bind(&self.inner.statements.pull), Operation::Pull).await.map_err(stamp)?;
+        let rows =
+            self.fetch(claim.bind(&self.inner.statements.pull), Operation::Pull).await.map_err(stamp)?;
         if rows.is_empty() && claim.looked.is_part() {
             return self.claim_anywhere(partition, request).await.map_err(stamp);
         }
@@ -140,11 +141,7 @@ impl PostgresQueue {
 
     /// Reads what was claimed. A message that cannot be read stays leased, so that it is not tried again at once; it is an
     /// error only if there is nothing else to hand over.
-    fn deliver(
-        &self,
-        rows: Vec<&PgRow>,
-        claim: &Claim<'_>,
-    ) -> Result<Vec<Delivery>> {
+    fn deliver(&self, rows: Vec<&PgRow>, claim: &Claim<'_>) -> Result<Vec<Delivery>> {
         let Claim { partition, request, secret, before, looked } = claim;
         let mut sorted = Vec::with_capacity(rows.len());
         for row in rows {
@@ -160,7 +157,8 @@ impl PostgresQueue {
             let id = get::<Uuid>(row, 0)?;
             match decode(row, id, 5) {
                 Ok(message) => {
-                    let lease = Lease { partition: (*partition).clone(), id: message.id(), token: token.clone() };
+                    let lease =
+                        Lease { partition: (*partition).clone(), id: message.id(), token: token.clone() };
                     let count = u32::try_from(get::<i32>(row, 3)?).unwrap_or(0);
                     let delivery = Delivery::new(lease, message).with_lease_until(*before + request.lease);
                     deliveries.push(delivery.with_delivery_count(count).with_age(age(row, 4)?));

@@ -77,8 +77,12 @@ const PULL: &str = "{schema}.pull($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 statements! {
     // Stores nothing where the partition is not there yet, and fails where an id is.
     push_plain = "INSERT INTO {schema}.message (id, part, lane, pos, state, pushed_at, body)
-        SELECT g.id, p.part, g.lane, {schema}.place_at(p.now) + g.n, 0, p.now, g.body
-        FROM (SELECT part, clock_timestamp() AS now FROM {schema}.partition WHERE dead = $2 AND name = $1 AND used) p,
+        SELECT g.id, p.part, g.lane, p.place + g.n, 0, p.now, g.body
+        FROM (
+            SELECT q.part, q.now, {schema}.place_at(q.now) AS place
+            FROM (SELECT part, clock_timestamp() AS now FROM {schema}.partition WHERE dead = $2 AND name = $1 AND used) q
+            OFFSET 0 -- once, not for each row
+        ) p,
             unnest($3, $4, $5) WITH ORDINALITY AS g(id, lane, body, n)";
     push = "SELECT number, known FROM {schema}.push($1, $2, $3, $4, $5, $6, $7, $8)";
     // The crash of a server may take back a claim, whose messages are then delivered again: nobody waits for the disk.

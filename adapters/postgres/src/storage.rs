@@ -119,8 +119,7 @@ impl PostgresQueue {
             && let Some(query) = batch.plain_query(statements, partition)
         {
             let stored = pool.store(query).await;
-            let stored =
-                stored.map_err(|error| error.with_backend(NAME).with_operation(Operation::Push))?;
+            let stored = stored.map_err(|error| error.with_backend(NAME).with_operation(Operation::Push))?;
             if batch.is_all(stored) {
                 return Ok(Vec::new());
             }

@@ -29,11 +29,7 @@ pub(super) async fn batches<C: Client>(client: &C, size: Size) -> Result<Duratio
     Ok(took)
 }
 
-pub(super) async fn concurrent<C: Client>(
-    client: &C,
-    size: Size,
-    tasks: usize,
-) -> Result<Duration> {
+pub(super) async fn concurrent<C: Client>(client: &C, size: Size, tasks: usize) -> Result<Duration> {
     let start = Instant::now();
     let ids = together(shares(size.messages, tasks), |share| {
         let client = client.clone();

@@ -55,7 +55,7 @@ fn calls() -> Vec<(&'static str, String)> {
 
 #[tokio::test]
 async fn no_call_reads_more_rows_behind_a_backlog() {
-    let Some(bed) = Bed::find() else { return };
+    let Some(bed) = Bed::find().await else { return };
     let (queue, schema) = (bed.open().await, bed.schema.clone());
     push(&queue, &part("p"), &["a"; 30]).await;
     let mut conn = bed.connect().await;

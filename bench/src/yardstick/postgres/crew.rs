@@ -153,7 +153,9 @@ impl Crew {
         while asked.recv_many(&mut group, GROUP).await > 0 {
             let (messages, answers): (Vec<_>, Vec<_>) = group.drain(..).unzip();
             table.push(messages.into_iter()).await?;
-            answers.into_iter().for_each(|asked| asked.answer(true));
+            for asked in answers {
+                asked.answer(true);
+            }
             self.pushed();
             // Those just answered are about to ask again.
             tokio::task::yield_now().await;

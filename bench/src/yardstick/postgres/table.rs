@@ -10,11 +10,11 @@ use uuid::Uuid;
 use super::Delivery;
 use crate::client::{LEASE, Result};
 
-/// What is ready, and what is leased, are in an index each.
+/// What is ready, and what is leased, are in an index each. That of ids keeps room for the entries that claims add.
 const SCHEMA: &str = "
     CREATE SCHEMA IF NOT EXISTS {schema};
     CREATE TABLE IF NOT EXISTS {schema}.message (
-        id uuid PRIMARY KEY,
+        id uuid PRIMARY KEY WITH (fillfactor = 50),
         ord bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
         until timestamptz,
         token uuid,
@@ -45,7 +45,8 @@ const EXCHANGE: &str = "WITH gone AS (
         FROM c WHERE m.ctid = c.ctid RETURNING m.priority, m.ord, m.id, m.deliveries, m.payload)
     SELECT priority, ord, id, deliveries, payload FROM taken
     UNION ALL SELECT NULL, NULL, id, NULL, NULL FROM gone";
-const REAP: &str = "UPDATE message SET state = 0, token = NULL, until = NULL WHERE state = 1 AND until < now()";
+const REAP: &str =
+    "UPDATE message SET state = 0, token = NULL, until = NULL WHERE state = 1 AND until < now()";
 
 /// A connection with its statements, which are prepared when they are first used.
 pub(super) struct Table(PgConnection);
@@ -113,14 +114,14 @@ impl Table {
         let (ids, tokens): (Vec<_>, Vec<_>) = proofs.iter().copied().unzip();
         let query = sqlx::query(EXCHANGE).bind(i64::try_from(max)?).bind(LEASE.as_secs_f64()).bind(token);
         let rows = query.bind(ids).bind(tokens).fetch_all(&mut self.0).await?;
-        let (mut gone, mut taken) = (Vec::new(), Vec::new());
+        let (mut gone, mut claimed) = (Vec::new(), Vec::new());
         for row in &rows {
             match row.try_get::<Option<i64>, _>(1)? {
-                Some(_) => taken.push(row),
+                Some(_) => claimed.push(row),
                 None => gone.push(row.try_get(2)?),
             }
         }
-        Ok((gone, deliveries(taken.into_iter(), token)?))
+        Ok((gone, deliveries(claimed.into_iter(), token)?))
     }
 
     pub(super) async fn reap(&mut self) -> Result<()> {
@@ -129,8 +130,7 @@ impl Table {
     }
 
     pub(super) async fn count(&mut self) -> Result<u64> {
-        let count: i64 =
-            sqlx::query_scalar("SELECT count(*) FROM message").fetch_one(&mut self.0).await?;
+        let count: i64 = sqlx::query_scalar("SELECT count(*) FROM message").fetch_one(&mut self.0).await?;
         Ok(u64::try_from(count)?)
     }
 
