@@ -108,22 +108,28 @@ impl Marks {
         (began, took): (Instant, Duration),
         found: impl Iterator<Item = (i16, i64)>,
     ) {
-        if !looked.is_part() && took < SLOW {
-            return;
-        }
+        let firsts = firsts(found);
         let mut marks = self.lock();
-        if !looked.is_part() && marks.len() < MAX_PARTITIONS {
+        if !looked.is_part() {
+            if took < SLOW {
+                marks.remove(partition);
+                return;
+            }
             let valid_until = began + took * (SPARED + 1);
-            marks.insert(partition.clone(), Mark { lows: BTreeMap::new(), valid_until, last_pull: began });
+            let has_room = marks.len() < MAX_PARTITIONS;
+            match marks.get_mut(partition) {
+                // Nothing has come to light that the marks leave out.
+                Some(mark) if firsts.is_empty() => mark.valid_until = valid_until,
+                // Without a find there is no place to begin at.
+                _ if firsts.is_empty() || !has_room => {}
+                _ => {
+                    let mark = Mark { lows: BTreeMap::new(), valid_until, last_pull: began };
+                    marks.insert(partition.clone(), mark);
+                }
+            }
         }
         let Some(mark) = marks.get_mut(partition) else { return };
         let margin = i64::try_from(MARGIN.as_micros()).unwrap_or(0) * PLACES_PER_MICROSECOND;
-        let mut firsts: BTreeMap<i16, i64> = BTreeMap::new();
-        // What was given back, in the even lanes, keeps its old place: there nothing can be left out.
-        for (lane, place) in found.filter(|(lane, _)| lane % 2 == 1) {
-            let first = firsts.entry(lane).or_insert(place);
-            *first = place.min(*first);
-        }
         for (lane, first) in firsts {
             let low = mark.lows.entry(lane).or_insert(0);
             *low = (*low).max(first - margin);
@@ -134,6 +140,16 @@ impl Marks {
     pub(crate) fn forget(&self, partition: &PartitionId) {
         self.lock().remove(partition);
     }
+}
+
+/// The first place of each lane that can be left behind. What was given back, in the even lanes, keeps its old place.
+fn firsts(found: impl Iterator<Item = (i16, i64)>) -> BTreeMap<i16, i64> {
+    let mut firsts = BTreeMap::new();
+    for (lane, place) in found.filter(|(lane, _)| lane % 2 == 1) {
+        let first = firsts.entry(lane).or_insert(place);
+        *first = place.min(*first);
+    }
+    firsts
 }
 
 #[cfg(test)]
@@ -166,6 +182,19 @@ mod tests {
         assert_eq!(part.places, [0, place(99_980_000), 0, place(49_980_000)]);
         assert_eq!(part.due_ms, Some(40));
         assert_eq!(marks.stretches(&p, now + SLOW * (SPARED + 1)), Stretches::all());
+    }
+
+    #[test]
+    fn a_slow_look_that_finds_nothing_keeps_the_marks_there_are_and_a_quick_one_ends_them() {
+        let (marks, p, now) = (Marks::default(), PartitionId::new("p").unwrap(), Instant::now());
+        marks.learn(&p, &Stretches::all(), (now, SLOW), std::iter::empty());
+        assert_eq!(marks.stretches(&p, now), Stretches::all());
+        marks.learn(&p, &Stretches::all(), (now, SLOW), found(19, 100));
+        let later = now + SLOW * SPARED;
+        marks.learn(&p, &Stretches::all(), (later, SLOW), std::iter::empty());
+        assert!(marks.stretches(&p, later + SLOW * SPARED).is_part());
+        marks.learn(&p, &Stretches::all(), (later, SLOW / 2), std::iter::empty());
+        assert_eq!(marks.stretches(&p, later), Stretches::all());
     }
 
     #[test]

@@ -133,8 +133,7 @@ impl PostgresQueue {
 
     /// Looks everywhere, however long that takes.
     async fn claim_anywhere(&self, partition: &PartitionId, request: &PullRequest) -> Result<Vec<Delivery>> {
-        self.inner.marks.forget(partition);
-        let claim = Claim::new(self, partition, request);
+        let claim = Claim { looked: Stretches::all(), ..Claim::new(self, partition, request) };
         let rows = self.fetch(claim.bind(&self.inner.statements.pull), Operation::Pull).await?;
         self.deliver(rows.iter().collect(), &claim)
     }

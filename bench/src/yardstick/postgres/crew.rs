@@ -18,6 +18,8 @@ use crate::client::Result;
 
 /// At most so many requests share a statement.
 const GROUP: usize = 1000;
+/// Pushes that may wait: more than any scenario has tasks.
+const QUEUED: usize = 1024;
 /// Statements that settle, under way at once: while one waits for the disk, another runs.
 const SETTLERS: usize = 2;
 const REAP: Duration = Duration::from_secs(1);
@@ -60,7 +62,7 @@ struct State {
 pub(super) struct Crew {
     url: String,
     idle: Mutex<Vec<Table>>,
-    pushes: Mutex<Option<mpsc::UnboundedSender<Push>>>,
+    pushes: Mutex<Option<mpsc::Sender<Push>>>,
     state: Mutex<State>,
     work: Notify,
     arrivals: Arc<Notify>,
@@ -72,7 +74,7 @@ impl Crew {
     pub(super) async fn start(url: &str) -> Result<Arc<Self>> {
         let mut table = Table::connect(url).await?;
         table.prepare(url).await?;
-        let (pushes, asked) = mpsc::unbounded_channel();
+        let (pushes, asked) = mpsc::channel(QUEUED);
         let crew = Arc::new(Self {
             url: url.to_owned(),
             idle: Mutex::new(vec![table]),
@@ -117,7 +119,8 @@ impl Crew {
 
     pub(super) fn push(&self, message: (MessageId, Bytes), asked: Asked) {
         if let Some(pushes) = &*lock(&self.pushes) {
-            drop(pushes.send((message, asked)));
+            // One that finds no room is lost, and its asker told so.
+            drop(pushes.try_send((message, asked)));
         }
     }
 
@@ -147,7 +150,7 @@ impl Crew {
         self.work.notify_one();
     }
 
-    async fn push_all(self: Arc<Self>, mut asked: mpsc::UnboundedReceiver<Push>) -> Result<()> {
+    async fn push_all(self: Arc<Self>, mut asked: mpsc::Receiver<Push>) -> Result<()> {
         let mut table = self.table().await?;
         let mut group = Vec::new();
         while asked.recv_many(&mut group, GROUP).await > 0 {
