@@ -77,5 +77,10 @@ pub(crate) trait Yardstick: Client {
     fn messages(scenario: Scenario) -> usize;
 
     /// The URL of a new, empty place that either side can open. `scratch` is a directory of this place's own.
-    fn place(scratch: &Path) -> Result<String>;
+    fn place(scratch: &Path) -> impl Future<Output = Result<String>> + Send;
+
+    /// Removes what of a place is not in its directory, once its client is closed.
+    fn clear(_url: &str) -> impl Future<Output = Result<()>> + Send {
+        async { Ok(()) }
+    }
 }

@@ -12,10 +12,11 @@ use crate::report::Report;
 use crate::scenario::{self, InDepth, Scenario, Size};
 use crate::scratch::Scratch;
 use crate::yardstick::memory::Memory;
+use crate::yardstick::postgres::Postgres;
 use crate::yardstick::sqlite::Sqlite;
 
 /// Every backend that has a yardstick.
-pub(crate) const BACKENDS: &[Backend] = &[backend::<Memory>(), backend::<Sqlite>()];
+pub(crate) const BACKENDS: &[Backend] = &[backend::<Memory>(), backend::<Postgres>(), backend::<Sqlite>()];
 
 /// No scenario of default size takes nearly as long.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(10);
@@ -91,7 +92,7 @@ async fn rate<C: Client, Y: Yardstick>(scenario: Scenario, settings: &Settings, 
     let opened = Opened::<C>::new::<Y>(settings).await?;
     let client = opened.client.clone();
     let rate = on_a_worker(async move { scenario::rate(scenario, &client, size).await }).await?;
-    opened.close().await?;
+    opened.close::<Y>().await?;
     Ok(rate)
 }
 
@@ -120,7 +121,7 @@ async fn latency<C: Client, Y: Yardstick>(
         let arguments = child_arguments::<Y>(&opened.url, size, by_hand);
         on_a_worker(async move { scenario::across(&client, size, &arguments).await }).await?
     };
-    opened.close().await?;
+    opened.close::<Y>().await?;
     Ok(latencies)
 }
 
@@ -160,7 +161,7 @@ async fn idle<Y: Yardstick>(settings: &Settings, report: Report) -> Result<Repor
 async fn idle_round<C: Client, Y: Yardstick>(settings: &Settings, size: Size) -> Result<f64> {
     let opened = Opened::<C>::new::<Y>(settings).await?;
     let share = scenario::idle(&opened.client, size).await?;
-    opened.close().await?;
+    opened.close::<Y>().await?;
     Ok(share)
 }
 
@@ -177,8 +178,8 @@ async fn depth<Y: Yardstick>(
     let (size, rounds) = ((size, settings.messages.is_some()), settings.rounds);
     let work = async move { scenario::depth(&empty, &full, depth, size, rounds).await };
     let (empty_rates, deep_rates) = on_a_worker(work).await?;
-    shallow.close().await?;
-    deep.close().await?;
+    shallow.close::<Y>().await?;
+    deep.close::<Y>().await?;
     Ok(report.depth(&empty_rates, &deep_rates))
 }
 
@@ -198,12 +199,13 @@ struct Opened<C> {
 impl<C: Client> Opened<C> {
     async fn new<Y: Yardstick>(settings: &Settings) -> Result<Self> {
         let directory = settings.scratch.directory()?;
-        let url = Y::place(directory.path())?;
+        let url = Y::place(directory.path()).await?;
         Ok(Self { client: C::open(&url).await?, url, _directory: directory })
     }
 
-    async fn close(self) -> Result<()> {
-        self.client.close().await
+    async fn close<Y: Yardstick>(self) -> Result<()> {
+        self.client.close().await?;
+        Y::clear(&self.url).await
     }
 }
 

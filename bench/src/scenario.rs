@@ -34,6 +34,8 @@ pub(crate) enum Scenario {
     PushOne,
     /// One task pushes batches of 100.
     PushBatch,
+    /// 8 tasks push one message at a time.
+    Push8,
     /// 64 tasks push one message at a time.
     PushConcurrent,
     /// One task pushes, pulls and settles, in batches of 100.
@@ -58,9 +60,10 @@ pub(crate) enum Scenario {
 
 impl Scenario {
     /// In the order in which they run.
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::PushOne,
         Self::PushBatch,
+        Self::Push8,
         Self::PushConcurrent,
         Self::Cycle,
         Self::SettleConcurrent,
@@ -78,6 +81,7 @@ impl Scenario {
         match self {
             Self::PushOne => "push-one",
             Self::PushBatch => "push-batch",
+            Self::Push8 => "push-8",
             Self::PushConcurrent => "push-concurrent",
             Self::Cycle => "cycle",
             Self::SettleConcurrent => "settle-concurrent",
@@ -115,7 +119,8 @@ pub(crate) async fn rate<C: Client>(scenario: Scenario, client: &C, size: Size) 
         match scenario {
             Scenario::PushOne => push::one(client, size).await,
             Scenario::PushBatch => push::batches(client, size).await,
-            Scenario::PushConcurrent => push::concurrent(client, size).await,
+            Scenario::Push8 => push::concurrent(client, size, 8).await,
+            Scenario::PushConcurrent => push::concurrent(client, size, TASKS).await,
             Scenario::Cycle => cycle::empty(client, size).await,
             Scenario::SettleConcurrent => settle::concurrent(client, size).await,
             Scenario::Drain64 => drain::drain(client, size, 64).await,

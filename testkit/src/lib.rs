@@ -77,6 +77,7 @@
 
 #![forbid(unsafe_code)]
 
+mod certificates;
 mod error;
 mod place;
 mod port;
@@ -88,6 +89,7 @@ mod proxy;
 mod reaper;
 mod server;
 
+pub use certificates::Certificates;
 pub use error::{Error, Result};
 pub use place::Place;
 pub use program::{Program, StopSignal, find_program, run_helper};

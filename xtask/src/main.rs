@@ -3,6 +3,7 @@
 mod ci;
 mod conformance;
 mod setup;
+mod soak;
 mod steps;
 mod tidy;
 mod workspace;
@@ -37,6 +38,8 @@ enum Command {
     Tables,
     /// Runs the conformance suite alone against one backend
     Conformance(conformance::Options),
+    /// Lets random faults befall a real server under random work, and holds the account
+    Soak(soak::Options),
 }
 
 fn main() -> ExitCode {
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
             workspace::run(&mut workspace::cargo(&["run", "--quiet", "--package", "xtask-tables"]))
         }
         Command::Conformance(options) => conformance::run_conformance(&options),
+        Command::Soak(options) => soak::run_soak(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

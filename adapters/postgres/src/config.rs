@@ -158,7 +158,8 @@ impl PostgresBuilder {
             return Err(invalid("message_bytes is from 1024 to 67108864"));
         }
         Ok(Config {
-            connect: self.connect.disable_statement_logging(),
+            // No proxy has to know a setting that only concerns numbers of a kind that are not used.
+            connect: self.connect.disable_statement_logging().extra_float_digits(None),
             schema: Schema::new(&self.schema)?,
             create: self.create,
             notify: self.notify,

@@ -41,15 +41,17 @@ pub(crate) fn leaves_connection(error: &sqlx::Error) -> bool {
 
 /// Classes an error of making a connection: nothing was asked of the server yet.
 pub(crate) fn classify_connect(error: sqlx::Error, target: &str) -> Error {
+    let no_tls = |why: &dyn std::fmt::Display| {
+        let text = format!("no TLS connection to {target} ({why}): check sslmode and sslrootcert");
+        own(ErrorKind::Unavailable, text).with_retry(RetryClass::Never)
+    };
     let classed = match &error {
+        // What was received makes no sense, or is signed by somebody who is not trusted.
+        sqlx::Error::Io(io) if io.kind() == std::io::ErrorKind::InvalidData => no_tls(io),
         sqlx::Error::Io(_) => {
             own(ErrorKind::Unavailable, format!("{target} cannot be reached: is the server running?"))
         }
-        sqlx::Error::Tls(_) => own(
-            ErrorKind::Unavailable,
-            format!("no TLS connection to {target}: check sslmode and sslrootcert"),
-        )
-        .with_retry(RetryClass::Never),
+        sqlx::Error::Tls(why) => no_tls(why),
         sqlx::Error::Configuration(_) => invalid("the connection options are not usable"),
         sqlx::Error::Database(_) => {
             let classed = classify(error);

@@ -28,9 +28,16 @@
 //! DELETE` on its tables. Behind `PgBouncer` in transaction mode turn off [`notify`](PostgresBuilder::notify) and, unless it keeps
 //! prepared statements, [`prepared`](PostgresBuilder::prepared).
 //!
+//! TLS is rustls's: `sslmode=verify-full`, with `sslrootcert` for an authority of one's own, checks that the server is who it should be.
+//!
 //! # Operation
-//! A transaction that stays open for long, anywhere on the server, keeps dead rows from being cleaned up and makes
-//! pulls slower. `check` warns of it; [`table_report`](PostgresQueue::table_report) tells more.
+//! A transaction that stays open for long, anywhere on the server, keeps dead rows from being cleaned up. Where looking through
+//! them becomes slow (20 ms), pulls begin shortly before their last find, and look everywhere only for a twentieth of the
+//! time, or when they find nothing. Until then a message that became ready at an old place waits: one from a transaction
+//! of the application's that took long, or the next of a group that another process let go on. `check` warns of such
+//! transactions; [`table_report`](PostgresQueue::table_report) tells more.
+//!
+//! An id that is pushed again while it lives shows in the server's log as a violated constraint; it does no harm.
 //!
 //! # Limits
 //! 64 MiB per message at most (16 MiB unless configured), batches of 1000, leases up to 30 days, delays up to ten years.
@@ -40,6 +47,7 @@ mod config;
 mod error;
 mod inspect;
 mod lookout;
+mod marks;
 mod notifier;
 mod pool;
 mod pull;

@@ -19,6 +19,8 @@ use crate::wake::{Hint, Wake};
 
 /// How much the poll interval varies, so that many processes do not poll in step.
 pub(crate) const JITTER: f64 = 0.1;
+/// How many times as long as a slow look took nobody looks again.
+const SPARED: u32 = 10;
 /// How long until the server is tried again after it could not be asked.
 const AFTER_ERROR: Duration = Duration::from_millis(250);
 
@@ -51,8 +53,12 @@ impl Lookout {
     }
 
     async fn look_or_warn(&self) -> Duration {
+        let began = Instant::now();
         match self.look().await {
-            Ok(()) => self.poll_interval.mul_f64(1.0 - JITTER + 2.0 * JITTER * fastrand::f64()),
+            Ok(()) => {
+                let pause = self.poll_interval.mul_f64(1.0 - JITTER + 2.0 * JITTER * fastrand::f64());
+                pause.max(began.elapsed() * SPARED)
+            }
             Err(error) => {
                 tracing::warn!(%error, "cannot look for messages that others pushed");
                 AFTER_ERROR

@@ -83,6 +83,15 @@ impl Pool {
         self.lend().await?.fetch(query).await
     }
 
+    /// Runs one statement that stores rows, in a transaction of its own, and answers how many: none if one of them is in the way.
+    pub(crate) async fn store(&self, query: Query<'_, Postgres, PgArguments>) -> Result<u64> {
+        let insert = async |conn: &mut PgConnection| match query.execute(conn).await {
+            Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Ok(0),
+            done => done.map(|done| done.rows_affected()),
+        };
+        self.lend().await?.run(insert).await
+    }
+
     /// Distrusts all connections that were opened before.
     fn renew(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);

@@ -14,13 +14,11 @@ use uuid::Uuid;
 
 use crate::PostgresQueue;
 use crate::error::{NAME, invalid, repeatable};
+use crate::marks::Stretches;
 use crate::push::millis;
 use crate::settle::{self, Sorted, check_lease, decode_headers, read_settled, token};
 use crate::sql::{Text, get, int};
 use crate::wake::{Hint, Waiting};
-
-/// Two for each level.
-const LANES: usize = 2 * crate::capabilities::PRIORITY_LEVELS as usize;
 
 impl PostgresQueue {
     pub(crate) async fn pull_messages(
@@ -52,7 +50,7 @@ impl PostgresQueue {
         let started = Instant::now();
         let waiting = (!request.wait.is_zero()).then(|| self.inner.wake.join(partition));
         let (done, claimed) = match self.exchange_once(settlements, &sorted, partition, &request).await {
-            Ok((done, deliveries)) => (Ok(done), Ok(deliveries)),
+            Ok((done, deliveries)) => (Ok(done), deliveries.map_err(stamp)),
             Err(error) => (Err(settle::stamp(error.clone())), Err(stamp(error))),
         };
         let outcomes = sorted.removed(&done);
@@ -71,11 +69,10 @@ impl PostgresQueue {
         sorted: &Sorted<'_>,
         partition: &PartitionId,
         request: &PullRequest,
-    ) -> Result<(Option<Vec<i32>>, Vec<Delivery>)> {
-        let secret = Uuid::new_v4();
-        let query = bind(&self.inner.statements.exchange, partition, request, secret);
-        let before = Instant::now();
-        let rows = self.fetch(sorted.bind_removals(query), Operation::Pull).await?;
+    ) -> Result<(Option<Vec<i32>>, Result<Vec<Delivery>>)> {
+        let claim = Claim::new(self, partition, request);
+        let query = sorted.bind_removals(claim.bind(&self.inner.statements.exchange));
+        let rows = self.fetch(query, Operation::Pull).await?;
         let (mut done, mut claimed) = (None, Vec::with_capacity(rows.len()));
         for row in &rows {
             if get::<Option<Uuid>>(row, 0)?.is_some() {
@@ -86,7 +83,11 @@ impl PostgresQueue {
                 self.tell_settled(settlements.iter(), advanced);
             }
         }
-        Ok((done, self.deliver(claimed, partition, request, before, secret)?))
+        // The settlements are done: a failure from here on is not theirs.
+        if claimed.is_empty() && claim.looked.is_part() {
+            return Ok((done, self.claim_anywhere(partition, request).await));
+        }
+        Ok((done, self.deliver(claimed, &claim)))
     }
 
     /// Tries again whenever woken, until the time is over or somebody says stop.
@@ -121,38 +122,44 @@ impl PostgresQueue {
     }
 
     async fn claim(&self, partition: &PartitionId, request: &PullRequest) -> Result<Vec<Delivery>> {
-        let secret = Uuid::new_v4();
-        let query = bind(&self.inner.statements.pull, partition, request, secret);
-        let before = Instant::now();
-        let rows = self.fetch(query, Operation::Pull).await.map_err(stamp)?;
-        self.deliver(rows.iter().collect(), partition, request, before, secret).map_err(stamp)
+        let claim = Claim::new(self, partition, request);
+        let rows =
+            self.fetch(claim.bind(&self.inner.statements.pull), Operation::Pull).await.map_err(stamp)?;
+        if rows.is_empty() && claim.looked.is_part() {
+            return self.claim_anywhere(partition, request).await.map_err(stamp);
+        }
+        self.deliver(rows.iter().collect(), &claim).map_err(stamp)
+    }
+
+    /// Looks everywhere, however long that takes.
+    async fn claim_anywhere(&self, partition: &PartitionId, request: &PullRequest) -> Result<Vec<Delivery>> {
+        let claim = Claim { looked: Stretches::all(), ..Claim::new(self, partition, request) };
+        let rows = self.fetch(claim.bind(&self.inner.statements.pull), Operation::Pull).await?;
+        self.deliver(rows.iter().collect(), &claim)
     }
 
     /// Reads what was claimed. A message that cannot be read stays leased, so that it is not tried again at once; it is an
     /// error only if there is nothing else to hand over.
-    fn deliver(
-        &self,
-        rows: Vec<&PgRow>,
-        partition: &PartitionId,
-        request: &PullRequest,
-        before: Instant,
-        secret: Uuid,
-    ) -> Result<Vec<Delivery>> {
+    fn deliver(&self, rows: Vec<&PgRow>, claim: &Claim<'_>) -> Result<Vec<Delivery>> {
+        let Claim { partition, request, secret, before, looked } = claim;
         let mut sorted = Vec::with_capacity(rows.len());
         for row in rows {
             sorted.push((get::<i16>(row, 1)?, get::<i64>(row, 2)?, row));
         }
         sorted.sort_unstable_by_key(|(lane, pos, _)| (*lane, *pos));
+        let found = sorted.iter().map(|(lane, pos, _)| (*lane, *pos));
+        self.inner.marks.learn(partition, looked, (*before, before.elapsed()), found);
         let mut deliveries = Vec::with_capacity(sorted.len());
         let mut unreadable = None;
+        let token = token(*secret);
         for (_, _, row) in sorted {
             let id = get::<Uuid>(row, 0)?;
             match decode(row, id, 5) {
                 Ok(message) => {
                     let lease =
-                        Lease { partition: partition.clone(), id: message.id(), token: token(secret) };
+                        Lease { partition: (*partition).clone(), id: message.id(), token: token.clone() };
                     let count = u32::try_from(get::<i32>(row, 3)?).unwrap_or(0);
-                    let delivery = Delivery::new(lease, message).with_lease_until(before + request.lease);
+                    let delivery = Delivery::new(lease, message).with_lease_until(*before + request.lease);
                     deliveries.push(delivery.with_delivery_count(count).with_age(age(row, 4)?));
                 }
                 Err(error) => {
@@ -179,15 +186,30 @@ impl PostgresQueue {
     }
 }
 
-fn bind(
-    text: &Text,
-    partition: &PartitionId,
-    request: &PullRequest,
+/// One attempt to get messages.
+struct Claim<'r> {
+    partition: &'r PartitionId,
+    request: &'r PullRequest,
     secret: Uuid,
-) -> Query<'static, Postgres, PgArguments> {
-    let query = text.query().bind(partition.name().to_owned()).bind(partition.is_dead_letters());
-    let query = query.bind(int(request.max)).bind(millis(request.lease)).bind(secret);
-    query.bind(vec![0_i64; LANES]).bind(None::<i64>)
+    /// When it was sent, at the earliest.
+    before: Instant,
+    looked: Stretches,
+}
+
+impl<'r> Claim<'r> {
+    fn new(queue: &PostgresQueue, partition: &'r PartitionId, request: &'r PullRequest) -> Self {
+        let before = Instant::now();
+        let looked = queue.inner.marks.stretches(partition, before);
+        Self { partition, request, secret: Uuid::new_v4(), before, looked }
+    }
+
+    fn bind(&self, text: &Text) -> Query<'static, Postgres, PgArguments> {
+        let query =
+            text.query().bind(self.partition.name().to_owned()).bind(self.partition.is_dead_letters());
+        let query = query.bind(int(self.request.max)).bind(millis(self.request.lease)).bind(self.secret);
+        let Stretches { lanes, places, last_lanes, due_ms } = self.looked.clone();
+        query.bind(lanes).bind(places).bind(last_lanes).bind(due_ms)
+    }
 }
 
 /// Reads a message: its headers, if they were replaced, from this column, its body from the next. One that this library

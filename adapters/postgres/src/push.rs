@@ -87,16 +87,36 @@ impl Batch {
         self.columns.ids.is_empty()
     }
 
-    /// The statement that stores them.
+    /// The statement that stores them, whatever they are and whatever is there already.
     pub(crate) fn query(
-        &mut self,
+        &self,
         statements: &Statements,
         partition: &PartitionId,
-    ) -> Query<'static, Postgres, PgArguments> {
-        let Columns { ids, lanes, delays_ms, groups, keys, bodies } = std::mem::take(&mut self.columns);
+    ) -> Query<'_, Postgres, PgArguments> {
+        let Columns { ids, lanes, delays_ms, groups, keys, bodies } = &self.columns;
         let query =
             statements.push.query().bind(partition.name().to_owned()).bind(partition.is_dead_letters());
         query.bind(ids).bind(lanes).bind(delays_ms).bind(groups).bind(keys).bind(bodies)
+    }
+
+    /// A statement that stores them all in half the time, if none is there already nor has a delay, a group or a key.
+    pub(crate) fn plain_query(
+        &self,
+        statements: &Statements,
+        partition: &PartitionId,
+    ) -> Option<Query<'_, Postgres, PgArguments>> {
+        let Columns { ids, lanes, delays_ms, groups, keys, bodies } = &self.columns;
+        if !(delays_ms.is_empty() && groups.is_empty() && keys.is_empty()) {
+            return None;
+        }
+        let query =
+            statements.push_plain.query().bind(partition.name().to_owned()).bind(partition.is_dead_letters());
+        Some(query.bind(ids).bind(lanes).bind(bodies))
+    }
+
+    /// Whether so many rows are all.
+    pub(crate) fn is_all(&self, rows: u64) -> bool {
+        usize::try_from(rows) == Ok(self.columns.ids.len())
     }
 
     /// One answer per message, and what waiting pulls are to be told.

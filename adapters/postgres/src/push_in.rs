@@ -51,7 +51,7 @@ impl PostgresQueue {
         let now = SystemTime::now();
         let normalised: Vec<_> = messages.iter().map(|message| message.clone().normalised(now)).collect();
         let checked = normalised.iter().map(|message| check(message).map(|()| message));
-        let mut batch = Batch::prepare(checked, self.inner.config.message_bytes);
+        let batch = Batch::prepare(checked, self.inner.config.message_bytes);
         let mut rows = Vec::new();
         if !batch.is_empty() {
             let query = batch.query(&self.inner.statements, partition).persistent(self.inner.config.prepared);

@@ -96,14 +96,17 @@ pub(crate) async fn server_version(pool: &Pool) -> Result<String> {
         rows.first().ok_or_else(|| own(ErrorKind::Incompatible, "the server does not tell its version"))?;
     let (version, number): (String, i32) =
         (row.try_get(0).map_err(classify)?, row.try_get(1).map_err(classify)?);
-    if number < MIN_SERVER {
-        let text = format!(
-            "the server is PostgreSQL {version}: this release needs {} or newer",
-            MIN_SERVER / 10_000
-        );
-        return Err(own(ErrorKind::Incompatible, text));
-    }
+    refuse_older(number, &version)?;
     Ok(version)
+}
+
+fn refuse_older(number: i32, version: &str) -> Result<()> {
+    if number >= MIN_SERVER {
+        return Ok(());
+    }
+    let needed = MIN_SERVER / 10_000;
+    let text = format!("the server is PostgreSQL {version}: this release needs {needed} or newer");
+    Err(own(ErrorKind::Incompatible, text))
 }
 
 /// The newest migration in the schema; `None` if there is no ledger.
@@ -128,4 +131,17 @@ fn refuse_newer(version: i32) -> Result<()> {
             newest()
         ),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_too_old_is_refused_with_both_versions() {
+        assert!(refuse_older(130_000, "13.0").is_ok());
+        let error = refuse_older(120_022, "12.22").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Incompatible);
+        assert!(error.message().contains("12.22") && error.message().contains("13"), "{error}");
+    }
 }

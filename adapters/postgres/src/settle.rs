@@ -218,6 +218,10 @@ impl PostgresQueue {
     /// Tells waiting pulls what settlements made available.
     pub(crate) fn tell_settled<'s>(&self, settlements: impl Iterator<Item = &'s Settlement>, advanced: i32) {
         let advanced = usize::try_from(advanced).unwrap_or(0);
+        let mut settlements = settlements.filter(|s| advanced > 0 || s.action != Action::Remove).peekable();
+        if settlements.peek().is_none() {
+            return; // removals let nothing go on but groups
+        }
         let mut hints = HashMap::new();
         for settlement in settlements {
             let from = &settlement.lease.partition;
@@ -233,6 +237,9 @@ impl PostgresQueue {
         }
         for (partition, mut hint) in hints {
             hint.add(Hint::ready(advanced)); // in which of them is not known; a hint too many does no harm
+            if advanced > 0 {
+                self.inner.marks.forget(partition);
+            }
             self.tell(partition, hint);
         }
     }

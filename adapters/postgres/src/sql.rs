@@ -72,16 +72,25 @@ macro_rules! statements {
 }
 
 const COLUMNS: &str = "SELECT id, lane, pos, deliveries, age, headers, body, NULL::integer[], NULL::integer";
-const PULL: &str = "{schema}.pull($1, $2, $3, $4, $5, $6, $7)";
+const PULL: &str = "{schema}.pull($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 
 statements! {
+    // Stores nothing where the partition is not there yet, and fails where an id is.
+    push_plain = "INSERT INTO {schema}.message (id, part, lane, pos, state, pushed_at, body)
+        SELECT g.id, p.part, g.lane, p.place + g.n, 0, p.now, g.body
+        FROM (
+            SELECT q.part, q.now, {schema}.place_at(q.now) AS place
+            FROM (SELECT part, clock_timestamp() AS now FROM {schema}.partition WHERE dead = $2 AND name = $1 AND used) q
+            OFFSET 0 -- once, not for each row
+        ) p,
+            unnest($3, $4, $5) WITH ORDINALITY AS g(id, lane, body, n)";
     push = "SELECT number, known FROM {schema}.push($1, $2, $3, $4, $5, $6, $7, $8)";
     // The crash of a server may take back a claim, whose messages are then delivered again: nobody waits for the disk.
     pull = &format!("{COLUMNS} FROM {PULL}, set_config('synchronous_commit', 'off', true)");
     // The parts of a UNION ALL run one after the other, so that the pull can take what a removal has freed.
     exchange = &format!(
         "SELECT NULL::uuid, NULL::smallint, NULL::bigint, NULL::integer, NULL::interval, NULL::bytea, NULL::bytea, done, advanced
-         FROM {{schema}}.remove($8, $9) UNION ALL {COLUMNS} FROM {PULL}"
+         FROM {{schema}}.remove($10, $11) UNION ALL {COLUMNS} FROM {PULL}"
     );
     look = "SELECT number, ready, due_ms FROM {schema}.look($1, $2, $3)";
     remove = "SELECT done, advanced FROM {schema}.remove($1, $2)";

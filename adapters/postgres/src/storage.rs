@@ -17,6 +17,7 @@ use crate::capabilities::capabilities;
 use crate::config::{Config, PostgresBuilder};
 use crate::error::{NAME, closed, repeatable};
 use crate::lookout::{Listener, Lookout};
+use crate::marks::Marks;
 use crate::notifier::Notifier;
 use crate::pool::Pool;
 use crate::push::Batch;
@@ -38,6 +39,7 @@ pub(crate) struct Inner {
     pub(crate) pool: Arc<Pool>,
     pub(crate) statements: Arc<Statements>,
     pub(crate) wake: Arc<Wake>,
+    pub(crate) marks: Marks,
     pub(crate) teller: Teller,
     /// Cancelled when somebody waits for the first time.
     pub(crate) listen: CancellationToken,
@@ -93,6 +95,7 @@ impl PostgresQueue {
             statements: Arc::new(Statements::new(&config.schema)),
             teller: Teller { wake: Arc::clone(&wake), outbox: config.notify.then(Arc::default) },
             wake,
+            marks: Marks::default(),
             listen: CancellationToken::new(),
             closed: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -107,10 +110,27 @@ impl PostgresQueue {
         self.inner.closed.is_cancelled()
     }
 
+    /// Stores a batch, and answers the rows of those that were not stored.
+    async fn store(&self, partition: &PartitionId, batch: &Batch) -> Result<Vec<PgRow>> {
+        let Inner { config, statements, pool, .. } = &*self.inner;
+        // Where each statement has to be planned anew, nothing is gained by trying the quicker one first.
+        if config.prepared
+            && !self.is_closed()
+            && let Some(query) = batch.plain_query(statements, partition)
+        {
+            let stored = pool.store(query).await;
+            let stored = stored.map_err(|error| error.with_backend(NAME).with_operation(Operation::Push))?;
+            if batch.is_all(stored) {
+                return Ok(Vec::new());
+            }
+        }
+        self.fetch(batch.query(statements, partition), Operation::Push).await
+    }
+
     /// Runs one statement in a transaction of its own.
     pub(crate) async fn fetch(
         &self,
-        query: Query<'static, Postgres, PgArguments>,
+        query: Query<'_, Postgres, PgArguments>,
         operation: Operation,
     ) -> Result<Vec<PgRow>> {
         if self.is_closed() {
@@ -207,13 +227,12 @@ impl PushQueueStorage for PostgresQueue {
 
     async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
         let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Push);
-        let mut batch = Batch::prepare(messages.iter().map(Ok), self.inner.config.message_bytes);
+        let batch = Batch::prepare(messages.iter().map(Ok), self.inner.config.message_bytes);
         if batch.is_empty() && !self.is_closed() {
             return batch.failed(&closed(Operation::Push));
         }
-        let query = batch.query(&self.inner.statements, partition);
         // An uncertain push can be made again: what was stored is known by its id.
-        let rows = match self.fetch(query, Operation::Push).await.map_err(repeatable) {
+        let rows = match self.store(partition, &batch).await.map_err(repeatable) {
             Ok(rows) => rows,
             Err(error) => return batch.failed(&error),
         };

@@ -1,19 +1,28 @@
 //! The conformance suite over the PostgreSQL backend: a schema per case, and other processes on the same server.
 
-mod server;
-
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyqueue::{Error, ErrorKind, QueueStorage, Result, Storage};
 use anyqueue_conformance::{Harm, Harness, Need, Victim, async_trait, least};
 use anyqueue_postgres::PostgresQueue;
-use anyqueue_testkit::{Fault, Proxy};
-use server::Server;
+use anyqueue_testkit::{Fault, Provided, Proxy, Server, provide};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 struct Postgres {
-    server: Server,
+    url: String,
+    /// Goes with the run, if it is a private one.
+    _server: Provided,
+}
+
+impl Postgres {
+    /// `None` where there is no server, which was said.
+    fn find() -> Option<Self> {
+        let program = anyqueue_testkit::Postgres::new().setting("max_connections", "500");
+        let server = tokio::runtime::Handle::current().block_on(provide(program));
+        let server = server.unwrap_or_else(|error| panic!("{error}"));
+        Some(Self { url: server.url()?.to_owned(), _server: server })
+    }
 }
 
 /// A schema per namespace. Few connections: the suite opens many clients at once.
@@ -35,11 +44,11 @@ impl Harness for Postgres {
     }
 
     async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
-        open(&address(self.server.url(), namespace)).await
+        open(&address(&self.url, namespace)).await
     }
 
     fn address(&self, namespace: &str) -> Option<String> {
-        Some(address(self.server.url(), namespace))
+        Some(address(&self.url, namespace))
     }
 
     async fn attach(address: &str) -> Result<Arc<dyn Storage>> {
@@ -61,7 +70,7 @@ impl Harness for Postgres {
 
     async fn remove(&self, namespace: &str) {
         let drop = AssertSqlSafe(format!("DROP SCHEMA IF EXISTS \"{namespace}\" CASCADE"));
-        if let Ok(mut conn) = PgConnection::connect(self.server.url()).await {
+        if let Ok(mut conn) = PgConnection::connect(&self.url).await {
             // A private server goes with the run in any case.
             let _ = sqlx::raw_sql(drop).execute(&mut conn).await;
         }
@@ -70,13 +79,13 @@ impl Harness for Postgres {
 
 /// A server for one case, and what it is reached through.
 struct OwnServer {
-    server: anyqueue_testkit::Server,
+    server: Server,
     proxy: Proxy,
 }
 
 impl OwnServer {
     async fn start() -> anyqueue_testkit::Result<Self> {
-        let server = anyqueue_testkit::Server::start(anyqueue_testkit::Postgres::new()).await?;
+        let server = Server::start(anyqueue_testkit::Postgres::new()).await?;
         let proxy = Proxy::start(server.addr())?;
         Ok(Self { server, proxy })
     }
@@ -115,7 +124,5 @@ impl Victim for OwnServer {
 
 fn main() -> ExitCode {
     // A child process attaches to its parent's server; it needs none of its own.
-    anyqueue_conformance::main(|| Postgres {
-        server: Server::find().unwrap_or_else(|| std::process::exit(0)),
-    })
+    anyqueue_conformance::main(|| Postgres::find().unwrap_or_else(|| std::process::exit(0)))
 }

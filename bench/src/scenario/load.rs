@@ -6,7 +6,7 @@ use std::future::Future;
 use anyqueue::{Bytes, MessageId};
 use tokio::task::JoinSet;
 
-use super::{Size, TASKS};
+use super::Size;
 use crate::client::{Client, Result};
 
 /// Messages in one call when a scenario fills or empties a queue outside of its measurement.
@@ -125,10 +125,10 @@ where
     Ok(made)
 }
 
-/// The numbers `0..messages`, dealt out to the tasks.
-pub(super) fn shares(messages: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
-    let share = messages.div_ceil(TASKS);
-    (0..TASKS).map(move |task| (task * share).min(messages)..((task + 1) * share).min(messages))
+/// The numbers `0..messages`, dealt out to so many tasks.
+pub(super) fn shares(messages: usize, tasks: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+    let share = messages.div_ceil(tasks);
+    (0..tasks).map(move |task| (task * share).min(messages)..((task + 1) * share).min(messages))
 }
 
 #[cfg(test)]
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn shares_deal_out_every_number_once() {
         for messages in [0, 1, 63, 64, 65, 1000] {
-            let dealt: Vec<_> = shares(messages).flatten().collect();
+            let dealt: Vec<_> = shares(messages, 64).flatten().collect();
             assert_eq!(dealt, (0..messages).collect::<Vec<_>>());
         }
     }

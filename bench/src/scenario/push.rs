@@ -29,9 +29,9 @@ pub(super) async fn batches<C: Client>(client: &C, size: Size) -> Result<Duratio
     Ok(took)
 }
 
-pub(super) async fn concurrent<C: Client>(client: &C, size: Size) -> Result<Duration> {
+pub(super) async fn concurrent<C: Client>(client: &C, size: Size, tasks: usize) -> Result<Duration> {
     let start = Instant::now();
-    let ids = together(shares(size.messages), |share| {
+    let ids = together(shares(size.messages, tasks), |share| {
         let client = client.clone();
         async move {
             let mut ids = Vec::with_capacity(share.len());

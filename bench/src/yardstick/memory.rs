@@ -241,7 +241,7 @@ impl Yardstick for Memory {
         }
     }
 
-    fn place(_scratch: &Path) -> Result<String> {
+    async fn place(_scratch: &Path) -> Result<String> {
         Ok("memory:".to_owned())
     }
 }

@@ -148,7 +148,7 @@ impl Yardstick for Sqlite {
         }
     }
 
-    fn place(scratch: &Path) -> Result<String> {
+    async fn place(scratch: &Path) -> Result<String> {
         let path = scratch.join("queue.db");
         Ok(format!("sqlite://{}", path.to_str().ok_or("the scratch directory's name is not UTF-8")?))
     }

@@ -3,19 +3,25 @@
 use std::cmp::Reverse;
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use async_trait::async_trait;
 
 use super::wire;
-use crate::error::{Error, Result};
+use crate::certificates::Certificates;
+use crate::error::{Doing, Error, Result};
 use crate::place::Place;
 use crate::program::{Program, StopSignal, find_program, run_helper, version_in};
 
 const NAME: &str = "postgres";
 /// Debian's folder, with one folder per version in it.
 const VERSIONS: &str = "/usr/lib/postgresql";
+
+/// In the folder of the data, where the server looks for them.
+const CERTIFICATE: &str = "test-server.crt";
+const KEY: &str = "test-server.key";
 
 /// A killed server leaves a segment of shared memory of a few bytes. A machine has room for some thousand.
 const FREE_SHARED_MEMORY: &str = r#"
@@ -26,6 +32,8 @@ id=$(sed -n '7s/.* //p' "$1/data/postmaster.pid") && [ -n "$id" ] && ipcrm -m "$
 #[derive(Debug, Clone, Default)]
 pub struct Postgres {
     settings: Vec<(String, String)>,
+    /// The server's certificate and its private key.
+    tls: Option<(PathBuf, PathBuf)>,
 }
 
 impl Postgres {
@@ -40,6 +48,13 @@ impl Postgres {
     pub fn setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.push((name.into(), value.into()));
         self
+    }
+
+    /// Lets clients connect by TLS, with the certificate made for it; without it is let in, too.
+    #[must_use]
+    pub fn tls(mut self, certificates: &Certificates) -> Self {
+        self.tls = Some((certificates.certificate(), certificates.key()));
+        self.setting("ssl", "on").setting("ssl_cert_file", CERTIFICATE).setting("ssl_key_file", KEY)
     }
 
     /// One of the server's programs: of the newest version that is installed.
@@ -57,6 +72,14 @@ impl Postgres {
         };
         found.ok_or(Error::Missing { program: NAME, install: self.install() })
     }
+}
+
+/// The server refuses a key that others can read.
+fn copy(place: &Place, from: &Path, to: &str) -> Result<()> {
+    let text = fs::read_to_string(from).doing(|| format!("read {}", from.display()))?;
+    let path = place.write(&format!("data/{to}"), &text)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
+        .doing(|| format!("protect {}", path.display()))
 }
 
 #[async_trait]
@@ -83,7 +106,12 @@ impl Program for Postgres {
         let mut initdb = place.command(self.find("initdb")?);
         initdb.arg("-D").arg(place.dir().join("data"));
         initdb.args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]);
-        run_helper(initdb).await.map(drop)
+        run_helper(initdb).await?;
+        if let Some((certificate, key)) = &self.tls {
+            copy(place, certificate, CERTIFICATE)?;
+            copy(place, key, KEY)?;
+        }
+        Ok(())
     }
 
     fn command(&self, place: &Place) -> Result<Command> {

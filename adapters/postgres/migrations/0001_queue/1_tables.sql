@@ -31,7 +31,8 @@ CREATE TABLE message (
     dedup      bytea,                     -- only while it holds its key
     headers    bytea,                     -- an envelope whose headers replace those of the body
     body       bytea       NOT NULL,      -- the envelope
-    PRIMARY KEY (id)
+    -- A claim makes a new version of its row, with new entries: room for them beside the old ones saves splitting pages.
+    PRIMARY KEY (id) WITH (fillfactor = 50)
 ) WITH (
     fillfactor = 70,                      -- room for extensions within the page
     vacuum_truncate = false,              -- giving pages back would lock out everybody
@@ -43,7 +44,7 @@ CREATE TABLE message (
     autovacuum_analyze_scale_factor = 0.2
 );
 
-CREATE INDEX message_browse ON message (part, id);
+CREATE INDEX message_browse ON message (part, id) WITH (fillfactor = 50);
 CREATE INDEX message_ready ON message (part, lane, pos) WHERE state = 0;
 CREATE INDEX message_due ON message (part, due) WHERE due IS NOT NULL;
 CREATE INDEX message_blocked ON message (part, grp, pos) WHERE state = 3;

@@ -1,7 +1,9 @@
--- Leases up to p_max messages. Nothing before p_from in a lane, nor due longer ago than p_due_ms, is looked for: there the
--- index may hold nothing but what is long gone. The rows come in no order.
+-- Leases up to p_max messages. They are looked for in stretches of lanes, one after the other: from a place in a first lane to
+-- the end of a last one. Nothing is looked for that is due longer ago than p_due_ms. What lies outside may be nothing but
+-- index entries of what is long gone. The rows come in no order.
 CREATE FUNCTION pull(
-    p_name text, p_dead boolean, p_max integer, p_lease_ms bigint, p_token uuid, p_from bigint[], p_due_ms bigint
+    p_name text, p_dead boolean, p_max integer, p_lease_ms bigint, p_token uuid,
+    p_lanes smallint[], p_places bigint[], p_last_lanes smallint[], p_due_ms bigint
 ) RETURNS TABLE (id uuid, lane smallint, pos bigint, deliveries integer, age interval, headers bytea, body bytea)
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
@@ -20,19 +22,19 @@ BEGIN
     IF EXISTS (SELECT FROM message WHERE part = v_part AND due > v_since AND due <= v_now) THEN
         PERFORM bring(v_part, p_dead, v_now, v_since);
     END IF;
-    -- The lanes are gone through one by one, and no further than needed: a row is locked only when it is taken.
+    -- A row is locked only when it is taken. What is locked keeps its place, so that it need not be looked up again.
     RETURN QUERY
     WITH taken AS MATERIALIZED (
-        SELECT f.id FROM unnest(p_from) WITH ORDINALITY AS l(low, number)
+        SELECT f.ctid FROM unnest(p_lanes, p_places, p_last_lanes) AS s(lane, place, last_lane)
         CROSS JOIN LATERAL (
-            SELECT m.id FROM message m
-            WHERE m.part = v_part AND m.state = 0 AND m.lane = l.number - 1 AND m.pos >= l.low
-            ORDER BY m.pos LIMIT p_max FOR UPDATE SKIP LOCKED
+            SELECT m.ctid FROM message m
+            WHERE m.part = v_part AND m.state = 0 AND (m.lane, m.pos) >= (s.lane, s.place) AND m.lane <= s.last_lane
+            ORDER BY m.lane, m.pos LIMIT p_max FOR UPDATE SKIP LOCKED
         ) f LIMIT p_max
     )
     UPDATE message m SET
         state = 1, deliveries = m.deliveries + 1, token = p_token, until = v_until, due = v_until
-    FROM taken WHERE m.id = taken.id AND m.state = 0
+    FROM taken WHERE m.ctid = taken.ctid AND m.state = 0
     RETURNING m.id, m.lane, m.pos, m.deliveries,
         v_now - m.pushed_at, m.headers, m.body;
 END $$;

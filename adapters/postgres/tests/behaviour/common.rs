@@ -8,37 +8,50 @@ use anyqueue::{
     PushQueueStorage, SettleOutcome, Settlement,
 };
 use anyqueue_postgres::PostgresQueue;
+use anyqueue_testkit::{Postgres, Provided, provide};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
-
-use crate::server::Server;
+use tokio::sync::OnceCell;
 
 pub(crate) const LEASE: Duration = Duration::from_mins(1);
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
+static SERVER: OnceCell<Provided> = OnceCell::const_new();
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// A server, and a schema on it that no other test uses.
+/// A server that the tests share, and a schema on it that no other test uses.
 pub(crate) struct Bed {
-    server: Server,
+    server: &'static Provided,
+    url: String,
     pub(crate) schema: String,
 }
 
 impl Bed {
     /// `None` where there is no server, which was said.
-    pub(crate) fn find() -> Option<Self> {
+    pub(crate) async fn find() -> Option<Self> {
+        let program = Postgres::new().setting("max_connections", "500");
+        let server = SERVER.get_or_try_init(|| provide(program)).await.unwrap();
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let schema = format!("aq_test_{}_{number}", std::process::id());
-        Some(Self { server: Server::find()?, schema })
+        Some(Self { server, url: server.url()?.to_owned(), schema })
     }
 
     pub(crate) fn server_url(&self) -> &str {
-        self.server.url()
+        &self.url
+    }
+
+    /// Whether the server is the tests' own, so that they may change its settings.
+    pub(crate) fn is_private(&self) -> bool {
+        self.server.server().is_some()
     }
 
     pub(crate) fn url(&self) -> String {
-        let url = self.server.url();
-        let separator = if url.contains('?') { '&' } else { '?' };
-        format!("{url}{separator}schema={0}&application_name={0}", self.schema)
+        let separator = if self.url.contains('?') { '&' } else { '?' };
+        format!("{}{separator}schema={1}&application_name={1}", self.url, self.schema)
+    }
+
+    /// The same for another user.
+    pub(crate) fn url_of(&self, user: &str) -> String {
+        self.url().replace("//postgres@", &format!("//{user}@"))
     }
 
     /// Ends the connections of all handles of this schema.
@@ -55,13 +68,17 @@ impl Bed {
     }
 
     pub(crate) async fn connect(&self) -> PgConnection {
-        PgConnection::connect(self.server.url()).await.unwrap()
+        PgConnection::connect(&self.url).await.unwrap()
     }
 
     /// Runs statements of the test's own.
     pub(crate) async fn run(&self, sql: String) {
-        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut self.connect().await).await.unwrap();
+        run(&mut self.connect().await, sql).await;
     }
+}
+
+pub(crate) async fn run(conn: &mut PgConnection, sql: String) {
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(conn).await.unwrap();
 }
 
 pub(crate) fn part(name: &str) -> PartitionId {

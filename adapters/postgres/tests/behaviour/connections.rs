@@ -9,7 +9,7 @@ use crate::common::{Bed, LEASE, SOON, part, pull, pull_wait, push, remove, texts
 
 #[tokio::test]
 async fn a_handle_goes_on_after_its_connections_were_ended() {
-    let Some(bed) = Bed::find() else { return };
+    let Some(bed) = Bed::find().await else { return };
     let (queue, p) = (bed.open().await, part("p"));
     push(&queue, &p, &["one", "two"]).await;
     bed.end_connections().await;
@@ -23,7 +23,7 @@ async fn a_handle_goes_on_after_its_connections_were_ended() {
 
 #[tokio::test]
 async fn a_waiting_pull_can_be_made_again_after_its_connections_were_ended() {
-    let Some(bed) = Bed::find() else { return };
+    let Some(bed) = Bed::find().await else { return };
     let (queue, other, p) = (bed.open().await, bed.open().await, part("p"));
     let waiting = tokio::spawn({
         let p = p.clone();
@@ -49,7 +49,7 @@ async fn a_waiting_pull_can_be_made_again_after_its_connections_were_ended() {
 
 #[tokio::test]
 async fn without_prepared_statements_and_notifications_everything_works() {
-    let Some(bed) = Bed::find() else { return };
+    let Some(bed) = Bed::find().await else { return };
     let plain = || PostgresQueue::from_url(&bed.url()).unwrap().prepared(false).notify(false);
     let (queue, other, p) = (plain().open().await.unwrap(), plain().open().await.unwrap(), part("p"));
     let waiting = tokio::spawn({
@@ -64,7 +64,7 @@ async fn without_prepared_statements_and_notifications_everything_works() {
 
 #[tokio::test]
 async fn three_hundred_waiting_pulls_take_few_connections() {
-    let Some(bed) = Bed::find() else { return };
+    let Some(bed) = Bed::find().await else { return };
     let queue = bed.open().await;
     let pulls: Vec<_> = (0..300)
         .map(|number| {

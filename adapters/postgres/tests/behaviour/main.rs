@@ -1,12 +1,15 @@
-//! What the suite does not ask: opening, rights, several processes' migrations, broken connections, the application's own transactions,
-//! and the cost of calls.
+//! What the suite does not ask: opening, rights, other processes' migrations, broken connections and servers, proxies, TLS, the application's
+//! own transactions, and the cost of calls.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something fails")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where something fails")]
 
 mod common;
 mod connections;
 mod cost;
+mod faults;
 mod opening;
+mod pgbouncer;
+mod pressure;
 mod push_in;
-#[path = "../server/mod.rs"]
-mod server;
+mod refusals;
+mod tls;

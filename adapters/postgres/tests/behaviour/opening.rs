@@ -5,23 +5,41 @@ use anyqueue_postgres::PostgresQueue;
 
 use crate::common::{Bed, part, pull, push, texts};
 
+/// Tells a child process of the next test where to go.
+const CHILD_URL: &str = "ANYQUEUE_TEST_CHILD_URL";
+
 #[tokio::test]
-async fn twenty_at_once_make_one_schema() {
-    let Some(bed) = Bed::find() else { return };
-    let opening: Vec<_> = (0..20)
-        .map(|_| {
-            let url = bed.url();
-            tokio::spawn(async move { PostgresQueue::open(&url).await })
-        })
-        .collect();
-    for opened in opening {
-        opened.await.unwrap().unwrap().init().await.unwrap();
+async fn one_process_opens_a_schema_and_pushes() {
+    let url = if let Ok(url) = std::env::var(CHILD_URL) {
+        url
+    } else {
+        let Some(bed) = Bed::find().await else { return };
+        bed.url()
+    };
+    let queue = PostgresQueue::open(&url).await.unwrap();
+    queue.init().await.unwrap();
+    push(&queue, &part("p"), &["here"]).await;
+}
+
+#[tokio::test]
+async fn twenty_processes_at_once_make_one_schema() {
+    let Some(bed) = Bed::find().await else { return };
+    let start = || {
+        let mut child = tokio::process::Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "opening::one_process_opens_a_schema_and_pushes"]).env(CHILD_URL, bed.url());
+        child.kill_on_drop(true).output()
+    };
+    let ended = futures_util::future::join_all((0..20).map(|_| start())).await;
+    for output in ended {
+        let output = output.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     }
+    assert_eq!(pull(&bed.open().await, &part("p"), 100).await.len(), 20);
 }
 
 #[tokio::test]
 async fn a_newer_schema_is_refused_and_left_alone() {
-    let Some(bed) = Bed::find() else { return };
+    let Some(bed) = Bed::find().await else { return };
     let (queue, p) = (bed.open().await, part("p"));
     push(&queue, &p, &["kept"]).await;
     bed.run(format!(
@@ -39,7 +57,7 @@ async fn a_newer_schema_is_refused_and_left_alone() {
 
 #[tokio::test]
 async fn without_create_a_missing_schema_is_said_and_not_made() {
-    let Some(bed) = Bed::find() else { return };
+    let Some(bed) = Bed::find().await else { return };
     let error = PostgresQueue::from_url(&bed.url()).unwrap().create(false).open().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible);
     assert!(error.message().contains(&bed.schema), "{error}");
@@ -49,7 +67,7 @@ async fn without_create_a_missing_schema_is_said_and_not_made() {
 
 #[tokio::test]
 async fn a_role_without_rights_learns_which_are_missing() {
-    let Some(bed) = Bed::find() else { return };
+    let Some(bed) = Bed::find().await else { return };
     let (schema, role) = (bed.schema.clone(), format!("{}_role", bed.schema));
     bed.run(format!("CREATE ROLE {role} LOGIN PASSWORD 'secret-word'")).await;
     let url = bed.url().replace("//postgres@", &format!("//{role}:secret-word@"));
@@ -72,7 +90,7 @@ async fn a_role_without_rights_learns_which_are_missing() {
 
 #[tokio::test]
 async fn a_wrong_database_an_absent_server_and_a_bad_url_are_told_apart() {
-    let Some(bed) = Bed::find() else { return };
+    let Some(bed) = Bed::find().await else { return };
     let (server, _) = bed.server_url().rsplit_once('/').unwrap();
     let wrong = format!("{server}/no_such_database").replace("//postgres@", "//postgres:secret-word@");
     let error = PostgresQueue::open(&wrong).await.unwrap_err();
@@ -89,7 +107,7 @@ async fn a_wrong_database_an_absent_server_and_a_bad_url_are_told_apart() {
 
 #[tokio::test]
 async fn a_read_only_server_is_named_as_such() {
-    let Some(bed) = Bed::find() else { return };
+    let Some(bed) = Bed::find().await else { return };
     bed.open().await;
     // Every transaction of this role is as on a replica.
     let role = format!("{}_reader", bed.schema);

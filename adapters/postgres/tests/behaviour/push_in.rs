@@ -7,7 +7,7 @@ use crate::common::{Bed, part, pull, pull_wait, push, texts};
 
 #[tokio::test]
 async fn a_message_is_stored_with_the_transaction_or_not_at_all() {
-    let Some(bed) = Bed::find() else { return };
+    let Some(bed) = Bed::find().await else { return };
     let (queue, p) = (bed.open().await, part("p"));
     let mut conn = bed.connect().await;
     let mut tx = conn.begin().await.unwrap();
@@ -26,7 +26,7 @@ async fn a_message_is_stored_with_the_transaction_or_not_at_all() {
 
 #[tokio::test]
 async fn without_the_hint_another_handle_finds_the_message_by_polling() {
-    let Some(bed) = Bed::find() else { return };
+    let Some(bed) = Bed::find().await else { return };
     let (queue, other, p) = (bed.open().await, bed.open().await, part("p"));
     let waiting = tokio::spawn({
         let p = p.clone();
@@ -40,7 +40,7 @@ async fn without_the_hint_another_handle_finds_the_message_by_polling() {
 
 #[tokio::test]
 async fn a_bad_message_or_a_duplicate_harms_neither_the_others_nor_the_transaction() {
-    let Some(bed) = Bed::find() else { return };
+    let Some(bed) = Bed::find().await else { return };
     let (queue, p) = (bed.open().await, part("p"));
     push(&queue, &p, &["first"]).await;
     let twice = MessageData::new("twice");

@@ -1,0 +1,145 @@
+//! What was done with each message, and whether that can be.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use anyqueue::MessageId;
+
+/// The life of one message, as its pushers and consumers saw it.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+struct Life {
+    attempted: bool,
+    acknowledged: bool,
+    /// A push was not answered, and so made again: there may be a second one once the first is gone.
+    doubtful: bool,
+    deliveries: u32,
+    removals: u32,
+    deaths: u32,
+    /// The end of a settlement that removes or buries is not known.
+    end_unknown: bool,
+    /// Delivered again after its removal was confirmed.
+    ghost: bool,
+    found_dead: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Account(Mutex<Book>);
+
+#[derive(Debug, Default)]
+struct Book {
+    lives: HashMap<MessageId, Life>,
+    hung: u32,
+    dead_twice: u32,
+}
+
+/// What a settlement was to do for good, if anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Removal,
+    Death,
+}
+
+impl Account {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, id: MessageId, change: impl FnOnce(&mut Life)) {
+        change(self.book().lives.entry(id).or_default());
+    }
+
+    pub(crate) fn attempt(&self, id: MessageId) {
+        self.change(id, |life| life.attempted = true);
+    }
+
+    pub(crate) fn pushed(&self, id: MessageId, is_acknowledged: bool) {
+        self.change(id, |life| {
+            life.acknowledged |= is_acknowledged;
+            life.doubtful |= !is_acknowledged;
+        });
+    }
+
+    pub(crate) fn delivered(&self, id: MessageId) {
+        self.change(id, |life| {
+            life.deliveries += 1;
+            life.ghost |= life.removals + life.deaths > 0;
+        });
+    }
+
+    /// A settlement was confirmed.
+    pub(crate) fn ended(&self, id: MessageId, end: End) {
+        self.change(id, |life| match end {
+            End::Removal => life.removals += 1,
+            End::Death => life.deaths += 1,
+        });
+    }
+
+    pub(crate) fn end_unknown(&self, id: MessageId) {
+        self.change(id, |life| life.end_unknown = true);
+    }
+
+    pub(crate) fn hung(&self) {
+        self.book().hung += 1;
+    }
+
+    /// What is in the dead letters at the end.
+    pub(crate) fn close(&self, dead: Vec<MessageId>) {
+        let mut seen = HashSet::new();
+        let twice = dead.iter().filter(|id| !seen.insert(**id)).count();
+        self.book().dead_twice = u32::try_from(twice).unwrap_or(u32::MAX);
+        for id in dead {
+            self.change(id, |life| life.found_dead = true);
+        }
+    }
+
+    /// What must not be, in sentences: acknowledged ⊆ removed ∪ dead ⊆ attempted, each once.
+    pub(crate) fn violations(&self, is_empty: bool) -> Vec<String> {
+        let book = self.book();
+        let count = |wrong: &dyn Fn(&Life) -> bool| book.lives.values().filter(|life| wrong(life)).count();
+        let certain = |life: &Life| !life.doubtful;
+        let rules: [(&str, usize); 8] = [
+            (
+                "acknowledged messages were lost",
+                count(&|life| {
+                    life.acknowledged && life.removals == 0 && !life.found_dead && !life.end_unknown
+                }),
+            ),
+            ("messages came that nobody pushed", count(&|life| !life.attempted)),
+            ("messages came again after their end was confirmed", count(&|life| life.ghost && certain(life))),
+            ("messages ended twice", count(&|life| life.removals + life.deaths > 1 && certain(life))),
+            (
+                "messages were confirmed to be dead and are not",
+                count(&|life| life.deaths > 0 && !life.found_dead && certain(life)),
+            ),
+            (
+                "messages are removed and dead at once",
+                count(&|life| life.removals > 0 && life.found_dead && certain(life)),
+            ),
+            ("dead letters are there twice", usize::try_from(book.dead_twice).unwrap_or(usize::MAX)),
+            ("calls hung", usize::try_from(book.hung).unwrap_or(usize::MAX)),
+        ];
+        let broken = rules.into_iter().filter(|(_, count)| *count > 0);
+        let mut violations: Vec<_> = broken.map(|(what, count)| format!("{count} {what}")).collect();
+        if !is_empty {
+            violations.push("the queue did not become empty".to_owned());
+        }
+        violations
+    }
+
+    pub(crate) fn json(&self) -> String {
+        let book = self.book();
+        let count = |is: &dyn Fn(&Life) -> bool| book.lives.values().filter(|life| is(life)).count();
+        format!(
+            r#"{{"attempted":{},"acknowledged":{},"delivered":{},"redelivered":{},"removed":{},"dead":{},"end_unknown":{},"duplicates_of_doubtful_pushes":{}}}"#,
+            count(&|life| life.attempted),
+            count(&|life| life.acknowledged),
+            count(&|life| life.deliveries > 0),
+            count(&|life| life.deliveries > 1),
+            count(&|life| life.removals > 0),
+            count(&|life| life.found_dead),
+            count(&|life| life.end_unknown),
+            count(&|life| life.doubtful && life.removals + life.deaths > 1),
+        )
+    }
+}

@@ -1,0 +1,102 @@
+//! Those who push, and those who work.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyqueue::{MessageData, Queue, QueueMessageHandler, QueueMessageStatus, Result, SettleOutcome};
+use tokio_util::sync::CancellationToken;
+
+use crate::PARTITION;
+use crate::account::{Account, End};
+
+/// No call may take longer, whatever befalls the server: it is repeated four times at most, with pauses.
+const NO_CALL_LONGER: Duration = Duration::from_secs(30);
+/// At most so many messages in a call.
+const BATCH: usize = 50;
+/// How often a push that failed is made again, at most.
+const AGAIN: usize = 200;
+
+async fn bounded<T>(account: &Account, call: impl Future<Output = T>) -> Option<T> {
+    let answer = tokio::time::timeout(NO_CALL_LONGER, call).await;
+    answer.inspect_err(|_| account.hung()).ok()
+}
+
+fn message(rng: &mut fastrand::Rng) -> MessageData {
+    let mut message = MessageData::new(vec![b'.'; rng.usize(0..600)]).with_priority(rng.u8(0..10));
+    if rng.u8(..) < 25 {
+        message = message.with_delay(Duration::from_millis(rng.u64(0..500)));
+    }
+    if rng.u8(..) < 25 {
+        message = message.with_group(format!("group {}", rng.u8(0..10)));
+    }
+    message
+}
+
+/// Pushes until told to stop, and each message until it is acknowledged.
+pub(crate) async fn push(
+    queue: Queue,
+    account: Arc<Account>,
+    mut rng: fastrand::Rng,
+    stop: CancellationToken,
+) {
+    while !stop.is_cancelled() {
+        let mut left: Vec<_> = (0..rng.usize(1..=BATCH)).map(|_| message(&mut rng)).collect();
+        for message in &left {
+            account.attempt(message.id());
+        }
+        for _ in 0..AGAIN {
+            let outcomes = bounded(&account, queue.push_many(PARTITION, left.clone())).await;
+            let mut outcomes = outcomes.and_then(Result::ok).unwrap_or_default().into_iter();
+            left.retain(|message| {
+                let is_acknowledged = outcomes.next().is_some_and(|outcome| outcome.is_ok());
+                account.pushed(message.id(), is_acknowledged);
+                !is_acknowledged
+            });
+            if left.is_empty() {
+                break;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(rng.u64(1..30))).await;
+    }
+}
+
+/// Works whatever comes, in all ways there are, until told that nothing is left.
+pub(crate) async fn consume(
+    queue: Queue,
+    account: Arc<Account>,
+    mut rng: fastrand::Rng,
+    drained: CancellationToken,
+) {
+    while !drained.is_cancelled() {
+        let pull = queue.pull(PARTITION).max(rng.usize(1..=BATCH)).wait(Duration::from_secs(1));
+        let held = bounded(&account, pull.into_future()).await.and_then(Result::ok);
+        let held = held.unwrap_or_default();
+        let mut working = tokio::task::JoinSet::new();
+        for handler in held {
+            // An answer that was under way for longer than its lease says nothing of now.
+            if !handler.is_lost() {
+                account.delivered(handler.id());
+                working.spawn(work(handler, account.clone(), rng.u8(0..100)));
+            }
+        }
+        while working.join_next().await.is_some() {}
+    }
+}
+
+async fn work(mut handler: QueueMessageHandler, account: Arc<Account>, fate: u8) {
+    let (status, end) = match fate {
+        0..5 => (QueueMessageStatus::Failed, None),
+        5..10 => (QueueMessageStatus::postponed(Duration::from_millis(100)), None),
+        10..12 => (QueueMessageStatus::poisonous("as chance would have it"), Some(End::Death)),
+        12..15 => return drop(handler),
+        _ => (QueueMessageStatus::Processed, Some(End::Removal)),
+    };
+    let id = handler.id();
+    let outcome = bounded(&account, handler.settle(status)).await;
+    match (outcome, end) {
+        (_, None) => {}
+        (Some(Ok(SettleOutcome::Settled)), Some(end)) => account.ended(id, end),
+        // Lost too: a first attempt may have been carried out without an answer.
+        (_, Some(_)) => account.end_unknown(id),
+    }
+}

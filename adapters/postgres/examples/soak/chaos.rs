@@ -1,0 +1,76 @@
+//! What befalls the server and the connections to it.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyqueue_testkit::{Fault, Proxy, Server};
+
+use crate::Result;
+
+/// How often what happened.
+#[derive(Debug, Default)]
+pub(crate) struct Faults(BTreeMap<&'static str, u32>);
+
+impl Faults {
+    pub(crate) fn json(&self) -> String {
+        let counts: Vec<_> = self.0.iter().map(|(name, count)| format!("{name:?}:{count}")).collect();
+        format!("{{{}}}", counts.join(","))
+    }
+}
+
+/// One fault after the other, with some quiet between, until then. In the end all is well.
+pub(crate) async fn befall(
+    server: &Server,
+    proxy: &Proxy,
+    mut rng: fastrand::Rng,
+    until: Instant,
+) -> Result<Faults> {
+    let mut faults = Faults::default();
+    while Instant::now() < until {
+        pause(&mut rng, 1000..4000).await;
+        let name = match rng.u8(0..6) {
+            0 => {
+                server.kill().await?;
+                pause(&mut rng, 0..2000).await;
+                server.restart().await?;
+                "killed"
+            }
+            1 => {
+                server.freeze().await?;
+                pause(&mut rng, 500..5000).await;
+                server.thaw().await?;
+                "frozen"
+            }
+            2 => {
+                proxy.reset_all();
+                "cut"
+            }
+            3 => for_a_while(proxy, Fault::Stall, &mut rng, "stalled").await?,
+            4 => for_a_while(proxy, Fault::DropReplies, &mut rng, "unanswered").await?,
+            _ => {
+                let delay = Duration::from_millis(rng.u64(1..50));
+                for_a_while(proxy, Fault::Delay(delay), &mut rng, "slow").await?
+            }
+        };
+        *faults.0.entry(name).or_default() += 1;
+    }
+    Ok(faults)
+}
+
+/// What a network held back must not arrive after all, so its connections end with it.
+async fn for_a_while(
+    proxy: &Proxy,
+    fault: Fault,
+    rng: &mut fastrand::Rng,
+    name: &'static str,
+) -> Result<&'static str> {
+    proxy.set(fault).await?;
+    pause(rng, 500..4000).await;
+    proxy.reset_all();
+    proxy.set(Fault::Pass).await?;
+    Ok(name)
+}
+
+async fn pause(rng: &mut fastrand::Rng, milliseconds: std::ops::Range<u64>) {
+    tokio::time::sleep(Duration::from_millis(rng.u64(milliseconds))).await;
+}

@@ -1,0 +1,141 @@
+//! PostgreSQL by hand: one table with partial indexes, batches as arrays, single calls joined, settle and claim in one
+//! round trip.
+
+mod crew;
+mod server;
+mod table;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyqueue::{Bytes, MessageId};
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+use self::crew::{Asked, Crew};
+use self::table::Table;
+use crate::client::{Client, Result, Source, Yardstick};
+use crate::scenario::Scenario;
+
+/// How often a waiting pull looks without being told.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// A handle; what single calls ask for is done by the tasks of its crew, many calls at once.
+#[derive(Clone)]
+pub(crate) struct Postgres(Arc<Crew>);
+
+pub(crate) struct Delivery {
+    id: Uuid,
+    token: Uuid,
+    payload: Bytes,
+    _deliveries: i32,
+}
+
+impl Client for Postgres {
+    type Delivery = Delivery;
+    type Source = Fed;
+
+    async fn open(url: &str) -> Result<Self> {
+        Ok(Self(Crew::start(url).await?))
+    }
+
+    async fn push(&self, payload: Bytes) -> Result<MessageId> {
+        let id = MessageId::new();
+        Asked::wait(|asked| self.0.push((id, payload), asked)).await?;
+        Ok(id)
+    }
+
+    async fn push_batch(&self, payloads: Vec<Bytes>) -> Result<Vec<MessageId>> {
+        let ids: Vec<_> = payloads.iter().map(|_| MessageId::new()).collect();
+        let rows = ids.iter().copied().zip(payloads);
+        let mut table = self.0.table().await?;
+        table.push(rows).await?;
+        self.0.put_back(table);
+        self.0.pushed();
+        Ok(ids)
+    }
+
+    async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>> {
+        let until = Instant::now() + wait;
+        loop {
+            let woken = self.0.woken();
+            let mut table = self.0.table().await?;
+            let claimed = table.claim(max).await?;
+            self.0.put_back(table);
+            let left = until.saturating_duration_since(Instant::now());
+            if !claimed.is_empty() || left.is_zero() {
+                return Ok(claimed);
+            }
+            // Whichever comes first, the next thing to do is to look.
+            let _ = tokio::time::timeout(left.min(LOOK), woken).await;
+        }
+    }
+
+    async fn settle(&self, delivery: Delivery) -> Result<()> {
+        Asked::wait(|asked| self.0.settle((delivery.id, delivery.token), asked)).await
+    }
+
+    async fn settle_batch(&self, deliveries: Vec<Delivery>) -> Result<()> {
+        let proofs: Vec<_> = deliveries.iter().map(|held| (held.id, held.token)).collect();
+        let mut table = self.0.table().await?;
+        let settled = table.settle(&proofs).await?;
+        self.0.put_back(table);
+        if settled.len() == proofs.len() { Ok(()) } else { Err("a lease was lost".into()) }
+    }
+
+    async fn source(&self, window: usize) -> Result<Fed> {
+        let (deliveries, fed) = mpsc::channel(window);
+        self.0.feed(window, deliveries);
+        Ok(Fed(fed))
+    }
+
+    async fn remaining(&self) -> Result<u64> {
+        let mut table = self.0.table().await?;
+        let count = table.count().await?;
+        self.0.put_back(table);
+        Ok(count)
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.0.close().await
+    }
+
+    fn id(delivery: &Delivery) -> MessageId {
+        MessageId::from_bytes(*delivery.id.as_bytes())
+    }
+
+    fn payload(delivery: &Delivery) -> &[u8] {
+        &delivery.payload
+    }
+}
+
+impl Yardstick for Postgres {
+    const NAME: &'static str = "postgres";
+    const ACROSS_PROCESSES: bool = true;
+
+    fn messages(scenario: Scenario) -> usize {
+        match scenario {
+            Scenario::PushOne | Scenario::Latency | Scenario::LatencyAcross => 200,
+            Scenario::Push8 => 2_000,
+            _ => 10_000,
+        }
+    }
+
+    async fn place(_scratch: &Path) -> Result<String> {
+        server::new_schema().await
+    }
+
+    async fn clear(url: &str) -> Result<()> {
+        Table::connect(url).await?.drop_schema(url).await
+    }
+}
+
+/// What the crew hands to a puller.
+pub(crate) struct Fed(mpsc::Receiver<Delivery>);
+
+impl Source<Delivery> for Fed {
+    async fn next(&mut self) -> Result<Delivery> {
+        self.0.recv().await.ok_or_else(|| "the crew gave up".into())
+    }
+}

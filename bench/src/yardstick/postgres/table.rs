@@ -1,0 +1,169 @@
+//! The statements, on one connection.
+
+use std::str::FromStr;
+
+use anyqueue::{Bytes, MessageId};
+use sqlx::postgres::{PgConnectOptions, PgRow};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, Row};
+use uuid::Uuid;
+
+use super::Delivery;
+use crate::client::{LEASE, Result};
+
+/// What is ready, and what is leased, are in an index each. That of ids keeps room for the entries that claims add.
+const SCHEMA: &str = "
+    CREATE SCHEMA IF NOT EXISTS {schema};
+    CREATE TABLE IF NOT EXISTS {schema}.message (
+        id uuid PRIMARY KEY WITH (fillfactor = 50),
+        ord bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+        until timestamptz,
+        token uuid,
+        deliveries integer NOT NULL DEFAULT 0,
+        priority smallint NOT NULL,
+        state smallint NOT NULL DEFAULT 0,
+        payload bytea NOT NULL
+    ) WITH (fillfactor = 70, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_scale_factor = 0.01,
+            autovacuum_vacuum_insert_threshold = -1, autovacuum_vacuum_cost_limit = 2000, vacuum_truncate = false);
+    CREATE INDEX IF NOT EXISTS message_ready ON {schema}.message (priority DESC, ord) WHERE state = 0;
+    CREATE INDEX IF NOT EXISTS message_leased ON {schema}.message (until) WHERE state = 1;
+";
+const PUSH: &str = "INSERT INTO message (id, priority, payload)
+    SELECT id, priority, payload FROM unnest($1::uuid[], $2::smallint[], $3::bytea[]) AS m(id, priority, payload)";
+const CLAIM: &str = "WITH c AS MATERIALIZED (
+        SELECT ctid FROM message WHERE state = 0 ORDER BY priority DESC, ord LIMIT $1 FOR UPDATE SKIP LOCKED)
+    UPDATE message m SET state = 1, deliveries = deliveries + 1, until = now() + make_interval(secs => $2), token = $3
+    FROM c WHERE m.ctid = c.ctid RETURNING m.priority, m.ord, m.id, m.deliveries, m.payload";
+const SETTLE: &str = "DELETE FROM message m USING unnest($1::uuid[], $2::uuid[]) AS s(id, token)
+    WHERE m.id = s.id AND m.token = s.token RETURNING m.id";
+const EXCHANGE: &str = "WITH gone AS (
+        DELETE FROM message m USING unnest($4::uuid[], $5::uuid[]) AS s(id, token)
+        WHERE m.id = s.id AND m.token = s.token RETURNING m.id),
+    c AS MATERIALIZED (
+        SELECT ctid FROM message WHERE state = 0 ORDER BY priority DESC, ord LIMIT $1 FOR UPDATE SKIP LOCKED),
+    taken AS (
+        UPDATE message m SET state = 1, deliveries = deliveries + 1, until = now() + make_interval(secs => $2), token = $3
+        FROM c WHERE m.ctid = c.ctid RETURNING m.priority, m.ord, m.id, m.deliveries, m.payload)
+    SELECT priority, ord, id, deliveries, payload FROM taken
+    UNION ALL SELECT NULL, NULL, id, NULL, NULL FROM gone";
+const REAP: &str =
+    "UPDATE message SET state = 0, token = NULL, until = NULL WHERE state = 1 AND until < now()";
+
+/// A connection with its statements, which are prepared when they are first used.
+pub(super) struct Table(PgConnection);
+
+impl Table {
+    /// Plans are made once, and not from what the table happens to hold then.
+    pub(super) async fn connect(url: &str) -> Result<Self> {
+        let options = PgConnectOptions::from_str(base(url))?.disable_statement_logging().options([
+            ("search_path", schema(url)),
+            ("plan_cache_mode", "force_generic_plan"),
+            ("enable_seqscan", "off"),
+            ("enable_bitmapscan", "off"),
+            ("enable_hashjoin", "off"),
+            ("enable_mergejoin", "off"),
+            ("jit", "off"),
+        ]);
+        Ok(Self(options.connect().await?))
+    }
+
+    pub(super) async fn prepare(&mut self, url: &str) -> Result<()> {
+        self.raw(SCHEMA.replace("{schema}", schema(url))).await
+    }
+
+    pub(super) async fn drop_schema(&mut self, url: &str) -> Result<()> {
+        self.raw(format!("DROP SCHEMA IF EXISTS {} CASCADE", schema(url))).await
+    }
+
+    pub(super) async fn checkpoint(&mut self) -> Result<()> {
+        self.raw("CHECKPOINT".to_owned()).await
+    }
+
+    async fn raw(&mut self, sql: String) -> Result<()> {
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut self.0).await?;
+        Ok(())
+    }
+
+    pub(super) async fn push(&mut self, rows: impl Iterator<Item = (MessageId, Bytes)>) -> Result<()> {
+        let (ids, payloads): (Vec<_>, Vec<_>) =
+            rows.map(|(id, payload)| (Uuid::from_bytes(*id.as_bytes()), Vec::from(payload))).unzip();
+        let priorities = vec![0_i16; ids.len()];
+        sqlx::query(PUSH).bind(ids).bind(priorities).bind(payloads).execute(&mut self.0).await?;
+        Ok(())
+    }
+
+    pub(super) async fn claim(&mut self, max: usize) -> Result<Vec<Delivery>> {
+        let token = Uuid::new_v4();
+        let query = sqlx::query(CLAIM).bind(i64::try_from(max)?).bind(LEASE.as_secs_f64()).bind(token);
+        deliveries(query.fetch_all(&mut self.0).await?.iter(), token)
+    }
+
+    /// Those that were held under their tokens, and are gone.
+    pub(super) async fn settle(&mut self, proofs: &[(Uuid, Uuid)]) -> Result<Vec<Uuid>> {
+        let (ids, tokens): (Vec<_>, Vec<_>) = proofs.iter().copied().unzip();
+        let rows = sqlx::query(SETTLE).bind(ids).bind(tokens).fetch_all(&mut self.0).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    /// Settles and claims.
+    pub(super) async fn exchange(
+        &mut self,
+        proofs: &[(Uuid, Uuid)],
+        max: usize,
+    ) -> Result<(Vec<Uuid>, Vec<Delivery>)> {
+        let token = Uuid::new_v4();
+        let (ids, tokens): (Vec<_>, Vec<_>) = proofs.iter().copied().unzip();
+        let query = sqlx::query(EXCHANGE).bind(i64::try_from(max)?).bind(LEASE.as_secs_f64()).bind(token);
+        let rows = query.bind(ids).bind(tokens).fetch_all(&mut self.0).await?;
+        let (mut gone, mut claimed) = (Vec::new(), Vec::new());
+        for row in &rows {
+            match row.try_get::<Option<i64>, _>(1)? {
+                Some(_) => claimed.push(row),
+                None => gone.push(row.try_get(2)?),
+            }
+        }
+        Ok((gone, deliveries(claimed.into_iter(), token)?))
+    }
+
+    pub(super) async fn reap(&mut self) -> Result<()> {
+        sqlx::query(REAP).execute(&mut self.0).await?;
+        Ok(())
+    }
+
+    pub(super) async fn count(&mut self) -> Result<u64> {
+        let count: i64 = sqlx::query_scalar("SELECT count(*) FROM message").fetch_one(&mut self.0).await?;
+        Ok(u64::try_from(count)?)
+    }
+
+    /// Tells other processes, in a transaction that waits for no disk.
+    pub(super) async fn notify(&mut self, url: &str) -> Result<()> {
+        let notify = "SELECT pg_notify($1, ''), set_config('synchronous_commit', 'off', true)";
+        sqlx::query(notify).bind(schema(url)).execute(&mut self.0).await?;
+        Ok(())
+    }
+
+    pub(super) async fn close(self) -> Result<()> {
+        Ok(self.0.close().await?)
+    }
+}
+
+/// In order: RETURNING promises none.
+fn deliveries<'r>(rows: impl Iterator<Item = &'r PgRow>, token: Uuid) -> Result<Vec<Delivery>> {
+    let mut sorted = Vec::new();
+    for row in rows {
+        let payload = Bytes::copy_from_slice(row.try_get::<&[u8], _>(4)?);
+        let delivery = Delivery { id: row.try_get(2)?, token, payload, _deliveries: row.try_get(3)? };
+        sorted.push((-row.try_get::<i16, _>(0)?, row.try_get::<i64, _>(1)?, delivery));
+    }
+    sorted.sort_unstable_by_key(|(priority, ord, _)| (*priority, *ord));
+    Ok(sorted.into_iter().map(|(_, _, delivery)| delivery).collect())
+}
+
+/// The URL of the database.
+pub(super) fn base(url: &str) -> &str {
+    url.split('?').next().unwrap_or(url)
+}
+
+/// The schema that the URL names; also the channel of its notifications.
+pub(super) fn schema(url: &str) -> &str {
+    url.rsplit("schema=").next().unwrap_or("public")
+}

@@ -1,0 +1,107 @@
+//! Certificates for encrypted connections to servers of one's own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::error::{Doing, Error, Result};
+use crate::program::{find_program, run_helper};
+
+const OPENSSL: &str = "openssl";
+const NEW_KEY: [&str; 5] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
+/// Longer than any test.
+const DAYS: &str = "2";
+const AUTHORITY: &str = "[req]\ndistinguished_name = dn\nx509_extensions = authority\nprompt = no\n\
+    [dn]\nCN = anyqueue test authority\n\
+    [authority]\nbasicConstraints = critical, CA:TRUE\nkeyUsage = critical, keyCertSign\nsubjectKeyIdentifier = hash\n";
+
+/// An authority of one's own, and the certificate that it gave to a server on this machine. The files are removed when this
+/// is dropped.
+///
+/// ```
+/// use anyqueue_testkit::{Certificates, Postgres, start_if_installed};
+/// # #[tokio::main]
+/// # async fn main() -> anyqueue_testkit::Result<()> {
+/// let certificates = Certificates::make().await?;
+/// if let Some(server) = start_if_installed(Postgres::new().tls(&certificates)).await? {
+///     let authority = certificates.authority().display();
+///     println!("{}?sslmode=verify-full&sslrootcert={authority}", server.url());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Certificates {
+    folder: TempDir,
+}
+
+impl Certificates {
+    /// For `localhost` and `127.0.0.1`.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] if the program `openssl` is not installed; otherwise what it said.
+    pub async fn make() -> Result<Self> {
+        Self::make_with("DNS:localhost, IP:127.0.0.1").await
+    }
+
+    /// For another name, which no server here goes by.
+    ///
+    /// # Errors
+    /// As of [`make`](Self::make).
+    pub async fn make_for(name: &str) -> Result<Self> {
+        Self::make_with(&format!("DNS:{name}")).await
+    }
+
+    async fn make_with(names: &str) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("anyqueue-tls-").tempdir();
+        let certificates = Self { folder: folder.doing(|| "make a temporary folder".to_owned())? };
+        let server = format!(
+            "[req]\ndistinguished_name = dn\nprompt = no\n[dn]\nCN = anyqueue test server\n\
+             [server]\nbasicConstraints = CA:FALSE\nextendedKeyUsage = serverAuth\nsubjectAltName = {names}\n"
+        );
+        certificates.write("authority.cnf", AUTHORITY)?;
+        certificates.write("server.cnf", &server)?;
+        let request = ["req", "-x509", "-days", DAYS, "-config", "authority.cnf"];
+        let files = ["-keyout", "authority.key", "-out", "authority.crt"];
+        certificates.openssl(&[&request[..], &NEW_KEY, &files].concat()).await?;
+        let files = ["-keyout", "server.key", "-out", "server.csr"];
+        certificates.openssl(&[&["req", "-config", "server.cnf"][..], &NEW_KEY, &files].concat()).await?;
+        let sign = ["x509", "-req", "-days", DAYS, "-in", "server.csr", "-out", "server.crt"];
+        let by = ["-CA", "authority.crt", "-CAkey", "authority.key", "-CAcreateserial"];
+        let as_server = ["-extfile", "server.cnf", "-extensions", "server"];
+        certificates.openssl(&[&sign[..], &by, &as_server].concat()).await?;
+        Ok(certificates)
+    }
+
+    /// The file with the authority's certificate: what a client is told to trust.
+    pub fn authority(&self) -> PathBuf {
+        self.file("authority.crt")
+    }
+
+    /// The file with the server's certificate.
+    pub fn certificate(&self) -> PathBuf {
+        self.file("server.crt")
+    }
+
+    /// The file with the server's private key.
+    pub fn key(&self) -> PathBuf {
+        self.file("server.key")
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<()> {
+        fs::write(self.file(name), text).doing(|| format!("write {name}"))
+    }
+
+    async fn openssl(&self, arguments: &[&str]) -> Result<()> {
+        let missing = Error::Missing { program: OPENSSL, install: "run `cargo xtask setup`" };
+        let mut command = Command::new(find_program(OPENSSL, &[Path::new("/usr/bin")]).ok_or(missing)?);
+        command.args(arguments).current_dir(self.folder.path());
+        run_helper(command).await.map(drop)
+    }
+}
