@@ -48,13 +48,13 @@ async fn each_subtle_fault_is_found_in_nineteen_of_twenty_runs() {
         |fault: Fault| cases::all().find(|case| case.kills.contains(&fault)).map(|case| (case, fault));
     let subtle = Fault::ALL.iter().copied().filter(|fault| fault.is_subtle()).filter_map(first_to_name);
     let runs = subtle.flat_map(|(case, fault)| (0..RUNS).map(move |_| survives(case, fault)));
-    let missed: Vec<String> = stream::iter(runs)
+    let survivors: Vec<String> = stream::iter(runs)
         .buffer_unordered(2 * PARALLELISM)
         .filter_map(|survivor| async { survivor })
         .collect()
         .await;
     let mut misses = std::collections::BTreeMap::new();
-    for told in &missed {
+    for told in &survivors {
         *misses.entry(told).or_insert(0) += 1;
     }
     misses.retain(|_, count| *count > MISSES);
