@@ -1,0 +1,433 @@
+//! The loop that pulls: slots first, then claims.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyqueue::{Error, ErrorKind, QueueMessageHandler, QueueMessageStatus, Result};
+use futures_util::StreamExt;
+use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::stream::FuturesUnordered;
+use tokio_util::sync::CancellationToken;
+
+use crate::execute::{Verdict, Work, work};
+use crate::lane::{Belief, LaneState, Pulling, Ready, waits_for_kind};
+use crate::pool::Ticket;
+use crate::schedule::{Claim, Schedule};
+use crate::summary::{Outcome, Summary};
+use crate::telemetry::{self, Book, LaneGauges};
+use crate::worker::{Shared, Stage};
+
+/// How long a pull waits for something to come. It is woken by pushes; this bounds one call.
+const POLL_WAIT: Duration = Duration::from_secs(10);
+/// How often the loop goes round if nothing happens.
+const TURN: Duration = Duration::from_secs(1);
+/// How long few free slots wait for more to free, so that one pull serves several.
+const GATHER: Duration = Duration::from_millis(2);
+/// How long pulls that wait may go on waiting while no slot is free: what comes to them then is held for as long, and given back.
+const SATURATED: Duration = Duration::from_millis(100);
+/// How long a task is put off whose kind runs as often as it may.
+const KIND_FULL: Duration = Duration::from_secs(1);
+/// A burst gives up on a partition after this many failures in a row.
+const BURST_ERRORS: u32 = 5;
+
+/// The flag of a lane; one that is not there takes on nothing.
+fn is(quiet: &[bool], index: usize) -> bool {
+    quiet.get(index).copied().unwrap_or(true)
+}
+
+/// What a pull answers; nothing if it was stopped.
+pub(crate) struct Answer {
+    lane: usize,
+    asked: usize,
+    result: Option<Result<Vec<QueueMessageHandler>>>,
+}
+
+/// One run of a worker.
+pub(crate) struct Fetch {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) lanes: Vec<LaneState>,
+    pub(crate) pulls: FuturesUnordered<BoxFuture<'static, Answer>>,
+    schedule: Schedule,
+    /// Ends when there is nothing more to do.
+    burst: bool,
+    book: Book,
+    gauges: Vec<LaneGauges>,
+    /// Since when no slot is free.
+    full_since: Option<Instant>,
+    /// Since when few free slots wait for more.
+    gathering_since: Option<Instant>,
+    next_turn: Instant,
+    failed: Option<Error>,
+}
+
+impl Fetch {
+    pub(crate) fn new(shared: Arc<Shared>, burst: bool) -> Self {
+        let weights = shared.lanes.iter().map(|lane| lane.weight);
+        Self {
+            lanes: shared.lanes.iter().map(|_| LaneState::new()).collect(),
+            pulls: FuturesUnordered::new(),
+            schedule: Schedule::new(shared.config.sharing, shared.config.slots, weights),
+            burst,
+            book: Book::default(),
+            gauges: shared.lanes.iter().map(|lane| LaneGauges::new(lane.id.name())).collect(),
+            full_since: None,
+            gathering_since: None,
+            next_turn: shared.queue.clock().now(),
+            failed: None,
+            shared,
+        }
+    }
+
+    pub(crate) async fn run(mut self) -> Result<Summary> {
+        let shared = self.shared.clone();
+        while *shared.stage.borrow() == Stage::Working && self.failed.is_none() {
+            let now = shared.queue.clock().now();
+            if now >= self.next_turn {
+                self.turn(now);
+            }
+            let quiet = self.quiet();
+            self.start_ready();
+            self.give_back_overdue(now, &quiet);
+            self.start_pulls(now, &quiet);
+            if self.burst && self.is_done(&quiet) {
+                break;
+            }
+            let wake = self.wake_at(now);
+            tokio::select! {
+                Some(answer) = self.pulls.next() => self.answered(answer),
+                () = shared.pool.changed.notified() => {}
+                () = shared.queue.clock().sleep_until(wake) => {}
+            }
+        }
+        let abandoned = self.drain().await;
+        match self.failed {
+            Some(error) => Err(error),
+            None => Ok(shared.tally.summary(abandoned)),
+        }
+    }
+
+    /// Once a second: asks the governor, looks for stuck handlers, tells how things are.
+    fn turn(&mut self, now: Instant) {
+        self.next_turn = now + TURN;
+        let held_back = self.shared.config.governor.as_ref().and_then(|governor| governor.check().err());
+        let grace = self.shared.config.cancel_grace + TURN;
+        let overdue = |asked: Instant| now.saturating_duration_since(asked) > grace;
+        let stuck = self.shared.running().tasks().filter(|task| task.asked_at().is_some_and(overdue)).count();
+        for (index, (lane, gauges)) in self.lanes.iter().zip(&self.gauges).enumerate() {
+            gauges.set(self.shared.pool.in_lane(index), lane.ready.len());
+        }
+        telemetry::stuck(stuck);
+        telemetry::held_back(held_back.is_some());
+        let full = self.shared.pool.occupied() >= self.shared.config.slots;
+        let mut control = self.shared.control();
+        control.turned_at = now;
+        if full || held_back.is_some() || control.paused.iter().all(|paused| *paused) {
+            control.progress_at = now;
+        }
+        if stuck > control.stuck {
+            tracing::error!(stuck, "handlers were asked to stop and did not: they block their thread");
+        }
+        control.stuck = stuck;
+        if held_back != control.held_back {
+            match &held_back {
+                Some(reason) => tracing::warn!("no more work is taken on: {reason}"),
+                None => tracing::info!("more work is taken on again"),
+            }
+            control.held_back = held_back;
+        }
+    }
+
+    /// Lanes that take on nothing now: paused, or held back as all are.
+    fn quiet(&self) -> Vec<bool> {
+        let control = self.shared.control();
+        if control.held_back.is_some() { vec![true; self.lanes.len()] } else { control.paused.clone() }
+    }
+
+    /// Slots, and places for prefetched messages, that nothing is promised to.
+    fn room(&self) -> usize {
+        // A burst leaves nothing for later: what waits for its kind keeps more from being pulled.
+        let parked = |lane: &LaneState| if self.burst { lane.parked } else { 0 };
+        let claimed: usize = self.lanes.iter().map(|lane| lane.claimed() + parked(lane)).sum();
+        let all = self.shared.config.slots + self.shared.config.prefetch;
+        all.saturating_sub(self.shared.pool.occupied() + claimed)
+    }
+
+    /// Starts what is held, as far as slots are free.
+    fn start_ready(&mut self) {
+        let held = |index: &usize| self.lanes.get(*index).is_some_and(|lane| !lane.ready.is_empty());
+        let lanes: Vec<usize> = (0..self.lanes.len()).filter(held).collect();
+        while self.shared.pool.occupied() < self.shared.config.slots {
+            let next = if let [only] = lanes.as_slice() {
+                self.ready_claim(*only).filter(|claim| claim.used < claim.cap).map(|claim| claim.partition)
+            } else {
+                let claims: Vec<Claim> = lanes.iter().filter_map(|index| self.ready_claim(*index)).collect();
+                self.schedule.next(&claims)
+            };
+            let Some((index, ready)) = next.and_then(|index| Some((index, self.take_startable(index)?))) else {
+                break;
+            };
+            self.start(index, ready);
+        }
+        for lane in self.lanes.iter_mut().filter(|lane| !lane.ready.is_empty() || lane.parked > 0) {
+            lane.count_parked(&self.shared.routes);
+        }
+        let waits = self.lanes.iter().any(|lane| !lane.ready.is_empty());
+        self.shared.pool.eager.store(waits || self.burst, Ordering::SeqCst);
+    }
+
+    /// The claim of a lane that holds something that could start.
+    fn ready_claim(&self, index: usize) -> Option<Claim> {
+        let lane = self.lanes.get(index).filter(|lane| !lane.ready.is_empty())?;
+        lane.startable(&self.shared.routes)?;
+        Some(Claim { partition: index, used: self.shared.pool.in_lane(index), cap: self.cap(index) })
+    }
+
+    fn cap(&self, index: usize) -> usize {
+        self.shared.lanes.get(index).map_or(0, |lane| lane.concurrency)
+    }
+
+    fn take_startable(&mut self, index: usize) -> Option<Ready> {
+        let lane = self.lanes.get_mut(index)?;
+        let position = lane.startable(&self.shared.routes)?;
+        lane.ready.remove(position)
+    }
+
+    /// Gives a message a slot and a task.
+    fn start(&mut self, index: usize, ready: Ready) {
+        self.schedule.started(index);
+        let Some(lane) = self.shared.lanes.get(index) else { return };
+        let route = self.shared.routes.of(ready.delivery.message()).cloned();
+        let kind = route.as_ref().map(|route| route.kind.name.as_str());
+        let series = self.book.series(index, lane.id.name(), kind);
+        let work_on = Work {
+            ticket: Ticket::new(&self.shared, index, route.clone()),
+            verdict: self.shared.judge(&ready.delivery, route),
+            delivery: ready.delivery,
+            claimed_at: ready.claimed_at,
+            series,
+        };
+        tokio::spawn(work(self.shared.clone(), work_on));
+    }
+
+    /// Gives back what no slot came free for, and puts off what there is too much of.
+    fn give_back_overdue(&mut self, now: Instant, quiet: &[bool]) {
+        let mut late = Vec::new();
+        for index in 0..self.lanes.len() {
+            let ttl = if is(quiet, index) { Duration::ZERO } else { self.hold(index) };
+            let Some(lane) = self.lanes.get_mut(index) else { continue };
+            late.extend(lane.take_overdue(now, ttl).into_iter().map(|ready| (index, ready)));
+            // Beyond as many as there are slots, parking would be hoarding.
+            let excess = lane.take_overparked(&self.shared.routes, self.shared.config.slots);
+            late.extend(excess.into_iter().map(|ready| (index, ready)));
+        }
+        for (index, ready) in late {
+            if waits_for_kind(&ready, &self.shared.routes) {
+                let status = self.shared.put_off(KIND_FULL);
+                self.end(index, ready, status, Outcome::PutOff);
+            }
+            // Anything else is given back by being dropped.
+        }
+    }
+
+    /// How long a lane may hold what does not start.
+    fn hold(&self, index: usize) -> Duration {
+        let parked = self.lanes.get(index).is_some_and(|lane| lane.parked > 0);
+        if parked && self.burst {
+            Duration::MAX
+        } else if parked || self.shared.config.prefetch > 0 {
+            self.shared.config.prefetch_ttl
+        } else {
+            SATURATED
+        }
+    }
+
+    /// Settles a message that is not to run, in a task of its own.
+    fn end(&mut self, index: usize, ready: Ready, status: QueueMessageStatus, outcome: Outcome) {
+        let Some(lane) = self.shared.lanes.get(index) else { return };
+        let work_on = Work {
+            ticket: Ticket::new(&self.shared, index, None),
+            verdict: Verdict::End(status, outcome),
+            delivery: ready.delivery,
+            claimed_at: ready.claimed_at,
+            series: self.book.series(index, lane.id.name(), None),
+        };
+        tokio::spawn(work(self.shared.clone(), work_on));
+    }
+
+    /// Pulls for the slots that are free: first where something is or may be, then waiting where nothing was.
+    fn start_pulls(&mut self, now: Instant, quiet: &[bool]) {
+        self.stop_waiting(|index, _| is(quiet, index));
+        let room = self.room();
+        if room == 0 {
+            let since = *self.full_since.get_or_insert(now);
+            if now.saturating_duration_since(since) >= SATURATED {
+                self.stop_waiting(|_, pull| pull.granted == 0);
+            }
+            return;
+        }
+        self.full_since = None;
+        if self.gathers(room, now) {
+            return;
+        }
+        let open = self.lanes.iter().enumerate().filter(|(index, lane)| lane.is_due(now) && !is(quiet, *index));
+        let (empty, others): (Vec<_>, Vec<_>) = open.partition(|(_, lane)| lane.belief == Belief::Empty);
+        let empty: Vec<usize> = empty.into_iter().map(|(index, _)| index).collect();
+        let claims: Vec<Claim> = others.into_iter().map(|(index, _)| self.pull_claim(index)).collect();
+        for (claim, granted) in claims.iter().zip(self.schedule.deal(room, &claims)) {
+            if granted > 0 {
+                self.pull(claim.partition, granted, Duration::ZERO);
+            }
+        }
+        if self.burst || empty.is_empty() {
+            return;
+        }
+        let share = (self.room() / empty.len()).max(1);
+        for index in empty {
+            let claim = self.pull_claim(index);
+            let max = share.min(claim.cap.saturating_sub(claim.used));
+            if max > 0 {
+                self.pull(index, max, POLL_WAIT);
+            }
+        }
+    }
+
+    fn pull_claim(&self, index: usize) -> Claim {
+        let claimed = self.lanes.get(index).map_or(0, LaneState::claimed);
+        Claim { partition: index, used: self.shared.pool.in_lane(index) + claimed, cap: self.cap(index) }
+    }
+
+    /// Few slots are free, and others will be in a moment: one pull for all of them then.
+    fn gathers(&mut self, room: usize, now: Instant) -> bool {
+        let pool = &self.shared.pool;
+        if room >= pool.quarter() || pool.settling() == 0 {
+            self.gathering_since = None;
+            return false;
+        }
+        let since = *self.gathering_since.get_or_insert(now);
+        now.saturating_duration_since(since) < GATHER
+    }
+
+    /// Stops pulls that wait for something to come: what they claim in that moment is given back by core.
+    fn stop_waiting(&mut self, which: impl Fn(usize, &Pulling) -> bool) {
+        for (index, lane) in self.lanes.iter().enumerate() {
+            if let Some(pull) = lane.pull.as_ref().filter(|pull| which(index, pull)) {
+                pull.stop.cancel();
+            }
+        }
+    }
+
+    fn pull(&mut self, index: usize, max: usize, wait: Duration) {
+        let (Some(lane), Some(state)) = (self.shared.lanes.get(index), self.lanes.get_mut(index)) else { return };
+        let stop = CancellationToken::new();
+        let granted = if wait.is_zero() { max } else { 0 };
+        state.pull = Some(Pulling { granted, stop: stop.clone(), seen: self.shared.pool.ended() });
+        let mut pull = self.shared.queue.pull(&lane.id).max(max).wait(wait);
+        if let Some(lease) = lane.lease {
+            pull = pull.lease(lease);
+        }
+        let answer = async move {
+            let result = tokio::select! {
+                biased;
+                result = pull.into_future() => Some(result),
+                () = stop.cancelled() => None,
+            };
+            Answer { lane: index, asked: max, result }
+        };
+        self.pulls.push(answer.boxed());
+    }
+
+    pub(crate) fn answered(&mut self, answer: Answer) {
+        let now = self.shared.queue.clock().now();
+        let Some(lane) = self.lanes.get_mut(answer.lane) else { return };
+        let pull = lane.pull.take();
+        if lane.belief == Belief::Empty {
+            self.schedule.woken(answer.lane);
+        }
+        let error = match answer.result {
+            None => {
+                lane.belief = Belief::Unknown;
+                return;
+            }
+            Some(Ok(deliveries)) => {
+                lane.belief = if deliveries.len() >= answer.asked { Belief::More } else { Belief::Empty };
+                lane.empty_at = pull.filter(|_| deliveries.is_empty()).map(|pull| pull.seen);
+                lane.ready.extend(deliveries.into_iter().map(|delivery| Ready { delivery, claimed_at: now }));
+                (lane.errors, lane.retry_at) = (0, None);
+                None
+            }
+            Some(Err(error)) => {
+                lane.failed(now, &error);
+                if error.kind() == ErrorKind::Closed || (self.burst && lane.errors >= BURST_ERRORS) {
+                    self.failed = Some(error.clone());
+                }
+                if let Some(gauges) = self.gauges.get(answer.lane) {
+                    gauges.pull_errors.increment(1);
+                }
+                Some(error)
+            }
+        };
+        let mut control = self.shared.control();
+        if error.is_none() {
+            control.progress_at = now;
+        }
+        if let Some(failing) = control.failing.get_mut(answer.lane) {
+            *failing = error;
+        }
+    }
+
+    /// Whether a burst has nothing more to do: no task has ended since every partition was found empty, and none runs.
+    fn is_done(&mut self, quiet: &[bool]) -> bool {
+        let pool = &self.shared.pool;
+        let held = self.lanes.iter().any(|lane| !lane.ready.is_empty() || lane.pull.is_some());
+        if held || pool.occupied() > 0 {
+            return false;
+        }
+        let ended = pool.ended();
+        let mut done = true;
+        for (lane, quiet) in self.lanes.iter_mut().zip(quiet) {
+            if *quiet || lane.empty_at == Some(ended) {
+                continue;
+            }
+            done = false;
+            if lane.belief == Belief::Empty {
+                lane.belief = Belief::Unknown;
+                // The loop goes round once more, and asks.
+                pool.changed.notify_one();
+            }
+        }
+        done
+    }
+
+    /// When the loop must go round if nothing happens.
+    fn wake_at(&self, now: Instant) -> Instant {
+        let mut wake = self.next_turn;
+        for (index, lane) in self.lanes.iter().enumerate() {
+            let retry = lane.retry_at.filter(|at| *at > now);
+            let overdue =
+                lane.ready.front().and_then(|ready| ready.claimed_at.checked_add(self.hold(index)));
+            wake = [retry, overdue].into_iter().flatten().fold(wake, Instant::min);
+        }
+        let full = self.full_since.map(|since| since + SATURATED).filter(|at| *at > now);
+        let gathered = self.gathering_since.map(|since| since + GATHER).filter(|at| *at > now);
+        [full, gathered].into_iter().flatten().fold(wake, Instant::min)
+    }
+}
+
+impl Shared {
+    /// Whether a delivery may run.
+    fn judge(&self, delivery: &QueueMessageHandler, route: Option<Arc<crate::handler::Route>>) -> Verdict {
+        let crashes = self.crashes(delivery);
+        if crashes > self.config.max_crashes {
+            let reason = format!("lost {crashes} times with the process that ran it");
+            return Verdict::End(QueueMessageStatus::poisonous(reason), Outcome::Dead);
+        }
+        match route {
+            Some(route) => Verdict::Run(route),
+            None => {
+                let kind = crate::context::kind(delivery.message());
+                self.missed(delivery, &format!("its kind {kind:?} has no handler here")).into_verdict()
+            }
+        }
+    }
+}
