@@ -52,7 +52,7 @@ impl Fetch {
         let all = held.iter_mut().map(|delivery| (delivery, QueueMessageStatus::Waiting));
         for answer in self.shared.queue.settle_many(all).await {
             match answer {
-                Ok(_) => self.shared.tally.count(Outcome::Interrupted),
+                Ok(_) => self.shared.tally.count(Outcome::Returned),
                 Err(error) => tracing::debug!(%error, "a message could not be given back; its lease ends it"),
             }
         }

@@ -57,6 +57,8 @@ pub(crate) struct Fetch {
     full_since: Option<Instant>,
     /// Since when few free slots wait for more.
     gathering_since: Option<Instant>,
+    /// Tasks that had ended when something was last given back because no slot came free.
+    given_back_at: Option<u64>,
     next_turn: Instant,
     failed: Option<Error>,
 }
@@ -73,6 +75,7 @@ impl Fetch {
             gauges: shared.lanes.iter().map(|lane| LaneGauges::new(lane.id.name())).collect(),
             full_since: None,
             gathering_since: None,
+            given_back_at: None,
             next_turn: shared.queue.clock().now(),
             failed: None,
             shared,
@@ -149,7 +152,9 @@ impl Fetch {
         // A burst leaves nothing for later: what waits for its kind keeps more from being pulled.
         let parked = |lane: &LaneState| if self.burst { lane.parked } else { 0 };
         let claimed: usize = self.lanes.iter().map(|lane| lane.claimed() + parked(lane)).sum();
-        let all = self.shared.config.slots + self.shared.config.prefetch;
+        // What was given back for want of a slot would only be fetched again: not before a task has ended.
+        let prefetches = self.given_back_at != Some(self.shared.pool.ended());
+        let all = self.shared.config.slots + if prefetches { self.shared.config.prefetch } else { 0 };
         all.saturating_sub(self.shared.pool.occupied() + claimed)
     }
 
@@ -227,6 +232,7 @@ impl Fetch {
                 self.end(index, ready, status, Outcome::PutOff);
             }
             // Anything else is given back by being dropped.
+            self.given_back_at = Some(self.shared.pool.ended());
         }
     }
 

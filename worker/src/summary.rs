@@ -13,10 +13,11 @@ pub(crate) enum Outcome {
     Lost,
     PutOff,
     Unsettled,
+    Returned,
 }
 
 impl Outcome {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Processed,
         Self::Retried,
         Self::Dead,
@@ -25,6 +26,7 @@ impl Outcome {
         Self::Lost,
         Self::PutOff,
         Self::Unsettled,
+        Self::Returned,
     ];
 
     pub(crate) const fn as_str(self) -> &'static str {
@@ -37,6 +39,7 @@ impl Outcome {
             Self::Lost => "lost",
             Self::PutOff => "put_off",
             Self::Unsettled => "unsettled",
+            Self::Returned => "returned",
         }
     }
 }
@@ -53,8 +56,10 @@ pub struct Summary {
     pub dead: u64,
     /// Removed because somebody requested it.
     pub cancelled: u64,
-    /// Given back because of the shutdown, uncounted.
+    /// Begun, and given back because of the shutdown, uncounted.
     pub interrupted: u64,
+    /// Held, and given back by the shutdown before it began.
+    pub returned: u64,
     /// Not settled because the lease was lost; somebody else has the task.
     pub lost: u64,
     /// Not run now: its kind is unknown here or runs often enough already, or an earlier run of it has not ended yet.
@@ -90,6 +95,7 @@ impl Tally {
             dead: of(Outcome::Dead),
             cancelled: of(Outcome::Cancelled),
             interrupted: of(Outcome::Interrupted),
+            returned: of(Outcome::Returned),
             lost: of(Outcome::Lost),
             put_off: of(Outcome::PutOff),
             unsettled: of(Outcome::Unsettled),

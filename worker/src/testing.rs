@@ -98,14 +98,19 @@ impl Harness {
     /// handlers that run.
     pub async fn advance(&self, time: Duration) {
         let mut left = time;
+        turns().await; // what is about to begin begins before time passes
         while !left.is_zero() {
             let step = left.min(STEP);
             self.clock.advance(step);
             left -= step;
-            for _ in 0..YIELDS {
-                tokio::task::yield_now().await;
-            }
+            turns().await;
         }
+    }
+
+    /// Lets time pass while nobody gets a turn, heartbeats included: as if the process had been stopped for so long. Leases that
+    /// end meanwhile are lost.
+    pub fn stall(&self, time: Duration) {
+        self.clock.advance(time);
     }
 
     /// The dead letters of a partition, at most a thousand.
@@ -122,5 +127,12 @@ impl Harness {
     /// As of [`Queue::counts`].
     pub async fn counts(&self, partition: impl IntoPartitionId) -> Result<Counts> {
         self.queue.counts(partition).await
+    }
+}
+
+/// Lets the other tasks of the runtime have some turns.
+async fn turns() {
+    for _ in 0..YIELDS {
+        tokio::task::yield_now().await;
     }
 }
