@@ -154,9 +154,13 @@ pub struct MessageData {
     task_id: Option<Arc<str>>,
     session_id: Option<Arc<str>>,
     payload: Bytes,
-    headers: Headers,
+    /// Shared, because messages are cloned on their way and headers rarely change; `None` if there are none.
+    headers: Option<Arc<Headers>>,
     options: TaskOptions,
 }
+
+/// The headers of a message without headers.
+static NO_HEADERS: Headers = Headers::new();
 
 impl MessageData {
     /// A message with this payload, a new id, no headers and default options.
@@ -176,7 +180,7 @@ impl MessageData {
             task_id: None,
             session_id: None,
             payload: payload.into(),
-            headers: Headers::new(),
+            headers: None,
             options: TaskOptions::default(),
         }
     }
@@ -195,13 +199,14 @@ impl MessageData {
 
     /// Adds or replaces one header.
     pub fn with_header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.headers.insert(name.into(), value.into());
+        let headers = self.headers.get_or_insert_with(Arc::default);
+        Arc::make_mut(headers).insert(name.into(), value.into());
         self
     }
 
     /// Replaces all headers.
     pub fn with_headers(mut self, headers: Headers) -> Self {
-        self.headers = headers;
+        self.headers = (!headers.is_empty()).then(|| Arc::new(headers));
         self
     }
 
@@ -292,7 +297,7 @@ impl MessageData {
 
     /// The headers.
     pub fn headers(&self) -> &Headers {
-        &self.headers
+        self.headers.as_deref().unwrap_or(&NO_HEADERS)
     }
 
     /// The options.
@@ -327,7 +332,7 @@ impl fmt::Debug for MessageData {
             .field("task_id", &self.task_id)
             .field("session_id", &self.session_id)
             .field("payload_bytes", &self.payload.len())
-            .field("headers", &self.headers.len())
+            .field("headers", &self.headers().len())
             .field("options", &self.options)
             .finish()
     }

@@ -27,11 +27,14 @@ async fn main() {
     let wanted = std::env::args().nth(1).unwrap_or_else(|| "memory".to_owned());
     let messages = std::env::args().nth(2).and_then(|count| count.parse().ok()).unwrap_or(20_000);
     let folder = tempfile::tempdir_in(".").unwrap();
-    let server = if wanted == "postgres" { Some(Server::start(Postgres::new()).await.unwrap()) } else { None };
+    let server =
+        if wanted == "postgres" { Some(Server::start(Postgres::new()).await.unwrap()) } else { None };
     let open = async |number: usize| -> Queue {
         let storage: Arc<dyn Storage> = match (wanted.as_str(), &server) {
             ("memory", _) => Arc::new(anyqueue_memory::MemoryQueue::new()),
-            ("sqlite", _) => Arc::new(SqliteQueue::open(folder.path().join(format!("{number}.db"))).await.unwrap()),
+            ("sqlite", _) => {
+                Arc::new(SqliteQueue::open(folder.path().join(format!("{number}.db"))).await.unwrap())
+            }
             (_, Some(server)) => {
                 let url = format!("{}?schema=speed_{number}", server.url());
                 Arc::new(PostgresQueue::open(&url).await.unwrap())
@@ -57,7 +60,10 @@ async fn main() {
         queue.close().await.unwrap();
     }
     let (bare, worked) = (rate(messages, &mut bare), rate(messages, &mut worked));
-    println!("{wanted}: drain {messages}: bare {bare:.0}/s, worker {worked:.0}/s, ratio {:.3}", worked / bare);
+    println!(
+        "{wanted}: drain {messages}: bare {bare:.0}/s, worker {worked:.0}/s, ratio {:.3}",
+        worked / bare
+    );
     let bare = tokio::spawn(bare_pings(open(100).await)).await.unwrap();
     let worked = tokio::spawn(worker_pings(open(101).await)).await.unwrap();
     println!("{wanted}: push to begin, p50: bare {bare:?}, worker {worked:?}");

@@ -151,7 +151,14 @@ impl WorkerBuilder {
             wraps: Vec::new(),
             counting: Counting::Headers,
         };
-        Self { queue, partitions: Vec::new(), kinds: Vec::new(), routes: Routes::default(), faults: Vec::new(), config }
+        Self {
+            queue,
+            partitions: Vec::new(),
+            kinds: Vec::new(),
+            routes: Routes::default(),
+            faults: Vec::new(),
+            config,
+        }
     }
 
     /// A partition to work. At least one is needed.

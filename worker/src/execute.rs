@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyqueue::{Clock, QueueMessageHandler, QueueMessageStatus};
 use futures_util::FutureExt;
+use futures_util::future::CatchUnwind;
 use tracing::Instrument;
 
 use crate::context::{CancelReason, TaskContext};
@@ -23,6 +24,9 @@ use crate::worker::{Shared, Stage};
 
 /// How long a task waits that runs here already, from an earlier delivery whose lease was lost.
 const ALREADY_HERE: Duration = Duration::from_secs(1);
+
+/// A handler's run whose panics are caught.
+type Caught = CatchUnwind<AssertUnwindSafe<Run>>;
 
 /// A delivery on its way through a slot.
 pub(crate) struct Work {
@@ -121,11 +125,19 @@ async fn run(shared: &Shared, delivery: &QueueMessageHandler, route: &Route, tas
 /// Runs the handler to its end, and asks it to stop where there is a reason.
 async fn watch(shared: &Shared, delivery: &QueueMessageHandler, task: &TaskContext, run: Run) -> End {
     let mut run = AssertUnwindSafe(run).catch_unwind();
-    // Many handlers end at once: they need no timers.
-    let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut run).poll(cx))).await;
-    if let Poll::Ready(end) = first {
-        return answered(end);
+    // Many handlers end at once: they need no timers, and a small task.
+    match poll_fn(|cx| Poll::Ready(Pin::new(&mut run).poll(cx))).await {
+        Poll::Ready(end) => answered(end),
+        Poll::Pending => Box::pin(watch_on(shared, delivery, task, run)).await,
     }
+}
+
+async fn watch_on(
+    shared: &Shared,
+    delivery: &QueueMessageHandler,
+    task: &TaskContext,
+    mut run: Caught,
+) -> End {
     let clock = shared.queue.clock();
     let mut stage = shared.stage.subscribe();
     let mut drop_at = None;
@@ -175,7 +187,8 @@ fn conclude(
     end: End,
 ) -> Decision {
     use crate::message::FailureKind::{Failed, Panicked, TimedOut};
-    let failed = |kind, class, text: &str| shared.failed(lane, delivery, route, task.attempt(), kind, class, text);
+    let failed =
+        |kind, class, text: &str| shared.failed(lane, delivery, route, task.attempt(), kind, class, text);
     if delivery.is_lost() {
         return Decision::lost();
     }

@@ -116,7 +116,8 @@ impl Fetch {
         let held_back = self.shared.config.governor.as_ref().and_then(|governor| governor.check().err());
         let grace = self.shared.config.cancel_grace + TURN;
         let overdue = |asked: Instant| now.saturating_duration_since(asked) > grace;
-        let stuck = self.shared.running().tasks().filter(|task| task.asked_at().is_some_and(overdue)).count();
+        let stuck =
+            self.shared.running.tasks().iter().filter(|task| task.asked_at().is_some_and(overdue)).count();
         for (index, (lane, gauges)) in self.lanes.iter().zip(&self.gauges).enumerate() {
             gauges.set(self.shared.pool.in_lane(index), lane.ready.len());
         }
@@ -169,7 +170,8 @@ impl Fetch {
                 let claims: Vec<Claim> = lanes.iter().filter_map(|index| self.ready_claim(*index)).collect();
                 self.schedule.next(&claims)
             };
-            let Some((index, ready)) = next.and_then(|index| Some((index, self.take_startable(index)?))) else {
+            let Some((index, ready)) = next.and_then(|index| Some((index, self.take_startable(index)?)))
+            else {
                 break;
             };
             self.start(index, ready);
@@ -276,7 +278,8 @@ impl Fetch {
         if self.gathers(room, now) {
             return;
         }
-        let open = self.lanes.iter().enumerate().filter(|(index, lane)| lane.is_due(now) && !is(quiet, *index));
+        let open =
+            self.lanes.iter().enumerate().filter(|(index, lane)| lane.is_due(now) && !is(quiet, *index));
         let (empty, others): (Vec<_>, Vec<_>) = open.partition(|(_, lane)| lane.belief == Belief::Empty);
         let empty: Vec<usize> = empty.into_iter().map(|(index, _)| index).collect();
         let claims: Vec<Claim> = others.into_iter().map(|(index, _)| self.pull_claim(index)).collect();
@@ -324,7 +327,9 @@ impl Fetch {
     }
 
     fn pull(&mut self, index: usize, max: usize, wait: Duration) {
-        let (Some(lane), Some(state)) = (self.shared.lanes.get(index), self.lanes.get_mut(index)) else { return };
+        let (Some(lane), Some(state)) = (self.shared.lanes.get(index), self.lanes.get_mut(index)) else {
+            return;
+        };
         let stop = CancellationToken::new();
         let granted = if wait.is_zero() { max } else { 0 };
         state.pull = Some(Pulling { granted, stop: stop.clone(), seen: self.shared.pool.ended() });
@@ -410,8 +415,7 @@ impl Fetch {
         let mut wake = self.next_turn;
         for (index, lane) in self.lanes.iter().enumerate() {
             let retry = lane.retry_at.filter(|at| *at > now);
-            let overdue =
-                lane.ready.front().and_then(|ready| ready.claimed_at.checked_add(self.hold(index)));
+            let overdue = lane.ready.front().and_then(|ready| ready.claimed_at.checked_add(self.hold(index)));
             wake = [retry, overdue].into_iter().flatten().fold(wake, Instant::min);
         }
         let full = self.full_since.map(|since| since + SATURATED).filter(|at| *at > now);

@@ -77,7 +77,8 @@ impl ResourceGovernor {
     /// The fullest of the process's control group and those above it.
     fn group_memory(&self) -> Option<f64> {
         let groups = self.read("proc/self/cgroup")?;
-        let own = |prefix: &str| groups.lines().find_map(|line| line.split_once(prefix).map(|(_, path)| path));
+        let own =
+            |prefix: &str| groups.lines().find_map(|line| line.split_once(prefix).map(|(_, path)| path));
         let (mount, path, limit, used) = if let Some(path) = own("0::/") {
             ("sys/fs/cgroup", path, "memory.max", "memory.current")
         } else {
@@ -97,7 +98,10 @@ impl ResourceGovernor {
 impl Governor for ResourceGovernor {
     fn check(&self) -> Result<(), String> {
         if let Some(load) = self.load_per_cpu().filter(|load| *load > self.max_load_per_cpu) {
-            return Err(format!("the load is {load:.1} per processor, more than {:.1}", self.max_load_per_cpu));
+            return Err(format!(
+                "the load is {load:.1} per processor, more than {:.1}",
+                self.max_load_per_cpu
+            ));
         }
         for (whose, share) in [("control group", self.group_memory()), ("machine", self.machine_memory())] {
             if let Some(share) = share.filter(|share| *share > self.max_memory) {

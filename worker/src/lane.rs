@@ -104,7 +104,8 @@ impl LaneState {
         if !self.ready.front().is_some_and(overdue) {
             return Vec::new();
         }
-        let (late, in_time): (Vec<_>, Vec<_>) = std::mem::take(&mut self.ready).into_iter().partition(overdue);
+        let (late, in_time): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.ready).into_iter().partition(overdue);
         self.ready = in_time.into();
         late
     }

@@ -110,7 +110,7 @@ impl Ticket {
     /// Lists a task as running here; `false` if it is listed already.
     pub(crate) fn list(&mut self, task: crate::TaskContext) -> bool {
         let id = task.id();
-        let listed = self.shared.running().insert_new(id, task);
+        let listed = self.shared.running.insert_new(id, task);
         if listed {
             self.listed = Some(id);
         }
@@ -127,7 +127,7 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if let Some(id) = self.listed {
-            self.shared.running().remove(id);
+            self.shared.running.remove(id);
         }
         if let Some(route) = &self.route {
             route.running.fetch_sub(1, SeqCst);

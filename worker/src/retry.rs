@@ -83,7 +83,8 @@ mod tests {
 
     #[test]
     fn delays_double_up_to_the_cap() {
-        let retry = Retry::exponential(Duration::from_secs(20)).max(100).jitter(0.0).cap(Duration::from_mins(5));
+        let retry =
+            Retry::exponential(Duration::from_secs(20)).max(100).jitter(0.0).cap(Duration::from_mins(5));
         let seconds: Vec<_> = (0..7).map(|n| retry.delay(n).unwrap().as_secs()).collect();
         assert_eq!(seconds, [20, 40, 80, 160, 300, 300, 300]);
         assert_eq!(retry.delay(99), Some(Duration::from_mins(5)));

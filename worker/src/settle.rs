@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use anyqueue::{ErrorKind, MessageData, QueueMessageHandler, QueueMessageStatus, SettleOutcome, When, header};
+use anyqueue::{
+    Error, ErrorKind, MessageData, QueueMessageHandler, QueueMessageStatus, SettleOutcome, When, header,
+};
 
 use crate::builder::Counting;
 use crate::error::ErrorClass;
@@ -39,16 +41,29 @@ impl Decision {
 }
 
 /// Settles, again and again while the lease is trusted. Answers how the delivery ended.
-pub(crate) async fn settle(shared: &Shared, delivery: &mut QueueMessageHandler, decision: Decision) -> Outcome {
-    let Some(mut status) = decision.status else { return Outcome::Lost };
+pub(crate) async fn settle(
+    shared: &Shared,
+    delivery: &mut QueueMessageHandler,
+    decision: Decision,
+) -> Outcome {
+    let Some(status) = decision.status else { return Outcome::Lost };
+    match delivery.settle(status.clone()).await {
+        Ok(SettleOutcome::Settled) => decision.outcome,
+        Ok(SettleOutcome::Lost) => Outcome::Lost,
+        Err(error) => Box::pin(settle_again(shared, delivery, status, decision.outcome, error)).await,
+    }
+}
+
+async fn settle_again(
+    shared: &Shared,
+    delivery: &mut QueueMessageHandler,
+    mut status: QueueMessageStatus,
+    outcome: Outcome,
+    mut error: Error,
+) -> Outcome {
     let clock = shared.queue.clock();
     let mut pause = PAUSE;
     loop {
-        let error = match delivery.settle(status.clone()).await {
-            Ok(SettleOutcome::Settled) => return decision.outcome,
-            Ok(SettleOutcome::Lost) => return Outcome::Lost,
-            Err(error) => error,
-        };
         match error.kind() {
             ErrorKind::Closed => return Outcome::Unsettled,
             ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::TooLarge => {
@@ -63,13 +78,20 @@ pub(crate) async fn settle(shared: &Shared, delivery: &mut QueueMessageHandler, 
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
+        error = match delivery.settle(status.clone()).await {
+            Ok(SettleOutcome::Settled) => return outcome,
+            Ok(SettleOutcome::Lost) => return Outcome::Lost,
+            Err(error) => error,
+        };
     }
 }
 
 /// What comes nearest to a status that was refused: headers can be too large by now, for instance.
 fn plainer(status: QueueMessageStatus) -> Option<QueueMessageStatus> {
     match status {
-        QueueMessageStatus::Postponed { delay, headers: Some(_) } => Some(QueueMessageStatus::postponed(delay)),
+        QueueMessageStatus::Postponed { delay, headers: Some(_) } => {
+            Some(QueueMessageStatus::postponed(delay))
+        }
         QueueMessageStatus::Postponed { .. } => Some(QueueMessageStatus::Failed),
         _ => None,
     }
@@ -80,7 +102,9 @@ impl Shared {
     pub(crate) fn attempts(&self, delivery: &QueueMessageHandler) -> u32 {
         match self.config.counting {
             Counting::Headers => Past::of(delivery.headers()).attempts(),
-            Counting::Deliveries | Counting::Failures => delivery.delivery_count().unwrap_or(1).saturating_sub(1),
+            Counting::Deliveries | Counting::Failures => {
+                delivery.delivery_count().unwrap_or(1).saturating_sub(1)
+            }
         }
     }
 
@@ -171,7 +195,8 @@ impl Shared {
             return Decision::settle(QueueMessageStatus::poisonous(reason), Outcome::Dead);
         }
         tracing::warn!(id = %delivery.id(), partition = %delivery.partition(), "a task is put off: {why}");
-        let most = self.queue.capabilities().postpone_delay.map_or(self.config.miss_delay, |declared| declared.max);
+        let most =
+            self.queue.capabilities().postpone_delay.map_or(self.config.miss_delay, |declared| declared.max);
         let delay = self.config.miss_delay.min(most);
         let status = match self.config.counting {
             Counting::Headers => {

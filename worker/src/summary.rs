@@ -88,7 +88,8 @@ impl Tally {
     }
 
     pub(crate) fn summary(&self, abandoned: usize) -> Summary {
-        let of = |outcome: Outcome| self.0.get(outcome as usize).map_or(0, |count| count.load(Ordering::Relaxed));
+        let of =
+            |outcome: Outcome| self.0.get(outcome as usize).map_or(0, |count| count.load(Ordering::Relaxed));
         Summary {
             processed: of(Outcome::Processed),
             retried: of(Outcome::Retried),

@@ -89,7 +89,11 @@ impl Series {
 }
 
 fn ended(partition: &str, kind: &str, outcome: Outcome) -> Counter {
-    let labels = [("partition", partition.to_owned()), ("kind", kind.to_owned()), ("outcome", outcome.as_str().to_owned())];
+    let labels = [
+        ("partition", partition.to_owned()),
+        ("kind", kind.to_owned()),
+        ("outcome", outcome.as_str().to_owned()),
+    ];
     counter!("anyqueue_worker_ended_total", &labels)
 }
 

@@ -47,33 +47,50 @@ pub(crate) struct Shared {
     pub(crate) pool: Pool,
     pub(crate) tally: Tally,
     pub(crate) stage: watch::Sender<Stage>,
-    running: Mutex<Running>,
+    pub(crate) running: Running,
     control: Mutex<Control>,
     /// A run is under way.
     busy: AtomicBool,
 }
 
-/// What runs here, by message.
+/// What runs here, by message. In parts with a lock each, so that tasks that begin and end seldom meet.
 #[derive(Debug, Default)]
-pub(crate) struct Running(HashMap<MessageId, TaskContext>);
+pub(crate) struct Running([Mutex<HashMap<MessageId, TaskContext>>; PARTS]);
+
+const PARTS: usize = 16;
 
 impl Running {
-    pub(crate) fn insert_new(&mut self, id: MessageId, task: TaskContext) -> bool {
-        match self.0.entry(id) {
+    /// `false` if it runs already.
+    pub(crate) fn insert_new(&self, id: MessageId, task: TaskContext) -> bool {
+        self.with(id, |part| match part.entry(id) {
             Entry::Occupied(_) => false,
             Entry::Vacant(place) => {
                 place.insert(task);
                 true
             }
-        }
+        })
     }
 
-    pub(crate) fn remove(&mut self, id: MessageId) {
-        self.0.remove(&id);
+    pub(crate) fn remove(&self, id: MessageId) {
+        let _ended = self.with(id, |part| part.remove(&id));
     }
 
-    pub(crate) fn tasks(&self) -> impl Iterator<Item = &TaskContext> {
-        self.0.values()
+    pub(crate) fn tasks(&self) -> Vec<TaskContext> {
+        let lock = |part: &Mutex<HashMap<_, TaskContext>>| -> Vec<TaskContext> {
+            part.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        };
+        self.0.iter().flat_map(lock).collect()
+    }
+
+    fn with<T: Default>(
+        &self,
+        id: MessageId,
+        use_part: impl FnOnce(&mut HashMap<MessageId, TaskContext>) -> T,
+    ) -> T {
+        let [.., last] = id.as_bytes();
+        let part = self.0.get(usize::from(*last) % PARTS);
+        part.map(|part| use_part(&mut part.lock().unwrap_or_else(PoisonError::into_inner)))
+            .unwrap_or_default()
     }
 }
 
@@ -139,7 +156,7 @@ impl Worker {
             pool: Pool::new(config.slots, lanes.len()),
             tally: Tally::default(),
             stage: watch::Sender::new(Stage::Working),
-            running: Mutex::default(),
+            running: Running::default(),
             control: Mutex::new(control),
             busy: AtomicBool::new(false),
             queue,
@@ -217,7 +234,7 @@ impl Worker {
     }
 
     /// Ends the run: takes on nothing more, gives back what has not started, waits for what runs, asks it to stop, and gives back
-    /// what was interrupted, uncounted. The times are those of [`WorkerBuilder::drain`].
+    /// what was interrupted, uncounted. The times are those of [`WorkerBuilder::drain`]. Before a run, it ends the next one at once.
     pub fn shutdown(&self) {
         self.advance(Stage::Draining);
     }
@@ -262,7 +279,7 @@ impl Worker {
 
     /// The tasks that run here now.
     pub fn running(&self) -> Vec<TaskContext> {
-        self.0.running().tasks().cloned().collect()
+        self.0.running.tasks()
     }
 
     fn set_paused(&self, partition: PartitionId, paused: bool) -> Result<()> {
@@ -313,7 +330,6 @@ impl<'a> Busy<'a> {
         if shared.busy.swap(true, Ordering::SeqCst) {
             return Err(Error::invalid("this worker runs already: make another one, or await the first run"));
         }
-        shared.stage.send_replace(Stage::Working);
         shared.tally.reset();
         let now = shared.queue.clock().now();
         let mut control = shared.control();
@@ -324,6 +340,7 @@ impl<'a> Busy<'a> {
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
+        self.0.stage.send_replace(Stage::Working);
         self.0.busy.store(false, Ordering::SeqCst);
     }
 }
@@ -332,14 +349,13 @@ impl Shared {
     pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    pub(crate) fn running(&self) -> MutexGuard<'_, Running> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Worker").field("queue", &self.queue).field("lanes", &self.lanes).finish_non_exhaustive()
+        f.debug_struct("Worker")
+            .field("queue", &self.queue)
+            .field("lanes", &self.lanes)
+            .finish_non_exhaustive()
     }
 }

@@ -36,7 +36,11 @@ fn every_documented_metric_is_recorded_with_its_labels() {
         let harness = Harness::new(|worker| {
             let worker = worker.partition(Partition::new("p")).handler("good", |_: u32, _| async { Ok(()) });
             worker.handler("bad", |_: u32, task: anyqueue_worker::TaskContext| async move {
-                if task.attempt() == 1 { Err(TaskError::retry("no")) } else { Err(TaskError::permanent("never")) }
+                if task.attempt() == 1 {
+                    Err(TaskError::retry("no"))
+                } else {
+                    Err(TaskError::permanent("never"))
+                }
             })
         })
         .unwrap();

@@ -1,13 +1,20 @@
 //! What becomes of tasks that fail, time out, panic, or that nobody knows.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may stop at anything")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test may stop at anything"
+)]
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyqueue::{MessageData, QueueMessageStatus};
 use anyqueue_worker::testing::Harness;
-use anyqueue_worker::{FailureKind, Partition, Retry, TaskContext, TaskError, TaskResult, WorkerBuilder, history, task};
+use anyqueue_worker::{
+    FailureKind, Partition, Retry, TaskContext, TaskError, TaskResult, WorkerBuilder, history, task,
+};
 
 const C: Duration = Duration::from_secs(20);
 
@@ -43,10 +50,14 @@ async fn reason(harness: &Harness) -> String {
 async fn a_failed_task_comes_back_after_c_times_two_to_the_n_then_dies_with_its_history() {
     let attempts: Arc<Mutex<Vec<(u32, usize)>>> = Arc::default();
     let seen = attempts.clone();
-    let harness = harness(exact().max(3), |worker| worker, move |task| {
-        seen.lock().unwrap().push((task.attempt(), task.history().len()));
-        async move { Err(TaskError::retry(format!("no luck {}", task.attempt()))) }
-    });
+    let harness = harness(
+        exact().max(3),
+        |worker| worker,
+        move |task| {
+            seen.lock().unwrap().push((task.attempt(), task.history().len()));
+            async move { Err(TaskError::retry(format!("no luck {}", task.attempt()))) }
+        },
+    );
     harness.push("p", "k", &1).await.unwrap();
     assert_eq!(harness.run().await.unwrap().retried, 1);
     for delay in [20, 40, 80] {
@@ -87,9 +98,11 @@ async fn a_permanent_error_is_not_tried_again() {
 
 #[tokio::test]
 async fn an_error_can_say_when_to_try_again() {
-    let harness = harness(exact(), |worker| worker, |task| async move {
-        if task.attempt() == 1 { Err(TaskError::after(secs(7), "busy")) } else { Ok(()) }
-    });
+    let harness = harness(
+        exact(),
+        |worker| worker,
+        |task| async move { if task.attempt() == 1 { Err(TaskError::after(secs(7), "busy")) } else { Ok(()) } },
+    );
     harness.push("p", "k", &1).await.unwrap();
     assert_eq!(harness.run().await.unwrap().retried, 1);
     harness.advance(secs(6)).await;
@@ -110,14 +123,18 @@ async fn a_time_out_is_told_apart_and_by_default_not_tried_again() {
 
 #[tokio::test]
 async fn a_time_out_can_be_tried_again_and_a_message_may_have_its_own_limit() {
-    let harness = harness(exact(), |worker| worker.retry_timeouts(true), |task| async move {
-        if task.attempt() > 1 {
-            assert_eq!(task.history()[0].kind, FailureKind::TimedOut);
-            return Ok(());
-        }
-        assert_eq!(task.remaining(), Some(secs(10)));
-        Err(TaskError::retry(format!("stopped by {}", task.cancelled().await.as_str())))
-    });
+    let harness = harness(
+        exact(),
+        |worker| worker.retry_timeouts(true),
+        |task| async move {
+            if task.attempt() > 1 {
+                assert_eq!(task.history()[0].kind, FailureKind::TimedOut);
+                return Ok(());
+            }
+            assert_eq!(task.remaining(), Some(secs(10)));
+            Err(TaskError::retry(format!("stopped by {}", task.cancelled().await.as_str())))
+        },
+    );
     harness.push_message("p", task("k", &1).unwrap().with_max_duration(secs(10))).await.unwrap();
     let (summary, ()) = tokio::join!(harness.run(), harness.advance(secs(11)));
     assert_eq!(summary.unwrap().retried, 1);
@@ -127,10 +144,14 @@ async fn a_time_out_can_be_tried_again_and_a_message_may_have_its_own_limit() {
 
 #[tokio::test]
 async fn a_panic_is_a_failed_attempt_and_takes_no_slot() {
-    let harness = harness(exact().max(1), |worker| worker.slots(1), |task| async move {
-        assert!(task.attempt() > 1, "as the test wants");
-        Ok(())
-    });
+    let harness = harness(
+        exact().max(1),
+        |worker| worker.slots(1),
+        |task| async move {
+            assert!(task.attempt() > 1, "as the test wants");
+            Ok(())
+        },
+    );
     for _ in 0..10 {
         harness.push("p", "k", &1).await.unwrap();
     }
@@ -166,7 +187,8 @@ async fn an_unknown_kind_and_an_unreadable_payload_wait_for_a_worker_that_knows_
         harness.advance(secs(30)).await;
     }
     assert_eq!(harness.run().await.unwrap().dead, 3);
-    let mut reasons: Vec<_> = harness.dead("p").await.unwrap().into_iter().filter_map(|dead| dead.reason).collect();
+    let mut reasons: Vec<_> =
+        harness.dead("p").await.unwrap().into_iter().filter_map(|dead| dead.reason).collect();
     reasons.sort();
     assert!(reasons[0].contains("its kind \"\" has no handler"), "{reasons:?}");
     assert!(reasons[1].contains("its kind \"newer\" has no handler"), "{reasons:?}");
@@ -191,9 +213,11 @@ async fn a_task_that_takes_its_process_with_it_dies_before_it_runs_again() {
 
 #[tokio::test]
 async fn releases_and_retries_are_no_crashes() {
-    let harness = harness(exact().cap(secs(20)).max(20), |worker| worker.max_crashes(1), |task| async move {
-        if task.attempt() <= 10 { Err(TaskError::retry("not yet")) } else { Ok(()) }
-    });
+    let harness = harness(
+        exact().cap(secs(20)).max(20),
+        |worker| worker.max_crashes(1),
+        |task| async move { if task.attempt() <= 10 { Err(TaskError::retry("not yet")) } else { Ok(()) } },
+    );
     harness.push("p", "k", &1).await.unwrap();
     for _ in 0..10 {
         for mut held in harness.queue().pull("p").await.unwrap() {

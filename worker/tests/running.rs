@@ -1,6 +1,11 @@
 //! Slots, holding, cancellation, leases: what a worker does with what it runs, seen with time that the test turns.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may stop at anything")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test may stop at anything"
+)]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -8,7 +13,9 @@ use std::time::Duration;
 
 use anyqueue::{CancelOutcome, MessageId};
 use anyqueue_worker::testing::Harness;
-use anyqueue_worker::{CancelReason, Governor, Kind, Partition, Sharing, TaskContext, TaskError, TaskResult, WorkerBuilder, task};
+use anyqueue_worker::{
+    CancelReason, Governor, Kind, Partition, Sharing, TaskContext, TaskError, TaskResult, WorkerBuilder, task,
+};
 use tokio::sync::{Semaphore, mpsc};
 
 fn secs(seconds: u64) -> Duration {
@@ -39,7 +46,9 @@ impl Gate {
 }
 
 /// A worker of partition `p` whose handler of kind `k` waits at the gate.
-fn gated(refine: impl FnOnce(WorkerBuilder) -> WorkerBuilder) -> (Harness, Gate, mpsc::Receiver<TaskContext>) {
+fn gated(
+    refine: impl FnOnce(WorkerBuilder) -> WorkerBuilder,
+) -> (Harness, Gate, mpsc::Receiver<TaskContext>) {
     let (gate, begins) = Gate::new();
     let at = gate.clone();
     let build = |worker: WorkerBuilder| {
@@ -374,7 +383,9 @@ async fn what_cannot_be_a_worker_is_refused_with_every_fault() {
         worker.kind(Kind::new("unknown"))
     });
     let told = refused.unwrap_err().to_string();
-    for fault in ["0 slots", "weight or concurrency 0", "named twice", "\"unknown\" has no handler", "no handler"] {
+    for fault in
+        ["0 slots", "weight or concurrency 0", "named twice", "\"unknown\" has no handler", "no handler"]
+    {
         assert!(told.contains(fault), "{fault:?} in {told}");
     }
     let none = Harness::new(|worker| worker).unwrap_err().to_string();

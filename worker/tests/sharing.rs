@@ -1,6 +1,11 @@
 //! How partitions and kinds share the slots while all of them have work.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may stop at anything")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test may stop at anything"
+)]
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -98,7 +103,8 @@ async fn a_flood_in_one_partition_does_not_starve_another() {
         }
     };
     let builder = Worker::builder(queue.clone()).slots(SLOTS).handler("k", handler);
-    let worker = builder.partition(Partition::new("flood")).partition(Partition::new("calm")).build().unwrap();
+    let worker =
+        builder.partition(Partition::new("flood")).partition(Partition::new("calm")).build().unwrap();
     let run = tokio::spawn({
         let worker = worker.clone();
         async move { worker.run_until(std::future::pending()).await }
@@ -143,7 +149,8 @@ async fn a_kind_that_is_full_does_not_hold_up_the_others() {
     fill(&queue, "p", "slow", 20).await;
     fill(&queue, "p", "quick", 3).await;
     let builder = Worker::builder(queue.clone()).partition(Partition::new("p")).slots(4);
-    let builder = builder.kind(Kind::new("slow").concurrency(1)).handler("slow", slow).handler("quick", quick);
+    let builder =
+        builder.kind(Kind::new("slow").concurrency(1)).handler("slow", slow).handler("quick", quick);
     let worker = builder.build().unwrap();
     let run = tokio::spawn({
         let worker = worker.clone();

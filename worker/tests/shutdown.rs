@@ -1,6 +1,11 @@
 //! How a run ends: within its times, with nothing lost and no attempt burnt.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may stop at anything")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test may stop at anything"
+)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -8,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use anyqueue::{ErrorKind, Queue};
 use anyqueue_memory::MemoryQueue;
-use anyqueue_worker::{CancelReason, Partition, Summary, TaskContext, TaskError, Worker, WorkerBuilder, task};
+use anyqueue_worker::{
+    CancelReason, Partition, Summary, TaskContext, TaskError, Worker, WorkerBuilder, task,
+};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
@@ -54,7 +61,8 @@ async fn a_shutdown_lets_running_tasks_end_and_gives_back_the_rest() {
             Ok(())
         }
     };
-    let worker = builder(&queue).slots(2).prefetch(3).drain(LONG, LONG).handler("k", handler).build().unwrap();
+    let worker =
+        builder(&queue).slots(2).prefetch(3).drain(LONG, LONG).handler("k", handler).build().unwrap();
     push(&queue, 9).await;
     let run = run(&worker);
     begins.recv().await.unwrap();
@@ -165,7 +173,9 @@ async fn dropping_the_run_gives_back_what_has_not_started_and_running_tasks_go_o
     let (stop, stopped) = oneshot::channel::<()>();
     let run = tokio::spawn({
         let worker = worker.clone();
-        async move { tokio::select! { _ = worker.run_once() => {}, _ = stopped => {} } }
+        async move {
+            tokio::select! { _ = worker.run_once() => {}, _ = stopped => {} }
+        }
     });
     begins.recv().await.unwrap();
     stop.send(()).unwrap();
@@ -174,7 +184,8 @@ async fn dropping_the_run_gives_back_what_has_not_started_and_running_tasks_go_o
     ends.recv().await.unwrap();
     let mut back = 0;
     while back < 2 {
-        back += queue.pull("p").max(9).wait(PATIENCE).await.unwrap().into_iter().map(std::mem::forget).count();
+        back +=
+            queue.pull("p").max(9).wait(PATIENCE).await.unwrap().into_iter().map(std::mem::forget).count();
     }
 }
 
@@ -196,6 +207,16 @@ async fn a_worker_runs_once_at_a_time_and_again_afterwards() {
     push(&queue, 2).await;
     assert_eq!(worker.run_once().await.unwrap().processed, 2);
     assert_eq!(runs.load(SeqCst), 2);
+}
+
+#[tokio::test]
+async fn a_shutdown_that_comes_before_the_run_is_not_forgotten() {
+    let queue = queue();
+    push(&queue, 1).await;
+    let worker = builder(&queue).handler("k", |_: u32, _| async { Ok(()) }).build().unwrap();
+    worker.shutdown();
+    assert_eq!(end(run(&worker)).await.processed, 0);
+    assert_eq!(worker.run_once().await.unwrap().processed, 1, "it holds for one run");
 }
 
 #[tokio::test]

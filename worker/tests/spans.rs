@@ -48,12 +48,15 @@ fn each_attempt_is_a_span_that_bears_the_pushers_trace_and_so_do_its_children() 
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let harness = Harness::new(|worker| {
-                worker.partition(Partition::new("p")).handler("k", |left: u32, task: TaskContext| async move {
-                    if left > 0 {
-                        task.queue().push("p", task.child("k", &(left - 1))?).await?;
-                    }
-                    Ok(())
-                })
+                worker.partition(Partition::new("p")).handler(
+                    "k",
+                    |left: u32, task: TaskContext| async move {
+                        if left > 0 {
+                            task.queue().push("p", task.child("k", &(left - 1))?).await?;
+                        }
+                        Ok(())
+                    },
+                )
             })
             .unwrap();
             let parent = task("k", &1).unwrap().with_header("traceparent", TRACE);

@@ -57,7 +57,9 @@ impl Ground {
                 let own = Arc::new(start_if_installed(Postgres::new()).await.unwrap()?);
                 in_schema(server.insert(own).url())
             }
-            "postgres" => in_schema(POSTGRES.get_or_try_init(|| provide(Postgres::new())).await.unwrap().url()?),
+            "postgres" => {
+                in_schema(POSTGRES.get_or_try_init(|| provide(Postgres::new())).await.unwrap().url()?)
+            }
             other => panic!("there is no ground {other:?}"),
         };
         Some(Self { url, server, _folder: folder })

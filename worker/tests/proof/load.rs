@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyqueue::{Queue, QueueMessageStatus};
 use anyqueue_worker::{
-    CancelReason, FailureKind, Partition, Retry, Summary, TaskContext, TaskError, Worker, WorkerBuilder, history, task,
+    CancelReason, FailureKind, Partition, Retry, Summary, TaskContext, TaskError, Worker, WorkerBuilder,
+    history, task,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -62,7 +63,11 @@ pub(crate) async fn empty(queue: &Queue) {
 pub(crate) async fn two_workers_do_each_task_once(ground: Ground) {
     const TASKS: u32 = 2000;
     let queue = ground.open().await;
-    let other = if queue.capabilities().reach == anyqueue::Reach::Process { queue.clone() } else { ground.open().await };
+    let other = if queue.capabilities().reach == anyqueue::Reach::Process {
+        queue.clone()
+    } else {
+        ground.open().await
+    };
     let runs = Runs::default();
     let workers = [&queue, &other].map(|queue| counting(builder(queue).slots(16), &runs, Duration::ZERO));
     let ends = workers.each_ref().map(run);
@@ -108,7 +113,11 @@ pub(crate) async fn a_shutdown_under_load_loses_nothing_and_burns_no_attempt(gro
         let asked = Instant::now();
         worker.shutdown();
         let summary = run.await.unwrap();
-        assert!(asked.elapsed() < drain * 2 + Duration::from_secs(2), "the shutdown took {:?}", asked.elapsed());
+        assert!(
+            asked.elapsed() < drain * 2 + Duration::from_secs(2),
+            "the shutdown took {:?}",
+            asked.elapsed()
+        );
         assert_eq!((summary.abandoned, summary.lost, summary.unsettled, summary.retried), (0, 0, 0, 0));
         let counts = queue.counts(PARTITION).await.unwrap();
         assert_eq!(counts.leased, Some(0), "something is still held after the shutdown");
@@ -117,8 +126,13 @@ pub(crate) async fn a_shutdown_under_load_loses_nothing_and_burns_no_attempt(gro
     let done = done.lock().unwrap();
     assert_eq!(done.len(), TASKS as usize);
     assert!(done.values().all(|times| *times == 1), "something was done twice");
-    let burnt: Vec<_> =
-        attempts.lock().unwrap().iter().filter(|(_, attempt, count)| *attempt > 1 || *count > Some(1)).copied().collect();
+    let burnt: Vec<_> = attempts
+        .lock()
+        .unwrap()
+        .iter()
+        .filter(|(_, attempt, count)| *attempt > 1 || *count > Some(1))
+        .copied()
+        .collect();
     assert_eq!(burnt, [], "attempts were burnt");
 }
 

@@ -2,7 +2,13 @@
 //!
 //! A further backend joins with a line in `grounds.rs`.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic, reason = "a test may stop at anything")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test may stop at anything"
+)]
 
 mod child;
 mod grounds;

@@ -53,7 +53,11 @@ pub(crate) async fn a_blocked_executor_loses_no_lease(ground: Ground) {
     });
     begins.recv().await.unwrap();
     while !blocked.is_finished() {
-        assert_eq!(queue.pull(PARTITION).wait(LEASE / 10).await.unwrap().len(), 0, "somebody else got the task");
+        assert_eq!(
+            queue.pull(PARTITION).wait(LEASE / 10).await.unwrap().len(),
+            0,
+            "somebody else got the task"
+        );
     }
     let summary = tokio::task::spawn_blocking(|| blocked.join().unwrap()).await.unwrap();
     assert_eq!((summary.processed, summary.lost), (1, 0));
