@@ -2,7 +2,11 @@
 //!
 //! Both sides run in turns, in one process, on queues of their own; medians of five rounds are printed.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a program for measuring may stop at anything")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a program for measuring may stop at anything"
+)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

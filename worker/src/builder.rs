@@ -292,7 +292,8 @@ impl WorkerBuilder {
     }
 
     /// How long a shutdown waits for running tasks, and how long those may then take to end once they are asked to. What does not
-    /// end is given back, uncounted. The second also bounds how long any cancelled handler may go on. Default 25 s and 5 s.
+    /// end is given back, uncounted. Giving back before, and the last settlements after, may take five seconds each. The second time
+    /// also bounds how long any cancelled handler may go on. Default 25 s and 5 s.
     pub fn drain(mut self, wait: Duration, cancel_grace: Duration) -> Self {
         (self.config.drain, self.config.cancel_grace) = (wait, cancel_grace);
         self

@@ -17,7 +17,7 @@ use crate::context::{CancelReason, TaskContext};
 use crate::error::{ErrorClass, TaskResult};
 use crate::handler::{Route, Run};
 use crate::pool::Ticket;
-use crate::settle::{Decision, settle};
+use crate::settle::{Decision, expired, settle};
 use crate::summary::Outcome;
 use crate::telemetry::Series;
 use crate::worker::{Shared, Stage};
@@ -78,7 +78,7 @@ async fn attempt(shared: &Shared, work: &mut Work, route: &Route) -> (Decision, 
     let delivery = &work.delivery;
     let clock = shared.queue.clock();
     let begin = clock.now();
-    if shared.expired(delivery, begin.saturating_duration_since(work.claimed_at)) {
+    if expired(delivery, begin.saturating_duration_since(work.claimed_at)) {
         // The queue knows what becomes of expired messages, and does it at the next pull.
         return (Decision::settle(QueueMessageStatus::Waiting, Outcome::PutOff), 0);
     }
@@ -114,7 +114,7 @@ fn waited(delivery: &QueueMessageHandler, held: Duration) -> Duration {
 }
 
 async fn run(shared: &Shared, delivery: &QueueMessageHandler, route: &Route, task: &TaskContext) -> End {
-    let start = || route.start(delivery.payload_bytes(), task.clone(), &shared.config.wraps);
+    let start = || route.start(delivery.payload_bytes(), task, &shared.config.wraps);
     match catch_unwind(AssertUnwindSafe(start)) {
         Ok(Ok(run)) => watch(shared, delivery, task, run).await,
         Ok(Err(unreadable)) => End::Unreadable(unreadable),
@@ -177,7 +177,7 @@ fn panic_text(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
 
-/// What the end of a run means for the task.
+/// What the end of a run means for the task. What is settled under a lost lease changes nothing, and is told as lost.
 fn conclude(
     shared: &Shared,
     lane: usize,
@@ -189,9 +189,6 @@ fn conclude(
     use crate::message::FailureKind::{Failed, Panicked, TimedOut};
     let failed =
         |kind, class, text: &str| shared.failed(lane, delivery, route, task.attempt(), kind, class, text);
-    if delivery.is_lost() {
-        return Decision::lost();
-    }
     match (end, task.cancel_reason()) {
         (End::Answered(Ok(())), _) => Decision::settle(QueueMessageStatus::Processed, Outcome::Processed),
         (End::Unreadable(text), _) => shared.missed(delivery, &format!("its payload cannot be read: {text}")),

@@ -1,20 +1,17 @@
 //! The loop that pulls: slots first, then claims.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyqueue::{Error, ErrorKind, QueueMessageHandler, QueueMessageStatus, Result};
+use anyqueue::{Error, ErrorKind, QueueMessageHandler, Result};
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::FuturesUnordered;
 use tokio_util::sync::CancellationToken;
 
-use crate::execute::{Verdict, Work, work};
-use crate::lane::{Belief, LaneState, Pulling, Ready, waits_for_kind};
-use crate::pool::Ticket;
+use crate::lane::{Belief, LaneState, Pulling, Ready};
 use crate::schedule::{Claim, Schedule};
-use crate::summary::{Outcome, Summary};
+use crate::summary::Summary;
 use crate::telemetry::{self, Book, LaneGauges};
 use crate::worker::{Shared, Stage};
 
@@ -25,14 +22,12 @@ const TURN: Duration = Duration::from_secs(1);
 /// How long few free slots wait for more to free, so that one pull serves several.
 const GATHER: Duration = Duration::from_millis(2);
 /// How long pulls that wait may go on waiting while no slot is free: what comes to them then is held for as long, and given back.
-const SATURATED: Duration = Duration::from_millis(100);
-/// How long a task is put off whose kind runs as often as it may.
-const KIND_FULL: Duration = Duration::from_secs(1);
+pub(crate) const SATURATED: Duration = Duration::from_millis(100);
 /// A burst gives up on a partition after this many failures in a row.
 const BURST_ERRORS: u32 = 5;
 
 /// The flag of a lane; one that is not there takes on nothing.
-fn is(quiet: &[bool], index: usize) -> bool {
+pub(crate) fn is(quiet: &[bool], index: usize) -> bool {
     quiet.get(index).copied().unwrap_or(true)
 }
 
@@ -48,17 +43,17 @@ pub(crate) struct Fetch {
     pub(crate) shared: Arc<Shared>,
     pub(crate) lanes: Vec<LaneState>,
     pub(crate) pulls: FuturesUnordered<BoxFuture<'static, Answer>>,
-    schedule: Schedule,
+    pub(crate) schedule: Schedule,
     /// Ends when there is nothing more to do.
-    burst: bool,
-    book: Book,
+    pub(crate) burst: bool,
+    pub(crate) book: Book,
     gauges: Vec<LaneGauges>,
     /// Since when no slot is free.
     full_since: Option<Instant>,
     /// Since when few free slots wait for more.
     gathering_since: Option<Instant>,
     /// Tasks that had ended when something was last given back because no slot came free.
-    given_back_at: Option<u64>,
+    pub(crate) given_back_at: Option<u64>,
     next_turn: Instant,
     failed: Option<Error>,
 }
@@ -134,9 +129,10 @@ impl Fetch {
         }
         control.stuck = stuck;
         if held_back != control.held_back {
-            match &held_back {
-                Some(reason) => tracing::warn!("no more work is taken on: {reason}"),
-                None => tracing::info!("more work is taken on again"),
+            if let Some(reason) = &held_back {
+                tracing::warn!("no more work is taken on: {reason}");
+            } else {
+                tracing::info!("more work is taken on again");
             }
             control.held_back = held_back;
         }
@@ -157,110 +153,6 @@ impl Fetch {
         let prefetches = self.given_back_at != Some(self.shared.pool.ended());
         let all = self.shared.config.slots + if prefetches { self.shared.config.prefetch } else { 0 };
         all.saturating_sub(self.shared.pool.occupied() + claimed)
-    }
-
-    /// Starts what is held, as far as slots are free.
-    fn start_ready(&mut self) {
-        let held = |index: &usize| self.lanes.get(*index).is_some_and(|lane| !lane.ready.is_empty());
-        let lanes: Vec<usize> = (0..self.lanes.len()).filter(held).collect();
-        while self.shared.pool.occupied() < self.shared.config.slots {
-            let next = if let [only] = lanes.as_slice() {
-                self.ready_claim(*only).filter(|claim| claim.used < claim.cap).map(|claim| claim.partition)
-            } else {
-                let claims: Vec<Claim> = lanes.iter().filter_map(|index| self.ready_claim(*index)).collect();
-                self.schedule.next(&claims)
-            };
-            let Some((index, ready)) = next.and_then(|index| Some((index, self.take_startable(index)?)))
-            else {
-                break;
-            };
-            self.start(index, ready);
-        }
-        for lane in self.lanes.iter_mut().filter(|lane| !lane.ready.is_empty() || lane.parked > 0) {
-            lane.count_parked(&self.shared.routes);
-        }
-        let waits = self.lanes.iter().any(|lane| !lane.ready.is_empty());
-        self.shared.pool.eager.store(waits || self.burst, Ordering::SeqCst);
-    }
-
-    /// The claim of a lane that holds something that could start.
-    fn ready_claim(&self, index: usize) -> Option<Claim> {
-        let lane = self.lanes.get(index).filter(|lane| !lane.ready.is_empty())?;
-        lane.startable(&self.shared.routes)?;
-        Some(Claim { partition: index, used: self.shared.pool.in_lane(index), cap: self.cap(index) })
-    }
-
-    fn cap(&self, index: usize) -> usize {
-        self.shared.lanes.get(index).map_or(0, |lane| lane.concurrency)
-    }
-
-    fn take_startable(&mut self, index: usize) -> Option<Ready> {
-        let lane = self.lanes.get_mut(index)?;
-        let position = lane.startable(&self.shared.routes)?;
-        lane.ready.remove(position)
-    }
-
-    /// Gives a message a slot and a task.
-    fn start(&mut self, index: usize, ready: Ready) {
-        self.schedule.started(index);
-        let Some(lane) = self.shared.lanes.get(index) else { return };
-        let route = self.shared.routes.of(ready.delivery.message()).cloned();
-        let kind = route.as_ref().map(|route| route.kind.name.as_str());
-        let series = self.book.series(index, lane.id.name(), kind);
-        let work_on = Work {
-            ticket: Ticket::new(&self.shared, index, route.clone()),
-            verdict: self.shared.judge(&ready.delivery, route),
-            delivery: ready.delivery,
-            claimed_at: ready.claimed_at,
-            series,
-        };
-        tokio::spawn(work(self.shared.clone(), work_on));
-    }
-
-    /// Gives back what no slot came free for, and puts off what there is too much of.
-    fn give_back_overdue(&mut self, now: Instant, quiet: &[bool]) {
-        let mut late = Vec::new();
-        for index in 0..self.lanes.len() {
-            let ttl = if is(quiet, index) { Duration::ZERO } else { self.hold(index) };
-            let Some(lane) = self.lanes.get_mut(index) else { continue };
-            late.extend(lane.take_overdue(now, ttl).into_iter().map(|ready| (index, ready)));
-            // Beyond as many as there are slots, parking would be hoarding.
-            let excess = lane.take_overparked(&self.shared.routes, self.shared.config.slots);
-            late.extend(excess.into_iter().map(|ready| (index, ready)));
-        }
-        for (index, ready) in late {
-            if waits_for_kind(&ready, &self.shared.routes) {
-                let status = self.shared.put_off(KIND_FULL);
-                self.end(index, ready, status, Outcome::PutOff);
-            }
-            // Anything else is given back by being dropped.
-            self.given_back_at = Some(self.shared.pool.ended());
-        }
-    }
-
-    /// How long a lane may hold what does not start.
-    fn hold(&self, index: usize) -> Duration {
-        let parked = self.lanes.get(index).is_some_and(|lane| lane.parked > 0);
-        if parked && self.burst {
-            Duration::MAX
-        } else if parked || self.shared.config.prefetch > 0 {
-            self.shared.config.prefetch_ttl
-        } else {
-            SATURATED
-        }
-    }
-
-    /// Settles a message that is not to run, in a task of its own.
-    fn end(&mut self, index: usize, ready: Ready, status: QueueMessageStatus, outcome: Outcome) {
-        let Some(lane) = self.shared.lanes.get(index) else { return };
-        let work_on = Work {
-            ticket: Ticket::new(&self.shared, index, None),
-            verdict: Verdict::End(status, outcome),
-            delivery: ready.delivery,
-            claimed_at: ready.claimed_at,
-            series: self.book.series(index, lane.id.name(), None),
-        };
-        tokio::spawn(work(self.shared.clone(), work_on));
     }
 
     /// Pulls for the slots that are free: first where something is or may be, then waiting where nothing was.
@@ -421,23 +313,5 @@ impl Fetch {
         let full = self.full_since.map(|since| since + SATURATED).filter(|at| *at > now);
         let gathered = self.gathering_since.map(|since| since + GATHER).filter(|at| *at > now);
         [full, gathered].into_iter().flatten().fold(wake, Instant::min)
-    }
-}
-
-impl Shared {
-    /// Whether a delivery may run.
-    fn judge(&self, delivery: &QueueMessageHandler, route: Option<Arc<crate::handler::Route>>) -> Verdict {
-        let crashes = self.crashes(delivery);
-        if crashes > self.config.max_crashes {
-            let reason = format!("lost {crashes} times with the process that ran it");
-            return Verdict::End(QueueMessageStatus::poisonous(reason), Outcome::Dead);
-        }
-        match route {
-            Some(route) => Verdict::Run(route),
-            None => {
-                let kind = crate::context::kind(delivery.message());
-                self.missed(delivery, &format!("its kind {kind:?} has no handler here")).into_verdict()
-            }
-        }
     }
 }

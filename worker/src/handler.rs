@@ -97,7 +97,7 @@ impl Route {
         Self::new(kind, Box::new(move |payload, task| Ok(handler(payload, task).boxed())))
     }
 
-    pub(crate) fn start(&self, payload: Bytes, task: TaskContext, wraps: &[Wrap]) -> Result<Run, String> {
+    pub(crate) fn start(&self, payload: Bytes, task: &TaskContext, wraps: &[Wrap]) -> Result<Run, String> {
         let mut run = (self.start)(payload, task.clone())?;
         for wrap in wraps {
             run = wrap(task.clone(), run);

@@ -78,6 +78,7 @@ mod handler;
 mod lane;
 mod message;
 mod pool;
+mod ready;
 mod retry;
 mod schedule;
 mod settle;

@@ -68,7 +68,7 @@ async fn settle_again(
             ErrorKind::Closed => return Outcome::Unsettled,
             ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::TooLarge => {
                 tracing::warn!(id = %delivery.id(), %error, "a task could not be settled as it should be");
-                let Some(plainer) = plainer(status) else { return Outcome::Unsettled };
+                let Some(plainer) = plainer(&status) else { return Outcome::Unsettled };
                 status = plainer;
             }
             _ if delivery.lease_until().is_none_or(|until| until <= clock.now()) => return Outcome::Lost,
@@ -87,14 +87,21 @@ async fn settle_again(
 }
 
 /// What comes nearest to a status that was refused: headers can be too large by now, for instance.
-fn plainer(status: QueueMessageStatus) -> Option<QueueMessageStatus> {
+fn plainer(status: &QueueMessageStatus) -> Option<QueueMessageStatus> {
     match status {
         QueueMessageStatus::Postponed { delay, headers: Some(_) } => {
-            Some(QueueMessageStatus::postponed(delay))
+            Some(QueueMessageStatus::postponed(*delay))
         }
         QueueMessageStatus::Postponed { .. } => Some(QueueMessageStatus::Failed),
         _ => None,
     }
+}
+
+/// Whether it has expired since it was claimed, `held` ago.
+pub(crate) fn expired(delivery: &QueueMessageHandler, held: Duration) -> bool {
+    let expiry = delivery.message().options().expiry;
+    let Some(When::In(time_to_live)) = expiry else { return false };
+    delivery.age() + held >= time_to_live && !delivery.headers().contains_key(header::REDRIVEN_AT)
 }
 
 impl Shared {
@@ -113,13 +120,6 @@ impl Shared {
         let told = self.queue.capabilities().delivery_count == anyqueue::DeliveryCount::ExceptReleases
             && self.config.counting == Counting::Headers;
         delivery.delivery_count().filter(|_| told).map_or(0, |count| count.saturating_sub(1))
-    }
-
-    /// Whether it has expired since it was claimed, `held` ago.
-    pub(crate) fn expired(&self, delivery: &QueueMessageHandler, held: Duration) -> bool {
-        let expiry = delivery.message().options().expiry;
-        let Some(When::In(time_to_live)) = expiry else { return false };
-        delivery.age() + held >= time_to_live && !delivery.headers().contains_key(header::REDRIVEN_AT)
     }
 
     /// How long one attempt may take.

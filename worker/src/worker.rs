@@ -250,7 +250,7 @@ impl Worker {
     /// # Errors
     /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for a partition that this worker does not work.
     pub fn pause(&self, partition: impl IntoPartitionId) -> Result<()> {
-        self.set_paused(partition.into_partition_id()?, true)
+        self.set_paused(&partition.into_partition_id()?, true)
     }
 
     /// Goes on with a partition that was [paused](Self::pause).
@@ -258,7 +258,7 @@ impl Worker {
     /// # Errors
     /// As [`pause`](Self::pause).
     pub fn resume(&self, partition: impl IntoPartitionId) -> Result<()> {
-        self.set_paused(partition.into_partition_id()?, false)
+        self.set_paused(&partition.into_partition_id()?, false)
     }
 
     /// How it is doing.
@@ -282,8 +282,8 @@ impl Worker {
         self.0.running.tasks()
     }
 
-    fn set_paused(&self, partition: PartitionId, paused: bool) -> Result<()> {
-        let lane = self.0.lanes.iter().position(|lane| lane.id == partition);
+    fn set_paused(&self, partition: &PartitionId, paused: bool) -> Result<()> {
+        let lane = self.0.lanes.iter().position(|lane| lane.id == *partition);
         let mut control = self.0.control();
         let Some(place) = lane.and_then(|lane| control.paused.get_mut(lane)) else {
             return Err(Error::invalid(format!("this worker does not work the partition {partition}")));

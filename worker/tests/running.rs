@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyqueue::{CancelOutcome, MessageId};
+use anyqueue::{CancelOutcome, MessageId, QueueMessageHandler};
 use anyqueue_worker::testing::Harness;
 use anyqueue_worker::{
     CancelReason, Governor, Kind, Partition, Sharing, TaskContext, TaskError, TaskResult, WorkerBuilder, task,
@@ -104,7 +104,7 @@ async fn what_is_prefetched_is_given_back_if_no_slot_frees_and_not_fetched_again
         harness.advance(secs(11)).await;
         assert_eq!(leased(&harness).await, 1);
         let other = harness.queue().pull("p").max(9).await.unwrap();
-        assert_eq!(other.iter().map(|held| held.delivery_count()).collect::<Vec<_>>(), [Some(1); 4]);
+        assert_eq!(other.iter().map(QueueMessageHandler::delivery_count).collect::<Vec<_>>(), [Some(1); 4]);
         drop(other);
         gate.open.add_permits(1);
         begins.recv().await.unwrap();
@@ -251,6 +251,23 @@ async fn a_handler_that_outlives_its_lease_runs_once() {
     let summary = summary.unwrap();
     assert_eq!((summary.processed, summary.lost), (1, 0));
     assert!(begins.try_recv().is_err(), "it ran twice");
+}
+
+#[tokio::test]
+async fn a_worker_that_stands_still_is_not_live_and_one_that_goes_on_is() {
+    let (harness, gate, mut begins) = gated(|worker| worker);
+    push(&harness, 1).await;
+    let watch = async {
+        begins.recv().await.unwrap();
+        harness.advance(secs(300)).await;
+        assert!(harness.worker().health().since_turn <= secs(5), "{:?}", harness.worker().health());
+        gate.open.add_permits(1);
+    };
+    let (summary, ()) = tokio::join!(harness.run(), watch);
+    assert_eq!(summary.unwrap().processed, 1);
+    assert!(harness.worker().health().is_live(secs(60)));
+    harness.stall(secs(61));
+    assert!(!harness.worker().health().is_live(secs(60)));
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use anyqueue::{ErrorKind, Queue};
+use anyqueue::{ErrorKind, Queue, QueueMessageHandler};
 use anyqueue_memory::MemoryQueue;
 use anyqueue_worker::{
     CancelReason, Partition, Summary, TaskContext, TaskError, Worker, WorkerBuilder, task,
@@ -73,7 +73,7 @@ async fn a_shutdown_lets_running_tasks_end_and_gives_back_the_rest() {
     assert_eq!((summary.processed, summary.abandoned), (2, 0));
     assert!(begins.try_recv().is_err(), "something started after the shutdown");
     let held = queue.pull("p").max(9).await.unwrap();
-    assert_eq!(held.iter().map(|held| held.delivery_count()).collect::<Vec<_>>(), [Some(1); 7], "uncounted");
+    assert_eq!(held.iter().map(QueueMessageHandler::delivery_count).collect::<Vec<_>>(), [Some(1); 7], "uncounted");
 }
 
 #[tokio::test]
@@ -99,7 +99,7 @@ async fn what_does_not_end_in_time_is_interrupted_and_no_attempt_is_burnt() {
     assert_eq!((summary.interrupted, summary.retried, summary.abandoned), (2, 0, 0));
     assert_eq!(tasks.map(|task| task.cancel_reason()), [Some(CancelReason::Shutdown); 2]);
     let held = queue.pull("p").max(9).await.unwrap();
-    assert_eq!(held.iter().map(|held| held.delivery_count()).collect::<Vec<_>>(), [Some(1); 2], "uncounted");
+    assert_eq!(held.iter().map(QueueMessageHandler::delivery_count).collect::<Vec<_>>(), [Some(1); 2], "uncounted");
     assert!(held.iter().all(|held| held.headers().len() == 1), "no attempt is noted");
 }
 
@@ -228,17 +228,4 @@ async fn a_closed_queue_ends_the_run_with_an_error() {
     queue.close().await.unwrap();
     let end = tokio::time::timeout(PATIENCE, run).await.expect("it goes on for ever").unwrap();
     assert_eq!(end.unwrap_err().kind(), ErrorKind::Closed);
-}
-
-#[tokio::test]
-async fn an_idle_worker_is_live() {
-    let queue = queue();
-    let worker = builder(&queue).handler("k", |_: u32, _| async { Ok(()) }).build().unwrap();
-    let run = run(&worker);
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    let health = worker.health();
-    assert!(health.is_live(Duration::from_secs(5)), "{health:?}");
-    assert!(health.failing.is_empty() && health.stuck == 0);
-    worker.shutdown();
-    end(run).await;
 }
