@@ -201,12 +201,13 @@ impl Fetch {
     /// Few slots are free, and others will be in a moment: one pull for all of them then.
     fn gathers(&mut self, room: usize, now: Instant) -> bool {
         let pool = &self.shared.pool;
-        if room >= pool.quarter() || pool.settling() == 0 {
-            self.gathering_since = None;
-            return false;
-        }
         let since = *self.gathering_since.get_or_insert(now);
-        now.saturating_duration_since(since) < GATHER
+        let goes_on =
+            room < pool.quarter() && pool.settling() > 0 && now.saturating_duration_since(since) < GATHER;
+        if !goes_on {
+            self.gathering_since = None;
+        }
+        goes_on
     }
 
     /// Stops pulls that wait for something to come: what they claim in that moment is given back by core.

@@ -31,7 +31,7 @@ type Said = Arc<Mutex<HashMap<u32, Vec<Line>>>>;
 
 struct Process {
     number: usize,
-    process: Child,
+    child: Child,
     _stdin: ChildStdin,
     reader: tokio::task::JoinHandle<()>,
 }
@@ -54,7 +54,7 @@ fn spawn(url: &str, number: usize, said: &Said) -> Process {
             said.lock().unwrap().entry(task.parse().unwrap()).or_default().push(line);
         }
     });
-    Process { number, process, _stdin: stdin, reader }
+    Process { number, child: process, _stdin: stdin, reader }
 }
 
 /// Every task's effect is there at least once, twice only where a kill happened, and what a killed process held runs again
@@ -75,13 +75,13 @@ pub(crate) async fn killed_workers_lose_nothing(ground: Ground) {
         }
         let mut victim = living.remove(fastrand::usize(..living.len()));
         killed.insert(victim.number, Instant::now());
-        victim.process.kill().await.unwrap();
+        victim.child.kill().await.unwrap();
         victim.reader.await.unwrap();
         living.push(spawn(&ground.url, WORKERS + kill as usize, &said));
     }
     empty(&queue).await;
     for mut process in living {
-        process.process.kill().await.unwrap();
+        process.child.kill().await.unwrap();
         process.reader.await.unwrap();
     }
     check(&said.lock().unwrap(), next_task, &killed);
