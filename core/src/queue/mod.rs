@@ -39,6 +39,7 @@ use releases::Releases;
 use settle::SettleCall;
 
 use crate::capabilities::Capabilities;
+use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::io::Exec;
 use crate::partition::PartitionId;
@@ -225,6 +226,11 @@ impl Queue {
     /// What the backend gives.
     pub fn capabilities(&self) -> &Capabilities {
         &self.0.capabilities
+    }
+
+    /// The clock that it goes by: for whatever runs above it and must agree with it about time.
+    pub fn clock(&self) -> &Clock {
+        &self.0.caller.clock
     }
 
     /// The storage underneath.

@@ -1,0 +1,90 @@
+//! A pipeline: tasks push tasks into other partitions until all the work is done. `pipeline [URL]`
+//!
+//! A text is split into lines, lines into words, and the words are counted. A task is settled when its handler has ended, and the
+//! handler ends when its children are stored: a crash at any moment leaves no gap. It may leave a handler to run
+//! again; its children then have the same ids as before, and the queue keeps those that still wait only once.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyqueue::{MessageData, MessageId, Queue, Registry, Result};
+use anyqueue_worker::{Partition, TaskContext, TaskResult, Worker, task};
+
+const TEXT: &str =
+    "the queue loses nothing\nthe worker hoards nothing\nthe queue and the worker share the work";
+
+/// How often each word was seen. By the task's id, so that one that runs twice counts once.
+type Words = Arc<Mutex<BTreeMap<MessageId, String>>>;
+
+/// A child whose id follows from its parent's and its place: the same in every run of the parent.
+fn child(parent: &TaskContext, kind: &str, number: usize, text: &str) -> Result<MessageData> {
+    let made = parent.child(kind, &text)?;
+    let id = MessageId::from_foreign(&format!("{}/{number}", parent.id()));
+    Ok(MessageData::with_id(id, made.payload_bytes()).with_headers(made.headers().clone()))
+}
+
+async fn push_children<'a>(
+    parent: &TaskContext,
+    to: &str,
+    kind: &str,
+    parts: impl Iterator<Item = &'a str>,
+) -> TaskResult {
+    let children = parts.enumerate().map(|(number, part)| child(parent, kind, number, part));
+    let children = children.collect::<Result<Vec<_>>>()?;
+    for answer in parent.queue().push_many(to, children).await? {
+        answer?; // stored, or there already
+    }
+    Ok(())
+}
+
+async fn split_text(text: String, task: TaskContext) -> TaskResult {
+    push_children(&task, "lines", "split_line", text.lines()).await
+}
+
+async fn split_line(line: String, task: TaskContext) -> TaskResult {
+    push_children(&task, "words", "count_word", line.split_whitespace()).await
+}
+
+#[tokio::main]
+async fn main() -> std::process::ExitCode {
+    let url = std::env::args().nth(1).unwrap_or_else(|| "memory:".to_owned());
+    if let Err(error) = run(&url).await {
+        eprintln!("pipeline: {error}");
+        return std::process::ExitCode::FAILURE;
+    }
+    std::process::ExitCode::SUCCESS
+}
+
+async fn run(url: &str) -> Result<()> {
+    let registry = Registry::new().with(anyqueue_memory::backend()).with(anyqueue_sqlite::backend());
+    let queue = Queue::new(registry.open(url).await?)?;
+    queue.init().await?;
+    queue.push("texts", task("split_text", &TEXT)?).await?;
+
+    let words = Words::default();
+    let seen = words.clone();
+    let count_word = move |word: String, task: TaskContext| {
+        seen.lock().unwrap_or_else(PoisonError::into_inner).insert(task.id(), word);
+        async { Ok(()) }
+    };
+    let worker = Worker::builder(queue.clone())
+        // What is nearest to its end goes first, so that little waits in between.
+        .partition(Partition::new("words").weight(4))
+        .partition(Partition::new("lines").weight(2))
+        .partition(Partition::new("texts"))
+        .handler("split_text", split_text)
+        .handler("split_line", split_line)
+        .handler("count_word", count_word)
+        .build()?;
+    // Ends when every partition is empty and no task runs that could push more.
+    let summary = worker.run_once().await?;
+    println!("{} tasks", summary.processed);
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for word in words.lock().unwrap_or_else(PoisonError::into_inner).values() {
+        *counts.entry(word.clone()).or_default() += 1;
+    }
+    for (word, count) in counts {
+        println!("{count} {word}");
+    }
+    queue.close().await
+}

@@ -1,0 +1,60 @@
+//! The end of a run: nothing new, give back, wait, ask to stop, give back what was interrupted.
+
+use std::time::Duration;
+
+use anyqueue::QueueMessageStatus;
+use futures_util::StreamExt;
+
+use crate::fetch::Fetch;
+use crate::summary::Outcome;
+use crate::worker::Stage;
+
+/// How long giving back what has not started may take, and the last settlements after everything has ended.
+const LAST_CALLS: Duration = Duration::from_secs(5);
+
+impl Fetch {
+    /// Ends the run; answers how many tasks are left, whose handlers cannot be stopped.
+    pub(crate) async fn drain(&mut self) -> usize {
+        let shared = self.shared.clone();
+        let clock = shared.queue.clock();
+        shared.pool.eager.store(true, std::sync::atomic::Ordering::SeqCst);
+        tokio::select! { () = self.give_back() => {}, () = clock.sleep(LAST_CALLS) => {} }
+        let mut stage = shared.stage.subscribe();
+        tokio::select! {
+            () = shared.pool.idle() => return 0,
+            () = clock.sleep(shared.config.drain) => {}
+            _ = stage.wait_for(|stage| *stage == Stage::Cancelling) => {}
+        }
+        shared.stage.send_replace(Stage::Cancelling);
+        tokio::select! {
+            () = shared.pool.idle() => return 0,
+            () = clock.sleep(shared.config.cancel_grace + LAST_CALLS) => {}
+        }
+        let left = shared.pool.occupied();
+        if left > 0 {
+            tracing::error!(left, "tasks are left behind: their handlers block and cannot be stopped");
+        }
+        left
+    }
+
+    /// Lets the pulls under way end, and gives back everything that has not started.
+    async fn give_back(&mut self) {
+        for lane in &self.lanes {
+            if let Some(pull) = lane.pull.as_ref().filter(|pull| pull.granted == 0) {
+                pull.stop.cancel();
+            }
+        }
+        while let Some(answer) = self.pulls.next().await {
+            self.answered(answer);
+        }
+        let mut held: Vec<_> =
+            self.lanes.iter_mut().flat_map(|lane| lane.ready.drain(..)).map(|ready| ready.delivery).collect();
+        let all = held.iter_mut().map(|delivery| (delivery, QueueMessageStatus::Waiting));
+        for answer in self.shared.queue.settle_many(all).await {
+            match answer {
+                Ok(_) => self.shared.tally.count(Outcome::Returned),
+                Err(error) => tracing::debug!(%error, "a message could not be given back; its lease ends it"),
+            }
+        }
+    }
+}

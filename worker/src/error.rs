@@ -1,0 +1,97 @@
+//! How a handler says that a task was not done.
+
+use std::fmt;
+use std::time::Duration;
+
+/// What a handler answers.
+pub type TaskResult = Result<(), TaskError>;
+
+/// What becomes of a task whose handler failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorClass {
+    /// It is tried again as the [`Retry`](crate::Retry) policy says.
+    Retry,
+    /// It is tried again after this long, if the policy has attempts left.
+    After(Duration),
+    /// Trying again cannot help: it goes to the dead letters.
+    Permanent,
+}
+
+/// Why a task was not done, and whether trying again can help.
+///
+/// Any [`std::error::Error`] becomes one that is tried again, so that `?` works in handlers. Its text, with those of its
+/// sources, is kept with the message for people to read (see [`history`](crate::history)): it must hold no secrets.
+///
+/// ```
+/// use anyqueue_worker::{ErrorClass, TaskError};
+/// fn parse(text: &str) -> Result<u32, TaskError> {
+///     text.parse().map_err(|error| TaskError::permanent(format!("no number: {error}")))
+/// }
+/// assert_eq!(parse("x").unwrap_err().class(), ErrorClass::Permanent);
+/// ```
+pub struct TaskError {
+    class: ErrorClass,
+    text: String,
+}
+
+impl TaskError {
+    /// Failed for now.
+    pub fn retry(text: impl Into<String>) -> Self {
+        Self { class: ErrorClass::Retry, text: text.into() }
+    }
+
+    /// Failed for now, and it is known when trying again makes sense.
+    pub fn after(delay: Duration, text: impl Into<String>) -> Self {
+        Self { class: ErrorClass::After(delay), text: text.into() }
+    }
+
+    /// Failed for good.
+    pub fn permanent(text: impl Into<String>) -> Self {
+        Self { class: ErrorClass::Permanent, text: text.into() }
+    }
+
+    /// What becomes of the task.
+    pub fn class(&self) -> ErrorClass {
+        self.class
+    }
+}
+
+impl fmt::Display for TaskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl fmt::Debug for TaskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskError").field("class", &self.class).field("text", &self.text).finish()
+    }
+}
+
+// `TaskError` itself is no `std::error::Error`: this conversion would then overlap with the one from itself.
+impl<E: std::error::Error> From<E> for TaskError {
+    fn from(error: E) -> Self {
+        let mut text = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            text.push_str(": ");
+            text.push_str(&cause.to_string());
+            source = cause.source();
+        }
+        Self::retry(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_error_is_tried_again_and_tells_its_causes() {
+        let cause = std::io::Error::other("the disk is full");
+        let error = anyqueue::Error::invalid("not stored").with_source(cause);
+        let error = TaskError::from(error);
+        assert_eq!(error.class(), ErrorClass::Retry);
+        assert_eq!(error.to_string(), "not stored (invalid_input): the disk is full");
+    }
+}

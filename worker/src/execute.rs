@@ -1,0 +1,209 @@
+//! One delivery in a task of its own: the handler's run, watched, then the settlement.
+
+use std::any::Any;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use anyqueue::{Clock, QueueMessageHandler, QueueMessageStatus};
+use futures_util::FutureExt;
+use futures_util::future::CatchUnwind;
+use tracing::Instrument;
+
+use crate::context::{CancelReason, TaskContext};
+use crate::error::{ErrorClass, TaskResult};
+use crate::handler::{Route, Run};
+use crate::pool::Ticket;
+use crate::settle::{Decision, expired, settle};
+use crate::summary::Outcome;
+use crate::telemetry::Series;
+use crate::worker::{Shared, Stage};
+
+/// How long a task waits that runs here already, from an earlier delivery whose lease was lost.
+const ALREADY_HERE: Duration = Duration::from_secs(1);
+
+/// A handler's run whose panics are caught.
+type Caught = CatchUnwind<AssertUnwindSafe<Run>>;
+
+/// A delivery on its way through a slot.
+pub(crate) struct Work {
+    pub(crate) ticket: Ticket,
+    pub(crate) delivery: QueueMessageHandler,
+    pub(crate) verdict: Verdict,
+    pub(crate) series: Arc<Series>,
+    /// When the worker got hold of it.
+    pub(crate) claimed_at: Instant,
+}
+
+/// What to do with a delivery that has a slot.
+pub(crate) enum Verdict {
+    Run(Arc<Route>),
+    /// Not to be run: to be settled like this.
+    End(QueueMessageStatus, Outcome),
+}
+
+/// How a run ended.
+pub(crate) enum End {
+    Answered(TaskResult),
+    Panicked(String),
+    /// It did not end in time after it was asked to, and was dropped.
+    Dropped,
+    /// The payload cannot be read; the handler never ran.
+    Unreadable(String),
+}
+
+/// Works a delivery to its end.
+pub(crate) async fn work(shared: Arc<Shared>, mut work: Work) {
+    let (decision, attempts) = match &work.verdict {
+        Verdict::Run(route) => {
+            let route = route.clone();
+            attempt(&shared, &mut work, &route).await
+        }
+        Verdict::End(status, outcome) => (Decision::settle(status.clone(), *outcome), 0),
+    };
+    work.ticket.settling();
+    let outcome = settle(&shared, &mut work.delivery, decision).await;
+    shared.tally.count(outcome);
+    work.series.ended(outcome, attempts);
+    // The delivery goes first: its slot must not free while it still counts as held.
+    drop(work.delivery);
+    drop(work.ticket);
+}
+
+/// Runs the handler once. Answers what to settle, and the number of this attempt.
+async fn attempt(shared: &Shared, work: &mut Work, route: &Route) -> (Decision, u32) {
+    let delivery = &work.delivery;
+    let clock = shared.queue.clock();
+    let begin = clock.now();
+    if expired(delivery, begin.saturating_duration_since(work.claimed_at)) {
+        // The queue knows what becomes of expired messages, and does it at the next pull.
+        return (Decision::settle(QueueMessageStatus::Waiting, Outcome::PutOff), 0);
+    }
+    if delivery.cancel_requested().is_cancelled() {
+        return (Decision::settle(QueueMessageStatus::Cancelled, Outcome::Cancelled), 0);
+    }
+    let attempt = shared.attempts(delivery).saturating_add(1);
+    let limit = shared.timeout(work.ticket.lane, route, delivery.message());
+    let deadline = limit.and_then(|limit| begin.checked_add(limit));
+    let task = TaskContext::new(&shared.queue, delivery, attempt, deadline);
+    if !work.ticket.list(task.clone()) {
+        let status = shared.put_off(ALREADY_HERE);
+        return (Decision::settle(status, Outcome::PutOff), 0);
+    }
+    work.series.started((attempt == 1).then(|| waited(delivery, begin - work.claimed_at)));
+    let span = tracing::info_span!(
+        "anyqueue.task",
+        partition = %task.partition(),
+        kind = task.kind(),
+        id = %task.id(),
+        attempt,
+        traceparent = task.message().headers().get(anyqueue::header::TRACEPARENT),
+    );
+    let end = run(shared, delivery, route, &task).instrument(span).await;
+    work.series.ran(clock.now().saturating_duration_since(begin));
+    (conclude(shared, work.ticket.lane, delivery, route, &task, end), attempt)
+}
+
+/// How long a message was ready before it ran.
+fn waited(delivery: &QueueMessageHandler, held: Duration) -> Duration {
+    let delay = delivery.message().delay(delivery.received_at());
+    delivery.age().saturating_sub(delay) + held
+}
+
+async fn run(shared: &Shared, delivery: &QueueMessageHandler, route: &Route, task: &TaskContext) -> End {
+    let start = || route.start(delivery.payload_bytes(), task, &shared.config.wraps);
+    match catch_unwind(AssertUnwindSafe(start)) {
+        Ok(Ok(run)) => watch(shared, delivery, task, run).await,
+        Ok(Err(unreadable)) => End::Unreadable(unreadable),
+        Err(panic) => End::Panicked(panic_text(&*panic)),
+    }
+}
+
+/// Runs the handler to its end, and asks it to stop where there is a reason.
+async fn watch(shared: &Shared, delivery: &QueueMessageHandler, task: &TaskContext, run: Run) -> End {
+    let mut run = AssertUnwindSafe(run).catch_unwind();
+    // Many handlers end at once: they need no timers, and a small task.
+    match poll_fn(|cx| Poll::Ready(Pin::new(&mut run).poll(cx))).await {
+        Poll::Ready(end) => answered(end),
+        Poll::Pending => Box::pin(watch_on(shared, delivery, task, run)).await,
+    }
+}
+
+async fn watch_on(
+    shared: &Shared,
+    delivery: &QueueMessageHandler,
+    task: &TaskContext,
+    mut run: Caught,
+) -> End {
+    let clock = shared.queue.clock();
+    let mut stage = shared.stage.subscribe();
+    let mut drop_at = None;
+    loop {
+        let asked = task.cancel_reason();
+        let reason = tokio::select! {
+            biased;
+            end = &mut run => return answered(end),
+            () = at(clock, drop_at) => return End::Dropped,
+            () = delivery.lost().cancelled(), if asked.is_none() => CancelReason::LeaseLost,
+            () = delivery.cancel_requested().cancelled(), if asked.is_none() => CancelReason::CancelRequested,
+            () = at(clock, task.deadline()), if asked.is_none() => CancelReason::Timeout,
+            _ = stage.wait_for(|stage| *stage == Stage::Cancelling), if asked.is_none() => CancelReason::Shutdown,
+        };
+        task.cancel(reason);
+        drop_at = drop_at.or_else(|| clock.now().checked_add(shared.config.cancel_grace));
+    }
+}
+
+/// Sleeps until the moment; for ever without one.
+async fn at(clock: &Clock, moment: Option<Instant>) {
+    match moment {
+        Some(moment) => clock.sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn answered(end: std::thread::Result<TaskResult>) -> End {
+    match end {
+        Ok(result) => End::Answered(result),
+        Err(panic) => End::Panicked(panic_text(&*panic)),
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
+
+/// What the end of a run means for the task. What is settled under a lost lease changes nothing, and is told as lost.
+fn conclude(
+    shared: &Shared,
+    lane: usize,
+    delivery: &QueueMessageHandler,
+    route: &Route,
+    task: &TaskContext,
+    end: End,
+) -> Decision {
+    use crate::message::FailureKind::{Failed, Panicked, TimedOut};
+    let failed =
+        |kind, class, text: &str| shared.failed(lane, delivery, route, task.attempt(), kind, class, text);
+    match (end, task.cancel_reason()) {
+        (End::Answered(Ok(())), _) => Decision::settle(QueueMessageStatus::Processed, Outcome::Processed),
+        (End::Unreadable(text), _) => shared.missed(delivery, &format!("its payload cannot be read: {text}")),
+        (_, Some(CancelReason::LeaseLost)) => Decision::lost(),
+        (_, Some(CancelReason::Shutdown)) => {
+            Decision::settle(QueueMessageStatus::Running, Outcome::Interrupted)
+        }
+        (_, Some(CancelReason::CancelRequested)) => {
+            Decision::settle(QueueMessageStatus::Cancelled, Outcome::Cancelled)
+        }
+        (End::Answered(Err(error)), None) => failed(Failed, error.class(), &error.to_string()),
+        (End::Answered(Err(error)), Some(CancelReason::Timeout)) => {
+            failed(TimedOut, ErrorClass::Retry, &error.to_string())
+        }
+        (End::Dropped, _) => failed(TimedOut, ErrorClass::Retry, "it took longer than it may"),
+        (End::Panicked(text), _) => failed(Panicked, ErrorClass::Retry, &text),
+    }
+}

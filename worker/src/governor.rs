@@ -1,0 +1,176 @@
+//! Whether this machine has room for more work.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Is asked about once a second, before pulling, whether to take on more work. While it says no, the worker pulls nothing and
+/// gives back what it holds and has not started; what runs goes on. Must not block.
+pub trait Governor: fmt::Debug + Send + Sync + 'static {
+    /// `Err` says why no more work should be taken on, for people: it is logged and shown by [`Worker::health`](crate::Worker::health).
+    ///
+    /// # Errors
+    /// Is no failure, but the answer "no".
+    fn check(&self) -> Result<(), String>;
+}
+
+/// Limits on load and memory as Linux tells them, the memory of the process's own control group included. What cannot be read
+/// limits nothing.
+///
+/// ```
+/// use anyqueue_worker::{Governor, ResourceGovernor};
+/// let governor = ResourceGovernor::new().max_load_per_cpu(1e9).max_memory(1.0);
+/// assert_eq!(governor.check(), Ok(()));
+/// ```
+#[derive(Clone, Debug)]
+pub struct ResourceGovernor {
+    max_load_per_cpu: f64,
+    max_memory: f64,
+    /// `/` except in tests.
+    root: PathBuf,
+}
+
+impl Default for ResourceGovernor {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ResourceGovernor {
+    /// A load of 4 per processor and 90 % of the memory.
+    pub fn new() -> Self {
+        Self { max_load_per_cpu: 4.0, max_memory: 0.9, root: PathBuf::from("/") }
+    }
+
+    /// The one-minute load average per processor above which no more work is taken on.
+    #[must_use]
+    pub fn max_load_per_cpu(mut self, load: f64) -> Self {
+        self.max_load_per_cpu = load;
+        self
+    }
+
+    /// The share of the memory, of the machine or of the control group, above which no more work is taken on. From 0 to 1.
+    #[must_use]
+    pub fn max_memory(mut self, share: f64) -> Self {
+        self.max_memory = share;
+        self
+    }
+
+    fn read(&self, path: &str) -> Option<String> {
+        std::fs::read_to_string(self.root.join(path)).ok()
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "numbers of processors")]
+    fn load_per_cpu(&self) -> Option<f64> {
+        let load: f64 = self.read("proc/loadavg")?.split_whitespace().next()?.parse().ok()?;
+        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Some(load / cpus as f64)
+    }
+
+    fn machine_memory(&self) -> Option<f64> {
+        let text = self.read("proc/meminfo")?;
+        let field = |name: &str| -> Option<f64> {
+            text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
+        };
+        Some(1.0 - field("MemAvailable:")? / field("MemTotal:")?)
+    }
+
+    /// The fullest of the process's control group and those above it.
+    fn group_memory(&self) -> Option<f64> {
+        let groups = self.read("proc/self/cgroup")?;
+        let own =
+            |prefix: &str| groups.lines().find_map(|line| line.split_once(prefix).map(|(_, path)| path));
+        let (mount, path, limit, used) = if let Some(path) = own("0::/") {
+            ("sys/fs/cgroup", path, "memory.max", "memory.current")
+        } else {
+            ("sys/fs/cgroup/memory", own(":memory:/")?, "memory.limit_in_bytes", "memory.usage_in_bytes")
+        };
+        let share = |group: &Path| -> Option<f64> {
+            let number = |file: &str| -> Option<f64> {
+                let path = Path::new(mount).join(group).join(file);
+                self.read(path.to_str()?)?.trim().parse().ok()
+            };
+            Some(number(used)? / number(limit)?)
+        };
+        Path::new(path).ancestors().filter_map(share).reduce(f64::max)
+    }
+}
+
+impl Governor for ResourceGovernor {
+    fn check(&self) -> Result<(), String> {
+        if let Some(load) = self.load_per_cpu().filter(|load| *load > self.max_load_per_cpu) {
+            return Err(format!(
+                "the load is {load:.1} per processor, more than {:.1}",
+                self.max_load_per_cpu
+            ));
+        }
+        for (whose, share) in [("control group", self.group_memory()), ("machine", self.machine_memory())] {
+            if let Some(share) = share.filter(|share| *share > self.max_memory) {
+                let (share, most) = (share * 100.0, self.max_memory * 100.0);
+                return Err(format!("{share:.0} % of the {whose}'s memory is in use, more than {most:.0} %"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A root folder with these files.
+    fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, ResourceGovernor) {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let governor = ResourceGovernor { root: folder.path().to_owned(), ..ResourceGovernor::new() };
+        (folder, governor)
+    }
+
+    #[test]
+    fn what_cannot_be_read_limits_nothing() {
+        let (_folder, governor) = machine(&[]);
+        assert_eq!(governor.check(), Ok(()));
+    }
+
+    #[test]
+    fn a_high_load_stops() {
+        let (_folder, governor) = machine(&[("proc/loadavg", "99999.0 1.0 1.0 1/100 1")]);
+        assert!(governor.check().unwrap_err().contains("load"));
+        assert_eq!(governor.max_load_per_cpu(1e9).check(), Ok(()));
+    }
+
+    #[test]
+    fn a_full_machine_stops() {
+        let text = "MemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable: 50 kB\n";
+        let (_folder, governor) = machine(&[("proc/meminfo", text)]);
+        assert!(governor.check().unwrap_err().contains("95 % of the machine"));
+        assert_eq!(governor.max_memory(0.96).check(), Ok(()));
+    }
+
+    #[test]
+    fn a_full_control_group_stops_though_the_machine_has_room() {
+        let machine_has_room = ("proc/meminfo", "MemTotal: 1000 kB\nMemAvailable: 900 kB\n");
+        let version_2 = [
+            machine_has_room,
+            ("proc/self/cgroup", "0::/a/b\n"),
+            ("sys/fs/cgroup/a/b/memory.max", "max\n"),
+            ("sys/fs/cgroup/a/b/memory.current", "95\n"),
+            ("sys/fs/cgroup/a/memory.max", "100\n"),
+            ("sys/fs/cgroup/a/memory.current", "95\n"),
+        ];
+        let version_1 = [
+            machine_has_room,
+            ("proc/self/cgroup", "5:cpu:/x\n4:memory:/x\n"),
+            ("sys/fs/cgroup/memory/x/memory.limit_in_bytes", "100\n"),
+            ("sys/fs/cgroup/memory/x/memory.usage_in_bytes", "95\n"),
+        ];
+        for files in [&version_2[..], &version_1[..]] {
+            let (_folder, governor) = machine(files);
+            assert!(governor.check().unwrap_err().contains("control group"), "{files:?}");
+            assert_eq!(governor.max_memory(0.96).check(), Ok(()));
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Handlers, erased when they are registered, and how a message finds its own.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyqueue::{Bytes, MessageData};
+use futures_util::future::{BoxFuture, FutureExt};
+use serde::de::DeserializeOwned;
+
+use crate::context::{TaskContext, kind};
+use crate::error::TaskResult;
+use crate::retry::Retry;
+
+/// A handler on its way.
+pub type Run = BoxFuture<'static, TaskResult>;
+/// What wraps the run of a handler.
+pub(crate) type Wrap = Arc<dyn Fn(TaskContext, Run) -> Run + Send + Sync>;
+/// Decodes the payload and begins; the error says what cannot be decoded.
+type Start = Box<dyn Fn(Bytes, TaskContext) -> Result<Run, String> + Send + Sync>;
+
+/// How tasks of one kind are worked.
+///
+/// ```
+/// use anyqueue_worker::{Kind, Retry};
+/// use std::time::Duration;
+/// let kind = Kind::new("render").concurrency(2).timeout(Duration::from_mins(5)).retry(Retry::never());
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Kind {
+    pub(crate) name: String,
+    pub(crate) concurrency: usize,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) retry: Option<Retry>,
+}
+
+impl Kind {
+    /// The kind of this name, without limits of its own.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), concurrency: usize::MAX, timeout: None, retry: None }
+    }
+
+    /// At most this many at once in this process, over all partitions. What comes beyond waits a little, held, and is then
+    /// postponed for a second.
+    pub fn concurrency(mut self, tasks: usize) -> Self {
+        self.concurrency = tasks;
+        self
+    }
+
+    /// How long one attempt may take. Goes before the partition's; a message's own `max_duration` goes before both.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// When failed tasks are tried again. Goes before the partition's.
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.retry = Some(retry);
+        self
+    }
+}
+
+/// A kind with its handler.
+pub(crate) struct Route {
+    pub(crate) kind: Kind,
+    start: Start,
+    pub(crate) running: AtomicUsize,
+}
+
+impl Route {
+    fn new(kind: &str, start: Start) -> Self {
+        Self { kind: Kind::new(kind), start, running: AtomicUsize::new(0) }
+    }
+
+    pub(crate) fn typed<T, F, Fut>(kind: &str, handler: F) -> Self
+    where
+        T: DeserializeOwned,
+        F: Fn(T, TaskContext) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = TaskResult> + Send + 'static,
+    {
+        let start = move |payload: Bytes, task: TaskContext| match serde_json::from_slice(&payload) {
+            Ok(payload) => Ok(handler(payload, task).boxed()),
+            Err(error) => Err(error.to_string()),
+        };
+        Self::new(kind, Box::new(start))
+    }
+
+    pub(crate) fn raw<F, Fut>(kind: &str, handler: F) -> Self
+    where
+        F: Fn(Bytes, TaskContext) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = TaskResult> + Send + 'static,
+    {
+        Self::new(kind, Box::new(move |payload, task| Ok(handler(payload, task).boxed())))
+    }
+
+    pub(crate) fn start(&self, payload: Bytes, task: &TaskContext, wraps: &[Wrap]) -> Result<Run, String> {
+        let mut run = (self.start)(payload, task.clone())?;
+        for wrap in wraps {
+            run = wrap(task.clone(), run);
+        }
+        Ok(run)
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.running.load(Ordering::SeqCst) < self.kind.concurrency
+    }
+}
+
+impl fmt::Debug for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Route").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+/// All handlers of a worker.
+#[derive(Debug, Default)]
+pub(crate) struct Routes {
+    by_kind: HashMap<String, Arc<Route>>,
+    any: Option<Arc<Route>>,
+}
+
+impl Routes {
+    /// `false` if the kind has a handler already.
+    pub(crate) fn add(&mut self, route: Route) -> bool {
+        self.by_kind.insert(route.kind.name.clone(), Arc::new(route)).is_none()
+    }
+
+    pub(crate) fn add_any(&mut self, route: Route) -> bool {
+        self.any.replace(Arc::new(route)).is_none()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_kind.is_empty() && self.any.is_none()
+    }
+
+    /// Sets how a kind is worked; `false` if it has no handler.
+    pub(crate) fn refine(&mut self, kind: Kind) -> bool {
+        let route = self.by_kind.get_mut(&kind.name).and_then(Arc::get_mut);
+        route.map(|route| route.kind = kind).is_some()
+    }
+
+    pub(crate) fn of(&self, message: &MessageData) -> Option<&Arc<Route>> {
+        self.by_kind.get(kind(message)).or(self.any.as_ref())
+    }
+}

@@ -1,0 +1,102 @@
+//! Runs handlers over any anyqueue backend.
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! use std::time::Duration;
+//! use anyqueue::Queue;
+//! use anyqueue_worker::{Partition, Retry, TaskContext, TaskResult, Worker, task};
+//!
+//! #[derive(serde::Serialize, serde::Deserialize)]
+//! struct Mail {
+//!     to: String,
+//! }
+//!
+//! async fn send_mail(mail: Mail, task: TaskContext) -> TaskResult {
+//!     println!("attempt {} to reach {}", task.attempt(), mail.to);
+//!     Ok(())
+//! }
+//!
+//! let queue = Queue::new(anyqueue_memory::MemoryQueue::new())?;
+//! queue.push("mail", task("send_mail", &Mail { to: "a@example.org".into() })?).await?;
+//!
+//! let worker = Worker::builder(queue.clone())
+//!     .partition(Partition::new("mail").weight(3).concurrency(16))
+//!     .partition(Partition::new("reports").timeout(Duration::from_mins(10)).retry(Retry::never()))
+//!     .handler("send_mail", send_mail)
+//!     .slots(32)
+//!     .build()?;
+//! let summary = worker.run_once().await?; // or `worker.run()`: until SIGTERM
+//! assert_eq!(summary.processed, 1);
+//! queue.close().await?;
+//! # Ok::<(), anyqueue::Error>(()) }).unwrap();
+//! ```
+//!
+//! # What it promises, on every backend
+//!
+//! - **At least once.** A task is settled after its handler has ended, never before. It can run twice: when a process dies, or when
+//!   it loses its lease because the server was out of reach. Make handlers idempotent, or key their effect by
+//!   [`TaskContext::id`].
+//! - **A slot before a claim.** What is pulled can run; nothing is hoarded. [`prefetch`](WorkerBuilder::prefetch) is opt-in, and what
+//!   waits too long is given back.
+//! - **Leases.** The queue's heartbeat renews them at a third. Where handlers compute without awaiting, give the queue an
+//!   [`IoThread`](anyqueue::IoThread), so that a blocked executor loses no lease. When one is lost all the same, the handler is asked
+//!   to stop and nothing is settled.
+//! - **Retries** come after c·2ⁿ ([`Retry`]); the count and the last errors travel with the message ([`history`]). What is out of
+//!   retries, permanent or timed out goes to the partition's dead letters. What a shutdown interrupts is given back without
+//!   counting.
+//! - **A panic** is a failed attempt. The slot is free afterwards.
+//! - **A crash loop** ends: a task that was lost with its process more than [`max_crashes`](WorkerBuilder::max_crashes) times goes to
+//!   the dead letters instead of running.
+//! - **Unknown kinds** and payloads that cannot be read are put off for a worker that knows them, then go to the dead letters.
+//! - **It never dies** of a backend's error, and a partition that fails does not hold up the others. [`Worker::health`] tells
+//!   whether it gets on.
+//! - **A shutdown** ends within its times: [`WorkerBuilder::drain`].
+//!
+//! Tasks are cancelled from any process by [`Queue::request_cancel`](anyqueue::Queue::request_cancel): what waits is removed, and a
+//! handler that runs is asked to stop at its next heartbeat. Expired messages never start.
+//!
+//! # Handlers that do not await
+//!
+//! A future is dropped when its time is over; a handler that blocks its thread cannot be. It is reported as stuck, in the log, by
+//! [`Health::stuck`] and by a metric. Run such work with `tokio::task::spawn_blocking`, and let it ask
+//! [`TaskContext::cancel_reason`] now and then.
+//!
+//! # Where a backend lacks something
+//!
+//! [`Worker::notices`] says so, and so does the log when the worker is made.
+
+#![forbid(unsafe_code)]
+
+mod builder;
+mod context;
+mod drain;
+mod error;
+mod execute;
+mod fetch;
+mod governor;
+mod handler;
+mod lane;
+mod message;
+mod pool;
+mod ready;
+mod retry;
+mod schedule;
+mod settle;
+mod signal;
+mod summary;
+pub mod telemetry;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod worker;
+
+pub use builder::{Partition, WorkerBuilder};
+pub use context::{CancelReason, TaskContext};
+pub use error::{ErrorClass, TaskError, TaskResult};
+pub use governor::{Governor, ResourceGovernor};
+pub use handler::{Kind, Run};
+pub use message::{Failure, FailureKind, MAX_ERROR_BYTES, MAX_HISTORY, header, history, task};
+pub use retry::Retry;
+pub use schedule::Sharing;
+pub use signal::shutdown_signal;
+pub use summary::Summary;
+pub use worker::{Health, Stage, Worker};

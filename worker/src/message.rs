@@ -1,0 +1,196 @@
+//! Tasks as messages: the kind, the attempts and the errors travel in headers.
+
+use std::time::SystemTime;
+
+use anyqueue::{Error, Headers, MessageData, Result};
+use serde::{Deserialize, Serialize};
+
+/// Names of the headers that tasks use.
+///
+/// | header | is |
+/// |---|---|
+/// | `task-kind` | what routes the task to its handler |
+/// | `task-attempts` | failed attempts so far |
+/// | `task-errors` | the last of their errors, as JSON: see [`Failure`](crate::Failure) |
+/// | `task-misses` | how often a worker did not know what to do with the task |
+/// | `task-redriven` | the redrive since which these count |
+/// | `traceparent` | the W3C trace context of the pusher |
+pub mod header {
+    /// What routes the task to its handler.
+    pub const KIND: &str = "task-kind";
+    /// Failed attempts so far.
+    pub const ATTEMPTS: &str = "task-attempts";
+    /// The last errors.
+    pub const ERRORS: &str = "task-errors";
+    /// How often a worker did not know what to do with the task.
+    pub const MISSES: &str = "task-misses";
+    /// The redrive since which the other headers count.
+    pub const REDRIVEN: &str = "task-redriven";
+}
+
+/// How many errors travel with a message; the oldest goes first.
+pub const MAX_HISTORY: usize = 5;
+/// The longest error text that travels with a message, in bytes.
+pub const MAX_ERROR_BYTES: usize = 256;
+
+/// A task of a kind: the payload as JSON, and the kind in a header. Options of the message are set as on any.
+///
+/// ```
+/// use anyqueue_worker::task;
+/// #[derive(serde::Serialize)]
+/// struct Mail { to: String }
+/// let message = task("send_mail", &Mail { to: "a@example.org".into() })?.with_max_retries(3);
+/// assert_eq!(message.payload(), br#"{"to":"a@example.org"}"#);
+/// # Ok::<(), anyqueue::Error>(())
+/// ```
+///
+/// # Errors
+/// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) if the value cannot be written as JSON.
+pub fn task<T: Serialize>(kind: &str, payload: &T) -> Result<MessageData> {
+    let payload = serde_json::to_vec(payload)
+        .map_err(|error| Error::invalid("the task cannot be written as JSON").with_source(error))?;
+    Ok(MessageData::from_bytes(payload).with_header(header::KIND, kind))
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// The handler answered an error.
+    Failed,
+    /// It took too long.
+    TimedOut,
+    /// It panicked.
+    Panicked,
+}
+
+impl FailureKind {
+    /// The name used in logs and metrics, in `snake_case`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::TimedOut => "timed_out",
+            Self::Panicked => "panicked",
+        }
+    }
+}
+
+/// One failed attempt, as it travels with the message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Failure {
+    /// Which attempt, from 1.
+    pub attempt: u32,
+    /// How it ended.
+    pub kind: FailureKind,
+    /// When, RFC 3339 in UTC, by the worker's clock.
+    pub at: String,
+    /// The error's text, cut to [`MAX_ERROR_BYTES`].
+    pub error: String,
+}
+
+impl Failure {
+    pub(crate) fn new(attempt: u32, kind: FailureKind, at: SystemTime, error: &str) -> Self {
+        let error = error.get(..error.floor_char_boundary(MAX_ERROR_BYTES)).unwrap_or(error).to_owned();
+        Self { attempt, kind, at: humantime::format_rfc3339_millis(at).to_string(), error }
+    }
+}
+
+/// The failed attempts that a message carries, the oldest first, at most [`MAX_HISTORY`]. For dead letters: the last failure is
+/// their [reason](anyqueue::DeadLetter::reason), the ones before it are here.
+pub fn history(headers: &Headers) -> Vec<Failure> {
+    // What is not ours or damaged is no reason not to run the task.
+    headers.get(header::ERRORS).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
+/// What the headers say about earlier runs. A redrive starts anew.
+pub(crate) struct Past<'a>(&'a Headers);
+
+impl<'a> Past<'a> {
+    pub(crate) fn of(headers: &'a Headers) -> Self {
+        Self(headers)
+    }
+
+    pub(crate) fn attempts(&self) -> u32 {
+        self.number(header::ATTEMPTS)
+    }
+
+    pub(crate) fn misses(&self) -> u32 {
+        self.number(header::MISSES)
+    }
+
+    fn number(&self, name: &str) -> u32 {
+        let counts = || self.0.get(header::REDRIVEN) == self.0.get(anyqueue::header::REDRIVEN_AT);
+        self.0.get(name).filter(|_| counts()).and_then(|count| count.parse().ok()).unwrap_or(0)
+    }
+
+    /// The headers after one more failed attempt.
+    pub(crate) fn failed(&self, attempts: u32, failure: Failure) -> Headers {
+        let mut errors = history(self.0);
+        errors.push(failure);
+        let excess = errors.len().saturating_sub(MAX_HISTORY);
+        errors.drain(..excess);
+        let mut headers = self.counted(header::ATTEMPTS, attempts);
+        if let Ok(text) = serde_json::to_string(&errors) {
+            headers.insert(header::ERRORS.to_owned(), text);
+        }
+        headers
+    }
+
+    /// The headers after one more worker did not know what to do.
+    pub(crate) fn missed(&self, misses: u32) -> Headers {
+        self.counted(header::MISSES, misses)
+    }
+
+    fn counted(&self, name: &str, count: u32) -> Headers {
+        let mut headers = self.0.clone();
+        if let Some(redriven) = headers.get(anyqueue::header::REDRIVEN_AT).cloned()
+            && headers.insert(header::REDRIVEN.to_owned(), redriven.clone()) != Some(redriven)
+        {
+            headers.remove(header::ATTEMPTS);
+            headers.remove(header::MISSES);
+        }
+        headers.insert(name.to_owned(), count.to_string());
+        headers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(attempt: u32, text: &str) -> Failure {
+        Failure::new(attempt, FailureKind::Failed, SystemTime::UNIX_EPOCH, text)
+    }
+
+    #[test]
+    fn the_last_errors_travel_and_long_ones_are_cut() {
+        let mut headers = Headers::from([("mine".to_owned(), "kept".to_owned())]);
+        for attempt in 1..=7 {
+            headers = Past::of(&headers).failed(attempt, failure(attempt, &"ä".repeat(1000)));
+        }
+        let errors = history(&headers);
+        assert_eq!(errors.iter().map(|failure| failure.attempt).collect::<Vec<_>>(), [3, 4, 5, 6, 7]);
+        assert!(errors.iter().all(|failure| failure.error.len() == MAX_ERROR_BYTES));
+        assert_eq!((Past::of(&headers).attempts(), headers["mine"].as_str()), (7, "kept"));
+    }
+
+    #[test]
+    fn a_redrive_starts_anew_and_keeps_the_history() {
+        let mut headers = Past::of(&Headers::new()).failed(3, failure(3, "no"));
+        headers.insert(anyqueue::header::REDRIVEN_AT.to_owned(), "now".to_owned());
+        assert_eq!(Past::of(&headers).attempts(), 0);
+        let headers = Past::of(&headers).failed(1, failure(1, "again"));
+        assert_eq!((Past::of(&headers).attempts(), history(&headers).len()), (1, 2));
+    }
+
+    #[test]
+    fn what_is_damaged_counts_for_nothing() {
+        let headers = Headers::from([
+            (header::ATTEMPTS.to_owned(), "many".to_owned()),
+            (header::ERRORS.to_owned(), "{".to_owned()),
+        ]);
+        assert_eq!((Past::of(&headers).attempts(), history(&headers)), (0, vec![]));
+    }
+}

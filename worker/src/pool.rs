@@ -1,0 +1,137 @@
+//! The slots: how many tasks run, where, and when the fetch loop should look again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+
+use anyqueue::MessageId;
+use tokio::sync::Notify;
+
+use crate::handler::Route;
+use crate::worker::Shared;
+
+/// Counters that tasks and the fetch loop share. Only the fetch loop adds to the occupied ones.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    slots: usize,
+    occupied: AtomicUsize,
+    /// Of the occupied: the handler has ended, and the settlement is on its way. These are free in a moment.
+    settling: AtomicUsize,
+    /// Tasks ended since the worker was made.
+    ended: AtomicU64,
+    lanes: Vec<AtomicUsize>,
+    /// The fetch loop wants to know of every slot that frees.
+    pub(crate) eager: AtomicBool,
+    /// Wakes the fetch loop.
+    pub(crate) changed: Notify,
+}
+
+impl Pool {
+    pub(crate) fn new(slots: usize, lanes: usize) -> Self {
+        Self {
+            slots,
+            occupied: AtomicUsize::new(0),
+            settling: AtomicUsize::new(0),
+            ended: AtomicU64::new(0),
+            lanes: (0..lanes).map(|_| AtomicUsize::new(0)).collect(),
+            eager: AtomicBool::new(false),
+            changed: Notify::new(),
+        }
+    }
+
+    pub(crate) fn occupied(&self) -> usize {
+        self.occupied.load(SeqCst)
+    }
+
+    pub(crate) fn settling(&self) -> usize {
+        self.settling.load(SeqCst)
+    }
+
+    pub(crate) fn ended(&self) -> u64 {
+        self.ended.load(SeqCst)
+    }
+
+    pub(crate) fn in_lane(&self, lane: usize) -> usize {
+        self.lanes.get(lane).map_or(0, |running| running.load(SeqCst))
+    }
+
+    /// Enough free slots to make a pull worth its while.
+    pub(crate) fn quarter(&self) -> usize {
+        self.slots.div_ceil(4)
+    }
+
+    /// Waits until no slot is occupied. For the fetch loop, while it is `eager`.
+    pub(crate) async fn idle(&self) {
+        while self.occupied() > 0 {
+            self.changed.notified().await;
+        }
+    }
+
+    /// A slot frees: wakes the fetch loop if that should look now. While other settlements are on their way it need not: one
+    /// pull for several slots costs no more than one for each.
+    fn freed(&self, lane: usize, settling: bool) {
+        if let Some(running) = self.lanes.get(lane) {
+            running.fetch_sub(1, SeqCst);
+        }
+        self.ended.fetch_add(1, SeqCst);
+        if settling {
+            self.settling.fetch_sub(1, SeqCst);
+        }
+        let occupied = self.occupied.fetch_sub(1, SeqCst) - 1;
+        let free = self.slots.saturating_sub(occupied);
+        if free >= self.quarter() || self.settling() == 0 || self.eager.load(SeqCst) {
+            self.changed.notify_one();
+        }
+    }
+}
+
+/// A slot that is occupied. It frees when this is dropped, however the task ends.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    shared: Arc<Shared>,
+    pub(crate) lane: usize,
+    route: Option<Arc<Route>>,
+    /// The task that is listed as running here.
+    listed: Option<MessageId>,
+    settling: bool,
+}
+
+impl Ticket {
+    pub(crate) fn new(shared: &Arc<Shared>, lane: usize, route: Option<Arc<Route>>) -> Self {
+        shared.pool.occupied.fetch_add(1, SeqCst);
+        if let Some(running) = shared.pool.lanes.get(lane) {
+            running.fetch_add(1, SeqCst);
+        }
+        if let Some(route) = &route {
+            route.running.fetch_add(1, SeqCst);
+        }
+        Self { shared: shared.clone(), lane, route, listed: None, settling: false }
+    }
+
+    /// Lists a task as running here; `false` if it is listed already.
+    pub(crate) fn list(&mut self, task: crate::TaskContext) -> bool {
+        let id = task.id();
+        let listed = self.shared.running.insert_new(id, task);
+        if listed {
+            self.listed = Some(id);
+        }
+        listed
+    }
+
+    /// The handler has ended.
+    pub(crate) fn settling(&mut self) {
+        self.settling = true;
+        self.shared.pool.settling.fetch_add(1, SeqCst);
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(id) = self.listed {
+            self.shared.running.remove(id);
+        }
+        if let Some(route) = &self.route {
+            route.running.fetch_sub(1, SeqCst);
+        }
+        self.shared.pool.freed(self.lane, self.settling);
+    }
+}

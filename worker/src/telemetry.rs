@@ -1,0 +1,156 @@
+//! What a worker reports: metrics by the `metrics` facade, spans by `tracing`.
+//!
+//! | metric | kind | labels | is |
+//! |---|---|---|---|
+//! | `anyqueue_worker_started_total` | counter | partition, kind | attempts begun |
+//! | `anyqueue_worker_ended_total` | counter | partition, kind, outcome | deliveries ended, by [outcome](#outcomes) |
+//! | `anyqueue_worker_wait_seconds` | histogram | partition, kind | from push, or the end of its delay, to the begin of the first attempt |
+//! | `anyqueue_worker_run_seconds` | histogram | partition, kind | time of one attempt |
+//! | `anyqueue_worker_attempts` | histogram | partition, kind | attempts that a task took until it was processed or dead |
+//! | `anyqueue_worker_running` | gauge | partition | slots that are occupied |
+//! | `anyqueue_worker_ready` | gauge | partition | messages held that have not started |
+//! | `anyqueue_worker_stuck` | gauge | | handlers that did not end though they were asked to stop |
+//! | `anyqueue_worker_held_back` | gauge | | 1 while the governor lets nothing be pulled |
+//! | `anyqueue_worker_pull_errors_total` | counter | partition | pulls that failed |
+//!
+//! # Outcomes
+//!
+//! | outcome | the task |
+//! |---|---|
+//! | `processed` | is done |
+//! | `retried` | failed and is tried again later |
+//! | `dead` | went to the dead letters |
+//! | `cancelled` | was removed because somebody requested it |
+//! | `interrupted` | was given back by a shutdown, uncounted |
+//! | `lost` | belongs to somebody else: the lease was lost |
+//! | `put_off` | did not run now: unknown kind, too many of its kind, or an earlier run has not ended |
+//! | `unsettled` | could not be settled, and comes back when its lease ends |
+//!
+//! The label `kind` has the names for which handlers are registered; everything else is `other`. Each attempt is a `tracing` span of
+//! level INFO named `anyqueue.task`, with the fields `partition`, `kind`, `id`, `attempt` and `traceparent`, the W3C trace context of the
+//! pusher. Install a metrics recorder before running a worker: series are registered when they are first used.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+
+use crate::summary::Outcome;
+
+/// The metrics of one kind in one partition.
+pub(crate) struct Series {
+    partition: String,
+    kind: String,
+    started: Counter,
+    processed: Counter,
+    wait: Histogram,
+    run: Histogram,
+    attempts: Histogram,
+}
+
+impl Series {
+    fn new(partition: &str, kind: &str) -> Self {
+        let (partition, kind) = (partition.to_owned(), kind.to_owned());
+        let labels = [("partition", partition.clone()), ("kind", kind.clone())];
+        Self {
+            started: counter!("anyqueue_worker_started_total", &labels),
+            processed: ended(&partition, &kind, Outcome::Processed),
+            wait: histogram!("anyqueue_worker_wait_seconds", &labels),
+            run: histogram!("anyqueue_worker_run_seconds", &labels),
+            attempts: histogram!("anyqueue_worker_attempts", &labels),
+            partition,
+            kind,
+        }
+    }
+
+    /// An attempt begins; `wait` if it is the first.
+    pub(crate) fn started(&self, wait: Option<Duration>) {
+        self.started.increment(1);
+        if let Some(wait) = wait {
+            self.wait.record(wait.as_secs_f64());
+        }
+    }
+
+    pub(crate) fn ran(&self, took: Duration) {
+        self.run.record(took.as_secs_f64());
+    }
+
+    /// A delivery ended.
+    pub(crate) fn ended(&self, outcome: Outcome, attempts: u32) {
+        match outcome {
+            Outcome::Processed => self.processed.increment(1),
+            other => ended(&self.partition, &self.kind, other).increment(1),
+        }
+        if attempts > 0 && matches!(outcome, Outcome::Processed | Outcome::Dead) {
+            self.attempts.record(f64::from(attempts));
+        }
+    }
+}
+
+fn ended(partition: &str, kind: &str, outcome: Outcome) -> Counter {
+    let labels = [
+        ("partition", partition.to_owned()),
+        ("kind", kind.to_owned()),
+        ("outcome", outcome.as_str().to_owned()),
+    ];
+    counter!("anyqueue_worker_ended_total", &labels)
+}
+
+/// All series of a run: registered when first used, by partition and handler.
+#[derive(Default)]
+pub(crate) struct Book(HashMap<(usize, Option<String>), Arc<Series>>, Option<Recent>);
+
+/// The series used last: most messages of a batch share it.
+type Recent = (usize, Option<String>, Arc<Series>);
+
+impl Book {
+    /// The series of a kind that has a handler, or of all others.
+    pub(crate) fn series(&mut self, lane: usize, partition: &str, kind: Option<&str>) -> Arc<Series> {
+        if let Some((last, name, series)) = &self.1
+            && *last == lane
+            && name.as_deref() == kind
+        {
+            return series.clone();
+        }
+        let key = (lane, kind.map(str::to_owned));
+        let series = self.0.entry(key.clone()).or_insert_with(|| {
+            Arc::new(Series::new(partition, kind.filter(|kind| !kind.is_empty()).unwrap_or("other")))
+        });
+        self.1 = Some((key.0, key.1, series.clone()));
+        series.clone()
+    }
+}
+
+/// What the fetch loop reports about one partition.
+pub(crate) struct LaneGauges {
+    running: Gauge,
+    ready: Gauge,
+    pub(crate) pull_errors: Counter,
+}
+
+impl LaneGauges {
+    pub(crate) fn new(partition: &str) -> Self {
+        let label = partition.to_owned();
+        Self {
+            running: gauge!("anyqueue_worker_running", "partition" => label.clone()),
+            ready: gauge!("anyqueue_worker_ready", "partition" => label.clone()),
+            pull_errors: counter!("anyqueue_worker_pull_errors_total", "partition" => label),
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "numbers of slots")]
+    pub(crate) fn set(&self, running: usize, ready: usize) {
+        self.running.set(running as f64);
+        self.ready.set(ready as f64);
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "numbers of slots")]
+pub(crate) fn stuck(handlers: usize) {
+    gauge!("anyqueue_worker_stuck").set(handlers as f64);
+}
+
+pub(crate) fn held_back(held: bool) {
+    gauge!("anyqueue_worker_held_back").set(if held { 1.0 } else { 0.0 });
+}

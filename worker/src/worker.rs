@@ -1,0 +1,361 @@
+//! The worker that people hold, and what its parts share.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyqueue::{DeliveryCount, Error, IntoPartitionId, MessageId, PartitionId, Queue, Result};
+use tokio::sync::watch;
+
+use crate::builder::{Config, Counting, Lane, WorkerBuilder};
+use crate::context::TaskContext;
+use crate::fetch::Fetch;
+use crate::handler::Routes;
+use crate::pool::Pool;
+use crate::signal::Signals;
+use crate::summary::{Summary, Tally};
+
+/// Runs handlers over a queue. Cheap to clone; all clones are one worker, so that one can control what another runs.
+///
+/// See the crate's documentation for what it promises.
+#[derive(Clone, Debug)]
+pub struct Worker(pub(crate) Arc<Shared>);
+
+/// How far a run has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Stage {
+    /// Not running, or running as usual.
+    Working,
+    /// Nothing new is taken on; what runs may end.
+    Draining,
+    /// Handlers are asked to stop.
+    Cancelling,
+}
+
+/// What the parts of a worker share.
+pub(crate) struct Shared {
+    pub(crate) queue: Queue,
+    pub(crate) lanes: Vec<Lane>,
+    pub(crate) routes: Routes,
+    pub(crate) config: Config,
+    pub(crate) pool: Pool,
+    pub(crate) tally: Tally,
+    pub(crate) stage: watch::Sender<Stage>,
+    pub(crate) running: Running,
+    control: Mutex<Control>,
+    /// A run is under way.
+    busy: AtomicBool,
+}
+
+/// What runs here, by message. In parts with a lock each, so that tasks that begin and end seldom meet.
+#[derive(Debug, Default)]
+pub(crate) struct Running([Mutex<HashMap<MessageId, TaskContext>>; PARTS]);
+
+const PARTS: usize = 16;
+
+impl Running {
+    /// `false` if it runs already.
+    pub(crate) fn insert_new(&self, id: MessageId, task: TaskContext) -> bool {
+        self.with(id, |part| match part.entry(id) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(place) => {
+                place.insert(task);
+                true
+            }
+        })
+    }
+
+    pub(crate) fn remove(&self, id: MessageId) {
+        let _ended = self.with(id, |part| part.remove(&id));
+    }
+
+    pub(crate) fn tasks(&self) -> Vec<TaskContext> {
+        let lock = |part: &Mutex<HashMap<_, TaskContext>>| -> Vec<TaskContext> {
+            part.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        };
+        self.0.iter().flat_map(lock).collect()
+    }
+
+    fn with<T: Default>(
+        &self,
+        id: MessageId,
+        use_part: impl FnOnce(&mut HashMap<MessageId, TaskContext>) -> T,
+    ) -> T {
+        let [.., last] = id.as_bytes();
+        let part = self.0.get(usize::from(*last) % PARTS);
+        part.map(|part| use_part(&mut part.lock().unwrap_or_else(PoisonError::into_inner)))
+            .unwrap_or_default()
+    }
+}
+
+/// What is set and seen from outside while the worker runs.
+#[derive(Debug)]
+pub(crate) struct Control {
+    pub(crate) paused: Vec<bool>,
+    pub(crate) held_back: Option<String>,
+    /// When the fetch loop last went round.
+    pub(crate) turned_at: Instant,
+    /// When something last went on: a pull was answered, or there was no slot to pull for.
+    pub(crate) progress_at: Instant,
+    /// The last error of each partition whose last pull failed.
+    pub(crate) failing: Vec<Option<Error>>,
+    pub(crate) stuck: usize,
+}
+
+/// How a worker is doing, as [`Worker::health`] answers.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Health {
+    /// How far the run has come.
+    pub stage: Stage,
+    /// Tasks that occupy a slot.
+    pub running: usize,
+    /// Handlers that did not end within the grace after they were asked to stop.
+    pub stuck: usize,
+    /// How long ago the worker's loop last went round: it does so at least once a second.
+    pub since_turn: Duration,
+    /// How long ago a pull was last answered, or none was needed because every slot was occupied.
+    pub since_progress: Duration,
+    /// Partitions whose last pull failed, and the error.
+    pub failing: Vec<(PartitionId, Error)>,
+    /// Why the [governor](crate::Governor) lets the worker take on nothing.
+    pub held_back: Option<String>,
+}
+
+impl Health {
+    /// Whether the worker got on within this time. An idle worker's pulls are answered every ten seconds, so ask for more than
+    /// that: a minute, for instance.
+    pub fn is_live(&self, within: Duration) -> bool {
+        self.since_turn <= within && self.since_progress <= within
+    }
+}
+
+impl Worker {
+    /// Sets up a worker over a queue.
+    pub fn builder(queue: Queue) -> WorkerBuilder {
+        WorkerBuilder::new(queue)
+    }
+
+    pub(crate) fn new(queue: Queue, lanes: Vec<Lane>, routes: Routes, config: Config) -> Self {
+        let now = queue.clock().now();
+        let control = Control {
+            paused: vec![false; lanes.len()],
+            held_back: None,
+            turned_at: now,
+            progress_at: now,
+            failing: vec![None; lanes.len()],
+            stuck: 0,
+        };
+        let worker = Self(Arc::new(Shared {
+            pool: Pool::new(config.slots, lanes.len()),
+            tally: Tally::default(),
+            stage: watch::Sender::new(Stage::Working),
+            running: Running::default(),
+            control: Mutex::new(control),
+            busy: AtomicBool::new(false),
+            queue,
+            lanes,
+            routes,
+            config,
+        }));
+        for notice in worker.notices() {
+            tracing::warn!("{notice}");
+        }
+        worker
+    }
+
+    /// What this backend cannot give a worker, in full sentences; empty if nothing is missing. Also logged when the worker is made.
+    pub fn notices(&self) -> Vec<String> {
+        let capabilities = self.0.queue.capabilities();
+        let mut notices = Vec::new();
+        match self.0.config.counting {
+            Counting::Headers => {}
+            Counting::Deliveries => notices.push(
+                "this backend cannot replace headers: attempts are counted by deliveries, and the errors of earlier attempts are lost",
+            ),
+            Counting::Failures => notices.push(
+                "this backend cannot postpone as a worker needs: failed tasks are tried again at once, and the errors of earlier attempts are lost",
+            ),
+        }
+        if capabilities.delivery_count != DeliveryCount::ExceptReleases {
+            notices.push("this backend does not tell crashes from releases: only the queue's max_deliveries ends a crash loop");
+        }
+        if !capabilities.inspect.cancel {
+            notices.push("this backend takes no requests for cancellation: running tasks can be cancelled by a shutdown only");
+        }
+        notices.into_iter().map(str::to_owned).collect()
+    }
+
+    /// The queue it works.
+    pub fn queue(&self) -> &Queue {
+        &self.0.queue
+    }
+
+    /// Works until SIGTERM or SIGINT, then [shuts down](Self::shutdown). A second signal [hurries](Self::shutdown_now) that. The
+    /// queue stays open: close it afterwards.
+    ///
+    /// # Errors
+    /// If signals cannot be listened to; else as [`run_until`](Self::run_until).
+    pub async fn run(&self) -> Result<Summary> {
+        let mut signals = Signals::listen()?;
+        let mut work = pin!(self.work(false));
+        tokio::select! { end = &mut work => return end, () = signals.next() => self.shutdown() }
+        tokio::select! { end = &mut work => return end, () = signals.next() => self.shutdown_now() }
+        work.await
+    }
+
+    /// Works until the future ends, then [shuts down](Self::shutdown) and answers what became of the tasks.
+    ///
+    /// # Errors
+    /// [`Closed`](anyqueue::ErrorKind::Closed) once the queue is closed; [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) if this worker
+    /// runs already. No error of the server ends it.
+    ///
+    /// # Cancellation
+    /// Dropping the future stops the pulling and gives back what has not started. Tasks that run go on, and are settled.
+    pub async fn run_until(&self, shutdown: impl Future<Output = ()>) -> Result<Summary> {
+        let mut work = pin!(self.work(false));
+        tokio::select! { end = &mut work => return end, () = shutdown => self.shutdown() }
+        work.await
+    }
+
+    /// Works all that is there, what is pushed meanwhile included, and ends when every partition is empty. What is delayed, also
+    /// by a retry, is not waited for.
+    ///
+    /// # Errors
+    /// As [`run_until`](Self::run_until), and the server's after it has failed several times in a row.
+    pub async fn run_once(&self) -> Result<Summary> {
+        self.work(true).await
+    }
+
+    /// Ends the run: takes on nothing more, gives back what has not started, waits for what runs, asks it to stop, and gives back
+    /// what was interrupted, uncounted. The times are those of [`WorkerBuilder::drain`]. Before a run, it ends the next one at once.
+    pub fn shutdown(&self) {
+        self.advance(Stage::Draining);
+    }
+
+    /// As [`shutdown`](Self::shutdown), but what runs is asked to stop at once.
+    pub fn shutdown_now(&self) {
+        self.advance(Stage::Cancelling);
+    }
+
+    /// Takes on nothing more of this partition until it is [resumed](Self::resume). What runs goes on. Only this worker pauses:
+    /// see [`Queue::pause`] for all of them.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for a partition that this worker does not work.
+    pub fn pause(&self, partition: impl IntoPartitionId) -> Result<()> {
+        self.set_paused(&partition.into_partition_id()?, true)
+    }
+
+    /// Goes on with a partition that was [paused](Self::pause).
+    ///
+    /// # Errors
+    /// As [`pause`](Self::pause).
+    pub fn resume(&self, partition: impl IntoPartitionId) -> Result<()> {
+        self.set_paused(&partition.into_partition_id()?, false)
+    }
+
+    /// How it is doing.
+    pub fn health(&self) -> Health {
+        let now = self.0.queue.clock().now();
+        let control = self.0.control();
+        let failing = self.0.lanes.iter().zip(&control.failing);
+        Health {
+            stage: *self.0.stage.borrow(),
+            running: self.0.pool.occupied(),
+            stuck: control.stuck,
+            since_turn: now.saturating_duration_since(control.turned_at),
+            since_progress: now.saturating_duration_since(control.progress_at),
+            failing: failing.filter_map(|(lane, error)| Some((lane.id.clone(), error.clone()?))).collect(),
+            held_back: control.held_back.clone(),
+        }
+    }
+
+    /// The tasks that run here now.
+    pub fn running(&self) -> Vec<TaskContext> {
+        self.0.running.tasks()
+    }
+
+    fn set_paused(&self, partition: &PartitionId, paused: bool) -> Result<()> {
+        let lane = self.0.lanes.iter().position(|lane| lane.id == *partition);
+        let mut control = self.0.control();
+        let Some(place) = lane.and_then(|lane| control.paused.get_mut(lane)) else {
+            return Err(Error::invalid(format!("this worker does not work the partition {partition}")));
+        };
+        *place = paused;
+        drop(control);
+        self.0.pool.changed.notify_one();
+        Ok(())
+    }
+
+    fn advance(&self, to: Stage) {
+        self.0.stage.send_if_modified(|stage| {
+            let forward = to > *stage;
+            *stage = to.max(*stage);
+            forward
+        });
+        self.0.pool.changed.notify_one();
+    }
+
+    async fn work(&self, burst: bool) -> Result<Summary> {
+        let _busy = Busy::begin(&self.0)?;
+        // On a task of its own: what awaits this may be no worker thread, and each wake-up would then cross threads.
+        let fetch = tokio::spawn(Fetch::new(self.0.clone(), burst).run());
+        let _stop = AbortOnDrop(fetch.abort_handle());
+        fetch.await.unwrap_or_else(|error| {
+            Err(Error::new(anyqueue::ErrorKind::Internal, "the worker's loop ended").with_source(error))
+        })
+    }
+}
+
+struct AbortOnDrop(tokio::task::AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// One run at a time.
+struct Busy<'a>(&'a Shared);
+
+impl<'a> Busy<'a> {
+    fn begin(shared: &'a Shared) -> Result<Self> {
+        if shared.busy.swap(true, Ordering::SeqCst) {
+            return Err(Error::invalid("this worker runs already: make another one, or await the first run"));
+        }
+        shared.tally.reset();
+        let now = shared.queue.clock().now();
+        let mut control = shared.control();
+        (control.turned_at, control.progress_at) = (now, now);
+        Ok(Self(shared))
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.stage.send_replace(Stage::Working);
+        self.0.busy.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Shared {
+    pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker")
+            .field("queue", &self.queue)
+            .field("lanes", &self.lanes)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,200 @@
+//! Backends that fail, or lack something: a worker goes on, and says what it cannot do.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test may stop at anything"
+)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::time::Duration;
+
+use anyqueue::*;
+use anyqueue_memory::MemoryQueue;
+use anyqueue_worker::{Partition, Retry, TaskContext, TaskError, Worker, task};
+use tokio::sync::mpsc;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A queue in memory with faults that a test switches on.
+#[derive(Debug)]
+struct Faulty {
+    inner: MemoryQueue,
+    capabilities: Capabilities,
+    faults: Arc<Faults>,
+}
+
+#[derive(Debug, Default)]
+struct Faults {
+    /// Pulls from the partition `bad` fail.
+    pulls: AtomicBool,
+    settlements: AtomicBool,
+}
+
+fn down() -> Error {
+    Error::new(ErrorKind::Unavailable, "as the test wants")
+}
+
+#[async_trait]
+impl QueueStorage for Faulty {
+    fn name(&self) -> &'static str {
+        "faulty"
+    }
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+    async fn init(&self) -> Result<()> {
+        self.inner.init().await
+    }
+    async fn check(&self) -> Result<Health> {
+        self.inner.check().await
+    }
+    async fn close(&self) -> Result<()> {
+        self.inner.close().await
+    }
+}
+
+#[async_trait]
+impl PushQueueStorage for Faulty {
+    fn encoded_len(&self, message: &MessageData) -> u64 {
+        self.inner.encoded_len(message)
+    }
+    async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
+        self.inner.push(partition, messages).await
+    }
+}
+
+#[async_trait]
+impl PullQueueStorage for Faulty {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+        if partition.name() == "bad" && self.faults.pulls.load(SeqCst) {
+            return Err(down());
+        }
+        self.inner.pull(partition, request).await
+    }
+    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+        if self.faults.settlements.load(SeqCst) {
+            return vec![Err(down()); settlements.len()];
+        }
+        self.inner.settle(settlements).await
+    }
+    async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
+        self.inner.extend(extensions).await
+    }
+    async fn exchange(
+        &self,
+        settlements: &[Settlement],
+        partition: &PartitionId,
+        request: PullRequest,
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+        (self.settle(settlements).await, self.pull(partition, request).await)
+    }
+}
+
+impl Storage for Faulty {
+    fn inspect(&self) -> Option<&dyn InspectQueueStorage> {
+        self.inner.inspect()
+    }
+    fn pause(&self) -> Option<&dyn PauseQueueStorage> {
+        self.inner.pause()
+    }
+}
+
+fn faulty(change: impl FnOnce(&mut Capabilities)) -> (Queue, Arc<Faults>) {
+    let inner = MemoryQueue::new();
+    let mut capabilities = inner.capabilities().clone();
+    change(&mut capabilities);
+    let faults = Arc::new(Faults::default());
+    let storage = Faulty { inner, capabilities, faults: faults.clone() };
+    let queue = Queue::builder(storage).retry(RetryPolicy::NEVER).build().unwrap();
+    (queue, faults)
+}
+
+async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, event).await.unwrap_or_else(|_| panic!("{what}: not within {PATIENCE:?}"))
+}
+
+#[tokio::test]
+async fn a_partition_that_fails_is_told_does_not_hold_up_the_others_and_comes_back() {
+    let (queue, faults) = faulty(|_| ());
+    let (begun, mut begins) = mpsc::channel(9);
+    let handler = move |_: u32, task: TaskContext| {
+        let begun = begun.clone();
+        async move { Ok(begun.send(task.partition().to_string()).await?) }
+    };
+    faults.pulls.store(true, SeqCst);
+    let builder = Worker::builder(queue.clone()).slots(1).handler("k", handler);
+    let worker = builder.partition(Partition::new("bad")).partition(Partition::new("good")).build().unwrap();
+    let run = tokio::spawn({
+        let worker = worker.clone();
+        async move { worker.run_until(std::future::pending()).await }
+    });
+    queue.push("bad", task("k", &1).unwrap()).await.unwrap();
+    for number in 0..5 {
+        queue.push("good", task("k", &number).unwrap()).await.unwrap();
+        assert_eq!(soon("the good one", begins.recv()).await.unwrap(), "good");
+    }
+    let failing = worker.health().failing;
+    assert_eq!(failing.len(), 1);
+    assert_eq!((failing[0].0.name(), failing[0].1.kind()), ("bad", ErrorKind::Unavailable));
+    faults.pulls.store(false, SeqCst);
+    assert_eq!(soon("the bad one, mended", begins.recv()).await.unwrap(), "bad");
+    assert!(worker.health().failing.is_empty());
+    worker.shutdown();
+    assert_eq!(run.await.unwrap().unwrap().processed, 6);
+}
+
+#[tokio::test]
+async fn a_settlement_that_fails_is_repeated_while_the_lease_holds() {
+    let (queue, faults) = faulty(|_| ());
+    let runs = Arc::new(AtomicU32::new(0));
+    let (count, broken) = (runs.clone(), faults.clone());
+    let handler = move |_: u32, _: TaskContext| {
+        count.fetch_add(1, SeqCst);
+        broken.settlements.store(true, SeqCst);
+        async { Ok(()) }
+    };
+    let worker = Worker::builder(queue.clone()).partition(Partition::new("p")).handler("k", handler);
+    let worker = worker.build().unwrap();
+    queue.push("p", task("k", &1).unwrap()).await.unwrap();
+    let mend = async {
+        while !faults.settlements.load(SeqCst) {
+            tokio::task::yield_now().await;
+        }
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        faults.settlements.store(false, SeqCst);
+    };
+    let (summary, ()) = soon("the settlement", async { tokio::join!(worker.run_once(), mend) }).await;
+    assert_eq!((summary.unwrap().processed, runs.load(SeqCst)), (1, 1));
+    assert_eq!(queue.counts("p").await.unwrap(), Counts::known(0, 0, 0, 0));
+}
+
+#[tokio::test]
+async fn a_burst_ends_with_the_error_of_a_partition_that_stays_down() {
+    let (queue, faults) = faulty(|_| ());
+    faults.pulls.store(true, SeqCst);
+    let builder = Worker::builder(queue).partition(Partition::new("bad"));
+    let worker = builder.handler("k", |_: u32, _| async { Ok(()) }).build().unwrap();
+    assert_eq!(soon("the end", worker.run_once()).await.unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn where_headers_cannot_be_replaced_deliveries_count_the_attempts_and_start_up_says_so() {
+    let (queue, _) = faulty(|capabilities| capabilities.postpone_headers = false);
+    let attempts = Arc::new(AtomicU32::new(0));
+    let seen = attempts.clone();
+    let handler = move |_: u32, task: TaskContext| {
+        assert_eq!(seen.fetch_add(1, SeqCst) + 1, task.attempt());
+        async { Err(TaskError::retry("no")) }
+    };
+    let retry = Retry::exponential(Duration::from_millis(1)).max(2);
+    let builder = Worker::builder(queue.clone()).partition(Partition::new("p")).retry(retry);
+    let worker = builder.handler("k", handler).build().unwrap();
+    let notices = worker.notices();
+    assert!(notices.iter().any(|notice| notice.contains("tried again at once")), "{notices:?}");
+    queue.push("p", task("k", &1).unwrap()).await.unwrap();
+    let summary = soon("death", worker.run_once()).await.unwrap();
+    assert_eq!((summary.retried, summary.dead, attempts.load(SeqCst)), (2, 1, 3));
+}

@@ -1,0 +1,109 @@
+//! Five worker processes under load, of which one is killed every second.
+
+use std::collections::HashMap;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, ChildStdin, Command};
+
+use crate::child::{CHILD, SLOTS};
+use crate::grounds::{Ground, LEASE};
+use crate::load::{empty, push};
+
+const WORKERS: usize = 5;
+/// Kills, one a second; more if this is set.
+const KILLS: u32 = 5;
+const KILLS_VARIABLE: &str = "ANYQUEUE_WORKER_KILLS";
+/// Tasks pushed in each second.
+const RATE: u32 = 300;
+
+/// Something a worker process said.
+struct Line {
+    process: usize,
+    effect: bool,
+    at: Instant,
+}
+
+/// What was said about each task, in order.
+type Said = Arc<Mutex<HashMap<u32, Vec<Line>>>>;
+
+struct Process {
+    number: usize,
+    child: Child,
+    _stdin: ChildStdin,
+    reader: tokio::task::JoinHandle<()>,
+}
+
+fn spawn(url: &str, number: usize, said: &Said) -> Process {
+    let mut process = Command::new(std::env::current_exe().unwrap())
+        .env(CHILD, url)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let stdin = process.stdin.take().unwrap();
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let said = said.clone();
+    let reader = tokio::spawn(async move {
+        while let Ok(Some(line)) = lines.next_line().await {
+            let (what, task) = line.split_once(' ').unwrap();
+            let line = Line { process: number, effect: what == "E", at: Instant::now() };
+            said.lock().unwrap().entry(task.parse().unwrap()).or_default().push(line);
+        }
+    });
+    Process { number, child: process, _stdin: stdin, reader }
+}
+
+/// Every task's effect is there at least once, twice only where a kill happened, and what a killed process held runs again
+/// within two leases.
+pub(crate) async fn killed_workers_lose_nothing(ground: Ground) {
+    let kills = std::env::var(KILLS_VARIABLE).ok().and_then(|kills| kills.parse().ok()).unwrap_or(KILLS);
+    let queue = ground.open().await;
+    let said = Said::default();
+    let mut living: Vec<Process> = (0..WORKERS).map(|number| spawn(&ground.url, number, &said)).collect();
+    let mut killed: HashMap<usize, Instant> = HashMap::new();
+    let mut next_task = 0;
+    for kill in 0..kills {
+        let until = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < until {
+            push(&queue, next_task..next_task + RATE / 20).await;
+            next_task += RATE / 20;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let mut victim = living.remove(fastrand::usize(..living.len()));
+        killed.insert(victim.number, Instant::now());
+        victim.child.kill().await.unwrap();
+        victim.reader.await.unwrap();
+        living.push(spawn(&ground.url, WORKERS + kill as usize, &said));
+    }
+    empty(&queue).await;
+    for mut process in living {
+        process.child.kill().await.unwrap();
+        process.reader.await.unwrap();
+    }
+    check(&said.lock().unwrap(), next_task, &killed);
+}
+
+fn check(said: &HashMap<u32, Vec<Line>>, tasks: u32, killed: &HashMap<usize, Instant>) {
+    let mut again = 0;
+    let mut slowest = Duration::ZERO;
+    for task in 0..tasks {
+        let lines = said.get(&task).unwrap_or_else(|| panic!("task {task} never ran"));
+        assert!(lines.iter().any(|line| line.effect), "task {task} has no effect");
+        let begins: Vec<&Line> = lines.iter().filter(|line| !line.effect).collect();
+        for (earlier, later) in begins.iter().zip(begins.iter().skip(1)) {
+            let Some(killed_at) = killed.get(&earlier.process) else {
+                panic!("task {task} ran twice though process {} was not killed", earlier.process);
+            };
+            again += 1;
+            slowest = slowest.max(later.at.saturating_duration_since(*killed_at));
+        }
+    }
+    println!("{tasks} tasks, {} kills, {again} ran again, the last {slowest:?} after its kill", killed.len());
+    assert!(again > 0, "no kill hit anything: this run proves nothing");
+    assert!(again <= killed.len() * SLOTS, "{again} ran again");
+    assert!(slowest <= LEASE * 2, "recovery took {slowest:?}");
+}

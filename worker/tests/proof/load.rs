@@ -1,0 +1,224 @@
+//! Work as it comes: each task once, in order when it ends, retries, cancellation.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyqueue::Queue;
+use anyqueue_worker::{
+    CancelReason, FailureKind, Partition, Retry, Summary, TaskContext, TaskError, Worker, WorkerBuilder,
+    history, task,
+};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::grounds::{Ground, PARTITION};
+
+/// How often each task ran.
+pub(crate) type Runs = Arc<Mutex<HashMap<u32, u32>>>;
+
+pub(crate) async fn push(queue: &Queue, numbers: impl Iterator<Item = u32>) {
+    let messages = numbers.map(|number| task("k", &number).unwrap()).collect();
+    for answer in queue.push_many(PARTITION, messages).await.unwrap() {
+        answer.unwrap();
+    }
+}
+
+pub(crate) fn run(worker: &Worker) -> JoinHandle<Summary> {
+    let worker = worker.clone();
+    tokio::spawn(async move { worker.run_until(std::future::pending()).await.unwrap() })
+}
+
+pub(crate) fn builder(queue: &Queue) -> WorkerBuilder {
+    Worker::builder(queue.clone()).partition(Partition::new(PARTITION))
+}
+
+/// A worker that counts runs, each of which takes a while.
+pub(crate) fn counting(builder: WorkerBuilder, runs: &Runs, takes: Duration) -> Worker {
+    let runs = runs.clone();
+    let handler = move |number: u32, _: TaskContext| {
+        *runs.lock().unwrap().entry(number).or_default() += 1;
+        async move {
+            if !takes.is_zero() {
+                tokio::time::sleep(takes).await;
+            }
+            Ok(())
+        }
+    };
+    builder.handler("k", handler).build().unwrap()
+}
+
+/// Waits until nothing is left in the queue.
+pub(crate) async fn empty(queue: &Queue) {
+    loop {
+        let counts = queue.counts(PARTITION).await.unwrap();
+        if (counts.ready, counts.leased, counts.delayed) == (Some(0), Some(0), Some(0)) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+pub(crate) async fn two_workers_do_each_task_once(ground: Ground) {
+    const TASKS: u32 = 2000;
+    let queue = ground.open().await;
+    let other = if queue.capabilities().reach == anyqueue::Reach::Process {
+        queue.clone()
+    } else {
+        ground.open().await
+    };
+    let runs = Runs::default();
+    let workers = [&queue, &other].map(|queue| counting(builder(queue).slots(16), &runs, Duration::ZERO));
+    let ends = workers.each_ref().map(run);
+    push(&queue, 0..TASKS).await;
+    empty(&queue).await;
+    let mut processed = 0;
+    for (worker, end) in workers.iter().zip(ends) {
+        worker.shutdown();
+        processed += end.await.unwrap().processed;
+    }
+    assert_eq!(processed, u64::from(TASKS));
+    let runs = runs.lock().unwrap();
+    assert_eq!(runs.len(), TASKS as usize);
+    assert!(runs.values().all(|runs| *runs == 1), "something ran twice");
+}
+
+pub(crate) async fn a_shutdown_under_load_loses_nothing_and_burns_no_attempt(ground: Ground) {
+    const TASKS: u32 = 400;
+    let drain = Duration::from_millis(200);
+    let queue = ground.open().await;
+    push(&queue, 0..TASKS).await;
+    let attempts = Arc::new(Mutex::new(Vec::<(u32, u32, Option<u32>)>::new()));
+    let done = Runs::default();
+    let mut left = true;
+    while left {
+        let (attempts, done) = (attempts.clone(), done.clone());
+        let handler = move |number: u32, task: TaskContext| {
+            attempts.lock().unwrap().push((number, task.attempt(), task.delivery_count()));
+            let done = done.clone();
+            async move {
+                // Some take longer than a shutdown waits, and are interrupted at first.
+                let long = number.is_multiple_of(20) && !done.lock().unwrap().contains_key(&(number + 1));
+                let takes = if long { Duration::from_secs(2) } else { Duration::from_millis(5) };
+                tokio::time::sleep(takes).await;
+                *done.lock().unwrap().entry(number).or_default() += 1;
+                Ok(())
+            }
+        };
+        let builder = builder(&queue).slots(16).prefetch(8).drain(drain, drain);
+        let worker = builder.handler("k", handler).build().unwrap();
+        let run = run(&worker);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let asked = Instant::now();
+        worker.shutdown();
+        let summary = run.await.unwrap();
+        assert!(
+            asked.elapsed() < drain * 2 + Duration::from_secs(2),
+            "the shutdown took {:?}",
+            asked.elapsed()
+        );
+        assert_eq!((summary.abandoned, summary.lost, summary.unsettled, summary.retried), (0, 0, 0, 0));
+        let counts = queue.counts(PARTITION).await.unwrap();
+        assert_eq!(counts.leased, Some(0), "something is still held after the shutdown");
+        left = counts.ready != Some(0);
+    }
+    let done = done.lock().unwrap();
+    assert_eq!(done.len(), TASKS as usize);
+    assert!(done.values().all(|times| *times == 1), "something was done twice");
+    let burnt: Vec<_> = attempts
+        .lock()
+        .unwrap()
+        .iter()
+        .filter(|(_, attempt, count)| *attempt > 1 || *count > Some(1))
+        .copied()
+        .collect();
+    assert_eq!(burnt, [], "attempts were burnt");
+}
+
+pub(crate) async fn retries_and_deaths_carry_their_history(ground: Ground) {
+    let queue = ground.open().await;
+    let retry = Retry::exponential(Duration::from_millis(50)).max(2);
+    let builder = builder(&queue).retry(retry);
+    let handler = |number: u32, task: TaskContext| async move {
+        assert_eq!(task.history().len() + 1, task.attempt() as usize);
+        match (number, task.attempt()) {
+            (0, 1..=2) | (1, _) => Err(TaskError::retry(format!("attempt {}", task.attempt()))),
+            _ => Ok(()),
+        }
+    };
+    let worker = builder.handler("k", handler).build().unwrap();
+    push(&queue, 0..2).await;
+    let run = run(&worker);
+    empty(&queue).await;
+    worker.shutdown();
+    let summary = run.await.unwrap();
+    assert_eq!((summary.processed, summary.dead, summary.retried), (1, 1, 4));
+    let dead = queue.dead_letters(PARTITION).unwrap().list(None, 10).await.unwrap();
+    assert_eq!(dead[0].reason.as_deref(), Some("failed in attempt 3: attempt 3"));
+    let kinds: Vec<_> = history(dead[0].message.headers()).iter().map(|failure| failure.kind).collect();
+    assert_eq!(kinds, [FailureKind::Failed; 2]);
+}
+
+pub(crate) async fn a_hundred_kinds_in_fifty_partitions(ground: Ground) {
+    const KINDS: u32 = 100;
+    const PARTITIONS: u32 = 50;
+    let queue = ground.open().await;
+    let mut builder = Worker::builder(queue.clone()).slots(64);
+    let runs = Arc::new(AtomicU32::new(0));
+    for kind in 0..KINDS {
+        let runs = runs.clone();
+        builder = builder.handler(&format!("kind-{kind}"), move |pushed: u32, _| {
+            assert_eq!(pushed, kind);
+            runs.fetch_add(1, SeqCst);
+            async { Ok(()) }
+        });
+    }
+    for partition in 0..PARTITIONS {
+        let name = format!("partition-{partition}");
+        let messages = (0..KINDS).map(|kind| task(&format!("kind-{kind}"), &kind).unwrap()).collect();
+        for answer in queue.push_many(&name, messages).await.unwrap() {
+            answer.unwrap();
+        }
+        builder = builder.partition(Partition::new(name));
+    }
+    let worker = builder.build().unwrap();
+    let run = run(&worker);
+    while runs.load(SeqCst) < KINDS * PARTITIONS {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // All is quiet now; what comes to any of them is still seen.
+    for partition in [0, 17, PARTITIONS - 1] {
+        queue.push(format!("partition-{partition}"), task("kind-1", &1).unwrap()).await.unwrap();
+    }
+    while runs.load(SeqCst) < KINDS * PARTITIONS + 3 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    worker.shutdown();
+    assert_eq!(run.await.unwrap().processed, u64::from(KINDS * PARTITIONS + 3));
+}
+
+pub(crate) async fn a_running_task_is_cancelled_by_its_id(ground: Ground) {
+    let queue = ground.open().await;
+    let (told, mut tells) = mpsc::channel(9);
+    let handler = move |_: u32, task: TaskContext| {
+        let told = told.clone();
+        async move {
+            told.send(None).await?;
+            told.send(Some(task.cancelled().await)).await?;
+            Err(TaskError::retry("cancelled"))
+        }
+    };
+    let worker = builder(&queue).handler("k", handler).build().unwrap();
+    let message = task("k", &1).unwrap();
+    let id = message.id();
+    queue.push(PARTITION, message).await.unwrap();
+    let run = run(&worker);
+    assert_eq!(tells.recv().await.unwrap(), None);
+    queue.request_cancel(PARTITION, &[id]).await.unwrap();
+    assert_eq!(tells.recv().await.unwrap(), Some(CancelReason::CancelRequested));
+    empty(&queue).await;
+    worker.shutdown();
+    assert_eq!(run.await.unwrap().cancelled, 1);
+    assert_eq!(queue.pull(PARTITION).await.unwrap().len(), 0, "it is still there");
+}

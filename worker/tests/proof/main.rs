@@ -1,0 +1,82 @@
+//! What a worker promises, proven on every backend: through the portable `Queue`, with real servers and processes that are killed.
+//!
+//! A further backend joins with a line in `grounds.rs`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test may stop at anything"
+)]
+
+mod child;
+mod grounds;
+mod kills;
+mod load;
+mod restarts;
+mod time;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use libtest_mimic::{Arguments, Failed, Trial};
+
+use grounds::{Ground, Needs};
+
+/// No proof takes as long; one that does has hung.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// One promise, on any ground that has what it needs.
+struct Proof {
+    name: &'static str,
+    needs: Needs,
+    run: fn(Ground) -> BoxFuture<'static, ()>,
+}
+
+macro_rules! proof {
+    ($module:ident::$name:ident, $needs:expr) => {
+        Proof { name: stringify!($name), needs: $needs, run: |ground| $module::$name(ground).boxed() }
+    };
+}
+
+fn proofs() -> Vec<Proof> {
+    vec![
+        proof!(load::two_workers_do_each_task_once, Needs::Nothing),
+        proof!(load::a_shutdown_under_load_loses_nothing_and_burns_no_attempt, Needs::Nothing),
+        proof!(load::retries_and_deaths_carry_their_history, Needs::Nothing),
+        proof!(load::a_hundred_kinds_in_fifty_partitions, Needs::Nothing),
+        proof!(load::a_running_task_is_cancelled_by_its_id, Needs::Nothing),
+        proof!(time::a_handler_that_outlives_its_lease_runs_once, Needs::Nothing),
+        proof!(time::a_blocked_executor_loses_no_lease, Needs::Nothing),
+        proof!(kills::killed_workers_lose_nothing, Needs::Processes),
+        proof!(restarts::a_worker_outlives_the_server, Needs::Server),
+    ]
+}
+
+fn main() -> ExitCode {
+    if let Some(code) = child::run_if_child() {
+        return code;
+    }
+    let args = Arguments::from_args();
+    let trials = proofs().into_iter().flat_map(|proof| {
+        grounds::names(proof.needs).into_iter().map(move |ground| {
+            let run = proof.run;
+            Trial::test(format!("{}::{ground}", proof.name), move || prove(ground, proof.needs, run))
+        })
+    });
+    libtest_mimic::run(&args, trials.collect()).exit_code()
+}
+
+/// Each on a runtime of its own, as separate programs would be.
+fn prove(ground: &str, needs: Needs, run: fn(Ground) -> BoxFuture<'static, ()>) -> Result<(), Failed> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        // `None` was said where it was found out.
+        let Some(ground) = Ground::prepare(ground, needs).await else { return };
+        tokio::time::timeout(PATIENCE, run(ground)).await.expect("the proof has hung");
+    });
+    Ok(())
+}
