@@ -23,7 +23,10 @@ impl Client for Ours {
     type Source = HandlerStream;
 
     async fn open(url: &str) -> Result<Self> {
-        let registry = Registry::new().with(anyqueue_memory::backend()).with(anyqueue_sqlite::backend());
+        let registry = Registry::new()
+            .with(anyqueue_memory::backend())
+            .with(anyqueue_redis::backend())
+            .with(anyqueue_sqlite::backend());
         let storage = registry.open(url).await?;
         let defaults = PartitionOptions::default().with_lease(LEASE);
         let queue = Queue::builder(storage).defaults(defaults).max_held(MAX_HELD).build()?;

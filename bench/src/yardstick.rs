@@ -6,4 +6,5 @@
 //! [`Yardstick`](crate::client::Yardstick) in a new file and name it in [`crate::compare::BACKENDS`].
 
 pub(crate) mod memory;
+pub(crate) mod redis;
 pub(crate) mod sqlite;

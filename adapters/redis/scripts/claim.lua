@@ -103,6 +103,7 @@ local function claim(max, lease, token, who)
     end
     local due, more = -1, is_cut or (#ids == max and is_more(top))
     if who ~= '' and not more then
+        write_though_full()
         call('SET', base .. 'waits', who)
         due = state[2] and -1 or next_due()
     end

@@ -30,6 +30,7 @@ local function part(claim, new, members, ids, entries)
     call('HINCRBY', base .. 'taken', 'n' .. new, #members)
 end
 
+write_though_full()
 for at = 1, #ARGV, 4 do
     local token, until_us, entries = ARGV[at], now + tonumber(ARGV[at + 1]), ARGV[at + 3]
     local ids, first = {}, #answers

@@ -20,6 +20,7 @@ local function withdraw(id, record, claim)
     end
 end
 
+write_though_full()
 promote(base)
 for i = 3, #ARGV do
     local id = ARGV[i]

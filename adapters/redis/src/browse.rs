@@ -99,7 +99,8 @@ impl First {
         for id in ids {
             let Ok(id) = bytes(id)?.try_into() else { continue }; // the long value among the leases
             let id = MessageId::from_bytes(id);
-            if self.after.is_none_or(|after| id > after) && self.ids.insert(id) && self.ids.len() > self.limit {
+            if self.after.is_none_or(|after| id > after) && self.ids.insert(id) && self.ids.len() > self.limit
+            {
                 self.ids.pop_last();
             }
         }

@@ -108,9 +108,7 @@ impl Link {
         }
         let connected = match tokio::time::timeout(self.connect_timeout, self.connect()).await {
             Ok(connected) => connected.map_err(|error| classify_connect(error, &self.target)),
-            Err(_) => {
-                Err(own(ErrorKind::Unavailable, format!("{} did not answer in time", self.target)))
-            }
+            Err(_) => Err(own(ErrorKind::Unavailable, format!("{} did not answer in time", self.target))),
         };
         let mut current = self.current();
         match connected {
@@ -145,9 +143,7 @@ impl Link {
     pub(crate) async fn subscriber(&self) -> Result<PubSub> {
         match tokio::time::timeout(self.connect_timeout, self.client.get_async_pubsub()).await {
             Ok(connected) => connected.map_err(|error| classify_connect(error, &self.target)),
-            Err(_) => {
-                Err(own(ErrorKind::Unavailable, format!("{} did not answer in time", self.target)))
-            }
+            Err(_) => Err(own(ErrorKind::Unavailable, format!("{} did not answer in time", self.target))),
         }
     }
 

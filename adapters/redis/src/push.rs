@@ -4,9 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyqueue::{
-    Envelope, ErrorKind, MessageData, MessageId, Operation, PartitionId, PushOutcome, Result,
-};
+use anyqueue::{Envelope, ErrorKind, MessageData, MessageId, Operation, PartitionId, PushOutcome, Result};
 use redis::Value;
 
 use crate::RedisQueue;
@@ -74,9 +72,8 @@ impl RedisQueue {
             self.store(partition, &batch, at_us).await
         };
         // An uncertain push can be made again: what was stored is known by its id.
-        let stored = stored.map_err(|error| {
-            repeatable(error).with_backend(NAME).with_operation(Operation::Push)
-        });
+        let stored =
+            stored.map_err(|error| repeatable(error).with_backend(NAME).with_operation(Operation::Push));
         batch.answers(messages, &stored)
     }
 

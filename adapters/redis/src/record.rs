@@ -100,7 +100,11 @@ mod tests {
         let partition = PartitionId::new("mail").unwrap();
         for message in [
             MessageData::new("plain"),
-            MessageData::new("full").with_group("g").with_dedup_key("k").with_priority(9).with_header("a", "b"),
+            MessageData::new("full")
+                .with_group("g")
+                .with_dedup_key("k")
+                .with_priority(9)
+                .with_header("a", "b"),
             MessageData::new("").with_dedup_key("key"),
         ] {
             for partition in [partition.clone(), partition.dead_letters()] {

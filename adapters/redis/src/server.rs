@@ -136,7 +136,9 @@ impl Info {
         let number = |name| self.get(name).parse::<u64>().unwrap_or(0);
         let (used, most) = (number("used_memory"), number("maxmemory"));
         if most > 0 && used >= most / 10 * 9 {
-            warnings.push(format!("the server uses {used} bytes of its maxmemory of {most}: pushes fail when it is reached"));
+            warnings.push(format!(
+                "the server uses {used} bytes of its maxmemory of {most}: pushes fail when it is reached"
+            ));
         }
         warnings
     }

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime};
 
 use anyqueue::{
-    Action, Envelope, Error, ExtendOutcome, Extension, Lease, MessageData, MessageId, Operation,
-    PartitionId, Result, SettleOutcome, Settlement,
+    Action, Envelope, Error, ExtendOutcome, Extension, Lease, MessageData, MessageId, Operation, PartitionId,
+    Result, SettleOutcome, Settlement,
 };
 use futures_util::future::join_all;
 
@@ -19,14 +19,16 @@ use crate::record::GROUPED;
 use crate::reply::bytes;
 use crate::script;
 
-const SECRET_BYTES: usize = 16;
+type Secret = [u8; 16];
+/// Where an answer goes, and about which message.
+type Slot = (usize, MessageId);
 
 /// What a lease is proved with: the message, the 128 random bits of the claim, and what kind of message it is. A token of
 /// another form proves nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Proof {
     id: MessageId,
-    secret: [u8; SECRET_BYTES],
+    secret: Secret,
     flag: u8,
 }
 
@@ -42,7 +44,7 @@ impl Proof {
 #[derive(Default)]
 pub(crate) struct Bundle<'s> {
     /// Removals of messages without group and key, by secret: where their answers go, and their ids.
-    removals: Vec<([u8; SECRET_BYTES], Vec<(usize, MessageId)>)>,
+    removals: Vec<(Secret, Vec<Slot>)>,
     others: Vec<Other<'s>>,
 }
 
@@ -99,7 +101,8 @@ impl<'s> Sorted<'s> {
     /// Takes in what the server answered about a bundle.
     pub(crate) fn take_in(&mut self, bundle: &Bundle<'_>, answered: Result<Vec<u8>>) {
         let slots = bundle.slots();
-        match answered.and_then(|digits| if digits.len() == slots.len() { Ok(digits) } else { Err(strange()) })
+        match answered
+            .and_then(|digits| if digits.len() == slots.len() { Ok(digits) } else { Err(strange()) })
         {
             Ok(digits) => {
                 for (slot, digit) in slots.into_iter().zip(digits) {
@@ -153,7 +156,9 @@ impl<'s> Bundle<'s> {
             proofs.extend_from_slice(secret);
             let count = u16::try_from(ids.len()).unwrap_or(u16::MAX); // a batch is far smaller
             proofs.extend_from_slice(&count.to_be_bytes());
-            ids.iter().for_each(|(_, id)| proofs.extend_from_slice(id.as_bytes()));
+            for (_, id) in ids {
+                proofs.extend_from_slice(id.as_bytes());
+            }
         }
         call.arg(&proofs).int(self.others.len() as u64);
         for Other { proof, action, headers, .. } in &self.others {
@@ -213,7 +218,8 @@ impl RedisQueue {
         let mut asked: HashMap<&PartitionId, Longer> = HashMap::new();
         let mut outcomes = Vec::with_capacity(extensions.len());
         for (slot, extension) in extensions.iter().enumerate() {
-            outcomes.push(check_lease(extension.duration).map(|()| ExtendOutcome::Lost).map_err(stamp_extend));
+            outcomes
+                .push(check_lease(extension.duration).map(|()| ExtendOutcome::Lost).map_err(stamp_extend));
             if let Some(proof) = Proof::of(&extension.lease)
                 && outcomes.last().is_some_and(Result::is_ok)
             {
@@ -249,7 +255,9 @@ impl RedisQueue {
 
 /// Extensions of one partition, by secret and duration in milliseconds: where the answers go.
 #[derive(Default)]
-struct Longer(HashMap<([u8; SECRET_BYTES], u64), Vec<(usize, Proof)>>);
+struct Longer(HashMap<(Secret, u64), Vec<Extended>>);
+
+type Extended = (usize, Proof);
 
 impl Longer {
     fn add(&mut self, slot: usize, proof: Proof, lease: Duration) {
