@@ -77,7 +77,7 @@ local function next_due()
     return first and math.max(first - now, 0) or -1
 end
 
--- Leases up to `max` messages. `who`, if not empty, is told when there may be more, should fewer be found.
+-- Leases up to `max` messages. `who`, if not empty, waits for more: what is left is told at once, or else when it comes.
 -- Answers the time, when the next is due, whether more are ready, records, counts of earlier deliveries, and headers.
 local function claim(max, lease, token, who)
     local state = call('HMGET', base .. 'state', 'top', 'paused')
@@ -101,7 +101,7 @@ local function claim(max, lease, token, who)
         call('ZADD', base .. 'claims', now + lease, token)
         call('HSET', base .. 'taken', token, entries, 'n' .. token, #ids)
     end
-    local due, more = -1, is_cut or (#ids == max and is_more(top))
+    local due, more = -1, is_cut or (who ~= '' and #ids == max and is_more(top))
     if who ~= '' and not more then
         write_though_full()
         call('SET', base .. 'waits', who)

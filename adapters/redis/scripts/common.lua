@@ -53,12 +53,12 @@ local function key_of(record)
 end
 
 -- Tells waiting pulls that so many messages are ready, or that one becomes so at this time. Whoever looks and finds nothing asks
--- for it again.
-local function tell(to, ready, due)
+-- for it again. A caller that has a name knows it already.
+local function tell(to, ready, due, caller)
     local who = call(ready > 0 and 'GETDEL' or 'GET', to .. 'waits')
     if who then
         local in_us = due and math.max(due - now, 0) or -1
-        call('PUBLISH', root .. 'wake', who .. ' ' .. ready .. ' ' .. string.format('%.0f', in_us))
+        call('PUBLISH', root .. 'wake', concat({ who, ready, string.format('%.0f', in_us), caller or '-' }, ' '))
     end
 end
 

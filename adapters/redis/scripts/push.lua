@@ -1,5 +1,5 @@
--- Stores messages. ARGV: the time that the records bear; the level of all, or -1; then of each its id, its record and, without
--- a common level, its delay. A common level means that none has a group, a key or a delay.
+-- Stores messages. ARGV: the time that the records bear; the level of all, or -1; the name of the caller; then of each its id, its
+-- record and, without a common level, its delay. A common level means that none has a group, a key or a delay.
 -- Answers the time, and of each that was not stored its number and the message that is in its way.
 
 local common = tonumber(ARGV[2])
@@ -7,13 +7,13 @@ local step = common < 0 and 3 or 2
 
 if math.abs(now - tonumber(ARGV[1])) > 20000 then -- the clock of the pusher ran ahead or behind
     local stamp = struct.pack('>I8', now)
-    for at = 4, #ARGV, step do
+    for at = 5, #ARGV, step do
         ARGV[at] = sub(ARGV[at], 1, 1) .. stamp .. sub(ARGV[at], 10)
     end
 end
 
 local ids = {}
-for at = 3, #ARGV, step do
+for at = 4, #ARGV, step do
     ids[#ids + 1] = ARGV[at]
 end
 local known, is_known = call('HMGET', messages, unpack(ids)), false
@@ -47,7 +47,7 @@ local function store(i, id, record, delay)
 end
 
 if common >= 0 and not is_known then
-    call('HSET', messages, unpack(ARGV, 3))
+    call('HSET', messages, unpack(ARGV, 4))
     admit(base, common)
     promote(base) -- what is due by now stands before
     call('RPUSH', base .. 'ready' .. common, unpack(ids))
@@ -55,11 +55,11 @@ if common >= 0 and not is_known then
 else
     promote(base)
     for i, id in ipairs(ids) do
-        local at = 3 + (i - 1) * step
+        local at = 4 + (i - 1) * step
         store(i, id, ARGV[at + 1], common < 0 and tonumber(ARGV[at + 2]) or 0)
     end
 end
 if ready > 0 or (due and tonumber(call('ZRANGE', base .. 'due', 0, 0, 'WITHSCORES')[2]) >= due) then
-    tell(base, ready, due)
+    tell(base, ready, due, ARGV[3])
 end
 return { now, present }

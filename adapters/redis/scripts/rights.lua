@@ -31,4 +31,4 @@ for _, command in ipairs({ { 'SADD', key, 'm' }, { 'SMISMEMBER', key, 'm' }, { '
     try(unpack(command))
 end
 try('PUBLISH', ARGV[1], '')
-return concat(missing, ', ')
+return table.concat(missing, ', ')

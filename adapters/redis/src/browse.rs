@@ -63,9 +63,8 @@ impl RedisQueue {
     async fn go_through(&self, partition: &PartitionId, first: &mut First) -> Result<()> {
         let mut cursor = b"0".to_vec();
         loop {
-            let mut call = self.new_call(&script::SCAN, partition, 4, 128);
+            let mut call = self.new_call(&script::SCAN, partition, 3, 128);
             call.arg(&cursor).int(STEP).arg(&place(partition));
-            call.arg(first.after.as_ref().map_or(&[], |after| after.as_bytes()));
             let [next, ids] = exactly(self.run(&call, Operation::Inspect).await?)?;
             first.add(list(ids)?)?;
             cursor = bytes(next)?;

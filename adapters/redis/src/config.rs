@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::{Backend, Operation, Result, Storage, StorageUrl, UrlOption};
+use redis::io::tcp::TcpSettings;
 use redis::{ConnectionInfo, IntoConnectionInfo};
 
 use crate::RedisQueue;
@@ -32,8 +33,10 @@ pub struct RedisBuilder(Config);
 impl RedisBuilder {
     /// Options for connecting to the server that `connect` describes, user and password included.
     pub fn new(connect: ConnectionInfo) -> Self {
+        // Calls are sent without waiting for the answers of earlier ones: small packets must not wait either.
+        let tcp = TcpSettings::default().set_nodelay(true);
         Self(Config {
-            connect,
+            connect: connect.set_tcp_settings(tcp),
             prefix: "anyqueue".to_owned(),
             poll_interval: Duration::from_millis(900),
             connect_timeout: Duration::from_secs(5),

@@ -40,14 +40,13 @@ pub(crate) fn leaves_connection(error: &RedisError) -> bool {
 
 /// Classes an error of making a connection: nothing was asked of the server yet.
 pub(crate) fn classify_connect(error: RedisError, target: &str) -> Error {
+    if error.detail().is_some_and(|text| text.contains("DB index")) {
+        return invalid(format!("{target}: there is no such database; see the server's setting `databases`"));
+    }
     if leaves_connection(&error) || error.kind() == redis::ErrorKind::AuthenticationFailed {
         let classed = classify(error);
         let text = format!("{target}: {}", classed.message());
         return own(classed.kind(), text).with_retry(before(classed.retry())).with_source(classed);
-    }
-    let text = format!("{error}");
-    if text.contains("database number") || text.contains("switch database") {
-        return invalid(format!("{target} has no such database: see the server's setting `databases`"));
     }
     own(ErrorKind::Unavailable, format!("{target} cannot be reached: is the server running?"))
         .with_source(error)

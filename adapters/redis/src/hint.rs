@@ -20,18 +20,28 @@ impl Hint {
         Self { ready, due: None }
     }
 
+    pub(crate) fn due(due: Duration) -> Self {
+        Self { ready: 0, due: Some(due) }
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.ready = self.ready.saturating_add(other.ready);
+        self.due = self.due.into_iter().chain(other.due).min();
+    }
+
     /// A time in microseconds as scripts tell it; a negative one means never.
     pub(crate) fn due_us(in_us: i64) -> Self {
         Self { ready: 0, due: u64::try_from(in_us).ok().map(Duration::from_micros) }
     }
 
-    /// Reads what a script published: a partition, how many are ready, and when the next is due.
-    pub(crate) fn read(text: &[u8]) -> Option<(PartitionId, Self)> {
+    /// Reads what a script published: a partition, how many are ready, when the next is due, and whose call it was.
+    pub(crate) fn read(text: &[u8]) -> Option<(PartitionId, Self, &str)> {
         let text = std::str::from_utf8(text).ok()?;
-        let (rest, due_us) = text.rsplit_once(' ')?;
+        let (rest, caller) = text.rsplit_once(' ')?;
+        let (rest, due_us) = rest.rsplit_once(' ')?;
         let (word, ready) = rest.rsplit_once(' ')?;
         let due = Self::due_us(due_us.parse().ok()?).due;
-        Some((names::partition(word)?, Self { ready: ready.parse().ok()?, due }))
+        Some((names::partition(word)?, Self { ready: ready.parse().ok()?, due }, caller))
     }
 }
 
@@ -42,10 +52,11 @@ mod tests {
     #[test]
     fn what_scripts_publish_is_read_and_nonsense_is_not() {
         let mail = PartitionId::new("mail").unwrap();
-        assert_eq!(Hint::read(b"l mail 3 -1"), Some((mail.clone(), Hint::ready(3))));
+        assert_eq!(Hint::read(b"l mail 3 -1 me"), Some((mail.clone(), Hint::ready(3), "me")));
         let due = Hint { ready: 0, due: Some(Duration::from_millis(2)) };
-        assert_eq!(Hint::read(b"d mail 0 2000"), Some((mail.dead_letters(), due)));
-        for nonsense in [&b""[..], b"mail", b"x mail 1 1", b"l mail one 1", b"l m/l 1 1", b"\xff 1 1"] {
+        assert_eq!(Hint::read(b"d mail 0 2000 x"), Some((mail.dead_letters(), due, "x")));
+        for nonsense in [&b""[..], b"mail", b"x mail 1 1 c", b"l mail one 1 c", b"l m/l 1 1 c", b"\xff 1 1 c"]
+        {
             assert_eq!(Hint::read(nonsense), None);
         }
     }

@@ -52,9 +52,10 @@
 //! | `anyqueue:{mail}:dead:…` | | the same of its dead letters |
 //!
 //! # Set-up
-//! Redis 6.2 or later, or Valkey; one server, not a Redis Cluster, with `maxmemory-policy noeviction`. A user needs the keys
-//! `~anyqueue:*`, the channels `&anyqueue:*`, and the commands `+@read +@write +@scripting +@connection +publish +subscribe +info`
-//! and, to tell what it can survive, `+config|get`. Opening tries them and says which are missing.
+//! Redis 6.2 or later, or Valkey (tested is 7.0.15); one server, not a Redis Cluster, with `maxmemory-policy noeviction`. There is
+//! no TLS and no Sentinel in this release. A user needs the keys
+//! `~anyqueue:*`, the channels `&anyqueue:*`, and the commands
+//! `+@read +@write +@scripting +@connection +publish +subscribe +info +time` and, to tell what it can survive, `+config|get`. Opening tries them and says which are missing.
 //!
 //! # Limits
 //! 64 MiB per message at most (16 MiB unless configured), batches of 1000, leases up to 30 days, delays up to ten years. Browsing

@@ -50,6 +50,8 @@ pub(crate) struct Listener {
     pub(crate) wake: Arc<Wake>,
     pub(crate) link: Arc<Link>,
     pub(crate) channel: String,
+    /// The name of this handle, whose own calls are no news.
+    pub(crate) caller: String,
     /// Cancelled when somebody waits for the first time.
     pub(crate) begin: CancellationToken,
 }
@@ -81,7 +83,9 @@ impl Listener {
         self.wake.look_at_all();
         let mut hints = subscriber.into_on_message();
         while let Some(message) = hints.next().await {
-            if let Some((partition, hint)) = Hint::read(message.get_payload_bytes()) {
+            if let Some((partition, hint, caller)) = Hint::read(message.get_payload_bytes())
+                && (caller != self.caller || hint.ready == 0)
+            {
                 self.wake.hint(&partition, hint);
             }
         }

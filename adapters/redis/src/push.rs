@@ -10,6 +10,7 @@ use redis::Value;
 use crate::RedisQueue;
 use crate::capabilities::{MAX_DELAY, PRIORITY_LEVELS};
 use crate::error::{NAME, invalid, own, repeatable, strange};
+use crate::hint::Hint;
 use crate::record::{self, GROUPED, Record};
 use crate::{reply, script};
 
@@ -71,6 +72,7 @@ impl RedisQueue {
         } else {
             self.store(partition, &batch, at_us).await
         };
+        self.inner.wake.hint(partition, batch.hint());
         // An uncertain push can be made again: what was stored is known by its id.
         let stored =
             stored.map_err(|error| repeatable(error).with_backend(NAME).with_operation(Operation::Push));
@@ -85,13 +87,14 @@ impl RedisQueue {
         at_us: u64,
     ) -> Result<HashMap<usize, MessageId>> {
         let bytes = batch.rows.iter().map(|row| row.record.bytes.len() + 32).sum();
-        let mut call = self.new_call(&script::PUSH, partition, 3 * batch.rows.len() + 2, bytes);
+        let mut call = self.new_call(&script::PUSH, partition, 3 * batch.rows.len() + 3, bytes);
         let level = batch.common_level();
         call.int(at_us);
         match level {
             Some(level) => call.int(level.into()),
             None => call.arg(b"-1"),
         };
+        call.arg(self.inner.caller.as_bytes());
         for row in &batch.rows {
             call.arg(row.id.as_bytes()).arg(&row.record.bytes);
             if level.is_none() {
@@ -145,6 +148,19 @@ impl Batch {
             self.rows.push(Row { id: message.id(), record, delay_us: 1000 * millis(delay) });
         }
         Ok(known)
+    }
+
+    /// What waiting pulls of this handle are told, whether or not the answer came: others hear it from the server.
+    fn hint(&self) -> Hint {
+        let mut hint = Hint::default();
+        for row in &self.rows {
+            hint.add(if row.delay_us == 0 {
+                Hint::ready(1)
+            } else {
+                Hint::due(Duration::from_micros(row.delay_us))
+            });
+        }
+        hint
     }
 
     /// The level of all, if that is all there is to know of them.

@@ -60,5 +60,5 @@ scripts! {
     SCAN = [COMMON], "scan.lua";
     SHOW = [COMMON, LEASES], "show.lua";
     PAUSE = [COMMON], "pause.lua";
-    RIGHTS = [COMMON], "rights.lua";
+    RIGHTS = [], "rights.lua";
 }

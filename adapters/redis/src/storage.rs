@@ -36,6 +36,8 @@ pub(crate) struct Inner {
     pub(crate) link: Arc<Link>,
     pub(crate) clock: ServerClock,
     pub(crate) wake: Arc<Wake>,
+    /// What this handle calls itself in hints, so that it knows its own.
+    pub(crate) caller: String,
     /// Cancelled when somebody waits for the first time.
     pub(crate) listen: CancellationToken,
     pub(crate) closed: CancellationToken,
@@ -87,6 +89,7 @@ impl RedisQueue {
             link,
             clock: ServerClock::default(),
             wake: Arc::default(),
+            caller: uuid::Uuid::new_v4().simple().to_string(),
             listen: CancellationToken::new(),
             closed: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -132,6 +135,7 @@ impl Inner {
             wake: Arc::clone(&self.wake),
             link: Arc::clone(&self.link),
             channel: self.names.channel(),
+            caller: self.caller.clone(),
             begin: self.listen.clone(),
         };
         self.tasks.spawn(listener.serve(self.closed.clone()));

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use anyqueue::{Bytes, MessageId};
 use anyqueue_testkit::Server;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client as RedisClient, Cmd, RedisResult, Value};
+use redis::io::tcp::TcpSettings;
+use redis::{AsyncConnectionConfig, Client as RedisClient, Cmd, IntoConnectionInfo, RedisResult, Value};
 use tokio::sync::{mpsc, oneshot};
 
 use self::pump::{Feeder, Pump, Request, Settle};
@@ -105,7 +106,8 @@ impl Client for Redis {
 
     async fn open(url: &str) -> Result<Self> {
         let (plain, _) = url.split_once('?').unwrap_or((url, ""));
-        let client = RedisClient::open(plain)?;
+        let tcp = TcpSettings::default().set_nodelay(true);
+        let client = RedisClient::open(plain.into_connection_info()?.set_tcp_settings(tcp))?;
         let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER));
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         let blocking = client

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyqueue::{
@@ -24,10 +24,12 @@ const CALL: Duration = Duration::from_secs(10);
 #[derive(Default)]
 struct Progress {
     answered: std::sync::Mutex<Option<Instant>>,
+    count: AtomicUsize,
 }
 
 impl Progress {
-    fn note(&self) {
+    fn note(&self, count: usize) {
+        self.count.fetch_add(count, Ordering::Relaxed);
         *self.answered.lock().unwrap() = Some(Instant::now());
     }
 
@@ -52,7 +54,7 @@ async fn push_all(queue: RedisQueue, progress: Arc<Progress>, pushed: Arc<Atomic
                 }
             }
             if !stored.is_empty() {
-                progress.note();
+                progress.note(stored.len());
             }
             left.retain(|message| !stored.contains(&message.id()));
             acknowledged.extend(stored);
@@ -74,7 +76,7 @@ async fn pull_all(queue: RedisQueue, progress: Arc<Progress>, pushed: Arc<Atomic
             continue;
         }
         last = Instant::now();
-        progress.note();
+        progress.note(held.len());
         seen.extend(held.iter().map(|delivery| delivery.lease.id));
         let settlements: Vec<_> = held
             .iter()
@@ -93,8 +95,10 @@ async fn killed_twice_under_load_it_loses_nothing_and_the_same_handles_go_on() {
     let pushed = Arc::new(AtomicBool::new(false));
     let pushing = tokio::spawn(push_all(first, Arc::clone(&stored), Arc::clone(&pushed)));
     let pulling = tokio::spawn(pull_all(second, Arc::clone(&taken), Arc::clone(&pushed)));
-    for _ in 0..2 {
-        tokio::time::sleep(Duration::from_secs(1)).await;
+    for part in [5, 2] {
+        while stored.count.load(Ordering::Relaxed) < MESSAGES / part {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         assert!(!pushing.is_finished(), "the load was over before the server was killed");
         bed.server.kill().await.unwrap();
         tokio::time::sleep(Duration::from_millis(200)).await;

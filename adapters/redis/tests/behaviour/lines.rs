@@ -17,7 +17,9 @@ async fn a_deleted_message_that_is_pushed_again_comes_once_and_in_its_new_place(
     push(&queue, &p, &all).await;
     for message in [&all[0], &all[2], &all[0]] {
         assert_eq!(queue.delete(&p, &[message.id()]).await.remove(0).unwrap(), DeleteOutcome::Deleted);
-        push(&queue, &p, &all[..1]).await;
+        if message.id() == all[0].id() {
+            push(&queue, &p, &all[..1]).await;
+        }
     }
     assert_eq!(queue.counts(&p).await.unwrap().ready, Some(2));
     let held = pull(&queue, &p, 10).await;

@@ -12,11 +12,8 @@ const SECRET: &str = "secret-word";
 
 #[tokio::test]
 async fn a_wrong_password_is_told_and_not_shown() {
-    let Some(bed) =
-        Bed::with(Redis::new().setting("requirepass", "right-one").setting("maxmemory", "0")).await
-    else {
-        return;
-    };
+    let Some(bed) = Bed::find().await else { return };
+    bed.run("CONFIG SET requirepass right-one").await;
     for url in [bed.url(), bed.url_of(&format!(":{SECRET}")), bed.url_of(&format!("nobody:{SECRET}"))] {
         let error = RedisQueue::open(&url).await.unwrap_err();
         assert_eq!((error.kind(), error.retry()), (ErrorKind::AccessDenied, RetryClass::Never), "{error}");
@@ -31,7 +28,7 @@ async fn a_wrong_password_is_told_and_not_shown() {
 async fn a_user_without_rights_learns_which_are_missing() {
     let Some(bed) = Bed::find().await else { return };
     let url = bed.url_of("app:secret-word");
-    let rights = "+@read +@write +@scripting +@connection +publish +subscribe +info +config|get";
+    let rights = "+@read +@write +@scripting +@connection +publish +subscribe +info +time +config|get";
     let keys = format!("~{0}:* &{0}:*", bed.prefix);
     for (granted, missing) in [
         (format!("{keys} +@connection"), "info"),
