@@ -26,8 +26,8 @@ pub(crate) const JITTER: f64 = 0.1;
 /// The capabilities, on a server whose acknowledged data survives this.
 pub(crate) fn capabilities(config: &Config, level: DurabilityLevel) -> Capabilities {
     let delay = DelayCapability { max: MAX_DELAY, granularity: Duration::from_millis(1) };
-    // While one call is under way the next one gathers: the server works them one after the other anyway.
-    let coalesce = Coalesce { in_flight: 1, linger: Duration::ZERO, across_partitions: true };
+    // Two calls under way keep both ends busy; more would only make them smaller.
+    let coalesce = Coalesce { in_flight: 2, linger: Duration::ZERO, across_partitions: true };
     Capabilities {
         reach: Reach::Network,
         durability: Durability { push: level, claim: level, settle: level },

@@ -134,7 +134,7 @@ impl Link {
         }
         match load.query_async::<()>(&mut conn).await {
             // What is refused is told when it is needed.
-            Err(error) if !leaves_connection(&error) => Err(error),
+            Err(error) if error.is_io_error() => Err(error),
             _ => Ok(conn),
         }
     }

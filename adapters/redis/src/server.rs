@@ -46,14 +46,16 @@ async fn appendfsync(link: &Link) -> Option<String> {
 pub(crate) async fn check_rights(link: &Link, names: &Names) -> Result<()> {
     let mut call = Call::new(&script::RIGHTS, &[&names.trial(), &names.messages()], 1, 64);
     call.arg(names.channel().as_bytes());
-    let missing = reply::text(link.call(&call).await?)?;
+    let prefix = names.trial().trim_end_matches("trial").to_owned();
+    let missing = match link.call(&call).await {
+        Err(error) if error.kind() == ErrorKind::AccessDenied => error.message().to_owned(),
+        answer => reply::text(answer?)?,
+    };
     if missing.is_empty() {
         return Ok(());
     }
     let text = format!(
-        "rights are missing: the server refuses {missing} on the keys {0}* or the channel {0}*; \
-         grant them to the user by ACL SETUSER, with ~{0}* and &{0}*",
-        names.trial().trim_end_matches("trial")
+        "rights are missing: {missing}; grant them by ACL SETUSER, on the keys ~{prefix}* and the channels &{prefix}*"
     );
     Err(own(ErrorKind::AccessDenied, text))
 }

@@ -102,7 +102,7 @@ impl Pump {
     }
 
     async fn serve(&mut self) -> Result<()> {
-        let Some(handle) = self.handle.upgrade() else { return Ok(()) };
+        let handle = self.handle.upgrade().ok_or("the client is gone")?;
         let batch = std::mem::take(&mut self.batch);
         let held: Vec<_> = batch.iter().map(|settle| (settle.id, settle.token)).collect();
         let wanted = self.feeder.as_mut().map_or(0, |feeder| {
