@@ -13,10 +13,12 @@ use crate::scenario::{self, InDepth, Scenario, Size};
 use crate::scratch::Scratch;
 use crate::yardstick::memory::Memory;
 use crate::yardstick::postgres::Postgres;
+use crate::yardstick::redis::Redis;
 use crate::yardstick::sqlite::Sqlite;
 
 /// Every backend that has a yardstick.
-pub(crate) const BACKENDS: &[Backend] = &[backend::<Memory>(), backend::<Postgres>(), backend::<Sqlite>()];
+pub(crate) const BACKENDS: &[Backend] =
+    &[backend::<Memory>(), backend::<Postgres>(), backend::<Redis>(), backend::<Sqlite>()];
 
 /// No scenario of default size takes nearly as long.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(10);

@@ -26,6 +26,7 @@ impl Client for Ours {
         let registry = Registry::new()
             .with(anyqueue_memory::backend())
             .with(anyqueue_postgres::backend())
+            .with(anyqueue_redis::backend())
             .with(anyqueue_sqlite::backend());
         let storage = registry.open(url).await?;
         let defaults = PartitionOptions::default().with_lease(LEASE);

@@ -7,4 +7,5 @@
 
 pub(crate) mod memory;
 pub(crate) mod postgres;
+pub(crate) mod redis;
 pub(crate) mod sqlite;

@@ -1,0 +1,17 @@
+-- Counts: ready, delayed, leased, all dead letters, and whether to ask again, since more fell due than one call deals with.
+
+local function count(of)
+    local state = call('HMGET', of .. 'state', 'top', 'behind', 'tombs')
+    local ready = tonumber(state[2] or 0) - tonumber(state[3] or 0)
+    for level = 0, tonumber(state[1] or -1) do
+        ready = ready + call('LLEN', of .. 'ready' .. level)
+    end
+    return ready, call('ZCARD', of .. 'due'), math.max(call('HLEN', of .. 'leases') - 1, 0)
+end
+
+promote(base)
+reap()
+local ready, delayed, leased = count(base)
+local a, b, c = count(root .. string.match(base, '{.*}') .. ':dead:')
+local again = call('ZCOUNT', base .. 'due', '-inf', now) + call('ZCOUNT', base .. 'claims', '-inf', now)
+return { ready, delayed, leased, a + b + c, again > 0 and 1 or 0 }

@@ -1,0 +1,125 @@
+-- Ending leases.
+
+-- Removes messages that have neither group nor key: for each token of 16 bytes, how many (2 bytes), and their ids.
+local function remove(proofs)
+    local ids, tokens, answers = {}, {}, {}
+    local at = 1
+    while at < #proofs do
+        local token = sub(proofs, at, at + 15)
+        local last = at + 17 + 16 * (byte(proofs, at + 16) * 256 + byte(proofs, at + 17))
+        for from = at + 18, last, 16 do
+            ids[#ids + 1] = sub(proofs, from, from + 15)
+            tokens[#ids] = token
+        end
+        at = last + 1
+    end
+    if #ids == 0 then
+        return ''
+    end
+    local held, gone, ended = call('HMGET', base .. 'leases', unpack(ids)), {}, {}
+    for i = 1, #ids do
+        local claim = held[i]
+        if is_held(claim, tokens[i]) then
+            gone[#gone + 1] = ids[i]
+            ended[claim] = (ended[claim] or 0) + 1
+            answers[i] = '1'
+        else
+            answers[i] = '0'
+        end
+    end
+    if #gone > 0 then
+        call('HDEL', base .. 'leases', unpack(gone))
+        call('HDEL', messages, unpack(gone))
+        forget(gone)
+        for claim, count in pairs(ended) do
+            drop(claim, count)
+        end
+    end
+    return concat(answers)
+end
+
+-- Puts a message whose lease was ended at the end of its level in another partition, or in this one. Answers how many became
+-- ready here.
+local function move(id, record, to, headers)
+    local advanced = leave(id, record)
+    if headers == '' then
+        headers = call('HGET', base .. 'headers', id)
+    end
+    forget({ id })
+    local is_dead, name = sub(to, 1, 1) == 'd', sub(to, 3)
+    local flag, at = byte(record, 1), 11 + byte(record, 10) % 128
+    local rest = sub(record, at)
+    if is_keyed(flag) then -- the key is not taken along
+        flag = flag - 32
+        local _, last = text_at(record, is_grouped(flag) and select(2, text_at(record, at)) + 1 or at)
+        rest = sub(record, at, is_grouped(flag) and select(2, text_at(record, at)) or at - 1) .. sub(record, last + 1)
+    end
+    local place = char(#name + (is_dead and 128 or 0)) .. name
+    call('HSET', messages, id, char(flag) .. sub(record, 2, 9) .. place .. rest)
+    local target = root .. '{' .. name .. '}:' .. (is_dead and 'dead:' or '')
+    admit(target, level_of(flag))
+    if headers then
+        call('HSET', target .. 'headers', id, headers)
+    end
+    promote(target)
+    tell(target, line_up(target, id, flag))
+    return advanced
+end
+
+-- Does one thing with a message whose lease was ended. Answers how many became ready here, and when this one does.
+local function act(action, id, flag, value, headers)
+    if action == 'R' or action == 'F' then
+        if action == 'F' then
+            call('HINCRBY', base .. 'counts', id, 1)
+        end
+        call('LPUSH', base .. 'ready' .. level_of(flag), id)
+        return 1
+    end
+    if action == 'P' then
+        if headers ~= '' then
+            call('HSET', base .. 'headers', id, headers)
+        end
+        local delay = tonumber(value)
+        if delay == 0 then
+            return line_up(base, id, flag)
+        end
+        call('ZADD', base .. 'due', now + delay, id .. char(flag))
+        return 0, now + delay
+    end
+    local record = call('HGET', messages, id)
+    if action == 'M' then
+        return move(id, record, value, headers)
+    end
+    call('HDEL', messages, id)
+    forget({ id })
+    return leave(id, record)
+end
+
+-- Settles: ARGV[1] is for `remove`, ARGV[2] says how many others follow, each an action, a proof (id, token, flag), a value and
+-- headers. Answers a digit for each, 1 where the lease held, and which argument comes next.
+local function finish()
+    local answers, ready, due = { remove(ARGV[1]) }, 0, nil
+    local last = 2 + 4 * tonumber(ARGV[2])
+    if last > 2 then
+        promote(base) -- what is due by now stands before what is postponed
+    end
+    for at = 3, last, 4 do
+        local proof = ARGV[at + 1]
+        local id, flag = sub(proof, 1, 16), byte(proof, 33)
+        local claim = call('HGET', base .. 'leases', id)
+        if is_held(claim, sub(proof, 17, 32)) then
+            call('HDEL', base .. 'leases', id)
+            drop(claim, 1)
+            local more, at_time = act(ARGV[at], id, flag, ARGV[at + 2], ARGV[at + 3])
+            ready = ready + more
+            due = at_time and math.min(due or at_time, at_time) or due
+            answers[#answers + 1] = '1'
+        else
+            answers[#answers + 1] = '0'
+        end
+    end
+    if ready > 0 or due then
+        tell(base, ready, due)
+    end
+    return concat(answers), last + 1
+end

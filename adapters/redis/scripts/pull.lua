@@ -1,0 +1,3 @@
+-- Claims. ARGV: how many, for how long, the token, who waits.
+
+return claim(tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4])

@@ -1,0 +1,67 @@
+-- Deletes messages that nobody holds. ARGV: how many at most, where to go on among groups.
+-- Answers how many were deleted, and where to go on; an empty text if none is left.
+
+local limit, cursor, count = tonumber(ARGV[1]), ARGV[2], 0
+
+local function delete(ids)
+    local records = call('HMGET', messages, unpack(ids))
+    for i, id in ipairs(ids) do
+        if records[i] then
+            call('HDEL', messages, id)
+            forget({ id })
+            leave(id, records[i])
+            count = count + 1
+        end
+    end
+end
+
+local function delete_entries(entries, step)
+    local ids = {}
+    for i = 1, #entries, step do
+        ids[#ids + 1] = sub(entries[i], 1, 16)
+    end
+    if #ids > 0 then
+        delete(ids)
+    end
+    return #ids
+end
+
+promote(base)
+reap()
+local top = tonumber(call('HGET', base .. 'state', 'top') or -1)
+local ids, records, entries, is_cut
+repeat -- those that follow in their groups come to the lines
+    ids, records, entries, is_cut = take(top, math.min(limit - count, 100))
+    if #ids > 0 then
+        delete(ids)
+    end
+until #ids == 0 or count >= limit
+if is_cut then
+    return { count, cursor }
+end
+while count < limit do
+    if delete_entries(call('ZPOPMIN', base .. 'due', math.min(limit - count, 100)), 2) == 0 then
+        break
+    end
+end
+-- Whoever stands behind one that is held.
+for _ = 1, 16 do
+    if count >= limit or cursor == '' then
+        break
+    end
+    local page = call('HSCAN', base .. 'heads', cursor, 'COUNT', 64)
+    for i = 1, #page[2], 2 do
+        local line = base .. 'behind:' .. page[2][i]
+        while count < limit do
+            local gone = delete_entries(call('ZPOPMIN', line, math.min(limit - count, 100)), 2)
+            if gone == 0 then
+                break
+            end
+            call('HINCRBY', base .. 'state', 'behind', -gone)
+        end
+    end
+    if count < limit then
+        cursor = page[1] == '0' and '' or page[1]
+    end
+end
+return { count, cursor }

@@ -1,0 +1,3 @@
+-- Settles. ARGV: as `finish` says.
+
+return (finish())

@@ -1,0 +1,121 @@
+//! Pages of messages in the order of their ids, which no structure on the server has.
+
+use std::collections::BTreeSet;
+
+use anyqueue::{Browsed, Bytes, MessageId, MessageState, Operation, PartitionId, Result};
+use redis::Value;
+
+use crate::RedisQueue;
+use crate::error::strange;
+use crate::names::place;
+use crate::record;
+use crate::reply::{bytes, count, exactly, int, list, optional_bytes, optional_list};
+use crate::script;
+
+/// A partition of up to so many messages tells all its ids at once.
+const FEW: u64 = 2000;
+/// Messages that one step of going through all of them looks at.
+const STEP: u64 = 500;
+/// Messages that are shown in one call.
+const SHOWN: usize = 50;
+
+impl RedisQueue {
+    /// Messages that go away while a page is made are made up for, so that a short page is the last one.
+    pub(crate) async fn page(
+        &self,
+        partition: &PartitionId,
+        after: Option<MessageId>,
+        limit: usize,
+    ) -> Result<Vec<Browsed>> {
+        let (mut page, mut after) = (Vec::new(), after);
+        while page.len() < limit {
+            let wanted = limit - page.len();
+            let ids = self.next_ids(partition, after, wanted).await?;
+            for ids in ids.chunks(SHOWN) {
+                page.append(&mut self.show(partition, ids).await?);
+            }
+            if ids.len() < wanted {
+                break;
+            }
+            after = ids.last().copied();
+        }
+        Ok(page)
+    }
+
+    /// The first ids after this one, at most so many.
+    async fn next_ids(
+        &self,
+        partition: &PartitionId,
+        after: Option<MessageId>,
+        limit: usize,
+    ) -> Result<Vec<MessageId>> {
+        let mut call = self.new_call(&script::LIST, partition, 1, 8);
+        call.int(FEW);
+        let listed = optional_list(self.run(&call, Operation::Inspect).await?)?;
+        let mut first = First { after, limit, ids: BTreeSet::new() };
+        match listed {
+            Some(ids) => first.add(ids)?,
+            None => self.go_through(partition, &mut first).await?,
+        }
+        Ok(first.ids.into_iter().collect())
+    }
+
+    async fn go_through(&self, partition: &PartitionId, first: &mut First) -> Result<()> {
+        let mut cursor = b"0".to_vec();
+        loop {
+            let mut call = self.new_call(&script::SCAN, partition, 3, 128);
+            call.arg(&cursor).int(STEP).arg(&place(partition));
+            let [next, ids] = exactly(self.run(&call, Operation::Inspect).await?)?;
+            first.add(list(ids)?)?;
+            cursor = bytes(next)?;
+            if cursor == b"0" {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn show(&self, partition: &PartitionId, ids: &[MessageId]) -> Result<Vec<Browsed>> {
+        let mut call = self.new_call(&script::SHOW, partition, ids.len() + 1, 32 * ids.len() + 96);
+        call.arg(&place(partition));
+        for id in ids {
+            call.arg(id.as_bytes());
+        }
+        let mut shown = list(self.run(&call, Operation::Inspect).await?)?.into_iter();
+        let now_us = count(&shown.next().ok_or_else(strange)?)?;
+        shown.map(|shown| browsed(shown, now_us)).collect()
+    }
+}
+
+/// The smallest ids of those that were seen.
+struct First {
+    after: Option<MessageId>,
+    limit: usize,
+    ids: BTreeSet<MessageId>,
+}
+
+impl First {
+    fn add(&mut self, ids: Vec<Value>) -> Result<()> {
+        for id in ids {
+            let Ok(id) = bytes(id)?.try_into() else { continue }; // the long value among the leases
+            let id = MessageId::from_bytes(id);
+            if self.after.is_none_or(|after| id > after) && self.ids.insert(id) && self.ids.len() > self.limit
+            {
+                self.ids.pop_last();
+            }
+        }
+        Ok(())
+    }
+}
+
+fn browsed(shown: Value, now_us: u64) -> Result<Browsed> {
+    let [state, deliveries, headers, record] = exactly(shown)?;
+    let stored = record::decode(&Bytes::from(bytes(record)?), optional_bytes(headers)?)?;
+    let state = match int(&state)? {
+        1 => MessageState::Delayed,
+        2 => MessageState::Leased,
+        _ => MessageState::Ready,
+    };
+    let age = stored.age(now_us);
+    let deliveries = u32::try_from(count(&deliveries)?).unwrap_or(u32::MAX);
+    Ok(Browsed::new(stored.message, state).with_delivery_count(deliveries).with_age(age))
+}

@@ -1,0 +1,79 @@
+//! What this backend gives.
+
+use std::time::Duration;
+
+use anyqueue::{
+    Capabilities, Coalesce, Dedup, DelayCapability, DeliveryCount, Durability, DurabilityLevel,
+    InspectCapability, LeaseCapability, LeaseKind, Limits, MoveGuarantee, Order, PriorityDiscipline, Reach,
+    Requeue, SettleConfirm, Strictness,
+};
+
+use crate::config::Config;
+
+/// Levels from 0 to one less.
+pub(crate) const PRIORITY_LEVELS: u8 = 10;
+pub(crate) const MIN_LEASE: Duration = Duration::from_millis(1);
+pub(crate) const MAX_LEASE: Duration = Duration::from_hours(30 * 24);
+pub(crate) const MAX_DELAY: Duration = Duration::from_hours(3650 * 24);
+/// Messages, deliveries or settlements in one call.
+const BATCH: usize = 1000;
+const BATCH_BYTES: u64 = 64 * 1024 * 1024;
+/// How late timed things may be: timers, network and the server's queue.
+const SLACK: Duration = Duration::from_millis(100);
+/// By how much the poll interval varies, so that many processes do not poll in step.
+pub(crate) const JITTER: f64 = 0.1;
+
+/// The capabilities, on a server whose acknowledged data survives this.
+pub(crate) fn capabilities(config: &Config, level: DurabilityLevel) -> Capabilities {
+    let delay = DelayCapability { max: MAX_DELAY, granularity: Duration::from_millis(1) };
+    // Two calls under way keep both ends busy; more would only make them smaller.
+    let coalesce = Coalesce { in_flight: 2, linger: Duration::ZERO, across_partitions: true };
+    Capabilities {
+        reach: Reach::Network,
+        durability: Durability { push: level, claim: level, settle: level },
+        unique_ids: true,
+        settle_confirm: SettleConfirm::Confirmed,
+        priority_levels: PRIORITY_LEVELS,
+        priority: PriorityDiscipline::Strict,
+        order: Order::PushOrder,
+        requeue: Requeue::Front,
+        exclusive: Strictness::Strict,
+        fencing: Strictness::Strict,
+        lease: LeaseCapability { kind: LeaseKind::Timed, min: MIN_LEASE, max: MAX_LEASE, max_hold: None },
+        push_delay: Some(delay),
+        postpone_delay: Some(delay),
+        postpone_headers: true,
+        groups: true,
+        dedup: Dedup::WhileLive,
+        delivery_count: DeliveryCount::ExceptReleases,
+        moves: MoveGuarantee::Atomic,
+        inspect: InspectCapability {
+            ready: true,
+            delayed: true,
+            leased: true,
+            dead: true,
+            staleness: Duration::ZERO,
+            list: true,
+            browse: true,
+            delete: true,
+            purge: true,
+            cancel: true,
+        },
+        pause: true,
+        limits: Limits {
+            message_bytes: config.message_bytes,
+            push_batch: BATCH,
+            push_batch_bytes: BATCH_BYTES.max(config.message_bytes),
+            pull_batch: BATCH,
+            settle_batch: BATCH,
+        },
+        slack: SLACK,
+        // A hint may get lost with its connection, so what is promised is the poll, with its jitter.
+        wake_latency: config.poll_interval.mul_f64(1.0 + JITTER) + SLACK,
+        overfetch: 0,
+        exchange: true,
+        coalesce_push: coalesce,
+        coalesce_settle: coalesce,
+        retention: None,
+    }
+}

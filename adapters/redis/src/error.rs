@@ -1,0 +1,146 @@
+//! What Redis and its client say, as kind and retry class.
+
+use std::borrow::Cow;
+
+use anyqueue::{Error, ErrorKind, Operation, RetryClass};
+use redis::RedisError;
+
+/// The backend's name in errors.
+pub(crate) const NAME: &str = "redis";
+
+/// An error of this backend's own.
+pub(crate) fn own(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {
+    Error::new(kind, message).with_backend(NAME)
+}
+
+/// An argument that is wrong.
+pub(crate) fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
+    own(ErrorKind::InvalidInput, message)
+}
+
+/// The answer of a closed handle.
+pub(crate) fn closed(operation: Operation) -> Error {
+    Error::closed().with_backend(NAME).with_operation(operation)
+}
+
+/// An answer of another form than the scripts give.
+pub(crate) fn strange() -> Error {
+    own(ErrorKind::Incompatible, "the server's answer has another form than this release knows")
+}
+
+/// The same error, where a call that may have taken effect can be made again without harm.
+pub(crate) fn repeatable(error: Error) -> Error {
+    if error.retry() == RetryClass::MayDuplicate { error.with_retry(RetryClass::Safe) } else { error }
+}
+
+/// Whether the server answered, so that the connection can be used again.
+pub(crate) fn leaves_connection(error: &RedisError) -> bool {
+    matches!(error.kind(), redis::ErrorKind::Server(_) | redis::ErrorKind::Extension)
+}
+
+/// Classes an error of making a connection: nothing was asked of the server yet.
+pub(crate) fn classify_connect(error: RedisError, target: &str) -> Error {
+    if error.detail().is_some_and(|text| text.contains("DB index")) {
+        return invalid(format!("{target}: there is no such database; see the server's setting `databases`"));
+    }
+    if leaves_connection(&error) || error.kind() == redis::ErrorKind::AuthenticationFailed {
+        let classed = classify(error);
+        let text = format!("{target}: {}", classed.message());
+        return own(classed.kind(), text).with_retry(before(classed.retry())).with_source(classed);
+    }
+    own(ErrorKind::Unavailable, format!("{target} cannot be reached: is the server running?"))
+        .with_source(error)
+}
+
+/// What failed before anything was asked can be repeated, if it can succeed at all.
+fn before(retry: RetryClass) -> RetryClass {
+    if retry == RetryClass::Never { RetryClass::Never } else { RetryClass::Safe }
+}
+
+/// Classes an error of a call. Where the answer was lost, the script may have run.
+pub(crate) fn classify(error: RedisError) -> Error {
+    let classed = if error.is_timeout() {
+        own(ErrorKind::TimedOut, "the server did not answer in time: whether it was done is not known")
+            .with_retry(RetryClass::MayDuplicate)
+    } else if error.kind() == redis::ErrorKind::AuthenticationFailed {
+        refused_login()
+    } else if leaves_connection(&error) {
+        by_code(error.code().unwrap_or_default(), error.detail().unwrap_or_default())
+    } else {
+        own(
+            ErrorKind::Unavailable,
+            "the connection broke before the answer came: whether it was done is not known",
+        )
+        .with_retry(RetryClass::MayDuplicate)
+    };
+    classed.with_source(error)
+}
+
+/// Error codes. The server's own text is repeated only where it names what is missing; it shows no credentials.
+fn by_code(code: &str, text: &str) -> Error {
+    let safe = RetryClass::Safe;
+    match code {
+        "WRONGPASS" | "NOAUTH" => refused_login(),
+        "NOPERM" => own(ErrorKind::AccessDenied, format!("a right is missing: {text}")),
+        "OOM" => own(
+            ErrorKind::Full,
+            "the server has reached its maxmemory: nothing was stored; raise it, or let consumers catch up",
+        ),
+        "READONLY" => own(
+            ErrorKind::Unavailable,
+            "the server is a read-only replica: connect to the master (nothing was changed)",
+        ),
+        "LOADING" => own(ErrorKind::Unavailable, "the server is loading its data (nothing was changed)")
+            .with_retry(safe),
+        "MISCONF" => own(
+            ErrorKind::Full,
+            "the server cannot write its data to disk and so refuses writes (nothing was changed): see its log",
+        ),
+        "MASTERDOWN" | "NOREPLICAS" => {
+            own(ErrorKind::Unavailable, format!("the server refuses writes (nothing was changed): {text}"))
+                .with_retry(safe)
+        }
+        "BUSY" => {
+            own(ErrorKind::Unavailable, "the server is busy with somebody's script (nothing was changed)")
+                .with_retry(safe)
+        }
+        "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" => own(
+            ErrorKind::Incompatible,
+            "the server belongs to a Redis Cluster, which this release does not support",
+        ),
+        "WRONGTYPE" => own(
+            ErrorKind::Incompatible,
+            "a key of this prefix holds something else: choose another prefix, or another database",
+        ),
+        _ if text.contains("user executing the script") || text.contains("ACL failure in script") => own(
+            ErrorKind::AccessDenied,
+            format!("a right is missing: {text}; open the queue anew to learn which"),
+        ),
+        _ if text.contains("OOM command not allowed") => by_code("OOM", text),
+        _ if text.contains("against a read only replica") => by_code("READONLY", text),
+        _ => own(ErrorKind::Internal, format!("the server answered with an error: {code} {text}")),
+    }
+}
+
+fn refused_login() -> Error {
+    own(ErrorKind::AccessDenied, "the server refused the login: check user and password")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_told_apart() {
+        let class = |code, text| {
+            let error = by_code(code, text);
+            (error.kind(), error.retry())
+        };
+        assert_eq!(class("OOM", "").0, ErrorKind::Full);
+        assert_eq!(class("ERR", "OOM command not allowed when used memory").0, ErrorKind::Full);
+        assert_eq!(class("NOPERM", ""), (ErrorKind::AccessDenied, RetryClass::Never));
+        assert_eq!(class("LOADING", ""), (ErrorKind::Unavailable, RetryClass::Safe));
+        assert_eq!(class("MOVED", "").0, ErrorKind::Incompatible);
+        assert_eq!(class("SOMETHING", "else").0, ErrorKind::Internal);
+    }
+}

@@ -1,0 +1,244 @@
+//! Claiming messages, and waiting for them.
+
+use std::time::Instant;
+
+use anyqueue::{
+    Bytes, Delivery, Error, Lease, Operation, PartitionId, PullRequest, Result, SettleOutcome, Settlement,
+    Token,
+};
+use redis::Value;
+use uuid::Uuid;
+
+use crate::RedisQueue;
+use crate::error::{NAME, closed, invalid, repeatable};
+use crate::hint::Hint;
+use crate::link::Call;
+use crate::names::word;
+use crate::push::millis;
+use crate::record;
+use crate::reply::{self, bytes, count, int, optional_bytes, optional_list};
+use crate::script;
+use crate::settle::{Bundle, Sorted, check_lease};
+use crate::wake::Waiting;
+
+/// What one claim found.
+struct Claimed {
+    deliveries: Vec<Delivery>,
+    /// Whether it ended before it had seen all: it is to be made again.
+    is_cut_short: bool,
+}
+
+impl RedisQueue {
+    pub(crate) async fn pull_messages(
+        &self,
+        partition: &PartitionId,
+        request: PullRequest,
+    ) -> Result<Vec<Delivery>> {
+        check(&request)?;
+        let started = Instant::now();
+        let waiting = (!request.wait.is_zero()).then(|| self.inner.wake.join(partition));
+        let deliveries = self.claim(partition, &request).await?;
+        match waiting {
+            Some(waiting) if deliveries.is_empty() => self.wait(partition, &request, started, waiting).await,
+            _ => Ok(deliveries),
+        }
+    }
+
+    /// Settles and pulls in one script. What is of other partitions is settled before.
+    pub(crate) async fn settle_and_pull(
+        &self,
+        settlements: &[Settlement],
+        partition: &PartitionId,
+        request: PullRequest,
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+        let mut sorted = Sorted::new(settlements);
+        let bundle = sorted.take_bundle(partition);
+        self.settle_sorted(&mut sorted).await;
+        let Some(bundle) = bundle.filter(|_| check(&request).is_ok()) else {
+            return (sorted.into_outcomes(), self.pull_messages(partition, request).await);
+        };
+        let started = Instant::now();
+        let waiting = (!request.wait.is_zero()).then(|| self.inner.wake.join(partition));
+        let claimed = self.exchange_once(&bundle, &mut sorted, partition, &request).await;
+        let pulled = match (claimed, waiting) {
+            (Ok(claimed), Some(waiting)) if claimed.deliveries.is_empty() => {
+                self.wait(partition, &request, started, waiting).await
+            }
+            (claimed, _) => claimed.map(|claimed| claimed.deliveries),
+        };
+        (sorted.into_outcomes(), pulled)
+    }
+
+    async fn exchange_once(
+        &self,
+        bundle: &Bundle<'_>,
+        sorted: &mut Sorted<'_>,
+        partition: &PartitionId,
+        request: &PullRequest,
+    ) -> Result<Claimed> {
+        let (args, size) = bundle.size();
+        let mut call = self.new_call(&script::EXCHANGE, partition, args + 4, size + 64);
+        bundle.add_to(&mut call);
+        let secret = Uuid::new_v4();
+        self.add_claim(&mut call, partition, request, secret);
+        let before = Instant::now();
+        let answer = match self.run(&call, Operation::Settle).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                sorted.fail(bundle, &error);
+                return Err(stamp(error));
+            }
+        };
+        let mut answer = reply::list(answer).map_err(stamp)?;
+        let settled = answer.pop().map_or_else(|| Ok(Vec::new()), bytes);
+        sorted.take_in(bundle, settled);
+        self.deliver(Value::Array(answer), partition, request, before, secret).map_err(stamp)
+    }
+
+    /// Tries again whenever woken, until the time is over or somebody says stop.
+    async fn wait(
+        &self,
+        partition: &PartitionId,
+        request: &PullRequest,
+        started: Instant,
+        mut waiting: Waiting,
+    ) -> Result<Vec<Delivery>> {
+        let inner = &self.inner;
+        inner.listen.cancel(); // its being cancelled is what the listener waits for
+        let left = request.wait.saturating_sub(started.elapsed());
+        let mut over = std::pin::pin!(tokio::time::sleep(left));
+        loop {
+            tokio::select! {
+                biased;
+                () = inner.closed.cancelled() => return Ok(Vec::new()),
+                () = request.stop.cancelled() => return Ok(Vec::new()),
+                () = waiting.woken() => {}
+                () = &mut over => return Ok(Vec::new()),
+            }
+            let next = inner.wake.join(partition);
+            let deliveries = self.claim(partition, request).await?;
+            waiting.spend();
+            waiting = next;
+            if !deliveries.is_empty() {
+                return Ok(deliveries);
+            }
+        }
+    }
+
+    async fn claim(&self, partition: &PartitionId, request: &PullRequest) -> Result<Vec<Delivery>> {
+        loop {
+            let secret = Uuid::new_v4();
+            let mut call = self.new_call(&script::PULL, partition, 4, 128);
+            self.add_claim(&mut call, partition, request, secret);
+            let before = Instant::now();
+            let answer = self.run(&call, Operation::Pull).await.map_err(stamp)?;
+            let claimed = self.deliver(answer, partition, request, before, secret).map_err(stamp)?;
+            if !claimed.is_cut_short || request.stop.is_cancelled() {
+                return Ok(claimed.deliveries);
+            }
+            if self.is_closed() {
+                return Err(closed(Operation::Pull));
+            }
+        }
+    }
+
+    fn add_claim(&self, call: &mut Call, partition: &PartitionId, request: &PullRequest, secret: Uuid) {
+        call.int(u64::try_from(request.max).unwrap_or(u64::MAX)).int(1000 * millis(request.lease));
+        call.arg(secret.as_bytes());
+        // Whoever waits here is to be told of what comes later, even if this call itself does not wait.
+        if request.wait.is_zero() && !self.inner.wake.is_waited_at(partition) {
+            call.arg(b"");
+        } else {
+            call.arg(word(partition).as_bytes());
+        }
+    }
+
+    /// Reads what was claimed. A message that cannot be read stays leased, so that it is not tried again at once; it is an
+    /// error only if there is nothing else to hand over.
+    fn deliver(
+        &self,
+        answer: Value,
+        partition: &PartitionId,
+        request: &PullRequest,
+        before: Instant,
+        secret: Uuid,
+    ) -> Result<Claimed> {
+        let [now, due, more, records, counts, headers] = reply::exactly(answer)?;
+        let (now_us, more) = (count(&now)?, int(&more)? == 1);
+        self.inner.clock.set(now_us);
+        let records = reply::list(records)?;
+        let is_cut_short = records.is_empty() && more;
+        let mut counts = optional_list(counts)?.into_iter().flatten();
+        let mut headers = optional_list(headers)?.into_iter().flatten();
+        let (mut deliveries, mut unreadable) = (Vec::with_capacity(records.len()), None);
+        let mut tokens = Tokens::new(secret);
+        for record in records {
+            let earlier = earlier(counts.next())?;
+            let replaced = headers.next().map_or(Ok(None), optional_bytes)?;
+            match bytes(record).and_then(|record| record::decode(&Bytes::from(record), replaced)) {
+                Ok(stored) => {
+                    let age = stored.age(now_us);
+                    let token = tokens.of(stored.flag);
+                    let lease = Lease { partition: partition.clone(), id: stored.message.id(), token };
+                    let delivery = Delivery::new(lease, stored.message);
+                    let delivery = delivery.with_lease_until(before + request.lease);
+                    deliveries.push(delivery.with_delivery_count(earlier.saturating_add(1)).with_age(age));
+                }
+                Err(error) => {
+                    tracing::error!(%error, %partition, "a stored message cannot be read");
+                    unreadable = Some(error);
+                }
+            }
+        }
+        self.inner.wake.hint(partition, Hint::due_us(int(&due)?));
+        if more && !is_cut_short {
+            self.inner.wake.hint(partition, Hint::ready(1)); // what is left is for the next in line
+        }
+        match unreadable {
+            Some(error) if deliveries.is_empty() => Err(error),
+            _ => Ok(Claimed { deliveries, is_cut_short }),
+        }
+    }
+}
+
+/// How often a message was delivered before.
+fn earlier(value: Option<Value>) -> Result<u32> {
+    let Some(text) = value.map_or(Ok(None), optional_bytes)? else { return Ok(0) };
+    Ok(std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok()).unwrap_or(0))
+}
+
+/// The tokens of one claim: its secret, and what settling has to know of the message. Most messages share one.
+struct Tokens {
+    secret: Uuid,
+    last: Option<(u8, Token)>,
+}
+
+impl Tokens {
+    fn new(secret: Uuid) -> Self {
+        Self { secret, last: None }
+    }
+
+    fn of(&mut self, flag: u8) -> Token {
+        if let Some((known, token)) = &self.last
+            && *known == flag
+        {
+            return token.clone();
+        }
+        let mut bytes = self.secret.as_bytes().to_vec();
+        bytes.push(flag);
+        let token = Token::from_bytes(bytes);
+        self.last = Some((flag, token.clone()));
+        token
+    }
+}
+
+fn check(request: &PullRequest) -> Result<()> {
+    let checked =
+        if request.max == 0 { Err(invalid("a pull asks for at least one message")) } else { Ok(()) };
+    checked.and_then(|()| check_lease(request.lease)).map_err(stamp)
+}
+
+/// What an uncertain claim has taken comes back when its leases end.
+fn stamp(error: Error) -> Error {
+    repeatable(error).with_backend(NAME).with_operation(Operation::Pull)
+}

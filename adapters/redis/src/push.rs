@@ -1,0 +1,218 @@
+//! Storing messages.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyqueue::{Envelope, ErrorKind, MessageData, MessageId, Operation, PartitionId, PushOutcome, Result};
+use redis::Value;
+
+use crate::RedisQueue;
+use crate::capabilities::{MAX_DELAY, PRIORITY_LEVELS};
+use crate::error::{NAME, invalid, own, repeatable, strange};
+use crate::hint::Hint;
+use crate::record::{self, GROUPED, Record};
+use crate::{reply, script};
+
+/// About what the server's clock says, as its last answer told. Scripts correct what is far off.
+#[derive(Debug)]
+pub(crate) struct ServerClock {
+    start: Instant,
+    /// The server's time at `start`, in microseconds since 1970.
+    start_us: AtomicI64,
+}
+
+impl Default for ServerClock {
+    fn default() -> Self {
+        Self { start: Instant::now(), start_us: AtomicI64::new(0) }
+    }
+}
+
+impl ServerClock {
+    /// Takes in a time that the server has just told.
+    pub(crate) fn set(&self, now_us: u64) {
+        let now_us = i64::try_from(now_us).unwrap_or(i64::MAX);
+        self.start_us.store(now_us.saturating_sub(self.elapsed_us()), Ordering::Relaxed);
+    }
+
+    fn now_us(&self) -> u64 {
+        let now_us = self.start_us.load(Ordering::Relaxed).saturating_add(self.elapsed_us());
+        u64::try_from(now_us).unwrap_or(0)
+    }
+
+    fn elapsed_us(&self) -> i64 {
+        i64::try_from(self.start.elapsed().as_micros()).unwrap_or(i64::MAX)
+    }
+}
+
+/// What was asked: of each message whether it is bad, or its number in the call, from 1.
+struct Batch {
+    verdicts: Vec<Result<usize>>,
+    /// Of the messages in the call.
+    ids: HashMap<MessageId, usize>,
+    rows: Vec<Row>,
+}
+
+struct Row {
+    id: MessageId,
+    record: Record,
+    delay_us: u64,
+}
+
+impl RedisQueue {
+    pub(crate) async fn push_all(
+        &self,
+        partition: &PartitionId,
+        messages: &[MessageData],
+    ) -> Vec<Result<PushOutcome>> {
+        let at_us = self.inner.clock.now_us();
+        let batch = Batch::prepare(messages, partition, self.inner.config.message_bytes, at_us);
+        let stored = if batch.rows.is_empty() && !self.is_closed() {
+            Ok(HashMap::new())
+        } else {
+            self.store(partition, &batch, at_us).await
+        };
+        self.inner.wake.hint(partition, batch.hint());
+        // An uncertain push can be made again: what was stored is known by its id.
+        let stored =
+            stored.map_err(|error| repeatable(error).with_backend(NAME).with_operation(Operation::Push));
+        batch.answers(messages, &stored)
+    }
+
+    /// Answers what is in the way of those that were not stored, by their number.
+    async fn store(
+        &self,
+        partition: &PartitionId,
+        batch: &Batch,
+        at_us: u64,
+    ) -> Result<HashMap<usize, MessageId>> {
+        let bytes = batch.rows.iter().map(|row| row.record.bytes.len() + 32).sum();
+        let mut call = self.new_call(&script::PUSH, partition, 3 * batch.rows.len() + 3, bytes);
+        let level = batch.common_level();
+        call.int(at_us);
+        match level {
+            Some(level) => call.int(level.into()),
+            None => call.arg(b"-1"),
+        };
+        call.arg(self.inner.caller.as_bytes());
+        for row in &batch.rows {
+            call.arg(row.id.as_bytes()).arg(&row.record.bytes);
+            if level.is_none() {
+                call.int(row.delay_us);
+            }
+        }
+        let [now, present] = reply::exactly(self.run(&call, Operation::Push).await?)?;
+        self.inner.clock.set(reply::count(&now)?);
+        read_present(present)
+    }
+}
+
+fn read_present(present: Value) -> Result<HashMap<usize, MessageId>> {
+    let mut present = reply::list(present)?.into_iter();
+    let mut found = HashMap::new();
+    while let (Some(number), Some(id)) = (present.next(), present.next()) {
+        let number = usize::try_from(reply::count(&number)?).map_err(|_| strange())?;
+        let id = reply::bytes(id)?.try_into().map_err(|_| strange())?;
+        found.insert(number, MessageId::from_bytes(id));
+    }
+    Ok(found)
+}
+
+impl Batch {
+    /// Encodes the messages that are within the limits.
+    fn prepare(messages: &[MessageData], partition: &PartitionId, message_bytes: u64, at_us: u64) -> Self {
+        let mut batch = Self {
+            verdicts: Vec::with_capacity(messages.len()),
+            ids: HashMap::with_capacity(messages.len()),
+            rows: Vec::with_capacity(messages.len()),
+        };
+        for message in messages {
+            let verdict = batch.add(message, partition, message_bytes, at_us);
+            batch.verdicts.push(verdict);
+        }
+        batch
+    }
+
+    fn add(
+        &mut self,
+        message: &MessageData,
+        partition: &PartitionId,
+        message_bytes: u64,
+        at_us: u64,
+    ) -> Result<usize> {
+        let delay = check(message, message_bytes)?;
+        let number = self.rows.len() + 1;
+        let known = *self.ids.entry(message.id()).or_insert(number);
+        if known == number {
+            let record = record::encode(message, partition, at_us)?;
+            self.rows.push(Row { id: message.id(), record, delay_us: 1000 * millis(delay) });
+        }
+        Ok(known)
+    }
+
+    /// What waiting pulls of this handle are told, whether or not the answer came: others hear it from the server.
+    fn hint(&self) -> Hint {
+        let mut hint = Hint::default();
+        for row in &self.rows {
+            hint.add(if row.delay_us == 0 {
+                Hint::ready(1)
+            } else {
+                Hint::due(Duration::from_micros(row.delay_us))
+            });
+        }
+        hint
+    }
+
+    /// The level of all, if that is all there is to know of them.
+    fn common_level(&self) -> Option<u8> {
+        let level = self.rows.first()?.record.flag;
+        let is_plain = |row: &Row| row.record.flag == level && row.delay_us == 0;
+        (level < GROUPED && self.rows.iter().all(is_plain)).then_some(level)
+    }
+
+    /// One answer per message.
+    fn answers(
+        self,
+        messages: &[MessageData],
+        present: &Result<HashMap<usize, MessageId>>,
+    ) -> Vec<Result<PushOutcome>> {
+        let mut last = 0;
+        let answer = |(message, verdict): (&MessageData, Result<usize>)| {
+            let number = verdict?;
+            let is_repeated = number <= last; // the same message stands before it in this batch
+            last = last.max(number);
+            let present = present.as_ref().map_err(Clone::clone)?;
+            Ok(match present.get(&number) {
+                Some(first) => PushOutcome::Duplicate(Some(*first)),
+                None if is_repeated => PushOutcome::Duplicate(Some(message.id())),
+                None => PushOutcome::Stored(message.id()),
+            })
+        };
+        messages.iter().zip(self.verdicts).map(answer).collect()
+    }
+}
+
+/// Checks a message against the limits, and answers its delay.
+fn check(message: &MessageData, message_bytes: u64) -> Result<Duration> {
+    let priority = message.options().priority;
+    if priority >= PRIORITY_LEVELS {
+        return Err(invalid(format!("priority {priority} is out of range: 0 to {}", PRIORITY_LEVELS - 1)));
+    }
+    let encoded_bytes = Envelope::max_encoded_len(message);
+    if encoded_bytes > message_bytes {
+        let text = format!(
+            "the message takes {encoded_bytes} bytes in encoded form: at most {message_bytes} are allowed"
+        );
+        return Err(own(ErrorKind::TooLarge, text));
+    }
+    let delay = message.delay(SystemTime::now());
+    if delay > MAX_DELAY {
+        return Err(invalid("the delay is longer than the capabilities allow"));
+    }
+    Ok(delay)
+}
+
+/// Whole milliseconds, rounded up: what is timed must not come early.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}

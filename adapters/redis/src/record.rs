@@ -1,0 +1,128 @@
+//! The stored form of a message: what scripts act on, then core's envelope.
+
+use std::time::{Duration, SystemTime};
+
+use anyqueue::{Bytes, Decoded, Envelope, Error, ErrorKind, MessageData, PartitionId, Result};
+
+use crate::error::own;
+use crate::names::{name_bytes, place};
+
+/// Set where a message has a group.
+pub(crate) const GROUPED: u8 = 16;
+/// Set where a message has a deduplication key.
+pub(crate) const KEYED: u8 = 32;
+/// The flag and the time.
+const FIXED_BYTES: usize = 9;
+
+/// A message to be stored.
+pub(crate) struct Record {
+    pub(crate) flag: u8,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Encodes a message that is pushed at this time of the server's, in microseconds.
+pub(crate) fn encode(message: &MessageData, partition: &PartitionId, at_us: u64) -> Result<Record> {
+    let options = message.options();
+    let group = options.group.as_deref();
+    let key = options.dedup_key.as_deref().filter(|_| !partition.is_dead_letters());
+    let flag =
+        options.priority + if group.is_some() { GROUPED } else { 0 } + if key.is_some() { KEYED } else { 0 };
+    let mut bytes = Vec::with_capacity(message.payload().len() + 128);
+    bytes.push(flag);
+    bytes.extend_from_slice(&at_us.to_be_bytes());
+    bytes.extend_from_slice(&place(partition));
+    for text in [group, key].into_iter().flatten() {
+        let length = u16::try_from(text.len()).map_err(|_| too_long())?;
+        bytes.extend_from_slice(&length.to_be_bytes());
+        bytes.extend_from_slice(text.as_bytes());
+    }
+    bytes.append(&mut Envelope::new(message.clone(), SystemTime::now()).encode()?);
+    Ok(Record { flag, bytes })
+}
+
+fn too_long() -> Error {
+    own(ErrorKind::InvalidInput, "a group or a key is longer than 65535 bytes")
+}
+
+/// A stored message.
+pub(crate) struct Stored {
+    pub(crate) flag: u8,
+    /// When it was pushed, by the server's clock, in microseconds.
+    pub(crate) pushed_us: u64,
+    pub(crate) message: MessageData,
+}
+
+impl Stored {
+    /// How old the message is at this time of the server's.
+    pub(crate) fn age(&self, now_us: u64) -> Duration {
+        Duration::from_micros(now_us.saturating_sub(self.pushed_us))
+    }
+}
+
+/// Reads a record, and the envelope with the headers that replace its own, if any.
+pub(crate) fn decode(record: &Bytes, headers: Option<Vec<u8>>) -> Result<Stored> {
+    let (flag, pushed_us, start) = read_front(record).ok_or_else(damaged)?;
+    let Decoded::Envelope(envelope) = Envelope::decode(&record.slice(start..))? else {
+        return Err(damaged());
+    };
+    let mut message = envelope.message;
+    if let Some(headers) = headers {
+        let replaced = Envelope::decode(&Bytes::from(headers))?.into_message("");
+        message = message.with_headers(replaced.headers().clone());
+    }
+    Ok(Stored { flag, pushed_us, message })
+}
+
+/// The flag, the time, and where the envelope begins.
+fn read_front(record: &[u8]) -> Option<(u8, u64, usize)> {
+    let (flag, rest) = record.split_first()?;
+    let pushed_us = u64::from_be_bytes(*rest.first_chunk()?);
+    let mut start = FIXED_BYTES + 1 + name_bytes(*record.get(FIXED_BYTES)?);
+    for bit in [GROUPED, KEYED] {
+        if flag & bit != 0 {
+            let length = u16::from_be_bytes(*record.get(start..)?.first_chunk()?);
+            start += 2 + usize::from(length);
+        }
+    }
+    (start <= record.len()).then_some((*flag, pushed_us, start))
+}
+
+fn damaged() -> Error {
+    own(ErrorKind::Corrupt, "a stored message does not parse")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_stored_comes_back() {
+        let partition = PartitionId::new("mail").unwrap();
+        for message in [
+            MessageData::new("plain"),
+            MessageData::new("full")
+                .with_group("g")
+                .with_dedup_key("k")
+                .with_priority(9)
+                .with_header("a", "b"),
+            MessageData::new("").with_dedup_key("key"),
+        ] {
+            for partition in [partition.clone(), partition.dead_letters()] {
+                let record = encode(&message, &partition, 17).unwrap();
+                let stored = decode(&Bytes::from(record.bytes), None).unwrap();
+                assert_eq!((stored.flag, stored.pushed_us), (record.flag, 17));
+                assert_eq!(stored.message, message);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_cut_short_is_damaged() {
+        let message = MessageData::new("x").with_group("group").with_dedup_key("key");
+        let record = encode(&message, &PartitionId::new("p").unwrap(), 1).unwrap().bytes;
+        for length in 0..record.len() {
+            let cut = Bytes::copy_from_slice(record.get(..length).unwrap());
+            assert!(decode(&cut, None).is_err(), "{length} bytes");
+        }
+    }
+}

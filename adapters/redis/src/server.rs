@@ -1,0 +1,197 @@
+//! What the server is: its version, its settings, and what it lets this user do.
+
+use std::collections::HashMap;
+
+use anyqueue::{DurabilityLevel, ErrorKind, Result};
+
+use crate::error::own;
+use crate::link::{Call, Link};
+use crate::names::Names;
+use crate::{reply, script};
+
+/// The oldest server whose commands suffice.
+const OLDEST: (u32, u32) = (6, 2);
+
+/// A server that can serve.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) version: String,
+    pub(crate) survives: DurabilityLevel,
+    /// What an operator should look at.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Server {
+    /// Asks the server what it is. One that cannot serve is an error.
+    pub(crate) async fn ask(link: &Link) -> Result<Self> {
+        let info = Info::read(&reply::text(link.command(&redis::cmd("INFO")).await?)?);
+        info.check()?;
+        let appendfsync = appendfsync(link).await;
+        Ok(Self {
+            version: info.shown_version(),
+            survives: info.survives(appendfsync.as_deref()),
+            warnings: info.warnings(appendfsync.as_deref()),
+        })
+    }
+}
+
+/// The setting, if the user may read it.
+async fn appendfsync(link: &Link) -> Option<String> {
+    let answer = link.command(redis::cmd("CONFIG").arg("GET").arg("appendfsync")).await.ok()?;
+    let [_, value] = reply::exactly::<2>(answer).ok()?;
+    reply::text(value).ok()
+}
+
+/// Tries what the scripts do. What is refused is an error that names it.
+pub(crate) async fn check_rights(link: &Link, names: &Names) -> Result<()> {
+    let mut call = Call::new(&script::RIGHTS, &[&names.trial(), &names.messages()], 1, 64);
+    call.arg(names.channel().as_bytes());
+    let prefix = names.trial().trim_end_matches("trial").to_owned();
+    let missing = match link.call(&call).await {
+        Err(error) if error.kind() == ErrorKind::AccessDenied => error.message().to_owned(),
+        answer => reply::text(answer?)?,
+    };
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let text = format!(
+        "rights are missing: {missing}; grant them by ACL SETUSER, on the keys ~{prefix}* and the channels &{prefix}*"
+    );
+    Err(own(ErrorKind::AccessDenied, text))
+}
+
+/// What the command INFO answers.
+struct Info(HashMap<String, String>);
+
+impl Info {
+    fn read(text: &str) -> Self {
+        let lines = text.lines().filter_map(|line| line.trim_end().split_once(':'));
+        Self(lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    }
+
+    fn get(&self, name: &str) -> &str {
+        self.0.get(name).map_or("", String::as_str)
+    }
+
+    fn check(&self) -> Result<()> {
+        let version = self.get("redis_version");
+        if numbers(version) < OLDEST {
+            let (major, minor) = OLDEST;
+            let text = format!("the server is Redis {version}: {major}.{minor} or later is needed");
+            return Err(own(ErrorKind::Incompatible, text));
+        }
+        if self.get("redis_mode") == "cluster" {
+            let text = "the server belongs to a Redis Cluster, which this release does not support: use a server of its own";
+            return Err(own(ErrorKind::Incompatible, text));
+        }
+        if self.get("role") == "slave" {
+            let text = "the server is a read-only replica: connect to the master";
+            return Err(own(ErrorKind::Unavailable, text));
+        }
+        let policy = self.get("maxmemory_policy");
+        if policy.starts_with("allkeys") {
+            let text = format!(
+                "the server may throw away messages when its memory is full: set maxmemory-policy to noeviction (it is {policy})"
+            );
+            return Err(own(ErrorKind::Incompatible, text));
+        }
+        Ok(())
+    }
+
+    fn shown_version(&self) -> String {
+        match self.get("valkey_version") {
+            "" => self.get("redis_version").to_owned(),
+            valkey => format!("valkey {valkey}"),
+        }
+    }
+
+    fn has_append_only_file(&self) -> bool {
+        self.get("aof_enabled") == "1"
+    }
+
+    /// Only a file that is flushed before each answer keeps every promise. The others lose the last writes in a crash of the server,
+    /// which may hold them back while it waits for the disk.
+    fn survives(&self, appendfsync: Option<&str>) -> DurabilityLevel {
+        if self.has_append_only_file() && appendfsync == Some("always") {
+            DurabilityLevel::PowerLoss
+        } else {
+            DurabilityLevel::None
+        }
+    }
+
+    fn warnings(&self, appendfsync: Option<&str>) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if !self.has_append_only_file() {
+            warnings.push("the server keeps no append-only file: a crash takes all since its last snapshot; set appendonly yes".to_owned());
+        } else if appendfsync == Some("no") {
+            warnings.push(
+                "the server leaves flushing to the system: power loss takes up to half a minute; set appendfsync everysec or always"
+                    .to_owned(),
+            );
+        }
+        if self.get("aof_last_write_status") == "err" {
+            warnings.push("the server could not write its append-only file: see its log".to_owned());
+        }
+        if self.get("rdb_last_bgsave_status") == "err" {
+            warnings.push("the server could not write its last snapshot: see its log".to_owned());
+        }
+        let number = |name| self.get(name).parse::<u64>().unwrap_or(0);
+        let (used, most) = (number("used_memory"), number("maxmemory"));
+        if most > 0 && used >= most / 10 * 9 {
+            warnings.push(format!(
+                "the server uses {used} bytes of its maxmemory of {most}: pushes fail when it is reached"
+            ));
+        }
+        warnings
+    }
+}
+
+/// The first two numbers of a version.
+fn numbers(version: &str) -> (u32, u32) {
+    let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(changes: &[(&str, &str)]) -> Info {
+        let mut info = Info::read(
+            "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\nrole:master\r\n\
+             maxmemory:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n",
+        );
+        for (name, value) in changes {
+            info.0.insert((*name).to_owned(), (*value).to_owned());
+        }
+        info
+    }
+
+    #[test]
+    fn what_cannot_serve_is_refused_with_the_reason() {
+        assert!(info(&[]).check().is_ok());
+        assert!(info(&[("maxmemory_policy", "volatile-lru")]).check().is_ok());
+        for (name, value, said) in [
+            ("redis_version", "6.0.16", "6.2 or later"),
+            ("redis_mode", "cluster", "Cluster"),
+            ("role", "slave", "replica"),
+            ("maxmemory_policy", "allkeys-lru", "noeviction"),
+        ] {
+            let error = info(&[(name, value)]).check().unwrap_err();
+            assert!(error.message().contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_a_server_survives_is_said_plainly() {
+        assert_eq!(info(&[]).survives(Some("always")), DurabilityLevel::PowerLoss);
+        for appendfsync in [Some("everysec"), Some("no"), None] {
+            assert_eq!(info(&[]).survives(appendfsync), DurabilityLevel::None);
+        }
+        let forgetful = info(&[("aof_enabled", "0")]);
+        assert_eq!(forgetful.survives(Some("always")), DurabilityLevel::None);
+        assert_eq!(forgetful.warnings(None).len(), 1);
+        assert_eq!(info(&[("used_memory", "95"), ("maxmemory", "100")]).warnings(None).len(), 1);
+        assert!(info(&[]).warnings(Some("everysec")).is_empty());
+    }
+}

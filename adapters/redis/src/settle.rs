@@ -1,0 +1,296 @@
+//! Ending and extending leases.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, SystemTime};
+
+use anyqueue::{
+    Action, Envelope, Error, ExtendOutcome, Extension, Lease, MessageData, MessageId, Operation, PartitionId,
+    Result, SettleOutcome, Settlement,
+};
+use futures_util::future::join_all;
+
+use crate::RedisQueue;
+use crate::capabilities::{MAX_DELAY, MAX_LEASE, MIN_LEASE};
+use crate::error::{NAME, invalid, repeatable, strange};
+use crate::link::Call;
+use crate::names::word;
+use crate::push::millis;
+use crate::record::GROUPED;
+use crate::reply::bytes;
+use crate::script;
+
+type Secret = [u8; 16];
+/// Where an answer goes, and about which message.
+type Slot = (usize, MessageId);
+
+/// What a lease is proved with: the message, the 128 random bits of the claim, and what kind of message it is. A token of
+/// another form proves nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Proof {
+    id: MessageId,
+    secret: Secret,
+    flag: u8,
+}
+
+impl Proof {
+    fn of(lease: &Lease) -> Option<Self> {
+        let (secret, rest) = lease.token.as_bytes().split_first_chunk()?;
+        let [flag] = *rest else { return None };
+        Some(Self { id: lease.id, secret: *secret, flag })
+    }
+}
+
+/// What one script settles, all in one partition.
+#[derive(Default)]
+pub(crate) struct Bundle<'s> {
+    /// Removals of messages without group and key, by secret: where their answers go, and their ids.
+    removals: Vec<(Secret, Vec<Slot>)>,
+    others: Vec<Other<'s>>,
+}
+
+/// Any other settlement.
+struct Other<'s> {
+    slot: usize,
+    proof: Proof,
+    action: &'s Action,
+    headers: Vec<u8>,
+}
+
+/// Settlements by partition, and what became of each.
+#[derive(Default)]
+pub(crate) struct Sorted<'s> {
+    outcomes: Vec<Result<SettleOutcome>>,
+    bundles: HashMap<&'s PartitionId, Bundle<'s>>,
+}
+
+impl<'s> Sorted<'s> {
+    /// Everything is lost until the server says otherwise. Of a lease that occurs twice, only the first can hold.
+    pub(crate) fn new(settlements: &'s [Settlement]) -> Self {
+        let mut sorted = Self::default();
+        let mut seen = HashSet::with_capacity(settlements.len());
+        for (slot, settlement) in settlements.iter().enumerate() {
+            sorted.outcomes.push(Ok(SettleOutcome::Lost));
+            let Some(proof) = Proof::of(&settlement.lease) else { continue };
+            match encode(&settlement.action, proof.id) {
+                Ok(headers) if seen.insert(proof) => {
+                    let bundle = sorted.bundles.entry(&settlement.lease.partition).or_default();
+                    bundle.add(Other { slot, proof, action: &settlement.action, headers });
+                }
+                Ok(_) => {}
+                Err(error) => sorted.set(slot, Err(stamp(error))),
+            }
+        }
+        sorted
+    }
+
+    /// What is of this partition, taken out.
+    pub(crate) fn take_bundle(&mut self, partition: &PartitionId) -> Option<Bundle<'s>> {
+        self.bundles.remove(partition)
+    }
+
+    pub(crate) fn into_outcomes(self) -> Vec<Result<SettleOutcome>> {
+        self.outcomes
+    }
+
+    fn set(&mut self, slot: usize, outcome: Result<SettleOutcome>) {
+        if let Some(place) = self.outcomes.get_mut(slot) {
+            *place = outcome;
+        }
+    }
+
+    /// Takes in what the server answered about a bundle.
+    pub(crate) fn take_in(&mut self, bundle: &Bundle<'_>, answered: Result<Vec<u8>>) {
+        let slots = bundle.slots();
+        match answered
+            .and_then(|digits| if digits.len() == slots.len() { Ok(digits) } else { Err(strange()) })
+        {
+            Ok(digits) => {
+                for (slot, digit) in slots.into_iter().zip(digits) {
+                    let outcome = if digit == b'1' { SettleOutcome::Settled } else { SettleOutcome::Lost };
+                    self.set(slot, Ok(outcome));
+                }
+            }
+            Err(error) => self.fail(bundle, &error),
+        }
+    }
+
+    /// Takes in that nothing is known of a bundle.
+    pub(crate) fn fail(&mut self, bundle: &Bundle<'_>, error: &Error) {
+        for slot in bundle.slots() {
+            self.set(slot, Err(stamp(error.clone())));
+        }
+    }
+}
+
+impl<'s> Bundle<'s> {
+    fn add(&mut self, other: Other<'s>) {
+        if *other.action != Action::Remove || other.proof.flag >= GROUPED {
+            self.others.push(other);
+            return;
+        }
+        let Proof { id, secret, .. } = other.proof;
+        // Most often the last: what was claimed together is settled together.
+        match self.removals.iter_mut().rev().find(|(known, _)| *known == secret) {
+            Some((_, ids)) => ids.push((other.slot, id)),
+            None => self.removals.push((secret, vec![(other.slot, id)])),
+        }
+    }
+
+    /// Where the answers go, in their order.
+    fn slots(&self) -> Vec<usize> {
+        let removals = self.removals.iter().flat_map(|(_, ids)| ids.iter().map(|(slot, _)| *slot));
+        removals.chain(self.others.iter().map(|other| other.slot)).collect()
+    }
+
+    /// About how many arguments it takes, and how large they are.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        let removals: usize = self.removals.iter().map(|(_, ids)| 18 + 16 * ids.len()).sum();
+        let others: usize = self.others.iter().map(|other| 160 + other.headers.len()).sum();
+        (2 + 4 * self.others.len(), removals + others)
+    }
+
+    /// Adds the arguments.
+    pub(crate) fn add_to(&self, call: &mut Call) {
+        let mut proofs = Vec::with_capacity(self.size().1);
+        for (secret, ids) in &self.removals {
+            proofs.extend_from_slice(secret);
+            let count = u16::try_from(ids.len()).unwrap_or(u16::MAX); // a batch is far smaller
+            proofs.extend_from_slice(&count.to_be_bytes());
+            for (_, id) in ids {
+                proofs.extend_from_slice(id.as_bytes());
+            }
+        }
+        call.arg(&proofs).int(self.others.len() as u64);
+        for Other { proof, action, headers, .. } in &self.others {
+            let (code, value) = match action {
+                Action::Remove => ("D", String::new()),
+                Action::Release => ("R", String::new()),
+                Action::Retry => ("F", String::new()),
+                Action::Postpone { delay, .. } => ("P", (1000 * millis(*delay)).to_string()),
+                Action::Move { to, .. } => ("M", word(to)),
+            };
+            let mut bytes = [&proof.id.as_bytes()[..], &proof.secret].concat();
+            bytes.push(proof.flag);
+            call.arg(code.as_bytes()).arg(&bytes).arg(value.as_bytes()).arg(headers);
+        }
+    }
+}
+
+/// Checks an action, and encodes the headers that it brings, if any.
+fn encode(action: &Action, id: MessageId) -> Result<Vec<u8>> {
+    match action {
+        Action::Postpone { delay, .. } if *delay > MAX_DELAY => {
+            Err(invalid("the delay is longer than the capabilities allow"))
+        }
+        Action::Postpone { headers: Some(headers), .. } | Action::Move { headers: Some(headers), .. } => {
+            let carrier = MessageData::with_id(id, Vec::new()).with_headers(headers.clone());
+            Envelope::new(carrier, SystemTime::now()).encode()
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+impl RedisQueue {
+    /// One script per partition, side by side.
+    pub(crate) async fn settle_all(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+        let mut sorted = Sorted::new(settlements);
+        self.settle_sorted(&mut sorted).await;
+        sorted.into_outcomes()
+    }
+
+    pub(crate) async fn settle_sorted(&self, sorted: &mut Sorted<'_>) {
+        let bundles = std::mem::take(&mut sorted.bundles);
+        let calls = bundles.iter().map(|(partition, bundle)| self.settle_bundle(partition, bundle));
+        let answers = join_all(calls).await;
+        for (bundle, answer) in bundles.values().zip(answers) {
+            sorted.take_in(bundle, answer);
+        }
+    }
+
+    async fn settle_bundle(&self, partition: &PartitionId, bundle: &Bundle<'_>) -> Result<Vec<u8>> {
+        let (args, size) = bundle.size();
+        let mut call = self.new_call(&script::SETTLE, partition, args, size);
+        bundle.add_to(&mut call);
+        bytes(self.run(&call, Operation::Settle).await?)
+    }
+
+    pub(crate) async fn extend_all(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
+        let mut asked: HashMap<&PartitionId, Longer> = HashMap::new();
+        let mut outcomes = Vec::with_capacity(extensions.len());
+        for (slot, extension) in extensions.iter().enumerate() {
+            outcomes
+                .push(check_lease(extension.duration).map(|()| ExtendOutcome::Lost).map_err(stamp_extend));
+            if let Some(proof) = Proof::of(&extension.lease)
+                && outcomes.last().is_some_and(Result::is_ok)
+            {
+                asked.entry(&extension.lease.partition).or_default().add(slot, proof, extension.duration);
+            }
+        }
+        let calls = asked.iter().map(|(partition, longer)| self.extend_by(partition, longer));
+        for (longer, answer) in asked.values().zip(join_all(calls).await) {
+            for (number, slot) in longer.slots().enumerate() {
+                let outcome = answer.as_ref().map_err(|error| stamp_extend(error.clone()));
+                if let Some(place) = outcomes.get_mut(slot) {
+                    *place = outcome.map(|digits| outcome_of(digits.get(number)));
+                }
+            }
+        }
+        outcomes
+    }
+
+    async fn extend_by(&self, partition: &PartitionId, longer: &Longer) -> Result<Vec<u8>> {
+        let entries: usize = longer.0.values().map(Vec::len).sum();
+        let mut call = self.new_call(&script::EXTEND, partition, 4 * longer.0.len(), 64 + 32 * entries);
+        for ((secret, lease_ms), messages) in &longer.0 {
+            let mut entries = Vec::with_capacity(17 * messages.len());
+            for (_, proof) in messages {
+                entries.extend_from_slice(proof.id.as_bytes());
+                entries.push(proof.flag);
+            }
+            call.arg(secret).int(1000 * lease_ms).arg(&fastrand::u64(..).to_be_bytes()).arg(&entries);
+        }
+        bytes(self.run(&call, Operation::Extend).await?)
+    }
+}
+
+/// Extensions of one partition, by secret and duration in milliseconds: where the answers go.
+#[derive(Default)]
+struct Longer(HashMap<(Secret, u64), Vec<Extended>>);
+
+type Extended = (usize, Proof);
+
+impl Longer {
+    fn add(&mut self, slot: usize, proof: Proof, lease: Duration) {
+        self.0.entry((proof.secret, millis(lease))).or_default().push((slot, proof));
+    }
+
+    fn slots(&self) -> impl Iterator<Item = usize> {
+        self.0.values().flatten().map(|(slot, _)| *slot)
+    }
+}
+
+fn outcome_of(digit: Option<&u8>) -> ExtendOutcome {
+    match digit {
+        Some(b'1') => ExtendOutcome::Extended,
+        Some(b'2') => ExtendOutcome::CancelRequested,
+        _ => ExtendOutcome::Lost,
+    }
+}
+
+/// Settling twice is harmless.
+fn stamp(error: Error) -> Error {
+    repeatable(error).with_backend(NAME).with_operation(Operation::Settle)
+}
+
+/// So is extending twice.
+fn stamp_extend(error: Error) -> Error {
+    repeatable(error).with_backend(NAME).with_operation(Operation::Extend)
+}
+
+/// Whether a lease is as long as declared.
+pub(crate) fn check_lease(lease: Duration) -> Result<()> {
+    if (MIN_LEASE..=MAX_LEASE).contains(&lease) {
+        return Ok(());
+    }
+    Err(invalid(format!("a lease is from {MIN_LEASE:?} to {} days", MAX_LEASE.as_secs() / 86_400)))
+}

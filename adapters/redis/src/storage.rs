@@ -1,0 +1,237 @@
+//! The storage: one handle on a queue on a server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyqueue::{
+    Capabilities, Delivery, Error, ErrorKind, ExtendOutcome, Extension, Health, InspectQueueStorage,
+    MessageData, Operation, PartitionId, PauseQueueStorage, PullQueueStorage, PullRequest, PushOutcome,
+    PushQueueStorage, QueueStorage, Result, SettleOutcome, Settlement, Storage, StorageUrl, async_trait,
+};
+use redis::Value;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::capabilities::capabilities;
+use crate::config::{Config, RedisBuilder};
+use crate::error::{NAME, closed, own, repeatable};
+use crate::link::{Call, Link};
+use crate::listener::{Listener, watch};
+use crate::names::Names;
+use crate::push::ServerClock;
+use crate::script::Script;
+use crate::server::{Server, check_rights};
+use crate::wake::Wake;
+
+/// A queue on a Redis server, which any number of processes may use at once. Cloning shares the handle.
+#[derive(Clone)]
+pub struct RedisQueue {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) config: Config,
+    capabilities: Capabilities,
+    pub(crate) names: Names,
+    pub(crate) link: Arc<Link>,
+    pub(crate) clock: ServerClock,
+    pub(crate) wake: Arc<Wake>,
+    /// What this handle calls itself in hints, so that it knows its own.
+    pub(crate) caller: String,
+    /// Cancelled when somebody waits for the first time.
+    pub(crate) listen: CancellationToken,
+    pub(crate) closed: CancellationToken,
+    tasks: TaskTracker,
+    calls: TaskTracker,
+}
+
+/// The last handle is gone: the tasks end too.
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.closed.cancel();
+    }
+}
+
+impl std::fmt::Debug for RedisQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RedisQueue").field("config", &self.inner.config).finish_non_exhaustive()
+    }
+}
+
+impl RedisQueue {
+    /// Connects by URL, as in `redis://user:password@host:6379/0?prefix=jobs`, with the options of [`backend`](crate::backend),
+    /// and checks the server's settings and the user's rights.
+    ///
+    /// # Errors
+    /// As [`RedisBuilder::open`].
+    pub async fn open(url: &str) -> Result<Self> {
+        Self::from_url(url)?.open().await
+    }
+
+    /// Options for connecting by URL.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a URL that cannot be read. It is not repeated, for it may hold a password.
+    pub fn from_url(url: &str) -> Result<RedisBuilder> {
+        let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Open);
+        RedisBuilder::from_url(&StorageUrl::parse(url).map_err(stamp)?).map_err(stamp)
+    }
+
+    pub(crate) async fn from_config(config: Config) -> Result<Self> {
+        let opening = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Open);
+        let link = Arc::new(Link::new(&config).map_err(opening)?);
+        let names = Names::new(&config.prefix);
+        let server = Server::ask(&link).await.map_err(opening)?;
+        check_rights(&link, &names).await.map_err(opening)?;
+        let inner = Inner {
+            capabilities: capabilities(&config, server.survives),
+            names,
+            link,
+            clock: ServerClock::default(),
+            wake: Arc::default(),
+            caller: uuid::Uuid::new_v4().simple().to_string(),
+            listen: CancellationToken::new(),
+            closed: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            calls: TaskTracker::new(),
+            config,
+        };
+        inner.start();
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.inner.closed.is_cancelled()
+    }
+
+    /// A call for this partition, about so large.
+    pub(crate) fn new_call(
+        &self,
+        script: &'static Script,
+        partition: &PartitionId,
+        args: usize,
+        bytes: usize,
+    ) -> Call {
+        let names = &self.inner.names;
+        Call::new(script, &[&names.state(partition), &names.messages()], args, bytes)
+    }
+
+    /// Runs a script, which is one step of the server's.
+    pub(crate) async fn run(&self, call: &Call, operation: Operation) -> Result<Value> {
+        let _counted = self.inner.calls.token();
+        if self.is_closed() {
+            return Err(closed(operation));
+        }
+        let answer = self.inner.link.call(call).await;
+        answer.map_err(|error| error.with_backend(NAME).with_operation(operation))
+    }
+}
+
+impl Inner {
+    fn start(&self) {
+        let interval = self.config.poll_interval;
+        self.tasks.spawn(watch(Arc::clone(&self.wake), interval, self.closed.clone()));
+        let listener = Listener {
+            wake: Arc::clone(&self.wake),
+            link: Arc::clone(&self.link),
+            channel: self.names.channel(),
+            caller: self.caller.clone(),
+            begin: self.listen.clone(),
+        };
+        self.tasks.spawn(listener.serve(self.closed.clone()));
+        self.tasks.close();
+        self.calls.close();
+    }
+}
+
+#[async_trait]
+impl QueueStorage for RedisQueue {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.inner.capabilities
+    }
+
+    /// Creates nothing: keys come with the first message. Checks what [`RedisBuilder::open`] checks.
+    async fn init(&self) -> Result<()> {
+        if self.is_closed() {
+            return Err(closed(Operation::Init));
+        }
+        let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Init);
+        let server = Server::ask(&self.inner.link).await.map_err(stamp)?;
+        let declared = self.inner.capabilities.durability.push;
+        if server.survives < declared {
+            let text = "the server survives less than when this handle was opened: see its appendonly and appendfsync, or open anew";
+            return Err(stamp(own(ErrorKind::Incompatible, text)));
+        }
+        check_rights(&self.inner.link, &self.inner.names).await.map_err(stamp)
+    }
+
+    async fn check(&self) -> Result<Health> {
+        if self.is_closed() {
+            return Err(closed(Operation::Check));
+        }
+        let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Check);
+        let server = Server::ask(&self.inner.link).await.map_err(stamp)?;
+        let mut health = Health::of_version(server.version);
+        health.warnings = server.warnings;
+        Ok(health)
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.inner.closed.cancel();
+        self.inner.tasks.wait().await;
+        // Each ends within a call's time; the connection is not kept for longer than that.
+        let longest = self.inner.config.call_timeout + Duration::from_secs(1);
+        let _ = tokio::time::timeout(longest, self.inner.calls.wait()).await;
+        self.inner.link.close();
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl PushQueueStorage for RedisQueue {
+    fn encoded_len(&self, message: &MessageData) -> u64 {
+        anyqueue::Envelope::max_encoded_len(message)
+    }
+
+    async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
+        self.push_all(partition, messages).await
+    }
+}
+
+#[async_trait]
+impl PullQueueStorage for RedisQueue {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+        self.pull_messages(partition, request).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+        self.settle_all(settlements).await
+    }
+
+    async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
+        self.extend_all(extensions).await
+    }
+
+    async fn exchange(
+        &self,
+        settlements: &[Settlement],
+        partition: &PartitionId,
+        request: PullRequest,
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+        self.settle_and_pull(settlements, partition, request).await
+    }
+}
+
+impl Storage for RedisQueue {
+    fn inspect(&self) -> Option<&dyn InspectQueueStorage> {
+        Some(self)
+    }
+
+    fn pause(&self) -> Option<&dyn PauseQueueStorage> {
+        Some(self)
+    }
+}

@@ -1,0 +1,128 @@
+//! What the tests share: a queue with a prefix of its own, and short names for common calls.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyqueue::{
+    Action, Delivery, MessageData, PartitionId, PullQueueStorage, PullRequest, PushOutcome, PushQueueStorage,
+    SettleOutcome, Settlement,
+};
+use anyqueue_redis::{RedisBuilder, RedisQueue};
+use anyqueue_testkit::{Redis, Server, start_if_installed};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Value};
+
+pub(crate) const LEASE: Duration = Duration::from_mins(1);
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// A server of the test's own, and a prefix.
+pub(crate) struct Bed {
+    pub(crate) server: Server,
+    pub(crate) prefix: String,
+}
+
+impl Bed {
+    /// `None` where there is no server, which was said.
+    pub(crate) async fn find() -> Option<Self> {
+        Self::with(Redis::new()).await
+    }
+
+    pub(crate) async fn with(redis: Redis) -> Option<Self> {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let server = start_if_installed(redis).await.unwrap()?;
+        Some(Self { server, prefix: format!("test{number}") })
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("{}?prefix={}", self.server.url(), self.prefix)
+    }
+
+    /// The same for this user.
+    pub(crate) fn url_of(&self, user: &str) -> String {
+        self.url().replace("redis://", &format!("redis://{user}@"))
+    }
+
+    pub(crate) fn builder(&self) -> RedisBuilder {
+        RedisQueue::from_url(&self.url()).unwrap()
+    }
+
+    pub(crate) async fn open(&self) -> RedisQueue {
+        RedisQueue::open(&self.url()).await.unwrap()
+    }
+
+    pub(crate) async fn connect(&self) -> MultiplexedConnection {
+        let client = redis::Client::open(self.server.url()).unwrap();
+        client.get_multiplexed_async_connection().await.unwrap()
+    }
+
+    /// Runs a command of the test's own: its words, one after the other.
+    pub(crate) async fn run(&self, words: &str) -> Value {
+        let mut command = Cmd::new();
+        for word in words.split(' ') {
+            command.arg(word);
+        }
+        command.query_async(&mut self.connect().await).await.unwrap()
+    }
+
+    /// A number that INFO tells.
+    pub(crate) async fn info(&self, name: &str) -> u64 {
+        let info: String =
+            redis::cmd("INFO").arg("all").query_async(&mut self.connect().await).await.unwrap();
+        let start = format!("{name}:");
+        let line = info.lines().find(|line| line.starts_with(&start)).unwrap();
+        line[start.len()..].trim().parse().unwrap()
+    }
+}
+
+pub(crate) fn part(name: &str) -> PartitionId {
+    PartitionId::new(name).unwrap()
+}
+
+pub(crate) async fn push(queue: &RedisQueue, partition: &PartitionId, messages: &[MessageData]) {
+    for outcome in queue.push(partition, messages).await {
+        assert!(matches!(outcome, Ok(PushOutcome::Stored(_))), "{outcome:?}");
+    }
+}
+
+/// Pushes as many messages, with payloads of so many bytes, made to measure.
+pub(crate) async fn fill(
+    queue: &RedisQueue,
+    partition: &PartitionId,
+    count: usize,
+    make: impl Fn(MessageData) -> MessageData,
+) {
+    for start in (0..count).step_by(1000) {
+        let size = 1000.min(count - start);
+        let messages: Vec<_> = (0..size).map(|_| make(MessageData::new([b'.'; 100]))).collect();
+        push(queue, partition, &messages).await;
+    }
+}
+
+pub(crate) async fn pull(queue: &RedisQueue, partition: &PartitionId, max: usize) -> Vec<Delivery> {
+    queue.pull(partition, PullRequest::new(max, Duration::ZERO, LEASE)).await.unwrap()
+}
+
+pub(crate) async fn pull_wait(queue: &RedisQueue, partition: &PartitionId, max: usize) -> Vec<Delivery> {
+    queue.pull(partition, PullRequest::new(max, SOON, LEASE)).await.unwrap()
+}
+
+pub(crate) fn texts(deliveries: &[Delivery]) -> Vec<String> {
+    let text = |delivery: &Delivery| String::from_utf8(delivery.message.payload().to_vec()).unwrap();
+    deliveries.iter().map(text).collect()
+}
+
+pub(crate) fn messages(texts: &[&str]) -> Vec<MessageData> {
+    texts.iter().map(MessageData::new).collect()
+}
+
+pub(crate) async fn settle(queue: &RedisQueue, deliveries: &[Delivery], action: Action) {
+    let settlements: Vec<_> = deliveries
+        .iter()
+        .map(|delivery| Settlement { lease: delivery.lease.clone(), action: action.clone() })
+        .collect();
+    for outcome in queue.settle(&settlements).await {
+        assert_eq!(outcome.unwrap(), SettleOutcome::Settled);
+    }
+}

@@ -1,0 +1,123 @@
+//! What stands in line: messages that were deleted there, and those that fall due.
+
+use std::time::Duration;
+
+use anyqueue::{
+    Action, CancelOutcome, DeleteOutcome, InspectQueueStorage, MessageData, PullQueueStorage, PullRequest,
+    PushQueueStorage, QueueStorage,
+};
+
+use crate::common::{Bed, LEASE, fill, messages, part, pull, push, settle, texts};
+
+#[tokio::test]
+async fn a_deleted_message_that_is_pushed_again_comes_once_and_in_its_new_place() {
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, p) = (bed.open().await, part("p"));
+    let all = messages(&["again", "other", "gone"]);
+    push(&queue, &p, &all).await;
+    for message in [&all[0], &all[2], &all[0]] {
+        assert_eq!(queue.delete(&p, &[message.id()]).await.remove(0).unwrap(), DeleteOutcome::Deleted);
+        if message.id() == all[0].id() {
+            push(&queue, &p, &all[..1]).await;
+        }
+    }
+    assert_eq!(queue.counts(&p).await.unwrap().ready, Some(2));
+    let held = pull(&queue, &p, 10).await;
+    assert_eq!(texts(&held), ["other", "again"]);
+    assert!(pull(&queue, &p, 10).await.is_empty());
+    settle(&queue, &held, Action::Remove).await;
+    assert_eq!(queue.counts(&p).await.unwrap().ready, Some(0));
+    // Nothing of it is left to be skipped later.
+    assert_eq!(bed.run(&format!("EXISTS {}:{{p}}:tombs", bed.prefix)).await, redis::Value::Int(0));
+}
+
+#[tokio::test]
+async fn a_pull_goes_past_any_number_of_deleted_messages() {
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, p) = (bed.open().await, part("p"));
+    let gone: Vec<_> = (0..8000).map(|_| MessageData::new("gone")).collect();
+    for gone in gone.chunks(1000) {
+        push(&queue, &p, gone).await;
+    }
+    push(&queue, &p, &messages(&["left"])).await;
+    for gone in gone.chunks(1000) {
+        let ids: Vec<_> = gone.iter().map(MessageData::id).collect();
+        assert!(
+            queue
+                .request_cancel(&p, &ids)
+                .await
+                .into_iter()
+                .all(|out| out.unwrap() == CancelOutcome::Removed)
+        );
+    }
+    assert_eq!(queue.counts(&p).await.unwrap().ready, Some(1));
+    assert_eq!(texts(&pull(&queue, &p, 1).await), ["left"]);
+}
+
+#[tokio::test]
+async fn all_that_one_dead_consumer_held_comes_back_to_one_pull() {
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, p) = (bed.open().await, part("p"));
+    fill(&queue, &p, 500, |message| message).await;
+    let short = PullRequest::new(1, Duration::ZERO, Duration::from_millis(200));
+    for _ in 0..500 {
+        assert_eq!(queue.pull(&p, short.clone()).await.unwrap().len(), 1);
+    }
+    tokio::time::sleep(Duration::from_millis(250)).await;
+    let held = pull(&queue, &p, 1000).await;
+    assert_eq!(held.len(), 500);
+    assert!(held.iter().all(|delivery| delivery.delivery_count == Some(2)));
+}
+
+#[tokio::test]
+async fn large_messages_come_in_answers_of_bounded_size() {
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, p) = (bed.open().await, part("p"));
+    let large: Vec<_> = (0..12).map(|_| MessageData::new(vec![b'.'; 8 * 1024 * 1024])).collect();
+    for large in large.chunks(4) {
+        push(&queue, &p, large).await;
+    }
+    let mut seen = 0;
+    while seen < 12 {
+        let held = pull(&queue, &p, 1000).await;
+        assert!(!held.is_empty());
+        seen += held.len();
+        settle(&queue, &held, Action::Remove).await;
+    }
+}
+
+#[tokio::test]
+async fn pages_of_a_large_partition_are_complete_and_in_order() {
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, p) = (bed.open().await, part("p"));
+    fill(&queue, &part("other"), 1500, |message| message).await;
+    fill(&queue, &p, 1500, |message| message.with_group("g")).await;
+    fill(&queue, &p, 1500, |message| message.with_delay(LEASE)).await;
+    pull(&queue, &p, 10).await;
+    let (mut after, mut ids) = (None, Vec::new());
+    loop {
+        let page = queue.browse(&p, after, 700).await.unwrap();
+        ids.extend(page.iter().map(|browsed| browsed.message.id()));
+        after = ids.last().copied();
+        if page.len() < 700 {
+            break;
+        }
+    }
+    assert_eq!(ids.len(), 3000);
+    assert!(ids.is_sorted());
+}
+
+#[tokio::test]
+async fn everything_goes_when_the_server_is_emptied_and_the_handle_goes_on() {
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, p) = (bed.open().await, part("p"));
+    push(&queue, &p, &messages(&["one"])).await;
+    bed.run("FLUSHALL").await;
+    bed.run("SCRIPT FLUSH").await;
+    assert!(pull(&queue, &p, 1).await.is_empty());
+    push(&queue, &p, &messages(&["two"])).await;
+    assert_eq!(queue.partitions(None, 10).await.unwrap(), std::slice::from_ref(&p));
+    assert_eq!(texts(&pull(&queue, &p, 9).await), ["two"]);
+    queue.close().await.unwrap();
+    assert!(queue.push(&p, &messages(&["late"])).await.remove(0).is_err());
+}

@@ -1,0 +1,10 @@
+//! What the conformance suite does not ask: this server's own faults, settings, costs and limits.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
+
+mod common;
+mod connections;
+mod cost;
+mod faults;
+mod lines;
+mod opening;

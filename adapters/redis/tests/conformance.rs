@@ -1,0 +1,125 @@
+//! The conformance suite over the Redis backend: a prefix per case, and other processes on the same server.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyqueue::{Error, ErrorKind, QueueStorage, Result, Storage};
+use anyqueue_conformance::{Harm, Harness, Need, Victim, async_trait, least};
+use anyqueue_redis::RedisQueue;
+use anyqueue_testkit::{Fault, Provided, Proxy, Server, provide};
+
+struct Redis {
+    url: String,
+    _server: Provided,
+}
+
+/// A prefix per namespace.
+fn address(url: &str, namespace: &str) -> String {
+    let separator = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{separator}prefix={namespace}")
+}
+
+async fn open(url: &str) -> Result<Arc<dyn Storage>> {
+    let queue = RedisQueue::open(url).await?;
+    queue.init().await?;
+    Ok(Arc::new(queue))
+}
+
+#[async_trait]
+impl Harness for Redis {
+    fn name(&self) -> &'static str {
+        "redis"
+    }
+
+    async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
+        open(&address(&self.url, namespace)).await
+    }
+
+    fn address(&self, namespace: &str) -> Option<String> {
+        Some(address(&self.url, namespace))
+    }
+
+    async fn attach(address: &str) -> Result<Arc<dyn Storage>> {
+        open(address).await
+    }
+
+    fn least(&self) -> &'static [Need] {
+        least::EVERYTHING
+    }
+
+    fn rule(&self, need: &Need) -> Option<&'static str> {
+        (need.what == Need::CONTROLLED_CLOCK.what)
+            .then_some("time is the server's: its clock cannot be turned")
+    }
+
+    async fn victim(&self) -> Result<Option<Arc<dyn Victim>>> {
+        Ok(Some(Arc::new(OwnServer::start().await.map_err(failed)?)))
+    }
+}
+
+/// A server for one case, and what it is reached through. It flushes before it answers: then nothing may be lost.
+struct OwnServer {
+    server: Server,
+    proxy: Proxy,
+}
+
+impl OwnServer {
+    async fn start() -> anyqueue_testkit::Result<Self> {
+        let redis = anyqueue_testkit::Redis::new().setting("appendfsync", "always");
+        let server = Server::start(redis).await?;
+        let proxy = Proxy::start(server.addr())?;
+        Ok(Self { server, proxy })
+    }
+}
+
+fn failed(error: anyqueue_testkit::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, "the test server").with_source(error)
+}
+
+#[async_trait]
+impl Victim for OwnServer {
+    async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
+        open(&address(&format!("redis://{}/", self.proxy.addr()), namespace)).await
+    }
+
+    async fn harm(&self, harm: Harm) -> Result<()> {
+        let done = match harm {
+            Harm::Kill => self.server.kill().await,
+            Harm::Start => self.server.restart().await,
+            Harm::Freeze => self.server.freeze().await,
+            Harm::Thaw => self.server.thaw().await,
+            Harm::Cut => {
+                self.proxy.reset_all();
+                Ok(())
+            }
+            Harm::Stall => self.proxy.set(Fault::Stall).await,
+            Harm::Mute => self.proxy.set(Fault::DropReplies).await,
+            Harm::Delay(delay) => self.proxy.set(Fault::Delay(delay)).await,
+            Harm::Heal => self.proxy.set(Fault::Pass).await,
+            _ => return Err(Error::unsupported("a harm of a later release")),
+        };
+        done.map_err(failed)
+    }
+}
+
+/// The server of this run. Without one nothing is run, which was said; in CI that is an error.
+fn server() -> Provided {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let provided = runtime.map(|runtime| runtime.block_on(provide(anyqueue_testkit::Redis::new())));
+    match provided {
+        Ok(Ok(provided)) => provided,
+        other => {
+            eprintln!("no server for the suite: {other:?}");
+            std::process::exit(1)
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    // A child process attaches to its parent's server; it needs none of its own.
+    anyqueue_conformance::main(|| {
+        let server = server();
+        let Some(url) = server.url().map(str::to_owned) else { std::process::exit(0) };
+        Redis { url, _server: server }
+    })
+}

@@ -1,0 +1,226 @@
+//! Redis by hand: one pipelined connection, one script per call, one record per claim; settling and claiming in one script.
+
+mod pump;
+mod script;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyqueue::{Bytes, MessageId};
+use anyqueue_testkit::Server;
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{AsyncConnectionConfig, Client as RedisClient, Cmd, IntoConnectionInfo, RedisResult, Value};
+use tokio::sync::{mpsc, oneshot};
+
+use self::pump::{Feeder, Pump, Request, Settle};
+use crate::client::{Client, LEASE, Result, Source, Yardstick};
+use crate::scenario::Scenario;
+
+/// Longer than a pause of a busy machine.
+const ANSWER: Duration = Duration::from_secs(30);
+/// Settlements that share a call.
+const GATHERED: usize = 1024;
+
+#[derive(Clone)]
+pub(crate) struct Redis(Arc<Handle>);
+
+struct Handle {
+    connection: MultiplexedConnection,
+    /// Where whoever waits blocks; one at a time, as one hint is enough.
+    blocking: tokio::sync::Mutex<MultiplexedConnection>,
+    scripts: script::Hashes,
+    requests: mpsc::Sender<Request>,
+}
+
+pub(crate) struct Delivery {
+    id: MessageId,
+    token: [u8; 16],
+    payload: Bytes,
+    _deliveries: u32,
+}
+
+fn call(hash: &str) -> Cmd {
+    let mut cmd = redis::cmd("EVALSHA");
+    cmd.arg(hash).arg(0);
+    cmd
+}
+
+impl Handle {
+    async fn run(&self, cmd: &Cmd) -> RedisResult<Value> {
+        self.connection.clone().send_packed_command(cmd).await
+    }
+
+    async fn store(&self, payloads: Vec<Bytes>) -> Result<Vec<MessageId>> {
+        let mut cmd = call(&self.scripts.push);
+        let ids: Vec<_> = payloads.iter().map(|_| MessageId::new()).collect();
+        for (id, payload) in ids.iter().zip(&payloads) {
+            cmd.arg(&id.as_bytes()[..]).arg(&payload[..]);
+        }
+        match self.run(&cmd).await? {
+            Value::Int(stored) if usize::try_from(stored)? == ids.len() => Ok(ids),
+            other => Err(format!("a push answered {other:?}").into()),
+        }
+    }
+
+    /// Removes what is held, and claims up to `max`.
+    async fn cycle(&self, held: &[(MessageId, [u8; 16])], max: usize) -> Result<(Vec<bool>, Vec<Delivery>)> {
+        let token = fastrand::u128(..).to_be_bytes();
+        let mut cmd = call(&self.scripts.cycle);
+        cmd.arg(max).arg(LEASE.as_millis().to_string()).arg(&token[..]);
+        let mut proofs = Vec::with_capacity(32 * held.len());
+        for (id, token) in held {
+            proofs.extend_from_slice(token);
+            proofs.extend_from_slice(id.as_bytes());
+        }
+        cmd.arg(&proofs);
+        let answer: (Vec<u8>, Vec<Bytes>, Vec<Bytes>, Vec<Option<u32>>) =
+            redis::from_redis_value(self.run(&cmd).await?)?;
+        let (settled, ids, payloads, counts) = answer;
+        let mut counts = counts.into_iter();
+        let delivery = |(id, payload): (Bytes, Bytes)| {
+            let id = MessageId::from_bytes(<[u8; 16]>::try_from(&id[..]).map_err(|_| "no id")?);
+            let deliveries = counts.next().flatten().unwrap_or(0) + 1;
+            Ok(Delivery { id, token, payload, _deliveries: deliveries })
+        };
+        let claimed = ids.into_iter().zip(payloads).map(delivery).collect::<Result<_>>()?;
+        Ok((settled.into_iter().map(|digit| digit == b'1').collect(), claimed))
+    }
+
+    /// Until a push says that it came to an empty queue, or this time is over.
+    async fn wait(&self, wait: Duration) -> Result<()> {
+        let until = Instant::now() + wait;
+        let mut blocking = self.blocking.lock().await;
+        let left = until.saturating_duration_since(Instant::now());
+        let mut cmd = redis::cmd("BLPOP");
+        cmd.arg(script::EXTRA).arg(left.max(Duration::from_millis(1)).as_secs_f64());
+        blocking.send_packed_command(&cmd).await?;
+        Ok(())
+    }
+}
+
+impl Client for Redis {
+    type Delivery = Delivery;
+    type Source = Fed;
+
+    async fn open(url: &str) -> Result<Self> {
+        let (plain, _) = url.split_once('?').unwrap_or((url, ""));
+        let tcp = TcpSettings::default().set_nodelay(true);
+        let client = RedisClient::open(plain.into_connection_info()?.set_tcp_settings(tcp))?;
+        let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER));
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let blocking = client
+            .get_multiplexed_async_connection_with_config(&config.clone().set_response_timeout(None))
+            .await?;
+        let scripts = script::load(&mut connection).await?;
+        let (requests, received) = mpsc::channel(GATHERED);
+        let blocking = tokio::sync::Mutex::new(blocking);
+        let handle = Arc::new(Handle { connection, blocking, scripts, requests });
+        tokio::spawn(Pump::new(Arc::downgrade(&handle), received).run());
+        Ok(Self(handle))
+    }
+
+    async fn push(&self, payload: Bytes) -> Result<MessageId> {
+        let ids = self.0.store(vec![payload]).await?;
+        ids.into_iter().next().ok_or_else(|| "nothing was pushed".into())
+    }
+
+    async fn push_batch(&self, payloads: Vec<Bytes>) -> Result<Vec<MessageId>> {
+        self.0.store(payloads).await
+    }
+
+    async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>> {
+        let until = Instant::now() + wait;
+        loop {
+            let (_, claimed) = self.0.cycle(&[], max).await?;
+            let left = until.saturating_duration_since(Instant::now());
+            if !claimed.is_empty() || left.is_zero() {
+                return Ok(claimed);
+            }
+            self.0.wait(left).await?;
+        }
+    }
+
+    async fn settle(&self, delivery: Delivery) -> Result<()> {
+        let (done, settled) = oneshot::channel();
+        let settle = Settle { id: delivery.id, token: delivery.token, done };
+        self.0.requests.send(Request::Settle(settle)).await.map_err(|_| "the pump has ended")?;
+        if settled.await? { Ok(()) } else { Err("a lease was lost".into()) }
+    }
+
+    async fn settle_batch(&self, deliveries: Vec<Delivery>) -> Result<()> {
+        let held: Vec<_> = deliveries.iter().map(|delivery| (delivery.id, delivery.token)).collect();
+        for held in held.chunks(GATHERED) {
+            let (settled, _) = self.0.cycle(held, 0).await?;
+            if settled.len() != held.len() || settled.contains(&false) {
+                return Err("a lease was lost".into());
+            }
+        }
+        Ok(())
+    }
+
+    async fn source(&self, window: usize) -> Result<Fed> {
+        let (to, fed) = mpsc::channel(window);
+        let feeder = Request::Feed(Feeder::new(window, to));
+        self.0.requests.send(feeder).await.map_err(|_| "the pump has ended")?;
+        Ok(Fed(fed))
+    }
+
+    async fn remaining(&self) -> Result<u64> {
+        let Value::Int(count) = self.0.run(redis::cmd("HLEN").arg(script::MESSAGES)).await? else {
+            return Err("no count".into());
+        };
+        Ok(u64::try_from(count)?)
+    }
+
+    async fn close(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn id(delivery: &Delivery) -> MessageId {
+        delivery.id
+    }
+
+    fn payload(delivery: &Delivery) -> &[u8] {
+        &delivery.payload
+    }
+}
+
+impl Yardstick for Redis {
+    const NAME: &'static str = "redis";
+    const ACROSS_PROCESSES: bool = true;
+
+    fn messages(scenario: Scenario) -> usize {
+        match scenario {
+            Scenario::PushOne | Scenario::Latency | Scenario::LatencyAcross => 500,
+            _ => 20_000,
+        }
+    }
+
+    /// A server of this place's own, so that no round works beside what another one left.
+    async fn place(_scratch: &Path) -> Result<String> {
+        let server = Server::start(anyqueue_testkit::Redis::new()).await?;
+        let url = server.url().to_owned();
+        let mut servers = SERVERS.lock().unwrap_or_else(PoisonError::into_inner);
+        if servers.len() == PLACES {
+            servers.remove(0);
+        }
+        servers.push(server);
+        Ok(url)
+    }
+}
+
+/// No scenario has more places open at once.
+const PLACES: usize = 2;
+/// The servers of the last places.
+static SERVERS: Mutex<Vec<Server>> = Mutex::new(Vec::new());
+
+/// What the pump hands to a puller.
+pub(crate) struct Fed(mpsc::Receiver<Delivery>);
+
+impl Source<Delivery> for Fed {
+    async fn next(&mut self) -> Result<Delivery> {
+        self.0.recv().await.ok_or_else(|| "the pump gave up".into())
+    }
+}
