@@ -128,6 +128,11 @@ impl Link {
     /// Connects, and loads the scripts: a server that was started again has forgotten them.
     async fn connect(&self) -> RedisResult<MultiplexedConnection> {
         let mut conn = self.client.get_multiplexed_async_connection_with_config(&self.options).await?;
+        // Whoever has not logged in may not send anything as large as a script.
+        match redis::cmd("PING").query_async::<()>(&mut conn).await {
+            Err(error) if error.is_io_error() || error.code() == Some("NOAUTH") => return Err(error),
+            _ => {}
+        }
         let mut load = redis::pipe();
         for script in script::all() {
             load.add_command(script.load()).ignore();
