@@ -8,6 +8,7 @@ use anyqueue::{
 };
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{Admin, AdminAnswer};
@@ -90,15 +91,21 @@ impl Writer {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
         let look = lookout::serve(Arc::clone(&self.wake), self.config.clone(), closed.clone());
         let serve = move || {
-            runtime.spawn(look);
-            runtime.block_on(self.serve(jobs, closed, closing));
+            let look = runtime.spawn(look);
+            runtime.block_on(self.serve(jobs, closed, closing, look));
         };
         std::thread::Builder::new().name("anyqueue-sqlite".to_owned()).spawn(serve).map_err(failed)?;
         Ok(())
     }
 
     /// Serves until the handle closes and everything queued is done.
-    async fn serve(mut self, mut jobs: mpsc::Receiver<Job>, closed: CancellationToken, closing: Closing) {
+    async fn serve(
+        mut self,
+        mut jobs: mpsc::Receiver<Job>,
+        closed: CancellationToken,
+        closing: Closing,
+        look: JoinHandle<()>,
+    ) {
         let mut last = 0;
         loop {
             let first = tokio::select! {
@@ -115,6 +122,8 @@ impl Writer {
             let group = self.refuse_if_full(group);
             self.process(group);
         }
+        // Its connection first: whoever closes last takes the log away, and the process may end right after.
+        drop(look.await);
         let end = match self.conn.take() {
             Some(conn) => connect::checkpoint_and_close(conn),
             None => Ok(()),
