@@ -25,6 +25,8 @@ use crate::scratch::Scratch;
 
 /// The scenario or backend name that stands for each of them.
 const ALL: &str = "all";
+/// The name that stands for `drain` with each of its windows.
+const DRAIN: &str = "drain";
 
 /// Measures anyqueue beside a hand-written client on the same backend.
 #[derive(Debug, Parser)]
@@ -34,7 +36,7 @@ struct Arguments {
     #[arg(long, value_parser = names(BACKENDS.iter().map(|backend| backend.name)))]
     backend: String,
     /// What to measure.
-    #[arg(long, value_parser = names(Scenario::ALL.into_iter().map(Scenario::name)))]
+    #[arg(long, value_parser = names(Scenario::ALL.into_iter().map(Scenario::name).chain([DRAIN])))]
     scenario: String,
     /// Print one JSON object a line.
     #[arg(long)]
@@ -111,7 +113,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
 }
 
 fn chosen(wanted: &str, name: &str) -> bool {
-    wanted == ALL || wanted == name
+    wanted == ALL || wanted == name || wanted == DRAIN && name.starts_with(DRAIN)
 }
 
 fn settings(arguments: &Arguments) -> Result<Settings> {

@@ -27,10 +27,9 @@ const SLACK_NOTIFIED: Duration = Duration::from_millis(150);
 pub(crate) fn capabilities(config: &Config, flushed: bool) -> Capabilities {
     let level = if flushed { DurabilityLevel::PowerLoss } else { DurabilityLevel::None };
     let delay = DelayCapability { max: MAX_DELAY, granularity: Duration::from_millis(1) };
-    // Two calls under way keep the server busy while one waits for its disk; more would only make them smaller.
-    let settle = Coalesce { in_flight: 2, linger: Duration::ZERO, across_partitions: true };
-    // Of few pushers, two calls would each carry only half, at the same price.
-    let push = Coalesce { in_flight: 1, ..settle };
+    // While a call is under way the next gathers: two would each carry half, at the same price, and a stream can bring its next
+    // deliveries with one at a time.
+    let coalesce = Coalesce { in_flight: 1, linger: Duration::ZERO, across_partitions: true };
     // A notification may get lost, so what is promised is the poll, with its jitter. Of what is due later, a poll learns in
     // time.
     let polled = config.poll_interval.mul_f64(1.0 + crate::lookout::JITTER) + SLACK;
@@ -79,8 +78,8 @@ pub(crate) fn capabilities(config: &Config, flushed: bool) -> Capabilities {
         wake_latency: polled,
         overfetch: 0,
         exchange: true,
-        coalesce_push: push,
-        coalesce_settle: settle,
+        coalesce_push: coalesce,
+        coalesce_settle: coalesce,
         retention: None,
     }
 }

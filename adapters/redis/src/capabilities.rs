@@ -26,8 +26,9 @@ pub(crate) const JITTER: f64 = 0.1;
 /// The capabilities, on a server whose acknowledged data survives this.
 pub(crate) fn capabilities(config: &Config, level: DurabilityLevel) -> Capabilities {
     let delay = DelayCapability { max: MAX_DELAY, granularity: Duration::from_millis(1) };
-    // Two calls under way keep both ends busy; more would only make them smaller.
-    let coalesce = Coalesce { in_flight: 2, linger: Duration::ZERO, across_partitions: true };
+    // While a call is under way the next gathers: two would each carry half, and a stream can bring its next deliveries with one
+    // at a time.
+    let coalesce = Coalesce { in_flight: 1, linger: Duration::ZERO, across_partitions: true };
     Capabilities {
         reach: Reach::Network,
         durability: Durability { push: level, claim: level, settle: level },

@@ -193,7 +193,8 @@ impl Yardstick for Redis {
 
     fn messages(scenario: Scenario) -> usize {
         match scenario {
-            Scenario::PushOne | Scenario::Latency | Scenario::LatencyAcross => 500,
+            Scenario::LatencyAcross => 100,
+            Scenario::PushOne | Scenario::Latency => 500,
             _ => 20_000,
         }
     }
