@@ -202,13 +202,13 @@ impl Feed {
     }
 
     /// A pull for as many deliveries as are being settled, to be made with their settlements. None while the pump itself is
-    /// waiting for messages: there is nothing to bring then.
+    /// waiting for messages, as there is nothing to bring then, and while a consumer that does not look has enough.
     pub(crate) fn refill(self: &Arc<Self>, settling: usize) -> Option<Refill<'_>> {
         let shared = &self.queue.0;
-        if !shared.capabilities.exchange || shared.closing.is_cancelled() || self.batches.strong_count() == 0
-        {
+        if !shared.capabilities.exchange || shared.closing.is_cancelled() {
             return None;
         }
+        self.batches.upgrade().filter(|batches| batches.capacity() > 0)?;
         let turn = self.turn.try_lock().ok()?;
         let free = shared.slots.available_permits();
         let most = settling.min(shared.capabilities.limits.pull_batch.max(1)).min(free);
