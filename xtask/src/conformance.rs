@@ -108,7 +108,7 @@ fn line(report: &Value, cases: &[Value]) -> Value {
     for case in cases {
         *counts.entry(outcome(case)).or_insert(0_u32) += 1;
     }
-    let bad = |case: &&Value| !["pass", "not applicable"].contains(&outcome(case).as_str());
+    let bad = |case: &&Value| !["pass", "not_applicable"].contains(&outcome(case).as_str());
     let bad: Vec<_> = cases.iter().filter(bad).filter_map(|case| case.get("id").cloned()).collect();
     let mut line: serde_json::Map<_, _> =
         PER_RUN.iter().filter_map(|key| Some(((*key).to_owned(), report.get(*key)?.clone()))).collect();
@@ -231,5 +231,20 @@ mod tests {
         assert_eq!(cases_run(r#"{"cases": [{"id": "push.single"}]}"#), Ok(1));
         assert!(cases_run("{}").is_err());
         assert!(cases_run("").is_err());
+    }
+
+    #[test]
+    fn an_account_has_a_line_for_each_run_with_what_did_not_pass() {
+        let report = |outcome: &str| {
+            let cases = format!(r#"[{{"id":"a.b","outcome":"pass"}},{{"id":"c.d","outcome":"{outcome}"}}]"#);
+            Ok(format!(r#"{{"backend":"x","seed":1,"certificate":"full","took_ms":2,"cases":{cases}}}"#))
+        };
+        let run = |outcome| Run { report: report(outcome), result: Ok(()) };
+        let account = parse(&account(&[run("not_applicable"), run("fail")]).unwrap()).unwrap();
+        assert_eq!(account["runs"].as_array().unwrap().len(), 2);
+        assert_eq!(account["runs"][0]["not_passed"], serde_json::json!([]));
+        assert_eq!(account["runs"][1]["not_passed"], serde_json::json!(["c.d"]));
+        assert_eq!(account["runs"][1]["outcomes"]["fail"], 1);
+        assert!(account.get("seed").is_none() && account["backend"] == "x");
     }
 }
