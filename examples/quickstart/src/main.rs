@@ -4,14 +4,17 @@
 //! message's id is made from its file's path, so that the queue refuses what is pushed again as a duplicate; a sum is pushed,
 //! into a partition of its own, before its file is settled; and what a killed run held comes back when its lease ends.
 
+mod args;
+mod line;
+
 use std::ffi::{OsStr, OsString};
 use std::os::unix::{ffi::OsStrExt, fs::MetadataExt};
 use std::path::{Path, PathBuf};
-use std::{collections::HashMap, error::Error, fs::File, io::Read, process::ExitCode, time::Duration};
+use std::{collections::HashMap, error::Error, fs::File, process::ExitCode, time::Duration};
 
 use anyqueue::{MessageData, MessageId, Queue, QueueMessageHandler, QueueMessageStatus as Status};
 use anyqueue_sqlite::SqliteQueue;
-use clap::Parser;
+use clap::Parser as _;
 use futures_util::{StreamExt, TryStreamExt};
 use indicatif::ProgressBar;
 use sha2::{Digest, Sha256};
@@ -23,38 +26,21 @@ type Sums = HashMap<MessageId, Vec<u8>>;
 /// How long a file stays with a process that died. A living one renews its leases, however long a file takes.
 const LEASE: Duration = Duration::from_secs(5);
 
-/// Writes the SHA-256 sums of all files in a directory, as sha256sum prints them.
-#[derive(Parser)]
-struct Args {
-    /// The directory
-    dir: PathBuf,
-    /// Where the sums go once all files are worked
-    #[arg(long, value_name = "FILE", default_value = "SHA256SUMS")]
-    out: PathBuf,
-    /// The queue, an SQLite file
-    #[arg(long, value_name = "FILE", default_value = "SHA256SUMS.queue")]
-    queue: PathBuf,
-    /// Try again what earlier runs could not read
-    #[arg(long)]
-    redrive: bool,
-}
-
 #[tokio::main]
 async fn main() -> ExitCode {
-    let all = run(Args::parse()).await.inspect_err(|error| eprintln!("quickstart: {error}"));
+    let all = run(args::Args::parse()).await.inspect_err(|error| eprintln!("quickstart: {error}"));
     // As with sha256sum: what could not be read is a failure, although the list is written.
     if matches!(all, Ok(true)) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Answers whether everything could be read.
-async fn run(args: Args) -> Result<bool> {
-    let Args { dir, out, queue: file, redrive } = &args;
+async fn run(args: args::Args) -> Result<bool> {
+    let args::Args { dir, out, queue: file, redrive } = &args;
     dir.read_dir().map_err(|error| format!("{}: {error}", dir.display()))?;
     // Two runs would each finish the list without the other's sums.
     let lock = File::options().append(true).create(true).open(file);
     let lock = lock.map_err(|error| format!("{}: {error}", file.display()))?;
     lock.try_lock().map_err(|error| format!("{}: another run uses it: {error}", file.display()))?;
-
     let queue = Queue::new(SqliteQueue::open(file).await?)?;
     queue.init().await?;
     // A storage has as many partitions as you name.
@@ -65,7 +51,6 @@ async fn run(args: Args) -> Result<bool> {
     let done = finished(&queue, sums).await?;
     let own = ["", "-wal", "-shm"].map(|end| OsString::from_iter([file.as_os_str(), end.as_ref()]).into());
     let all_seen = push(&queue, files, dir, &done, &[&own[..], std::slice::from_ref(out)].concat()).await?;
-
     let done = done.len() as u64;
     let bar = ProgressBar::new(done + unsettled(&queue, files).await?).with_position(done);
     let all_settled = async {
@@ -76,7 +61,6 @@ async fn run(args: Args) -> Result<bool> {
     let held = queue.stream(files).window(64).lease(LEASE).build()?.take_until(all_settled);
     held.err_into().try_for_each_concurrent(64, |file| work(&queue, sums, &bar, file)).await?;
     bar.finish_and_clear();
-
     let mut lines: Vec<_> = finished(&queue, sums).await?.into_values().collect();
     lines.sort_by(|one, other| one.get(64..).cmp(&other.get(64..)));
     std::fs::write(out, lines.concat())?;
@@ -152,7 +136,7 @@ async fn work(queue: &Queue, sums: &str, bar: &ProgressBar, mut file: QueueMessa
     let path = PathBuf::from(OsStr::from_bytes(file.payload()));
     let sum = id("sum", &path);
     // Files block. On another thread they do not keep the runtime from its other work.
-    let status = match tokio::task::spawn_blocking(move || line(&path)).await? {
+    let status = match tokio::task::spawn_blocking(move || line::line(&path)).await? {
         Ok(line) => {
             queue.push(sums, MessageData::with_id(sum, line)).await?;
             Status::Processed
@@ -162,23 +146,4 @@ async fn work(queue: &Queue, sums: &str, bar: &ProgressBar, mut file: QueueMessa
     bar.inc(1);
     file.settle(status).await?; // settled, or lost: then somebody else has it, whose sum is a duplicate
     Ok(())
-}
-
-/// A file's line in the list. A name with a backslash or the end of a line is escaped, and a backslash ahead of all says so.
-fn line(path: &Path) -> std::io::Result<Vec<u8>> {
-    let (mut file, mut sha256, mut piece) = (File::open(path)?, Sha256::new(), vec![0; 64 << 10]);
-    while let length @ 1.. = file.read(&mut piece)? {
-        sha256.update(piece.get(..length).unwrap_or_default());
-    }
-    let escape = |byte: &u8| match byte {
-        b'\\' => br"\\".to_vec(),
-        b'\n' => br"\n".to_vec(),
-        b'\r' => br"\r".to_vec(),
-        other => vec![*other],
-    };
-    let plain = path.as_os_str().as_bytes();
-    let name: Vec<u8> = plain.iter().flat_map(escape).collect();
-    let mark: &[u8] = if name.len() > plain.len() { br"\" } else { b"" };
-    let sum = sha256.finalize().iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
-    Ok([mark, sum.as_bytes(), b"  ", &name, b"\n"].concat())
 }
