@@ -25,9 +25,9 @@ const AUTHORITY: &str = "[req]\ndistinguished_name = dn\nx509_extensions = autho
 /// # #[tokio::main]
 /// # async fn main() -> anyqueue_testkit::Result<()> {
 /// let certificates = Certificates::make().await?;
+/// let authority = certificates.authority();
 /// if let Some(server) = start_if_installed(Postgres::new().tls(&certificates)).await? {
-///     let authority = certificates.authority().display();
-///     println!("{}?sslmode=verify-full&sslrootcert={authority}", server.url());
+///     println!("{}?sslmode=verify-full&sslrootcert={}", server.url(), authority.display());
 /// }
 /// # Ok(())
 /// # }
