@@ -10,21 +10,31 @@ use tokio_util::sync::CancellationToken;
 use crate::case::{Case, CaseResult, Need};
 use crate::child::{Child, ChildEvent, Role};
 use crate::context::{Context, ids};
+use crate::faulty::Fault;
 use crate::history::Op;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "kill.pusher_after_ok", [1], pusher_after_ok).needs(&[Need::CHILDREN]),
+    case!(Storage, "kill.pusher_after_ok", [1], pusher_after_ok)
+        .needs(&[Need::CHILDREN])
+        .kills(&[Fault::OkBeforeStored, Fault::BufferLostAtClose]),
     case!(Storage, "kill.pusher_in_a_batch", [1, 2, 5], pusher_in_a_batch)
         .needs(&[Need::CHILDREN])
+        .kills(&[Fault::OkBeforeStored, Fault::LosesEleventh])
         .deadline(LONG),
     case!(Storage, "kill.consumer_holding", [24, 25, 27, 28], consumer_holding)
-        .needs(&[Need::CHILDREN, Need::TIMED_LEASE]),
+        .needs(&[Need::CHILDREN, Need::TIMED_LEASE])
+        .kills(&[Fault::LeaseEndedByItsHolder, Fault::AutoAck, Fault::CountStuck]),
     case!(Storage, "kill.consumer_around_settle", [20, 22, 25], consumer_around_settle)
         .needs(&[Need::CHILDREN])
+        .kills(&[Fault::RemoveLostOneIn30, Fault::LeaseEndedByItsHolder])
         .deadline(LONG),
-    case!(Storage, "kill.processes_share", [14, 20], processes_share).needs(&[Need::CHILDREN]).deadline(LONG),
+    case!(Storage, "kill.processes_share", [14, 20], processes_share)
+        .needs(&[Need::CHILDREN])
+        .kills(&[Fault::HeldLocally])
+        .deadline(LONG),
     case!(Storage, "kill.stopped_beyond_its_lease", [21, 25], stopped_beyond_its_lease)
-        .needs(&[Need::CHILDREN, Need::TIMED_LEASE]),
+        .needs(&[Need::CHILDREN, Need::TIMED_LEASE])
+        .kills(&[Fault::LateSettled]),
 ];
 
 const LONG: Duration = Duration::from_secs(90);
@@ -241,7 +251,11 @@ async fn processes_share(c: &Context) -> CaseResult {
     let (mut one, mut two) = (c.spawn(&role)?, c.spawn(&role)?);
     let mut sent = c.client().push(&p, &c.messages(FIRST, |_, message| message)).await?;
     let removal = |event: &ChildEvent| matches!(event, ChildEvent::Removed { .. });
-    let early = one.wait_for(1, removal).await?;
+    // Either may have taken them all before the other was there.
+    let (early_one, early_two) = tokio::select! {
+        early = one.wait_for(1, removal) => (early?, Vec::new()),
+        early = two.wait_for(1, removal) => (Vec::new(), early?),
+    };
     let done = CancellationToken::new();
     let work = async {
         sent.extend(c.client().push(&p, &c.messages(ALL - FIRST, |_, message| message)).await?);
@@ -261,7 +275,7 @@ async fn processes_share(c: &Context) -> CaseResult {
         CaseResult::Ok(mine?.concat())
     };
     let (mine, ones, twos) = tokio::join!(work, watch(&mut one, &done), watch(&mut two, &done));
-    let (mine, ones, twos) = (mine?, [early, ones?].concat(), twos?);
+    let (mine, ones, twos) = (mine?, [early_one, ones?].concat(), [early_two, twos?].concat());
     let all = [mine, removed(&ones), removed(&twos)].concat();
     c.same_ids(14, "each message removed by exactly one of three processes", &sent, &all)?;
     let (by_one, by_two) = (removed(&ones).len(), removed(&twos).len());

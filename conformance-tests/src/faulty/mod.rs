@@ -7,6 +7,7 @@ mod harness;
 mod hollow;
 mod identity;
 mod inspect;
+mod processes;
 mod pull;
 mod push;
 mod reader;
@@ -27,12 +28,14 @@ mod reader_sharing;
 mod reader_storage;
 mod reader_wake;
 mod settle;
+mod spoilt;
 mod state;
 mod storage;
 mod wire;
 
 pub use harness::{FaultyHarness, HollowHarness};
 pub use hollow::Hollow;
+pub use spoilt::{Spoilt, main};
 
 macro_rules! faults {
     ($($(#[doc = $doc:literal])+ $name:ident),+ $(,)?) => {
@@ -221,6 +224,13 @@ faults! {
     CancelNotTold,
     /// An exchange settles, but does not pull.
     ExchangeForgetsToPull,
+    /// A settlement under a lost lease is answered `Settled`, and not done.
+    LateSettled,
+    // Across processes
+    /// What a client holds is known to that client only: others take it too.
+    HeldLocally,
+    /// The end of a lease is noticed by the client that holds it, and by nobody when that is gone.
+    LeaseEndedByItsHolder,
     // Inspection, pause and life
     /// Counts are kept in the client.
     CountsLocal,

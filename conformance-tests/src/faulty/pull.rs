@@ -45,6 +45,8 @@ impl Faulty {
             Some(Fault::WaitMultiplied) => return self.wait_per_level(place, request).await,
             Some(Fault::SleepsThroughPush) => return self.sleep_through(place, request).await,
             Some(Fault::WaitersGiveUp) => return self.give_up(place, request).await,
+            Some(Fault::HeldLocally) => return self.pull_and_let_go(place, request).await,
+            Some(Fault::LeaseEndedByItsHolder) => return self.pull_and_watch(place, request).await,
             Some(Fault::AutoAck) => return self.auto_ack(place, request).await,
             Some(Fault::DeadKeepGroups) => return self.one_per_group(place, request).await,
             Some(Fault::Prefetches) => return self.prefetch(place, request).await,
@@ -106,7 +108,7 @@ impl Faulty {
             delivery.message = delivery.message.clone().with_options(options);
         }
         match self.fault {
-            Some(Fault::LeaseNeverExpires | Fault::LeaseHalved) => {
+            Some(Fault::LeaseNeverExpires | Fault::LeaseHalved | Fault::LeaseEndedByItsHolder) => {
                 delivery.lease_until = Some(start + asked.lease);
             }
             Some(Fault::LeaseUntilTooLate) => {

@@ -41,6 +41,9 @@ impl Faulty {
     }
 
     async fn do_settle(&self, lease: &Lease, action: &Action) -> Result<SettleOutcome> {
+        if self.is(Fault::HeldLocally) {
+            return self.settle_what_it_let_go(lease, action).await;
+        }
         if self.is(Fault::RequeueLosesPriority) && matches!(action, Action::Release | Action::Retry) {
             return self.requeue_at_lowest(lease).await;
         }
@@ -121,6 +124,7 @@ impl Faulty {
                 let again = !self.shared.lock().settled.insert(lease.clone());
                 return Ok(if again { SettleOutcome::Settled } else { outcome });
             }
+            (Some(Fault::LateSettled), _) => return Ok(SettleOutcome::Settled),
             (Some(Fault::StaleRemoves), Action::Remove) if !settled => {
                 let owner = self.shared.lock().owners.get(&lease.id).cloned();
                 if let Some(owner) = owner {
@@ -208,6 +212,9 @@ impl Faulty {
     pub(super) async fn faulty_extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
         if self.is(Fault::ExtendDoesNothing) || self.is(Fault::AutoAck) {
             return extensions.iter().map(|_| Ok(ExtendOutcome::Extended)).collect();
+        }
+        if self.is(Fault::LeaseEndedByItsHolder) {
+            return self.extend_its_watch(extensions).await;
         }
         let placed: Vec<_> = extensions
             .iter()

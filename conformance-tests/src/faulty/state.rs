@@ -59,4 +59,6 @@ pub(super) struct Local {
     pub(super) prefetched: Vec<Delivery>,
     pub(super) paused: HashSet<PartitionId>,
     pub(super) pushed: HashMap<PartitionId, u64>,
+    /// What it holds, and until when, where the storage does not know.
+    pub(super) held: HashMap<Lease, Instant>,
 }

@@ -1,0 +1,7 @@
+//! The cases with child processes, against clients with a fault: that they can fail is shown on a backend which processes share.
+
+mod harness;
+
+fn main() -> std::process::ExitCode {
+    anyqueue_conformance::faulty::main(harness::Sqlite::new)
+}

@@ -1,0 +1,69 @@
+//! How the suite reaches SQLite: a file per case, and other processes on the same file.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyqueue::{Clock, QueueStorage, Result, Storage};
+use anyqueue_conformance::{Harness, Need, Opening, async_trait, least};
+use anyqueue_sqlite::SqliteQueue;
+
+/// A directory of its own, gone with the run.
+pub(crate) struct Sqlite(tempfile::TempDir);
+
+impl Sqlite {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap_or_else(|error| panic!("no temporary directory: {error}")))
+    }
+
+    fn path(&self, namespace: &str) -> PathBuf {
+        self.0.path().join(format!("{namespace}.db"))
+    }
+}
+
+async fn open(path: PathBuf) -> Result<Arc<dyn Storage>> {
+    let queue = SqliteQueue::open(path).await?;
+    queue.init().await?;
+    Ok(Arc::new(queue))
+}
+
+#[async_trait]
+impl Harness for Sqlite {
+    fn name(&self) -> &'static str {
+        "sqlite"
+    }
+
+    async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
+        open(self.path(namespace)).await
+    }
+
+    fn open_on(&self, namespace: &str, clock: Clock) -> Option<Opening<'_>> {
+        let builder = SqliteQueue::builder(self.path(namespace)).clock(clock);
+        Some(Box::pin(async move { Ok(Arc::new(builder.open().await?) as Arc<dyn Storage>) }))
+    }
+
+    fn address(&self, namespace: &str) -> Option<String> {
+        self.path(namespace).to_str().map(str::to_owned)
+    }
+
+    async fn attach(address: &str) -> Result<Arc<dyn Storage>> {
+        open(address.into()).await
+    }
+
+    fn least(&self) -> &'static [Need] {
+        least::EVERYTHING
+    }
+
+    fn rule(&self, need: &Need) -> Option<&'static str> {
+        (need.what == Need::VICTIM.what)
+            .then_some("SQLite is a library: there is no server to kill, and no connection to cut")
+    }
+
+    async fn remove(&self, namespace: &str) {
+        for suffix in ["", "-wal", "-shm"] {
+            let mut path = self.path(namespace).into_os_string();
+            path.push(suffix);
+            // The directory goes with the run in any case.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
