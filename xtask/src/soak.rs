@@ -1,7 +1,6 @@
 //! `cargo xtask soak`: random work under random faults on real servers, and an exact account at the end.
 
 use std::fs;
-use std::path::Path;
 use std::process::Stdio;
 
 use clap::Args;
@@ -9,12 +8,15 @@ use serde_json::Value;
 
 use crate::workspace::{Result, cargo, line, root};
 
+/// Where reports are kept.
+const REPORTS: &str = "docs/conformance/runs";
+
 /// Which backend, how long, which choices.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// The backend: a folder under `adapters/` with an example `soak`; each of them if none is named
-    backend: Option<String>,
-    /// How long the faults go on, for each backend
+    /// The backend, one that has a server: postgres, redis, …
+    backend: String,
+    /// How long the faults go on
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     minutes: u32,
     /// Repeats the random choices of the run that had this seed
@@ -22,49 +24,20 @@ pub(crate) struct Options {
     seed: Option<u64>,
 }
 
-/// Soaks one backend or all, and leaves a report of each in `target/soak/`.
+/// Soaks one backend and writes its report among the runs of the suite, a wrong account too.
 pub(crate) fn run_soak(options: &Options) -> Result<()> {
-    let backends = backends()?;
-    let chosen: Vec<_> = match &options.backend {
-        Some(backend) if backends.contains(backend) => vec![backend.clone()],
-        Some(backend) => {
-            return Err(format!("no backend {backend:?} can be soaked: these can: {}", backends.join(", ")));
-        }
-        None => backends,
-    };
-    chosen.iter().try_for_each(|backend| soak(backend, options))
-}
-
-/// The adapters that have a soak.
-fn backends() -> Result<Vec<String>> {
-    let folder = root().join("adapters");
-    let entries =
-        fs::read_dir(&folder).map_err(|error| format!("cannot list {}: {error}", folder.display()))?;
-    let has_soak = |path: &Path| path.join("examples/soak/main.rs").exists();
-    let folders = entries.flatten().filter(|entry| has_soak(&entry.path()));
-    let mut backends: Vec<_> =
-        folders.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    backends.sort_unstable();
-    Ok(backends)
-}
-
-fn soak(backend: &str, options: &Options) -> Result<()> {
-    println!("soak: {backend} for {} minutes", options.minutes);
-    let package = format!("anyqueue-{backend}");
-    let mut command =
-        cargo(&["run", "--quiet", "--release", "--package", &package, "--example", "soak", "--"]);
-    command.arg(options.minutes.to_string()).args(options.seed.map(|seed| seed.to_string()));
+    let (backend, minutes) = (&options.backend, options.minutes);
+    println!("soak: {backend} for {minutes} minutes");
+    let mut command = cargo(&["run", "--quiet", "--release", "--package", "anyqueue-soak", "--", backend]);
+    command.arg(minutes.to_string()).args(options.seed.map(|seed| seed.to_string()));
     let ended = command.stderr(Stdio::inherit()).output();
     let ended = ended.map_err(|error| format!("cannot run `{}`: {error}", line(&command)))?;
     let text = String::from_utf8_lossy(&ended.stdout).into_owned();
     let report: Value = serde_json::from_str(&text)
         .map_err(|_| format!("`{}` left no report ({})", line(&command), ended.status))?;
-    let file = root().join("target/soak").join(format!("{backend}.json"));
-    let folder = file.parent().unwrap_or(&file);
-    fs::create_dir_all(folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+    let file = root().join(REPORTS).join(format!("soak-{backend}.json"));
     fs::write(&file, &text).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
-    println!("{}", text.trim_end());
-    println!("soak: wrote {}", file.display());
+    println!("{}\nsoak: wrote {}", text.trim_end(), file.display());
     if ended.status.success() {
         return Ok(());
     }

@@ -12,9 +12,8 @@ use crate::Result;
 pub(crate) struct Faults(BTreeMap<&'static str, u32>);
 
 impl Faults {
-    pub(crate) fn json(&self) -> String {
-        let counts: Vec<_> = self.0.iter().map(|(name, count)| format!("{name:?}:{count}")).collect();
-        format!("{{{}}}", counts.join(","))
+    pub(crate) fn counts(&self) -> &BTreeMap<&'static str, u32> {
+        &self.0
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyqueue::MessageId;
+use serde_json::{Value, json};
 
 /// The life of one message, as its pushers and consumers saw it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,6 +33,7 @@ struct Book {
     lives: HashMap<MessageId, Life>,
     hung: u32,
     dead_twice: u32,
+    last_delivery: Option<Instant>,
 }
 
 /// What a settlement was to do for good, if anything.
@@ -60,7 +63,13 @@ impl Account {
         });
     }
 
+    /// How long nothing has been delivered.
+    pub(crate) fn quiet(&self) -> Duration {
+        self.book().last_delivery.get_or_insert_with(Instant::now).elapsed()
+    }
+
     pub(crate) fn delivered(&self, id: MessageId) {
+        self.book().last_delivery = Some(Instant::now());
         self.change(id, |life| {
             life.deliveries += 1;
             life.ghost |= life.removals + life.deaths > 0;
@@ -127,19 +136,18 @@ impl Account {
         violations
     }
 
-    pub(crate) fn json(&self) -> String {
+    pub(crate) fn totals(&self) -> Value {
         let book = self.book();
         let count = |is: &dyn Fn(&Life) -> bool| book.lives.values().filter(|life| is(life)).count();
-        format!(
-            r#"{{"attempted":{},"acknowledged":{},"delivered":{},"redelivered":{},"removed":{},"dead":{},"end_unknown":{},"duplicates_of_doubtful_pushes":{}}}"#,
-            count(&|life| life.attempted),
-            count(&|life| life.acknowledged),
-            count(&|life| life.deliveries > 0),
-            count(&|life| life.deliveries > 1),
-            count(&|life| life.removals > 0),
-            count(&|life| life.found_dead),
-            count(&|life| life.end_unknown),
-            count(&|life| life.doubtful && life.removals + life.deaths > 1),
-        )
+        json!({
+            "attempted": count(&|life| life.attempted),
+            "acknowledged": count(&|life| life.acknowledged),
+            "delivered": count(&|life| life.deliveries > 0),
+            "redelivered": count(&|life| life.deliveries > 1),
+            "removed": count(&|life| life.removals > 0),
+            "dead": count(&|life| life.found_dead),
+            "end_unknown": count(&|life| life.end_unknown),
+            "duplicates_of_doubtful_pushes": count(&|life| life.doubtful && life.removals + life.deaths > 1),
+        })
     }
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyqueue::{MessageData, Queue, QueueMessageHandler, QueueMessageStatus, Result, SettleOutcome};
+use anyqueue::{
+    Capabilities, MessageData, Queue, QueueMessageHandler, QueueMessageStatus, Result, SettleOutcome,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::PARTITION;
@@ -21,12 +23,14 @@ async fn bounded<T>(account: &Account, call: impl Future<Output = T>) -> Option<
     answer.inspect_err(|_| account.hung()).ok()
 }
 
-fn message(rng: &mut fastrand::Rng) -> MessageData {
-    let mut message = MessageData::new(vec![b'.'; rng.usize(0..600)]).with_priority(rng.u8(0..10));
-    if rng.u8(..) < 25 {
+/// One message of all that the backend can have.
+fn message(rng: &mut fastrand::Rng, can: &Capabilities) -> MessageData {
+    let priority = rng.u8(0..can.priority_levels);
+    let mut message = MessageData::new(vec![b'.'; rng.usize(0..600)]).with_priority(priority);
+    if rng.u8(..) < 25 && can.push_delay.is_some() {
         message = message.with_delay(Duration::from_millis(rng.u64(0..500)));
     }
-    if rng.u8(..) < 25 {
+    if rng.u8(..) < 25 && can.groups {
         message = message.with_group(format!("group {}", rng.u8(0..10)));
     }
     message
@@ -40,7 +44,8 @@ pub(crate) async fn push(
     stop: CancellationToken,
 ) {
     while !stop.is_cancelled() {
-        let mut left: Vec<_> = (0..rng.usize(1..=BATCH)).map(|_| message(&mut rng)).collect();
+        let mut left: Vec<_> =
+            (0..rng.usize(1..=BATCH)).map(|_| message(&mut rng, queue.capabilities())).collect();
         for message in &left {
             account.attempt(message.id());
         }

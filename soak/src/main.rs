@@ -1,10 +1,11 @@
 //! Random work on a private server that random faults befall, and an exact account at the end. Prints a report as one JSON object.
 //!
-//! `cargo run --release -p anyqueue-postgres --example soak -- 10 42`: for ten minutes, with seed 42. The seed repeats the choices, not
-//! their moments. `cargo xtask soak postgres` does this.
+//! `cargo run --release -p anyqueue-soak -- postgres 10 42`: for ten minutes, with seed 42. The seed repeats the choices, not their
+//! moments. `cargo xtask soak postgres` does this, and writes the report down.
 
 mod account;
 mod actors;
+mod backends;
 mod chaos;
 
 use std::error::Error;
@@ -13,12 +14,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyqueue::{PartitionOptions, Queue, QueueMessageHandler, QueueMessageStatus::Processed};
-use anyqueue_postgres::PostgresQueue;
-use anyqueue_testkit::{Postgres, Proxy, Server, start_if_installed};
+use anyqueue_testkit::{Proxy, Server};
+use clap::Parser;
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::account::Account;
+use crate::backends::Backend;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -29,10 +32,24 @@ const PUSHERS: u64 = 2;
 const CONSUMERS: u64 = 3;
 /// How long the queue may take to become empty once nothing befalls the server any more.
 const PATIENCE: Duration = Duration::from_mins(2);
+/// Empty is what has delivered nothing for this long: whatever was held or delayed has come back by then.
+const QUIET: Duration = Duration::from_secs(12);
+
+/// Soaks one backend.
+#[derive(Parser)]
+struct Arguments {
+    backend: Backend,
+    /// How long the faults go on
+    #[arg(default_value_t = 10.0)]
+    minutes: f64,
+    /// Repeats the random choices of the run that had this seed
+    #[arg(default_value_t = fastrand::u64(..1_000_000))]
+    seed: u64,
+}
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run().await {
+    match run(&Arguments::parse()).await {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -43,14 +60,11 @@ async fn main() -> ExitCode {
 }
 
 /// Whether the account is right.
-async fn run() -> Result<bool> {
-    let mut arguments = std::env::args().skip(1);
-    let minutes: f64 = arguments.next().map_or(Ok(10.0), |argument| argument.parse())?;
-    let seed: u64 =
-        arguments.next().map_or_else(|| Ok(fastrand::u64(..1_000_000)), |argument| argument.parse())?;
-    let Some(server) = start_if_installed(Postgres::new()).await? else { return Ok(false) };
+async fn run(arguments: &Arguments) -> Result<bool> {
+    let seed = arguments.seed;
+    let Some(server) = arguments.backend.start().await? else { return Ok(false) };
     let proxy = Proxy::start(server.addr())?;
-    let url = format!("postgres://postgres@{}/postgres", proxy.addr());
+    let url = server.url().replace(&server.addr().to_string(), &proxy.addr().to_string());
     let (account, stop, drained) =
         (Arc::new(Account::default()), CancellationToken::new(), CancellationToken::new());
 
@@ -63,36 +77,35 @@ async fn run() -> Result<bool> {
         let rng = fastrand::Rng::with_seed(seed.wrapping_mul(37).wrapping_add(number));
         consumers.spawn(actors::consume(open(&url).await?, account.clone(), rng, drained.clone()));
     }
-    let until = Instant::now() + Duration::from_secs_f64(minutes * 60.0);
+    let until = Instant::now() + Duration::from_secs_f64(arguments.minutes * 60.0);
     let faults = chaos::befall(&server, &proxy, fastrand::Rng::with_seed(seed), until).await?;
     stop.cancel();
     while pushers.join_next().await.is_some() {}
 
-    let queue = open(server.url()).await?;
-    let is_empty = wait_until_empty(&queue).await;
+    let is_empty = wait_until_empty(&account).await;
     drained.cancel();
     while consumers.join_next().await.is_some() {}
-    account.close(dead_letters(&queue).await?);
+    account.close(dead_letters(&open(server.url()).await?).await?);
     let violations = account.violations(is_empty);
-    print(&server, minutes, seed, &faults, &account, &violations);
+    println!("{:#}", report(arguments, &server, &faults, &account, &violations));
     Ok(violations.is_empty())
 }
 
 async fn open(url: &str) -> Result<Queue> {
-    let storage = PostgresQueue::from_url(url)?.call_timeout(CALL_TIMEOUT).open().await?;
+    let storage = Backend::open(url).await?;
     let defaults = PartitionOptions::default().with_lease(LEASE).with_max_deliveries(None);
     Ok(Queue::builder(storage).defaults(defaults).call_timeout(CALL_TIMEOUT).build()?)
 }
 
-async fn wait_until_empty(queue: &Queue) -> bool {
+/// Not every backend counts what is held or delayed; but what is there is delivered, sooner or later.
+async fn wait_until_empty(account: &Account) -> bool {
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
-        if let Ok(counts) = queue.counts(PARTITION).await
-            && [counts.ready, counts.delayed, counts.leased].iter().all(|count| *count == Some(0))
-        {
+        let quiet = account.quiet();
+        if quiet >= QUIET {
             return true;
         }
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        tokio::time::sleep(QUIET.saturating_sub(quiet)).await;
     }
     false
 }
@@ -101,7 +114,7 @@ async fn dead_letters(queue: &Queue) -> Result<Vec<anyqueue::MessageId>> {
     let partition = queue.dead_letters(PARTITION)?.partition().clone();
     let mut ids = Vec::new();
     loop {
-        let mut held = queue.pull(&partition).max(500).await?;
+        let mut held = queue.pull(&partition).max(500).wait(Duration::from_secs(1)).await?;
         if held.is_empty() {
             return Ok(ids);
         }
@@ -112,21 +125,25 @@ async fn dead_letters(queue: &Queue) -> Result<Vec<anyqueue::MessageId>> {
     }
 }
 
-fn print(
+fn report(
+    arguments: &Arguments,
     server: &Server,
-    minutes: f64,
-    seed: u64,
     faults: &chaos::Faults,
     account: &Account,
     violations: &[String],
-) {
-    let quoted: Vec<_> = violations.iter().map(|violation| format!("{violation:?}")).collect();
-    println!(
-        r#"{{"backend":"postgres","release":"{}","server":"{}","minutes":{minutes},"seed":{seed},"faults":{},"account":{},"violations":[{}]}}"#,
-        env!("CARGO_PKG_VERSION"),
-        server.version(),
-        faults.json(),
-        account.json(),
-        quoted.join(",")
-    );
+) -> Value {
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    json!({
+        "backend": arguments.backend.name(),
+        "release": env!("CARGO_PKG_VERSION"),
+        "server": server.version(),
+        "hardware": format!("{cores} cores, {}", std::env::consts::ARCH),
+        "minutes": arguments.minutes,
+        "seed": arguments.seed,
+        "pushers": PUSHERS,
+        "consumers": CONSUMERS,
+        "faults": faults.counts(),
+        "account": account.totals(),
+        "violations": violations,
+    })
 }
