@@ -117,7 +117,8 @@ fn by_code(code: &str, text: &str) -> Error {
         )
         .with_retry(RetryClass::MayDuplicate),
         "57P03" => own(ErrorKind::Unavailable, "the server is starting up or shutting down"),
-        "40001" | "40P01" | "55P03" => {
+        // Among them a message that somebody stores where another call moves it (23505).
+        "23505" | "40001" | "40P01" | "55P03" => {
             own(ErrorKind::Unavailable, "the server gave way to another transaction: nothing was changed")
         }
         "57014" => own(

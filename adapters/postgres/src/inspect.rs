@@ -98,8 +98,9 @@ impl InspectQueueStorage for PostgresQueue {
         after: Option<MessageId>,
         limit: usize,
     ) -> Result<Vec<Browsed>> {
-        let query = self.inner.statements.browse.query();
-        let query = query.bind(partition.name().to_owned()).bind(partition.is_dead_letters());
+        let statements = &self.inner.statements;
+        let text = if partition.is_dead_letters() { &statements.browse_dead } else { &statements.browse };
+        let query = text.query().bind(partition.name().to_owned());
         let query = query.bind(after.as_ref().map_or_else(Uuid::nil, uuid)).bind(i64::from(int(limit)));
         self.fetch(query, Operation::Inspect).await?.iter().map(browsed).collect()
     }

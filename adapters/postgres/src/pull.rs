@@ -75,11 +75,11 @@ impl PostgresQueue {
         let rows = self.fetch(query, Operation::Pull).await?;
         let (mut done, mut claimed) = (None, Vec::with_capacity(rows.len()));
         for row in &rows {
-            if get::<Option<Uuid>>(row, 0)?.is_some() {
+            if get::<Option<i32>>(row, 0)?.is_some() {
                 claimed.push(row);
             } else {
                 let advanced;
-                (done, advanced) = read_settled(row, 7)?;
+                (done, advanced) = read_settled(row, 8)?;
                 self.tell_settled(settlements.iter(), advanced);
             }
         }
@@ -144,23 +144,22 @@ impl PostgresQueue {
         let Claim { partition, request, secret, before, looked } = claim;
         let mut sorted = Vec::with_capacity(rows.len());
         for row in rows {
-            sorted.push((get::<i16>(row, 1)?, get::<i64>(row, 2)?, row));
+            sorted.push((get::<i16>(row, 2)?, get::<i64>(row, 3)?, row));
         }
         sorted.sort_unstable_by_key(|(lane, pos, _)| (*lane, *pos));
         let found = sorted.iter().map(|(lane, pos, _)| (*lane, *pos));
         self.inner.marks.learn(partition, looked, (*before, before.elapsed()), found);
         let mut deliveries = Vec::with_capacity(sorted.len());
         let mut unreadable = None;
-        let token = token(*secret);
         for (_, _, row) in sorted {
-            let id = get::<Uuid>(row, 0)?;
-            match decode(row, id, 5) {
+            let id = get::<Uuid>(row, 1)?;
+            match decode(row, id, 6) {
                 Ok(message) => {
-                    let lease =
-                        Lease { partition: (*partition).clone(), id: message.id(), token: token.clone() };
-                    let count = u32::try_from(get::<i32>(row, 3)?).unwrap_or(0);
+                    let token = token(*secret, get(row, 0)?);
+                    let lease = Lease { partition: (*partition).clone(), id: message.id(), token };
+                    let count = u32::try_from(get::<i32>(row, 4)?).unwrap_or(0);
                     let delivery = Delivery::new(lease, message).with_lease_until(*before + request.lease);
-                    deliveries.push(delivery.with_delivery_count(count).with_age(age(row, 4)?));
+                    deliveries.push(delivery.with_delivery_count(count).with_age(age(row, 5)?));
                 }
                 Err(error) => {
                     tracing::error!(%error, %id, %partition, "a stored message cannot be read");

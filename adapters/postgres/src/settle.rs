@@ -19,15 +19,29 @@ use crate::push::millis;
 use crate::sql::{Statements, get};
 use crate::wake::Hint;
 
-/// What a lease is proved with: the message, and the 128 random bits of the claim. A token of another form proves nothing.
-fn proof(lease: &Lease) -> Option<(Uuid, Uuid)> {
-    let token = Uuid::from_slice(lease.token.as_bytes()).ok()?;
-    Some((Uuid::from_bytes(*lease.id.as_bytes()), token))
+/// What a lease is proved with: the message by its partition's number and its id, and the 128 random bits of the claim.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Proof {
+    id: Uuid,
+    part: i32,
+    secret: Uuid,
 }
 
-/// The proof of a claim.
-pub(crate) fn token(secret: Uuid) -> Token {
-    Token::from_bytes(secret.as_bytes().to_vec())
+impl Proof {
+    /// A token of another form proves nothing.
+    fn of(lease: &Lease) -> Option<Self> {
+        let (secret, part) = lease.token.as_bytes().split_at_checked(SECRET_BYTES)?;
+        let part = i32::from_be_bytes(part.try_into().ok()?);
+        let id = Uuid::from_bytes(*lease.id.as_bytes());
+        Some(Self { id, part, secret: Uuid::from_slice(secret).ok()? })
+    }
+}
+
+const SECRET_BYTES: usize = 16;
+
+/// The token of a claim. The partition's number goes with it, so that no settlement has to look it up by its name.
+pub(crate) fn token(secret: Uuid, part: i32) -> Token {
+    Token::from_bytes([&secret.as_bytes()[..], &part.to_be_bytes()].concat())
 }
 
 /// Settlements of one kind go out in one statement.
@@ -41,8 +55,7 @@ enum Kind {
 /// One settlement on its way: where its answer goes, its proof, and the headers that it brings, encoded.
 struct Asked<'s> {
     slot: usize,
-    id: Uuid,
-    token: Uuid,
+    proof: Proof,
     settlement: &'s Settlement,
     headers: Option<Vec<u8>>,
 }
@@ -63,17 +76,17 @@ impl<'s> Sorted<'s> {
         let mut seen = HashSet::with_capacity(settlements.len());
         for (slot, settlement) in settlements.iter().enumerate() {
             sorted.outcomes.push(Ok(SettleOutcome::Lost));
-            let Some((id, token)) = proof(&settlement.lease) else { continue };
+            let Some(proof) = Proof::of(&settlement.lease) else { continue };
             match encode(&settlement.action, settlement.lease.id) {
-                Ok(headers) if seen.insert((id, token)) => {
-                    sorted.list(&settlement.action).push(Asked { slot, id, token, settlement, headers });
+                Ok(headers) if seen.insert(proof) => {
+                    sorted.list(&settlement.action).push(Asked { slot, proof, settlement, headers });
                 }
                 Ok(_) => {}
                 Err(error) => sorted.set(slot, Err(error)),
             }
         }
         for list in [&mut sorted.removals, &mut sorted.returns, &mut sorted.moves] {
-            list.sort_unstable_by_key(|asked| asked.id);
+            list.sort_unstable_by_key(|asked| asked.proof);
         }
         sorted
     }
@@ -102,7 +115,7 @@ impl<'s> Sorted<'s> {
         &self,
         query: Query<'static, Postgres, PgArguments>,
     ) -> Query<'static, Postgres, PgArguments> {
-        bind_proofs(query, &self.removals)
+        bind_proofs(query, self.removals.iter().map(|asked| asked.proof))
     }
 
     /// Takes in the answer about removals, or why there is none, and answers all.
@@ -149,10 +162,15 @@ pub(crate) fn decode_headers(stored: &[u8]) -> Result<Headers> {
 
 fn bind_proofs(
     query: Query<'static, Postgres, PgArguments>,
-    asked: &[Asked<'_>],
+    proofs: impl Iterator<Item = Proof>,
 ) -> Query<'static, Postgres, PgArguments> {
-    let (ids, tokens): (Vec<_>, Vec<_>) = asked.iter().map(|asked| (asked.id, asked.token)).unzip();
-    query.bind(ids).bind(tokens)
+    let (mut parts, mut ids, mut secrets) = (Vec::new(), Vec::new(), Vec::new());
+    for Proof { id, part, secret } in proofs {
+        parts.push(part);
+        ids.push(id);
+        secrets.push(secret);
+    }
+    query.bind(parts).bind(ids).bind(secrets)
 }
 
 fn bind(
@@ -161,9 +179,10 @@ fn bind(
     asked: &mut [Asked<'_>],
 ) -> Query<'static, Postgres, PgArguments> {
     let headers: Vec<_> = asked.iter_mut().map(|asked| asked.headers.take()).collect();
+    let proofs = asked.iter().map(|asked| asked.proof);
     let actions = || asked.iter().map(|asked| &asked.settlement.action);
     match kind {
-        Kind::Remove => bind_proofs(statements.remove.query(), asked),
+        Kind::Remove => bind_proofs(statements.remove.query(), proofs),
         Kind::GiveBack => {
             let (codes, delays_ms): (Vec<i16>, Vec<i64>) = actions()
                 .map(|action| match action {
@@ -172,7 +191,7 @@ fn bind(
                     _ => (1, 0),
                 })
                 .unzip();
-            bind_proofs(statements.give_back.query(), asked).bind(codes).bind(delays_ms).bind(headers)
+            bind_proofs(statements.give_back.query(), proofs).bind(codes).bind(delays_ms).bind(headers)
         }
         Kind::Move => {
             let targets = actions().filter_map(|action| match action {
@@ -180,7 +199,7 @@ fn bind(
                 _ => None,
             });
             let (names, deads): (Vec<String>, Vec<bool>) = targets.unzip();
-            bind_proofs(statements.move_to.query(), asked).bind(names).bind(deads).bind(headers)
+            bind_proofs(statements.move_to.query(), proofs).bind(names).bind(deads).bind(headers)
         }
     }
 }
@@ -246,17 +265,17 @@ impl PostgresQueue {
 
     pub(crate) async fn extend_all(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
         let valid = |extension: &&Extension| check_lease(extension.duration).is_ok();
-        let proved = extensions.iter().filter(valid).filter_map(|extension| {
-            let (id, token) = proof(&extension.lease)?;
-            Some((id, token, millis(extension.duration)))
-        });
+        let proved = extensions
+            .iter()
+            .filter(valid)
+            .filter_map(|extension| Some((Proof::of(&extension.lease)?, millis(extension.duration))));
         let mut asked: Vec<_> = proved.collect();
         asked.sort_unstable();
         let held = self.extend_by(asked).await.map_err(repeatable);
         let outcome = |extension: &Extension| {
             check_lease(extension.duration)?;
             let held = held.as_ref().map_err(Clone::clone)?;
-            Ok(match proof(&extension.lease).and_then(|proof| held.get(&proof)) {
+            Ok(match Proof::of(&extension.lease).and_then(|proof| held.get(&(proof.id, proof.secret))) {
                 Some(true) => ExtendOutcome::CancelRequested,
                 Some(false) => ExtendOutcome::Extended,
                 None => ExtendOutcome::Lost,
@@ -266,14 +285,13 @@ impl PostgresQueue {
     }
 
     /// The leases that hold, and whether their cancellation was requested.
-    async fn extend_by(&self, asked: Vec<(Uuid, Uuid, i64)>) -> Result<HashMap<(Uuid, Uuid), bool>> {
+    async fn extend_by(&self, asked: Vec<(Proof, i64)>) -> Result<HashMap<(Uuid, Uuid), bool>> {
         if asked.is_empty() && !self.is_closed() {
             return Ok(HashMap::new());
         }
-        let ids: Vec<_> = asked.iter().map(|(id, _, _)| *id).collect();
-        let tokens: Vec<_> = asked.iter().map(|(_, token, _)| *token).collect();
-        let leases_ms: Vec<_> = asked.iter().map(|(_, _, lease_ms)| *lease_ms).collect();
-        let query = self.inner.statements.extend.query().bind(ids).bind(tokens).bind(leases_ms);
+        let leases_ms: Vec<_> = asked.iter().map(|(_, lease_ms)| *lease_ms).collect();
+        let query = self.inner.statements.extend.query();
+        let query = bind_proofs(query, asked.iter().map(|(proof, _)| *proof)).bind(leases_ms);
         let rows = self.fetch(query, Operation::Extend).await?;
         rows.iter().map(|row| Ok(((get(row, 0)?, get(row, 1)?), get(row, 2)?))).collect()
     }

@@ -71,16 +71,17 @@ macro_rules! statements {
     };
 }
 
-const COLUMNS: &str = "SELECT id, lane, pos, deliveries, age, headers, body, NULL::integer[], NULL::integer";
+const COLUMNS: &str =
+    "SELECT part, id, lane, pos, deliveries, age, headers, body, NULL::integer[], NULL::integer";
 const PULL: &str = "{schema}.pull($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 
 statements! {
     // Stores nothing where the partition is not there yet, and fails where an id is.
     push_plain = "INSERT INTO {schema}.message (id, part, lane, pos, state, pushed_at, body)
-        SELECT g.id, p.part, g.lane, p.place + g.n, 0, p.now, g.body
+        SELECT g.id, p.part, g.lane + {schema}.first_lane($2), p.place + g.n, 0, p.now, g.body
         FROM (
             SELECT q.part, q.now, {schema}.place_at(q.now) AS place
-            FROM (SELECT part, clock_timestamp() AS now FROM {schema}.partition WHERE dead = $2 AND name = $1 AND used) q
+            FROM (SELECT part, clock_timestamp() AS now FROM {schema}.partition WHERE name = $1 AND (used OR $2)) q
             OFFSET 0 -- once, not for each row
         ) p,
             unnest($3, $4, $5) WITH ORDINALITY AS g(id, lane, body, n)";
@@ -89,32 +90,39 @@ statements! {
     pull = &format!("{COLUMNS} FROM {PULL}, set_config('synchronous_commit', 'off', true)");
     // The parts of a UNION ALL run one after the other, so that the pull can take what a removal has freed.
     exchange = &format!(
-        "SELECT NULL::uuid, NULL::smallint, NULL::bigint, NULL::integer, NULL::interval, NULL::bytea, NULL::bytea, done, advanced
-         FROM {{schema}}.remove($10, $11) UNION ALL {COLUMNS} FROM {PULL}"
+        "SELECT NULL::integer, NULL::uuid, NULL::smallint, NULL::bigint, NULL::integer, NULL::interval, NULL::bytea, NULL::bytea, done, advanced
+         FROM {{schema}}.remove($10, $11, $12) UNION ALL {COLUMNS} FROM {PULL}"
     );
     look = "SELECT number, ready, due_ms FROM {schema}.look($1, $2, $3)";
-    remove = "SELECT done, advanced FROM {schema}.remove($1, $2)";
-    give_back = "SELECT done, 0 FROM {schema}.give_back($1, $2, $3, $4, $5)";
-    move_to = "SELECT done, advanced FROM {schema}.move($1, $2, $3, $4, $5)";
-    extend = "SELECT id, token, cancel FROM {schema}.extend($1, $2, $3)";
+    remove = "SELECT done, advanced FROM {schema}.remove($1, $2, $3)";
+    give_back = "SELECT done, 0 FROM {schema}.give_back($1, $2, $3, $4, $5, $6)";
+    move_to = "SELECT done, advanced FROM {schema}.move($1, $2, $3, $4, $5, $6)";
+    extend = "SELECT id, token, cancel FROM {schema}.extend($1, $2, $3, $4)";
     take_out = "SELECT gone, held, advanced FROM {schema}.take_out($1, $2, $3, $4)";
     purge = "SELECT {schema}.purge($1, $2, $3)";
     set_paused = "SELECT {schema}.set_paused($1, $2, $3)";
-    is_paused = "SELECT paused FROM {schema}.partition WHERE name = $1 AND dead = $2";
-    partitions = "SELECT name FROM {schema}.partition WHERE NOT dead AND used AND name > $1 ORDER BY name LIMIT $2";
+    is_paused = "SELECT CASE WHEN $2 THEN dead_paused ELSE paused END FROM {schema}.partition WHERE name = $1";
+    partitions = "SELECT name FROM {schema}.partition WHERE used AND name > $1 ORDER BY name LIMIT $2";
+    // Of a partition, and all dead letters. Or of dead letters, which have no dead letters.
     counts = "SELECT
-        (SELECT count(*) FROM {schema}.message WHERE part = p.part AND state = 0)
-            + (SELECT count(*) FROM {schema}.message WHERE part = p.part AND state = 3),
-        (SELECT count(*) FROM {schema}.message WHERE part = p.part AND due IS NOT NULL AND state = 2 AND due > clock_timestamp()),
-        (SELECT count(*) FROM {schema}.message WHERE part = p.part AND due IS NOT NULL AND state = 1 AND until > clock_timestamp()),
-        (SELECT count(*) FROM {schema}.message WHERE part = p.part AND due IS NOT NULL AND coalesce(until, due) <= clock_timestamp()),
+        (SELECT count(*) FROM {schema}.message WHERE part = p.part AND state = 0 AND lane >= p.lane AND lane < p.lane + 100)
+            + (SELECT count(*) FROM {schema}.message WHERE part = p.part AND state = 3 AND NOT $2),
         (SELECT count(*) FROM {schema}.message
-         WHERE part = (SELECT d.part FROM {schema}.partition d WHERE d.name = $1 AND d.dead))
-        FROM (SELECT (SELECT part FROM {schema}.partition WHERE name = $1 AND dead = $2) AS part) p";
+         WHERE part = p.part AND due IS NOT NULL AND (lane >= 100) = $2 AND state = 2 AND due > clock_timestamp()),
+        (SELECT count(*) FROM {schema}.message
+         WHERE part = p.part AND due IS NOT NULL AND (lane >= 100) = $2 AND state = 1 AND until > clock_timestamp()),
+        (SELECT count(*) FROM {schema}.message
+         WHERE part = p.part AND due IS NOT NULL AND (lane >= 100) = $2 AND coalesce(until, due) <= clock_timestamp()),
+        (SELECT count(*) FROM {schema}.message WHERE part = p.part AND lane >= 100 AND NOT $2)
+        FROM (SELECT (SELECT part FROM {schema}.partition WHERE name = $1) AS part, {schema}.first_lane($2) AS lane) p";
     browse = "SELECT id, state, coalesce(until, due) > clock_timestamp(), deliveries, clock_timestamp() - pushed_at, headers, body
         FROM {schema}.message
-        WHERE part = (SELECT part FROM {schema}.partition WHERE name = $1 AND dead = $2) AND id > $3
-        ORDER BY part, id LIMIT $4";
+        WHERE part = (SELECT part FROM {schema}.partition WHERE name = $1) AND id > $2 AND lane < 100
+        ORDER BY part, id LIMIT $3";
+    browse_dead = "SELECT id, state, coalesce(until, due) > clock_timestamp(), deliveries, clock_timestamp() - pushed_at, headers, body
+        FROM {schema}.message
+        WHERE part = (SELECT part FROM {schema}.partition WHERE name = $1) AND id > $2 AND lane >= 100
+        ORDER BY part, id LIMIT $3";
     table = "SELECT coalesce(t.n_live_tup, 0), coalesce(t.n_dead_tup, 0), coalesce(a.age, interval '0'), a.age IS NOT NULL
         FROM (SELECT max(clock_timestamp() - xact_start) AS age FROM pg_stat_activity
               WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid() AND backend_type = 'client backend') a
@@ -124,7 +132,7 @@ statements! {
         CROSS JOIN LATERAL (
             SELECT m.pushed_at FROM {schema}.message m
             WHERE m.part = p.part AND m.state = 0 AND m.lane = l.lane ORDER BY m.pos LIMIT 1
-        ) f WHERE NOT p.dead ORDER BY f.pushed_at LIMIT 1";
+        ) f ORDER BY f.pushed_at LIMIT 1";
     notify = "SELECT pg_notify($1, p) FROM unnest($2) AS p, set_config('synchronous_commit', 'off', true)";
 }
 

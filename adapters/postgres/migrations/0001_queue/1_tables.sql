@@ -1,13 +1,13 @@
 -- A message is one row of one table, from push to removal. What state it is in decides which partial index holds it, so that
 -- finding what comes next never looks at what is in another state.
 
+-- A partition and its dead letters, which share one key: an id lives once in both together.
 CREATE TABLE partition (
-    part   integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    name   text COLLATE "C" NOT NULL,
-    dead   boolean NOT NULL,               -- the dead letters of the partition of that name
-    used   boolean NOT NULL DEFAULT false, -- has or had messages
-    paused boolean NOT NULL DEFAULT false,
-    UNIQUE (dead, name)
+    part        integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name        text COLLATE "C" NOT NULL UNIQUE,
+    used        boolean NOT NULL DEFAULT false, -- has or had messages, dead letters apart
+    paused      boolean NOT NULL DEFAULT false,
+    dead_paused boolean NOT NULL DEFAULT false
 );
 
 CREATE TABLE message (
@@ -21,7 +21,8 @@ CREATE TABLE message (
     until      timestamptz,               -- state 1: the lease's end
     part       integer     NOT NULL,
     deliveries integer     NOT NULL DEFAULT 0,
-    -- Twice its rank, where 0 is the most urgent; plus 1, unless it was given back and so goes ahead of the others.
+    -- Twice its rank, where 0 is the most urgent; plus 1, unless it was given back and so goes ahead of the others; plus 100
+    -- among the dead letters.
     lane       smallint    NOT NULL,
     state      smallint    NOT NULL,      -- 0 ready, 1 leased, 2 delayed or postponed, 3 behind others of its group
     head       boolean     NOT NULL DEFAULT false, -- its group waits for it
@@ -32,7 +33,7 @@ CREATE TABLE message (
     headers    bytea,                     -- an envelope whose headers replace those of the body
     body       bytea       NOT NULL,      -- the envelope
     -- A claim makes a new version of its row, with new entries: room for them beside the old ones saves splitting pages.
-    PRIMARY KEY (id) WITH (fillfactor = 50)
+    PRIMARY KEY (part, id) WITH (fillfactor = 50)
 ) WITH (
     fillfactor = 70,                      -- room for extensions within the page
     vacuum_truncate = false,              -- giving pages back would lock out everybody
@@ -44,9 +45,9 @@ CREATE TABLE message (
     autovacuum_analyze_scale_factor = 0.2
 );
 
-CREATE INDEX message_browse ON message (part, id) WITH (fillfactor = 50);
 CREATE INDEX message_ready ON message (part, lane, pos) WHERE state = 0;
 CREATE INDEX message_due ON message (part, due) WHERE due IS NOT NULL;
+CREATE INDEX message_dead ON message (part, id) WHERE lane >= 100;
 CREATE INDEX message_blocked ON message (part, grp, pos) WHERE state = 3;
 CREATE UNIQUE INDEX message_head ON message (part, grp) WHERE head;
 CREATE UNIQUE INDEX message_dedup ON message (part, dedup) WHERE dedup IS NOT NULL;

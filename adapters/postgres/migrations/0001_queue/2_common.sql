@@ -8,18 +8,22 @@ AS $$ SELECT (extract(epoch FROM p_at) * 1000000)::bigint * 1024 $$;
 CREATE FUNCTION milliseconds(p_ms bigint) RETURNS interval LANGUAGE sql IMMUTABLE
 AS $$ SELECT p_ms * interval '1 millisecond' $$;
 
--- The number of a partition that gets messages; makes it if needed.
+-- What the lanes of a partition begin at, or those of its dead letters.
+CREATE FUNCTION first_lane(p_dead boolean) RETURNS smallint LANGUAGE sql IMMUTABLE
+AS $$ SELECT CASE WHEN p_dead THEN 100 ELSE 0 END::smallint $$;
+
+-- The number of a partition that gets messages, or whose dead letters do; makes it if needed.
 CREATE FUNCTION part_for(p_name text, p_dead boolean) RETURNS integer LANGUAGE plpgsql
 SET search_path FROM CURRENT AS $$
 DECLARE
     v_part integer;
     v_used boolean;
 BEGIN
-    SELECT part, used INTO v_part, v_used FROM partition WHERE dead = p_dead AND name = p_name;
+    SELECT part, used INTO v_part, v_used FROM partition WHERE name = p_name;
     IF v_part IS NULL THEN
-        INSERT INTO partition (name, dead, used) VALUES (p_name, p_dead, true)
-        ON CONFLICT (dead, name) DO UPDATE SET used = true RETURNING part INTO v_part;
-    ELSIF NOT v_used THEN
+        INSERT INTO partition (name, used) VALUES (p_name, NOT p_dead)
+        ON CONFLICT (name) DO UPDATE SET used = partition.used OR excluded.used RETURNING part INTO v_part;
+    ELSIF NOT (v_used OR p_dead) THEN
         UPDATE partition SET used = true WHERE part = v_part;
     END IF;
     RETURN v_part;
@@ -44,7 +48,7 @@ DECLARE
 BEGIN
     PERFORM lock_groups(p_parts, p_grps);
     WITH next AS MATERIALIZED (
-        SELECT f.id
+        SELECT g.part, f.id
         FROM (SELECT DISTINCT part, name FROM unnest(p_parts, p_grps) AS u(part, name)) g
         CROSS JOIN LATERAL (
             SELECT m.id FROM message m
@@ -52,7 +56,8 @@ BEGIN
         ) f
         WHERE NOT EXISTS (SELECT FROM message h WHERE h.part = g.part AND h.grp = g.name AND h.head)
     )
-    UPDATE message m SET state = 0, head = true FROM next WHERE m.id = next.id AND m.state = 3;
+    UPDATE message m SET state = 0, head = true FROM next
+    WHERE m.part = next.part AND m.id = next.id AND m.state = 3;
     GET DIAGNOSTICS v_promoted = ROW_COUNT;
 
     DELETE FROM message_group g USING unnest(p_parts, p_grps) AS u(part, name)
@@ -61,8 +66,9 @@ BEGIN
     RETURN v_promoted;
 END $$;
 
--- Makes ready what is due after p_from: leases that ran out, delays that are over. What is locked is being dealt with.
-CREATE FUNCTION bring(p_part integer, p_dead boolean, p_now timestamptz, p_from timestamptz) RETURNS void LANGUAGE plpgsql
+-- Makes ready what is due after p_from, dead letters too: leases that ran out, delays that are over. What is locked is being
+-- dealt with.
+CREATE FUNCTION bring(p_part integer, p_now timestamptz, p_from timestamptz) RETURNS void LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
@@ -75,14 +81,14 @@ BEGIN
         UPDATE message m SET
             state = CASE
                 WHEN m.until > p_now THEN 1 -- extended: look again later
-                WHEN m.state = 2 AND m.grp IS NOT NULL AND NOT m.head AND NOT p_dead THEN 3 -- joins its group now
+                WHEN m.state = 2 AND m.grp IS NOT NULL AND NOT m.head AND m.lane < 100 THEN 3 -- joins its group now
                 ELSE 0 END,
             due   = CASE WHEN m.until > p_now THEN m.until END,
             until = CASE WHEN m.until > p_now THEN m.until END,
             token = CASE WHEN m.until > p_now THEN m.token END,
             lane  = CASE WHEN m.state = 1 AND m.until <= p_now THEN m.lane & -2 ELSE m.lane END,
             pos   = CASE WHEN m.state = 2 THEN place_at(m.due) + (m.pos & 1023) ELSE m.pos END
-        FROM late WHERE m.id = late.id
+        FROM late WHERE m.part = p_part AND m.id = late.id
         RETURNING m.grp, m.state
     )
     SELECT array_agg(b.grp) FILTER (WHERE b.state = 3) INTO v_grps FROM brought b;

@@ -14,7 +14,7 @@ DECLARE
     v_stored integer;
 BEGIN
     INSERT INTO message (id, part, lane, pos, state, due, grp, dedup, pushed_at, body)
-    SELECT g.id, v_part, g.lane, v_pos + g.n,
+    SELECT g.id, v_part, g.lane + first_lane(p_dead), v_pos + g.n,
         CASE WHEN g.delay_ms > 0 THEN 2 WHEN g.grp IS NOT NULL AND NOT p_dead THEN 3 ELSE 0 END,
         CASE WHEN g.delay_ms > 0 THEN v_now + milliseconds(g.delay_ms) END,
         g.grp, CASE WHEN NOT p_dead THEN g.dedup END, v_now, g.body
@@ -30,9 +30,9 @@ BEGIN
     IF v_stored < cardinality(p_ids) THEN
         RETURN QUERY
         SELECT g.n::integer, coalesce(
-            (SELECT m.id FROM message m WHERE m.id = g.id),
+            (SELECT m.id FROM message m WHERE m.part = v_part AND m.id = g.id),
             (SELECT m.id FROM message m WHERE m.part = v_part AND m.dedup = g.dedup))
         FROM unnest(p_ids, p_dedups) WITH ORDINALITY AS g(id, dedup, n)
-        WHERE NOT EXISTS (SELECT FROM message m WHERE m.id = g.id AND m.part = v_part AND m.pos = v_pos + g.n);
+        WHERE NOT EXISTS (SELECT FROM message m WHERE m.part = v_part AND m.id = g.id AND m.pos = v_pos + g.n);
     END IF;
 END $$;

@@ -4,7 +4,7 @@
 CREATE FUNCTION pull(
     p_name text, p_dead boolean, p_max integer, p_lease_ms bigint, p_token uuid,
     p_lanes smallint[], p_places bigint[], p_last_lanes smallint[], p_due_ms bigint
-) RETURNS TABLE (id uuid, lane smallint, pos bigint, deliveries integer, age interval, headers bytea, body bytea)
+) RETURNS TABLE (part integer, id uuid, lane smallint, pos bigint, deliveries integer, age interval, headers bytea, body bytea)
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
@@ -13,14 +13,16 @@ DECLARE
     v_now   timestamptz := clock_timestamp();
     v_until timestamptz := v_now + milliseconds(p_lease_ms);
     v_since timestamptz := coalesce(v_now - milliseconds(p_due_ms), '-infinity');
+    v_first smallint := first_lane(p_dead);
     v_part  integer;
 BEGIN
-    SELECT part INTO v_part FROM partition WHERE dead = p_dead AND name = p_name AND NOT paused;
+    SELECT part INTO v_part FROM partition
+    WHERE name = p_name AND NOT CASE WHEN p_dead THEN dead_paused ELSE paused END;
     IF v_part IS NULL THEN
         RETURN;
     END IF;
     IF EXISTS (SELECT FROM message WHERE part = v_part AND due > v_since AND due <= v_now) THEN
-        PERFORM bring(v_part, p_dead, v_now, v_since);
+        PERFORM bring(v_part, v_now, v_since);
     END IF;
     -- A row is locked only when it is taken. What is locked keeps its place, so that it need not be looked up again.
     RETURN QUERY
@@ -28,15 +30,15 @@ BEGIN
         SELECT f.ctid FROM unnest(p_lanes, p_places, p_last_lanes) AS s(lane, place, last_lane)
         CROSS JOIN LATERAL (
             SELECT m.ctid FROM message m
-            WHERE m.part = v_part AND m.state = 0 AND (m.lane, m.pos) >= (s.lane, s.place) AND m.lane <= s.last_lane
+            WHERE m.part = v_part AND m.state = 0 AND (m.lane, m.pos) >= (v_first + s.lane, s.place)
+                AND m.lane <= v_first + s.last_lane
             ORDER BY m.lane, m.pos LIMIT p_max FOR UPDATE SKIP LOCKED
         ) f LIMIT p_max
     )
     UPDATE message m SET
         state = 1, deliveries = m.deliveries + 1, token = p_token, until = v_until, due = v_until
     FROM taken WHERE m.ctid = taken.ctid AND m.state = 0
-    RETURNING m.id, m.lane, m.pos, m.deliveries,
-        v_now - m.pushed_at, m.headers, m.body;
+    RETURNING m.part, m.id, m.lane - v_first, m.pos, m.deliveries, v_now - m.pushed_at, m.headers, m.body;
 END $$;
 
 -- What waits for waiting pulls, by the partition's number from 1: how many messages are ready (at most as many as asked
@@ -48,9 +50,11 @@ SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_pla
 BEGIN
     RETURN QUERY SELECT a.number::integer,
         (SELECT count(*)::integer FROM (
-            SELECT FROM message m WHERE m.part = p.part AND m.state = 0 LIMIT a.most) r),
+            SELECT FROM message m
+            WHERE m.part = p.part AND m.state = 0
+              AND m.lane >= first_lane(a.dead) AND m.lane < first_lane(a.dead) + 100 LIMIT a.most) r),
         (SELECT ceil(extract(epoch FROM min(m.due) - clock_timestamp()) * 1000)::bigint
          FROM message m WHERE m.part = p.part AND m.due IS NOT NULL)
     FROM unnest(p_names, p_deads, p_limits) WITH ORDINALITY AS a(name, dead, most, number)
-    JOIN partition p ON p.dead = a.dead AND p.name = a.name AND NOT p.paused;
+    JOIN partition p ON p.name = a.name AND NOT CASE WHEN a.dead THEN p.dead_paused ELSE p.paused END;
 END $$;

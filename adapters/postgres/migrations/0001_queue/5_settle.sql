@@ -1,8 +1,8 @@
--- Ends of leases. A message is found by its id, and touched only if the token is its own and the lease has not run out.
+-- Ends of leases. A message is found by its partition and id, and touched only if the token is its own and the lease has not run out.
 -- Requests come sorted by id, so that no two calls wait for each other. Numbers count them from 1.
 
 -- Removes. Answers which were, and how many groups went on.
-CREATE FUNCTION remove(p_ids uuid[], p_tokens uuid[]) RETURNS TABLE (done integer[], advanced integer) LANGUAGE plpgsql
+CREATE FUNCTION remove(p_parts integer[], p_ids uuid[], p_tokens uuid[]) RETURNS TABLE (done integer[], advanced integer) LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
@@ -11,8 +11,8 @@ DECLARE
     v_grps  bytea[];
 BEGIN
     WITH gone AS (
-        DELETE FROM message m USING unnest(p_ids, p_tokens) WITH ORDINALITY AS s(id, token, n)
-        WHERE m.id = s.id AND m.token = s.token AND m.until > v_now
+        DELETE FROM message m USING unnest(p_parts, p_ids, p_tokens) WITH ORDINALITY AS s(part, id, token, n)
+        WHERE m.part = s.part AND m.id = s.id AND m.token = s.token AND m.until > v_now
         RETURNING s.n::integer AS n, m.part, m.grp, m.head
     )
     SELECT array_agg(g.n), array_agg(g.part) FILTER (WHERE g.head), array_agg(g.grp) FILTER (WHERE g.head)
@@ -23,7 +23,7 @@ END $$;
 
 -- Gives back: 1 released, 2 failed, 3 postponed.
 CREATE FUNCTION give_back(
-    p_ids uuid[], p_tokens uuid[], p_actions smallint[], p_delays_ms bigint[], p_headers bytea[]
+    p_parts integer[], p_ids uuid[], p_tokens uuid[], p_actions smallint[], p_delays_ms bigint[], p_headers bytea[]
 ) RETURNS TABLE (done integer[]) LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
@@ -40,18 +40,20 @@ BEGIN
             pos        = CASE WHEN s.action = 3 THEN place_at(v_now) + s.n ELSE m.pos END,
             deliveries = CASE WHEN s.action = 2 THEN m.deliveries ELSE m.deliveries - 1 END,
             headers    = coalesce(s.headers, m.headers)
-        FROM unnest(p_ids, p_tokens, p_actions, p_delays_ms, p_headers) WITH ORDINALITY
-            AS s(id, token, action, delay_ms, headers, n)
-        WHERE m.id = s.id AND m.token = s.token AND m.until > v_now
+        FROM unnest(p_parts, p_ids, p_tokens, p_actions, p_delays_ms, p_headers) WITH ORDINALITY
+            AS s(part, id, token, action, delay_ms, headers, n)
+        WHERE m.part = s.part AND m.id = s.id AND m.token = s.token AND m.until > v_now
         RETURNING s.n::integer AS n
     )
     SELECT array_agg(b.n) INTO done FROM back b;
     RETURN NEXT;
 END $$;
 
--- Moves to the ends of partitions. The group it leaves goes on, and in a live partition it joins the one it finds.
-CREATE FUNCTION move(p_ids uuid[], p_tokens uuid[], p_names text[], p_deads boolean[], p_headers bytea[])
-RETURNS TABLE (done integer[], advanced integer) LANGUAGE plpgsql
+-- Moves to the ends of partitions. The group it leaves goes on, and in a live partition it joins the one it finds. Where its id
+-- lives already there is nothing to move: it is one message, which was on its way twice.
+CREATE FUNCTION move(
+    p_parts integer[], p_ids uuid[], p_tokens uuid[], p_names text[], p_deads boolean[], p_headers bytea[]
+) RETURNS TABLE (done integer[], advanced integer) LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
@@ -68,30 +70,41 @@ BEGIN
     ) t ON t.name = a.name AND t.dead = a.dead;
 
     WITH held AS MATERIALIZED (
-        SELECT m.id, m.part AS old_part, m.head AS old_head, s.n, s.part, s.dead, s.headers
-        FROM unnest(p_ids, p_tokens, v_to, p_deads, p_headers) WITH ORDINALITY AS s(id, token, part, dead, headers, n)
-        JOIN message m ON m.id = s.id AND m.token = s.token AND m.until > v_now
+        SELECT m.part AS old_part, m.id, m.head AS old_head, s.n, s.part, s.dead, s.headers
+        FROM unnest(p_parts, p_ids, p_tokens, v_to, p_deads, p_headers) WITH ORDINALITY
+            AS s(old_part, id, token, part, dead, headers, n)
+        JOIN message m ON m.part = s.old_part AND m.id = s.id AND m.token = s.token AND m.until > v_now
         FOR UPDATE OF m
+    ), way AS MATERIALIZED (
+        SELECT h.*, h.part <> h.old_part AND (
+            EXISTS (SELECT FROM message t WHERE t.part = h.part AND t.id = h.id)
+            OR row_number() OVER (PARTITION BY h.part, h.id ORDER BY h.n) > 1) AS met
+        FROM held h
+    ), gone AS (
+        DELETE FROM message m USING way w WHERE w.met AND m.part = w.old_part AND m.id = w.id
+        RETURNING w.n, m.part, m.grp, w.old_head
     ), moved AS (
         UPDATE message m SET
-            part = h.part, pos = place_at(v_now) + h.n, lane = m.lane | 1, head = false, dedup = NULL,
-            state = CASE WHEN m.grp IS NOT NULL AND NOT h.dead THEN 3 ELSE 0 END,
+            part = w.part, pos = place_at(v_now) + w.n, lane = ((m.lane % 100) | 1) + first_lane(w.dead),
+            head = false, dedup = NULL, state = CASE WHEN m.grp IS NOT NULL AND NOT w.dead THEN 3 ELSE 0 END,
             due = NULL, until = NULL, token = NULL, deliveries = 0, cancel = false,
-            headers = coalesce(h.headers, m.headers)
-        FROM held h WHERE m.id = h.id
-        RETURNING h.n::integer AS n, m.part, m.grp, m.state, h.old_part, h.old_head
+            headers = coalesce(w.headers, m.headers)
+        FROM way w WHERE NOT w.met AND m.part = w.old_part AND m.id = w.id
+        RETURNING w.n, m.part, m.grp, m.state, w.old_part, w.old_head
     ), touched AS (
         SELECT w.old_part AS part, w.grp FROM moved w WHERE w.old_head
         UNION SELECT w.part, w.grp FROM moved w WHERE w.state = 3
+        UNION SELECT g.part, g.grp FROM gone g WHERE g.old_head
     )
-    SELECT (SELECT array_agg(w.n) FROM moved w), array_agg(t.part), array_agg(t.grp)
+    SELECT (SELECT array_agg(e.n::integer) FROM (SELECT n FROM moved UNION ALL SELECT n FROM gone) e),
+        array_agg(t.part), array_agg(t.grp)
     INTO done, v_parts, v_grps FROM touched t;
     advanced := CASE WHEN v_grps IS NULL THEN 0 ELSE advance(v_parts, v_grps) END;
     RETURN NEXT;
 END $$;
 
 -- Moves lease ends. Answers those that hold, and whether their cancellation was requested.
-CREATE FUNCTION extend(p_ids uuid[], p_tokens uuid[], p_leases_ms bigint[])
+CREATE FUNCTION extend(p_parts integer[], p_ids uuid[], p_tokens uuid[], p_leases_ms bigint[])
 RETURNS TABLE (id uuid, token uuid, cancel boolean) LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
@@ -102,7 +115,7 @@ BEGIN
     RETURN QUERY UPDATE message m SET
         until = v_now + milliseconds(e.lease_ms),
         due = least(m.due, v_now + milliseconds(e.lease_ms))
-    FROM unnest(p_ids, p_tokens, p_leases_ms) AS e(id, token, lease_ms)
-    WHERE m.id = e.id AND m.token = e.token AND m.until > v_now
+    FROM unnest(p_parts, p_ids, p_tokens, p_leases_ms) AS e(part, id, token, lease_ms)
+    WHERE m.part = e.part AND m.id = e.id AND m.token = e.token AND m.until > v_now
     RETURNING m.id, m.token, m.cancel;
 END $$;

@@ -20,7 +20,7 @@ const FROM_ALL: &str = "ARRAY[0]::smallint[], ARRAY[0]::bigint[], ARRAY[19]::sma
 
 fn calls() -> Vec<(&'static str, String)> {
     let new = "ARRAY[gen_random_uuid()]";
-    let random = format!("{new}, {new}");
+    let random = format!("ARRAY[1], {new}, {new}");
     vec![
         (
             "push",
@@ -50,6 +50,7 @@ fn calls() -> Vec<(&'static str, String)> {
         ("extend", format!("SELECT * FROM {{s}}.extend({random}, ARRAY[1000]::bigint[])")),
         ("take out", format!("SELECT * FROM {{s}}.take_out('p', false, {new}, true)")),
         ("purge", "SELECT {s}.purge('p', false, 5)".to_owned()),
+        ("purge of dead letters", "SELECT {s}.purge('p', true, 5)".to_owned()),
     ]
 }
 

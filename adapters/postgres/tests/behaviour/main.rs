@@ -7,6 +7,7 @@ mod common;
 mod connections;
 mod cost;
 mod faults;
+mod moves;
 mod opening;
 mod pgbouncer;
 mod pressure;
