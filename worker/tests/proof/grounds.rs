@@ -1,11 +1,10 @@
 //! Backends to prove on: each proof gets a queue of its own there.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyqueue::{PartitionOptions, Queue, Registry};
-use anyqueue_testkit::{Postgres, Provided, Server, provide, start_if_installed};
+use anyqueue_testkit::{Postgres, Program, Provided, Proxy, Redis, Server, provide, start_if_installed};
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
@@ -20,26 +19,44 @@ pub(crate) enum Needs {
     Nothing,
     /// Several processes see the same messages.
     Processes,
-    /// A server of its own, to be killed.
+    /// A server of its own, to be killed, behind a proxy that can cut connections.
     Server,
 }
 
 /// The backends that have it.
 pub(crate) fn names(needs: Needs) -> Vec<&'static str> {
     match needs {
-        Needs::Nothing => vec!["memory", "sqlite", "postgres"],
-        Needs::Processes => vec!["sqlite", "postgres"],
-        Needs::Server => vec!["postgres"],
+        Needs::Nothing => vec!["memory", "sqlite", "postgres", "redis"],
+        Needs::Processes => vec!["sqlite", "postgres", "redis"],
+        Needs::Server => vec!["postgres", "redis"],
     }
 }
 
 static POSTGRES: OnceCell<Provided> = OnceCell::const_new();
+static REDIS: OnceCell<Provided> = OnceCell::const_new();
 static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// A server that a proof may kill, and what it is reached through.
+pub(crate) struct Victim {
+    pub(crate) server: Server,
+    pub(crate) proxy: Proxy,
+}
+
+impl Victim {
+    /// The URL that goes through the proxy.
+    async fn start(place: &mut Option<Self>, program: impl Program) -> Option<String> {
+        let server = start_if_installed(program).await.unwrap()?;
+        let proxy = Proxy::start(server.addr()).unwrap();
+        let url = server.url().replace(&server.addr().to_string(), &proxy.addr().to_string());
+        *place = Some(Self { server, proxy });
+        Some(url)
+    }
+}
 
 /// A place for one proof.
 pub(crate) struct Ground {
     pub(crate) url: String,
-    pub(crate) server: Option<Arc<Server>>,
+    pub(crate) victim: Option<Victim>,
     _folder: TempDir,
 }
 
@@ -48,21 +65,25 @@ impl Ground {
     pub(crate) async fn prepare(name: &str, needs: Needs) -> Option<Self> {
         let folder = TempDir::with_prefix("anyqueue-worker-").unwrap();
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let in_schema = |url: &str| format!("{url}?schema=worker_{}_{number}", std::process::id());
-        let mut server = None;
-        let url = match name {
-            "memory" => "memory:".to_owned(),
-            "sqlite" => format!("sqlite:{}", folder.path().join("queue.db").display()),
-            "postgres" if needs == Needs::Server => {
-                let own = Arc::new(start_if_installed(Postgres::new()).await.unwrap()?);
-                in_schema(server.insert(own).url())
+        let space = format!("worker_{}_{number}", std::process::id());
+        let in_schema = |url: &str| format!("{url}?schema={space}");
+        let prefixed = |url: &str| format!("{url}?prefix={space}");
+        let mut victim = None;
+        let url = match (name, needs) {
+            ("memory", _) => "memory:".to_owned(),
+            ("sqlite", _) => format!("sqlite:{}", folder.path().join("queue.db").display()),
+            ("postgres", Needs::Server) => in_schema(&Victim::start(&mut victim, Postgres::new()).await?),
+            ("redis", Needs::Server) => {
+                let program = Redis::new().setting("appendfsync", "always");
+                prefixed(&Victim::start(&mut victim, program).await?)
             }
-            "postgres" => {
+            ("postgres", _) => {
                 in_schema(POSTGRES.get_or_try_init(|| provide(Postgres::new())).await.unwrap().url()?)
             }
-            other => panic!("there is no ground {other:?}"),
+            ("redis", _) => prefixed(REDIS.get_or_try_init(|| provide(Redis::new())).await.unwrap().url()?),
+            (other, _) => panic!("there is no ground {other:?}"),
         };
-        Some(Self { url, server, _folder: folder })
+        Some(Self { url, victim, _folder: folder })
     }
 
     /// A handle of its own on the queue; on memory, a queue of its own.
@@ -73,7 +94,10 @@ impl Ground {
 
 pub(crate) fn registry() -> Registry {
     let registry = Registry::new().with(anyqueue_memory::backend());
-    registry.with(anyqueue_sqlite::backend()).with(anyqueue_postgres::backend())
+    registry
+        .with(anyqueue_sqlite::backend())
+        .with(anyqueue_postgres::backend())
+        .with(anyqueue_redis::backend())
 }
 
 pub(crate) fn options() -> PartitionOptions {

@@ -53,6 +53,8 @@ fn proofs() -> Vec<Proof> {
         proof!(time::a_blocked_executor_loses_no_lease, Needs::Nothing),
         proof!(kills::killed_workers_lose_nothing, Needs::Processes),
         proof!(restarts::a_worker_outlives_the_server, Needs::Server),
+        proof!(restarts::a_worker_outlives_a_frozen_server, Needs::Server),
+        proof!(restarts::a_worker_outlives_cut_and_stalled_connections, Needs::Server),
     ]
 }
 

@@ -1,26 +1,28 @@
-//! A server that dies and comes back under the same worker.
+//! A server that dies, freezes or is cut off under the same worker.
 
 use std::time::Duration;
 
-use crate::grounds::Ground;
+use anyqueue_testkit::{Error, Fault};
+
+use crate::grounds::{Ground, LEASE, PARTITION, Victim};
 use crate::load::{Runs, builder, counting, empty, push, run};
 
-pub(crate) async fn a_worker_outlives_the_server(ground: Ground) {
-    const TASKS: u32 = 300;
+const TASKS: u32 = 300;
+const MOMENT: Duration = Duration::from_millis(300);
+
+type Harmed = Result<(), Error>;
+
+/// All tasks are done by one worker, whatever befalls its server meanwhile.
+async fn outlives(ground: &Ground, harm: impl AsyncFnOnce(&Victim) -> Harmed) {
     let queue = ground.open().await;
     let runs = Runs::default();
     push(&queue, 0..TASKS).await;
     let worker = counting(builder(&queue).slots(4).max_crashes(100), &runs, Duration::from_millis(20));
     let run = run(&worker);
-    let server = ground.server.as_deref().unwrap();
-    for _ in 0..2 {
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        server.kill().await.unwrap();
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        server.restart().await.unwrap();
-    }
-    // What was pulled when the server died comes back when its lease ends.
-    while queue.counts(crate::grounds::PARTITION).await.is_err() {
+    tokio::time::sleep(MOMENT).await;
+    harm(ground.victim.as_ref().unwrap()).await.unwrap();
+    // What was pulled when the server failed comes back when its lease ends.
+    while queue.counts(PARTITION).await.is_err() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     empty(&queue).await;
@@ -29,6 +31,45 @@ pub(crate) async fn a_worker_outlives_the_server(ground: Ground) {
     worker.shutdown();
     let summary = run.await.unwrap();
     assert_eq!(summary.abandoned, 0);
-    let runs = runs.lock().unwrap();
-    assert_eq!(runs.len(), TASKS as usize, "tasks were lost");
+    assert_eq!(runs.lock().unwrap().len(), TASKS as usize, "tasks were lost");
+}
+
+pub(crate) async fn a_worker_outlives_the_server(ground: Ground) {
+    let twice = async |victim: &Victim| {
+        for _ in 0..2 {
+            victim.server.kill().await?;
+            tokio::time::sleep(MOMENT).await;
+            victim.server.restart().await?;
+            tokio::time::sleep(MOMENT).await;
+        }
+        Ok(())
+    };
+    outlives(&ground, twice).await;
+}
+
+pub(crate) async fn a_worker_outlives_a_frozen_server(ground: Ground) {
+    let frozen = async |victim: &Victim| {
+        victim.server.freeze().await?;
+        tokio::time::sleep(LEASE * 3).await; // every lease ends meanwhile
+        victim.server.thaw().await
+    };
+    outlives(&ground, frozen).await;
+}
+
+pub(crate) async fn a_worker_outlives_cut_and_stalled_connections(ground: Ground) {
+    let cut = async |victim: &Victim| {
+        for _ in 0..5 {
+            victim.proxy.reset_all();
+            tokio::time::sleep(MOMENT / 3).await;
+        }
+        for fault in [Fault::Stall, Fault::DropReplies] {
+            victim.proxy.set(fault).await?;
+            tokio::time::sleep(LEASE).await;
+            victim.proxy.reset_all();
+            victim.proxy.set(Fault::Pass).await?;
+            tokio::time::sleep(MOMENT).await;
+        }
+        Ok(())
+    };
+    outlives(&ground, cut).await;
 }
