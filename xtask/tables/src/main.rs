@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyqueue::{Capabilities, Error, Registry, Result};
+use anyqueue::Result;
 
 /// A generated part of a document.
 struct Table {
@@ -22,9 +22,8 @@ struct Table {
     text: String,
 }
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
-    match update().await {
+fn main() -> ExitCode {
+    match update() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("xtask-tables: {error}");
@@ -34,8 +33,8 @@ async fn main() -> ExitCode {
 }
 
 /// Brings every document up to date.
-async fn update() -> Result<(), String> {
-    for table in tables().await.map_err(|error| error.to_string())? {
+fn update() -> Result<(), String> {
+    for table in tables().map_err(|error| error.to_string())? {
         let Table { document, name, .. } = table;
         let (old, new) = old_and_new(&table)?;
         if new == old {
@@ -62,13 +61,13 @@ fn path(document: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(document)
 }
 
-async fn tables() -> Result<[Table; 5]> {
+fn tables() -> Result<[Table; 5]> {
     Ok([
         Table {
             document: "README.md",
             name: "capabilities",
             place: place::between_marks,
-            text: capability_table().await?,
+            text: reports::capability_matrix(&path(reports::CONFORMANCE))?,
         },
         Table {
             document: "core/CONTRACT.md",
@@ -95,21 +94,6 @@ async fn tables() -> Result<[Table; 5]> {
             text: reports::benchmark_table(&path(reports::BENCHMARKS))?,
         },
     ])
-}
-
-/// Every backend as it opens with its default options.
-async fn capability_table() -> Result<String> {
-    let folder = tempfile::tempdir()
-        .map_err(|error| Error::invalid("cannot make a folder for a moment").with_source(error))?;
-    let file = folder.path().join("table.db");
-    let registry = Registry::new().with(anyqueue_memory::backend()).with(anyqueue_sqlite::backend());
-    let mut declared: Vec<(&'static str, Capabilities)> = Vec::new();
-    for url in ["memory:".to_owned(), format!("sqlite:{}", file.display())] {
-        let storage = registry.open(&url).await?;
-        declared.push((storage.name(), storage.capabilities().clone()));
-        storage.close().await?;
-    }
-    Ok(anyqueue_conformance::capability_table(&declared))
 }
 
 /// A line ``n `id`, `id` `` for each clause of the contract that a case names.
@@ -140,9 +124,9 @@ mod tests {
     use super::*;
 
     /// Also the proof that each clause of the contract has a case, and each case a clause.
-    #[tokio::test]
-    async fn every_document_is_up_to_date() {
-        for table in tables().await.unwrap() {
+    #[test]
+    fn every_document_is_up_to_date() {
+        for table in tables().unwrap() {
             let (old, new) = old_and_new(&table).unwrap();
             let Table { document, name, .. } = table;
             assert!(new == old, "{name} in {document} is stale: run `cargo xtask tables`");

@@ -13,6 +13,29 @@ pub(crate) const CONFORMANCE: &str = "docs/conformance";
 /// The bench's answers, one JSON object a line.
 pub(crate) const BENCHMARKS: &str = "docs/benchmarks";
 
+/// A row for each thing that backends declare, a column for each backend: as they declared it to the run that was reported,
+/// because some have to ask their server first.
+pub(crate) fn capability_matrix(folder: &Path) -> Result<String> {
+    let reports: Vec<Value> = files(folder)?.iter().map(|text| parse(text)).collect::<Result<_>>()?;
+    let mut text = row("capability", reports.iter().map(|report| word(report, "backend").to_owned()));
+    text.push_str(&row("---", reports.iter().map(|_| "---".to_owned())));
+    let declared: Vec<_> = reports.iter().map(declared).collect();
+    for (label, _) in declared.first().into_iter().flatten() {
+        let cell = |of: &Vec<(&str, &str)>| {
+            let value = of.iter().find(|(name, _)| name == label).map_or("–", |(_, value)| value);
+            value.to_owned()
+        };
+        text.push_str(&row(label, declared.iter().map(cell)));
+    }
+    Ok(text)
+}
+
+/// The pairs of name and value that a report has.
+fn declared(report: &Value) -> Vec<(&str, &str)> {
+    let pairs = report.get("capabilities").and_then(Value::as_array).into_iter().flatten();
+    pairs.filter_map(|pair| Some((pair.get(0)?.as_str()?, pair.get(1)?.as_str()?))).collect()
+}
+
 /// A row for each group of cases, a column for each backend: passed of those that concern it.
 pub(crate) fn conformance_matrix(folder: &Path) -> Result<String> {
     let reports: Vec<Value> = files(folder)?.iter().map(|text| parse(text)).collect::<Result<_>>()?;
@@ -128,6 +151,24 @@ mod tests {
         assert!(matrix.contains("| `push` | 1/2 |\n"), "{matrix}");
         assert!(matrix.contains("| `kill` | – |\n"), "{matrix}");
         assert!(matrix.contains("| **all** | **1/2** |\n"), "{matrix}");
+    }
+
+    /// Where no server is needed, a report must not say what the code no longer does.
+    #[tokio::test]
+    async fn the_reports_of_embedded_backends_are_of_what_they_declare_now() {
+        let folder = tempfile::tempdir().unwrap();
+        let reports = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(CONFORMANCE);
+        let registry =
+            anyqueue::Registry::new().with(anyqueue_memory::backend()).with(anyqueue_sqlite::backend());
+        let mut now = Vec::new();
+        for url in ["memory:".to_owned(), format!("sqlite:{}", folder.path().join("t.db").display())] {
+            let storage = registry.open(&url).await.unwrap();
+            let report = format!("{}.json", storage.name());
+            fs::copy(reports.join(&report), folder.path().join(&report)).unwrap();
+            now.push((storage.name(), storage.capabilities().clone()));
+        }
+        let told = capability_matrix(folder.path()).unwrap();
+        assert_eq!(told, anyqueue_conformance::capability_table(&now));
     }
 
     #[test]
