@@ -63,7 +63,9 @@
 
 mod browse;
 mod capabilities;
+mod carry;
 mod config;
+mod connect;
 mod error;
 mod hint;
 mod inspect;
@@ -78,7 +80,9 @@ mod script;
 mod server;
 mod settle;
 mod storage;
+mod url;
 mod wake;
 
-pub use config::{RedisBuilder, backend};
+pub use config::RedisBuilder;
 pub use storage::RedisQueue;
+pub use url::backend;

@@ -51,7 +51,7 @@ impl RedisQueue {
         partition: &PartitionId,
         request: PullRequest,
     ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
-        let mut sorted = Sorted::new(settlements);
+        let mut sorted = Sorted::new(settlements, self.inner.config.is_cluster());
         let bundle = sorted.take_bundle(partition);
         self.settle_sorted(&mut sorted).await;
         let Some(bundle) = bundle.filter(|_| check(&request).is_ok()) else {

@@ -86,6 +86,7 @@ impl RedisQueue {
         batch: &Batch,
         at_us: u64,
     ) -> Result<HashMap<usize, MessageId>> {
+        self.make_listed(partition).await?;
         let bytes = batch.rows.iter().map(|row| row.record.bytes.len() + 32).sum();
         let mut call = self.new_call(&script::PUSH, partition, 3 * batch.rows.len() + 3, bytes);
         let level = batch.common_level();

@@ -98,10 +98,21 @@ async fn a_server_that_evicts_is_refused() {
 async fn a_key_of_somebody_else_under_the_prefix_is_named() {
     let Some(bed) = Bed::find().await else { return };
     let queue = bed.open().await;
-    bed.run(&format!("SET {}:messages theirs", bed.prefix)).await;
+    bed.run(&format!("SET {}:{{p}}:messages theirs", bed.prefix)).await;
     let error = queue.push(&part("p"), &messages(&["x"])).await.remove(0).unwrap_err();
     assert_eq!((error.kind(), error.retry()), (ErrorKind::Incompatible, RetryClass::Never), "{error}");
     assert!(error.message().contains("prefix"), "{error}");
+}
+
+#[tokio::test]
+async fn keys_of_the_layout_before_the_first_release_are_told() {
+    let Some(bed) = Bed::find().await else { return };
+    let queue = bed.open().await;
+    bed.run(&format!("HSET {}:messages id record", bed.prefix)).await;
+    for error in [RedisQueue::open(&bed.url()).await.unwrap_err(), queue.init().await.unwrap_err()] {
+        assert_eq!((error.kind(), error.retry()), (ErrorKind::Incompatible, RetryClass::Never), "{error}");
+        assert!(error.message().contains(&format!("{}:messages", bed.prefix)), "{error}");
+    }
 }
 
 #[tokio::test]
