@@ -171,6 +171,8 @@ fn cluster(
         .response_timeout(config.call_timeout)
         .tcp_settings(TcpSettings::default().set_nodelay(true))
         .retries(REDIRECTIONS)
+        // Always about the same: a pause that grows overflows after some sixty times.
+        .retry_wait_formula(REDIRECTION_PAUSE_MS, 1)
         .max_retry_wait(REDIRECTION_PAUSE_MS)
         .min_retry_wait(1);
     if let Some(certificates) = certificates {

@@ -46,6 +46,11 @@ pub(crate) fn is_of_replica(error: &RedisError) -> bool {
 /// What a script says that wrote on a replica.
 const OF_REPLICA: &str = "against a read only replica";
 
+/// Whether the task of the cluster's client ended, which nothing but a fault of it does: then there is nobody left to heal.
+pub(crate) fn is_client_gone(error: &RedisError) -> bool {
+    error.is_io_error() && error.to_string().contains("redis_cluster: Unable to")
+}
+
 /// Classes an error of making a connection: nothing was asked of the server yet.
 pub(crate) fn classify_connect(error: RedisError, target: &str) -> Error {
     if error.detail().is_some_and(|text| text.contains("DB index")) {
@@ -60,8 +65,10 @@ pub(crate) fn classify_connect(error: RedisError, target: &str) -> Error {
         let text = format!("{target}: the sentinels know no such master that can be reached");
         return own(ErrorKind::Unavailable, text).with_source(error);
     }
-    if error.to_string().contains("certificate") {
-        let text = format!("{target} is not trusted: see its certificate, and the option `ca`");
+    if error.to_string().to_lowercase().contains("certificate") {
+        let text = format!(
+            "{target}: a certificate is not accepted; see the option `ca`, or `cert` and `key` if the server asks for one"
+        );
         return own(ErrorKind::Unavailable, text).with_retry(RetryClass::Never).with_source(error);
     }
     own(ErrorKind::Unavailable, format!("{target} cannot be reached: is the server running?"))

@@ -9,7 +9,7 @@ use redis::{Arg, Cmd, RedisError, RedisResult, ServerErrorKind, Value};
 
 use crate::config::Config;
 use crate::connect::{Conn, Connector};
-use crate::error::{classify, classify_connect, is_of_replica, leaves_connection, own};
+use crate::error::{classify, classify_connect, is_client_gone, is_of_replica, leaves_connection, own};
 use crate::script::Script;
 
 /// A call that was given up after so long says that the connection may be dead, though nobody told us.
@@ -141,7 +141,7 @@ impl Link {
     /// Runs a script. An error says whether it may have run.
     pub(crate) async fn call(&self, call: &Call) -> Result<Value> {
         let (generation, mut conn) = self.connection().await?;
-        let flight = Flight { link: self, generation, begun: Instant::now(), is_over: false };
+        let flight = Flight::new(self, generation, &conn);
         let mut answer = conn.send(&call.cmd).await;
         if answer.as_ref().is_err_and(is_unknown_script) {
             // Somebody made the server forget its scripts, or it is one of a cluster's. Nothing was done.
@@ -153,7 +153,7 @@ impl Link {
     /// Runs a command that is no script.
     pub(crate) async fn command(&self, cmd: &Cmd) -> Result<Value> {
         let (generation, mut conn) = self.connection().await?;
-        let flight = Flight { link: self, generation, begun: Instant::now(), is_over: false };
+        let flight = Flight::new(self, generation, &conn);
         let answer = conn.send(cmd).await;
         flight.land(answer)
     }
@@ -161,15 +161,14 @@ impl Link {
     /// Runs a command that is no script on each master.
     pub(crate) async fn command_to_each(&self, cmd: &Cmd) -> Result<Vec<Value>> {
         let (generation, mut conn) = self.connection().await?;
-        let flight = Flight { link: self, generation, begun: Instant::now(), is_over: false };
+        let flight = Flight::new(self, generation, &conn);
         let answers = conn.send_to_each(cmd).await;
         flight.land(answers)
     }
 
-    /// The connections of a cluster heal by themselves, and know more servers than a new one would be told.
     fn discard(&self, generation: u64) {
         let mut current = self.current();
-        if current.generation == generation && matches!(current.conn, Some(Conn::One(_))) {
+        if current.generation == generation {
             current.conn = None;
         }
     }
@@ -188,16 +187,31 @@ fn is_unknown_script(error: &RedisError) -> bool {
 struct Flight<'l> {
     link: &'l Link,
     generation: u64,
+    is_of_cluster: bool,
     begun: Instant,
     is_over: bool,
 }
 
-impl Flight<'_> {
+impl<'l> Flight<'l> {
+    fn new(link: &'l Link, generation: u64, conn: &Conn) -> Self {
+        let is_of_cluster = matches!(conn, Conn::Many(_));
+        Self { link, generation, is_of_cluster, begun: Instant::now(), is_over: false }
+    }
+
+    /// Whether the connection is to be made anew. Those of a cluster heal by themselves, and know more servers than a new client
+    /// would be told. A replica may have been the master before: the master is to be looked for anew.
+    fn is_spoilt_by(&self, error: &RedisError) -> bool {
+        if self.is_of_cluster {
+            is_client_gone(error)
+        } else {
+            !leaves_connection(error) || is_of_replica(error)
+        }
+    }
+
     fn land<T>(mut self, answer: RedisResult<T>) -> Result<T> {
         self.is_over = true;
         answer.map_err(|error| {
-            // A replica may have been the master before: it is to be asked for anew.
-            if !leaves_connection(&error) || is_of_replica(&error) {
+            if self.is_spoilt_by(&error) {
                 self.link.discard(self.generation);
             }
             classify(error)
@@ -207,7 +221,7 @@ impl Flight<'_> {
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
-        if !self.is_over && self.begun.elapsed() >= SUSPICIOUS {
+        if !self.is_over && !self.is_of_cluster && self.begun.elapsed() >= SUSPICIOUS {
             self.link.discard(self.generation);
         }
     }
