@@ -10,8 +10,8 @@ use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo};
 use redis::io::tcp::TcpSettings;
 use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
 use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, RedisResult,
-    TlsCertificates, TlsMode, Value,
+    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, RedisError,
+    RedisResult, TlsCertificates, TlsMode, Value,
 };
 
 use crate::config::{Config, Shape, TlsFiles, beside};
@@ -61,11 +61,30 @@ impl Connector {
         let client = match &self.way {
             Way::Server(client) => client.clone(),
             Way::Sentinel(sentinel) => sentinel.lock().await.async_get_client().await?,
-            Way::Cluster(cluster, _) => return Ok(Conn::Many(cluster.get_async_connection().await?)),
+            Way::Cluster(cluster, seeds) => {
+                return match cluster.get_async_connection().await {
+                    Ok(conn) => Ok(Conn::Many(conn)),
+                    Err(error) => Err(self.refusal(seeds).await.unwrap_or(error)),
+                };
+            }
         };
         let mut conn = client.get_multiplexed_async_connection_with_config(&self.options).await?;
         load_scripts(&mut conn).await?;
         Ok(Conn::One(conn))
+    }
+
+    /// What a node of a cluster said that did not want us, which the cluster's client does not tell.
+    async fn refusal(&self, seeds: &[Client]) -> Option<RedisError> {
+        for seed in seeds {
+            let told = match seed.get_multiplexed_async_connection_with_config(&self.options).await {
+                Ok(conn) => Conn::One(conn).send(redis::cmd("CLUSTER").arg("SLOTS")).await.err(),
+                Err(error) => Some(error),
+            };
+            if told.as_ref().is_some_and(|error| !error.is_io_error()) {
+                return told;
+            }
+        }
+        None
     }
 
     /// A connection of its own that receives what is published. A cluster tells all its nodes, so any will do; `known` is asked
@@ -86,7 +105,7 @@ async fn subscriber_of_any(seeds: &[Client], known: Option<Conn>) -> RedisResult
         nodes = masters(&mut conn, seed).await.unwrap_or_default();
         fastrand::shuffle(&mut nodes);
     }
-    let mut last = redis::RedisError::from((redis::ErrorKind::Client, "no node is known"));
+    let mut last = RedisError::from((redis::ErrorKind::Client, "no node is known"));
     for node in nodes.iter().chain(seeds) {
         match node.get_async_pubsub().await {
             Ok(subscriber) => return Ok(subscriber),

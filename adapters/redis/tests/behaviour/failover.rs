@@ -3,11 +3,14 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyqueue::{DurabilityLevel, MoveGuarantee, QueueStorage, Strictness};
+use anyqueue::{
+    DurabilityLevel, ErrorKind, MessageData, MoveGuarantee, PullQueueStorage, PullRequest, QueueStorage,
+    RetryClass, Strictness,
+};
 use anyqueue_redis::RedisQueue;
 use anyqueue_testkit::{Redis, RedisCluster, RedisSentinel, start_if_installed};
 
-use crate::common::{command, messages, part, pull, push, texts};
+use crate::common::{LEASE, command, messages, part, pull, pull_wait, push, texts};
 use crate::faults::Load;
 
 /// Each of six partitions, which are on different servers.
@@ -100,6 +103,68 @@ async fn the_same_handle_goes_on_with_the_master_that_the_sentinel_made() {
     }
     push(&first, &part("p"), &messages(&["after"])).await;
     assert_eq!(texts(&pull(&second, &part("p"), 1).await), ["after"]);
+}
+
+#[tokio::test]
+async fn what_the_replica_had_not_read_is_lost_and_the_rest_is_there_in_order() {
+    let Some(master) = start_if_installed(Redis::new()).await.unwrap() else { return };
+    let replica = start_if_installed(Redis::new().replica_of(master.addr())).await.unwrap().unwrap();
+    let sentinel = start_if_installed(RedisSentinel::new("mine", master.addr())).await.unwrap().unwrap();
+    let (queue, p) = (RedisQueue::open(sentinel.url()).await.unwrap(), part("p"));
+    replica.freeze().await.unwrap();
+    let mut acknowledged = Vec::new();
+    for _ in 0..12 {
+        // Together more than the system keeps for a process that does not read.
+        let large: Vec<_> = (0..5).map(|_| MessageData::new(vec![b'.'; 1024 * 1024])).collect();
+        push(&queue, &p, &large).await;
+        acknowledged.extend(large.iter().map(MessageData::id));
+    }
+    master.kill().await.unwrap();
+    replica.thaw().await.unwrap();
+    let killed = Instant::now();
+    let mut seen = Vec::new();
+    loop {
+        assert!(killed.elapsed() < HEALED, "the handle does not go on");
+        match queue.pull(&p, PullRequest::new(100, Duration::ZERO, LEASE)).await {
+            Ok(held) if held.is_empty() => break,
+            Ok(held) => seen.extend(held.iter().map(|delivery| delivery.lease.id)),
+            Err(error) => assert_ne!(error.retry(), RetryClass::Never, "{error}"),
+        }
+    }
+    let lost = acknowledged.len() - seen.len();
+    println!("of {} acknowledged messages of a MiB each {lost} were lost", acknowledged.len());
+    assert!(lost > 0, "then a fail-over would take nothing");
+    assert_eq!(seen, acknowledged[..seen.len()]);
+}
+
+#[tokio::test]
+async fn rights_that_sentinels_and_clusters_need_beside_are_told() {
+    let cluster = RedisCluster::start_if_installed(Redis::new()).await.unwrap();
+    let Some(cluster) = cluster else { return };
+    let rights = "~anyqueue:* &anyqueue:* +@read +@write +@scripting +@connection +publish +subscribe +info +time +config|get";
+    let url = cluster.url().replace("redis-cluster://", "redis-cluster://app:secret-word@");
+    for node in cluster.nodes() {
+        command(node, &format!("ACL SETUSER app reset on >secret-word {rights}")).await;
+    }
+    let error = RedisQueue::open(&url).await.unwrap_err();
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::AccessDenied, RetryClass::Never), "{error}");
+    assert!(error.message().contains("cluster"), "{error}");
+    assert!(!format!("{error} {error:?}").contains("secret-word"), "{error:?}");
+    for node in cluster.nodes() {
+        command(node, "ACL SETUSER app +cluster|slots").await;
+    }
+    let (queue, other, p) =
+        (RedisQueue::open(&url).await.unwrap(), RedisQueue::open(&url).await.unwrap(), part("p"));
+    let waiting = tokio::spawn({
+        let p = p.clone();
+        async move { pull_wait(&queue, &p, 1).await }
+    });
+    push(&other, &p, &messages(&["allowed"])).await;
+    assert_eq!(texts(&waiting.await.unwrap()), ["allowed"]);
+    let wrong = url.replace("secret-word", "wrong-word");
+    let error = RedisQueue::open(&wrong).await.unwrap_err();
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::AccessDenied, RetryClass::Never), "{error}");
+    assert!(!format!("{error} {error:?}").contains("wrong-word"), "{error:?}");
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use anyqueue::{
     PushQueueStorage, RetryClass, Settlement,
 };
 use anyqueue_redis::RedisQueue;
-use anyqueue_testkit::Redis;
+use anyqueue_testkit::{Fault, Proxy, Redis};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -158,5 +158,55 @@ async fn killed_twice_under_load_it_loses_nothing_and_the_same_handles_go_on() {
     }
     let (acknowledged, seen) = load.end().await;
     assert_eq!(acknowledged.len(), MESSAGES);
+    assert_eq!(acknowledged.difference(&seen).count(), 0, "acknowledged messages were lost");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frozen_for_ten_seconds_under_load_it_loses_nothing_and_no_call_hangs() {
+    let Some(bed) = Bed::find().await else { return };
+    let builder =
+        || bed.builder().call_timeout(Duration::from_secs(2)).connect_timeout(Duration::from_secs(2));
+    let (first, second) = (builder().open().await.unwrap(), builder().open().await.unwrap());
+    let load = Load::start(&first, &second, &part("p"), MESSAGES);
+    while load.stored.count.load(Ordering::Relaxed) < MESSAGES / 10 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    bed.server.freeze().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(!load.is_pushed(), "the load was over before the server was frozen");
+    bed.server.thaw().await.unwrap();
+    let back = Instant::now();
+    while !(load.stored.since(back) && load.taken.since(back)) {
+        assert!(back.elapsed() < RECOVERY, "the handles do not go on");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let (acknowledged, seen) = load.end().await;
+    assert_eq!(acknowledged.len(), MESSAGES);
+    assert_eq!(acknowledged.difference(&seen).count(), 0, "acknowledged messages were lost");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cut_off_thirty_times_in_the_middle_of_calls_it_loses_nothing() {
+    let Some(bed) = Bed::find().await else { return };
+    let proxy = Proxy::start(bed.server.addr()).unwrap();
+    let url = bed.url().replace(&bed.server.addr().to_string(), &proxy.addr().to_string());
+    let (first, second) = (RedisQueue::open(&url).await.unwrap(), RedisQueue::open(&url).await.unwrap());
+    let load = Load::start(&first, &second, &part("p"), 4 * MESSAGES);
+    for cut in 1..=30 {
+        let before = Instant::now();
+        while !(load.stored.since(before) && load.taken.since(before)) {
+            assert!(before.elapsed() < RECOVERY, "the handles do not go on after {cut} cuts");
+            tokio::time::sleep(Duration::from_micros(500)).await;
+        }
+        assert!(!load.is_pushed(), "the load was over after {cut} cuts");
+        // Now and then the call is done and nobody is told.
+        let fault = if cut % 3 == 0 { Fault::DropReplies } else { Fault::Pass };
+        proxy.set(fault).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        proxy.reset_all();
+        proxy.set(Fault::Pass).await.unwrap();
+    }
+    let (acknowledged, seen) = load.end().await;
+    assert_eq!(acknowledged.len(), 4 * MESSAGES);
     assert_eq!(acknowledged.difference(&seen).count(), 0, "acknowledged messages were lost");
 }
