@@ -14,6 +14,7 @@ local function land(target, id, record, headers)
         return
     end
     admit(target, level_of(flag))
+    note_size(target, rest)
     if headers ~= '' then
         call('HSET', target .. 'headers', id, headers)
     end

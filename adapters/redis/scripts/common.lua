@@ -17,6 +17,9 @@ local base = sub(KEYS[1], 1, -6)
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 
+-- A message of more bytes than this is large. A partition that ever had one is handled in smaller steps.
+local LARGE = 256 * 1024
+
 -- A server that is full refuses a script whose first write could need memory. Taking, extending and deleting must go on then,
 -- so they begin with a write that needs none.
 local function write_though_full()
@@ -82,6 +85,13 @@ end
 -- The hash of the messages of this partition.
 local function store_of(to)
     return string.match(to, '^[^}]*}:') .. 'messages'
+end
+
+-- Notes that there are large messages, if this is one.
+local function note_size(to, record)
+    if #record > LARGE then
+        call('HSET', to .. 'state', 'large', 1)
+    end
 end
 
 -- Puts a message at the end of its level or, if its group has another head, of its group. Answers how many became ready.

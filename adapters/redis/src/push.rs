@@ -45,6 +45,8 @@ impl ServerClock {
     }
 }
 
+/// Scripts call a message large that takes more; they are told of each.
+const LARGE_BYTES: usize = 256 * 1024;
 /// By how much a copy of a message can be larger than its first form, at most: numbers that grow.
 const GROWTH: u64 = 64;
 
@@ -174,7 +176,9 @@ impl Batch {
     /// The level of all, if that is all there is to know of them.
     fn common_level(&self) -> Option<u8> {
         let level = self.rows.first()?.record.flag;
-        let is_plain = |row: &Row| row.record.flag == level && row.delay_us == 0;
+        let is_plain = |row: &Row| {
+            row.record.flag == level && row.delay_us == 0 && row.record.bytes.len() <= LARGE_BYTES
+        };
         (level < GROUPED && self.rows.iter().all(is_plain)).then_some(level)
     }
 

@@ -36,7 +36,9 @@ pub(crate) fn encode(message: &MessageData, partition: &PartitionId, at_us: u64)
         bytes.extend_from_slice(&length.to_be_bytes());
         bytes.extend_from_slice(text.as_bytes());
     }
-    bytes.append(&mut Envelope::new(message.clone(), SystemTime::now()).encode()?);
+    let mut envelope = Envelope::new(message.clone(), SystemTime::UNIX_EPOCH);
+    envelope.pushed_at = None; // the record says it, by the server's clock
+    bytes.append(&mut envelope.encode()?);
     Ok(Record { flag, bytes })
 }
 

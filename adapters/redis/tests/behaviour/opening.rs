@@ -1,12 +1,16 @@
 //! Opening: users, settings and input that are wrong, and a server that is full.
 
+use std::time::Duration;
+
 use anyqueue::{
-    Action, DurabilityLevel, ErrorKind, MessageData, PushOutcome, PushQueueStorage, QueueStorage, RetryClass,
+    Action, DeleteOutcome, DurabilityLevel, ErrorKind, ExtendOutcome, Extension, InspectQueueStorage,
+    MessageData, PauseQueueStorage, PullQueueStorage, PullRequest, PushOutcome, PushQueueStorage,
+    QueueStorage, RetryClass,
 };
 use anyqueue_redis::RedisQueue;
 use anyqueue_testkit::Redis;
 
-use crate::common::{Bed, messages, part, pull, pull_wait, push, settle, texts};
+use crate::common::{Bed, LEASE, messages, part, pull, pull_wait, push, settle, texts};
 
 const SECRET: &str = "secret-word";
 
@@ -158,7 +162,18 @@ async fn a_full_server_refuses_pushes_and_loses_nothing() {
         assert!(stored.len() < 100, "never full");
     };
     assert_eq!((refused.kind(), refused.retry()), (ErrorKind::Full, RetryClass::Safe), "{refused}");
-    // Consumers go on, and make room.
+    // Whoever waits, holds or tidies up goes on.
+    let soon = PullRequest::new(1, Duration::from_millis(20), LEASE);
+    assert!(queue.pull(&part("empty"), soon).await.unwrap().is_empty());
+    let held = pull(&queue, &p, 1).await.remove(0);
+    let extension = Extension { lease: held.lease.clone(), duration: 2 * LEASE };
+    assert_eq!(queue.extend(&[extension]).await.remove(0).unwrap(), ExtendOutcome::Extended);
+    queue.set_paused(&p, true).await.unwrap();
+    queue.set_paused(&p, false).await.unwrap();
+    settle(&queue, &[held], Action::Release).await;
+    let last = stored.pop().unwrap();
+    assert_eq!(queue.delete(&p, &[last]).await.remove(0).unwrap(), DeleteOutcome::Deleted);
+    // Consumers make room.
     let mut seen = Vec::new();
     while seen.len() < stored.len() {
         let held = pull(&queue, &p, 3).await;
