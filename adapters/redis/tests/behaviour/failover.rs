@@ -4,13 +4,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyqueue::{
-    DurabilityLevel, ErrorKind, MessageData, MoveGuarantee, PullQueueStorage, PullRequest, QueueStorage,
-    RetryClass, Strictness,
+    Action, DurabilityLevel, ErrorKind, Headers, InspectQueueStorage, MessageData, MoveGuarantee,
+    PullQueueStorage, PullRequest, QueueStorage, RetryClass, Strictness,
 };
 use anyqueue_redis::RedisQueue;
 use anyqueue_testkit::{Redis, RedisCluster, RedisSentinel, start_if_installed};
 
-use crate::common::{LEASE, command, messages, part, pull, pull_wait, push, texts};
+use crate::common::{LEASE, command, messages, part, pull, pull_wait, push, settle, texts};
 use crate::faults::Load;
 
 /// Each of six partitions, which are on different servers.
@@ -165,6 +165,65 @@ async fn rights_that_sentinels_and_clusters_need_beside_are_told() {
     let error = RedisQueue::open(&wrong).await.unwrap_err();
     assert_eq!((error.kind(), error.retry()), (ErrorKind::AccessDenied, RetryClass::Never), "{error}");
     assert!(!format!("{error} {error:?}").contains("wrong-word"), "{error:?}");
+}
+
+#[tokio::test]
+async fn in_a_cluster_waiting_pulls_are_woken_by_pushes_to_any_server() {
+    let Some(cluster) = RedisCluster::start_if_installed(Redis::new()).await.unwrap() else { return };
+    // No pull would find anything by looking in the time of the test.
+    let rarely = RedisQueue::from_url(cluster.url()).unwrap().poll_interval(Duration::from_mins(1));
+    let (queue, other) = (rarely.open().await.unwrap(), RedisQueue::open(cluster.url()).await.unwrap());
+    for number in 0..6 {
+        let p = part(&format!("p{number}"));
+        let waiting = tokio::spawn({
+            let (queue, p) = (queue.clone(), p.clone());
+            async move { pull_wait(&queue, &p, 1).await }
+        });
+        // It waits when it has left its mark.
+        let mark = format!("anyqueue:{{{}}}:waits", p.name());
+        while cluster_command(&cluster, &["EXISTS", &mark]).await != redis::Value::Int(1) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        push(&other, &p, &messages(&["hint"])).await;
+        assert_eq!(texts(&waiting.await.unwrap()), ["hint"], "partition {number}");
+    }
+}
+
+async fn cluster_command(cluster: &RedisCluster, words: &[&str]) -> redis::Value {
+    let nodes: Vec<_> = cluster.nodes().iter().map(|node| node.url().to_owned()).collect();
+    let client = redis::cluster::ClusterClient::new(nodes).unwrap();
+    let mut command = redis::Cmd::new();
+    command.arg(words);
+    command.query_async(&mut client.get_async_connection().await.unwrap()).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_move_to_another_server_takes_all_along_but_the_key() {
+    let Some(cluster) = RedisCluster::start_if_installed(Redis::new()).await.unwrap() else { return };
+    let queue = RedisQueue::open(cluster.url()).await.unwrap();
+    let from = part("from");
+    let message =
+        MessageData::new("body").with_header("old", "1").with_group("g").with_dedup_key("k").with_priority(7);
+    push(&queue, &from, std::slice::from_ref(&message)).await;
+    let held = pull(&queue, &from, 1).await;
+    let headers: Headers = [("new".to_owned(), "2".to_owned())].into_iter().collect();
+    settle(&queue, &held, Action::Postpone { delay: Duration::ZERO, headers: Some(headers) }).await;
+    for number in 0..6 {
+        let to = part(&format!("p{number}"));
+        let here = if number == 0 { from.clone() } else { part(&format!("p{}", number - 1)) };
+        let held = pull(&queue, &here, 1).await;
+        settle(&queue, &held, Action::Move { to: to.clone(), headers: None }).await;
+        assert!(pull(&queue, &here, 1).await.is_empty(), "it is still in {here:?}");
+        assert_eq!(queue.counts(&to).await.unwrap().ready, Some(1));
+    }
+    push(&queue, &part("p5"), &[MessageData::new("next").with_group("g").with_priority(7)]).await;
+    push(&queue, &part("p5"), &[MessageData::new("keyed").with_dedup_key("k")]).await;
+    let held = pull(&queue, &part("p5"), 9).await;
+    assert_eq!(texts(&held), ["body", "keyed"], "its group's next waits, and its key is free");
+    assert_eq!(held[0].lease.id, message.id());
+    assert_eq!(held[0].message.headers().get("new").map(String::as_str), Some("2"));
+    assert_eq!(held[0].message.headers().get("old"), None);
+    assert_eq!(held[0].message.options().priority, 7);
 }
 
 #[tokio::test]
