@@ -27,8 +27,9 @@
 //! | a Redis Cluster | `redis-cluster://host:6379/?nodes=host2:6379,host3:6379`; one node is enough if it is up | the same, and moves between two partitions are at least once |
 //!
 //! With TLS these are `rediss-sentinel://` and `rediss-cluster://`. In a cluster each partition, with its dead letters, is on one server: one
-//! partition is as fast as one server, many are as fast as all. Who died is replaced without a new handle: calls wait for it as
-//! long as [`call_timeout`](RedisBuilder::call_timeout) allows.
+//! partition is as fast as one server, many are as fast as all. Who died is replaced without a new handle: meanwhile calls
+//! wait in a cluster, for as long as [`call_timeout`](RedisBuilder::call_timeout) allows, and fail under sentinels, saying that they
+//! can be repeated.
 //!
 //! # Durability
 //! What is acknowledged survives as much as the server's append-only file does, and
