@@ -59,7 +59,7 @@ impl Certificates {
         let certificates = Self { folder: folder.doing(|| "make a temporary folder".to_owned())? };
         let server = format!(
             "[req]\ndistinguished_name = dn\nprompt = no\n[dn]\nCN = anyqueue test server\n\
-             [server]\nbasicConstraints = CA:FALSE\nextendedKeyUsage = serverAuth\nsubjectAltName = {names}\n"
+             [server]\nbasicConstraints = CA:FALSE\nextendedKeyUsage = serverAuth, clientAuth\nsubjectAltName = {names}\n"
         );
         certificates.write("authority.cnf", AUTHORITY)?;
         certificates.write("server.cnf", &server)?;

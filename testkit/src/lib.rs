@@ -33,7 +33,9 @@
 //! |---|---|---|
 //! | [`Postgres`] | `PostgreSQL` as installed, open to the loopback interface | `postgres://postgres@127.0.0.1:…/postgres` |
 //! | [`PgBouncer`] | a pool in front of it, in transaction mode | `postgres://postgres@127.0.0.1:…/postgres` |
-//! | [`Redis`] | Redis with an append-only file | `redis://127.0.0.1:…/` |
+//! | [`Redis`] | Redis with an append-only file, also with TLS or as a replica | `redis://127.0.0.1:…/` |
+//! | [`RedisCluster`] | three masters with a replica each | `redis-cluster://127.0.0.1:…/?nodes=…` |
+//! | [`RedisSentinel`] | makes a replica the master when the master is gone | `redis-sentinel://127.0.0.1:…/?master=…` |
 //! | [`RabbitMq`] | one node without plugins | `amqp://guest:guest@127.0.0.1:…/%2f` |
 //! | [`Ministack`] | stands in for Amazon SQS | `http://127.0.0.1:…`, the client's endpoint |
 //!
@@ -87,13 +89,15 @@ mod programs;
 mod provide;
 mod proxy;
 mod reaper;
+mod redis_cluster;
 mod server;
 
 pub use certificates::Certificates;
 pub use error::{Error, Result};
 pub use place::Place;
 pub use program::{Program, StopSignal, find_program, run_helper};
-pub use programs::{Ministack, PgBouncer, Postgres, RabbitMq, Redis};
+pub use programs::{Ministack, PgBouncer, Postgres, RabbitMq, Redis, RedisSentinel};
 pub use provide::{Provided, provide, start_if_installed};
 pub use proxy::{Direction, Fault, Proxy, Traffic};
+pub use redis_cluster::RedisCluster;
 pub use server::Server;

@@ -57,7 +57,11 @@ pub async fn provide(program: impl Program) -> Result<Provided> {
 /// # Errors
 /// As of [`Server::start`].
 pub async fn start_if_installed(program: impl Program) -> Result<Option<Server>> {
-    let started = Server::start(program).await;
+    or_notice(Server::start(program).await)
+}
+
+/// What was started, or `None` with a notice where its program is not installed.
+pub(crate) fn or_notice<S>(started: Result<S>) -> Result<Option<S>> {
     let required = is_set("CI") || is_set("ANYQUEUE_REQUIRE_SERVERS");
     let (answer, notice) = judge(started, required)?;
     if let Some(notice) = notice {

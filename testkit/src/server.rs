@@ -81,6 +81,11 @@ impl Server {
         self.place.addr()
     }
 
+    /// Another of its ports, as [`Place::port`].
+    pub(crate) fn port(&self, index: usize) -> SocketAddr {
+        self.place.port(index)
+    }
+
     /// The program's version.
     pub fn version(&self) -> &str {
         &self.version

@@ -25,14 +25,15 @@ local function tombs_of(ids)
     return tombs
 end
 
--- Takes messages of these levels out of their lines: ids, records, and entries.
-local function take(top, max)
+-- Takes messages of these levels out of their lines: ids, records, and entries. What one step reads is bounded, as its messages are.
+local function take(top, max, has_large)
+    local step = has_large and 4 or 100
     local ids, records, entries, bytes, count = {}, {}, {}, 0, 0
     local level, rounds = top, 0
     while level >= 0 and count < max and rounds < ROUNDS and bytes < MOST_BYTES do
         local at = level
         rounds = rounds + 1
-        local wanted = math.min(max - count, 100)
+        local wanted = math.min(max - count, step)
         local some = call('LPOP', base .. 'ready' .. level, wanted) or {}
         if #some < wanted then
             level = level - 1 -- this one is empty now
@@ -80,13 +81,13 @@ end
 -- Leases up to `max` messages. `who`, if not empty, waits for more: what is left is told at once, or else when it comes.
 -- Answers the time, when the next is due, whether more are ready, records, counts of earlier deliveries, and headers.
 local function claim(max, lease, token, who)
-    local state = call('HMGET', base .. 'state', 'top', 'paused')
+    local state = call('HMGET', base .. 'state', 'top', 'paused', 'large')
     local top = tonumber(state[1] or -1)
     local ids, records, entries, is_cut, counts, headers = {}, {}, '', false, false, false
     if not state[2] and top >= 0 then
         promote(base)
         reap()
-        ids, records, entries, is_cut = take(top, max)
+        ids, records, entries, is_cut = take(top, max, state[3])
     end
     if #ids > 0 then
         if call('EXISTS', base .. 'counts', base .. 'headers') > 0 then

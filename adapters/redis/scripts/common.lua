@@ -1,19 +1,24 @@
 -- What every script begins with.
 --
--- KEYS[1] is the state of the partition, KEYS[2] the hash of all messages. The partition's other keys begin as its state's does.
+-- KEYS[1] is the state of the partition, KEYS[2] the list of all partitions; in a cluster, where that may be elsewhere, there is no
+-- KEYS[2]. The partition's other keys begin as its state's does: `home` is what it shares with its dead letters.
 -- All numbers of time are microseconds since 1970, by this server's clock.
 --
 -- An entry is an id (16 bytes) and a flag: the level, + 16 in a group, + 32 with a deduplication key.
--- A record is a flag, when it was pushed (8 bytes), where it is (a length, + 128 for dead letters, and the name), the group and
--- the key, if any (each with a length of 2 bytes), and the envelope.
+-- A record is a flag, when it was pushed (8 bytes), where it is (l, or d among the dead letters), the group and the key, if any
+-- (each with a length of 2 bytes), and the envelope.
 
 local call, sub, byte, char, concat = redis.call, string.sub, string.byte, string.char, table.concat
-local messages = KEYS[2]
-local root = sub(messages, 1, -9)
+local root = string.match(KEYS[1], '^[^{]*')
+local home = string.match(KEYS[1], '^[^}]*}:')
+local messages = home .. 'messages'
 local base = sub(KEYS[1], 1, -6)
 
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
+
+-- A message of more bytes than this is large. A partition that ever had one is handled in smaller steps.
+local LARGE = 256 * 1024
 
 -- A server that is full refuses a script whose first write could need memory. Taking, extending and deleting must go on then,
 -- so they begin with a write that needs none.
@@ -40,11 +45,11 @@ local function text_at(record, at)
 end
 
 local function group_of(record)
-    return (text_at(record, 11 + byte(record, 10) % 128))
+    return (text_at(record, 11))
 end
 
 local function key_of(record)
-    local at = 11 + byte(record, 10) % 128
+    local at = 11
     if is_grouped(byte(record, 1)) then
         local _, last = text_at(record, at)
         at = last + 1
@@ -69,16 +74,30 @@ local function admit(to, level)
         call('HSET', to .. 'state', 'top', level)
         -- A long value keeps the server from storing the leases as a list, which it would search from end to end.
         call('HSET', to .. 'leases', '', string.rep('.', 80))
-        call('ZADD', root .. 'partitions', 0, string.match(to, '{(.*)}'))
+        if KEYS[2] then
+            call('ZADD', KEYS[2], 0, string.match(to, '{(.*)}'))
+        end
     elseif tonumber(top) < level then
         call('HSET', to .. 'state', 'top', level)
+    end
+end
+
+-- The hash of the messages of this partition.
+local function store_of(to)
+    return string.match(to, '^[^}]*}:') .. 'messages'
+end
+
+-- Notes that there are large messages, if this is one.
+local function note_size(to, record)
+    if #record > LARGE then
+        call('HSET', to .. 'state', 'large', 1)
     end
 end
 
 -- Puts a message at the end of its level or, if its group has another head, of its group. Answers how many became ready.
 local function line_up(to, id, flag)
     if is_grouped(flag) and sub(to, -5) ~= 'dead:' then
-        local group = group_of(call('HGET', messages, id))
+        local group = group_of(call('HGET', store_of(to), id))
         if call('HSETNX', to .. 'heads', group, id) == 0 and call('HGET', to .. 'heads', group) ~= id then
             local place = call('HINCRBY', to .. 'state', 'places', 1)
             call('ZADD', to .. 'behind:' .. group, place, id .. char(flag))

@@ -12,6 +12,6 @@ end
 promote(base)
 reap()
 local ready, delayed, leased = count(base)
-local a, b, c = count(root .. string.match(base, '{.*}') .. ':dead:')
+local a, b, c = count(home .. 'dead:')
 local again = call('ZCOUNT', base .. 'due', '-inf', now) + call('ZCOUNT', base .. 'claims', '-inf', now)
 return { ready, delayed, leased, a + b + c, again > 0 and 1 or 0 }

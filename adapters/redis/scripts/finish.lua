@@ -38,31 +38,15 @@ local function remove(proofs)
     return concat(answers)
 end
 
--- Puts a message whose lease was ended at the end of its level in another partition, or in this one. Answers how many became
--- ready here.
+-- Puts a message whose lease was ended into another partition, or anew into this one. Answers how many became ready here.
 local function move(id, record, to, headers)
     local advanced = leave(id, record)
     if headers == '' then
-        headers = call('HGET', base .. 'headers', id)
+        headers = call('HGET', base .. 'headers', id) or ''
     end
     forget({ id })
-    local is_dead, name = sub(to, 1, 1) == 'd', sub(to, 3)
-    local flag, at = byte(record, 1), 11 + byte(record, 10) % 128
-    local rest = sub(record, at)
-    if is_keyed(flag) then -- the key is not taken along
-        flag = flag - 32
-        local _, last = text_at(record, is_grouped(flag) and select(2, text_at(record, at)) + 1 or at)
-        rest = sub(record, at, is_grouped(flag) and select(2, text_at(record, at)) or at - 1) .. sub(record, last + 1)
-    end
-    local place = char(#name + (is_dead and 128 or 0)) .. name
-    call('HSET', messages, id, char(flag) .. sub(record, 2, 9) .. place .. rest)
-    local target = root .. '{' .. name .. '}:' .. (is_dead and 'dead:' or '')
-    admit(target, level_of(flag))
-    if headers then
-        call('HSET', target .. 'headers', id, headers)
-    end
-    promote(target)
-    tell(target, line_up(target, id, flag))
+    call('HDEL', messages, id)
+    land(root .. '{' .. sub(to, 3) .. '}:' .. (sub(to, 1, 1) == 'd' and 'dead:' or ''), id, record, headers)
     return advanced
 end
 

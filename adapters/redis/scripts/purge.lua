@@ -28,10 +28,11 @@ end
 
 promote(base)
 reap()
-local top = tonumber(call('HGET', base .. 'state', 'top') or -1)
+local state = call('HMGET', base .. 'state', 'top', 'large')
+local top = tonumber(state[1] or -1)
 local ids, records, entries, is_cut
 repeat -- those that follow in their groups come to the lines
-    ids, records, entries, is_cut = take(top, math.min(limit - count, 100))
+    ids, records, entries, is_cut = take(top, math.min(limit - count, 100), state[2])
     if #ids > 0 then
         delete(ids)
     end

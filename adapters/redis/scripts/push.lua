@@ -1,5 +1,5 @@
 -- Stores messages. ARGV: the time that the records bear; the level of all, or -1; the name of the caller; then of each its id, its
--- record and, without a common level, its delay. A common level means that none has a group, a key or a delay.
+-- record and, without a common level, its delay. A common level means that none has a group, a key or a delay, or is large.
 -- Answers the time, and of each that was not stored its number and the message that is in its way.
 
 local common = tonumber(ARGV[2])
@@ -34,6 +34,7 @@ local function store(i, id, record, delay)
     end
     call('HSET', messages, id, record)
     admit(base, level_of(flag))
+    note_size(base, record)
     if key then
         call('HSET', base .. 'keys', key, id)
     end

@@ -26,7 +26,7 @@ for i = 3, #ARGV do
     local id = ARGV[i]
     local record = call('HGET', messages, id)
     local answer = '-'
-    if record and sub(record, 10, 9 + #here) == here then
+    if record and sub(record, 10, 10) == here then
         local claim = call('HGET', base .. 'leases', id)
         if claim and is_alive(claim) then
             answer = 'h'

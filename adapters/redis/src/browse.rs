@@ -64,7 +64,7 @@ impl RedisQueue {
         let mut cursor = b"0".to_vec();
         loop {
             let mut call = self.new_call(&script::SCAN, partition, 3, 128);
-            call.arg(&cursor).int(STEP).arg(&place(partition));
+            call.arg(&cursor).int(STEP).arg(&[place(partition)]);
             let [next, ids] = exactly(self.run(&call, Operation::Inspect).await?)?;
             first.add(list(ids)?)?;
             cursor = bytes(next)?;
@@ -76,7 +76,7 @@ impl RedisQueue {
 
     async fn show(&self, partition: &PartitionId, ids: &[MessageId]) -> Result<Vec<Browsed>> {
         let mut call = self.new_call(&script::SHOW, partition, ids.len() + 1, 32 * ids.len() + 96);
-        call.arg(&place(partition));
+        call.arg(&[place(partition)]);
         for id in ids {
             call.arg(id.as_bytes());
         }

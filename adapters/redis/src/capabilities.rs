@@ -8,7 +8,7 @@ use anyqueue::{
     Requeue, SettleConfirm, Strictness,
 };
 
-use crate::config::Config;
+use crate::config::{Config, Shape};
 
 /// Levels from 0 to one less.
 pub(crate) const PRIORITY_LEVELS: u8 = 10;
@@ -28,7 +28,9 @@ pub(crate) fn capabilities(config: &Config, level: DurabilityLevel) -> Capabilit
     let delay = DelayCapability { max: MAX_DELAY, granularity: Duration::from_millis(1) };
     // While a call is under way the next gathers: two would each carry half, and a stream can bring its next deliveries with one
     // at a time.
-    let coalesce = Coalesce { in_flight: 1, linger: Duration::ZERO, across_partitions: true };
+    let coalesce = Coalesce { in_flight: 1, linger: Duration::ZERO, across_partitions: !config.is_cluster() };
+    // A new master may not have got the last claims of the one before.
+    let has_one_master = config.shape == Shape::Server;
     Capabilities {
         reach: Reach::Network,
         durability: Durability { push: level, claim: level, settle: level },
@@ -38,7 +40,7 @@ pub(crate) fn capabilities(config: &Config, level: DurabilityLevel) -> Capabilit
         priority: PriorityDiscipline::Strict,
         order: Order::PushOrder,
         requeue: Requeue::Front,
-        exclusive: Strictness::Strict,
+        exclusive: if has_one_master { Strictness::Strict } else { Strictness::BestEffort },
         fencing: Strictness::Strict,
         lease: LeaseCapability { kind: LeaseKind::Timed, min: MIN_LEASE, max: MAX_LEASE, max_hold: None },
         push_delay: Some(delay),
@@ -47,7 +49,8 @@ pub(crate) fn capabilities(config: &Config, level: DurabilityLevel) -> Capabilit
         groups: true,
         dedup: Dedup::WhileLive,
         delivery_count: DeliveryCount::ExceptReleases,
-        moves: MoveGuarantee::Atomic,
+        // In a cluster, another partition may be on another server.
+        moves: if config.is_cluster() { MoveGuarantee::AtLeastOnce } else { MoveGuarantee::Atomic },
         inspect: InspectCapability {
             ready: true,
             delayed: true,

@@ -1,14 +1,14 @@
-//! Options of a queue on a server, typed and as URL parameters.
+//! Options of a queue on a server.
 
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyqueue::{Backend, Operation, Result, Storage, StorageUrl, UrlOption};
+use anyqueue::{Operation, Result};
 use redis::io::tcp::TcpSettings;
-use redis::{ConnectionInfo, IntoConnectionInfo};
+use redis::{ConnectionAddr, ConnectionInfo};
 
 use crate::RedisQueue;
-use crate::error::{NAME, invalid};
+use crate::error::invalid;
 
 const MAX_MESSAGE_BYTES: u64 = 64 * 1024 * 1024;
 const MAX_TIMEOUT: Duration = Duration::from_hours(1);
@@ -17,7 +17,12 @@ const MAX_PREFIX_BYTES: usize = 64;
 /// Everything that can be set when a queue is opened.
 #[derive(Clone)]
 pub(crate) struct Config {
+    /// The server, or the first node of the cluster, or the first sentinel; and the login of the servers.
     pub(crate) connect: ConnectionInfo,
+    pub(crate) shape: Shape,
+    /// Further nodes or sentinels, by host and port.
+    pub(crate) nodes: Vec<(String, u16)>,
+    pub(crate) tls: TlsFiles,
     pub(crate) prefix: String,
     pub(crate) poll_interval: Duration,
     pub(crate) connect_timeout: Duration,
@@ -25,10 +30,29 @@ pub(crate) struct Config {
     pub(crate) message_bytes: u64,
 }
 
+/// What there is at the address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// One server, the master.
+    Server,
+    /// Some node of a Redis Cluster.
+    Cluster,
+    /// A sentinel, which knows where the master of this name is.
+    Sentinel(String),
+}
+
+/// Where certificates are, in PEM.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TlsFiles {
+    pub(crate) authority: Option<PathBuf>,
+    /// A certificate and its private key.
+    pub(crate) client: Option<(PathBuf, PathBuf)>,
+}
+
 /// Options of a queue on a server. Made by [`new`](Self::new) or [`RedisQueue::from_url`].
 #[derive(Clone)]
 #[must_use = "call open()"]
-pub struct RedisBuilder(Config);
+pub struct RedisBuilder(pub(crate) Config);
 
 impl RedisBuilder {
     /// Options for connecting to the server that `connect` describes, user and password included.
@@ -37,12 +61,49 @@ impl RedisBuilder {
         let tcp = TcpSettings::default().set_nodelay(true);
         Self(Config {
             connect: connect.set_tcp_settings(tcp),
+            shape: Shape::Server,
+            nodes: Vec::new(),
+            tls: TlsFiles::default(),
             prefix: "anyqueue".to_owned(),
             poll_interval: Duration::from_millis(900),
             connect_timeout: Duration::from_secs(5),
             call_timeout: Duration::from_secs(10),
             message_bytes: 16 * 1024 * 1024,
         })
+    }
+
+    /// What is at the address is a node of a Redis Cluster; the others are found by it. URL: `redis-cluster://…`.
+    pub fn cluster(mut self) -> Self {
+        self.0.shape = Shape::Cluster;
+        self
+    }
+
+    /// What is at the address is a sentinel, to be asked for the master of this name; user, password and database are the
+    /// master's. Sentinels are asked without a login. URL: `redis-sentinel://…?master=mymaster`.
+    pub fn sentinel(mut self, master: impl Into<String>) -> Self {
+        self.0.shape = Shape::Sentinel(master.into());
+        self
+    }
+
+    /// Further nodes of the cluster, or sentinels, by host and port, to be asked where the first cannot be reached. URL:
+    /// `nodes=host:port,host:port`.
+    pub fn nodes(mut self, nodes: impl IntoIterator<Item = (String, u16)>) -> Self {
+        self.0.nodes = nodes.into_iter().collect();
+        self
+    }
+
+    /// A file with the certificates, in PEM, of those who may vouch for the servers, instead of whom this system trusts. Only with
+    /// TLS. URL: `ca=/etc/redis/ca.crt`.
+    pub fn authority(mut self, file: impl Into<PathBuf>) -> Self {
+        self.0.tls.authority = Some(file.into());
+        self
+    }
+
+    /// Files with a certificate and its private key, in PEM, for servers that ask for one. Only with TLS. URL:
+    /// `cert=/etc/app.crt&key=/etc/app.key`.
+    pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.0.tls.client = Some((certificate.into(), key.into()));
+        self
     }
 
     /// What all keys and channels begin with: 1 to 64 of `A-Z a-z 0-9 . _ : -`. Queues with different prefixes know nothing of
@@ -81,9 +142,10 @@ impl RedisBuilder {
     /// enabled, whose end ends the handle.
     ///
     /// # Errors
-    /// `InvalidInput` for an option out of bounds or a database that is not there, `Unavailable` if the server cannot be
-    /// reached or is a replica, `AccessDenied` for a wrong password or missing rights, which are named, `Incompatible`
-    /// for a server that is too old, that evicts keys, or that belongs to a Redis Cluster.
+    /// `InvalidInput` for an option out of bounds or a database or certificate that is not there, `Unavailable` if the server
+    /// cannot be reached, is a replica, or is not who it should be, `AccessDenied` for a wrong password or missing rights,
+    /// which are named, `Incompatible` for a server that is too old, that evicts keys, that belongs to a Redis Cluster though
+    /// none was said, or whose keys an earlier layout made.
     pub async fn open(self) -> Result<RedisQueue> {
         let config = self.checked().map_err(|error| error.with_operation(Operation::Open))?;
         RedisQueue::from_config(config).await
@@ -106,31 +168,52 @@ impl RedisBuilder {
         if !(1024..=MAX_MESSAGE_BYTES).contains(&config.message_bytes) {
             return Err(invalid("message_bytes is from 1024 to 67108864"));
         }
+        let is_encrypted = matches!(config.connect.addr(), ConnectionAddr::TcpTls { .. });
+        if !is_encrypted && (config.tls.authority.is_some() || config.tls.client.is_some()) {
+            return Err(invalid("certificates are used with TLS alone: write rediss:// instead of redis://"));
+        }
+        if config.shape == Shape::Cluster && config.connect.redis_settings().db() != 0 {
+            return Err(invalid("a Redis Cluster has database 0 alone"));
+        }
+        if config.shape == Shape::Server && !config.nodes.is_empty() {
+            return Err(invalid("further nodes belong to a cluster or to sentinels"));
+        }
         Ok(config)
-    }
-
-    pub(crate) fn from_url(url: &StorageUrl) -> Result<Self> {
-        let mut plain = url.url().clone();
-        plain.set_query(None); // our own options are not the client's
-        // The error of the client is left out: it may quote parts of the URL.
-        let connect = plain.as_str().into_connection_info();
-        let connect = connect.map_err(|_| {
-            invalid("this is no usable redis URL: write redis://user:password@host:6379/0, where 0 is the database")
-        })?;
-        let mut config = Self::new(connect).0;
-        config.prefix = url.option("prefix")?.unwrap_or(config.prefix);
-        config.poll_interval = url.duration("poll_interval")?.unwrap_or(config.poll_interval);
-        config.connect_timeout = url.duration("connect_timeout")?.unwrap_or(config.connect_timeout);
-        config.call_timeout = url.duration("call_timeout")?.unwrap_or(config.call_timeout);
-        config.message_bytes = url.option("message_bytes")?.unwrap_or(config.message_bytes);
-        Ok(Self(config))
     }
 }
 
 impl Config {
     /// The server and database, for messages.
     pub(crate) fn target(&self) -> String {
-        format!("redis at {}, database {}", self.connect.addr(), self.connect.redis_settings().db())
+        let (address, db) = (self.connect.addr(), self.connect.redis_settings().db());
+        match &self.shape {
+            Shape::Server => format!("redis at {address}, database {db}"),
+            Shape::Cluster => format!("the redis cluster at {address}"),
+            Shape::Sentinel(master) => format!("redis master {master:?} of the sentinel at {address}"),
+        }
+    }
+
+    /// Whether the partitions of a queue are on different servers.
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.shape == Shape::Cluster
+    }
+
+    /// The first address and the further ones.
+    pub(crate) fn addresses(&self) -> Vec<ConnectionAddr> {
+        let first = self.connect.addr().clone();
+        let others: Vec<_> =
+            self.nodes.iter().map(|(host, port)| beside(&first, host.clone(), *port)).collect();
+        std::iter::once(first).chain(others).collect()
+    }
+}
+
+/// Another address that is reached in the same way.
+pub(crate) fn beside(address: &ConnectionAddr, host: String, port: u16) -> ConnectionAddr {
+    match address {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+            ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
+        }
+        _ => ConnectionAddr::Tcp(host, port),
     }
 }
 
@@ -148,33 +231,5 @@ impl std::fmt::Debug for Config {
 impl std::fmt::Debug for RedisBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)
-    }
-}
-
-const fn option(name: &'static str, default: &'static str, help: &'static str) -> UrlOption {
-    UrlOption { name, default, help }
-}
-
-const OPTIONS: &[UrlOption] = &[
-    option("prefix", "anyqueue", "what all keys begin with, 1 to 64 of A-Z a-z 0-9 . _ : -"),
-    option("poll_interval", "900ms", "how often waiting pulls look by themselves, 1ms to 60s"),
-    option("connect_timeout", "5s", "how long making a connection may take"),
-    option("call_timeout", "10s", "how long the server may take to answer one call"),
-    option("message_bytes", "16777216", "largest encoded message in bytes"),
-];
-
-/// This backend for an [`anyqueue::Registry`]: `redis://user@host/0?prefix=jobs`.
-pub fn backend() -> Backend {
-    Backend {
-        name: NAME,
-        schemes: &["redis"],
-        options: OPTIONS,
-        open: |url| {
-            Box::pin(async move {
-                let builder = RedisBuilder::from_url(&url)
-                    .map_err(|error| error.with_backend(NAME).with_operation(Operation::Open))?;
-                Ok(Arc::new(builder.open().await?) as Arc<dyn Storage>)
-            })
-        },
     }
 }

@@ -38,6 +38,19 @@ pub(crate) fn leaves_connection(error: &RedisError) -> bool {
     matches!(error.kind(), redis::ErrorKind::Server(_) | redis::ErrorKind::Extension)
 }
 
+/// Whether a replica refused to write.
+pub(crate) fn is_of_replica(error: &RedisError) -> bool {
+    error.code() == Some("READONLY") || error.detail().is_some_and(|text| text.contains(OF_REPLICA))
+}
+
+/// What a script says that wrote on a replica.
+const OF_REPLICA: &str = "against a read only replica";
+
+/// Whether the task of the cluster's client ended, which nothing but a fault of it does: then there is nobody left to heal.
+pub(crate) fn is_client_gone(error: &RedisError) -> bool {
+    error.is_io_error() && error.to_string().contains("redis_cluster: Unable to")
+}
+
 /// Classes an error of making a connection: nothing was asked of the server yet.
 pub(crate) fn classify_connect(error: RedisError, target: &str) -> Error {
     if error.detail().is_some_and(|text| text.contains("DB index")) {
@@ -47,6 +60,16 @@ pub(crate) fn classify_connect(error: RedisError, target: &str) -> Error {
         let classed = classify(error);
         let text = format!("{target}: {}", classed.message());
         return own(classed.kind(), text).with_retry(before(classed.retry())).with_source(classed);
+    }
+    if error.kind() == redis::ErrorKind::MasterNameNotFoundBySentinel {
+        let text = format!("{target}: the sentinels know no such master that can be reached");
+        return own(ErrorKind::Unavailable, text).with_source(error);
+    }
+    if error.to_string().to_lowercase().contains("certificate") {
+        let text = format!(
+            "{target}: a certificate is not accepted; see the option `ca`, or `cert` and `key` if the server asks for one"
+        );
+        return own(ErrorKind::Unavailable, text).with_retry(RetryClass::Never).with_source(error);
     }
     own(ErrorKind::Unavailable, format!("{target} cannot be reached: is the server running?"))
         .with_source(error)
@@ -104,9 +127,14 @@ fn by_code(code: &str, text: &str) -> Error {
             own(ErrorKind::Unavailable, "the server is busy with somebody's script (nothing was changed)")
                 .with_retry(safe)
         }
-        "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" => own(
+        "CLUSTERDOWN" | "TRYAGAIN" => own(
+            ErrorKind::Unavailable,
+            format!("the cluster does not serve this partition now (nothing was changed): {text}"),
+        )
+        .with_retry(safe),
+        "MOVED" | "ASK" | "CROSSSLOT" => own(
             ErrorKind::Incompatible,
-            "the server belongs to a Redis Cluster, which this release does not support",
+            "the server belongs to a Redis Cluster: write redis-cluster:// instead of redis://",
         ),
         "WRONGTYPE" => own(
             ErrorKind::Incompatible,
@@ -117,7 +145,11 @@ fn by_code(code: &str, text: &str) -> Error {
             format!("a right is missing: {text}; open the queue anew to learn which"),
         ),
         _ if text.contains("OOM command not allowed") => by_code("OOM", text),
-        _ if text.contains("against a read only replica") => by_code("READONLY", text),
+        _ if text.contains("cluster support disabled") => own(
+            ErrorKind::Incompatible,
+            "the server belongs to no Redis Cluster: write redis:// instead of redis-cluster://",
+        ),
+        _ if text.contains(OF_REPLICA) => by_code("READONLY", text),
         _ => own(ErrorKind::Internal, format!("the server answered with an error: {code} {text}")),
     }
 }

@@ -46,7 +46,7 @@ impl RedisQueue {
         cancel: bool,
     ) -> Result<Vec<u8>> {
         let mut call = self.new_call(&script::TAKE_OUT, partition, ids.len() + 2, 32 * ids.len() + 96);
-        call.int(cancel.into()).arg(&place(partition));
+        call.int(cancel.into()).arg(&[place(partition)]);
         for id in ids {
             call.arg(id.as_bytes());
         }
@@ -104,7 +104,7 @@ impl InspectQueueStorage for RedisQueue {
         self.counts_now(partition).await.map_err(stamp)
     }
 
-    /// Where the partition has more than two thousand messages, this goes through all messages of all partitions, in small steps.
+    /// Where the partition has more than two thousand messages, this goes through all of them and its dead letters, in small steps.
     async fn browse(
         &self,
         partition: &PartitionId,

@@ -4,22 +4,20 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyqueue::{Error, ErrorKind, Result};
-use redis::aio::{MultiplexedConnection, PubSub};
-use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, RedisResult, ServerErrorKind, Value};
+use redis::aio::PubSub;
+use redis::{Arg, Cmd, RedisError, RedisResult, ServerErrorKind, Value};
 
 use crate::config::Config;
-use crate::error::{classify, classify_connect, leaves_connection, own};
-use crate::script::{self, Script};
+use crate::connect::{Conn, Connector};
+use crate::error::{classify, classify_connect, is_client_gone, is_of_replica, leaves_connection, own};
+use crate::script::Script;
 
-/// Calls that may wait for their turn to be sent. More wait in their tasks.
-const PIPELINE: usize = 1024;
 /// A call that was given up after so long says that the connection may be dead, though nobody told us.
 const SUSPICIOUS: Duration = Duration::from_secs(1);
 
 /// One connection, made when needed, and made anew when it breaks. Calls are sent one after the other without waiting for answers.
 pub(crate) struct Link {
-    client: Client,
-    options: AsyncConnectionConfig,
+    connector: Connector,
     target: String,
     connect_timeout: Duration,
     // A std mutex: it is held for a few instructions and never across an await.
@@ -31,7 +29,7 @@ pub(crate) struct Link {
 struct Current {
     /// Counts connections, so that an error of an old one does not end the new one.
     generation: u64,
-    conn: Option<MultiplexedConnection>,
+    conn: Option<Conn>,
     /// The last attempt that failed: an answer to all who waited for it.
     failed: Option<(Instant, Error)>,
 }
@@ -44,13 +42,25 @@ pub(crate) struct Call {
 
 impl Call {
     /// A call with these keys; `bytes` is about how much its arguments take.
-    pub(crate) fn new(script: &'static Script, keys: &[&str], args: usize, bytes: usize) -> Self {
+    pub(crate) fn new(script: &'static Script, keys: &[impl AsRef<str>], args: usize, bytes: usize) -> Self {
         let mut cmd = Cmd::with_capacity(args + keys.len() + 3, bytes + 256);
         cmd.arg("EVALSHA").arg(script.hash()).arg(keys.len());
         for key in keys {
-            cmd.arg(*key);
+            cmd.arg(key.as_ref());
         }
         Self { script, cmd }
+    }
+
+    /// The same with the whole script instead of its name.
+    fn in_full(&self) -> Cmd {
+        let mut cmd = redis::cmd("EVAL");
+        cmd.arg(self.script.text());
+        for arg in self.cmd.args_iter().skip(2) {
+            if let Arg::Simple(arg) = arg {
+                cmd.arg(arg);
+            }
+        }
+        cmd
     }
 
     /// Adds an argument.
@@ -67,15 +77,9 @@ impl Call {
 }
 
 impl Link {
-    pub(crate) fn new(config: &Config) -> Result<Self> {
-        let client = Client::open(config.connect.clone())
-            .map_err(|error| classify_connect(error, &config.target()))?;
+    pub(crate) async fn new(config: &Config) -> Result<Self> {
         Ok(Self {
-            client,
-            options: AsyncConnectionConfig::new()
-                .set_connection_timeout(Some(config.connect_timeout))
-                .set_response_timeout(Some(config.call_timeout))
-                .set_pipeline_buffer_size(PIPELINE),
+            connector: Connector::new(config).await?,
             target: config.target(),
             connect_timeout: config.connect_timeout,
             current: Mutex::default(),
@@ -87,12 +91,12 @@ impl Link {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn open_one(&self) -> Option<(u64, MultiplexedConnection)> {
+    fn open_one(&self) -> Option<(u64, Conn)> {
         let current = self.current();
         current.conn.clone().map(|conn| (current.generation, conn))
     }
 
-    async fn connection(&self) -> Result<(u64, MultiplexedConnection)> {
+    async fn connection(&self) -> Result<(u64, Conn)> {
         if let Some(open) = self.open_one() {
             return Ok(open);
         }
@@ -106,7 +110,7 @@ impl Link {
         {
             return Err(error.clone());
         }
-        let connected = match tokio::time::timeout(self.connect_timeout, self.connect()).await {
+        let connected = match tokio::time::timeout(self.connect_timeout, self.connector.connect()).await {
             Ok(connected) => connected.map_err(|error| classify_connect(error, &self.target)),
             Err(_) => Err(own(ErrorKind::Unavailable, format!("{} did not answer in time", self.target))),
         };
@@ -125,28 +129,10 @@ impl Link {
         }
     }
 
-    /// Connects, and loads the scripts: a server that was started again has forgotten them.
-    async fn connect(&self) -> RedisResult<MultiplexedConnection> {
-        let mut conn = self.client.get_multiplexed_async_connection_with_config(&self.options).await?;
-        // Whoever has not logged in may not send anything as large as a script.
-        match redis::cmd("PING").query_async::<()>(&mut conn).await {
-            Err(error) if error.is_io_error() || error.code() == Some("NOAUTH") => return Err(error),
-            _ => {}
-        }
-        let mut load = redis::pipe();
-        for script in script::all() {
-            load.add_command(script.load()).ignore();
-        }
-        match load.query_async::<()>(&mut conn).await {
-            // What is refused is told when it is needed.
-            Err(error) if error.is_io_error() => Err(error),
-            _ => Ok(conn),
-        }
-    }
-
     /// A connection of its own that receives what is published.
     pub(crate) async fn subscriber(&self) -> Result<PubSub> {
-        match tokio::time::timeout(self.connect_timeout, self.client.get_async_pubsub()).await {
+        let known = self.open_one().map(|(_, conn)| conn);
+        match tokio::time::timeout(self.connect_timeout, self.connector.subscriber(known)).await {
             Ok(connected) => connected.map_err(|error| classify_connect(error, &self.target)),
             Err(_) => Err(own(ErrorKind::Unavailable, format!("{} did not answer in time", self.target))),
         }
@@ -155,14 +141,11 @@ impl Link {
     /// Runs a script. An error says whether it may have run.
     pub(crate) async fn call(&self, call: &Call) -> Result<Value> {
         let (generation, mut conn) = self.connection().await?;
-        let flight = Flight { link: self, generation, begun: Instant::now(), is_over: false };
-        let mut answer = send(&mut conn, &call.cmd).await;
+        let flight = Flight::new(self, generation, &conn);
+        let mut answer = conn.send(&call.cmd).await;
         if answer.as_ref().is_err_and(is_unknown_script) {
-            // Somebody made the server forget its scripts. Nothing was done.
-            answer = match send(&mut conn, &call.script.load()).await {
-                Ok(_) => send(&mut conn, &call.cmd).await,
-                Err(error) => Err(error),
-            };
+            // Somebody made the server forget its scripts, or it is one of a cluster's. Nothing was done.
+            answer = conn.send(&call.in_full()).await;
         }
         flight.land(answer)
     }
@@ -170,9 +153,17 @@ impl Link {
     /// Runs a command that is no script.
     pub(crate) async fn command(&self, cmd: &Cmd) -> Result<Value> {
         let (generation, mut conn) = self.connection().await?;
-        let flight = Flight { link: self, generation, begun: Instant::now(), is_over: false };
-        let answer = send(&mut conn, cmd).await;
+        let flight = Flight::new(self, generation, &conn);
+        let answer = conn.send(cmd).await;
         flight.land(answer)
+    }
+
+    /// Runs a command that is no script on each master.
+    pub(crate) async fn command_to_each(&self, cmd: &Cmd) -> Result<Vec<Value>> {
+        let (generation, mut conn) = self.connection().await?;
+        let flight = Flight::new(self, generation, &conn);
+        let answers = conn.send_to_each(cmd).await;
+        flight.land(answers)
     }
 
     fn discard(&self, generation: u64) {
@@ -188,13 +179,6 @@ impl Link {
     }
 }
 
-async fn send(conn: &mut MultiplexedConnection, cmd: &Cmd) -> RedisResult<Value> {
-    match conn.send_packed_command(cmd).await? {
-        Value::ServerError(error) => Err(error.into()),
-        answer => Ok(answer),
-    }
-}
-
 fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript)
 }
@@ -203,15 +187,31 @@ fn is_unknown_script(error: &RedisError) -> bool {
 struct Flight<'l> {
     link: &'l Link,
     generation: u64,
+    is_of_cluster: bool,
     begun: Instant,
     is_over: bool,
 }
 
-impl Flight<'_> {
-    fn land(mut self, answer: RedisResult<Value>) -> Result<Value> {
+impl<'l> Flight<'l> {
+    fn new(link: &'l Link, generation: u64, conn: &Conn) -> Self {
+        let is_of_cluster = matches!(conn, Conn::Many(_));
+        Self { link, generation, is_of_cluster, begun: Instant::now(), is_over: false }
+    }
+
+    /// Whether the connection is to be made anew. Those of a cluster heal by themselves, and know more servers than a new client
+    /// would be told. A replica may have been the master before: the master is to be looked for anew.
+    fn is_spoilt_by(&self, error: &RedisError) -> bool {
+        if self.is_of_cluster {
+            is_client_gone(error)
+        } else {
+            !leaves_connection(error) || is_of_replica(error)
+        }
+    }
+
+    fn land<T>(mut self, answer: RedisResult<T>) -> Result<T> {
         self.is_over = true;
         answer.map_err(|error| {
-            if !leaves_connection(&error) {
+            if self.is_spoilt_by(&error) {
                 self.link.discard(self.generation);
             }
             classify(error)
@@ -221,7 +221,7 @@ impl Flight<'_> {
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
-        if !self.is_over && self.begun.elapsed() >= SUSPICIOUS {
+        if !self.is_over && !self.is_of_cluster && self.begun.elapsed() >= SUSPICIOUS {
             self.link.discard(self.generation);
         }
     }

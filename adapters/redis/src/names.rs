@@ -2,9 +2,6 @@
 
 use anyqueue::PartitionId;
 
-/// Marks dead letters where a message says where it is.
-const DEAD: u8 = 128;
-
 /// The names that belong to one prefix.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
@@ -16,8 +13,8 @@ impl Names {
         Self { prefix: prefix.to_owned() }
     }
 
-    /// The hash of all messages. The scripts know the rest of the names from its own.
-    pub(crate) fn messages(&self) -> String {
+    /// Where releases before the first kept all messages.
+    pub(crate) fn former_messages(&self) -> String {
         format!("{}:messages", self.prefix)
     }
 
@@ -36,7 +33,8 @@ impl Names {
         format!("{}:trial", self.prefix)
     }
 
-    /// The state of a partition.
+    /// The state of a partition. The scripts know the names of its other keys from this one's; the part in braces puts all of
+    /// them, and those of its dead letters, on one server of a cluster.
     pub(crate) fn state(&self, partition: &PartitionId) -> String {
         let dead = if partition.is_dead_letters() { "dead:" } else { "" };
         format!("{}:{{{}}}:{dead}state", self.prefix, partition.name())
@@ -45,7 +43,7 @@ impl Names {
 
 /// A partition in words, as scripts and hints name it.
 pub(crate) fn word(partition: &PartitionId) -> String {
-    let kind = if partition.is_dead_letters() { 'd' } else { 'l' };
+    let kind = char::from(place(partition));
     format!("{kind} {}", partition.name())
 }
 
@@ -60,17 +58,9 @@ pub(crate) fn partition(word: &str) -> Option<PartitionId> {
     }
 }
 
-/// A partition as a record says where it is: a length, and the name.
-pub(crate) fn place(partition: &PartitionId) -> Vec<u8> {
-    let length = u8::try_from(partition.name().len()).unwrap_or(u8::MAX >> 1); // at most 64
-    let mut place = vec![if partition.is_dead_letters() { length | DEAD } else { length }];
-    place.extend_from_slice(partition.name().as_bytes());
-    place
-}
-
-/// The length of a name that a place begins with.
-pub(crate) fn name_bytes(first: u8) -> usize {
-    usize::from(first & !DEAD)
+/// A partition as a record says where it is: among the dead letters or not.
+pub(crate) fn place(partition: &PartitionId) -> u8 {
+    if partition.is_dead_letters() { b'd' } else { b'l' }
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use crate::RedisQueue;
 use crate::error::{NAME, closed, invalid, repeatable};
+use crate::extend::check_lease;
 use crate::hint::Hint;
 use crate::link::Call;
 use crate::names::word;
@@ -18,7 +19,7 @@ use crate::push::millis;
 use crate::record;
 use crate::reply::{self, bytes, count, int, optional_bytes, optional_list};
 use crate::script;
-use crate::settle::{Bundle, Sorted, check_lease};
+use crate::settle::{Bundle, Sorted};
 use crate::wake::Waiting;
 
 /// What one claim found.
@@ -51,7 +52,7 @@ impl RedisQueue {
         partition: &PartitionId,
         request: PullRequest,
     ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
-        let mut sorted = Sorted::new(settlements);
+        let mut sorted = Sorted::new(settlements, self.inner.config.is_cluster());
         let bundle = sorted.take_bundle(partition);
         self.settle_sorted(&mut sorted).await;
         let Some(bundle) = bundle.filter(|_| check(&request).is_ok()) else {

@@ -45,6 +45,11 @@ impl ServerClock {
     }
 }
 
+/// Scripts call a message large that takes more; they are told of each.
+const LARGE_BYTES: usize = 256 * 1024;
+/// By how much a copy of a message can be larger than its first form, at most: numbers that grow.
+const GROWTH: u64 = 64;
+
 /// What was asked: of each message whether it is bad, or its number in the call, from 1.
 struct Batch {
     verdicts: Vec<Result<usize>>,
@@ -86,6 +91,7 @@ impl RedisQueue {
         batch: &Batch,
         at_us: u64,
     ) -> Result<HashMap<usize, MessageId>> {
+        self.make_listed(partition).await?;
         let bytes = batch.rows.iter().map(|row| row.record.bytes.len() + 32).sum();
         let mut call = self.new_call(&script::PUSH, partition, 3 * batch.rows.len() + 3, bytes);
         let level = batch.common_level();
@@ -140,11 +146,15 @@ impl Batch {
         message_bytes: u64,
         at_us: u64,
     ) -> Result<usize> {
-        let delay = check(message, message_bytes)?;
+        let delay = check(message)?;
         let number = self.rows.len() + 1;
-        let known = *self.ids.entry(message.id()).or_insert(number);
+        let known = self.ids.get(&message.id()).copied().unwrap_or(number);
         if known == number {
             let record = record::encode(message, partition, at_us)?;
+            if record.bytes.len() as u64 + GROWTH > message_bytes {
+                check_size(message, message_bytes)?;
+            }
+            self.ids.insert(message.id(), number);
             self.rows.push(Row { id: message.id(), record, delay_us: 1000 * millis(delay) });
         }
         Ok(known)
@@ -166,7 +176,9 @@ impl Batch {
     /// The level of all, if that is all there is to know of them.
     fn common_level(&self) -> Option<u8> {
         let level = self.rows.first()?.record.flag;
-        let is_plain = |row: &Row| row.record.flag == level && row.delay_us == 0;
+        let is_plain = |row: &Row| {
+            row.record.flag == level && row.delay_us == 0 && row.record.bytes.len() <= LARGE_BYTES
+        };
         (level < GROUPED && self.rows.iter().all(is_plain)).then_some(level)
     }
 
@@ -192,24 +204,28 @@ impl Batch {
     }
 }
 
-/// Checks a message against the limits, and answers its delay.
-fn check(message: &MessageData, message_bytes: u64) -> Result<Duration> {
+/// Checks a message's options against the limits, and answers its delay.
+fn check(message: &MessageData) -> Result<Duration> {
     let priority = message.options().priority;
     if priority >= PRIORITY_LEVELS {
         return Err(invalid(format!("priority {priority} is out of range: 0 to {}", PRIORITY_LEVELS - 1)));
-    }
-    let encoded_bytes = Envelope::max_encoded_len(message);
-    if encoded_bytes > message_bytes {
-        let text = format!(
-            "the message takes {encoded_bytes} bytes in encoded form: at most {message_bytes} are allowed"
-        );
-        return Err(own(ErrorKind::TooLarge, text));
     }
     let delay = message.delay(SystemTime::now());
     if delay > MAX_DELAY {
         return Err(invalid("the delay is longer than the capabilities allow"));
     }
     Ok(delay)
+}
+
+fn check_size(message: &MessageData, message_bytes: u64) -> Result<()> {
+    let encoded_bytes = Envelope::max_encoded_len(message);
+    if encoded_bytes <= message_bytes {
+        return Ok(());
+    }
+    let text = format!(
+        "the message takes {encoded_bytes} bytes in encoded form: at most {message_bytes} are allowed"
+    );
+    Err(own(ErrorKind::TooLarge, text))
 }
 
 /// Whole milliseconds, rounded up: what is timed must not come early.

@@ -5,14 +5,14 @@ use std::time::{Duration, SystemTime};
 use anyqueue::{Bytes, Decoded, Envelope, Error, ErrorKind, MessageData, PartitionId, Result};
 
 use crate::error::own;
-use crate::names::{name_bytes, place};
+use crate::names::place;
 
 /// Set where a message has a group.
 pub(crate) const GROUPED: u8 = 16;
 /// Set where a message has a deduplication key.
 pub(crate) const KEYED: u8 = 32;
-/// The flag and the time.
-const FIXED_BYTES: usize = 9;
+/// The flag, the time, and the place.
+const FIXED_BYTES: usize = 10;
 
 /// A message to be stored.
 pub(crate) struct Record {
@@ -30,13 +30,15 @@ pub(crate) fn encode(message: &MessageData, partition: &PartitionId, at_us: u64)
     let mut bytes = Vec::with_capacity(message.payload().len() + 128);
     bytes.push(flag);
     bytes.extend_from_slice(&at_us.to_be_bytes());
-    bytes.extend_from_slice(&place(partition));
+    bytes.push(place(partition));
     for text in [group, key].into_iter().flatten() {
         let length = u16::try_from(text.len()).map_err(|_| too_long())?;
         bytes.extend_from_slice(&length.to_be_bytes());
         bytes.extend_from_slice(text.as_bytes());
     }
-    bytes.append(&mut Envelope::new(message.clone(), SystemTime::now()).encode()?);
+    let mut envelope = Envelope::new(message.clone(), SystemTime::UNIX_EPOCH);
+    envelope.pushed_at = None; // the record says it, by the server's clock
+    bytes.append(&mut envelope.encode()?);
     Ok(Record { flag, bytes })
 }
 
@@ -77,7 +79,7 @@ pub(crate) fn decode(record: &Bytes, headers: Option<Vec<u8>>) -> Result<Stored>
 fn read_front(record: &[u8]) -> Option<(u8, u64, usize)> {
     let (flag, rest) = record.split_first()?;
     let pushed_us = u64::from_be_bytes(*rest.first_chunk()?);
-    let mut start = FIXED_BYTES + 1 + name_bytes(*record.get(FIXED_BYTES)?);
+    let mut start = FIXED_BYTES;
     for bit in [GROUPED, KEYED] {
         if flag & bit != 0 {
             let length = u16::from_be_bytes(*record.get(start..)?.first_chunk()?);

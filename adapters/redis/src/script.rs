@@ -21,6 +21,11 @@ impl Script {
         &self.hash
     }
 
+    /// All of it.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// The command that makes the server know it.
     pub(crate) fn load(&self) -> Cmd {
         let mut load = redis::cmd("SCRIPT");
@@ -32,6 +37,7 @@ impl Script {
 const COMMON: &str = include_str!("../scripts/common.lua");
 const LEASES: &str = include_str!("../scripts/leases.lua");
 const CLAIM: &str = include_str!("../scripts/claim.lua");
+const ARRIVE: &str = include_str!("../scripts/arrive.lua");
 const FINISH: &str = include_str!("../scripts/finish.lua");
 
 macro_rules! scripts {
@@ -50,8 +56,10 @@ macro_rules! scripts {
 scripts! {
     PUSH = [COMMON], "push.lua";
     PULL = [COMMON, LEASES, CLAIM], "pull.lua";
-    SETTLE = [COMMON, LEASES, FINISH], "settle.lua";
-    EXCHANGE = [COMMON, LEASES, CLAIM, FINISH], "exchange.lua";
+    SETTLE = [COMMON, LEASES, ARRIVE, FINISH], "settle.lua";
+    EXCHANGE = [COMMON, LEASES, CLAIM, ARRIVE, FINISH], "exchange.lua";
+    COPY = [COMMON, LEASES], "copy.lua";
+    LAND = [COMMON, ARRIVE], "land.lua";
     EXTEND = [COMMON, LEASES], "extend.lua";
     TAKE_OUT = [COMMON, LEASES], "take_out.lua";
     PURGE = [COMMON, LEASES, CLAIM], "purge.lua";

@@ -1,9 +1,10 @@
 //! What the server is: its version, its settings, and what it lets this user do.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use anyqueue::{DurabilityLevel, ErrorKind, Result};
 
+use crate::config::Shape;
 use crate::error::own;
 use crate::link::{Call, Link};
 use crate::names::Names;
@@ -23,28 +24,53 @@ pub(crate) struct Server {
 
 impl Server {
     /// Asks the server what it is. One that cannot serve is an error.
-    pub(crate) async fn ask(link: &Link) -> Result<Self> {
-        let info = Info::read(&reply::text(link.command(&redis::cmd("INFO")).await?)?);
-        info.check()?;
+    pub(crate) async fn ask(link: &Link, shape: &Shape) -> Result<Self> {
+        let mut servers = Vec::new();
+        for info in link.command_to_each(&redis::cmd("INFO")).await? {
+            let info = Info::read(&reply::text(info)?);
+            info.check(shape)?;
+            servers.push(info);
+        }
         let appendfsync = appendfsync(link).await;
+        // The oldest of a cluster, and what any of them has to say.
+        let oldest = servers.iter().min_by_key(|info| numbers(info.get("redis_version")));
+        let warnings: BTreeSet<_> =
+            servers.iter().flat_map(|info| info.warnings(appendfsync.as_deref())).collect();
+        let survives = servers.iter().map(|info| info.survives(appendfsync.as_deref())).min();
         Ok(Self {
-            version: info.shown_version(),
-            survives: info.survives(appendfsync.as_deref()),
-            warnings: info.warnings(appendfsync.as_deref()),
+            version: oldest.map(Info::shown_version).unwrap_or_default(),
+            // The next master may not have got what the last one acknowledged.
+            survives: survives.filter(|_| *shape == Shape::Server).unwrap_or(DurabilityLevel::None),
+            warnings: warnings.into_iter().collect(),
         })
     }
 }
 
-/// The setting, if the user may read it.
+/// The setting, if the user may read it, and if it is the same on all masters.
 async fn appendfsync(link: &Link) -> Option<String> {
-    let answer = link.command(redis::cmd("CONFIG").arg("GET").arg("appendfsync")).await.ok()?;
-    let [_, value] = reply::exactly::<2>(answer).ok()?;
-    reply::text(value).ok()
+    let mut values = BTreeSet::new();
+    for answer in link.command_to_each(redis::cmd("CONFIG").arg("GET").arg("appendfsync")).await.ok()? {
+        let [_, value] = reply::exactly::<2>(answer).ok()?;
+        values.insert(reply::text(value).ok()?);
+    }
+    values.pop_first().filter(|_| values.is_empty())
+}
+
+/// Keys of a layout that no release had are not read: what they hold would seem lost.
+pub(crate) async fn check_layout(link: &Link, names: &Names) -> Result<()> {
+    let former = names.former_messages();
+    if reply::int(&link.command(redis::cmd("EXISTS").arg(&former)).await?)? == 0 {
+        return Ok(());
+    }
+    let text = format!(
+        "the key {former} is of a layout from before the first release: use another prefix, or delete the keys of this one"
+    );
+    Err(own(ErrorKind::Incompatible, text))
 }
 
 /// Tries what the scripts do. What is refused is an error that names it.
 pub(crate) async fn check_rights(link: &Link, names: &Names) -> Result<()> {
-    let mut call = Call::new(&script::RIGHTS, &[&names.trial(), &names.messages()], 1, 64);
+    let mut call = Call::new(&script::RIGHTS, &[&names.trial()], 1, 64);
     call.arg(names.channel().as_bytes());
     let prefix = names.trial().trim_end_matches("trial").to_owned();
     let missing = match link.call(&call).await {
@@ -73,15 +99,15 @@ impl Info {
         self.0.get(name).map_or("", String::as_str)
     }
 
-    fn check(&self) -> Result<()> {
+    fn check(&self, shape: &Shape) -> Result<()> {
         let version = self.get("redis_version");
         if numbers(version) < OLDEST {
             let (major, minor) = OLDEST;
             let text = format!("the server is Redis {version}: {major}.{minor} or later is needed");
             return Err(own(ErrorKind::Incompatible, text));
         }
-        if self.get("redis_mode") == "cluster" {
-            let text = "the server belongs to a Redis Cluster, which this release does not support: use a server of its own";
+        if self.get("redis_mode") == "cluster" && *shape != Shape::Cluster {
+            let text = "the server belongs to a Redis Cluster: write redis-cluster:// instead of redis://";
             return Err(own(ErrorKind::Incompatible, text));
         }
         if self.get("role") == "slave" {
@@ -169,15 +195,16 @@ mod tests {
 
     #[test]
     fn what_cannot_serve_is_refused_with_the_reason() {
-        assert!(info(&[]).check().is_ok());
-        assert!(info(&[("maxmemory_policy", "volatile-lru")]).check().is_ok());
+        assert!(info(&[]).check(&Shape::Server).is_ok());
+        assert!(info(&[("redis_mode", "cluster")]).check(&Shape::Cluster).is_ok());
+        assert!(info(&[("maxmemory_policy", "volatile-lru")]).check(&Shape::Server).is_ok());
         for (name, value, said) in [
             ("redis_version", "6.0.16", "6.2 or later"),
-            ("redis_mode", "cluster", "Cluster"),
+            ("redis_mode", "cluster", "redis-cluster://"),
             ("role", "slave", "replica"),
             ("maxmemory_policy", "allkeys-lru", "noeviction"),
         ] {
-            let error = info(&[(name, value)]).check().unwrap_err();
+            let error = info(&[(name, value)]).check(&Shape::Server).unwrap_err();
             assert!(error.message().contains(said), "{error}");
         }
     }

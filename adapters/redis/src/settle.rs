@@ -1,16 +1,16 @@
-//! Ending and extending leases.
+//! Ending leases.
 
 use std::collections::{HashMap, HashSet};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use anyqueue::{
-    Action, Envelope, Error, ExtendOutcome, Extension, Lease, MessageData, MessageId, Operation, PartitionId,
-    Result, SettleOutcome, Settlement,
+    Action, Envelope, Error, Lease, MessageData, MessageId, Operation, PartitionId, Result, SettleOutcome,
+    Settlement,
 };
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 
 use crate::RedisQueue;
-use crate::capabilities::{MAX_DELAY, MAX_LEASE, MIN_LEASE};
+use crate::capabilities::MAX_DELAY;
 use crate::error::{NAME, invalid, repeatable, strange};
 use crate::link::Call;
 use crate::names::word;
@@ -19,24 +19,30 @@ use crate::record::GROUPED;
 use crate::reply::bytes;
 use crate::script;
 
-type Secret = [u8; 16];
+pub(crate) type Secret = [u8; 16];
 /// Where an answer goes, and about which message.
 type Slot = (usize, MessageId);
 
 /// What a lease is proved with: the message, the 128 random bits of the claim, and what kind of message it is. A token of
 /// another form proves nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Proof {
-    id: MessageId,
-    secret: Secret,
-    flag: u8,
+pub(crate) struct Proof {
+    pub(crate) id: MessageId,
+    pub(crate) secret: Secret,
+    pub(crate) flag: u8,
 }
 
 impl Proof {
-    fn of(lease: &Lease) -> Option<Self> {
+    pub(crate) fn of(lease: &Lease) -> Option<Self> {
         let (secret, rest) = lease.token.as_bytes().split_first_chunk()?;
         let [flag] = *rest else { return None };
         Some(Self { id: lease.id, secret: *secret, flag })
+    }
+
+    pub(crate) fn to_bytes(self) -> Vec<u8> {
+        let mut bytes = [&self.id.as_bytes()[..], &self.secret].concat();
+        bytes.push(self.flag);
+        bytes
     }
 }
 
@@ -61,11 +67,21 @@ struct Other<'s> {
 pub(crate) struct Sorted<'s> {
     outcomes: Vec<Result<SettleOutcome>>,
     bundles: HashMap<&'s PartitionId, Bundle<'s>>,
+    journeys: Vec<Journey<'s>>,
+}
+
+/// A move in a cluster to another partition, which may be on another server.
+struct Journey<'s> {
+    slot: usize,
+    proof: Proof,
+    from: &'s PartitionId,
+    to: &'s PartitionId,
+    headers: Vec<u8>,
 }
 
 impl<'s> Sorted<'s> {
     /// Everything is lost until the server says otherwise. Of a lease that occurs twice, only the first can hold.
-    pub(crate) fn new(settlements: &'s [Settlement]) -> Self {
+    pub(crate) fn new(settlements: &'s [Settlement], is_cluster: bool) -> Self {
         let mut sorted = Self::default();
         let mut seen = HashSet::with_capacity(settlements.len());
         for (slot, settlement) in settlements.iter().enumerate() {
@@ -73,8 +89,16 @@ impl<'s> Sorted<'s> {
             let Some(proof) = Proof::of(&settlement.lease) else { continue };
             match encode(&settlement.action, proof.id) {
                 Ok(headers) if seen.insert(proof) => {
-                    let bundle = sorted.bundles.entry(&settlement.lease.partition).or_default();
-                    bundle.add(Other { slot, proof, action: &settlement.action, headers });
+                    let from = &settlement.lease.partition;
+                    match &settlement.action {
+                        Action::Move { to, .. } if is_cluster && to.name() != from.name() => {
+                            sorted.journeys.push(Journey { slot, proof, from, to, headers });
+                        }
+                        action => {
+                            let bundle = sorted.bundles.entry(from).or_default();
+                            bundle.add(Other { slot, proof, action, headers });
+                        }
+                    }
                 }
                 Ok(_) => {}
                 Err(error) => sorted.set(slot, Err(stamp(error))),
@@ -106,8 +130,7 @@ impl<'s> Sorted<'s> {
         {
             Ok(digits) => {
                 for (slot, digit) in slots.into_iter().zip(digits) {
-                    let outcome = if digit == b'1' { SettleOutcome::Settled } else { SettleOutcome::Lost };
-                    self.set(slot, Ok(outcome));
+                    self.set(slot, Ok(settled(digit)));
                 }
             }
             Err(error) => self.fail(bundle, &error),
@@ -169,9 +192,7 @@ impl<'s> Bundle<'s> {
                 Action::Postpone { delay, .. } => ("P", (1000 * millis(*delay)).to_string()),
                 Action::Move { to, .. } => ("M", word(to)),
             };
-            let mut bytes = [&proof.id.as_bytes()[..], &proof.secret].concat();
-            bytes.push(proof.flag);
-            call.arg(code.as_bytes()).arg(&bytes).arg(value.as_bytes()).arg(headers);
+            call.arg(code.as_bytes()).arg(&proof.to_bytes()).arg(value.as_bytes()).arg(headers);
         }
     }
 }
@@ -193,7 +214,7 @@ fn encode(action: &Action, id: MessageId) -> Result<Vec<u8>> {
 impl RedisQueue {
     /// One script per partition, side by side.
     pub(crate) async fn settle_all(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
-        let mut sorted = Sorted::new(settlements);
+        let mut sorted = Sorted::new(settlements, self.inner.config.is_cluster());
         self.settle_sorted(&mut sorted).await;
         sorted.into_outcomes()
     }
@@ -201,9 +222,14 @@ impl RedisQueue {
     pub(crate) async fn settle_sorted(&self, sorted: &mut Sorted<'_>) {
         let bundles = std::mem::take(&mut sorted.bundles);
         let calls = bundles.iter().map(|(partition, bundle)| self.settle_bundle(partition, bundle));
-        let answers = join_all(calls).await;
+        let journeys = std::mem::take(&mut sorted.journeys);
+        let carried = journeys.iter().map(|j| self.carry(j.from, &j.proof, j.to, &j.headers));
+        let (answers, arrivals) = join(join_all(calls), join_all(carried)).await;
         for (bundle, answer) in bundles.values().zip(answers) {
             sorted.take_in(bundle, answer);
+        }
+        for (journey, arrival) in journeys.iter().zip(arrivals) {
+            sorted.set(journey.slot, arrival.map_err(stamp));
         }
     }
 
@@ -213,84 +239,14 @@ impl RedisQueue {
         bundle.add_to(&mut call);
         bytes(self.run(&call, Operation::Settle).await?)
     }
-
-    pub(crate) async fn extend_all(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
-        let mut asked: HashMap<&PartitionId, Longer> = HashMap::new();
-        let mut outcomes = Vec::with_capacity(extensions.len());
-        for (slot, extension) in extensions.iter().enumerate() {
-            outcomes
-                .push(check_lease(extension.duration).map(|()| ExtendOutcome::Lost).map_err(stamp_extend));
-            if let Some(proof) = Proof::of(&extension.lease)
-                && outcomes.last().is_some_and(Result::is_ok)
-            {
-                asked.entry(&extension.lease.partition).or_default().add(slot, proof, extension.duration);
-            }
-        }
-        let calls = asked.iter().map(|(partition, longer)| self.extend_by(partition, longer));
-        for (longer, answer) in asked.values().zip(join_all(calls).await) {
-            for (number, slot) in longer.slots().enumerate() {
-                let outcome = answer.as_ref().map_err(|error| stamp_extend(error.clone()));
-                if let Some(place) = outcomes.get_mut(slot) {
-                    *place = outcome.map(|digits| outcome_of(digits.get(number)));
-                }
-            }
-        }
-        outcomes
-    }
-
-    async fn extend_by(&self, partition: &PartitionId, longer: &Longer) -> Result<Vec<u8>> {
-        let entries: usize = longer.0.values().map(Vec::len).sum();
-        let mut call = self.new_call(&script::EXTEND, partition, 4 * longer.0.len(), 64 + 32 * entries);
-        for ((secret, lease_ms), messages) in &longer.0 {
-            let mut entries = Vec::with_capacity(17 * messages.len());
-            for (_, proof) in messages {
-                entries.extend_from_slice(proof.id.as_bytes());
-                entries.push(proof.flag);
-            }
-            call.arg(secret).int(1000 * lease_ms).arg(&fastrand::u64(..).to_be_bytes()).arg(&entries);
-        }
-        bytes(self.run(&call, Operation::Extend).await?)
-    }
 }
 
-/// Extensions of one partition, by secret and duration in milliseconds: where the answers go.
-#[derive(Default)]
-struct Longer(HashMap<(Secret, u64), Vec<Extended>>);
-
-type Extended = (usize, Proof);
-
-impl Longer {
-    fn add(&mut self, slot: usize, proof: Proof, lease: Duration) {
-        self.0.entry((proof.secret, millis(lease))).or_default().push((slot, proof));
-    }
-
-    fn slots(&self) -> impl Iterator<Item = usize> {
-        self.0.values().flatten().map(|(slot, _)| *slot)
-    }
-}
-
-fn outcome_of(digit: Option<&u8>) -> ExtendOutcome {
-    match digit {
-        Some(b'1') => ExtendOutcome::Extended,
-        Some(b'2') => ExtendOutcome::CancelRequested,
-        _ => ExtendOutcome::Lost,
-    }
+/// What a settlement's digit means.
+pub(crate) fn settled(digit: u8) -> SettleOutcome {
+    if digit == b'1' { SettleOutcome::Settled } else { SettleOutcome::Lost }
 }
 
 /// Settling twice is harmless.
 fn stamp(error: Error) -> Error {
     repeatable(error).with_backend(NAME).with_operation(Operation::Settle)
-}
-
-/// So is extending twice.
-fn stamp_extend(error: Error) -> Error {
-    repeatable(error).with_backend(NAME).with_operation(Operation::Extend)
-}
-
-/// Whether a lease is as long as declared.
-pub(crate) fn check_lease(lease: Duration) -> Result<()> {
-    if (MIN_LEASE..=MAX_LEASE).contains(&lease) {
-        return Ok(());
-    }
-    Err(invalid(format!("a lease is from {MIN_LEASE:?} to {} days", MAX_LEASE.as_secs() / 86_400)))
 }

@@ -1,6 +1,7 @@
 //! The storage: one handle on a queue on a server.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyqueue::{
@@ -20,7 +21,7 @@ use crate::listener::{Listener, watch};
 use crate::names::Names;
 use crate::push::ServerClock;
 use crate::script::Script;
-use crate::server::{Server, check_rights};
+use crate::server::{Server, check_layout, check_rights};
 use crate::wake::Wake;
 
 /// A queue on a Redis server, which any number of processes may use at once. Cloning shares the handle.
@@ -41,6 +42,8 @@ pub(crate) struct Inner {
     /// Cancelled when somebody waits for the first time.
     pub(crate) listen: CancellationToken,
     pub(crate) closed: CancellationToken,
+    /// Partitions that this handle put into the list of a cluster.
+    pub(crate) listed: Mutex<HashSet<String>>,
     tasks: TaskTracker,
     calls: TaskTracker,
 }
@@ -79,10 +82,11 @@ impl RedisQueue {
 
     pub(crate) async fn from_config(config: Config) -> Result<Self> {
         let opening = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Open);
-        let link = Arc::new(Link::new(&config).map_err(opening)?);
+        let link = Arc::new(Link::new(&config).await.map_err(opening)?);
         let names = Names::new(&config.prefix);
-        let server = Server::ask(&link).await.map_err(opening)?;
+        let server = Server::ask(&link, &config.shape).await.map_err(opening)?;
         check_rights(&link, &names).await.map_err(opening)?;
+        check_layout(&link, &names).await.map_err(opening)?;
         let inner = Inner {
             capabilities: capabilities(&config, server.survives),
             names,
@@ -92,6 +96,7 @@ impl RedisQueue {
             caller: uuid::Uuid::new_v4().simple().to_string(),
             listen: CancellationToken::new(),
             closed: CancellationToken::new(),
+            listed: Mutex::default(),
             tasks: TaskTracker::new(),
             calls: TaskTracker::new(),
             config,
@@ -113,7 +118,10 @@ impl RedisQueue {
         bytes: usize,
     ) -> Call {
         let names = &self.inner.names;
-        Call::new(script, &[&names.state(partition), &names.messages()], args, bytes)
+        let keys = [names.state(partition), names.partitions()];
+        // In a cluster, the list of partitions may be elsewhere.
+        let declared = if self.inner.config.is_cluster() { &keys[..1] } else { &keys };
+        Call::new(script, declared, args, bytes)
     }
 
     /// Runs a script, which is one step of the server's.
@@ -160,13 +168,14 @@ impl QueueStorage for RedisQueue {
             return Err(closed(Operation::Init));
         }
         let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Init);
-        let server = Server::ask(&self.inner.link).await.map_err(stamp)?;
+        let server = Server::ask(&self.inner.link, &self.inner.config.shape).await.map_err(stamp)?;
         let declared = self.inner.capabilities.durability.push;
         if server.survives < declared {
             let text = "the server survives less than when this handle was opened: see its appendonly and appendfsync, or open anew";
             return Err(stamp(own(ErrorKind::Incompatible, text)));
         }
-        check_rights(&self.inner.link, &self.inner.names).await.map_err(stamp)
+        check_rights(&self.inner.link, &self.inner.names).await.map_err(stamp)?;
+        check_layout(&self.inner.link, &self.inner.names).await.map_err(stamp)
     }
 
     async fn check(&self) -> Result<Health> {
@@ -174,7 +183,7 @@ impl QueueStorage for RedisQueue {
             return Err(closed(Operation::Check));
         }
         let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Check);
-        let server = Server::ask(&self.inner.link).await.map_err(stamp)?;
+        let server = Server::ask(&self.inner.link, &self.inner.config.shape).await.map_err(stamp)?;
         let mut health = Health::of_version(server.version);
         health.warnings = server.warnings;
         Ok(health)

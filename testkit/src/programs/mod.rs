@@ -5,10 +5,12 @@ mod pgbouncer;
 mod postgres;
 mod rabbitmq;
 mod redis;
-mod wire;
+mod sentinel;
+pub(crate) mod wire;
 
 pub use ministack::Ministack;
 pub use pgbouncer::PgBouncer;
 pub use postgres::Postgres;
 pub use rabbitmq::RabbitMq;
 pub use redis::Redis;
+pub use sentinel::RedisSentinel;

@@ -1,12 +1,14 @@
 //! Redis.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
 
 use async_trait::async_trait;
 
 use super::wire;
+use crate::certificates::Certificates;
 use crate::error::{Error, Result};
 use crate::place::Place;
 use crate::program::{Program, find_program, run_helper, version_in};
@@ -17,6 +19,10 @@ const NAME: &str = "redis-server";
 #[derive(Debug, Clone, Default)]
 pub struct Redis {
     settings: Vec<(String, String)>,
+    /// The server's certificate, its private key, and who vouches for it.
+    tls: Option<[PathBuf; 3]>,
+    master: Option<SocketAddr>,
+    is_cluster_node: bool,
 }
 
 impl Redis {
@@ -29,6 +35,30 @@ impl Redis {
     #[must_use]
     pub fn setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.push((name.into(), value.into()));
+        self
+    }
+
+    /// Serves by TLS, with the certificate made for it. A client needs none unless `tls-auth-clients` is set to `yes`.
+    #[must_use]
+    pub fn tls(mut self, certificates: &Certificates) -> Self {
+        self.tls = Some([certificates.certificate(), certificates.key(), certificates.authority()]);
+        self.setting("tls-auth-clients", "no")
+    }
+
+    /// A replica of the server at this address, ready when it has its data.
+    #[must_use]
+    pub fn replica_of(mut self, master: SocketAddr) -> Self {
+        self.master = Some(master);
+        self
+    }
+
+    /// A node of a cluster that is yet to be formed: see [`RedisCluster`](crate::RedisCluster).
+    #[must_use]
+    pub(crate) fn cluster_node(mut self) -> Self {
+        self.is_cluster_node = true;
+        // Before what the caller sets, so that it wins.
+        let defaults = [("cluster-enabled", "yes"), ("cluster-node-timeout", "5000")];
+        self.settings.splice(0..0, defaults.map(|(name, value)| (name.to_owned(), value.to_owned())));
         self
     }
 
@@ -47,6 +77,10 @@ impl Program for Redis {
         "ANYQUEUE_TEST_REDIS_URL"
     }
 
+    fn ports(&self) -> usize {
+        if self.is_cluster_node || self.tls.is_some() { 2 } else { 1 }
+    }
+
     async fn version(&self) -> Result<String> {
         let mut command = Command::new(self.find()?);
         command.arg("--version");
@@ -55,7 +89,22 @@ impl Program for Redis {
 
     fn command(&self, place: &Place) -> Result<Command> {
         let mut command = place.command(self.find()?);
-        command.args(["--bind", "127.0.0.1", "--port", &place.addr().port().to_string()]);
+        let port = place.addr().port().to_string();
+        command.args(["--bind", "127.0.0.1"]);
+        match &self.tls {
+            None => drop(command.args(["--port", &port])),
+            Some([certificate, key, authority]) => {
+                command.args(["--tls-port", &port, "--port", &plain_addr(place).port().to_string()]);
+                command.arg("--tls-cert-file").arg(certificate).arg("--tls-key-file").arg(key);
+                command.arg("--tls-ca-cert-file").arg(authority);
+            }
+        }
+        if self.is_cluster_node {
+            command.args(["--cluster-port", &place.port(1).port().to_string()]);
+        }
+        if let Some(master) = self.master {
+            command.args(["--replicaof", &master.ip().to_string(), &master.port().to_string()]);
+        }
         command.arg("--dir").arg(place.dir());
         command.args(["--daemonize", "no", "--save", "", "--appendonly", "yes"]);
         for (name, value) in &self.settings {
@@ -65,11 +114,24 @@ impl Program for Redis {
     }
 
     async fn ready(&self, place: &Place) -> io::Result<()> {
+        let addr = if self.tls.is_some() { plain_addr(place) } else { place.addr() };
         // While it loads its data it answers with an error.
-        wire::expect(place.addr(), b"PING\r\n", b"+PONG\r\n").await
+        wire::expect(addr, b"PING\r\n", b"+PONG\r\n").await?;
+        if self.master.is_some()
+            && !wire::redis(addr, "INFO replication").await?.contains("master_link_status:up")
+        {
+            return Err(io::Error::other("it has not got its master's data yet"));
+        }
+        Ok(())
     }
 
     fn url(&self, place: &Place) -> String {
-        format!("redis://{}/", place.addr())
+        let scheme = if self.tls.is_some() { "rediss" } else { "redis" };
+        format!("{scheme}://{}/", place.addr())
     }
+}
+
+/// Where a server with TLS is asked without, whether it is ready.
+fn plain_addr(place: &Place) -> SocketAddr {
+    place.port(1)
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
 /// Sends the request on a new connection and reads as many bytes as are expected, which must be these.
@@ -16,6 +16,24 @@ pub(super) async fn expect(addr: SocketAddr, request: &[u8], expected: &[u8]) ->
         Ok(())
     } else {
         Err(io::Error::other(format!("it answered {:?}", String::from_utf8_lossy(&answer))))
+    }
+}
+
+/// Sends a command without spaces in its words to Redis, and answers the text or number that it answers.
+pub(crate) async fn redis(addr: SocketAddr, command: &str) -> io::Result<String> {
+    let mut stream = BufReader::new(TcpStream::connect(addr).await?);
+    stream.write_all(format!("{command}\r\n").as_bytes()).await?;
+    let mut line = String::new();
+    stream.read_line(&mut line).await?;
+    let line = line.trim_end();
+    match line.split_at_checked(1) {
+        Some(("+" | ":", text)) => Ok(text.to_owned()),
+        Some(("$", length)) => {
+            let mut text = vec![0; length.parse().map_err(io::Error::other)?];
+            stream.read_exact(&mut text).await?;
+            String::from_utf8(text).map_err(io::Error::other)
+        }
+        _ => Err(io::Error::other(format!("it answered {line:?}"))),
     }
 }
 

@@ -47,6 +47,12 @@ impl Client {
         }
     }
 
+    /// The first line of what comes back.
+    pub(crate) async fn answer(&mut self, request: &[u8]) -> String {
+        self.send(request).await;
+        String::from_utf8_lossy(&self.read_until(b"\r\n").await).into_owned()
+    }
+
     pub(crate) async fn ask(&mut self, request: &[u8], answer: &[u8]) {
         self.send(request).await;
         self.read_until(answer).await;

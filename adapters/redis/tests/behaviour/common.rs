@@ -53,27 +53,41 @@ impl Bed {
     }
 
     pub(crate) async fn connect(&self) -> MultiplexedConnection {
-        let client = redis::Client::open(self.server.url()).unwrap();
-        client.get_multiplexed_async_connection().await.unwrap()
+        connect(&self.server).await
     }
 
     /// Runs a command of the test's own: its words, one after the other.
     pub(crate) async fn run(&self, words: &str) -> Value {
-        let mut command = Cmd::new();
-        for word in words.split(' ') {
-            command.arg(word);
-        }
-        command.query_async(&mut self.connect().await).await.unwrap()
+        command(&self.server, words).await
     }
 
     /// A number that INFO tells.
     pub(crate) async fn info(&self, name: &str) -> u64 {
+        self.text_info(name).await.parse().unwrap()
+    }
+
+    /// What INFO tells.
+    pub(crate) async fn text_info(&self, name: &str) -> String {
         let info: String =
             redis::cmd("INFO").arg("all").query_async(&mut self.connect().await).await.unwrap();
         let start = format!("{name}:");
         let line = info.lines().find(|line| line.starts_with(&start)).unwrap();
-        line[start.len()..].trim().parse().unwrap()
+        line[start.len()..].trim().to_owned()
     }
+}
+
+async fn connect(server: &Server) -> MultiplexedConnection {
+    let client = redis::Client::open(server.url()).unwrap();
+    client.get_multiplexed_async_connection().await.unwrap()
+}
+
+/// Runs a command of the test's own: its words, one after the other.
+pub(crate) async fn command(server: &Server, words: &str) -> Value {
+    let mut command = Cmd::new();
+    for word in words.split(' ') {
+        command.arg(word);
+    }
+    command.query_async(&mut connect(server).await).await.unwrap()
 }
 
 pub(crate) fn part(name: &str) -> PartitionId {

@@ -2,14 +2,17 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyqueue::{
-    Action, MessageData, MessageId, PullQueueStorage, PullRequest, PushOutcome, PushQueueStorage, Settlement,
+    Action, MessageData, MessageId, PartitionId, PullQueueStorage, PullRequest, PushOutcome,
+    PushQueueStorage, RetryClass, Settlement,
 };
 use anyqueue_redis::RedisQueue;
-use anyqueue_testkit::Redis;
+use anyqueue_testkit::{Fault, Proxy, Redis};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::common::{Bed, part};
 
@@ -18,13 +21,13 @@ const BATCH: usize = 100;
 /// Short, so that what a killed claim took comes back soon.
 const LEASE: Duration = Duration::from_secs(2);
 const RECOVERY: Duration = Duration::from_secs(5);
-const CALL: Duration = Duration::from_secs(10);
+const CALL: Duration = Duration::from_secs(20);
 
 /// What the last answer was, for whoever restarts the server.
 #[derive(Default)]
-struct Progress {
+pub(crate) struct Progress {
     answered: std::sync::Mutex<Option<Instant>>,
-    count: AtomicUsize,
+    pub(crate) count: AtomicUsize,
 }
 
 impl Progress {
@@ -33,43 +36,90 @@ impl Progress {
         *self.answered.lock().unwrap() = Some(Instant::now());
     }
 
-    fn since(&self, time: Instant) -> bool {
+    pub(crate) fn since(&self, time: Instant) -> bool {
         self.answered.lock().unwrap().is_some_and(|at| at > time)
     }
 }
 
-async fn push_all(queue: RedisQueue, progress: Arc<Progress>, pushed: Arc<AtomicBool>) -> HashSet<MessageId> {
+/// One partition under load: messages are pushed in batches, and each batch again until it is acknowledged, while another handle
+/// takes and removes them until nothing comes any more.
+pub(crate) struct Load {
+    pub(crate) stored: Arc<Progress>,
+    pub(crate) taken: Arc<Progress>,
+    pushing: JoinHandle<HashSet<MessageId>>,
+    pulling: JoinHandle<HashSet<MessageId>>,
+}
+
+impl Load {
+    pub(crate) fn start(from: &RedisQueue, to: &RedisQueue, partition: &PartitionId, count: usize) -> Self {
+        let (stored, taken) = (Arc::<Progress>::default(), Arc::<Progress>::default());
+        let pushing = push_all(from.clone(), partition.clone(), Arc::clone(&stored), count);
+        let (pushed, done) = tokio::sync::watch::channel(false);
+        let pushing = tokio::spawn(async move {
+            let acknowledged = pushing.await;
+            let _ = pushed.send(true);
+            acknowledged
+        });
+        let pulling = tokio::spawn(pull_all(to.clone(), partition.clone(), Arc::clone(&taken), done));
+        Self { stored, taken, pushing, pulling }
+    }
+
+    pub(crate) fn is_pushed(&self) -> bool {
+        self.pushing.is_finished()
+    }
+
+    /// Whether all was pushed, and taken.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_pushed() && self.pulling.is_finished()
+    }
+
+    /// Those that were acknowledged, and those that came.
+    pub(crate) async fn end(self) -> (HashSet<MessageId>, HashSet<MessageId>) {
+        (self.pushing.await.unwrap(), self.pulling.await.unwrap())
+    }
+}
+
+async fn push_all(
+    queue: RedisQueue,
+    partition: PartitionId,
+    progress: Arc<Progress>,
+    count: usize,
+) -> HashSet<MessageId> {
     let mut acknowledged = HashSet::new();
-    for _ in 0..MESSAGES / BATCH {
+    for _ in 0..count / BATCH {
         let mut left: Vec<_> = (0..BATCH).map(|_| MessageData::new("load")).collect();
         while !left.is_empty() {
-            let answers =
-                tokio::time::timeout(CALL, queue.push(&part("p"), &left)).await.expect("a push hangs");
+            let pushed = tokio::time::timeout(CALL, queue.push(&partition, &left));
             let mut stored = HashSet::new();
-            for (message, answer) in left.iter().zip(answers) {
+            for (message, answer) in left.iter().zip(pushed.await.expect("a push hangs")) {
                 match answer {
                     Ok(PushOutcome::Stored(id) | PushOutcome::Duplicate(Some(id))) => drop(stored.insert(id)),
                     Ok(PushOutcome::Duplicate(None)) => drop(stored.insert(message.id())),
-                    Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+                    Err(error) => assert_ne!(error.retry(), RetryClass::Never, "{error}"),
                 }
             }
-            if !stored.is_empty() {
-                progress.note(stored.len());
+            match stored.len() {
+                0 => tokio::time::sleep(Duration::from_millis(1)).await,
+                count => progress.note(count),
             }
             left.retain(|message| !stored.contains(&message.id()));
             acknowledged.extend(stored);
         }
     }
-    pushed.store(true, Ordering::Release);
     acknowledged
 }
 
-async fn pull_all(queue: RedisQueue, progress: Arc<Progress>, pushed: Arc<AtomicBool>) -> HashSet<MessageId> {
+async fn pull_all(
+    queue: RedisQueue,
+    partition: PartitionId,
+    progress: Arc<Progress>,
+    pushed: watch::Receiver<bool>,
+) -> HashSet<MessageId> {
     let mut seen = HashSet::new();
     let mut last = Instant::now();
-    while !pushed.load(Ordering::Acquire) || last.elapsed() < 2 * LEASE {
+    while !*pushed.borrow() || last.elapsed() < 2 * LEASE {
         let request = PullRequest::new(BATCH, Duration::from_millis(500), LEASE);
-        let pulled = tokio::time::timeout(CALL, queue.pull(&part("p"), request)).await.expect("a pull hangs");
+        let pulled = tokio::time::timeout(CALL, queue.pull(&partition, request)).await.expect("a pull hangs");
         let held = pulled.unwrap_or_default();
         if held.is_empty() {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -91,25 +141,72 @@ async fn pull_all(queue: RedisQueue, progress: Arc<Progress>, pushed: Arc<Atomic
 async fn killed_twice_under_load_it_loses_nothing_and_the_same_handles_go_on() {
     let Some(bed) = Bed::with(Redis::new().setting("appendfsync", "always")).await else { return };
     let (first, second) = (bed.open().await, bed.open().await);
-    let (stored, taken) = (Arc::new(Progress::default()), Arc::new(Progress::default()));
-    let pushed = Arc::new(AtomicBool::new(false));
-    let pushing = tokio::spawn(push_all(first, Arc::clone(&stored), Arc::clone(&pushed)));
-    let pulling = tokio::spawn(pull_all(second, Arc::clone(&taken), Arc::clone(&pushed)));
+    let load = Load::start(&first, &second, &part("p"), MESSAGES);
     for part in [5, 2] {
-        while stored.count.load(Ordering::Relaxed) < MESSAGES / part {
+        while load.stored.count.load(Ordering::Relaxed) < MESSAGES / part {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        assert!(!pushing.is_finished(), "the load was over before the server was killed");
+        assert!(!load.is_pushed(), "the load was over before the server was killed");
         bed.server.kill().await.unwrap();
         tokio::time::sleep(Duration::from_millis(200)).await;
         bed.server.restart().await.unwrap();
         let back = Instant::now();
-        while !(stored.since(back) && taken.since(back)) {
+        while !(load.stored.since(back) && load.taken.since(back)) {
             assert!(back.elapsed() < RECOVERY, "the handles do not go on");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
-    let (acknowledged, seen) = (pushing.await.unwrap(), pulling.await.unwrap());
+    let (acknowledged, seen) = load.end().await;
     assert_eq!(acknowledged.len(), MESSAGES);
+    assert_eq!(acknowledged.difference(&seen).count(), 0, "acknowledged messages were lost");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frozen_for_ten_seconds_under_load_it_loses_nothing_and_no_call_hangs() {
+    let Some(bed) = Bed::find().await else { return };
+    let builder =
+        || bed.builder().call_timeout(Duration::from_secs(2)).connect_timeout(Duration::from_secs(2));
+    let (first, second) = (builder().open().await.unwrap(), builder().open().await.unwrap());
+    let load = Load::start(&first, &second, &part("p"), MESSAGES);
+    while load.stored.count.load(Ordering::Relaxed) < MESSAGES / 10 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    bed.server.freeze().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(!load.is_pushed(), "the load was over before the server was frozen");
+    bed.server.thaw().await.unwrap();
+    let back = Instant::now();
+    while !(load.stored.since(back) && load.taken.since(back)) {
+        assert!(back.elapsed() < RECOVERY, "the handles do not go on");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let (acknowledged, seen) = load.end().await;
+    assert_eq!(acknowledged.len(), MESSAGES);
+    assert_eq!(acknowledged.difference(&seen).count(), 0, "acknowledged messages were lost");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cut_off_thirty_times_in_the_middle_of_calls_it_loses_nothing() {
+    let Some(bed) = Bed::find().await else { return };
+    let proxy = Proxy::start(bed.server.addr()).unwrap();
+    let url = bed.url().replace(&bed.server.addr().to_string(), &proxy.addr().to_string());
+    let (first, second) = (RedisQueue::open(&url).await.unwrap(), RedisQueue::open(&url).await.unwrap());
+    let load = Load::start(&first, &second, &part("p"), 4 * MESSAGES);
+    for cut in 1..=30 {
+        let before = Instant::now();
+        while !(load.stored.since(before) && load.taken.since(before)) {
+            assert!(before.elapsed() < RECOVERY, "the handles do not go on after {cut} cuts");
+            tokio::time::sleep(Duration::from_micros(500)).await;
+        }
+        assert!(!load.is_pushed(), "the load was over after {cut} cuts");
+        // Now and then the call is done and nobody is told.
+        let fault = if cut % 3 == 0 { Fault::DropReplies } else { Fault::Pass };
+        proxy.set(fault).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        proxy.reset_all();
+        proxy.set(Fault::Pass).await.unwrap();
+    }
+    let (acknowledged, seen) = load.end().await;
+    assert_eq!(acknowledged.len(), 4 * MESSAGES);
     assert_eq!(acknowledged.difference(&seen).count(), 0, "acknowledged messages were lost");
 }

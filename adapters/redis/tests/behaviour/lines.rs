@@ -59,11 +59,12 @@ async fn all_that_one_dead_consumer_held_comes_back_to_one_pull() {
     let Some(bed) = Bed::find().await else { return };
     let (queue, p) = (bed.open().await, part("p"));
     fill(&queue, &p, 500, |message| message).await;
-    let short = PullRequest::new(1, Duration::ZERO, Duration::from_millis(200));
+    // Longer than five hundred pulls take on a busy machine.
+    let short = PullRequest::new(1, Duration::ZERO, Duration::from_secs(5));
     for _ in 0..500 {
         assert_eq!(queue.pull(&p, short.clone()).await.unwrap().len(), 1);
     }
-    tokio::time::sleep(Duration::from_millis(250)).await;
+    tokio::time::sleep(Duration::from_millis(5050)).await;
     let held = pull(&queue, &p, 1000).await;
     assert_eq!(held.len(), 500);
     assert!(held.iter().all(|delivery| delivery.delivery_count == Some(2)));
@@ -80,7 +81,7 @@ async fn large_messages_come_in_answers_of_bounded_size() {
     let mut seen = 0;
     while seen < 12 {
         let held = pull(&queue, &p, 1000).await;
-        assert!(!held.is_empty());
+        assert!((1..=5).contains(&held.len()), "{} of 8 MiB in one answer", held.len());
         seen += held.len();
         settle(&queue, &held, Action::Remove).await;
     }

@@ -5,6 +5,10 @@
 mod common;
 mod connections;
 mod cost;
+mod disk;
+mod failover;
 mod faults;
 mod lines;
+mod old;
 mod opening;
+mod tls;

@@ -1,12 +1,16 @@
 //! Opening: users, settings and input that are wrong, and a server that is full.
 
+use std::time::Duration;
+
 use anyqueue::{
-    Action, DurabilityLevel, ErrorKind, MessageData, PushOutcome, PushQueueStorage, QueueStorage, RetryClass,
+    Action, DeleteOutcome, DurabilityLevel, ErrorKind, ExtendOutcome, Extension, InspectQueueStorage,
+    MessageData, PauseQueueStorage, PullQueueStorage, PullRequest, PushOutcome, PushQueueStorage,
+    QueueStorage, RetryClass,
 };
 use anyqueue_redis::RedisQueue;
 use anyqueue_testkit::Redis;
 
-use crate::common::{Bed, messages, part, pull, pull_wait, push, settle, texts};
+use crate::common::{Bed, LEASE, messages, part, pull, pull_wait, push, settle, texts};
 
 const SECRET: &str = "secret-word";
 
@@ -98,10 +102,21 @@ async fn a_server_that_evicts_is_refused() {
 async fn a_key_of_somebody_else_under_the_prefix_is_named() {
     let Some(bed) = Bed::find().await else { return };
     let queue = bed.open().await;
-    bed.run(&format!("SET {}:messages theirs", bed.prefix)).await;
+    bed.run(&format!("SET {}:{{p}}:messages theirs", bed.prefix)).await;
     let error = queue.push(&part("p"), &messages(&["x"])).await.remove(0).unwrap_err();
     assert_eq!((error.kind(), error.retry()), (ErrorKind::Incompatible, RetryClass::Never), "{error}");
     assert!(error.message().contains("prefix"), "{error}");
+}
+
+#[tokio::test]
+async fn keys_of_the_layout_before_the_first_release_are_told() {
+    let Some(bed) = Bed::find().await else { return };
+    let queue = bed.open().await;
+    bed.run(&format!("HSET {}:messages id record", bed.prefix)).await;
+    for error in [RedisQueue::open(&bed.url()).await.unwrap_err(), queue.init().await.unwrap_err()] {
+        assert_eq!((error.kind(), error.retry()), (ErrorKind::Incompatible, RetryClass::Never), "{error}");
+        assert!(error.message().contains(&format!("{}:messages", bed.prefix)), "{error}");
+    }
 }
 
 #[tokio::test]
@@ -147,7 +162,18 @@ async fn a_full_server_refuses_pushes_and_loses_nothing() {
         assert!(stored.len() < 100, "never full");
     };
     assert_eq!((refused.kind(), refused.retry()), (ErrorKind::Full, RetryClass::Safe), "{refused}");
-    // Consumers go on, and make room.
+    // Whoever waits, holds or tidies up goes on.
+    let soon = PullRequest::new(1, Duration::from_millis(20), LEASE);
+    assert!(queue.pull(&part("empty"), soon).await.unwrap().is_empty());
+    let held = pull(&queue, &p, 1).await.remove(0);
+    let extension = Extension { lease: held.lease.clone(), duration: 2 * LEASE };
+    assert_eq!(queue.extend(&[extension]).await.remove(0).unwrap(), ExtendOutcome::Extended);
+    queue.set_paused(&p, true).await.unwrap();
+    queue.set_paused(&p, false).await.unwrap();
+    settle(&queue, &[held], Action::Release).await;
+    let last = stored.pop().unwrap();
+    assert_eq!(queue.delete(&p, &[last]).await.remove(0).unwrap(), DeleteOutcome::Deleted);
+    // Consumers make room.
     let mut seen = Vec::new();
     while seen.len() < stored.len() {
         let held = pull(&queue, &p, 3).await;

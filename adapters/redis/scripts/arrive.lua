@@ -1,0 +1,23 @@
+-- Arriving from elsewhere.
+
+-- Puts a message at the end of its level in this partition, unless it is there already.
+local function land(target, id, record, headers)
+    local flag, rest = byte(record, 1), sub(record, 11)
+    if is_keyed(flag) then -- the key is not taken along
+        flag = flag - 32
+        local start = is_grouped(flag) and select(2, text_at(rest, 1)) + 1 or 1
+        local _, last = text_at(rest, start)
+        rest = sub(rest, 1, start - 1) .. sub(rest, last + 1)
+    end
+    local place = sub(target, -5) == 'dead:' and 'd' or 'l'
+    if call('HSETNX', store_of(target), id, char(flag) .. sub(record, 2, 9) .. place .. rest) == 0 then
+        return
+    end
+    admit(target, level_of(flag))
+    note_size(target, rest)
+    if headers ~= '' then
+        call('HSET', target .. 'headers', id, headers)
+    end
+    promote(target)
+    tell(target, line_up(target, id, flag))
+end

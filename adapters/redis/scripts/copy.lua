@@ -1,0 +1,6 @@
+-- Shows a held message to whoever holds it. ARGV: the id, the token. Answers its record and headers, or nothing.
+
+if not is_held(call('HGET', base .. 'leases', ARGV[1]), ARGV[2]) then
+    return false
+end
+return { call('HGET', messages, ARGV[1]), call('HGET', base .. 'headers', ARGV[1]) or '' }

@@ -1,0 +1,64 @@
+//! What a cluster cannot do in one step, because it concerns more than one of its servers.
+
+use std::sync::PoisonError;
+
+use anyqueue::{Operation, PartitionId, Result, SettleOutcome};
+
+use crate::RedisQueue;
+use crate::error::strange;
+use crate::reply::{bytes, exactly, optional_list};
+use crate::script;
+use crate::settle::{Proof, settled};
+
+/// Partitions that a handle remembers to have listed. Beyond, it forgets them all, and lists them again.
+const REMEMBERED: usize = 10_000;
+
+impl RedisQueue {
+    /// In a cluster, puts a partition into the list of all before its first message. Elsewhere scripts do that.
+    pub(crate) async fn make_listed(&self, partition: &PartitionId) -> Result<()> {
+        if !self.inner.config.is_cluster() || self.is_listed(partition) {
+            return Ok(());
+        }
+        let mut list = redis::cmd("ZADD");
+        list.arg(self.inner.names.partitions()).arg(0).arg(partition.name());
+        self.inner.link.command(&list).await?;
+        let mut listed = self.inner.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        if listed.len() >= REMEMBERED {
+            listed.clear();
+        }
+        listed.insert(partition.name().to_owned());
+        Ok(())
+    }
+
+    fn is_listed(&self, partition: &PartitionId) -> bool {
+        let listed = self.inner.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        listed.contains(partition.name())
+    }
+
+    /// Moves a message to a partition that may be on another server: copies it there while the lease holds, then removes it here.
+    /// Where this ends half-way it comes back here, and the copy is known by its id when it is moved again.
+    pub(crate) async fn carry(
+        &self,
+        from: &PartitionId,
+        proof: &Proof,
+        to: &PartitionId,
+        headers: &[u8],
+    ) -> Result<SettleOutcome> {
+        let mut copy = self.new_call(&script::COPY, from, 2, 64);
+        copy.arg(proof.id.as_bytes()).arg(&proof.secret);
+        let Some(copied) = optional_list(self.run(&copy, Operation::Settle).await?)? else {
+            return Ok(SettleOutcome::Lost);
+        };
+        let [record, kept] = exactly(redis::Value::Array(copied))?;
+        let (record, kept) = (bytes(record)?, bytes(kept)?);
+        let headers = if headers.is_empty() { &kept } else { headers };
+        self.make_listed(to).await?;
+        let mut land = self.new_call(&script::LAND, to, 3, 64 + record.len() + headers.len());
+        land.arg(proof.id.as_bytes()).arg(&record).arg(headers);
+        self.run(&land, Operation::Settle).await?;
+        let mut remove = self.new_call(&script::SETTLE, from, 6, 128);
+        remove.arg(b"").int(1).arg(b"D").arg(&proof.to_bytes()).arg(b"").arg(b"");
+        let digits = bytes(self.run(&remove, Operation::Settle).await?)?;
+        digits.first().map(|digit| settled(*digit)).ok_or_else(strange)
+    }
+}

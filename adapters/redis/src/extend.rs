@@ -1,0 +1,92 @@
+//! Extending leases.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use anyqueue::{Error, ExtendOutcome, Extension, Operation, PartitionId, Result};
+use futures_util::future::join_all;
+
+use crate::RedisQueue;
+use crate::capabilities::{MAX_LEASE, MIN_LEASE};
+use crate::error::{NAME, invalid, repeatable};
+use crate::push::millis;
+use crate::reply::bytes;
+use crate::script;
+use crate::settle::{Proof, Secret};
+
+impl RedisQueue {
+    pub(crate) async fn extend_all(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
+        let mut asked: HashMap<&PartitionId, Longer> = HashMap::new();
+        let mut outcomes = Vec::with_capacity(extensions.len());
+        for (slot, extension) in extensions.iter().enumerate() {
+            outcomes
+                .push(check_lease(extension.duration).map(|()| ExtendOutcome::Lost).map_err(stamp_extend));
+            if let Some(proof) = Proof::of(&extension.lease)
+                && outcomes.last().is_some_and(Result::is_ok)
+            {
+                asked.entry(&extension.lease.partition).or_default().add(slot, proof, extension.duration);
+            }
+        }
+        let calls = asked.iter().map(|(partition, longer)| self.extend_by(partition, longer));
+        for (longer, answer) in asked.values().zip(join_all(calls).await) {
+            for (number, slot) in longer.slots().enumerate() {
+                let outcome = answer.as_ref().map_err(|error| stamp_extend(error.clone()));
+                if let Some(place) = outcomes.get_mut(slot) {
+                    *place = outcome.map(|digits| outcome_of(digits.get(number)));
+                }
+            }
+        }
+        outcomes
+    }
+
+    async fn extend_by(&self, partition: &PartitionId, longer: &Longer) -> Result<Vec<u8>> {
+        let entries: usize = longer.0.values().map(Vec::len).sum();
+        let mut call = self.new_call(&script::EXTEND, partition, 4 * longer.0.len(), 64 + 32 * entries);
+        for ((secret, lease_ms), messages) in &longer.0 {
+            let mut entries = Vec::with_capacity(17 * messages.len());
+            for (_, proof) in messages {
+                entries.extend_from_slice(proof.id.as_bytes());
+                entries.push(proof.flag);
+            }
+            call.arg(secret).int(1000 * lease_ms).arg(&fastrand::u64(..).to_be_bytes()).arg(&entries);
+        }
+        bytes(self.run(&call, Operation::Extend).await?)
+    }
+}
+
+/// Extensions of one partition, by secret and duration in milliseconds: where the answers go.
+#[derive(Default)]
+struct Longer(HashMap<(Secret, u64), Vec<Extended>>);
+
+type Extended = (usize, Proof);
+
+impl Longer {
+    fn add(&mut self, slot: usize, proof: Proof, lease: Duration) {
+        self.0.entry((proof.secret, millis(lease))).or_default().push((slot, proof));
+    }
+
+    fn slots(&self) -> impl Iterator<Item = usize> {
+        self.0.values().flatten().map(|(slot, _)| *slot)
+    }
+}
+
+fn outcome_of(digit: Option<&u8>) -> ExtendOutcome {
+    match digit {
+        Some(b'1') => ExtendOutcome::Extended,
+        Some(b'2') => ExtendOutcome::CancelRequested,
+        _ => ExtendOutcome::Lost,
+    }
+}
+
+/// Extending twice is harmless.
+fn stamp_extend(error: Error) -> Error {
+    repeatable(error).with_backend(NAME).with_operation(Operation::Extend)
+}
+
+/// Whether a lease is as long as declared.
+pub(crate) fn check_lease(lease: Duration) -> Result<()> {
+    if (MIN_LEASE..=MAX_LEASE).contains(&lease) {
+        return Ok(());
+    }
+    Err(invalid(format!("a lease is from {MIN_LEASE:?} to {} days", MAX_LEASE.as_secs() / 86_400)))
+}

@@ -1,0 +1,140 @@
+//! Options as URL parameters.
+
+use std::sync::Arc;
+
+use anyqueue::{Backend, Operation, Result, Storage, StorageUrl, UrlOption};
+use redis::IntoConnectionInfo;
+
+use crate::config::{RedisBuilder, Shape};
+use crate::error::{NAME, invalid};
+
+const SENTINEL_PORT: u16 = 26379;
+
+impl RedisBuilder {
+    pub(crate) fn from_url(url: &StorageUrl) -> Result<Self> {
+        let (scheme, shape) = match url.scheme().split_once('-') {
+            None => (url.scheme(), Shape::Server),
+            Some((scheme, "cluster")) => (scheme, Shape::Cluster),
+            Some((scheme, _)) => (scheme, Shape::Sentinel(String::new())),
+        };
+        let mut plain = url.url().clone();
+        plain.set_query(None); // our own options are not the client's
+        plain.set_fragment(None);
+        if plain.set_scheme(scheme).is_err() {
+            return Err(unusable());
+        }
+        if plain.port().is_none() && matches!(shape, Shape::Sentinel(_)) {
+            plain.set_port(Some(SENTINEL_PORT)).map_err(|()| unusable())?;
+        }
+        // The error of the client is left out: it may quote parts of the URL.
+        let mut builder = Self::new(plain.as_str().into_connection_info().map_err(|_| unusable())?);
+        let master = url.option::<String>("master")?;
+        builder.0.shape = match (shape, master) {
+            (Shape::Sentinel(_), Some(master)) => Shape::Sentinel(master),
+            (Shape::Sentinel(_), None) => {
+                return Err(invalid(
+                    "redis-sentinel:// needs the name of the master, as in ?master=mymaster",
+                ));
+            }
+            (_, Some(_)) => return Err(invalid("master=… belongs to redis-sentinel://")),
+            (shape, None) => shape,
+        };
+        if let Some(nodes) = url.option::<String>("nodes")? {
+            builder.0.nodes = nodes.split(',').map(node).collect::<Result<_>>()?;
+        }
+        builder.0.tls.authority = url.option("ca")?;
+        builder.0.tls.client = match (url.option("cert")?, url.option("key")?) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            _ => return Err(invalid("cert and key go together")),
+        };
+        let config = &mut builder.0;
+        config.prefix = url.option("prefix")?.unwrap_or_else(|| config.prefix.clone());
+        config.poll_interval = url.duration("poll_interval")?.unwrap_or(config.poll_interval);
+        config.connect_timeout = url.duration("connect_timeout")?.unwrap_or(config.connect_timeout);
+        config.call_timeout = url.duration("call_timeout")?.unwrap_or(config.call_timeout);
+        config.message_bytes = url.option("message_bytes")?.unwrap_or(config.message_bytes);
+        Ok(builder)
+    }
+}
+
+fn unusable() -> anyqueue::Error {
+    invalid("this is no usable redis URL: write redis://user:password@host:6379/0, where 0 is the database")
+}
+
+fn node(text: &str) -> Result<(String, u16)> {
+    let node = text.rsplit_once(':').and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?)));
+    node.filter(|(host, _)| !host.is_empty())
+        .ok_or_else(|| invalid("nodes are hosts and ports, as in nodes=one:6379,two:6379"))
+}
+
+const fn option(name: &'static str, default: &'static str, help: &'static str) -> UrlOption {
+    UrlOption { name, default, help }
+}
+
+const OPTIONS: &[UrlOption] = &[
+    option("prefix", "anyqueue", "what all keys begin with, 1 to 64 of A-Z a-z 0-9 . _ : -"),
+    option("nodes", "", "further nodes of the cluster, or sentinels: host:port,host:port"),
+    option("master", "", "the name that the sentinels know the master by"),
+    option("ca", "", "file with the certificates of those who may vouch for the servers"),
+    option("cert", "", "file with the certificate to show to the servers"),
+    option("key", "", "file with its private key"),
+    option("poll_interval", "900ms", "how often waiting pulls look by themselves, 1ms to 60s"),
+    option("connect_timeout", "5s", "how long making a connection may take"),
+    option("call_timeout", "10s", "how long the server may take to answer one call"),
+    option("message_bytes", "16777216", "largest encoded message in bytes"),
+];
+
+const SCHEMES: &[&str] =
+    &["redis", "rediss", "redis-cluster", "rediss-cluster", "redis-sentinel", "rediss-sentinel"];
+
+/// This backend for an [`anyqueue::Registry`]: `redis://user@host/0?prefix=jobs`, `rediss://` with TLS, and each with `-cluster`
+/// or `-sentinel`.
+pub fn backend() -> Backend {
+    Backend {
+        name: NAME,
+        schemes: SCHEMES,
+        options: OPTIONS,
+        open: |url| {
+            Box::pin(async move {
+                let builder = RedisBuilder::from_url(&url)
+                    .map_err(|error| error.with_backend(NAME).with_operation(Operation::Open))?;
+                Ok(Arc::new(builder.open().await?) as Arc<dyn Storage>)
+            })
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<RedisBuilder> {
+        RedisBuilder::from_url(&StorageUrl::parse(text).unwrap())
+    }
+
+    #[test]
+    fn shapes_are_told_by_the_scheme() {
+        let cluster = parse("rediss-cluster://u:p@a:1/?nodes=b:2,c:3&ca=/x").unwrap().0;
+        assert_eq!(cluster.shape, Shape::Cluster);
+        let addresses: Vec<_> = cluster.addresses().iter().map(ToString::to_string).collect();
+        assert_eq!(addresses, ["a:1", "b:2", "c:3"]);
+        let sentinel = parse("redis-sentinel://a/3?master=m").unwrap().0;
+        assert_eq!(sentinel.shape, Shape::Sentinel("m".to_owned()));
+        assert_eq!(sentinel.target(), "redis master \"m\" of the sentinel at a:26379");
+        assert_eq!(parse("redis://a/").unwrap().0.shape, Shape::Server);
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_refused() {
+        for text in [
+            "redis-sentinel://a/",
+            "redis://a/?master=m",
+            "redis-cluster://a/?nodes=b",
+            "redis-cluster://a/?nodes=:1",
+            "rediss://a/?cert=/x",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}
