@@ -1,0 +1,326 @@
+//! Publishing: confirmed, mandatory, and within a bounded window, on a connection of its own.
+//!
+//! A broker that is out of memory or disk stops reading from whoever publishes, so consumers have another connection.
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyqueue::{ErrorKind, Result};
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
+use lapin::{BasicProperties, Channel, Confirmation, Connection, PublisherConfirm};
+use tokio::sync::Semaphore;
+use tokio::time::timeout_at;
+
+use crate::config::Config;
+use crate::error::{classify, own, silent, uncertain};
+use crate::link::{Link, channel, within};
+use crate::names::{Line, Names};
+use crate::topology::{declare_line, declare_rungs, declare_shared};
+
+/// Messages on their way without a confirmation. A broker confirms many at once: fewer would make it slower, more cost memory.
+const WINDOW: usize = 4096;
+/// Between two looks whether the broker takes messages again.
+const LOOK: Duration = Duration::from_millis(20);
+const PERSISTENT: u8 = 2;
+
+/// One message for the broker.
+pub(crate) struct Publication {
+    pub(crate) exchange: String,
+    pub(crate) key: String,
+    pub(crate) body: Vec<u8>,
+}
+
+/// Publishes for one storage.
+pub(crate) struct Publisher {
+    config: Arc<Config>,
+    names: Names,
+    link: Link,
+    session: tokio::sync::Mutex<Option<Arc<Session>>>,
+}
+
+/// What lives as long as one connection.
+struct Session {
+    conn: Arc<Connection>,
+    channel: Channel,
+    /// Held while messages are handed to the client: their confirmations come by number, so numbers must follow that order.
+    order: Mutex<()>,
+    window: Semaphore,
+    /// Words of lines that this session has declared.
+    declared: Mutex<HashSet<String>>,
+    /// Rungs of the ladder declared so far.
+    rungs: AtomicU32,
+    /// Declares; apart, because what is refused ends its channel.
+    control: tokio::sync::Mutex<Option<Channel>>,
+}
+
+type Sending<'a> = Pin<Box<dyn Future<Output = lapin::Result<PublisherConfirm>> + Send + 'a>>;
+
+impl Publisher {
+    pub(crate) fn new(config: &Arc<Config>, names: &Names) -> Self {
+        Self {
+            config: Arc::clone(config),
+            names: names.clone(),
+            link: Link::new(config, "publisher"),
+            session: tokio::sync::Mutex::default(),
+        }
+    }
+
+    fn limit(&self) -> Duration {
+        self.config.call_timeout
+    }
+
+    /// The session, made anew after a break: everything is declared again then.
+    async fn session(&self) -> Result<Arc<Session>> {
+        let mut current = self.session.lock().await;
+        if let Some(session) = current.as_ref().filter(|session| session.is_alive()) {
+            return Ok(Arc::clone(session));
+        }
+        let conn = self.link.connection().await?;
+        let confirming = channel(&conn, self.limit()).await?;
+        let select = async {
+            confirming.confirm_select(ConfirmSelectOptions::default()).await.map_err(classify)?;
+            let control = channel(&conn, self.limit()).await?;
+            declare_shared(&control, &self.names).await?;
+            Ok(control)
+        };
+        let control = within(self.limit(), select).await.inspect_err(|error| self.suspect(&conn, error))?;
+        let session = Arc::new(Session {
+            conn,
+            channel: confirming,
+            order: Mutex::default(),
+            window: Semaphore::new(WINDOW),
+            declared: Mutex::default(),
+            rungs: AtomicU32::new(0),
+            control: tokio::sync::Mutex::new(Some(control)),
+        });
+        *current = Some(Arc::clone(&session));
+        Ok(session)
+    }
+
+    /// Connects, and declares nothing: a user may lack the right.
+    pub(crate) async fn connect(&self) -> Result<()> {
+        self.link.connection().await.map(drop)
+    }
+
+    /// A server that did not answer may be gone without having said so.
+    fn suspect(&self, conn: &Arc<Connection>, error: &anyqueue::Error) {
+        if error.kind() == ErrorKind::TimedOut {
+            self.link.discard(conn);
+        }
+    }
+
+    /// Makes sure that a line exists. Answers whether it was declared just now.
+    pub(crate) async fn ensure(&self, line: &Line) -> Result<bool> {
+        let session = self.session().await?;
+        if session.knows(&line.word()) {
+            return Ok(false);
+        }
+        let mut control = session.control.lock().await;
+        if session.knows(&line.word()) {
+            return Ok(false);
+        }
+        let declaring = async {
+            let channel = session.control(&mut control).await?;
+            declare_line(channel, &self.names, self.config.queue_type, line).await
+        };
+        within(self.limit(), declaring).await.inspect_err(|error| self.suspect(&session.conn, error))?;
+        // Told before anything is published there, so that no consumer overlooks it.
+        let news = Publication { exchange: self.names.news(), key: String::new(), body: line.word().into_bytes() };
+        session.publish(vec![news], false, Instant::now() + self.limit()).await.pop().unwrap_or_else(|| Err(silent()))?;
+        session.declared.lock().unwrap_or_else(PoisonError::into_inner).insert(line.word());
+        Ok(true)
+    }
+
+    /// Makes sure that the ladder reaches up to this rung.
+    pub(crate) async fn ensure_rungs(&self, highest: u32) -> Result<()> {
+        let session = self.session().await?;
+        if session.rungs.load(Ordering::Acquire) > highest {
+            return Ok(());
+        }
+        let mut control = session.control.lock().await;
+        let declaring = async { declare_rungs(session.control(&mut control).await?, &self.names, highest).await };
+        within(self.limit(), declaring).await.inspect_err(|error| self.suspect(&session.conn, error))?;
+        session.rungs.fetch_max(highest + 1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Publishes messages and waits for the broker's word on each.
+    pub(crate) async fn publish(&self, messages: Vec<Publication>) -> Vec<Result<()>> {
+        let count = messages.len();
+        let session = match self.session().await {
+            Ok(session) => session,
+            Err(error) => return vec![Err(error); count],
+        };
+        let answers = session.publish(messages, true, Instant::now() + self.limit()).await;
+        let silent = |answer: &Result<()>| matches!(answer, Err(error) if error.kind() == ErrorKind::TimedOut);
+        if answers.iter().any(silent) {
+            self.link.discard(&session.conn);
+            *self.session.lock().await = None;
+        }
+        if answers.iter().any(|answer| answer.as_ref().is_err_and(is_unroutable)) {
+            session.forget();
+        }
+        answers
+    }
+
+    /// Which of these lines exist.
+    pub(crate) async fn known(&self, lines: &[Line]) -> Result<Vec<bool>> {
+        let ask = |line: &Line| Publication { exchange: self.names.known(), key: line.word(), body: Vec::new() };
+        let session = self.session().await?;
+        let deadline = Instant::now() + self.limit();
+        let answers = session.publish(lines.iter().map(ask).collect(), true, deadline).await;
+        let exists = |answer| match answer {
+            Ok(()) => Ok(true),
+            Err(error) if is_unroutable(&error) => Ok(false),
+            Err(error) => Err(error),
+        };
+        answers.into_iter().map(exists).collect()
+    }
+
+    /// Whether the broker takes no messages now, because it is out of memory or disk.
+    pub(crate) async fn is_blocked(&self) -> bool {
+        self.session.lock().await.as_ref().is_some_and(|session| session.conn.status().blocked())
+    }
+
+    /// Asks the broker now.
+    pub(crate) async fn ask(&self) -> Result<()> {
+        let session = self.session().await?;
+        if session.conn.status().blocked() {
+            return Ok(()); // It answers nothing on this connection until the alarm is over.
+        }
+        let mut control = session.control.lock().await;
+        let asking = async { declare_shared(session.control(&mut control).await?, &self.names).await };
+        within(self.limit(), asking).await.inspect_err(|error| self.suspect(&session.conn, error))
+    }
+
+    pub(crate) async fn close(&self, patience: Duration) {
+        *self.session.lock().await = None;
+        self.link.close(patience).await;
+    }
+}
+
+impl Session {
+    fn is_alive(&self) -> bool {
+        self.conn.status().connected() && self.channel.status().connected()
+    }
+
+    fn knows(&self, word: &str) -> bool {
+        self.declared.lock().unwrap_or_else(PoisonError::into_inner).contains(word)
+    }
+
+    /// Somebody has removed a queue: what was declared is to be declared again.
+    fn forget(&self) {
+        self.declared.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.rungs.store(0, Ordering::Release);
+    }
+
+    /// The channel for declarations, opened anew if the last one ended.
+    async fn control<'c>(&self, control: &'c mut Option<Channel>) -> Result<&'c Channel> {
+        if control.as_ref().is_some_and(|channel| !channel.status().connected()) {
+            *control = None;
+        }
+        let current = match control.take() {
+            Some(channel) => channel,
+            None => self.conn.create_channel().await.map_err(classify)?,
+        };
+        Ok(control.insert(current))
+    }
+
+    async fn publish(&self, messages: Vec<Publication>, mandatory: bool, deadline: Instant) -> Vec<Result<()>> {
+        let mut answers = Vec::with_capacity(messages.len());
+        let mut left = messages;
+        while !left.is_empty() {
+            let part = left.split_off(left.len().min(WINDOW));
+            let part = std::mem::replace(&mut left, part);
+            answers.extend(self.publish_part(&part, mandatory, deadline).await);
+        }
+        answers
+    }
+
+    async fn publish_part(&self, part: &[Publication], mandatory: bool, deadline: Instant) -> Vec<Result<()>> {
+        if let Err(error) = self.takes_messages(deadline).await {
+            return vec![Err(error); part.len()];
+        }
+        let permits = u32::try_from(part.len()).unwrap_or(u32::MAX);
+        let Ok(Ok(_permits)) = timeout_at(deadline.into(), self.window.acquire_many(permits)).await else {
+            let text = "too many messages wait for the broker's confirmation: nothing was sent";
+            return vec![Err(own(ErrorKind::Full, text)); part.len()];
+        };
+        let sent = self.send(part, mandatory);
+        let confirmed = sent.into_iter().map(|sent| async move {
+            match timeout_at(deadline.into(), confirmation(sent)).await {
+                Ok(answer) => judge(answer),
+                Err(_) if self.conn.status().blocked() => Err(uncertain(full())),
+                Err(_) => Err(uncertain(silent())),
+            }
+        });
+        join_all(confirmed).await
+    }
+
+    /// Hands the messages to the client, in order.
+    fn send<'a>(&'a self, part: &'a [Publication], mandatory: bool) -> Vec<Sending<'a>> {
+        let options = BasicPublishOptions { mandatory, ..BasicPublishOptions::default() };
+        let _in_order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let send = |message: &'a Publication| {
+            let properties = BasicProperties::default().with_delivery_mode(PERSISTENT);
+            let (exchange, key) = (message.exchange.as_str().into(), message.key.as_str().into());
+            let mut sending: Sending<'a> =
+                Box::pin(self.channel.basic_publish(exchange, key, options, &message.body, properties));
+            match (&mut sending).now_or_never() {
+                Some(sent) => Box::pin(std::future::ready(sent)),
+                None => sending,
+            }
+        };
+        part.iter().map(send).collect()
+    }
+
+    /// Waits while the broker takes nothing.
+    async fn takes_messages(&self, deadline: Instant) -> Result<()> {
+        while self.conn.status().blocked() {
+            if Instant::now() + LOOK > deadline {
+                return Err(full());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+}
+
+async fn confirmation(sending: Sending<'_>) -> lapin::Result<Confirmation> {
+    sending.await?.await
+}
+
+fn judge(answer: lapin::Result<Confirmation>) -> Result<()> {
+    match answer {
+        Ok(Confirmation::Ack(None) | Confirmation::NotRequested) => Ok(()),
+        Ok(Confirmation::Ack(Some(_)) | Confirmation::Nack(Some(_))) => Err(unroutable()),
+        Ok(Confirmation::Nack(None)) => Err(uncertain(own(
+            ErrorKind::Unavailable,
+            "the broker could not store the message: see its log for the state of the queue",
+        ))),
+        Err(error) => Err(uncertain(classify(error))),
+    }
+}
+
+fn full() -> anyqueue::Error {
+    own(
+        ErrorKind::Full,
+        "the broker takes no messages: it is out of memory or disk (see its alarms), or let consumers catch up",
+    )
+}
+
+const UNROUTABLE: &str = "the broker has no queue for the message any more; repeating declares it anew";
+
+fn unroutable() -> anyqueue::Error {
+    own(ErrorKind::Unavailable, UNROUTABLE)
+}
+
+fn is_unroutable(error: &anyqueue::Error) -> bool {
+    error.message() == UNROUTABLE
+}
