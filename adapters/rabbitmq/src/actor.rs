@@ -33,8 +33,8 @@ const IDLE: Duration = Duration::from_mins(1);
 pub(crate) enum Command {
     /// A pull.
     Pull(Waiting),
-    /// The pull of this number is to end early.
-    Stop(u64),
+    /// A pull was asked to end early.
+    Stop,
     /// Ends of deliveries, answered in order.
     Settle(Vec<(MessageId, Tag, Verb)>, oneshot::Sender<Vec<Settled>>),
     /// Whether a copy was made of a message that [`Settled::Copy`] was answered for.
@@ -155,7 +155,7 @@ impl Actor {
         }
         match command {
             Command::Pull(waiting) => self.waiting.push_back(waiting),
-            Command::Stop(id) => self.stop(id),
+            Command::Stop => {} // The pull itself knows; this only wakes.
             Command::Settle(items, reply) => {
                 let answers = self.settle(items);
                 let _ = reply.send(answers);
@@ -171,14 +171,6 @@ impl Actor {
             }
         }
         Ok(())
-    }
-
-    fn stop(&mut self, id: u64) {
-        if let Some(index) = self.waiting.iter().position(|waiting| waiting.id == id)
-            && let Some(waiting) = self.waiting.remove(index)
-        {
-            self.reply(waiting, Vec::new());
-        }
     }
 
     fn holds(&self, id: MessageId, tag: Tag) -> bool {
@@ -200,8 +192,10 @@ impl Actor {
                 continue;
             };
             answers.push(match verb {
-                // A failure here ends the channel; that it was sent is all that is promised.
-                Verb::Remove => desk.remove(tag.number).map_or(Settled::Lost, |()| Settled::Done),
+                Verb::Remove => {
+                    desk.remove(tag.number);
+                    Settled::Done
+                }
                 Verb::Return => {
                     returned.push(arrived);
                     Settled::Done
@@ -225,7 +219,10 @@ impl Actor {
     fn copied(&mut self, tag: Tag, done: bool) -> Result<()> {
         let Some(desk) = self.desk.as_mut().filter(|desk| desk.life == tag.life) else { return Ok(()) };
         match self.copying.remove(&tag.number) {
-            Some(_) if done => desk.remove(tag.number),
+            Some(_) if done => {
+                desk.remove(tag.number);
+                Ok(())
+            }
             Some(held) => {
                 desk.held.insert(tag.number, held);
                 Ok(())

@@ -9,7 +9,7 @@ use anyqueue::{
 };
 
 use crate::config::{Config, QueueType};
-use crate::ladder;
+use crate::{ladder, publisher};
 
 /// Levels from 0 to one less.
 pub(crate) const PRIORITY_LEVELS: u8 = 10;
@@ -17,7 +17,7 @@ pub(crate) const PRIORITY_LEVELS: u8 = 10;
 const BATCH: usize = 1000;
 const BATCH_BYTES: u64 = 64 * 1024 * 1024;
 /// How late timed things may be: timers, network, and the server's queues.
-const SLACK: Duration = Duration::from_millis(300);
+const SLACK: Duration = Duration::from_secs(1);
 /// From a confirmed push to its delivery to a consumer that waits.
 const WAKE_LATENCY: Duration = Duration::from_millis(100);
 /// A delivery that is held for as long as the server allows ends a little before: the server looks once a minute.
@@ -81,7 +81,7 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
         // Where several levels are in use, one message of each can come while a pull waits for one.
         overfetch: overfetch * u32::from(PRIORITY_LEVELS) - u32::from(config.prefetch == 0),
         exchange: true,
-        coalesce_push: coalesce(64),
+        coalesce_push: coalesce(publisher::CHANNELS),
         coalesce_settle: coalesce(4),
         retention: None,
     }

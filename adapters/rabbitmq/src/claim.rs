@@ -4,18 +4,27 @@ use std::time::Instant;
 
 use anyqueue::{Delivery, Result};
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use crate::actor::Command;
 use crate::token::Tag;
 
 /// A pull that waits for its answer.
 pub(crate) struct Waiting {
-    pub(crate) id: u64,
     pub(crate) max: usize,
     pub(crate) until: Instant,
     /// Nothing was looked for yet.
     pub(crate) fresh: bool,
+    /// Fires when nobody waits any more.
+    pub(crate) stop: CancellationToken,
     pub(crate) reply: oneshot::Sender<Result<Claim>>,
+}
+
+impl Waiting {
+    /// Whether the wait is over, with or without an answer.
+    pub(crate) fn is_over(&self) -> bool {
+        self.until <= Instant::now() || self.stop.is_cancelled()
+    }
 }
 
 /// Deliveries on their way to a pull. If nobody takes them they are given back.

@@ -31,6 +31,11 @@ const QUIET: Duration = Duration::from_millis(3);
 /// How long what the server says is ready may take to come.
 const OVERDUE: Duration = Duration::from_secs(2);
 
+/// Acknowledgements that a channel of the server passes on without waiting for the queue.
+const PASSED_ON: usize = 16;
+/// How often at most it is given time for more.
+const ROUNDS: usize = 10;
+
 /// A message that has come and that no pull has been given yet, or that somebody holds.
 #[derive(Debug)]
 pub(crate) struct Arrived {
@@ -86,6 +91,8 @@ pub(crate) struct Desk {
     backlog: usize,
     prefetch_told: Option<u16>,
     next_key: u64,
+    /// Acknowledgements sent.
+    told: usize,
 }
 
 impl Desk {
@@ -107,6 +114,7 @@ impl Desk {
             backlog: 0,
             prefetch_told: None,
             next_key: 0,
+            told: 0,
         }
     }
 
@@ -128,11 +136,6 @@ impl Desk {
         self.standing.get(&level).map_or(0, Standing::open)
     }
 
-    /// How many more messages the server may send.
-    pub(crate) fn open_in_all(&self) -> usize {
-        self.standing.values().map(Standing::open).sum()
-    }
-
     /// Whether removals wait to be told.
     pub(crate) fn has_removed(&self) -> bool {
         !self.removed.is_empty()
@@ -141,6 +144,16 @@ impl Desk {
     /// The next message that comes, put with the spare ones.
     pub(crate) async fn next(&mut self) -> Result<()> {
         poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// The next message, or the end of a consumer that was retired.
+    async fn next_or_end(&mut self) -> Result<()> {
+        let sources = self.sources.len();
+        poll_fn(|cx| match self.poll_next(cx) {
+            Poll::Pending if self.sources.len() < sources => Poll::Ready(Ok(())),
+            other => other,
+        })
+        .await
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
@@ -242,20 +255,24 @@ impl Desk {
 
     /// Lets the server send so many messages of a level in all.
     pub(crate) async fn offer(&mut self, level: u8, many: usize) -> Result<()> {
-        let open = self.open(level);
-        let told = self.tell_removed(level, many.saturating_sub(open))?;
-        if open + told < many { self.consume(level, many).await } else { Ok(()) }
+        let missing = many.saturating_sub(self.open(level));
+        if missing == 0 {
+            return Ok(());
+        }
+        let room = self.removable(level);
+        // Told only if that is enough: else the consumer would be sent messages just before its end.
+        if room.len() < missing { self.consume(level, many).await } else { self.acknowledge(room.get(..missing).unwrap_or(&room)) }
     }
 
-    /// A question to the queue, and one to the channel: what the queue had handed over by then has come when both are answered.
-    /// Answers how many are ready still.
+    /// A question to the queue, and then one to the channel: what the queue had handed over by the first has come when the second is
+    /// answered. Answers how many are ready still.
     async fn catch_up(&mut self, level: u8) -> Result<usize> {
-        let queue = self.queue(level);
-        let told = self.prefetch_told.unwrap_or(1);
-        let both = join(count(&self.channel, queue), self.channel.basic_qos(told, BasicQosOptions::default()));
+        let (queue, told) = (self.queue(level), self.prefetch_told.unwrap_or(1));
         let both = async {
-            let (left, answered) = both.await;
-            answered.map_err(classify).and(left)
+            // One after the other: the channel takes questions that come early before what the queue has sent it.
+            let left = count(&self.channel, queue).await?;
+            let answered = self.channel.basic_qos(told, BasicQosOptions::default()).await;
+            answered.map(|()| left).map_err(classify)
         };
         let left = within(self.limit, both).await?;
         self.prefetch_told = Some(told);
@@ -297,30 +314,41 @@ impl Desk {
             return Err(classify(error));
         }
         // Nothing comes for what it held any more, so there is no reason to wait with telling.
+        self.tell_free()
+    }
+
+    /// Ends consumers, and waits until all that the server has sent them has come.
+    pub(crate) async fn withdraw(&mut self, levels: &[u8]) -> Result<()> {
+        levels.iter().try_for_each(|level| self.retire(*level))?;
+        let limit = self.limit;
+        let ended = async {
+            while self.sources.iter().any(|source| levels.contains(&source.level)) {
+                self.next_or_end().await?;
+            }
+            Ok(())
+        };
+        within(limit, ended).await
+    }
+
+    /// Notes the end of a delivery. The server is told soon, or when that brings a message that somebody has asked for.
+    pub(crate) fn remove(&mut self, number: u64) {
+        if let Some(key) = self.unsettled.get(&number) {
+            self.removed.insert(number, *key);
+        }
+    }
+
+    /// Tells the server of the removals that make room for nothing.
+    pub(crate) fn tell_free(&mut self) -> Result<()> {
+        let makes_room = |key: &u64| self.standing.values().any(|standing| standing.key == *key);
         let free: Vec<u64> =
-            self.removed.iter().filter(|(_, key)| **key == standing.key).map(|(number, _)| *number).collect();
+            self.removed.iter().filter(|(_, key)| !makes_room(key)).map(|(number, _)| *number).collect();
         self.acknowledge(&free)
     }
 
-    pub(crate) fn retire_all(&mut self) -> Result<()> {
-        let levels: Vec<u8> = self.standing.keys().copied().collect();
-        levels.into_iter().try_for_each(|level| self.retire(level))
-    }
-
-    /// Notes the end of a delivery. The server is told at once unless that makes room for a message that nobody has asked for.
-    pub(crate) fn remove(&mut self, number: u64) -> Result<()> {
-        let Some(key) = self.unsettled.get(&number).copied() else { return Ok(()) };
-        self.removed.insert(number, key);
-        if self.standing.values().any(|standing| standing.key == key) { Ok(()) } else { self.acknowledge(&[number]) }
-    }
-
-    /// Tells the server of up to so many removals of a level, each of which lets it send another message.
-    pub(crate) fn tell_removed(&mut self, level: u8, most: usize) -> Result<usize> {
-        let Some(key) = self.standing.get(&level).map(|standing| standing.key) else { return Ok(0) };
-        let mine = self.removed.iter().filter(|(_, of)| **of == key).map(|(number, _)| *number);
-        let numbers: Vec<u64> = mine.take(most).collect();
-        self.acknowledge(&numbers)?;
-        Ok(numbers.len())
+    /// Removals whose telling lets the server send this level's consumer as many messages.
+    fn removable(&self, level: u8) -> Vec<u64> {
+        let Some(key) = self.standing.get(&level).map(|standing| standing.key) else { return Vec::new() };
+        self.removed.iter().filter(|(_, of)| **of == key).map(|(number, _)| *number).collect()
     }
 
     /// Tells the server of all removals, after ending the consumers that this would make room for.
@@ -352,7 +380,21 @@ impl Desk {
         single.iter().try_for_each(|number| self.ack(*number, false))
     }
 
-    fn ack(&self, number: u64, multiple: bool) -> Result<()> {
+    /// A channel passes on only some acknowledgements at a time to a quorum queue and keeps the others, and what it keeps when it is
+    /// closed is lost. So it is given time after many.
+    async fn let_through(&self) {
+        let rounds = self.told.div_ceil(PASSED_ON).saturating_sub(1).min(ROUNDS);
+        for _ in 0..rounds {
+            tokio::time::sleep(QUIET).await;
+            let told = self.prefetch_told.unwrap_or(1);
+            if self.channel.basic_qos(told, BasicQosOptions::default()).await.is_err() {
+                break;
+            }
+        }
+    }
+
+    fn ack(&mut self, number: u64, multiple: bool) -> Result<()> {
+        self.told = self.told.saturating_add(1);
         match self.channel.basic_ack(number, BasicAckOptions { multiple }).now_or_never() {
             Some(Err(error)) => Err(classify(error)),
             _ => Ok(()),
@@ -390,7 +432,11 @@ impl Desk {
         let spare = std::mem::take(&mut self.spare);
         let told = self.tell_all_removed().and_then(|()| self.give_back(spare));
         if told.is_ok() && self.is_alive() {
-            let _ = tokio::time::timeout(self.limit, self.channel.close(200, "done".into())).await;
+            let closing = async {
+                self.let_through().await;
+                let _ = self.channel.close(200, "done".into()).await;
+            };
+            let _ = tokio::time::timeout(self.limit, closing).await;
         }
     }
 }

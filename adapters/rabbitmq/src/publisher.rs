@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyqueue::{ErrorKind, Result};
+use anyqueue::{Error, ErrorKind, Result};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
@@ -19,17 +19,20 @@ use tokio::time::timeout_at;
 
 use crate::config::Config;
 use crate::error::{classify, own, silent, uncertain};
-use crate::link::{Link, channel, within};
+use crate::link::{Link, within};
 use crate::names::{Line, Names};
 use crate::topology::{declare_line, declare_rungs, declare_shared};
 
-/// Messages on their way without a confirmation. A broker confirms many at once: fewer would make it slower, more cost memory.
-const WINDOW: usize = 4096;
+/// Calls that publish at once. More wait for their turn.
+pub(crate) const CHANNELS: usize = 16;
 /// Between two looks whether the broker takes messages again.
 const LOOK: Duration = Duration::from_millis(20);
+/// A queue that was declared longer ago is ready.
+const YOUNG: Duration = Duration::from_secs(5);
 const PERSISTENT: u8 = 2;
 
 /// One message for the broker.
+#[derive(Clone)]
 pub(crate) struct Publication {
     pub(crate) exchange: String,
     pub(crate) key: String,
@@ -47,12 +50,13 @@ pub(crate) struct Publisher {
 /// What lives as long as one connection.
 struct Session {
     conn: Arc<Connection>,
-    channel: Channel,
-    /// Held while messages are handed to the client: their confirmations come by number, so numbers must follow that order.
-    order: Mutex<()>,
-    window: Semaphore,
+    /// Channels that nobody publishes on now.
+    idle: Mutex<Vec<Channel>>,
+    room: Semaphore,
     /// Words of lines that this session has declared.
     declared: Mutex<HashSet<String>>,
+    /// When the last of them was.
+    last_declared: Mutex<Instant>,
     /// Rungs of the ladder declared so far.
     rungs: AtomicU32,
     /// Declares; apart, because what is refused ends its channel.
@@ -82,20 +86,18 @@ impl Publisher {
             return Ok(Arc::clone(session));
         }
         let conn = self.link.connection().await?;
-        let confirming = channel(&conn, self.limit()).await?;
-        let select = async {
-            confirming.confirm_select(ConfirmSelectOptions::default()).await.map_err(classify)?;
-            let control = channel(&conn, self.limit()).await?;
+        let declaring = async {
+            let control = conn.create_channel().await.map_err(classify)?;
             declare_shared(&control, &self.names).await?;
             Ok(control)
         };
-        let control = within(self.limit(), select).await.inspect_err(|error| self.suspect(&conn, error))?;
+        let control = within(self.limit(), declaring).await.inspect_err(|error| self.suspect(&conn, error))?;
         let session = Arc::new(Session {
             conn,
-            channel: confirming,
-            order: Mutex::default(),
-            window: Semaphore::new(WINDOW),
+            idle: Mutex::default(),
+            room: Semaphore::new(CHANNELS),
             declared: Mutex::default(),
+            last_declared: Mutex::new(Instant::now()),
             rungs: AtomicU32::new(0),
             control: tokio::sync::Mutex::new(Some(control)),
         });
@@ -109,7 +111,7 @@ impl Publisher {
     }
 
     /// A server that did not answer may be gone without having said so.
-    fn suspect(&self, conn: &Arc<Connection>, error: &anyqueue::Error) {
+    fn suspect(&self, conn: &Arc<Connection>, error: &Error) {
         if error.kind() == ErrorKind::TimedOut {
             self.link.discard(conn);
         }
@@ -132,7 +134,9 @@ impl Publisher {
         within(self.limit(), declaring).await.inspect_err(|error| self.suspect(&session.conn, error))?;
         // Told before anything is published there, so that no consumer overlooks it.
         let news = Publication { exchange: self.names.news(), key: String::new(), body: line.word().into_bytes() };
-        session.publish(vec![news], false, Instant::now() + self.limit()).await.pop().unwrap_or_else(|| Err(silent()))?;
+        *session.last_declared.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        let told = session.publish(&[news], false, Instant::now() + self.limit()).await;
+        told.into_iter().collect::<Result<()>>()?;
         session.declared.lock().unwrap_or_else(PoisonError::into_inner).insert(line.word());
         Ok(true)
     }
@@ -157,7 +161,13 @@ impl Publisher {
             Ok(session) => session,
             Err(error) => return vec![Err(error); count],
         };
-        let answers = session.publish(messages, true, Instant::now() + self.limit()).await;
+        let deadline = Instant::now() + self.limit();
+        let mut answers = session.publish(&messages, true, deadline).await;
+        while answers.iter().any(|answer| answer.as_ref().is_err_and(is_refused)) && session.is_young() {
+            // Somebody else is just making the queue: the broker knows it, and refuses what comes before it is ready.
+            tokio::time::sleep(LOOK).await;
+            session.publish_refused(&messages, &mut answers, deadline).await;
+        }
         let silent = |answer: &Result<()>| matches!(answer, Err(error) if error.kind() == ErrorKind::TimedOut);
         if answers.iter().any(silent) {
             self.link.discard(&session.conn);
@@ -174,7 +184,7 @@ impl Publisher {
         let ask = |line: &Line| Publication { exchange: self.names.known(), key: line.word(), body: Vec::new() };
         let session = self.session().await?;
         let deadline = Instant::now() + self.limit();
-        let answers = session.publish(lines.iter().map(ask).collect(), true, deadline).await;
+        let answers = session.publish(&lines.iter().map(ask).collect::<Vec<_>>(), true, deadline).await;
         let exists = |answer| match answer {
             Ok(()) => Ok(true),
             Err(error) if is_unroutable(&error) => Ok(false),
@@ -207,7 +217,7 @@ impl Publisher {
 
 impl Session {
     fn is_alive(&self) -> bool {
-        self.conn.status().connected() && self.channel.status().connected()
+        self.conn.status().connected()
     }
 
     fn knows(&self, word: &str) -> bool {
@@ -232,52 +242,69 @@ impl Session {
         Ok(control.insert(current))
     }
 
-    async fn publish(&self, messages: Vec<Publication>, mandatory: bool, deadline: Instant) -> Vec<Result<()>> {
-        let mut answers = Vec::with_capacity(messages.len());
-        let mut left = messages;
-        while !left.is_empty() {
-            let part = left.split_off(left.len().min(WINDOW));
-            let part = std::mem::replace(&mut left, part);
-            answers.extend(self.publish_part(&part, mandatory, deadline).await);
-        }
-        answers
-    }
-
-    async fn publish_part(&self, part: &[Publication], mandatory: bool, deadline: Instant) -> Vec<Result<()>> {
+    /// Publishes messages on a channel that nobody else uses meanwhile: the client does not tell whose a returned message is, so
+    /// whatever comes back on the channel must be of this call.
+    async fn publish(&self, messages: &[Publication], mandatory: bool, deadline: Instant) -> Vec<Result<()>> {
+        let count = messages.len();
+        let all = |error: Error| vec![Err(error); count];
         if let Err(error) = self.takes_messages(deadline).await {
-            return vec![Err(error); part.len()];
+            return all(error);
         }
-        let permits = u32::try_from(part.len()).unwrap_or(u32::MAX);
-        let Ok(Ok(_permits)) = timeout_at(deadline.into(), self.window.acquire_many(permits)).await else {
-            let text = "too many messages wait for the broker's confirmation: nothing was sent";
-            return vec![Err(own(ErrorKind::Full, text)); part.len()];
+        let Ok(Ok(_room)) = timeout_at(deadline.into(), self.room.acquire()).await else {
+            return all(own(ErrorKind::Full, "too many messages wait for the broker's word: nothing was sent"));
         };
-        let sent = self.send(part, mandatory);
-        let confirmed = sent.into_iter().map(|sent| async move {
+        let channel = match timeout_at(deadline.into(), self.channel()).await.unwrap_or_else(|_| Err(silent())) {
+            Ok(channel) => channel,
+            Err(error) => return all(error),
+        };
+        let sent: Vec<_> = messages.iter().map(|message| send(&channel, message, mandatory)).collect();
+        let confirmed = sent.into_iter().map(|sent| async {
             match timeout_at(deadline.into(), confirmation(sent)).await {
-                Ok(answer) => judge(answer),
+                Ok(answer) => answer.map_err(|error| uncertain(classify(error))),
                 Err(_) if self.conn.status().blocked() => Err(uncertain(full())),
                 Err(_) => Err(uncertain(silent())),
             }
         });
-        join_all(confirmed).await
+        let confirmed = join_all(confirmed).await;
+        if confirmed.iter().all(Result::is_ok) {
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(channel);
+        }
+        judge(confirmed, messages, mandatory)
     }
 
-    /// Hands the messages to the client, in order.
-    fn send<'a>(&'a self, part: &'a [Publication], mandatory: bool) -> Vec<Sending<'a>> {
-        let options = BasicPublishOptions { mandatory, ..BasicPublishOptions::default() };
-        let _in_order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
-        let send = |message: &'a Publication| {
-            let properties = BasicProperties::default().with_delivery_mode(PERSISTENT);
-            let (exchange, key) = (message.exchange.as_str().into(), message.key.as_str().into());
-            let mut sending: Sending<'a> =
-                Box::pin(self.channel.basic_publish(exchange, key, options, &message.body, properties));
-            match (&mut sending).now_or_never() {
-                Some(sent) => Box::pin(std::future::ready(sent)),
-                None => sending,
+    /// Whether a line was declared a moment ago.
+    fn is_young(&self) -> bool {
+        self.last_declared.lock().unwrap_or_else(PoisonError::into_inner).elapsed() < YOUNG
+    }
+
+    /// Publishes again what was refused.
+    async fn publish_refused(&self, messages: &[Publication], answers: &mut [Result<()>], deadline: Instant) {
+        let is_refused = |answer: &Result<()>| answer.as_ref().is_err_and(is_refused);
+        let again: Vec<Publication> = messages
+            .iter()
+            .zip(answers.iter())
+            .filter(|(_, answer)| is_refused(answer))
+            .map(|(message, _)| message.clone())
+            .collect();
+        let places = answers.iter_mut().filter(|answer| is_refused(answer));
+        for (place, answer) in places.zip(self.publish(&again, true, deadline).await) {
+            *place = answer;
+        }
+    }
+
+    /// A channel in confirm mode.
+    async fn channel(&self) -> Result<Channel> {
+        loop {
+            let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            match idle {
+                Some(channel) if channel.status().connected() => return Ok(channel),
+                Some(_) => {}
+                None => break,
             }
-        };
-        part.iter().map(send).collect()
+        }
+        let channel = self.conn.create_channel().await.map_err(classify)?;
+        channel.confirm_select(ConfirmSelectOptions::default()).await.map_err(classify)?;
+        Ok(channel)
     }
 
     /// Waits while the broker takes nothing.
@@ -296,19 +323,57 @@ async fn confirmation(sending: Sending<'_>) -> lapin::Result<Confirmation> {
     sending.await?.await
 }
 
-fn judge(answer: lapin::Result<Confirmation>) -> Result<()> {
-    match answer {
-        Ok(Confirmation::Ack(None) | Confirmation::NotRequested) => Ok(()),
-        Ok(Confirmation::Ack(Some(_)) | Confirmation::Nack(Some(_))) => Err(unroutable()),
-        Ok(Confirmation::Nack(None)) => Err(uncertain(own(
-            ErrorKind::Unavailable,
-            "the broker could not store the message: see its log for the state of the queue",
-        ))),
-        Err(error) => Err(uncertain(classify(error))),
+/// Hands a message to the client. Its frames are in line when this returns, so that the order of calls is that of messages.
+fn send<'a>(channel: &'a Channel, message: &'a Publication, mandatory: bool) -> Sending<'a> {
+    let options = BasicPublishOptions { mandatory, ..BasicPublishOptions::default() };
+    let properties = BasicProperties::default().with_delivery_mode(PERSISTENT);
+    let (exchange, key) = (message.exchange.as_str().into(), message.key.as_str().into());
+    let mut sending: Sending<'a> =
+        Box::pin(channel.basic_publish(exchange, key, options, &message.body, properties));
+    match (&mut sending).now_or_never() {
+        Some(sent) => Box::pin(std::future::ready(sent)),
+        None => sending,
     }
 }
 
-fn full() -> anyqueue::Error {
+/// What the broker said of each message. Returned ones are known by what they say.
+fn judge(confirmed: Vec<Result<Confirmation>>, messages: &[Publication], mandatory: bool) -> Vec<Result<()>> {
+    let mut returned = Vec::new();
+    let mut answers: Vec<Result<()>> = Vec::with_capacity(confirmed.len());
+    for answer in confirmed {
+        answers.push(match answer {
+            Ok(confirmation) => {
+                // News that a listener on its way out did not take is no loss.
+                let lost = mandatory && confirmation.is_nack();
+                returned.extend(confirmation.take_message());
+                if lost { Err(uncertain(refused())) } else { Ok(()) }
+            }
+            Err(error) => Err(error),
+        });
+    }
+    for message in returned {
+        let is_it = |sent: &Publication| {
+            sent.key == message.delivery.routing_key.as_str() && sent.body == message.delivery.data
+        };
+        let mut found = messages.iter().zip(&mut answers).filter(|(sent, answer)| answer.is_ok() && is_it(sent));
+        if let Some((_, answer)) = found.next() {
+            *answer = Err(unroutable());
+        }
+    }
+    answers
+}
+
+const REFUSED: &str = "the broker could not store the message: see its log for the state of the queue";
+
+fn refused() -> Error {
+    own(ErrorKind::Unavailable, REFUSED)
+}
+
+fn is_refused(error: &Error) -> bool {
+    error.message() == REFUSED
+}
+
+fn full() -> Error {
     own(
         ErrorKind::Full,
         "the broker takes no messages: it is out of memory or disk (see its alarms), or let consumers catch up",
@@ -317,10 +382,10 @@ fn full() -> anyqueue::Error {
 
 const UNROUTABLE: &str = "the broker has no queue for the message any more; repeating declares it anew";
 
-fn unroutable() -> anyqueue::Error {
+fn unroutable() -> Error {
     own(ErrorKind::Unavailable, UNROUTABLE)
 }
 
-fn is_unroutable(error: &anyqueue::Error) -> bool {
+fn is_unroutable(error: &Error) -> bool {
     error.message() == UNROUTABLE
 }

@@ -1,6 +1,5 @@
 //! Handing out messages.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyqueue::{
@@ -37,9 +36,9 @@ impl RabbitMqQueue {
             return Ok(Vec::new());
         }
         let (reply, mut answer) = oneshot::channel();
-        let id = self.inner.pulls.fetch_add(1, Ordering::Relaxed);
         let until = Instant::now() + request.wait.min(LONGEST_WAIT);
-        let waiting = Waiting { id, max: request.max, until, fresh: true, reply };
+        let stop = request.stop.clone();
+        let waiting = Waiting { max: request.max, until, fresh: true, stop, reply };
         if !self.order(partition, Command::Pull(waiting)).await {
             return Err(closed(Operation::Pull));
         }
@@ -47,7 +46,7 @@ impl RabbitMqQueue {
             biased;
             answer = &mut answer => answer,
             () = request.stop.cancelled() => {
-                self.tell(partition, Command::Stop(id)).await;
+                self.tell(partition, Command::Stop).await;
                 answer.await
             }
         };

@@ -6,27 +6,37 @@ use std::time::Instant;
 use anyqueue::{PartitionId, Result};
 
 use crate::actor::Actor;
-use crate::desk::Desk;
+use crate::claim::Waiting;
+use crate::desk::{Arrived, Desk};
 use crate::names::Line;
 
 /// The most messages that are asked for at once.
 const MOST: usize = 5000;
-/// By how much credit may exceed what is waited for, for a moment, before it is taken back.
-const TOLERATED: usize = 9;
-
 impl Actor {
     /// Serves all who wait.
     pub(crate) async fn serve(&mut self) -> Result<()> {
         self.keep_time().await?;
+        if let Some(desk) = &mut self.desk {
+            desk.tell_free()?;
+        }
         if self.waiting.is_empty() {
             return Ok(());
         }
         self.open().await?;
-        if self.waiting.iter().any(|waiting| waiting.fresh) {
-            self.take_ready().await?;
-        }
-        self.answer();
+        self.look_again();
+        self.take_ready().await?;
+        self.answer().await?;
         self.listen().await
+    }
+
+    /// Whoever gets something and has room for more, gets what else is ready.
+    fn look_again(&mut self) {
+        let come = self.desk.as_ref().map_or(0, |desk| desk.spare.len());
+        if let Some(first) = self.waiting.front_mut()
+            && (1..first.max).contains(&come)
+        {
+            first.fresh = true;
+        }
     }
 
     /// A channel, and what levels there are. Whoever waited on a channel before looks anew.
@@ -54,7 +64,11 @@ impl Actor {
 
     /// Brings what is ready for those who have not looked yet.
     async fn take_ready(&mut self) -> Result<()> {
-        let wanted: usize = self.waiting.iter().map(|pull| if pull.fresh { pull.max } else { 1 }).sum();
+        let looks = |pull: &&Waiting| pull.fresh && !pull.stop.is_cancelled();
+        if !self.waiting.iter().any(|pull| looks(&pull)) {
+            return Ok(());
+        }
+        let wanted: usize = self.waiting.iter().map(|pull| if looks(&pull) { pull.max } else { 1 }).sum();
         let wanted = wanted.min(MOST);
         for waiting in &mut self.waiting {
             waiting.fresh = false;
@@ -89,31 +103,66 @@ impl Actor {
         Ok(())
     }
 
-    /// Hands over what has come, in order; ends waits that are over.
-    fn answer(&mut self) {
-        let now = Instant::now();
+    /// Hands over what has come, in order; ends waits that are over. Nothing may come later for whoever is answered, so credit that
+    /// was theirs is taken back before.
+    async fn answer(&mut self) -> Result<()> {
+        loop {
+            let come = self.desk.as_ref().map_or(0, |desk| desk.spare.len());
+            let left = self.left_after(come);
+            let Some(desk) = &mut self.desk else { break };
+            let too_much: Vec<u8> =
+                self.levels.iter().filter(|level| desk.open(**level) > left).copied().collect();
+            if too_much.is_empty() || left == self.waiting.len() {
+                break;
+            }
+            desk.withdraw(&too_much).await?;
+        }
+        self.hand_over();
+        Ok(())
+    }
+
+    /// How much is waited for of each level once so many messages are handed over and the waits that are over have ended.
+    fn left_after(&self, mut messages: usize) -> usize {
+        let is_left = |pull: &&Waiting| {
+            let served = messages > 0 && !pull.is_over();
+            messages = messages.saturating_sub(if served { pull.max } else { 0 });
+            !served && !pull.is_over()
+        };
+        let left = self.waiting.iter().filter(is_left).count();
+        left.min(self.most_awaited())
+    }
+
+    fn hand_over(&mut self) {
         if let Some(desk) = &mut self.desk {
             desk.spare.sort_by_key(|message| Reverse(message.level));
         }
-        while let Some(desk) = self.desk.as_mut().filter(|desk| !desk.spare.is_empty()) {
-            let Some(waiting) = self.waiting.pop_front() else { break };
-            let many = waiting.max.min(desk.spare.len());
-            let messages = desk.spare.drain(..many).collect();
-            self.reply(waiting, messages);
+        // Those who go on waiting come first: what is given to the others may come back.
+        let (over, waiting): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.waiting).into_iter().partition(Waiting::is_over);
+        for pull in waiting {
+            match self.take_spare(pull.max) {
+                messages if messages.is_empty() => self.waiting.push_back(pull),
+                messages => self.reply(pull, messages),
+            }
         }
-        let (over, waiting) = std::mem::take(&mut self.waiting).into_iter().partition(|pull| pull.until <= now);
-        self.waiting = waiting;
-        let over: std::collections::VecDeque<_> = over;
-        for waiting in over {
-            self.reply(waiting, Vec::new());
+        for pull in over {
+            let messages = self.take_spare(pull.max);
+            self.reply(pull, messages);
         }
+    }
+
+    fn take_spare(&mut self, most: usize) -> Vec<Arrived> {
+        self.desk.as_mut().map_or_else(Vec::new, |desk| desk.spare.drain(..most.min(desk.spare.len())).collect())
+    }
+
+    /// Of several levels one message each: what comes beyond what is waited for must be little.
+    fn most_awaited(&self) -> usize {
+        if self.levels.len() > 1 { 1 } else { MOST }
     }
 
     /// How many messages of each level are waited for.
     fn awaited(&self) -> usize {
-        // Of several levels one message each: what comes beyond what is waited for must be little.
-        let most = if self.levels.len() > 1 { 1 } else { MOST };
-        self.waiting.len().min(most)
+        self.waiting.len().min(self.most_awaited())
     }
 
     /// Lets the server send what is waited for, and no more.
@@ -121,9 +170,8 @@ impl Actor {
         let awaited = self.awaited();
         let Some(desk) = self.desk.as_mut() else { return Ok(()) };
         for level in &self.levels {
-            let open = desk.open(*level);
-            if open > awaited + TOLERATED {
-                desk.retire(*level)?;
+            if desk.open(*level) > awaited {
+                desk.retire(*level)?; // what is on its way is for those who wait
             }
             if desk.open(*level) < awaited {
                 desk.offer(*level, awaited).await?;

@@ -1,7 +1,6 @@
 //! The storage: one handle on the queues of a prefix.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -37,7 +36,6 @@ pub(crate) struct Inner {
     pub(crate) tools: Arc<Tools>,
     capabilities: Capabilities,
     actors: Actors,
-    pub(crate) pulls: AtomicU64,
     pub(crate) calls: TaskTracker,
     tasks: TaskTracker,
 }
@@ -89,7 +87,6 @@ impl RabbitMqQueue {
         let inner = Inner {
             capabilities: capabilities(&tools.config),
             actors: Actors::default(),
-            pulls: AtomicU64::new(0),
             calls: TaskTracker::new(),
             tasks: TaskTracker::new(),
             tools,
