@@ -17,7 +17,7 @@ pub(crate) const PRIORITY_LEVELS: u8 = 10;
 const BATCH: usize = 1000;
 const BATCH_BYTES: u64 = 64 * 1024 * 1024;
 /// How late timed things may be: timers, network, and the server's queues.
-const SLACK: Duration = Duration::from_secs(1);
+const SLACK: Duration = Duration::from_millis(300);
 /// From a confirmed push to its delivery to a consumer that waits.
 const WAKE_LATENCY: Duration = Duration::from_millis(100);
 /// A delivery that is held for as long as the server allows ends a little before: the server looks once a minute.

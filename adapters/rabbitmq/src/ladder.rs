@@ -1,7 +1,8 @@
 //! Delays: a ladder of queues whose messages expire after a fixed time each.
 //!
-//! Rung `k` holds a message for 2^k steps. A delay of so many steps, written in binary, tells on which rungs the message rests on
-//! its way down. Each queue has one expiry for all its messages, so none ever waits behind a longer one.
+//! A delay is so many steps. Written in base 16 each of its digits but zero names a queue where the message rests on its way down:
+//! digit `d` of rung `r` holds it for `d` times 16^r steps. Each queue has one expiry for all its messages, so none ever waits behind
+//! a longer one, and only queues that some delay needs are made.
 
 use std::time::Duration;
 
@@ -9,46 +10,67 @@ use crate::names::{Line, Names};
 
 /// What delays are rounded up to.
 pub(crate) const STEP: Duration = Duration::from_millis(100);
-/// Rungs from 0 to one less. The highest holds for 19 days; the server allows 49.
-pub(crate) const RUNGS: u32 = 25;
-/// The longest delay.
+/// Rungs from 0 to one less.
+const RUNGS: u32 = 7;
+const BITS: u32 = 4;
+const DIGIT: u32 = (1 << BITS) - 1;
+/// The longest delay. Its highest digit holds for 19 days; the server allows 49.
 pub(crate) const MAX_DELAY: Duration = Duration::from_hours(30 * 24);
+
+/// A queue of the ladder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rest {
+    pub(crate) rung: u32,
+    pub(crate) digit: u32,
+}
+
+impl Rest {
+    /// How long it holds, in milliseconds.
+    pub(crate) fn holds_ms(self) -> u64 {
+        let step = u64::try_from(STEP.as_millis()).unwrap_or(u64::MAX);
+        (step * u64::from(self.digit)) << (BITS * self.rung)
+    }
+
+    /// What a message has in its key that rests here.
+    pub(crate) fn pattern(self) -> String {
+        pattern(self.rung, self.digit)
+    }
+}
 
 /// Steps of a delay, rounded up.
 pub(crate) fn steps(delay: Duration) -> u32 {
-    let steps = delay.as_nanos().div_ceil(STEP.as_nanos());
-    u32::try_from(steps).unwrap_or(u32::MAX).min((1 << RUNGS) - 1)
+    let steps = delay.min(MAX_DELAY).as_nanos().div_ceil(STEP.as_nanos());
+    u32::try_from(steps).unwrap_or(u32::MAX)
+}
+
+fn digit(steps: u32, rung: u32) -> u32 {
+    (steps >> (BITS * rung)) & DIGIT
 }
 
 /// The rung where a message with so many steps (not zero) begins.
 pub(crate) fn first_rung(steps: u32) -> u32 {
-    steps.max(1).ilog2()
+    steps.max(1).ilog2() / BITS
 }
 
-/// The routing key: a word for each rung from the highest down, and the line.
+/// Where a message with so many steps rests.
+pub(crate) fn rests(steps: u32) -> impl Iterator<Item = Rest> {
+    (0..RUNGS).map(move |rung| Rest { rung, digit: digit(steps, rung) }).filter(|rest| rest.digit > 0)
+}
+
+/// The routing key: a digit for each rung from the highest down, and the line.
 pub(crate) fn key(steps: u32, line: &Line) -> String {
-    let mut key = String::with_capacity(128);
-    for rung in (0..RUNGS).rev() {
-        key.push(if steps & (1 << rung) == 0 { '0' } else { '1' });
-        key.push('.');
-    }
-    key.push_str(&line.word());
-    key
+    let digits = (0..RUNGS).rev().map(|rung| format!("{:x}.", digit(steps, rung)));
+    digits.chain([line.word()]).collect()
 }
 
-/// What a message has in its key that rests at this rung, or passes it.
-pub(crate) fn pattern(rung: u32, rests: bool) -> String {
-    let mut pattern = String::with_capacity(128);
-    for other in (0..RUNGS).rev() {
-        pattern.push(match (other == rung, rests) {
-            (false, _) => '*',
-            (true, true) => '1',
-            (true, false) => '0',
-        });
-        pattern.push('.');
-    }
-    pattern.push('#');
-    pattern
+/// What a message has in its key that passes a rung.
+pub(crate) fn passing(rung: u32) -> String {
+    pattern(rung, 0)
+}
+
+fn pattern(rung: u32, digit: u32) -> String {
+    let words = (0..RUNGS).rev().map(|other| if other == rung { format!("{digit:x}.") } else { "*.".to_owned() });
+    words.chain(["#".to_owned()]).collect()
 }
 
 /// What a line that messages become due for has in its key.
@@ -61,11 +83,6 @@ pub(crate) fn below(names: &Names, rung: u32) -> String {
     rung.checked_sub(1).map_or_else(|| names.due(), |below| names.rung(below))
 }
 
-/// How long a rung holds, in milliseconds.
-pub(crate) fn holds_ms(rung: u32) -> u64 {
-    u64::try_from(STEP.as_millis()).unwrap_or(u64::MAX) << rung
-}
-
 #[cfg(test)]
 mod tests {
     use anyqueue::PartitionId;
@@ -73,23 +90,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rungs_of_a_delay_hold_exactly_as_long() {
-        for ms in [1_u64, 100, 101, 450, 3600_000, 86_400_000 * 30] {
+    fn what_a_delay_rests_on_holds_exactly_as_long() {
+        for ms in [1_u64, 100, 101, 450, 3_600_000, 86_400_000 * 30] {
             let steps = steps(Duration::from_millis(ms));
-            let held: u64 = (0..RUNGS).filter(|rung| steps & (1 << rung) != 0).map(holds_ms).sum();
+            let held: u64 = rests(steps).map(Rest::holds_ms).sum();
             assert!(held >= ms && held < ms + 100, "{ms} ms are held for {held} ms");
-            assert!(first_rung(steps) < RUNGS);
+            assert!(rests(steps).all(|rest| rest.rung <= first_rung(steps)));
+            assert!(rests(steps).all(|rest| rest.holds_ms() <= u64::from(u32::MAX)), "the server allows no more");
         }
+        assert_eq!(rests(0).count(), 0);
     }
 
     #[test]
     fn keys_are_short_enough_and_have_a_word_for_each_rung() {
         let name = "x".repeat(PartitionId::MAX_NAME_BYTES);
         let line = Line::new(&PartitionId::new(&name).unwrap().dead_letters(), 9);
-        let key = key(5, &line);
-        assert!(key.len() < 255, "{}", key.len());
-        assert_eq!(key.split('.').count(), RUNGS as usize + 1);
-        assert!(key.contains(".1.0.1.d9:"), "{key}");
-        assert_eq!(pattern(0, true).matches('*').count(), RUNGS as usize - 1);
+        let key = key(0x1f3, &line);
+        assert!(key.len() < 255 && key.starts_with("0.0.0.0.1.f.3.d9:"), "{key}");
+        assert_eq!(Rest { rung: 1, digit: 15 }.pattern(), "*.*.*.*.*.f.*.#");
+        assert_eq!(passing(0), "*.*.*.*.*.*.0.#");
     }
 }

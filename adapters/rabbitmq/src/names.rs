@@ -2,6 +2,8 @@
 
 use anyqueue::PartitionId;
 
+use crate::ladder::Rest;
+
 /// The names that belong to one prefix.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
@@ -71,9 +73,14 @@ impl Names {
         format!("{}:due", self.prefix)
     }
 
-    /// The exchange and the queue of one rung of the ladder of delays.
+    /// The exchange of one rung of the ladder of delays.
     pub(crate) fn rung(&self, rung: u32) -> String {
         format!("{}:delay:{rung}", self.prefix)
+    }
+
+    /// A queue of the ladder.
+    pub(crate) fn rest(&self, rest: Rest) -> String {
+        format!("{}:delay:{}:{:x}", self.prefix, rest.rung, rest.digit)
     }
 }
 

@@ -5,7 +5,6 @@
 use std::collections::HashSet;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,9 +18,10 @@ use tokio::time::timeout_at;
 
 use crate::config::Config;
 use crate::error::{classify, own, silent, uncertain};
+use crate::ladder::{self, Rest};
 use crate::link::{Link, within};
 use crate::names::{Line, Names};
-use crate::topology::{declare_line, declare_rungs, declare_shared};
+use crate::topology::{declare_line, declare_rest, declare_rung, declare_shared};
 
 /// Calls that publish at once. More wait for their turn.
 pub(crate) const CHANNELS: usize = 16;
@@ -53,12 +53,10 @@ struct Session {
     /// Channels that nobody publishes on now.
     idle: Mutex<Vec<Channel>>,
     room: Semaphore,
-    /// Words of lines that this session has declared.
+    /// Words of lines, and names of the ladder's parts, that this session has declared.
     declared: Mutex<HashSet<String>>,
     /// When the last of them was.
     last_declared: Mutex<Instant>,
-    /// Rungs of the ladder declared so far.
-    rungs: AtomicU32,
     /// Declares; apart, because what is refused ends its channel.
     control: tokio::sync::Mutex<Option<Channel>>,
 }
@@ -98,7 +96,6 @@ impl Publisher {
             room: Semaphore::new(CHANNELS),
             declared: Mutex::default(),
             last_declared: Mutex::new(Instant::now()),
-            rungs: AtomicU32::new(0),
             control: tokio::sync::Mutex::new(Some(control)),
         });
         *current = Some(Arc::clone(&session));
@@ -134,24 +131,35 @@ impl Publisher {
         within(self.limit(), declaring).await.inspect_err(|error| self.suspect(&session.conn, error))?;
         // Told before anything is published there, so that no consumer overlooks it.
         let news = Publication { exchange: self.names.news(), key: String::new(), body: line.word().into_bytes() };
-        *session.last_declared.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         let told = session.publish(&[news], false, Instant::now() + self.limit()).await;
         told.into_iter().collect::<Result<()>>()?;
-        session.declared.lock().unwrap_or_else(PoisonError::into_inner).insert(line.word());
+        session.has_declared(line.word());
         Ok(true)
     }
 
-    /// Makes sure that the ladder reaches up to this rung.
-    pub(crate) async fn ensure_rungs(&self, highest: u32) -> Result<()> {
+    /// Makes sure that the ladder has what a delay of so many steps needs.
+    pub(crate) async fn ensure_delay(&self, steps: u32) -> Result<()> {
         let session = self.session().await?;
-        if session.rungs.load(Ordering::Acquire) > highest {
+        let rests: Vec<Rest> = ladder::rests(steps).filter(|rest| !session.knows(&self.names.rest(*rest))).collect();
+        if rests.is_empty() {
             return Ok(());
         }
         let mut control = session.control.lock().await;
-        let declaring = async { declare_rungs(session.control(&mut control).await?, &self.names, highest).await };
-        within(self.limit(), declaring).await.inspect_err(|error| self.suspect(&session.conn, error))?;
-        session.rungs.fetch_max(highest + 1, Ordering::AcqRel);
-        Ok(())
+        let declaring = async {
+            let channel = session.control(&mut control).await?;
+            for rung in 0..=ladder::first_rung(steps) {
+                if !session.knows(&self.names.rung(rung)) {
+                    declare_rung(channel, &self.names, rung).await?;
+                    session.has_declared(self.names.rung(rung));
+                }
+            }
+            for rest in rests {
+                declare_rest(channel, &self.names, rest).await?;
+                session.has_declared(self.names.rest(rest));
+            }
+            Ok(())
+        };
+        within(self.limit(), declaring).await.inspect_err(|error| self.suspect(&session.conn, error))
     }
 
     /// Publishes messages and waits for the broker's word on each.
@@ -224,10 +232,14 @@ impl Session {
         self.declared.lock().unwrap_or_else(PoisonError::into_inner).contains(word)
     }
 
+    fn has_declared(&self, name: String) {
+        *self.last_declared.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        self.declared.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
+    }
+
     /// Somebody has removed a queue: what was declared is to be declared again.
     fn forget(&self) {
         self.declared.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        self.rungs.store(0, Ordering::Release);
     }
 
     /// The channel for declarations, opened anew if the last one ended.

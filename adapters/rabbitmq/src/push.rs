@@ -89,12 +89,11 @@ impl RabbitMqQueue {
                 self.tell(&message.line.partition, Command::Level(message.line.level)).await;
             }
         }
-        match messages.iter().map(|message| message.steps).max() {
-            Some(steps) if steps > 0 => {
-                self.inner.tools.publisher.ensure_rungs(ladder::first_rung(steps)).await
-            }
-            _ => Ok(()),
+        let delays: BTreeSet<u32> = messages.iter().map(|message| message.steps).collect();
+        for steps in delays.into_iter().filter(|steps| *steps > 0) {
+            self.inner.tools.publisher.ensure_delay(steps).await?;
         }
+        Ok(())
     }
 }
 

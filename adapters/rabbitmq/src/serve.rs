@@ -1,7 +1,6 @@
 //! How waiting pulls are served: first what is ready, the most urgent first; then the server is let send as much as is waited for.
 
 use std::cmp::Reverse;
-use std::time::Instant;
 
 use anyqueue::{PartitionId, Result};
 
@@ -12,6 +11,9 @@ use crate::names::Line;
 
 /// The most messages that are asked for at once.
 const MOST: usize = 5000;
+/// How often a pull looks for more than it has found.
+const ROUNDS: usize = 8;
+
 impl Actor {
     /// Serves all who wait.
     pub(crate) async fn serve(&mut self) -> Result<()> {
@@ -88,17 +90,25 @@ impl Actor {
         if missing(desk) == 0 {
             return Ok(());
         }
-        let counts = desk.counts(&levels).await?;
-        for (level, count) in levels.iter().zip(counts) {
-            let most = missing(desk);
-            let ready = if desk.lags(*level) { most } else { most.min(count) };
-            if ready == 0 {
-                continue;
+        // Again if others were faster, or gave something back meanwhile.
+        for _ in 0..ROUNDS {
+            let counts = desk.counts(&levels).await?;
+            let mut found = false;
+            for (level, count) in levels.iter().zip(counts) {
+                let most = missing(desk);
+                let ready = if desk.lags(*level) { most } else { most.min(count) };
+                if ready == 0 {
+                    continue;
+                }
+                found = true;
+                if levels.len() == 1 {
+                    desk.draw(ready);
+                }
+                desk.bring(*level, ready).await?;
             }
-            if levels.len() == 1 {
-                desk.draw(ready);
+            if !found || missing(desk) == 0 {
+                break;
             }
-            desk.bring(*level, ready).await?;
         }
         Ok(())
     }
@@ -117,8 +127,7 @@ impl Actor {
             }
             desk.withdraw(&too_much).await?;
         }
-        self.hand_over();
-        Ok(())
+        self.hand_over()
     }
 
     /// How much is waited for of each level once so many messages are handed over and the waits that are over have ended.
@@ -132,23 +141,36 @@ impl Actor {
         left.min(self.most_awaited())
     }
 
-    fn hand_over(&mut self) {
+    fn hand_over(&mut self) -> Result<()> {
         if let Some(desk) = &mut self.desk {
             desk.spare.sort_by_key(|message| Reverse(message.level));
         }
         // Those who go on waiting come first: what is given to the others may come back.
         let (over, waiting): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.waiting).into_iter().partition(Waiting::is_over);
+        let mut answers = Vec::new();
         for pull in waiting {
             match self.take_spare(pull.max) {
                 messages if messages.is_empty() => self.waiting.push_back(pull),
-                messages => self.reply(pull, messages),
+                messages => answers.push((pull, messages)),
             }
         }
         for pull in over {
             let messages = self.take_spare(pull.max);
+            answers.push((pull, messages));
+        }
+        // What came for nobody goes back before anybody hears that there is nothing more.
+        let given_back = match &mut self.desk {
+            Some(desk) if self.waiting.is_empty() => {
+                let spare = std::mem::take(&mut desk.spare);
+                desk.give_back(spare)
+            }
+            _ => Ok(()),
+        };
+        for (pull, messages) in answers {
             self.reply(pull, messages);
         }
+        given_back
     }
 
     fn take_spare(&mut self, most: usize) -> Vec<Arrived> {

@@ -9,7 +9,7 @@ use lapin::{Channel, ExchangeKind};
 
 use crate::config::QueueType;
 use crate::error::classify;
-use crate::ladder::{self, below, holds_ms};
+use crate::ladder::{self, Rest, below};
 use crate::names::{Line, Names};
 
 /// How often a quorum queue delivers a message. It must have a limit, for only then does it put what was returned in front; and what
@@ -50,27 +50,29 @@ pub(crate) async fn declare_line(
     bind(channel, names.sink(), names.known(), line.word()).await
 }
 
-/// The rungs of the ladder from the lowest up to this one.
-pub(crate) async fn declare_rungs(channel: &Channel, names: &Names, highest: u32) -> Result<()> {
-    for rung in 0..=highest {
-        let (name, below) = (names.rung(rung), below(names, rung));
-        exchange(channel, name.clone(), ExchangeKind::Topic).await?;
-        let arguments = table([
-            ("x-queue-type", text("quorum")),
-            ("x-message-ttl", AMQPValue::LongLongInt(i64::try_from(holds_ms(rung)).unwrap_or(i64::MAX))),
-            ("x-dead-letter-exchange", text(&below)),
-            // What is handed on stays until it has arrived; that needs a queue that refuses rather than drops.
-            ("x-dead-letter-strategy", text("at-least-once")),
-            ("x-overflow", text("reject-publish")),
-        ]);
-        channel.queue_declare(name.clone().into(), DURABLE, arguments).await.map_err(classify)?;
-        bind(channel, name.clone(), name.clone(), ladder::pattern(rung, true)).await?;
-        let options = ExchangeBindOptions::default();
-        let passes = ladder::pattern(rung, false);
-        let bound = channel.exchange_bind(below.into(), name.into(), passes.into(), options, FieldTable::default());
-        bound.await.map_err(classify)?;
-    }
-    Ok(())
+/// The exchange of a rung of the ladder. The one below must be there.
+pub(crate) async fn declare_rung(channel: &Channel, names: &Names, rung: u32) -> Result<()> {
+    let (name, below) = (names.rung(rung), below(names, rung));
+    exchange(channel, name.clone(), ExchangeKind::Topic).await?;
+    let options = ExchangeBindOptions::default();
+    let passing = ladder::passing(rung).into();
+    let bound = channel.exchange_bind(below.into(), name.into(), passing, options, FieldTable::default());
+    bound.await.map_err(classify)
+}
+
+/// A queue of the ladder.
+pub(crate) async fn declare_rest(channel: &Channel, names: &Names, rest: Rest) -> Result<()> {
+    let (name, below) = (names.rest(rest), below(names, rest.rung));
+    let arguments = table([
+        ("x-queue-type", text("quorum")),
+        ("x-message-ttl", AMQPValue::LongLongInt(i64::try_from(rest.holds_ms()).unwrap_or(i64::MAX))),
+        ("x-dead-letter-exchange", text(&below)),
+        // What is handed on stays until it has arrived; that needs a queue that refuses rather than drops.
+        ("x-dead-letter-strategy", text("at-least-once")),
+        ("x-overflow", text("reject-publish")),
+    ]);
+    channel.queue_declare(name.clone().into(), DURABLE, arguments).await.map_err(classify)?;
+    bind(channel, name, names.rung(rest.rung), rest.pattern()).await
 }
 
 async fn exchange(channel: &Channel, name: String, kind: ExchangeKind) -> Result<()> {
