@@ -24,6 +24,8 @@ pub(crate) const COMMANDS: usize = 1024;
 const TELL: Duration = Duration::from_millis(5);
 /// How long a message that came unasked waits for the next pull, and credit that nobody needs for the next that does.
 const SPARE: Duration = Duration::from_millis(20);
+/// The same where messages are held ready on purpose.
+const READY: Duration = Duration::from_secs(1);
 /// How often a waiting pull's connection is looked after.
 const PULSE: Duration = Duration::from_millis(200);
 /// A channel that nobody needs is closed after so long.
@@ -92,7 +94,10 @@ pub(crate) struct Actor {
 
 impl Actor {
     /// Starts a task; it ends when all senders are gone, or the storage is closed.
-    pub(crate) fn start(tools: &Arc<Tools>, partition: &PartitionId) -> (mpsc::Sender<Command>, impl Future<Output = ()> + use<>) {
+    pub(crate) fn start(
+        tools: &Arc<Tools>,
+        partition: &PartitionId,
+    ) -> (mpsc::Sender<Command>, impl Future<Output = ()> + use<>) {
         let (sender, commands) = mpsc::channel(COMMANDS);
         let actor = Self {
             tools: Arc::clone(tools),
@@ -160,7 +165,7 @@ impl Actor {
                 let answers = self.settle(items);
                 let _ = reply.send(answers);
             }
-            Command::Copied(tag, done) => self.copied(tag, done)?,
+            Command::Copied(tag, done) => self.copied(tag, done),
             Command::Holds(items, reply) => {
                 let holds = items.into_iter().map(|(id, tag)| self.holds(id, tag)).collect();
                 let _ = reply.send(holds);
@@ -186,7 +191,8 @@ impl Actor {
         for (id, tag, verb) in items {
             let held = self.holds(id, tag);
             let desk = self.desk.as_mut().filter(|_| held);
-            let Some((desk, arrived)) = desk.and_then(|desk| desk.held.remove(&tag.number).map(|held| (desk, held)))
+            let Some((desk, arrived)) =
+                desk.and_then(|desk| desk.held.remove(&tag.number).map(|held| (desk, held)))
             else {
                 answers.push(Settled::Lost);
                 continue;
@@ -216,18 +222,12 @@ impl Actor {
         answers
     }
 
-    fn copied(&mut self, tag: Tag, done: bool) -> Result<()> {
-        let Some(desk) = self.desk.as_mut().filter(|desk| desk.life == tag.life) else { return Ok(()) };
+    fn copied(&mut self, tag: Tag, done: bool) {
+        let Some(desk) = self.desk.as_mut().filter(|desk| desk.life == tag.life) else { return };
         match self.copying.remove(&tag.number) {
-            Some(_) if done => {
-                desk.remove(tag.number);
-                Ok(())
-            }
-            Some(held) => {
-                desk.held.insert(tag.number, held);
-                Ok(())
-            }
-            None => Ok(()),
+            Some(_) if done => desk.remove(tag.number),
+            Some(held) => drop(desk.held.insert(tag.number, held)),
+            None => {}
         }
     }
 
@@ -243,7 +243,10 @@ impl Actor {
         let Some(own) = self.own.upgrade() else { return };
         let counts = self.tools.config.queue_type == QueueType::Quorum;
         let deliveries = match &mut self.desk {
-            Some(desk) => messages.into_iter().map(|message| hand_over(desk, &self.partition, message, counts)).collect(),
+            Some(desk) => messages
+                .into_iter()
+                .map(|message| hand_over(desk, &self.partition, message, counts))
+                .collect(),
             None => Vec::new(),
         };
         // If nobody is there any more, the claim gives everything back.
@@ -279,7 +282,8 @@ impl Actor {
             wanted.then(|| at.unwrap_or_else(|| Instant::now() + after))
         };
         self.tell_at = in_a_while(self.tell_at, desk.has_removed(), TELL);
-        self.spare_until = in_a_while(self.spare_until, self.has_excess(desk), SPARE);
+        let spare = if self.prefetch() > 0 { READY } else { SPARE };
+        self.spare_until = in_a_while(self.spare_until, self.has_excess(desk), spare);
         self.idle_at = in_a_while(self.idle_at, self.waiting.is_empty() && desk.is_idle(), IDLE);
     }
 

@@ -176,7 +176,9 @@ impl RabbitMqBuilder {
 /// The address, login and virtual host. The client's own reading falls back to defaults where it does not understand: not here.
 fn uri(url: &StorageUrl) -> Result<AMQPUri> {
     let unusable = || {
-        invalid("this is no usable AMQP URL: write amqp://user:password@host:5672/vhost, with %2f for the virtual host /")
+        invalid(
+            "this is no usable AMQP URL: write amqp://user:password@host:5672/vhost, with %2f for the virtual host /",
+        )
     };
     let host = url.url().host_str().filter(|host| !host.is_empty()).ok_or_else(unusable)?;
     let mut plain = url.url().clone();
@@ -204,6 +206,11 @@ impl Config {
             message_bytes: 8 * 1024 * 1024,
             ca_file: None,
         }
+    }
+
+    /// How many messages of each level are held ready.
+    pub(crate) fn ready(&self) -> usize {
+        usize::try_from(self.prefetch).unwrap_or(usize::MAX)
     }
 
     /// The server and virtual host, for messages.
@@ -281,13 +288,18 @@ mod tests {
             ("amqps://u:p@mq.example/a%20b?prefix=x", "mq.example", "a b"),
         ] {
             let config = read(url).unwrap();
-            assert_eq!((config.uri.authority.host.as_str(), config.uri.vhost.as_str()), (host, vhost), "{url}");
+            assert_eq!(
+                (config.uri.authority.host.as_str(), config.uri.vhost.as_str()),
+                (host, vhost),
+                "{url}"
+            );
         }
     }
 
     #[test]
     fn what_is_out_of_bounds_is_refused_and_no_password_is_shown() {
-        for query in ["prefix=a:b", "prefetch=10001", "heartbeat=1ms", "message_bytes=1", "queue_type=stream"] {
+        for query in ["prefix=a:b", "prefetch=10001", "heartbeat=1ms", "message_bytes=1", "queue_type=stream"]
+        {
             let error = read(&format!("amqp://user:secret@localhost?{query}")).unwrap_err();
             assert_eq!(error.kind(), anyqueue::ErrorKind::InvalidInput, "{query}");
             assert!(!format!("{error:?}").contains("secret"));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use anyqueue::Result;
+use anyqueue::{PartitionId, Result};
 use futures_util::future::{join, join_all};
 use futures_util::{FutureExt, StreamExt};
 use lapin::message::Delivery;
@@ -21,6 +21,7 @@ use lapin::types::FieldTable;
 use lapin::{Channel, Connection, Consumer};
 use uuid::Uuid;
 
+use crate::actor::Tools;
 use crate::error::{classify, own};
 use crate::link::within;
 use crate::names::{Line, Names};
@@ -72,9 +73,11 @@ pub(crate) struct Desk {
     channel: Channel,
     /// The channel's name for its life.
     pub(crate) life: Uuid,
-    line: Line,
+    partition: PartitionId,
     names: Names,
     limit: Duration,
+    /// How many messages of each level are held ready for pulls to come.
+    ready: usize,
     standing: BTreeMap<u8, Standing>,
     sources: Vec<Source>,
     /// What the server waits to hear the end of, and the consumer that it was sent to.
@@ -96,14 +99,20 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    pub(crate) fn new(conn: Arc<Connection>, channel: Channel, line: Line, names: Names, limit: Duration) -> Self {
+    pub(crate) fn new(
+        conn: Arc<Connection>,
+        channel: Channel,
+        partition: &PartitionId,
+        tools: &Tools,
+    ) -> Self {
         Self {
             conn,
             channel,
             life: Uuid::new_v4(),
-            line,
-            names,
-            limit,
+            partition: partition.clone(),
+            names: tools.names.clone(),
+            limit: tools.config.call_timeout,
+            ready: tools.config.ready(),
             standing: BTreeMap::new(),
             sources: Vec::new(),
             unsettled: BTreeMap::new(),
@@ -128,7 +137,7 @@ impl Desk {
     }
 
     fn queue(&self, level: u8) -> String {
-        self.names.queue(&Line::new(&self.line.partition, level))
+        self.names.queue(&Line::new(&self.partition, level))
     }
 
     /// How many more messages the server may send of this level.
@@ -199,7 +208,7 @@ impl Desk {
             Ok(stored) => self.spare.push(Arrived { number, level, stored }),
             // It stays where it is until the channel ends, so that it is not tried again at once.
             Err(error) => {
-                tracing::error!(%error, partition = %self.line.partition, "a stored message cannot be read");
+                tracing::error!(%error, partition = %self.partition, "a stored message cannot be read");
             }
         }
     }
@@ -208,7 +217,8 @@ impl Desk {
     pub(crate) async fn counts(&mut self, levels: &[u8]) -> Result<Vec<usize>> {
         let queues: Vec<_> = levels.iter().map(|level| self.queue(*level)).collect();
         let counts = join_all(queues.into_iter().map(|queue| count(&self.channel, queue)));
-        let counts = within(self.limit, async { counts.await.into_iter().collect::<Result<Vec<_>>>() }).await?;
+        let counts =
+            within(self.limit, async { counts.await.into_iter().collect::<Result<Vec<_>>>() }).await?;
         if let [only] = counts.as_slice() {
             self.backlog = *only;
         }
@@ -240,13 +250,12 @@ impl Desk {
         }
         let overdue = tokio::time::Instant::now() + OVERDUE;
         while self.spare.len() < before + many {
-            match tokio::time::timeout(QUIET, self.next()).await {
-                Ok(come) => come?,
-                Err(_) => {
-                    let left = self.catch_up(level).await?;
-                    if left == 0 || tokio::time::Instant::now() > overdue {
-                        break;
-                    }
+            if let Ok(come) = tokio::time::timeout(QUIET, self.next()).await {
+                come?;
+            } else {
+                let left = self.catch_up(level).await?;
+                if left == 0 || tokio::time::Instant::now() > overdue {
+                    break;
                 }
             }
         }
@@ -261,12 +270,16 @@ impl Desk {
         }
         let room = self.removable(level);
         // Told only if that is enough: else the consumer would be sent messages just before its end.
-        if room.len() < missing { self.consume(level, many).await } else { self.acknowledge(room.get(..missing).unwrap_or(&room)) }
+        if room.len() < missing {
+            self.consume(level, many).await
+        } else {
+            self.acknowledge(room.get(..missing).unwrap_or(&room))
+        }
     }
 
     /// A question to the queue, and then one to the channel: what the queue had handed over by the first has come when the second is
     /// answered. Answers how many are ready still.
-    async fn catch_up(&mut self, level: u8) -> Result<usize> {
+    pub(crate) async fn catch_up(&mut self, level: u8) -> Result<usize> {
         let (queue, told) = (self.queue(level), self.prefetch_told.unwrap_or(1));
         let both = async {
             // One after the other: the channel takes questions that come early before what the queue has sent it.
@@ -278,6 +291,19 @@ impl Desk {
         self.prefetch_told = Some(told);
         self.take_in()?;
         Ok(left)
+    }
+
+    /// Makes sure that a level has a consumer that may be sent something, with so much credit if it is new.
+    pub(crate) async fn stand(&mut self, level: u8, prefetch: usize) -> Result<()> {
+        if self.open(level) == 0 && self.spare.is_empty() {
+            self.tell_all_removed()?;
+        }
+        // All that the consumer may be sent can be with those who hold it for long: whoever waits gets another.
+        if self.open(level) == 0 && self.spare.is_empty() {
+            self.consume(level, prefetch).await
+        } else {
+            Ok(())
+        }
     }
 
     /// A new consumer with so much credit, in place of the one that is there.
@@ -337,8 +363,11 @@ impl Desk {
         }
     }
 
-    /// Tells the server of the removals that make room for nothing.
+    /// Tells the server of the removals that make room for nothing, or, where messages are held ready, of many at once.
     pub(crate) fn tell_free(&mut self) -> Result<()> {
+        if self.ready > 0 {
+            return if self.removed.len() > self.ready / 4 { self.tell_all_removed() } else { Ok(()) };
+        }
         let makes_room = |key: &u64| self.standing.values().any(|standing| standing.key == *key);
         let free: Vec<u64> =
             self.removed.iter().filter(|(_, key)| !makes_room(key)).map(|(number, _)| *number).collect();
@@ -353,14 +382,12 @@ impl Desk {
 
     /// Tells the server of all removals, after ending the consumers that this would make room for.
     pub(crate) fn tell_all_removed(&mut self) -> Result<()> {
-        let keys: BTreeSet<u64> = self.removed.values().copied().collect();
-        let levels: Vec<u8> = self
-            .standing
-            .iter()
-            .filter(|(_, standing)| keys.contains(&standing.key))
-            .map(|(level, _)| *level)
-            .collect();
-        levels.into_iter().try_for_each(|level| self.retire(level))?;
+        if self.ready == 0 {
+            let keys: BTreeSet<u64> = self.removed.values().copied().collect();
+            let makes_room = self.standing.iter().filter(|(_, standing)| keys.contains(&standing.key));
+            let levels: Vec<u8> = makes_room.map(|(level, _)| *level).collect();
+            levels.into_iter().try_for_each(|level| self.retire(level))?;
+        }
         let rest: Vec<u64> = self.removed.keys().copied().collect();
         self.acknowledge(&rest)
     }
@@ -406,7 +433,9 @@ impl Desk {
         messages.sort_unstable_by_key(|message| message.number);
         let levels: BTreeSet<u8> = messages.iter().map(|message| message.level).collect();
         for level in levels {
-            self.retire(level)?;
+            if self.ready == 0 {
+                self.retire(level)?;
+            }
             self.returned.insert(level);
         }
         for message in messages {
@@ -430,7 +459,9 @@ impl Desk {
     /// Tells the server all there is to tell, and closes the channel.
     pub(crate) async fn close(mut self) {
         let spare = std::mem::take(&mut self.spare);
-        let told = self.tell_all_removed().and_then(|()| self.give_back(spare));
+        let levels: Vec<u8> = self.standing.keys().copied().collect();
+        let ended = levels.into_iter().try_for_each(|level| self.retire(level));
+        let told = ended.and_then(|()| self.tell_all_removed()).and_then(|()| self.give_back(spare));
         if told.is_ok() && self.is_alive() {
             let closing = async {
                 self.let_through().await;

@@ -73,7 +73,9 @@ fn by_code(code: &AMQPErrorKind, text: &str) -> Error {
         }
         AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) if text.contains("inequivalent arg") => own(
             ErrorKind::Incompatible,
-            format!("a queue or exchange of this name has other settings: choose another prefix, or remove it ({text})"),
+            format!(
+                "a queue or exchange of this name has other settings: choose another prefix, or remove it ({text})"
+            ),
         ),
         AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) if text.contains("larger than") => {
             own(ErrorKind::TooLarge, format!("the server's max_message_size is below message_bytes: {text}"))

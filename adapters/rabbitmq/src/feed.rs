@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyqueue::Result;
+use anyqueue::{PartitionId, Result};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use lapin::options::{BasicConsumeOptions, QueueDeclareOptions};
@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::desk::count;
 use crate::error::classify;
 use crate::link::{Link, channel, within};
-use crate::names::{Line, Names};
+use crate::names::{Line, Names, lines};
 use crate::topology::{bind, declare_shared};
 
 /// Where news goes.
@@ -77,13 +77,32 @@ impl Feed {
     async fn listen(&self, conn: &Connection) -> Result<(Channel, Consumer)> {
         let bell = conn.create_channel().await.map_err(classify)?;
         declare_shared(&bell, &self.names).await?;
-        let options = QueueDeclareOptions { exclusive: true, auto_delete: true, ..QueueDeclareOptions::default() };
+        let options =
+            QueueDeclareOptions { exclusive: true, auto_delete: true, ..QueueDeclareOptions::default() };
         let queue = bell.queue_declare("".into(), options, FieldTable::default()).await.map_err(classify)?;
         bind(&bell, queue.name().to_string(), self.names.news(), String::new()).await?;
         let options = BasicConsumeOptions { no_ack: true, ..BasicConsumeOptions::default() };
-        let consuming = bell.basic_consume(queue.name().clone(), "news".into(), options, FieldTable::default());
+        let consuming =
+            bell.basic_consume(queue.name().clone(), "news".into(), options, FieldTable::default());
         let consumer = consuming.await.map_err(classify)?;
         Ok((bell, consumer))
+    }
+
+    /// The lines that a partition has, found by trying. What does not exist ends the channel that asked.
+    pub(crate) async fn try_all(&self, partition: &PartitionId) -> Result<Vec<Line>> {
+        let mut found = Vec::new();
+        for line in lines(partition) {
+            let (_conn, channel) = self.channel().await?;
+            match within(self.limit(), count(&channel, self.names.queue(&line))).await {
+                Ok(_) => {
+                    let _ = tokio::time::timeout(self.limit(), channel.close(200, "done".into())).await;
+                    found.push(line);
+                }
+                Err(_) if !channel.status().connected() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
     }
 
     /// How many messages are ready in these lines.

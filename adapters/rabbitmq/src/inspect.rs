@@ -1,16 +1,17 @@
 //! Looking into a partition: how much is ready, and how much is dead. A broker tells no more.
 
 use anyqueue::{
-    Browsed, CancelOutcome, Counts, DeleteOutcome, Error, InspectQueueStorage, MessageId, Operation, PartitionId,
-    Result, async_trait,
+    Browsed, CancelOutcome, Counts, DeleteOutcome, Error, InspectQueueStorage, MessageId, Operation,
+    PartitionId, Result, async_trait,
 };
 
 use crate::RabbitMqQueue;
 use crate::error::{NAME, closed};
-use crate::serve::lines;
 
 fn unsupported() -> Error {
-    Error::unsupported("a broker shows messages only to who takes them").with_backend(NAME).with_operation(Operation::Inspect)
+    Error::unsupported("a broker shows messages only to who takes them")
+        .with_backend(NAME)
+        .with_operation(Operation::Inspect)
 }
 
 #[async_trait]
@@ -50,9 +51,7 @@ impl InspectQueueStorage for RabbitMqQueue {
 
 impl RabbitMqQueue {
     async fn ready(&self, partition: &PartitionId) -> Result<u64> {
-        let lines = lines(partition);
-        let known = self.inner.tools.publisher.known(&lines).await?;
-        let lines: Vec<_> = lines.into_iter().zip(known).filter(|(_, known)| *known).map(|(line, _)| line).collect();
+        let lines = self.inner.tools.publisher.known(partition).await?;
         if lines.is_empty() { Ok(0) } else { self.inner.tools.feed.count(&lines).await }
     }
 }

@@ -71,7 +71,8 @@ impl Link {
             }
             Err(error) => {
                 let text = format!("{}: {}", self.config.target(), error.message());
-                let kind = if error.kind() == ErrorKind::TimedOut { ErrorKind::Unavailable } else { error.kind() };
+                let kind =
+                    if error.kind() == ErrorKind::TimedOut { ErrorKind::Unavailable } else { error.kind() };
                 let error = own(kind, text).with_source(error);
                 current.failed = Some((Instant::now(), error.clone()));
                 Err(error)

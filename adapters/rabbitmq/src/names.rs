@@ -2,6 +2,7 @@
 
 use anyqueue::PartitionId;
 
+use crate::capabilities::PRIORITY_LEVELS;
 use crate::ladder::Rest;
 
 /// The names that belong to one prefix.
@@ -22,6 +23,11 @@ impl Line {
         Self { partition: partition.clone(), level }
     }
 
+    /// No line of its own, but known as soon as the partition has one above level 0.
+    pub(crate) fn more(partition: &PartitionId) -> Self {
+        Self::new(partition, u8::MAX)
+    }
+
     /// The line as one word of a routing key. Words are parted by dots, which names can hold and slashes not.
     pub(crate) fn word(&self) -> String {
         let kind = if self.partition.is_dead_letters() { 'd' } else { 'l' };
@@ -40,6 +46,11 @@ impl Line {
         };
         Some(Self { partition, level: letters.as_str().parse().ok()? })
     }
+}
+
+/// All lines that a partition can have.
+pub(crate) fn lines(partition: &PartitionId) -> Vec<Line> {
+    (0..PRIORITY_LEVELS).map(|level| Line::new(partition, level)).collect()
 }
 
 impl Names {
@@ -92,8 +103,7 @@ mod tests {
     fn no_two_lines_share_a_name_and_words_are_read_back() {
         let names = Names::new("aq");
         let mail = PartitionId::new("mail.new").unwrap();
-        let lines =
-            [Line::new(&mail, 0), Line::new(&mail, 9), Line::new(&mail.dead_letters(), 0)];
+        let lines = [Line::new(&mail, 0), Line::new(&mail, 9), Line::new(&mail.dead_letters(), 0)];
         let queues: std::collections::HashSet<_> = lines.iter().map(|line| names.queue(line)).collect();
         assert_eq!(queues.len(), 3);
         assert_eq!(names.queue(&lines[2]), "aq:mail.new:dead:0");

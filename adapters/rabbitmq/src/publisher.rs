@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyqueue::{Error, ErrorKind, Result};
+use anyqueue::{Error, ErrorKind, PartitionId, Result};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::error::{classify, own, silent, uncertain};
 use crate::ladder::{self, Rest};
 use crate::link::{Link, within};
-use crate::names::{Line, Names};
+use crate::names::{Line, Names, lines};
 use crate::topology::{declare_line, declare_rest, declare_rung, declare_shared};
 
 /// Calls that publish at once. More wait for their turn.
@@ -89,7 +89,8 @@ impl Publisher {
             declare_shared(&control, &self.names).await?;
             Ok(control)
         };
-        let control = within(self.limit(), declaring).await.inspect_err(|error| self.suspect(&conn, error))?;
+        let control =
+            within(self.limit(), declaring).await.inspect_err(|error| self.suspect(&conn, error))?;
         let session = Arc::new(Session {
             conn,
             idle: Mutex::default(),
@@ -130,7 +131,8 @@ impl Publisher {
         };
         within(self.limit(), declaring).await.inspect_err(|error| self.suspect(&session.conn, error))?;
         // Told before anything is published there, so that no consumer overlooks it.
-        let news = Publication { exchange: self.names.news(), key: String::new(), body: line.word().into_bytes() };
+        let news =
+            Publication { exchange: self.names.news(), key: String::new(), body: line.word().into_bytes() };
         let told = session.publish(&[news], false, Instant::now() + self.limit()).await;
         told.into_iter().collect::<Result<()>>()?;
         session.has_declared(line.word());
@@ -140,7 +142,8 @@ impl Publisher {
     /// Makes sure that the ladder has what a delay of so many steps needs.
     pub(crate) async fn ensure_delay(&self, steps: u32) -> Result<()> {
         let session = self.session().await?;
-        let rests: Vec<Rest> = ladder::rests(steps).filter(|rest| !session.knows(&self.names.rest(*rest))).collect();
+        let rests: Vec<Rest> =
+            ladder::rests(steps).filter(|rest| !session.knows(&self.names.rest(*rest))).collect();
         if rests.is_empty() {
             return Ok(());
         }
@@ -176,7 +179,8 @@ impl Publisher {
             tokio::time::sleep(LOOK).await;
             session.publish_refused(&messages, &mut answers, deadline).await;
         }
-        let silent = |answer: &Result<()>| matches!(answer, Err(error) if error.kind() == ErrorKind::TimedOut);
+        let silent =
+            |answer: &Result<()>| matches!(answer, Err(error) if error.kind() == ErrorKind::TimedOut);
         if answers.iter().any(silent) {
             self.link.discard(&session.conn);
             *self.session.lock().await = None;
@@ -187,18 +191,31 @@ impl Publisher {
         answers
     }
 
-    /// Which of these lines exist.
-    pub(crate) async fn known(&self, lines: &[Line]) -> Result<Vec<bool>> {
-        let ask = |line: &Line| Publication { exchange: self.names.known(), key: line.word(), body: Vec::new() };
+    /// The lines that a partition has. Most have one, so whether there are more is asked first: the client logs what is returned.
+    pub(crate) async fn known(&self, partition: &PartitionId) -> Result<Vec<Line>> {
+        let first = self.known_of(vec![Line::new(partition, 0), Line::more(partition)]).await?;
+        if first.iter().any(|line| line.level > 0) {
+            self.known_of(lines(partition)).await
+        } else {
+            Ok(first)
+        }
+    }
+
+    async fn known_of(&self, lines: Vec<Line>) -> Result<Vec<Line>> {
+        let ask =
+            |line: &Line| Publication { exchange: self.names.known(), key: line.word(), body: Vec::new() };
+        let asked: Vec<_> = lines.iter().map(ask).collect();
         let session = self.session().await?;
-        let deadline = Instant::now() + self.limit();
-        let answers = session.publish(&lines.iter().map(ask).collect::<Vec<_>>(), true, deadline).await;
-        let exists = |answer| match answer {
-            Ok(()) => Ok(true),
-            Err(error) if is_unroutable(&error) => Ok(false),
-            Err(error) => Err(error),
-        };
-        answers.into_iter().map(exists).collect()
+        let answers = session.publish(&asked, true, Instant::now() + self.limit()).await;
+        let mut known = Vec::new();
+        for (line, answer) in lines.into_iter().zip(answers) {
+            match answer {
+                Ok(()) => known.push(line),
+                Err(error) if is_unroutable(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(known)
     }
 
     /// Whether the broker takes no messages now, because it is out of memory or disk.
@@ -263,12 +280,16 @@ impl Session {
             return all(error);
         }
         let Ok(Ok(_room)) = timeout_at(deadline.into(), self.room.acquire()).await else {
-            return all(own(ErrorKind::Full, "too many messages wait for the broker's word: nothing was sent"));
+            return all(own(
+                ErrorKind::Full,
+                "too many messages wait for the broker's word: nothing was sent",
+            ));
         };
-        let channel = match timeout_at(deadline.into(), self.channel()).await.unwrap_or_else(|_| Err(silent())) {
-            Ok(channel) => channel,
-            Err(error) => return all(error),
-        };
+        let channel =
+            match timeout_at(deadline.into(), self.channel()).await.unwrap_or_else(|_| Err(silent())) {
+                Ok(channel) => channel,
+                Err(error) => return all(error),
+            };
         let sent: Vec<_> = messages.iter().map(|message| send(&channel, message, mandatory)).collect();
         let confirmed = sent.into_iter().map(|sent| async {
             match timeout_at(deadline.into(), confirmation(sent)).await {
@@ -367,7 +388,8 @@ fn judge(confirmed: Vec<Result<Confirmation>>, messages: &[Publication], mandato
         let is_it = |sent: &Publication| {
             sent.key == message.delivery.routing_key.as_str() && sent.body == message.delivery.data
         };
-        let mut found = messages.iter().zip(&mut answers).filter(|(sent, answer)| answer.is_ok() && is_it(sent));
+        let mut found =
+            messages.iter().zip(&mut answers).filter(|(sent, answer)| answer.is_ok() && is_it(sent));
         if let Some((_, answer)) = found.next() {
             *answer = Err(unroutable());
         }

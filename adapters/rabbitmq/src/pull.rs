@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use crate::RabbitMqQueue;
 use crate::actor::Command;
 use crate::claim::Waiting;
-use crate::error::{NAME, closed, invalid, repeatable};
+use crate::error::{NAME, closed, invalid, repeatable, silent};
 use crate::token::Tag;
 
 /// No wait is longer.
@@ -24,8 +24,7 @@ impl RabbitMqQueue {
         request: PullRequest,
     ) -> Result<Vec<Delivery>> {
         // What a failed pull may have been sent comes back with its channel's end.
-        let stamp =
-            |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Pull);
+        let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Pull);
         if self.is_closed() {
             return Err(closed(Operation::Pull));
         }
@@ -87,16 +86,15 @@ impl RabbitMqQueue {
             if !self.tell(partition, Command::Holds(items, reply)).await {
                 continue;
             }
-            let holds = match tokio::time::timeout(self.inner.tools.config.call_timeout, answer).await {
-                Ok(answer) => answer.unwrap_or_default(),
-                Err(_) => {
-                    let error = crate::error::silent().with_retry(RetryClass::Safe);
-                    for place in places {
-                        put(&mut answers, place, Err(error.clone()));
-                    }
-                    continue;
+            let Ok(holds) = tokio::time::timeout(self.inner.tools.config.call_timeout, answer).await else {
+                let error = silent().with_retry(RetryClass::Safe).with_backend(NAME);
+                let error = error.with_operation(Operation::Extend);
+                for place in places {
+                    put(&mut answers, place, Err(error.clone()));
                 }
+                continue;
             };
+            let holds = holds.unwrap_or_default();
             for (place, held) in places.into_iter().zip(holds) {
                 if held {
                     put(&mut answers, place, Ok(ExtendOutcome::Extended));

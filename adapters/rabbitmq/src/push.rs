@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::SystemTime;
 
-use anyqueue::{
-    Envelope, ErrorKind, MessageData, Operation, PartitionId, PushOutcome, Result,
-};
+use anyqueue::{Envelope, ErrorKind, MessageData, Operation, PartitionId, PushOutcome, Result};
 
 use crate::RabbitMqQueue;
 use crate::actor::Command;

@@ -2,12 +2,12 @@
 
 use std::cmp::Reverse;
 
-use anyqueue::{PartitionId, Result};
+use anyqueue::Result;
 
 use crate::actor::Actor;
 use crate::claim::Waiting;
 use crate::desk::{Arrived, Desk};
-use crate::names::Line;
+use crate::error::silent;
 
 /// The most messages that are asked for at once.
 const MOST: usize = 5000;
@@ -52,15 +52,20 @@ impl Actor {
         }
         let tools = &self.tools;
         let (conn, channel) = tools.feed.channel().await?;
-        let line = Line::new(&self.partition, 0);
-        let found = match tools.publisher.is_blocked().await {
-            false => tools.publisher.known(&lines(&self.partition)).await?,
-            // Whoever publishes now waits: what was known before must do.
-            true => Vec::new(),
+        let known = async {
+            if tools.publisher.is_blocked().await {
+                Err(silent())
+            } else {
+                tools.publisher.known(&self.partition).await
+            }
         };
-        let found = (0..).zip(found).filter(|(_, exists)| *exists).map(|(level, _)| level);
-        self.levels.extend(found);
-        self.desk = Some(Desk::new(conn, channel, line, tools.names.clone(), tools.config.call_timeout));
+        let found = match known.await {
+            Ok(found) => found,
+            // Whoever publishes may have to wait, or lack the right: this way needs neither, but fills the server's log.
+            Err(_) => tools.feed.try_all(&self.partition).await?,
+        };
+        self.levels.extend(found.iter().map(|line| line.level));
+        self.desk = Some(Desk::new(conn, channel, &self.partition, tools));
         Ok(())
     }
 
@@ -75,8 +80,18 @@ impl Actor {
         for waiting in &mut self.waiting {
             waiting.fresh = false;
         }
+        let ready = self.prefetch();
         let Some(desk) = &mut self.desk else { return Ok(()) };
         let levels: Vec<u8> = self.levels.iter().rev().copied().collect();
+        if ready > 0 {
+            for level in levels {
+                desk.stand(level, ready).await?;
+                if desk.spare.is_empty() {
+                    desk.catch_up(level).await?;
+                }
+            }
+            return Ok(());
+        }
         let missing = |desk: &Desk| wanted.saturating_sub(desk.spare.len());
         if levels.is_empty() || missing(desk) == 0 {
             return Ok(());
@@ -116,13 +131,14 @@ impl Actor {
     /// Hands over what has come, in order; ends waits that are over. Nothing may come later for whoever is answered, so credit that
     /// was theirs is taken back before.
     async fn answer(&mut self) -> Result<()> {
+        let ready = self.prefetch();
         loop {
             let come = self.desk.as_ref().map_or(0, |desk| desk.spare.len());
             let left = self.left_after(come);
             let Some(desk) = &mut self.desk else { break };
             let too_much: Vec<u8> =
                 self.levels.iter().filter(|level| desk.open(**level) > left).copied().collect();
-            if too_much.is_empty() || left == self.waiting.len() {
+            if too_much.is_empty() || left == self.waiting.len() || ready > 0 {
                 break;
             }
             desk.withdraw(&too_much).await?;
@@ -142,7 +158,7 @@ impl Actor {
     }
 
     fn hand_over(&mut self) -> Result<()> {
-        if let Some(desk) = &mut self.desk {
+        if let Some(desk) = self.desk.as_mut().filter(|_| self.levels.len() > 1) {
             desk.spare.sort_by_key(|message| Reverse(message.level));
         }
         // Those who go on waiting come first: what is given to the others may come back.
@@ -161,7 +177,7 @@ impl Actor {
         }
         // What came for nobody goes back before anybody hears that there is nothing more.
         let given_back = match &mut self.desk {
-            Some(desk) if self.waiting.is_empty() => {
+            Some(desk) if self.waiting.is_empty() && self.tools.config.prefetch == 0 => {
                 let spare = std::mem::take(&mut desk.spare);
                 desk.give_back(spare)
             }
@@ -174,12 +190,19 @@ impl Actor {
     }
 
     fn take_spare(&mut self, most: usize) -> Vec<Arrived> {
-        self.desk.as_mut().map_or_else(Vec::new, |desk| desk.spare.drain(..most.min(desk.spare.len())).collect())
+        self.desk
+            .as_mut()
+            .map_or_else(Vec::new, |desk| desk.spare.drain(..most.min(desk.spare.len())).collect())
     }
 
     /// Of several levels one message each: what comes beyond what is waited for must be little.
     fn most_awaited(&self) -> usize {
         if self.levels.len() > 1 { 1 } else { MOST }
+    }
+
+    /// How many messages of each level are held ready for pulls to come.
+    pub(crate) fn prefetch(&self) -> usize {
+        self.tools.config.ready()
     }
 
     /// How many messages of each level are waited for.
@@ -189,9 +212,13 @@ impl Actor {
 
     /// Lets the server send what is waited for, and no more.
     async fn listen(&mut self) -> Result<()> {
-        let awaited = self.awaited();
+        let (awaited, ready) = (self.awaited(), self.prefetch());
         let Some(desk) = self.desk.as_mut() else { return Ok(()) };
         for level in &self.levels {
+            if ready > 0 {
+                desk.stand(*level, ready).await?;
+                continue;
+            }
             if desk.open(*level) > awaited {
                 desk.retire(*level)?; // what is on its way is for those who wait
             }
@@ -205,6 +232,9 @@ impl Actor {
     /// Whether the server may send what nobody waits for, or has.
     pub(crate) fn has_excess(&self, desk: &Desk) -> bool {
         let awaited = self.awaited();
+        if self.prefetch() > 0 && !self.waiting.is_empty() {
+            return false;
+        }
         let lines = self.levels.iter().any(|level| desk.open(*level) > awaited);
         lines || (self.waiting.is_empty() && !desk.spare.is_empty())
     }
@@ -215,7 +245,7 @@ impl Actor {
         let nobody = self.waiting.is_empty();
         let Some(desk) = &mut self.desk else { return Ok(()) };
         for level in &self.levels {
-            if desk.open(*level) > awaited {
+            if nobody || desk.open(*level) > awaited {
                 desk.retire(*level)?;
             }
         }
@@ -225,9 +255,4 @@ impl Actor {
         }
         Ok(())
     }
-}
-
-/// All lines that a partition can have.
-pub(crate) fn lines(partition: &PartitionId) -> Vec<Line> {
-    (0..crate::capabilities::PRIORITY_LEVELS).map(|level| Line::new(partition, level)).collect()
 }

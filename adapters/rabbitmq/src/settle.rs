@@ -83,15 +83,25 @@ impl RabbitMqQueue {
 
     /// Copies messages to where they go and awaits the broker's word; only then the originals are removed. A crash in between
     /// leaves both. Carried through though the caller may go away.
-    async fn copy_all(&self, settlements: &[Settlement], copies: Vec<Copy>) -> Vec<(usize, Result<SettleOutcome>)> {
-        let actions: Vec<Option<Action>> =
-            copies.iter().map(|copy| settlements.get(copy.place).map(|settlement| settlement.action.clone())).collect();
+    async fn copy_all(
+        &self,
+        settlements: &[Settlement],
+        copies: Vec<Copy>,
+    ) -> Vec<(usize, Result<SettleOutcome>)> {
+        let actions: Vec<Option<Action>> = copies
+            .iter()
+            .map(|copy| settlements.get(copy.place).map(|settlement| settlement.action.clone()))
+            .collect();
         let queue = self.clone();
         let copying = self.inner.calls.spawn(async move { queue.copy(copies, actions).await });
         copying.await.unwrap_or_default()
     }
 
-    async fn copy(&self, copies: Vec<Copy>, actions: Vec<Option<Action>>) -> Vec<(usize, Result<SettleOutcome>)> {
+    async fn copy(
+        &self,
+        copies: Vec<Copy>,
+        actions: Vec<Option<Action>>,
+    ) -> Vec<(usize, Result<SettleOutcome>)> {
         let mut ready = Vec::with_capacity(copies.len());
         let mut answers = Vec::with_capacity(copies.len());
         for (copy, action) in copies.into_iter().zip(actions) {
@@ -108,7 +118,9 @@ impl RabbitMqQueue {
         let told = copies.into_iter().zip(sent).map(|(copy, sent)| async move {
             self.tell(&copy.partition, Command::Copied(copy.tag, sent.is_ok())).await;
             // A copy too many is what a repetition may make; the declared guarantee of moves allows it.
-            let again = |error: Error| if error.retry() == RetryClass::Never { error } else { error.with_retry(RetryClass::Safe) };
+            let again = |error: Error| {
+                if error.retry() == RetryClass::Never { error } else { error.with_retry(RetryClass::Safe) }
+            };
             (copy.place, sent.map(|()| SettleOutcome::Settled).map_err(|error| stamp(again(error))))
         });
         answers.extend(join_all(told).await);
@@ -136,9 +148,7 @@ fn address(copy: &Copy, action: Action) -> Result<Addressed> {
             (copy.partition.clone(), delay, headers, stored.deliveries.unwrap_or(0))
         }
         Action::Move { to, headers } => (to, Duration::ZERO, headers, 0),
-        Action::Remove | Action::Release | Action::Retry => {
-            (copy.partition.clone(), Duration::ZERO, None, 0)
-        }
+        Action::Remove | Action::Release | Action::Retry => (copy.partition.clone(), Duration::ZERO, None, 0),
     };
     let message = match headers {
         Some(headers) => stored.message.clone().with_headers(Headers::clone(&headers)),
@@ -151,7 +161,9 @@ fn address(copy: &Copy, action: Action) -> Result<Addressed> {
 }
 
 /// The places of leases in their batch, by partition, in order.
-pub(crate) fn by_partition<'l>(leases: impl Iterator<Item = &'l Lease>) -> Vec<(&'l PartitionId, Vec<usize>)> {
+pub(crate) fn by_partition<'l>(
+    leases: impl Iterator<Item = &'l Lease>,
+) -> Vec<(&'l PartitionId, Vec<usize>)> {
     let mut found: Vec<(&PartitionId, Vec<usize>)> = Vec::new();
     let mut index: HashMap<&PartitionId, usize> = HashMap::new();
     for (place, lease) in leases.enumerate() {

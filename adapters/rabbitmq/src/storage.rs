@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyqueue::{
-    Capabilities, Delivery, Envelope, Error, ExtendOutcome, Extension, Health, InspectQueueStorage, MessageData,
-    Operation, PartitionId, PauseQueueStorage, PullQueueStorage, PullRequest, PushOutcome, PushQueueStorage,
-    QueueStorage, Result, SettleOutcome, Settlement, Storage, StorageUrl, async_trait,
+    Capabilities, Delivery, Envelope, Error, ExtendOutcome, Extension, Health, InspectQueueStorage,
+    MessageData, Operation, PartitionId, PauseQueueStorage, PullQueueStorage, PullRequest, PushOutcome,
+    PushQueueStorage, QueueStorage, Result, SettleOutcome, Settlement, Storage, StorageUrl, async_trait,
 };
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;

@@ -1,9 +1,7 @@
 //! What must exist on the server. Declaring again what is there changes nothing.
 
 use anyqueue::Result;
-use lapin::options::{
-    ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions,
-};
+use lapin::options::{ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, ExchangeKind};
 
@@ -16,8 +14,13 @@ use crate::names::{Line, Names};
 /// exceeds the limit it drops, so the limit is one that no message reaches.
 const DELIVERY_LIMIT: i64 = 2_000_000_000;
 
-const DURABLE: QueueDeclareOptions =
-    QueueDeclareOptions { passive: false, durable: true, exclusive: false, auto_delete: false, nowait: false };
+const DURABLE: QueueDeclareOptions = QueueDeclareOptions {
+    passive: false,
+    durable: true,
+    exclusive: false,
+    auto_delete: false,
+    nowait: false,
+};
 
 /// The exchanges that all lines share.
 pub(crate) async fn declare_shared(channel: &Channel, names: &Names) -> Result<()> {
@@ -47,7 +50,11 @@ pub(crate) async fn declare_line(
     };
     channel.queue_declare(queue.clone().into(), DURABLE, arguments).await.map_err(classify)?;
     bind(channel, queue, names.due(), ladder::due_pattern(line)).await?;
-    bind(channel, names.sink(), names.known(), line.word()).await
+    bind(channel, names.sink(), names.known(), line.word()).await?;
+    if line.level > 0 {
+        bind(channel, names.sink(), names.known(), Line::more(&line.partition).word()).await?;
+    }
+    Ok(())
 }
 
 /// The exchange of a rung of the ladder. The one below must be there.

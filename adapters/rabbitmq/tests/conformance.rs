@@ -87,12 +87,18 @@ impl Harness for RabbitMq {
 
 /// Why the broker cannot have it.
 const RULES: &[(&str, &str)] = &[
-    (Need::TIMED_LEASE.what, "a delivery is its channel's: AMQP 0-9-1 knows no end by time; core's own timer gives back what nobody extends"),
+    (
+        Need::TIMED_LEASE.what,
+        "a delivery is its channel's: AMQP 0-9-1 knows no end by time; core's own timer gives back what nobody extends",
+    ),
     (Need::GROUPS.what, "a single active consumer is per queue: the broker orders no group within one"),
     (Need::DEDUP.what, "the broker compares no messages"),
     (Need::DEDUP_WHILE_LIVE.what, "the broker compares no messages"),
     (Need::UNIQUE_IDS.what, "the broker compares no messages"),
-    (Need::COUNTS.what, "the broker counts ready messages of a queue; what is held or delayed it tells only to managers"),
+    (
+        Need::COUNTS.what,
+        "the broker counts ready messages of a queue; what is held or delayed it tells only to managers",
+    ),
     (Need::LIST.what, "AMQP 0-9-1 cannot list queues"),
     (Need::BROWSE.what, "the broker shows a message only to who takes it"),
     (Need::DELETE.what, "the broker finds no message by its id"),

@@ -115,7 +115,10 @@ fn others_overfetch(book: &Book<'_>, call: &Call, partition: &PartitionId) -> bo
     let holds = |other: &Call| match &other.op {
         Asked::Pull { partition: place, .. } => {
             let over = other.span().to.saturating_add(book.rules.slack);
-            place == partition && other.client() != call.client() && other.span().from < span.to && over > span.from
+            place == partition
+                && other.client() != call.client()
+                && other.span().from < span.to
+                && over > span.from
         }
         _ => false,
     };
