@@ -69,7 +69,7 @@
 //! | 4.0 – 4.2 | has a limit of 20 unless told otherwise: the one that is set stands above it |
 //! | from 4.3 | does not count returned messages; counts then are lower than declared |
 //!
-//! Untested: every version but 3.10.8, clusters, TLS (`amqps`), and other brokers that speak AMQP 0-9-1.
+//! Untested: every version but 3.10.8, clusters, TLS (`amqps`), alarms of memory and disk, and other brokers that speak AMQP 0-9-1.
 //!
 //! # Limits
 //! 100 MiB per message at most (8 MiB unless configured), batches of 1000, delays up to 30 days in steps of 100 ms. One channel per

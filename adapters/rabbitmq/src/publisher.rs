@@ -89,8 +89,7 @@ impl Publisher {
             declare_shared(&control, &self.names).await?;
             Ok(control)
         };
-        let control =
-            within(self.limit(), declaring).await.inspect_err(|error| self.suspect(&conn, error))?;
+        let control = self.on(&conn, declaring).await?;
         let session = Arc::new(Session {
             conn,
             idle: Mutex::default(),
@@ -108,11 +107,17 @@ impl Publisher {
         self.link.connection().await.map(drop)
     }
 
-    /// A server that did not answer may be gone without having said so.
-    fn suspect(&self, conn: &Arc<Connection>, error: &Error) {
-        if error.kind() == ErrorKind::TimedOut {
-            self.link.discard(conn);
-        }
+    /// What must be answered on a connection. One that is silent is given up, unless the broker has said why.
+    async fn on<T>(&self, conn: &Arc<Connection>, call: impl Future<Output = Result<T>>) -> Result<T> {
+        within(self.limit(), call).await.map_err(|error| {
+            if conn.status().blocked() {
+                return full();
+            }
+            if error.kind() == ErrorKind::TimedOut {
+                self.link.discard(conn);
+            }
+            error
+        })
     }
 
     /// Makes sure that a line exists. Answers whether it was declared just now.
@@ -121,6 +126,7 @@ impl Publisher {
         if session.knows(&line.word()) {
             return Ok(false);
         }
+        session.takes_messages(Instant::now() + self.limit()).await?;
         let mut control = session.control.lock().await;
         if session.knows(&line.word()) {
             return Ok(false);
@@ -129,7 +135,7 @@ impl Publisher {
             let channel = session.control(&mut control).await?;
             declare_line(channel, &self.names, self.config.queue_type, line).await
         };
-        within(self.limit(), declaring).await.inspect_err(|error| self.suspect(&session.conn, error))?;
+        self.on(&session.conn, declaring).await?;
         // Told before anything is published there, so that no consumer overlooks it.
         let news =
             Publication { exchange: self.names.news(), key: String::new(), body: line.word().into_bytes() };
@@ -147,6 +153,7 @@ impl Publisher {
         if rests.is_empty() {
             return Ok(());
         }
+        session.takes_messages(Instant::now() + self.limit()).await?;
         let mut control = session.control.lock().await;
         let declaring = async {
             let channel = session.control(&mut control).await?;
@@ -162,7 +169,7 @@ impl Publisher {
             }
             Ok(())
         };
-        within(self.limit(), declaring).await.inspect_err(|error| self.suspect(&session.conn, error))
+        self.on(&session.conn, declaring).await
     }
 
     /// Publishes messages and waits for the broker's word on each.
@@ -231,7 +238,7 @@ impl Publisher {
         }
         let mut control = session.control.lock().await;
         let asking = async { declare_shared(session.control(&mut control).await?, &self.names).await };
-        within(self.limit(), asking).await.inspect_err(|error| self.suspect(&session.conn, error))
+        self.on(&session.conn, asking).await
     }
 
     pub(crate) async fn close(&self, patience: Duration) {

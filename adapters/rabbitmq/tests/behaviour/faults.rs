@@ -1,8 +1,8 @@
-//! Brokers that die, end channels, or take nothing; queues that somebody removes.
+//! Brokers that die or end channels; queues that somebody removes.
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{Action, ErrorKind, PushQueueStorage, QueueStorage, SettleOutcome};
+use anyqueue::{Action, ErrorKind, PushQueueStorage, SettleOutcome};
 use anyqueue_testkit::RabbitMq;
 use lapin::options::QueueDeleteOptions;
 
@@ -45,24 +45,6 @@ async fn a_channel_that_the_server_ends_is_made_anew() {
     assert_eq!(texts(&again), ["0"]);
     assert_eq!(settle(&queue, &held, Action::Remove).await, [SettleOutcome::Lost]);
     assert_eq!(settle(&queue, &again, Action::Remove).await, [SettleOutcome::Settled]);
-}
-
-#[tokio::test]
-async fn a_broker_that_takes_nothing_is_full_in_bounded_time() {
-    let Some(bed) = Bed::own(RabbitMq::new().setting("disk_free_limit.absolute", "900TB")).await else {
-        return;
-    };
-    let queue = bed.builder().call_timeout(Duration::from_secs(1)).open().await.unwrap();
-    // The broker still takes what it has read when it finds that it is in alarm.
-    becomes("a push is refused", || async {
-        let start = Instant::now();
-        let answers = queue.push(&part("work"), &messages(2)).await;
-        assert_eq!(answers.len(), 2);
-        assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
-        answers.iter().all(|answer| answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::Full))
-    })
-    .await;
-    assert!(!queue.check().await.unwrap().warnings.is_empty());
 }
 
 #[tokio::test]
