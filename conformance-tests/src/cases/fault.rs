@@ -9,6 +9,7 @@ use anyqueue::{
     QueueMessageStatus::Processed, RetryClass, SettleOutcome,
 };
 use futures_util::future::join;
+use tokio::sync::watch;
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::{Client, Context, ids, settlement};
@@ -63,18 +64,23 @@ const AGAIN: Duration = Duration::from_millis(20);
 /// What a queue of these cases gives a call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The time that clients have to get over a server's absence.
-struct Recovery(Instant);
+/// The time that clients have to get over a server's absence, from the moment of its return.
+struct Recovery(watch::Receiver<Instant>);
 
 impl Recovery {
     fn begins() -> Self {
-        Self(Instant::now() + RECOVERY + crate::context::SCHEDULING)
+        Self::since(&watch::Sender::new(Instant::now()))
+    }
+
+    /// The moment told may yet change.
+    fn since(moment: &watch::Sender<Instant>) -> Self {
+        Self(moment.subscribe())
     }
 
     /// A pause before the next attempt; when the time is over, the case fails.
     async fn again(&self, c: &Context, what: &str) -> CaseResult {
         let expected = format!("{what} within {RECOVERY:?} of the server's return, without a new client");
-        if Instant::now() > self.0 {
+        if Instant::now() > *self.0.borrow() + RECOVERY + crate::context::SCHEDULING {
             return Err(c.failed(40, &[], expected, "it still fails"));
         }
         tokio::time::sleep(AGAIN).await;
@@ -85,7 +91,17 @@ impl Recovery {
 impl Context {
     /// Pushes until all are stored. Where ids are not unique, what was not answered may be there twice.
     async fn push_again(&self, client: &Client, p: &PartitionId, messages: &[MessageData]) -> CaseResult {
-        let (mut left, recovery) = (messages.to_vec(), Recovery::begins());
+        self.push_within(Recovery::begins(), client, p, messages).await
+    }
+
+    async fn push_within(
+        &self,
+        recovery: Recovery,
+        client: &Client,
+        p: &PartitionId,
+        messages: &[MessageData],
+    ) -> CaseResult {
+        let mut left = messages.to_vec();
         loop {
             let answers = client.storage().push(p, &left).await;
             let mut answers = answers.iter();
@@ -107,15 +123,25 @@ impl Context {
     }
 
     /// Pulls and removes until all of these have come.
-    async fn remove_all(&self, client: &Client, p: &PartitionId, mut left: Vec<MessageId>) -> CaseResult {
+    async fn remove_all(&self, client: &Client, p: &PartitionId, left: Vec<MessageId>) -> CaseResult {
+        self.remove_all_since(client, p, left, &watch::Sender::new(Instant::now())).await
+    }
+
+    /// The same, in the time that a server takes to recover since the moment told, which may yet change.
+    async fn remove_all_since(
+        &self,
+        client: &Client,
+        p: &PartitionId,
+        mut left: Vec<MessageId>,
+        since: &watch::Sender<Instant>,
+    ) -> CaseResult {
         let soon = self.timing().act_lease + self.timing().soon;
-        let deadline = Instant::now() + RECOVERY + soon * 3;
         while !left.is_empty() {
             let request = PullRequest::new(20, self.timing().slack, self.timing().act_lease);
             let got = client.storage().pull(p, request).await.unwrap_or_default();
             self.removed(client, &got).await?;
             left.retain(|id| !ids(&got).contains(id));
-            if Instant::now() > deadline {
+            if Instant::now() > *since.borrow() + RECOVERY + soon * 3 {
                 return Err(self.failed(1, &left, "every stored message to be delivered", "these were not"));
             }
         }
@@ -162,14 +188,20 @@ async fn killed_under_load(c: &Context) -> CaseResult {
     let (client, other) = (c.client(), c.fresh().await?);
     let messages = c.messages(c.size(300, 3000), |_, message| message);
     let sent: Vec<_> = messages.iter().map(MessageData::id).collect();
+    // A start takes as long as the server takes; the consumer's time begins anew with it.
+    let since = watch::Sender::new(Instant::now());
     let push = async {
         for (number, batch) in messages.chunks(10).enumerate() {
             if number == 5 || number == 20 {
                 let restart = async {
+                    since.send_replace(Instant::now() + MINUTES);
                     c.harm(Harm::Kill).await?;
-                    c.harm(Harm::Start).await
+                    let started = c.harm(Harm::Start).await;
+                    since.send_replace(Instant::now());
+                    started
                 };
-                let (stored, restarted) = join(c.push_again(client, &p, batch), restart).await;
+                let pushed = c.push_within(Recovery::since(&since), client, &p, batch);
+                let (stored, restarted) = join(pushed, restart).await;
                 restarted.and(stored)?;
             } else {
                 c.push_again(client, &p, batch).await?;
@@ -177,7 +209,7 @@ async fn killed_under_load(c: &Context) -> CaseResult {
         }
         CaseResult::Ok(())
     };
-    let (all_stored, all_removed) = join(push, c.remove_all(&other, &p, sent)).await;
+    let (all_stored, all_removed) = join(push, c.remove_all_since(&other, &p, sent, &since)).await;
     all_stored.and(all_removed)
 }
 

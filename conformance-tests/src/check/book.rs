@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyqueue::{Headers, PartitionId};
 
 use super::rules::Rules;
+use crate::context::HARMED;
 use crate::history::{
     Act, Answer, Asked, Call, Cancellation, Content, Deletion, Delivered, Extending, Push, Pushed, Settling,
     Trace,
@@ -230,12 +231,18 @@ impl<'a> Book<'a> {
             },
             Asked::Settle { items } => {
                 for item in items {
-                    self.settle(span, item.message, item.delivery, &item.action, &item.answer);
+                    let lost = item.answer.ok() == Some(&Settling::Lost);
+                    if !(lost && self.is_of_another(call, item.delivery)) {
+                        self.settle(span, item.message, item.delivery, &item.action, &item.answer);
+                    }
                 }
             }
             Asked::Extend { items } => {
                 for item in items {
-                    self.extend(span, item.delivery, item.duration, &item.answer);
+                    let lost = item.answer.ok() == Some(&Extending::Lost);
+                    if !(lost && self.is_of_another(call, item.delivery)) {
+                        self.extend(span, item.delivery, item.duration, &item.answer);
+                    }
                 }
             }
             Asked::Delete { partition, items } => {
@@ -266,6 +273,7 @@ impl<'a> Book<'a> {
                 }
             }
             Asked::Close => self.closed(call),
+            Asked::Crash if !self.rules.timed_leases => self.closed(call),
             Asked::Crash => self.ends.push((call.client(), span.from)),
             Asked::Removed { message } => {
                 self.others_at_work = true;
@@ -284,6 +292,7 @@ impl<'a> Book<'a> {
                 self.others_at_work = true;
                 self.taken_until = self.taken_until.max(Some(span.from.saturating_add(*lease)));
             }
+            Asked::Note { text } if text.starts_with(HARMED) => self.harmed(span),
             Asked::Counts { .. } | Asked::Browse { .. } | Asked::Drained | Asked::Note { .. } => {}
         }
     }
@@ -422,6 +431,23 @@ impl<'a> Book<'a> {
             Answer::Ok(_) | Answer::Fail(_) => return,
         };
         self.life(message).departures.push(Departure { place: place.clone(), span, certain, moved: false });
+    }
+
+    /// Where the lease is the connection, only the client that pulled can end the delivery.
+    fn is_of_another(&self, call: &Call, delivery: Option<usize>) -> bool {
+        let hold = delivery.and_then(|delivery| self.by_delivery.get(&delivery).copied());
+        let hold = hold.and_then(|hold| self.holds.get(hold));
+        !self.rules.timed_leases && hold.is_some_and(|hold| hold.call.client() != call.client())
+    }
+
+    /// Where the lease is the connection, whatever ends connections may have ended it.
+    fn harmed(&mut self, span: Span) {
+        if self.rules.timed_leases {
+            return;
+        }
+        for hold in &mut self.holds {
+            hold.sure_until = hold.sure_until.min(span.from);
+        }
     }
 
     /// What a client held when it closed may come back at once.

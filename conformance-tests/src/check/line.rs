@@ -8,7 +8,7 @@ use super::book::{Book, Life, Span};
 use super::spells::{Spell, Standing};
 use super::timing::{client_closed, pulls};
 use super::{Verdict, refute};
-use crate::history::{Asked, Content, Delivered};
+use crate::history::{Asked, Call, Content, Delivered};
 
 /// Clauses 9, 11, 25 and 30: a pull that answers fewer than it was asked for leaves nothing behind that was ready: pushed,
 /// given back, matured, or free by the end of a lease, within slack.
@@ -24,6 +24,9 @@ pub(super) fn ready_is_served(book: &Book<'_>) -> Verdict {
             span.from
         };
         if got.len() >= *max || *stopped || !book.never_paused(partition, span) || client_closed(book, call) {
+            continue;
+        }
+        if others_overfetch(book, call, partition) {
             continue;
         }
         let passed_over = lines
@@ -54,7 +57,9 @@ pub(super) fn in_order(book: &Book<'_>) -> Verdict {
     let lines = lines(book);
     for (call, got) in pulls(book) {
         let Asked::Pull { partition, .. } = &call.op else { continue };
-        let Some(line) = lines.get(partition) else { continue };
+        let Some(line) = lines.get(partition).filter(|_| !others_overfetch(book, call, partition)) else {
+            continue;
+        };
         let answered: HashMap<usize, &Delivered> = got.iter().map(|one| (one.message, one)).collect();
         let (mut later, mut front) = (HashMap::new(), Front::default());
         for spell in
@@ -102,6 +107,22 @@ impl<'b, 'a> Front<'b, 'a> {
 fn told(first: &Spell<'_>, delivered: &Delivered) -> (String, String) {
     let expected = format!("#{} first, which had waited since {:?}", first.message, first.since);
     (expected, format!("#{} went ahead of it", delivered.message))
+}
+
+/// Whether another client's pull may hold, for a moment, more than it answered: what it has, this one cannot have.
+fn others_overfetch(book: &Book<'_>, call: &Call, partition: &PartitionId) -> bool {
+    let span = call.span();
+    let holds = |other: &Call| match &other.op {
+        Asked::Pull { partition: place, .. } => {
+            let over = other.span().to.saturating_add(book.rules.slack);
+            place == partition
+                && other.client() != call.client()
+                && other.span().from < span.to
+                && over > span.from
+        }
+        _ => false,
+    };
+    book.rules.overfetch && book.trace.events.iter().any(holds)
 }
 
 /// Whether the pull could have had it from its first moment on, and nobody else took it.

@@ -22,6 +22,9 @@ use crate::recorder::Recorder;
 use crate::run::{Options, Tier};
 use crate::victim::{Harm, Victim};
 
+/// What the note of a harm begins with.
+pub(crate) const HARMED: &str = "the server: ";
+
 pub(crate) use altered::Altered;
 pub use client::Client;
 pub(crate) use client::settlement;
@@ -188,7 +191,7 @@ impl Context {
     pub async fn harm(&self, harm: Harm) -> CaseResult {
         let victim =
             self.victim().ok_or_else(|| Stop::Inconclusive("there is no server to harm".to_owned()))?;
-        self.first.note(format!("the server: {harm:?}"));
+        self.first.note(format!("{HARMED}{harm:?}"));
         victim.harm(harm).await.map_err(|error| Stop::Inconclusive(format!("{harm:?} did not work: {error}")))
     }
 

@@ -1,0 +1,356 @@
+//! The one owner of a partition's consuming channel: a task that serves pulls and settlements in turn.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyqueue::{Delivery, Error, Lease, MessageId, PartitionId, Result};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::claim::{Claim, Waiting};
+use crate::config::{Config, QueueType};
+use crate::desk::{Arrived, Desk};
+use crate::error::closed;
+use crate::feed::Feed;
+use crate::names::Names;
+use crate::publisher::Publisher;
+use crate::stored::Stored;
+use crate::token::Tag;
+
+/// Commands that may wait for the task. More wait in their tasks.
+pub(crate) const COMMANDS: usize = 1024;
+/// How long a removal may wait for a pull that wants as many, so that the server's answer to it is not unwanted.
+const TELL: Duration = Duration::from_millis(5);
+/// How long a message that came unasked waits for the next pull, and credit that nobody needs for the next that does.
+const SPARE: Duration = Duration::from_millis(20);
+/// The same where messages are held ready on purpose.
+const READY: Duration = Duration::from_secs(1);
+/// How often a waiting pull's connection is looked after.
+const PULSE: Duration = Duration::from_millis(200);
+/// A channel that nobody needs is closed after so long.
+const IDLE: Duration = Duration::from_mins(1);
+
+/// What a task is asked for.
+pub(crate) enum Command {
+    /// A pull.
+    Pull(Waiting),
+    /// A pull was asked to end early.
+    Stop,
+    /// Ends of deliveries, answered in order.
+    Settle(Vec<(MessageId, Tag, Verb)>, oneshot::Sender<Vec<Settled>>),
+    /// Whether a copy was made of a message that [`Settled::Copy`] was answered for.
+    Copied(Tag, bool),
+    /// Which of these are held.
+    Holds(Vec<(MessageId, Tag)>, oneshot::Sender<Vec<bool>>),
+    /// Deliveries that reached nobody.
+    Back(Vec<Tag>),
+    /// A level that exists.
+    Level(u8),
+}
+
+/// What is to become of a delivery.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Verb {
+    /// It is gone.
+    Remove,
+    /// To the front of its queue.
+    Return,
+    /// A copy of it goes elsewhere; then it is gone.
+    Copy,
+}
+
+/// What became of it.
+pub(crate) enum Settled {
+    Done,
+    Lost,
+    /// To be copied, then [`Command::Copied`].
+    Copy(Box<Stored>),
+}
+
+/// What the tasks of a storage share.
+pub(crate) struct Tools {
+    pub(crate) config: Arc<Config>,
+    pub(crate) names: Names,
+    pub(crate) feed: Feed,
+    pub(crate) publisher: Publisher,
+    pub(crate) closed: CancellationToken,
+}
+
+pub(crate) struct Actor {
+    pub(crate) tools: Arc<Tools>,
+    pub(crate) partition: PartitionId,
+    commands: mpsc::Receiver<Command>,
+    own: mpsc::WeakSender<Command>,
+    pub(crate) levels: BTreeSet<u8>,
+    pub(crate) desk: Option<Desk>,
+    pub(crate) waiting: VecDeque<Waiting>,
+    /// Messages of which copies are being made.
+    copying: HashMap<u64, Arrived>,
+    tell_at: Option<Instant>,
+    spare_until: Option<Instant>,
+    idle_at: Option<Instant>,
+}
+
+impl Actor {
+    /// Starts a task; it ends when all senders are gone, or the storage is closed.
+    pub(crate) fn start(
+        tools: &Arc<Tools>,
+        partition: &PartitionId,
+    ) -> (mpsc::Sender<Command>, impl Future<Output = ()> + use<>) {
+        let (sender, commands) = mpsc::channel(COMMANDS);
+        let actor = Self {
+            tools: Arc::clone(tools),
+            partition: partition.clone(),
+            commands,
+            own: sender.downgrade(),
+            levels: BTreeSet::new(),
+            desk: None,
+            waiting: VecDeque::new(),
+            copying: HashMap::new(),
+            tell_at: None,
+            spare_until: None,
+            idle_at: None,
+        };
+        (sender, actor.run())
+    }
+
+    async fn run(mut self) {
+        let closed = self.tools.closed.clone();
+        loop {
+            let timer = self.next_timer();
+            let happened = tokio::select! {
+                biased;
+                () = closed.cancelled() => break,
+                command = self.commands.recv() => match command {
+                    Some(command) => self.obey(command),
+                    None => break,
+                },
+                come = next(&mut self.desk) => come,
+                () = at(timer) => Ok(()),
+            };
+            let served = match happened.and_then(|()| self.take_in()) {
+                Ok(()) => tokio::select! {
+                    biased;
+                    () = closed.cancelled() => break,
+                    served = self.serve() => served,
+                },
+                Err(error) => Err(error),
+            };
+            if let Err(error) = served {
+                self.lose(&error);
+            }
+            self.set_timers();
+        }
+        self.finish().await;
+    }
+
+    /// Takes in all that is there already, so that it is served together.
+    fn take_in(&mut self) -> Result<()> {
+        while let Ok(command) = self.commands.try_recv() {
+            self.obey(command)?;
+        }
+        self.desk.as_mut().map_or(Ok(()), Desk::take_in)
+    }
+
+    fn obey(&mut self, command: Command) -> Result<()> {
+        if self.desk.as_ref().is_some_and(|desk| !desk.is_alive()) {
+            self.desk = None;
+            self.copying.clear();
+        }
+        match command {
+            Command::Pull(waiting) => self.waiting.push_back(waiting),
+            Command::Stop => {} // The pull itself knows; this only wakes.
+            Command::Settle(items, reply) => {
+                let answers = self.settle(items);
+                let _ = reply.send(answers);
+            }
+            Command::Copied(tag, done) => self.copied(tag, done),
+            Command::Holds(items, reply) => {
+                let holds = items.into_iter().map(|(id, tag)| self.holds(id, tag)).collect();
+                let _ = reply.send(holds);
+            }
+            Command::Back(tags) => self.take_back(&tags)?,
+            Command::Level(level) => {
+                self.levels.insert(level);
+            }
+        }
+        Ok(())
+    }
+
+    fn holds(&self, id: MessageId, tag: Tag) -> bool {
+        self.desk.as_ref().is_some_and(|desk| {
+            let held = desk.held.get(&tag.number);
+            desk.life == tag.life && held.is_some_and(|held| held.stored.message.id() == id)
+        })
+    }
+
+    fn settle(&mut self, items: Vec<(MessageId, Tag, Verb)>) -> Vec<Settled> {
+        let mut returned = Vec::new();
+        let mut answers = Vec::with_capacity(items.len());
+        for (id, tag, verb) in items {
+            let held = self.holds(id, tag);
+            let desk = self.desk.as_mut().filter(|_| held);
+            let Some((desk, arrived)) =
+                desk.and_then(|desk| desk.held.remove(&tag.number).map(|held| (desk, held)))
+            else {
+                answers.push(Settled::Lost);
+                continue;
+            };
+            answers.push(match verb {
+                Verb::Remove => {
+                    desk.remove(tag.number);
+                    Settled::Done
+                }
+                Verb::Return => {
+                    returned.push(arrived);
+                    Settled::Done
+                }
+                Verb::Copy => {
+                    let original = Box::new(arrived.stored.clone());
+                    self.copying.insert(tag.number, arrived);
+                    Settled::Copy(original)
+                }
+            });
+        }
+        if let Some(desk) = &mut self.desk
+            && !returned.is_empty()
+            && let Err(error) = desk.give_back(returned)
+        {
+            self.lose(&error);
+        }
+        answers
+    }
+
+    fn copied(&mut self, tag: Tag, done: bool) {
+        let Some(desk) = self.desk.as_mut().filter(|desk| desk.life == tag.life) else { return };
+        match self.copying.remove(&tag.number) {
+            Some(_) if done => desk.remove(tag.number),
+            Some(held) => drop(desk.held.insert(tag.number, held)),
+            None => {}
+        }
+    }
+
+    fn take_back(&mut self, tags: &[Tag]) -> Result<()> {
+        let Some(desk) = &mut self.desk else { return Ok(()) };
+        let mine = tags.iter().filter(|tag| tag.life == desk.life);
+        let back: Vec<Arrived> = mine.filter_map(|tag| desk.held.remove(&tag.number)).collect();
+        desk.give_back(back)
+    }
+
+    /// Answers a pull.
+    pub(crate) fn reply(&mut self, waiting: Waiting, messages: Vec<Arrived>) {
+        let Some(own) = self.own.upgrade() else { return };
+        let counts = self.tools.config.queue_type == QueueType::Quorum;
+        let deliveries = match &mut self.desk {
+            Some(desk) => messages
+                .into_iter()
+                .map(|message| hand_over(desk, &self.partition, message, counts))
+                .collect(),
+            None => Vec::new(),
+        };
+        // If nobody is there any more, the claim gives everything back.
+        let _ = waiting.reply.send(Ok(Claim::new(deliveries, own)));
+    }
+
+    /// The channel is gone, and with it whatever is held.
+    fn lose(&mut self, error: &Error) {
+        tracing::debug!(%error, partition = %self.partition, "a consumer's channel ended");
+        if let Some(desk) = self.desk.take()
+            && error.kind() == anyqueue::ErrorKind::TimedOut
+        {
+            self.tools.feed.discard(&desk.conn);
+        }
+        self.copying.clear();
+        for waiting in self.waiting.drain(..) {
+            let _ = waiting.reply.send(Err(error.clone()));
+        }
+    }
+
+    fn next_timer(&self) -> Option<Instant> {
+        let ends = self.waiting.iter().map(|waiting| waiting.until).min();
+        let pulse = (!self.waiting.is_empty()).then(|| Instant::now() + PULSE);
+        [ends, pulse, self.tell_at, self.spare_until, self.idle_at].into_iter().flatten().min()
+    }
+
+    fn set_timers(&mut self) {
+        let Some(desk) = &self.desk else {
+            (self.tell_at, self.spare_until, self.idle_at) = (None, None, None);
+            return;
+        };
+        let in_a_while = |at: Option<Instant>, wanted: bool, after: Duration| {
+            wanted.then(|| at.unwrap_or_else(|| Instant::now() + after))
+        };
+        self.tell_at = in_a_while(self.tell_at, desk.has_removed(), TELL);
+        let spare = if self.prefetch() > 0 { READY } else { SPARE };
+        self.spare_until = in_a_while(self.spare_until, self.has_excess(desk), spare);
+        self.idle_at = in_a_while(self.idle_at, self.waiting.is_empty() && desk.is_idle(), IDLE);
+    }
+
+    /// Does what is due by time.
+    pub(crate) async fn keep_time(&mut self) -> Result<()> {
+        let now = Instant::now();
+        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if due(self.tell_at) {
+            self.tell_at = None;
+            if let Some(desk) = &mut self.desk {
+                desk.tell_all_removed()?;
+            }
+        }
+        if due(self.spare_until) {
+            self.spare_until = None;
+            self.let_go()?;
+        }
+        if due(self.idle_at) {
+            self.idle_at = None;
+            if let Some(desk) = self.desk.take_if(|desk| desk.is_idle()) {
+                desk.close().await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn finish(mut self) {
+        while let Some(waiting) = self.waiting.pop_front() {
+            self.reply(waiting, Vec::new());
+        }
+        self.commands.close();
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                Command::Pull(waiting) => drop(waiting.reply.send(Err(closed(anyqueue::Operation::Pull)))),
+                other => drop(self.obey(other)),
+            }
+        }
+        if let Some(desk) = self.desk.take() {
+            desk.close().await;
+        }
+    }
+}
+
+/// Turns a message into a delivery, which is held from now on.
+fn hand_over(desk: &mut Desk, partition: &PartitionId, message: Arrived, counts: bool) -> Delivery {
+    let tag = Tag { life: desk.life, number: message.number };
+    let stored = &message.stored;
+    let lease = Lease { partition: partition.clone(), id: stored.message.id(), token: tag.token() };
+    let mut delivery = Delivery::new(lease, stored.message.clone()).with_age(stored.age());
+    if let Some(count) = stored.deliveries.filter(|_| counts) {
+        delivery = delivery.with_delivery_count(count);
+    }
+    desk.held.insert(message.number, message);
+    delivery
+}
+
+/// The next message of an open channel; never without one.
+async fn next(desk: &mut Option<Desk>) -> Result<()> {
+    match desk {
+        Some(desk) => desk.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment.into()).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,310 @@
+//! Options of a queue on a broker, typed and as URL parameters.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyqueue::{Backend, Error, Operation, Result, Storage, StorageUrl, UrlOption};
+use lapin::uri::AMQPUri;
+
+use crate::RabbitMqQueue;
+use crate::error::{NAME, invalid};
+
+const MAX_MESSAGE_BYTES: u64 = 100 * 1024 * 1024;
+const MAX_TIMEOUT: Duration = Duration::from_hours(1);
+const MAX_CONSUMER_TIMEOUT: Duration = Duration::from_hours(30 * 24);
+const MAX_PREFETCH: u32 = 10_000;
+const MAX_PREFIX_BYTES: usize = 64;
+
+/// The type of the queues that hold messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueType {
+    /// Replicated, and on disk before a push is confirmed. The default.
+    Quorum,
+    /// On one node, and without delivery counts: what kills its consumers is delivered for ever.
+    Classic,
+}
+
+impl FromStr for QueueType {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "quorum" => Ok(Self::Quorum),
+            "classic" => Ok(Self::Classic),
+            _ => Err(invalid("queue_type is quorum or classic")),
+        }
+    }
+}
+
+/// Everything that can be set when a queue is opened.
+#[derive(Clone)]
+pub(crate) struct Config {
+    pub(crate) uri: AMQPUri,
+    pub(crate) prefix: String,
+    pub(crate) queue_type: QueueType,
+    pub(crate) prefetch: u32,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) call_timeout: Duration,
+    pub(crate) heartbeat: Duration,
+    pub(crate) consumer_timeout: Duration,
+    pub(crate) message_bytes: u64,
+    pub(crate) ca_file: Option<String>,
+}
+
+/// Options of a queue on a broker. Made by [`RabbitMqQueue::from_url`].
+#[derive(Clone)]
+#[must_use = "call open()"]
+pub struct RabbitMqBuilder(Config);
+
+impl RabbitMqBuilder {
+    /// What all queues and exchanges begin with: 1 to 64 of `A-Z a-z 0-9 . _ -`. Storages with different prefixes know nothing of
+    /// each other. Default: `anyqueue`. URL: `prefix=anyqueue`.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.0.prefix = prefix.into();
+        self
+    }
+
+    /// The type of the queues. All who use a prefix must choose the same. Default: quorum. URL: `queue_type=classic`.
+    pub fn queue_type(mut self, queue_type: QueueType) -> Self {
+        self.0.queue_type = queue_type;
+        self
+    }
+
+    /// How many messages of each level of a partition may be held ready for pulls to come, for speed; they are out of others'
+    /// reach, and are given back when nobody has pulled for a moment. At most 10 000. 0, the default, means none: strict pulls.
+    /// URL: `prefetch=256`.
+    pub fn prefetch(mut self, messages: u32) -> Self {
+        self.0.prefetch = messages;
+        self
+    }
+
+    /// How long making a connection may take, at most an hour. Default: 5 s. URL: `connect_timeout=5s`.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.0.connect_timeout = timeout;
+        self
+    }
+
+    /// How long the server may take to answer, at most an hour. A push waits as long while the broker takes nothing because it
+    /// is out of memory or disk. Default: 10 s. URL: `call_timeout=10s`.
+    pub fn call_timeout(mut self, timeout: Duration) -> Self {
+        self.0.call_timeout = timeout;
+        self
+    }
+
+    /// How often either side shows that it is alive, in whole seconds from 1 to 3600; a connection that is silent for twice as
+    /// long is given up. Default: 10 s. URL: `heartbeat=10s`.
+    pub fn heartbeat(mut self, interval: Duration) -> Self {
+        self.0.heartbeat = interval;
+        self
+    }
+
+    /// The server's `consumer_timeout`, which cannot be asked for: how long it lets a consumer hold a message before it ends the
+    /// channel. A delivery is never held for longer than nearly this. From 1 s to 30 days. Default: 30 min, as the server's.
+    /// URL: `consumer_timeout=30m`.
+    pub fn consumer_timeout(mut self, timeout: Duration) -> Self {
+        self.0.consumer_timeout = timeout;
+        self
+    }
+
+    /// The largest message in its encoded form, in bytes, at most 100 MiB; not above what the server's `max_message_size` leaves,
+    /// with room for the headers of a dead letter. Default: 8 MiB. URL: `message_bytes=8388608`.
+    pub fn message_bytes(mut self, bytes: u64) -> Self {
+        self.0.message_bytes = bytes;
+        self
+    }
+
+    /// A file of certificates, in PEM, that servers are trusted by beside the system's own, for `amqps`. URL: `ca_file=/etc/ca.pem`.
+    pub fn ca_file(mut self, path: impl Into<String>) -> Self {
+        self.0.ca_file = Some(path.into());
+        self
+    }
+
+    /// Connects. Must be called within a multi-threaded or single-threaded tokio runtime with time and I/O enabled, whose end
+    /// ends the handle.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an option out of bounds, `Unavailable` if the server cannot be reached, `AccessDenied` for a refused
+    /// login or virtual host.
+    pub async fn open(self) -> Result<RabbitMqQueue> {
+        let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Open);
+        let config = self.checked().map_err(stamp)?;
+        RabbitMqQueue::from_config(config).await.map_err(stamp)
+    }
+
+    fn checked(self) -> Result<Config> {
+        let config = self.0;
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        let prefix = &config.prefix;
+        if prefix.is_empty() || prefix.len() > MAX_PREFIX_BYTES || !prefix.chars().all(allowed) {
+            return Err(invalid("prefix is 1 to 64 of A-Z a-z 0-9 . _ -"));
+        }
+        if config.prefetch > MAX_PREFETCH {
+            return Err(invalid("prefetch is from 0 to 10000"));
+        }
+        let timeouts = Duration::from_millis(1)..=MAX_TIMEOUT;
+        if !timeouts.contains(&config.connect_timeout) || !timeouts.contains(&config.call_timeout) {
+            return Err(invalid("connect_timeout and call_timeout are from 1ms to 1h"));
+        }
+        if !(Duration::from_secs(1)..=MAX_TIMEOUT).contains(&config.heartbeat) {
+            return Err(invalid("heartbeat is from 1s to 1h"));
+        }
+        if !(Duration::from_secs(1)..=MAX_CONSUMER_TIMEOUT).contains(&config.consumer_timeout) {
+            return Err(invalid("consumer_timeout is from 1s to 30 days"));
+        }
+        if !(1024..=MAX_MESSAGE_BYTES).contains(&config.message_bytes) {
+            return Err(invalid("message_bytes is from 1024 to 104857600"));
+        }
+        Ok(config)
+    }
+
+    pub(crate) fn from_url(url: &StorageUrl) -> Result<Self> {
+        let mut config = Config::of(uri(url)?);
+        config.prefix = url.option("prefix")?.unwrap_or(config.prefix);
+        config.queue_type = url.option("queue_type")?.unwrap_or(config.queue_type);
+        config.prefetch = url.option("prefetch")?.unwrap_or(config.prefetch);
+        config.connect_timeout = url.duration("connect_timeout")?.unwrap_or(config.connect_timeout);
+        config.call_timeout = url.duration("call_timeout")?.unwrap_or(config.call_timeout);
+        config.heartbeat = url.duration("heartbeat")?.unwrap_or(config.heartbeat);
+        config.consumer_timeout = url.duration("consumer_timeout")?.unwrap_or(config.consumer_timeout);
+        config.message_bytes = url.option("message_bytes")?.unwrap_or(config.message_bytes);
+        config.ca_file = url.option("ca_file")?;
+        Ok(Self(config))
+    }
+}
+
+/// The address, login and virtual host. The client's own reading falls back to defaults where it does not understand: not here.
+fn uri(url: &StorageUrl) -> Result<AMQPUri> {
+    let unusable = || {
+        invalid(
+            "this is no usable AMQP URL: write amqp://user:password@host:5672/vhost, with %2f for the virtual host /",
+        )
+    };
+    let host = url.url().host_str().filter(|host| !host.is_empty()).ok_or_else(unusable)?;
+    let mut plain = url.url().clone();
+    plain.set_query(None); // our own options are not the client's
+    // The error of the client is left out: it may quote parts of the URL.
+    let mut uri = AMQPUri::from_str(plain.as_str()).map_err(|_| unusable())?;
+    host.trim_matches(['[', ']']).clone_into(&mut uri.authority.host);
+    if matches!(url.url().path(), "" | "/") {
+        "/".clone_into(&mut uri.vhost);
+    }
+    Ok(uri)
+}
+
+impl Config {
+    fn of(uri: AMQPUri) -> Self {
+        Self {
+            uri,
+            prefix: "anyqueue".to_owned(),
+            queue_type: QueueType::Quorum,
+            prefetch: 0,
+            connect_timeout: Duration::from_secs(5),
+            call_timeout: Duration::from_secs(10),
+            heartbeat: Duration::from_secs(10),
+            consumer_timeout: Duration::from_mins(30),
+            message_bytes: 8 * 1024 * 1024,
+            ca_file: None,
+        }
+    }
+
+    /// How many messages of each level are held ready.
+    pub(crate) fn ready(&self) -> usize {
+        usize::try_from(self.prefetch).unwrap_or(usize::MAX)
+    }
+
+    /// The server and virtual host, for messages.
+    pub(crate) fn target(&self) -> String {
+        let authority = &self.uri.authority;
+        format!("the broker at {}:{}, virtual host {:?}", authority.host, authority.port, self.uri.vhost)
+    }
+}
+
+/// Without the password.
+impl std::fmt::Debug for Config {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Config")
+            .field("target", &self.target())
+            .field("prefix", &self.prefix)
+            .field("queue_type", &self.queue_type)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Without the password.
+impl std::fmt::Debug for RabbitMqBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+const fn option(name: &'static str, default: &'static str, help: &'static str) -> UrlOption {
+    UrlOption { name, default, help }
+}
+
+const OPTIONS: &[UrlOption] = &[
+    option("prefix", "anyqueue", "what all queues and exchanges begin with, 1 to 64 of A-Z a-z 0-9 . _ -"),
+    option("queue_type", "quorum", "quorum or classic"),
+    option("prefetch", "0", "messages of each level held ready for pulls to come; 0: none"),
+    option("connect_timeout", "5s", "how long making a connection may take"),
+    option("call_timeout", "10s", "how long the server may take to answer"),
+    option("heartbeat", "10s", "how often either side shows that it is alive, in whole seconds"),
+    option("consumer_timeout", "30m", "the server's consumer_timeout: how long a delivery can be held"),
+    option("message_bytes", "8388608", "largest encoded message in bytes"),
+    option("ca_file", "none", "certificates in PEM to trust beside the system's own, for amqps"),
+];
+
+/// This backend for an [`anyqueue::Registry`]: `amqp://user@host/vhost?prefix=jobs`.
+pub fn backend() -> Backend {
+    Backend {
+        name: NAME,
+        schemes: &["amqp", "amqps"],
+        options: OPTIONS,
+        open: |url| {
+            Box::pin(async move {
+                let builder = RabbitMqBuilder::from_url(&url)
+                    .map_err(|error| error.with_backend(NAME).with_operation(Operation::Open))?;
+                Ok(Arc::new(builder.open().await?) as Arc<dyn Storage>)
+            })
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> Result<Config> {
+        RabbitMqBuilder::from_url(&StorageUrl::parse(url)?)?.checked()
+    }
+
+    #[test]
+    fn hosts_and_virtual_hosts_are_read_as_they_are() {
+        for (url, host, vhost) in [
+            ("amqp://localhost", "localhost", "/"),
+            ("amqp://localhost/", "localhost", "/"),
+            ("amqp://10.0.0.1:1234/%2f", "10.0.0.1", "/"),
+            ("amqp://[::1]/jobs", "::1", "jobs"),
+            ("amqps://u:p@mq.example/a%20b?prefix=x", "mq.example", "a b"),
+        ] {
+            let config = read(url).unwrap();
+            assert_eq!(
+                (config.uri.authority.host.as_str(), config.uri.vhost.as_str()),
+                (host, vhost),
+                "{url}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_out_of_bounds_is_refused_and_no_password_is_shown() {
+        for query in ["prefix=a:b", "prefetch=10001", "heartbeat=1ms", "message_bytes=1", "queue_type=stream"]
+        {
+            let error = read(&format!("amqp://user:secret@localhost?{query}")).unwrap_err();
+            assert_eq!(error.kind(), anyqueue::ErrorKind::InvalidInput, "{query}");
+            assert!(!format!("{error:?}").contains("secret"));
+        }
+        assert!(read("amqp:").is_err());
+        assert!(!format!("{:?}", read("amqp://user:secret@localhost").unwrap()).contains("secret"));
+    }
+}

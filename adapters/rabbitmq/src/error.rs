@@ -1,0 +1,113 @@
+//! What RabbitMQ and its client say, as kind and retry class.
+
+use std::borrow::Cow;
+
+use anyqueue::{Error, ErrorKind, Operation, RetryClass};
+use lapin::protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError};
+
+/// The backend's name in errors.
+pub(crate) const NAME: &str = "rabbitmq";
+
+/// An error of this backend's own.
+pub(crate) fn own(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {
+    Error::new(kind, message).with_backend(NAME)
+}
+
+/// An argument that is wrong.
+pub(crate) fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
+    own(ErrorKind::InvalidInput, message)
+}
+
+/// The answer of a closed handle.
+pub(crate) fn closed(operation: Operation) -> Error {
+    Error::closed().with_backend(NAME).with_operation(operation)
+}
+
+/// The same error, where what was asked may have happened.
+pub(crate) fn uncertain(error: Error) -> Error {
+    if error.retry() == RetryClass::Never { error } else { error.with_retry(RetryClass::MayDuplicate) }
+}
+
+/// The same error, where what was asked can be asked again without harm.
+pub(crate) fn repeatable(error: Error) -> Error {
+    if error.retry() == RetryClass::MayDuplicate { error.with_retry(RetryClass::Safe) } else { error }
+}
+
+/// The server did not answer in time.
+pub(crate) fn silent() -> Error {
+    own(ErrorKind::TimedOut, "the server did not answer in time; the connection is made anew")
+}
+
+/// Classes an error of the client. The server's own words are repeated where it refuses something: they name no credentials.
+pub(crate) fn classify(error: lapin::Error) -> Error {
+    let classed = match error.kind() {
+        lapin::ErrorKind::ProtocolError(refusal) => by_code(refusal.kind(), refusal.get_message().as_str()),
+        lapin::ErrorKind::ChannelsLimitReached => own(
+            ErrorKind::Full,
+            "the connection has no channel left: each partition that is pulled takes one; raise the server's channel_max",
+        ),
+        lapin::ErrorKind::ParsingError(_) | lapin::ErrorKind::InvalidProtocolVersion(_) => {
+            own(ErrorKind::Incompatible, "what answers at this address does not speak AMQP 0-9-1")
+        }
+        lapin::ErrorKind::SerialisationError(_) => {
+            own(ErrorKind::Internal, "a request could not be written as AMQP")
+        }
+        _ => own(ErrorKind::Unavailable, "the connection to the server broke"),
+    };
+    classed.with_source(error)
+}
+
+fn by_code(code: &AMQPErrorKind, text: &str) -> Error {
+    match code {
+        AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) if text.contains("Login was refused") => {
+            own(ErrorKind::AccessDenied, "the server refused the login: check user and password")
+        }
+        AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) => {
+            own(ErrorKind::AccessDenied, format!("a right is missing: {text}"))
+        }
+        AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) => {
+            own(ErrorKind::AccessDenied, format!("the virtual host cannot be used: {text}"))
+        }
+        AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) => {
+            own(ErrorKind::Unavailable, format!("something is gone or not reachable now: {text}"))
+        }
+        AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) if text.contains("inequivalent arg") => own(
+            ErrorKind::Incompatible,
+            format!(
+                "a queue or exchange of this name has other settings: choose another prefix, or remove it ({text})"
+            ),
+        ),
+        AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) if text.contains("larger than") => {
+            own(ErrorKind::TooLarge, format!("the server's max_message_size is below message_bytes: {text}"))
+        }
+        AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) => {
+            own(ErrorKind::Unavailable, format!("the server closed the channel: {text}"))
+        }
+        AMQPErrorKind::Soft(AMQPSoftError::RESOURCELOCKED) => {
+            own(ErrorKind::Unavailable, format!("somebody else has it for themselves: {text}"))
+        }
+        AMQPErrorKind::Hard(AMQPHardError::CONNECTIONFORCED) => {
+            own(ErrorKind::Unavailable, format!("the server ended the connection: {text}"))
+        }
+        AMQPErrorKind::Hard(AMQPHardError::NOTIMPLEMENTED) => {
+            own(ErrorKind::Incompatible, format!("the server does not offer what is needed: {text}"))
+        }
+        _ => own(ErrorKind::Unavailable, format!("the server answered with an error: {text}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_told_apart() {
+        let soft = |code, text| by_code(&AMQPErrorKind::Soft(code), text).kind();
+        assert_eq!(soft(AMQPSoftError::ACCESSREFUSED, "Login was refused using…"), ErrorKind::AccessDenied);
+        assert_eq!(soft(AMQPSoftError::NOTFOUND, "no queue"), ErrorKind::Unavailable);
+        assert_eq!(soft(AMQPSoftError::PRECONDITIONFAILED, "inequivalent arg 'x'"), ErrorKind::Incompatible);
+        assert_eq!(soft(AMQPSoftError::PRECONDITIONFAILED, "delivery ack timed out"), ErrorKind::Unavailable);
+        let vhost = by_code(&AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED), "vhost none not found");
+        assert_eq!((vhost.kind(), vhost.retry()), (ErrorKind::AccessDenied, RetryClass::Never));
+    }
+}

@@ -1,0 +1,145 @@
+//! The connection that consumers share, and the news of lines that come into being.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyqueue::{PartitionId, Result};
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use lapin::options::{BasicConsumeOptions, QueueDeclareOptions};
+use lapin::types::FieldTable;
+use lapin::{Channel, Connection, Consumer};
+use tokio::sync::mpsc;
+
+use crate::config::Config;
+use crate::desk::count;
+use crate::error::classify;
+use crate::link::{Link, channel, within};
+use crate::names::{Line, Names, lines};
+use crate::topology::{bind, declare_shared};
+
+/// Where news goes.
+pub(crate) type News = mpsc::Sender<Line>;
+
+/// Makes channels for consumers.
+pub(crate) struct Feed {
+    config: Arc<Config>,
+    names: Names,
+    link: Link,
+    news: News,
+    session: tokio::sync::Mutex<Option<Session>>,
+}
+
+struct Session {
+    conn: Arc<Connection>,
+    hears: Arc<AtomicBool>,
+    _bell: Channel,
+}
+
+impl Feed {
+    pub(crate) fn new(config: &Arc<Config>, names: &Names, news: News) -> Self {
+        Self {
+            config: Arc::clone(config),
+            names: names.clone(),
+            link: Link::new(config, "consumer"),
+            news,
+            session: tokio::sync::Mutex::default(),
+        }
+    }
+
+    fn limit(&self) -> Duration {
+        self.config.call_timeout
+    }
+
+    /// A new channel. News of lines that come into being from now on will be heard.
+    pub(crate) async fn channel(&self) -> Result<(Arc<Connection>, Channel)> {
+        let conn = {
+            let mut current = self.session.lock().await;
+            match current.as_ref().filter(|session| session.is_alive()) {
+                Some(session) => Arc::clone(&session.conn),
+                None => Arc::clone(&current.insert(self.start().await?).conn),
+            }
+        };
+        let opened = channel(&conn, self.limit()).await.inspect_err(|_| self.link.discard(&conn))?;
+        Ok((conn, opened))
+    }
+
+    async fn start(&self) -> Result<Session> {
+        let conn = self.link.connection().await?;
+        let listening = within(self.limit(), self.listen(&conn)).await;
+        let (bell, consumer) = listening.inspect_err(|_| self.link.discard(&conn))?;
+        let hears = Arc::new(AtomicBool::new(true));
+        tokio::spawn(hear(consumer, self.news.clone(), Arc::clone(&hears)));
+        Ok(Session { conn, hears, _bell: bell })
+    }
+
+    async fn listen(&self, conn: &Connection) -> Result<(Channel, Consumer)> {
+        let bell = conn.create_channel().await.map_err(classify)?;
+        declare_shared(&bell, &self.names).await?;
+        let options =
+            QueueDeclareOptions { exclusive: true, auto_delete: true, ..QueueDeclareOptions::default() };
+        let queue = bell.queue_declare("".into(), options, FieldTable::default()).await.map_err(classify)?;
+        bind(&bell, queue.name().to_string(), self.names.news(), String::new()).await?;
+        let options = BasicConsumeOptions { no_ack: true, ..BasicConsumeOptions::default() };
+        let consuming =
+            bell.basic_consume(queue.name().clone(), "news".into(), options, FieldTable::default());
+        let consumer = consuming.await.map_err(classify)?;
+        Ok((bell, consumer))
+    }
+
+    /// The lines that a partition has, found by trying. What does not exist ends the channel that asked.
+    pub(crate) async fn try_all(&self, partition: &PartitionId) -> Result<Vec<Line>> {
+        let mut found = Vec::new();
+        for line in lines(partition) {
+            let (_conn, channel) = self.channel().await?;
+            match within(self.limit(), count(&channel, self.names.queue(&line))).await {
+                Ok(_) => {
+                    let _ = tokio::time::timeout(self.limit(), channel.close(200, "done".into())).await;
+                    found.push(line);
+                }
+                Err(_) if !channel.status().connected() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
+    /// How many messages are ready in these lines.
+    pub(crate) async fn count(&self, lines: &[Line]) -> Result<u64> {
+        let (_conn, channel) = self.channel().await?;
+        let counts = join_all(lines.iter().map(|line| count(&channel, self.names.queue(line))));
+        let counts = within(self.limit(), async { counts.await.into_iter().sum::<Result<usize>>() }).await;
+        let _ = tokio::time::timeout(self.limit(), channel.close(200, "done".into())).await;
+        Ok(counts? as u64)
+    }
+
+    /// Gives up a connection on which something was not answered.
+    pub(crate) fn discard(&self, conn: &Arc<Connection>) {
+        self.link.discard(conn);
+    }
+
+    pub(crate) async fn close(&self, patience: Duration) {
+        *self.session.lock().await = None;
+        self.link.close(patience).await;
+    }
+}
+
+impl Session {
+    fn is_alive(&self) -> bool {
+        self.conn.status().connected() && self.hears.load(Ordering::Acquire)
+    }
+}
+
+/// Passes news on until the connection ends. Whoever does not hear any more must not go on as if there was none.
+async fn hear(mut consumer: Consumer, news: News, hears: Arc<AtomicBool>) {
+    while let Some(Ok(delivery)) = consumer.next().await {
+        let line = std::str::from_utf8(&delivery.data).ok().and_then(Line::of_word);
+        if let Some(line) = line
+            && news.send(line).await.is_err()
+        {
+            break;
+        }
+    }
+    hears.store(false, Ordering::Release);
+}

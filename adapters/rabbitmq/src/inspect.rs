@@ -1,0 +1,57 @@
+//! Looking into a partition: how much is ready, and how much is dead. A broker tells no more.
+
+use anyqueue::{
+    Browsed, CancelOutcome, Counts, DeleteOutcome, Error, InspectQueueStorage, MessageId, Operation,
+    PartitionId, Result, async_trait,
+};
+
+use crate::RabbitMqQueue;
+use crate::error::{NAME, closed};
+
+fn unsupported() -> Error {
+    Error::unsupported("a broker shows messages only to who takes them")
+        .with_backend(NAME)
+        .with_operation(Operation::Inspect)
+}
+
+#[async_trait]
+impl InspectQueueStorage for RabbitMqQueue {
+    async fn partitions(&self, _: Option<&PartitionId>, _: usize) -> Result<Vec<PartitionId>> {
+        Err(unsupported())
+    }
+
+    async fn counts(&self, partition: &PartitionId) -> Result<Counts> {
+        if self.is_closed() {
+            return Err(closed(Operation::Inspect));
+        }
+        let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Inspect);
+        let ready = self.ready(&partition.live()).await.map_err(stamp)?;
+        let dead = self.ready(&partition.dead_letters()).await.map_err(stamp)?;
+        let mut counts = Counts::default();
+        (counts.ready, counts.dead) = (Some(ready), Some(dead));
+        Ok(counts)
+    }
+
+    async fn browse(&self, _: &PartitionId, _: Option<MessageId>, _: usize) -> Result<Vec<Browsed>> {
+        Err(unsupported())
+    }
+
+    async fn delete(&self, _: &PartitionId, ids: &[MessageId]) -> Vec<Result<DeleteOutcome>> {
+        vec![Err(unsupported()); ids.len()]
+    }
+
+    async fn purge(&self, _: &PartitionId, _: usize) -> Result<usize> {
+        Err(unsupported())
+    }
+
+    async fn request_cancel(&self, _: &PartitionId, ids: &[MessageId]) -> Vec<Result<CancelOutcome>> {
+        vec![Err(unsupported()); ids.len()]
+    }
+}
+
+impl RabbitMqQueue {
+    async fn ready(&self, partition: &PartitionId) -> Result<u64> {
+        let lines = self.inner.tools.publisher.known(partition).await?;
+        if lines.is_empty() { Ok(0) } else { self.inner.tools.feed.count(&lines).await }
+    }
+}

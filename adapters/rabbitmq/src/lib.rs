@@ -1,0 +1,100 @@
+//! The RabbitMQ backend of anyqueue: strict pulls over quorum queues, confirmed and mandatory publishing, connections that are made
+//! anew by themselves.
+//!
+//! ```no_run
+//! use anyqueue::{MessageData, Queue};
+//! use anyqueue_rabbitmq::RabbitMqQueue;
+//! # async fn example() -> Result<(), anyqueue::Error> {
+//! let queue = Queue::new(RabbitMqQueue::open("amqp://user:password@localhost/%2f").await?)?;
+//! queue.push("mail", MessageData::new("hello")).await?;
+//! let handlers = queue.pull("mail").await?;
+//! # Ok(()) }
+//! ```
+//!
+//! # Guarantees
+//! Strict priority over ten levels, push order within one, returned messages in front, strict fencing, delays, delivery counts. A
+//! push is `Ok` once the broker has confirmed it; a message that reaches no queue is an error. A pull never holds more than it
+//! was asked for (see [below](#how-it-works) for partitions of several levels).
+//!
+//! There are no groups, no deduplication, no unique ids, no browsing, no pauses: the broker has nothing to build them on.
+//!
+//! | what | how far it goes |
+//! |---|---|
+//! | a push that nobody answered | may be stored: repeating it may make a second copy with the same id |
+//! | a settlement | is sent, and the protocol has no answer: a crash or a cut may redeliver |
+//! | a lease | lives as long as its channel; core's own timer gives back what nobody extends. After a break every delivery held before answers `Lost` |
+//! | postponement, death, redrive | a copy is confirmed, then the original is removed: a crash in between leaves both |
+//! | the delivery count | is the broker's: it also counts what it had sent to a consumer that ended before seeing it |
+//! | age | is by the clocks of pusher and puller, as the broker tells no time |
+//!
+//! # Durability
+//! A quorum queue writes to disk before it confirms; a classic queue may confirm a little earlier, and has no delivery counts: a message
+//! that kills its consumers is delivered for ever. All who use a prefix must choose the same
+//! [`queue_type`](RabbitMqBuilder::queue_type). A quorum queue that is younger than about a second was seen to be lost with a `kill -9`
+//! of a single node.
+//!
+//! # How it works
+//! Each level of a partition has a queue, made with the first message. Publishing and consuming have a connection each, as a broker
+//! in memory alarm stops reading from those who publish. Each partition that is pulled has a channel and a task that owns it.
+//!
+//! A pull asks how much is ready, and lets a consumer be sent exactly as much. What it settled before makes room in a consumer
+//! that stands already, so a worker in full flow needs no consumer anew. A pull that waits leaves room for one message. When it ends, the
+//! consumer is ended before it is answered, so that nothing comes for nobody. Where several levels are in use, one message of each
+//! may come at once for a pull that waits; what is too many is given back at once.
+//!
+//! With [`prefetch`](RabbitMqBuilder::prefetch) consumers stand and hold messages ready, for speed.
+//!
+//! | name | is |
+//! |---|---|
+//! | `anyqueue:mail:0` … `:9` | queues of the partition `mail`, by level |
+//! | `anyqueue:mail:dead:0` … | the same of its dead letters |
+//! | `anyqueue:known`, `anyqueue:sink` | which queues there are: a message there is swallowed, or returned if there is none |
+//! | `anyqueue:news` | announces new queues to consumers |
+//! | `anyqueue:delay:…`, `anyqueue:due` | the ladder of delays, in steps of 100 ms: queues whose messages expire and move on. As many as the delays in use need, at most 15 for each factor of 16 |
+//!
+//! The body of a message is core's envelope. Headers of users stay in it, and so can command the broker nothing.
+//!
+//! # Set-up
+//! RabbitMQ 3.10 or later with quorum queues (tested is 3.10.8, a single node, plain TCP). A user needs the rights to configure, write
+//! and read `^anyqueue:.*` and the server-named queues (`^amq\.gen.*`) of its virtual host.
+//!
+//! - The server's `consumer_timeout` (30 minutes unless set) ends the channel of a consumer that holds a message for longer, and it
+//!   cannot be asked for: tell it by [`consumer_timeout`](RabbitMqBuilder::consumer_timeout). Deliveries are held a little less long.
+//! - Its `max_message_size` (16 MiB from 4.0) must leave room for [`message_bytes`](RabbitMqBuilder::message_bytes).
+//!
+//! ## Versions
+//! | version | differs |
+//! |---|---|
+//! | 3.10 – 3.13 | a quorum queue returns a message to its front only if it has a delivery limit: it is set to two thousand million |
+//! | 4.0 – 4.2 | has a limit of 20 unless told otherwise: the one that is set stands above it |
+//! | from 4.3 | does not count returned messages; counts then are lower than declared |
+//!
+//! Untested: every version but 3.10.8, clusters, TLS (`amqps`), alarms of memory and disk, and other brokers that speak AMQP 0-9-1.
+//!
+//! # Limits
+//! 100 MiB per message at most (8 MiB unless configured), batches of 1000, delays up to 30 days in steps of 100 ms. One channel per
+//! partition that is pulled at the same time; a server allows 2047 per connection.
+
+mod actor;
+mod capabilities;
+mod claim;
+mod config;
+mod desk;
+mod error;
+mod feed;
+mod inspect;
+mod ladder;
+mod link;
+mod names;
+mod publisher;
+mod pull;
+mod push;
+mod serve;
+mod settle;
+mod storage;
+mod stored;
+mod token;
+mod topology;
+
+pub use config::{QueueType, RabbitMqBuilder, backend};
+pub use storage::RabbitMqQueue;

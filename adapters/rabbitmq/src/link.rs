@@ -1,0 +1,132 @@
+//! A connection that is made when needed, and made anew when it breaks.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyqueue::{Error, ErrorKind, Result};
+use lapin::tcp::OwnedTLSConfig;
+use lapin::{Channel, Connection, ConnectionProperties};
+
+use crate::config::Config;
+use crate::error::{classify, own, silent};
+
+/// One connection at a time. The client's own recovery is not used: who holds what must be known after each break.
+pub(crate) struct Link {
+    config: Arc<Config>,
+    /// What the connection is for, as the server shows it.
+    purpose: &'static str,
+    // A std mutex: it is held for a few instructions and never across an await.
+    current: Mutex<Current>,
+    connecting: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Current {
+    conn: Option<Arc<Connection>>,
+    /// The last attempt that failed: an answer to all who waited for it.
+    failed: Option<(Instant, Error)>,
+}
+
+impl Link {
+    pub(crate) fn new(config: &Arc<Config>, purpose: &'static str) -> Self {
+        Self {
+            config: Arc::clone(config),
+            purpose,
+            current: Mutex::default(),
+            connecting: tokio::sync::Mutex::default(),
+        }
+    }
+
+    fn current(&self) -> MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open_one(&self) -> Option<Arc<Connection>> {
+        self.current().conn.clone().filter(|conn| conn.status().connected())
+    }
+
+    /// The connection, made if there is none.
+    pub(crate) async fn connection(&self) -> Result<Arc<Connection>> {
+        if let Some(open) = self.open_one() {
+            return Ok(open);
+        }
+        let came = Instant::now();
+        let _turn = self.connecting.lock().await;
+        if let Some(open) = self.open_one() {
+            return Ok(open);
+        }
+        if let Some((at, error)) = &self.current().failed
+            && *at >= came
+        {
+            return Err(error.clone());
+        }
+        let connected = within(self.config.connect_timeout, self.connect()).await;
+        let mut current = self.current();
+        match connected {
+            Ok(conn) => {
+                let conn = Arc::new(conn);
+                current.conn = Some(Arc::clone(&conn));
+                current.failed = None;
+                Ok(conn)
+            }
+            Err(error) => {
+                let text = format!("{}: {}", self.config.target(), error.message());
+                let kind =
+                    if error.kind() == ErrorKind::TimedOut { ErrorKind::Unavailable } else { error.kind() };
+                let error = own(kind, text).with_source(error);
+                current.failed = Some((Instant::now(), error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<Connection> {
+        let mut uri = self.config.uri.clone();
+        uri.query.heartbeat = Some(u16::try_from(self.config.heartbeat.as_secs()).unwrap_or(u16::MAX));
+        let name = format!("anyqueue {} {}", self.config.prefix, self.purpose);
+        let properties = ConnectionProperties::default().with_connection_name(name.into());
+        let tls = OwnedTLSConfig { cert_chain: self.certificates().await?, ..OwnedTLSConfig::default() };
+        let runtime = lapin::runtime::default_runtime().map_err(classify)?;
+        Connection::connect_uri_with_config(uri, properties, tls, runtime).await.map_err(classify)
+    }
+
+    async fn certificates(&self) -> Result<Option<String>> {
+        let Some(path) = &self.config.ca_file else { return Ok(None) };
+        let text = tokio::fs::read_to_string(path).await.map_err(|error| {
+            own(ErrorKind::InvalidInput, format!("ca_file {path:?} cannot be read")).with_source(error)
+        })?;
+        Ok(Some(text))
+    }
+
+    /// Gives the connection up, so that the next call makes another.
+    pub(crate) fn discard(&self, conn: &Arc<Connection>) {
+        let mut current = self.current();
+        if current.conn.as_ref().is_some_and(|current| Arc::ptr_eq(current, conn)) {
+            current.conn = None;
+        }
+    }
+
+    /// Closes the connection in order, if the server still listens.
+    pub(crate) async fn close(&self, patience: Duration) {
+        let conn = self.current().conn.take();
+        if let Some(conn) = conn.filter(|conn| conn.status().connected()) {
+            let _ = tokio::time::timeout(patience, conn.close(200, "bye".into())).await;
+        }
+    }
+}
+
+/// A channel of this connection.
+pub(crate) async fn channel(conn: &Connection, limit: Duration) -> Result<Channel> {
+    within(limit, async { conn.create_channel().await.map_err(classify) }).await
+}
+
+/// What must be answered within a time.
+pub(crate) async fn within<T>(limit: Duration, call: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(limit, call).await.unwrap_or_else(|_| Err(silent()))
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").field("purpose", &self.purpose).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,116 @@
+//! What things are called on the server.
+
+use anyqueue::PartitionId;
+
+use crate::capabilities::PRIORITY_LEVELS;
+use crate::ladder::Rest;
+
+/// The names that belong to one prefix.
+#[derive(Clone, Debug)]
+pub(crate) struct Names {
+    prefix: String,
+}
+
+/// One level of one partition: the server has a queue for each.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Line {
+    pub(crate) partition: PartitionId,
+    pub(crate) level: u8,
+}
+
+impl Line {
+    pub(crate) fn new(partition: &PartitionId, level: u8) -> Self {
+        Self { partition: partition.clone(), level }
+    }
+
+    /// No line of its own, but known as soon as the partition has one above level 0.
+    pub(crate) fn more(partition: &PartitionId) -> Self {
+        Self::new(partition, u8::MAX)
+    }
+
+    /// The line as one word of a routing key. Words are parted by dots, which names can hold and slashes not.
+    pub(crate) fn word(&self) -> String {
+        let kind = if self.partition.is_dead_letters() { 'd' } else { 'l' };
+        format!("{kind}{}:{}", self.level, self.partition.name().replace('.', "/"))
+    }
+
+    /// The line of this word.
+    pub(crate) fn of_word(word: &str) -> Option<Self> {
+        let (head, name) = word.split_once(':')?;
+        let live = PartitionId::new(&name.replace('/', ".")).ok()?;
+        let mut letters = head.chars();
+        let partition = match letters.next()? {
+            'l' => live,
+            'd' => live.dead_letters(),
+            _ => return None,
+        };
+        Some(Self { partition, level: letters.as_str().parse().ok()? })
+    }
+}
+
+/// All lines that a partition can have.
+pub(crate) fn lines(partition: &PartitionId) -> Vec<Line> {
+    (0..PRIORITY_LEVELS).map(|level| Line::new(partition, level)).collect()
+}
+
+impl Names {
+    pub(crate) fn new(prefix: &str) -> Self {
+        Self { prefix: prefix.to_owned() }
+    }
+
+    /// The queue of a line.
+    pub(crate) fn queue(&self, line: &Line) -> String {
+        let dead = if line.partition.is_dead_letters() { ":dead" } else { "" };
+        format!("{}:{}{dead}:{}", self.prefix, line.partition.name(), line.level)
+    }
+
+    /// The exchange that knows which lines there are: a message to a line's word is returned if there is none.
+    pub(crate) fn known(&self) -> String {
+        format!("{}:known", self.prefix)
+    }
+
+    /// The queue that swallows what is asked there.
+    pub(crate) fn sink(&self) -> String {
+        format!("{}:sink", self.prefix)
+    }
+
+    /// The exchange on which new lines are announced.
+    pub(crate) fn news(&self) -> String {
+        format!("{}:news", self.prefix)
+    }
+
+    /// The exchange that hands over what is due.
+    pub(crate) fn due(&self) -> String {
+        format!("{}:due", self.prefix)
+    }
+
+    /// The exchange of one rung of the ladder of delays.
+    pub(crate) fn rung(&self, rung: u32) -> String {
+        format!("{}:delay:{rung}", self.prefix)
+    }
+
+    /// A queue of the ladder.
+    pub(crate) fn rest(&self, rest: Rest) -> String {
+        format!("{}:delay:{}:{:x}", self.prefix, rest.rung, rest.digit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_lines_share_a_name_and_words_are_read_back() {
+        let names = Names::new("aq");
+        let mail = PartitionId::new("mail.new").unwrap();
+        let lines = [Line::new(&mail, 0), Line::new(&mail, 9), Line::new(&mail.dead_letters(), 0)];
+        let queues: std::collections::HashSet<_> = lines.iter().map(|line| names.queue(line)).collect();
+        assert_eq!(queues.len(), 3);
+        assert_eq!(names.queue(&lines[2]), "aq:mail.new:dead:0");
+        for line in lines {
+            assert!(!line.word().contains('.'), "{}", line.word());
+            assert_eq!(Line::of_word(&line.word()), Some(line));
+        }
+        assert_eq!(Line::of_word("x0:mail"), None);
+    }
+}

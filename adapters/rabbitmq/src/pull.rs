@@ -1,0 +1,113 @@
+//! Handing out messages.
+
+use std::time::{Duration, Instant};
+
+use anyqueue::{
+    Delivery, Error, ExtendOutcome, Extension, Operation, PartitionId, PullRequest, Result, RetryClass,
+    SettleOutcome, Settlement,
+};
+use tokio::sync::oneshot;
+
+use crate::RabbitMqQueue;
+use crate::actor::Command;
+use crate::claim::Waiting;
+use crate::error::{NAME, closed, invalid, repeatable, silent};
+use crate::token::Tag;
+
+/// No wait is longer.
+const LONGEST_WAIT: Duration = Duration::from_hours(24 * 365);
+
+impl RabbitMqQueue {
+    pub(crate) async fn pull_messages(
+        &self,
+        partition: &PartitionId,
+        request: PullRequest,
+    ) -> Result<Vec<Delivery>> {
+        // What a failed pull may have been sent comes back with its channel's end.
+        let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Pull);
+        if self.is_closed() {
+            return Err(closed(Operation::Pull));
+        }
+        if request.max == 0 {
+            return Err(stamp(invalid("a pull asks for at least one message")));
+        }
+        if request.stop.is_cancelled() {
+            return Ok(Vec::new());
+        }
+        let (reply, mut answer) = oneshot::channel();
+        let until = Instant::now() + request.wait.min(LONGEST_WAIT);
+        let stop = request.stop.clone();
+        let waiting = Waiting { max: request.max, until, fresh: true, stop, reply };
+        if !self.order(partition, Command::Pull(waiting)).await {
+            return Err(closed(Operation::Pull));
+        }
+        let answer = tokio::select! {
+            biased;
+            answer = &mut answer => answer,
+            () = request.stop.cancelled() => {
+                self.tell(partition, Command::Stop).await;
+                answer.await
+            }
+        };
+        match answer {
+            Ok(claim) => claim.map(crate::claim::Claim::take).map_err(stamp),
+            Err(_) => Err(closed(Operation::Pull)),
+        }
+    }
+
+    pub(crate) async fn settle_and_pull(
+        &self,
+        settlements: &[Settlement],
+        partition: &PartitionId,
+        request: PullRequest,
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+        // The settlements are with their task first, and what it removes makes room for what the pull asks for.
+        let settled = self.settle_all(settlements).await;
+        (settled, self.pull_messages(partition, request).await)
+    }
+
+    /// Tells which leases hold: each ends with its channel, and no server need be asked.
+    pub(crate) async fn extend_all(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
+        if self.is_closed() {
+            return vec![Err(closed(Operation::Extend)); extensions.len()];
+        }
+        let mut answers: Vec<Result<ExtendOutcome>> = vec![Ok(ExtendOutcome::Lost); extensions.len()];
+        let leases = extensions.iter().map(|extension| &extension.lease);
+        for (partition, places) in crate::settle::by_partition(leases) {
+            let asked: Vec<_> = places
+                .iter()
+                .filter_map(|place| {
+                    let lease = &extensions.get(*place)?.lease;
+                    Some((*place, (lease.id, Tag::of(&lease.token)?)))
+                })
+                .collect();
+            let (places, items): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
+            let (reply, answer) = oneshot::channel();
+            if !self.tell(partition, Command::Holds(items, reply)).await {
+                continue;
+            }
+            let Ok(holds) = tokio::time::timeout(self.inner.tools.config.call_timeout, answer).await else {
+                let error = silent().with_retry(RetryClass::Safe).with_backend(NAME);
+                let error = error.with_operation(Operation::Extend);
+                for place in places {
+                    put(&mut answers, place, Err(error.clone()));
+                }
+                continue;
+            };
+            let holds = holds.unwrap_or_default();
+            for (place, held) in places.into_iter().zip(holds) {
+                if held {
+                    put(&mut answers, place, Ok(ExtendOutcome::Extended));
+                }
+            }
+        }
+        answers
+    }
+}
+
+/// Puts an answer in its place.
+pub(crate) fn put<T>(answers: &mut [T], place: usize, answer: T) {
+    if let Some(slot) = answers.get_mut(place) {
+        *slot = answer;
+    }
+}

@@ -1,0 +1,232 @@
+//! The storage: one handle on the queues of a prefix.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyqueue::{
+    Capabilities, Delivery, Envelope, Error, ExtendOutcome, Extension, Health, InspectQueueStorage,
+    MessageData, Operation, PartitionId, PauseQueueStorage, PullQueueStorage, PullRequest, PushOutcome,
+    PushQueueStorage, QueueStorage, Result, SettleOutcome, Settlement, Storage, StorageUrl, async_trait,
+};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::actor::{Actor, Command, Tools};
+use crate::capabilities::capabilities;
+use crate::config::{Config, RabbitMqBuilder};
+use crate::error::{NAME, closed, repeatable};
+use crate::feed::Feed;
+use crate::names::{Line, Names};
+use crate::publisher::Publisher;
+
+/// News of lines that may wait to be passed on.
+const NEWS: usize = 1024;
+
+type Actors = Arc<Mutex<HashMap<PartitionId, mpsc::Sender<Command>>>>;
+
+/// A queue on a broker, which any number of processes may use at once. Cloning shares the handle.
+#[derive(Clone)]
+pub struct RabbitMqQueue {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) tools: Arc<Tools>,
+    capabilities: Capabilities,
+    actors: Actors,
+    pub(crate) calls: TaskTracker,
+    tasks: TaskTracker,
+}
+
+/// The last handle is gone: the tasks end too.
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.tools.closed.cancel();
+    }
+}
+
+impl std::fmt::Debug for RabbitMqQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RabbitMqQueue").field("config", &self.inner.tools.config).finish_non_exhaustive()
+    }
+}
+
+impl RabbitMqQueue {
+    /// Connects by URL, as in `amqp://user:password@host:5672/vhost?prefix=jobs`, with the options of
+    /// [`backend`](crate::backend).
+    ///
+    /// # Errors
+    /// As [`RabbitMqBuilder::open`].
+    pub async fn open(url: &str) -> Result<Self> {
+        Self::from_url(url)?.open().await
+    }
+
+    /// Options for connecting by URL.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a URL that cannot be read. It is not repeated, for it may hold a password.
+    pub fn from_url(url: &str) -> Result<RabbitMqBuilder> {
+        let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Open);
+        RabbitMqBuilder::from_url(&StorageUrl::parse(url).map_err(stamp)?).map_err(stamp)
+    }
+
+    pub(crate) async fn from_config(config: Config) -> Result<Self> {
+        let config = Arc::new(config);
+        let names = Names::new(&config.prefix);
+        let (news, heard) = mpsc::channel(NEWS);
+        let tools = Arc::new(Tools {
+            feed: Feed::new(&config, &names, news),
+            publisher: Publisher::new(&config, &names),
+            closed: CancellationToken::new(),
+            names,
+            config,
+        });
+        tools.publisher.connect().await?;
+        let inner = Inner {
+            capabilities: capabilities(&tools.config),
+            actors: Actors::default(),
+            calls: TaskTracker::new(),
+            tasks: TaskTracker::new(),
+            tools,
+        };
+        inner.tasks.spawn(pass_on(heard, Arc::clone(&inner.actors), inner.tools.closed.clone()));
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.inner.tools.closed.is_cancelled()
+    }
+
+    /// Asks a partition's task for something, if there is one.
+    pub(crate) async fn tell(&self, partition: &PartitionId, command: Command) -> bool {
+        let actor = self.inner.actors().get(partition).cloned();
+        match actor {
+            Some(actor) => actor.send(command).await.is_ok(),
+            None => false,
+        }
+    }
+
+    /// Asks a partition's task for something, which is started if there is none.
+    pub(crate) async fn order(&self, partition: &PartitionId, command: Command) -> bool {
+        let actor = {
+            let mut actors = self.inner.actors();
+            actors.get(partition).cloned().unwrap_or_else(|| {
+                let (sender, task) = Actor::start(&self.inner.tools, partition);
+                self.inner.tasks.spawn(task);
+                actors.insert(partition.clone(), sender.clone());
+                sender
+            })
+        };
+        actor.send(command).await.is_ok()
+    }
+}
+
+impl Inner {
+    fn actors(&self) -> std::sync::MutexGuard<'_, HashMap<PartitionId, mpsc::Sender<Command>>> {
+        self.actors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Passes news of lines on to the partitions concerned.
+async fn pass_on(mut heard: mpsc::Receiver<Line>, actors: Actors, closed: CancellationToken) {
+    while let Some(Some(line)) = closed.run_until_cancelled(heard.recv()).await {
+        let actor = actors.lock().unwrap_or_else(PoisonError::into_inner).get(&line.partition).cloned();
+        if let Some(actor) = actor {
+            let _ = actor.send(Command::Level(line.level)).await;
+        }
+    }
+}
+
+#[async_trait]
+impl QueueStorage for RabbitMqQueue {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.inner.capabilities
+    }
+
+    /// Declares the exchanges that all partitions share. Queues come with the first message of each level.
+    async fn init(&self) -> Result<()> {
+        if self.is_closed() {
+            return Err(closed(Operation::Init));
+        }
+        let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Init);
+        self.inner.tools.publisher.ask().await.map_err(stamp)
+    }
+
+    async fn check(&self) -> Result<Health> {
+        if self.is_closed() {
+            return Err(closed(Operation::Check));
+        }
+        let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Check);
+        self.inner.tools.publisher.ask().await.map_err(stamp)?;
+        let mut health = Health::default();
+        if self.inner.tools.publisher.is_blocked().await {
+            health.warnings.push("The broker takes no messages: it is out of memory or disk.".to_owned());
+        }
+        Ok(health)
+    }
+
+    async fn close(&self) -> Result<()> {
+        let inner = &self.inner;
+        inner.calls.close();
+        let longest = inner.tools.config.call_timeout + Duration::from_secs(1);
+        // Copies that are under way need their partitions' tasks.
+        let _ = tokio::time::timeout(longest, inner.calls.wait()).await;
+        inner.tools.closed.cancel();
+        inner.tasks.close();
+        let _ = tokio::time::timeout(longest, inner.tasks.wait()).await;
+        inner.tools.feed.close(longest).await;
+        inner.tools.publisher.close(longest).await;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl PushQueueStorage for RabbitMqQueue {
+    fn encoded_len(&self, message: &MessageData) -> u64 {
+        Envelope::max_encoded_len(message)
+    }
+
+    async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
+        self.push_all(partition, messages).await
+    }
+}
+
+#[async_trait]
+impl PullQueueStorage for RabbitMqQueue {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+        self.pull_messages(partition, request).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+        self.settle_all(settlements).await
+    }
+
+    async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
+        self.extend_all(extensions).await
+    }
+
+    async fn exchange(
+        &self,
+        settlements: &[Settlement],
+        partition: &PartitionId,
+        request: PullRequest,
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+        self.settle_and_pull(settlements, partition, request).await
+    }
+}
+
+impl Storage for RabbitMqQueue {
+    fn inspect(&self) -> Option<&dyn InspectQueueStorage> {
+        Some(self)
+    }
+
+    fn pause(&self) -> Option<&dyn PauseQueueStorage> {
+        None
+    }
+}

@@ -1,0 +1,41 @@
+//! What proves that somebody holds a delivery: the life of a channel, and the delivery's number on it.
+
+use anyqueue::Token;
+use uuid::Uuid;
+
+const BYTES: usize = 24;
+
+/// One delivery on one channel. A channel's life has a random name, so that what a later channel numbers the same is not mistaken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tag {
+    pub(crate) life: Uuid,
+    pub(crate) number: u64,
+}
+
+impl Tag {
+    pub(crate) fn token(self) -> Token {
+        let mut bytes = Vec::with_capacity(BYTES);
+        bytes.extend_from_slice(self.life.as_bytes());
+        bytes.extend_from_slice(&self.number.to_be_bytes());
+        Token::from_bytes(bytes)
+    }
+
+    /// The tag of a token, if it is one of ours.
+    pub(crate) fn of(token: &Token) -> Option<Self> {
+        let (life, number) = token.as_bytes().split_first_chunk::<16>()?;
+        Some(Self { life: Uuid::from_bytes(*life), number: u64::from_be_bytes(number.try_into().ok()?) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_is_read_back_and_nothing_else_is_one() {
+        let tag = Tag { life: Uuid::new_v4(), number: 7 };
+        assert_eq!(Tag::of(&tag.token()), Some(tag));
+        assert_eq!(Tag::of(&Token::random()), None);
+        assert_eq!(Tag::of(&Token::from_bytes(vec![0; BYTES + 1])), None);
+    }
+}

@@ -1,0 +1,153 @@
+//! What the tests share: a broker, a prefix of its own for each test, and short names for common calls.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyqueue::{
+    Action, Delivery, ExtendOutcome, Extension, MessageData, PartitionId, PullQueueStorage, PullRequest,
+    PushOutcome, PushQueueStorage, Result, SettleOutcome, Settlement,
+};
+use anyqueue_rabbitmq::{RabbitMqBuilder, RabbitMqQueue};
+use anyqueue_testkit::{Provided, RabbitMq, Server, provide, start_if_installed};
+use lapin::options::QueueDeclareOptions;
+use lapin::types::FieldTable;
+use lapin::{Channel, Connection, ConnectionProperties};
+use tokio::sync::OnceCell;
+
+pub(crate) const LEASE: Duration = Duration::from_mins(1);
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+static SHARED: OnceCell<Provided> = OnceCell::const_new();
+
+/// A broker, and a prefix.
+pub(crate) struct Bed {
+    url: String,
+    own: Option<Server>,
+    pub(crate) prefix: String,
+}
+
+impl Bed {
+    /// On the broker that the tests share. `None` where there is none, which was said.
+    pub(crate) async fn shared() -> Option<Self> {
+        let shared = SHARED.get_or_try_init(|| provide(RabbitMq::new())).await.unwrap();
+        Some(Self { url: shared.url()?.to_owned(), own: None, prefix: prefix() })
+    }
+
+    /// On a broker of the test's own, which it may harm.
+    pub(crate) async fn own(program: RabbitMq) -> Option<Self> {
+        let server = start_if_installed(program).await.unwrap()?;
+        Some(Self { url: server.url().to_owned(), own: Some(server), prefix: prefix() })
+    }
+
+    pub(crate) fn server(&self) -> &Server {
+        self.own.as_ref().unwrap()
+    }
+
+    pub(crate) fn plain_url(&self) -> &str {
+        &self.url
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("{}?prefix={}", self.url, self.prefix)
+    }
+
+    pub(crate) fn builder(&self) -> RabbitMqBuilder {
+        RabbitMqQueue::from_url(&self.url()).unwrap()
+    }
+
+    pub(crate) async fn open(&self) -> RabbitMqQueue {
+        self.builder().open().await.unwrap()
+    }
+
+    /// A connection of the test's own, past the adapter.
+    pub(crate) async fn channel(&self) -> (Connection, Channel) {
+        let conn = Connection::connect(&self.url, ConnectionProperties::default()).await.unwrap();
+        let channel = conn.create_channel().await.unwrap();
+        (conn, channel)
+    }
+
+    /// The queue of a level, as the crate's documentation names it.
+    pub(crate) fn queue(&self, partition: &PartitionId, level: u8) -> String {
+        format!("{}:{}:{level}", self.prefix, partition.name())
+    }
+
+    /// Messages that the broker would hand to anybody.
+    pub(crate) async fn ready(&self, partition: &PartitionId) -> u32 {
+        let (_conn, channel) = self.channel().await;
+        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        let queue = channel.queue_declare(self.queue(partition, 0).into(), options, FieldTable::default());
+        queue.await.unwrap().message_count()
+    }
+}
+
+fn prefix() -> String {
+    format!("test{}", NUMBER.fetch_add(1, Ordering::Relaxed))
+}
+
+pub(crate) fn part(name: &str) -> PartitionId {
+    PartitionId::new(name).unwrap()
+}
+
+pub(crate) fn messages(count: usize) -> Vec<MessageData> {
+    (0..count).map(|number| MessageData::new(number.to_string())).collect()
+}
+
+pub(crate) async fn push(queue: &RabbitMqQueue, partition: &PartitionId, messages: &[MessageData]) {
+    for outcome in queue.push(partition, messages).await {
+        assert!(matches!(outcome, Ok(PushOutcome::Stored(_))), "{outcome:?}");
+    }
+}
+
+pub(crate) async fn pull(
+    queue: &RabbitMqQueue,
+    partition: &PartitionId,
+    max: usize,
+    wait: Duration,
+) -> Vec<Delivery> {
+    queue.pull(partition, PullRequest::new(max, wait, LEASE)).await.unwrap()
+}
+
+/// Pulls until so many have come.
+pub(crate) async fn take(queue: &RabbitMqQueue, partition: &PartitionId, count: usize) -> Vec<Delivery> {
+    let mut got = Vec::new();
+    while got.len() < count {
+        let more = pull(queue, partition, count - got.len(), SOON).await;
+        assert!(!more.is_empty(), "{} of {count} came", got.len());
+        got.extend(more);
+    }
+    got
+}
+
+pub(crate) fn texts(deliveries: &[Delivery]) -> Vec<String> {
+    let text = |delivery: &Delivery| String::from_utf8(delivery.message.payload().to_vec()).unwrap();
+    deliveries.iter().map(text).collect()
+}
+
+pub(crate) async fn settle(
+    queue: &RabbitMqQueue,
+    deliveries: &[Delivery],
+    action: Action,
+) -> Vec<SettleOutcome> {
+    let settlements: Vec<_> = deliveries
+        .iter()
+        .map(|delivery| Settlement { lease: delivery.lease.clone(), action: action.clone() })
+        .collect();
+    queue.settle(&settlements).await.into_iter().collect::<Result<_>>().unwrap()
+}
+
+pub(crate) async fn holds(queue: &RabbitMqQueue, delivery: &Delivery) -> bool {
+    let extension = Extension { lease: delivery.lease.clone(), duration: LEASE };
+    let outcome = queue.extend(&[extension]).await.pop().unwrap().unwrap();
+    outcome == ExtendOutcome::Extended
+}
+
+/// Asks again and again until it is so.
+pub(crate) async fn becomes<F: Future<Output = bool>>(what: &str, is_so: impl Fn() -> F) {
+    let asking = async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    assert!(tokio::time::timeout(SOON * 2, asking).await.is_ok(), "{what}");
+}

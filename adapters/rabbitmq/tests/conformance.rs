@@ -1,0 +1,188 @@
+//! The conformance suite over the RabbitMQ backend: a prefix per case, and other processes on the same broker.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyqueue::{
+    Action, Error, ErrorKind, MessageData, PartitionId, PullQueueStorage, PullRequest, PushQueueStorage,
+    QueueStorage, Result, Settlement, Storage,
+};
+use anyqueue_conformance::{Harm, Harness, Need, Victim, async_trait, least};
+use anyqueue_rabbitmq::RabbitMqQueue;
+use anyqueue_testkit::{Fault, Provided, Proxy, Server, provide};
+use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
+use lapin::{BasicProperties, Connection, ConnectionProperties};
+
+const SOON: Duration = Duration::from_secs(10);
+
+struct RabbitMq {
+    url: String,
+    _server: Provided,
+}
+
+/// A prefix per namespace.
+fn address(url: &str, namespace: &str) -> String {
+    let separator = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{separator}prefix={namespace}")
+}
+
+async fn open(url: &str) -> Result<Arc<dyn Storage>> {
+    let queue = RabbitMqQueue::open(url).await?;
+    queue.init().await?;
+    Ok(Arc::new(queue))
+}
+
+#[async_trait]
+impl Harness for RabbitMq {
+    fn name(&self) -> &'static str {
+        "rabbitmq"
+    }
+
+    async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
+        open(&address(&self.url, namespace)).await
+    }
+
+    fn address(&self, namespace: &str) -> Option<String> {
+        Some(address(&self.url, namespace))
+    }
+
+    async fn attach(address: &str) -> Result<Arc<dyn Storage>> {
+        open(address).await
+    }
+
+    fn least(&self) -> &'static [Need] {
+        least::BROKER
+    }
+
+    fn rule(&self, need: &Need) -> Option<&'static str> {
+        RULES.iter().find(|(what, _)| *what == need.what).map(|(_, rule)| *rule)
+    }
+
+    fn stores_bytes(&self) -> bool {
+        true
+    }
+
+    async fn plant(&self, namespace: &str, partition: &PartitionId, stored: &[u8]) -> Result<()> {
+        // A message that comes and goes: then the partition has its queue.
+        let queue = RabbitMqQueue::open(&address(&self.url, namespace)).await?;
+        for answer in queue.push(partition, &[MessageData::new("first")]).await {
+            answer?;
+        }
+        for delivery in queue.pull(partition, PullRequest::new(1, SOON, SOON)).await? {
+            let settled = queue.settle(&[Settlement { lease: delivery.lease, action: Action::Remove }]).await;
+            settled.into_iter().collect::<Result<Vec<_>>>()?;
+        }
+        queue.close().await?;
+        let name = format!("{namespace}:{}:0", partition.name());
+        publish(&self.url, &name, stored).await.map_err(|error| {
+            Error::new(ErrorKind::Unavailable, "the message could not be planted").with_source(error)
+        })
+    }
+
+    async fn victim(&self) -> Result<Option<Arc<dyn Victim>>> {
+        Ok(Some(Arc::new(OwnServer::start().await.map_err(failed)?)))
+    }
+}
+
+/// Why the broker cannot have it.
+const RULES: &[(&str, &str)] = &[
+    (
+        Need::TIMED_LEASE.what,
+        "a delivery is its channel's: AMQP 0-9-1 knows no end by time; core's own timer gives back what nobody extends",
+    ),
+    (Need::GROUPS.what, "a single active consumer is per queue: the broker orders no group within one"),
+    (Need::DEDUP.what, "the broker compares no messages"),
+    (Need::DEDUP_WHILE_LIVE.what, "the broker compares no messages"),
+    (Need::UNIQUE_IDS.what, "the broker compares no messages"),
+    (
+        Need::COUNTS.what,
+        "the broker counts ready messages of a queue; what is held or delayed it tells only to managers",
+    ),
+    (Need::LIST.what, "AMQP 0-9-1 cannot list queues"),
+    (Need::BROWSE.what, "the broker shows a message only to who takes it"),
+    (Need::DELETE.what, "the broker finds no message by its id"),
+    (Need::PURGE.what, "a queue is purged as a whole: no bound, and delayed messages stay"),
+    (Need::CANCEL.what, "the broker finds no message by its id"),
+    (Need::PAUSE.what, "consumers of a queue cannot be paused"),
+    (Need::CONTROLLED_CLOCK.what, "time is the server's: its clock cannot be turned"),
+];
+
+async fn publish(url: &str, queue: &str, body: &[u8]) -> lapin::Result<()> {
+    let conn = Connection::connect(url, ConnectionProperties::default()).await?;
+    let channel = conn.create_channel().await?;
+    channel.confirm_select(ConfirmSelectOptions::default()).await?;
+    let (options, properties) = (BasicPublishOptions::default(), BasicProperties::default());
+    channel.basic_publish("".into(), queue.into(), options, body, properties).await?.await?;
+    conn.close(200, "done".into()).await
+}
+
+/// A broker for one case, and what it is reached through.
+struct OwnServer {
+    server: Server,
+    proxy: Proxy,
+}
+
+impl OwnServer {
+    async fn start() -> anyqueue_testkit::Result<Self> {
+        let server = Server::start(anyqueue_testkit::RabbitMq::new()).await?;
+        let proxy = Proxy::start(server.addr())?;
+        Ok(Self { server, proxy })
+    }
+}
+
+fn failed(error: anyqueue_testkit::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, "the test server").with_source(error)
+}
+
+#[async_trait]
+impl Victim for OwnServer {
+    async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
+        open(&address(&format!("amqp://guest:guest@{}/%2f", self.proxy.addr()), namespace)).await
+    }
+
+    async fn harm(&self, harm: Harm) -> Result<()> {
+        let done = match harm {
+            Harm::Kill => {
+                // A quorum queue that is younger than a second does not survive this.
+                tokio::time::sleep(Duration::from_millis(1500)).await;
+                self.server.kill().await
+            }
+            Harm::Start => self.server.restart().await,
+            Harm::Freeze => self.server.freeze().await,
+            Harm::Thaw => self.server.thaw().await,
+            Harm::Cut => {
+                self.proxy.reset_all();
+                Ok(())
+            }
+            Harm::Stall => self.proxy.set(Fault::Stall).await,
+            Harm::Mute => self.proxy.set(Fault::DropReplies).await,
+            Harm::Delay(delay) => self.proxy.set(Fault::Delay(delay)).await,
+            Harm::Heal => self.proxy.set(Fault::Pass).await,
+            _ => return Err(Error::unsupported("a harm of a later release")),
+        };
+        done.map_err(failed)
+    }
+}
+
+/// The broker of this run. Without one nothing is run, which was said; in CI that is an error.
+fn server() -> Provided {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let provided = runtime.map(|runtime| runtime.block_on(provide(anyqueue_testkit::RabbitMq::new())));
+    match provided {
+        Ok(Ok(provided)) => provided,
+        other => {
+            eprintln!("no server for the suite: {other:?}");
+            std::process::exit(1)
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    // A child process attaches to its parent's server; it needs none of its own.
+    anyqueue_conformance::main(|| {
+        let server = server();
+        let Some(url) = server.url().map(str::to_owned) else { std::process::exit(0) };
+        RabbitMq { url, _server: server }
+    })
+}
