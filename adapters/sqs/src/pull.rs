@@ -1,0 +1,245 @@
+//! Pulling: a sweep over the levels from the highest down, and long polls at all of them while there is nothing.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyqueue::{Delivery, Error, Operation, PartitionId, PullRequest, Result};
+use futures_util::future::join_all;
+
+use crate::SqsQueue;
+use crate::batch::Show;
+use crate::capabilities::{MAX_LEASE, MIN_LEASE};
+use crate::error::{NAME, closed, invalid, repeatable};
+use crate::held::whole_secs;
+use crate::lines::{Line, Poll, Waiting};
+use crate::names::Place;
+use crate::receive::{Ask, Taken};
+use crate::server::BATCH;
+use crate::storage::Inner;
+
+/// How long what a poll brought for nobody is kept for the next pull of this handle, before it is released.
+const KEPT_FOR: Duration = Duration::from_millis(250);
+/// How much longer than its wait a pull stays for a poll that is about to end: polls last whole seconds.
+const LAST_POLL: Duration = Duration::from_millis(1300);
+
+impl SqsQueue {
+    pub(crate) async fn pull_messages(
+        &self,
+        partition: &PartitionId,
+        request: PullRequest,
+    ) -> Result<Vec<Delivery>> {
+        if self.is_closed() {
+            return Err(closed(Operation::Pull));
+        }
+        let inner = &self.inner;
+        check(&request).map_err(stamp)?;
+        let deadline = Instant::now() + request.wait;
+        let mut taken = inner.sweep(partition, &request).await.map_err(stamp)?;
+        if taken.is_empty() && !request.wait.is_zero() {
+            taken = inner.wait(partition, &request, deadline).await.map_err(stamp)?;
+        }
+        Ok(taken.into_iter().map(|taken| taken.deliver(inner)).collect())
+    }
+}
+
+impl Inner {
+    /// What is there now: higher levels are asked first, lower ones only if there is room left.
+    async fn sweep(&self, partition: &PartitionId, request: &PullRequest) -> Result<Vec<Taken>> {
+        let line = self.lines.known(partition);
+        let mut found: Vec<Taken> = Vec::new();
+        for level in (0..self.config.levels).rev() {
+            let room = request.max - found.len();
+            if room == 0 || request.stop.is_cancelled() || self.closed.is_cancelled() {
+                break;
+            }
+            let place = Place::new(partition, level);
+            match self.take_level(&place, line.as_deref(), room, request.lease).await {
+                Ok(taken) => found.extend(taken),
+                Err(error) if found.is_empty() => return Err(error),
+                Err(error) => {
+                    tracing::debug!(%error, "a level could not be asked; answering what the others brought");
+                    break;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Up to `room` messages of one level: first what was kept, then what the server has, by as many requests at once as it takes.
+    async fn take_level(
+        &self,
+        place: &Place,
+        line: Option<&Line>,
+        room: usize,
+        lease: Duration,
+    ) -> Result<Vec<Taken>> {
+        let kept = line.map(|line| line.take_kept(place.level, room)).unwrap_or_default();
+        let mut taken = self.refresh(kept, lease).await;
+        let room = room - taken.len();
+        if room == 0 {
+            return Ok(taken);
+        }
+        let Some(url) = self.queues.find(&self.server, place).await? else { return Ok(taken) };
+        let asks = (0..room).step_by(BATCH).map(|before| {
+            let ask = Ask { max: (room - before).min(BATCH), wait_secs: 0, lease };
+            self.receive(place, &url, ask)
+        });
+        let mut failed = None;
+        for answer in join_all(asks).await {
+            match answer {
+                Ok(more) => taken.extend(more),
+                Err(error) => failed = Some(error),
+            }
+        }
+        match failed {
+            Some(error) if taken.is_empty() => Err(error),
+            _ => Ok(taken),
+        }
+    }
+
+    /// Waits until something comes, the time is over, or somebody says stop.
+    async fn wait(
+        self: &Arc<Self>,
+        partition: &PartitionId,
+        request: &PullRequest,
+        deadline: Instant,
+    ) -> Result<Vec<Taken>> {
+        let waiting = self.lines.of(partition, self.config.levels).join(request.max);
+        loop {
+            let changed = waiting.line.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable(); // before looking, so that nothing comes unseen in between
+            let taken = self.take_waited(&waiting.line, request).await;
+            if !taken.is_empty() {
+                return Ok(taken);
+            }
+            if let Some(error) = waiting.failure() {
+                return Err(error);
+            }
+            let (now, last) = (Instant::now(), deadline + LAST_POLL);
+            let until = if now < deadline {
+                self.begin_polls(&waiting, partition, request.lease, deadline - now);
+                deadline
+            } else if now < last && waiting.line.polls_end().is_some_and(|ends| ends <= last) {
+                last
+            } else {
+                return Ok(Vec::new());
+            };
+            tokio::select! {
+                () = changed => {}
+                () = tokio::time::sleep_until(until.into()) => {}
+                () = request.stop.cancelled() => return Ok(Vec::new()),
+                () = self.closed.cancelled() => return Ok(Vec::new()),
+            }
+        }
+    }
+
+    /// What polls have brought, highest level first.
+    async fn take_waited(&self, line: &Line, request: &PullRequest) -> Vec<Taken> {
+        let mut kept = Vec::new();
+        for level in (0..self.config.levels).rev() {
+            kept.extend(line.take_kept(level, request.max - kept.len()));
+        }
+        self.refresh(kept, request.lease).await
+    }
+
+    /// Long polls at all levels that have none.
+    fn begin_polls(
+        self: &Arc<Self>,
+        waiting: &Waiting,
+        partition: &PartitionId,
+        lease: Duration,
+        left: Duration,
+    ) {
+        // A lease counts from when the poll began, so a poll takes up no more than a part of it.
+        let longest = whole_secs(left).min((lease / 3).as_secs());
+        for poll in waiting.line.arm(longest) {
+            let (inner, line) = (self.clone(), waiting.line.clone());
+            let place = Place::new(partition, poll.level);
+            self.polls.spawn(async move { inner.poll(&line, &place, poll, lease).await });
+        }
+    }
+
+    /// One long poll, never cancelled: what it selects is handed on, or released if nobody wants it in time.
+    async fn poll(&self, line: &Line, place: &Place, poll: Poll, lease: Duration) {
+        let answer = self.poll_once(place, poll, lease).await;
+        let brought = answer.as_ref().is_ok_and(|taken| !taken.is_empty());
+        line.landed(place.level, answer);
+        if brought {
+            let landed = Instant::now();
+            tokio::select! {
+                () = tokio::time::sleep(KEPT_FOR) => {}
+                () = self.closed.cancelled() => {}
+            }
+            self.let_go(line.unwanted(place.level, landed)).await;
+        }
+    }
+
+    async fn poll_once(&self, place: &Place, poll: Poll, lease: Duration) -> Result<Vec<Taken>> {
+        // There is an end to connections, however many partitions are waited for.
+        let _room = self.poll_room.acquire().await;
+        let url = if self.queues.makes() {
+            Some(self.queues.make(&self.server, place).await?)
+        } else {
+            self.queues.find(&self.server, place).await?
+        };
+        let Some(url) = url else {
+            // It is looked for again when this wait is over.
+            tokio::time::sleep(Duration::from_secs(poll.wait_secs)).await;
+            return Ok(Vec::new());
+        };
+        self.receive(place, &url, Ask { max: poll.max, wait_secs: poll.wait_secs, lease }).await
+    }
+
+    /// Renews what has lost a part of its lease on the way, or was claimed under another. What cannot be renewed is left to whoever
+    /// gets it when its lease ends.
+    async fn refresh(&self, taken: Vec<Taken>, lease: Duration) -> Vec<Taken> {
+        let now = Instant::now();
+        let (fresh, stale): (Vec<_>, Vec<_>) =
+            taken.into_iter().partition(|taken| taken.lease == lease && taken.claim.until > now + lease / 2);
+        let mut all = fresh;
+        if !stale.is_empty() {
+            let asked = Instant::now();
+            let renewed = self.change(&stale, whole_secs(lease)).await;
+            for (mut taken, _) in stale.into_iter().zip(renewed).filter(|(_, renewed)| *renewed) {
+                taken.lease = lease;
+                taken.claim.until = asked + lease;
+                all.push(taken);
+            }
+            all.sort_by_key(|taken| std::cmp::Reverse(taken.claim.place.level));
+        }
+        all
+    }
+
+    /// Gives back what nobody wants.
+    pub(crate) async fn let_go(&self, unwanted: Vec<Taken>) {
+        self.change(&unwanted, 0).await;
+    }
+
+    /// Makes messages visible after so many seconds. Whether each was done.
+    async fn change(&self, taken: &[Taken], secs: u64) -> Vec<bool> {
+        let shown =
+            taken.iter().map(|taken| (taken.claim.place.clone(), Show(taken.claim.receipt.clone(), secs)));
+        self.request_all(shown.collect()).await.into_iter().map(|answer| answer.is_ok()).collect()
+    }
+}
+
+fn check(request: &PullRequest) -> Result<()> {
+    if request.max == 0 {
+        return Err(invalid("max is 0: ask for at least 1 message"));
+    }
+    check_lease(request.lease)
+}
+
+/// Whether a lease is as long as declared.
+pub(crate) fn check_lease(lease: Duration) -> Result<()> {
+    if (MIN_LEASE..=MAX_LEASE).contains(&lease) {
+        return Ok(());
+    }
+    Err(invalid("a lease is from 1s to 12h"))
+}
+
+/// Nothing is known to be claimed by a pull that failed, so it can be repeated.
+fn stamp(error: Error) -> Error {
+    repeatable(error).with_backend(NAME).with_operation(Operation::Pull)
+}
