@@ -22,7 +22,7 @@ const BATCH: usize = 100;
 /// Bytes in one call, as much as a few full requests.
 const BATCH_BYTES: u64 = 8 * 1024 * 1024;
 /// How late timed things may be: whole seconds, and the server's own lateness.
-const SLACK: Duration = Duration::from_secs(2);
+const SLACK: Duration = Duration::from_millis(1500);
 /// From a push to the answer of a long poll.
 const WAKE_LATENCY: Duration = Duration::from_secs(1);
 /// How old the server's counts may be.

@@ -9,11 +9,13 @@ use tokio::sync::Notify;
 
 use crate::receive::Taken;
 
-/// How long a first poll lasts. While somebody goes on waiting each lasts twice as long as the one before, so that one that nobody
-/// waits for any more, and that must not be cancelled, soon ends.
-const FIRST_POLL_SECS: u64 = 1;
+/// A poll lasts no longer than this part of the time that has been waited before, so that one that nobody waits for any more, and
+/// that must not be cancelled, soon ends.
+const PART_OF_WAIT: u64 = 8;
 /// The longest poll: the server's limit.
 const LONGEST_POLL_SECS: u64 = 20;
+/// How long somebody who is about to pull may keep others from what was kept.
+const MOST_KEPT: Duration = Duration::from_millis(1200);
 
 /// The partitions that somebody waits for.
 #[derive(Debug, Default)]
@@ -57,7 +59,8 @@ struct State {
 struct Level {
     /// When the poll under way ends by itself.
     poll_ends: Option<Instant>,
-    next_poll_secs: u64,
+    /// For how long somebody has been waiting here without a break.
+    waited_secs: u64,
     kept: VecDeque<Taken>,
 }
 
@@ -81,7 +84,7 @@ pub(crate) struct Poll {
 
 impl Line {
     fn new(levels: u8) -> Self {
-        let level = || Level { poll_ends: None, next_poll_secs: FIRST_POLL_SECS, kept: VecDeque::new() };
+        let level = || Level { poll_ends: None, waited_secs: 0, kept: VecDeque::new() };
         let levels = (0..levels).map(|_| level()).collect();
         let state = State { wanted: 0, failures: 0, last_failure: None, levels };
         Self { state: Mutex::new(state), changed: Notify::new() }
@@ -115,7 +118,8 @@ impl Line {
         let mut polls = Vec::new();
         for (number, level) in (0_u8..).zip(&mut state.levels) {
             if level.poll_ends.is_none() {
-                let wait_secs = level.next_poll_secs.min(longest_secs).max(1);
+                let wait_secs =
+                    (level.waited_secs / PART_OF_WAIT).min(LONGEST_POLL_SECS).min(longest_secs).max(1);
                 level.poll_ends = Some(now + Duration::from_secs(wait_secs));
                 polls.push(Poll { level: number, wait_secs, max });
             }
@@ -129,7 +133,8 @@ impl Line {
     }
 
     /// A poll ended. What it brought is there for whoever pulls next.
-    pub(crate) fn landed(&self, level: u8, answer: Result<Vec<Taken>, Error>) {
+    pub(crate) fn landed(&self, poll: Poll, answer: Result<Vec<Taken>, Error>) {
+        let Poll { level, wait_secs, .. } = poll;
         let mut state = self.lock();
         let is_waited_for = state.wanted > 0;
         let failed = match answer {
@@ -143,11 +148,7 @@ impl Line {
         };
         if let Some(level) = state.level(level) {
             level.poll_ends = None;
-            level.next_poll_secs = if is_waited_for {
-                (2 * level.next_poll_secs).min(LONGEST_POLL_SECS)
-            } else {
-                FIRST_POLL_SECS
-            };
+            level.waited_secs = if is_waited_for { level.waited_secs + wait_secs } else { 0 };
         }
         if failed.is_some() {
             state.failures += 1;
@@ -157,12 +158,16 @@ impl Line {
         self.changed.notify_waiters();
     }
 
-    /// What has been kept since before this moment, though nobody wanted it.
-    pub(crate) fn unwanted(&self, level: u8, before: Instant) -> Vec<Taken> {
+    /// What has been kept since before this moment, if nobody is about to take it. `None`: somebody is, so look again.
+    pub(crate) fn unwanted(&self, level: u8, before: Instant) -> Option<Vec<Taken>> {
         let mut state = self.lock();
-        let Some(level) = state.level(level) else { return Vec::new() };
+        let is_wanted = state.wanted > 0;
+        let Some(level) = state.level(level) else { return Some(Vec::new()) };
         let count = level.kept.iter().take_while(|taken| taken.arrived <= before).count();
-        level.kept.drain(..count).collect()
+        if count > 0 && is_wanted && before.elapsed() < MOST_KEPT {
+            return None;
+        }
+        Some(level.kept.drain(..count).collect())
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyqueue::{Delivery, Error, Operation, PartitionId, PullRequest, Result};
-use futures_util::future::join_all;
+use futures_util::future::{join_all, try_join_all};
 
 use crate::SqsQueue;
 use crate::batch::Show;
@@ -22,6 +22,12 @@ const KEPT_FOR: Duration = Duration::from_millis(250);
 /// How much longer than its wait a pull stays for a poll that is about to end: polls last whole seconds.
 const LAST_POLL: Duration = Duration::from_millis(1300);
 
+/// What a pull asks for, and since when.
+struct Terms {
+    began: Instant,
+    request: PullRequest,
+}
+
 impl SqsQueue {
     pub(crate) async fn pull_messages(
         &self,
@@ -33,10 +39,10 @@ impl SqsQueue {
         }
         let inner = &self.inner;
         check(&request).map_err(stamp)?;
-        let deadline = Instant::now() + request.wait;
-        let mut taken = inner.sweep(partition, &request).await.map_err(stamp)?;
-        if taken.is_empty() && !request.wait.is_zero() {
-            taken = inner.wait(partition, &request, deadline).await.map_err(stamp)?;
+        let terms = Terms { began: Instant::now(), request };
+        let mut taken = inner.sweep(partition, &terms).await.map_err(stamp)?;
+        if taken.is_empty() && !terms.request.wait.is_zero() {
+            taken = inner.wait(partition, &terms).await.map_err(stamp)?;
         }
         Ok(taken.into_iter().map(|taken| taken.deliver(inner)).collect())
     }
@@ -44,16 +50,32 @@ impl SqsQueue {
 
 impl Inner {
     /// What is there now: higher levels are asked first, lower ones only if there is room left.
-    async fn sweep(&self, partition: &PartitionId, request: &PullRequest) -> Result<Vec<Taken>> {
-        let line = self.lines.known(partition);
+    async fn sweep(&self, partition: &PartitionId, terms: &Terms) -> Result<Vec<Taken>> {
+        let request = &terms.request;
+        let is_over = || request.stop.is_cancelled() || self.closed.is_cancelled();
         let mut found: Vec<Taken> = Vec::new();
-        for level in (0..self.config.levels).rev() {
+        if is_over() {
+            return Ok(found);
+        }
+        // While this looks, nobody gives back what was kept.
+        let kept = self.lines.known(partition).map(|line| line.join(request.max));
+        let _turn = tokio::select! {
+            turn = self.sweeps.acquire() => turn,
+            () = request.stop.cancelled() => return Ok(found),
+            () = self.closed.cancelled() => return Ok(found),
+        };
+        let places: Vec<_> =
+            (0..self.config.levels).rev().map(|level| Place::new(partition, level)).collect();
+        let urls = places.iter().map(|place| self.queues.find(&self.server, place));
+        for (place, url) in places.iter().zip(try_join_all(urls).await?) {
             let room = request.max - found.len();
-            if room == 0 || request.stop.is_cancelled() || self.closed.is_cancelled() {
+            if room == 0 || is_over() {
                 break;
             }
-            let place = Place::new(partition, level);
-            match self.take_level(&place, line.as_deref(), room, request.lease).await {
+            let kept = kept.as_ref().map(|kept| kept.line.take_kept(place.level, room)).unwrap_or_default();
+            found.extend(self.refresh(kept, terms).await);
+            let Some(url) = url else { continue };
+            match self.ask_level(place, &url, request.max - found.len(), request.lease).await {
                 Ok(taken) => found.extend(taken),
                 Err(error) if found.is_empty() => return Err(error),
                 Err(error) => {
@@ -65,26 +87,13 @@ impl Inner {
         Ok(found)
     }
 
-    /// Up to `room` messages of one level: first what was kept, then what the server has, by as many requests at once as it takes.
-    async fn take_level(
-        &self,
-        place: &Place,
-        line: Option<&Line>,
-        room: usize,
-        lease: Duration,
-    ) -> Result<Vec<Taken>> {
-        let kept = line.map(|line| line.take_kept(place.level, room)).unwrap_or_default();
-        let mut taken = self.refresh(kept, lease).await;
-        let room = room - taken.len();
-        if room == 0 {
-            return Ok(taken);
-        }
-        let Some(url) = self.queues.find(&self.server, place).await? else { return Ok(taken) };
+    /// Up to `room` messages of one level, by as many requests at once as it takes.
+    async fn ask_level(&self, place: &Place, url: &str, room: usize, lease: Duration) -> Result<Vec<Taken>> {
         let asks = (0..room).step_by(BATCH).map(|before| {
             let ask = Ask { max: (room - before).min(BATCH), wait_secs: 0, lease };
-            self.receive(place, &url, ask)
+            self.receive(place, url, ask)
         });
-        let mut failed = None;
+        let (mut taken, mut failed) = (Vec::new(), None);
         for answer in join_all(asks).await {
             match answer {
                 Ok(more) => taken.extend(more),
@@ -98,18 +107,15 @@ impl Inner {
     }
 
     /// Waits until something comes, the time is over, or somebody says stop.
-    async fn wait(
-        self: &Arc<Self>,
-        partition: &PartitionId,
-        request: &PullRequest,
-        deadline: Instant,
-    ) -> Result<Vec<Taken>> {
+    async fn wait(self: &Arc<Self>, partition: &PartitionId, terms: &Terms) -> Result<Vec<Taken>> {
+        let request = &terms.request;
+        let deadline = terms.began + request.wait;
         let waiting = self.lines.of(partition, self.config.levels).join(request.max);
         loop {
             let changed = waiting.line.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable(); // before looking, so that nothing comes unseen in between
-            let taken = self.take_waited(&waiting.line, request).await;
+            let taken = self.take_waited(&waiting.line, terms).await;
             if !taken.is_empty() {
                 return Ok(taken);
             }
@@ -135,12 +141,12 @@ impl Inner {
     }
 
     /// What polls have brought, highest level first.
-    async fn take_waited(&self, line: &Line, request: &PullRequest) -> Vec<Taken> {
+    async fn take_waited(&self, line: &Line, terms: &Terms) -> Vec<Taken> {
         let mut kept = Vec::new();
         for level in (0..self.config.levels).rev() {
-            kept.extend(line.take_kept(level, request.max - kept.len()));
+            kept.extend(line.take_kept(level, terms.request.max - kept.len()));
         }
-        self.refresh(kept, request.lease).await
+        self.refresh(kept, terms).await
     }
 
     /// Long polls at all levels that have none.
@@ -164,14 +170,19 @@ impl Inner {
     async fn poll(&self, line: &Line, place: &Place, poll: Poll, lease: Duration) {
         let answer = self.poll_once(place, poll, lease).await;
         let brought = answer.as_ref().is_ok_and(|taken| !taken.is_empty());
-        line.landed(place.level, answer);
+        line.landed(poll, answer);
         if brought {
             let landed = Instant::now();
-            tokio::select! {
-                () = tokio::time::sleep(KEPT_FOR) => {}
-                () = self.closed.cancelled() => {}
-            }
-            self.let_go(line.unwanted(place.level, landed)).await;
+            let unwanted = loop {
+                tokio::select! {
+                    () = tokio::time::sleep(KEPT_FOR) => {}
+                    () = self.closed.cancelled() => {}
+                }
+                if let Some(unwanted) = line.unwanted(place.level, landed) {
+                    break unwanted;
+                }
+            };
+            self.let_go(unwanted).await;
         }
     }
 
@@ -191,24 +202,26 @@ impl Inner {
         self.receive(place, &url, Ask { max: poll.max, wait_secs: poll.wait_secs, lease }).await
     }
 
-    /// Renews what has lost a part of its lease on the way, or was claimed under another. What cannot be renewed is left to whoever
-    /// gets it when its lease ends.
-    async fn refresh(&self, taken: Vec<Taken>, lease: Duration) -> Vec<Taken> {
-        let now = Instant::now();
-        let (fresh, stale): (Vec<_>, Vec<_>) =
-            taken.into_iter().partition(|taken| taken.lease == lease && taken.claim.until > now + lease / 2);
-        let mut all = fresh;
+    /// Renews what was claimed before this pull began, or has lost much of its lease on the way. What cannot be renewed is left to
+    /// whoever gets it when its lease ends.
+    async fn refresh(&self, taken: Vec<Taken>, terms: &Terms) -> Vec<Taken> {
+        let lease = terms.request.lease;
+        let is_good = |taken: &Taken| {
+            let lasts = taken.claim.until > Instant::now() + lease / 2;
+            taken.lease == lease && taken.claim.claimed >= terms.began && lasts
+        };
+        let (mut good, stale): (Vec<_>, Vec<_>) = taken.into_iter().partition(is_good);
         if !stale.is_empty() {
             let asked = Instant::now();
             let renewed = self.change(&stale, whole_secs(lease)).await;
             for (mut taken, _) in stale.into_iter().zip(renewed).filter(|(_, renewed)| *renewed) {
                 taken.lease = lease;
                 taken.claim.until = asked + lease;
-                all.push(taken);
+                good.push(taken);
             }
-            all.sort_by_key(|taken| std::cmp::Reverse(taken.claim.place.level));
+            good.sort_by_key(|taken| std::cmp::Reverse(taken.claim.place.level));
         }
-        all
+        good
     }
 
     /// Gives back what nobody wants.

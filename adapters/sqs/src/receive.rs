@@ -96,8 +96,13 @@ impl Inner {
         if received == 1 {
             self.server.clock.heard(first);
         }
-        let now = if received == 1 { first } else { self.server.clock.now() };
+        // What is known of the server's time lags behind; it is not before the first reception.
+        let now = if received == 1 { first } else { self.server.clock.now().max(first) };
         let due = sent + Duration::from_secs(body.due_after_secs);
+        let (early, left) = match body.due_after_secs {
+            0 => (0, None),
+            _ => (early_receptions(first, due), due.duration_since(now).ok().filter(|left| !left.is_zero())),
+        };
         let (pushed_at, prior) = match &body.decoded {
             // Only copies say when they were pushed.
             Decoded::Envelope(envelope) => (envelope.pushed_at.unwrap_or(sent), envelope.prior_deliveries),
@@ -108,8 +113,8 @@ impl Inner {
             message: body.decoded.into_message(id),
             pushed_at,
             age: now.duration_since(pushed_at).unwrap_or_default(),
-            deliveries: prior + received.saturating_sub(early_receptions(first, due)).max(1),
-            left: due.duration_since(now).ok().filter(|left| !left.is_zero()),
+            deliveries: prior + received.saturating_sub(early).max(1),
+            left,
             group: attributes.text(&Name::MessageGroupId).map(str::to_owned),
         })
     }

@@ -23,6 +23,8 @@ use crate::wire;
 
 /// Long polls under way at once. Each takes a connection.
 const MAX_POLLS: usize = 512;
+/// Pulls that ask the server at once; others wait for their turn.
+const MAX_SWEEPS: usize = 32;
 /// How long closing waits for polls, which are never cancelled: what they select after that comes back when its lease ends.
 const POLLS_END: Duration = Duration::from_millis(1500);
 
@@ -41,6 +43,7 @@ pub(crate) struct Inner {
     pub(crate) ledger: Ledger,
     pub(crate) lines: Lines,
     pub(crate) poll_room: Semaphore,
+    pub(crate) sweeps: Semaphore,
     pub(crate) polls: TaskTracker,
     pub(crate) closed: CancellationToken,
     calls: TaskTracker,
@@ -84,6 +87,7 @@ impl SqsQueue {
             ledger: Ledger::default(),
             lines: Lines::default(),
             poll_room: Semaphore::new(MAX_POLLS),
+            sweeps: Semaphore::new(MAX_SWEEPS),
             polls: TaskTracker::new(),
             closed: CancellationToken::new(),
             calls: TaskTracker::new(),

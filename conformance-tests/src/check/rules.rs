@@ -24,6 +24,8 @@ pub(crate) struct Rules {
     pub(crate) unique_ids: bool,
     pub(crate) dedup: Dedup,
     pub(crate) counting: Counting,
+    /// A pull may claim for a moment what it does not answer.
+    pub(crate) overfetch: bool,
     /// Counts and pages show the very moment.
     pub(crate) inspect_now: bool,
     /// How late a timed promise may be kept, a busy machine's share included.
@@ -68,6 +70,7 @@ impl Default for Rules {
             unique_ids: true,
             dedup: Dedup::WhileLive,
             counting: Counting::ExceptReleases,
+            overfetch: false,
             inspect_now: true,
             slack: Duration::from_millis(5),
             wake: Duration::from_millis(5),
@@ -105,6 +108,7 @@ impl Rules {
                 anyqueue::DeliveryCount::Deliveries => Counting::Deliveries,
                 anyqueue::DeliveryCount::ExceptReleases => Counting::ExceptReleases,
             },
+            overfetch: capabilities.overfetch > 0,
             inspect_now: capabilities.inspect.staleness.is_zero(),
             slack: capabilities.slack,
             wake: capabilities.wake_latency,
