@@ -14,8 +14,6 @@ use crate::storage::Inner;
 
 /// Something that requests carry ten of.
 pub(crate) trait Entry: Send + Sync + Sized {
-    /// What is answered about each.
-    type Answer: Send;
     /// Whether a queue that is not there is made for it.
     const MAKES: bool = false;
 
@@ -25,11 +23,7 @@ pub(crate) trait Entry: Send + Sync + Sized {
     }
 
     /// One request.
-    fn request(
-        server: &Server,
-        url: &str,
-        entries: &[Self],
-    ) -> impl Future<Output = Entries<Self::Answer>> + Send;
+    fn request(server: &Server, url: &str, entries: &[Self]) -> impl Future<Output = Entries> + Send;
 }
 
 /// Makes a message visible after so many seconds.
@@ -41,29 +35,24 @@ pub(crate) struct Show(pub(crate) Arc<str>, pub(crate) u64);
 pub(crate) struct Delete(pub(crate) Arc<str>);
 
 impl Entry for Outgoing {
-    type Answer = Option<String>;
     const MAKES: bool = true;
 
     fn bytes(&self) -> u64 {
         self.body.len() as u64
     }
 
-    async fn request(server: &Server, url: &str, entries: &[Self]) -> Entries<Option<String>> {
+    async fn request(server: &Server, url: &str, entries: &[Self]) -> Entries {
         server.send(url, entries).await
     }
 }
 
 impl Entry for Show {
-    type Answer = ();
-
     async fn request(server: &Server, url: &str, entries: &[Self]) -> Entries {
         server.change(url, entries).await
     }
 }
 
 impl Entry for Delete {
-    type Answer = ();
-
     async fn request(server: &Server, url: &str, entries: &[Self]) -> Entries {
         server.delete(url, entries).await
     }
@@ -71,8 +60,8 @@ impl Entry for Delete {
 
 impl Inner {
     /// One answer per entry, in order.
-    pub(crate) async fn request_all<E: Entry>(&self, entries: Vec<(Place, E)>) -> Entries<E::Answer> {
-        let mut answers: Vec<Option<Result<E::Answer, Refused>>> = entries.iter().map(|_| None).collect();
+    pub(crate) async fn request_all<E: Entry>(&self, entries: Vec<(Place, E)>) -> Entries {
+        let mut answers: Vec<Option<Result<(), Refused>>> = entries.iter().map(|_| None).collect();
         let batches = batches(entries, self.config.message_bytes);
         let requests = batches.iter().map(|batch| self.request(batch));
         for (batch, answered) in batches.iter().zip(join_all(requests).await) {
@@ -86,7 +75,7 @@ impl Inner {
         answers.into_iter().map(|answer| answer.unwrap_or_else(unanswered)).collect()
     }
 
-    async fn request<E: Entry>(&self, batch: &Batch<E>) -> Entries<E::Answer> {
+    async fn request<E: Entry>(&self, batch: &Batch<E>) -> Entries {
         let Batch { place, entries, .. } = batch;
         let url = if E::MAKES {
             self.queues.make(&self.server, place).await.map(Some)
@@ -152,7 +141,7 @@ mod tests {
     #[test]
     fn batches_are_full_by_number_and_by_size_and_keep_the_order_of_each_queue() {
         let place = |level| Place::new(&PartitionId::new("p").unwrap(), level);
-        let message = |bytes: usize| Outgoing { body: "x".repeat(bytes), delay_secs: 0, group: None };
+        let message = |bytes: usize| Outgoing { body: "x".repeat(bytes), delay_secs: 0 };
         let entries = (0..25).map(|index| (place(index % 2), message(1))).collect();
         let sizes = |entries: Vec<(Place, Outgoing)>| {
             let mut sizes: Vec<_> =

@@ -5,10 +5,8 @@ use std::fmt::Write;
 use anyqueue::PartitionId;
 use sha2::{Digest, Sha256};
 
-/// The longest name of a queue, its suffix included.
+/// The longest name of a queue.
 const MAX_NAME_CHARS: usize = 80;
-/// What the names of queues with ordered groups end with.
-const FIFO_SUFFIX: &str = ".fifo";
 /// How much of a name that is too long stays readable.
 const READABLE_CHARS: usize = 30;
 /// Bytes of the hash that a name keeps if it is too long.
@@ -31,17 +29,11 @@ impl Place {
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     prefix: String,
-    fifo: bool,
 }
 
 impl Names {
-    pub(crate) fn new(prefix: &str, fifo: bool) -> Self {
-        Self { prefix: prefix.to_owned(), fifo }
-    }
-
-    /// Whether queues have ordered groups.
-    pub(crate) fn is_fifo(&self) -> bool {
-        self.fifo
+    pub(crate) fn new(prefix: &str) -> Self {
+        Self { prefix: prefix.to_owned() }
     }
 
     /// The queue's name: `jobs_p0-mail` for the lowest level of `mail`, `jobs_d0-mail` for its dead letters. A `_` in a prefix or
@@ -49,13 +41,12 @@ impl Names {
     pub(crate) fn queue(&self, place: &Place) -> String {
         let kind = if place.partition.is_dead_letters() { 'd' } else { 'p' };
         let (prefix, name) = (escaped(&self.prefix), escaped(place.partition.name()));
-        let suffix = if self.fifo { FIFO_SUFFIX } else { "" };
         let full = format!("{prefix}_{kind}{}-{name}", place.level);
-        if full.len() + suffix.len() <= MAX_NAME_CHARS {
-            return full + suffix;
+        if full.len() <= MAX_NAME_CHARS {
+            return full;
         }
         let readable: String = full.chars().take(READABLE_CHARS).collect();
-        format!("{readable}_h{}{suffix}", hash(&full))
+        format!("{readable}_h{}", hash(&full))
     }
 
     /// A queue that nobody has: asking for it tells whether the server can be asked.
@@ -91,19 +82,16 @@ mod tests {
             names.iter().map(ToString::to_string).chain([format!("{long}a"), format!("{long}b")]).collect();
         let mut seen = HashSet::new();
         let mut places = 0;
-        for (prefix, fifo) in
-            [("p", false), ("p_", false), ("p_p0-a", false), (long.as_str(), false), ("p", true)]
-        {
+        for prefix in ["p", "p_", "p_p0-a", long.as_str()] {
             for name in &names {
                 let live = PartitionId::new(name).unwrap();
                 for (partition, level) in [(live.clone(), 0), (live.clone(), 1), (live.dead_letters(), 1)] {
-                    let queue = Names::new(prefix, fifo).queue(&Place::new(&partition, level));
-                    let bare = if fifo { queue.strip_suffix(".fifo").unwrap() } else { &queue };
+                    let queue = Names::new(prefix).queue(&Place::new(&partition, level));
                     assert!(
-                        bare.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_'),
+                        queue.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_'),
                         "{queue}"
                     );
-                    assert!(queue.len() <= 80, "{queue}");
+                    assert!(queue.len() <= MAX_NAME_CHARS, "{queue}");
                     seen.insert(queue);
                     places += 1;
                 }

@@ -36,7 +36,7 @@ impl SqsQueue {
         let stored = |(message, checked): (&MessageData, Result<()>)| {
             checked?;
             match answers.next() {
-                Some(Ok(_)) => Ok(PushOutcome::Stored(message.id())),
+                Some(Ok(())) => Ok(PushOutcome::Stored(message.id())),
                 Some(Err(refused)) => Err(refused.into_error()),
                 None => Err(own(anyqueue::ErrorKind::Internal, "a message was not answered")),
             }
@@ -65,7 +65,7 @@ impl SqsQueue {
         // The server itself knows when a message was sent; only copies have to say it.
         envelope.pushed_at = None;
         let (delay_secs, due_after_secs) = delays(delay);
-        Ok(Outgoing { body: wire::encode(&envelope, due_after_secs)?, delay_secs, group: None })
+        Ok(Outgoing { body: wire::encode(&envelope, due_after_secs)?, delay_secs })
     }
 }
 

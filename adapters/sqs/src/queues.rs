@@ -27,7 +27,7 @@ pub(crate) struct Queues {
 
 impl Queues {
     pub(crate) fn new(config: &Config) -> Self {
-        let names = Names::new(&config.prefix, config.fifo);
+        let names = Names::new(&config.prefix);
         Self { names, create: config.create, known: Mutex::default() }
     }
 
@@ -77,7 +77,8 @@ impl Queues {
             let missing = || own(ErrorKind::Incompatible, missing_text(&name));
             return self.find(server, place).await?.ok_or_else(missing);
         }
-        let mut settings = self.settings();
+        let kept = (QueueAttributeName::MessageRetentionPeriod, RETENTION.as_secs().to_string());
+        let mut settings = vec![kept];
         if !place.partition.is_dead_letters() {
             let arn = self.backstop(server, &place.partition).await?;
             let policy =
@@ -110,15 +111,6 @@ impl Queues {
             .try_into()
             .unwrap_or([None]);
         arn.ok_or_else(|| strange("a queue's ARN"))
-    }
-
-    fn settings(&self) -> Vec<(QueueAttributeName, String)> {
-        let mut settings =
-            vec![(QueueAttributeName::MessageRetentionPeriod, RETENTION.as_secs().to_string())];
-        if self.names.is_fifo() {
-            settings.push((QueueAttributeName::FifoQueue, "true".to_owned()));
-        }
-        settings
     }
 }
 

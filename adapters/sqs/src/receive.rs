@@ -22,8 +22,6 @@ pub(crate) struct Taken {
     pub(crate) lease: Duration,
     pub(crate) age: Duration,
     pub(crate) arrived: Instant,
-    /// Its group, where queues have such.
-    pub(crate) group: Option<String>,
 }
 
 /// One request for messages.
@@ -59,8 +57,7 @@ impl Inner {
                 Claim::new(place.clone(), read.receipt, read.message, claimed, claimed + ask.lease);
             claim.pushed_at = read.pushed_at;
             claim.deliveries = read.deliveries;
-            let group = read.group;
-            taken.push(Taken { claim, lease: ask.lease, age: read.age, arrived: Instant::now(), group });
+            taken.push(Taken { claim, lease: ask.lease, age: read.age, arrived: Instant::now() });
         }
         self.hide(place, early).await;
         Ok(taken)
@@ -115,7 +112,6 @@ impl Inner {
             age: now.duration_since(pushed_at).unwrap_or_default(),
             deliveries: prior + received.saturating_sub(early).max(1),
             left,
-            group: attributes.text(&Name::MessageGroupId).map(str::to_owned),
         })
     }
 }
@@ -139,7 +135,6 @@ struct Read {
     deliveries: u32,
     /// How long it still has to wait.
     left: Option<Duration>,
-    group: Option<String>,
 }
 
 /// What the server says beside the body.

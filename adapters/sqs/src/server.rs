@@ -32,7 +32,7 @@ use crate::wire::strange;
 pub(crate) const BATCH: usize = 10;
 
 /// What became of each entry of a batch.
-pub(crate) type Entries<T = ()> = Vec<Result<T, Refused>>;
+pub(crate) type Entries = Vec<Result<(), Refused>>;
 
 /// The server, as this handle reaches it.
 #[derive(Debug)]
@@ -48,8 +48,6 @@ pub(crate) struct Server {
 pub(crate) struct Outgoing {
     pub(crate) body: String,
     pub(crate) delay_secs: i32,
-    /// Where queues have ordered groups: the group, and what keeps copies away.
-    pub(crate) group: Option<(String, String)>,
 }
 
 impl Server {
@@ -148,17 +146,13 @@ impl Server {
         Ok(self.call(longest, request.send()).await?.messages.unwrap_or_default())
     }
 
-    /// Sends up to ten messages. Each entry answers with its number in the order of its group, where there is one.
-    pub(crate) async fn send(&self, url: &str, messages: &[Outgoing]) -> Entries<Option<String>> {
+    /// Sends up to ten messages.
+    pub(crate) async fn send(&self, url: &str, messages: &[Outgoing]) -> Entries {
         let build = |(index, message): (usize, &Outgoing)| {
-            let (group, once) = message.group.clone().unzip();
             SendMessageBatchRequestEntry::builder()
                 .id(index.to_string())
                 .message_body(&message.body)
-                // Queues with groups refuse even a delay of zero on some servers.
-                .set_delay_seconds(group.is_none().then_some(message.delay_secs))
-                .set_message_group_id(group)
-                .set_message_deduplication_id(once)
+                .delay_seconds(message.delay_secs)
                 .build()
         };
         let Ok(entries) = messages.iter().enumerate().map(build).collect::<Result<Vec<_>, _>>() else {
@@ -167,8 +161,7 @@ impl Server {
         let request = self.client.send_message_batch().queue_url(url).set_entries(Some(entries));
         match self.call(self.call_timeout, request.send()).await {
             Ok(answer) => {
-                let done = answer.successful.into_iter().map(|done| (done.id, done.sequence_number));
-                by_entry(messages.len(), done, answer.failed)
+                by_entry(messages.len(), answer.successful.into_iter().map(|done| done.id), answer.failed)
             }
             Err(refused) => all_refused(messages.len(), &refused),
         }
@@ -185,9 +178,7 @@ impl Server {
         };
         let request = self.client.delete_message_batch().queue_url(url).set_entries(Some(entries));
         match self.call(self.call_timeout, request.send()).await {
-            Ok(answer) => {
-                by_entry(count, answer.successful.into_iter().map(|done| (done.id, ())), answer.failed)
-            }
+            Ok(answer) => by_entry(count, answer.successful.into_iter().map(|done| done.id), answer.failed),
             Err(refused) => all_refused(count, &refused),
         }
     }
@@ -207,9 +198,7 @@ impl Server {
         };
         let request = self.client.change_message_visibility_batch().queue_url(url).set_entries(Some(entries));
         match self.call(self.call_timeout, request.send()).await {
-            Ok(answer) => {
-                by_entry(count, answer.successful.into_iter().map(|done| (done.id, ())), answer.failed)
-            }
+            Ok(answer) => by_entry(count, answer.successful.into_iter().map(|done| done.id), answer.failed),
             Err(refused) => all_refused(count, &refused),
         }
     }
@@ -223,28 +212,28 @@ fn unbuildable() -> Refused {
     Error::new(ErrorKind::Internal, "an entry of a batch could not be made").into()
 }
 
-fn all_refused<T>(entries: usize, refused: &Refused) -> Entries<T> {
+fn all_refused(entries: usize, refused: &Refused) -> Entries {
     (0..entries).map(|_| Err(refused.clone())).collect()
 }
 
 /// Sorts the answers of a batch by entry. The server may leave out none, but is not trusted with that.
-fn by_entry<T>(
+fn by_entry(
     entries: usize,
-    done: impl Iterator<Item = (String, T)>,
+    done: impl Iterator<Item = String>,
     failed: Vec<BatchResultErrorEntry>,
-) -> Entries<T> {
+) -> Entries {
     let unanswered = || {
         let text = "the server did not answer each entry of a batch: whether it was done is not known";
         Refused::Failed(own(ErrorKind::Unavailable, text).with_retry(RetryClass::MayDuplicate))
     };
-    let mut answers: Entries<T> = (0..entries).map(|_| Err(unanswered())).collect();
+    let mut answers: Entries = (0..entries).map(|_| Err(unanswered())).collect();
     let mut set = |id: &str, answer| {
         if let Some(slot) = id.parse().ok().and_then(|index: usize| answers.get_mut(index)) {
             *slot = answer;
         }
     };
-    for (id, value) in done {
-        set(&id, Ok(value));
+    for id in done {
+        set(&id, Ok(()));
     }
     for refusal in failed {
         let text = refusal.message.as_deref().unwrap_or_default();

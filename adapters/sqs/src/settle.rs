@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyqueue::{
-    Action, Envelope, Error, ExtendOutcome, Extension, Headers, Lease, Operation, Result, SettleOutcome,
-    Settlement,
+    Action, Envelope, Error, ExtendOutcome, Extension, Headers, Operation, Result, SettleOutcome, Settlement,
 };
 
 use crate::SqsQueue;
@@ -134,34 +133,10 @@ impl Inner {
             Known::Held(number, claim) => (claim.place.clone(), claim.receipt.clone(), Some((number, claim))),
         };
         let step = match &claim {
-            Some((number, claim)) => {
-                self.step(lease, claim, action).inspect_err(|_| self.ledger.keep(*number, |_| {}))
-            }
+            Some((number, claim)) => step(claim, action).inspect_err(|_| self.ledger.keep(*number, |_| {})),
             None => step_elsewhere(action),
         }?;
         Ok(Some(Job { slot, place, receipt, claim, step }))
-    }
-
-    /// What an action takes of a message that is known.
-    fn step(&self, lease: &Lease, claim: &Claim, action: &Action) -> Result<Step> {
-        let place = &claim.place;
-        Ok(match action {
-            _ if claim.copied => Step::Delete,
-            Action::Remove => Step::Delete,
-            Action::Release | Action::Retry => Step::Reveal(0),
-            Action::Postpone { delay, headers: None } if can_hide(claim, *delay) => {
-                Step::Reveal(whole_secs(*delay))
-            }
-            Action::Postpone { delay, headers } => {
-                let copy =
-                    Copy { headers: headers.as_ref(), delay: *delay, prior_deliveries: claim.deliveries };
-                Step::Copy(place.clone(), copy.of(lease, claim)?)
-            }
-            Action::Move { to, headers } => {
-                let copy = Copy { headers: headers.as_ref(), delay: Duration::ZERO, prior_deliveries: 0 };
-                Step::Copy(Place::new(to, place.level), copy.of(lease, claim)?)
-            }
-        })
     }
 
     /// Does all jobs: copies first, then what is left, each by full batches side by side.
@@ -204,7 +179,7 @@ impl Inner {
             copies.map(|(index, place, message)| (index, (place, message))).unzip();
         let mut answers: HashMap<usize, _> =
             indices.into_iter().zip(self.request_all(copies).await).collect();
-        let answer = |(index, job)| (job, answers.remove(&index).map_or(Ok(()), |answer| answer.map(|_| ())));
+        let answer = |(index, job)| (job, answers.remove(&index).map_or(Ok(()), |answer| answer));
         jobs.into_iter().enumerate().map(answer).collect()
     }
 
@@ -237,6 +212,27 @@ fn can_hide(claim: &Claim, delay: Duration) -> bool {
     !delay.is_zero() && claim.claimed.elapsed() + delay + Duration::from_mins(1) < MAX_LEASE
 }
 
+/// What an action takes of a message that is known.
+fn step(claim: &Claim, action: &Action) -> Result<Step> {
+    let place = &claim.place;
+    Ok(match action {
+        _ if claim.copied => Step::Delete,
+        Action::Remove => Step::Delete,
+        Action::Release | Action::Retry => Step::Reveal(0),
+        Action::Postpone { delay, headers: None } if can_hide(claim, *delay) => {
+            Step::Reveal(whole_secs(*delay))
+        }
+        Action::Postpone { delay, headers } => {
+            let copy = Copy { headers: headers.as_ref(), delay: *delay, prior_deliveries: claim.deliveries };
+            Step::Copy(place.clone(), copy.of(claim)?)
+        }
+        Action::Move { to, headers } => {
+            let copy = Copy { headers: headers.as_ref(), delay: Duration::ZERO, prior_deliveries: 0 };
+            Step::Copy(Place::new(to, place.level), copy.of(claim)?)
+        }
+    })
+}
+
 impl Job {
     fn mark(&mut self, change: impl FnOnce(&mut Claim)) {
         if let Some((_, claim)) = &mut self.claim {
@@ -253,7 +249,7 @@ struct Copy<'c> {
 }
 
 impl Copy<'_> {
-    fn of(&self, _lease: &Lease, claim: &Claim) -> Result<Outgoing> {
+    fn of(&self, claim: &Claim) -> Result<Outgoing> {
         let message = match self.headers {
             Some(headers) => claim.message.clone().with_headers(headers.clone()),
             None => claim.message.clone(),
@@ -261,7 +257,7 @@ impl Copy<'_> {
         let mut envelope = Envelope::new(message, claim.pushed_at);
         envelope.prior_deliveries = self.prior_deliveries;
         let (delay_secs, due_after_secs) = delays(self.delay);
-        Ok(Outgoing { body: wire::encode(&envelope, due_after_secs)?, delay_secs, group: None })
+        Ok(Outgoing { body: wire::encode(&envelope, due_after_secs)?, delay_secs })
     }
 }
 

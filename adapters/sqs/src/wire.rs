@@ -50,7 +50,7 @@ pub(crate) fn decode(body: &str) -> Result<Body> {
     };
     match Envelope::decode(&bytes.into())? {
         Decoded::Foreign(_) => Ok(foreign()),
-        decoded => Ok(Body { decoded, due_after_secs }),
+        decoded @ Decoded::Envelope(_) => Ok(Body { decoded, due_after_secs }),
     }
 }
 
