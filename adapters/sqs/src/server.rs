@@ -41,6 +41,17 @@ pub(crate) struct Server {
     call_timeout: Duration,
     pub(crate) clock: Arc<ServerClock>,
     requests: Arc<AtomicU64>,
+    found_nothing: AtomicU64,
+}
+
+/// What a handle has asked of the service, which bills each request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Requests {
+    /// Requests that were answered, those of the next field included.
+    pub answered: u64,
+    /// Requests that found nothing: no message at a level, or no queue for it.
+    pub found_nothing: u64,
 }
 
 /// A message on its way to the server.
@@ -65,12 +76,19 @@ impl Server {
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
             .interceptor(listener)
             .build();
-        Self { client: Client::from_conf(sdk), call_timeout: config.call_timeout, clock, requests }
+        Self {
+            client: Client::from_conf(sdk),
+            call_timeout: config.call_timeout,
+            clock,
+            requests,
+            found_nothing: AtomicU64::new(0),
+        }
     }
 
-    /// How many requests were sent.
-    pub(crate) fn requests(&self) -> u64 {
-        self.requests.load(Ordering::Relaxed)
+    /// What was asked so far.
+    pub(crate) fn requests(&self) -> Requests {
+        let found_nothing = self.found_nothing.load(Ordering::Relaxed);
+        Requests { answered: self.requests.load(Ordering::Relaxed), found_nothing }
     }
 
     async fn call<T, E>(
@@ -91,7 +109,10 @@ impl Server {
     pub(crate) async fn url(&self, name: &str) -> anyqueue::Result<Option<String>> {
         match self.call(self.call_timeout, self.client.get_queue_url().queue_name(name).send()).await {
             Ok(answer) => Ok(Some(answer.queue_url.ok_or_else(|| strange("a queue's URL"))?)),
-            Err(Refused::NoQueue) => Ok(None),
+            Err(Refused::NoQueue) => {
+                self.found_nothing.fetch_add(1, Ordering::Relaxed);
+                Ok(None)
+            }
             Err(refused) => Err(refused.into_error()),
         }
     }
@@ -143,7 +164,11 @@ impl Server {
             .visibility_timeout(seconds(visible_after_secs))
             .message_system_attribute_names(MessageSystemAttributeName::All);
         let longest = self.call_timeout + Duration::from_secs(wait_secs);
-        Ok(self.call(longest, request.send()).await?.messages.unwrap_or_default())
+        let messages = self.call(longest, request.send()).await?.messages.unwrap_or_default();
+        if messages.is_empty() {
+            self.found_nothing.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(messages)
     }
 
     /// Sends up to ten messages.

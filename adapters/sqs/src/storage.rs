@@ -18,7 +18,7 @@ use crate::error::{NAME, closed, repeatable};
 use crate::held::Ledger;
 use crate::lines::Lines;
 use crate::queues::Queues;
-use crate::server::Server;
+use crate::server::{Requests, Server};
 use crate::wire;
 
 /// Long polls under way at once. Each takes a connection.
@@ -74,8 +74,8 @@ impl SqsQueue {
         SqsBuilder::from_url(&StorageUrl::parse(url).map_err(stamp)?).map_err(stamp)
     }
 
-    /// How many requests this handle has sent and got answers to: what the service bills, one by one.
-    pub fn requests(&self) -> u64 {
+    /// What this handle has asked of the service so far.
+    pub fn requests(&self) -> Requests {
         self.inner.server.requests()
     }
 
