@@ -14,6 +14,9 @@
 //! Ten strict priority levels, leases and delays in whole seconds, delivery counts, settlements that the service has confirmed, every
 //! byte of payload and headers. Each entry of each batch gets its own answer.
 //!
+//! The service answers a request that does not wait from a part of its servers only. So a pull without a wait may miss one of few
+//! messages, and of few messages a lower level may then go before a higher one; a pull that waits misses none.
+//!
 //! What the service cannot give is declared, and refused before anything is sent:
 //!
 //! | not offered | the service's rule |

@@ -87,23 +87,24 @@ impl Inner {
         Ok(found)
     }
 
-    /// Up to `room` messages of one level, by as many requests at once as it takes.
+    /// Up to `room` messages of one level: one request, and if that was full as many at once as the rest takes. Each is paid for, also
+    /// if it brings nothing.
     async fn ask_level(&self, place: &Place, url: &str, room: usize, lease: Duration) -> Result<Vec<Taken>> {
-        let asks = (0..room).step_by(BATCH).map(|before| {
-            let ask = Ask { max: (room - before).min(BATCH), wait_secs: 0, lease };
-            self.receive(place, url, ask)
-        });
-        let (mut taken, mut failed) = (Vec::new(), None);
-        for answer in join_all(asks).await {
+        let ask = |max| self.receive(place, url, Ask { max, wait_secs: 0, lease });
+        let mut taken = ask(room.min(BATCH)).await?;
+        if taken.len() < BATCH {
+            return Ok(taken);
+        }
+        let rest = (taken.len()..room).step_by(BATCH).map(|before| ask((room - before).min(BATCH)));
+        for answer in join_all(rest).await {
             match answer {
                 Ok(more) => taken.extend(more),
-                Err(error) => failed = Some(error),
+                Err(error) => {
+                    tracing::debug!(%error, "a further request failed; answering what the first brought")
+                }
             }
         }
-        match failed {
-            Some(error) if taken.is_empty() => Err(error),
-            _ => Ok(taken),
-        }
+        Ok(taken)
     }
 
     /// Waits until something comes, the time is over, or somebody says stop.

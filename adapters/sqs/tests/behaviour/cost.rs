@@ -63,6 +63,19 @@ async fn full_batches_take_one_request_for_ten() {
 }
 
 #[tokio::test]
+async fn a_large_pull_asks_an_empty_level_once_and_a_full_one_as_often_as_it_takes() {
+    let Some(bed) = Bed::find().await else { return };
+    let queue = bed.open().await;
+    push(&queue, "p", &messages(35)).await;
+    let pull = || async {
+        let got = queue.pull(&part("p"), PullRequest::new(100, Duration::ZERO, LEASE)).await.unwrap();
+        (got.len(), bed.wire.seen("ReceiveMessage").len())
+    };
+    assert_eq!(pull().await, (35, 10));
+    assert_eq!(pull().await, (0, 11));
+}
+
+#[tokio::test]
 async fn waiting_takes_one_request_per_level_at_first_and_ever_fewer() {
     let Some(bed) = Bed::find().await else { return };
     let queue = bed.builder().levels(3).open().await.unwrap();
