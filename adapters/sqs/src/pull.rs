@@ -100,7 +100,7 @@ impl Inner {
             match answer {
                 Ok(more) => taken.extend(more),
                 Err(error) => {
-                    tracing::debug!(%error, "a further request failed; answering what the first brought")
+                    tracing::debug!(%error, "a further request failed; answering what the first brought");
                 }
             }
         }
