@@ -4,8 +4,11 @@
 //! priorities, leases that end, fencing, a delivery count), and nothing else: no groups, delays, deduplication keys, dead
 //! letters, limits or telemetry. It is as fast as we know how to make it. To add one, implement
 //! [`Yardstick`](crate::client::Yardstick) in a new file and name it in [`crate::compare::BACKENDS`].
+//!
+//! Of Amazon SQS the price is measured, in requests, and not the speed: here an emulator stands in for it.
 
 pub(crate) mod memory;
 pub(crate) mod postgres;
 pub(crate) mod redis;
 pub(crate) mod sqlite;
+pub(crate) mod sqs;

@@ -43,6 +43,63 @@ async fn pushes_of_many_tasks_share_calls_and_a_lone_one_goes_at_once() {
 }
 
 #[tokio::test]
+async fn where_requests_cost_money_every_call_waits_for_company_and_a_full_one_does_not() {
+    const LINGER: Duration = Duration::from_millis(10);
+    let clock = ManualClock::new();
+    let config = anyqueue_memory::MemoryConfig::default().with_clock(clock.clock());
+    let mut inner = Spy::new(anyqueue_memory::MemoryQueue::with_config(config));
+    inner.capabilities.coalesce_push.in_flight = 1;
+    inner.capabilities.coalesce_push.linger = LINGER;
+    inner.capabilities.limits.push_batch = 3;
+    let spy = Shared(Arc::new(inner));
+    let queue = Queue::builder(spy.clone()).clock(clock.clock()).build().unwrap();
+    let push = |n| {
+        let queue = queue.clone();
+        tokio::spawn(async move { queue.push("p", message(n)).await })
+    };
+    let settle_down = async || {
+        for _ in 0..200 {
+            tokio::task::yield_now().await;
+        }
+    };
+    spy.push.hold();
+    let first = push(0);
+    settle_down().await;
+    assert_eq!(spy.push.calls(), 0, "the first waits");
+    clock.advance(LINGER);
+    eventually("the first call", || spy.push.calls() == 1).await;
+
+    let company = [push(1), push(2)];
+    settle_down().await;
+    spy.push.let_go();
+    first.await.unwrap().unwrap();
+    settle_down().await;
+    assert_eq!(spy.push.calls(), 1, "what gathered during a call waits for more");
+    clock.advance(LINGER);
+    eventually("the second call", || spy.push.calls() == 2).await;
+    for push in company {
+        push.await.unwrap().unwrap();
+    }
+    settle_down().await;
+    clock.advance(LINGER); // nothing is left, and the lane is given up
+    settle_down().await;
+
+    spy.push.hold();
+    let before = push(3);
+    settle_down().await;
+    clock.advance(LINGER);
+    eventually("the third call", || spy.push.calls() == 3).await;
+    let full = [push(4), push(5), push(6)];
+    settle_down().await;
+    spy.push.let_go();
+    before.await.unwrap().unwrap();
+    for push in full {
+        push.await.unwrap().unwrap();
+    }
+    assert_eq!((spy.push.calls(), spy.push.items()), (4, 7), "as many as fit a call wait for nobody");
+}
+
+#[tokio::test]
 async fn settlements_of_many_tasks_share_calls_and_each_gets_its_own_outcome() {
     let spy = spy();
     let queue = Queue::new(spy.clone()).unwrap();

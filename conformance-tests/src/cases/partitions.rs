@@ -1,5 +1,7 @@
 //! Partitions: what is in one is in no other.
 
+use std::time::Duration;
+
 use anyqueue::{Action, PartitionId};
 
 use crate::case::{Case, CaseResult};
@@ -16,8 +18,11 @@ pub(super) const CASES: &[Case] = &[
     case!(Storage, "partitions.odd_names", [16], odd_names).kills(&[Fault::PartitionIgnored]),
     case!(Storage, "partitions.dead_letters_apart", [16, 33], dead_letters_apart)
         .kills(&[Fault::DeadVanish, Fault::DeadNameCollides]),
-    case!(Storage, "partitions.many", [16, 42], many).kills(&[Fault::PartitionIgnored]),
+    case!(Storage, "partitions.many", [16, 42], many).kills(&[Fault::PartitionIgnored]).deadline(LONG),
 ];
+
+/// A server may take several round trips to make one.
+const LONG: Duration = Duration::from_mins(2);
 
 /// Pushes one message into each, and then looks into each, last first: its own message and no other.
 async fn each_its_own(c: &Context, partitions: &[PartitionId]) -> CaseResult {

@@ -19,10 +19,14 @@ pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_pull.dropped_in_a_loop", [13], dropped_in_a_loop)
         .kills(&[Fault::StoppedPullLoses])
         .deadline(LONG),
-    case!(Queue, "queue_pull.dropped_waiter", [13, 18], dropped_waiter).kills(&[Fault::StoppedPullLoses]),
+    case!(Queue, "queue_pull.dropped_waiter", [13, 18], dropped_waiter)
+        .kills(&[Fault::StoppedPullLoses])
+        .deadline(PATIENT),
 ];
 
 const LONG: Duration = Duration::from_mins(1);
+/// For a case that sits out the declared slack forty times.
+const PATIENT: Duration = Duration::from_mins(3);
 
 /// A pull is never tried larger than this, whatever the backend allows.
 const MAX_PULL: usize = 1001;

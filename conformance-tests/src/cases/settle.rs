@@ -68,9 +68,9 @@ async fn remove(c: &Context) -> CaseResult {
 async fn remove_many(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     c.client().push(&p, &c.messages(100, |_, message| message)).await?;
-    let (start, lease) = (Instant::now(), c.timing().act_lease);
-    let mut removed = 0;
+    let (mut removed, lease) = (0, c.timing().act_lease);
     while removed < 100 {
+        let start = Instant::now();
         let got = c.client().pull_with(&p, PullRequest::new(10, c.timing().soon, lease)).await?;
         c.check(1, &[], !got.is_empty(), "a hundred messages", format!("{removed} until nothing came"))?;
         let settlements: Vec<_> = got.iter().map(|delivery| settlement(delivery, Action::Remove)).collect();

@@ -220,7 +220,14 @@ impl<'a> Book<'a> {
         match &call.op {
             Asked::Push { partition, items } => self.push(call, partition, items),
             Asked::Pull { partition, lease, wait, answer, .. } => match answer {
-                Answer::Ok(got) => self.pull(call, partition, *lease, got),
+                Answer::Ok(got) => {
+                    self.pull(call, partition, *lease, got);
+                    if self.rules.overfetch && !wait.is_zero() {
+                        // What its other requests claimed beyond its answer is handed on or given back within slack.
+                        let to = span.to.saturating_add(self.rules.slack);
+                        self.open_pulls.push((partition, Span { from: span.to, to }));
+                    }
+                }
                 Answer::Fail(_) => {}
                 Answer::Unknown | Answer::Missing => {
                     // A pull that nobody hears of any more ends with its wait.

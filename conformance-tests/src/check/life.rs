@@ -45,6 +45,11 @@ pub(super) fn final_removal(book: &Book<'_>) -> Verdict {
 /// Whether the message was pulled from a place that it had certainly left, and cannot have come to again.
 fn returned_from(book: &Book<'_>, hold: &Hold<'_>, moved: bool) -> bool {
     let Some(life) = book.life_of(hold) else { return false };
+    // Where ids are not unique, a push that was repeated may have stored the message twice.
+    let pushes = life.arrivals.iter().filter(|arrival| arrival.pushed.is_some()).count();
+    if pushes > 1 && !book.rules.unique_ids {
+        return false;
+    }
     let left = |gone: &Departure| {
         let again = life.arrivals.iter().any(|arrival| {
             arrival.place == hold.place

@@ -161,10 +161,9 @@ struct Flight<C: Call> {
 
 impl<C: Call> Flight<C> {
     async fn run(mut self) {
-        if !self.inner.config.linger.is_zero() {
-            self.inner.clock.sleep(self.inner.config.linger).await;
-        }
-        while let Some(batch) = self.next_batch() {
+        loop {
+            self.linger().await;
+            let Some(batch) = self.next_batch() else { return };
             let (requests, replies): (Vec<_>, Vec<_>) =
                 batch.into_iter().map(|p| (p.request, p.reply)).unzip();
             let company = replies.len();
@@ -174,10 +173,22 @@ impl<C: Call> Flight<C> {
                     let _ = reply.send(answer);
                 }
             }
-            if company > 1 {
+            if company > 1 && self.inner.config.linger.is_zero() {
                 self.gather(company).await;
             }
         }
+    }
+
+    /// Where each call costs money it waits for company, unless as much as one call carries is there.
+    async fn linger(&self) {
+        let linger = self.inner.config.linger;
+        if !linger.is_zero() && self.gathered() < self.inner.room.items {
+            self.inner.clock.sleep(linger).await;
+        }
+    }
+
+    fn gathered(&self) -> usize {
+        self.inner.lock().get(&self.lane).map_or(0, |lane| lane.pending.len())
     }
 
     /// Those just answered are about to ask again: a moment is spent on letting as many come along, for without it small calls
@@ -186,8 +197,7 @@ impl<C: Call> Flight<C> {
         let end = Instant::now() + GATHER;
         loop {
             tokio::task::yield_now().await;
-            let gathered = self.inner.lock().get(&self.lane).map_or(0, |lane| lane.pending.len());
-            if gathered >= company || Instant::now() >= end {
+            if self.gathered() >= company || Instant::now() >= end {
                 return;
             }
         }

@@ -1,0 +1,165 @@
+//! Many entries in full requests: by queue, ten at a time, side by side; each entry gets its own answer.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+
+use anyqueue::ErrorKind;
+use futures_util::future::join_all;
+
+use crate::error::{Refused, own, repeatable};
+use crate::names::Place;
+use crate::server::{BATCH, Entries, Outgoing, Server};
+use crate::storage::Inner;
+
+/// Something that requests carry ten of.
+pub(crate) trait Entry: Send + Sync + Sized {
+    /// Whether a queue that is not there is made for it.
+    const MAKES: bool = false;
+
+    /// What counts against the size of a request.
+    fn bytes(&self) -> u64 {
+        0
+    }
+
+    /// One request.
+    fn request(server: &Server, url: &str, entries: &[Self]) -> impl Future<Output = Entries> + Send;
+}
+
+/// Makes a message visible after so many seconds.
+#[derive(Clone, Debug)]
+pub(crate) struct Show(pub(crate) Arc<str>, pub(crate) u64);
+
+/// Deletes a message.
+#[derive(Clone, Debug)]
+pub(crate) struct Delete(pub(crate) Arc<str>);
+
+impl Entry for Outgoing {
+    const MAKES: bool = true;
+
+    fn bytes(&self) -> u64 {
+        self.body.len() as u64
+    }
+
+    async fn request(server: &Server, url: &str, entries: &[Self]) -> Entries {
+        server.send(url, entries).await
+    }
+}
+
+impl Entry for Show {
+    async fn request(server: &Server, url: &str, entries: &[Self]) -> Entries {
+        server.change(url, entries).await
+    }
+}
+
+impl Entry for Delete {
+    async fn request(server: &Server, url: &str, entries: &[Self]) -> Entries {
+        server.delete(url, entries).await
+    }
+}
+
+impl Inner {
+    /// One answer per entry, in order.
+    pub(crate) async fn request_all<E: Entry>(&self, entries: Vec<(Place, E)>) -> Entries {
+        let mut answers: Vec<Option<Result<(), Refused>>> = entries.iter().map(|_| None).collect();
+        let batches = batches(entries, self.config.message_bytes);
+        let requests = batches.iter().map(|batch| self.request(batch));
+        for (batch, answered) in batches.iter().zip(join_all(requests).await) {
+            for (slot, answer) in batch.slots.iter().zip(answered) {
+                if let Some(place) = answers.get_mut(*slot) {
+                    *place = Some(answer);
+                }
+            }
+        }
+        let unanswered = || Err(own(ErrorKind::Internal, "an entry was not answered").into());
+        answers.into_iter().map(|answer| answer.unwrap_or_else(unanswered)).collect()
+    }
+
+    async fn request<E: Entry>(&self, batch: &Batch<E>) -> Entries {
+        let Batch { place, entries, .. } = batch;
+        let url = if E::MAKES {
+            self.queues.make(&self.server, place).await.map(Some)
+        } else {
+            self.queues.find(&self.server, place).await
+        };
+        let refused = match url {
+            Ok(Some(url)) => {
+                let answers = E::request(&self.server, &url, entries).await;
+                if answers.iter().any(|answer| matches!(answer, Err(Refused::NoQueue))) {
+                    self.queues.forget(place, &url);
+                }
+                return answers;
+            }
+            Ok(None) => Refused::NoQueue,
+            // Finding or making a queue does nothing to the entries.
+            Err(error) => repeatable(error).into(),
+        };
+        entries.iter().map(|_| Err(refused.clone())).collect()
+    }
+}
+
+/// Entries of one queue that share a request, and where their answers go.
+struct Batch<E> {
+    place: Place,
+    slots: Vec<usize>,
+    entries: Vec<E>,
+    bytes: u64,
+}
+
+/// Full batches, in the order of the entries of each queue.
+fn batches<E: Entry>(entries: Vec<(Place, E)>, most_bytes: u64) -> Vec<Batch<E>> {
+    let mut full = Vec::new();
+    let mut open: HashMap<Place, Batch<E>> = HashMap::new();
+    for (slot, (place, entry)) in entries.into_iter().enumerate() {
+        let bytes = entry.bytes();
+        let is_full = open
+            .get(&place)
+            .is_some_and(|batch| batch.entries.len() == BATCH || batch.bytes + bytes > most_bytes);
+        if is_full && let Some(batch) = open.remove(&place) {
+            full.push(batch);
+        }
+        let batch = open.entry(place.clone()).or_insert_with(|| Batch {
+            place,
+            slots: Vec::new(),
+            entries: Vec::new(),
+            bytes: 0,
+        });
+        batch.slots.push(slot);
+        batch.entries.push(entry);
+        batch.bytes += bytes;
+    }
+    full.extend(open.into_values());
+    full
+}
+
+#[cfg(test)]
+mod tests {
+    use anyqueue::PartitionId;
+
+    use super::*;
+
+    #[test]
+    fn batches_are_full_by_number_and_by_size_and_keep_the_order_of_each_queue() {
+        let place = |level| Place::new(&PartitionId::new("p").unwrap(), level);
+        let message = |bytes: usize| Outgoing { body: "x".repeat(bytes), delay_secs: 0 };
+        let entries = (0..25).map(|index| (place(index % 2), message(1))).collect();
+        let sizes = |entries: Vec<(Place, Outgoing)>| {
+            let mut sizes: Vec<_> =
+                batches(entries, 100).into_iter().map(|batch| (batch.place.level, batch.slots)).collect();
+            sizes.sort();
+            sizes
+        };
+        let even: Vec<usize> = (0..25).step_by(2).collect();
+        let odd: Vec<usize> = (0..25).skip(1).step_by(2).collect();
+        let expected = vec![
+            (0, even[..10].to_vec()),
+            (0, even[10..].to_vec()),
+            (1, odd[..10].to_vec()),
+            (1, odd[10..].to_vec()),
+        ];
+        assert_eq!(sizes(entries), expected);
+        let large = [60, 40, 1, 100, 100].map(|bytes| (place(0), message(bytes)));
+        let expected = [vec![0, 1], vec![2], vec![3], vec![4]].map(|slots| (0, slots)).to_vec();
+        assert_eq!(sizes(large.to_vec()), expected);
+    }
+}

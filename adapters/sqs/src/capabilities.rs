@@ -1,0 +1,92 @@
+//! What this backend gives.
+
+use std::time::Duration;
+
+use anyqueue::{
+    Capabilities, Coalesce, DEATH_BYTES, Dedup, DelayCapability, DeliveryCount, Durability, DurabilityLevel,
+    InspectCapability, LeaseCapability, LeaseKind, Limits, MoveGuarantee, Order, PriorityDiscipline, Reach,
+    Requeue, SettleConfirm, Strictness,
+};
+
+use crate::config::{Config, RETENTION};
+use crate::wire;
+
+/// The server counts leases in seconds.
+pub(crate) const MIN_LEASE: Duration = Duration::from_secs(1);
+/// The server's longest visibility timeout.
+pub(crate) const MAX_LEASE: Duration = Duration::from_hours(12);
+/// Half of what the server retains a message for, so that it does not die of its delay.
+pub(crate) const MAX_DELAY: Duration = Duration::from_hours(7 * 24);
+/// Messages or settlements in one call: ten full requests side by side.
+const BATCH: usize = 100;
+/// Bytes in one call, as much as a few full requests.
+const BATCH_BYTES: u64 = 8 * 1024 * 1024;
+/// How late timed things may be: whole seconds, and the server's own lateness.
+const SLACK: Duration = Duration::from_millis(1500);
+/// From a push to the answer of a long poll.
+const WAKE_LATENCY: Duration = Duration::from_secs(1);
+/// How old the server's counts may be.
+const STALENESS: Duration = Duration::from_mins(1);
+
+/// The capabilities with this configuration.
+pub(crate) fn capabilities(config: &Config) -> Capabilities {
+    let delay = DelayCapability { max: MAX_DELAY, granularity: Duration::from_secs(1) };
+    let level = DurabilityLevel::MachineLoss;
+    let is_one = config.levels == 1;
+    let coalesce = |across_partitions| Coalesce { in_flight: 1, linger: config.linger, across_partitions };
+    // What a message may still grow by when it dies.
+    let growth = wire::encoded_len(DEATH_BYTES) + wire::REST_BYTES;
+    let message_bytes = config.message_bytes.saturating_sub(growth);
+    Capabilities {
+        reach: Reach::Network,
+        durability: Durability { push: level, claim: level, settle: level },
+        unique_ids: false,
+        settle_confirm: SettleConfirm::Confirmed,
+        priority_levels: config.levels,
+        priority: if is_one { PriorityDiscipline::None } else { PriorityDiscipline::Strict },
+        order: Order::None,
+        requeue: Requeue::Unordered,
+        exclusive: Strictness::BestEffort,
+        fencing: Strictness::BestEffort,
+        lease: LeaseCapability {
+            kind: LeaseKind::Timed,
+            min: MIN_LEASE,
+            max: MAX_LEASE,
+            max_hold: Some(MAX_LEASE),
+        },
+        push_delay: Some(delay),
+        postpone_delay: Some(delay),
+        postpone_headers: true,
+        groups: false,
+        dedup: Dedup::None,
+        delivery_count: DeliveryCount::Deliveries,
+        moves: MoveGuarantee::AtLeastOnce,
+        inspect: InspectCapability {
+            ready: true,
+            delayed: false,
+            leased: false,
+            dead: true,
+            staleness: STALENESS,
+            list: false,
+            browse: false,
+            delete: false,
+            purge: false,
+            cancel: false,
+        },
+        pause: false,
+        limits: Limits {
+            message_bytes,
+            push_batch: BATCH,
+            push_batch_bytes: BATCH_BYTES.max(message_bytes),
+            pull_batch: BATCH,
+            settle_batch: BATCH,
+        },
+        slack: SLACK,
+        wake_latency: WAKE_LATENCY,
+        overfetch: u32::from(config.levels) - 1,
+        exchange: false,
+        coalesce_push: coalesce(false),
+        coalesce_settle: coalesce(true),
+        retention: Some(RETENTION),
+    }
+}

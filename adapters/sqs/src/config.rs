@@ -1,0 +1,242 @@
+//! Options of queues of the service, typed and as URL parameters.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyqueue::{Backend, DEATH_BYTES, Operation, Result, Storage, StorageUrl, UrlOption};
+use aws_config::SdkConfig;
+
+use crate::SqsQueue;
+use crate::error::{NAME, invalid};
+
+/// How long the server keeps what nobody pulls: its longest.
+pub(crate) const RETENTION: Duration = Duration::from_hours(14 * 24);
+const MAX_LEVELS: u8 = 10;
+const MAX_MESSAGE_BYTES: u64 = 1024 * 1024;
+const MIN_MESSAGE_BYTES: u64 = 4 * DEATH_BYTES;
+const MAX_TIMEOUT: Duration = Duration::from_hours(1);
+const MAX_LINGER: Duration = Duration::from_secs(1);
+const MAX_PREFIX_BYTES: usize = 64;
+
+/// Everything that can be set when queues are opened.
+#[derive(Clone)]
+pub(crate) struct Config {
+    pub(crate) region: String,
+    pub(crate) prefix: String,
+    pub(crate) endpoint: Option<String>,
+    pub(crate) credentials: Option<(String, String)>,
+    pub(crate) sdk: Option<SdkConfig>,
+    pub(crate) levels: u8,
+    pub(crate) create: bool,
+    pub(crate) message_bytes: u64,
+    pub(crate) linger: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) call_timeout: Duration,
+}
+
+/// Options of queues of the service. Made by [`new`](Self::new) or [`SqsQueue::from_url`].
+#[derive(Clone)]
+#[must_use = "call open()"]
+pub struct SqsBuilder(Config);
+
+impl SqsBuilder {
+    /// Options for the queues of this region, such as `eu-central-1`. Credentials come by the standard chain: environment,
+    /// profile, container, instance.
+    pub fn new(region: impl Into<String>) -> Self {
+        Self(Config {
+            region: region.into(),
+            prefix: "anyqueue".to_owned(),
+            endpoint: None,
+            credentials: None,
+            sdk: None,
+            levels: MAX_LEVELS,
+            create: true,
+            message_bytes: MAX_MESSAGE_BYTES,
+            linger: Duration::from_millis(10),
+            connect_timeout: Duration::from_secs(5),
+            call_timeout: Duration::from_secs(10),
+        })
+    }
+
+    /// What the names of all queues begin with: 1 to 64 of `A-Z a-z 0-9 _ -`. Default: `anyqueue`. URL: the path, as in
+    /// `sqs://eu-central-1/jobs`.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.0.prefix = prefix.into();
+        self
+    }
+
+    /// Where the service is, for emulators and private endpoints: `http://127.0.0.1:4566`. Default: the region's. URL:
+    /// `endpoint=http://…`.
+    pub fn endpoint(mut self, endpoint: impl Into<String>) -> Self {
+        self.0.endpoint = Some(endpoint.into());
+        self
+    }
+
+    /// An access key and its secret, instead of the standard chain. URL: user and password.
+    pub fn credentials(mut self, key: impl Into<String>, secret: impl Into<String>) -> Self {
+        self.0.credentials = Some((key.into(), secret.into()));
+        self
+    }
+
+    /// A configuration of the AWS SDK, for whatever else can be set there: an assumed role, another HTTP client. Region, endpoint,
+    /// credentials and `connect_timeout` are then its own, and it must name an HTTP client; its retries are switched off.
+    pub fn sdk_config(mut self, config: SdkConfig) -> Self {
+        self.0.sdk = Some(config);
+        self
+    }
+
+    /// Priority levels, each a queue of its own, from 1 to 10. All processes must use the same. Fewer cost less: a pull asks each level
+    /// above the one that it finds messages in. Default: 10. URL: `levels=10`.
+    pub fn levels(mut self, levels: u8) -> Self {
+        self.0.levels = levels;
+        self
+    }
+
+    /// Whether queues that are missing are made. Without it the handle needs no right to create queues, and all levels of a partition
+    /// and of its dead letters must be there. Default: yes. URL: `create=true`.
+    pub fn create(mut self, create: bool) -> Self {
+        self.0.create = create;
+        self
+    }
+
+    /// The largest body of a message in bytes, at most 1 MiB; less for emulators that take less. A payload takes four thirds of its
+    /// size. Default: 1 MiB. URL: `message_bytes=1048576`.
+    pub fn message_bytes(mut self, bytes: u64) -> Self {
+        self.0.message_bytes = bytes;
+        self
+    }
+
+    /// How long single pushes and settlements wait for others to share a request with, at most a second. Requests cost money, and a
+    /// full one carries ten. Default: 10 ms. URL: `linger=10ms`.
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.0.linger = linger;
+        self
+    }
+
+    /// How long making a connection may take, at most an hour. Default: 5 s. URL: `connect_timeout=5s`.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.0.connect_timeout = timeout;
+        self
+    }
+
+    /// How long the server may take to answer one request, beyond a wait, at most an hour. Default: 10 s. URL: `call_timeout=10s`.
+    pub fn call_timeout(mut self, timeout: Duration) -> Self {
+        self.0.call_timeout = timeout;
+        self
+    }
+
+    /// Makes the handle. Nothing is asked of the server yet. Must be called within a tokio runtime with time and I/O enabled.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an option out of bounds.
+    pub async fn open(self) -> Result<SqsQueue> {
+        let config = self.checked().map_err(|error| error.with_operation(Operation::Open))?;
+        Ok(SqsQueue::from_config(config).await)
+    }
+
+    fn checked(self) -> Result<Config> {
+        let config = self.0;
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        let prefix = &config.prefix;
+        if prefix.is_empty() || prefix.len() > MAX_PREFIX_BYTES || !prefix.chars().all(allowed) {
+            return Err(invalid("the prefix is 1 to 64 of A-Z a-z 0-9 _ -"));
+        }
+        if config.region.is_empty() && config.sdk.is_none() {
+            return Err(invalid(
+                "the region is missing: write sqs://region/prefix, as in sqs://eu-central-1/jobs",
+            ));
+        }
+        if !(1..=MAX_LEVELS).contains(&config.levels) {
+            return Err(invalid("levels is from 1 to 10"));
+        }
+        if !(MIN_MESSAGE_BYTES..=MAX_MESSAGE_BYTES).contains(&config.message_bytes) {
+            return Err(invalid(format!("message_bytes is from {MIN_MESSAGE_BYTES} to {MAX_MESSAGE_BYTES}")));
+        }
+        if config.linger > MAX_LINGER {
+            return Err(invalid("linger is at most 1s"));
+        }
+        let timeouts = Duration::from_millis(1)..=MAX_TIMEOUT;
+        if !timeouts.contains(&config.connect_timeout) || !timeouts.contains(&config.call_timeout) {
+            return Err(invalid("connect_timeout and call_timeout are from 1ms to 1h"));
+        }
+        Ok(config)
+    }
+
+    pub(crate) fn from_url(url: &StorageUrl) -> Result<Self> {
+        let parsed = url.url();
+        let mut config = Self::new(parsed.host_str().unwrap_or_default()).0;
+        let path = url.path().trim_matches('/');
+        if !path.is_empty() {
+            path.clone_into(&mut config.prefix);
+        }
+        if let Some(secret) = parsed.password() {
+            config.credentials = Some((plain(parsed.username())?, plain(secret)?));
+        }
+        config.endpoint = url.option("endpoint")?;
+        config.levels = url.option("levels")?.unwrap_or(config.levels);
+        config.create = url.option("create")?.unwrap_or(config.create);
+        config.message_bytes = url.option("message_bytes")?.unwrap_or(config.message_bytes);
+        config.linger = url.duration("linger")?.unwrap_or(config.linger);
+        config.connect_timeout = url.duration("connect_timeout")?.unwrap_or(config.connect_timeout);
+        config.call_timeout = url.duration("call_timeout")?.unwrap_or(config.call_timeout);
+        Ok(Self(config))
+    }
+}
+
+/// A part of a URL, percent-decoded.
+fn plain(text: &str) -> Result<String> {
+    let decoded = percent_encoding::percent_decode_str(text).decode_utf8();
+    decoded.map(Into::into).map_err(|_| invalid("the access key or its secret is not UTF-8"))
+}
+
+/// Without the credentials.
+impl std::fmt::Debug for Config {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Config")
+            .field("region", &self.region)
+            .field("prefix", &self.prefix)
+            .field("endpoint", &self.endpoint)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Without the credentials.
+impl std::fmt::Debug for SqsBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+const fn option(name: &'static str, default: &'static str, help: &'static str) -> UrlOption {
+    UrlOption { name, default, help }
+}
+
+const OPTIONS: &[UrlOption] = &[
+    option("endpoint", "the region's", "where the service is, for emulators"),
+    option("levels", "10", "priority levels, each a queue of its own, 1 to 10"),
+    option("create", "true", "whether missing queues are made"),
+    option("message_bytes", "1048576", "largest body of a message in bytes"),
+    option(
+        "linger",
+        "10ms",
+        "how long single pushes and settlements wait for others to share a request with",
+    ),
+    option("connect_timeout", "5s", "how long making a connection may take"),
+    option("call_timeout", "10s", "how long the server may take to answer one request, beyond a wait"),
+];
+
+/// This backend for an [`anyqueue::Registry`]: `sqs://eu-central-1/jobs?levels=3`.
+pub fn backend() -> Backend {
+    Backend {
+        name: NAME,
+        schemes: &["sqs"],
+        options: OPTIONS,
+        open: |url| {
+            Box::pin(async move {
+                let builder = SqsBuilder::from_url(&url)
+                    .map_err(|error| error.with_backend(NAME).with_operation(Operation::Open))?;
+                Ok(Arc::new(builder.open().await?) as Arc<dyn Storage>)
+            })
+        },
+    }
+}

@@ -1,0 +1,234 @@
+//! What SQS and its client say, as kind and retry class.
+
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+
+use anyqueue::{Error, ErrorKind, Operation, RetryClass};
+use aws_credential_types::provider::error::CredentialsError;
+use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+
+/// The backend's name in errors.
+pub(crate) const NAME: &str = "sqs";
+
+/// An error of this backend's own.
+pub(crate) fn own(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {
+    Error::new(kind, message).with_backend(NAME)
+}
+
+/// An argument that is wrong.
+pub(crate) fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
+    own(ErrorKind::InvalidInput, message)
+}
+
+/// The answer of a closed handle.
+pub(crate) fn closed(operation: Operation) -> Error {
+    Error::closed().with_backend(NAME).with_operation(operation)
+}
+
+/// The same error, where a call that may have taken effect can be made again without harm.
+pub(crate) fn repeatable(error: Error) -> Error {
+    if error.retry() == RetryClass::MayDuplicate { error.with_retry(RetryClass::Safe) } else { error }
+}
+
+/// Why a request, or one entry of it, was not done.
+#[derive(Clone, Debug)]
+pub(crate) enum Refused {
+    /// The receipt handle holds nothing: the message is gone, or somebody else's.
+    NotHeld,
+    /// There is no such queue.
+    NoQueue,
+    /// Something else.
+    Failed(Error),
+}
+
+impl Refused {
+    /// As an error, for calls for which a missing queue is one.
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            Self::NotHeld => own(ErrorKind::Internal, "the server knows no such receipt handle"),
+            Self::NoQueue => {
+                own(ErrorKind::Unavailable, "the queue is gone, or not yet there: it will be looked up anew")
+                    .with_retry(RetryClass::Safe)
+            }
+            Self::Failed(error) => error,
+        }
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Classes the error of a request. Where the answer was lost, the request may have been done.
+pub(crate) fn classify<E>(error: &SdkError<E, HttpResponse>) -> Refused
+where
+    E: ProvideErrorMetadata + StdError + Send + Sync + 'static,
+{
+    if let SdkError::ServiceError(service) = error {
+        let (code, text) =
+            (service.err().code().unwrap_or_default(), service.err().message().unwrap_or_default());
+        return by_code(code, text, service.raw().status().as_u16() >= 500);
+    }
+    let uncertain = RetryClass::MayDuplicate;
+    let classed = match error {
+        _ if caused_by::<CredentialsError>(error) => own(
+            ErrorKind::AccessDenied,
+            "no credentials: give them by the environment, a profile, a role, or in the URL",
+        )
+        .with_retry(RetryClass::Safe),
+        SdkError::ConstructionFailure(_) => own(ErrorKind::Internal, "the request could not be made"),
+        SdkError::TimeoutError(_) => own(ErrorKind::TimedOut, TOO_LATE).with_retry(uncertain),
+        SdkError::DispatchFailure(failure) if failure.is_timeout() => {
+            own(ErrorKind::TimedOut, TOO_LATE).with_retry(uncertain)
+        }
+        SdkError::DispatchFailure(_) if is_refused(error) => own(
+            ErrorKind::Unavailable,
+            "the server cannot be reached: is the endpoint right, and is it running?",
+        )
+        .with_retry(RetryClass::Safe),
+        _ => own(
+            ErrorKind::Unavailable,
+            "the connection broke before the answer came: whether it was done is not known",
+        )
+        .with_retry(uncertain),
+    };
+    Refused::Failed(classed.with_source(Causes::of(error)))
+}
+
+pub(crate) const TOO_LATE: &str = "the server did not answer in time: whether it was done is not known";
+
+/// Classes an error of the server's, of a request or of an entry in a batch. The server's own text names what is missing or wrong;
+/// it shows no secrets.
+pub(crate) fn by_code(code: &str, text: &str, server_fault: bool) -> Refused {
+    let safe = RetryClass::Safe;
+    let bare = code.rsplit('.').next().unwrap_or_default();
+    let error = match bare {
+        "QueueDoesNotExist" | "NonExistentQueue" => return Refused::NoQueue,
+        "ReceiptHandleIsInvalid" | "MessageNotInflight" => return Refused::NotHeld,
+        // Told of a handle whose time is over, and of one that was never given out.
+        "InvalidParameterValue" if text.contains("eceipt handle") || text.contains("visibility timeout") => {
+            return Refused::NotHeld;
+        }
+        "InvalidParameterValue" if text.contains("shorter than") => {
+            own(ErrorKind::TooLarge, format!("the server takes no message of this size: lower message_bytes. {text}"))
+        }
+        "BatchRequestTooLong" => own(ErrorKind::TooLarge, "the server takes no batch of this size: lower message_bytes"),
+        "RequestThrottled" | "Throttling" | "ThrottlingException" | "ThrottledException" | "TooManyRequestsException"
+        | "RequestLimitExceeded" | "SlowDown" | "KmsThrottled" => own(
+            ErrorKind::Unavailable,
+            "the server throttles: too many requests a second (nothing was done); fewer, larger batches help",
+        )
+        .with_retry(safe),
+        "OverLimit" => own(
+            ErrorKind::Full,
+            "the queue has as many messages in flight as the server allows: settle what is held (nothing was done)",
+        )
+        .with_retry(safe),
+        "ExpiredToken" | "ExpiredTokenException" | "RequestExpired" | "TokenRefreshRequired" => own(
+            ErrorKind::AccessDenied,
+            "the credentials have expired: renew them (nothing was done); the next call takes the new ones",
+        )
+        .with_retry(safe),
+        "AccessDenied" | "AccessDeniedException" | "AuthFailure" | "UnauthorizedOperation" | "InvalidClientTokenId"
+        | "InvalidAccessKeyId" | "UnrecognizedClientException" | "SignatureDoesNotMatch" | "InvalidSignatureException"
+        | "MissingAuthenticationToken" | "MissingAuthenticationTokenException" | "IncompleteSignature" | "InvalidSecurity"
+        | "OptInRequired" | "KmsAccessDenied" | "KmsOptInRequired" => {
+            own(ErrorKind::AccessDenied, format!("the server refuses: {code}: {text}"))
+        }
+        "QueueDeletedRecently" => own(
+            ErrorKind::Unavailable,
+            "the queue was deleted less than a minute ago: the server makes none of this name before that is over",
+        )
+        .with_retry(safe),
+        "RequestTimeTooSkewed" => own(ErrorKind::AccessDenied, "this machine's clock is wrong: the server refuses its signatures"),
+        _ if server_fault => {
+            own(ErrorKind::Unavailable, format!("the server failed: {code} {text}")).with_retry(RetryClass::MayDuplicate)
+        }
+        _ => own(ErrorKind::Internal, format!("the server answered with an error: {code} {text}")),
+    };
+    Refused::Failed(error)
+}
+
+/// An entry of a batch that the server says it did not do.
+pub(crate) fn entry(code: &str, text: &str, sender_fault: bool) -> Refused {
+    match by_code(code, text, !sender_fault) {
+        Refused::Failed(error) => Refused::Failed(repeatable(error)),
+        refused => refused,
+    }
+}
+
+type Cause<'e> = &'e (dyn StdError + 'static);
+
+fn causes<'e>(error: Cause<'e>) -> impl Iterator<Item = Cause<'e>> {
+    std::iter::successors(Some(error), |error: &Cause<'e>| (*error).source())
+}
+
+fn caused_by<C: StdError + 'static>(error: &(dyn StdError + 'static)) -> bool {
+    causes(error).any(<dyn StdError>::is::<C>)
+}
+
+/// Whether no connection was made, so that nothing was sent.
+fn is_refused(error: &(dyn StdError + 'static)) -> bool {
+    let refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    causes(error).any(|cause| cause.downcast_ref().is_some_and(refused))
+}
+
+/// The texts of an error and its causes. The client's own error would show requests and their bodies.
+#[derive(Debug)]
+struct Causes(String);
+
+impl Causes {
+    fn of(error: &(dyn StdError + 'static)) -> Self {
+        Self(causes(error).map(ToString::to_string).collect::<Vec<_>>().join(": "))
+    }
+}
+
+impl fmt::Display for Causes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl StdError for Causes {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_of_both_spellings_are_told_apart() {
+        let class = |code, text, server_fault| match by_code(code, text, server_fault) {
+            Refused::Failed(error) => Some((error.kind(), error.retry())),
+            Refused::NotHeld | Refused::NoQueue => None,
+        };
+        assert!(matches!(by_code("AWS.SimpleQueueService.NonExistentQueue", "", false), Refused::NoQueue));
+        assert!(matches!(by_code("QueueDoesNotExist", "", false), Refused::NoQueue));
+        assert!(matches!(by_code("AWS.SimpleQueueService.MessageNotInflight", "", false), Refused::NotHeld));
+        assert!(matches!(by_code("ReceiptHandleIsInvalid", "", false), Refused::NotHeld));
+        assert_eq!(class("RequestThrottled", "", false), Some((ErrorKind::Unavailable, RetryClass::Safe)));
+        assert_eq!(class("ExpiredToken", "", false), Some((ErrorKind::AccessDenied, RetryClass::Safe)));
+        assert_eq!(class("AccessDenied", "", false), Some((ErrorKind::AccessDenied, RetryClass::Never)));
+        assert_eq!(class("OverLimit", "", false), Some((ErrorKind::Full, RetryClass::Safe)));
+        assert_eq!(
+            class("InternalFailure", "", true),
+            Some((ErrorKind::Unavailable, RetryClass::MayDuplicate))
+        );
+        let long = "Reason: Message must be shorter than 262144 bytes.";
+        assert_eq!(
+            class("InvalidParameterValue", long, false),
+            Some((ErrorKind::TooLarge, RetryClass::Never))
+        );
+        assert_eq!(class("Something", "else", false).map(|class| class.0), Some(ErrorKind::Internal));
+    }
+
+    #[test]
+    fn an_entry_that_failed_at_the_server_was_not_done() {
+        let Refused::Failed(error) = entry("InternalError", "", false) else { panic!("an error") };
+        assert_eq!(error.retry(), RetryClass::Safe);
+    }
+}

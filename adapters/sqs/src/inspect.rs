@@ -1,0 +1,104 @@
+//! Counting. The server lets nobody look into a queue without receiving its messages.
+
+use anyqueue::{
+    Browsed, CancelOutcome, Counts, DeleteOutcome, Error, InspectQueueStorage, MessageId, Operation,
+    PartitionId, Result, async_trait,
+};
+use aws_sdk_sqs::types::QueueAttributeName as Name;
+use futures_util::future::try_join_all;
+
+use crate::SqsQueue;
+use crate::error::{NAME, Refused, closed, repeatable};
+use crate::names::Place;
+use crate::storage::Inner;
+use crate::wire::strange;
+
+/// What the server tells about a queue, approximately.
+#[derive(Clone, Copy, Default)]
+struct Told {
+    visible: u64,
+    hidden: u64,
+}
+
+impl SqsQueue {
+    async fn count(&self, partition: &PartitionId) -> Result<Counts> {
+        if self.is_closed() {
+            return Err(closed(Operation::Inspect));
+        }
+        let (live, dead) = (partition.live(), partition.dead_letters());
+        let (live, dead) = futures_util::try_join!(self.inner.told(&live), self.inner.told(&dead))?;
+        let mut counts = Counts::default();
+        counts.ready = Some(live.visible);
+        counts.dead = Some(dead.visible + dead.hidden);
+        Ok(counts)
+    }
+}
+
+impl Inner {
+    /// Of all levels together.
+    async fn told(&self, partition: &PartitionId) -> Result<Told> {
+        let levels =
+            (0..self.config.levels).map(async |level| self.told_of(&Place::new(partition, level)).await);
+        let told = try_join_all(levels).await?;
+        let sum = |a: Told, b: Told| Told { visible: a.visible + b.visible, hidden: a.hidden + b.hidden };
+        Ok(told.into_iter().fold(Told::default(), sum))
+    }
+
+    async fn told_of(&self, place: &Place) -> Result<Told> {
+        const NAMES: [Name; 3] = [
+            Name::ApproximateNumberOfMessages,
+            Name::ApproximateNumberOfMessagesNotVisible,
+            Name::ApproximateNumberOfMessagesDelayed,
+        ];
+        let Some(url) = self.queues.find(&self.server, place).await? else { return Ok(Told::default()) };
+        let answer = match self.server.attributes(&url, &NAMES).await {
+            Err(Refused::NoQueue) => {
+                self.queues.forget(place, &url);
+                return Ok(Told::default());
+            }
+            answer => answer.map_err(Refused::into_error)?,
+        };
+        let counts: Option<Vec<u64>> = answer.iter().map(|count| count.as_deref()?.parse().ok()).collect();
+        match counts.as_deref() {
+            Some([visible, not_visible, delayed]) => {
+                Ok(Told { visible: *visible, hidden: not_visible + delayed })
+            }
+            _ => Err(strange("counts")),
+        }
+    }
+}
+
+fn stamp(error: Error) -> Error {
+    repeatable(error).with_backend(NAME).with_operation(Operation::Inspect)
+}
+
+fn unsupported(what: &str) -> Error {
+    stamp(Error::unsupported(format!("SQS offers no {what}")))
+}
+
+#[async_trait]
+impl InspectQueueStorage for SqsQueue {
+    async fn partitions(&self, _: Option<&PartitionId>, _: usize) -> Result<Vec<PartitionId>> {
+        Err(unsupported("list of partitions: a queue's name may hold no more than a hash of it"))
+    }
+
+    async fn counts(&self, partition: &PartitionId) -> Result<Counts> {
+        self.count(partition).await.map_err(stamp)
+    }
+
+    async fn browse(&self, _: &PartitionId, _: Option<MessageId>, _: usize) -> Result<Vec<Browsed>> {
+        Err(unsupported("look at messages without receiving them"))
+    }
+
+    async fn delete(&self, _: &PartitionId, ids: &[MessageId]) -> Vec<Result<DeleteOutcome>> {
+        ids.iter().map(|_| Err(unsupported("deletion of a message that was not received"))).collect()
+    }
+
+    async fn purge(&self, _: &PartitionId, _: usize) -> Result<usize> {
+        Err(unsupported("purge that spares what is held"))
+    }
+
+    async fn request_cancel(&self, _: &PartitionId, ids: &[MessageId]) -> Vec<Result<CancelOutcome>> {
+        ids.iter().map(|_| Err(unsupported("cancellation by id"))).collect()
+    }
+}

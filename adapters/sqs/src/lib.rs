@@ -1,0 +1,103 @@
+//! The Amazon SQS backend of anyqueue: standard queues, at the price of few requests.
+//!
+//! ```no_run
+//! use anyqueue::{MessageData, Queue};
+//! use anyqueue_sqs::SqsQueue;
+//! # async fn example() -> Result<(), anyqueue::Error> {
+//! let queue = Queue::new(SqsQueue::open("sqs://eu-central-1/jobs").await?)?;
+//! queue.push("mail", MessageData::new("hello")).await?;
+//! let handlers = queue.pull("mail").await?;
+//! # Ok(()) }
+//! ```
+//!
+//! # Guarantees
+//! Ten strict priority levels, leases and delays in whole seconds, delivery counts, settlements that the service has confirmed, every
+//! byte of payload and headers. Each entry of each batch gets its own answer.
+//!
+//! The service answers a request that does not wait from a part of its servers only. So a pull without a wait may miss one of few
+//! messages, and of few messages a lower level may then go before a higher one; a pull that waits misses none.
+//!
+//! What the service cannot give is declared, and refused before anything is sent:
+//!
+//! | not offered | the service's rule |
+//! |---|---|
+//! | order, and a front to return to | a standard queue keeps no order |
+//! | groups, deduplication | these are a FIFO queue's; FIFO queues are not supported in this release |
+//! | unique ids | a standard queue takes a message as often as it is sent: a push that is repeated after a cut may be there twice |
+//! | strict exclusiveness | a standard queue delivers at least once, and now and then twice |
+//! | strict fencing | a late deletion by an old receipt handle may succeed |
+//! | atomic moves | no request stores and deletes: the copy is stored first, then the original is deleted |
+//! | list of partitions | a queue's name may hold no more than a hash of the partition's |
+//! | browsing, deletion and cancellation by id | a message can only be seen, and deleted, by whoever has received it |
+//! | purge | `PurgeQueue` also deletes what is held |
+//! | counts of delayed and of leased messages | what is postponed and what is held are counted as one |
+//! | pause | a queue has no such state |
+//!
+//! Fencing is as strong as it can be made from here: a handle remembers when each of its leases ends, and after that asks the server
+//! nothing, but answers `Lost`. What is left is the time that a request is on its way.
+//!
+//! # How it works
+//! Each priority level of a partition, and of its dead letters, is a queue of its own: `jobs_p0-mail` is the lowest level of `mail` under
+//! the prefix `jobs`, and `jobs_d0-mail` holds its dead letters. Names that would be too long end with a hash. URLs are asked of the
+//! service, and asked for again when it says that a queue does not exist.
+//!
+//! A pull asks the levels from the highest down until it has enough. If all are empty it begins one long poll at each level at once, so
+//! that neither waiting nor waking depends on the number of levels. A poll is never cancelled, for what it had selected would be lost for
+//! as long as its lease: what it brings when nobody waits any more is handed to the next pull within a quarter of a second, or given back,
+//! which counts one delivery. Polls begin with one second and become longer the longer the wait, up to twenty.
+//!
+//! | status | is done by |
+//! |---|---|
+//! | processed | `DeleteMessageBatch` |
+//! | failed, released | a visibility timeout of 0 |
+//! | postponed for up to twelve hours | a visibility timeout |
+//! | postponed for longer, to the end, or with new headers | a copy, then deletion |
+//! | dead, moved, redriven | a copy in the other queue, then deletion; if only the deletion fails no second copy is made |
+//!
+//! A delay beyond the service's fifteen minutes is kept in the message: whoever receives it early hides it again, for up to twelve hours
+//! at a time.
+//!
+//! # Cost
+//! Single pushes and settlements share requests: each waits up to 10 ms ([`linger`](SqsBuilder::linger)) for nine others. So an
+//! application that pushes and settles one at a time pays about as much under load as one that works in batches: 0.3 requests a message.
+//! Each pull also asks all levels above the one that it finds messages in: pull many at once, and set [`levels`](SqsBuilder::levels) to
+//! what you use. A stream asks for more when a quarter of its window is free: let that be a multiple of ten.
+//! [`SqsQueue::requests`] tells what was asked.
+//!
+//! # Set-up
+//! Credentials come by the standard chain of the AWS SDK, or in the URL for emulators. A handle that makes its queues needs
+//! `sqs:CreateQueue` and `sqs:GetQueueAttributes`; with `create=false` it does not, and needs all levels of the partitions and of
+//! their dead letters. All need `sqs:GetQueueUrl` and, for what they do, `sqs:SendMessage`, `sqs:ReceiveMessage`, `sqs:DeleteMessage`
+//! and `sqs:ChangeMessageVisibility`. Queues that are made here keep messages for fourteen days, and have a redrive policy as backstop:
+//! after 1000 receptions the service itself puts a message among the dead letters.
+//!
+//! # Limits
+//! 1 MiB per body, of which a payload takes four thirds of its size; leases from a second to twelve hours; delays up to seven days, half of
+//! what the service keeps a message for.
+//!
+//! # Tested
+//! Against the emulator ministack 1.5.33, which takes a stale receipt handle for an error, and against a layer that answers as the
+//! service does where it differs. Amazon SQS itself and other emulators are untested, and so is `StartMessageMoveTask`, which is not used: a
+//! redrive moves message by message.
+
+mod batch;
+mod capabilities;
+mod clock;
+mod config;
+mod error;
+mod held;
+mod inspect;
+mod lines;
+mod names;
+mod pull;
+mod push;
+mod queues;
+mod receive;
+mod server;
+mod settle;
+mod storage;
+mod wire;
+
+pub use config::{SqsBuilder, backend};
+pub use server::Requests;
+pub use storage::SqsQueue;

@@ -1,0 +1,102 @@
+//! What queues are called on the server.
+
+use std::fmt::Write;
+
+use anyqueue::PartitionId;
+use sha2::{Digest, Sha256};
+
+/// The longest name of a queue.
+const MAX_NAME_CHARS: usize = 80;
+/// How much of a name that is too long stays readable.
+const READABLE_CHARS: usize = 30;
+/// Bytes of the hash that a name keeps if it is too long.
+const HASH_BYTES: usize = 20;
+
+/// One queue of the server's: a level of a partition.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    pub(crate) partition: PartitionId,
+    pub(crate) level: u8,
+}
+
+impl Place {
+    pub(crate) fn new(partition: &PartitionId, level: u8) -> Self {
+        Self { partition: partition.clone(), level }
+    }
+}
+
+/// The names that belong to one prefix.
+#[derive(Clone, Debug)]
+pub(crate) struct Names {
+    prefix: String,
+}
+
+impl Names {
+    pub(crate) fn new(prefix: &str) -> Self {
+        Self { prefix: prefix.to_owned() }
+    }
+
+    /// The queue's name: `jobs_p0-mail` for the lowest level of `mail`, `jobs_d0-mail` for its dead letters. A `_` in a prefix or
+    /// name is doubled and a `.` becomes `_o`, so that no two places share a name.
+    pub(crate) fn queue(&self, place: &Place) -> String {
+        let kind = if place.partition.is_dead_letters() { 'd' } else { 'p' };
+        let (prefix, name) = (escaped(&self.prefix), escaped(place.partition.name()));
+        let full = format!("{prefix}_{kind}{}-{name}", place.level);
+        if full.len() <= MAX_NAME_CHARS {
+            return full;
+        }
+        let readable: String = full.chars().take(READABLE_CHARS).collect();
+        format!("{readable}_h{}", hash(&full))
+    }
+
+    /// A queue that nobody has: asking for it tells whether the server can be asked.
+    pub(crate) fn nobodys(&self) -> String {
+        format!("{}_n", escaped(&self.prefix).chars().take(MAX_NAME_CHARS / 2).collect::<String>())
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('_', "__").replace('.', "_o")
+}
+
+fn hash(text: &str) -> String {
+    let mut hex = String::with_capacity(2 * HASH_BYTES);
+    for byte in Sha256::digest(text.as_bytes()).iter().take(HASH_BYTES) {
+        // Writing to a string does not fail.
+        let _ = write!(hex, "{byte:02x}");
+    }
+    hex
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_allowed_and_no_two_places_share_one() {
+        let long = "x".repeat(63);
+        let names = ["a", "A", "a.b", "a_b", "a__b", "a_ob", "a-b", ".", "_", "..", "a.fifo"];
+        let names: Vec<String> =
+            names.iter().map(ToString::to_string).chain([format!("{long}a"), format!("{long}b")]).collect();
+        let mut seen = HashSet::new();
+        let mut places = 0;
+        for prefix in ["p", "p_", "p_p0-a", long.as_str()] {
+            for name in &names {
+                let live = PartitionId::new(name).unwrap();
+                for (partition, level) in [(live.clone(), 0), (live.clone(), 1), (live.dead_letters(), 1)] {
+                    let queue = Names::new(prefix).queue(&Place::new(&partition, level));
+                    assert!(
+                        queue.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_'),
+                        "{queue}"
+                    );
+                    assert!(queue.len() <= MAX_NAME_CHARS, "{queue}");
+                    seen.insert(queue);
+                    places += 1;
+                }
+            }
+        }
+        assert_eq!(seen.len(), places);
+    }
+}

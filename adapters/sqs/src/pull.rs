@@ -1,0 +1,259 @@
+//! Pulling: a sweep over the levels from the highest down, and long polls at all of them while there is nothing.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyqueue::{Delivery, Error, Operation, PartitionId, PullRequest, Result};
+use futures_util::future::{join_all, try_join_all};
+
+use crate::SqsQueue;
+use crate::batch::Show;
+use crate::capabilities::{MAX_LEASE, MIN_LEASE};
+use crate::error::{NAME, closed, invalid, repeatable};
+use crate::held::whole_secs;
+use crate::lines::{Line, Poll, Waiting};
+use crate::names::Place;
+use crate::receive::{Ask, Taken};
+use crate::server::BATCH;
+use crate::storage::Inner;
+
+/// How long what a poll brought for nobody is kept for the next pull of this handle, before it is released.
+const KEPT_FOR: Duration = Duration::from_millis(250);
+/// How much longer than its wait a pull stays for a poll that is about to end: polls last whole seconds.
+const LAST_POLL: Duration = Duration::from_millis(1300);
+
+/// What a pull asks for, and since when.
+struct Terms {
+    began: Instant,
+    request: PullRequest,
+}
+
+impl SqsQueue {
+    pub(crate) async fn pull_messages(
+        &self,
+        partition: &PartitionId,
+        request: PullRequest,
+    ) -> Result<Vec<Delivery>> {
+        if self.is_closed() {
+            return Err(closed(Operation::Pull));
+        }
+        let inner = &self.inner;
+        check(&request).map_err(stamp)?;
+        let terms = Terms { began: Instant::now(), request };
+        let mut taken = inner.sweep(partition, &terms).await.map_err(stamp)?;
+        if taken.is_empty() && !terms.request.wait.is_zero() {
+            taken = inner.wait(partition, &terms).await.map_err(stamp)?;
+        }
+        Ok(taken.into_iter().map(|taken| taken.deliver(inner)).collect())
+    }
+}
+
+impl Inner {
+    /// What is there now: higher levels are asked first, lower ones only if there is room left.
+    async fn sweep(&self, partition: &PartitionId, terms: &Terms) -> Result<Vec<Taken>> {
+        let request = &terms.request;
+        let is_over = || request.stop.is_cancelled() || self.closed.is_cancelled();
+        let mut found: Vec<Taken> = Vec::new();
+        if is_over() {
+            return Ok(found);
+        }
+        // While this looks, nobody gives back what was kept.
+        let kept = self.lines.known(partition).map(|line| line.join(request.max));
+        let _turn = tokio::select! {
+            turn = self.sweeps.acquire() => turn,
+            () = request.stop.cancelled() => return Ok(found),
+            () = self.closed.cancelled() => return Ok(found),
+        };
+        let places: Vec<_> =
+            (0..self.config.levels).rev().map(|level| Place::new(partition, level)).collect();
+        let urls = places.iter().map(|place| self.queues.find(&self.server, place));
+        for (place, url) in places.iter().zip(try_join_all(urls).await?) {
+            let room = request.max - found.len();
+            if room == 0 || is_over() {
+                break;
+            }
+            let kept = kept.as_ref().map(|kept| kept.line.take_kept(place.level, room)).unwrap_or_default();
+            found.extend(self.refresh(kept, terms).await);
+            let Some(url) = url else { continue };
+            match self.ask_level(place, &url, request.max - found.len(), request.lease).await {
+                Ok(taken) => found.extend(taken),
+                Err(error) if found.is_empty() => return Err(error),
+                Err(error) => {
+                    tracing::debug!(%error, "a level could not be asked; answering what the others brought");
+                    break;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Up to `room` messages of one level: one request, and if that was full as many at once as the rest takes. Each is paid for, also
+    /// if it brings nothing.
+    async fn ask_level(&self, place: &Place, url: &str, room: usize, lease: Duration) -> Result<Vec<Taken>> {
+        let ask = |max| self.receive(place, url, Ask { max, wait_secs: 0, lease });
+        let mut taken = ask(room.min(BATCH)).await?;
+        if taken.len() < BATCH {
+            return Ok(taken);
+        }
+        let rest = (taken.len()..room).step_by(BATCH).map(|before| ask((room - before).min(BATCH)));
+        for answer in join_all(rest).await {
+            match answer {
+                Ok(more) => taken.extend(more),
+                Err(error) => {
+                    tracing::debug!(%error, "a further request failed; answering what the first brought");
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Waits until something comes, the time is over, or somebody says stop.
+    async fn wait(self: &Arc<Self>, partition: &PartitionId, terms: &Terms) -> Result<Vec<Taken>> {
+        let request = &terms.request;
+        let deadline = terms.began + request.wait;
+        let waiting = self.lines.of(partition, self.config.levels).join(request.max);
+        loop {
+            let changed = waiting.line.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable(); // before looking, so that nothing comes unseen in between
+            let taken = self.take_waited(&waiting.line, terms).await;
+            if !taken.is_empty() {
+                return Ok(taken);
+            }
+            if let Some(error) = waiting.failure() {
+                return Err(error);
+            }
+            let (now, last) = (Instant::now(), deadline + LAST_POLL);
+            let until = if now < deadline {
+                self.begin_polls(&waiting, partition, request.lease, deadline - now);
+                deadline
+            } else if now < last && waiting.line.polls_end().is_some_and(|ends| ends <= last) {
+                last
+            } else {
+                return Ok(Vec::new());
+            };
+            tokio::select! {
+                () = changed => {}
+                () = tokio::time::sleep_until(until.into()) => {}
+                () = request.stop.cancelled() => return Ok(Vec::new()),
+                () = self.closed.cancelled() => return Ok(Vec::new()),
+            }
+        }
+    }
+
+    /// What polls have brought, highest level first.
+    async fn take_waited(&self, line: &Line, terms: &Terms) -> Vec<Taken> {
+        let mut kept = Vec::new();
+        for level in (0..self.config.levels).rev() {
+            kept.extend(line.take_kept(level, terms.request.max - kept.len()));
+        }
+        self.refresh(kept, terms).await
+    }
+
+    /// Long polls at all levels that have none.
+    fn begin_polls(
+        self: &Arc<Self>,
+        waiting: &Waiting,
+        partition: &PartitionId,
+        lease: Duration,
+        left: Duration,
+    ) {
+        // A lease counts from when the poll began, so a poll takes up no more than a part of it.
+        let longest = whole_secs(left).min((lease / 3).as_secs());
+        for poll in waiting.line.arm(longest) {
+            let (inner, line) = (self.clone(), waiting.line.clone());
+            let place = Place::new(partition, poll.level);
+            self.polls.spawn(async move { inner.poll(&line, &place, poll, lease).await });
+        }
+    }
+
+    /// One long poll, never cancelled: what it selects is handed on, or released if nobody wants it in time.
+    async fn poll(&self, line: &Line, place: &Place, poll: Poll, lease: Duration) {
+        let answer = self.poll_once(place, poll, lease).await;
+        let brought = answer.as_ref().is_ok_and(|taken| !taken.is_empty());
+        line.landed(poll, answer);
+        if brought {
+            let landed = Instant::now();
+            let unwanted = loop {
+                tokio::select! {
+                    () = tokio::time::sleep(KEPT_FOR) => {}
+                    () = self.closed.cancelled() => {}
+                }
+                if let Some(unwanted) = line.unwanted(place.level, landed) {
+                    break unwanted;
+                }
+            };
+            self.let_go(unwanted).await;
+        }
+    }
+
+    async fn poll_once(&self, place: &Place, poll: Poll, lease: Duration) -> Result<Vec<Taken>> {
+        // There is an end to connections, however many partitions are waited for.
+        let _room = self.poll_room.acquire().await;
+        let url = if self.queues.makes() {
+            Some(self.queues.make(&self.server, place).await?)
+        } else {
+            self.queues.find(&self.server, place).await?
+        };
+        let Some(url) = url else {
+            // It is looked for again when this wait is over.
+            tokio::time::sleep(Duration::from_secs(poll.wait_secs)).await;
+            return Ok(Vec::new());
+        };
+        self.receive(place, &url, Ask { max: poll.max, wait_secs: poll.wait_secs, lease }).await
+    }
+
+    /// Renews what was claimed before this pull began, or has lost much of its lease on the way. What cannot be renewed is left to
+    /// whoever gets it when its lease ends.
+    async fn refresh(&self, taken: Vec<Taken>, terms: &Terms) -> Vec<Taken> {
+        let lease = terms.request.lease;
+        let is_good = |taken: &Taken| {
+            let lasts = taken.claim.until > Instant::now() + lease / 2;
+            taken.lease == lease && taken.claim.claimed >= terms.began && lasts
+        };
+        let (mut good, stale): (Vec<_>, Vec<_>) = taken.into_iter().partition(is_good);
+        if !stale.is_empty() {
+            let asked = Instant::now();
+            let renewed = self.change(&stale, whole_secs(lease)).await;
+            for (mut taken, _) in stale.into_iter().zip(renewed).filter(|(_, renewed)| *renewed) {
+                taken.lease = lease;
+                taken.claim.until = asked + lease;
+                good.push(taken);
+            }
+            good.sort_by_key(|taken| std::cmp::Reverse(taken.claim.place.level));
+        }
+        good
+    }
+
+    /// Gives back what nobody wants.
+    pub(crate) async fn let_go(&self, unwanted: Vec<Taken>) {
+        self.change(&unwanted, 0).await;
+    }
+
+    /// Makes messages visible after so many seconds. Whether each was done.
+    async fn change(&self, taken: &[Taken], secs: u64) -> Vec<bool> {
+        let shown =
+            taken.iter().map(|taken| (taken.claim.place.clone(), Show(taken.claim.receipt.clone(), secs)));
+        self.request_all(shown.collect()).await.into_iter().map(|answer| answer.is_ok()).collect()
+    }
+}
+
+fn check(request: &PullRequest) -> Result<()> {
+    if request.max == 0 {
+        return Err(invalid("max is 0: ask for at least 1 message"));
+    }
+    check_lease(request.lease)
+}
+
+/// Whether a lease is as long as declared.
+pub(crate) fn check_lease(lease: Duration) -> Result<()> {
+    if (MIN_LEASE..=MAX_LEASE).contains(&lease) {
+        return Ok(());
+    }
+    Err(invalid("a lease is from 1s to 12h"))
+}
+
+/// Nothing is known to be claimed by a pull that failed, so it can be repeated.
+fn stamp(error: Error) -> Error {
+    repeatable(error).with_backend(NAME).with_operation(Operation::Pull)
+}

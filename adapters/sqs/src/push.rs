@@ -1,0 +1,94 @@
+//! Storing messages.
+
+use std::time::{Duration, SystemTime};
+
+use anyqueue::{Envelope, Error, MessageData, Operation, PartitionId, PushOutcome, Result};
+
+use crate::SqsQueue;
+use crate::capabilities::MAX_DELAY;
+use crate::error::{NAME, closed, invalid, own};
+use crate::held::whole_secs;
+use crate::names::Place;
+use crate::server::Outgoing;
+use crate::wire;
+
+/// The longest delay that the server itself keeps when a message is sent.
+const MAX_SEND_DELAY_SECS: u64 = 900;
+
+impl SqsQueue {
+    pub(crate) async fn push_all(
+        &self,
+        partition: &PartitionId,
+        messages: &[MessageData],
+    ) -> Vec<Result<PushOutcome>> {
+        if self.is_closed() {
+            return messages.iter().map(|_| Err(closed(Operation::Push))).collect();
+        }
+        let mut sent = Vec::with_capacity(messages.len());
+        let checked: Vec<Result<()>> = messages
+            .iter()
+            .map(|message| {
+                let place = Place::new(partition, message.options().priority);
+                self.outgoing(message).map(|outgoing| sent.push((place, outgoing)))
+            })
+            .collect();
+        let mut answers = self.inner.request_all(sent).await.into_iter();
+        let stored = |(message, checked): (&MessageData, Result<()>)| {
+            checked?;
+            match answers.next() {
+                Some(Ok(())) => Ok(PushOutcome::Stored(message.id())),
+                Some(Err(refused)) => Err(refused.into_error()),
+                None => Err(own(anyqueue::ErrorKind::Internal, "a message was not answered")),
+            }
+        };
+        let answered = messages.iter().zip(checked).map(stored);
+        answered.map(|answer| answer.map_err(stamp)).collect()
+    }
+
+    /// Checks a message, and makes of it what is sent.
+    fn outgoing(&self, message: &MessageData) -> Result<Outgoing> {
+        let config = &self.inner.config;
+        let priority = message.options().priority;
+        if priority >= config.levels {
+            return Err(invalid(format!("priority {priority} is out of range: 0 to {}", config.levels - 1)));
+        }
+        let (bytes, most) = (wire::max_len(message), self.inner.capabilities.limits.message_bytes);
+        if bytes > most {
+            let text = format!("the message takes {bytes} bytes in encoded form: at most {most} are allowed");
+            return Err(own(anyqueue::ErrorKind::TooLarge, text));
+        }
+        let delay = message.delay(SystemTime::now());
+        if delay > MAX_DELAY {
+            return Err(invalid("the delay is longer than the capabilities allow"));
+        }
+        let mut envelope = Envelope::new(message.clone(), SystemTime::UNIX_EPOCH);
+        // The server itself knows when a message was sent; only copies have to say it.
+        envelope.pushed_at = None;
+        let (delay_secs, due_after_secs) = delays(delay);
+        Ok(Outgoing { body: wire::encode(&envelope, due_after_secs)?, delay_secs })
+    }
+}
+
+/// A delay as the server keeps it, in seconds; and what the body says, if the server's own longest is too short.
+pub(crate) fn delays(delay: Duration) -> (i32, u64) {
+    let secs = whole_secs(delay);
+    let kept = i32::try_from(secs.min(MAX_SEND_DELAY_SECS)).unwrap_or(i32::MAX);
+    (kept, if secs > MAX_SEND_DELAY_SECS { secs } else { 0 })
+}
+
+fn stamp(error: Error) -> Error {
+    error.with_backend(NAME).with_operation(Operation::Push)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_are_rounded_up_and_what_the_server_cannot_keep_is_said() {
+        assert_eq!(delays(Duration::ZERO), (0, 0));
+        assert_eq!(delays(Duration::from_millis(1)), (1, 0));
+        assert_eq!(delays(Duration::from_mins(15)), (900, 0));
+        assert_eq!(delays(Duration::from_millis(900_001)), (900, 901));
+    }
+}

@@ -1,0 +1,167 @@
+//! From what the server hands out to messages that can be delivered.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyqueue::{Decoded, Delivery, Lease, MessageData, Result};
+use aws_sdk_sqs::types::{Message, MessageSystemAttributeName as Name};
+
+use crate::batch::Show;
+use crate::capabilities::MAX_LEASE;
+use crate::error::Refused;
+use crate::held::{Claim, whole_secs};
+use crate::names::Place;
+use crate::storage::Inner;
+use crate::wire;
+
+/// A message that this handle has claimed and nobody was given yet.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) claim: Claim,
+    pub(crate) lease: Duration,
+    pub(crate) age: Duration,
+    pub(crate) arrived: Instant,
+}
+
+/// One request for messages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    pub(crate) max: usize,
+    pub(crate) wait_secs: u64,
+    pub(crate) lease: Duration,
+}
+
+impl Inner {
+    /// Asks one queue once. A queue that is not there is empty.
+    pub(crate) async fn receive(&self, place: &Place, url: &str, ask: Ask) -> Result<Vec<Taken>> {
+        let claimed = Instant::now();
+        let answer = self.server.receive(url, ask.max, ask.wait_secs, whole_secs(ask.lease)).await;
+        let messages = match answer {
+            Ok(messages) => messages,
+            Err(Refused::NoQueue) => {
+                self.queues.forget(place, url);
+                return Ok(Vec::new());
+            }
+            Err(refused) => return Err(refused.into_error()),
+        };
+        let mut taken = Vec::with_capacity(messages.len());
+        let mut early = Vec::new();
+        for message in messages {
+            let Some(read) = self.read(&message) else { continue };
+            if let Some(left) = read.left {
+                early.push((read.receipt, left));
+                continue;
+            }
+            let mut claim =
+                Claim::new(place.clone(), read.receipt, read.message, claimed, claimed + ask.lease);
+            claim.pushed_at = read.pushed_at;
+            claim.deliveries = read.deliveries;
+            taken.push(Taken { claim, lease: ask.lease, age: read.age, arrived: Instant::now() });
+        }
+        self.hide(place, early).await;
+        Ok(taken)
+    }
+
+    /// Hides messages whose delay is longer than the server's own until it is over, or for as long as the server can. What cannot be
+    /// hidden now comes again when its lease ends.
+    async fn hide(&self, place: &Place, early: Vec<(Arc<str>, Duration)>) {
+        let hidden = early
+            .into_iter()
+            .map(|(receipt, left)| (place.clone(), Show(receipt, whole_secs(left.min(MAX_HIDE)))));
+        for refused in self.request_all(hidden.collect()).await.into_iter().filter_map(Result::err) {
+            tracing::debug!(?refused, "a message that is not due could not be hidden");
+        }
+    }
+
+    /// What is known of a message; `None` for one that cannot be read here.
+    fn read(&self, message: &Message) -> Option<Read> {
+        let receipt: Arc<str> = message.receipt_handle.as_deref()?.into();
+        let id = message.message_id.as_deref().unwrap_or_default();
+        let body = match wire::decode(message.body.as_deref().unwrap_or_default()) {
+            Ok(body) => body,
+            Err(error) => {
+                // A newer release may read it when its lease has ended; if nobody can, the server puts it aside in the end.
+                tracing::warn!(id, %error, "a message cannot be read; left alone");
+                return None;
+            }
+        };
+        let attributes = Attributes(message.attributes.as_ref());
+        let sent = attributes.time(&Name::SentTimestamp).unwrap_or_else(|| self.server.clock.now());
+        let received = attributes.number(&Name::ApproximateReceiveCount).unwrap_or(1);
+        let first = attributes.time(&Name::ApproximateFirstReceiveTimestamp).unwrap_or(sent);
+        if received == 1 {
+            self.server.clock.heard(first);
+        }
+        // What is known of the server's time lags behind; it is not before the first reception.
+        let now = if received == 1 { first } else { self.server.clock.now().max(first) };
+        let due = sent + Duration::from_secs(body.due_after_secs);
+        let (early, left) = match body.due_after_secs {
+            0 => (0, None),
+            _ => (early_receptions(first, due), due.duration_since(now).ok().filter(|left| !left.is_zero())),
+        };
+        let (pushed_at, prior) = match &body.decoded {
+            // Only copies say when they were pushed.
+            Decoded::Envelope(envelope) => (envelope.pushed_at.unwrap_or(sent), envelope.prior_deliveries),
+            Decoded::Foreign(_) => (sent, 0),
+        };
+        Some(Read {
+            receipt,
+            message: body.decoded.into_message(id),
+            pushed_at,
+            age: now.duration_since(pushed_at).unwrap_or_default(),
+            deliveries: prior + received.saturating_sub(early).max(1),
+            left,
+        })
+    }
+}
+
+/// The longest that a message is hidden at once: the server counts from its reception.
+const MAX_HIDE: Duration = MAX_LEASE.saturating_sub(Duration::from_mins(1));
+
+/// How often a message was received before it was due, only to be hidden again.
+fn early_receptions(first: SystemTime, due: SystemTime) -> u32 {
+    let Ok(early) = due.duration_since(first) else { return 0 };
+    let times = early.as_secs().div_ceil(MAX_HIDE.as_secs());
+    u32::try_from(times).unwrap_or(u32::MAX)
+}
+
+/// A message as it came.
+struct Read {
+    receipt: Arc<str>,
+    message: MessageData,
+    pushed_at: SystemTime,
+    age: Duration,
+    deliveries: u32,
+    /// How long it still has to wait.
+    left: Option<Duration>,
+}
+
+/// What the server says beside the body.
+struct Attributes<'m>(Option<&'m HashMap<Name, String>>);
+
+impl Attributes<'_> {
+    fn text(&self, name: &Name) -> Option<&str> {
+        self.0?.get(name).map(String::as_str)
+    }
+
+    fn number(&self, name: &Name) -> Option<u32> {
+        self.text(name)?.parse().ok()
+    }
+
+    fn time(&self, name: &Name) -> Option<SystemTime> {
+        let millis = self.text(name)?.parse().ok()?;
+        SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis))
+    }
+}
+
+impl Taken {
+    /// Hands it to somebody.
+    pub(crate) fn deliver(self, inner: &Inner) -> Delivery {
+        let Self { claim, age, .. } = self;
+        let (message, until, deliveries) = (claim.message.clone(), claim.until, claim.deliveries);
+        let partition = claim.place.partition.clone();
+        let lease = Lease { partition, id: message.id(), token: inner.ledger.hold(claim) };
+        Delivery::new(lease, message).with_lease_until(until).with_delivery_count(deliveries).with_age(age)
+    }
+}

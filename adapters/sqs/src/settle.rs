@@ -1,0 +1,287 @@
+//! Ending and extending leases.
+//!
+//! A settlement takes one or two requests: what goes elsewhere, or changes, is first stored anew and then deleted where it was.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyqueue::{
+    Action, Envelope, Error, ExtendOutcome, Extension, Headers, Operation, Result, SettleOutcome, Settlement,
+};
+
+use crate::SqsQueue;
+use crate::batch::{Delete, Show};
+use crate::capabilities::{MAX_DELAY, MAX_LEASE};
+use crate::error::{NAME, Refused, closed, invalid, repeatable};
+use crate::held::{Claim, Known, whole_secs};
+use crate::names::Place;
+use crate::pull::check_lease;
+use crate::push::delays;
+use crate::server::Outgoing;
+use crate::storage::Inner;
+use crate::wire;
+
+/// One settlement on its way.
+struct Job {
+    slot: usize,
+    place: Place,
+    receipt: Arc<str>,
+    /// Its number in the ledger and what is known of it; nothing of leases that another handle gave out.
+    claim: Option<(u64, Box<Claim>)>,
+    step: Step,
+}
+
+/// What is left to do.
+enum Step {
+    /// Store this copy there, then delete.
+    Copy(Place, Outgoing),
+    /// Delete.
+    Delete,
+    /// Make it visible after so many seconds.
+    Reveal(u64),
+}
+
+/// What became of a job.
+enum End {
+    Settled,
+    Lost,
+    /// Not known, or not done; the lease goes on.
+    Failed(Error),
+}
+
+impl SqsQueue {
+    pub(crate) async fn settle_all(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+        if self.is_closed() {
+            return settlements.iter().map(|_| Err(closed(Operation::Settle))).collect();
+        }
+        let mut outcomes: Vec<_> = settlements.iter().map(|_| Ok(SettleOutcome::Lost)).collect();
+        let mut jobs = Vec::with_capacity(settlements.len());
+        for (slot, settlement) in settlements.iter().enumerate() {
+            match self.inner.job(slot, settlement) {
+                Ok(job) => jobs.extend(job),
+                Err(error) => set(&mut outcomes, slot, Err(stamp(error, Operation::Settle))),
+            }
+        }
+        for (slot, end) in self.inner.work(jobs).await {
+            let outcome = match end {
+                End::Settled => Ok(SettleOutcome::Settled),
+                End::Lost => Ok(SettleOutcome::Lost),
+                End::Failed(error) => Err(stamp(error, Operation::Settle)),
+            };
+            set(&mut outcomes, slot, outcome);
+        }
+        outcomes
+    }
+
+    pub(crate) async fn extend_all(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
+        if self.is_closed() {
+            return extensions.iter().map(|_| Err(closed(Operation::Extend))).collect();
+        }
+        let mut outcomes: Vec<_> = extensions.iter().map(|_| Ok(ExtendOutcome::Lost)).collect();
+        let mut asked = Vec::new();
+        for (slot, extension) in extensions.iter().enumerate() {
+            let (place, receipt, number) = match self.inner.ledger.look(&extension.lease) {
+                Known::Held(number, claim) => (claim.place, claim.receipt, Some(number)),
+                Known::Elsewhere(place, receipt) => (place, receipt.into(), None),
+                Known::Lost => continue,
+            };
+            match check_lease(extension.duration) {
+                Ok(()) => asked.push((slot, place, receipt, number, extension.duration)),
+                Err(error) => set(&mut outcomes, slot, Err(stamp(error, Operation::Extend))),
+            }
+        }
+        let before = Instant::now();
+        let shown = asked
+            .iter()
+            .map(|(_, place, receipt, _, lease)| (place.clone(), Show(receipt.clone(), whole_secs(*lease))));
+        let answers = self.inner.request_all(shown.collect()).await;
+        for ((slot, _, _, number, lease), answer) in asked.into_iter().zip(answers) {
+            let outcome = match answer {
+                Ok(()) => {
+                    if let Some(number) = number {
+                        self.inner.ledger.prolong(number, before + lease);
+                    }
+                    Ok(ExtendOutcome::Extended)
+                }
+                Err(Refused::NotHeld | Refused::NoQueue) => {
+                    if let Some(number) = number {
+                        self.inner.ledger.end(number);
+                    }
+                    Ok(ExtendOutcome::Lost)
+                }
+                Err(Refused::Failed(error)) => Err(stamp(error, Operation::Extend)),
+            };
+            set(&mut outcomes, slot, outcome);
+        }
+        outcomes
+    }
+}
+
+impl Inner {
+    /// What a settlement takes; nothing if the lease is lost.
+    fn job(&self, slot: usize, settlement: &Settlement) -> Result<Option<Job>> {
+        let Settlement { lease, action } = settlement;
+        if let Action::Postpone { delay, .. } = action
+            && *delay > MAX_DELAY
+        {
+            return Err(invalid("the delay is longer than the capabilities allow"));
+        }
+        let (place, receipt, claim) = match self.ledger.reserve(lease) {
+            Known::Lost => return Ok(None),
+            Known::Elsewhere(place, receipt) => (place, receipt.into(), None),
+            Known::Held(number, claim) => (claim.place.clone(), claim.receipt.clone(), Some((number, claim))),
+        };
+        let step = match &claim {
+            Some((number, claim)) => step(claim, action).inspect_err(|_| self.ledger.keep(*number, |_| {})),
+            None => step_elsewhere(action),
+        }?;
+        Ok(Some(Job { slot, place, receipt, claim, step }))
+    }
+
+    /// Does all jobs: copies first, then what is left, each by full batches side by side.
+    async fn work(&self, jobs: Vec<Job>) -> Vec<(usize, End)> {
+        let mut ends = Vec::with_capacity(jobs.len());
+        let mut ready = Vec::with_capacity(jobs.len());
+        for (mut job, copied) in self.copy(jobs).await {
+            match copied {
+                Ok(()) => {
+                    if matches!(job.step, Step::Copy(..)) {
+                        job.step = Step::Delete;
+                        job.mark(|claim| claim.copied = true);
+                    }
+                    ready.push(job);
+                }
+                Err(refused) => ends.push((job.slot, self.finish(&job, Err(refused)))),
+            }
+        }
+        let (shown, deleted): (Vec<_>, Vec<_>) =
+            ready.into_iter().partition(|job| matches!(job.step, Step::Reveal(_)));
+        let show = shown.iter().map(|job| {
+            let secs = if let Step::Reveal(secs) = job.step { secs } else { 0 };
+            (job.place.clone(), Show(job.receipt.clone(), secs))
+        });
+        let delete = deleted.iter().map(|job| (job.place.clone(), Delete(job.receipt.clone())));
+        let (show, delete) = (self.request_all(show.collect()), self.request_all(delete.collect()));
+        let (show, delete) = futures_util::join!(show, delete);
+        let answered = shown.into_iter().zip(show).chain(deleted.into_iter().zip(delete));
+        ends.extend(answered.map(|(job, answer)| (job.slot, self.finish(&job, answer))));
+        ends
+    }
+
+    /// Stores the copies of those jobs that take one.
+    async fn copy(&self, jobs: Vec<Job>) -> Vec<(Job, Result<(), Refused>)> {
+        let copies = jobs.iter().enumerate().filter_map(|(index, job)| match &job.step {
+            Step::Copy(place, message) => Some((index, place.clone(), message.clone())),
+            Step::Delete | Step::Reveal(_) => None,
+        });
+        let (indices, copies): (Vec<_>, Vec<_>) =
+            copies.map(|(index, place, message)| (index, (place, message))).unzip();
+        let mut answers: HashMap<usize, _> =
+            indices.into_iter().zip(self.request_all(copies).await).collect();
+        let answer = |(index, job)| (job, answers.remove(&index).map_or(Ok(()), |answer| answer));
+        jobs.into_iter().enumerate().map(answer).collect()
+    }
+
+    /// What an answer means for the job, and for the lease.
+    fn finish(&self, job: &Job, answer: Result<(), Refused>) -> End {
+        let doubtful = job.claim.as_ref().is_some_and(|(_, claim)| claim.doubtful);
+        let end = match answer {
+            Ok(()) => End::Settled,
+            // An earlier deletion was not answered; nobody else has had the message since, for the lease still holds.
+            Err(Refused::NotHeld) if doubtful && matches!(job.step, Step::Delete) => End::Settled,
+            Err(Refused::NotHeld | Refused::NoQueue) if !matches!(job.step, Step::Copy(..)) => End::Lost,
+            Err(refused) => End::Failed(refused.into_error()),
+        };
+        if let Some((number, claim)) = &job.claim {
+            match &end {
+                End::Settled | End::Lost => self.ledger.end(*number),
+                End::Failed(_) => self.ledger.keep(*number, |kept| {
+                    kept.copied = claim.copied;
+                    kept.doubtful |= matches!(job.step, Step::Delete);
+                }),
+            }
+        }
+        end
+    }
+}
+
+/// Whether the server itself can hide a message for so long: twelve hours from its reception on. Where nothing else is asked for,
+/// "to the end" takes a copy: a message that is only shown again may come before all others, for ever.
+fn can_hide(claim: &Claim, delay: Duration) -> bool {
+    !delay.is_zero() && claim.claimed.elapsed() + delay + Duration::from_mins(1) < MAX_LEASE
+}
+
+/// What an action takes of a message that is known.
+fn step(claim: &Claim, action: &Action) -> Result<Step> {
+    let place = &claim.place;
+    Ok(match action {
+        _ if claim.copied => Step::Delete,
+        Action::Remove => Step::Delete,
+        Action::Release | Action::Retry => Step::Reveal(0),
+        Action::Postpone { delay, headers: None } if can_hide(claim, *delay) => {
+            Step::Reveal(whole_secs(*delay))
+        }
+        Action::Postpone { delay, headers } => {
+            let copy = Copy { headers: headers.as_ref(), delay: *delay, prior_deliveries: claim.deliveries };
+            Step::Copy(place.clone(), copy.of(claim)?)
+        }
+        Action::Move { to, headers } => {
+            let copy = Copy { headers: headers.as_ref(), delay: Duration::ZERO, prior_deliveries: 0 };
+            Step::Copy(Place::new(to, place.level), copy.of(claim)?)
+        }
+    })
+}
+
+impl Job {
+    fn mark(&mut self, change: impl FnOnce(&mut Claim)) {
+        if let Some((_, claim)) = &mut self.claim {
+            change(claim);
+        }
+    }
+}
+
+/// How a copy differs from the message.
+struct Copy<'c> {
+    headers: Option<&'c Headers>,
+    delay: Duration,
+    prior_deliveries: u32,
+}
+
+impl Copy<'_> {
+    fn of(&self, claim: &Claim) -> Result<Outgoing> {
+        let message = match self.headers {
+            Some(headers) => claim.message.clone().with_headers(headers.clone()),
+            None => claim.message.clone(),
+        };
+        let mut envelope = Envelope::new(message, claim.pushed_at);
+        envelope.prior_deliveries = self.prior_deliveries;
+        let (delay_secs, due_after_secs) = delays(self.delay);
+        Ok(Outgoing { body: wire::encode(&envelope, due_after_secs)?, delay_secs })
+    }
+}
+
+/// What an action takes of a message that another handle was given: its content is not known here.
+fn step_elsewhere(action: &Action) -> Result<Step> {
+    match action {
+        Action::Remove => Ok(Step::Delete),
+        Action::Release | Action::Retry => Ok(Step::Reveal(0)),
+        Action::Postpone { delay, headers: None } => {
+            Ok(Step::Reveal(whole_secs(*delay).min(MAX_LEASE.as_secs())))
+        }
+        Action::Postpone { .. } | Action::Move { .. } => {
+            Err(invalid("a move, or a change of headers, takes the handle that pulled the message"))
+        }
+    }
+}
+
+fn set<T>(outcomes: &mut [Result<T>], slot: usize, outcome: Result<T>) {
+    if let Some(place) = outcomes.get_mut(slot) {
+        *place = outcome;
+    }
+}
+
+/// Settling or extending twice is harmless.
+fn stamp(error: Error, operation: Operation) -> Error {
+    repeatable(error).with_backend(NAME).with_operation(operation)
+}

@@ -1,0 +1,12 @@
+//! What the conformance suite does not ask: each error that the service can answer with, what settlements do about it, what is sent
+//! and how often.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
+
+mod common;
+mod cost;
+mod delays;
+mod entries;
+mod fences;
+mod requests;
+mod wire;

@@ -1,0 +1,162 @@
+//! What SQS costs: requests for each message, and what they come to.
+//!
+//! The yardstick is a client by hand that sends, receives and deletes in full batches of ten: 0.3 requests a message.
+
+use anyqueue::{MessageData, Queue, QueueMessageStatus};
+use anyqueue_sqs::SqsBuilder;
+use anyqueue_testkit::{Ministack, Server};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use serde::Serialize;
+
+use crate::client::Result;
+
+pub(crate) const NAME: &str = "sqs";
+const PARTITION: &str = "bench";
+/// Tasks that push one message at a time.
+const TASKS: usize = 64;
+/// A stream asks for more when a quarter of its window is free: here that is a number of full requests.
+const WINDOW: usize = 160;
+const DEFAULT_MESSAGES: usize = 6400;
+/// Of a client by hand that sends, receives and deletes ten at a time.
+const BY_HAND: f64 = 0.3;
+/// Dollars for a million requests to standard queues in most regions, after the free ones.
+const DOLLARS_PER_MILLION: f64 = 0.40;
+
+/// How an application works.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Way {
+    /// Pushes and settles one at a time, and pulls a hundred.
+    OneAtATime,
+    /// The same, with a stream instead of pulls.
+    Stream,
+    /// Pushes, pulls and settles a hundred at a time.
+    Batches,
+}
+
+/// What one way costs.
+#[derive(Debug, Serialize)]
+struct Cost {
+    backend: &'static str,
+    way: Way,
+    levels: u8,
+    messages: usize,
+    requests_per_message: f64,
+    by_hand: f64,
+    found_nothing_per_message: f64,
+    /// Of all requests, those that found nothing included.
+    dollars_per_million_messages: f64,
+}
+
+/// Measures every way and prints what it costs.
+pub(crate) async fn print_costs(messages: Option<usize>, json: bool) -> Result<()> {
+    let server = Server::start(Ministack::new()).await?;
+    for levels in [1, 10] {
+        for way in [Way::OneAtATime, Way::Stream, Way::Batches] {
+            let cost = cost(&server, way, levels, messages.unwrap_or(DEFAULT_MESSAGES)).await?;
+            if json {
+                println!("{}", serde_json::to_string(&cost)?);
+            } else {
+                println!(
+                    "sqs, {way:?}, {levels} levels: {:.3} requests a message (by hand {:.1}), and {:.3} that find nothing; ${:.3} a million messages",
+                    cost.requests_per_message,
+                    cost.by_hand,
+                    cost.found_nothing_per_message,
+                    cost.dollars_per_million_messages
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn cost(server: &Server, way: Way, levels: u8, messages: usize) -> Result<Cost> {
+    let builder = SqsBuilder::new("us-east-1").endpoint(server.url()).credentials("test", "test");
+    let storage = builder.levels(levels).prefix(format!("{way:?}{levels}")).open().await?;
+    let queue = Queue::builder(storage.clone()).max_held(1 << 16).build()?;
+    queue.push(PARTITION, MessageData::new("first")).await?; // makes the queue, which is done once
+    drain(&queue, way, 1).await?;
+    let before = storage.requests();
+    push(&queue, way, messages).await?;
+    drain(&queue, way, messages).await?;
+    let answered = storage.requests().answered - before.answered;
+    let nothing = storage.requests().found_nothing - before.found_nothing;
+    queue.close().await?;
+    #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
+    let per_message = |count: u64| count as f64 / messages as f64;
+    Ok(Cost {
+        backend: NAME,
+        way,
+        levels,
+        messages,
+        requests_per_message: per_message(answered - nothing),
+        by_hand: BY_HAND,
+        found_nothing_per_message: per_message(nothing),
+        dollars_per_million_messages: per_message(answered) * DOLLARS_PER_MILLION,
+    })
+}
+
+fn message(index: usize) -> MessageData {
+    MessageData::new(format!("message {index}"))
+}
+
+async fn push(queue: &Queue, way: Way, messages: usize) -> Result<()> {
+    if matches!(way, Way::Batches) {
+        for outcome in queue.push_many(PARTITION, (0..messages).map(message).collect()).await? {
+            outcome?;
+        }
+        return Ok(());
+    }
+    let tasks: FuturesUnordered<_> = (0..TASKS)
+        .map(|task| {
+            let queue = queue.clone();
+            tokio::spawn(async move {
+                for index in (task..messages).step_by(TASKS) {
+                    queue.push(PARTITION, message(index)).await?;
+                }
+                anyqueue::Result::Ok(())
+            })
+        })
+        .collect();
+    all_done(tasks).await
+}
+
+/// Processes exactly so many.
+async fn drain(queue: &Queue, way: Way, messages: usize) -> Result<()> {
+    if matches!(way, Way::Stream) {
+        let mut stream = queue.stream(PARTITION).window(WINDOW).build()?;
+        let settling = FuturesUnordered::new();
+        for _ in 0..messages {
+            let mut handler = stream.next().await.ok_or("the stream ended early")??;
+            settling.push(tokio::spawn(async move {
+                handler.settle(QueueMessageStatus::Processed).await.map(drop)
+            }));
+        }
+        return all_done(settling).await;
+    }
+    let mut left = messages;
+    while left > 0 {
+        let mut held = queue.pull(PARTITION).max(100).wait(std::time::Duration::from_secs(10)).await?;
+        left -= held.len().min(left);
+        if matches!(way, Way::Batches) {
+            let settlements = held.iter_mut().map(|handler| (handler, QueueMessageStatus::Processed));
+            for outcome in queue.settle_many(settlements).await {
+                outcome?;
+            }
+        } else {
+            let settle = held.into_iter().map(|mut handler| {
+                tokio::spawn(async move { handler.settle(QueueMessageStatus::Processed).await.map(drop) })
+            });
+            all_done(settle.collect()).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn all_done(mut tasks: FuturesUnordered<tokio::task::JoinHandle<anyqueue::Result<()>>>) -> Result<()> {
+    while let Some(done) = tasks.next().await {
+        done??;
+    }
+    Ok(())
+}
