@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyqueue::{Clock, Error, PartitionId, Result, Storage, async_trait};
 
 use crate::case::Need;
+use crate::run::PARALLELISM;
 use crate::victim::Victim;
 
 /// A storage on its way.
@@ -89,6 +90,12 @@ pub trait Harness: Send + Sync + 'static {
     /// If there should be one but it does not start; the case then fails.
     async fn victim(&self) -> Result<Option<Arc<dyn Victim>>> {
         Ok(None)
+    }
+
+    /// How many cases a test program runs at once, unless its arguments say: fewer for a server that is slow by itself, where
+    /// cases would wait for each other's calls.
+    fn parallelism(&self) -> usize {
+        PARALLELISM
     }
 
     /// Frees what the namespace takes (a file, a schema). Called when its case is over.

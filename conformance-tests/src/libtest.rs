@@ -25,7 +25,6 @@ pub fn main<H: Harness>(make: impl FnOnce() -> H) -> ExitCode {
         return code;
     }
     let mut args = Arguments::from_args();
-    args.test_threads.get_or_insert(PARALLELISM);
     let started = options(&args).and_then(|options| Ok((options, runtime()?)));
     let (options, runtime) = match started {
         Ok(started) => started,
@@ -36,6 +35,7 @@ pub fn main<H: Harness>(make: impl FnOnce() -> H) -> ExitCode {
     };
     let _guard = runtime.enter();
     let harness: Option<Arc<dyn Harness>> = (!args.list).then(|| Arc::new(make()) as Arc<dyn Harness>);
+    args.test_threads.get_or_insert(harness.as_ref().map_or(PARALLELISM, |harness| harness.parallelism()));
     let done: Arc<Mutex<Vec<CaseReport>>> = Arc::default();
     // The pattern is left to the arguments of `cargo test`, which has ways of its own to match.
     let in_scope = Options { pattern: None, ..options.clone() };

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyqueue::{PartitionOptions, Queue, QueueMessageHandler, QueueMessageStatus::Processed};
+use anyqueue::{PartitionOptions, Queue, QueueMessageHandler, QueueMessageStatus::Processed, RetryPolicy};
 use anyqueue_testkit::{Proxy, Server};
 use clap::Parser;
 use serde_json::{Value, json};
@@ -94,7 +94,13 @@ async fn run(arguments: &Arguments) -> Result<bool> {
 async fn open(url: &str) -> Result<Queue> {
     let storage = Backend::open(url).await?;
     let defaults = PartitionOptions::default().with_lease(LEASE).with_max_deliveries(None);
-    Ok(Queue::builder(storage).defaults(defaults).call_timeout(CALL_TIMEOUT).build()?)
+    // Nothing is repeated unseen: a push that is made again after its message came and went stores a second one, and the account
+    // has to know.
+    Ok(Queue::builder(storage)
+        .defaults(defaults)
+        .call_timeout(CALL_TIMEOUT)
+        .retry(RetryPolicy::NEVER)
+        .build()?)
 }
 
 /// Not every backend counts what is held or delayed; but what is there is delivered, sooner or later.

@@ -68,6 +68,11 @@ impl Harness for Sqs {
         rules.iter().find(|(ruled, _)| ruled.what == need.what).map(|(_, rule)| *rule)
     }
 
+    /// The emulator is one thread of Python.
+    fn parallelism(&self) -> usize {
+        5
+    }
+
     async fn victim(&self) -> Result<Option<Arc<dyn Victim>>> {
         Ok(Some(Arc::new(OwnServer::start().await.map_err(failed)?)))
     }

@@ -9,8 +9,9 @@ use crate::check::{Book, Rules};
 use crate::context::{Timing, settlement};
 use crate::history::{History, Op};
 
-/// A message that is owed at a later time than this from now on is not waited for: the case should have removed it.
-const MAX_WAIT: Duration = Duration::from_secs(20);
+/// A message that is owed at a later time than this from now on is not waited for: the case should have removed it. The longest
+/// leases of random plans, where a backend counts in seconds, are of 30 s.
+const MAX_WAIT: Duration = Duration::from_secs(35);
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(50);
