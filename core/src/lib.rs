@@ -75,7 +75,7 @@ pub use partition::{IntoPartitionId, PartitionId};
 pub use queue::{
     DeadLetter, DeadLetters, DeletedWhere, Expired, HandlerStream, IntoStorage, MAX_HEADER_NAME_BYTES,
     PartitionOptions, Pull, Queue, QueueBuilder, QueueMessageHandler, REDRIVE_ASIDE, REDRIVE_HOLD, Redrive,
-    Redriven, RetryPolicy, StreamBuilder, TraceSource, validate,
+    Redriven, Refills, RetryPolicy, StreamBuilder, TraceSource, validate,
 };
 pub use registry::{Backend, OpenFuture, Registry, StorageUrl, UrlOption};
 pub use status::{DEATH_BYTES, MAX_REASON_BYTES, QueueMessageStatus};

@@ -98,3 +98,55 @@ async fn what_a_settlement_brings_to_a_stream_that_is_gone_is_given_back() {
     let handler = found.pop().unwrap();
     assert_eq!((handler.payload(), handler.delivery_count()), (&b"1"[..], Some(1)));
 }
+
+async fn pulled(queue: &Queue) -> QueueMessageHandler {
+    queue.pull("p").await.unwrap().remove(0)
+}
+
+#[tokio::test]
+async fn refills_come_with_the_settlements_of_what_is_bound_while_they_are_open() {
+    let (spy, queue) = filled(10).await;
+    let mut refills = queue.refills("p", None).unwrap();
+    settled(refills.bind(pulled(&queue).await)).await;
+    assert!(refills.take().is_empty(), "they were not opened");
+    refills.set_open(true);
+    settled(pulled(&queue).await).await;
+    assert!(refills.take().is_empty(), "nothing was bound");
+    let mut handler = refills.bind(pulled(&queue).await);
+    for n in 3..10 {
+        assert_eq!(settled(handler).await, (n - 1).to_string().into_bytes());
+        let mut next = refills.next().await;
+        assert_eq!(next.len(), 1);
+        handler = next.remove(0);
+    }
+    settled(handler).await;
+    assert!(refills.take().is_empty(), "there is nothing more");
+    assert_eq!(spy.pull.calls(), 3);
+}
+
+#[tokio::test]
+async fn refills_that_nobody_takes_end_and_are_given_back() {
+    let (_spy, queue) = filled(100).await;
+    let refills = queue.refills("p", None).unwrap();
+    refills.set_open(true);
+    for _ in 0..40 {
+        settled(refills.bind(pulled(&queue).await)).await;
+    }
+    let leased = async || queue.counts("p").await.unwrap().leased.unwrap();
+    assert_eq!(leased().await, 16, "as many as may wait");
+    drop(refills);
+    let given_back = async {
+        while leased().await > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), given_back).await.expect("they are given back");
+    assert_eq!(queue.counts("p").await.unwrap().ready, Some(60));
+}
+
+#[tokio::test]
+async fn a_lease_that_the_backend_cannot_give_is_refused_for_refills() {
+    let (_spy, queue) = filled(0).await;
+    let error = queue.refills("p", Some(Duration::ZERO)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+}

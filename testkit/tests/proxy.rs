@@ -264,3 +264,27 @@ async fn a_dropped_proxy_closes_everything() {
     let refused = TcpStream::connect(addr).await.unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
 }
+
+/// Says one byte to whoever connects.
+async fn greeter(byte: u8) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut streams = Vec::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            stream.write_all(&[byte]).await.unwrap();
+            streams.push(stream);
+        }
+    });
+    addr
+}
+
+#[tokio::test]
+async fn new_connections_are_led_elsewhere_and_old_ones_stay() {
+    let proxy = proxy().await;
+    let mut old = connect(&proxy).await;
+    round_trip(&mut old).await;
+    proxy.redirect(greeter(b'2').await);
+    assert_eq!(read(&mut connect(&proxy).await, 1).await, b"2");
+    round_trip(&mut old).await;
+}

@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 
 use crate::fetch::Fetch;
 use crate::summary::Outcome;
-use crate::worker::Stage;
+use crate::worker::{Shared, Stage};
 
 /// How long giving back what has not started may take, and the last settlements after everything has ended.
 const LAST_CALLS: Duration = Duration::from_secs(5);
@@ -15,26 +15,20 @@ const LAST_CALLS: Duration = Duration::from_secs(5);
 impl Fetch {
     /// Ends the run; answers how many tasks are left, whose handlers cannot be stopped.
     pub(crate) async fn drain(&mut self) -> usize {
-        let shared = self.shared.clone();
-        let clock = shared.queue.clock();
-        shared.pool.eager.store(true, std::sync::atomic::Ordering::SeqCst);
-        tokio::select! { () = self.give_back() => {}, () = clock.sleep(LAST_CALLS) => {} }
-        let mut stage = shared.stage.subscribe();
-        tokio::select! {
-            () = shared.pool.idle() => return 0,
-            () = clock.sleep(shared.config.drain) => {}
-            _ = stage.wait_for(|stage| *stage == Stage::Cancelling) => {}
+        self.shared.pool.eager.store(true, std::sync::atomic::Ordering::SeqCst);
+        for lane in &self.lanes {
+            lane.refills.set_open(false);
         }
-        shared.stage.send_replace(Stage::Cancelling);
-        tokio::select! {
-            () = shared.pool.idle() => return 0,
-            () = clock.sleep(shared.config.cancel_grace + LAST_CALLS) => {}
-        }
-        let left = shared.pool.occupied();
-        if left > 0 {
-            tracing::error!(left, "tasks are left behind: their handlers block and cannot be stopped");
-        }
+        self.give_back_in_time().await;
+        let left = end_running(&self.shared.clone()).await;
+        // Settlements that were under way may have brought more.
+        self.give_back_in_time().await;
         left
+    }
+
+    async fn give_back_in_time(&mut self) {
+        let shared = self.shared.clone();
+        tokio::select! { () = self.give_back() => {}, () = shared.queue.clock().sleep(LAST_CALLS) => {} }
     }
 
     /// Lets the pulls under way end, and gives back everything that has not started.
@@ -47,6 +41,7 @@ impl Fetch {
         while let Some(answer) = self.pulls.next().await {
             self.answered(answer);
         }
+        self.hold_refills(self.shared.queue.clock().now());
         let mut held: Vec<_> =
             self.lanes.iter_mut().flat_map(|lane| lane.ready.drain(..)).map(|ready| ready.delivery).collect();
         let all = held.iter_mut().map(|delivery| (delivery, QueueMessageStatus::Waiting));
@@ -57,4 +52,25 @@ impl Fetch {
             }
         }
     }
+}
+
+/// Waits for what runs, then asks it to stop. Answers how many tasks are left.
+async fn end_running(shared: &Shared) -> usize {
+    let clock = shared.queue.clock();
+    let mut stage = shared.stage.subscribe();
+    tokio::select! {
+        () = shared.pool.idle() => return 0,
+        () = clock.sleep(shared.config.drain) => {}
+        _ = stage.wait_for(|stage| *stage == Stage::Cancelling) => {}
+    }
+    shared.stage.send_replace(Stage::Cancelling);
+    tokio::select! {
+        () = shared.pool.idle() => return 0,
+        () = clock.sleep(shared.config.cancel_grace + LAST_CALLS) => {}
+    }
+    let left = shared.pool.occupied();
+    if left > 0 {
+        tracing::error!(left, "tasks are left behind: their handlers block and cannot be stopped");
+    }
+    left
 }

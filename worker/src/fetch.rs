@@ -9,7 +9,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::FuturesUnordered;
 use tokio_util::sync::CancellationToken;
 
-use crate::lane::{Belief, LaneState, Pulling, Ready};
+use crate::lane::{Belief, LaneState, Pulling};
 use crate::schedule::{Claim, Schedule};
 use crate::summary::Summary;
 use crate::telemetry::{self, Book, LaneGauges};
@@ -59,10 +59,16 @@ pub(crate) struct Fetch {
 }
 
 impl Fetch {
-    pub(crate) fn new(shared: Arc<Shared>, burst: bool) -> Self {
+    /// # Errors
+    /// `InvalidInput` for a lease that the backend cannot give.
+    pub(crate) fn new(shared: Arc<Shared>, burst: bool) -> Result<Self> {
         let weights = shared.lanes.iter().map(|lane| lane.weight);
-        Self {
-            lanes: shared.lanes.iter().map(|_| LaneState::new()).collect(),
+        let lanes = shared.lanes.iter();
+        let lanes = lanes
+            .map(|lane| Ok(LaneState::new(shared.queue.refills(&lane.id, lane.lease)?)))
+            .collect::<Result<_>>()?;
+        Ok(Self {
+            lanes,
             pulls: FuturesUnordered::new(),
             schedule: Schedule::new(shared.config.sharing, shared.config.slots, weights),
             burst,
@@ -74,7 +80,7 @@ impl Fetch {
             next_turn: shared.queue.clock().now(),
             failed: None,
             shared,
-        }
+        })
     }
 
     pub(crate) async fn run(mut self) -> Result<Summary> {
@@ -85,7 +91,9 @@ impl Fetch {
                 self.turn(now);
             }
             let quiet = self.quiet();
+            self.hold_refills(now);
             self.start_ready();
+            self.open_refills(&quiet);
             self.give_back_overdue(now, &quiet);
             self.start_pulls(now, &quiet);
             if self.burst && self.is_done(&quiet) {
@@ -144,21 +152,44 @@ impl Fetch {
         if control.held_back.is_some() { vec![true; self.lanes.len()] } else { control.paused.clone() }
     }
 
+    /// Takes up what settlements brought.
+    pub(crate) fn hold_refills(&mut self, now: Instant) {
+        let mut any = false;
+        for lane in &mut self.lanes {
+            any |= lane.hold_refills(now);
+        }
+        if any {
+            self.shared.control().progress_at = now;
+        }
+    }
+
+    /// Settlements bring what comes next where no other lane could want the slot.
+    fn open_refills(&self, quiet: &[bool]) {
+        let mut willing = self.lanes.iter().enumerate().filter(|(_, lane)| lane.belief != Belief::Empty);
+        let only = willing.next().map(|(index, _)| index).filter(|_| willing.next().is_none() && !self.burst);
+        for (index, lane) in self.lanes.iter().enumerate() {
+            lane.refills.set_open(only == Some(index) && !is(quiet, index) && lane.takes_refills());
+        }
+    }
+
     /// Slots, and places for prefetched messages, that nothing is promised to.
-    fn room(&self) -> usize {
+    fn room(&mut self, now: Instant) -> usize {
+        // In this order: what a settlement brings is there before its slot is free.
+        let occupied = self.shared.pool.occupied();
+        self.hold_refills(now);
         // A burst leaves nothing for later: what waits for its kind keeps more from being pulled.
         let parked = |lane: &LaneState| if self.burst { lane.parked } else { 0 };
         let claimed: usize = self.lanes.iter().map(|lane| lane.claimed() + parked(lane)).sum();
         // What was given back for want of a slot would only be fetched again: not before a task has ended.
         let prefetches = self.given_back_at != Some(self.shared.pool.ended());
         let all = self.shared.config.slots + if prefetches { self.shared.config.prefetch } else { 0 };
-        all.saturating_sub(self.shared.pool.occupied() + claimed)
+        all.saturating_sub(occupied + claimed)
     }
 
     /// Pulls for the slots that are free: first where something is or may be, then waiting where nothing was.
     fn start_pulls(&mut self, now: Instant, quiet: &[bool]) {
         self.stop_waiting(|index, _| is(quiet, index));
-        let room = self.room();
+        let room = self.room(now);
         if room == 0 {
             let since = *self.full_since.get_or_insert(now);
             if now.saturating_duration_since(since) >= SATURATED {
@@ -183,7 +214,7 @@ impl Fetch {
         if self.burst || empty.is_empty() {
             return;
         }
-        let share = (self.room() / empty.len()).max(1);
+        let share = (self.room(now) / empty.len()).max(1);
         for index in empty {
             let claim = self.pull_claim(index);
             let max = share.min(claim.cap.saturating_sub(claim.used));
@@ -256,7 +287,7 @@ impl Fetch {
             Some(Ok(deliveries)) => {
                 lane.belief = if deliveries.len() >= answer.asked { Belief::More } else { Belief::Empty };
                 lane.empty_at = pull.filter(|_| deliveries.is_empty()).map(|pull| pull.seen);
-                lane.ready.extend(deliveries.into_iter().map(|delivery| Ready { delivery, claimed_at: now }));
+                lane.hold(deliveries, now);
                 (lane.errors, lane.retry_at) = (0, None);
                 None
             }

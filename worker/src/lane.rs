@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use anyqueue::{Error, QueueMessageHandler};
+use anyqueue::{Error, QueueMessageHandler, Refills};
 use tokio_util::sync::CancellationToken;
 
 use crate::handler::Routes;
@@ -49,6 +49,8 @@ pub(crate) struct LaneState {
     pub(crate) retry_at: Option<Instant>,
     /// Tasks that had ended when it was last found empty.
     pub(crate) empty_at: Option<u64>,
+    /// What settlements bring with them, while this is the only lane that has something.
+    pub(crate) refills: Refills,
 }
 
 /// The pause after a pull that failed; it doubles up to the longest.
@@ -56,7 +58,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 impl LaneState {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(refills: Refills) -> Self {
         Self {
             belief: Belief::Unknown,
             pull: None,
@@ -65,12 +67,34 @@ impl LaneState {
             errors: 0,
             retry_at: None,
             empty_at: None,
+            refills,
         }
     }
 
     /// Slots that are promised or needed: by the pull under way, and by what waits for nothing but a slot.
     pub(crate) fn claimed(&self) -> usize {
         self.pull.as_ref().map_or(0, |pull| pull.granted) + self.ready.len().saturating_sub(self.parked)
+    }
+
+    /// Takes up what a pull brought.
+    pub(crate) fn hold(&mut self, deliveries: Vec<QueueMessageHandler>, now: Instant) {
+        let ready = deliveries
+            .into_iter()
+            .map(|delivery| Ready { delivery: self.refills.bind(delivery), claimed_at: now });
+        self.ready.extend(ready);
+    }
+
+    /// Takes up what settlements brought. Answers whether that was anything.
+    pub(crate) fn hold_refills(&mut self, now: Instant) -> bool {
+        let refills = self.refills.take();
+        let any = !refills.is_empty();
+        self.ready.extend(refills.into_iter().map(|delivery| Ready { delivery, claimed_at: now }));
+        any
+    }
+
+    /// Whether settlements may bring what comes next: where the dealing of slots has nothing to say.
+    pub(crate) fn takes_refills(&self) -> bool {
+        self.belief != Belief::Empty && self.errors == 0 && self.parked == 0
     }
 
     /// Whether it may be pulled from now.

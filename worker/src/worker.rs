@@ -306,7 +306,7 @@ impl Worker {
     async fn work(&self, burst: bool) -> Result<Summary> {
         let _busy = Busy::begin(&self.0)?;
         // On a task of its own: what awaits this may be no worker thread, and each wake-up would then cross threads.
-        let fetch = tokio::spawn(Fetch::new(self.0.clone(), burst).run());
+        let fetch = tokio::spawn(Fetch::new(self.0.clone(), burst)?.run());
         let _stop = AbortOnDrop(fetch.abort_handle());
         fetch.await.unwrap_or_else(|error| {
             Err(Error::new(anyqueue::ErrorKind::Internal, "the worker's loop ended").with_source(error))

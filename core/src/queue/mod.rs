@@ -10,6 +10,7 @@ mod keeper;
 mod options;
 mod pull;
 mod push;
+mod refills;
 mod releases;
 mod settle;
 mod stream;
@@ -28,6 +29,7 @@ pub use guard::{MAX_HEADER_NAME_BYTES, validate};
 pub use handler::QueueMessageHandler;
 pub use options::{Expired, PartitionOptions, QueueBuilder, TraceSource};
 pub use pull::Pull;
+pub use refills::Refills;
 pub use stream::{HandlerStream, StreamBuilder};
 
 use caller::Caller;

@@ -104,13 +104,8 @@ impl StreamBuilder {
         let window = self.window.min(shared.options.max_held);
         // Each batch holds room in the window, so that one more place is enough for an error among them.
         let (batches, incoming) = mpsc::channel(window.saturating_add(1).min(MAX_BATCHES));
-        let feed = Arc::new(Feed {
-            queue: self.queue,
-            terms: Terms { partition, lease, keep_alive: self.keep_alive },
-            window: Window::new(window),
-            turn: Mutex::new(()),
-            batches: batches.downgrade(),
-        });
+        let terms = Terms { partition, lease, keep_alive: self.keep_alive };
+        let feed = Arc::new(Feed::new(self.queue, terms, window, &batches));
         let stop = CancellationToken::new();
         let (pump, stopped) = (pump(feed.clone(), batches), stop.clone());
         shared.exec.spawn(async move {
@@ -151,13 +146,15 @@ impl Stream for HandlerStream {
     }
 }
 
-type Batch = Result<Vec<QueueMessageHandler>>;
+pub(crate) type Batch = Result<Vec<QueueMessageHandler>>;
 
-/// Where a stream's deliveries come from and go to.
+/// Where the deliveries of a stream, or of [`Refills`](super::Refills), come from and go to.
 #[derive(Debug)]
 pub(crate) struct Feed {
     queue: Queue,
     terms: Terms,
+    /// Whether settlements may bring deliveries.
+    open: AtomicBool,
     window: Window,
     /// One pull at a time, so that messages arrive in the order in which they were claimed.
     turn: Mutex<()>,
@@ -195,6 +192,27 @@ async fn pump(feed: Arc<Feed>, batches: mpsc::Sender<Batch>) {
 }
 
 impl Feed {
+    pub(crate) fn new(queue: Queue, terms: Terms, window: usize, batches: &mpsc::Sender<Batch>) -> Self {
+        Self {
+            queue,
+            terms,
+            open: AtomicBool::new(true),
+            window: Window::new(window),
+            turn: Mutex::new(()),
+            batches: batches.downgrade(),
+        }
+    }
+
+    pub(crate) fn set_open(&self, open: bool) {
+        self.open.store(open, Ordering::SeqCst);
+    }
+
+    /// Room for a delivery that came by another way.
+    pub(crate) fn slot(self: Arc<Self>) -> WindowSlot {
+        self.window.used.fetch_add(1, Ordering::SeqCst);
+        WindowSlot::new(self)
+    }
+
     fn batch(&self, handlers: Vec<QueueMessageHandler>, room: Vec<WindowSlot>) -> Vec<QueueMessageHandler> {
         self.window.fed();
         // A handler without a slot, should the server have answered too many, is dropped: given back.
@@ -205,7 +223,8 @@ impl Feed {
     /// waiting for messages, as there is nothing to bring then, and while a consumer that does not look has enough.
     pub(crate) fn refill(self: &Arc<Self>, settling: usize) -> Option<Refill<'_>> {
         let shared = &self.queue.0;
-        if !shared.capabilities.exchange || shared.closing.is_cancelled() {
+        if !shared.capabilities.exchange || !self.open.load(Ordering::SeqCst) || shared.closing.is_cancelled()
+        {
             return None;
         }
         self.batches.upgrade().filter(|batches| batches.capacity() > 0)?;

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,6 +15,7 @@ use crate::certificates::Certificates;
 use crate::error::{Doing, Error, Result};
 use crate::place::Place;
 use crate::program::{Program, StopSignal, find_program, run_helper, version_in};
+use crate::server::Server;
 
 const NAME: &str = "postgres";
 /// Debian's folder, with one folder per version in it.
@@ -34,6 +36,7 @@ pub struct Postgres {
     settings: Vec<(String, String)>,
     /// The server's certificate and its private key.
     tls: Option<(PathBuf, PathBuf)>,
+    primary: Option<SocketAddr>,
 }
 
 impl Postgres {
@@ -55,6 +58,14 @@ impl Postgres {
     pub fn tls(mut self, certificates: &Certificates) -> Self {
         self.tls = Some((certificates.certificate(), certificates.key()));
         self.setting("ssl", "on").setting("ssl_cert_file", CERTIFICATE).setting("ssl_key_file", KEY)
+    }
+
+    /// A standby of this server: it begins with a copy of its data, follows it, and serves readers until it is promoted
+    /// (`SELECT pg_promote()`). A primary that is to wait for it needs `synchronous_standby_names` set to `*`.
+    #[must_use]
+    pub fn standby_of(mut self, primary: &Server) -> Self {
+        self.primary = Some(primary.addr());
+        self
     }
 
     /// One of the server's programs: of the newest version that is installed.
@@ -103,10 +114,16 @@ impl Program for Postgres {
     }
 
     async fn prepare(&self, place: &Place) -> Result<()> {
-        let mut initdb = place.command(self.find("initdb")?);
-        initdb.arg("-D").arg(place.dir().join("data"));
-        initdb.args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]);
-        run_helper(initdb).await?;
+        let program = if self.primary.is_some() { "pg_basebackup" } else { "initdb" };
+        let mut command = place.command(self.find(program)?);
+        command.arg("-D").arg(place.dir().join("data")).args(["-U", "postgres", "--no-sync"]);
+        if let Some(primary) = self.primary {
+            let (host, port) = (primary.ip().to_string(), primary.port().to_string());
+            command.args(["-h", &host, "-p", &port, "--write-recovery-conf", "--checkpoint=fast"]);
+        } else {
+            command.args(["-A", "trust", "-E", "UTF8", "--locale=C"]);
+        }
+        run_helper(command).await?;
         if let Some((certificate, key)) = &self.tls {
             copy(place, certificate, CERTIFICATE)?;
             copy(place, key, KEY)?;

@@ -2,7 +2,6 @@
 
 use std::future::pending;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +23,6 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 pub(super) struct Acceptor {
     port: Port,
     listener: Option<TcpListener>,
-    upstream: SocketAddr,
     orders: watch::Receiver<Orders>,
     traffic: Arc<watch::Sender<Traffic>>,
 }
@@ -32,12 +30,11 @@ pub(super) struct Acceptor {
 impl Acceptor {
     pub(super) fn new(
         port: Port,
-        upstream: SocketAddr,
         orders: watch::Receiver<Orders>,
         traffic: Arc<watch::Sender<Traffic>>,
     ) -> io::Result<Self> {
         let listener = Some(port.listen()?);
-        Ok(Self { port, listener, upstream, orders, traffic })
+        Ok(Self { port, listener, orders, traffic })
     }
 
     /// Runs until the proxy is dropped, or cannot listen. Tells which version of the orders it obeys.
@@ -56,7 +53,7 @@ impl Acceptor {
                 changed = self.orders.changed() => changed.map_err(io::Error::other)?,
                 Some(_) = connections.join_next() => {}
                 client = accept(self.listener.as_ref()), if connections.len() < MAX_CONNECTIONS => {
-                    connections.spawn(self.connection().run(client, self.upstream));
+                    connections.spawn(self.connection().run(client));
                 }
             }
         }
@@ -93,10 +90,11 @@ struct Connection {
 }
 
 impl Connection {
-    async fn run(mut self, mut client: TcpStream, upstream: SocketAddr) {
+    async fn run(mut self, mut client: TcpStream) {
         if let Err(end) = self.may_begin().await {
             return finish(end, &[client]);
         }
+        let upstream = self.orders.borrow().upstream;
         let Ok(Ok(mut server)) = timeout(CONNECT_LIMIT, TcpStream::connect(upstream)).await else {
             return finish(End::Reset, &[client]);
         };

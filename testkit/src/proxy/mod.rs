@@ -91,8 +91,10 @@ pub struct Proxy {
 }
 
 /// What connections are to do.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 struct Orders {
+    /// Where new connections lead.
+    upstream: SocketAddr,
     fault: Fault,
     /// Rises with each [`Proxy::set`].
     version: u64,
@@ -109,6 +111,10 @@ enum End {
 }
 
 impl Orders {
+    fn new(upstream: SocketAddr) -> Self {
+        Self { upstream, fault: Fault::default(), version: 0, cuts: 0, resets: 0 }
+    }
+
     /// Whether a connection that was made under `born` is to end.
     fn end(&self, born: &Self) -> Option<End> {
         if self.resets > born.resets || self.fault == Fault::Reset {
@@ -131,11 +137,11 @@ impl Proxy {
     pub fn start(upstream: SocketAddr) -> Result<Self> {
         let port = Port::reserve().doing(|| "reserve a port".to_owned())?;
         let addr = port.addr();
-        let (orders, receiver) = watch::channel(Orders::default());
+        let (orders, receiver) = watch::channel(Orders::new(upstream));
         let (obeying, mut obeyed) = watch::channel(0);
         obeyed.mark_unchanged();
         let traffic = Arc::new(watch::Sender::new(Traffic::default()));
-        let acceptor = accept::Acceptor::new(port, upstream, receiver, Arc::clone(&traffic));
+        let acceptor = accept::Acceptor::new(port, receiver, Arc::clone(&traffic));
         let acceptor = acceptor.doing(|| "listen on a port".to_owned())?;
         let acceptor = tokio::spawn(acceptor.run(obeying)).abort_handle();
         Ok(Self { addr, orders, obeyed, traffic, acceptor })
@@ -160,6 +166,12 @@ impl Proxy {
         let mut obeyed = self.obeyed.clone();
         let obeyed = obeyed.wait_for(|obeyed| *obeyed >= version).await;
         obeyed.map(drop).map_err(io::Error::other).doing(|| "listen again".to_owned())
+    }
+
+    /// Leads new connections elsewhere, as an address does that moves to another server in a fail-over. Those that are there
+    /// stay where they are.
+    pub fn redirect(&self, upstream: SocketAddr) {
+        self.orders.send_modify(|orders| orders.upstream = upstream);
     }
 
     /// Closes the connections that are there. New ones are taken as before, and one over which nothing has come yet

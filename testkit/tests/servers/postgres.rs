@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use anyqueue_testkit::{Postgres, Server, start_if_installed};
 
@@ -127,4 +128,19 @@ async fn a_start_that_fails_tells_what_the_server_said() {
         Err(error) => error.to_string(),
     };
     assert!(error.contains("max_connections"), "{error}");
+}
+
+#[tokio::test]
+async fn a_standby_follows_its_primary_and_takes_over() {
+    let Some(primary) = start().await else { return };
+    let standby = Server::start(Postgres::new().standby_of(&primary)).await.unwrap();
+    ask(&mut login(primary.addr()).await, "CREATE TABLE kept AS SELECT 4711 AS n").await;
+    let mut client = login(standby.addr()).await;
+    let asked = "SELECT (to_regclass('kept') IS NOT NULL)::text || pg_is_in_recovery()::text";
+    let follows = async { while !ask(&mut client, asked).await.contains("truetrue") {} };
+    tokio::time::timeout(Duration::from_secs(30), follows).await.expect("it does not follow");
+    primary.kill().await.unwrap();
+    ask(&mut client, "SELECT pg_promote()").await;
+    let answer = ask(&mut client, "INSERT INTO kept VALUES (4712) RETURNING n").await;
+    assert!(answer.contains("4712"), "{answer}");
 }

@@ -4,7 +4,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyqueue::{PartitionOptions, Queue, Registry};
-use anyqueue_testkit::{Postgres, Program, Provided, Proxy, Redis, Server, provide, start_if_installed};
+use anyqueue_testkit::{
+    Ministack, Postgres, Program, Provided, Proxy, RabbitMq, Redis, Result, Server, provide,
+    start_if_installed,
+};
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
@@ -17,6 +20,8 @@ pub(crate) const PARTITION: &str = "proof";
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Needs {
     Nothing,
+    /// Messages can be found by their ids.
+    Ids,
     /// Several processes see the same messages.
     Processes,
     /// A server of its own, to be killed, behind a proxy that can cut connections.
@@ -26,29 +31,40 @@ pub(crate) enum Needs {
 /// The backends that have it.
 pub(crate) fn names(needs: Needs) -> Vec<&'static str> {
     match needs {
-        Needs::Nothing => vec!["memory", "sqlite", "postgres", "redis"],
-        Needs::Processes => vec!["sqlite", "postgres", "redis"],
-        Needs::Server => vec!["postgres", "redis"],
+        Needs::Nothing => vec!["memory", "sqlite", "postgres", "redis", "rabbitmq", "sqs"],
+        Needs::Ids => vec!["memory", "sqlite", "postgres", "redis"],
+        Needs::Processes => vec!["sqlite", "postgres", "redis", "rabbitmq", "sqs"],
+        Needs::Server => vec!["postgres", "redis", "rabbitmq", "sqs"],
     }
 }
 
 static POSTGRES: OnceCell<Provided> = OnceCell::const_new();
 static REDIS: OnceCell<Provided> = OnceCell::const_new();
+static RABBITMQ: OnceCell<Provided> = OnceCell::const_new();
+static SQS: OnceCell<Provided> = OnceCell::const_new();
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// A server that a proof may kill, and what it is reached through.
 pub(crate) struct Victim {
     pub(crate) server: Server,
     pub(crate) proxy: Proxy,
+    /// Whether it keeps over a kill what it acknowledged.
+    durable: bool,
 }
 
 impl Victim {
+    /// Ends the server without warning; or, where it could keep nothing then, in order.
+    pub(crate) async fn end(&self) -> Result<()> {
+        if self.durable { self.server.kill().await } else { self.server.stop().await }
+    }
+
     /// The URL that goes through the proxy.
     async fn start(place: &mut Option<Self>, program: impl Program) -> Option<String> {
         let server = start_if_installed(program).await.unwrap()?;
         let proxy = Proxy::start(server.addr()).unwrap();
         let url = server.url().replace(&server.addr().to_string(), &proxy.addr().to_string());
-        *place = Some(Self { server, proxy });
+        let durable = server.url().split(':').next() != Some("http"); // the emulator of SQS
+        *place = Some(Self { server, proxy, durable });
         Some(url)
     }
 }
@@ -68,6 +84,9 @@ impl Ground {
         let space = format!("worker_{}_{number}", std::process::id());
         let in_schema = |url: &str| format!("{url}?schema={space}");
         let prefixed = |url: &str| format!("{url}?prefix={space}");
+        // One level: the emulator is one thread of Python, and each level is a queue of its own.
+        let behind =
+            |endpoint: &str| format!("sqs://test:test@us-east-1/{space}?endpoint={endpoint}&levels=1");
         let mut victim = None;
         let url = match (name, needs) {
             ("memory", _) => "memory:".to_owned(),
@@ -77,10 +96,18 @@ impl Ground {
                 let program = Redis::new().setting("appendfsync", "always");
                 prefixed(&Victim::start(&mut victim, program).await?)
             }
+            ("rabbitmq", Needs::Server) => prefixed(&Victim::start(&mut victim, RabbitMq::new()).await?),
+            ("sqs", Needs::Server) => {
+                behind(&Victim::start(&mut victim, Ministack::new().persistent()).await?)
+            }
             ("postgres", _) => {
                 in_schema(POSTGRES.get_or_try_init(|| provide(Postgres::new())).await.unwrap().url()?)
             }
             ("redis", _) => prefixed(REDIS.get_or_try_init(|| provide(Redis::new())).await.unwrap().url()?),
+            ("rabbitmq", _) => {
+                prefixed(RABBITMQ.get_or_try_init(|| provide(RabbitMq::new())).await.unwrap().url()?)
+            }
+            ("sqs", _) => behind(SQS.get_or_try_init(|| provide(Ministack::new())).await.unwrap().url()?),
             (other, _) => panic!("there is no ground {other:?}"),
         };
         Some(Self { url, victim, _folder: folder })
@@ -98,6 +125,8 @@ pub(crate) fn registry() -> Registry {
         .with(anyqueue_sqlite::backend())
         .with(anyqueue_postgres::backend())
         .with(anyqueue_redis::backend())
+        .with(anyqueue_rabbitmq::backend())
+        .with(anyqueue_sqs::backend())
 }
 
 pub(crate) fn options() -> PartitionOptions {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use anyqueue::Queue;
+use anyqueue::{DeliveryCount, Queue, Strictness};
 use anyqueue_worker::{
     CancelReason, FailureKind, Partition, Retry, Summary, TaskContext, TaskError, Worker, WorkerBuilder,
     history, task,
@@ -13,7 +13,7 @@ use anyqueue_worker::{
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::grounds::{Ground, PARTITION};
+use crate::grounds::{Ground, LEASE, PARTITION};
 
 /// How often each task ran.
 pub(crate) type Runs = Arc<Mutex<HashMap<u32, u32>>>;
@@ -49,15 +49,32 @@ pub(crate) fn counting(builder: WorkerBuilder, runs: &Runs, takes: Duration) -> 
     builder.handler("k", handler).build().unwrap()
 }
 
-/// Waits until nothing is left in the queue.
-pub(crate) async fn empty(queue: &Queue) {
+/// Waits until nothing is left in the queue. Where its counts do not tell, these many runs must have come, and then none for so
+/// long that whatever was still held would have come again.
+pub(crate) async fn empty(queue: &Queue, tasks: usize, came: impl Fn() -> usize) {
+    let capabilities = queue.capabilities();
+    let inspect = capabilities.inspect;
+    let tells = inspect.ready && inspect.delayed && inspect.leased && inspect.staleness.is_zero();
+    let quiet = LEASE * 2 + capabilities.slack;
+    let (mut last, mut since) = (came(), Instant::now());
     loop {
-        let counts = queue.counts(PARTITION).await.unwrap();
-        if (counts.ready, counts.leased, counts.delayed) == (Some(0), Some(0), Some(0)) {
+        if tells {
+            let counts = queue.counts(PARTITION).await.unwrap();
+            if (counts.ready, counts.leased, counts.delayed) == (Some(0), Some(0), Some(0)) {
+                return;
+            }
+        } else if came() != last {
+            (last, since) = (came(), Instant::now());
+        } else if last >= tasks && since.elapsed() >= quiet {
             return;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// How many runs there were.
+pub(crate) fn total(runs: &Runs) -> usize {
+    runs.lock().unwrap().values().map(|runs| *runs as usize).sum()
 }
 
 pub(crate) async fn two_workers_do_each_task_once(ground: Ground) {
@@ -72,16 +89,20 @@ pub(crate) async fn two_workers_do_each_task_once(ground: Ground) {
     let workers = [&queue, &other].map(|queue| counting(builder(queue).slots(16), &runs, Duration::ZERO));
     let ends = workers.each_ref().map(run);
     push(&queue, 0..TASKS).await;
-    empty(&queue).await;
+    empty(&queue, TASKS as usize, || total(&runs)).await;
     let mut processed = 0;
     for (worker, end) in workers.iter().zip(ends) {
         worker.shutdown();
         processed += end.await.unwrap().processed;
     }
-    assert_eq!(processed, u64::from(TASKS));
     let runs = runs.lock().unwrap();
     assert_eq!(runs.len(), TASKS as usize);
-    assert!(runs.values().all(|runs| *runs == 1), "something ran twice");
+    assert!(processed >= u64::from(TASKS), "{processed} were processed");
+    // Where one holder at a time is not promised, a server that is slow to renew can give a message to both.
+    if queue.capabilities().exclusive == Strictness::Strict {
+        assert!(runs.values().all(|runs| *runs == 1), "something ran twice");
+        assert_eq!(processed, u64::from(TASKS));
+    }
 }
 
 pub(crate) async fn a_shutdown_under_load_loses_nothing_and_burns_no_attempt(ground: Ground) {
@@ -93,10 +114,10 @@ pub(crate) async fn a_shutdown_under_load_loses_nothing_and_burns_no_attempt(gro
     let done = Runs::default();
     let mut left = true;
     while left {
-        let (attempts, done) = (attempts.clone(), done.clone());
+        let (attempts, done_by) = (attempts.clone(), done.clone());
         let handler = move |number: u32, task: TaskContext| {
             attempts.lock().unwrap().push((number, task.attempt(), task.delivery_count()));
-            let done = done.clone();
+            let done = done_by.clone();
             async move {
                 // Some take longer than a shutdown waits, and are interrupted at first.
                 let long = number.is_multiple_of(20) && !done.lock().unwrap().contains_key(&(number + 1));
@@ -120,17 +141,19 @@ pub(crate) async fn a_shutdown_under_load_loses_nothing_and_burns_no_attempt(gro
         );
         assert_eq!((summary.abandoned, summary.lost, summary.unsettled, summary.retried), (0, 0, 0, 0));
         let counts = queue.counts(PARTITION).await.unwrap();
-        assert_eq!(counts.leased, Some(0), "something is still held after the shutdown");
-        left = counts.ready != Some(0);
+        assert_eq!(counts.leased.unwrap_or(0), 0, "something is still held after the shutdown");
+        left = done.lock().unwrap().len() < TASKS as usize;
     }
     let done = done.lock().unwrap();
     assert_eq!(done.len(), TASKS as usize);
     assert!(done.values().all(|times| *times == 1), "something was done twice");
+    // Some count a delivery though it was released.
+    let counts = queue.capabilities().delivery_count == DeliveryCount::ExceptReleases;
     let burnt: Vec<_> = attempts
         .lock()
         .unwrap()
         .iter()
-        .filter(|(_, attempt, count)| *attempt > 1 || *count > Some(1))
+        .filter(|(_, attempt, count)| *attempt > 1 || (counts && *count > Some(1)))
         .copied()
         .collect();
     assert_eq!(burnt, [], "attempts were burnt");
@@ -140,17 +163,22 @@ pub(crate) async fn retries_and_deaths_carry_their_history(ground: Ground) {
     let queue = ground.open().await;
     let retry = Retry::exponential(Duration::from_millis(50)).max(2);
     let builder = builder(&queue).retry(retry);
-    let handler = |number: u32, task: TaskContext| async move {
-        assert_eq!(task.history().len() + 1, task.attempt() as usize);
-        match (number, task.attempt()) {
-            (0, 1..=2) | (1, _) => Err(TaskError::retry(format!("attempt {}", task.attempt()))),
-            _ => Ok(()),
+    let runs = Runs::default();
+    let count = runs.clone();
+    let handler = move |number: u32, task: TaskContext| {
+        *count.lock().unwrap().entry(number).or_default() += 1;
+        async move {
+            assert_eq!(task.history().len() + 1, task.attempt() as usize);
+            match (number, task.attempt()) {
+                (0, 1..=2) | (1, _) => Err(TaskError::retry(format!("attempt {}", task.attempt()))),
+                _ => Ok(()),
+            }
         }
     };
     let worker = builder.handler("k", handler).build().unwrap();
     push(&queue, 0..2).await;
     let run = run(&worker);
-    empty(&queue).await;
+    empty(&queue, 6, || total(&runs)).await;
     worker.shutdown();
     let summary = run.await.unwrap();
     assert_eq!((summary.processed, summary.dead, summary.retried), (1, 1, 4));
@@ -195,7 +223,12 @@ pub(crate) async fn a_hundred_kinds_in_fifty_partitions(ground: Ground) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     worker.shutdown();
-    assert_eq!(run.await.unwrap().processed, u64::from(KINDS * PARTITIONS + 3));
+    let (processed, all) = (run.await.unwrap().processed, u64::from(KINDS * PARTITIONS + 3));
+    assert!(processed >= all, "{processed} were processed");
+    assert!(
+        processed == all || queue.capabilities().exclusive != Strictness::Strict,
+        "{processed} were processed"
+    );
 }
 
 pub(crate) async fn a_running_task_is_cancelled_by_its_id(ground: Ground) {
@@ -217,7 +250,7 @@ pub(crate) async fn a_running_task_is_cancelled_by_its_id(ground: Ground) {
     assert_eq!(tells.recv().await.unwrap(), None);
     queue.request_cancel(PARTITION, &[id]).await.unwrap();
     assert_eq!(tells.recv().await.unwrap(), Some(CancelReason::CancelRequested));
-    empty(&queue).await;
+    empty(&queue, 1, || 1).await;
     worker.shutdown();
     assert_eq!(run.await.unwrap().cancelled, 1);
     assert_eq!(queue.pull(PARTITION).await.unwrap().len(), 0, "it is still there");

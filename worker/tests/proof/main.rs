@@ -48,7 +48,7 @@ fn proofs() -> Vec<Proof> {
         proof!(load::a_shutdown_under_load_loses_nothing_and_burns_no_attempt, Needs::Nothing),
         proof!(load::retries_and_deaths_carry_their_history, Needs::Nothing),
         proof!(load::a_hundred_kinds_in_fifty_partitions, Needs::Nothing),
-        proof!(load::a_running_task_is_cancelled_by_its_id, Needs::Nothing),
+        proof!(load::a_running_task_is_cancelled_by_its_id, Needs::Ids),
         proof!(time::a_handler_that_outlives_its_lease_runs_once, Needs::Nothing),
         proof!(time::a_blocked_executor_loses_no_lease, Needs::Nothing),
         proof!(kills::killed_workers_lose_nothing, Needs::Processes),

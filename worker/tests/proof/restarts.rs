@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyqueue_testkit::{Error, Fault};
 
 use crate::grounds::{Ground, LEASE, PARTITION, Victim};
-use crate::load::{Runs, builder, counting, empty, push, run};
+use crate::load::{Runs, builder, counting, empty, push, run, total};
 
 const TASKS: u32 = 300;
 const MOMENT: Duration = Duration::from_millis(300);
@@ -25,7 +25,7 @@ async fn outlives(ground: &Ground, harm: impl AsyncFnOnce(&Victim) -> Harmed) {
     while queue.counts(PARTITION).await.is_err() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    empty(&queue).await;
+    empty(&queue, TASKS as usize, || total(&runs)).await;
     let health = worker.health();
     assert!(health.failing.is_empty(), "{health:?}");
     worker.shutdown();
@@ -37,7 +37,7 @@ async fn outlives(ground: &Ground, harm: impl AsyncFnOnce(&Victim) -> Harmed) {
 pub(crate) async fn a_worker_outlives_the_server(ground: Ground) {
     let twice = async |victim: &Victim| {
         for _ in 0..2 {
-            victim.server.kill().await?;
+            victim.end().await?;
             tokio::time::sleep(MOMENT).await;
             victim.server.restart().await?;
             tokio::time::sleep(MOMENT).await;

@@ -23,7 +23,7 @@ pub(crate) async fn a_handler_that_outlives_its_lease_runs_once(ground: Ground) 
     let worker = builder(&queue).handler("k", handler).build().unwrap();
     push(&queue, 0..4).await;
     let run = run(&worker);
-    empty(&queue).await;
+    empty(&queue, 4, || runs.load(SeqCst) as usize).await;
     worker.shutdown();
     let summary = run.await.unwrap();
     assert_eq!((summary.processed, summary.lost, runs.load(SeqCst)), (4, 0, 4));
@@ -61,5 +61,5 @@ pub(crate) async fn a_blocked_executor_loses_no_lease(ground: Ground) {
     }
     let summary = tokio::task::spawn_blocking(|| blocked.join().unwrap()).await.unwrap();
     assert_eq!((summary.processed, summary.lost), (1, 0));
-    empty(&queue).await;
+    empty(&queue, 1, || 1).await;
 }

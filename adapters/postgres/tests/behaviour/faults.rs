@@ -9,7 +9,7 @@ use anyqueue::{
     Result, SettleOutcome,
 };
 use anyqueue_postgres::PostgresQueue;
-use anyqueue_testkit::{Postgres, Server, start_if_installed};
+use anyqueue_testkit::{Postgres, start_if_installed};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -17,11 +17,11 @@ const MESSAGES: usize = 50_000;
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 /// A call is repeated at most four times after its first time-out, with pauses.
 const NO_CALL_LONGER: Duration = Duration::from_secs(25);
-const RECOVERY: Duration = Duration::from_secs(5);
+pub(crate) const RECOVERY: Duration = Duration::from_secs(5);
 const LEASE: Duration = Duration::from_secs(5);
 
-async fn client(server: &Server) -> Queue {
-    let storage = PostgresQueue::from_url(server.url()).unwrap().call_timeout(CALL_TIMEOUT);
+pub(crate) async fn client(url: &str) -> Queue {
+    let storage = PostgresQueue::from_url(url).unwrap().call_timeout(CALL_TIMEOUT);
     let defaults = PartitionOptions::default().with_lease(LEASE);
     let queue = Queue::builder(storage.open().await.unwrap()).defaults(defaults);
     queue.call_timeout(CALL_TIMEOUT).build().unwrap()
@@ -33,7 +33,7 @@ async fn bounded<T>(call: impl Future<Output = T>) -> T {
 }
 
 /// Pushes all, each until it is acknowledged, and tells how many are.
-fn push_all(
+pub(crate) fn push_all(
     queue: Queue,
     messages: Arc<Vec<MessageData>>,
     acknowledged: watch::Sender<usize>,
@@ -54,20 +54,20 @@ fn push_all(
 
 /// What came, and what was confirmed as removed more than once.
 #[derive(Default)]
-struct Seen {
-    delivered: HashSet<MessageId>,
+pub(crate) struct Seen {
+    pub(crate) delivered: HashSet<MessageId>,
     settled: HashSet<MessageId>,
     settled_twice: Vec<MessageId>,
 }
 
 /// Removes what comes until all was pushed and nothing is left.
-fn drain(queue: Queue, acknowledged: watch::Receiver<usize>) -> JoinHandle<Seen> {
+pub(crate) fn drain(queue: Queue, acknowledged: watch::Receiver<usize>, all: usize) -> JoinHandle<Seen> {
     tokio::spawn(async move {
         let mut seen = Seen::default();
         loop {
             let pull = queue.pull("load").max(200).wait(Duration::from_millis(500));
             let mut held = bounded(pull.into_future()).await.unwrap_or_default();
-            if held.is_empty() && *acknowledged.borrow() == MESSAGES {
+            if held.is_empty() && *acknowledged.borrow() == all {
                 let counts = bounded(queue.counts("load")).await;
                 if counts.is_ok_and(|counts| counts.ready == Some(0) && counts.leased == Some(0)) {
                     return seen;
@@ -86,13 +86,13 @@ fn drain(queue: Queue, acknowledged: watch::Receiver<usize>) -> JoinHandle<Seen>
     })
 }
 
-async fn until(acknowledged: &mut watch::Receiver<usize>, count: usize) {
+pub(crate) async fn until(acknowledged: &mut watch::Receiver<usize>, count: usize) {
     let reached = acknowledged.wait_for(|acknowledged| *acknowledged >= count);
     tokio::time::timeout(Duration::from_mins(1), reached).await.expect("the load goes on").unwrap();
 }
 
 /// The time until each of these handles, which lived through it all, pushes and pulls again.
-async fn recovered(queues: &[&Queue]) -> Duration {
+pub(crate) async fn recovered(queues: &[&Queue]) -> Duration {
     let back = Instant::now();
     for queue in queues {
         while bounded(queue.push("probe", MessageData::new("?"))).await.is_err() {}
@@ -111,12 +111,12 @@ async fn recovered(queues: &[&Queue]) -> Duration {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_killed_twice_and_frozen_under_load_loses_nothing_acknowledged() {
     let Some(server) = start_if_installed(Postgres::new()).await.unwrap() else { return };
-    let (pusher, consumer) = (client(&server).await, client(&server).await);
+    let (pusher, consumer) = (client(server.url()).await, client(server.url()).await);
     let messages: Arc<Vec<_>> =
         Arc::new((0..MESSAGES).map(|number| MessageData::new(format!("{number:0256}"))).collect());
     let (count, mut acknowledged) = watch::channel(0);
     let pushing = push_all(pusher.clone(), messages.clone(), count);
-    let draining = drain(consumer.clone(), acknowledged.clone());
+    let draining = drain(consumer.clone(), acknowledged.clone(), MESSAGES);
 
     for share in [MESSAGES / 4, MESSAGES / 2] {
         until(&mut acknowledged, share).await;

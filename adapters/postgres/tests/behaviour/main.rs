@@ -1,4 +1,4 @@
-//! What the suite does not ask: opening, rights, other processes' migrations, broken connections and servers, proxies, TLS, the application's
+//! What the suite does not ask: opening, rights, other processes' migrations, broken connections and servers, a standby that takes over, proxies, TLS, the application's
 //! own transactions, and the cost of calls.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where something fails")]
@@ -6,6 +6,7 @@
 mod common;
 mod connections;
 mod cost;
+mod failover;
 mod faults;
 mod moves;
 mod opening;

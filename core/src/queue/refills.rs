@@ -1,0 +1,97 @@
+//! What settlements bring with them, for whoever decides for itself when to pull.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::handler::QueueMessageHandler;
+use super::pull::Terms;
+use super::stream::{Batch, Feed};
+use super::{Queue, guard};
+use crate::error::Result;
+use crate::partition::IntoPartitionId;
+
+/// Batches that wait to be taken. While as many do, settlements bring nothing more.
+const MAX_BATCHES: usize = 16;
+
+impl Queue {
+    /// Sets up deliveries that come with settlements, for programs with a pull loop of their own. The leases of what comes are as
+    /// long as said here, or else as the partition's. Nothing comes until this is [opened](Refills::set_open).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # use anyqueue::{MessageData, Queue, QueueMessageStatus::Processed};
+    /// # let queue = Queue::new(anyqueue_memory::MemoryQueue::new())?;
+    /// # for mail in ["first", "second"] { queue.push("mail", MessageData::new(mail)).await?; }
+    /// let mut refills = queue.refills("mail", None)?;
+    /// refills.set_open(true);
+    /// for delivery in queue.pull("mail").await? {
+    ///     refills.bind(delivery).settle(Processed).await?;
+    /// }
+    /// // The memory queue settles and pulls in one call, so the settlement has brought the next one.
+    /// assert_eq!(refills.next().await[0].payload(), b"second");
+    /// # Ok::<(), anyqueue::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad name or a lease out of range.
+    pub fn refills(&self, partition: impl IntoPartitionId, lease: Option<Duration>) -> Result<Refills> {
+        let partition = partition.into_partition_id()?;
+        let lease = lease.unwrap_or(self.0.options.of(partition.name()).lease);
+        guard::lease(lease, &self.0.capabilities)?;
+        let (batches, incoming) = mpsc::channel(MAX_BATCHES);
+        let terms = Terms { partition, lease, keep_alive: true };
+        let feed = Arc::new(Feed::new(self.clone(), terms, usize::MAX, &batches));
+        feed.set_open(false);
+        Ok(Refills { incoming, feed, _batches: batches })
+    }
+}
+
+/// Deliveries of a partition that come with settlements, made by [`Queue::refills`].
+///
+/// Where the backend [settles and pulls in one call](crate::Capabilities::exchange), the settlement of a delivery that is
+/// [bound](Self::bind) brings another delivery in its place, while this is open: half the calls, and half the waiting. It is no
+/// substitute for pulls: a settlement may bring nothing, and where the backend cannot do it none ever does.
+///
+/// What nobody has taken when this is dropped is given back.
+#[derive(Debug)]
+pub struct Refills {
+    incoming: mpsc::Receiver<Batch>,
+    feed: Arc<Feed>,
+    /// Keeps the way open that the feed knows weakly.
+    _batches: mpsc::Sender<Batch>,
+}
+
+impl Refills {
+    /// Whether settlements are to bring deliveries. What is under way when this is closed still comes.
+    pub fn set_open(&self, open: bool) {
+        self.feed.set_open(open);
+    }
+
+    /// Lets the settlement of this delivery bring the next. Deliveries of this are bound already.
+    pub fn bind(&self, delivery: QueueMessageHandler) -> QueueMessageHandler {
+        delivery.with_window(self.feed.clone().slot())
+    }
+
+    /// The next deliveries, at least one; waits for as long as none come.
+    ///
+    /// # Cancellation
+    /// Loses nothing.
+    pub async fn next(&mut self) -> Vec<QueueMessageHandler> {
+        match self.incoming.recv().await {
+            Some(Ok(deliveries)) => deliveries,
+            // Only a stream's own pulls send errors, and the way is kept open.
+            Some(Err(_)) | None => std::future::pending().await,
+        }
+    }
+
+    /// What has come and was not taken yet; does not wait.
+    pub fn take(&mut self) -> Vec<QueueMessageHandler> {
+        let mut taken = Vec::new();
+        while let Ok(Ok(deliveries)) = self.incoming.try_recv() {
+            taken.extend(deliveries);
+        }
+        taken
+    }
+}
