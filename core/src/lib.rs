@@ -2,8 +2,9 @@
 //!
 //! anyqueue is used in three ways:
 //!
-//! 1. **An application** takes an adapter crate, wraps its storage in a [`Queue`], and pushes, pulls and settles. Changing the
-//!    backend changes one line.
+//! 1. **An application** takes an adapter crate (each is called `anyqueue-` and its backend), wraps its storage in a [`Queue`], and
+//!    pushes, pulls and settles. Changing the backend changes one line. To run handlers instead of loops of one's own there is
+//!    the crate `anyqueue-worker`.
 //! 2. **An adapter author** implements [`QueueStorage`], [`PushQueueStorage`], [`PullQueueStorage`] and [`Storage`] for another
 //!    backend, and declares its [`Capabilities`].
 //! 3. **Anybody** runs the conformance suite (crate `anyqueue-conformance`) on a backend and learns whether it keeps the contract
@@ -44,6 +45,17 @@
 //!
 //! At least once: a consumer can die between doing the work and saying so. Make handlers idempotent, or key their effect by
 //! [`MessageId`], which survives redelivery, moves and redrive.
+//!
+//! # What a backend gives
+//!
+//! Backends differ. What each gives, as configured and on the server at hand, it declares as [`Capabilities`]: durability, priorities,
+//! groups, delays, limits and more. A call that needs what is not declared is refused as
+//! [`Unsupported`](ErrorKind::Unsupported) before anything is stored.
+//!
+//! # Limits and settings
+//!
+//! Leases, holds and the limit of deliveries are set per partition by [`PartitionOptions`], all else by [`QueueBuilder`]; nothing is
+//! unbounded. What core reports is listed in [`telemetry`].
 //!
 //! # Errors
 //!

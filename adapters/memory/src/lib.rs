@@ -1,28 +1,25 @@
 //! The in-memory backend of anyqueue: the reference implementation of the contract, and the test double.
 //!
 //! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! use std::time::Duration;
 //!
-//! use anyqueue::{Action, MessageData, PartitionId, PullQueueStorage, PullRequest, PushQueueStorage, Settlement};
-//! use anyqueue_memory::MemoryQueue;
+//! use anyqueue::{ManualClock, MessageData, Queue};
+//! use anyqueue_memory::{MemoryConfig, MemoryQueue};
 //!
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> anyqueue::Result<()> {
-//! let queue = MemoryQueue::new();
-//! let mail = PartitionId::new("mail")?;
-//! for outcome in queue.push(&mail, &[MessageData::new("hello").with_priority(3)]).await {
-//!     outcome?;
-//! }
-//! let second = Duration::from_secs(1);
-//! for delivery in queue.pull(&mail, PullRequest::new(10, second, 30 * second)).await? {
-//!     assert_eq!(delivery.message.payload(), b"hello");
-//!     for outcome in queue.settle(&[Settlement { lease: delivery.lease, action: Action::Remove }]).await {
-//!         outcome?;
-//!     }
-//! }
-//! # Ok(())
-//! # }
+//! let time = ManualClock::new();
+//! let storage = MemoryQueue::with_config(MemoryConfig::default().with_clock(time.clock()));
+//! let queue = Queue::builder(storage).clock(time.clock()).build()?;
+//! queue.push("mail", MessageData::new("later").with_delay(Duration::from_hours(1))).await?;
+//!
+//! assert!(queue.pull("mail").await?.is_empty());
+//! time.advance(Duration::from_hours(1)); // no test has to wait for it
+//! assert_eq!(queue.pull("mail").await?.len(), 1);
+//! # Ok::<(), anyqueue::Error>(()) }).unwrap();
 //! ```
+//!
+//! [`MemoryQueue::new`] makes a store on the system's clock, and [`MemoryQueue::client`] another client of the same store, as
+//! another process would be of a server.
 //!
 //! # Guarantees
 //! Every clause of the contract in its strictest form: priorities in 10 levels, the higher always first; push order within

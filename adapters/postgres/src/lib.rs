@@ -11,7 +11,7 @@
 //! ```
 //!
 //! # Guarantees
-//! Strict priority over ten levels, push order within one, strict fencing, groups, keys, delays, atomic moves. What is
+//! Strict priority over ten levels, push order within one, strict fencing, groups, deduplication, delays, atomic moves. What is
 //! acknowledged is committed; whether a commit survives power loss is up to the server's `synchronous_commit` and `fsync`, and is
 //! declared accordingly. Claims do not wait for the disk: if the server crashes, the messages are delivered again. All
 //! times are the server's.

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! # Guarantees
-//! Strict priority over ten levels, push order within one, strict fencing, groups, keys, delays, atomic moves, ids that live once in
+//! Strict priority over ten levels, push order within one, strict fencing, groups, deduplication, delays, atomic moves, ids that live once in
 //! a partition and its dead letters. Each call is one script, which the server runs as a whole or not at all. All times are the
 //! server's.
 //!

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! # Guarantees
-//! Strict priority over ten levels, push order within one, strict fencing, groups, keys, delays, atomic moves. What is
+//! Strict priority over ten levels, push order within one, strict fencing, groups, deduplication, delays, atomic moves. What is
 //! acknowledged is committed, by default ([`Synchronous::Full`]) so that it survives power loss. Several processes may use
 //! one file at once; all clocks are the host's.
 //!
