@@ -1,6 +1,6 @@
 //! How fast a worker drains a queue, and how soon it starts a task, beside the bare `Queue`: `speed [BACKEND] [MESSAGES]`.
 //!
-//! Both sides run in turns, in one process, on queues of their own; medians of five rounds are printed.
+//! Both sides run in turns, in one process, on queues of their own; medians of five rounds are printed, as one line of JSON.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,15 +8,14 @@
     reason = "a program for measuring may stop at anything"
 )]
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyqueue::QueueMessageStatus::Processed;
-use anyqueue::{Bytes, MessageData, Queue, Storage};
-use anyqueue_postgres::PostgresQueue;
-use anyqueue_sqlite::SqliteQueue;
-use anyqueue_testkit::{Postgres, Server};
+use anyqueue::{Bytes, MessageData, Queue, Registry};
+use anyqueue_testkit::{Postgres, RabbitMq, Redis, Server};
 use anyqueue_worker::{Partition, TaskContext, Worker, task};
 use futures_util::StreamExt;
 use tokio::sync::{Notify, mpsc};
@@ -26,32 +25,58 @@ const SLOTS: usize = 64;
 const ROUNDS: usize = 5;
 const PINGS: usize = 200;
 
-#[tokio::main]
-async fn main() {
-    let wanted = std::env::args().nth(1).unwrap_or_else(|| "memory".to_owned());
-    let messages = std::env::args().nth(2).and_then(|count| count.parse().ok()).unwrap_or(20_000);
-    let folder = tempfile::tempdir_in(".").unwrap();
-    let server =
-        if wanted == "postgres" { Some(Server::start(Postgres::new()).await.unwrap()) } else { None };
-    let open = async |number: usize| -> Queue {
-        let storage: Arc<dyn Storage> = match (wanted.as_str(), &server) {
-            ("memory", _) => Arc::new(anyqueue_memory::MemoryQueue::new()),
-            ("sqlite", _) => {
-                Arc::new(SqliteQueue::open(folder.path().join(format!("{number}.db"))).await.unwrap())
-            }
-            (_, Some(server)) => {
-                let url = format!("{}?schema=speed_{number}", server.url());
-                Arc::new(PostgresQueue::open(&url).await.unwrap())
-            }
-            _ => panic!("memory, sqlite or postgres, not {wanted:?}"),
+/// Where the queues are.
+struct Place<'a> {
+    backend: &'a str,
+    server: Option<Server>,
+    folder: &'a Path,
+}
+
+impl<'a> Place<'a> {
+    async fn prepare(backend: &'a str, folder: &'a Path) -> Self {
+        let server = match backend {
+            "postgres" => Some(Server::start(Postgres::new()).await.unwrap()),
+            "redis" => Some(Server::start(Redis::new().setting("appendfsync", "everysec")).await.unwrap()),
+            "rabbitmq" => Some(Server::start(RabbitMq::new()).await.unwrap()),
+            _ => None,
         };
-        let queue = Queue::new(storage).unwrap();
+        Self { backend, server, folder }
+    }
+
+    fn url(&self, number: usize) -> String {
+        let server = self.server.as_ref().map(Server::url).unwrap_or_default();
+        match self.backend {
+            "memory" => "memory:".to_owned(),
+            "sqlite" => format!("sqlite:{}", self.folder.join(format!("{number}.db")).display()),
+            "postgres" => format!("{server}?schema=speed_{number}"),
+            "redis" => format!("{server}?prefix=speed_{number}"),
+            "rabbitmq" => format!("{server}?prefix=speed_{number}&prefetch=64"),
+            other => panic!("memory, sqlite, postgres, redis or rabbitmq, not {other:?}"),
+        }
+    }
+
+    async fn open(&self, number: usize) -> Queue {
+        let registry = Registry::new()
+            .with(anyqueue_memory::backend())
+            .with(anyqueue_sqlite::backend())
+            .with(anyqueue_postgres::backend())
+            .with(anyqueue_redis::backend())
+            .with(anyqueue_rabbitmq::backend());
+        let queue = Queue::new(registry.open(&self.url(number)).await.unwrap()).unwrap();
         queue.init().await.unwrap();
         queue
-    };
+    }
+}
+
+#[tokio::main]
+async fn main() {
+    let backend = std::env::args().nth(1).unwrap_or_else(|| "memory".to_owned());
+    let messages = std::env::args().nth(2).and_then(|count| count.parse().ok()).unwrap_or(20_000);
+    let folder = tempfile::tempdir_in(".").unwrap();
+    let place = Place::prepare(&backend, folder.path()).await;
     let (mut bare, mut worked) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS * 2 {
-        let queue = open(round).await;
+        let queue = place.open(round).await;
         fill(&queue, messages).await;
         // On a worker thread, where applications' tasks are.
         if round % 4 == 0 || round % 4 == 3 {
@@ -59,18 +84,18 @@ async fn main() {
         } else {
             worked.push(tokio::spawn(work(queue.clone(), messages)).await.unwrap());
         }
-        let counts = queue.counts("speed").await.unwrap();
-        assert_eq!((counts.ready, counts.leased), (Some(0), Some(0)));
+        assert!(queue.pull("speed").await.unwrap().is_empty(), "something is left");
         queue.close().await.unwrap();
     }
     let (bare, worked) = (rate(messages, &mut bare), rate(messages, &mut worked));
-    println!(
-        "{wanted}: drain {messages}: bare {bare:.0}/s, worker {worked:.0}/s, ratio {:.3}",
-        worked / bare
-    );
-    let bare = tokio::spawn(bare_pings(open(100).await)).await.unwrap();
-    let worked = tokio::spawn(worker_pings(open(101).await)).await.unwrap();
-    println!("{wanted}: push to begin, p50: bare {bare:?}, worker {worked:?}");
+    let bare_ping = tokio::spawn(bare_pings(place.open(100).await)).await.unwrap();
+    let worker_ping = tokio::spawn(worker_pings(place.open(101).await)).await.unwrap();
+    let line = serde_json::json!({
+        "backend": backend, "messages": messages, "rounds": ROUNDS, "slots": SLOTS,
+        "bare_per_s": bare.round(), "worker_per_s": worked.round(), "ratio": worked / bare,
+        "bare_p50_ms": bare_ping.as_secs_f64() * 1e3, "worker_p50_ms": worker_ping.as_secs_f64() * 1e3,
+    });
+    println!("{line}");
 }
 
 fn message(payload: &str) -> MessageData {

@@ -101,6 +101,7 @@ pub(crate) fn classify(error: RedisError) -> Error {
 
 /// Error codes. The server's own text is repeated only where it names what is missing; it shows no credentials.
 fn by_code(code: &str, text: &str) -> Error {
+    let (code, text) = within_script(text).unwrap_or((code, text));
     let safe = RetryClass::Safe;
     match code {
         "WRONGPASS" | "NOAUTH" => refused_login(),
@@ -154,6 +155,15 @@ fn by_code(code: &str, text: &str) -> Error {
     }
 }
 
+/// The code and text of what failed within a script, where the server puts them behind words of its own: Redis 6.2 does, for
+/// instance `Error running script (call to f_…): @user_script: 7: -MISCONF Errors writing …`.
+fn within_script(text: &str) -> Option<(&str, &str)> {
+    let (_, last) = text.strip_prefix("Error running script")?.rsplit_once("@user_script:")?;
+    let (_line, said) = last.split_once(": ")?;
+    let (code, said) = said.trim_start_matches('-').split_once(' ')?;
+    code.bytes().all(|byte| byte.is_ascii_uppercase()).then_some((code, said))
+}
+
 fn refused_login() -> Error {
     own(ErrorKind::AccessDenied, "the server refused the login: check user and password")
 }
@@ -174,5 +184,21 @@ mod tests {
         assert_eq!(class("LOADING", ""), (ErrorKind::Unavailable, RetryClass::Safe));
         assert_eq!(class("MOVED", "").0, ErrorKind::Incompatible);
         assert_eq!(class("SOMETHING", "else").0, ErrorKind::Internal);
+    }
+
+    #[test]
+    fn what_redis_6_says_of_a_script_is_told_apart_as_well() {
+        for (text, kind) in [
+            (
+                "@user_script:209: @user_script: 209: -MISCONF Errors writing to the AOF file: full",
+                ErrorKind::Full,
+            ),
+            ("@user_script:177: WRONGTYPE Operation against a key", ErrorKind::Incompatible),
+            ("@user_script: 12: -OOM command not allowed when used memory > 'maxmemory'.", ErrorKind::Full),
+            ("@user_script:3: attempt to index a nil value", ErrorKind::Internal),
+        ] {
+            let error = by_code("ERR", &format!("Error running script (call to f_92e1): {text}"));
+            assert_eq!(error.kind(), kind, "{text}");
+        }
     }
 }

@@ -106,7 +106,9 @@ impl Info {
             let text = format!("the server is Redis {version}: {major}.{minor} or later is needed");
             return Err(own(ErrorKind::Incompatible, text));
         }
-        if self.get("redis_mode") == "cluster" && *shape != Shape::Cluster {
+        // Valkey calls it so.
+        let mode = [self.get("redis_mode"), self.get("server_mode")];
+        if mode.contains(&"cluster") && *shape != Shape::Cluster {
             let text = "the server belongs to a Redis Cluster: write redis-cluster:// instead of redis://";
             return Err(own(ErrorKind::Incompatible, text));
         }
@@ -201,6 +203,7 @@ mod tests {
         for (name, value, said) in [
             ("redis_version", "6.0.16", "6.2 or later"),
             ("redis_mode", "cluster", "redis-cluster://"),
+            ("server_mode", "cluster", "redis-cluster://"),
             ("role", "slave", "replica"),
             ("maxmemory_policy", "allkeys-lru", "noeviction"),
         ] {

@@ -144,7 +144,7 @@ async fn rights_that_sentinels_and_clusters_need_beside_are_told() {
     let rights = "~anyqueue:* &anyqueue:* +@read +@write +@scripting +@connection +publish +subscribe +info +time +config|get";
     let url = cluster.url().replace("redis-cluster://", "redis-cluster://app:secret-word@");
     for node in cluster.nodes() {
-        command(node, &format!("ACL SETUSER app reset on >secret-word {rights}")).await;
+        command(node, &format!("ACL SETUSER app reset resetchannels on >secret-word {rights}")).await;
     }
     let error = RedisQueue::open(&url).await.unwrap_err();
     assert_eq!((error.kind(), error.retry()), (ErrorKind::AccessDenied, RetryClass::Never), "{error}");

@@ -41,13 +41,13 @@ async fn a_user_without_rights_learns_which_are_missing() {
         (format!("{keys} {rights} -publish"), "PUBLISH"),
         (format!("~other:* &{}:* {rights}", bed.prefix), "keys"),
     ] {
-        bed.run(&format!("ACL SETUSER app reset on >{SECRET} {granted}")).await;
+        bed.run(&format!("ACL SETUSER app reset resetchannels on >{SECRET} {granted}")).await;
         let error = RedisQueue::open(&url).await.unwrap_err();
         assert_eq!((error.kind(), error.retry()), (ErrorKind::AccessDenied, RetryClass::Never), "{error}");
         assert!(error.message().contains(missing), "{error}, without {missing}");
         assert!(!format!("{error} {error:?}").contains(SECRET), "{error:?}");
     }
-    bed.run(&format!("ACL SETUSER app reset on >{SECRET} {keys} {rights}")).await;
+    bed.run(&format!("ACL SETUSER app reset resetchannels on >{SECRET} {keys} {rights}")).await;
     let (queue, p) = (RedisQueue::open(&url).await.unwrap(), part("p"));
     let waiting = tokio::spawn({
         let (queue, p) = (queue.clone(), p.clone());
