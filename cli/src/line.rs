@@ -55,6 +55,8 @@ pub(crate) struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) age_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) due_in_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) dead_reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) died_at: Option<String>,

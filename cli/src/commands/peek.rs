@@ -41,7 +41,8 @@ impl Peek {
     pub(crate) async fn run(self, session: &Session) -> Result {
         let queue = session.queue(Create::Never).await?;
         let partition = if self.dead { self.queue.dead_letters() } else { self.queue.clone() };
-        let mut table = Table::new(&["id", "state", "priority", "deliveries", "age", "bytes", "payload"]);
+        let mut table =
+            Table::new(&["id", "state", "due in", "priority", "deliveries", "age", "bytes", "payload"]);
         let mut shown = 0;
         if let Some(id) = self.id {
             if let Some(browsed) = find(&queue, &partition, id).await? {
@@ -82,7 +83,7 @@ fn before(id: MessageId) -> Option<MessageId> {
 }
 
 fn show(output: Output, table: &mut Table, partition: &PartitionId, browsed: &Browsed) -> Result {
-    let Browsed { message, state, delivery_count, age, .. } = browsed;
+    let Browsed { message, state, delivery_count, age, due_in, .. } = browsed;
     let state = match state {
         MessageState::Ready => "ready",
         MessageState::Delayed => "delayed",
@@ -93,11 +94,13 @@ fn show(output: Output, table: &mut Table, partition: &PartitionId, browsed: &Br
         line.queue = Some(partition.name().to_owned());
         line.state = Some(state.to_owned());
         line.deliveries = *delivery_count;
+        line.due_in_ms = due_in.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
         return output.object(&line);
     }
     table.row([
         message.id().to_string(),
         state.to_owned(),
+        due_in.map_or_else(|| "-".to_owned(), duration),
         message.options().priority.to_string(),
         delivery_count.map_or_else(|| "?".to_owned(), |count| count.to_string()),
         if age.is_zero() { "?".to_owned() } else { duration(*age) },

@@ -20,12 +20,18 @@ pub(crate) struct Bed {
 }
 
 /// How a command ended.
-#[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
     pub(crate) bytes: Vec<u8>,
     pub(crate) out: String,
     pub(crate) err: String,
+}
+
+/// As text.
+impl std::fmt::Debug for Ran {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "exit code {:?}\nout: {}\nerr: {}", self.code, self.out, self.err)
+    }
 }
 
 impl Ran {

@@ -33,7 +33,7 @@ async fn the_suite_runs_and_reports() {
 #[tokio::test]
 async fn what_was_not_run_is_said() {
     let bed = Bed::new();
-    let ran = bed.ok(&["conformance", "--case", "kill."]).await;
+    let ran = bed.ok(&["conformance", "--clause", "24"]).await;
     assert!(ran.out.contains("certificate: partial"), "{}", ran.out);
     assert!(ran.out.lines().last().unwrap().starts_with("not run: "), "{}", ran.out);
     assert!(!ran.out.contains("not run: 0"), "{}", ran.out);

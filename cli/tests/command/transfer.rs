@@ -69,12 +69,19 @@ async fn a_moved_queue_is_whole_at_the_other_place() {
     let before = bed.ok(&["peek", "q", "--json"]).await.objects();
     let ran = bed.ok(&["move", "sqlite:jobs.db", "sqlite:new.db", "q", "--json"]).await;
     let wanted = json!({
-        "queue": "q", "dead_letters": false, "moved": 3, "already_there": 0, "refused": 0, "given_back": 0,
-        "in_both": 0, "left": { "ready": 0, "delayed": 1, "leased": 0 },
+        "queue": "q", "dead_letters": false, "moved": 4, "already_there": 0, "refused": 0, "given_back": 0,
+        "in_both": 0, "left": { "ready": 0, "delayed": 0, "leased": 0 },
     });
     assert_eq!(ran.objects(), [wanted]);
     let after = bed.ok(&["--url", "sqlite:new.db", "peek", "q", "--json"]).await.objects();
-    assert_eq!(after.len(), 3);
+    assert_eq!((before.len(), after.len()), (4, 4));
+    assert_eq!(after[3]["state"], "delayed");
+    let (due_before, due_after) =
+        (before[3]["due_in_ms"].as_u64().unwrap(), after[3]["due_in_ms"].as_u64().unwrap());
+    assert!(
+        due_after <= due_before && due_after > 3_000_000,
+        "what is left of the hour: {due_before}, {due_after}"
+    );
     let fields = [
         "id",
         "payload",
@@ -112,7 +119,7 @@ async fn a_killed_move_is_resumed_and_nothing_is_lost_or_doubled() {
         assert!(left[0] + left[2] > 0, "it was killed in the middle: {left:?}");
     }
     let there = target_counts(&bed, "q").await;
-    let ran = bed.ok(&[&moving[..], &["--wait", "20s", "--json"]].concat()).await;
+    let ran = bed.ok(&[&moving[..], &["--wait", "12s", "--json"]].concat()).await;
     let account = account(&ran, false);
     // What was copied and not removed when it was killed is recognised, and only that.
     let (moved, already) = (account["moved"].as_u64().unwrap(), account["already_there"].as_u64().unwrap());
@@ -139,22 +146,12 @@ async fn a_copy_that_was_not_removed_is_recognised() {
 async fn a_move_goes_on_while_producers_and_consumers_run() {
     let bed = Bed::new();
     push_lines(&bed, "q", 200).await;
-    let consumer = [
-        "--url",
-        "sqlite:new.db",
-        "work",
-        "q",
-        "--slots",
-        "4",
-        "--exec",
-        "cat >> consumed; echo >> consumed",
-    ];
+    let consumer =
+        ["--url", "sqlite:new.db", "work", "q", "--slots", "4", "--exec", "echo $(cat) >> consumed"];
     // The consumer at the target makes it; the one at the source competes with the move.
     let at_target = bed.command(&consumer).spawn().unwrap();
-    let at_source = bed
-        .command(&["work", "q", "--slots", "1", "--exec", "cat >> consumed; echo >> consumed"])
-        .spawn()
-        .unwrap();
+    let at_source =
+        bed.command(&["work", "q", "--slots", "1", "--exec", "echo $(cat) >> consumed"]).spawn().unwrap();
     let moving = bed
         .command(&["move", "sqlite:jobs.db", "sqlite:new.db", "q", "--batch", "7", "--wait", "3s", "--json"])
         .spawn()
@@ -221,7 +218,7 @@ async fn what_the_target_refuses_stays_and_is_told() {
 #[tokio::test]
 async fn what_falls_due_is_waited_for_if_wanted() {
     let bed = Bed::new();
-    bed.ok(&["push", "q", "soon", "--delay", "2s"]).await;
+    bed.ok(&["push", "q", "soon", "--delay", "1900ms"]).await;
     let ran = bed.ok(&["move", "sqlite:jobs.db", "sqlite:new.db", "q", "--wait", "0s", "--json"]).await;
     assert_eq!(
         (&ran.objects()[0]["moved"], &ran.objects()[0]["left"]["delayed"]),

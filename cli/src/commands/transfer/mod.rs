@@ -2,6 +2,7 @@
 
 mod account;
 mod copies;
+mod delayed;
 mod run;
 
 use std::time::Duration;
@@ -31,9 +32,10 @@ back within some seconds; --wait waits for it. Producers and consumers may go on
 producers to the new place first, then the consumers, then move what is left.
 
   kept     id, payload, headers, task and session, priority and order within it, group, deduplication key,
-           time to live (what is left of it), max_retries, max_duration, the worker's attempts and errors
+           delay and time to live (what is left of them), max_retries, max_duration, the worker's attempts and errors
   not kept the age and the delivery count, which begin anew; the pause of a queue
-  delayed  messages are left until they fall due: give --wait, or run it again then
+  delayed  messages are moved where the source can be browsed; what falls due within two seconds, and all on
+           brokers, is left until it does: give --wait, or run it again then
   expired  messages become dead letters of the source
 
 What the target refuses (it has fewer priorities, no groups, a smaller limit) stays at the source and is told;

@@ -21,7 +21,7 @@ pub(super) const LEASE: Duration = Duration::from_secs(10);
 /// Refused messages are held until the move ends, so that they are not offered to it again; with more of them it ends.
 const MOST_REFUSED: usize = 2000;
 /// Refusals that are told one by one.
-const SHOWN_REFUSALS: usize = 10;
+pub(super) const SHOWN_REFUSALS: usize = 10;
 
 /// From where to where.
 #[derive(Clone, Debug)]
@@ -49,6 +49,13 @@ impl Transfer<'_> {
                 format!("{} is paused at the source and delivers nothing: resume it there first", route.from);
             return Err(Failure::Failed(text));
         }
+        self.run_delayed(route, account).await?;
+        self.run_ready(route, account).await?;
+        // What was put off meanwhile, by consumers or producers.
+        self.run_delayed(route, account).await
+    }
+
+    async fn run_ready(&self, route: &Route, account: &mut Account) -> Result {
         let bar = self.output.progress("moved", self.waiting(route).await);
         let mut refused = Vec::new();
         let end = loop {
@@ -128,7 +135,7 @@ impl Transfer<'_> {
     }
 
     /// Stores the copies. Pushes into dead letters go to the storage itself: the queue refuses them to applications.
-    async fn push(
+    pub(super) async fn push(
         &self,
         route: &Route,
         copies: Vec<MessageData>,
@@ -180,7 +187,7 @@ impl Transfer<'_> {
 }
 
 /// What the target said to a copy.
-enum Verdict {
+pub(super) enum Verdict {
     Stored,
     Already,
     /// It will never take it.
@@ -190,7 +197,7 @@ enum Verdict {
 }
 
 impl Verdict {
-    fn of(id: MessageId, answer: anyqueue::Result<PushOutcome>) -> Self {
+    pub(super) fn of(id: MessageId, answer: anyqueue::Result<PushOutcome>) -> Self {
         match answer {
             Ok(PushOutcome::Stored(_)) => Self::Stored,
             Ok(PushOutcome::Duplicate(Some(other))) if other != id => {
