@@ -45,9 +45,9 @@ async fn set(session: &Session, names: Vec<PartitionId>, paused: bool) -> Result
     let queue = session.queue(Create::Never).await?;
     for name in names {
         if paused {
-            queue.pause(&name).await?
+            queue.pause(&name).await?;
         } else {
-            queue.resume(&name).await?
+            queue.resume(&name).await?;
         }
         let word = if paused { "paused" } else { "resumed" };
         session

@@ -61,7 +61,7 @@ impl Stats {
             rounds += 1;
             match self.watch {
                 Some(pause) if self.rounds.is_none_or(|most| rounds < most) => {
-                    tokio::time::sleep(pause).await
+                    tokio::time::sleep(pause).await;
                 }
                 _ => break,
             }
@@ -75,8 +75,8 @@ impl Stats {
         let mut rows = Vec::with_capacity(names.len());
         for name in names {
             let Counts { ready, delayed, leased, dead, .. } = queue.counts(&name).await?;
-            let pauses = queue.capabilities().pause;
-            let paused = if pauses { Some(queue.is_paused(&name).await?) } else { None };
+            let can_pause = queue.capabilities().pause;
+            let paused = if can_pause { Some(queue.is_paused(&name).await?) } else { None };
             rows.push(Row { queue: name.name().to_owned(), ready, delayed, leased, dead, paused });
         }
         Ok(rows)

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use serde_json::json;
 
-use crate::bed::{Bed, ended};
+use crate::bed::{Bed, ended, numbers};
 
 #[tokio::test]
 async fn what_is_pushed_is_pulled_in_order_and_gone() {
@@ -74,11 +74,10 @@ async fn options_travel_with_the_message() {
 #[tokio::test]
 async fn lines_become_messages() {
     let bed = Bed::new();
-    let lines: String = (0..2500).map(|number| format!("line {number}\n")).collect();
-    let pushed = bed.run_with(&["push", "many", "--lines", "--json"], lines.as_bytes()).await.ended_with(0);
+    let pushed = bed.run_with(&["push", "many", "--lines", "--json"], &numbers(0..2500)).await.ended_with(0);
     assert_eq!(pushed.objects(), [json!({ "stored": 2500, "duplicates": 0, "refused": 0 })]);
     assert_eq!(bed.counts("many").await, [2500, 0, 0, 0]);
-    assert_eq!(bed.ok(&["pull", "many", "-n", "2"]).await.out, "line 0\nline 1\n");
+    assert_eq!(bed.ok(&["pull", "many", "-n", "2"]).await.out, "0\n1\n");
 }
 
 #[tokio::test]

@@ -122,7 +122,7 @@ impl Bed {
 pub(crate) async fn ended(child: Child) -> Ran {
     match tokio::time::timeout(PATIENCE, child.wait_with_output()).await {
         Ok(output) => Ran::of(output.unwrap()),
-        Err(_) => panic!("a command has hung"),
+        Err(late) => panic!("a command has hung: {late}"),
     }
 }
 
@@ -142,4 +142,9 @@ pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T
 pub(crate) fn signal(child: &Child, signal: rustix::process::Signal) {
     let id = i32::try_from(child.id().unwrap()).unwrap();
     rustix::process::kill_process(rustix::process::Pid::from_raw(id).unwrap(), signal).unwrap();
+}
+
+/// These numbers, one on each line.
+pub(crate) fn numbers(numbers: std::ops::Range<usize>) -> Vec<u8> {
+    numbers.flat_map(|number| format!("{number}\n").into_bytes()).collect()
 }
