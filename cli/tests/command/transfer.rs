@@ -173,8 +173,8 @@ async fn a_move_goes_on_while_producers_and_consumers_run() {
 async fn an_interrupted_move_gives_back_what_it_holds_and_says_so() {
     let bed = Bed::new();
     push_lines(&bed, 0..2000).await;
-    let moving = ["move", "sqlite:jobs.db", "sqlite:new.db", "q", "--batch", "5", "--json"];
-    let child = bed.command(&moving).spawn().unwrap();
+    let command = ["move", "sqlite:jobs.db", "sqlite:new.db", "q", "--batch", "5", "--json"];
+    let child = bed.command(&command).spawn().unwrap();
     until("something was moved", async || (target_counts(&bed, "q").await > 0).then_some(())).await;
     signal(&child, Signal::TERM);
     let ran = ended(child).await.ended_with(1);
@@ -184,7 +184,7 @@ async fn an_interrupted_move_gives_back_what_it_holds_and_says_so() {
     assert_eq!(moved, there, "{account}");
     assert!(moved < 2000, "it stopped in the middle");
     assert_eq!(bed.counts("q").await, [2000 - moved, 0, 0, 0]);
-    bed.ok(&moving).await;
+    bed.ok(&command).await;
     assert_eq!(target_counts(&bed, "q").await, 2000);
 }
 

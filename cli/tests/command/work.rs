@@ -72,7 +72,7 @@ async fn the_output_of_commands_is_passed_on() {
 async fn a_large_payload_that_nobody_reads_is_fine() {
     let bed = Bed::new();
     bed.run_with(&["push", "q"], &vec![b'x'; 4 << 20]).await.ended_with(0);
-    let ran = bed.ok(&["work", "q", "--once", "--exec", "true", "--json"]).await;
+    let ran = bed.ok(&["work", "q", "--once", "--exec", "exec <&-; sleep 0.3", "--json"]).await;
     assert_eq!(summary(&ran)["processed"], 1, "{ran:?}");
 }
 
