@@ -34,9 +34,9 @@ pub(crate) fn registry() -> Registry {
 }
 
 /// Opens the storage without initialising it.
-pub(crate) async fn storage(url: &str, create: Create) -> Result<Arc<dyn Storage>> {
+pub(crate) async fn storage(url: &str, create: Create) -> anyqueue::Result<Arc<dyn Storage>> {
     let url = if create == Create::Never { without_creation(url) } else { url.to_owned() };
-    Ok(registry().open(&url).await?)
+    registry().open(&url).await
 }
 
 /// Opens a queue, ready for use.

@@ -155,6 +155,7 @@ pub(crate) fn count(count: Option<u64>) -> String {
 /// A duration as people read it: no more than two units.
 pub(crate) fn duration(duration: Duration) -> String {
     let rounded = match duration.as_secs() {
+        0 if duration.as_millis() == 0 => return "under 1ms".to_owned(),
         0 => Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(0)),
         seconds if seconds < 3600 => Duration::from_secs(seconds),
         seconds => Duration::from_secs(seconds / 60 * 60),

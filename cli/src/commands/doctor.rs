@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{Capabilities, DurabilityLevel, MessageData, PartitionId, Queue, QueueMessageStatus};
+use anyqueue::{
+    Capabilities, DurabilityLevel, ErrorKind, MessageData, PartitionId, Queue, QueueMessageStatus,
+};
 use clap::Args;
 use serde::Serialize;
 
@@ -86,14 +88,11 @@ impl Findings {
 impl Doctor {
     pub(crate) async fn run(self, session: &Session) -> Result {
         let url = session.url(self.at.as_deref())?;
-        // A URL of the wrong form is the caller's mistake, not the backend's.
-        let storage = match open::storage(url, Create::Never).await {
-            Err(Failure::Failed(text)) => Err(text),
-            opened => Ok(opened?),
-        };
         let mut findings = Findings::default();
-        match storage {
-            Err(text) => findings.add("open", Verdict::Failed, text),
+        match open::storage(url, Create::Never).await {
+            // A URL of the wrong form is the caller's mistake, not the backend's.
+            Err(error) if error.kind() == ErrorKind::InvalidInput => return Err(error.into()),
+            Err(error) => findings.add("open", Verdict::Failed, with_causes(&error)),
             Ok(storage) => {
                 let queue = Queue::new(storage)?;
                 self.examine(&queue, url, &mut findings).await?;
@@ -223,7 +222,7 @@ async fn probe(queue: &Queue) -> anyqueue::Result<String> {
         let held = queue.pull("anyqueue-doctor").max(10).wait(left).await?;
         if held.is_empty() {
             let text = "the message that was pushed did not come back: is the queue anyqueue-doctor paused?";
-            return Err(anyqueue::Error::new(anyqueue::ErrorKind::TimedOut, text));
+            return Err(anyqueue::Error::new(ErrorKind::TimedOut, text));
         }
         let mut found = false;
         for mut handler in held {

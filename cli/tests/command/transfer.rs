@@ -163,8 +163,8 @@ async fn a_move_goes_on_while_producers_and_consumers_run() {
     signal(&old_place, Signal::TERM);
     ended(new_place).await.ended_with(0);
     ended(old_place).await.ended_with(0);
-    let consumed = std::fs::read_to_string(bed.path("consumed")).unwrap();
-    let mut found: Vec<u32> = consumed.split_whitespace().map(|line| line.parse().unwrap()).collect();
+    let lines = std::fs::read_to_string(bed.path("consumed")).unwrap();
+    let mut found: Vec<u32> = lines.split_whitespace().map(|line| line.parse().unwrap()).collect();
     found.sort_unstable();
     assert_eq!(found, (0..400).collect::<Vec<_>>(), "each once");
 }
