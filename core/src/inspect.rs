@@ -105,12 +105,14 @@ pub struct Browsed {
     pub delivery_count: Option<u32>,
     /// How long ago it was pushed, by the server's clock; zero if unknown.
     pub age: Duration,
+    /// Of a delayed or postponed message, how long until it can be pulled; `None` if unknown.
+    pub due_in: Option<Duration>,
 }
 
 impl Browsed {
     /// A message in this state.
     pub fn new(message: MessageData, state: MessageState) -> Self {
-        Self { message, state, delivery_count: None, age: Duration::ZERO }
+        Self { message, state, delivery_count: None, age: Duration::ZERO, due_in: None }
     }
 
     /// Sets the deliveries so far.
@@ -124,6 +126,13 @@ impl Browsed {
     #[must_use]
     pub fn with_age(mut self, age: Duration) -> Self {
         self.age = age;
+        self
+    }
+
+    /// Sets how long until it can be pulled.
+    #[must_use]
+    pub fn with_due_in(mut self, due_in: Option<Duration>) -> Self {
+        self.due_in = due_in;
         self
     }
 }

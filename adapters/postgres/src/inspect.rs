@@ -34,7 +34,9 @@ fn browsed(row: &PgRow) -> Result<Browsed> {
         _ => MessageState::Ready,
     };
     let deliveries = u32::try_from(get::<i32>(row, 3)?).unwrap_or(0);
-    Ok(Browsed::new(decode(row, id, 5)?, state).with_delivery_count(deliveries).with_age(age(row, 4)?))
+    let due_in = if state == MessageState::Delayed { Some(age(row, 7)?) } else { None };
+    let browsed = Browsed::new(decode(row, id, 5)?, state);
+    Ok(browsed.with_delivery_count(deliveries).with_age(age(row, 4)?).with_due_in(due_in))
 }
 
 impl PostgresQueue {

@@ -7,6 +7,7 @@ use anyqueue::{Error, Operation, PartitionId, Result};
 use crate::PostgresQueue;
 use crate::error::{NAME, repeatable};
 use crate::pull::age;
+use crate::schema;
 use crate::sql::get;
 
 /// From so many on, dead rows are worth a warning, if there are also more of them than of live ones.
@@ -60,6 +61,16 @@ impl PostgresQueue {
         self.report()
             .await
             .map_err(|error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Check))
+    }
+
+    /// Drops the queue's schema with every message in it, for all who use it: what was made for a trial or a test. Close the handle
+    /// afterwards.
+    ///
+    /// # Errors
+    /// If the role does not own the schema, or the server cannot be asked.
+    pub async fn drop_schema(&self) -> Result<()> {
+        let dropped = schema::remove(&self.inner.pool, &self.inner.config.schema).await;
+        dropped.map_err(|error| repeatable(error).with_backend(NAME).with_operation(Operation::Close))
     }
 
     async fn report(&self) -> Result<TableReport> {

@@ -70,6 +70,17 @@ async fn migrate_alone(conn: &mut PgConnection, schema: &Schema) -> Result<i32, 
     Ok(newest())
 }
 
+/// Drops the schema with all that is in it.
+pub(crate) async fn remove(pool: &Pool, schema: &Schema) -> Result<()> {
+    let drop_all = async |conn: &mut PgConnection| {
+        sqlx::raw_sql(schema.text("DROP SCHEMA IF EXISTS {schema} CASCADE").safe())
+            .execute(conn)
+            .await
+            .map(drop)
+    };
+    pool.lend().await?.run(drop_all).await
+}
+
 /// Checks that the schema is this release's, and creates nothing.
 pub(crate) async fn check(pool: &Pool, schema: &Schema) -> Result<()> {
     match applied(pool, schema).await? {

@@ -115,11 +115,13 @@ statements! {
          WHERE part = p.part AND due IS NOT NULL AND (lane >= 100) = $2 AND coalesce(until, due) <= clock_timestamp()),
         (SELECT count(*) FROM {schema}.message WHERE part = p.part AND lane >= 100 AND NOT $2)
         FROM (SELECT (SELECT part FROM {schema}.partition WHERE name = $1) AS part, {schema}.first_lane($2) AS lane) p";
-    browse = "SELECT id, state, coalesce(until, due) > clock_timestamp(), deliveries, clock_timestamp() - pushed_at, headers, body
+    browse = "SELECT id, state, coalesce(until, due) > clock_timestamp(), deliveries, clock_timestamp() - pushed_at, headers, body,
+        coalesce(due - clock_timestamp(), interval '0')
         FROM {schema}.message
         WHERE part = (SELECT part FROM {schema}.partition WHERE name = $1) AND id > $2 AND lane < 100
         ORDER BY part, id LIMIT $3";
-    browse_dead = "SELECT id, state, coalesce(until, due) > clock_timestamp(), deliveries, clock_timestamp() - pushed_at, headers, body
+    browse_dead = "SELECT id, state, coalesce(until, due) > clock_timestamp(), deliveries, clock_timestamp() - pushed_at, headers, body,
+        coalesce(due - clock_timestamp(), interval '0')
         FROM {schema}.message
         WHERE part = (SELECT part FROM {schema}.partition WHERE name = $1) AND id > $2 AND lane >= 100
         ORDER BY part, id LIMIT $3";

@@ -1,5 +1,5 @@
 -- Shows messages. ARGV: where they must be, and ids. Answers the time, and of each that is there its state (0 ready, 1 delayed,
--- 2 leased), its earlier deliveries, its headers if they were replaced, and its record.
+-- 2 leased), its earlier deliveries, its headers if they were replaced, its record, and when it is due.
 
 local here, shown = ARGV[1], { now }
 for i = 2, #ARGV do
@@ -14,7 +14,7 @@ for i = 2, #ARGV do
             state = is_alive(claim) and 2 or 0
             count = count + 1
         end
-        shown[#shown + 1] = { state, count, call('HGET', base .. 'headers', id), record }
+        shown[#shown + 1] = { state, count, call('HGET', base .. 'headers', id), record, due }
     end
 end
 return shown

@@ -1,6 +1,7 @@
 //! Pages of messages in the order of their ids, which no structure on the server has.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use anyqueue::{Browsed, Bytes, MessageId, MessageState, Operation, PartitionId, Result};
 use redis::Value;
@@ -108,7 +109,7 @@ impl First {
 }
 
 fn browsed(shown: Value, now_us: u64) -> Result<Browsed> {
-    let [state, deliveries, headers, record] = exactly(shown)?;
+    let [state, deliveries, headers, record, due_us] = exactly(shown)?;
     let stored = record::decode(&Bytes::from(bytes(record)?), optional_bytes(headers)?)?;
     let state = match int(&state)? {
         1 => MessageState::Delayed,
@@ -117,5 +118,7 @@ fn browsed(shown: Value, now_us: u64) -> Result<Browsed> {
     };
     let age = stored.age(now_us);
     let deliveries = u32::try_from(count(&deliveries)?).unwrap_or(u32::MAX);
-    Ok(Browsed::new(stored.message, state).with_delivery_count(deliveries).with_age(age))
+    let left = Duration::from_micros(count(&due_us)?.saturating_sub(now_us));
+    let due_in = (state == MessageState::Delayed).then_some(left);
+    Ok(Browsed::new(stored.message, state).with_delivery_count(deliveries).with_age(age).with_due_in(due_in))
 }

@@ -87,7 +87,10 @@ impl Line {
             Some(state) if state != LEASED && self.at_ms > Some(now.ms) => MessageState::Delayed,
             _ => MessageState::Ready,
         };
+        let left = self.at_ms.map(|at| Duration::from_millis(u64::try_from(at - now.ms).unwrap_or(0)));
+        let due_in = left.filter(|_| state == MessageState::Delayed);
         Ok(Browsed::new(message, state)
+            .with_due_in(due_in)
             .with_delivery_count(u32::try_from(self.deliveries.unwrap_or(0)).unwrap_or(u32::MAX))
             .with_age(age))
     }

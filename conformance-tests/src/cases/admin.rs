@@ -166,6 +166,11 @@ async fn browse_states(c: &Context) -> CaseResult {
     c.equal(35, &leased, "leased", &leased, &seen(MessageState::Leased))?;
     c.equal(35, &ready, "ready", &ready, &seen(MessageState::Ready))?;
     c.equal(35, &delayed, "delayed", &delayed, &seen(MessageState::Delayed))?;
+    let dues = browsed.iter().filter_map(|browsed| Some((browsed.state, browsed.due_in?)));
+    let wrong: Vec<_> = dues
+        .filter(|(state, due_in)| *state != MessageState::Delayed || *due_in > delay || due_in.is_zero())
+        .collect();
+    c.equal(35, &delayed, "due within its delay, if that is told, for", &Vec::new(), &wrong)?;
     c.client().remove(&held).await
 }
 

@@ -81,12 +81,13 @@ impl Partition {
 }
 
 fn browsed(message: &Message, now: Instant) -> Browsed {
-    let state = match message.place {
-        Place::Ready | Place::Behind => MessageState::Ready,
-        Place::Delayed { .. } => MessageState::Delayed,
-        Place::Leased { .. } => MessageState::Leased,
+    let (state, due_in) = match message.place {
+        Place::Ready | Place::Behind => (MessageState::Ready, None),
+        Place::Delayed { until } => (MessageState::Delayed, Some(until.saturating_duration_since(now))),
+        Place::Leased { .. } => (MessageState::Leased, None),
     };
     Browsed::new(message.data.clone(), state)
         .with_delivery_count(message.deliveries)
         .with_age(now.saturating_duration_since(message.pushed_at))
+        .with_due_in(due_in)
 }

@@ -120,3 +120,16 @@ async fn a_read_only_server_is_named_as_such() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.message().contains("read-only"), "{error}");
 }
+
+#[tokio::test]
+async fn a_dropped_schema_is_gone_and_can_be_made_again() {
+    let Some(bed) = Bed::find().await else { return };
+    let queue = bed.open().await;
+    push(&queue, &part("p"), &["gone with it"]).await;
+    queue.drop_schema().await.unwrap();
+    queue.drop_schema().await.unwrap(); // one that is not there is fine
+    queue.close().await.unwrap();
+    let error = PostgresQueue::open(&format!("{}&create=false", bed.url())).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+    assert!(pull(&bed.open().await, &part("p"), 1).await.is_empty());
+}

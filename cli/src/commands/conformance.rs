@@ -1,0 +1,127 @@
+//! `anyqueue conformance`: the suite against a backend at a URL.
+
+mod places;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyqueue_conformance::{Certificate, Options, Outcome, Report, Tier, run};
+use clap::{Args, ValueEnum};
+
+use crate::args::Session;
+use crate::failure::{Failure, Result};
+use places::Places;
+
+const HELP: &str = "\
+Examples:
+  anyqueue conformance sqlite:/tmp/try.db
+  anyqueue conformance postgres://user:password@127.0.0.1/try --junit report.xml --certificate report.md
+  anyqueue conformance redis://127.0.0.1/ --case push. --seed 7
+
+The suite checks that the backend keeps the contract. Cases that kill the server or consumers cannot be run against a
+server that is somebody else's: they are counted as not run, and the certificate is partial. `cargo xtask
+conformance` in the repository runs them on servers of its own.
+
+Use a server for trying. Each case works in a place of its own: an SQLite file beside the one named, a
+PostgreSQL schema, a prefix elsewhere. Files and schemas are removed; what empty queues take elsewhere is left.
+
+Exit code 0: nothing failed. 3: the backend breaks the contract, or nothing could be observed.";
+
+/// Runs the conformance suite against the backend
+#[derive(Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Conformance {
+    /// The backend, if it is not the one of --url
+    #[arg(value_name = "URL")]
+    at: Option<String>,
+    /// Only the cases whose id contains this
+    #[arg(long, value_name = "TEXT")]
+    case: Option<String>,
+    /// Only the cases that prove this clause of the contract
+    #[arg(long, value_name = "N")]
+    clause: Option<u8>,
+    /// Repeats the random choices of an earlier run
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// How much is run
+    #[arg(long, value_enum, default_value = "quick")]
+    tier: Amount,
+    /// How long a case of the soak tier goes on
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = humantime::parse_duration)]
+    soak: Duration,
+    /// Cases at once; fewer for a server that is slow by itself
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    parallel: Option<u8>,
+    /// Writes the report for build servers, as JUnit's XML
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Writes the certificate, in Markdown
+    #[arg(long, value_name = "FILE")]
+    certificate: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Amount {
+    /// Everything, in sizes for every day
+    Quick,
+    /// Larger sizes, and cases that take minutes
+    Thorough,
+    /// Only the cases that go on for as long as --soak says
+    Soak,
+}
+
+impl Conformance {
+    pub(crate) async fn run(self, session: &Session) -> Result {
+        let url = session.url(self.at.as_deref())?;
+        let places = Arc::new(Places::at(url)?);
+        // A backend that cannot be reached would fail every case with the same words.
+        places.probe().await?;
+        let report = run(places, &self.options()).await;
+        if report.cases.is_empty() {
+            return Err(Failure::Usage("no case is selected: see --case and --clause".to_owned()));
+        }
+        write(self.junit.as_deref(), &report.to_junit())?;
+        write(self.certificate.as_deref(), &report.to_markdown())?;
+        if session.output.json {
+            session.output.text(&report.to_json())?;
+        } else {
+            session.output.text(&report.to_string())?;
+            session.output.text(&not_run(&report))?;
+        }
+        if report.certificate() == Certificate::Failed { Err(Failure::Wrong) } else { Ok(()) }
+    }
+
+    fn options(&self) -> Options {
+        let mut options = Options::new().with_soak(self.soak).with_tier(match self.tier {
+            Amount::Quick => Tier::Quick,
+            Amount::Thorough => Tier::Thorough,
+            Amount::Soak => Tier::Soak,
+        });
+        if let Some(case) = &self.case {
+            options = options.with_pattern(case);
+        }
+        if let Some(clause) = self.clause {
+            options = options.with_clause(clause);
+        }
+        if let Some(seed) = self.seed {
+            options = options.with_seed(seed);
+        }
+        if let Some(parallel) = self.parallel {
+            options = options.with_parallelism(parallel.into());
+        }
+        options
+    }
+}
+
+fn write(file: Option<&Path>, text: &str) -> Result {
+    let Some(file) = file else { return Ok(()) };
+    std::fs::write(file, text).map_err(|error| Failure::Failed(format!("{}: {error}", file.display())))
+}
+
+/// Says plainly what this run could not see.
+fn not_run(report: &Report) -> String {
+    let not_offered = |outcome: &Outcome| matches!(outcome, Outcome::NotApplicable { declared: false, .. });
+    let unseen = report.cases.iter().filter(|case| not_offered(&case.outcome)).count();
+    format!("not run: {unseen} cases that need a server to kill, processes to kill, or a clock to turn")
+}

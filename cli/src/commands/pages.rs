@@ -1,0 +1,55 @@
+//! `anyqueue completions` and `anyqueue man`.
+
+use std::io;
+use std::path::PathBuf;
+
+use clap::Args;
+use clap_complete::Shell;
+
+use crate::args::{Session, description};
+use crate::failure::{Failure, Result};
+
+/// Writes completions for a shell
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  anyqueue completions bash > ~/.local/share/bash-completion/completions/anyqueue
+  anyqueue completions zsh > \"${fpath[1]}/_anyqueue\"
+  anyqueue completions fish > ~/.config/fish/completions/anyqueue.fish")]
+pub(crate) struct Completions {
+    /// The shell
+    shell: Shell,
+}
+
+impl Completions {
+    pub(crate) fn run(self, session: &Session) -> Result {
+        let mut text = Vec::new();
+        clap_complete::generate(self.shell, &mut description(), "anyqueue", &mut text);
+        session.output.bytes(text.trim_ascii_end())
+    }
+}
+
+/// Writes the manual page
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  anyqueue man | man -l -
+  anyqueue man --dir ~/.local/share/man/man1      a page for each command")]
+pub(crate) struct Man {
+    /// Writes the pages of all commands into this folder
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+impl Man {
+    pub(crate) fn run(self, session: &Session) -> Result {
+        let Some(dir) = self.dir else {
+            let mut text = Vec::new();
+            clap_mangen::Man::new(description()).render(&mut text)?;
+            return session.output.bytes(text.trim_ascii_end());
+        };
+        let told = |error: io::Error| Failure::Failed(format!("{}: {error}", dir.display()));
+        std::fs::create_dir_all(&dir).map_err(told)?;
+        clap_mangen::generate_to(description(), &dir).map_err(told)
+    }
+}

@@ -1,0 +1,59 @@
+//! `anyqueue pause` and `anyqueue resume`.
+
+use anyqueue::PartitionId;
+use clap::Args;
+use serde_json::json;
+
+use crate::args::{Session, queue_name};
+use crate::failure::Result;
+use crate::open::Create;
+
+/// Makes queues deliver nothing, to anybody, until they are resumed
+#[derive(Args)]
+#[command(after_help = "\
+Example: anyqueue pause mail thumbnails
+
+Pushing goes on, and what is being worked on can be settled. The pause is kept by the backend and survives restarts.")]
+pub(crate) struct Pause {
+    /// The queues
+    #[arg(value_name = "QUEUE", required = true, value_parser = queue_name)]
+    queues: Vec<PartitionId>,
+}
+
+/// Lets paused queues deliver again
+#[derive(Args)]
+#[command(after_help = "Example: anyqueue resume mail")]
+pub(crate) struct Resume {
+    /// The queues
+    #[arg(value_name = "QUEUE", required = true, value_parser = queue_name)]
+    queues: Vec<PartitionId>,
+}
+
+impl Pause {
+    pub(crate) async fn run(self, session: &Session) -> Result {
+        set(session, self.queues, true).await
+    }
+}
+
+impl Resume {
+    pub(crate) async fn run(self, session: &Session) -> Result {
+        set(session, self.queues, false).await
+    }
+}
+
+async fn set(session: &Session, names: Vec<PartitionId>, paused: bool) -> Result {
+    let queue = session.queue(Create::Never).await?;
+    for name in names {
+        if paused {
+            queue.pause(&name).await?;
+        } else {
+            queue.resume(&name).await?;
+        }
+        let word = if paused { "paused" } else { "resumed" };
+        session
+            .output
+            .result(&format!("{word} {name}"), &json!({ "queue": name.name(), "paused": paused }))?;
+    }
+    queue.close().await?;
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! `anyqueue peek`: looks without taking.
+
+use anyqueue::{Browsed, MAX_PAGE, MessageId, MessageState, PartitionId, Queue};
+use clap::Args;
+
+use crate::args::{Session, queue_name};
+use crate::failure::{Failure, Result};
+use crate::line::Line;
+use crate::open::Create;
+use crate::output::{Output, Table, duration, preview};
+
+const EXAMPLES: &str = "\
+Examples:
+  anyqueue peek mail
+  anyqueue peek mail --max 100 --json
+  anyqueue peek mail --id 0197a3c4-5f2e-7c1a-9d8b-000000000001 --json
+
+Nothing is delivered or counted, and nobody is held up. Messages come in the order of their ids, which is the
+order in which they were made, not the one in which they will be delivered. Brokers that do not let their
+queues be browsed answer so; `anyqueue pull --settle waiting` is the way there. Exit code 4: there was none.";
+
+/// Shows messages without taking them
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Peek {
+    /// The queue
+    #[arg(value_parser = queue_name)]
+    queue: PartitionId,
+    /// At most this many
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
+    max: usize,
+    /// Only the message with this id
+    #[arg(long, value_name = "ID", conflicts_with = "max")]
+    id: Option<MessageId>,
+    /// Shows dead letters
+    #[arg(long)]
+    dead: bool,
+}
+
+impl Peek {
+    pub(crate) async fn run(self, session: &Session) -> Result {
+        let queue = session.queue(Create::Never).await?;
+        let partition = if self.dead { self.queue.dead_letters() } else { self.queue.clone() };
+        let mut table =
+            Table::new(&["id", "state", "due in", "priority", "deliveries", "age", "bytes", "payload"]);
+        let mut shown = 0;
+        if let Some(id) = self.id {
+            if let Some(browsed) = find(&queue, &partition, id).await? {
+                show(session.output, &mut table, &partition, &browsed)?;
+                shown = 1;
+            }
+        } else {
+            let mut after = None;
+            while shown < self.max {
+                let room = (self.max - shown).min(MAX_PAGE);
+                let page = queue.browse(&partition, after, room).await?;
+                page.iter().try_for_each(|browsed| show(session.output, &mut table, &partition, browsed))?;
+                shown += page.len();
+                after = page.last().map(|browsed| browsed.message.id());
+                if page.len() < room {
+                    break;
+                }
+            }
+        }
+        queue.close().await?;
+        if shown == 0 {
+            return Err(Failure::Nothing);
+        }
+        if session.output.json { Ok(()) } else { table.print(session.output) }
+    }
+}
+
+/// The message with this id, if it is there.
+pub(crate) async fn find(queue: &Queue, partition: &PartitionId, id: MessageId) -> Result<Option<Browsed>> {
+    let page = queue.browse(partition, before(id), 1).await?;
+    Ok(page.into_iter().next().filter(|browsed| browsed.message.id() == id))
+}
+
+/// The id right before this one, after which browsing begins with it. `None` for the first of all.
+fn before(id: MessageId) -> Option<MessageId> {
+    let number = u128::from_be_bytes(*id.as_bytes()).checked_sub(1)?;
+    Some(MessageId::from_bytes(number.to_be_bytes()))
+}
+
+fn show(output: Output, table: &mut Table, partition: &PartitionId, browsed: &Browsed) -> Result {
+    let Browsed { message, state, delivery_count, age, due_in, .. } = browsed;
+    let state = match state {
+        MessageState::Ready => "ready",
+        MessageState::Delayed => "delayed",
+        MessageState::Leased => "leased",
+    };
+    if output.json {
+        let mut line = Line::of(message).aged(*age);
+        line.queue = Some(partition.name().to_owned());
+        line.state = Some(state.to_owned());
+        line.deliveries = *delivery_count;
+        line.due_in_ms = due_in.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
+        return output.object(&line);
+    }
+    table.row([
+        message.id().to_string(),
+        state.to_owned(),
+        due_in.map_or_else(|| "-".to_owned(), duration),
+        message.options().priority.to_string(),
+        delivery_count.map_or_else(|| "?".to_owned(), |count| count.to_string()),
+        if age.is_zero() { "?".to_owned() } else { duration(*age) },
+        message.payload().len().to_string(),
+        preview(message.payload(), 40),
+    ]);
+    Ok(())
+}

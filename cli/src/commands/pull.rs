@@ -1,0 +1,128 @@
+//! `anyqueue pull`: takes messages out by hand.
+
+use std::time::Duration;
+
+use anyqueue::{PartitionId, QueueMessageHandler, QueueMessageStatus, SettleOutcome};
+use clap::{Args, ValueEnum};
+
+use crate::args::{Session, queue_name};
+use crate::failure::{Failure, Result};
+use crate::line::Line;
+use crate::open::Create;
+use crate::output::Output;
+
+const EXAMPLES: &str = "\
+Examples:
+  anyqueue pull mail                            takes one message out and writes its payload
+  anyqueue pull mail --max 10 --wait 30s --json
+  anyqueue pull mail --settle waiting           looks, and gives it back
+  anyqueue pull mail --settle postponed --delay 1h
+  anyqueue pull mail --dead                     takes a dead letter out
+
+A message is settled after it was written. If the command is killed before, it comes back when its lease ends;
+if nobody reads the output, it is given back. Exit code 4: there was none.";
+
+/// Pulls messages, writes their payloads, and settles them
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Pull {
+    /// The queue
+    #[arg(value_parser = queue_name)]
+    queue: PartitionId,
+    /// At most this many
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    max: u16,
+    /// How long to wait for the first
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = humantime::parse_duration)]
+    wait: Duration,
+    /// What the queue is told became of them
+    #[arg(long, value_name = "STATUS", value_enum, default_value = "processed")]
+    settle: Status,
+    /// With `--settle postponed`: when they come back
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    delay: Option<Duration>,
+    /// With `--settle poisonous`: why
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Pulls dead letters
+    #[arg(long)]
+    dead: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Status {
+    /// Done: removes them
+    Processed,
+    /// Gives them back, uncounted
+    Waiting,
+    /// Gives them back as failed attempts
+    Failed,
+    /// Gives them back after --delay
+    Postponed,
+    /// Not wanted any more: removes them
+    Cancelled,
+    /// Makes them dead letters
+    Poisonous,
+}
+
+impl Pull {
+    pub(crate) async fn run(self, session: &Session) -> Result {
+        let status = self.status()?;
+        let queue = session.queue(Create::Never).await?;
+        let partition = if self.dead { self.queue.dead_letters() } else { self.queue.clone() };
+        let mut held = queue.pull(&partition).max(self.max.into()).wait(self.wait).await?;
+        let written = held.iter().try_for_each(|handler| write(session.output, handler));
+        let written = written.and_then(|()| session.output.flush());
+        // What could not be written was not seen.
+        let status = if written.is_ok() { status } else { QueueMessageStatus::Waiting };
+        let mut lost = 0_usize;
+        for outcome in queue.settle_many(held.iter_mut().map(|handler| (handler, status.clone()))).await {
+            lost += usize::from(outcome? == SettleOutcome::Lost);
+        }
+        let found = !held.is_empty();
+        drop(held);
+        queue.close().await?;
+        written?;
+        match (found, lost) {
+            (false, _) => Err(Failure::Nothing),
+            (true, 0) => Ok(()),
+            (true, lost) => Err(Failure::Failed(format!(
+                "{lost} were lost before they were settled: others have them now"
+            ))),
+        }
+    }
+
+    fn status(&self) -> Result<QueueMessageStatus> {
+        let only = |option: &str, status: &str| {
+            Failure::Usage(format!(
+                "{option} goes with --settle {status} only: leave it out, or change the status"
+            ))
+        };
+        if self.delay.is_some() && self.settle != Status::Postponed {
+            return Err(only("--delay", "postponed"));
+        }
+        if self.reason.is_some() && self.settle != Status::Poisonous {
+            return Err(only("--reason", "poisonous"));
+        }
+        Ok(match self.settle {
+            Status::Processed => QueueMessageStatus::Processed,
+            Status::Waiting => QueueMessageStatus::Waiting,
+            Status::Failed => QueueMessageStatus::Failed,
+            Status::Postponed => QueueMessageStatus::postponed(self.delay.unwrap_or_default()),
+            Status::Cancelled => QueueMessageStatus::Cancelled,
+            Status::Poisonous => {
+                QueueMessageStatus::poisonous(self.reason.as_deref().unwrap_or("by anyqueue pull"))
+            }
+        })
+    }
+}
+
+fn write(output: Output, handler: &QueueMessageHandler) -> Result {
+    if !output.json {
+        return output.bytes(handler.payload());
+    }
+    let mut line = Line::of(handler.message()).aged(handler.age());
+    line.queue = Some(handler.partition().name().to_owned());
+    line.deliveries = handler.delivery_count();
+    output.object(&line)
+}

@@ -1,0 +1,125 @@
+//! `anyqueue stats`: how many messages are in which state.
+
+use std::time::{Duration, SystemTime};
+
+use anyqueue::{Counts, ErrorKind, MAX_PAGE, PartitionId, Queue};
+use clap::Args;
+use serde::Serialize;
+
+use crate::args::{Session, queue_name};
+use crate::failure::{Failure, Result};
+use crate::open::Create;
+use crate::output::{Output, Table, count};
+
+const EXAMPLES: &str = "\
+Examples:
+  anyqueue stats
+  anyqueue stats mail thumbnails --json
+  anyqueue stats --watch            every two seconds, until Ctrl-C
+  anyqueue stats --watch 10s --json >> stats.ndjson
+
+A `?` is something that the backend does not count. Brokers that cannot list their queues want them named.";
+
+/// Shows how many messages are ready, delayed, leased and dead
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Stats {
+    /// The queues; all of them unless named
+    #[arg(value_name = "QUEUE", value_parser = queue_name)]
+    queues: Vec<PartitionId>,
+    /// Shows them again and again, this long apart
+    #[arg(
+        long, value_name = "TIME", num_args = 0..=1, default_missing_value = "2s",
+        value_parser = humantime::parse_duration
+    )]
+    watch: Option<Duration>,
+    /// Ends after so many rounds of --watch
+    #[arg(long, value_name = "N", requires = "watch", value_parser = clap::value_parser!(u64).range(1..))]
+    rounds: Option<u64>,
+}
+
+/// A queue's line.
+#[derive(Serialize)]
+struct Row {
+    queue: String,
+    ready: Option<u64>,
+    delayed: Option<u64>,
+    leased: Option<u64>,
+    dead: Option<u64>,
+    /// `None` where the backend cannot pause.
+    paused: Option<bool>,
+}
+
+impl Stats {
+    pub(crate) async fn run(self, session: &Session) -> Result {
+        let queue = session.queue(Create::Never).await?;
+        let mut rounds = 0;
+        loop {
+            let rows = self.rows(&queue).await?;
+            self.show(session.output, &rows)?;
+            session.output.flush()?;
+            rounds += 1;
+            match self.watch {
+                Some(pause) if self.rounds.is_none_or(|most| rounds < most) => {
+                    tokio::time::sleep(pause).await;
+                }
+                _ => break,
+            }
+        }
+        queue.close().await?;
+        Ok(())
+    }
+
+    async fn rows(&self, queue: &Queue) -> Result<Vec<Row>> {
+        let names = if self.queues.is_empty() { all(queue).await? } else { self.queues.clone() };
+        let mut rows = Vec::with_capacity(names.len());
+        for name in names {
+            let Counts { ready, delayed, leased, dead, .. } = queue.counts(&name).await?;
+            let can_pause = queue.capabilities().pause;
+            let paused = if can_pause { Some(queue.is_paused(&name).await?) } else { None };
+            rows.push(Row { queue: name.name().to_owned(), ready, delayed, leased, dead, paused });
+        }
+        Ok(rows)
+    }
+
+    fn show(&self, output: Output, rows: &[Row]) -> Result {
+        if output.json {
+            return rows.iter().try_for_each(|row| output.object(row));
+        }
+        let mut table = Table::new(&["queue", "ready", "delayed", "leased", "dead", ""]);
+        for row in rows {
+            let paused = if row.paused == Some(true) { "paused" } else { "" };
+            table.row([
+                row.queue.clone(),
+                count(row.ready),
+                count(row.delayed),
+                count(row.leased),
+                count(row.dead),
+                paused.to_owned(),
+            ]);
+        }
+        if self.watch.is_some() {
+            output.text(&humantime::format_rfc3339_seconds(SystemTime::now()).to_string())?;
+        }
+        table.print(output)
+    }
+}
+
+/// The names of all queues.
+pub(crate) async fn all(queue: &Queue) -> Result<Vec<PartitionId>> {
+    let mut names: Vec<PartitionId> = Vec::new();
+    loop {
+        let page = match queue.partitions(names.last(), MAX_PAGE).await {
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                let text = format!("{} cannot list its queues: name them", queue.storage().name());
+                return Err(Failure::Usage(text));
+            }
+            page => page?,
+        };
+        let last = page.len() < MAX_PAGE;
+        names.extend(page);
+        if last {
+            return Ok(names);
+        }
+    }
+}

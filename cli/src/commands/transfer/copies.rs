@@ -1,0 +1,76 @@
+//! The copy of a message for another backend.
+
+use std::time::Duration;
+
+use anyqueue::{MessageData, RESERVED_HEADER_PREFIX, When, header};
+
+use super::Without;
+
+/// The message as it is pushed to the target: with what is left of its time to live, and without its delay, which is over.
+pub(super) fn copy(message: &MessageData, age: Duration, without: &[Without]) -> MessageData {
+    let mut options = message.options().clone();
+    options.delay = None;
+    options.expiry = match options.expiry {
+        // What was put back from dead letters no longer expires, and at the target nothing says that it was.
+        _ if message.headers().contains_key(header::REDRIVEN_AT) => None,
+        Some(When::In(time_to_live)) => Some(When::In(time_to_live.saturating_sub(age))),
+        other => other,
+    };
+    for thing in without {
+        match thing {
+            Without::Priority => options.priority = 0,
+            Without::Group => options.group = None,
+            Without::DedupKey => options.dedup_key = None,
+            Without::Ttl => options.expiry = None,
+        }
+    }
+    message.clone().with_options(options)
+}
+
+/// The copy without anyqueue's own headers, which a push of a live message may not have.
+pub(super) fn live(copy: MessageData) -> MessageData {
+    let mut headers = copy.headers().clone();
+    headers.retain(|name, _| !name.starts_with(RESERVED_HEADER_PREFIX));
+    copy.with_headers(headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_mins(1);
+
+    fn message() -> MessageData {
+        MessageData::new("a")
+            .with_priority(3)
+            .with_group("g")
+            .with_dedup_key("k")
+            .with_delay(MINUTE)
+            .with_time_to_live(10 * MINUTE)
+            .with_header("mine", "1")
+    }
+
+    #[test]
+    fn a_copy_has_the_rest_of_its_time_and_no_delay() {
+        let copy = copy(&message(), 4 * MINUTE, &[]);
+        assert_eq!(copy.id(), copy.id());
+        assert_eq!(copy.options().delay, None);
+        assert_eq!(copy.options().expiry, Some(When::In(6 * MINUTE)));
+        assert_eq!((copy.options().priority, copy.options().group.as_deref()), (3, Some("g")));
+    }
+
+    #[test]
+    fn what_was_put_back_no_longer_expires() {
+        let redriven = message().with_header(header::REDRIVEN_AT, "2030-01-01T00:00:00Z");
+        let copy = live(copy(&redriven, MINUTE, &[]));
+        assert_eq!(copy.options().expiry, None);
+        assert_eq!(copy.headers().keys().collect::<Vec<_>>(), ["mine"]);
+    }
+
+    #[test]
+    fn a_copy_goes_without_what_it_is_told_to() {
+        let all = [Without::Priority, Without::Group, Without::DedupKey, Without::Ttl];
+        let copy = copy(&message(), MINUTE, &all);
+        assert_eq!(*copy.options(), anyqueue::TaskOptions::default());
+    }
+}

@@ -1,0 +1,215 @@
+//! One queue's move: pull, copy, confirm, remove.
+
+use std::time::Duration;
+
+use anyqueue::{
+    DEATH_BYTES, Error, ErrorKind, MessageData, MessageId, PartitionId, PushOutcome, Queue,
+    QueueMessageHandler, QueueMessageStatus, SettleOutcome,
+};
+use tokio::sync::watch;
+
+use super::Without;
+use super::account::Account;
+use super::copies::{copy, live};
+use crate::failure::{Failure, Result, with_causes};
+use crate::output::Output;
+
+/// How long the source leaves to the move what it holds; renewed while it lives. Short, so that what a killed move held soon comes
+/// back to the next one.
+pub(super) const LEASE: Duration = Duration::from_secs(10);
+
+/// Refused messages are held until the move ends, so that they are not offered to it again; with more of them it ends.
+const MOST_REFUSED: usize = 2000;
+/// Refusals that are told one by one.
+pub(super) const SHOWN_REFUSALS: usize = 10;
+
+/// From where to where.
+#[derive(Clone, Debug)]
+pub(crate) struct Route {
+    pub(crate) from: PartitionId,
+    pub(crate) to: PartitionId,
+}
+
+/// How it is done.
+pub(crate) struct Transfer<'a> {
+    pub(crate) source: &'a Queue,
+    pub(crate) target: &'a Queue,
+    pub(crate) without: &'a [Without],
+    pub(crate) batch: usize,
+    pub(crate) wait: Duration,
+    pub(crate) output: Output,
+    pub(crate) stop: watch::Receiver<bool>,
+}
+
+impl Transfer<'_> {
+    /// Moves until nothing more comes, or it is told to stop.
+    pub(crate) async fn run(&self, route: &Route, account: &mut Account) -> Result {
+        if self.source.capabilities().pause && self.source.is_paused(&route.from.live()).await? {
+            let text =
+                format!("{} is paused at the source and delivers nothing: resume it there first", route.from);
+            return Err(Failure::Failed(text));
+        }
+        self.run_delayed(route, account).await?;
+        self.run_ready(route, account).await?;
+        // What was put off meanwhile, by consumers or producers.
+        self.run_delayed(route, account).await
+    }
+
+    async fn run_ready(&self, route: &Route, account: &mut Account) -> Result {
+        let bar = self.output.progress("moved", self.waiting(route).await);
+        let mut refused = Vec::new();
+        let end = loop {
+            let held = match self.pull(route).await {
+                Ok(Some(held)) if !held.is_empty() => held,
+                Ok(_) => break Ok(()),
+                Err(error) => break Err(error),
+            };
+            if let Err(error) = self.batch(route, held, account, &mut refused).await {
+                break Err(error);
+            }
+            bar.set_position(account.moved + account.already_there);
+            if refused.len() >= MOST_REFUSED {
+                let text = format!(
+                    "the target refused {} messages: mend that first, or see --without",
+                    refused.len()
+                );
+                break Err(Failure::Failed(text));
+            }
+        };
+        bar.finish_and_clear();
+        // What cannot be given back now comes back when its lease ends.
+        self.source.settle_many(refused.iter_mut().map(|h| (h, QueueMessageStatus::Waiting))).await;
+        end
+    }
+
+    async fn waiting(&self, route: &Route) -> Option<u64> {
+        let counts = self.source.counts(&route.from).await.ok()?;
+        if route.from.is_dead_letters() { counts.dead } else { counts.ready }
+    }
+
+    /// The next batch; `None` when it is told to stop.
+    async fn pull(&self, route: &Route) -> Result<Option<Vec<QueueMessageHandler>>> {
+        let mut stop = self.stop.clone();
+        if *stop.borrow() {
+            return Ok(None);
+        }
+        let pull = self.source.pull(&route.from).max(self.batch).wait(self.wait);
+        tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => Ok(None), // what the pull claims is given back
+            held = pull => Ok(Some(held?)),
+        }
+    }
+
+    async fn batch(
+        &self,
+        route: &Route,
+        held: Vec<QueueMessageHandler>,
+        account: &mut Account,
+        refused: &mut Vec<QueueMessageHandler>,
+    ) -> Result {
+        let copies: Vec<_> = held.iter().map(|h| copy(h.message(), h.age(), self.without)).collect();
+        let answers = self.push(route, copies).await?;
+        let mut there = Vec::new();
+        let mut end = Ok(());
+        for (handler, answer) in held.into_iter().zip(answers) {
+            match Verdict::of(handler.id(), answer) {
+                Verdict::Stored => there.push((handler, false)),
+                Verdict::Already => there.push((handler, true)),
+                Verdict::Refused(why) => {
+                    account.refused += 1;
+                    if refused.len() < SHOWN_REFUSALS {
+                        self.output.warn(&format!("{} stays: {why}", handler.id()));
+                    }
+                    refused.push(handler);
+                }
+                // Dropped: it goes back.
+                Verdict::Failed(error) => {
+                    account.given_back += 1;
+                    end = Err(error.into());
+                }
+            }
+        }
+        self.remove(there, account).await?;
+        end
+    }
+
+    /// Stores the copies. Pushes into dead letters go to the storage itself: the queue refuses them to applications.
+    pub(super) async fn push(
+        &self,
+        route: &Route,
+        copies: Vec<MessageData>,
+    ) -> Result<Vec<anyqueue::Result<PushOutcome>>> {
+        if !route.to.is_dead_letters() {
+            let copies = copies.into_iter().map(live).collect();
+            return Ok(self.target.push_many(&route.to, copies).await?);
+        }
+        let storage = self.target.storage();
+        let limits = self.target.capabilities().limits;
+        let mut answers = Vec::with_capacity(copies.len());
+        for copy in copies {
+            // One by one: dead letters are few, and calls of one message need not be split by size.
+            let bytes = storage.encoded_len(&copy);
+            answers.push(if bytes > limits.message_bytes.saturating_add(DEATH_BYTES) {
+                Err(Error::new(ErrorKind::TooLarge, format!("it has {bytes} bytes in its stored form")))
+            } else {
+                let answer = storage.push(&route.to, &[copy]).await.into_iter().next();
+                answer.unwrap_or_else(|| Err(Error::new(ErrorKind::Internal, "no answer to a push")))
+            });
+        }
+        Ok(answers)
+    }
+
+    /// Removes from the source what is at the target.
+    async fn remove(&self, mut there: Vec<(QueueMessageHandler, bool)>, account: &mut Account) -> Result {
+        let all = there.iter_mut().map(|(handler, _)| (handler, QueueMessageStatus::Processed));
+        let outcomes = self.source.settle_many(all).await;
+        let mut end = Ok(());
+        for ((handler, already), outcome) in there.iter().zip(outcomes) {
+            match outcome {
+                Ok(SettleOutcome::Settled) if *already => account.already_there += 1,
+                Ok(SettleOutcome::Settled) => account.moved += 1,
+                Ok(SettleOutcome::Lost) => {
+                    account.in_both += 1;
+                    let id = handler.id();
+                    self.output.warn(&format!(
+                        "{id} was copied, and taken by somebody else at the source meanwhile"
+                    ));
+                }
+                Err(error) => {
+                    account.in_both += 1;
+                    end = Err(error.into());
+                }
+            }
+        }
+        end
+    }
+}
+
+/// What the target said to a copy.
+pub(super) enum Verdict {
+    Stored,
+    Already,
+    /// It will never take it.
+    Refused(String),
+    /// It cannot take it now.
+    Failed(Error),
+}
+
+impl Verdict {
+    pub(super) fn of(id: MessageId, answer: anyqueue::Result<PushOutcome>) -> Self {
+        match answer {
+            Ok(PushOutcome::Stored(_)) => Self::Stored,
+            Ok(PushOutcome::Duplicate(Some(other))) if other != id => {
+                Self::Refused(format!("{other} is at the target with the same deduplication key"))
+            }
+            Ok(PushOutcome::Duplicate(_)) => Self::Already,
+            Err(error) => match error.kind() {
+                ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::TooLarge => {
+                    Self::Refused(with_causes(&error))
+                }
+                _ => Self::Failed(error),
+            },
+        }
+    }
+}

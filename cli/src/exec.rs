@@ -1,0 +1,193 @@
+//! Running a command for a message: payload on its standard input, the rest in its environment, its exit code as the answer.
+
+use std::io;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyqueue::Bytes;
+use anyqueue_worker::{TaskContext, TaskError, TaskResult};
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::{Child, ChildStdin, Command};
+
+/// What is run, and how its end is read.
+#[derive(Clone, Debug)]
+pub(crate) struct Exec {
+    /// A line for the shell.
+    pub(crate) line: String,
+    /// Exit codes that say that trying again cannot help.
+    pub(crate) dead_on: Vec<u8>,
+    /// How long it may go on after it was asked to stop.
+    pub(crate) grace: Duration,
+}
+
+impl Exec {
+    /// Runs it for one message. Whatever it says after it was asked to stop is not taken as success: whether it had finished its
+    /// work cannot be known. If this future is dropped, all processes of the command are killed.
+    pub(crate) async fn run(&self, payload: Bytes, task: TaskContext) -> TaskResult {
+        let mut child = self
+            .spawn(&task)
+            .map_err(|error| TaskError::retry(format!("cannot run the command: {error}")))?;
+        let mut group = Group::of(&child);
+        let mut feeding = Box::pin(feed(child.stdin.take(), payload));
+        let mut fed = false;
+        let ended = loop {
+            tokio::select! {
+                biased;
+                status = child.wait() => break Some(status),
+                _ = task.cancelled() => break None,
+                () = &mut feeding, if !fed => fed = true,
+            }
+        };
+        drop(feeding);
+        let Some(status) = ended else {
+            self.stop(&mut child, &group).await;
+            group.over();
+            let why = task.cancel_reason().map_or("", |reason| reason.as_str());
+            return Err(TaskError::retry(format!("the command was stopped: {why}")));
+        };
+        group.over();
+        match status {
+            Ok(status) => self.verdict(status),
+            Err(error) => Err(TaskError::retry(format!("the command's end was not seen: {error}"))),
+        }
+    }
+
+    fn spawn(&self, task: &TaskContext) -> io::Result<Child> {
+        let mut command = shell(&self.line);
+        command.envs(environment(task)).stdin(Stdio::piped()).kill_on_drop(true);
+        // Ctrl-C on the terminal is for the worker, which then lets its commands finish.
+        #[cfg(unix)]
+        command.process_group(0);
+        command.spawn()
+    }
+
+    /// Asks the command to stop, and kills it if it does not.
+    async fn stop(&self, child: &mut Child, group: &Group) {
+        group.terminate();
+        if tokio::time::timeout(self.grace, child.wait()).await.is_err() {
+            group.kill();
+        }
+        // Killed or ended: nothing is left to wait for but the system.
+        let _ = child.wait().await;
+    }
+
+    fn verdict(&self, status: ExitStatus) -> TaskResult {
+        match status.code() {
+            Some(0) => Ok(()),
+            Some(code) if u8::try_from(code).is_ok_and(|code| self.dead_on.contains(&code)) => {
+                Err(TaskError::permanent(format!("the command exited with {code}")))
+            }
+            Some(code) => Err(TaskError::retry(format!("the command exited with {code}"))),
+            None => Err(TaskError::retry(format!("the command was killed: {status}"))),
+        }
+    }
+}
+
+#[cfg(unix)]
+fn shell(line: &str) -> Command {
+    let mut command = Command::new("/bin/sh");
+    command.arg("-c").arg(line);
+    command
+}
+
+#[cfg(not(unix))]
+fn shell(line: &str) -> Command {
+    let mut command = Command::new("cmd");
+    command.arg("/C").arg(line);
+    command
+}
+
+/// Writes the payload. A command that does not want it is fine.
+async fn feed(stdin: Option<ChildStdin>, payload: Bytes) {
+    if let Some(mut stdin) = stdin {
+        let _ = stdin.write_all(&payload).await;
+        let _ = stdin.shutdown().await;
+    }
+}
+
+/// What the command knows of its message. What an environment cannot hold (a NUL byte) is in `ANYQUEUE_HEADERS` alone.
+fn environment(task: &TaskContext) -> Vec<(String, String)> {
+    let message = task.message();
+    let mut variables = vec![
+        ("ANYQUEUE_QUEUE".to_owned(), task.partition().name().to_owned()),
+        ("ANYQUEUE_MESSAGE_ID".to_owned(), message.id().to_string()),
+        ("ANYQUEUE_ATTEMPT".to_owned(), task.attempt().to_string()),
+        ("ANYQUEUE_PRIORITY".to_owned(), message.options().priority.to_string()),
+        ("ANYQUEUE_HEADERS".to_owned(), serde_json::to_string(message.headers()).unwrap_or_default()),
+    ];
+    let mut add = |name: &str, value: Option<String>| {
+        variables.extend(value.filter(|value| !value.contains('\0')).map(|value| (name.to_owned(), value)));
+    };
+    add("ANYQUEUE_TASK_ID", message.task_id().map(str::to_owned));
+    add("ANYQUEUE_SESSION_ID", message.session_id().map(str::to_owned));
+    add("ANYQUEUE_DELIVERIES", task.delivery_count().map(|count| count.to_string()));
+    add("ANYQUEUE_KIND", Some(task.kind().to_owned()).filter(|kind| !kind.is_empty()));
+    add("TRACEPARENT", message.headers().get(anyqueue::header::TRACEPARENT).cloned());
+    for (name, value) in message.headers() {
+        add(&format!("ANYQUEUE_HEADER_{}", variable(name)), Some(value.clone()));
+    }
+    variables
+}
+
+/// A header's name as part of a variable's: `Content-Type` is `CONTENT_TYPE`.
+fn variable(name: &str) -> String {
+    let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
+    name.chars().map(letter).collect()
+}
+
+/// The processes of a command. All of them are killed if this is dropped before the command is over.
+#[derive(Debug)]
+struct Group(Option<u32>);
+
+impl Group {
+    fn of(child: &Child) -> Self {
+        Self(child.id())
+    }
+
+    /// The command has ended: its number may be somebody else's now.
+    fn over(&mut self) {
+        self.0 = None;
+    }
+
+    #[cfg(unix)]
+    fn signal(&self, signal: rustix::process::Signal) {
+        let leader = self.0.and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);
+        if let Some(leader) = leader {
+            // One that has just ended is what was wanted.
+            let _ = rustix::process::kill_process_group(leader, signal);
+        }
+    }
+
+    #[cfg(unix)]
+    fn terminate(&self) {
+        self.signal(rustix::process::Signal::TERM);
+    }
+
+    #[cfg(unix)]
+    fn kill(&self) {
+        self.signal(rustix::process::Signal::KILL);
+    }
+
+    #[cfg(not(unix))]
+    fn terminate(&self) {}
+
+    #[cfg(not(unix))]
+    fn kill(&self) {}
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_headers_become_names_of_variables() {
+        assert_eq!(variable("Content-Type"), "CONTENT_TYPE");
+        assert_eq!(variable("a.b c/ü=9"), "A_B_C___9");
+    }
+}

@@ -1,0 +1,104 @@
+//! How a command ends when it does not end well: the exit code, and what is said about it.
+
+use std::error::Error as _;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use anyqueue::ErrorKind;
+
+use crate::secrets::hide;
+
+/// What every command answers.
+pub(crate) type Result<T = (), E = Failure> = std::result::Result<T, E>;
+
+/// Why a command did not do what it was asked to. Each has an exit code, which `--help` and the README list.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// 1: it was tried and did not work.
+    Failed(String),
+    /// 2: it was asked for wrongly; nothing was done.
+    Usage(String),
+    /// 3: a check was made and something is wrong. What, was said.
+    Wrong,
+    /// 4: there is nothing of what was asked for.
+    Nothing,
+    /// 1, silently: whoever read the output has gone.
+    Unread,
+}
+
+impl Failure {
+    fn code(&self) -> u8 {
+        match self {
+            Self::Failed(_) | Self::Unread => 1,
+            Self::Usage(_) => 2,
+            Self::Wrong => 3,
+            Self::Nothing => 4,
+        }
+    }
+
+    /// Says why on standard error, and answers the exit code.
+    pub(crate) fn report(&self) -> ExitCode {
+        match self {
+            Self::Failed(text) | Self::Usage(text) => eprintln!("anyqueue: {}", hide(text)),
+            Self::Wrong | Self::Nothing | Self::Unread => {}
+        }
+        ExitCode::from(self.code())
+    }
+}
+
+/// Shows what the parser of arguments has to say. Arguments that it repeats may be URLs with passwords.
+pub(crate) fn explain(error: &clap::Error) -> ExitCode {
+    let text = error.render().to_string();
+    if error.use_stderr() {
+        eprint!("{}", hide(&text));
+        return ExitCode::from(2);
+    }
+    let written = std::io::stdout().write_all(text.as_bytes());
+    if written.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+impl From<anyqueue::Error> for Failure {
+    fn from(error: anyqueue::Error) -> Self {
+        let text = with_causes(&error);
+        match error.kind() {
+            ErrorKind::InvalidInput => Self::Usage(text),
+            ErrorKind::Unavailable | ErrorKind::TimedOut => Self::Failed(format!(
+                "{text}\nIs the server running, and is the URL right? `anyqueue doctor` looks closer."
+            )),
+            _ => Self::Failed(text),
+        }
+    }
+}
+
+/// The error and what caused it, as far as the causes say something new.
+pub(crate) fn with_causes(error: &anyqueue::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let told = error.to_string();
+        if !text.contains(&told) {
+            text.push_str(": ");
+            text.push_str(&told);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::BrokenPipe => Self::Unread,
+            _ => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Self {
+        match error.io_error_kind() {
+            Some(std::io::ErrorKind::BrokenPipe) => Self::Unread,
+            _ => Self::Failed(error.to_string()),
+        }
+    }
+}

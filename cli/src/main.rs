@@ -1,0 +1,35 @@
+//! The command `anyqueue`: push, work, look into and move queues on any backend, chosen by URL.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod commands;
+mod exec;
+mod failure;
+mod line;
+mod lines;
+mod open;
+mod output;
+mod secrets;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use args::Cli;
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return failure::explain(&error),
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return Failure::from(error).report(),
+    };
+    let end = runtime.block_on(cli.run());
+    // What still runs are background tasks of closed queues, and reads of standard input that nothing can interrupt.
+    runtime.shutdown_background();
+    end.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
+}

@@ -1,0 +1,186 @@
+//! What commands write: tables for people, JSON for programs, progress on a terminal.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+
+use crate::failure::Result;
+use crate::secrets::hide;
+
+/// Where a command's results go. Standard output is theirs; everything else goes to standard error.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    /// One JSON object on each line instead of tables.
+    pub(crate) json: bool,
+    /// No notes and no progress.
+    pub(crate) quiet: bool,
+}
+
+#[allow(clippy::unused_self, reason = "all that a command writes goes through the one who knows how")]
+impl Output {
+    /// One line of text.
+    pub(crate) fn text(self, text: &str) -> Result {
+        let mut out = io::stdout().lock();
+        writeln!(out, "{text}")?;
+        Ok(())
+    }
+
+    /// Bytes as they are, and the end of a line.
+    pub(crate) fn bytes(self, bytes: &[u8]) -> Result {
+        let mut out = io::stdout().lock();
+        out.write_all(bytes)?;
+        writeln!(out)?;
+        Ok(())
+    }
+
+    /// One JSON object on a line of its own.
+    pub(crate) fn object(self, value: &impl Serialize) -> Result {
+        let mut out = io::stdout().lock();
+        serde_json::to_writer(&mut out, value)?;
+        writeln!(out)?;
+        Ok(())
+    }
+
+    /// The result of a command: a sentence for people or an object for programs.
+    pub(crate) fn result(self, text: &str, value: &impl Serialize) -> Result {
+        if self.json { self.object(value) } else { self.text(text) }
+    }
+
+    /// Hands on what was written so far.
+    pub(crate) fn flush(self) -> Result {
+        Ok(io::stdout().flush()?)
+    }
+
+    /// Something to know, for people.
+    pub(crate) fn note(self, text: &str) {
+        if !self.quiet {
+            eprintln!("anyqueue: {}", hide(text));
+        }
+    }
+
+    /// Something that went wrong, while the command goes on.
+    pub(crate) fn warn(self, text: &str) {
+        eprintln!("anyqueue: {}", hide(text));
+    }
+
+    /// A counter on the terminal; invisible elsewhere. `total`, if it is known, makes it a bar.
+    pub(crate) fn progress(self, what: &'static str, total: Option<u64>) -> ProgressBar {
+        let hidden = self.quiet || self.json || !io::stderr().is_terminal();
+        let target =
+            if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr_with_hz(5) };
+        let bar = ProgressBar::with_draw_target(total, target);
+        let form = match total {
+            Some(_) => "{msg} {bar:30} {human_pos}/{human_len} {per_sec} {eta}",
+            None => "{msg} {spinner} {human_pos} {per_sec}",
+        };
+        if let Ok(style) = ProgressStyle::with_template(form) {
+            bar.set_style(style);
+        }
+        bar.with_message(what)
+    }
+}
+
+/// A table for people: columns as wide as their longest cell, numbers to the right.
+#[derive(Debug)]
+pub(crate) struct Table {
+    header: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(crate) fn new(header: &[&'static str]) -> Self {
+        Self { header: header.to_vec(), rows: Vec::new() }
+    }
+
+    /// Adds a row. What could disturb a terminal is shown escaped.
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().map(|cell| printable(&cell)).collect());
+    }
+
+    pub(crate) fn print(&self, output: Output) -> Result {
+        output.text(self.render().trim_end())
+    }
+
+    fn render(&self) -> String {
+        let header: Vec<String> = self.header.iter().map(|name| (*name).to_owned()).collect();
+        let all = || std::iter::once(&header).chain(&self.rows);
+        let widths: Vec<usize> = (0..header.len())
+            .map(|column| {
+                all().filter_map(|row| row.get(column)).map(|c| c.chars().count()).max().unwrap_or(0)
+            })
+            .collect();
+        let right: Vec<bool> = (0..header.len())
+            .map(|column| self.rows.iter().filter_map(|row| row.get(column)).all(|cell| is_number(cell)))
+            .collect();
+        let mut text = String::new();
+        for row in all() {
+            let cells = row.iter().zip(&widths).zip(&right).map(|((cell, width), right)| {
+                let pad = " ".repeat(width.saturating_sub(cell.chars().count()));
+                if *right { format!("{pad}{cell}") } else { format!("{cell}{pad}") }
+            });
+            text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+fn is_number(cell: &str) -> bool {
+    cell == "?" || cell == "-" || cell.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The text with control characters escaped.
+pub(crate) fn printable(text: &str) -> String {
+    let shown = |c: char| if c.is_control() { c.escape_default().collect() } else { String::from(c) };
+    text.chars().map(shown).collect()
+}
+
+/// The beginning of a payload, on one line.
+pub(crate) fn preview(bytes: &[u8], longest: usize) -> String {
+    let Ok(text) = std::str::from_utf8(bytes) else { return format!("({} bytes)", bytes.len()) };
+    let mut shown: String = text.chars().take(longest).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    printable(&shown)
+}
+
+/// A count that a backend may not know.
+pub(crate) fn count(count: Option<u64>) -> String {
+    count.map_or_else(|| "?".to_owned(), |count| count.to_string())
+}
+
+/// A duration as people read it: no more than two units.
+pub(crate) fn duration(duration: Duration) -> String {
+    let rounded = match duration.as_secs() {
+        0 if duration.as_millis() == 0 => return "under 1ms".to_owned(),
+        0 => Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(0)),
+        seconds if seconds < 3600 => Duration::from_secs(seconds),
+        seconds => Duration::from_secs(seconds / 60 * 60),
+    };
+    humantime::format_duration(rounded).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_numbers_stand_to_the_right() {
+        let mut table = Table::new(&["queue", "ready"]);
+        table.row(["mail".to_owned(), "7".to_owned()]);
+        table.row(["thumbnails".to_owned(), "?".to_owned()]);
+        assert_eq!(table.render(), "queue       ready\nmail            7\nthumbnails      ?\n");
+    }
+
+    #[test]
+    fn what_disturbs_a_terminal_is_escaped() {
+        let mut table = Table::new(&["payload"]);
+        table.row([preview(b"\x1b[2Jgone\nnext", 40)]);
+        assert_eq!(table.render(), "payload\n\\u{1b}[2Jgone\\nnext\n");
+        assert_eq!(preview(&[0xff, 0xfe], 40), "(2 bytes)");
+        assert_eq!(preview("äöüß".as_bytes(), 2), "äö…");
+    }
+}

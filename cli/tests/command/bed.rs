@@ -1,0 +1,150 @@
+//! A folder with an SQLite queue, and the binary run in it.
+
+use std::path::PathBuf;
+use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::{Child, Command};
+
+/// No command of a test takes as long; one that does has hung.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+/// The pause between two looks at something that has no event to wait for.
+const LOOK: Duration = Duration::from_millis(20);
+
+pub(crate) struct Bed {
+    folder: TempDir,
+    pub(crate) url: String,
+}
+
+/// How a command ended.
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+/// As text.
+impl std::fmt::Debug for Ran {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "exit code {:?}\nout: {}\nerr: {}", self.code, self.out, self.err)
+    }
+}
+
+impl Ran {
+    fn of(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+            bytes: output.stdout,
+        }
+    }
+
+    /// The objects that it wrote, one on each line.
+    pub(crate) fn objects(&self) -> Vec<Value> {
+        let read = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        self.out.lines().map(read).collect()
+    }
+
+    #[track_caller]
+    pub(crate) fn ended_with(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{self:#?}");
+        self
+    }
+}
+
+impl Bed {
+    pub(crate) fn new() -> Self {
+        Self::at("sqlite:jobs.db")
+    }
+
+    /// With another URL than that of the file.
+    pub(crate) fn at(url: &str) -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), url: url.to_owned() }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_anyqueue"));
+        command.args(arguments).current_dir(self.folder.path()).kill_on_drop(true);
+        command
+            .env("ANYQUEUE_URL", &self.url)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs it to its end, whatever that is.
+    pub(crate) async fn run(&self, arguments: &[&str]) -> Ran {
+        self.run_with(arguments, b"").await
+    }
+
+    /// The same with something on its standard input.
+    pub(crate) async fn run_with(&self, arguments: &[&str], input: &[u8]) -> Ran {
+        let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input.to_vec();
+        // One that does not read its input is fine.
+        tokio::spawn(async move { stdin.write_all(&input).await });
+        ended(child).await
+    }
+
+    /// Runs it; it must succeed.
+    pub(crate) async fn ok(&self, arguments: &[&str]) -> Ran {
+        self.run(arguments).await.ended_with(0)
+    }
+
+    /// The counts of a queue: ready, delayed, leased, dead.
+    pub(crate) async fn counts(&self, queue: &str) -> [u64; 4] {
+        let row = self.ok(&["stats", queue, "--json"]).await.objects().remove(0);
+        ["ready", "delayed", "leased", "dead"].map(|state| row[state].as_u64().unwrap())
+    }
+
+    /// Waits until a file is there, and answers what it holds once that ends a line.
+    pub(crate) async fn line_of(&self, name: &str) -> String {
+        let path = self.path(name);
+        until(&format!("{name} has a line"), async || {
+            std::fs::read_to_string(&path).ok().filter(|text| text.ends_with('\n'))
+        })
+        .await
+    }
+}
+
+/// Waits for its end.
+pub(crate) async fn ended(child: Child) -> Ran {
+    match tokio::time::timeout(PATIENCE, child.wait_with_output()).await {
+        Ok(output) => Ran::of(output.unwrap()),
+        Err(late) => panic!("a command has hung: {late}"),
+    }
+}
+
+/// Looks until there is something.
+pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(begin.elapsed() < PATIENCE, "in vain: {what}");
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Sends a signal to a child that has not been waited for.
+pub(crate) fn signal(child: &Child, signal: rustix::process::Signal) {
+    let id = i32::try_from(child.id().unwrap()).unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(id).unwrap(), signal).unwrap();
+}
+
+/// These numbers, one on each line.
+pub(crate) fn numbers(numbers: std::ops::Range<usize>) -> Vec<u8> {
+    numbers.flat_map(|number| format!("{number}\n").into_bytes()).collect()
+}

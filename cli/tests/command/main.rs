@@ -1,0 +1,22 @@
+//! The command as people and programs run it: the real binary, on SQLite files and on private servers.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test may stop at anything"
+)]
+#![cfg(all(unix, feature = "sqlite"))]
+
+mod basics;
+mod bed;
+#[cfg(feature = "conformance")]
+mod conformance;
+mod dead;
+mod doctor;
+mod mistakes;
+mod pages;
+mod servers;
+mod transfer;
+mod work;

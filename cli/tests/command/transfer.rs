@@ -1,0 +1,244 @@
+//! `move`: everything arrives, exactly accounted for, also when it is killed or interrupted on the way.
+
+use std::collections::BTreeSet;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::bed::{Bed, Ran, ended, numbers, signal, until};
+
+/// The account of a queue that a move wrote.
+fn account(ran: &Ran, dead: bool) -> Value {
+    ran.objects().into_iter().find(|account| account["dead_letters"] == dead).unwrap()
+}
+
+/// The ids of what was peeked at, which must be different.
+fn distinct(peeked: &Ran) -> BTreeSet<String> {
+    let all: Vec<_> = peeked.objects().iter().map(|m| m["id"].as_str().unwrap().to_owned()).collect();
+    let distinct: BTreeSet<_> = all.iter().cloned().collect();
+    assert_eq!(distinct.len(), all.len(), "no id is there twice");
+    distinct
+}
+
+/// All ids in a queue.
+async fn ids(bed: &Bed, queue: &str) -> BTreeSet<String> {
+    distinct(&bed.ok(&["peek", queue, "--max", "1000000", "--json"]).await)
+}
+
+/// A second place in the same folder.
+async fn target_counts(bed: &Bed, queue: &str) -> u64 {
+    let ran = bed.run(&["--url", "sqlite:new.db", "stats", queue, "--json"]).await;
+    if ran.code == Some(0) { ran.objects()[0]["ready"].as_u64().unwrap() } else { 0 }
+}
+
+async fn target_ids(bed: &Bed, queue: &str) -> BTreeSet<String> {
+    distinct(&bed.ok(&["--url", "sqlite:new.db", "peek", queue, "--max", "1000000", "--json"]).await)
+}
+
+async fn push_lines(bed: &Bed, range: std::ops::Range<usize>) {
+    bed.run_with(&["push", "q", "--lines"], &numbers(range)).await.ended_with(0);
+}
+
+#[tokio::test]
+async fn a_moved_queue_is_whole_at_the_other_place() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "low", "--header", "h=1", "--task-id", "t", "--session-id", "s"]).await;
+    bed.ok(&[
+        "push",
+        "q",
+        "high",
+        "--priority",
+        "7",
+        "--group",
+        "g",
+        "--dedup-key",
+        "k",
+        "--max-retries",
+        "2",
+    ])
+    .await;
+    bed.ok(&["push", "q", "second of the group", "--group", "g"]).await;
+    bed.ok(&["push", "q", "later", "--delay", "1h"]).await;
+    bed.ok(&["push", "r", "bad"]).await;
+    bed.ok(&["pull", "r", "--settle", "poisonous", "--reason", "rotten"]).await;
+    let before = bed.ok(&["peek", "q", "--json"]).await.objects();
+    let ran = bed.ok(&["move", "sqlite:jobs.db", "sqlite:new.db", "q", "--json"]).await;
+    let wanted = json!({
+        "queue": "q", "dead_letters": false, "moved": 4, "already_there": 0, "refused": 0, "given_back": 0,
+        "in_both": 0, "left": { "ready": 0, "delayed": 0, "leased": 0 },
+    });
+    assert_eq!(ran.objects(), [wanted]);
+    let after = bed.ok(&["--url", "sqlite:new.db", "peek", "q", "--json"]).await.objects();
+    assert_eq!((before.len(), after.len()), (4, 4));
+    assert_eq!(after[3]["state"], "delayed");
+    let (due_before, due_after) =
+        (before[3]["due_in_ms"].as_u64().unwrap(), after[3]["due_in_ms"].as_u64().unwrap());
+    assert!(
+        due_after <= due_before && due_after > 3_000_000,
+        "what is left of the hour: {due_before}, {due_after}"
+    );
+    let fields = [
+        "id",
+        "payload",
+        "headers",
+        "task_id",
+        "session_id",
+        "priority",
+        "group",
+        "dedup_key",
+        "max_retries",
+    ];
+    for (old, new) in before.iter().zip(&after) {
+        assert_eq!(fields.map(|field| &old[field]), fields.map(|field| &new[field]));
+    }
+    let order = bed.ok(&["--url", "sqlite:new.db", "pull", "q", "-n", "9"]).await.out;
+    assert_eq!(order, "high\nlow\n", "the second of the group waits for the first");
+    let ran = bed.ok(&["move", "sqlite:jobs.db", "sqlite:new.db", "--dead", "--json", "--wait", "0s"]).await;
+    assert_eq!(account(&ran, true)["moved"], 0, "of q: {ran:?}");
+    let letters = bed.ok(&["--url", "sqlite:new.db", "dead", "list", "r", "--json"]).await.objects();
+    assert_eq!((&letters[0]["payload"], &letters[0]["dead_reason"]), (&json!("bad"), &json!("rotten")));
+    assert_eq!(bed.counts("r").await, [0, 0, 0, 0]);
+}
+
+#[tokio::test]
+async fn a_killed_move_is_resumed_and_nothing_is_lost_or_doubled() {
+    let bed = Bed::new();
+    push_lines(&bed, 0..3000).await;
+    let all = ids(&bed, "q").await;
+    let moving = ["move", "sqlite:jobs.db", "sqlite:new.db", "q", "--batch", "5"];
+    for least in [200, 1000] {
+        let mut child = bed.command(&moving).spawn().unwrap();
+        until("something was moved", async || (target_counts(&bed, "q").await >= least).then_some(())).await;
+        child.kill().await.unwrap();
+        let left = bed.counts("q").await;
+        assert!(left[0] + left[2] > 0, "it was killed in the middle: {left:?}");
+    }
+    let there = target_counts(&bed, "q").await;
+    let ran = bed.ok(&[&moving[..], &["--wait", "12s", "--json"]].concat()).await;
+    let account = account(&ran, false);
+    // What was copied and not removed when it was killed is recognised, and only that.
+    let (moved, already) = (account["moved"].as_u64().unwrap(), account["already_there"].as_u64().unwrap());
+    assert_eq!(there + moved, 3000, "{account}");
+    assert!(already <= 10, "at most a batch for each kill: {account}");
+    assert_eq!(bed.counts("q").await, [0, 0, 0, 0]);
+    assert_eq!(target_ids(&bed, "q").await, all);
+}
+
+#[tokio::test]
+async fn a_copy_that_was_not_removed_is_recognised() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "one", "two"]).await;
+    let found = bed.ok(&["peek", "q", "-n", "1", "--json"]).await;
+    // As a move that was killed between copy and removal leaves it.
+    bed.run_with(&["--url", "sqlite:new.db", "push", "q", "--ndjson"], &found.bytes).await.ended_with(0);
+    let ran = bed.ok(&["move", "sqlite:jobs.db", "sqlite:new.db", "q", "--json"]).await;
+    let account = account(&ran, false);
+    assert_eq!((&account["moved"], &account["already_there"]), (&1.into(), &1.into()), "{account}");
+    assert_eq!(target_counts(&bed, "q").await, 2);
+}
+
+#[tokio::test]
+async fn a_move_goes_on_while_producers_and_consumers_run() {
+    let bed = Bed::new();
+    push_lines(&bed, 0..200).await;
+    let consumer =
+        ["--url", "sqlite:new.db", "work", "q", "--slots", "4", "--exec", "echo $(cat) >> consumed"];
+    // The consumer at the target makes it; the one at the source competes with the move.
+    let new_place = bed.command(&consumer).spawn().unwrap();
+    let old_place =
+        bed.command(&["work", "q", "--slots", "1", "--exec", "echo $(cat) >> consumed"]).spawn().unwrap();
+    let moving = bed
+        .command(&["move", "sqlite:jobs.db", "sqlite:new.db", "q", "--batch", "7", "--wait", "3s", "--json"])
+        .spawn()
+        .unwrap();
+    for round in 0..10 {
+        push_lines(&bed, 200 + round * 20..220 + round * 20).await;
+    }
+    let account = account(&ended(moving).await.ended_with(0), false);
+    assert!(account["moved"].as_u64().unwrap() > 0, "{account}");
+    let empty =
+        async || (target_counts(&bed, "q").await == 0 && bed.counts("q").await == [0; 4]).then_some(());
+    until("all is consumed", empty).await;
+    signal(&new_place, Signal::TERM);
+    signal(&old_place, Signal::TERM);
+    ended(new_place).await.ended_with(0);
+    ended(old_place).await.ended_with(0);
+    let lines = std::fs::read_to_string(bed.path("consumed")).unwrap();
+    let mut found: Vec<u32> = lines.split_whitespace().map(|line| line.parse().unwrap()).collect();
+    found.sort_unstable();
+    assert_eq!(found, (0..400).collect::<Vec<_>>(), "each once");
+}
+
+#[tokio::test]
+async fn an_interrupted_move_gives_back_what_it_holds_and_says_so() {
+    let bed = Bed::new();
+    push_lines(&bed, 0..2000).await;
+    let command = ["move", "sqlite:jobs.db", "sqlite:new.db", "q", "--batch", "5", "--json"];
+    let child = bed.command(&command).spawn().unwrap();
+    until("something was moved", async || (target_counts(&bed, "q").await > 0).then_some(())).await;
+    signal(&child, Signal::TERM);
+    let ran = ended(child).await.ended_with(1);
+    assert!(ran.err.contains("interrupted"), "{ran:?}");
+    let account = account(&ran, false);
+    let (moved, there) = (account["moved"].as_u64().unwrap(), target_counts(&bed, "q").await);
+    assert_eq!(moved, there, "{account}");
+    assert!(moved < 2000, "it stopped in the middle");
+    assert_eq!(bed.counts("q").await, [2000 - moved, 0, 0, 0]);
+    bed.ok(&command).await;
+    assert_eq!(target_counts(&bed, "q").await, 2000);
+}
+
+#[tokio::test]
+async fn what_the_target_refuses_stays_and_is_told() {
+    let bed = Bed::new();
+    bed.ok(&["--url", "sqlite:new.db", "push", "q", "first", "--dedup-key", "k"]).await;
+    bed.ok(&["push", "q", "same key", "--dedup-key", "k"]).await;
+    bed.run_with(&["push", "q"], &[b'x'; 9000]).await.ended_with(0);
+    bed.ok(&["push", "q", "fine"]).await;
+    let to = "sqlite:new.db?message_bytes=4096";
+    let ran = bed.run(&["move", "sqlite:jobs.db", to, "q", "--json"]).await.ended_with(1);
+    let account = account(&ran, false);
+    assert_eq!((&account["moved"], &account["refused"]), (&1.into(), &2.into()), "{account}");
+    assert!(
+        ran.err.contains("the same deduplication key") && ran.err.contains("at most 4096"),
+        "{}",
+        ran.err
+    );
+    assert_eq!(bed.counts("q").await, [2, 0, 0, 0], "they are at the source again");
+    let ran =
+        bed.ok(&["move", "sqlite:jobs.db", "sqlite:new.db", "q", "--without", "dedup-key", "--json"]).await;
+    assert_eq!(ran.objects()[0]["moved"], 2, "{ran:?}");
+}
+
+#[tokio::test]
+async fn what_falls_due_is_waited_for_if_wanted() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "soon", "--delay", "1900ms"]).await;
+    let ran = bed.ok(&["move", "sqlite:jobs.db", "sqlite:new.db", "q", "--wait", "0s", "--json"]).await;
+    assert_eq!(
+        (&ran.objects()[0]["moved"], &ran.objects()[0]["left"]["delayed"]),
+        (&0.into(), &1.into()),
+        "{ran:?}"
+    );
+    let ran = bed.ok(&["move", "sqlite:jobs.db", "sqlite:new.db", "q", "--wait", "8s", "--json"]).await;
+    assert_eq!(ran.objects()[0]["moved"], 1, "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_paused_source_is_told() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "x"]).await;
+    bed.ok(&["pause", "q"]).await;
+    let ran = bed.run(&["move", "sqlite:jobs.db", "sqlite:new.db", "q"]).await.ended_with(1);
+    assert!(ran.err.contains("paused") && ran.err.contains("resume"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_dry_run_moves_nothing_and_a_queue_can_change_its_name() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "x"]).await;
+    let dry = bed.ok(&["move", "sqlite:jobs.db", "sqlite:jobs.db", "q", "--as", "p", "--dry-run"]).await;
+    assert!(dry.out.contains("moved 0") && dry.out.contains("left: ready 1"), "{dry:?}");
+    bed.ok(&["move", "sqlite:jobs.db", "sqlite:jobs.db", "q", "--as", "p"]).await;
+    assert_eq!(bed.ok(&["pull", "p"]).await.out, "x\n");
+}

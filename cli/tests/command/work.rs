@@ -1,0 +1,189 @@
+//! `work --exec`: exit codes, environment, retries, time-outs, the end.
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::bed::{Bed, ended, signal, until};
+
+fn summary(ran: &crate::bed::Ran) -> Value {
+    ran.objects().pop().unwrap()
+}
+
+#[tokio::test]
+async fn exit_codes_say_what_becomes_of_messages() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "0", "64", "65", "75", "1", "99"]).await;
+    let work =
+        ["work", "q", "--exec", "exit $(cat)", "--once", "--retries", "0", "--dead-on", "64,65,99", "--json"];
+    let ran = bed.ok(&work).await;
+    assert_eq!((&summary(&ran)["processed"], &summary(&ran)["dead"]), (&1.into(), &5.into()), "{ran:?}");
+    for letter in bed.ok(&["dead", "list", "q", "--json"]).await.objects() {
+        let (code, reason) = (letter["payload"].as_str().unwrap(), letter["dead_reason"].as_str().unwrap());
+        assert!(reason.ends_with(&format!("exited with {code}")), "{code}: {reason}");
+        assert_eq!(reason.contains("permanently"), ["64", "65", "99"].contains(&code), "{code}: {reason}");
+    }
+    assert_eq!(bed.counts("q").await, [0, 0, 0, 5]);
+}
+
+#[tokio::test]
+async fn a_command_finds_its_message() {
+    let bed = Bed::new();
+    let header =
+        ["--header", "Content-Type=text/plain", "--kind", "k", "--task-id", "t", "--session-id", "s"];
+    bed.run_with(&[&["push", "q", "--priority", "3"], header.as_slice()].concat(), b"\x00pay\xffload")
+        .await
+        .ended_with(0);
+    bed.ok(&[
+        "work",
+        "q",
+        "--once",
+        "--exec",
+        "cat > payload; env > environment; echo to stdout; echo to stderr >&2",
+    ])
+    .await;
+    assert_eq!(std::fs::read(bed.path("payload")).unwrap(), b"\x00pay\xffload");
+    let environment = std::fs::read_to_string(bed.path("environment")).unwrap();
+    for variable in [
+        "ANYQUEUE_QUEUE=q",
+        "ANYQUEUE_ATTEMPT=1",
+        "ANYQUEUE_DELIVERIES=1",
+        "ANYQUEUE_PRIORITY=3",
+        "ANYQUEUE_KIND=k",
+        "ANYQUEUE_TASK_ID=t",
+        "ANYQUEUE_SESSION_ID=s",
+        "ANYQUEUE_HEADER_CONTENT_TYPE=text/plain",
+        "ANYQUEUE_HEADERS={\"Content-Type\":\"text/plain\",\"task-kind\":\"k\"}",
+    ] {
+        assert!(environment.lines().any(|line| line == variable), "{variable} is not in {environment}");
+    }
+    assert!(environment.contains("ANYQUEUE_MESSAGE_ID="));
+}
+
+#[tokio::test]
+async fn the_output_of_commands_is_passed_on() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "x"]).await;
+    let ran = bed.ok(&["work", "q", "--once", "--exec", "echo spoken; echo muttered >&2"]).await;
+    assert_eq!(ran.out, "spoken\n", "the account is not among it");
+    assert!(ran.err.contains("muttered\n") && ran.err.contains("processed 1"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_large_payload_that_nobody_reads_is_fine() {
+    let bed = Bed::new();
+    bed.run_with(&["push", "q"], &vec![b'x'; 4 << 20]).await.ended_with(0);
+    let ran = bed.ok(&["work", "q", "--once", "--exec", "exec <&-; sleep 0.3", "--json"]).await;
+    assert_eq!(summary(&ran)["processed"], 1, "{ran:?}");
+}
+
+#[tokio::test]
+async fn what_fails_is_tried_again_and_then_dies_with_its_history() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "x"]).await;
+    let exec = "echo $ANYQUEUE_ATTEMPT >> attempts; exit 75";
+    let work = ["work", "q", "--retries", "2", "--retry-delay", "20ms", "--exec", exec, "--json"];
+    let child = bed.command(&work).spawn().unwrap();
+    until("the message died", async || (bed.counts("q").await[3] == 1).then_some(())).await;
+    signal(&child, Signal::TERM);
+    let ran = ended(child).await.ended_with(0);
+    assert_eq!((&summary(&ran)["retried"], &summary(&ran)["dead"]), (&2.into(), &1.into()), "{ran:?}");
+    assert_eq!(std::fs::read_to_string(bed.path("attempts")).unwrap(), "1\n2\n3\n");
+    let letter = bed.ok(&["dead", "list", "q", "--json"]).await.objects().remove(0);
+    let shown = bed.ok(&["dead", "show", "q", letter["id"].as_str().unwrap()]).await.out;
+    assert!(shown.contains("attempt 1") && shown.contains("exited with 75"), "{shown}");
+}
+
+/// Whether the process is gone, or has ended and was not yet collected.
+fn is_gone(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
+}
+
+#[tokio::test]
+async fn all_processes_of_a_command_are_killed_when_its_time_is_over() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "x"]).await;
+    // Neither the shell nor its child heeds SIGTERM.
+    let exec = "trap '' TERM; sleep 1000 & echo $! > child; wait; wait; sleep 1000";
+    let work = ["work", "q", "--once", "--timeout", "300ms", "--grace", "200ms", "--exec", exec, "--json"];
+    let ran = bed.ok(&work).await;
+    assert_eq!(summary(&ran)["dead"], 1, "{ran:?}");
+    let child = bed.line_of("child").await;
+    until("the child of the command is gone", async || is_gone(child.trim()).then_some(())).await;
+    let letter = bed.ok(&["dead", "list", "q", "--json"]).await.objects().remove(0);
+    assert!(letter["dead_reason"].as_str().unwrap().starts_with("timed_out"), "{letter}");
+}
+
+#[tokio::test]
+async fn a_command_may_end_in_order_when_it_is_asked_to_stop_and_is_not_taken_for_done() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "x", "--max-duration", "300ms"]).await;
+    let exec = "trap 'echo bye > farewell; exit 0' TERM; while :; do sleep 0.05; done";
+    let ran = bed.ok(&["work", "q", "--once", "--grace", "60s", "--exec", exec, "--json"]).await;
+    assert_eq!((&summary(&ran)["processed"], &summary(&ran)["dead"]), (&0.into(), &1.into()), "{ran:?}");
+    assert_eq!(bed.line_of("farewell").await, "bye\n");
+}
+
+#[tokio::test]
+async fn what_timed_out_is_tried_again_if_wanted() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "x"]).await;
+    let exec = "test $ANYQUEUE_ATTEMPT = 2 || sleep 1000";
+    let options =
+        ["--timeout", "500ms", "--retry-timeouts", "--retry-delay", "1ms", "--exec", exec, "--json"];
+    let child = bed.command(&[&["work", "q"], options.as_slice()].concat()).spawn().unwrap();
+    until("the queue is empty", async || (bed.counts("q").await == [0; 4]).then_some(())).await;
+    signal(&child, Signal::TERM);
+    let ran = ended(child).await.ended_with(0);
+    assert_eq!((&summary(&ran)["retried"], &summary(&ran)["processed"]), (&1.into(), &1.into()), "{ran:?}");
+}
+
+#[tokio::test]
+async fn sigterm_lets_commands_finish_and_takes_nothing_more() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "one", "two"]).await;
+    let exec = "echo began > began; while [ ! -e go ]; do sleep 0.02; done; cat >> done";
+    let child = bed.command(&["work", "q", "--slots", "1", "--exec", exec, "--json"]).spawn().unwrap();
+    bed.line_of("began").await;
+    signal(&child, Signal::TERM);
+    std::fs::write(bed.path("go"), "").unwrap();
+    let ran = ended(child).await.ended_with(0);
+    assert_eq!(summary(&ran)["interrupted"], 0, "{ran:?}");
+    // The first may have ended before the signal came; then the second may have begun.
+    let done = std::fs::read_to_string(bed.path("done")).unwrap();
+    let left = bed.counts("q").await[0];
+    assert!(done == "one" && left == 1 || done == "onetwo" && left == 0, "{done}, {left} left");
+}
+
+#[tokio::test]
+async fn what_a_shutdown_interrupts_is_given_back_uncounted() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "x"]).await;
+    let exec = "echo began > began; exec sleep 1000";
+    let child = bed
+        .command(&["work", "q", "--drain", "100ms", "--grace", "5s", "--exec", exec, "--json"])
+        .spawn()
+        .unwrap();
+    bed.line_of("began").await;
+    signal(&child, Signal::INT);
+    let ran = ended(child).await.ended_with(0);
+    assert_eq!(summary(&ran)["interrupted"], 1, "{ran:?}");
+    let found = bed.ok(&["peek", "q", "--json"]).await.objects().remove(0);
+    assert_eq!((&found["state"], &found["deliveries"]), (&"ready".into(), &0.into()), "{found}");
+}
+
+#[tokio::test]
+async fn a_killed_workers_messages_go_to_the_next() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "x"]).await;
+    let mut child =
+        bed.command(&["work", "q", "--exec", "echo $$ > began; exec sleep 1000"]).spawn().unwrap();
+    let command = bed.line_of("began").await;
+    child.kill().await.unwrap();
+    // What the killed worker ran goes on, as the help says; nobody else would end it.
+    let pid = rustix::process::Pid::from_raw(command.trim().parse().unwrap()).unwrap();
+    rustix::process::kill_process(pid, Signal::KILL).unwrap();
+    assert_eq!(bed.counts("q").await, [0, 0, 1, 0]);
+    let ran = bed.ok(&["pull", "q", "--wait", "60s"]).await;
+    assert_eq!(ran.out, "x\n");
+}
