@@ -46,7 +46,7 @@ async fn a_synchronous_standby_that_takes_over_has_all_that_was_acknowledged() {
     proxy.redirect(standby.addr());
     let clients = [&pusher, &consumer];
     let mut conn = PgConnection::connect(standby.url()).await.unwrap();
-    let (_, took) = tokio::join!(run(&mut conn, "SELECT pg_promote()".to_owned()), recovered(&clients));
+    let ((), took) = tokio::join!(run(&mut conn, "SELECT pg_promote()".to_owned()), recovered(&clients));
     assert!(took < RECOVERY, "recovery after a fail-over took {took:?}");
 
     let limit = Duration::from_mins(1);
