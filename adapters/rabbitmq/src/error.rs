@@ -52,6 +52,11 @@ pub(crate) fn classify(error: lapin::Error) -> Error {
         lapin::ErrorKind::SerialisationError(_) => {
             own(ErrorKind::Internal, "a request could not be written as AMQP")
         }
+        lapin::ErrorKind::IOError(broken) if broken.to_string().contains("certificate") => own(
+            ErrorKind::Unavailable,
+            format!("the server's certificate is not trusted: {broken}; see ca_file"),
+        )
+        .with_retry(RetryClass::Never),
         _ => own(ErrorKind::Unavailable, "the connection to the server broke"),
     };
     classed.with_source(error)

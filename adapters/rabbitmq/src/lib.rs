@@ -95,6 +95,8 @@ mod storage;
 mod stored;
 mod token;
 mod topology;
+mod url;
 
-pub use config::{QueueType, RabbitMqBuilder, backend};
+pub use config::{QueueType, RabbitMqBuilder};
 pub use storage::RabbitMqQueue;
+pub use url::backend;

@@ -28,7 +28,8 @@ pub(crate) async fn declare_shared(channel: &Channel, names: &Names) -> Result<(
     exchange(channel, names.news(), ExchangeKind::Fanout).await?;
     exchange(channel, names.due(), ExchangeKind::Topic).await?;
     // It drops whatever comes; it is there so that what was routed to it counts as routed.
-    let arguments = table([("x-max-length", AMQPValue::LongInt(0))]);
+    // On all nodes of a cluster, so that it outlives the one where it was made.
+    let arguments = table([("x-queue-type", text("quorum")), ("x-max-length", AMQPValue::LongInt(0))]);
     let declared = channel.queue_declare(names.sink().into(), DURABLE, arguments).await;
     declared.map(drop).map_err(classify)
 }
