@@ -78,6 +78,7 @@
 mod actor;
 mod capabilities;
 mod claim;
+mod command;
 mod config;
 mod desk;
 mod error;

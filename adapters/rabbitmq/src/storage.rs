@@ -13,8 +13,9 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::actor::{Actor, Command, Tools};
+use crate::actor::{Actor, Tools};
 use crate::capabilities::capabilities;
+use crate::command::Command;
 use crate::config::{Config, RabbitMqBuilder};
 use crate::error::{NAME, closed, repeatable};
 use crate::feed::Feed;

@@ -44,7 +44,8 @@ async fn a_broker_whose_certificate_is_right_is_talked_to_and_one_of_another_aut
     refused(server.url()).await; // whom this system trusts
     // Whoever speaks in the clear learns it soon.
     let plain = RabbitMqQueue::open(&server.url().replace("amqps:", "amqp:")).await.unwrap_err();
-    assert_eq!(plain.kind(), ErrorKind::Unavailable, "{plain}");
+    assert_eq!(plain.kind(), ErrorKind::Incompatible, "{plain}");
+    assert!(plain.message().contains("amqps://"), "{plain}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
