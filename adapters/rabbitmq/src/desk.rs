@@ -1,7 +1,8 @@
 //! One open channel of a partition's consumer: what the server has handed over on it, and what it may hand over yet.
 //!
 //! The server sends a consumer messages until as many as its *prefetch* are not settled. What is left of that is its *open*
-//! credit. A consumer's prefetch cannot be changed, so one that is to get more is retired and another takes its place.
+//! credit. A consumer's prefetch cannot be changed, so where a level is to get more than its consumers can be sent, it gets another
+//! one beside them.
 
 mod credit;
 mod ends;
@@ -12,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyqueue::{PartitionId, Result};
 use futures_util::{FutureExt, StreamExt};
@@ -35,7 +36,7 @@ pub(crate) struct Arrived {
 
 /// A consumer that the server knows.
 struct Standing {
-    key: u64,
+    level: u8,
     name: String,
     prefetch: usize,
     /// What it has been sent and the server has not been told the end of.
@@ -55,6 +56,14 @@ struct Source {
     messages: Consumer,
 }
 
+/// A removal that the server was not told of yet.
+#[derive(Clone, Copy)]
+struct Removed {
+    /// The consumer that it makes room in.
+    key: u64,
+    at: Instant,
+}
+
 /// See the module.
 pub(crate) struct Desk {
     pub(crate) conn: Arc<Connection>,
@@ -66,7 +75,8 @@ pub(crate) struct Desk {
     limit: Duration,
     /// How many messages of each level are held ready for pulls to come.
     ready: usize,
-    standing: BTreeMap<u8, Standing>,
+    /// By their keys. A level can have several, which together may be sent what is wanted.
+    standing: BTreeMap<u64, Standing>,
     sources: Vec<Source>,
     /// What the server waits to hear the end of, and the consumer that it was sent to.
     unsettled: BTreeMap<u64, u64>,
@@ -75,7 +85,7 @@ pub(crate) struct Desk {
     /// Given to somebody.
     pub(crate) held: HashMap<u64, Arrived>,
     /// Removed, and the server is to be told when that brings no message that nobody wants.
-    removed: BTreeMap<u64, u64>,
+    removed: BTreeMap<u64, Removed>,
     /// Levels to which something was returned that the server may not have counted yet.
     returned: BTreeSet<u8>,
     /// At least so many were ready when last asked, if nobody else took them.
@@ -130,12 +140,12 @@ impl Desk {
 
     /// How many more messages the server may send of this level.
     pub(crate) fn open(&self, level: u8) -> usize {
-        self.standing.get(&level).map_or(0, Standing::open)
+        self.standing.values().filter(|standing| standing.level == level).map(Standing::open).sum()
     }
 
-    /// Whether removals wait to be told.
-    pub(crate) fn has_removed(&self) -> bool {
-        !self.removed.is_empty()
+    /// When the first of the removals that wait to be told was made.
+    pub(crate) fn removed_since(&self) -> Option<Instant> {
+        self.removed.values().map(|removed| removed.at).min()
     }
 
     /// The next message that comes, put with the spare ones.
@@ -165,9 +175,8 @@ impl Desk {
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(classify(error))),
                 Poll::Ready(None) => {
                     let ended = self.sources.swap_remove(index);
-                    if self.standing.get(&ended.level).is_some_and(|standing| standing.key == ended.key) {
+                    if self.standing.remove(&ended.key).is_some() {
                         // The server ended it: its queue was removed, or its leader moved.
-                        self.standing.remove(&ended.level);
                         let gone = own(anyqueue::ErrorKind::Unavailable, "the server ended the consumer");
                         return Poll::Ready(Err(gone));
                     }
@@ -189,7 +198,7 @@ impl Desk {
     fn arrive(&mut self, key: u64, level: u8, delivery: Delivery) {
         let number = delivery.delivery_tag;
         self.unsettled.insert(number, key);
-        if let Some(standing) = self.standing.get_mut(&level).filter(|standing| standing.key == key) {
+        if let Some(standing) = self.standing.get_mut(&key) {
             standing.out += 1;
         }
         match read(delivery) {

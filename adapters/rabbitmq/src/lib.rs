@@ -83,6 +83,7 @@ mod config;
 mod desk;
 mod error;
 mod feed;
+mod hello;
 mod inspect;
 mod ladder;
 mod link;

@@ -11,6 +11,7 @@ use lapin::{Channel, Connection, ConnectionProperties};
 
 use crate::config::{Config, target};
 use crate::error::{classify, own, silent};
+use crate::hello::Hello;
 
 /// One connection at a time. The client's own recovery is not used: who holds what must be known after each break.
 pub(crate) struct Link {
@@ -105,17 +106,29 @@ impl Link {
         uri.query.heartbeat = Some(u16::try_from(self.config.heartbeat.as_secs()).unwrap_or(u16::MAX));
         let name = format!("anyqueue {} {}", self.config.prefix, self.purpose);
         let properties = ConnectionProperties::default().with_connection_name(name.into());
-        let tls = OwnedTLSConfig { cert_chain: self.certificates().await?, ..OwnedTLSConfig::default() };
+        let tls = self.tls().await?;
         let runtime = lapin::runtime::default_runtime().map_err(classify)?;
         Connection::connect_uri_with_config(uri, properties, tls, runtime).await.map_err(classify)
     }
 
-    async fn certificates(&self) -> Result<Option<String>> {
-        let Some(path) = &self.config.ca_file else { return Ok(None) };
-        let text = tokio::fs::read_to_string(path).await.map_err(|error| {
-            own(ErrorKind::InvalidInput, format!("ca_file {path:?} cannot be read")).with_source(error)
-        })?;
-        Ok(Some(text))
+    /// What the server that was connected to last says of itself.
+    pub(crate) async fn hello(&self) -> Result<Hello> {
+        let last = self.turn.load(Ordering::Relaxed).saturating_sub(1) % self.config.node_count();
+        let uri = self.config.node(last);
+        let target = target(&uri);
+        let asking = async { Hello::ask(&uri, &self.tls().await?).await };
+        within(self.config.connect_timeout, asking).await.map_err(|error| unreachable(&target, error))
+    }
+
+    async fn tls(&self) -> Result<OwnedTLSConfig> {
+        let mut tls = OwnedTLSConfig::default();
+        if let Some(path) = &self.config.ca_file {
+            let read = tokio::fs::read_to_string(path).await;
+            tls.cert_chain = Some(read.map_err(|error| {
+                own(ErrorKind::InvalidInput, format!("ca_file {path:?} cannot be read")).with_source(error)
+            })?);
+        }
+        Ok(tls)
     }
 
     /// Gives the connection up, so that the next call makes another.
@@ -130,6 +143,8 @@ impl Link {
     pub(crate) async fn close(&self, patience: Duration) {
         let conn = self.current().conn.take();
         if let Some(conn) = conn.filter(|conn| conn.status().connected()) {
+            // A broker that takes nothing would not hear it.
+            let patience = if conn.status().blocked() { Duration::ZERO } else { patience };
             let _ = tokio::time::timeout(patience, conn.close(200, "bye".into())).await;
         }
     }

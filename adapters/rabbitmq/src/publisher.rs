@@ -17,6 +17,7 @@ use self::publication::{full, is_refused, is_unroutable};
 use self::session::{LOOK, Session};
 use crate::config::Config;
 use crate::error::classify;
+use crate::hello::Hello;
 use crate::ladder::{self, Rest};
 use crate::link::{Link, within};
 use crate::names::{Line, Names, lines};
@@ -68,6 +69,11 @@ impl Publisher {
     /// Connects, and declares nothing: a user may lack the right.
     pub(crate) async fn connect(&self) -> Result<()> {
         self.link.connection().await.map(drop)
+    }
+
+    /// What the server says of itself.
+    pub(crate) async fn hello(&self) -> Result<Hello> {
+        self.link.hello().await
     }
 
     /// What must be answered on a connection. One that is silent is given up, unless the broker has said why.

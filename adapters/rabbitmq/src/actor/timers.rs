@@ -7,7 +7,7 @@ use anyqueue::Result;
 use super::Actor;
 
 /// How long a removal may wait for a pull that wants as many, so that the server's answer to it is not unwanted.
-const TELL: Duration = Duration::from_millis(5);
+const TELL: Duration = Duration::from_millis(10);
 /// How long a message that came unasked waits for the next pull, and credit that nobody needs for the next that does.
 const SPARE: Duration = Duration::from_millis(20);
 /// The same where messages are held ready on purpose.
@@ -32,7 +32,7 @@ impl Actor {
         let in_a_while = |at: Option<Instant>, wanted: bool, after: Duration| {
             wanted.then(|| at.unwrap_or_else(|| Instant::now() + after))
         };
-        self.tell_at = in_a_while(self.tell_at, desk.has_removed(), TELL);
+        self.tell_at = desk.removed_since().map(|since| since + TELL);
         let spare = if self.prefetch() > 0 { READY } else { SPARE };
         self.spare_until = in_a_while(self.spare_until, self.has_excess(desk), spare);
         self.idle_at = in_a_while(self.idle_at, self.waiting.is_empty() && desk.is_idle(), IDLE);

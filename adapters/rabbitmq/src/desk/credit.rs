@@ -17,6 +17,8 @@ use crate::link::within;
 const QUIET: Duration = Duration::from_millis(3);
 /// How long what the server says is ready may take to come.
 const OVERDUE: Duration = Duration::from_secs(2);
+/// Consumers of one level at once: when what is wanted grows, each is beside those before.
+const CONSUMERS: usize = 8;
 
 impl Desk {
     /// Ready messages of each of these levels, as the server counts them.
@@ -71,16 +73,21 @@ impl Desk {
     /// Lets the server send so many messages of a level in all.
     pub(crate) async fn offer(&mut self, level: u8, many: usize) -> Result<()> {
         let missing = many.saturating_sub(self.open(level));
-        if missing == 0 {
-            return Ok(());
-        }
         let room = self.removable(level);
-        // Told only if that is enough: else the consumer would be sent messages just before its end.
-        if room.len() < missing {
-            self.consume(level, many).await
-        } else {
-            self.acknowledge(room.get(..missing).unwrap_or(&room))
+        if missing <= room.len() {
+            return self.acknowledge(room.get(..missing).unwrap_or(&room));
         }
+        if self.consumers(level) < CONSUMERS {
+            self.acknowledge(&room)?;
+            return self.consume(level, missing - room.len()).await;
+        }
+        // One for all of it: those before would be many small ones.
+        self.retire(level)?;
+        self.consume(level, many).await
+    }
+
+    fn consumers(&self, level: u8) -> usize {
+        self.standing.values().filter(|standing| standing.level == level).count()
     }
 
     /// A question to the queue, and then one to the channel: what the queue had handed over by the first has come when the second is
@@ -106,15 +113,15 @@ impl Desk {
         }
         // All that the consumer may be sent can be with those who hold it for long: whoever waits gets another.
         if self.open(level) == 0 && self.spare.is_empty() {
+            self.retire(level)?;
             self.consume(level, prefetch).await
         } else {
             Ok(())
         }
     }
 
-    /// A new consumer with so much credit, in place of the one that is there.
+    /// One more consumer, with so much credit.
     async fn consume(&mut self, level: u8, prefetch: usize) -> Result<()> {
-        self.retire(level)?;
         let told = u16::try_from(prefetch).unwrap_or(u16::MAX);
         self.next_key += 1;
         let (key, name, queue) = (self.next_key, format!("{level}-{}", self.next_key), self.queue(level));
@@ -134,19 +141,24 @@ impl Desk {
         self.prefetch_told = Some(told);
         self.returned.remove(&level);
         self.sources.push(Source { key, level, messages });
-        self.standing.insert(level, Standing { key, name, prefetch: usize::from(told), out: 0 });
+        self.standing.insert(key, Standing { level, name, prefetch: usize::from(told), out: 0 });
         Ok(())
     }
 
-    /// Ends a level's consumer without waiting for the server's word. What is held stays held, what is on its way will come.
+    /// Ends a level's consumers without waiting for the server's word. What is held stays held, what is on its way will come.
     pub(crate) fn retire(&mut self, level: u8) -> Result<()> {
-        let Some(standing) = self.standing.remove(&level) else { return Ok(()) };
+        let of_level = self.standing.iter().filter(|(_, standing)| standing.level == level);
+        let keys: Vec<u64> = of_level.map(|(key, _)| *key).collect();
+        keys.iter().try_for_each(|key| self.end(*key))?;
+        // Nothing comes for what they held any more, so there is no reason to wait with telling.
+        if keys.is_empty() { Ok(()) } else { self.tell_free() }
+    }
+
+    /// Ends one consumer.
+    pub(super) fn end(&mut self, key: u64) -> Result<()> {
+        let Some(standing) = self.standing.remove(&key) else { return Ok(()) };
         let cancel = self.channel.basic_cancel(standing.name.into(), BasicCancelOptions::default());
-        if let Some(Err(error)) = cancel.now_or_never() {
-            return Err(classify(error));
-        }
-        // Nothing comes for what it held any more, so there is no reason to wait with telling.
-        self.tell_free()
+        cancel.now_or_never().transpose().map(drop).map_err(classify)
     }
 
     /// Ends consumers, and waits until all that the server has sent them has come.

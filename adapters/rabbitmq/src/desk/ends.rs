@@ -1,13 +1,13 @@
 //! The ends of deliveries: what the server is told, and when.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyqueue::Result;
 use futures_util::FutureExt;
 use lapin::options::{BasicAckOptions, BasicNackOptions, BasicQosOptions};
 
-use super::{Arrived, Desk};
+use super::{Arrived, Desk, Removed};
 use crate::error::classify;
 
 /// Acknowledgements that a channel of the server passes on without waiting for the queue.
@@ -21,7 +21,7 @@ impl Desk {
     /// Notes the end of a delivery. The server is told soon, or when that brings a message that somebody has asked for.
     pub(crate) fn remove(&mut self, number: u64) {
         if let Some(key) = self.unsettled.get(&number) {
-            self.removed.insert(number, *key);
+            self.removed.insert(number, Removed { key: *key, at: Instant::now() });
         }
     }
 
@@ -30,25 +30,25 @@ impl Desk {
         if self.ready > 0 {
             return if self.removed.len() > self.ready / 4 { self.tell_all_removed() } else { Ok(()) };
         }
-        let makes_room = |key: &u64| self.standing.values().any(|standing| standing.key == *key);
-        let free: Vec<u64> =
-            self.removed.iter().filter(|(_, key)| !makes_room(key)).map(|(number, _)| *number).collect();
+        let makes_room = |removed: &Removed| self.standing.contains_key(&removed.key);
+        let free = self.removed.iter().filter(|(_, removed)| !makes_room(removed));
+        let free: Vec<u64> = free.map(|(number, _)| *number).collect();
         self.acknowledge(&free)
     }
 
-    /// Removals whose telling lets the server send this level's consumer as many messages.
+    /// Removals whose telling lets the server send as many messages of this level.
     pub(super) fn removable(&self, level: u8) -> Vec<u64> {
-        let Some(key) = self.standing.get(&level).map(|standing| standing.key) else { return Vec::new() };
-        self.removed.iter().filter(|(_, of)| **of == key).map(|(number, _)| *number).collect()
+        let is_of_level = |removed: &Removed| {
+            self.standing.get(&removed.key).is_some_and(|standing| standing.level == level)
+        };
+        self.removed.iter().filter(|(_, removed)| is_of_level(removed)).map(|(number, _)| *number).collect()
     }
 
-    /// Tells the server of all removals, after ending the consumers that this would make room for.
+    /// Tells the server of all removals, after ending the consumers that this would make room in.
     pub(crate) fn tell_all_removed(&mut self) -> Result<()> {
         if self.ready == 0 {
-            let keys: BTreeSet<u64> = self.removed.values().copied().collect();
-            let makes_room = self.standing.iter().filter(|(_, standing)| keys.contains(&standing.key));
-            let levels: Vec<u8> = makes_room.map(|(level, _)| *level).collect();
-            levels.into_iter().try_for_each(|level| self.retire(level))?;
+            let keys: BTreeSet<u64> = self.removed.values().map(|removed| removed.key).collect();
+            keys.into_iter().try_for_each(|key| self.end(key))?;
         }
         let rest: Vec<u64> = self.removed.keys().copied().collect();
         self.acknowledge(&rest)
@@ -113,7 +113,7 @@ impl Desk {
     /// The server has been told of the end of this.
     fn forget(&mut self, number: u64) {
         let Some(key) = self.unsettled.remove(&number) else { return };
-        if let Some(standing) = self.standing.values_mut().find(|standing| standing.key == key) {
+        if let Some(standing) = self.standing.get_mut(&key) {
             standing.out = standing.out.saturating_sub(1);
         }
     }
@@ -121,8 +121,8 @@ impl Desk {
     /// Tells the server all there is to tell, and closes the channel.
     pub(crate) async fn close(mut self) {
         let spare = std::mem::take(&mut self.spare);
-        let levels: Vec<u8> = self.standing.keys().copied().collect();
-        let ended = levels.into_iter().try_for_each(|level| self.retire(level));
+        let keys: Vec<u64> = self.standing.keys().copied().collect();
+        let ended = keys.into_iter().try_for_each(|key| self.end(key));
         let told = ended.and_then(|()| self.tell_all_removed()).and_then(|()| self.give_back(spare));
         if told.is_ok() && self.is_alive() {
             let closing = async {

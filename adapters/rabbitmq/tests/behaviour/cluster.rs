@@ -18,7 +18,7 @@ async fn the_leader_of_a_queue_killed_under_load_loses_nothing_and_the_same_hand
     let url = format!("{}&prefix=test&connect_timeout=3s&call_timeout=5s", cluster.url());
     let (first, second) =
         (RabbitMqQueue::open(&url).await.unwrap(), RabbitMqQueue::open(&url).await.unwrap());
-    let load = Load::start(&first, &second, &part("p"), MESSAGES).await;
+    let load = Load::start(&first, &second, &part("p")).await;
     for share in [5, 2] {
         load.reach(MESSAGES / share).await;
         let leader = cluster.leader_of("test:p:0").await.unwrap().expect("the queue has a leader");

@@ -20,7 +20,7 @@ async fn two(builder: impl Fn() -> RabbitMqBuilder) -> (RabbitMqQueue, RabbitMqQ
 async fn killed_twice_under_load_it_loses_nothing_and_the_same_handles_go_on() {
     let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
     let (first, second) = two(|| bed.builder()).await;
-    let load = Load::start(&first, &second, &part("p"), MESSAGES).await;
+    let load = Load::start(&first, &second, &part("p")).await;
     for share in [5, 2] {
         load.reach(MESSAGES / share).await;
         bed.server().kill().await.unwrap();
@@ -36,7 +36,7 @@ async fn frozen_for_ten_seconds_under_load_it_loses_nothing_and_no_call_hangs() 
     let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
     let limit = Duration::from_secs(2);
     let (first, second) = two(|| bed.builder().call_timeout(limit).connect_timeout(limit)).await;
-    let load = Load::start(&first, &second, &part("p"), MESSAGES).await;
+    let load = Load::start(&first, &second, &part("p")).await;
     load.reach(MESSAGES / 10).await;
     bed.server().freeze().await.unwrap();
     tokio::time::sleep(Duration::from_secs(10)).await;
@@ -51,10 +51,9 @@ async fn cut_off(url: &str, bed: &Bed, messages: usize) {
     let limit = Duration::from_secs(2);
     let builder = || RabbitMqQueue::from_url(&url).unwrap().call_timeout(limit);
     let (first, second) = two(builder).await;
-    let load = Load::start(&first, &second, &part("p"), messages).await;
+    let load = Load::start(&first, &second, &part("p")).await;
     for cut in 1..=20 {
         load.go_on(RECOVERY).await;
-        load.reach(0).await;
         // Now and then the call is done and nobody is told.
         let fault = if cut % 3 == 0 { Fault::DropReplies } else { Fault::Pass };
         proxy.set(fault).await.unwrap();
@@ -81,7 +80,7 @@ async fn cut_off_twenty_times_while_messages_are_held_ready_it_loses_nothing() {
 async fn killed_with_classic_queues_it_loses_nothing_acknowledged() {
     let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
     let (first, second) = two(|| bed.builder().queue_type(QueueType::Classic)).await;
-    let load = Load::start(&first, &second, &part("p"), MESSAGES / 2).await;
+    let load = Load::start(&first, &second, &part("p")).await;
     load.reach(MESSAGES / 5).await;
     bed.server().kill().await.unwrap();
     bed.server().restart().await.unwrap();
