@@ -153,16 +153,16 @@ impl Program for RabbitMq {
     }
 
     async fn prepare(&self, place: &Place) -> Result<()> {
-        let mut configuration = self.configuration.clone();
-        if let Some([certificate, key, authority]) = &self.tls {
-            configuration.push_str(&format!(
+        let tls = self.tls.as_ref().map(|[certificate, key, authority]| {
+            format!(
                 "listeners.ssl.1 = {}\nssl_options.certfile = {}\nssl_options.keyfile = {}\nssl_options.cacertfile = {}\n",
                 place.addr(),
                 certificate.display(),
                 key.display(),
                 authority.display()
-            ));
-        }
+            )
+        });
+        let configuration = [self.configuration.as_str(), tls.as_deref().unwrap_or_default()].concat();
         place.write("rabbitmq.conf", &configuration)?;
         place.write("enabled_plugins", "[].")?;
         let cookie = place.write(COOKIE, "anyqueue")?;
