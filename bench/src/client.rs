@@ -71,6 +71,8 @@ pub(crate) trait Yardstick: Client {
     const NAME: &'static str;
     /// Whether two processes can see the same queue.
     const ACROSS_PROCESSES: bool;
+    /// Whether the server tells how many messages are held.
+    const COUNTS_HELD: bool = true;
 
     /// How many messages the warm-up of a scenario takes. Of a scenario that measures a rate, its rounds take as many as its
     /// warm-up shows that they can; of any other, this many too.

@@ -13,12 +13,21 @@ use crate::scenario::{self, InDepth, Scenario, Size};
 use crate::scratch::Scratch;
 use crate::yardstick::memory::Memory;
 use crate::yardstick::postgres::Postgres;
+use crate::yardstick::rabbitmq::{Ahead, Classic, ClassicAhead, Quorum, RabbitMq};
 use crate::yardstick::redis::Redis;
 use crate::yardstick::sqlite::Sqlite;
 
 /// Every backend that has a yardstick.
-pub(crate) const BACKENDS: &[Backend] =
-    &[backend::<Memory>(), backend::<Postgres>(), backend::<Redis>(), backend::<Sqlite>()];
+pub(crate) const BACKENDS: &[Backend] = &[
+    backend::<Memory>(),
+    backend::<Postgres>(),
+    backend::<RabbitMq<Quorum>>(),
+    backend::<RabbitMq<Ahead>>(),
+    backend::<RabbitMq<Classic>>(),
+    backend::<RabbitMq<ClassicAhead>>(),
+    backend::<Redis>(),
+    backend::<Sqlite>(),
+];
 
 /// No scenario of default size takes nearly as long.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(10);
@@ -65,6 +74,9 @@ async fn compare<Y: Yardstick>(scenario: Scenario, settings: &Settings) -> Resul
     match scenario {
         Scenario::LatencyAcross if !Y::ACROSS_PROCESSES => {
             Ok(report.skipped("nothing outside this process can reach the queue"))
+        }
+        Scenario::InFlight if !Y::COUNTS_HELD => {
+            Ok(report.skipped("the server does not tell how many messages are held"))
         }
         Scenario::Latency | Scenario::LatencyAcross => latencies::<Y>(scenario, settings, report).await,
         Scenario::Idle => idle::<Y>(settings, report).await,

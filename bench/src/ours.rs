@@ -26,6 +26,7 @@ impl Client for Ours {
         let registry = Registry::new()
             .with(anyqueue_memory::backend())
             .with(anyqueue_postgres::backend())
+            .with(anyqueue_rabbitmq::backend())
             .with(anyqueue_redis::backend())
             .with(anyqueue_sqlite::backend());
         let storage = registry.open(url).await?;
@@ -64,11 +65,9 @@ impl Client for Ours {
 
     async fn remaining(&self) -> Result<u64> {
         let counts = self.0.counts(PARTITION).await?;
-        let states = [counts.ready, counts.delayed, counts.leased];
-        states
-            .into_iter()
-            .sum::<Option<u64>>()
-            .ok_or_else(|| "the backend does not count its messages".into())
+        let ready = counts.ready.ok_or("the backend does not count its messages")?;
+        // Of those that wait each backend tells; of the others not every one.
+        Ok(ready + counts.delayed.unwrap_or_default() + counts.leased.unwrap_or_default())
     }
 
     async fn close(&self) -> Result<()> {

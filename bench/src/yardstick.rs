@@ -9,6 +9,7 @@
 
 pub(crate) mod memory;
 pub(crate) mod postgres;
+pub(crate) mod rabbitmq;
 pub(crate) mod redis;
 pub(crate) mod sqlite;
 pub(crate) mod sqs;

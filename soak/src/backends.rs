@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyqueue::{Registry, Storage};
-use anyqueue_testkit::{Postgres, Redis, Server, start_if_installed};
+use anyqueue_testkit::{Postgres, RabbitMq, Redis, Server, start_if_installed};
 use clap::ValueEnum;
 
 use crate::Result;
@@ -12,6 +12,7 @@ use crate::Result;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Backend {
     Postgres,
+    Rabbitmq,
     Redis,
 }
 
@@ -19,6 +20,7 @@ impl Backend {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Postgres => "postgres",
+            Self::Rabbitmq => "rabbitmq",
             Self::Redis => "redis",
         }
     }
@@ -27,6 +29,7 @@ impl Backend {
     pub(crate) async fn start(self) -> Result<Option<Server>> {
         Ok(match self {
             Self::Postgres => start_if_installed(Postgres::new()).await?,
+            Self::Rabbitmq => start_if_installed(RabbitMq::new()).await?,
             Self::Redis => start_if_installed(Redis::new().setting("appendfsync", "always")).await?,
         })
     }
@@ -34,7 +37,10 @@ impl Backend {
     /// Opens the storage at `url`, the server's own or one that goes through a proxy.
     pub(crate) async fn open(url: &str) -> Result<Arc<dyn Storage>> {
         let separator = if url.contains('?') { '&' } else { '?' };
-        let registry = Registry::new().with(anyqueue_postgres::backend()).with(anyqueue_redis::backend());
+        let registry = Registry::new()
+            .with(anyqueue_postgres::backend())
+            .with(anyqueue_rabbitmq::backend())
+            .with(anyqueue_redis::backend());
         Ok(registry.open(&format!("{url}{separator}call_timeout=3s")).await?)
     }
 }

@@ -7,6 +7,9 @@ use anyqueue_testkit::{Fault, Proxy, Server};
 
 use crate::Result;
 
+/// All queues are made before anything happens: one that is made right before a `kill -9` may go with it.
+const BEFORE: Duration = Duration::from_secs(4);
+
 /// How often what happened.
 #[derive(Debug, Default)]
 pub(crate) struct Faults(BTreeMap<&'static str, u32>);
@@ -25,6 +28,7 @@ pub(crate) async fn befall(
     until: Instant,
 ) -> Result<Faults> {
     let mut faults = Faults::default();
+    tokio::time::sleep(BEFORE).await;
     while Instant::now() < until {
         pause(&mut rng, 1000..4000).await;
         let name = match rng.u8(0..6) {

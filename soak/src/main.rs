@@ -85,8 +85,9 @@ async fn run(arguments: &Arguments) -> Result<bool> {
     let is_empty = wait_until_empty(&account).await;
     drained.cancel();
     while consumers.join_next().await.is_some() {}
-    account.close(dead_letters(&open(server.url()).await?).await?);
-    let violations = account.violations(is_empty);
+    let last = open(server.url()).await?;
+    account.close(dead_letters(&last).await?);
+    let violations = account.violations(is_empty, last.capabilities());
     println!("{:#}", report(arguments, &server, &faults, &account, &violations));
     Ok(violations.is_empty())
 }

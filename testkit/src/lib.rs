@@ -36,7 +36,8 @@
 //! | [`Redis`] | Redis with an append-only file, also with TLS or as a replica | `redis://127.0.0.1:…/` |
 //! | [`RedisCluster`] | three masters with a replica each | `redis-cluster://127.0.0.1:…/?nodes=…` |
 //! | [`RedisSentinel`] | makes a replica the master when the master is gone | `redis-sentinel://127.0.0.1:…/?master=…` |
-//! | [`RabbitMq`] | one node without plugins | `amqp://guest:guest@127.0.0.1:…/%2f` |
+//! | [`RabbitMq`] | one node without plugins, also with TLS | `amqp://guest:guest@127.0.0.1:…/%2f` |
+//! | [`RabbitCluster`] | three of them | `amqp://guest:guest@127.0.0.1:…/%2f?nodes=…` |
 //! | [`Ministack`] | stands in for Amazon SQS | `http://127.0.0.1:…`, the client's endpoint |
 //!
 //! `cargo xtask setup` installs them all. Another server needs an implementation of [`Program`]: how it is found, started,
@@ -88,6 +89,7 @@ mod program;
 mod programs;
 mod provide;
 mod proxy;
+mod rabbit_cluster;
 mod reaper;
 mod redis_cluster;
 mod server;
@@ -99,5 +101,6 @@ pub use program::{Program, StopSignal, find_program, run_helper};
 pub use programs::{Ministack, PgBouncer, Postgres, RabbitMq, Redis, RedisSentinel};
 pub use provide::{Provided, provide, start_if_installed};
 pub use proxy::{Direction, Fault, Proxy, Traffic};
+pub use rabbit_cluster::RabbitCluster;
 pub use redis_cluster::RedisCluster;
 pub use server::Server;

@@ -86,6 +86,16 @@ impl Server {
         self.place.port(index)
     }
 
+    /// Where it lives.
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// The command that it is started with.
+    pub(crate) fn command(&self) -> Result<std::process::Command> {
+        self.program.command(&self.place)
+    }
+
     /// The program's version.
     pub fn version(&self) -> &str {
         &self.version

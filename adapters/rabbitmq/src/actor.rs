@@ -1,72 +1,27 @@
 //! The one owner of a partition's consuming channel: a task that serves pulls and settlements in turn.
 
+mod timers;
+
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyqueue::{Delivery, Error, Lease, MessageId, PartitionId, Result};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::claim::{Claim, Waiting};
+use crate::command::{Command, Settled, Verb};
 use crate::config::{Config, QueueType};
 use crate::desk::{Arrived, Desk};
 use crate::error::closed;
 use crate::feed::Feed;
 use crate::names::Names;
 use crate::publisher::Publisher;
-use crate::stored::Stored;
 use crate::token::Tag;
 
 /// Commands that may wait for the task. More wait in their tasks.
 pub(crate) const COMMANDS: usize = 1024;
-/// How long a removal may wait for a pull that wants as many, so that the server's answer to it is not unwanted.
-const TELL: Duration = Duration::from_millis(5);
-/// How long a message that came unasked waits for the next pull, and credit that nobody needs for the next that does.
-const SPARE: Duration = Duration::from_millis(20);
-/// The same where messages are held ready on purpose.
-const READY: Duration = Duration::from_secs(1);
-/// How often a waiting pull's connection is looked after.
-const PULSE: Duration = Duration::from_millis(200);
-/// A channel that nobody needs is closed after so long.
-const IDLE: Duration = Duration::from_mins(1);
-
-/// What a task is asked for.
-pub(crate) enum Command {
-    /// A pull.
-    Pull(Waiting),
-    /// A pull was asked to end early.
-    Stop,
-    /// Ends of deliveries, answered in order.
-    Settle(Vec<(MessageId, Tag, Verb)>, oneshot::Sender<Vec<Settled>>),
-    /// Whether a copy was made of a message that [`Settled::Copy`] was answered for.
-    Copied(Tag, bool),
-    /// Which of these are held.
-    Holds(Vec<(MessageId, Tag)>, oneshot::Sender<Vec<bool>>),
-    /// Deliveries that reached nobody.
-    Back(Vec<Tag>),
-    /// A level that exists.
-    Level(u8),
-}
-
-/// What is to become of a delivery.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Verb {
-    /// It is gone.
-    Remove,
-    /// To the front of its queue.
-    Return,
-    /// A copy of it goes elsewhere; then it is gone.
-    Copy,
-}
-
-/// What became of it.
-pub(crate) enum Settled {
-    Done,
-    Lost,
-    /// To be copied, then [`Command::Copied`].
-    Copy(Box<Stored>),
-}
 
 /// What the tasks of a storage share.
 pub(crate) struct Tools {
@@ -265,49 +220,6 @@ impl Actor {
         for waiting in self.waiting.drain(..) {
             let _ = waiting.reply.send(Err(error.clone()));
         }
-    }
-
-    fn next_timer(&self) -> Option<Instant> {
-        let ends = self.waiting.iter().map(|waiting| waiting.until).min();
-        let pulse = (!self.waiting.is_empty()).then(|| Instant::now() + PULSE);
-        [ends, pulse, self.tell_at, self.spare_until, self.idle_at].into_iter().flatten().min()
-    }
-
-    fn set_timers(&mut self) {
-        let Some(desk) = &self.desk else {
-            (self.tell_at, self.spare_until, self.idle_at) = (None, None, None);
-            return;
-        };
-        let in_a_while = |at: Option<Instant>, wanted: bool, after: Duration| {
-            wanted.then(|| at.unwrap_or_else(|| Instant::now() + after))
-        };
-        self.tell_at = in_a_while(self.tell_at, desk.has_removed(), TELL);
-        let spare = if self.prefetch() > 0 { READY } else { SPARE };
-        self.spare_until = in_a_while(self.spare_until, self.has_excess(desk), spare);
-        self.idle_at = in_a_while(self.idle_at, self.waiting.is_empty() && desk.is_idle(), IDLE);
-    }
-
-    /// Does what is due by time.
-    pub(crate) async fn keep_time(&mut self) -> Result<()> {
-        let now = Instant::now();
-        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        if due(self.tell_at) {
-            self.tell_at = None;
-            if let Some(desk) = &mut self.desk {
-                desk.tell_all_removed()?;
-            }
-        }
-        if due(self.spare_until) {
-            self.spare_until = None;
-            self.let_go()?;
-        }
-        if due(self.idle_at) {
-            self.idle_at = None;
-            if let Some(desk) = self.desk.take_if(|desk| desk.is_idle()) {
-                desk.close().await;
-            }
-        }
-        Ok(())
     }
 
     async fn finish(mut self) {

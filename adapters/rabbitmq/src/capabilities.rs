@@ -9,13 +9,17 @@ use anyqueue::{
 };
 
 use crate::config::{Config, QueueType};
-use crate::{ladder, publisher};
+use crate::ladder;
 
 /// Levels from 0 to one less.
 pub(crate) const PRIORITY_LEVELS: u8 = 10;
 /// Messages, deliveries or settlements in one call.
 const BATCH: usize = 1000;
 const BATCH_BYTES: u64 = 64 * 1024 * 1024;
+/// Pushing calls at once. Fewer gather more single pushes each, and cost the server less; more wait less for each other.
+const PUSH_CALLS: usize = 2;
+/// Settling calls at once: one can wait for copies to be confirmed.
+const SETTLE_CALLS: usize = 2;
 /// How late timed things may be: timers, network, and the server's queues.
 const SLACK: Duration = Duration::from_millis(300);
 /// From a confirmed push to its delivery to a consumer that waits.
@@ -80,9 +84,10 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
         wake_latency: WAKE_LATENCY,
         // Where several levels are in use, one message of each can come while a pull waits for one.
         overfetch: overfetch * u32::from(PRIORITY_LEVELS) - u32::from(config.prefetch == 0),
-        exchange: true,
-        coalesce_push: coalesce(publisher::CHANNELS),
-        coalesce_settle: coalesce(4),
+        // Settlements are told to nobody but the partition's task, and a strict pull takes the server a moment: they must not wait.
+        exchange: config.prefetch > 0,
+        coalesce_push: coalesce(PUSH_CALLS),
+        coalesce_settle: coalesce(SETTLE_CALLS),
         retention: None,
     }
 }

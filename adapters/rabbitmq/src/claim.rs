@@ -6,7 +6,7 @@ use anyqueue::{Delivery, Result};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::actor::Command;
+use crate::command::Command;
 use crate::token::Tag;
 
 /// A pull that waits for its answer.

@@ -1,11 +1,10 @@
-//! Options of a queue on a broker, typed and as URL parameters.
+//! Options of a queue on a broker.
 
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use anyqueue::{Backend, Error, Operation, Result, Storage, StorageUrl, UrlOption};
-use lapin::uri::AMQPUri;
+use anyqueue::{Error, Operation, Result};
+use lapin::uri::{AMQPScheme, AMQPUri};
 
 use crate::RabbitMqQueue;
 use crate::error::{NAME, invalid};
@@ -15,6 +14,7 @@ const MAX_TIMEOUT: Duration = Duration::from_hours(1);
 const MAX_CONSUMER_TIMEOUT: Duration = Duration::from_hours(30 * 24);
 const MAX_PREFETCH: u32 = 10_000;
 const MAX_PREFIX_BYTES: usize = 64;
+const MAX_NODES: usize = 32;
 
 /// The type of the queues that hold messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +41,8 @@ impl FromStr for QueueType {
 #[derive(Clone)]
 pub(crate) struct Config {
     pub(crate) uri: AMQPUri,
+    /// Further nodes of the cluster, by host and port.
+    pub(crate) nodes: Vec<(String, u16)>,
     pub(crate) prefix: String,
     pub(crate) queue_type: QueueType,
     pub(crate) prefetch: u32,
@@ -55,9 +57,16 @@ pub(crate) struct Config {
 /// Options of a queue on a broker. Made by [`RabbitMqQueue::from_url`].
 #[derive(Clone)]
 #[must_use = "call open()"]
-pub struct RabbitMqBuilder(Config);
+pub struct RabbitMqBuilder(pub(crate) Config);
 
 impl RabbitMqBuilder {
+    /// Further nodes of the cluster, by host and port, with the same login and virtual host. Whenever a connection is to be made,
+    /// they are tried in turn. At most 32. URL: `nodes=host:5672,host:5672`.
+    pub fn nodes(mut self, nodes: impl IntoIterator<Item = (String, u16)>) -> Self {
+        self.0.nodes = nodes.into_iter().collect();
+        self
+    }
+
     /// What all queues and exchanges begin with: 1 to 64 of `A-Z a-z 0-9 . _ -`. Storages with different prefixes know nothing of
     /// each other. Default: `anyqueue`. URL: `prefix=anyqueue`.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
@@ -79,7 +88,7 @@ impl RabbitMqBuilder {
         self
     }
 
-    /// How long making a connection may take, at most an hour. Default: 5 s. URL: `connect_timeout=5s`.
+    /// How long making a connection may take, at most an hour; of several nodes each has its share. Default: 5 s. URL: `connect_timeout=5s`.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.0.connect_timeout = timeout;
         self
@@ -132,12 +141,18 @@ impl RabbitMqBuilder {
         RabbitMqQueue::from_config(config).await.map_err(stamp)
     }
 
-    fn checked(self) -> Result<Config> {
+    pub(crate) fn checked(self) -> Result<Config> {
         let config = self.0;
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         let prefix = &config.prefix;
         if prefix.is_empty() || prefix.len() > MAX_PREFIX_BYTES || !prefix.chars().all(allowed) {
             return Err(invalid("prefix is 1 to 64 of A-Z a-z 0-9 . _ -"));
+        }
+        if config.nodes.len() > MAX_NODES {
+            return Err(invalid("nodes are at most 32"));
+        }
+        if config.ca_file.is_some() && config.uri.scheme != AMQPScheme::AMQPS {
+            return Err(invalid("ca_file is used with TLS alone: write amqps:// instead of amqp://"));
         }
         if config.prefetch > MAX_PREFETCH {
             return Err(invalid("prefetch is from 0 to 10000"));
@@ -157,45 +172,13 @@ impl RabbitMqBuilder {
         }
         Ok(config)
     }
-
-    pub(crate) fn from_url(url: &StorageUrl) -> Result<Self> {
-        let mut config = Config::of(uri(url)?);
-        config.prefix = url.option("prefix")?.unwrap_or(config.prefix);
-        config.queue_type = url.option("queue_type")?.unwrap_or(config.queue_type);
-        config.prefetch = url.option("prefetch")?.unwrap_or(config.prefetch);
-        config.connect_timeout = url.duration("connect_timeout")?.unwrap_or(config.connect_timeout);
-        config.call_timeout = url.duration("call_timeout")?.unwrap_or(config.call_timeout);
-        config.heartbeat = url.duration("heartbeat")?.unwrap_or(config.heartbeat);
-        config.consumer_timeout = url.duration("consumer_timeout")?.unwrap_or(config.consumer_timeout);
-        config.message_bytes = url.option("message_bytes")?.unwrap_or(config.message_bytes);
-        config.ca_file = url.option("ca_file")?;
-        Ok(Self(config))
-    }
-}
-
-/// The address, login and virtual host. The client's own reading falls back to defaults where it does not understand: not here.
-fn uri(url: &StorageUrl) -> Result<AMQPUri> {
-    let unusable = || {
-        invalid(
-            "this is no usable AMQP URL: write amqp://user:password@host:5672/vhost, with %2f for the virtual host /",
-        )
-    };
-    let host = url.url().host_str().filter(|host| !host.is_empty()).ok_or_else(unusable)?;
-    let mut plain = url.url().clone();
-    plain.set_query(None); // our own options are not the client's
-    // The error of the client is left out: it may quote parts of the URL.
-    let mut uri = AMQPUri::from_str(plain.as_str()).map_err(|_| unusable())?;
-    host.trim_matches(['[', ']']).clone_into(&mut uri.authority.host);
-    if matches!(url.url().path(), "" | "/") {
-        "/".clone_into(&mut uri.vhost);
-    }
-    Ok(uri)
 }
 
 impl Config {
-    fn of(uri: AMQPUri) -> Self {
+    pub(crate) fn of(uri: AMQPUri) -> Self {
         Self {
             uri,
+            nodes: Vec::new(),
             prefix: "anyqueue".to_owned(),
             queue_type: QueueType::Quorum,
             prefetch: 0,
@@ -213,18 +196,34 @@ impl Config {
         usize::try_from(self.prefetch).unwrap_or(usize::MAX)
     }
 
-    /// The server and virtual host, for messages.
-    pub(crate) fn target(&self) -> String {
-        let authority = &self.uri.authority;
-        format!("the broker at {}:{}, virtual host {:?}", authority.host, authority.port, self.uri.vhost)
+    /// How many nodes there are to connect to.
+    pub(crate) fn node_count(&self) -> usize {
+        1 + self.nodes.len()
     }
+
+    /// Where one of them is.
+    pub(crate) fn node(&self, place: usize) -> AMQPUri {
+        let mut uri = self.uri.clone();
+        if let Some((host, port)) = place.checked_sub(1).and_then(|place| self.nodes.get(place)) {
+            host.clone_into(&mut uri.authority.host);
+            uri.authority.port = *port;
+        }
+        uri
+    }
+}
+
+/// The server and virtual host, for messages.
+pub(crate) fn target(uri: &AMQPUri) -> String {
+    let authority = &uri.authority;
+    format!("the broker at {}:{}, virtual host {:?}", authority.host, authority.port, uri.vhost)
 }
 
 /// Without the password.
 impl std::fmt::Debug for Config {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Config")
-            .field("target", &self.target())
+            .field("target", &target(&self.uri))
+            .field("nodes", &self.nodes)
             .field("prefix", &self.prefix)
             .field("queue_type", &self.queue_type)
             .finish_non_exhaustive()
@@ -235,76 +234,5 @@ impl std::fmt::Debug for Config {
 impl std::fmt::Debug for RabbitMqBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)
-    }
-}
-
-const fn option(name: &'static str, default: &'static str, help: &'static str) -> UrlOption {
-    UrlOption { name, default, help }
-}
-
-const OPTIONS: &[UrlOption] = &[
-    option("prefix", "anyqueue", "what all queues and exchanges begin with, 1 to 64 of A-Z a-z 0-9 . _ -"),
-    option("queue_type", "quorum", "quorum or classic"),
-    option("prefetch", "0", "messages of each level held ready for pulls to come; 0: none"),
-    option("connect_timeout", "5s", "how long making a connection may take"),
-    option("call_timeout", "10s", "how long the server may take to answer"),
-    option("heartbeat", "10s", "how often either side shows that it is alive, in whole seconds"),
-    option("consumer_timeout", "30m", "the server's consumer_timeout: how long a delivery can be held"),
-    option("message_bytes", "8388608", "largest encoded message in bytes"),
-    option("ca_file", "none", "certificates in PEM to trust beside the system's own, for amqps"),
-];
-
-/// This backend for an [`anyqueue::Registry`]: `amqp://user@host/vhost?prefix=jobs`.
-pub fn backend() -> Backend {
-    Backend {
-        name: NAME,
-        schemes: &["amqp", "amqps"],
-        options: OPTIONS,
-        open: |url| {
-            Box::pin(async move {
-                let builder = RabbitMqBuilder::from_url(&url)
-                    .map_err(|error| error.with_backend(NAME).with_operation(Operation::Open))?;
-                Ok(Arc::new(builder.open().await?) as Arc<dyn Storage>)
-            })
-        },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(url: &str) -> Result<Config> {
-        RabbitMqBuilder::from_url(&StorageUrl::parse(url)?)?.checked()
-    }
-
-    #[test]
-    fn hosts_and_virtual_hosts_are_read_as_they_are() {
-        for (url, host, vhost) in [
-            ("amqp://localhost", "localhost", "/"),
-            ("amqp://localhost/", "localhost", "/"),
-            ("amqp://10.0.0.1:1234/%2f", "10.0.0.1", "/"),
-            ("amqp://[::1]/jobs", "::1", "jobs"),
-            ("amqps://u:p@mq.example/a%20b?prefix=x", "mq.example", "a b"),
-        ] {
-            let config = read(url).unwrap();
-            assert_eq!(
-                (config.uri.authority.host.as_str(), config.uri.vhost.as_str()),
-                (host, vhost),
-                "{url}"
-            );
-        }
-    }
-
-    #[test]
-    fn what_is_out_of_bounds_is_refused_and_no_password_is_shown() {
-        for query in ["prefix=a:b", "prefetch=10001", "heartbeat=1ms", "message_bytes=1", "queue_type=stream"]
-        {
-            let error = read(&format!("amqp://user:secret@localhost?{query}")).unwrap_err();
-            assert_eq!(error.kind(), anyqueue::ErrorKind::InvalidInput, "{query}");
-            assert!(!format!("{error:?}").contains("secret"));
-        }
-        assert!(read("amqp:").is_err());
-        assert!(!format!("{:?}", read("amqp://user:secret@localhost").unwrap()).contains("secret"));
     }
 }

@@ -38,6 +38,35 @@ pub(crate) fn silent() -> Error {
     own(ErrorKind::TimedOut, "the server did not answer in time; the connection is made anew")
 }
 
+/// What a user must be allowed to do; the server does not tell which right it misses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Right {
+    Configure,
+    Bind,
+    Write,
+    Read,
+}
+
+impl Right {
+    /// Classes an error of something that takes this right.
+    pub(crate) fn classify(self, error: lapin::Error) -> Error {
+        let classed = classify(error);
+        if classed.kind() != ErrorKind::AccessDenied {
+            return classed;
+        }
+        let right = match self {
+            Self::Configure => "to configure",
+            Self::Bind => {
+                "to write to the queue or exchange that is bound, or to read from the one it is bound to"
+            }
+            Self::Write => "to write",
+            Self::Read => "to read",
+        };
+        own(ErrorKind::AccessDenied, format!("the user has not the right {right}: {}", classed.message()))
+            .with_source(classed)
+    }
+}
+
 /// Classes an error of the client. The server's own words are repeated where it refuses something: they name no credentials.
 pub(crate) fn classify(error: lapin::Error) -> Error {
     let classed = match error.kind() {
@@ -46,12 +75,18 @@ pub(crate) fn classify(error: lapin::Error) -> Error {
             ErrorKind::Full,
             "the connection has no channel left: each partition that is pulled takes one; raise the server's channel_max",
         ),
-        lapin::ErrorKind::ParsingError(_) | lapin::ErrorKind::InvalidProtocolVersion(_) => {
-            own(ErrorKind::Incompatible, "what answers at this address does not speak AMQP 0-9-1")
-        }
+        lapin::ErrorKind::ParsingError(_) | lapin::ErrorKind::InvalidProtocolVersion(_) => own(
+            ErrorKind::Incompatible,
+            "what answers at this address does not speak AMQP 0-9-1 in the clear: with TLS write amqps://",
+        ),
         lapin::ErrorKind::SerialisationError(_) => {
             own(ErrorKind::Internal, "a request could not be written as AMQP")
         }
+        lapin::ErrorKind::IOError(broken) if broken.to_string().contains("certificate") => own(
+            ErrorKind::Unavailable,
+            format!("the server's certificate is not trusted: {broken}; see ca_file"),
+        )
+        .with_retry(RetryClass::Never),
         _ => own(ErrorKind::Unavailable, "the connection to the server broke"),
     };
     classed.with_source(error)
@@ -62,9 +97,7 @@ fn by_code(code: &AMQPErrorKind, text: &str) -> Error {
         AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) if text.contains("Login was refused") => {
             own(ErrorKind::AccessDenied, "the server refused the login: check user and password")
         }
-        AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) => {
-            own(ErrorKind::AccessDenied, format!("a right is missing: {text}"))
-        }
+        AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) => own(ErrorKind::AccessDenied, text.to_owned()),
         AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) => {
             own(ErrorKind::AccessDenied, format!("the virtual host cannot be used: {text}"))
         }

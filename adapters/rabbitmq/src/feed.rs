@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use crate::config::Config;
 use crate::desk::count;
-use crate::error::classify;
+use crate::error::{Right, classify};
 use crate::link::{Link, channel, within};
 use crate::names::{Line, Names, lines};
 use crate::topology::{bind, declare_shared};
@@ -79,12 +79,13 @@ impl Feed {
         declare_shared(&bell, &self.names).await?;
         let options =
             QueueDeclareOptions { exclusive: true, auto_delete: true, ..QueueDeclareOptions::default() };
-        let queue = bell.queue_declare("".into(), options, FieldTable::default()).await.map_err(classify)?;
+        let declared = bell.queue_declare("".into(), options, FieldTable::default()).await;
+        let queue = declared.map_err(|error| Right::Configure.classify(error))?;
         bind(&bell, queue.name().to_string(), self.names.news(), String::new()).await?;
         let options = BasicConsumeOptions { no_ack: true, ..BasicConsumeOptions::default() };
         let consuming =
             bell.basic_consume(queue.name().clone(), "news".into(), options, FieldTable::default());
-        let consumer = consuming.await.map_err(classify)?;
+        let consumer = consuming.await.map_err(|error| Right::Read.classify(error))?;
         Ok((bell, consumer))
     }
 

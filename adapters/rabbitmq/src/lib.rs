@@ -37,8 +37,8 @@
 //! Each level of a partition has a queue, made with the first message. Publishing and consuming have a connection each, as a broker
 //! in memory alarm stops reading from those who publish. Each partition that is pulled has a channel and a task that owns it.
 //!
-//! A pull asks how much is ready, and lets a consumer be sent exactly as much. What it settled before makes room in a consumer
-//! that stands already, so a worker in full flow needs no consumer anew. A pull that waits leaves room for one message. When it ends, the
+//! A pull asks how much is ready, and lets a consumer be sent exactly as much. What it settled before makes room in consumers
+//! that stand already, so a worker in full flow needs none anew. A pull that waits leaves room for one message. When it ends, the
 //! consumer is ended before it is answered, so that nothing comes for nobody. Where several levels are in use, one message of each
 //! may come at once for a pull that waits; what is too many is given back at once.
 //!
@@ -55,9 +55,18 @@
 //! The body of a message is core's envelope. Headers of users stay in it, and so can command the broker nothing.
 //!
 //! # Set-up
-//! RabbitMQ 3.10 or later with quorum queues (tested is 3.10.8, a single node, plain TCP). A user needs the rights to configure, write
-//! and read `^anyqueue:.*` and the server-named queues (`^amq\.gen.*`) of its virtual host.
+//! RabbitMQ 3.10 or later with quorum queues. A user needs the rights to configure, write and read `^anyqueue:.*` and the
+//! server-named queues (`^amq\.gen.*`) of its virtual host. The server does not tell which of the three is missing; errors say
+//! what the call needs.
 //!
+//! - Of a cluster name several nodes, as in `amqp://user:password@one/jobs?nodes=two:5672,three:5672`: whenever a connection is to be
+//!   made they are tried in turn. Quorum queues, and what all partitions share, survive the loss of one node of three; a classic
+//!   queue is away as long as its node is.
+//! - With `amqps://` the server's certificate must be vouched for by whom this system trusts, or by who is in `ca_file`, and bear the
+//!   name in the URL. Certificates of clients are not supported.
+//! - [`init`](anyqueue::QueueStorage::init) looks at the server's version, on a short connection that the server may log as broken off:
+//!   older than 3.10 is refused, and of what was not tested it warns in the log. It warns of no queue type: a queue of another
+//!   type than configured is `Incompatible` at the first push.
 //! - The server's `consumer_timeout` (30 minutes unless set) ends the channel of a consumer that holds a message for longer, and it
 //!   cannot be asked for: tell it by [`consumer_timeout`](RabbitMqBuilder::consumer_timeout). Deliveries are held a little less long.
 //! - Its `max_message_size` (16 MiB from 4.0) must leave room for [`message_bytes`](RabbitMqBuilder::message_bytes).
@@ -69,7 +78,14 @@
 //! | 4.0 – 4.2 | has a limit of 20 unless told otherwise: the one that is set stands above it |
 //! | from 4.3 | does not count returned messages; counts then are lower than declared |
 //!
-//! Untested: every version but 3.10.8, clusters, TLS (`amqps`), alarms of memory and disk, and other brokers that speak AMQP 0-9-1.
+//! Tested is 3.10.8 alone: one node, also with TLS, and three nodes on one machine of which one is killed; brokers killed, frozen, cut
+//! off and out of memory. Untested: every other version, the alarm of a full disk, partitions of the network within a cluster,
+//! and other brokers that speak AMQP 0-9-1.
+//!
+//! # When the server is out of memory or disk
+//! It takes no messages then. A push waits for as long as `call_timeout`, and then is `Full`. If it had been sent before the alarm
+//! was known it may still be stored afterwards (`MayDuplicate`); later ones are not even sent (`Safe`). Pulls and removals go on;
+//! what needs a copy (postponement, death) stays held. All goes on by itself once there is room.
 //!
 //! # Limits
 //! 100 MiB per message at most (8 MiB unless configured), batches of 1000, delays up to 30 days in steps of 100 ms. One channel per
@@ -78,10 +94,12 @@
 mod actor;
 mod capabilities;
 mod claim;
+mod command;
 mod config;
 mod desk;
 mod error;
 mod feed;
+mod hello;
 mod inspect;
 mod ladder;
 mod link;
@@ -95,6 +113,8 @@ mod storage;
 mod stored;
 mod token;
 mod topology;
+mod url;
 
-pub use config::{QueueType, RabbitMqBuilder, backend};
+pub use config::{QueueType, RabbitMqBuilder};
 pub use storage::RabbitMqQueue;
+pub use url::backend;

@@ -1,14 +1,17 @@
 //! A connection that is made when needed, and made anew when it breaks.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyqueue::{Error, ErrorKind, Result};
 use lapin::tcp::OwnedTLSConfig;
+use lapin::uri::AMQPUri;
 use lapin::{Channel, Connection, ConnectionProperties};
 
-use crate::config::Config;
+use crate::config::{Config, target};
 use crate::error::{classify, own, silent};
+use crate::hello::Hello;
 
 /// One connection at a time. The client's own recovery is not used: who holds what must be known after each break.
 pub(crate) struct Link {
@@ -18,6 +21,8 @@ pub(crate) struct Link {
     // A std mutex: it is held for a few instructions and never across an await.
     current: Mutex<Current>,
     connecting: tokio::sync::Mutex<()>,
+    /// Which node is to be tried first.
+    turn: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -34,6 +39,7 @@ impl Link {
             purpose,
             current: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
+            turn: AtomicUsize::new(0),
         }
     }
 
@@ -60,7 +66,7 @@ impl Link {
         {
             return Err(error.clone());
         }
-        let connected = within(self.config.connect_timeout, self.connect()).await;
+        let connected = self.connect().await;
         let mut current = self.current();
         match connected {
             Ok(conn) => {
@@ -70,32 +76,59 @@ impl Link {
                 Ok(conn)
             }
             Err(error) => {
-                let text = format!("{}: {}", self.config.target(), error.message());
-                let kind =
-                    if error.kind() == ErrorKind::TimedOut { ErrorKind::Unavailable } else { error.kind() };
-                let error = own(kind, text).with_source(error);
                 current.failed = Some((Instant::now(), error.clone()));
                 Err(error)
             }
         }
     }
 
+    /// Tries the nodes in turn. The one that broke last is the last to be tried again.
     async fn connect(&self) -> Result<Connection> {
-        let mut uri = self.config.uri.clone();
+        let count = self.config.node_count();
+        let limit = self.config.connect_timeout / u32::try_from(count).unwrap_or(u32::MAX);
+        let first = self.turn.load(Ordering::Relaxed);
+        let mut failed = silent();
+        for place in (0..count).map(|offset| (first + offset) % count) {
+            let uri = self.config.node(place);
+            let target = target(&uri);
+            match within(limit, self.connect_to(uri)).await {
+                Ok(conn) => {
+                    self.turn.store(place + 1, Ordering::Relaxed);
+                    return Ok(conn);
+                }
+                Err(error) => failed = unreachable(&target, error),
+            }
+        }
+        Err(failed)
+    }
+
+    async fn connect_to(&self, mut uri: AMQPUri) -> Result<Connection> {
         uri.query.heartbeat = Some(u16::try_from(self.config.heartbeat.as_secs()).unwrap_or(u16::MAX));
         let name = format!("anyqueue {} {}", self.config.prefix, self.purpose);
         let properties = ConnectionProperties::default().with_connection_name(name.into());
-        let tls = OwnedTLSConfig { cert_chain: self.certificates().await?, ..OwnedTLSConfig::default() };
+        let tls = self.tls().await?;
         let runtime = lapin::runtime::default_runtime().map_err(classify)?;
         Connection::connect_uri_with_config(uri, properties, tls, runtime).await.map_err(classify)
     }
 
-    async fn certificates(&self) -> Result<Option<String>> {
-        let Some(path) = &self.config.ca_file else { return Ok(None) };
-        let text = tokio::fs::read_to_string(path).await.map_err(|error| {
-            own(ErrorKind::InvalidInput, format!("ca_file {path:?} cannot be read")).with_source(error)
-        })?;
-        Ok(Some(text))
+    /// What the server that was connected to last says of itself.
+    pub(crate) async fn hello(&self) -> Result<Hello> {
+        let last = self.turn.load(Ordering::Relaxed).saturating_sub(1) % self.config.node_count();
+        let uri = self.config.node(last);
+        let target = target(&uri);
+        let asking = async { Hello::ask(&uri, &self.tls().await?).await };
+        within(self.config.connect_timeout, asking).await.map_err(|error| unreachable(&target, error))
+    }
+
+    async fn tls(&self) -> Result<OwnedTLSConfig> {
+        let mut tls = OwnedTLSConfig::default();
+        if let Some(path) = &self.config.ca_file {
+            let read = tokio::fs::read_to_string(path).await;
+            tls.cert_chain = Some(read.map_err(|error| {
+                own(ErrorKind::InvalidInput, format!("ca_file {path:?} cannot be read")).with_source(error)
+            })?);
+        }
+        Ok(tls)
     }
 
     /// Gives the connection up, so that the next call makes another.
@@ -110,9 +143,18 @@ impl Link {
     pub(crate) async fn close(&self, patience: Duration) {
         let conn = self.current().conn.take();
         if let Some(conn) = conn.filter(|conn| conn.status().connected()) {
+            // A broker that takes nothing would not hear it.
+            let patience = if conn.status().blocked() { Duration::ZERO } else { patience };
             let _ = tokio::time::timeout(patience, conn.close(200, "bye".into())).await;
         }
     }
+}
+
+/// Why a node could not be connected to.
+fn unreachable(target: &str, error: Error) -> Error {
+    let kind = if error.kind() == ErrorKind::TimedOut { ErrorKind::Unavailable } else { error.kind() };
+    let retry = error.retry();
+    own(kind, format!("{target}: {}", error.message())).with_retry(retry).with_source(error)
 }
 
 /// A channel of this connection.

@@ -9,8 +9,8 @@ use anyqueue::{
 use tokio::sync::oneshot;
 
 use crate::RabbitMqQueue;
-use crate::actor::Command;
 use crate::claim::Waiting;
+use crate::command::Command;
 use crate::error::{NAME, closed, invalid, repeatable, silent};
 use crate::token::Tag;
 

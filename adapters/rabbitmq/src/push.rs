@@ -6,8 +6,8 @@ use std::time::SystemTime;
 use anyqueue::{Envelope, ErrorKind, MessageData, Operation, PartitionId, PushOutcome, Result};
 
 use crate::RabbitMqQueue;
-use crate::actor::Command;
 use crate::capabilities::PRIORITY_LEVELS;
+use crate::command::Command;
 use crate::error::{NAME, closed, invalid, own};
 use crate::ladder;
 use crate::names::Line;

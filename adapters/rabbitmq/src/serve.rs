@@ -158,8 +158,9 @@ impl Actor {
     }
 
     fn hand_over(&mut self) -> Result<()> {
-        if let Some(desk) = self.desk.as_mut().filter(|_| self.levels.len() > 1) {
-            desk.spare.sort_by_key(|message| Reverse(message.level));
+        if let Some(desk) = &mut self.desk {
+            // Within a level as the server sent them: they have come through several consumers.
+            desk.spare.sort_unstable_by_key(|message| (Reverse(message.level), message.number));
         }
         // Those who go on waiting come first: what is given to the others may come back.
         let (over, waiting): (Vec<_>, Vec<_>) =

@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use tokio::sync::oneshot;
 
 use crate::RabbitMqQueue;
-use crate::actor::{Command, Settled, Verb};
+use crate::command::{Command, Settled, Verb};
 use crate::error::{NAME, closed, silent};
 use crate::ladder;
 use crate::names::Line;

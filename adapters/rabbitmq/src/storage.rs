@@ -13,8 +13,9 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::actor::{Actor, Command, Tools};
+use crate::actor::{Actor, Tools};
 use crate::capabilities::capabilities;
+use crate::command::Command;
 use crate::config::{Config, RabbitMqBuilder};
 use crate::error::{NAME, closed, repeatable};
 use crate::feed::Feed;
@@ -149,12 +150,17 @@ impl QueueStorage for RabbitMqQueue {
         &self.inner.capabilities
     }
 
-    /// Declares the exchanges that all partitions share. Queues come with the first message of each level.
+    /// Looks at the server's version, and declares the exchanges that all partitions share. Queues come with the first message of
+    /// each level.
     async fn init(&self) -> Result<()> {
         if self.is_closed() {
             return Err(closed(Operation::Init));
         }
         let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Init);
+        let hello = self.inner.tools.publisher.hello().await.map_err(stamp)?;
+        if let Some(warning) = hello.judge().map_err(stamp)? {
+            tracing::warn!("{warning}");
+        }
         self.inner.tools.publisher.ask().await.map_err(stamp)
     }
 

@@ -6,7 +6,7 @@ use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, ExchangeKind};
 
 use crate::config::QueueType;
-use crate::error::classify;
+use crate::error::Right;
 use crate::ladder::{self, Rest, below};
 use crate::names::{Line, Names};
 
@@ -28,9 +28,9 @@ pub(crate) async fn declare_shared(channel: &Channel, names: &Names) -> Result<(
     exchange(channel, names.news(), ExchangeKind::Fanout).await?;
     exchange(channel, names.due(), ExchangeKind::Topic).await?;
     // It drops whatever comes; it is there so that what was routed to it counts as routed.
-    let arguments = table([("x-max-length", AMQPValue::LongInt(0))]);
-    let declared = channel.queue_declare(names.sink().into(), DURABLE, arguments).await;
-    declared.map(drop).map_err(classify)
+    // On all nodes of a cluster, so that it outlives the one where it was made.
+    let arguments = table([("x-queue-type", text("quorum")), ("x-max-length", AMQPValue::LongInt(0))]);
+    declared(channel.queue_declare(names.sink().into(), DURABLE, arguments).await)
 }
 
 /// The queue of a line, and its entries in the exchanges.
@@ -48,7 +48,7 @@ pub(crate) async fn declare_line(
         ]),
         QueueType::Classic => table([("x-queue-type", text("classic"))]),
     };
-    channel.queue_declare(queue.clone().into(), DURABLE, arguments).await.map_err(classify)?;
+    declared(channel.queue_declare(queue.clone().into(), DURABLE, arguments).await)?;
     bind(channel, queue, names.due(), ladder::due_pattern(line)).await?;
     bind(channel, names.sink(), names.known(), line.word()).await?;
     if line.level > 0 {
@@ -64,7 +64,7 @@ pub(crate) async fn declare_rung(channel: &Channel, names: &Names, rung: u32) ->
     let options = ExchangeBindOptions::default();
     let passing = ladder::passing(rung).into();
     let bound = channel.exchange_bind(below.into(), name.into(), passing, options, FieldTable::default());
-    bound.await.map_err(classify)
+    bound.await.map_err(|error| Right::Bind.classify(error))
 }
 
 /// A queue of the ladder.
@@ -78,19 +78,23 @@ pub(crate) async fn declare_rest(channel: &Channel, names: &Names, rest: Rest) -
         ("x-dead-letter-strategy", text("at-least-once")),
         ("x-overflow", text("reject-publish")),
     ]);
-    channel.queue_declare(name.clone().into(), DURABLE, arguments).await.map_err(classify)?;
+    declared(channel.queue_declare(name.clone().into(), DURABLE, arguments).await)?;
     bind(channel, name, names.rung(rest.rung), rest.pattern()).await
 }
 
 async fn exchange(channel: &Channel, name: String, kind: ExchangeKind) -> Result<()> {
     let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
-    channel.exchange_declare(name.into(), kind, options, FieldTable::default()).await.map_err(classify)
+    declared(channel.exchange_declare(name.into(), kind, options, FieldTable::default()).await)
 }
 
 pub(crate) async fn bind(channel: &Channel, queue: String, exchange: String, key: String) -> Result<()> {
     let options = QueueBindOptions::default();
     let bound = channel.queue_bind(queue.into(), exchange.into(), key.into(), options, FieldTable::default());
-    bound.await.map_err(classify)
+    bound.await.map_err(|error| Right::Bind.classify(error))
+}
+
+fn declared<T>(declared: lapin::Result<T>) -> Result<()> {
+    declared.map(drop).map_err(|error| Right::Configure.classify(error))
 }
 
 fn table<const N: usize>(entries: [(&str, AMQPValue); N]) -> FieldTable {

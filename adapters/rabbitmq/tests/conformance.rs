@@ -1,4 +1,5 @@
-//! The conformance suite over the RabbitMQ backend: a prefix per case, and other processes on the same broker.
+//! The conformance suite over the RabbitMQ backend: a prefix per case, and other processes on the same broker. With
+//! `ANYQUEUE_TEST_AMQP_QUEUES=classic` over classic queues.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -21,11 +22,28 @@ struct RabbitMq {
     _server: Provided,
 }
 
+/// Whether the suite runs over classic queues.
+fn is_classic() -> bool {
+    std::env::var("ANYQUEUE_TEST_AMQP_QUEUES").is_ok_and(|queues| queues == "classic")
+}
+
 /// A prefix per namespace.
 fn address(url: &str, namespace: &str) -> String {
     let separator = if url.contains('?') { '&' } else { '?' };
-    format!("{url}{separator}prefix={namespace}")
+    let queues = if is_classic() { "&queue_type=classic" } else { "" };
+    format!("{url}{separator}prefix={namespace}{queues}")
 }
+
+/// Classic queues count no deliveries.
+const CLASSIC: &[Need] = &[
+    Need::PRIORITY,
+    Need::STRICT_PRIORITY,
+    Need::PUSH_ORDER,
+    Need::REQUEUE_FRONT,
+    Need::FENCING,
+    Need::PUSH_DELAY,
+    Need::POSTPONE_DELAY,
+];
 
 async fn open(url: &str) -> Result<Arc<dyn Storage>> {
     let queue = RabbitMqQueue::open(url).await?;
@@ -36,7 +54,7 @@ async fn open(url: &str) -> Result<Arc<dyn Storage>> {
 #[async_trait]
 impl Harness for RabbitMq {
     fn name(&self) -> &'static str {
-        "rabbitmq"
+        if is_classic() { "rabbitmq-classic" } else { "rabbitmq" }
     }
 
     async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
@@ -52,7 +70,7 @@ impl Harness for RabbitMq {
     }
 
     fn least(&self) -> &'static [Need] {
-        least::BROKER
+        if is_classic() { CLASSIC } else { least::BROKER }
     }
 
     fn rule(&self, need: &Need) -> Option<&'static str> {
@@ -91,6 +109,7 @@ const RULES: &[(&str, &str)] = &[
         Need::TIMED_LEASE.what,
         "a delivery is its channel's: AMQP 0-9-1 knows no end by time; core's own timer gives back what nobody extends",
     ),
+    (Need::DELIVERY_COUNT.what, "a classic queue counts no deliveries"),
     (Need::GROUPS.what, "a single active consumer is per queue: the broker orders no group within one"),
     (Need::DEDUP.what, "the broker compares no messages"),
     (Need::DEDUP_WHILE_LIVE.what, "the broker compares no messages"),

@@ -1,5 +1,6 @@
 //! The servers that this crate knows.
 
+mod epmd;
 mod ministack;
 mod pgbouncer;
 mod postgres;
@@ -8,6 +9,7 @@ mod redis;
 mod sentinel;
 pub(crate) mod wire;
 
+pub(crate) use epmd::Epmd;
 pub use ministack::Ministack;
 pub use pgbouncer::PgBouncer;
 pub use postgres::Postgres;

@@ -1,7 +1,8 @@
-//! RabbitMQ, a single node.
+//! RabbitMQ: a node, and the tool that controls it.
 
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,13 +10,16 @@ use std::process::Command;
 use async_trait::async_trait;
 
 use super::wire;
+use crate::certificates::Certificates;
 use crate::error::{Doing, Error, Result};
 use crate::place::Place;
-use crate::program::{Program, find_program};
+use crate::program::{Program, find_program, run_helper};
+use crate::server::Server;
 
 const NAME: &str = "rabbitmq-server";
 /// Debian's folders. The programs of the same names in the `PATH` switch to another user.
 const SCRIPTS: &str = "/usr/lib/rabbitmq/bin";
+const CONTROL: &str = "rabbitmqctl";
 const VERSIONS: &str = "/usr/lib/rabbitmq/lib";
 const COOKIE: &str = ".erlang.cookie";
 
@@ -24,6 +28,9 @@ const WITH_PORT_MAPPER: &str = r#"
 epmd -address 127.0.0.1 -port "$ERL_EPMD_PORT" &
 exec "$1"
 "#;
+
+/// A cluster's nodes find each other through one that outlives each of them.
+const WITHOUT_PORT_MAPPER: &str = r#"exec "$1""#;
 
 /// Other nodes are to be on this machine, and schedulers without work are to leave the processors to others.
 const ERLANG_ARGUMENTS: &str =
@@ -37,6 +44,10 @@ const ERLANG_ARGUMENTS: &str =
 pub struct RabbitMq {
     configuration: String,
     erlang_arguments: String,
+    /// The server's certificate, its private key, and who vouches for it.
+    tls: Option<[PathBuf; 3]>,
+    /// Where nodes of a cluster find each other, instead of a port mapper of its own.
+    port_mapper: Option<SocketAddr>,
 }
 
 impl RabbitMq {
@@ -60,6 +71,59 @@ impl RabbitMq {
         self
     }
 
+    /// Serves by TLS, with the certificate made for it. A client needs none unless `ssl_options.fail_if_no_peer_cert` is set to
+    /// `true` and `ssl_options.verify` to `verify_peer`.
+    #[must_use]
+    pub fn tls(mut self, certificates: &Certificates) -> Self {
+        self.tls = Some([certificates.certificate(), certificates.key(), certificates.authority()]);
+        self
+    }
+
+    /// A node of a cluster: it joins these others when it starts for the first time. See
+    /// [`RabbitCluster`](crate::RabbitCluster).
+    #[must_use]
+    pub(crate) fn cluster_node(self, port_mapper: SocketAddr, others: &[String]) -> Self {
+        let mut node = self;
+        if !others.is_empty() {
+            node = node.setting("cluster_formation.peer_discovery_backend", "classic_config");
+        }
+        for (index, other) in others.iter().enumerate() {
+            node = node.setting(&format!("cluster_formation.classic_config.nodes.{}", index + 1), other);
+        }
+        node.port_mapper = Some(port_mapper);
+        node
+    }
+
+    /// What a node that clients reach here is called by others.
+    pub(crate) fn node_name(addr: SocketAddr) -> String {
+        format!("rabbit{}@localhost", addr.port())
+    }
+
+    /// Runs `rabbitmqctl` with these arguments against a node that [`Server::start`] started, and answers what it says. This takes
+    /// a second or two.
+    ///
+    /// # Errors
+    /// What it says if it fails.
+    pub async fn control(server: &Server, arguments: &[&str]) -> Result<String> {
+        let node = server.command()?;
+        let mut control = server.place().command(Path::new(SCRIPTS).join(CONTROL));
+        for (name, value) in node.get_envs() {
+            control.env(name, value.unwrap_or_default());
+        }
+        control
+            .args(arguments)
+            .env("RABBITMQ_CTL_ERL_ARGS", "-kernel inet_dist_use_interface {127,0,0,1}")
+            // Many may run at once.
+            .env("RABBITMQ_CTL_DIST_PORT_MIN", "22000")
+            .env("RABBITMQ_CTL_DIST_PORT_MAX", "22999");
+        run_helper(control).await
+    }
+
+    /// Where a node is reached without TLS.
+    fn plain_addr(&self, place: &Place) -> SocketAddr {
+        place.port(if self.tls.is_some() { 3 } else { 0 })
+    }
+
     fn missing(&self) -> Error {
         Error::Missing { program: NAME, install: self.install() }
     }
@@ -75,9 +139,9 @@ impl Program for RabbitMq {
         "ANYQUEUE_TEST_AMQP_URL"
     }
 
-    /// For clients, for other nodes, and for the port mapper.
+    /// For clients, for other nodes, for the port mapper, and for clients without TLS.
     fn ports(&self) -> usize {
-        3
+        if self.tls.is_some() { 4 } else { 3 }
     }
 
     async fn version(&self) -> Result<String> {
@@ -89,7 +153,17 @@ impl Program for RabbitMq {
     }
 
     async fn prepare(&self, place: &Place) -> Result<()> {
-        place.write("rabbitmq.conf", &self.configuration)?;
+        let tls = self.tls.as_ref().map(|[certificate, key, authority]| {
+            format!(
+                "listeners.ssl.1 = {}\nssl_options.certfile = {}\nssl_options.keyfile = {}\nssl_options.cacertfile = {}\n",
+                place.addr(),
+                certificate.display(),
+                key.display(),
+                authority.display()
+            )
+        });
+        let configuration = [self.configuration.as_str(), tls.as_deref().unwrap_or_default()].concat();
+        place.write("rabbitmq.conf", &configuration)?;
         place.write("enabled_plugins", "[].")?;
         let cookie = place.write(COOKIE, "anyqueue")?;
         // Erlang takes no cookie that others can read.
@@ -105,14 +179,16 @@ impl Program for RabbitMq {
         let dir = |name: &str| -> PathBuf { place.dir().join(name) };
         let port = |index| place.port(index).port().to_string();
         let mut command = place.command("sh");
-        command.args(["-c", WITH_PORT_MAPPER, "sh"]).arg(script);
+        let start = if self.port_mapper.is_some() { WITHOUT_PORT_MAPPER } else { WITH_PORT_MAPPER };
+        command.args(["-c", start, "sh"]).arg(script);
+        let port_mapper = self.port_mapper.unwrap_or(place.port(2));
         command
             .env("HOME", place.dir())
-            .env("RABBITMQ_NODENAME", format!("rabbit{}@localhost", port(0)))
+            .env("RABBITMQ_NODENAME", Self::node_name(place.addr()))
             .env("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1")
-            .env("RABBITMQ_NODE_PORT", port(0))
+            .env("RABBITMQ_NODE_PORT", self.plain_addr(place).port().to_string())
             .env("RABBITMQ_DIST_PORT", port(1))
-            .env("ERL_EPMD_PORT", port(2))
+            .env("ERL_EPMD_PORT", port_mapper.port().to_string())
             .env("ERL_EPMD_ADDRESS", "127.0.0.1")
             .env("RABBITMQ_MNESIA_BASE", dir("data"))
             .env("RABBITMQ_LOG_BASE", dir("log"))
@@ -132,10 +208,11 @@ impl Program for RabbitMq {
 
     async fn ready(&self, place: &Place) -> io::Result<()> {
         // The node's first frame: method Connection.Start on channel 0. Its length differs, so look at the beginning.
-        wire::expect(place.addr(), b"AMQP\0\0\x09\x01", b"\x01\0\0").await
+        wire::expect(self.plain_addr(place), b"AMQP\0\0\x09\x01", b"\x01\0\0").await
     }
 
     fn url(&self, place: &Place) -> String {
-        format!("amqp://guest:guest@{}/%2f", place.addr())
+        let scheme = if self.tls.is_some() { "amqps" } else { "amqp" };
+        format!("{scheme}://guest:guest@{}/%2f", place.addr())
     }
 }

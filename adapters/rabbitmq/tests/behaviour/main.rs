@@ -2,8 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
+mod alarms;
+mod cluster;
 mod common;
 mod faults;
+mod killed;
+mod load;
 mod modes;
 mod opening;
+mod refusals;
 mod strict;
+mod tls;

@@ -1,0 +1,114 @@
+//! What a server says of itself before anybody has logged in: its product and its version. The client does not pass it on, so it
+//! is asked on a connection of its own.
+
+use anyqueue::{ErrorKind, Result};
+use futures_util::{AsyncReadExt, AsyncWriteExt};
+use lapin::tcp::{AMQPUriTcpExt, OwnedTLSConfig};
+use lapin::uri::AMQPUri;
+
+use crate::error::{classify, own};
+
+const GREETING: &[u8] = b"AMQP\0\0\x09\x01";
+/// Type, channel and size.
+const FRAME_HEAD_BYTES: usize = 7;
+/// The server's first frame has some hundreds.
+const MAX_FRAME_BYTES: usize = 64 * 1024;
+const PRODUCT: &str = "RabbitMQ";
+/// Older ones lack what is needed: at-least-once dead-lettering of quorum queues.
+const OLDEST: (u32, u32) = (3, 10);
+/// Those that this release was tested on.
+const TESTED: (u32, u32) = (3, 10);
+
+/// What a server says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hello {
+    product: String,
+    version: String,
+}
+
+impl Hello {
+    /// Asks a server.
+    pub(crate) async fn ask(uri: &AMQPUri, tls: &OwnedTLSConfig) -> Result<Self> {
+        let runtime = lapin::runtime::default_runtime().map_err(classify)?;
+        let asking = async {
+            let mut stream = uri.connect_with_config_async(tls.as_ref(), &runtime).await?;
+            stream.write_all(GREETING).await?;
+            let mut head = [0; FRAME_HEAD_BYTES];
+            stream.read_exact(&mut head).await?;
+            let [_, _, _, size @ ..] = head;
+            let size = usize::try_from(u32::from_be_bytes(size)).unwrap_or(usize::MAX);
+            let mut frame = vec![0; size.min(MAX_FRAME_BYTES)];
+            stream.read_exact(&mut frame).await?;
+            Ok::<_, std::io::Error>(frame)
+        };
+        let frame = asking.await.map_err(|error| classify(error.into()))?;
+        let said = |name| text(&frame, name).unwrap_or_else(|| "unknown".to_owned());
+        Ok(Self { product: said("product"), version: said("version") })
+    }
+
+    /// What is to be known of this server, if it can be used at all.
+    ///
+    /// # Errors
+    /// `Incompatible` for one that is too old.
+    pub(crate) fn judge(&self) -> Result<Option<String>> {
+        let Self { product, version } = self;
+        if product != PRODUCT {
+            return Ok(Some(format!("{product} {version} is not {PRODUCT}: it was not tested")));
+        }
+        let mut numbers = version.split('.').map(|number| number.parse::<u32>().ok());
+        match (numbers.next().flatten(), numbers.next().flatten()) {
+            (Some(major), Some(minor)) if (major, minor) < OLDEST => Err(own(
+                ErrorKind::Incompatible,
+                format!("{PRODUCT} {version} is too old: 3.10 is the oldest that has what is needed"),
+            )),
+            (Some(major), Some(minor)) if (major, minor) == TESTED => Ok(None),
+            _ => Ok(Some(format!("{PRODUCT} {version} was not tested: 3.10 was"))),
+        }
+    }
+}
+
+/// The value of a text field in the server's first frame: its name as a short string, a mark for its type, and the long string.
+fn text(frame: &[u8], name: &str) -> Option<String> {
+    let mut field = vec![u8::try_from(name.len()).ok()?];
+    field.extend_from_slice(name.as_bytes());
+    field.push(b'S');
+    let at = frame.windows(field.len()).position(|window| window == field)? + field.len();
+    let (length, rest) = frame.get(at..)?.split_first_chunk::<4>()?;
+    let value = rest.get(..usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
+    String::from_utf8(value.to_vec()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello(product: &str, version: &str) -> Hello {
+        Hello { product: product.to_owned(), version: version.to_owned() }
+    }
+
+    #[test]
+    fn too_old_is_refused_and_what_was_not_tested_is_told() {
+        for old in ["3.9.27", "3.8.0", "2.10.1"] {
+            let error = hello("RabbitMQ", old).judge().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Incompatible);
+            assert!(error.message().contains(old), "{error}");
+        }
+        assert_eq!(hello("RabbitMQ", "3.10.8").judge().unwrap(), None);
+        for new in ["3.13.7", "4.1.0", "4.0.0-rc.1", "strange"] {
+            let warning = hello("RabbitMQ", new).judge().unwrap().unwrap();
+            assert!(warning.contains(new), "{warning}");
+        }
+        assert!(hello("LavinMQ", "2.0.0").judge().unwrap().unwrap().contains("LavinMQ 2.0.0"));
+    }
+
+    #[test]
+    fn fields_are_read_and_a_cut_frame_is_no_panic() {
+        let frame = b"\0\x0a\0\x0a\0\x09\0\0\0\x27\x07productS\0\0\0\x08RabbitMQ\x07versionS\0\0\0\x063.10.8";
+        assert_eq!(text(frame, "product").as_deref(), Some("RabbitMQ"));
+        assert_eq!(text(frame, "version").as_deref(), Some("3.10.8"));
+        assert_eq!(text(frame, "platform"), None);
+        for length in 0..frame.len() {
+            assert_eq!(text(&frame[..length], "version"), None);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! A broker that is out of memory: pushes wait, then say so; nothing is lost, and all goes on once it has room again.
+
+use std::time::{Duration, Instant};
+
+use anyqueue::{
+    Action, Error, ErrorKind, MessageData, MessageId, PullQueueStorage, PushOutcome, PushQueueStorage,
+    QueueStorage, RetryClass, Settlement,
+};
+use anyqueue_rabbitmq::RabbitMqQueue;
+use anyqueue_testkit::RabbitMq;
+
+use crate::common::{Bed, SOON, becomes, holds, messages, part, pull, push, settle, take, texts};
+
+/// How long a push waits for the end of an alarm.
+const LIMIT: Duration = Duration::from_secs(2);
+/// For a busy machine.
+const MORE: Duration = Duration::from_secs(3);
+
+async fn alarm(bed: &Bed) {
+    RabbitMq::control(bed.server(), &["set_vm_memory_high_watermark", "0.0001"]).await.unwrap();
+}
+
+async fn calm(bed: &Bed) {
+    RabbitMq::control(bed.server(), &["set_vm_memory_high_watermark", "0.4"]).await.unwrap();
+}
+
+/// Pushes one by one until one is refused. Each answer comes in time.
+async fn push_until_refused(queue: &RabbitMqQueue) -> (Vec<MessageId>, Error) {
+    let mut stored = Vec::new();
+    loop {
+        let start = Instant::now();
+        let answer = queue.push(&part("p"), &messages(1)).await.remove(0);
+        assert!(start.elapsed() < LIMIT + MORE, "a push took {:?}", start.elapsed());
+        match answer {
+            Ok(PushOutcome::Stored(id)) => stored.push(id),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => return (stored, error),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_out_of_memory_takes_nothing_gives_all_and_goes_on_after() {
+    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let (p, queue) = (part("p"), bed.builder().call_timeout(LIMIT).open().await.unwrap());
+    push(&queue, &p, &messages(5)).await;
+    let held = take(&queue, &p, 1).await;
+    alarm(&bed).await;
+
+    let (stored, error) = push_until_refused(&queue).await;
+    assert_eq!(error.kind(), ErrorKind::Full, "{error:?}");
+    assert!(error.message().contains("memory"), "{error}");
+    // From now on it is known beforehand: nothing is sent.
+    let start = Instant::now();
+    let later = queue.push(&p, &messages(3)).await;
+    assert!(start.elapsed() >= LIMIT / 2 && start.elapsed() < LIMIT + MORE, "{:?}", start.elapsed());
+    for answer in later {
+        let error = answer.unwrap_err();
+        assert_eq!((error.kind(), error.retry()), (ErrorKind::Full, RetryClass::Safe), "{error:?}");
+    }
+    let warnings = queue.check().await.unwrap().warnings;
+    assert!(warnings.iter().any(|warning| warning.contains("memory")), "{warnings:?}");
+
+    // What it has can be taken and removed, also by a handle that comes only now.
+    let got = take(&queue, &p, 2).await;
+    assert_eq!(texts(&got), ["1", "2"]);
+    settle(&queue, &got, Action::Remove).await;
+    let fresh = bed.builder().call_timeout(LIMIT).open().await.unwrap();
+    let got = take(&fresh, &p, 2).await;
+    assert_eq!(texts(&got), ["3", "4"]);
+    settle(&fresh, &got, Action::Remove).await;
+    // What would need a copy stays held.
+    let action = Action::Move { to: p.dead_letters(), headers: None };
+    let settlement = Settlement { lease: held[0].lease.clone(), action: action.clone() };
+    let refused = queue.settle(&[settlement]).await.remove(0).unwrap_err();
+    assert_eq!((refused.kind(), refused.retry()), (ErrorKind::Full, RetryClass::Safe), "{refused:?}");
+    assert!(holds(&queue, &held[0]).await);
+
+    calm(&bed).await;
+    let again = MessageData::new("after");
+    becomes("pushes go on", || async {
+        queue.push(&p, std::slice::from_ref(&again)).await.remove(0).is_ok()
+    })
+    .await;
+    settle(&queue, &held, action).await;
+    let mut seen = Vec::new();
+    loop {
+        let got = pull(&queue, &p, 100, Duration::from_millis(500)).await;
+        if got.is_empty() {
+            break;
+        }
+        seen.extend(got.iter().map(|delivery| delivery.lease.id));
+        settle(&queue, &got, Action::Remove).await;
+    }
+    assert!(
+        stored.iter().chain([&again.id()]).all(|id| seen.contains(id)),
+        "acknowledged messages were lost"
+    );
+    assert!(queue.check().await.unwrap().warnings.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_push_that_waits_for_the_end_of_an_alarm_is_stored_when_it_ends() {
+    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let (p, queue) = (part("p"), bed.builder().call_timeout(SOON).open().await.unwrap());
+    let teller = bed.builder().call_timeout(LIMIT).open().await.unwrap();
+    push(&queue, &p, &messages(1)).await;
+    alarm(&bed).await;
+    let (stored, _) = push_until_refused(&teller).await;
+    let waiting = tokio::spawn({
+        let (queue, p) = (queue.clone(), p.clone());
+        async move { push(&queue, &p, &[MessageData::new("waited")]).await }
+    });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    calm(&bed).await;
+    waiting.await.unwrap();
+    // One that was refused may have been on its way.
+    let least = stored.len() + 2;
+    becomes("all are there", || async { bed.ready(&p).await as usize >= least }).await;
+}

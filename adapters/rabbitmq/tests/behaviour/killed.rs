@@ -1,0 +1,89 @@
+//! A broker that is killed, frozen and cut off under load: nothing acknowledged is lost, no call hangs, and the same handles go on.
+
+use std::time::Duration;
+
+use anyqueue_rabbitmq::{QueueType, RabbitMqBuilder, RabbitMqQueue};
+use anyqueue_testkit::{Fault, Proxy, RabbitMq};
+
+use crate::common::{Bed, part};
+use crate::load::Load;
+
+const MESSAGES: usize = 50_000;
+/// From the broker's return until pushes and pulls go on.
+const RECOVERY: Duration = Duration::from_secs(5);
+
+async fn two(builder: impl Fn() -> RabbitMqBuilder) -> (RabbitMqQueue, RabbitMqQueue) {
+    (builder().open().await.unwrap(), builder().open().await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_twice_under_load_it_loses_nothing_and_the_same_handles_go_on() {
+    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let (first, second) = two(|| bed.builder()).await;
+    let load = Load::start(&first, &second, &part("p")).await;
+    for share in [5, 2] {
+        load.reach(MESSAGES / share).await;
+        bed.server().kill().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        bed.server().restart().await.unwrap();
+        load.go_on(RECOVERY).await;
+    }
+    load.account(MESSAGES).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frozen_for_ten_seconds_under_load_it_loses_nothing_and_no_call_hangs() {
+    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let limit = Duration::from_secs(2);
+    let (first, second) = two(|| bed.builder().call_timeout(limit).connect_timeout(limit)).await;
+    let load = Load::start(&first, &second, &part("p")).await;
+    load.reach(MESSAGES / 10).await;
+    bed.server().freeze().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    bed.server().thaw().await.unwrap();
+    load.go_on(RECOVERY).await;
+    load.account(MESSAGES).await;
+}
+
+async fn cut_off(url: &str, bed: &Bed, messages: usize) {
+    let proxy = Proxy::start(bed.server().addr()).unwrap();
+    let url = url.replace(&bed.server().addr().to_string(), &proxy.addr().to_string());
+    let limit = Duration::from_secs(2);
+    let builder = || RabbitMqQueue::from_url(&url).unwrap().call_timeout(limit);
+    let (first, second) = two(builder).await;
+    let load = Load::start(&first, &second, &part("p")).await;
+    for cut in 1..=20 {
+        load.go_on(RECOVERY).await;
+        // Now and then the call is done and nobody is told.
+        let fault = if cut % 3 == 0 { Fault::DropReplies } else { Fault::Pass };
+        proxy.set(fault).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        proxy.reset_all();
+        proxy.set(Fault::Pass).await.unwrap();
+    }
+    load.account(messages).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cut_off_twenty_times_in_the_middle_of_calls_it_loses_nothing() {
+    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    cut_off(&bed.url(), &bed, MESSAGES).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cut_off_twenty_times_while_messages_are_held_ready_it_loses_nothing() {
+    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    cut_off(&format!("{}&prefetch=500", bed.url()), &bed, MESSAGES).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_with_classic_queues_it_loses_nothing_acknowledged() {
+    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let (first, second) = two(|| bed.builder().queue_type(QueueType::Classic)).await;
+    let load = Load::start(&first, &second, &part("p")).await;
+    load.reach(MESSAGES / 5).await;
+    bed.server().kill().await.unwrap();
+    bed.server().restart().await.unwrap();
+    load.go_on(RECOVERY).await;
+    load.account(MESSAGES / 2).await;
+}

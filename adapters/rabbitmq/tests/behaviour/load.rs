@@ -1,0 +1,172 @@
+//! A partition under load, for tests that harm the broker meanwhile.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyqueue::{
+    Action, MessageData, MessageId, PartitionId, PullQueueStorage, PullRequest, PushOutcome,
+    PushQueueStorage, RetryClass, Settlement,
+};
+use anyqueue_rabbitmq::RabbitMqQueue;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::common::{LEASE, messages, push, settle, take};
+
+const BATCH: usize = 100;
+/// No call takes longer: its own limit is 10 seconds at most, for connecting and for each answer.
+const CALL: Duration = Duration::from_secs(30);
+/// For a load on a busy machine.
+const LONG: Duration = Duration::from_mins(3);
+/// All that comes has come when nothing has for so long.
+const QUIET: Duration = Duration::from_secs(3);
+
+/// How many there were, and when the last was.
+#[derive(Default)]
+pub(crate) struct Progress {
+    last: Mutex<Option<Instant>>,
+    count: AtomicUsize,
+}
+
+impl Progress {
+    fn note(&self, count: usize) {
+        self.count.fetch_add(count, Ordering::Relaxed);
+        *self.last.lock().unwrap() = Some(Instant::now());
+    }
+
+    fn since(&self, time: Instant) -> bool {
+        self.last.lock().unwrap().is_some_and(|at| at > time)
+    }
+}
+
+/// One partition under load: messages are pushed in batches, and each again until it is acknowledged, while another handle takes
+/// and removes them; until it is enough, and nothing comes any more.
+pub(crate) struct Load {
+    stored: Arc<Progress>,
+    taken: Arc<Progress>,
+    enough: CancellationToken,
+    pushing: JoinHandle<HashSet<MessageId>>,
+    pulling: JoinHandle<HashSet<MessageId>>,
+}
+
+impl Load {
+    /// Begins once the partition's queue is old enough to survive a `kill -9`.
+    pub(crate) async fn start(from: &RabbitMqQueue, to: &RabbitMqQueue, partition: &PartitionId) -> Self {
+        push(from, partition, &messages(1)).await;
+        let first = take(to, partition, 1).await;
+        settle(to, &first, Action::Remove).await;
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        let (stored, taken) = (Arc::<Progress>::default(), Arc::<Progress>::default());
+        let enough = CancellationToken::new();
+        let pushing = push_all(from.clone(), partition.clone(), Arc::clone(&stored), enough.clone());
+        let (pushed, done) = watch::channel(false);
+        let pushing = tokio::spawn(async move {
+            let acknowledged = pushing.await;
+            let _ = pushed.send(true);
+            acknowledged
+        });
+        let pulling = tokio::spawn(pull_all(to.clone(), partition.clone(), Arc::clone(&taken), done));
+        Self { stored, taken, enough, pushing, pulling }
+    }
+
+    /// Waits until so many are stored.
+    pub(crate) async fn reach(&self, count: usize) {
+        let start = Instant::now();
+        while self.stored.count.load(Ordering::Relaxed) < count {
+            assert!(!self.pushing.is_finished(), "the load ended early");
+            assert!(start.elapsed() < LONG, "{count} messages are not stored");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Waits until pushes and pulls have gone on from now, and tells how long that took.
+    pub(crate) async fn go_on(&self, limit: Duration) -> Duration {
+        let start = Instant::now();
+        while !(self.stored.since(start) && self.taken.since(start)) {
+            let (stored, taken) = (self.stored.since(start), self.taken.since(start));
+            assert!(start.elapsed() < limit, "the handles do not go on: pushed {stored}, pulled {taken}");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        start.elapsed()
+    }
+
+    /// Ends the load once so many are stored, and checks that all that was acknowledged came, and nothing else.
+    pub(crate) async fn account(self, least: usize) {
+        self.reach(least).await;
+        self.enough.cancel();
+        let acknowledged = self.pushing.await.unwrap();
+        let seen = self.pulling.await.unwrap();
+        assert!(acknowledged.len() >= least);
+        let lost = acknowledged.difference(&seen).count();
+        assert_eq!(lost, 0, "acknowledged messages were lost");
+        assert_eq!(seen.len(), acknowledged.len(), "messages came that nobody pushed");
+    }
+}
+
+async fn push_all(
+    queue: RabbitMqQueue,
+    partition: PartitionId,
+    progress: Arc<Progress>,
+    enough: CancellationToken,
+) -> HashSet<MessageId> {
+    let mut acknowledged = HashSet::new();
+    while !enough.is_cancelled() {
+        let mut left: Vec<_> = (0..BATCH).map(|_| MessageData::new("load")).collect();
+        while !left.is_empty() {
+            let pushed = tokio::time::timeout(CALL, queue.push(&partition, &left));
+            let mut stored = HashSet::new();
+            for answer in pushed.await.expect("a push hangs") {
+                match answer {
+                    Ok(PushOutcome::Stored(id)) => drop(stored.insert(id)),
+                    Ok(other) => panic!("{other:?}"),
+                    Err(error) => assert_ne!(error.retry(), RetryClass::Never, "{error:?}"),
+                }
+            }
+            match stored.len() {
+                0 => tokio::time::sleep(Duration::from_millis(1)).await,
+                count => progress.note(count),
+            }
+            left.retain(|message| !stored.contains(&message.id()));
+            acknowledged.extend(stored);
+        }
+    }
+    acknowledged
+}
+
+async fn pull_all(
+    queue: RabbitMqQueue,
+    partition: PartitionId,
+    progress: Arc<Progress>,
+    pushed: watch::Receiver<bool>,
+) -> HashSet<MessageId> {
+    let mut seen = HashSet::new();
+    let mut last = Instant::now();
+    while !*pushed.borrow() || last.elapsed() < QUIET {
+        let request = PullRequest::new(BATCH, Duration::from_millis(500), LEASE);
+        let pulled = tokio::time::timeout(CALL, queue.pull(&partition, request)).await.expect("a pull hangs");
+        let held = match pulled {
+            Ok(held) => held,
+            Err(error) => {
+                assert_ne!(error.retry(), RetryClass::Never, "{error:?}");
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                continue;
+            }
+        };
+        if held.is_empty() {
+            continue;
+        }
+        last = Instant::now();
+        progress.note(held.len());
+        seen.extend(held.iter().map(|delivery| delivery.lease.id));
+        let settlements: Vec<_> = held
+            .iter()
+            .map(|delivery| Settlement { lease: delivery.lease.clone(), action: Action::Remove })
+            .collect();
+        tokio::time::timeout(CALL, queue.settle(&settlements)).await.expect("a settlement hangs");
+    }
+    seen
+}

@@ -1,0 +1,232 @@
+//! RabbitMQ by hand: one channel that publishes with confirms, one with a standing consumer whose prefetch is the window.
+
+mod feed;
+mod server;
+
+use std::marker::PhantomData;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyqueue::{Bytes, MessageId};
+use futures_util::future::try_join_all;
+use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
+use tokio::sync::Mutex;
+
+use self::feed::{Acks, Feed};
+use crate::client::{Client, Result, Source, Yardstick};
+use crate::scenario::Scenario;
+
+const PERSISTENT: u8 = 2;
+/// As many as a quorum queue must be allowed to return a message to its front.
+const DELIVERY_LIMIT: i64 = 2_000_000_000;
+/// What begins each body: the message's id.
+const ID_BYTES: usize = 16;
+/// How long a call that does not want to wait is given for what is there already: the server sends it a moment later.
+const ON_ITS_WAY: Duration = Duration::from_secs(2);
+
+/// A way to use the server: both sides use the same.
+pub(crate) trait Mode: Clone + Send + Sync + 'static {
+    const NAME: &'static str;
+    /// Anyqueue's options.
+    const OPTIONS: &'static str;
+    const QUEUE_TYPE: &'static str;
+    /// Messages the server may send ahead of what is asked for; 0: none.
+    const PREFETCH: u16;
+}
+
+/// Strict pulls from a quorum queue: the defaults.
+#[derive(Clone)]
+pub(crate) struct Quorum;
+/// Strict pulls from a classic queue.
+#[derive(Clone)]
+pub(crate) struct Classic;
+/// Messages held ready, of a quorum queue.
+#[derive(Clone)]
+pub(crate) struct Ahead;
+/// Messages held ready, of a classic queue.
+#[derive(Clone)]
+pub(crate) struct ClassicAhead;
+
+impl Mode for Quorum {
+    const NAME: &'static str = "rabbitmq";
+    const OPTIONS: &'static str = "";
+    const QUEUE_TYPE: &'static str = "quorum";
+    const PREFETCH: u16 = 0;
+}
+
+impl Mode for Classic {
+    const NAME: &'static str = "rabbitmq-classic";
+    const OPTIONS: &'static str = "&queue_type=classic";
+    const QUEUE_TYPE: &'static str = "classic";
+    const PREFETCH: u16 = 0;
+}
+
+impl Mode for Ahead {
+    const NAME: &'static str = "rabbitmq-prefetch";
+    const OPTIONS: &'static str = "&prefetch=2000";
+    const QUEUE_TYPE: &'static str = "quorum";
+    const PREFETCH: u16 = 2000;
+}
+
+impl Mode for ClassicAhead {
+    const NAME: &'static str = "rabbitmq-classic-prefetch";
+    const OPTIONS: &'static str = "&queue_type=classic&prefetch=2000";
+    const QUEUE_TYPE: &'static str = "classic";
+    const PREFETCH: u16 = 2000;
+}
+
+#[derive(Clone)]
+pub(crate) struct RabbitMq<M>(Arc<Handle>, PhantomData<M>);
+
+struct Handle {
+    queue: String,
+    publishing: Connection,
+    consuming: Connection,
+    publisher: Channel,
+    /// Asks how many messages are ready.
+    control: Channel,
+    feed: Mutex<Feed>,
+    acks: Arc<Acks>,
+}
+
+pub(crate) struct Delivery {
+    id: MessageId,
+    payload: Bytes,
+    number: u64,
+    acks: Arc<Acks>,
+}
+
+impl Handle {
+    async fn publish(&self, payload: &Bytes) -> Result<MessageId> {
+        let id = MessageId::new();
+        let mut body = Vec::with_capacity(ID_BYTES + payload.len());
+        body.extend_from_slice(id.as_bytes());
+        body.extend_from_slice(payload);
+        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+        let properties = BasicProperties::default().with_delivery_mode(PERSISTENT);
+        let queue = self.queue.as_str().into();
+        let sent = self.publisher.basic_publish("".into(), queue, options, &body, properties).await?;
+        let confirmed = sent.await?;
+        if confirmed.is_ack() && confirmed.take_message().is_none() {
+            Ok(id)
+        } else {
+            Err("the server did not take a message".into())
+        }
+    }
+}
+
+fn arguments(queue_type: &str) -> FieldTable {
+    let mut arguments = FieldTable::default();
+    arguments.insert("x-queue-type".into(), AMQPValue::LongString(queue_type.into()));
+    if queue_type == Quorum::QUEUE_TYPE {
+        arguments.insert("x-delivery-limit".into(), AMQPValue::LongLongInt(DELIVERY_LIMIT));
+    }
+    arguments
+}
+
+impl<M: Mode> Client for RabbitMq<M> {
+    type Delivery = Delivery;
+    type Source = Fed;
+
+    async fn open(url: &str) -> Result<Self> {
+        let (plain, prefix) = server::parts(url)?;
+        let connect = || Connection::connect(plain, ConnectionProperties::default());
+        let (publishing, consuming) = (connect().await?, connect().await?);
+        let publisher = publishing.create_channel().await?;
+        publisher.confirm_select(ConfirmSelectOptions::default()).await?;
+        let queue = server::by_hand(prefix);
+        let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+        publisher.queue_declare(queue.as_str().into(), options, arguments(M::QUEUE_TYPE)).await?;
+        let control = consuming.create_channel().await?;
+        let feed = Feed::new(consuming.create_channel().await?, queue.clone(), M::PREFETCH);
+        let acks = feed.acks();
+        let feed = Mutex::new(feed);
+        let handle = Handle { queue, publishing, consuming, publisher, control, feed, acks };
+        Ok(Self(Arc::new(handle), PhantomData))
+    }
+
+    async fn push(&self, payload: Bytes) -> Result<MessageId> {
+        self.0.publish(&payload).await
+    }
+
+    async fn push_batch(&self, payloads: Vec<Bytes>) -> Result<Vec<MessageId>> {
+        try_join_all(payloads.iter().map(|payload| self.0.publish(payload))).await
+    }
+
+    async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>> {
+        self.0.feed.lock().await.take(max, wait.max(ON_ITS_WAY)).await
+    }
+
+    async fn settle(&self, delivery: Delivery) -> Result<()> {
+        delivery.acks.settle(&[delivery.number])
+    }
+
+    async fn settle_batch(&self, deliveries: Vec<Delivery>) -> Result<()> {
+        let numbers: Vec<_> = deliveries.iter().map(|delivery| delivery.number).collect();
+        self.0.acks.settle(&numbers)
+    }
+
+    async fn source(&self, window: usize) -> Result<Fed> {
+        let channel = self.0.consuming.create_channel().await?;
+        let mut feed = Feed::new(channel, self.0.queue.clone(), M::PREFETCH);
+        feed.stand(window).await?;
+        Ok(Fed(feed))
+    }
+
+    async fn remaining(&self) -> Result<u64> {
+        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        let queue = self.0.queue.as_str().into();
+        let declared = self.0.control.queue_declare(queue, options, FieldTable::default()).await?;
+        Ok(declared.message_count().into())
+    }
+
+    async fn close(&self) -> Result<()> {
+        // All is settled: whether the server answers is of no interest.
+        let _ = self.0.publishing.close(200, "done".into()).await;
+        let _ = self.0.consuming.close(200, "done".into()).await;
+        Ok(())
+    }
+
+    fn id(delivery: &Delivery) -> MessageId {
+        delivery.id
+    }
+
+    fn payload(delivery: &Delivery) -> &[u8] {
+        &delivery.payload
+    }
+}
+
+impl<M: Mode> Yardstick for RabbitMq<M> {
+    const NAME: &'static str = M::NAME;
+    const ACROSS_PROCESSES: bool = true;
+    const COUNTS_HELD: bool = false;
+
+    fn messages(scenario: Scenario) -> usize {
+        match scenario {
+            Scenario::LatencyAcross => 100,
+            Scenario::PushOne | Scenario::Latency => 300,
+            Scenario::Push8 => 2_000,
+            _ => 10_000,
+        }
+    }
+
+    async fn place(_scratch: &Path) -> Result<String> {
+        server::new_place(M::OPTIONS).await
+    }
+
+    async fn clear(url: &str) -> Result<()> {
+        server::clear(url).await
+    }
+}
+
+/// A consumer whose prefetch is a puller's window.
+pub(crate) struct Fed(Feed);
+
+impl Source<Delivery> for Fed {
+    async fn next(&mut self) -> Result<Delivery> {
+        self.0.next().await
+    }
+}

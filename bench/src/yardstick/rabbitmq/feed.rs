@@ -1,0 +1,163 @@
+//! A standing consumer, and the acknowledgements that let the server send it more.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyqueue::{Bytes, MessageId};
+use futures_util::{FutureExt, StreamExt};
+use lapin::options::{BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
+use lapin::types::FieldTable;
+use lapin::{Channel, Consumer};
+
+use super::{Delivery, ID_BYTES};
+use crate::client::Result;
+
+/// The server is told of many settlements at once: of a quarter of what it may send.
+const SHARE: usize = 4;
+
+pub(super) struct Feed {
+    channel: Channel,
+    queue: String,
+    /// What the server may send beyond what is asked for.
+    ahead: usize,
+    standing: Option<Standing>,
+    acks: Arc<Acks>,
+}
+
+struct Standing {
+    consumer: Consumer,
+    prefetch: usize,
+    come: usize,
+    /// What the server had been told of before.
+    told_before: u64,
+}
+
+impl Feed {
+    pub(super) fn new(channel: Channel, queue: String, ahead: u16) -> Self {
+        let acks = Arc::new(Acks { channel: channel.clone(), book: Mutex::default() });
+        Self { channel, queue, ahead: ahead.into(), standing: None, acks }
+    }
+
+    pub(super) fn acks(&self) -> Arc<Acks> {
+        Arc::clone(&self.acks)
+    }
+
+    /// A consumer that the server may send so many messages, or what it is let send ahead if that is more.
+    pub(super) async fn stand(&mut self, prefetch: usize) -> Result<()> {
+        let prefetch = prefetch.max(self.ahead);
+        if let Some(standing) = self.standing.take() {
+            let cancel = BasicCancelOptions::default();
+            self.channel.basic_cancel(standing.consumer.tag(), cancel).await?;
+        }
+        self.channel.basic_qos(u16::try_from(prefetch)?, BasicQosOptions::default()).await?;
+        let (queue, options) = (self.queue.as_str().into(), BasicConsumeOptions::default());
+        let consumer = self.channel.basic_consume(queue, "".into(), options, FieldTable::default()).await?;
+        let told_before = self.acks.tell_after(prefetch.div_ceil(SHARE));
+        self.standing = Some(Standing { consumer, prefetch, come: 0, told_before });
+        Ok(())
+    }
+
+    /// What the server may still send.
+    fn open(&self) -> usize {
+        self.standing.as_ref().map_or(0, |standing| {
+            let told = usize::try_from(self.acks.told() - standing.told_before).unwrap_or(usize::MAX);
+            standing.prefetch.saturating_sub(standing.come.saturating_sub(told))
+        })
+    }
+
+    /// The next message.
+    pub(super) async fn next(&mut self) -> Result<Delivery> {
+        let standing = self.standing.as_mut().ok_or("no consumer stands")?;
+        let come = standing.consumer.next().await.ok_or("the consumer has ended")??;
+        standing.come += 1;
+        self.acks.came(come.delivery_tag);
+        let body = Bytes::from(come.data);
+        let id = body.first_chunk::<ID_BYTES>().ok_or("a message without an id")?;
+        let (id, payload) = (MessageId::from_bytes(*id), body.slice(ID_BYTES..));
+        Ok(Delivery { id, payload, number: come.delivery_tag, acks: self.acks() })
+    }
+
+    /// Up to `max` messages; waits so long for the first.
+    pub(super) async fn take(&mut self, max: usize, wait: Duration) -> Result<Vec<Delivery>> {
+        if self.open() < max {
+            self.stand(max).await?;
+        }
+        let mut taken = Vec::new();
+        match tokio::time::timeout(wait, self.next()).await {
+            Ok(first) => taken.push(first?),
+            Err(_) => return Ok(taken),
+        }
+        while taken.len() < max
+            && let Some(next) = self.next().now_or_never()
+        {
+            taken.push(next?);
+        }
+        Ok(taken)
+    }
+}
+
+/// What was settled on a channel, and what the server has been told of it.
+pub(super) struct Acks {
+    channel: Channel,
+    book: Mutex<Book>,
+}
+
+#[derive(Default)]
+struct Book {
+    /// The last message that came.
+    last: u64,
+    /// All up to this one are settled.
+    floor: u64,
+    /// Whether those after it are.
+    settled: VecDeque<bool>,
+    told: u64,
+    tell_after: u64,
+}
+
+impl Acks {
+    fn book(&self) -> std::sync::MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell_after(&self, many: usize) -> u64 {
+        let mut book = self.book();
+        book.tell_after = many as u64;
+        book.told
+    }
+
+    fn told(&self) -> u64 {
+        self.book().told
+    }
+
+    fn came(&self, number: u64) {
+        self.book().last = number;
+    }
+
+    /// Tells the server once enough in a row are settled, or all.
+    pub(super) fn settle(&self, numbers: &[u64]) -> Result<()> {
+        if !self.channel.status().connected() {
+            return Err("a lease was lost".into());
+        }
+        let mut book = self.book();
+        for number in numbers {
+            let place = usize::try_from(number - book.floor - 1)?;
+            if book.settled.len() <= place {
+                book.settled.resize(place + 1, false);
+            }
+            book.settled.get_mut(place).into_iter().for_each(|settled| *settled = true);
+        }
+        while book.settled.front() == Some(&true) {
+            book.settled.pop_front();
+            book.floor += 1;
+        }
+        let untold = book.floor - book.told;
+        if untold > 0 && (untold >= book.tell_after || book.floor == book.last) {
+            book.told = book.floor;
+            // Under the lock: the server takes no number after a larger one.
+            let told = self.channel.basic_ack(book.floor, BasicAckOptions { multiple: true }).now_or_never();
+            told.transpose()?;
+        }
+        Ok(())
+    }
+}
