@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn batches_are_full_by_number_and_by_size_and_keep_the_order_of_each_queue() {
         let place = |level| Place::new(&PartitionId::new("p").unwrap(), level);
-        let message = |bytes: usize| Outgoing { body: "x".repeat(bytes), delay_secs: 0 };
+        let message = |bytes: usize| Outgoing { body: "x".repeat(bytes), delay_secs: 0, sequence: None };
         let entries = (0..25).map(|index| (place(index % 2), message(1))).collect();
         let sizes = |entries: Vec<(Place, Outgoing)>| {
             let mut sizes: Vec<_> =

@@ -8,5 +8,8 @@ mod cost;
 mod delays;
 mod entries;
 mod fences;
+mod groups;
+mod redrive;
 mod requests;
+mod sweep;
 mod wire;
