@@ -11,8 +11,8 @@
 use std::time::Duration;
 
 use anyqueue::{
-    Capabilities, DeliveryCount, LeaseKind, MoveGuarantee, Order, PriorityDiscipline, Requeue,
-    SettleConfirm, Strictness,
+    Capabilities, DeliveryCount, LeaseKind, MoveGuarantee, Order, PriorityDiscipline, Requeue, SettleConfirm,
+    Strictness,
 };
 
 use crate::case::Need;

@@ -61,7 +61,9 @@ pub(crate) fn is_alone(message: &MessageData, group: &str) -> bool {
 /// The first of each group, and those behind them: the server hands out several of a group at once.
 pub(crate) fn heads(taken: Vec<Taken>) -> (Vec<Taken>, Vec<Taken>) {
     let mut groups = HashSet::new();
-    taken.into_iter().partition(|taken| taken.claim.group.as_ref().is_none_or(|group| groups.insert(group.clone())))
+    taken
+        .into_iter()
+        .partition(|taken| taken.claim.group.as_ref().is_none_or(|group| groups.insert(group.clone())))
 }
 
 #[cfg(test)]
@@ -87,8 +89,7 @@ mod tests {
     fn a_copy_is_told_from_its_push_and_from_the_next_copy() {
         let message = MessageData::new("x").with_group("g");
         let pushed = Sequence::pushed(&message);
-        let (first, second) =
-            (Sequence::copied(&message, "1", false), Sequence::copied(&message, "2", true));
+        let (first, second) = (Sequence::copied(&message, "1", false), Sequence::copied(&message, "2", true));
         let ids: HashSet<_> = [&pushed, &first, &second].map(|sequence| sequence.dedup.clone()).into();
         assert_eq!(ids.len(), 3);
         assert_eq!((first.group, first.dedup), (pushed.group, Sequence::copied(&message, "1", true).dedup));

@@ -88,7 +88,8 @@ impl Line {
     fn new(levels: u8) -> Self {
         let level = || Level { poll_ends: None, waited_secs: 0, kept: VecDeque::new() };
         let levels = (0..levels).map(|_| level()).collect();
-        let state = State { wanted: 0, failures: 0, last_failure: None, levels, likely: 0, grouped_until: None };
+        let state =
+            State { wanted: 0, failures: 0, last_failure: None, levels, likely: 0, grouped_until: None };
         Self { state: Mutex::new(state), changed: Notify::new() }
     }
 

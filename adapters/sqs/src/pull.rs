@@ -162,7 +162,8 @@ impl Inner {
             tokio::time::sleep(Duration::from_secs(poll.wait_secs)).await;
             return Ok(Vec::new());
         };
-        self.receive(line, place, &url, Ask { max: line.full(poll.max), wait_secs: poll.wait_secs, lease }).await
+        self.receive(line, place, &url, Ask { max: line.full(poll.max), wait_secs: poll.wait_secs, lease })
+            .await
     }
 
     /// Renews what was claimed before this pull began, or has lost much of its lease on the way. What cannot be renewed is left to

@@ -60,7 +60,9 @@ impl SqsQueue {
         }
         let delay = message.delay(SystemTime::now());
         if config.fifo && !delay.is_zero() {
-            return Err(Error::unsupported("a FIFO queue takes no delay of a single message").with_backend(NAME));
+            return Err(
+                Error::unsupported("a FIFO queue takes no delay of a single message").with_backend(NAME)
+            );
         }
         if delay > MAX_DELAY {
             return Err(invalid("the delay is longer than the capabilities allow"));

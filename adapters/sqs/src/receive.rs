@@ -36,7 +36,13 @@ pub(crate) struct Ask {
 
 impl Inner {
     /// Asks one queue once. A queue that is not there is empty.
-    pub(crate) async fn receive(&self, line: &Line, place: &Place, url: &str, ask: Ask) -> Result<Vec<Taken>> {
+    pub(crate) async fn receive(
+        &self,
+        line: &Line,
+        place: &Place,
+        url: &str,
+        ask: Ask,
+    ) -> Result<Vec<Taken>> {
         let claimed = Instant::now();
         let answer = self.server.receive(url, ask.max, ask.wait_secs, whole_secs(ask.lease)).await;
         let messages = match answer {

@@ -24,7 +24,8 @@ impl SqsQueue {
             return Err(closed(Operation::Settle));
         }
         if self.inner.config.fifo {
-            let text = "dead letters of FIFO queues have left their groups: put them back with DeadLetters::redrive";
+            let text =
+                "dead letters of FIFO queues have left their groups: put them back with DeadLetters::redrive";
             return Err(stamp(own(ErrorKind::Unsupported, text)));
         }
         let mut begun = 0;

@@ -25,8 +25,8 @@ use aws_smithy_types::date_time::Format;
 use crate::batch::{Delete, Show};
 use crate::clock::ServerClock;
 use crate::config::Config;
-use crate::fifo::Sequence;
 use crate::error::{Refused, TOO_LATE, classify, entry, own, repeatable};
+use crate::fifo::Sequence;
 use crate::wire::strange;
 
 /// Entries in one batch: the server's limit.
@@ -183,7 +183,8 @@ impl Server {
     /// Sends up to ten messages.
     pub(crate) async fn send(&self, url: &str, messages: &[Outgoing]) -> Entries {
         let build = |(index, message): (usize, &Outgoing)| {
-            let entry = SendMessageBatchRequestEntry::builder().id(index.to_string()).message_body(&message.body);
+            let entry =
+                SendMessageBatchRequestEntry::builder().id(index.to_string()).message_body(&message.body);
             match &message.sequence {
                 None => entry.delay_seconds(message.delay_secs),
                 Some(of) => entry.message_group_id(&of.group).message_deduplication_id(&of.dedup),

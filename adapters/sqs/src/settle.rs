@@ -119,7 +119,9 @@ impl Inner {
             Known::Held(number, claim) => (claim.place.clone(), claim.receipt.clone(), Some((number, claim))),
         };
         let step = match &claim {
-            Some((number, claim)) => self.step(claim, action).inspect_err(|_| self.ledger.keep(*number, |_| {})),
+            Some((number, claim)) => {
+                self.step(claim, action).inspect_err(|_| self.ledger.keep(*number, |_| {}))
+            }
             None => step_elsewhere(action),
         }?;
         Ok(Some(Job { slot, place, receipt, claim, step }))

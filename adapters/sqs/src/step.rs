@@ -69,7 +69,11 @@ impl Inner {
         if !alone {
             return Ok(Step::Reveal(0));
         }
-        self.copy_to(claim.place.clone(), claim, &Copy { headers: None, delay, prior_deliveries: claim.deliveries })
+        self.copy_to(
+            claim.place.clone(),
+            claim,
+            &Copy { headers: None, delay, prior_deliveries: claim.deliveries },
+        )
     }
 
     fn copy_to(&self, to: Place, claim: &Claim, copy: &Copy<'_>) -> Result<Step> {

@@ -96,12 +96,11 @@ impl Sweep<'_> {
     async fn ask_ahead(&mut self, levels: Range<u8>) {
         let ask = Ask { max: 1, wait_secs: 0, lease: self.terms.request.lease };
         let levels = usize::from(levels.start)..usize::from(levels.end);
-        let asked = self.places.get(levels.clone()).unwrap_or_default().iter().map(async |(place, url)| {
-            match url {
+        let asked =
+            self.places.get(levels.clone()).unwrap_or_default().iter().map(async |(place, url)| match url {
                 Some(url) => self.inner.receive(self.line, place, url, ask).await,
                 None => Ok(Vec::new()),
-            }
-        });
+            });
         let answers = join_all(asked).await;
         for (slot, answer) in self.ahead.iter_mut().skip(levels.start).zip(answers) {
             *slot = Some(answer);

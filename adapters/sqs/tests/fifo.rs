@@ -20,7 +20,10 @@ const FIFO: Kind = Kind {
         (Need::PUSH_DELAY, "a FIFO queue takes no delay of a single message"),
         (Need::POSTPONE_HEADERS, "a message cannot be changed, and a copy would lose its place in its group"),
         (Need::DEDUP, "a duplicate is answered like what was stored, so nobody can be told"),
-        (Need::UNIQUE_IDS, "a message that is sent again within five minutes is dropped, but answered as if it were stored"),
+        (
+            Need::UNIQUE_IDS,
+            "a message that is sent again within five minutes is dropped, but answered as if it were stored",
+        ),
     ],
 };
 

@@ -7,6 +7,7 @@ mod common;
 mod cost;
 mod delays;
 mod entries;
+mod faults;
 mod fences;
 mod groups;
 mod redrive;

@@ -28,7 +28,10 @@ async fn one_task_for_each_level_puts_dead_letters_back_where_they_came_from() {
     let begun = bed.wire.seen("StartMessageMoveTask");
     for (level, task) in begun.iter().enumerate() {
         let end = |field: &str| task.body[field].as_str().unwrap().rsplit(':').next().unwrap().to_owned();
-        assert_eq!((end("SourceArn"), end("DestinationArn")), (format!("test_d{level}-p"), format!("test_p{level}-p")));
+        assert_eq!(
+            (end("SourceArn"), end("DestinationArn")),
+            (format!("test_d{level}-p"), format!("test_p{level}-p"))
+        );
     }
     assert_eq!(queue.start_redrive(&part("nobody")).await.unwrap(), 0, "there are no dead letters");
 }

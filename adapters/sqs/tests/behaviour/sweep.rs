@@ -51,7 +51,21 @@ async fn the_time_of_a_pull_does_not_grow_with_the_number_of_levels() {
         assert!(begun.elapsed() < 7 * LATE, "level {level} took {:?}", begun.elapsed());
         bed.wire.answer_later(Duration::ZERO);
         assert!(settled(&settle(&queue, &held, &Action::Remove).await));
-        push(&queue, "p", &at(if level == 0 { 9 } else if level == 9 { 5 } else { 0 }, 1)).await;
+        push(
+            &queue,
+            "p",
+            &at(
+                if level == 0 {
+                    9
+                } else if level == 9 {
+                    5
+                } else {
+                    0
+                },
+                1,
+            ),
+        )
+        .await;
         bed.wire.answer_later(LATE);
     }
 }

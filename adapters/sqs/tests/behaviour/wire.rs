@@ -62,7 +62,12 @@ struct State {
 impl Wire {
     pub(crate) fn new() -> Self {
         let client = aws_smithy_http_client::Builder::new().build_http();
-        Self(Arc::new(State { client, tricks: Mutex::default(), late: Mutex::default(), seen: Mutex::default() }))
+        Self(Arc::new(State {
+            client,
+            tricks: Mutex::default(),
+            late: Mutex::default(),
+            seen: Mutex::default(),
+        }))
     }
 
     /// Plays this trick on the next request of this action that none is played on before.

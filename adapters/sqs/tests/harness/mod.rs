@@ -18,7 +18,10 @@ pub(crate) struct Kind {
 
 /// Rules of both.
 const RULES: &[(Need, &str)] = &[
-    (Need::DEDUP_WHILE_LIVE, "the service knows deduplication for five minutes, whatever became of the first"),
+    (
+        Need::DEDUP_WHILE_LIVE,
+        "the service knows deduplication for five minutes, whatever became of the first",
+    ),
     (Need::FENCING, "a late deletion by an old receipt handle may succeed"),
     (Need::COUNTS, "what is postponed and what is held are counted as one: not visible"),
     (Need::LIST, "a queue's name may hold no more than a hash of the partition's"),
