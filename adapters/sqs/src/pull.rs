@@ -45,7 +45,8 @@ impl SqsQueue {
         let inner = &self.inner;
         check(&request).map_err(stamp)?;
         let terms = Terms { began: Instant::now(), request };
-        let mut taken = inner.sweep(partition, &terms).await.map_err(stamp)?;
+        // Boxed, for the types of what it awaits are nested deeply.
+        let mut taken = Box::pin(inner.sweep(partition, &terms)).await.map_err(stamp)?;
         if taken.is_empty() && !terms.request.wait.is_zero() {
             taken = inner.wait(partition, &terms).await.map_err(stamp)?;
         }

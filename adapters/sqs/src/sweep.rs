@@ -56,7 +56,7 @@ impl Inner {
         let ahead = places.iter().map(|_| None).collect();
         let places = places.into_iter().zip(urls).collect();
         let mut sweep = Sweep { inner: self, line: &waiting.line, terms, places, ahead };
-        let answer = sweep.run().await;
+        let answer = Box::pin(sweep.run()).await;
         let too_much = sweep.ahead.into_iter().flatten().flatten().flatten().collect();
         self.keep(&waiting.line, too_much);
         answer
