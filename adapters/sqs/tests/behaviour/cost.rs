@@ -14,22 +14,39 @@ const EACH: usize = 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pushing_and_settling_one_at_a_time_costs_about_a_third_of_a_request_each() {
+    cost_of_one_at_a_time(1, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn levels_cost_no_more_than_requests_that_find_nothing() {
+    cost_of_one_at_a_time(10, 1).await;
+    cost_of_one_at_a_time(10, 3).await;
+}
+
+/// With so many levels, of which so many are used.
+async fn cost_of_one_at_a_time(levels: u8, used: u8) {
     let Some(bed) = Bed::find().await else { return };
-    let queue = Arc::new(Queue::new(bed.open().await).unwrap());
-    queue.push("p", MessageData::new("first")).await.unwrap();
+    let queue = Arc::new(Queue::new(bed.builder().levels(levels).open().await.unwrap()).unwrap());
+    for level in 0..used {
+        queue.push("p", MessageData::new("first").with_priority(level)).await.unwrap();
+    }
     let before = bed.wire.all().len();
     let pushing = (0..TASKS).map(|task| {
         let queue = queue.clone();
         tokio::spawn(async move {
             for index in 0..EACH {
-                queue.push("p", MessageData::new(format!("{task} {index}"))).await.unwrap();
+                let level = u8::try_from(task).unwrap() % used;
+                queue
+                    .push("p", MessageData::new(format!("{task} {index}")).with_priority(level))
+                    .await
+                    .unwrap();
             }
         })
     });
     for task in pushing.collect::<Vec<_>>() {
         task.await.unwrap();
     }
-    let mut left = TASKS * EACH + 1;
+    let mut left = TASKS * EACH + usize::from(used);
     while left > 0 {
         let held = queue.pull("p").max(100).wait(SOON).await.unwrap();
         assert!(!held.is_empty(), "{left} are missing");
@@ -44,7 +61,7 @@ async fn pushing_and_settling_one_at_a_time_costs_about_a_third_of_a_request_eac
     let empty = |seen: &&crate::wire::Seen| seen.action == "ReceiveMessage" && seen.brought == 0;
     let sent = all.len() - before - all[before..].iter().filter(empty).count();
     let thousandth = sent * 1000 / (TASKS * EACH);
-    println!("{thousandth}/1000 of a request per message");
+    println!("{levels} levels, {used} used: {thousandth}/1000 of a request per message");
     assert!(thousandth <= 350, "{thousandth}/1000 of a request per message");
 }
 
