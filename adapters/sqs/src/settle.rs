@@ -49,7 +49,7 @@ impl SqsQueue {
                 Err(error) => set(&mut outcomes, slot, Err(stamp(error, Operation::Settle))),
             }
         }
-        for (slot, end) in self.inner.work(jobs).await {
+        for (slot, end) in Box::pin(self.inner.work(jobs)).await {
             let outcome = match end {
                 End::Settled => Ok(SettleOutcome::Settled),
                 End::Lost => Ok(SettleOutcome::Lost),

@@ -27,7 +27,8 @@ async fn levels_cost_no_more_than_requests_that_find_nothing() {
 async fn cost_of_one_at_a_time(levels: u8, used: u8) {
     let Some(bed) = Bed::find().await else { return };
     let queue = Arc::new(Queue::new(bed.builder().levels(levels).open().await.unwrap()).unwrap());
-    for level in 0..used {
+    // All queues are made before.
+    for level in 0..levels {
         queue.push("p", MessageData::new("first").with_priority(level)).await.unwrap();
     }
     let before = bed.wire.all().len();
@@ -46,7 +47,7 @@ async fn cost_of_one_at_a_time(levels: u8, used: u8) {
     for task in pushing.collect::<Vec<_>>() {
         task.await.unwrap();
     }
-    let mut left = TASKS * EACH + usize::from(used);
+    let mut left = TASKS * EACH + usize::from(levels);
     while left > 0 {
         let held = queue.pull("p").max(100).wait(SOON).await.unwrap();
         assert!(!held.is_empty(), "{left} are missing");
