@@ -11,8 +11,8 @@
 use std::time::Duration;
 
 use anyqueue::{
-    Capabilities, Dedup, DeliveryCount, LeaseKind, MoveGuarantee, Order, PriorityDiscipline, Requeue,
-    SettleConfirm, Strictness,
+    Capabilities, DeliveryCount, LeaseKind, MoveGuarantee, Order, PriorityDiscipline, Requeue, SettleConfirm,
+    Strictness,
 };
 
 use crate::case::Need;
@@ -31,11 +31,6 @@ const EXACT_PUSH_DELAY: Need = Need::capability("push delays in steps of a milli
 });
 const EXACT_POSTPONE_DELAY: Need = Need::capability("postpone delays in steps of a millisecond", |c| {
     c.postpone_delay.is_some_and(|delay| delay.granularity <= Duration::from_millis(1))
-});
-const DEDUP_WINDOW: Need = Need::capability("deduplication for five minutes", |c| match c.dedup {
-    Dedup::None => false,
-    Dedup::WhileLive => true,
-    Dedup::Window(window) => window >= Duration::from_mins(5),
 });
 const COUNTED: Need = Need::capability("delivery counts", |c| c.delivery_count != DeliveryCount::None);
 const ATOMIC_MOVES: Need = Need::capability("atomic moves", |c| c.moves == MoveGuarantee::Atomic);
@@ -99,18 +94,16 @@ pub const CLOUD: &[Need] = &[
     CONFIRMED,
     READY,
 ];
-/// What a queue service with ordered groups can give.
+/// What a queue service with ordered groups can give. It keeps a group together within one queue, so there are no levels, which would
+/// be several; a returned message is the first of its group, which is what [`Need::GROUPS`] asks for, but there is no front between
+/// groups. And it drops duplicates without telling them from what it stores, so that no pusher could be told.
 pub const CLOUD_FIFO: &[Need] = &[
-    TEN_PRIORITIES,
     ORDER_IN_GROUPS,
-    Need::REQUEUE_FRONT,
     Need::TIMED_LEASE,
     LONG_LEASE,
     EXCLUSIVE,
     Need::POSTPONE_DELAY,
     Need::GROUPS,
-    Need::DEDUP,
-    DEDUP_WINDOW,
     COUNTED,
     CONFIRMED,
     READY,

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 struct Life {
     attempted: bool,
     acknowledged: bool,
-    /// A push was not answered, and so made again: there may be a second one once the first is gone.
+    /// A push was not answered, and so made again, or a move was not that is no single step: there may be a second one.
     doubtful: bool,
     deliveries: u32,
     removals: u32,
@@ -25,8 +25,11 @@ struct Life {
     found_dead: bool,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Account(Mutex<Book>);
+#[derive(Debug)]
+pub(crate) struct Account {
+    moves: MoveGuarantee,
+    book: Mutex<Book>,
+}
 
 #[derive(Debug, Default)]
 struct Book {
@@ -44,8 +47,12 @@ pub(crate) enum End {
 }
 
 impl Account {
+    pub(crate) fn new(moves: MoveGuarantee) -> Self {
+        Self { moves, book: Mutex::default() }
+    }
+
     fn book(&self) -> MutexGuard<'_, Book> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn change(&self, id: MessageId, change: impl FnOnce(&mut Life)) {
@@ -84,8 +91,13 @@ impl Account {
         });
     }
 
-    pub(crate) fn end_unknown(&self, id: MessageId) {
-        self.change(id, |life| life.end_unknown = true);
+    pub(crate) fn end_unknown(&self, id: MessageId, end: End) {
+        // Where a move is a copy and a deletion, the copy may be there and the message too.
+        let is_two = end == End::Death && self.moves == MoveGuarantee::AtLeastOnce;
+        self.change(id, |life| {
+            life.end_unknown = true;
+            life.doubtful |= is_two;
+        });
     }
 
     pub(crate) fn hung(&self) {

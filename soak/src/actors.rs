@@ -102,6 +102,6 @@ async fn work(mut handler: QueueMessageHandler, account: Arc<Account>, fate: u8)
         (_, None) => {}
         (Some(Ok(SettleOutcome::Settled)), Some(end)) => account.ended(id, end),
         // Lost too: a first attempt may have been carried out without an answer.
-        (_, Some(_)) => account.end_unknown(id),
+        (_, Some(end)) => account.end_unknown(id, end),
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyqueue::{Registry, Storage};
-use anyqueue_testkit::{Postgres, RabbitMq, Redis, Server, start_if_installed};
+use anyqueue_testkit::{Ministack, Postgres, RabbitMq, Redis, Server, start_if_installed};
 use clap::ValueEnum;
 
 use crate::Result;
@@ -14,6 +14,7 @@ pub(crate) enum Backend {
     Postgres,
     Rabbitmq,
     Redis,
+    Sqs,
 }
 
 impl Backend {
@@ -22,6 +23,7 @@ impl Backend {
             Self::Postgres => "postgres",
             Self::Rabbitmq => "rabbitmq",
             Self::Redis => "redis",
+            Self::Sqs => "sqs",
         }
     }
 
@@ -31,16 +33,35 @@ impl Backend {
             Self::Postgres => start_if_installed(Postgres::new()).await?,
             Self::Rabbitmq => start_if_installed(RabbitMq::new()).await?,
             Self::Redis => start_if_installed(Redis::new().setting("appendfsync", "always")).await?,
+            Self::Sqs => start_if_installed(Ministack::new().persistent()).await?,
         })
     }
 
+    /// Takes the server away at once, and answers what that is called. The emulator of SQS keeps what it acknowledged only if it is told
+    /// to stop.
+    pub(crate) async fn take_away(self, server: &Server) -> Result<&'static str> {
+        match self {
+            Self::Postgres | Self::Rabbitmq | Self::Redis => server.kill().await?,
+            Self::Sqs => {
+                server.stop().await?;
+                return Ok("stopped");
+            }
+        }
+        Ok("killed")
+    }
+
     /// Opens the storage at `url`, the server's own or one that goes through a proxy.
-    pub(crate) async fn open(url: &str) -> Result<Arc<dyn Storage>> {
+    pub(crate) async fn open(self, url: &str) -> Result<Arc<dyn Storage>> {
+        let url = match self {
+            Self::Postgres | Self::Rabbitmq | Self::Redis => url.to_owned(),
+            Self::Sqs => format!("sqs://test:test@us-east-1/soak?endpoint={url}"),
+        };
         let separator = if url.contains('?') { '&' } else { '?' };
         let registry = Registry::new()
             .with(anyqueue_postgres::backend())
             .with(anyqueue_rabbitmq::backend())
-            .with(anyqueue_redis::backend());
+            .with(anyqueue_redis::backend())
+            .with(anyqueue_sqs::backend());
         Ok(registry.open(&format!("{url}{separator}call_timeout=3s")).await?)
     }
 }

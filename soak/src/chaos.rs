@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyqueue_testkit::{Fault, Proxy, Server};
 
 use crate::Result;
+use crate::backends::Backend;
 
 /// All queues are made before anything happens: one that is made right before a `kill -9` may go with it.
 const BEFORE: Duration = Duration::from_secs(4);
@@ -22,6 +23,7 @@ impl Faults {
 
 /// One fault after the other, with some quiet between, until then. In the end all is well.
 pub(crate) async fn befall(
+    backend: Backend,
     server: &Server,
     proxy: &Proxy,
     mut rng: fastrand::Rng,
@@ -33,10 +35,10 @@ pub(crate) async fn befall(
         pause(&mut rng, 1000..4000).await;
         let name = match rng.u8(0..6) {
             0 => {
-                server.kill().await?;
+                let name = backend.take_away(server).await?;
                 pause(&mut rng, 0..2000).await;
                 server.restart().await?;
-                "killed"
+                name
             }
             1 => {
                 server.freeze().await?;

@@ -61,39 +61,40 @@ async fn main() -> ExitCode {
 
 /// Whether the account is right.
 async fn run(arguments: &Arguments) -> Result<bool> {
-    let seed = arguments.seed;
-    let Some(server) = arguments.backend.start().await? else { return Ok(false) };
+    let (backend, seed) = (arguments.backend, arguments.seed);
+    let Some(server) = backend.start().await? else { return Ok(false) };
     let proxy = Proxy::start(server.addr())?;
     let url = server.url().replace(&server.addr().to_string(), &proxy.addr().to_string());
+    let moves = open(backend, &url).await?.capabilities().moves;
     let (account, stop, drained) =
-        (Arc::new(Account::default()), CancellationToken::new(), CancellationToken::new());
+        (Arc::new(Account::new(moves)), CancellationToken::new(), CancellationToken::new());
 
     let (mut pushers, mut consumers) = (JoinSet::new(), JoinSet::new());
     for number in 0..PUSHERS {
         let rng = fastrand::Rng::with_seed(seed.wrapping_mul(31).wrapping_add(number));
-        pushers.spawn(actors::push(open(&url).await?, account.clone(), rng, stop.clone()));
+        pushers.spawn(actors::push(open(backend, &url).await?, account.clone(), rng, stop.clone()));
     }
     for number in 0..CONSUMERS {
         let rng = fastrand::Rng::with_seed(seed.wrapping_mul(37).wrapping_add(number));
-        consumers.spawn(actors::consume(open(&url).await?, account.clone(), rng, drained.clone()));
+        consumers.spawn(actors::consume(open(backend, &url).await?, account.clone(), rng, drained.clone()));
     }
     let until = Instant::now() + Duration::from_secs_f64(arguments.minutes * 60.0);
-    let faults = chaos::befall(&server, &proxy, fastrand::Rng::with_seed(seed), until).await?;
+    let faults = chaos::befall(backend, &server, &proxy, fastrand::Rng::with_seed(seed), until).await?;
     stop.cancel();
     while pushers.join_next().await.is_some() {}
 
     let is_empty = wait_until_empty(&account).await;
     drained.cancel();
     while consumers.join_next().await.is_some() {}
-    let last = open(server.url()).await?;
+    let last = open(backend, server.url()).await?;
     account.close(dead_letters(&last).await?);
     let violations = account.violations(is_empty, last.capabilities());
     println!("{:#}", report(arguments, &server, &faults, &account, &violations));
     Ok(violations.is_empty())
 }
 
-async fn open(url: &str) -> Result<Queue> {
-    let storage = Backend::open(url).await?;
+async fn open(backend: Backend, url: &str) -> Result<Queue> {
+    let storage = backend.open(url).await?;
     let defaults = PartitionOptions::default().with_lease(LEASE).with_max_deliveries(None);
     // Nothing is repeated unseen: a push that is made again after its message came and went stores a second one, and the account
     // has to know.

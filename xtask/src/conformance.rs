@@ -12,7 +12,7 @@ use crate::workspace::{Result, cargo, root, run};
 /// Which backend, which cases, how often.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// The backend: a folder under `adapters/`
+    /// The backend: a folder under `adapters/`, or one with the name of another suite of it, as in `sqs-fifo`
     backend: String,
     /// Writes the report as JSON to this file; with --runs, an account of all runs
     #[arg(long, value_name = "FILE")]
@@ -133,8 +133,9 @@ fn run_once(options: &Options, seed: u64, folder: &Path) -> Result<()> {
         fs::remove_dir_all(folder).map_err(|error| format!("cannot clear {}: {error}", folder.display()))?;
     }
     fs::create_dir_all(folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
-    let package = format!("anyqueue-{}", options.backend);
-    let mut command = cargo(&["test", "--quiet", "--package", &package, "--test", "conformance", "--"]);
+    let (folder_name, test) = target(&options.backend);
+    let package = format!("anyqueue-{folder_name}");
+    let mut command = cargo(&["test", "--quiet", "--package", &package, "--test", test, "--"]);
     command.args(&options.case);
     command.env("ANYQUEUE_CONFORMANCE_SEED", seed.to_string());
     command.env("ANYQUEUE_CONFORMANCE_REPORT", folder);
@@ -186,18 +187,36 @@ fn parse(report: &str) -> Result<Value> {
     serde_json::from_str(report).map_err(|error| format!("the report is no JSON: {error}"))
 }
 
-/// The adapters that have a conformance test.
+/// The adapters that have a conformance test, and those of the same adapter over another kind of queue or server, each a file of its
+/// own among the adapter's tests.
 fn backends() -> Result<Vec<String>> {
-    let folder = root().join("adapters");
-    let entries =
-        fs::read_dir(&folder).map_err(|error| format!("cannot list {}: {error}", folder.display()))?;
-    let mut backends: Vec<_> = entries
-        .flatten()
-        .filter(|entry| entry.path().join("tests/conformance.rs").exists())
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect();
+    let mut backends = Vec::new();
+    for adapter in names(&root().join("adapters"))? {
+        let tests = root().join("adapters").join(&adapter).join("tests");
+        if !tests.join("conformance.rs").exists() {
+            continue;
+        }
+        let files = names(&tests)?;
+        let others = files.iter().filter_map(|file| file.strip_suffix(".rs")).filter(|test| *test != SUITE);
+        backends.extend(others.map(|test| format!("{adapter}-{test}")));
+        backends.push(adapter);
+    }
     backends.sort_unstable();
     Ok(backends)
+}
+
+/// An adapter's first suite.
+const SUITE: &str = "conformance";
+
+/// The adapter's folder and the test that is meant.
+fn target(backend: &str) -> (&str, &str) {
+    backend.split_once('-').unwrap_or((backend, SUITE))
+}
+
+fn names(folder: &Path) -> Result<Vec<String>> {
+    let entries =
+        fs::read_dir(folder).map_err(|error| format!("cannot list {}: {error}", folder.display()))?;
+    Ok(entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
 }
 
 fn known(backend: &str, backends: &[String]) -> Result<()> {
@@ -223,6 +242,16 @@ mod tests {
         assert_eq!(known("memory", &backends), Ok(()));
         assert!(known("pigeon", &backends).unwrap_err().contains("memory, other"));
         assert!(known("../memory", &backends).is_err());
+    }
+
+    #[test]
+    fn another_suite_of_an_adapter_is_named_after_both() {
+        assert_eq!(target("sqs"), ("sqs", "conformance"));
+        assert_eq!(target("sqs-fifo"), ("sqs", "fifo"));
+        let backends = backends().unwrap();
+        for wanted in ["memory", "sqs", "sqs-fifo"] {
+            assert!(backends.iter().any(|backend| backend == wanted), "{wanted}: {backends:?}");
+        }
     }
 
     #[test]

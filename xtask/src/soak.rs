@@ -14,7 +14,7 @@ const REPORTS: &str = "docs/conformance/runs";
 /// Which backend, how long, which choices.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// The backend, one that has a server: postgres, rabbitmq, redis, …
+    /// The backend, one that has a server: postgres, rabbitmq, redis, sqs, …
     backend: String,
     /// How long the faults go on
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]

@@ -1,6 +1,6 @@
 //! Many entries in full requests: by queue, ten at a time, side by side; each entry gets its own answer.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::sync::Arc;
 
@@ -22,6 +22,11 @@ pub(crate) trait Entry: Send + Sync + Sized {
         0
     }
 
+    /// Entries of one group keep their order, also if they are in different requests.
+    fn group(&self) -> Option<&str> {
+        None
+    }
+
     /// One request.
     fn request(server: &Server, url: &str, entries: &[Self]) -> impl Future<Output = Entries> + Send;
 }
@@ -39,6 +44,10 @@ impl Entry for Outgoing {
 
     fn bytes(&self) -> u64 {
         self.body.len() as u64
+    }
+
+    fn group(&self) -> Option<&str> {
+        self.sequence.as_ref().map(|sequence| sequence.group.as_str())
     }
 
     async fn request(server: &Server, url: &str, entries: &[Self]) -> Entries {
@@ -62,9 +71,18 @@ impl Inner {
     /// One answer per entry, in order.
     pub(crate) async fn request_all<E: Entry>(&self, entries: Vec<(Place, E)>) -> Entries {
         let mut answers: Vec<Option<Result<(), Refused>>> = entries.iter().map(|_| None).collect();
+        let in_turn = has_groups(&entries);
         let batches = batches(entries, self.config.message_bytes);
-        let requests = batches.iter().map(|batch| self.request(batch));
-        for (batch, answered) in batches.iter().zip(join_all(requests).await) {
+        let answered = if in_turn {
+            let mut answered = Vec::with_capacity(batches.len());
+            for batch in &batches {
+                answered.push(self.request(batch).await);
+            }
+            answered
+        } else {
+            join_all(batches.iter().map(|batch| self.request(batch))).await
+        };
+        for (batch, answered) in batches.iter().zip(answered) {
             for (slot, answer) in batch.slots.iter().zip(answered) {
                 if let Some(place) = answers.get_mut(*slot) {
                     *place = Some(answer);
@@ -96,6 +114,12 @@ impl Inner {
         };
         entries.iter().map(|_| Err(refused.clone())).collect()
     }
+}
+
+/// Whether several entries are of one group.
+fn has_groups<E: Entry>(entries: &[(Place, E)]) -> bool {
+    let mut seen = HashSet::new();
+    !entries.iter().filter_map(|(_, entry)| entry.group()).all(|group| seen.insert(group))
 }
 
 /// Entries of one queue that share a request, and where their answers go.
@@ -141,7 +165,7 @@ mod tests {
     #[test]
     fn batches_are_full_by_number_and_by_size_and_keep_the_order_of_each_queue() {
         let place = |level| Place::new(&PartitionId::new("p").unwrap(), level);
-        let message = |bytes: usize| Outgoing { body: "x".repeat(bytes), delay_secs: 0 };
+        let message = |bytes: usize| Outgoing { body: "x".repeat(bytes), delay_secs: 0, sequence: None };
         let entries = (0..25).map(|index| (place(index % 2), message(1))).collect();
         let sizes = |entries: Vec<(Place, Outgoing)>| {
             let mut sizes: Vec<_> =

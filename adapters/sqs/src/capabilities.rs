@@ -17,10 +17,14 @@ pub(crate) const MIN_LEASE: Duration = Duration::from_secs(1);
 pub(crate) const MAX_LEASE: Duration = Duration::from_hours(12);
 /// Half of what the server retains a message for, so that it does not die of its delay.
 pub(crate) const MAX_DELAY: Duration = Duration::from_hours(7 * 24);
+/// The longest delay on a FIFO queue, where a message can only be hidden; it leaves an hour for working on it.
+const MAX_HIDDEN: Duration = Duration::from_hours(11);
 /// Messages or settlements in one call: ten full requests side by side.
 const BATCH: usize = 100;
 /// Bytes in one call, as much as a few full requests.
 const BATCH_BYTES: u64 = 8 * 1024 * 1024;
+/// One request brings at most so many of a group besides its first.
+const GROUP_OVERFETCH: u32 = 9;
 /// How late timed things may be: whole seconds, and the server's own lateness.
 const SLACK: Duration = Duration::from_millis(1500);
 /// From a push to the answer of a long poll.
@@ -28,9 +32,16 @@ const WAKE_LATENCY: Duration = Duration::from_secs(1);
 /// How old the server's counts may be.
 const STALENESS: Duration = Duration::from_mins(1);
 
+/// What a pull may hold for a moment beyond what it was asked for: of each level below that it answers, one message; of one level, what
+/// a poll brings when nobody waits any more; of a FIFO queue, those that come along with the first of their group.
+fn overfetch(config: &Config) -> u32 {
+    if config.fifo { GROUP_OVERFETCH } else { u32::from(config.levels.saturating_sub(1)).max(1) }
+}
+
 /// The capabilities with this configuration.
 pub(crate) fn capabilities(config: &Config) -> Capabilities {
-    let delay = DelayCapability { max: MAX_DELAY, granularity: Duration::from_secs(1) };
+    let fifo = config.fifo;
+    let delay = |max| Some(DelayCapability { max, granularity: Duration::from_secs(1) });
     let level = DurabilityLevel::MachineLoss;
     let is_one = config.levels == 1;
     let coalesce = |across_partitions| Coalesce { in_flight: 1, linger: config.linger, across_partitions };
@@ -44,9 +55,9 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
         settle_confirm: SettleConfirm::Confirmed,
         priority_levels: config.levels,
         priority: if is_one { PriorityDiscipline::None } else { PriorityDiscipline::Strict },
-        order: Order::None,
+        order: if fifo { Order::PerGroup } else { Order::None },
         requeue: Requeue::Unordered,
-        exclusive: Strictness::BestEffort,
+        exclusive: if fifo { Strictness::Strict } else { Strictness::BestEffort },
         fencing: Strictness::BestEffort,
         lease: LeaseCapability {
             kind: LeaseKind::Timed,
@@ -54,10 +65,10 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
             max: MAX_LEASE,
             max_hold: Some(MAX_LEASE),
         },
-        push_delay: Some(delay),
-        postpone_delay: Some(delay),
-        postpone_headers: true,
-        groups: false,
+        push_delay: if fifo { None } else { delay(MAX_DELAY) },
+        postpone_delay: delay(if fifo { MAX_HIDDEN } else { MAX_DELAY }),
+        postpone_headers: !fifo,
+        groups: fifo,
         dedup: Dedup::None,
         delivery_count: DeliveryCount::Deliveries,
         moves: MoveGuarantee::AtLeastOnce,
@@ -83,7 +94,7 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
         },
         slack: SLACK,
         wake_latency: WAKE_LATENCY,
-        overfetch: u32::from(config.levels) - 1,
+        overfetch: overfetch(config),
         exchange: false,
         coalesce_push: coalesce(false),
         coalesce_settle: coalesce(true),

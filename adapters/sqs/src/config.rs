@@ -27,6 +27,7 @@ pub(crate) struct Config {
     pub(crate) credentials: Option<(String, String)>,
     pub(crate) sdk: Option<SdkConfig>,
     pub(crate) levels: u8,
+    pub(crate) fifo: bool,
     pub(crate) create: bool,
     pub(crate) message_bytes: u64,
     pub(crate) linger: Duration,
@@ -50,6 +51,7 @@ impl SqsBuilder {
             credentials: None,
             sdk: None,
             levels: MAX_LEVELS,
+            fifo: false,
             create: true,
             message_bytes: MAX_MESSAGE_BYTES,
             linger: Duration::from_millis(10),
@@ -89,6 +91,17 @@ impl SqsBuilder {
     /// above the one that it finds messages in. Default: 10. URL: `levels=10`.
     pub fn levels(mut self, levels: u8) -> Self {
         self.0.levels = levels;
+        self
+    }
+
+    /// Whether the queues are FIFO queues: these have groups, and one level, for the service keeps a group together only within one
+    /// queue. Their names end with `.fifo`, so they are others than those without. Setting it sets [`levels`](Self::levels) to 1.
+    /// Default: no. URL: `fifo=true`.
+    pub fn fifo(mut self, fifo: bool) -> Self {
+        self.0.fifo = fifo;
+        if fifo {
+            self.0.levels = 1;
+        }
         self
     }
 
@@ -149,6 +162,10 @@ impl SqsBuilder {
         if !(1..=MAX_LEVELS).contains(&config.levels) {
             return Err(invalid("levels is from 1 to 10"));
         }
+        if config.fifo && config.levels != 1 {
+            let text = "FIFO queues have one level, for the service keeps a group only within one queue: leave levels out";
+            return Err(invalid(text));
+        }
         if !(MIN_MESSAGE_BYTES..=MAX_MESSAGE_BYTES).contains(&config.message_bytes) {
             return Err(invalid(format!("message_bytes is from {MIN_MESSAGE_BYTES} to {MAX_MESSAGE_BYTES}")));
         }
@@ -164,7 +181,8 @@ impl SqsBuilder {
 
     pub(crate) fn from_url(url: &StorageUrl) -> Result<Self> {
         let parsed = url.url();
-        let mut config = Self::new(parsed.host_str().unwrap_or_default()).0;
+        let fifo = url.option("fifo")?.unwrap_or(false);
+        let mut config = Self::new(parsed.host_str().unwrap_or_default()).fifo(fifo).0;
         let path = url.path().trim_matches('/');
         if !path.is_empty() {
             path.clone_into(&mut config.prefix);
@@ -214,6 +232,7 @@ const fn option(name: &'static str, default: &'static str, help: &'static str) -
 const OPTIONS: &[UrlOption] = &[
     option("endpoint", "the region's", "where the service is, for emulators"),
     option("levels", "10", "priority levels, each a queue of its own, 1 to 10"),
+    option("fifo", "false", "whether these are FIFO queues, which have groups and one level"),
     option("create", "true", "whether missing queues are made"),
     option("message_bytes", "1048576", "largest body of a message in bytes"),
     option(

@@ -108,7 +108,7 @@ pub(crate) fn by_code(code: &str, text: &str, server_fault: bool) -> Refused {
     let safe = RetryClass::Safe;
     let bare = code.rsplit('.').next().unwrap_or_default();
     let error = match bare {
-        "QueueDoesNotExist" | "NonExistentQueue" => return Refused::NoQueue,
+        "QueueDoesNotExist" | "NonExistentQueue" | "ResourceNotFoundException" => return Refused::NoQueue,
         "ReceiptHandleIsInvalid" | "MessageNotInflight" => return Refused::NotHeld,
         // Told of a handle whose time is over, and of one that was never given out.
         "InvalidParameterValue" if text.contains("eceipt handle") || text.contains("visibility timeout") => {
@@ -139,6 +139,9 @@ pub(crate) fn by_code(code: &str, text: &str, server_fault: bool) -> Refused {
         | "MissingAuthenticationToken" | "MissingAuthenticationTokenException" | "IncompleteSignature" | "InvalidSecurity"
         | "OptInRequired" | "KmsAccessDenied" | "KmsOptInRequired" => {
             own(ErrorKind::AccessDenied, format!("the server refuses: {code}: {text}"))
+        }
+        "InvalidAction" | "UnknownOperationException" | "UnsupportedOperation" => {
+            own(ErrorKind::Unsupported, format!("the server does not do this: {code}: {text}"))
         }
         "QueueDeletedRecently" => own(
             ErrorKind::Unavailable,

@@ -21,6 +21,10 @@ pub(crate) struct Claim {
     pub(crate) place: Place,
     pub(crate) receipt: Arc<str>,
     pub(crate) message: MessageData,
+    /// What the server calls it.
+    pub(crate) source: Arc<str>,
+    /// Its group on a FIFO queue.
+    pub(crate) group: Option<Arc<str>>,
     /// When it was pushed, by the server's clock.
     pub(crate) pushed_at: SystemTime,
     /// Deliveries, this one included.
@@ -48,6 +52,8 @@ impl Claim {
             place,
             receipt,
             message,
+            source: Arc::default(),
+            group: None,
             pushed_at,
             deliveries: 1,
             claimed,

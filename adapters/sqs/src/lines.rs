@@ -1,6 +1,6 @@
 //! Who waits for messages of a partition, the long polls that are under way for them, and what these brought for nobody.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,9 @@ const LONGEST_POLL_SECS: u64 = 20;
 /// How long somebody who is about to pull may keep others from what was kept.
 const MOST_KEPT: Duration = Duration::from_millis(1200);
 
+/// How long only one message is asked for at a time, once several of a group came at once.
+const GROUPED_FOR: Duration = Duration::from_mins(1);
+
 /// The partitions that somebody waits for.
 #[derive(Debug, Default)]
 pub(crate) struct Lines(Mutex<HashMap<PartitionId, Arc<Line>>>);
@@ -30,11 +33,6 @@ impl Lines {
             lines.retain(|_, line| Arc::strong_count(line) > 1 || !line.lock().is_idle());
         }
         lines.entry(partition.clone()).or_insert_with(|| Arc::new(Line::new(levels))).clone()
-    }
-
-    /// The partition's line, if there is one.
-    pub(crate) fn known(&self, partition: &PartitionId) -> Option<Arc<Line>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(partition).cloned()
     }
 }
 
@@ -53,6 +51,10 @@ struct State {
     failures: u64,
     last_failure: Option<Error>,
     levels: Vec<Level>,
+    /// The level that gave the most last time.
+    likely: u8,
+    /// Several messages of one group came at once. Until then only one is asked for at a time.
+    grouped_until: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -86,7 +88,8 @@ impl Line {
     fn new(levels: u8) -> Self {
         let level = || Level { poll_ends: None, waited_secs: 0, kept: VecDeque::new() };
         let levels = (0..levels).map(|_| level()).collect();
-        let state = State { wanted: 0, failures: 0, last_failure: None, levels };
+        let state =
+            State { wanted: 0, failures: 0, last_failure: None, levels, likely: 0, grouped_until: None };
         Self { state: Mutex::new(state), changed: Notify::new() }
     }
 
@@ -99,6 +102,46 @@ impl Line {
         let mut state = self.lock();
         state.wanted += max;
         Waiting { seen_failures: state.failures, line: self.clone(), max }
+    }
+
+    /// The level that messages are likely to come from: the lowest as long as nothing comes, for then all others are asked at once.
+    pub(crate) fn likely(&self) -> u8 {
+        self.lock().likely
+    }
+
+    /// Messages came from these levels, each as often as it is named, or none did.
+    pub(crate) fn learn(&self, levels: impl Iterator<Item = u8>) {
+        let mut counts = BTreeMap::<u8, usize>::new();
+        for level in levels {
+            *counts.entry(level).or_default() += 1;
+        }
+        // Of several, the highest.
+        let most = counts.into_iter().max_by_key(|(_, count)| *count);
+        self.lock().likely = most.map_or(0, |(level, _)| level);
+    }
+
+    /// Several messages of one group came at once.
+    pub(crate) fn saw_groups(&self) {
+        self.lock().grouped_until = Some(Instant::now() + GROUPED_FOR);
+    }
+
+    /// How many messages to ask for at once, at most so many.
+    pub(crate) fn full(&self, most: usize) -> usize {
+        let is_grouped = self.lock().grouped_until.is_some_and(|until| Instant::now() < until);
+        if is_grouped { 1 } else { most }
+    }
+
+    /// These messages are for whoever pulls next.
+    pub(crate) fn keep(&self, taken: Vec<Taken>) {
+        let mut state = self.lock();
+        for mut taken in taken {
+            taken.arrived = Instant::now();
+            if let Some(level) = state.level(taken.claim.place.level) {
+                level.kept.push_back(taken);
+            }
+        }
+        drop(state);
+        self.changed.notify_waiters();
     }
 
     /// What was kept at this level.
@@ -139,6 +182,9 @@ impl Line {
         let is_waited_for = state.wanted > 0;
         let failed = match answer {
             Ok(taken) => {
+                if !taken.is_empty() {
+                    state.likely = level;
+                }
                 if let Some(level) = state.level(level) {
                     level.kept.extend(taken);
                 }
@@ -159,15 +205,19 @@ impl Line {
     }
 
     /// What has been kept since before this moment, if nobody is about to take it. `None`: somebody is, so look again.
-    pub(crate) fn unwanted(&self, level: u8, before: Instant) -> Option<Vec<Taken>> {
+    pub(crate) fn unwanted(&self, before: Instant) -> Option<Vec<Taken>> {
         let mut state = self.lock();
-        let is_wanted = state.wanted > 0;
-        let Some(level) = state.level(level) else { return Some(Vec::new()) };
-        let count = level.kept.iter().take_while(|taken| taken.arrived <= before).count();
-        if count > 0 && is_wanted && before.elapsed() < MOST_KEPT {
+        let is_old = |taken: &&Taken| taken.arrived <= before;
+        let is_any = state.levels.iter().any(|level| level.kept.iter().any(|taken| is_old(&taken)));
+        if is_any && state.wanted > 0 && before.elapsed() < MOST_KEPT {
             return None;
         }
-        Some(level.kept.drain(..count).collect())
+        let mut unwanted = Vec::new();
+        for level in &mut state.levels {
+            let count = level.kept.iter().take_while(is_old).count();
+            unwanted.extend(level.kept.drain(..count));
+        }
+        Some(unwanted)
     }
 }
 

@@ -29,24 +29,26 @@ impl Place {
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     prefix: String,
+    /// The service tells FIFO queues by the end of their names.
+    end: &'static str,
 }
 
 impl Names {
-    pub(crate) fn new(prefix: &str) -> Self {
-        Self { prefix: prefix.to_owned() }
+    pub(crate) fn new(prefix: &str, fifo: bool) -> Self {
+        Self { prefix: prefix.to_owned(), end: if fifo { ".fifo" } else { "" } }
     }
 
     /// The queue's name: `jobs_p0-mail` for the lowest level of `mail`, `jobs_d0-mail` for its dead letters. A `_` in a prefix or
-    /// name is doubled and a `.` becomes `_o`, so that no two places share a name.
+    /// name is doubled and a `.` becomes `_o`, so that no two places share a name. FIFO queues end with `.fifo`.
     pub(crate) fn queue(&self, place: &Place) -> String {
         let kind = if place.partition.is_dead_letters() { 'd' } else { 'p' };
         let (prefix, name) = (escaped(&self.prefix), escaped(place.partition.name()));
-        let full = format!("{prefix}_{kind}{}-{name}", place.level);
-        if full.len() <= MAX_NAME_CHARS {
-            return full;
+        let (full, end) = (format!("{prefix}_{kind}{}-{name}", place.level), self.end);
+        if full.len() + end.len() <= MAX_NAME_CHARS {
+            return full + end;
         }
         let readable: String = full.chars().take(READABLE_CHARS).collect();
-        format!("{readable}_h{}", hash(&full))
+        format!("{readable}_h{}{end}", hash(&full))
     }
 
     /// A queue that nobody has: asking for it tells whether the server can be asked.
@@ -86,14 +88,16 @@ mod tests {
             for name in &names {
                 let live = PartitionId::new(name).unwrap();
                 for (partition, level) in [(live.clone(), 0), (live.clone(), 1), (live.dead_letters(), 1)] {
-                    let queue = Names::new(prefix).queue(&Place::new(&partition, level));
-                    assert!(
-                        queue.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_'),
-                        "{queue}"
-                    );
-                    assert!(queue.len() <= MAX_NAME_CHARS, "{queue}");
-                    seen.insert(queue);
-                    places += 1;
+                    for fifo in [false, true] {
+                        let queue = Names::new(prefix, fifo).queue(&Place::new(&partition, level));
+                        let plain = queue.strip_suffix(".fifo").unwrap_or(&queue);
+                        let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+                        assert!(plain.chars().all(allowed), "{queue}");
+                        assert_eq!(plain != queue, fifo, "{queue}");
+                        assert!(queue.len() <= MAX_NAME_CHARS, "{queue}");
+                        seen.insert(queue);
+                        places += 1;
+                    }
                 }
             }
         }

@@ -1,10 +1,9 @@
-//! Pulling: a sweep over the levels from the highest down, and long polls at all of them while there is nothing.
+//! Pulling: a look at the levels, and long polls at all of them while there is nothing.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyqueue::{Delivery, Error, Operation, PartitionId, PullRequest, Result};
-use futures_util::future::{join_all, try_join_all};
 
 use crate::SqsQueue;
 use crate::batch::Show;
@@ -14,7 +13,6 @@ use crate::held::whole_secs;
 use crate::lines::{Line, Poll, Waiting};
 use crate::names::Place;
 use crate::receive::{Ask, Taken};
-use crate::server::BATCH;
 use crate::storage::Inner;
 
 /// How long what a poll brought for nobody is kept for the next pull of this handle, before it is released.
@@ -23,9 +21,16 @@ const KEPT_FOR: Duration = Duration::from_millis(250);
 const LAST_POLL: Duration = Duration::from_millis(1300);
 
 /// What a pull asks for, and since when.
-struct Terms {
+pub(crate) struct Terms {
     began: Instant,
-    request: PullRequest,
+    pub(crate) request: PullRequest,
+}
+
+impl Terms {
+    /// Whether somebody said stop.
+    pub(crate) fn is_over(&self, inner: &Inner) -> bool {
+        self.request.stop.is_cancelled() || inner.closed.is_cancelled()
+    }
 }
 
 impl SqsQueue {
@@ -40,7 +45,8 @@ impl SqsQueue {
         let inner = &self.inner;
         check(&request).map_err(stamp)?;
         let terms = Terms { began: Instant::now(), request };
-        let mut taken = inner.sweep(partition, &terms).await.map_err(stamp)?;
+        // Boxed, for the types of what it awaits are nested deeply.
+        let mut taken = Box::pin(inner.sweep(partition, &terms)).await.map_err(stamp)?;
         if taken.is_empty() && !terms.request.wait.is_zero() {
             taken = inner.wait(partition, &terms).await.map_err(stamp)?;
         }
@@ -49,64 +55,6 @@ impl SqsQueue {
 }
 
 impl Inner {
-    /// What is there now: higher levels are asked first, lower ones only if there is room left.
-    async fn sweep(&self, partition: &PartitionId, terms: &Terms) -> Result<Vec<Taken>> {
-        let request = &terms.request;
-        let is_over = || request.stop.is_cancelled() || self.closed.is_cancelled();
-        let mut found: Vec<Taken> = Vec::new();
-        if is_over() {
-            return Ok(found);
-        }
-        // While this looks, nobody gives back what was kept.
-        let kept = self.lines.known(partition).map(|line| line.join(request.max));
-        let _turn = tokio::select! {
-            turn = self.sweeps.acquire() => turn,
-            () = request.stop.cancelled() => return Ok(found),
-            () = self.closed.cancelled() => return Ok(found),
-        };
-        let places: Vec<_> =
-            (0..self.config.levels).rev().map(|level| Place::new(partition, level)).collect();
-        let urls = places.iter().map(|place| self.queues.find(&self.server, place));
-        for (place, url) in places.iter().zip(try_join_all(urls).await?) {
-            let room = request.max - found.len();
-            if room == 0 || is_over() {
-                break;
-            }
-            let kept = kept.as_ref().map(|kept| kept.line.take_kept(place.level, room)).unwrap_or_default();
-            found.extend(self.refresh(kept, terms).await);
-            let Some(url) = url else { continue };
-            match self.ask_level(place, &url, request.max - found.len(), request.lease).await {
-                Ok(taken) => found.extend(taken),
-                Err(error) if found.is_empty() => return Err(error),
-                Err(error) => {
-                    tracing::debug!(%error, "a level could not be asked; answering what the others brought");
-                    break;
-                }
-            }
-        }
-        Ok(found)
-    }
-
-    /// Up to `room` messages of one level: one request, and if that was full as many at once as the rest takes. Each is paid for, also
-    /// if it brings nothing.
-    async fn ask_level(&self, place: &Place, url: &str, room: usize, lease: Duration) -> Result<Vec<Taken>> {
-        let ask = |max| self.receive(place, url, Ask { max, wait_secs: 0, lease });
-        let mut taken = ask(room.min(BATCH)).await?;
-        if taken.len() < BATCH {
-            return Ok(taken);
-        }
-        let rest = (taken.len()..room).step_by(BATCH).map(|before| ask((room - before).min(BATCH)));
-        for answer in join_all(rest).await {
-            match answer {
-                Ok(more) => taken.extend(more),
-                Err(error) => {
-                    tracing::debug!(%error, "a further request failed; answering what the first brought");
-                }
-            }
-        }
-        Ok(taken)
-    }
-
     /// Waits until something comes, the time is over, or somebody says stop.
     async fn wait(self: &Arc<Self>, partition: &PartitionId, terms: &Terms) -> Result<Vec<Taken>> {
         let request = &terms.request;
@@ -169,25 +117,40 @@ impl Inner {
 
     /// One long poll, never cancelled: what it selects is handed on, or released if nobody wants it in time.
     async fn poll(&self, line: &Line, place: &Place, poll: Poll, lease: Duration) {
-        let answer = self.poll_once(place, poll, lease).await;
+        let answer = self.poll_once(line, place, poll, lease).await;
         let brought = answer.as_ref().is_ok_and(|taken| !taken.is_empty());
         line.landed(poll, answer);
         if brought {
-            let landed = Instant::now();
-            let unwanted = loop {
-                tokio::select! {
-                    () = tokio::time::sleep(KEPT_FOR) => {}
-                    () = self.closed.cancelled() => {}
-                }
-                if let Some(unwanted) = line.unwanted(place.level, landed) {
-                    break unwanted;
-                }
-            };
-            self.let_go(unwanted).await;
+            self.let_go_unwanted(line).await;
         }
     }
 
-    async fn poll_once(&self, place: &Place, poll: Poll, lease: Duration) -> Result<Vec<Taken>> {
+    /// What a pull took too much is for the next one here, or is released if there is none in time.
+    pub(crate) fn keep(self: &Arc<Self>, line: &Arc<Line>, taken: Vec<Taken>) {
+        if taken.is_empty() {
+            return;
+        }
+        line.keep(taken);
+        let (inner, line) = (self.clone(), line.clone());
+        self.polls.spawn(async move { inner.let_go_unwanted(&line).await });
+    }
+
+    /// Gives back in time what is kept now and nobody takes.
+    async fn let_go_unwanted(&self, line: &Line) {
+        let kept_at = Instant::now();
+        let unwanted = loop {
+            tokio::select! {
+                () = tokio::time::sleep(KEPT_FOR) => {}
+                () = self.closed.cancelled() => {}
+            }
+            if let Some(unwanted) = line.unwanted(kept_at) {
+                break unwanted;
+            }
+        };
+        self.let_go(unwanted).await;
+    }
+
+    async fn poll_once(&self, line: &Line, place: &Place, poll: Poll, lease: Duration) -> Result<Vec<Taken>> {
         // There is an end to connections, however many partitions are waited for.
         let _room = self.poll_room.acquire().await;
         let url = if self.queues.makes() {
@@ -200,12 +163,13 @@ impl Inner {
             tokio::time::sleep(Duration::from_secs(poll.wait_secs)).await;
             return Ok(Vec::new());
         };
-        self.receive(place, &url, Ask { max: poll.max, wait_secs: poll.wait_secs, lease }).await
+        self.receive(line, place, &url, Ask { max: line.full(poll.max), wait_secs: poll.wait_secs, lease })
+            .await
     }
 
     /// Renews what was claimed before this pull began, or has lost much of its lease on the way. What cannot be renewed is left to
     /// whoever gets it when its lease ends.
-    async fn refresh(&self, taken: Vec<Taken>, terms: &Terms) -> Vec<Taken> {
+    pub(crate) async fn refresh(&self, taken: Vec<Taken>, terms: &Terms) -> Vec<Taken> {
         let lease = terms.request.lease;
         let is_good = |taken: &Taken| {
             let lasts = taken.claim.until > Instant::now() + lease / 2;

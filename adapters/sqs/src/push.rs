@@ -7,6 +7,7 @@ use anyqueue::{Envelope, Error, MessageData, Operation, PartitionId, PushOutcome
 use crate::SqsQueue;
 use crate::capabilities::MAX_DELAY;
 use crate::error::{NAME, closed, invalid, own};
+use crate::fifo::Sequence;
 use crate::held::whole_secs;
 use crate::names::Place;
 use crate::server::Outgoing;
@@ -58,6 +59,11 @@ impl SqsQueue {
             return Err(own(anyqueue::ErrorKind::TooLarge, text));
         }
         let delay = message.delay(SystemTime::now());
+        if config.fifo && !delay.is_zero() {
+            return Err(
+                Error::unsupported("a FIFO queue takes no delay of a single message").with_backend(NAME)
+            );
+        }
         if delay > MAX_DELAY {
             return Err(invalid("the delay is longer than the capabilities allow"));
         }
@@ -65,7 +71,8 @@ impl SqsQueue {
         // The server itself knows when a message was sent; only copies have to say it.
         envelope.pushed_at = None;
         let (delay_secs, due_after_secs) = delays(delay);
-        Ok(Outgoing { body: wire::encode(&envelope, due_after_secs)?, delay_secs })
+        let sequence = config.fifo.then(|| Sequence::pushed(message));
+        Ok(Outgoing { body: wire::encode(&envelope, due_after_secs)?, delay_secs, sequence })
     }
 }
 

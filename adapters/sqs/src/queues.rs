@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use anyqueue::{ErrorKind, PartitionId, Result};
+use anyqueue::{ErrorKind, Result};
 use aws_sdk_sqs::types::QueueAttributeName;
 
 use crate::config::{Config, RETENTION};
@@ -22,13 +22,14 @@ const BACKSTOP_RECEIVES: u32 = 1000;
 pub(crate) struct Queues {
     names: Names,
     create: bool,
+    fifo: bool,
     known: Mutex<HashMap<Place, Arc<str>>>,
 }
 
 impl Queues {
     pub(crate) fn new(config: &Config) -> Self {
-        let names = Names::new(&config.prefix);
-        Self { names, create: config.create, known: Mutex::default() }
+        let names = Names::new(&config.prefix, config.fifo);
+        Self { names, create: config.create, fifo: config.fifo, known: Mutex::default() }
     }
 
     pub(crate) fn names(&self) -> &Names {
@@ -79,8 +80,11 @@ impl Queues {
         }
         let kept = (QueueAttributeName::MessageRetentionPeriod, RETENTION.as_secs().to_string());
         let mut settings = vec![kept];
+        if self.fifo {
+            settings.push((QueueAttributeName::FifoQueue, "true".to_owned()));
+        }
         if !place.partition.is_dead_letters() {
-            let arn = self.backstop(server, &place.partition).await?;
+            let arn = self.backstop(server, place).await?;
             let policy =
                 format!(r#"{{"deadLetterTargetArn":"{arn}","maxReceiveCount":"{BACKSTOP_RECEIVES}"}}"#);
             settings.push((QueueAttributeName::RedrivePolicy, policy));
@@ -98,14 +102,19 @@ impl Queues {
         self.create
     }
 
-    /// Where the server puts aside what is received again and again: the lowest level of the dead letters.
-    async fn backstop(&self, server: &Server, partition: &PartitionId) -> Result<String> {
-        let place = Place::new(&partition.dead_letters(), 0);
+    /// Where the server puts aside what is received again and again: the same level of the dead letters.
+    async fn backstop(&self, server: &Server, place: &Place) -> Result<String> {
+        let place = Place::new(&place.partition.dead_letters(), place.level);
         let url = Box::pin(self.make(server, &place)).await?;
-        let answer = server.attributes(&url, &[QueueAttributeName::QueueArn]).await;
+        self.arn(server, &place, &url).await
+    }
+
+    /// What the server calls a queue in policies and tasks.
+    pub(crate) async fn arn(&self, server: &Server, place: &Place, url: &str) -> Result<String> {
+        let answer = server.attributes(url, &[QueueAttributeName::QueueArn]).await;
         let [arn] = answer
             .map_err(|refused| {
-                self.forget(&place, &url);
+                self.forget(place, url);
                 refused.into_error()
             })?
             .try_into()

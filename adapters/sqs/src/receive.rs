@@ -1,6 +1,6 @@
 //! From what the server hands out to messages that can be delivered.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -10,7 +10,9 @@ use aws_sdk_sqs::types::{Message, MessageSystemAttributeName as Name};
 use crate::batch::Show;
 use crate::capabilities::MAX_LEASE;
 use crate::error::Refused;
+use crate::fifo;
 use crate::held::{Claim, whole_secs};
+use crate::lines::Line;
 use crate::names::Place;
 use crate::storage::Inner;
 use crate::wire;
@@ -34,7 +36,13 @@ pub(crate) struct Ask {
 
 impl Inner {
     /// Asks one queue once. A queue that is not there is empty.
-    pub(crate) async fn receive(&self, place: &Place, url: &str, ask: Ask) -> Result<Vec<Taken>> {
+    pub(crate) async fn receive(
+        &self,
+        line: &Line,
+        place: &Place,
+        url: &str,
+        ask: Ask,
+    ) -> Result<Vec<Taken>> {
         let claimed = Instant::now();
         let answer = self.server.receive(url, ask.max, ask.wait_secs, whole_secs(ask.lease)).await;
         let messages = match answer {
@@ -47,20 +55,45 @@ impl Inner {
         };
         let mut taken = Vec::with_capacity(messages.len());
         let mut early = Vec::new();
+        let mut blocked = HashSet::new();
         for message in messages {
-            let Some(read) = self.read(&message) else { continue };
+            let group = self.group(&message);
+            let is_blocked = group.as_ref().is_some_and(|group| blocked.contains(group));
+            let Some(read) = self.read(&message).filter(|_| !is_blocked) else {
+                // Who cannot be read holds up its group.
+                blocked.extend(group);
+                continue;
+            };
             if let Some(left) = read.left {
                 early.push((read.receipt, left));
                 continue;
             }
             let mut claim =
                 Claim::new(place.clone(), read.receipt, read.message, claimed, claimed + ask.lease);
+            claim.source = message.message_id.as_deref().unwrap_or_default().into();
+            claim.group = group;
             claim.pushed_at = read.pushed_at;
             claim.deliveries = read.deliveries;
             taken.push(Taken { claim, lease: ask.lease, age: read.age, arrived: Instant::now() });
         }
         self.hide(place, early).await;
-        Ok(taken)
+        Ok(self.first_of_groups(line, taken).await)
+    }
+
+    /// Leaves the first of each group. Those behind them go back at once, and nobody gets them while the first is held. As each such
+    /// reception counts, the next ones ask for a single message.
+    async fn first_of_groups(&self, line: &Line, taken: Vec<Taken>) -> Vec<Taken> {
+        let (heads, behind) = fifo::heads(taken);
+        if !behind.is_empty() {
+            line.saw_groups();
+            self.let_go(behind).await;
+        }
+        heads
+    }
+
+    fn group(&self, message: &Message) -> Option<Arc<str>> {
+        let group = message.attributes.as_ref()?.get(&Name::MessageGroupId)?;
+        self.config.fifo.then(|| group.as_str().into())
     }
 
     /// Hides messages whose delay is longer than the server's own until it is over, or for as long as the server can. What cannot be

@@ -26,6 +26,7 @@ use crate::batch::{Delete, Show};
 use crate::clock::ServerClock;
 use crate::config::Config;
 use crate::error::{Refused, TOO_LATE, classify, entry, own, repeatable};
+use crate::fifo::Sequence;
 use crate::wire::strange;
 
 /// Entries in one batch: the server's limit.
@@ -59,6 +60,8 @@ pub struct Requests {
 pub(crate) struct Outgoing {
     pub(crate) body: String,
     pub(crate) delay_secs: i32,
+    /// For FIFO queues alone, which in turn refuse a delay.
+    pub(crate) sequence: Option<Sequence>,
 }
 
 impl Server {
@@ -147,6 +150,12 @@ impl Server {
         Ok(names.iter().map(|name| known.get(name).cloned()).collect())
     }
 
+    /// Lets the server itself move all messages of a dead-letter queue to another.
+    pub(crate) async fn start_move(&self, from_arn: &str, to_arn: &str) -> Result<(), Refused> {
+        let request = self.client.start_message_move_task().source_arn(from_arn).destination_arn(to_arn);
+        self.call(self.call_timeout, request.send()).await.map(drop)
+    }
+
     /// Up to `max` messages, at most ten.
     pub(crate) async fn receive(
         &self,
@@ -174,11 +183,13 @@ impl Server {
     /// Sends up to ten messages.
     pub(crate) async fn send(&self, url: &str, messages: &[Outgoing]) -> Entries {
         let build = |(index, message): (usize, &Outgoing)| {
-            SendMessageBatchRequestEntry::builder()
-                .id(index.to_string())
-                .message_body(&message.body)
-                .delay_seconds(message.delay_secs)
-                .build()
+            let entry =
+                SendMessageBatchRequestEntry::builder().id(index.to_string()).message_body(&message.body);
+            match &message.sequence {
+                None => entry.delay_seconds(message.delay_secs),
+                Some(of) => entry.message_group_id(&of.group).message_deduplication_id(&of.dedup),
+            }
+            .build()
         };
         let Ok(entries) = messages.iter().enumerate().map(build).collect::<Result<Vec<_>, _>>() else {
             return all_refused(messages.len(), &unbuildable());

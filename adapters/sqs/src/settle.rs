@@ -4,23 +4,19 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyqueue::{
-    Action, Envelope, Error, ExtendOutcome, Extension, Headers, Operation, Result, SettleOutcome, Settlement,
-};
+use anyqueue::{Action, Error, ExtendOutcome, Extension, Operation, Result, SettleOutcome, Settlement};
 
 use crate::SqsQueue;
 use crate::batch::{Delete, Show};
-use crate::capabilities::{MAX_DELAY, MAX_LEASE};
+use crate::capabilities::MAX_DELAY;
 use crate::error::{NAME, Refused, closed, invalid, repeatable};
 use crate::held::{Claim, Known, whole_secs};
 use crate::names::Place;
 use crate::pull::check_lease;
-use crate::push::delays;
-use crate::server::Outgoing;
+use crate::step::{Step, step_elsewhere};
 use crate::storage::Inner;
-use crate::wire;
 
 /// One settlement on its way.
 struct Job {
@@ -30,16 +26,6 @@ struct Job {
     /// Its number in the ledger and what is known of it; nothing of leases that another handle gave out.
     claim: Option<(u64, Box<Claim>)>,
     step: Step,
-}
-
-/// What is left to do.
-enum Step {
-    /// Store this copy there, then delete.
-    Copy(Place, Outgoing),
-    /// Delete.
-    Delete,
-    /// Make it visible after so many seconds.
-    Reveal(u64),
 }
 
 /// What became of a job.
@@ -63,7 +49,7 @@ impl SqsQueue {
                 Err(error) => set(&mut outcomes, slot, Err(stamp(error, Operation::Settle))),
             }
         }
-        for (slot, end) in self.inner.work(jobs).await {
+        for (slot, end) in Box::pin(self.inner.work(jobs)).await {
             let outcome = match end {
                 End::Settled => Ok(SettleOutcome::Settled),
                 End::Lost => Ok(SettleOutcome::Lost),
@@ -133,7 +119,9 @@ impl Inner {
             Known::Held(number, claim) => (claim.place.clone(), claim.receipt.clone(), Some((number, claim))),
         };
         let step = match &claim {
-            Some((number, claim)) => step(claim, action).inspect_err(|_| self.ledger.keep(*number, |_| {})),
+            Some((number, claim)) => {
+                self.step(claim, action).inspect_err(|_| self.ledger.keep(*number, |_| {}))
+            }
             None => step_elsewhere(action),
         }?;
         Ok(Some(Job { slot, place, receipt, claim, step }))
@@ -206,71 +194,10 @@ impl Inner {
     }
 }
 
-/// Whether the server itself can hide a message for so long: twelve hours from its reception on. Where nothing else is asked for,
-/// "to the end" takes a copy: a message that is only shown again may come before all others, for ever.
-fn can_hide(claim: &Claim, delay: Duration) -> bool {
-    !delay.is_zero() && claim.claimed.elapsed() + delay + Duration::from_mins(1) < MAX_LEASE
-}
-
-/// What an action takes of a message that is known.
-fn step(claim: &Claim, action: &Action) -> Result<Step> {
-    let place = &claim.place;
-    Ok(match action {
-        _ if claim.copied => Step::Delete,
-        Action::Remove => Step::Delete,
-        Action::Release | Action::Retry => Step::Reveal(0),
-        Action::Postpone { delay, headers: None } if can_hide(claim, *delay) => {
-            Step::Reveal(whole_secs(*delay))
-        }
-        Action::Postpone { delay, headers } => {
-            let copy = Copy { headers: headers.as_ref(), delay: *delay, prior_deliveries: claim.deliveries };
-            Step::Copy(place.clone(), copy.of(claim)?)
-        }
-        Action::Move { to, headers } => {
-            let copy = Copy { headers: headers.as_ref(), delay: Duration::ZERO, prior_deliveries: 0 };
-            Step::Copy(Place::new(to, place.level), copy.of(claim)?)
-        }
-    })
-}
-
 impl Job {
     fn mark(&mut self, change: impl FnOnce(&mut Claim)) {
         if let Some((_, claim)) = &mut self.claim {
             change(claim);
-        }
-    }
-}
-
-/// How a copy differs from the message.
-struct Copy<'c> {
-    headers: Option<&'c Headers>,
-    delay: Duration,
-    prior_deliveries: u32,
-}
-
-impl Copy<'_> {
-    fn of(&self, claim: &Claim) -> Result<Outgoing> {
-        let message = match self.headers {
-            Some(headers) => claim.message.clone().with_headers(headers.clone()),
-            None => claim.message.clone(),
-        };
-        let mut envelope = Envelope::new(message, claim.pushed_at);
-        envelope.prior_deliveries = self.prior_deliveries;
-        let (delay_secs, due_after_secs) = delays(self.delay);
-        Ok(Outgoing { body: wire::encode(&envelope, due_after_secs)?, delay_secs })
-    }
-}
-
-/// What an action takes of a message that another handle was given: its content is not known here.
-fn step_elsewhere(action: &Action) -> Result<Step> {
-    match action {
-        Action::Remove => Ok(Step::Delete),
-        Action::Release | Action::Retry => Ok(Step::Reveal(0)),
-        Action::Postpone { delay, headers: None } => {
-            Ok(Step::Reveal(whole_secs(*delay).min(MAX_LEASE.as_secs())))
-        }
-        Action::Postpone { .. } | Action::Move { .. } => {
-            Err(invalid("a move, or a change of headers, takes the handle that pulled the message"))
         }
     }
 }

@@ -1,145 +1,26 @@
-//! The conformance suite over the SQS backend: a prefix per case, and other processes on the same server.
+//! The conformance suite over standard queues.
+
+mod harness;
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use anyqueue::{Error, ErrorKind, QueueStorage, Result, Storage};
-use anyqueue_conformance::{Harm, Harness, Need, Victim, async_trait, least};
-use anyqueue_sqs::SqsQueue;
-use anyqueue_testkit::{Fault, Ministack, Provided, Proxy, Server, provide};
+use anyqueue_conformance::{Need, least};
 
-struct Sqs {
-    endpoint: String,
-    _server: Provided,
-}
+use harness::Kind;
 
-/// A prefix per namespace. An emulator takes any credentials.
-fn address(endpoint: &str, namespace: &str) -> String {
-    format!("sqs://test:test@us-east-1/{namespace}?endpoint={endpoint}")
-}
-
-async fn open(url: &str) -> Result<Arc<dyn Storage>> {
-    let queue = SqsQueue::open(url).await?;
-    queue.init().await?;
-    Ok(Arc::new(queue))
-}
-
-#[async_trait]
-impl Harness for Sqs {
-    fn name(&self) -> &'static str {
-        "sqs"
-    }
-
-    async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
-        open(&address(&self.endpoint, namespace)).await
-    }
-
-    fn address(&self, namespace: &str) -> Option<String> {
-        Some(address(&self.endpoint, namespace))
-    }
-
-    async fn attach(address: &str) -> Result<Arc<dyn Storage>> {
-        open(address).await
-    }
-
-    fn least(&self) -> &'static [Need] {
-        least::CLOUD
-    }
-
-    fn rule(&self, need: &Need) -> Option<&'static str> {
-        let rules = [
-            (Need::PUSH_ORDER, "a standard queue keeps no order; a FIFO queue does, within a group"),
-            (Need::REQUEUE_FRONT, "a standard queue keeps no order, so it has no front"),
-            (Need::FENCING, "a late deletion by an old receipt handle may succeed"),
-            (Need::GROUPS, "groups are a FIFO queue's"),
-            (Need::DEDUP, "deduplication is a FIFO queue's"),
-            (Need::DEDUP_WHILE_LIVE, "deduplication is a FIFO queue's, for five minutes"),
-            (Need::UNIQUE_IDS, "a standard queue takes a message as often as it is sent"),
-            (Need::COUNTS, "what is postponed and what is held are counted as one: not visible"),
-            (Need::LIST, "a queue's name may hold no more than a hash of the partition's"),
-            (Need::BROWSE, "a message can only be seen by receiving it"),
-            (Need::DELETE, "a message can only be deleted by whoever has received it"),
-            (Need::PURGE, "PurgeQueue deletes what is held too, and takes up to a minute"),
-            (Need::CANCEL, "a message cannot be found by its id"),
-            (Need::PAUSE, "a queue has no such state"),
-            (Need::CONTROLLED_CLOCK, "time is the server's: its clock cannot be turned"),
-            (Need::FOREIGN, "a body is text: bytes that are none cannot be put there"),
-        ];
-        rules.iter().find(|(ruled, _)| ruled.what == need.what).map(|(_, rule)| *rule)
-    }
-
-    /// The emulator is one thread of Python.
-    fn parallelism(&self) -> usize {
-        5
-    }
-
-    async fn victim(&self) -> Result<Option<Arc<dyn Victim>>> {
-        Ok(Some(Arc::new(OwnServer::start().await.map_err(failed)?)))
-    }
-}
-
-/// A server for one case, and what it is reached through.
-struct OwnServer {
-    server: Server,
-    proxy: Proxy,
-}
-
-impl OwnServer {
-    async fn start() -> anyqueue_testkit::Result<Self> {
-        let server = Server::start(Ministack::new().persistent()).await?;
-        let proxy = Proxy::start(server.addr())?;
-        Ok(Self { server, proxy })
-    }
-}
-
-fn failed(error: anyqueue_testkit::Error) -> Error {
-    Error::new(ErrorKind::Unavailable, "the test server").with_source(error)
-}
-
-#[async_trait]
-impl Victim for OwnServer {
-    async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
-        open(&address(&format!("http://{}", self.proxy.addr()), namespace)).await
-    }
-
-    async fn harm(&self, harm: Harm) -> Result<()> {
-        let done = match harm {
-            // The emulator saves what it holds when it is told to stop, and at no other time. The service itself keeps it.
-            Harm::Kill => self.server.stop().await,
-            Harm::Start => self.server.restart().await,
-            Harm::Freeze => self.server.freeze().await,
-            Harm::Thaw => self.server.thaw().await,
-            Harm::Cut => {
-                self.proxy.reset_all();
-                Ok(())
-            }
-            Harm::Stall => self.proxy.set(Fault::Stall).await,
-            Harm::Mute => self.proxy.set(Fault::DropReplies).await,
-            Harm::Delay(delay) => self.proxy.set(Fault::Delay(delay)).await,
-            Harm::Heal => self.proxy.set(Fault::Pass).await,
-            _ => return Err(Error::unsupported("a harm of a later release")),
-        };
-        done.map_err(failed)
-    }
-}
-
-/// The server of this run. Without one nothing is run, which was said; in CI that is an error.
-fn server() -> Provided {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    match runtime.map(|runtime| runtime.block_on(provide(Ministack::new()))) {
-        Ok(Ok(provided)) => provided,
-        other => {
-            eprintln!("no server for the suite: {other:?}");
-            std::process::exit(1)
-        }
-    }
-}
+const STANDARD: Kind = Kind {
+    name: "sqs",
+    fifo: false,
+    least: least::CLOUD,
+    rules: &[
+        (Need::PUSH_ORDER, "a standard queue keeps no order; a FIFO queue does, within a group"),
+        (Need::REQUEUE_FRONT, "a standard queue keeps no order, so it has no front"),
+        (Need::GROUPS, "groups are a FIFO queue's"),
+        (Need::DEDUP, "deduplication is a FIFO queue's, which does not tell a duplicate from what it stored"),
+        (Need::UNIQUE_IDS, "a standard queue takes a message as often as it is sent"),
+    ],
+};
 
 fn main() -> ExitCode {
-    // A child process attaches to its parent's server; it needs none of its own.
-    anyqueue_conformance::main(|| {
-        let server = server();
-        let Some(endpoint) = server.url().map(str::to_owned) else { std::process::exit(0) };
-        Sqs { endpoint, _server: server }
-    })
+    harness::main(&STANDARD)
 }

@@ -8,7 +8,7 @@ use anyqueue::{
     PartitionOptions, PriorityDiscipline, Queue, QueueMessageStatus, Storage,
 };
 
-use crate::case::{Case, CaseResult};
+use crate::case::{Case, CaseResult, Need};
 use crate::context::{Altered, Context};
 use crate::faulty::Fault;
 
@@ -25,7 +25,9 @@ pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_refuse.bad_pulls", [43], bad_pulls).kills(&[Fault::SharedDelivery]),
     case!(Queue, "queue_refuse.bad_options", [43], bad_options).kills(&[Fault::BufferLostAtClose]),
     case!(Queue, "queue_refuse.too_large", [7], too_large).kills(&[Fault::BufferLostAtClose]),
-    case!(Queue, "queue_refuse.headers_too_large", [7], headers_too_large).kills(&[Fault::SharedDelivery]),
+    case!(Queue, "queue_refuse.headers_too_large", [7], headers_too_large)
+        .needs(&[Need::POSTPONE_HEADERS])
+        .kills(&[Fault::SharedDelivery]),
 ];
 
 fn over(c: &Context, storage: &Arc<Altered>) -> CaseResult<Queue> {
@@ -284,9 +286,6 @@ async fn too_large(c: &Context) -> CaseResult {
 
 /// New headers that would make a message too large are refused, and the delivery stays held.
 async fn headers_too_large(c: &Context) -> CaseResult {
-    if !c.capabilities().postpone_headers {
-        return Err(crate::case::Stop::NotApplicable("headers replaced by postponement".to_owned()));
-    }
     let p = c.partition("work")?;
     let limit = c.client().storage().encoded_len(&c.message()) + 200;
     let storage = Altered::new(c.client().storage(), |declared| declared.limits.message_bytes = limit);

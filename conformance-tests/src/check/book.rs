@@ -222,8 +222,8 @@ impl<'a> Book<'a> {
             Asked::Pull { partition, lease, wait, answer, .. } => match answer {
                 Answer::Ok(got) => {
                     self.pull(call, partition, *lease, got);
-                    if self.rules.overfetch && !wait.is_zero() {
-                        // What its other requests claimed beyond its answer is handed on or given back within slack.
+                    if self.rules.overfetch {
+                        // What it claimed beyond its answer, waiting or not, is handed on or given back within slack.
                         let to = span.to.saturating_add(self.rules.slack);
                         self.open_pulls.push((partition, Span { from: span.to, to }));
                     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::QueueMessageStatus::Processed;
-use anyqueue::{MessageData, PullQueueStorage, PullRequest, PushQueueStorage, Queue};
+use anyqueue::{MessageData, PullQueueStorage, PullRequest, PushQueueStorage, Queue, QueueMessageHandler};
 
 use crate::common::{Bed, LEASE, SOON, messages, part, push, settle, take};
 
@@ -14,22 +14,52 @@ const EACH: usize = 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pushing_and_settling_one_at_a_time_costs_about_a_third_of_a_request_each() {
+    cost_of_one_at_a_time(1, 1, 350).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn levels_cost_no_more_than_requests_that_find_nothing() {
+    cost_of_one_at_a_time(10, 1, 350).await;
+    // Requests are shared within a level, so those of 64 tasks are not all full.
+    cost_of_one_at_a_time(10, 3, 400).await;
+}
+
+async fn hold_all(queue: &Queue, count: usize) -> Vec<QueueMessageHandler> {
+    let mut all = Vec::new();
+    while all.len() < count {
+        all.extend(queue.pull("p").max(count - all.len()).wait(SOON).await.unwrap());
+    }
+    all
+}
+
+/// With so many levels, of which so many are used, at most so many thousandths of a request a message, empty receptions apart.
+async fn cost_of_one_at_a_time(levels: u8, used: u8, most_thousandths: usize) {
     let Some(bed) = Bed::find().await else { return };
-    let queue = Arc::new(Queue::new(bed.open().await).unwrap());
-    queue.push("p", MessageData::new("first")).await.unwrap();
+    let queue = Arc::new(Queue::new(bed.builder().levels(levels).open().await.unwrap()).unwrap());
+    // All queues are made before, and empty.
+    for level in 0..levels {
+        queue.push("p", MessageData::new("first").with_priority(level)).await.unwrap();
+    }
+    let mut held = hold_all(&queue, usize::from(levels)).await;
+    let first = queue.settle_many(held.iter_mut().map(|held| (held, Processed))).await;
+    assert!(crate::common::settled(&first));
     let before = bed.wire.all().len();
     let pushing = (0..TASKS).map(|task| {
         let queue = queue.clone();
         tokio::spawn(async move {
             for index in 0..EACH {
-                queue.push("p", MessageData::new(format!("{task} {index}"))).await.unwrap();
+                let level = u8::try_from(task).unwrap() % used;
+                queue
+                    .push("p", MessageData::new(format!("{task} {index}")).with_priority(level))
+                    .await
+                    .unwrap();
             }
         })
     });
     for task in pushing.collect::<Vec<_>>() {
         task.await.unwrap();
     }
-    let mut left = TASKS * EACH + 1;
+    let mut left = TASKS * EACH;
     while left > 0 {
         let held = queue.pull("p").max(100).wait(SOON).await.unwrap();
         assert!(!held.is_empty(), "{left} are missing");
@@ -44,8 +74,8 @@ async fn pushing_and_settling_one_at_a_time_costs_about_a_third_of_a_request_eac
     let empty = |seen: &&crate::wire::Seen| seen.action == "ReceiveMessage" && seen.brought == 0;
     let sent = all.len() - before - all[before..].iter().filter(empty).count();
     let thousandth = sent * 1000 / (TASKS * EACH);
-    println!("{thousandth}/1000 of a request per message");
-    assert!(thousandth <= 350, "{thousandth}/1000 of a request per message");
+    println!("{levels} levels, {used} used: {thousandth}/1000 of a request per message");
+    assert!(thousandth <= most_thousandths, "{thousandth}/1000 of a request per message");
 }
 
 #[tokio::test]

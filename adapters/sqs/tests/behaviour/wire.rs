@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use aws_smithy_runtime_api::client::http::{
     HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpClient,
@@ -20,6 +21,8 @@ pub(crate) enum Trick {
     Refuse(u16, &'static str),
     /// The entry at this position is answered with this error, and the server sees the others only.
     FailEntry(usize, Failure),
+    /// It is answered with this, and the server never sees it.
+    Answer(&'static str),
     /// The server does it, and the answer is lost.
     LoseAnswer,
     /// Entries are sent with this field set to this value.
@@ -52,18 +55,29 @@ pub(crate) struct Wire(Arc<State>);
 struct State {
     client: SharedHttpClient,
     tricks: Mutex<VecDeque<(String, Trick)>>,
+    late: Mutex<Duration>,
     seen: Mutex<Vec<Seen>>,
 }
 
 impl Wire {
     pub(crate) fn new() -> Self {
         let client = aws_smithy_http_client::Builder::new().build_http();
-        Self(Arc::new(State { client, tricks: Mutex::default(), seen: Mutex::default() }))
+        Self(Arc::new(State {
+            client,
+            tricks: Mutex::default(),
+            late: Mutex::default(),
+            seen: Mutex::default(),
+        }))
     }
 
     /// Plays this trick on the next request of this action that none is played on before.
     pub(crate) fn play(&self, action: &str, trick: Trick) {
         self.0.tricks.lock().unwrap().push_back((action.to_owned(), trick));
+    }
+
+    /// From now on every answer comes so much later.
+    pub(crate) fn answer_later(&self, late: Duration) {
+        *self.0.late.lock().unwrap() = late;
     }
 
     /// Whether all tricks have been played.
@@ -97,6 +111,12 @@ impl Wire {
         let body: Value =
             serde_json::from_slice(request.body().bytes().unwrap_or_default()).unwrap_or_default();
         let trick = self.take(&action);
+        let late = *self.0.late.lock().unwrap();
+        tokio::time::sleep(late).await;
+        if let Some(Trick::Answer(answer)) = trick {
+            self.saw(action, body, 0);
+            return Ok(HttpResponse::new(200.try_into().unwrap(), SdkBody::from(answer)));
+        }
         if let Some(Trick::Refuse(status, code)) = trick {
             self.saw(action, body, 0);
             return Ok(response(status, &json!({ "__type": code, "message": "as the test says" })));

@@ -1,0 +1,121 @@
+//! What a settlement takes: each action as the requests that are left to make for it.
+
+use std::time::Duration;
+
+use anyqueue::{Action, Envelope, Error, Headers, Result};
+
+use crate::capabilities::MAX_LEASE;
+use crate::error::invalid;
+use crate::fifo::{Sequence, is_alone};
+use crate::held::{Claim, whole_secs};
+use crate::names::Place;
+use crate::push::delays;
+use crate::server::Outgoing;
+use crate::storage::Inner;
+use crate::wire;
+
+/// What is left to do.
+pub(crate) enum Step {
+    /// Store this copy there, then delete.
+    Copy(Place, Outgoing),
+    /// Delete.
+    Delete,
+    /// Make it visible after so many seconds.
+    Reveal(u64),
+}
+
+/// Whether the server itself can hide a message for so long: twelve hours from its reception on. Where nothing else is asked for,
+/// "to the end" takes a copy: a message that is only shown again may come before all others, for ever.
+fn can_hide(claim: &Claim, delay: Duration) -> bool {
+    !delay.is_zero() && claim.claimed.elapsed() + delay + Duration::from_mins(1) < MAX_LEASE
+}
+
+impl Inner {
+    /// What an action takes of a message that is known.
+    pub(crate) fn step(&self, claim: &Claim, action: &Action) -> Result<Step> {
+        let place = &claim.place;
+        Ok(match action {
+            _ if claim.copied => Step::Delete,
+            Action::Remove => Step::Delete,
+            Action::Release | Action::Retry => Step::Reveal(0),
+            Action::Postpone { delay, headers: None } if can_hide(claim, *delay) => {
+                Step::Reveal(whole_secs(*delay))
+            }
+            Action::Postpone { delay, headers } if !self.config.fifo => {
+                let copy =
+                    Copy { headers: headers.as_ref(), delay: *delay, prior_deliveries: claim.deliveries };
+                self.copy_to(place.clone(), claim, &copy)?
+            }
+            Action::Postpone { delay, headers } => self.postpone_in_place(claim, *delay, headers.as_ref())?,
+            Action::Move { to, headers } => {
+                let copy = Copy { headers: headers.as_ref(), delay: Duration::ZERO, prior_deliveries: 0 };
+                self.copy_to(Place::new(to, place.level), claim, &copy)?
+            }
+        })
+    }
+
+    /// On a FIFO queue a postponed message holds its group, so it must stay where it is; only one that is in no group can go to the
+    /// end.
+    fn postpone_in_place(&self, claim: &Claim, delay: Duration, headers: Option<&Headers>) -> Result<Step> {
+        if headers.is_some() {
+            return Err(Error::unsupported("a message on a FIFO queue cannot be changed"));
+        }
+        if !delay.is_zero() {
+            return Err(invalid(
+                "the service hides a message for twelve hours from its reception on, and it was held for too long already",
+            ));
+        }
+        let alone = claim.group.as_ref().is_some_and(|group| is_alone(&claim.message, group));
+        if !alone {
+            return Ok(Step::Reveal(0));
+        }
+        self.copy_to(
+            claim.place.clone(),
+            claim,
+            &Copy { headers: None, delay, prior_deliveries: claim.deliveries },
+        )
+    }
+
+    fn copy_to(&self, to: Place, claim: &Claim, copy: &Copy<'_>) -> Result<Step> {
+        let mut outgoing = copy.of(claim)?;
+        outgoing.sequence = self
+            .config
+            .fifo
+            .then(|| Sequence::copied(&claim.message, &claim.source, to.partition.is_dead_letters()));
+        Ok(Step::Copy(to, outgoing))
+    }
+}
+
+/// How a copy differs from the message.
+struct Copy<'c> {
+    headers: Option<&'c Headers>,
+    delay: Duration,
+    prior_deliveries: u32,
+}
+
+impl Copy<'_> {
+    fn of(&self, claim: &Claim) -> Result<Outgoing> {
+        let message = match self.headers {
+            Some(headers) => claim.message.clone().with_headers(headers.clone()),
+            None => claim.message.clone(),
+        };
+        let mut envelope = Envelope::new(message, claim.pushed_at);
+        envelope.prior_deliveries = self.prior_deliveries;
+        let (delay_secs, due_after_secs) = delays(self.delay);
+        Ok(Outgoing { body: wire::encode(&envelope, due_after_secs)?, delay_secs, sequence: None })
+    }
+}
+
+/// What an action takes of a message that another handle was given: its content is not known here.
+pub(crate) fn step_elsewhere(action: &Action) -> Result<Step> {
+    match action {
+        Action::Remove => Ok(Step::Delete),
+        Action::Release | Action::Retry => Ok(Step::Reveal(0)),
+        Action::Postpone { delay, headers: None } => {
+            Ok(Step::Reveal(whole_secs(*delay).min(MAX_LEASE.as_secs())))
+        }
+        Action::Postpone { .. } | Action::Move { .. } => {
+            Err(invalid("a move, or a change of headers, takes the handle that pulled the message"))
+        }
+    }
+}
