@@ -13,6 +13,7 @@ const MAX_MESSAGE_BYTES: u64 = 100 * 1024 * 1024;
 const MAX_TIMEOUT: Duration = Duration::from_hours(1);
 const MAX_CONSUMER_TIMEOUT: Duration = Duration::from_hours(30 * 24);
 const MAX_PREFETCH: u32 = 10_000;
+const MAX_QUEUE_AGE: Duration = Duration::from_mins(1);
 const MAX_PREFIX_BYTES: usize = 64;
 const MAX_NODES: usize = 32;
 
@@ -46,6 +47,7 @@ pub(crate) struct Config {
     pub(crate) prefix: String,
     pub(crate) queue_type: QueueType,
     pub(crate) prefetch: u32,
+    pub(crate) queue_age: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) call_timeout: Duration,
     pub(crate) heartbeat: Duration,
@@ -85,6 +87,13 @@ impl RabbitMqBuilder {
     /// URL: `prefetch=256`.
     pub fn prefetch(mut self, messages: u32) -> Self {
         self.0.prefetch = messages;
+        self
+    }
+
+    /// How old a quorum queue must be before a push to it is answered, at most a minute; 0 answers as soon as the server confirms. A
+    /// single node that is killed forgets what a queue younger than a second holds. Default: 2 s. URL: `queue_age=2s`.
+    pub fn queue_age(mut self, age: Duration) -> Self {
+        self.0.queue_age = age;
         self
     }
 
@@ -157,6 +166,9 @@ impl RabbitMqBuilder {
         if config.prefetch > MAX_PREFETCH {
             return Err(invalid("prefetch is from 0 to 10000"));
         }
+        if config.queue_age > MAX_QUEUE_AGE {
+            return Err(invalid("queue_age is from 0s to 1m"));
+        }
         let timeouts = Duration::from_millis(1)..=MAX_TIMEOUT;
         if !timeouts.contains(&config.connect_timeout) || !timeouts.contains(&config.call_timeout) {
             return Err(invalid("connect_timeout and call_timeout are from 1ms to 1h"));
@@ -182,6 +194,7 @@ impl Config {
             prefix: "anyqueue".to_owned(),
             queue_type: QueueType::Quorum,
             prefetch: 0,
+            queue_age: Duration::from_secs(2),
             connect_timeout: Duration::from_secs(5),
             call_timeout: Duration::from_secs(10),
             heartbeat: Duration::from_secs(10),

@@ -69,6 +69,11 @@ impl Names {
         format!("{}:known", self.prefix)
     }
 
+    /// What a queue is asked for there once it is old enough for the server to remember it.
+    pub(crate) fn old(queue: &str) -> String {
+        format!("old {queue}")
+    }
+
     /// The queue that swallows what is asked there.
     pub(crate) fn sink(&self) -> String {
         format!("{}:sink", self.prefix)

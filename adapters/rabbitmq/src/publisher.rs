@@ -2,6 +2,7 @@
 //!
 //! A broker that is out of memory or disk stops reading from whoever publishes, so consumers have another connection.
 
+mod age;
 mod publication;
 mod session;
 
@@ -32,6 +33,7 @@ pub(crate) struct Publisher {
     names: Names,
     link: Link,
     session: tokio::sync::Mutex<Option<Arc<Session>>>,
+    ages: age::Ages,
 }
 
 impl Publisher {
@@ -41,6 +43,7 @@ impl Publisher {
             names: names.clone(),
             link: Link::new(config, "publisher"),
             session: tokio::sync::Mutex::default(),
+            ages: age::Ages::default(),
         }
     }
 
@@ -110,6 +113,7 @@ impl Publisher {
             Publication { exchange: self.names.news(), key: String::new(), body: line.word().into_bytes() };
         let told = session.publish(&[news], false, Instant::now() + self.limit()).await;
         told.into_iter().collect::<Result<()>>()?;
+        self.note_age(&session, self.names.queue(line)).await;
         session.has_declared(line.word());
         Ok(true)
     }
@@ -123,6 +127,7 @@ impl Publisher {
             return Ok(());
         }
         session.takes_messages(Instant::now() + self.limit()).await?;
+        let new = rests.clone();
         let mut control = session.control.lock().await;
         let declaring = async {
             let channel = session.control(&mut control).await?;
@@ -138,7 +143,12 @@ impl Publisher {
             }
             Ok(())
         };
-        self.on(&session.conn, declaring).await
+        self.on(&session.conn, declaring).await?;
+        drop(control);
+        for rest in new {
+            self.note_age(&session, self.names.rest(rest)).await;
+        }
+        Ok(())
     }
 
     /// Publishes messages and waits for the broker's word on each.

@@ -66,6 +66,7 @@ impl RabbitMqQueue {
             return vec![Err(error); messages.len()];
         }
         let names = &self.inner.tools.names;
+        let young = self.young(&messages);
         let publications = messages.into_iter().map(|message| {
             let (exchange, key) = match message.steps {
                 0 => (String::new(), names.queue(&message.line)),
@@ -73,7 +74,23 @@ impl RabbitMqQueue {
             };
             Publication { exchange, key, body: message.body }
         });
-        self.inner.tools.publisher.publish(publications.collect()).await
+        let answers = self.inner.tools.publisher.publish(publications.collect()).await;
+        if answers.iter().any(Result::is_ok) {
+            self.inner.tools.publisher.grown(young).await;
+        }
+        answers
+    }
+
+    /// The queues that these messages go through, if any is young.
+    fn young(&self, messages: &[Addressed]) -> BTreeSet<String> {
+        let (names, mut queues) = (&self.inner.tools.names, BTreeSet::new());
+        if self.inner.tools.publisher.has_young() {
+            for message in messages {
+                queues.insert(names.queue(&message.line));
+                queues.extend(ladder::rests(message.steps).map(|rest| names.rest(rest)));
+            }
+        }
+        queues
     }
 
     async fn ensure(&self, messages: &[Addressed]) -> Result<()> {

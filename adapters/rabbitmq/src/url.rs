@@ -18,6 +18,7 @@ impl RabbitMqBuilder {
         config.prefix = url.option("prefix")?.unwrap_or(config.prefix);
         config.queue_type = url.option("queue_type")?.unwrap_or(config.queue_type);
         config.prefetch = url.option("prefetch")?.unwrap_or(config.prefetch);
+        config.queue_age = url.duration("queue_age")?.unwrap_or(config.queue_age);
         config.connect_timeout = url.duration("connect_timeout")?.unwrap_or(config.connect_timeout);
         config.call_timeout = url.duration("call_timeout")?.unwrap_or(config.call_timeout);
         config.heartbeat = url.duration("heartbeat")?.unwrap_or(config.heartbeat);
@@ -64,6 +65,11 @@ const OPTIONS: &[UrlOption] = &[
     option("prefix", "anyqueue", "what all queues and exchanges begin with, 1 to 64 of A-Z a-z 0-9 . _ -"),
     option("queue_type", "quorum", "quorum or classic"),
     option("prefetch", "0", "messages of each level held ready for pulls to come; 0: none"),
+    option(
+        "queue_age",
+        "2s",
+        "how old a quorum queue must be before a push to it is answered; 0s: trust it at once",
+    ),
     option("connect_timeout", "5s", "how long making a connection may take"),
     option("call_timeout", "10s", "how long the server may take to answer"),
     option("heartbeat", "10s", "how often either side shows that it is alive, in whole seconds"),

@@ -105,7 +105,9 @@ impl Ground {
             }
             ("redis", _) => prefixed(REDIS.get_or_try_init(|| provide(Redis::new())).await.unwrap().url()?),
             ("rabbitmq", _) => {
-                prefixed(RABBITMQ.get_or_try_init(|| provide(RabbitMq::new())).await.unwrap().url()?)
+                let url =
+                    prefixed(RABBITMQ.get_or_try_init(|| provide(RabbitMq::new())).await.unwrap().url()?);
+                format!("{url}&queue_age=0s") // this server is not killed
             }
             ("sqs", _) => behind(SQS.get_or_try_init(|| provide(Ministack::new())).await.unwrap().url()?),
             (other, _) => panic!("there is no ground {other:?}"),

@@ -15,7 +15,6 @@ async fn who_holds_a_message_across_a_restart_learns_that_it_is_lost_and_goes_on
     push(&queue, &p, &messages(3)).await;
     let held = take(&queue, &p, 1).await;
     assert!(holds(&queue, &held[0]).await);
-    tokio::time::sleep(Duration::from_millis(1500)).await; // a younger queue may not survive
     bed.server().kill().await.unwrap();
     becomes("the loss is told", || async { !holds(&queue, &held[0]).await }).await;
     bed.server().restart().await.unwrap();

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use anyqueue::MessageData;
 use anyqueue_rabbitmq::{QueueType, RabbitMqBuilder, RabbitMqQueue};
 use anyqueue_testkit::{Fault, Proxy, RabbitMq};
 
-use crate::common::{Bed, part};
+use crate::common::{Bed, part, push, take, texts};
 use crate::load::Load;
 
 const MESSAGES: usize = 50_000;
@@ -29,6 +30,30 @@ async fn killed_twice_under_load_it_loses_nothing_and_the_same_handles_go_on() {
         load.go_on(RECOVERY).await;
     }
     load.account(MESSAGES).await;
+}
+
+/// The server itself forgets what such a queue holds; a push is answered only when that cannot be any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_stored_in_queues_just_made_is_there_after_a_kill() {
+    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let (first, second) = two(|| bed.builder()).await;
+    let p = part("new");
+    let late = MessageData::new("late").with_delay(Duration::from_secs(4));
+    let others = async {
+        // The first has made the queue, and has no answer yet.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        push(&second, &p, &[MessageData::new("second"), late]).await;
+    };
+    let one = [MessageData::new("first")];
+    tokio::join!(push(&first, &p, &one), others);
+    bed.server().kill().await.unwrap();
+    bed.server().restart().await.unwrap();
+    let (third, mut got) = (bed.open().await, Vec::new());
+    while got.len() < 3 {
+        got.extend(texts(&take(&third, &p, 1).await));
+    }
+    got.sort();
+    assert_eq!(got, ["first", "late", "second"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
