@@ -125,6 +125,20 @@ async fn refills_come_with_the_settlements_of_what_is_bound_while_they_are_open(
 }
 
 #[tokio::test]
+async fn what_is_settled_together_brings_as_many_in_one_call() {
+    let (spy, queue) = filled(10).await;
+    let mut refills = queue.refills("p", None).unwrap();
+    refills.set_open(true);
+    let held = queue.pull("p").max(4).await.unwrap();
+    let mut held: Vec<_> = held.into_iter().map(|delivery| refills.bind(delivery)).collect();
+    let all = held.iter_mut().map(|delivery| (delivery, Processed));
+    assert_eq!(queue.settle_many(all).await.into_iter().flatten().count(), 4);
+    assert_eq!(refills.next().await.len(), 4);
+    assert_eq!((spy.exchange.calls(), spy.exchange.items()), (1, 4));
+    assert_eq!(spy.settle.calls(), 0);
+}
+
+#[tokio::test]
 async fn refills_that_nobody_takes_end_and_are_given_back() {
     let (_spy, queue) = filled(100).await;
     let refills = queue.refills("p", None).unwrap();

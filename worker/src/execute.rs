@@ -17,7 +17,7 @@ use crate::context::{CancelReason, TaskContext};
 use crate::error::{ErrorClass, TaskResult};
 use crate::handler::{Route, Run};
 use crate::pool::Ticket;
-use crate::settle::{Decision, expired, settle};
+use crate::settle::{Decision, expired};
 use crate::summary::Outcome;
 use crate::telemetry::Series;
 use crate::worker::{Shared, Stage};
@@ -55,8 +55,16 @@ pub(crate) enum End {
     Unreadable(String),
 }
 
-/// Works a delivery to its end.
-pub(crate) async fn work(shared: Arc<Shared>, mut work: Work) {
+/// Work that is done but for its settlement.
+pub(crate) struct Done {
+    pub(crate) work: Work,
+    pub(crate) decision: Decision,
+    /// The number of the attempt; 0 if the handler did not run.
+    pub(crate) attempts: u32,
+}
+
+/// Takes a delivery to where only its settlement is missing.
+pub(crate) async fn decide(shared: Arc<Shared>, mut work: Work) -> Done {
     let (decision, attempts) = match &work.verdict {
         Verdict::Run(route) => {
             let route = route.clone();
@@ -65,12 +73,7 @@ pub(crate) async fn work(shared: Arc<Shared>, mut work: Work) {
         Verdict::End(status, outcome) => (Decision::settle(status.clone(), *outcome), 0),
     };
     work.ticket.settling();
-    let outcome = settle(&shared, &mut work.delivery, decision).await;
-    shared.tally.count(outcome);
-    work.series.ended(outcome, attempts);
-    // The delivery goes first: its slot must not free while it still counts as held.
-    drop(work.delivery);
-    drop(work.ticket);
+    Done { work, decision, attempts }
 }
 
 /// Runs the handler once. Answers what to settle, and the number of this attempt.

@@ -80,6 +80,7 @@ mod message;
 mod pool;
 mod ready;
 mod retry;
+mod runner;
 mod schedule;
 mod settle;
 mod signal;

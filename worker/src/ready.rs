@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyqueue::{QueueMessageHandler, QueueMessageStatus};
 
-use crate::execute::{Verdict, Work, work};
+use crate::execute::{Verdict, Work};
 use crate::fetch::{Fetch, SATURATED, is};
 use crate::handler::Route;
 use crate::lane::{Ready, waits_for_kind};
@@ -21,6 +21,7 @@ const KIND_FULL: Duration = Duration::from_secs(1);
 impl Fetch {
     /// Starts what is held, as far as slots are free.
     pub(crate) fn start_ready(&mut self) {
+        let mut begun = Vec::new();
         let held = |index: &usize| self.lanes.get(*index).is_some_and(|lane| !lane.ready.is_empty());
         let lanes: Vec<usize> = (0..self.lanes.len()).filter(held).collect();
         while self.shared.pool.occupied() < self.shared.config.slots {
@@ -34,8 +35,9 @@ impl Fetch {
             else {
                 break;
             };
-            self.start(index, ready);
+            begun.extend(self.start(index, ready));
         }
+        self.shared.runs.add(&self.shared, begun);
         for lane in self.lanes.iter_mut().filter(|lane| !lane.ready.is_empty() || lane.parked > 0) {
             lane.count_parked(&self.shared.routes);
         }
@@ -61,21 +63,20 @@ impl Fetch {
         lane.ready.remove(position)
     }
 
-    /// Gives a message a slot and a task.
-    fn start(&mut self, index: usize, ready: Ready) {
+    /// Gives a message a slot.
+    fn start(&mut self, index: usize, ready: Ready) -> Option<Work> {
         self.schedule.started(index);
-        let Some(lane) = self.shared.lanes.get(index) else { return };
+        let lane = self.shared.lanes.get(index)?;
         let route = self.shared.routes.of(ready.delivery.message()).cloned();
         let kind = route.as_ref().map(|route| route.kind.name.as_str());
         let series = self.book.series(index, lane.id.name(), kind);
-        let work_on = Work {
+        Some(Work {
             ticket: Ticket::new(&self.shared, index, route.clone()),
             verdict: self.shared.judge(&ready.delivery, route),
             delivery: ready.delivery,
             claimed_at: ready.claimed_at,
             series,
-        };
-        tokio::spawn(work(self.shared.clone(), work_on));
+        })
     }
 
     /// Gives back what no slot came free for, and puts off what there is too much of.
@@ -111,17 +112,17 @@ impl Fetch {
         }
     }
 
-    /// Settles a message that is not to run, in a task of its own.
+    /// Settles a message that is not to run.
     fn end(&mut self, index: usize, ready: Ready, status: QueueMessageStatus, outcome: Outcome) {
         let Some(lane) = self.shared.lanes.get(index) else { return };
-        let work_on = Work {
+        let work = Work {
             ticket: Ticket::new(&self.shared, index, None),
             verdict: Verdict::End(status, outcome),
             delivery: ready.delivery,
             claimed_at: ready.claimed_at,
             series: self.book.series(index, lane.id.name(), None),
         };
-        tokio::spawn(work(self.shared.clone(), work_on));
+        self.shared.runs.add(&self.shared, [work]);
     }
 }
 

@@ -1,5 +1,6 @@
 //! From the end of a run to a status, and that status into the queue.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::{
@@ -8,7 +9,7 @@ use anyqueue::{
 
 use crate::builder::Counting;
 use crate::error::ErrorClass;
-use crate::execute::Verdict;
+use crate::execute::{Done, Verdict};
 use crate::handler::Route;
 use crate::message::{Failure, FailureKind, Past};
 use crate::retry::Retry;
@@ -40,38 +41,66 @@ impl Decision {
     }
 }
 
-/// Settles, again and again while the lease is trusted. Answers how the delivery ended.
-pub(crate) async fn settle(
-    shared: &Shared,
-    delivery: &mut QueueMessageHandler,
-    decision: Decision,
-) -> Outcome {
-    let Some(status) = decision.status else { return Outcome::Lost };
-    match delivery.settle(status.clone()).await {
-        Ok(SettleOutcome::Settled) => decision.outcome,
-        Ok(SettleOutcome::Lost) => Outcome::Lost,
-        Err(error) => Box::pin(settle_again(shared, delivery, status, decision.outcome, error)).await,
+impl Done {
+    fn end(self, shared: &Shared) {
+        let outcome = self.decision.outcome;
+        self.end_as(shared, outcome);
+    }
+
+    fn end_as(self, shared: &Shared, outcome: Outcome) {
+        shared.tally.count(outcome);
+        self.work.series.ended(outcome, self.attempts);
+        // The delivery goes first: its slot must not free while it still counts as held.
+        drop(self.work.delivery);
+        drop(self.work.ticket);
     }
 }
 
+/// Settles what is done, together, and frees its slots.
+pub(crate) async fn settle(shared: &Arc<Shared>, mut done: Vec<Done>) {
+    let settlements = done.iter_mut().filter_map(|done| {
+        let status = done.decision.status.clone()?;
+        Some((&mut done.work.delivery, status))
+    });
+    let mut answers = shared.queue.settle_many(settlements).await.into_iter();
+    for done in done {
+        let answer = done.decision.status.as_ref().and_then(|_| answers.next());
+        match answer {
+            Some(Ok(SettleOutcome::Settled)) => done.end(shared),
+            Some(Ok(SettleOutcome::Lost)) | None => done.end_as(shared, Outcome::Lost),
+            Some(Err(error)) => drop(tokio::spawn(settle_later(shared.clone(), done, error))),
+        }
+    }
+}
+
+/// Settles again and again, while the lease is trusted.
+async fn settle_later(shared: Arc<Shared>, mut done: Done, error: Error) {
+    let Some(status) = done.decision.status.clone() else { return };
+    let outcome = settle_again(&shared, &mut done.work.delivery, status, error).await;
+    let outcome = outcome.unwrap_or(done.decision.outcome);
+    done.end_as(&shared, outcome);
+}
+
+/// Answers how the delivery ended, if not as it should.
 async fn settle_again(
     shared: &Shared,
     delivery: &mut QueueMessageHandler,
     mut status: QueueMessageStatus,
-    outcome: Outcome,
     mut error: Error,
-) -> Outcome {
+) -> Option<Outcome> {
     let clock = shared.queue.clock();
     let mut pause = PAUSE;
     loop {
         match error.kind() {
-            ErrorKind::Closed => return Outcome::Unsettled,
+            ErrorKind::Closed => return Some(Outcome::Unsettled),
             ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::TooLarge => {
                 tracing::warn!(id = %delivery.id(), %error, "a task could not be settled as it should be");
-                let Some(plainer) = plainer(&status) else { return Outcome::Unsettled };
+                let Some(plainer) = plainer(&status) else { return Some(Outcome::Unsettled) };
                 status = plainer;
             }
-            _ if delivery.lease_until().is_none_or(|until| until <= clock.now()) => return Outcome::Lost,
+            _ if delivery.lease_until().is_none_or(|until| until <= clock.now()) => {
+                return Some(Outcome::Lost);
+            }
             _ => {
                 tracing::warn!(id = %delivery.id(), %error, "a task could not be settled; trying again while its lease holds");
                 clock.sleep(pause).await;
@@ -79,8 +108,8 @@ async fn settle_again(
             }
         }
         error = match delivery.settle(status.clone()).await {
-            Ok(SettleOutcome::Settled) => return outcome,
-            Ok(SettleOutcome::Lost) => return Outcome::Lost,
+            Ok(SettleOutcome::Settled) => return None,
+            Ok(SettleOutcome::Lost) => return Some(Outcome::Lost),
             Err(error) => error,
         };
     }

@@ -17,6 +17,7 @@ use crate::context::TaskContext;
 use crate::fetch::Fetch;
 use crate::handler::Routes;
 use crate::pool::Pool;
+use crate::runner::RunQueue;
 use crate::signal::Signals;
 use crate::summary::{Summary, Tally};
 
@@ -45,6 +46,7 @@ pub(crate) struct Shared {
     pub(crate) routes: Routes,
     pub(crate) config: Config,
     pub(crate) pool: Pool,
+    pub(crate) runs: RunQueue,
     pub(crate) tally: Tally,
     pub(crate) stage: watch::Sender<Stage>,
     pub(crate) running: Running,
@@ -154,6 +156,7 @@ impl Worker {
         };
         let worker = Self(Arc::new(Shared {
             pool: Pool::new(config.slots, lanes.len()),
+            runs: RunQueue::default(),
             tally: Tally::default(),
             stage: watch::Sender::new(Stage::Working),
             running: Running::default(),

@@ -45,6 +45,8 @@ pub(crate) struct Room {
 pub(crate) struct Pending<C: Call> {
     pub(crate) request: C::Request,
     pub(crate) reply: Option<oneshot::Sender<C::Answer>>,
+    /// The first of those that were handed over together.
+    leads: bool,
 }
 
 impl<C: Call> Pending<C> {
@@ -87,15 +89,37 @@ impl<C: Call> Coalescer<C> {
         request: C::Request,
     ) -> oneshot::Receiver<C::Answer> {
         let (reply, answer) = oneshot::channel();
-        if let Some(flight) = self.join(lane, std::iter::once(Pending { request, reply: Some(reply) })) {
+        self.begin(exec, lane, std::iter::once(Pending { request, reply: Some(reply), leads: true }));
+        answer
+    }
+
+    /// Hands over requests of one caller together. One place for an outcome each, in order.
+    pub(crate) fn submit_many(
+        &self,
+        exec: &Exec,
+        lane: C::Lane,
+        requests: Vec<C::Request>,
+    ) -> Vec<oneshot::Receiver<C::Answer>> {
+        let mut answers = Vec::with_capacity(requests.len());
+        let pending = requests.into_iter().enumerate().map(|(position, request)| {
+            let (reply, answer) = oneshot::channel();
+            answers.push(answer);
+            Pending { request, reply: Some(reply), leads: position == 0 }
+        });
+        let pending: Vec<_> = pending.collect();
+        self.begin(exec, lane, pending.into_iter());
+        answers
+    }
+
+    fn begin(&self, exec: &Exec, lane: C::Lane, pending: impl Iterator<Item = Pending<C>>) {
+        if let Some(flight) = self.join(lane, pending) {
             exec.begin(flight.run());
         }
-        answer
     }
 
     /// Hands over a request whose outcome nobody waits for. Never blocks; callable from `Drop`.
     pub(crate) fn submit_detached(&self, exec: &Exec, lane: C::Lane, request: C::Request) {
-        self.enqueue(exec, lane, std::iter::once(Pending { request, reply: None }));
+        self.enqueue(exec, lane, std::iter::once(Pending { request, reply: None, leads: true }));
     }
 
     /// Hands over what was taken before and could not be carried along.
@@ -164,9 +188,9 @@ impl<C: Call> Flight<C> {
         loop {
             self.linger().await;
             let Some(batch) = self.next_batch() else { return };
+            let company = callers(&batch);
             let (requests, replies): (Vec<_>, Vec<_>) =
                 batch.into_iter().map(|p| (p.request, p.reply)).unzip();
-            let company = replies.len();
             let answers = self.inner.call.call(&self.lane, requests).await;
             for (reply, answer) in replies.into_iter().zip(answers) {
                 if let Some(reply) = reply {
@@ -182,22 +206,22 @@ impl<C: Call> Flight<C> {
     /// Where each call costs money it waits for company, unless as much as one call carries is there.
     async fn linger(&self) {
         let linger = self.inner.config.linger;
-        if !linger.is_zero() && self.gathered() < self.inner.room.items {
+        if !linger.is_zero() && self.gathered(VecDeque::len) < self.inner.room.items {
             self.inner.clock.sleep(linger).await;
         }
     }
 
-    fn gathered(&self) -> usize {
-        self.inner.lock().get(&self.lane).map_or(0, |lane| lane.pending.len())
+    fn gathered(&self, count: impl Fn(&VecDeque<Pending<C>>) -> usize) -> usize {
+        self.inner.lock().get(&self.lane).map_or(0, |lane| count(&lane.pending))
     }
 
-    /// Those just answered are about to ask again: a moment is spent on letting as many come along, for without it small calls
-    /// and large ones take turns. Who is alone is never made to wait.
+    /// Those just answered are about to ask again: a moment is spent on letting as many callers come along, for without it small
+    /// calls and large ones take turns. Who is alone, with one request or with many, is never made to wait.
     async fn gather(&self, company: usize) {
         let end = Instant::now() + GATHER;
         loop {
             tokio::task::yield_now().await;
-            if self.gathered() >= company || Instant::now() >= end {
+            if self.gathered(|pending| callers(pending)) >= company || Instant::now() >= end {
                 return;
             }
         }
@@ -231,6 +255,10 @@ impl<C: Call> Drop for Flight<C> {
             self.inner.idle.notify_waiters();
         }
     }
+}
+
+fn callers<'a, C: Call>(pending: impl IntoIterator<Item = &'a Pending<C>>) -> usize {
+    pending.into_iter().filter(|pending| pending.leads).count()
 }
 
 fn take_batch<C: Call>(pending: &mut VecDeque<Pending<C>>, call: &C, room: Room) -> Vec<Pending<C>> {

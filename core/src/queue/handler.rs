@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::keeper::Held;
 use super::settle::{Reply, SettleRequest};
 use super::stream::WindowSlot;
-use super::{Shared, guard};
+use super::{Shared, guard, runtime_gone};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::message::{Headers, MessageData, MessageId};
 use crate::partition::PartitionId;
@@ -157,11 +157,10 @@ impl QueueMessageHandler {
     /// Once polled, the settlement is carried through; a later call answers its outcome.
     pub async fn settle(&mut self, status: QueueMessageStatus) -> Result<SettleOutcome> {
         self.await_earlier().await;
-        if let Some(settlement) = self.prepare(status.clone())? {
-            let lane = self.shared.settle_lane(&settlement.lease.partition);
-            let request = SettleRequest { settlement, window: self.window.clone() };
-            let answer = self.shared.settler.submit(&self.shared.exec, lane, request);
-            self.begun(Reply::One(answer));
+        if let Some(request) = self.prepare(status.clone())? {
+            let lane = self.shared.settle_lane(&request.settlement.lease.partition);
+            let reply = self.shared.settler.submit(&self.shared.exec, lane, request);
+            self.begun(reply);
         }
         self.outcome(&status).await
     }
@@ -215,7 +214,7 @@ impl QueueMessageHandler {
     }
 
     /// What to hand over for this status; nothing if the outcome is known already.
-    pub(crate) fn prepare(&mut self, status: QueueMessageStatus) -> Result<Option<Settlement>> {
+    pub(crate) fn prepare(&mut self, status: QueueMessageStatus) -> Result<Option<SettleRequest>> {
         if self.concluded.is_none() && self.is_lost() {
             self.concluded = Some(SettleOutcome::Lost);
         }
@@ -230,20 +229,20 @@ impl QueueMessageHandler {
             self.shared.action(&lease.partition, &self.message, self.receipt.delivery_count, &status)?;
         self.shared.note(lease.id, &action);
         self.status = status;
-        Ok(Some(Settlement { lease, action }))
+        Ok(Some(SettleRequest { settlement: Settlement { lease, action }, window: self.window.clone() }))
     }
 
     /// The settlement was handed over.
-    pub(crate) fn begun(&mut self, answer: Reply) {
-        self.pending = Some(answer);
+    pub(crate) fn begun(&mut self, reply: Reply) {
+        self.pending = Some(reply);
     }
 
     /// Waits for the outcome of what was handed over; what is known already is answered at once.
     pub(crate) async fn outcome(&mut self, status: &QueueMessageStatus) -> Result<SettleOutcome> {
         if let Some(pending) = &mut self.pending {
-            let answer = pending.wait().await;
+            let answer = pending.await;
             self.pending = None;
-            let outcome = answer?;
+            let outcome = answer.unwrap_or_else(|_| Err(runtime_gone()))?;
             self.concluded = Some(outcome);
             self.window = None;
             self.shared.keeper.release(&self.held);

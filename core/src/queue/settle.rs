@@ -1,41 +1,24 @@
 //! From statuses to actions, and many settlements at once.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use futures_util::future::{BoxFuture, FutureExt, Shared as SharedFuture};
 use tokio::sync::oneshot;
 
 use super::caller::Caller;
 use super::coalesce::Call;
 use super::handler::QueueMessageHandler;
 use super::stream::WindowSlot;
-use super::{Queue, Shared, guard, runtime_gone};
-use crate::error::{Error, ErrorKind, Operation, Result};
+use super::{Queue, Shared, guard};
+use crate::error::{Error, Operation, Result};
 use crate::message::{Headers, MessageData, RESERVED_HEADER_PREFIX, header};
 use crate::partition::PartitionId;
 use crate::status::{MAX_REASON_BYTES, QueueMessageStatus};
 use crate::storage::{Action, SettleOutcome, Settlement};
 
 /// Where the outcome of a settlement arrives. Whoever drops it leaves the settlement to be carried through.
-pub(crate) enum Reply {
-    /// From the batcher.
-    One(oneshot::Receiver<Result<SettleOutcome>>),
-    /// From a call for many, at this position.
-    Many(SharedFuture<BoxFuture<'static, Arc<Vec<Result<SettleOutcome>>>>>, usize),
-}
-
-impl Reply {
-    pub(crate) async fn wait(&mut self) -> Result<SettleOutcome> {
-        match self {
-            Self::One(answer) => answer.await.unwrap_or_else(|_| Err(runtime_gone())),
-            Self::Many(answers, position) => {
-                let no_answer = || Err(Error::new(ErrorKind::Internal, "a settlement was not answered"));
-                answers.clone().await.get(*position).cloned().unwrap_or_else(no_answer)
-            }
-        }
-    }
-}
+pub(crate) type Reply = oneshot::Receiver<Result<SettleOutcome>>;
 
 /// A settlement to be joined with others, and the room in a stream's window that it makes.
 pub(crate) struct SettleRequest {
@@ -87,8 +70,8 @@ impl Call for SettleCall {
 }
 
 impl Queue {
-    /// Settles many deliveries in as few calls as the backend allows. One answer per delivery, in order, as
-    /// [`QueueMessageHandler::settle`] would give; what failed can be settled again.
+    /// Settles many deliveries in as few calls as the backend allows; what others settle meanwhile may share them. One answer per
+    /// delivery, in order, as [`QueueMessageHandler::settle`] would give; what failed can be settled again.
     ///
     /// # Cancellation
     /// Once polled, all of it is carried through.
@@ -96,29 +79,33 @@ impl Queue {
         &self,
         deliveries: impl IntoIterator<Item = (&'a mut QueueMessageHandler, QueueMessageStatus)>,
     ) -> Vec<Result<SettleOutcome>> {
-        let mut settlements = Vec::new();
-        let mut places = Vec::new();
-        let mut deliveries: Vec<_> = deliveries.into_iter().collect();
-        for (handler, status) in &mut deliveries {
+        let mut deliveries: Vec<_> =
+            deliveries.into_iter().map(|(handler, status)| (handler, status, None)).collect();
+        let mut lanes: HashMap<_, (Vec<_>, Vec<_>)> = HashMap::new();
+        for (handler, status, refused) in &mut deliveries {
             handler.await_earlier().await;
-            places.push(handler.prepare(status.clone()).map(|settlement| {
-                settlement.map(|settlement| {
-                    settlements.push(settlement);
-                    settlements.len() - 1
-                })
-            }));
-        }
-        let answers = self.0.settle_together(settlements);
-        for ((handler, _), place) in deliveries.iter_mut().zip(&places) {
-            if let Ok(Some(position)) = place {
-                handler.begun(Reply::Many(answers.clone(), *position));
+            match handler.prepare(status.clone()) {
+                Ok(Some(request)) => {
+                    let lane = self.0.settle_lane(&request.settlement.lease.partition);
+                    let (handlers, requests) = lanes.entry(lane).or_default();
+                    handlers.push(handler);
+                    requests.push(request);
+                }
+                Ok(None) => {}
+                Err(error) => *refused = Some(error),
             }
         }
-        let mut outcomes = Vec::with_capacity(places.len());
-        for ((handler, status), place) in deliveries.into_iter().zip(places) {
-            outcomes.push(match place {
-                Ok(_) => handler.outcome(&status).await,
-                Err(refused) => Err(refused),
+        for (lane, (handlers, requests)) in lanes {
+            let replies = self.0.settler.submit_many(&self.0.exec, lane, requests);
+            for (handler, reply) in handlers.into_iter().zip(replies) {
+                handler.begun(reply);
+            }
+        }
+        let mut outcomes = Vec::with_capacity(deliveries.len());
+        for (handler, status, refused) in deliveries {
+            outcomes.push(match refused {
+                None => handler.outcome(&status).await,
+                Some(error) => Err(error),
             });
         }
         outcomes
@@ -126,26 +113,6 @@ impl Queue {
 }
 
 impl Shared {
-    /// Settles in as few calls as the backend allows, past the batcher: they are joined already.
-    fn settle_together(
-        &self,
-        settlements: Vec<Settlement>,
-    ) -> SharedFuture<BoxFuture<'static, Arc<Vec<Result<SettleOutcome>>>>> {
-        let caller = self.caller.clone();
-        let active = self.active.token();
-        let room = self.capabilities.limits.settle_batch.max(1);
-        let calls = self.exec.run(async move {
-            let mut answers = Vec::with_capacity(settlements.len());
-            for part in settlements.chunks(room) {
-                answers.extend(caller.settle(part).await);
-            }
-            drop(active);
-            answers
-        });
-        // A lost runtime answers nothing, and each handler then says so.
-        calls.map(|answers| Arc::new(answers.unwrap_or_default())).boxed().shared()
-    }
-
     /// What a status asks of the storage for this message.
     pub(crate) fn action(
         &self,

@@ -1,0 +1,146 @@
+//! What has a slot and waits to be run, and the tasks that run it.
+//!
+//! Most handlers of a busy worker end at once, and a task for each would cost more than they do. So *runners* take them one
+//! after the other, and settle together what has ended. A handler that awaits goes on in a task of its own. One that blocks its
+//! thread keeps nobody else waiting: as long as something is left to do, one more runner is on its way.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+
+use futures_util::future::{BoxFuture, FutureExt};
+
+use crate::execute::{Done, Work, decide};
+use crate::settle::settle;
+use crate::worker::Shared;
+
+/// The most settlements that wait for company.
+const MOST_TOGETHER: usize = 64;
+
+/// What is left to do. Its length is bounded by the slots: all of this holds one.
+#[derive(Default)]
+pub(crate) struct RunQueue(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Work>,
+    done: Vec<Done>,
+    /// A runner was sent for that has not begun yet.
+    sent_for: bool,
+}
+
+/// What a runner does next.
+#[allow(clippy::large_enum_variant, reason = "moved out of at once")]
+enum Turn {
+    Run(Work),
+    Settle(Vec<Done>),
+    Nothing,
+}
+
+impl RunQueue {
+    /// Takes up what is to be run, and has it run.
+    pub(crate) fn add(&self, shared: &Arc<Shared>, work: impl IntoIterator<Item = Work>) {
+        let mut state = self.lock();
+        state.waiting.extend(work);
+        send_for_runner(shared, state);
+    }
+
+    /// Takes up what has ended, and answers what is next: running goes before settling, as long as few settlements wait.
+    fn turn(&self, shared: &Arc<Shared>, ended: Option<Done>) -> Turn {
+        let mut state = self.lock();
+        state.done.extend(ended);
+        let together = shared.pool.quarter().min(MOST_TOGETHER);
+        let next = if state.done.len() < together { state.waiting.pop_front() } else { None };
+        let turn = match next {
+            Some(work) => Turn::Run(work),
+            None if state.done.is_empty() => Turn::Nothing,
+            None => Turn::Settle(std::mem::take(&mut state.done)),
+        };
+        send_for_runner(shared, state);
+        turn
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whoever looks after what is left may block his thread next: another one is sent for, if none is on its way.
+fn send_for_runner(shared: &Arc<Shared>, mut state: MutexGuard<'_, State>) {
+    let left = !state.waiting.is_empty() || !state.done.is_empty();
+    if left && !std::mem::replace(&mut state.sent_for, true) {
+        drop(state);
+        let mut runner = Runner { shared: shared.clone(), sent_for: true, ended: false };
+        tokio::spawn(async move {
+            runner.arrive();
+            runner.run(None).await;
+        });
+    }
+}
+
+/// A task that runs what waits, one after the other.
+struct Runner {
+    shared: Arc<Shared>,
+    sent_for: bool,
+    ended: bool,
+}
+
+impl Runner {
+    fn arrive(&mut self) {
+        self.shared.runs.lock().sent_for = false;
+        self.sent_for = false;
+    }
+
+    fn run(self, mut ended: Option<Done>) -> BoxFuture<'static, ()> {
+        async move {
+            loop {
+                match self.shared.runs.turn(&self.shared, ended.take()) {
+                    Turn::Run(work) => ended = begin(&self.shared, work).await,
+                    Turn::Settle(done) => settle(&self.shared, done).await,
+                    Turn::Nothing => break,
+                }
+                tokio::task::consume_budget().await;
+            }
+            self.leave();
+        }
+        .boxed()
+    }
+
+    fn leave(mut self) {
+        self.ended = true;
+    }
+}
+
+/// A runner that does not come to its end was dropped with its runtime: nobody may be left to run what waits, so that it is given
+/// back.
+impl Drop for Runner {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        let mut state = self.shared.runs.lock();
+        if self.sent_for {
+            state.sent_for = false;
+        }
+        let left = (std::mem::take(&mut state.waiting), std::mem::take(&mut state.done));
+        drop(state);
+        drop(left);
+    }
+}
+
+/// Begins a task. Answers it if that was all; if not, it goes on in a task of its own.
+async fn begin(shared: &Arc<Shared>, work: Work) -> Option<Done> {
+    let mut deciding = Box::pin(decide(shared.clone(), work));
+    match poll_fn(|cx| Poll::Ready(deciding.as_mut().poll(cx))).await {
+        Poll::Ready(done) => Some(done),
+        Poll::Pending => {
+            let runner = Runner { shared: shared.clone(), sent_for: false, ended: false };
+            tokio::spawn(async move {
+                let done = deciding.await;
+                runner.run(Some(done)).await;
+            });
+            None
+        }
+    }
+}
