@@ -7,6 +7,8 @@ use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 use anyqueue::{ErrorKind, Result};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 
 use super::{Actor, at, next};
 use crate::error::own;
@@ -35,6 +37,7 @@ impl Actor {
     async fn flow_on(&mut self, level: u8) -> Result<()> {
         let mut moved = Instant::now();
         let (end, mut quiet) = (moved + TURN, moved + QUIET);
+        let mut question: Option<BoxFuture<'static, Result<usize>>> = None;
         let mut open = true;
         loop {
             open = open && Instant::now() < end && self.admit(level).await?;
@@ -43,6 +46,7 @@ impl Actor {
                 return Ok(());
             }
             let come = self.come();
+            let mut over = false;
             tokio::select! {
                 biased;
                 command = self.commands.recv() => match command {
@@ -50,13 +54,13 @@ impl Actor {
                     None => return Ok(()),
                 },
                 come = next(&mut self.desk) => come?,
-                () = at(Some(quiet)) => {
-                    let Some(desk) = &mut self.desk else { return Ok(()) };
-                    if desk.catch_up(level).await? == 0 || moved.elapsed() > OVERDUE {
-                        self.answer_whole();
-                        return Ok(());
-                    }
+                left = answered(&mut question) => {
+                    question = None;
+                    over = left? == 0 || moved.elapsed() > OVERDUE;
                     quiet = Instant::now() + QUIET;
+                }
+                () = at(Some(quiet)), if question.is_none() => {
+                    question = self.desk.as_mut().map(|desk| desk.question(level).boxed());
                 }
             }
             self.take_in()?;
@@ -69,6 +73,10 @@ impl Actor {
             if desk.lags(level) {
                 // Consumers were ended: all that they were sent must have come before others are asked.
                 desk.withdraw(&[level]).await?;
+                over = true;
+            }
+            if over {
+                self.answer_whole();
                 return Ok(());
             }
         }
@@ -119,5 +127,13 @@ impl Actor {
             let messages = self.take_spare(pull.max);
             self.reply(pull, messages);
         }
+    }
+}
+
+/// The answer to a question, if one was asked.
+async fn answered(question: &mut Option<BoxFuture<'static, Result<usize>>>) -> Result<usize> {
+    match question {
+        Some(question) => question.await,
+        None => std::future::pending().await,
     }
 }
