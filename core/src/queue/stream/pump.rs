@@ -76,10 +76,7 @@ struct Pulled<'a> {
 }
 
 async fn pull(feed: &Arc<Feed>, room: Vec<WindowSlot>, wait: Duration) -> Pulled<'_> {
-    let turn = match feed.queue.0.capabilities.exchange {
-        true => Some(feed.turn.lock().await),
-        false => None,
-    };
+    let turn = if feed.queue.0.capabilities.exchange { Some(feed.turn.lock().await) } else { None };
     let terms = &feed.terms;
     let pull = feed.queue.pull(&terms.partition).max(room.len()).wait(wait);
     let answer = pull.lease(terms.lease).keep_alive(terms.keep_alive).await;
