@@ -60,7 +60,7 @@ async fn what_settlements_bring_stays_within_the_window() {
 #[tokio::test]
 async fn a_settled_handler_that_lives_on_takes_no_room() {
     // Without deliveries that come with settlements, which would take over the room.
-    let (_spy, queue) = filled_without_exchange(20).await;
+    let (_spy, queue) = filled_broker(20).await;
     let mut stream = queue.stream("p").window(2).build().unwrap();
     let mut kept = Vec::new();
     for _ in 0..20 {
@@ -71,10 +71,11 @@ async fn a_settled_handler_that_lives_on_takes_no_room() {
     assert_eq!(kept.len(), 20);
 }
 
-/// As [`filled`], of a backend whose settlements bring nothing with them.
-async fn filled_without_exchange(messages: usize) -> (Shared, Queue) {
+/// As [`filled`], of a broker whose settlements bring nothing with them.
+async fn filled_broker(messages: usize) -> (Shared, Queue) {
     let mut spy = Spy::new(anyqueue_memory::MemoryQueue::new());
     spy.capabilities.exchange = false;
+    spy.capabilities.lease.kind = LeaseKind::Connection;
     let spy = Shared(Arc::new(spy));
     let queue = Queue::new(spy.clone()).unwrap();
     push(&queue, messages).await;
@@ -82,8 +83,8 @@ async fn filled_without_exchange(messages: usize) -> (Shared, Queue) {
 }
 
 #[tokio::test]
-async fn where_settlements_bring_nothing_the_next_pulls_do_not_wait_for_each_other() {
-    let (spy, queue) = filled_without_exchange(100).await;
+async fn the_next_pulls_from_a_broker_do_not_wait_for_each_other() {
+    let (spy, queue) = filled_broker(100).await;
     let mut stream = queue.stream("p").window(8).build().unwrap();
     let first = next(&mut stream).await;
     spy.pull.hold();
@@ -104,8 +105,8 @@ async fn where_settlements_bring_nothing_the_next_pulls_do_not_wait_for_each_oth
 }
 
 #[tokio::test]
-async fn a_stream_that_found_less_than_it_asked_for_pulls_once_at_a_time() {
-    let (spy, queue) = filled_without_exchange(3).await;
+async fn a_stream_that_a_broker_gave_less_than_it_asked_for_pulls_once_at_a_time() {
+    let (spy, queue) = filled_broker(3).await;
     let mut stream = queue.stream("p").window(8).build().unwrap();
     for _ in 0..3 {
         settled(next(&mut stream).await).await;
@@ -119,7 +120,7 @@ async fn a_stream_that_found_less_than_it_asked_for_pulls_once_at_a_time() {
 
 #[tokio::test]
 async fn pulls_that_fail_at_the_same_time_are_told_of_once() {
-    let (spy, queue) = filled_without_exchange(100).await;
+    let (spy, queue) = filled_broker(100).await;
     let mut stream = queue.stream("p").window(4).build().unwrap();
     let mut held = vec![next(&mut stream).await];
     spy.pull.hold();

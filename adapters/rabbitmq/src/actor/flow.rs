@@ -88,7 +88,8 @@ impl Actor {
         let mut open = self.levels.len() == 1;
         let Some(desk) = &mut self.desk else { return Ok(false) };
         for pull in self.waiting.iter_mut().filter(|pull| pull.fresh) {
-            let room = promised == 0 || promised + pull.max <= MOST;
+            let missing = (promised + pull.max).saturating_sub(desk.spare.len());
+            let room = promised == 0 || promised + pull.max <= MOST && desk.can_add(level, missing);
             open = open && room && !pull.stop.is_cancelled() && desk.draw(pull.max);
             if !open {
                 break;

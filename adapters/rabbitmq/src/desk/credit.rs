@@ -86,6 +86,13 @@ impl Desk {
         self.consume(level, many).await
     }
 
+    /// Whether so many messages in all can be offered while some are on their way. Otherwise consumers would have to end, and what
+    /// they were sent would come beyond what was asked for.
+    pub(crate) fn can_add(&self, level: u8, many: usize) -> bool {
+        let missing = many.saturating_sub(self.open(level));
+        missing <= self.removable(level).len() || self.consumers(level) < CONSUMERS
+    }
+
     fn consumers(&self, level: u8) -> usize {
         self.standing.values().filter(|standing| standing.level == level).count()
     }

@@ -1,7 +1,7 @@
 //! A stream's own pulls.
 //!
-//! Where settlements bring nothing with them, a pull may have to wait for them and then for the server: while the queue is known
-//! to have more, the next pulls are under way already. Elsewhere there is one at a time, as the others come with settlements.
+//! A broker that sends what its consumers have room for does its work while they wait: as long as its queue is known to have more,
+//! the next pulls are under way already. Elsewhere there is one at a time: the others come with settlements, or each costs a request.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::{MutexGuard, mpsc};
 
 use super::{Batch, Feed, WindowSlot};
+use crate::capabilities::{Capabilities, LeaseKind};
 use crate::error::{ErrorKind, Result, RetryClass};
 use crate::queue::handler::QueueMessageHandler;
 
@@ -26,7 +27,7 @@ const MAX_ERROR_PAUSE: Duration = Duration::from_secs(5);
 /// Pulls for a stream until it is dropped or its queue closed.
 pub(super) async fn run(feed: Arc<Feed>, batches: mpsc::Sender<Batch>) {
     let clock = &feed.queue.0.caller.clock;
-    let several = if feed.queue.0.capabilities.exchange { 1 } else { MOST_PULLS };
+    let several = if is_broker(&feed.queue.0.capabilities) { MOST_PULLS } else { 1 };
     let mut pulls = FuturesUnordered::new();
     // As soon as one brings less than it asked for, there is no use in several.
     let mut most = 1;
@@ -66,6 +67,11 @@ pub(super) async fn run(feed: Arc<Feed>, batches: mpsc::Sender<Batch>) {
             }
         }
     }
+}
+
+/// Whether the server is a broker, and settlements bring nothing with them.
+fn is_broker(capabilities: &Capabilities) -> bool {
+    !capabilities.exchange && capabilities.lease.kind == LeaseKind::Connection
 }
 
 /// What came of a pull, and the room that it was made for.
