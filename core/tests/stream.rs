@@ -15,9 +15,13 @@ use support::{Script, Shared, Spy, eventually, safe, spy};
 async fn filled(messages: usize) -> (Shared, Queue) {
     let spy = spy();
     let queue = Queue::new(spy.clone()).unwrap();
+    push(&queue, messages).await;
+    (spy, queue)
+}
+
+async fn push(queue: &Queue, messages: usize) {
     let messages = (0..messages).map(|n| MessageData::new(format!("{n}"))).collect();
     queue.push_many("p", messages).await.unwrap();
-    (spy, queue)
 }
 
 async fn next(stream: &mut HandlerStream) -> QueueMessageHandler {
@@ -56,10 +60,7 @@ async fn what_settlements_bring_stays_within_the_window() {
 #[tokio::test]
 async fn a_settled_handler_that_lives_on_takes_no_room() {
     // Without deliveries that come with settlements, which would take over the room.
-    let mut spy = Spy::new(anyqueue_memory::MemoryQueue::new());
-    spy.capabilities.exchange = false;
-    let queue = Queue::new(Shared(Arc::new(spy))).unwrap();
-    queue.push_many("p", (0..20).map(|n| MessageData::new(format!("{n}"))).collect()).await.unwrap();
+    let (_spy, queue) = filled_broker(20).await;
     let mut stream = queue.stream("p").window(2).build().unwrap();
     let mut kept = Vec::new();
     for _ in 0..20 {
@@ -68,6 +69,73 @@ async fn a_settled_handler_that_lives_on_takes_no_room() {
         kept.push(handler);
     }
     assert_eq!(kept.len(), 20);
+}
+
+/// As [`filled`], of a broker whose settlements bring nothing with them.
+async fn filled_broker(messages: usize) -> (Shared, Queue) {
+    let mut spy = Spy::new(anyqueue_memory::MemoryQueue::new());
+    spy.capabilities.exchange = false;
+    spy.capabilities.lease.kind = LeaseKind::Connection;
+    let spy = Shared(Arc::new(spy));
+    let queue = Queue::new(spy.clone()).unwrap();
+    push(&queue, messages).await;
+    (spy, queue)
+}
+
+#[tokio::test]
+async fn the_next_pulls_from_a_broker_do_not_wait_for_each_other() {
+    let (spy, queue) = filled_broker(100).await;
+    let mut stream = queue.stream("p").window(8).build().unwrap();
+    let first = next(&mut stream).await;
+    spy.pull.hold();
+    let mut held = vec![first];
+    for _ in 1..8 {
+        held.push(next(&mut stream).await);
+    }
+    for pulls in 2..=5 {
+        settled(held.remove(0)).await;
+        settled(held.remove(0)).await;
+        // Each asks for the quarter of the window that was settled.
+        eventually("another pull", || (spy.pull.calls(), spy.pull.items()) == (pulls, 6 + 2 * pulls)).await;
+    }
+    spy.pull.let_go();
+    for n in 8..100 {
+        assert_eq!(settled(next(&mut stream).await).await, n.to_string().into_bytes());
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_a_broker_gave_less_than_it_asked_for_pulls_once_at_a_time() {
+    let (spy, queue) = filled_broker(3).await;
+    let mut stream = queue.stream("p").window(8).build().unwrap();
+    for _ in 0..3 {
+        settled(next(&mut stream).await).await;
+    }
+    push(&queue, 1).await;
+    let _last = next(&mut stream).await;
+    // What brought three, what waited and brought one, and what waits now.
+    eventually("a pull that waits", || spy.pull.calls() >= 3).await;
+    assert_eq!(spy.pull.calls(), 3);
+}
+
+#[tokio::test]
+async fn pulls_that_fail_at_the_same_time_are_told_of_once() {
+    let (spy, queue) = filled_broker(100).await;
+    let mut stream = queue.stream("p").window(4).build().unwrap();
+    let mut held = vec![next(&mut stream).await];
+    spy.pull.hold();
+    for _ in 1..4 {
+        held.push(next(&mut stream).await);
+    }
+    for (settlements, handler) in held.into_iter().enumerate() {
+        settled(handler).await;
+        eventually("another pull", || spy.pull.calls() == settlements + 2).await;
+    }
+    let broken = || Script::Fail(Error::new(ErrorKind::AccessDenied, "as the script says"));
+    spy.pull.script([broken(), broken(), broken(), broken()]);
+    spy.pull.let_go();
+    assert!(stream.next().await.unwrap().is_err());
+    assert_eq!(settled(next(&mut stream).await).await, b"4");
 }
 
 #[tokio::test]

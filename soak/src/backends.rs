@@ -8,6 +8,10 @@ use clap::ValueEnum;
 
 use crate::Result;
 
+/// What a broker was moving from one of its queues to another when it was killed it moves again only after this many milliseconds:
+/// three minutes unless set, which is longer than this waits for what is missing.
+const MOVED_AGAIN: &str = "-rabbit dead_letter_worker_publisher_confirm_timeout 3000";
+
 /// A backend with a server of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Backend {
@@ -31,7 +35,7 @@ impl Backend {
     pub(crate) async fn start(self) -> Result<Option<Server>> {
         Ok(match self {
             Self::Postgres => start_if_installed(Postgres::new()).await?,
-            Self::Rabbitmq => start_if_installed(RabbitMq::new()).await?,
+            Self::Rabbitmq => start_if_installed(RabbitMq::new().erlang_arguments(MOVED_AGAIN)).await?,
             Self::Redis => start_if_installed(Redis::new().setting("appendfsync", "always")).await?,
             Self::Sqs => start_if_installed(Ministack::new().persistent()).await?,
         })

@@ -1,5 +1,6 @@
 //! The one owner of a partition's consuming channel: a task that serves pulls and settlements in turn.
 
+mod flow;
 mod timers;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};

@@ -143,9 +143,9 @@ impl Desk {
         self.standing.values().filter(|standing| standing.level == level).map(Standing::open).sum()
     }
 
-    /// When the first of the removals that wait to be told was made.
+    /// When the removal was made that is the next to be told.
     pub(crate) fn removed_since(&self) -> Option<Instant> {
-        self.removed.values().map(|removed| removed.at).min()
+        self.removed.values().next().map(|removed| removed.at)
     }
 
     /// The next message that comes, put with the spare ones.

@@ -42,7 +42,8 @@
 //! in memory alarm stops reading from those who publish. Each partition that is pulled has a channel and a task that owns it.
 //!
 //! A pull asks how much is ready, and lets a consumer be sent exactly as much. What it settled before makes room in consumers
-//! that stand already, so a worker in full flow needs none anew. A pull that waits leaves room for one message. When it ends, the
+//! that stand already, so a worker in full flow needs none anew; and as long as a partition's only level is known to have more, a pull
+//! that comes while another is under way is asked for at once. A pull that waits leaves room for one message. When it ends, the
 //! consumer is ended before it is answered, so that nothing comes for nobody. Where several levels are in use, one message of each
 //! may come at once for a pull that waits; what is too many is given back at once.
 //!

@@ -6,12 +6,14 @@ use anyqueue::{
     Delivery, Error, ExtendOutcome, Extension, Operation, PartitionId, PullRequest, Result, RetryClass,
     SettleOutcome, Settlement,
 };
+use futures_util::future::join;
 use tokio::sync::oneshot;
 
 use crate::RabbitMqQueue;
 use crate::claim::Waiting;
 use crate::command::Command;
 use crate::error::{NAME, closed, invalid, repeatable, silent};
+use crate::settle::is_copied;
 use crate::token::Tag;
 
 /// No wait is longer.
@@ -62,8 +64,13 @@ impl RabbitMqQueue {
         request: PullRequest,
     ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
         // The settlements are with their task first, and what it removes makes room for what the pull asks for.
-        let settled = self.settle_all(settlements).await;
-        (settled, self.pull_messages(partition, request).await)
+        let settled = self.settle_all(settlements);
+        let pulled = self.pull_messages(partition, request);
+        if settlements.iter().any(|settlement| is_copied(&settlement.action)) {
+            // Where a copy goes to this partition, the pull is to find it.
+            return (settled.await, pulled.await);
+        }
+        join(settled, pulled).await
     }
 
     /// Tells which leases hold: each ends with its channel, and no server need be asked.

@@ -10,7 +10,7 @@ use crate::desk::{Arrived, Desk};
 use crate::error::silent;
 
 /// The most messages that are asked for at once.
-const MOST: usize = 5000;
+pub(crate) const MOST: usize = 5000;
 /// How often a pull looks for more than it has found.
 const ROUNDS: usize = 8;
 
@@ -75,14 +75,19 @@ impl Actor {
         if !self.waiting.iter().any(|pull| looks(&pull)) {
             return Ok(());
         }
+        let ready = self.prefetch();
+        let levels: Vec<u8> = self.levels.iter().rev().copied().collect();
+        if ready == 0
+            && let [only] = levels.as_slice()
+        {
+            self.flow(*only).await?;
+        }
         let wanted: usize = self.waiting.iter().map(|pull| if looks(&pull) { pull.max } else { 1 }).sum();
         let wanted = wanted.min(MOST);
         for waiting in &mut self.waiting {
             waiting.fresh = false;
         }
-        let ready = self.prefetch();
         let Some(desk) = &mut self.desk else { return Ok(()) };
-        let levels: Vec<u8> = self.levels.iter().rev().copied().collect();
         if ready > 0 {
             for level in levels {
                 desk.stand(level, ready).await?;
@@ -94,15 +99,6 @@ impl Actor {
         }
         let missing = |desk: &Desk| wanted.saturating_sub(desk.spare.len());
         if levels.is_empty() || missing(desk) == 0 {
-            return Ok(());
-        }
-        if let [only] = levels.as_slice()
-            && desk.draw(missing(desk))
-        {
-            let most = missing(desk);
-            desk.bring(*only, most).await?;
-        }
-        if missing(desk) == 0 {
             return Ok(());
         }
         // Again if others were faster, or gave something back meanwhile.
@@ -190,7 +186,7 @@ impl Actor {
         given_back
     }
 
-    fn take_spare(&mut self, most: usize) -> Vec<Arrived> {
+    pub(crate) fn take_spare(&mut self, most: usize) -> Vec<Arrived> {
         self.desk
             .as_mut()
             .map_or_else(Vec::new, |desk| desk.spare.drain(..most.min(desk.spare.len())).collect())

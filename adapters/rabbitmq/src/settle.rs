@@ -140,6 +140,11 @@ fn verb(action: &Action) -> Verb {
     }
 }
 
+/// Whether a copy is made of what is settled so.
+pub(crate) fn is_copied(action: &Action) -> bool {
+    matches!(verb(action), Verb::Copy)
+}
+
 /// The copy and where it goes.
 fn address(copy: &Copy, action: Action) -> Result<Addressed> {
     let stored = &copy.original;

@@ -26,20 +26,18 @@ impl Stored {
 /// Reads a delivered message.
 pub(crate) fn read(delivery: Delivery) -> Result<Stored> {
     let before = earlier(&delivery);
-    let name = delivery.properties.message_id().as_ref().map(ToString::to_string);
     let body = Bytes::from(delivery.data);
-    let decoded = Envelope::decode(&body)?;
-    let (pushed_at, prior) = match &decoded {
-        Decoded::Envelope(envelope) => (envelope.pushed_at, envelope.prior_deliveries),
-        Decoded::Foreign(_) => (None, 0),
+    let (message, pushed_at, prior) = match Envelope::decode(&body)? {
+        Decoded::Envelope(envelope) => (envelope.message, envelope.pushed_at, envelope.prior_deliveries),
+        foreign @ Decoded::Foreign(_) => {
+            let name = delivery.properties.message_id().as_ref().map(ToString::to_string);
+            // What has no name is named after what it says: so it has one name at each delivery.
+            let name =
+                name.unwrap_or_else(|| MessageId::from_foreign(&String::from_utf8_lossy(&body)).to_string());
+            (foreign.into_message(&name), None, 0)
+        }
     };
-    // What something else has put there without a name is named after what it says: so it has one name at each delivery.
-    let name = name.unwrap_or_else(|| MessageId::from_foreign(&String::from_utf8_lossy(&body)).to_string());
-    Ok(Stored {
-        message: decoded.into_message(&name),
-        pushed_at,
-        deliveries: Some(prior.saturating_add(before).saturating_add(1)),
-    })
+    Ok(Stored { message, pushed_at, deliveries: Some(prior.saturating_add(before).saturating_add(1)) })
 }
 
 /// How often this copy was delivered before, as a quorum queue counts it; nothing stands for none.

@@ -3,6 +3,8 @@
 //! Its pump pulls when there is room. While the queue has messages, though, most room is made by settlements, and where
 //! the backend settles and pulls in one call those bring the next deliveries with them: see [`Feed`].
 
+mod pump;
+
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,15 +19,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::handler::QueueMessageHandler;
 use super::pull::Terms;
 use super::{Queue, guard};
-use crate::error::{Error, ErrorKind, Result, RetryClass};
+use crate::error::{Error, Result};
 use crate::partition::{IntoPartitionId, PartitionId};
 use crate::storage::{Delivery, PullRequest};
-
-/// How long each pull of a stream waits. It is woken by pushes; this bounds one call.
-const POLL_WAIT: Duration = Duration::from_secs(20);
-
-/// The longest pause of a stream after errors, in a row of which it doubles.
-const MAX_ERROR_PAUSE: Duration = Duration::from_secs(5);
 
 /// The most batches that wait for a consumer that does not look; the pump then waits too.
 const MAX_BATCHES: usize = 1024;
@@ -107,7 +103,7 @@ impl StreamBuilder {
         let terms = Terms { partition, lease, keep_alive: self.keep_alive };
         let feed = Arc::new(Feed::new(self.queue, terms, window, &batches));
         let stop = CancellationToken::new();
-        let (pump, stopped) = (pump(feed.clone(), batches), stop.clone());
+        let (pump, stopped) = (pump::run(feed.clone(), batches), stop.clone());
         shared.exec.spawn(async move {
             tokio::select! { () = pump => {}, () = stopped.cancelled() => {} }
         });
@@ -162,35 +158,6 @@ pub(crate) struct Feed {
     batches: mpsc::WeakSender<Batch>,
 }
 
-/// Pulls for a stream until it is dropped or its queue closed.
-async fn pump(feed: Arc<Feed>, batches: mpsc::Sender<Batch>) {
-    let mut pause = Duration::from_millis(50);
-    loop {
-        let room = feed.room().await;
-        let turn = feed.turn.lock().await;
-        let terms = &feed.terms;
-        let pull = feed.queue.pull(&terms.partition).max(room.len()).wait(POLL_WAIT);
-        match pull.lease(terms.lease).keep_alive(terms.keep_alive).await {
-            Ok(handlers) => {
-                pause = Duration::from_millis(50);
-                if !handlers.is_empty() && batches.send(Ok(feed.batch(handlers, room))).await.is_err() {
-                    return;
-                }
-            }
-            Err(error) if error.kind() == ErrorKind::Closed => return,
-            Err(error) => {
-                drop((room, turn));
-                let last = error.retry() == RetryClass::Never && error.kind() == ErrorKind::InvalidInput;
-                if batches.send(Err(error)).await.is_err() || last {
-                    return;
-                }
-                feed.queue.0.caller.clock.sleep(pause).await;
-                pause = (pause * 2).min(MAX_ERROR_PAUSE);
-            }
-        }
-    }
-}
-
 impl Feed {
     pub(crate) fn new(queue: Queue, terms: Terms, window: usize, batches: &mpsc::Sender<Batch>) -> Self {
         Self {
@@ -235,9 +202,10 @@ impl Feed {
         (most > 0).then_some(Refill { feed: self, held, _turn: turn })
     }
 
-    /// All the room there is, once a quarter of the window is free, or any at all for a consumer that has nothing left.
-    async fn room(self: &Arc<Self>) -> Vec<WindowSlot> {
-        let free = self.window.take_free().await;
+    /// All the room there is, once a quarter of the window is free, or any at all for a consumer that has nothing left and
+    /// that no other pull is under way for.
+    async fn room(self: &Arc<Self>, alone: bool) -> Vec<WindowSlot> {
+        let free = self.window.take_free(alone).await;
         (0..free).map(|_| WindowSlot::new(self.clone())).collect()
     }
 }
@@ -303,10 +271,10 @@ impl Window {
     }
 
     /// Only the pump takes of it; others hand on what they have.
-    async fn take_free(&self) -> usize {
+    async fn take_free(&self, alone: bool) -> usize {
         loop {
             let free = self.size - self.used.load(Ordering::SeqCst);
-            if free > 0 && (free >= self.size.div_ceil(4) || self.hungry.load(Ordering::SeqCst)) {
+            if free > 0 && (free >= self.size.div_ceil(4) || alone && self.hungry.load(Ordering::SeqCst)) {
                 self.used.fetch_add(free, Ordering::SeqCst);
                 return free;
             }

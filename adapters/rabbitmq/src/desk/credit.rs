@@ -86,22 +86,35 @@ impl Desk {
         self.consume(level, many).await
     }
 
+    /// Whether so many messages in all can be offered while some are on their way. Otherwise consumers would have to end, and what
+    /// they were sent would come beyond what was asked for.
+    pub(crate) fn can_add(&self, level: u8, many: usize) -> bool {
+        let missing = many.saturating_sub(self.open(level));
+        missing <= self.removable(level).len() || self.consumers(level) < CONSUMERS
+    }
+
     fn consumers(&self, level: u8) -> usize {
         self.standing.values().filter(|standing| standing.level == level).count()
     }
 
     /// A question to the queue, and then one to the channel: what the queue had handed over by the first has come when the second is
     /// answered. Answers how many are ready still.
-    pub(crate) async fn catch_up(&mut self, level: u8) -> Result<usize> {
+    pub(crate) fn question(&mut self, level: u8) -> impl Future<Output = Result<usize>> + Send + use<> {
         let (queue, told) = (self.queue(level), self.prefetch_told.unwrap_or(1));
-        let both = async {
+        self.prefetch_told = Some(told);
+        let (channel, limit) = (self.channel.clone(), self.limit);
+        let both = async move {
             // One after the other: the channel takes questions that come early before what the queue has sent it.
-            let left = count(&self.channel, queue).await?;
-            let answered = self.channel.basic_qos(told, BasicQosOptions::default()).await;
+            let left = count(&channel, queue).await?;
+            let answered = channel.basic_qos(told, BasicQosOptions::default()).await;
             answered.map(|()| left).map_err(classify)
         };
-        let left = within(self.limit, both).await?;
-        self.prefetch_told = Some(told);
+        async move { within(limit, both).await }
+    }
+
+    /// Takes in what the queue had handed over when it was asked. Answers how many are ready still.
+    pub(crate) async fn catch_up(&mut self, level: u8) -> Result<usize> {
+        let left = self.question(level).await?;
         self.take_in()?;
         Ok(left)
     }

@@ -1,12 +1,23 @@
 //! A pull holds what it was asked for, waiting costs little, and what users write commands the broker nothing.
 
+use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::Duration;
 
-use anyqueue::{Action, MessageData, PullQueueStorage, PullRequest, SettleOutcome, Token};
+use anyqueue::QueueMessageStatus::Processed;
+use anyqueue::{
+    Action, Delivery, MessageData, PullQueueStorage, PullRequest, Queue, SettleOutcome, Settlement, Token,
+};
 use anyqueue_rabbitmq::RabbitMqQueue;
-use anyqueue_testkit::{Proxy, RabbitMq};
+use anyqueue_testkit::{Fault, Proxy, RabbitMq};
+use futures_util::{FutureExt, StreamExt};
 
 use crate::common::{Bed, LEASE, SOON, becomes, messages, part, pull, push, settle, take, texts};
+
+fn removals(deliveries: &[Delivery]) -> Vec<Settlement> {
+    let removal = |delivery: &Delivery| Settlement { lease: delivery.lease.clone(), action: Action::Remove };
+    deliveries.iter().map(removal).collect()
+}
 
 #[tokio::test]
 async fn a_pull_takes_no_more_from_the_broker_than_it_answers() {
@@ -36,12 +47,8 @@ async fn removals_carried_with_pulls_need_no_consumer_anew() {
     let mut seen = texts(&held);
     let before = proxy.traffic();
     while seen.len() < 500 {
-        let settlements: Vec<_> = held
-            .iter()
-            .map(|delivery| anyqueue::Settlement { lease: delivery.lease.clone(), action: Action::Remove })
-            .collect();
         let request = PullRequest::new(10, SOON, LEASE);
-        let (settled, pulled) = queue.exchange(&settlements, &p, request).await;
+        let (settled, pulled) = queue.exchange(&removals(&held), &p, request).await;
         assert!(settled.iter().all(|outcome| matches!(outcome, Ok(SettleOutcome::Settled))));
         held = pulled.unwrap();
         assert!((1..=10).contains(&held.len()));
@@ -51,6 +58,81 @@ async fn removals_carried_with_pulls_need_no_consumer_anew() {
     // An acknowledgement is 21 bytes, a consumer's beginning and end are some 150.
     assert!(sent < 49 * 120, "{sent} bytes for 49 rounds");
     assert_eq!(seen, (0..500).map(|number| number.to_string()).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_stream_takes_no_more_from_the_broker_than_its_window() {
+    let Some(bed) = Bed::shared().await else { return };
+    let (p, queue) = (part("work"), Queue::new(bed.open().await).unwrap());
+    queue.push_many("work", messages(200)).await.unwrap();
+    let mut stream = queue.stream("work").window(8).build().unwrap();
+    for number in 0..200_u32 {
+        let mut handler = stream.next().await.unwrap().unwrap();
+        assert_eq!(handler.payload(), number.to_string().as_bytes());
+        if number % 10 == 0 {
+            let there = bed.ready(&p).await + number + 8;
+            assert!(there >= 200, "{} beyond the window after {number}", 200 - there);
+        }
+        assert_eq!(handler.settle(Processed).await.unwrap(), SettleOutcome::Settled);
+    }
+}
+
+#[tokio::test]
+async fn a_pull_that_comes_while_another_is_under_way_asks_the_broker_at_once() {
+    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let proxy = Proxy::start(bed.server().addr()).unwrap();
+    let url = bed.url().replace(&bed.server().addr().to_string(), &proxy.addr().to_string());
+    let (p, queue) = (part("work"), RabbitMqQueue::open(&url).await.unwrap());
+    push(&queue, &p, &messages(100)).await;
+    let held = take(&queue, &p, 30).await;
+    proxy.set(Fault::Delay(Duration::from_secs(1))).await.unwrap();
+    let exchange = |from: usize| {
+        let (settlements, queue, p) = (removals(&held[from..from + 10]), &queue, &p);
+        async move { queue.exchange(&settlements, p, PullRequest::new(10, SOON, LEASE)).await.1.unwrap() }
+    };
+    let (mut first, mut second) = (pin!(exchange(0)), pin!(exchange(10)));
+    assert!(first.as_mut().now_or_never().is_none());
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    // What is settled meanwhile is answered as well.
+    assert_eq!(settle(&queue, &held[20..], Action::Remove).await, vec![SettleOutcome::Settled; 10]);
+    assert!(second.as_mut().now_or_never().is_none());
+    let first = first.await;
+    assert_eq!(bed.ready(&p).await, 50);
+    let expected: Vec<_> = (30..50).map(|number| number.to_string()).collect();
+    assert_eq!(texts(&[first, second.await].concat()), expected);
+}
+
+#[tokio::test]
+async fn a_return_while_pulls_are_under_way_loses_and_repeats_nothing() {
+    let Some(bed) = Bed::shared().await else { return };
+    let (p, queue) = (part("work"), bed.open().await);
+    push(&queue, &p, &messages(400)).await;
+    let mut held = take(&queue, &p, 20).await;
+    let mut counts = BTreeMap::new();
+    let mut seen = 0;
+    while let Some(returned) = held.pop() {
+        settle(&queue, &held, Action::Remove).await;
+        seen += held.len();
+        *counts.entry(texts(std::slice::from_ref(&returned))).or_insert(0) += 1;
+        let (one, two, _) = tokio::join!(
+            pull(&queue, &p, 10, Duration::ZERO),
+            pull(&queue, &p, 9, Duration::ZERO),
+            settle(&queue, std::slice::from_ref(&returned), Action::Release),
+        );
+        held = [one, two].concat();
+        for delivery in &held {
+            let before = counts.get(&texts(std::slice::from_ref(delivery))).copied().unwrap_or(0);
+            assert_eq!(delivery.delivery_count, Some(before + 1));
+        }
+        if seen >= 300 {
+            break;
+        }
+    }
+    settle(&queue, &held, Action::Remove).await;
+    becomes("what is left is ready", || async {
+        usize::try_from(bed.ready(&p).await).unwrap() == 400 - seen - held.len()
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -1,0 +1,90 @@
+//! A stream's own pulls.
+//!
+//! A broker that sends what its consumers have room for does its work while they wait: as long as its queue is known to have more,
+//! the next pulls are under way already. Elsewhere there is one at a time: the others come with settlements, or each costs a request.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::{MutexGuard, mpsc};
+
+use super::{Batch, Feed, WindowSlot};
+use crate::capabilities::{Capabilities, LeaseKind};
+use crate::error::{ErrorKind, Result, RetryClass};
+use crate::queue::handler::QueueMessageHandler;
+
+/// How long a stream's pull waits, if no other is under way. It is woken by pushes; this bounds one call.
+const POLL_WAIT: Duration = Duration::from_secs(20);
+/// Pulls of a stream at once; each has at least a quarter of the window.
+const MOST_PULLS: usize = 4;
+/// The pause of a stream after an error.
+const ERROR_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause of a stream after errors, in a row of which it doubles.
+const MAX_ERROR_PAUSE: Duration = Duration::from_secs(5);
+
+/// Pulls for a stream until it is dropped or its queue closed.
+pub(super) async fn run(feed: Arc<Feed>, batches: mpsc::Sender<Batch>) {
+    let clock = &feed.queue.0.caller.clock;
+    let several = if is_broker(&feed.queue.0.capabilities) { MOST_PULLS } else { 1 };
+    let mut pulls = FuturesUnordered::new();
+    // As soon as one brings less than it asked for, there is no use in several.
+    let mut most = 1;
+    let mut pause = ERROR_PAUSE;
+    let mut paused: Option<Instant> = None;
+    loop {
+        let alone = pulls.is_empty();
+        tokio::select! {
+            biased;
+            Some(pulled) = pulls.next() => {
+                let Pulled { answer, room, turn: _turn } = pulled;
+                match answer {
+                    Ok(handlers) => {
+                        most = if handlers.len() == room.len() { several } else { 1 };
+                        pause = ERROR_PAUSE;
+                        if !handlers.is_empty() && batches.send(Ok(feed.batch(handlers, room))).await.is_err() {
+                            return;
+                        }
+                    }
+                    Err(error) if error.kind() == ErrorKind::Closed => return,
+                    // Of what fails at the same time one is told.
+                    Err(error) if paused.is_some() => tracing::debug!(%error, "another pull of a stream failed"),
+                    Err(error) => {
+                        most = 1;
+                        paused = Some(clock.now() + pause);
+                        pause = (pause * 2).min(MAX_ERROR_PAUSE);
+                        let last = error.retry() == RetryClass::Never && error.kind() == ErrorKind::InvalidInput;
+                        if batches.send(Err(error)).await.is_err() || last {
+                            return;
+                        }
+                    }
+                }
+            }
+            () = clock.sleep_until(paused.unwrap_or_else(|| clock.now())), if paused.is_some() => paused = None,
+            room = feed.room(alone), if paused.is_none() && pulls.len() < most => {
+                pulls.push(pull(&feed, room, if alone { POLL_WAIT } else { Duration::ZERO }));
+            }
+        }
+    }
+}
+
+/// Whether the server is a broker, and settlements bring nothing with them.
+fn is_broker(capabilities: &Capabilities) -> bool {
+    !capabilities.exchange && capabilities.lease.kind == LeaseKind::Connection
+}
+
+/// What came of a pull, and the room that it was made for.
+struct Pulled<'a> {
+    answer: Result<Vec<QueueMessageHandler>>,
+    room: Vec<WindowSlot>,
+    turn: Option<MutexGuard<'a, ()>>,
+}
+
+async fn pull(feed: &Arc<Feed>, room: Vec<WindowSlot>, wait: Duration) -> Pulled<'_> {
+    let turn = if feed.queue.0.capabilities.exchange { Some(feed.turn.lock().await) } else { None };
+    let terms = &feed.terms;
+    let pull = feed.queue.pull(&terms.partition).max(room.len()).wait(wait);
+    let answer = pull.lease(terms.lease).keep_alive(terms.keep_alive).await;
+    Pulled { answer, room, turn }
+}
