@@ -1,5 +1,6 @@
 //! `cargo xtask`: the project's own helpers.
 
+mod bench;
 mod ci;
 mod conformance;
 mod setup;
@@ -36,6 +37,8 @@ enum Command {
     Tidy,
     /// Writes into the documents what the code itself can tell
     Tables,
+    /// Measures backends beside clients by hand, the worker, and other libraries, and writes the page of benchmarks
+    Bench(bench::Options),
     /// Runs the conformance suite alone against one backend
     Conformance(conformance::Options),
     /// Lets random faults befall a real server under random work, and holds the account
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Command::Tables => {
             workspace::run(&mut workspace::cargo(&["run", "--quiet", "--package", "xtask-tables"]))
         }
+        Command::Bench(options) => bench::run_bench(&options),
         Command::Conformance(options) => conformance::run_conformance(&options),
         Command::Soak(options) => soak::run_soak(&options),
     };
