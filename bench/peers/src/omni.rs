@@ -44,7 +44,7 @@ pub(crate) fn peers() -> Vec<Peer> {
             library: LIBRARY,
             backend: Backend::Memory,
             settings: "defaults",
-            configured: "A channel without a limit; a batch is a loop.",
+            configured: "Its channel, which has no limit; a batch is a loop.",
             guarantee: "A delivery that is dropped without an answer is lost; there are no leases.",
             sizes: (100_000, 100_000),
             pings: 50,
@@ -52,7 +52,7 @@ pub(crate) fn peers() -> Vec<Peer> {
         },
         Peer {
             settings: "64 connections",
-            configured: "The same with 64 connections.",
+            configured: "Streams, as by default, and a pool of 64 connections; a batch is its `send_raw_batch`.",
             open: |place| Box::pin(open_redis(place, 64)),
             ..redis
         },

@@ -26,8 +26,8 @@ Examples:
 
 Exit code 0: it can be used. 3: it cannot, or a limit is exceeded; with --strict also if there is a warning.
 
-Nothing is created or changed, unless --probe pushes a message into a queue of that purpose and takes it out
-again, which shows that the rights suffice.";
+Nothing is created or changed, unless --probe pushes a message into a queue of that purpose (which it makes) and
+takes it out again, which shows that the rights suffice.";
 
 /// Checks the backend: reachable, version, clock, rights, durability, wear, limits
 #[derive(Args)]
@@ -137,7 +137,7 @@ impl Doctor {
             findings.add("wear", if verdict { Verdict::Ok } else { Verdict::Failed }, text);
         }
         if self.probe {
-            let probed = probe(queue).await;
+            let probed = probe_at(url).await;
             if let Some(text) = findings.need("probe", probed) {
                 findings.add("probe", Verdict::Ok, text);
             }
@@ -213,6 +213,15 @@ fn declared(capabilities: &Capabilities, findings: &mut Findings) {
             format!("a message that waits is dropped after {}", duration(kept)),
         );
     }
+}
+
+/// Through a handle of its own: the one that only looks does not make the probe's queue where each queue is made by itself.
+async fn probe_at(url: &str) -> anyqueue::Result<String> {
+    let queue = Queue::new(open::storage(url, Create::AsTold).await?)?;
+    queue.init().await?;
+    let probed = probe(&queue).await;
+    queue.close().await?;
+    probed
 }
 
 /// How long the probe waits for its own message.
