@@ -81,6 +81,11 @@ pub(crate) trait Yardstick: Client {
     /// The URL of a new, empty place that either side can open. `scratch` is a directory of this place's own.
     fn place(scratch: &Path) -> impl Future<Output = Result<String>> + Send;
 
+    /// The version of the server, where it does not tell anyqueue. Asked once a place was there.
+    fn server_version() -> Option<String> {
+        None
+    }
+
     /// Removes what of a place is not in its directory, once its client is closed.
     fn clear(_url: &str) -> impl Future<Output = Result<()>> + Send {
         async { Ok(()) }

@@ -56,6 +56,8 @@ type Run<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + 'a>>;
 /// A backend with its yardstick, erased.
 pub(crate) struct Backend {
     pub(crate) name: &'static str,
+    /// The version of the server, if one is told.
+    pub(crate) server: for<'a> fn(&'a Settings) -> Run<'a, Option<String>>,
     pub(crate) compare: for<'a> fn(Scenario, &'a Settings) -> Run<'a, Report>,
     /// What the pushing process of [`Scenario::LatencyAcross`] does: to this URL, by hand or not.
     pub(crate) push_stamped: for<'a> fn(&'a str, bool, &'a Settings) -> Run<'a, ()>,
@@ -64,9 +66,17 @@ pub(crate) struct Backend {
 const fn backend<Y: Yardstick>() -> Backend {
     Backend {
         name: Y::NAME,
+        server: |settings| Box::pin(server::<Y>(settings)),
         compare: |scenario, settings| Box::pin(compare::<Y>(scenario, settings)),
         push_stamped: |url, by_hand, settings| Box::pin(push_stamped::<Y>(url, by_hand, settings)),
     }
+}
+
+async fn server<Y: Yardstick>(settings: &Settings) -> Result<Option<String>> {
+    let opened = Opened::<Ours>::new::<Y>(settings).await?;
+    let version = opened.client.server_version().await?;
+    opened.close::<Y>().await?;
+    Ok(version.or_else(Y::server_version))
 }
 
 async fn compare<Y: Yardstick>(scenario: Scenario, settings: &Settings) -> Result<Report> {

@@ -5,6 +5,7 @@
 
 mod client;
 mod compare;
+mod environment;
 mod ours;
 mod report;
 mod scenario;
@@ -19,6 +20,7 @@ use clap::builder::PossibleValuesParser;
 
 use crate::client::Result;
 use crate::compare::{BACKENDS, Backend, Settings};
+use crate::environment::Environment;
 use crate::report::Report;
 use crate::scenario::Scenario;
 use crate::scratch::Scratch;
@@ -99,6 +101,8 @@ fn run(arguments: &Arguments) -> Result<bool> {
     }
     let mut verified = true;
     for backend in backends {
+        let environment =
+            Environment::here(runtime.block_on((backend.server)(&settings)).unwrap_or_default());
         for scenario in Scenario::ALL {
             if chosen(&arguments.scenario, scenario.name()) {
                 let report = runtime.block_on(async {
@@ -108,8 +112,9 @@ fn run(arguments: &Arguments) -> Result<bool> {
                         _ = tokio::signal::ctrl_c() => Err("interrupted"),
                     }
                 })?;
-                report.print(arguments.json)?;
-                verified &= report.is_fine();
+                let fine = report.is_fine();
+                report.on(&environment).print(arguments.json)?;
+                verified &= fine;
             }
         }
     }

@@ -18,6 +18,13 @@ const MAX_HELD: usize = 1 << 20;
 #[derive(Clone)]
 pub(crate) struct Ours(Queue);
 
+impl Ours {
+    /// As the server tells it.
+    pub(crate) async fn server_version(&self) -> Result<Option<String>> {
+        Ok(self.0.check().await?.server_version)
+    }
+}
+
 impl Client for Ours {
     type Delivery = QueueMessageHandler;
     type Source = HandlerStream;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::client::{BoxError, Result};
+use crate::environment::Environment;
 use crate::scenario::Scenario;
 
 /// One scenario on one backend. What it does not measure is `null`.
@@ -34,11 +35,16 @@ pub(crate) struct Report {
     handwritten_min_max: Option<(f64, f64)>,
     /// Why it was skipped or failed.
     note: Option<String>,
+    environment: Option<Environment>,
 }
 
 impl Report {
     pub(crate) fn new(backend: &'static str, scenario: Scenario) -> Self {
         Self { backend, scenario: scenario.name(), ..Self::default() }
+    }
+
+    pub(crate) fn on(self, environment: &Environment) -> Self {
+        Self { environment: Some(environment.clone()), ..self }
     }
 
     pub(crate) fn rates(mut self, ours: &[f64], handwritten: &[f64]) -> Self {

@@ -1,7 +1,9 @@
 //! `cargo xtask`: the project's own helpers.
 
+mod bench;
 mod ci;
 mod conformance;
+mod fresh;
 mod setup;
 mod soak;
 mod steps;
@@ -28,14 +30,19 @@ enum Command {
     Test,
     /// Runs every check and every test, and checks licences and advisories where cargo-deny is installed
     Ci {
-        /// Also runs every backend's conformance suite 20 times, each time with another seed
+        /// Also runs every backend's conformance suite 20 times, each time with another seed, and the README's commands on a
+        /// new clone
         #[arg(long)]
         full: bool,
     },
+    /// Clones what is committed into an empty folder and runs the README's commands there, timed
+    Fresh,
     /// Checks the project's own rules: layers, file headers, sizes, forbidden words
     Tidy,
     /// Writes into the documents what the code itself can tell
     Tables,
+    /// Measures backends beside clients by hand, the worker, and other libraries, and writes the page of benchmarks
+    Bench(bench::Options),
     /// Runs the conformance suite alone against one backend
     Conformance(conformance::Options),
     /// Lets random faults befall a real server under random work, and holds the account
@@ -47,10 +54,12 @@ fn main() -> ExitCode {
         Command::Setup => setup::run_setup(),
         Command::Test => ci::test(),
         Command::Ci { full } => ci::ci(full),
+        Command::Fresh => fresh::run_fresh(),
         Command::Tidy => tidy::run_tidy(),
         Command::Tables => {
             workspace::run(&mut workspace::cargo(&["run", "--quiet", "--package", "xtask-tables"]))
         }
+        Command::Bench(options) => bench::run_bench(&options),
         Command::Conformance(options) => conformance::run_conformance(&options),
         Command::Soak(options) => soak::run_soak(&options),
     };

@@ -25,8 +25,16 @@ pub(crate) fn command(program: &str) -> Command {
 /// The cargo that runs this program.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = command(&env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
+    // What it told this program of itself would reach build scripts, of which some (ring's) then build all anew.
+    for (name, _) in env::vars_os().filter(|(name, _)| is_of_this_program(&name.to_string_lossy())) {
+        command.env_remove(name);
+    }
     command.args(arguments);
     command
+}
+
+fn is_of_this_program(variable: &str) -> bool {
+    variable.starts_with("CARGO_PKG_") || variable.starts_with("CARGO_MANIFEST_")
 }
 
 /// Runs a command to its end, its output going where ours goes.
@@ -68,4 +76,20 @@ pub(crate) fn line(command: &Command) -> String {
         line.push_str(&argument.to_string_lossy());
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else each change between cargo alone and `cargo xtask` builds the TLS stack, and all on top of it, anew.
+    #[test]
+    fn cargo_is_not_told_which_package_this_program_is_of() {
+        let command = cargo(&["build"]);
+        let removed: Vec<_> = command.get_envs().filter(|(_, value)| value.is_none()).collect();
+        for name in ["CARGO_MANIFEST_DIR", "CARGO_PKG_NAME"] {
+            assert!(env::var_os(name).is_some(), "cargo runs this test");
+            assert!(removed.iter().any(|(removed, _)| *removed == name), "{name}: {removed:?}");
+        }
+    }
 }

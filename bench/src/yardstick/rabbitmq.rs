@@ -217,6 +217,10 @@ impl<M: Mode> Yardstick for RabbitMq<M> {
         server::new_place(M::OPTIONS).await
     }
 
+    fn server_version() -> Option<String> {
+        server::version()
+    }
+
     async fn clear(url: &str) -> Result<()> {
         server::clear(url).await
     }

@@ -3,22 +3,26 @@
 //!
 //! A package of its own, so that `cargo xtask` builds without any adapter.
 
+mod benchmarks;
 mod place;
 mod reports;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyqueue::Result;
 
+/// Puts the text of this name into the document.
+type Place = fn(document: &str, name: &str, text: &str) -> Result<String, String>;
+
 /// A generated part of a document.
 struct Table {
-    document: &'static str,
+    document: String,
     name: &'static str,
-    /// Puts the text into the document.
-    place: fn(document: &str, name: &str, text: &str) -> Result<String, String>,
+    place: Place,
     text: String,
 }
 
@@ -35,12 +39,12 @@ fn main() -> ExitCode {
 /// Brings every document up to date.
 fn update() -> Result<(), String> {
     for table in tables().map_err(|error| error.to_string())? {
-        let Table { document, name, .. } = table;
         let (old, new) = old_and_new(&table)?;
+        let Table { document, name, .. } = table;
         if new == old {
             println!("tables: {name} in {document} is up to date");
         } else {
-            fs::write(path(document), new)
+            fs::write(path(&document), new)
                 .map_err(|error| format!("{document} cannot be written: {error}"))?;
             println!("tables: wrote {name} into {document}");
         }
@@ -51,8 +55,11 @@ fn update() -> Result<(), String> {
 /// The document as it is, and as it should be.
 fn old_and_new(table: &Table) -> Result<(String, String), String> {
     let Table { document, name, place, text } = table;
-    let old =
-        fs::read_to_string(path(document)).map_err(|error| format!("{document} cannot be read: {error}"))?;
+    let old = match fs::read_to_string(path(document)) {
+        // A chart of what was not measured before.
+        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+        read => read.map_err(|error| format!("{document} cannot be read: {error}"))?,
+    };
     let new = place(&old, name, text).map_err(|error| format!("{document}: {error}"))?;
     Ok((old, new))
 }
@@ -61,39 +68,26 @@ fn path(document: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(document)
 }
 
-fn tables() -> Result<[Table; 5]> {
-    Ok([
-        Table {
-            document: "README.md",
-            name: "capabilities",
-            place: place::between_marks,
-            text: reports::capability_matrix(&path(reports::CONFORMANCE))?,
-        },
-        Table {
-            document: "core/CONTRACT.md",
-            name: "cases",
-            place: place::cases_lines,
-            text: cases_by_clause(),
-        },
-        Table {
-            document: "docs/conformance/cases.md",
-            name: "cases",
-            place: place::between_marks,
-            text: faults_by_case(),
-        },
-        Table {
-            document: "README.md",
-            name: "conformance",
-            place: place::between_marks,
-            text: reports::conformance_matrix(&path(reports::CONFORMANCE))?,
-        },
-        Table {
-            document: "README.md",
-            name: "numbers",
-            place: place::between_marks,
-            text: reports::benchmark_table(&path(reports::BENCHMARKS))?,
-        },
-    ])
+fn tables() -> Result<Vec<Table>> {
+    let conformance = path(reports::CONFORMANCE);
+    let figures = benchmarks::read(&path(benchmarks::FOLDER))?;
+    let between = place::between_marks;
+    let mut tables = vec![
+        table("README.md", "capabilities", between, reports::capability_matrix(&conformance)?),
+        table("core/CONTRACT.md", "cases", place::cases_lines, cases_by_clause()),
+        table("docs/conformance/cases.md", "cases", between, faults_by_case()),
+        table("README.md", "conformance", between, reports::conformance_matrix(&conformance)?),
+        table("README.md", "numbers", between, benchmarks::summary(&figures)),
+        table("docs/benchmarks.md", "figures", between, benchmarks::page(&figures)),
+    ];
+    for (file, chart) in benchmarks::charts(&figures) {
+        tables.push(table(&format!("{}/{file}", benchmarks::FOLDER), "the chart", place::whole, chart));
+    }
+    Ok(tables)
+}
+
+fn table(document: &str, name: &'static str, place: Place, text: String) -> Table {
+    Table { document: document.to_owned(), name, place, text }
 }
 
 /// A line ``n `id`, `id` `` for each clause of the contract that a case names.

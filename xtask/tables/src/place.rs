@@ -18,6 +18,12 @@ pub(crate) fn between_marks(document: &str, name: &str, printed: &str) -> Result
     Ok(format!("{before}{begin}\n{}\n{end}{after}", printed.trim()))
 }
 
+/// The document is the text.
+#[allow(clippy::unnecessary_wraps, reason = "it is one of several ways to place a text")]
+pub(crate) fn whole(_document: &str, _name: &str, printed: &str) -> Result<String, String> {
+    Ok(printed.to_owned())
+}
+
 /// Writes the `Cases:` line of each clause `### n. Title`, at the clause's end where it has none. Printed is a line
 /// ``n `id`, `id` `` for each clause that has cases: a clause without cases and cases without a clause are errors.
 pub(crate) fn cases_lines(document: &str, _name: &str, printed: &str) -> Result<String, String> {

@@ -10,8 +10,6 @@ use serde_json::Value;
 
 /// The reports of the conformance suite, one file for each backend.
 pub(crate) const CONFORMANCE: &str = "docs/conformance";
-/// The bench's answers, one JSON object a line.
-pub(crate) const BENCHMARKS: &str = "docs/benchmarks";
 
 /// A row for each thing that backends declare, a column for each backend: as they declared it to the run that was reported,
 /// because some have to ask their server first.
@@ -69,38 +67,8 @@ pub(crate) fn conformance_matrix(folder: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// A row for each scenario that was measured.
-pub(crate) fn benchmark_table(folder: &Path) -> Result<String> {
-    let mut text =
-        row("backend, scenario", ["ours", "by hand", "ratio", "p50, p99"].map(str::to_owned).into_iter());
-    text.push_str(&row("---", ["---:"; 4].map(str::to_owned).into_iter()));
-    for line in files(folder)?.iter().flat_map(|text| text.lines()).filter(|line| !line.trim().is_empty()) {
-        let figures = parse(line)?;
-        let label = format!("{}, {}", word(&figures, "backend"), word(&figures, "scenario"));
-        let times = match (number(&figures, "p50_ms"), number(&figures, "p99_ms")) {
-            (Some(p50), Some(p99)) => format!("{p50:.2}, {p99:.2} ms"),
-            _ => "–".to_owned(),
-        };
-        let ratio = number(&figures, "ratio").map_or("–".to_owned(), |ratio| format!("{ratio:.2}"));
-        let rates = [("ours_per_s", "ours_cpu_percent"), ("handwritten_per_s", "handwritten_cpu_percent")]
-            .map(|(per_s, cpu)| match number(&figures, cpu) {
-                Some(percent) => format!("{percent:.2} % of a core"),
-                None => rate(number(&figures, per_s)),
-            });
-        text.push_str(&row(&label, rates.into_iter().chain([ratio, times])));
-    }
-    Ok(text)
-}
-
-fn rate(per_s: Option<f64>) -> String {
-    match per_s {
-        None => "–".to_owned(),
-        Some(rate) if rate >= 10_000.0 => format!("{:.0}k/s", rate / 1000.0),
-        Some(rate) => format!("{rate:.0}/s"),
-    }
-}
-
-fn row(label: &str, cells: impl Iterator<Item = String>) -> String {
+/// A line of a table.
+pub(crate) fn row(label: &str, cells: impl Iterator<Item = String>) -> String {
     let mut line = format!("| {label} |");
     for cell in cells {
         let _ = write!(line, " {cell} |"); // writing to a string does not fail
@@ -111,10 +79,6 @@ fn row(label: &str, cells: impl Iterator<Item = String>) -> String {
 
 fn word<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
-}
-
-fn number(value: &Value, name: &str) -> Option<f64> {
-    value.get(name).and_then(Value::as_f64)
 }
 
 fn parse(text: &str) -> Result<Value> {
@@ -128,7 +92,7 @@ fn files(folder: &Path) -> Result<Vec<String>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        if path.extension().is_some_and(|extension| extension == "json" || extension == "jsonl") {
+        if path.extension().is_some_and(|extension| extension == "json") {
             paths.push(path);
         }
     }
@@ -185,16 +149,5 @@ mod tests {
                 assert!(!word(case, "rule").is_empty(), "{id} on {}: no reason", word(&report, "backend"));
             }
         }
-    }
-
-    #[test]
-    fn rates_and_times_are_shown_where_they_were_measured() {
-        let folder = tempfile::tempdir().unwrap();
-        let lines = r#"{"backend":"m","scenario":"cycle","ours_per_s":1234567.0,"handwritten_per_s":2469134.0,"ratio":0.5}
-            {"backend":"m","scenario":"latency","ratio":0.9,"p50_ms":0.25,"p99_ms":1.5}"#;
-        fs::write(folder.path().join("m.jsonl"), lines).unwrap();
-        let table = benchmark_table(folder.path()).unwrap();
-        assert!(table.contains("| m, cycle | 1235k/s | 2469k/s | 0.50 | – |\n"), "{table}");
-        assert!(table.contains("| m, latency | – | – | 0.90 | 0.25, 1.50 ms |\n"), "{table}");
     }
 }

@@ -21,6 +21,11 @@ pub(super) async fn new_place(options: &str) -> Result<String> {
     Ok(format!("{}{PREFIX}bench{place}{options}&queue_age=0s", server.url()))
 }
 
+/// The server's version, once it was started.
+pub(super) fn version() -> Option<String> {
+    SERVER.get().map(|server| server.version().to_owned())
+}
+
 /// The server's address, and the prefix.
 pub(super) fn parts(url: &str) -> Result<(&str, &str)> {
     let (plain, options) = url.split_once(PREFIX).ok_or("no prefix")?;

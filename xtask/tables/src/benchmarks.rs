@@ -1,0 +1,64 @@
+//! What was measured, as the page `docs/benchmarks.md`, the charts beside it and the README's table show it.
+//!
+//! All of it is read from the committed figures, so that none stands without its source.
+
+mod chart;
+mod figures;
+mod goal;
+mod more;
+mod page;
+
+use std::path::Path;
+
+use anyqueue::Result;
+
+pub(crate) use figures::Figures;
+
+use figures::{Backend, Line, milliseconds, percent, rate, ratio};
+
+/// The bench's answers, one JSON object a line.
+pub(crate) const FOLDER: &str = "docs/benchmarks";
+
+/// The page's tables.
+pub(crate) fn page(figures: &Figures) -> String {
+    page::page(figures)
+}
+
+/// The charts: the name of each file in the folder, and what is in it.
+pub(crate) fn charts(figures: &Figures) -> Vec<(String, String)> {
+    let charts =
+        figures.backends.iter().map(|backend| (format!("{}.svg", backend.name), chart::svg(backend)));
+    charts.collect()
+}
+
+/// For the README: a row for each scenario, a column for each backend as it comes.
+pub(crate) fn summary(figures: &Figures) -> String {
+    let shown: Vec<&Backend> =
+        figures.backends.iter().filter(|backend| !backend.name.contains("classic")).collect();
+    let mut text = crate::reports::row("scenario", shown.iter().map(|backend| backend.name.clone()));
+    text.push_str(&crate::reports::row("---", shown.iter().map(|_| "---:".to_owned())));
+    for scenario in figures.scenarios() {
+        let cells = shown.iter().map(|backend| backend.line(scenario).map_or("–".to_owned(), brief));
+        text.push_str(&crate::reports::row(scenario, cells));
+    }
+    text
+}
+
+/// What anyqueue did, and what that is beside the client by hand.
+fn brief(line: &Line) -> String {
+    if line.verified != Some(true) {
+        return if line.verified.is_some() { "failed".to_owned() } else { "–".to_owned() };
+    }
+    let beside = line.ratio.map_or(String::new(), |value| format!(" ({})", ratio(Some(value))));
+    let own = match (line.p50_ms, line.ours_cpu_percent) {
+        (Some(p50), _) => milliseconds(p50),
+        (None, Some(share)) => percent(share),
+        (None, None) => rate(line.ours_per_s),
+    };
+    format!("{own}{beside}")
+}
+
+/// Reads the committed figures.
+pub(crate) fn read(folder: &Path) -> Result<Figures> {
+    Figures::read(folder)
+}
