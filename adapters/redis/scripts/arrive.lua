@@ -2,6 +2,10 @@
 
 -- Puts a message at the end of its level in this partition, unless it is there already.
 local function land(target, id, record, headers)
+    local of = home_of(target)
+    if read_of(of, id) then
+        return
+    end
     local flag, rest = byte(record, 1), sub(record, 11)
     if is_keyed(flag) then -- the key is not taken along
         flag = flag - 32
@@ -10,9 +14,7 @@ local function land(target, id, record, headers)
         rest = sub(rest, 1, start - 1) .. sub(rest, last + 1)
     end
     local place = sub(target, -5) == 'dead:' and 'd' or 'l'
-    if call('HSETNX', store_of(target), id, char(flag) .. sub(record, 2, 9) .. place .. rest) == 0 then
-        return
-    end
+    keep(of, id, char(flag) .. sub(record, 2, 9) .. place .. rest)
     admit(target, level_of(flag))
     note_size(target, rest)
     if headers ~= '' then

@@ -39,7 +39,7 @@ local function take(top, max, has_large)
             level = level - 1 -- this one is empty now
         end
         if #some > 0 then
-            local found = call('HMGET', messages, unpack(some))
+            local found = read_all(some)
             local tombs, first = tombs_of(some), count + 1
             for i = 1, #some do
                 local id, record = some[i], found[i]

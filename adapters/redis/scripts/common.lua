@@ -7,6 +7,9 @@
 -- An entry is an id (16 bytes) and a flag: the level, + 16 in a group, + 32 with a deduplication key.
 -- A record is a flag, when it was pushed (8 bytes), where it is (l, or d among the dead letters), the group and the key, if any
 -- (each with a length of 2 bytes), and the envelope.
+-- A window is some milliseconds of the time that is in ids. Messages that are stored together are together in a hash of their window:
+-- neighbours in line are neighbours in the server's memory then, and few of its hashes are in use at a time. Those that come alone,
+-- and those whose ids tell no time, are in one hash with all others of that kind, as hashes of few would take more memory.
 
 local call, sub, byte, char, concat = redis.call, string.sub, string.byte, string.char, table.concat
 local root = string.match(KEYS[1], '^[^{]*')
@@ -36,6 +39,99 @@ end
 
 local function is_keyed(flag)
     return flag >= 32
+end
+
+-- How long a window is. Clients know it too.
+local WINDOW_MS = 16
+
+-- The time of an id of version 7, which begins with it in milliseconds, without its last bits; an empty text for other ids.
+local function window_of(id)
+    local version = byte(id, 7)
+    if version < 112 or version > 127 then
+        return ''
+    end
+    local last = byte(id, 6)
+    return sub(id, 1, 5) .. char(last - last % WINDOW_MS)
+end
+
+-- What a partition's keys share with those of its dead letters.
+local function home_of(to)
+    return string.match(to, '^[^}]*}:')
+end
+
+-- The hash of a window. Without a name, that of the messages without one.
+local function window_hash(of, window)
+    return of .. (window == '' and 'messages' or 'messages:' .. window)
+end
+
+-- The hash that this message is in, if it is not among those without a window.
+local function hash_of(of, id)
+    return window_hash(of, window_of(id))
+end
+
+local function read_of(of, id)
+    return call('HGET', hash_of(of, id), id) or call('HGET', of .. 'messages', id)
+end
+
+local function read(id)
+    return read_of(home, id)
+end
+
+-- Looks in this hash for those that were not found yet, from first to last. Answers whether that were all.
+local function read_more(found, hash, ids, first, last)
+    local names, numbers = {}, {}
+    for i = first, last do
+        if not found[i] then
+            names[#names + 1] = ids[i]
+            numbers[#names] = i
+        end
+    end
+    local more = #names > 0 and call('HMGET', hash, unpack(names)) or names
+    for n, i in ipairs(numbers) do
+        found[i] = more[n]
+    end
+    return #names == 0
+end
+
+-- Reads messages. Most often the window of the first one has all, or none is in a window.
+local function read_all(ids)
+    local window, at = window_of(ids[1]), 1
+    local found = call('HMGET', window_hash(home, window), unpack(ids))
+    if read_more(found, messages, ids, 1, #ids) then
+        return found
+    end
+    while at <= #ids do
+        local other, last = not found[at] and window_of(ids[at]), at
+        while other and last < #ids and window_of(ids[last + 1]) == other do
+            last = last + 1
+        end
+        if other and other ~= '' and other ~= window then
+            read_more(found, window_hash(home, other), ids, at, last)
+        end
+        at = last + 1
+    end
+    return found
+end
+
+-- Stores a message that is not there, in its window only if others opened it.
+local function keep(of, id, record)
+    local hash = hash_of(of, id)
+    call('HSET', call('EXISTS', hash) == 1 and hash or of .. 'messages', id, record)
+end
+
+-- Deletes some of these messages, which are of one window, if they are in its hash.
+local function erase_in_window(ids, first, last)
+    local window = window_of(ids[first])
+    local hash = window_hash(home, window)
+    if call('HDEL', hash, unpack(ids, first, last)) > 0 and window ~= '' and call('EXISTS', hash) == 0 then
+        call('ZREM', home .. 'windows', window)
+    end
+end
+
+local function erase(id)
+    if call('HDEL', messages, id) == 0 then
+        erase_in_window({ id }, 1, 1)
+    end
 end
 
 -- The text with a length before it that begins there, and where it ends.
@@ -82,11 +178,6 @@ local function admit(to, level)
     end
 end
 
--- The hash of the messages of this partition.
-local function store_of(to)
-    return string.match(to, '^[^}]*}:') .. 'messages'
-end
-
 -- Notes that there are large messages, if this is one.
 local function note_size(to, record)
     if #record > LARGE then
@@ -97,7 +188,7 @@ end
 -- Puts a message at the end of its level or, if its group has another head, of its group. Answers how many became ready.
 local function line_up(to, id, flag)
     if is_grouped(flag) and sub(to, -5) ~= 'dead:' then
-        local group = group_of(call('HGET', store_of(to), id))
+        local group = group_of(read_of(home_of(to), id))
         if call('HSETNX', to .. 'heads', group, id) == 0 and call('HGET', to .. 'heads', group) ~= id then
             local place = call('HINCRBY', to .. 'state', 'places', 1)
             call('ZADD', to .. 'behind:' .. group, place, id .. char(flag))

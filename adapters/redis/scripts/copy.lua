@@ -3,4 +3,4 @@
 if not is_held(call('HGET', base .. 'leases', ARGV[1]), ARGV[2]) then
     return false
 end
-return { call('HGET', messages, ARGV[1]), call('HGET', base .. 'headers', ARGV[1]) or '' }
+return { read(ARGV[1]), call('HGET', base .. 'headers', ARGV[1]) or '' }

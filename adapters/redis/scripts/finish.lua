@@ -1,8 +1,22 @@
 -- Ending leases.
 
--- Removes messages that have neither group nor key: for each token of 16 bytes, how many (2 bytes), and their ids.
+-- Deletes messages. Those of one window follow one another, and `runs` are the numbers of the last ones.
+local function erase_all(ids, runs)
+    if call('EXISTS', messages) == 1 and call('HDEL', messages, unpack(ids)) == #ids then
+        return
+    end
+    local first = 1
+    for _, last in ipairs(runs) do
+        if last >= first then
+            erase_in_window(ids, first, last)
+        end
+        first = last + 1
+    end
+end
+
+-- Removes messages that have neither group nor key: for each token of 16 bytes and window, how many (2 bytes), and their ids.
 local function remove(proofs)
-    local ids, tokens, answers = {}, {}, {}
+    local ids, tokens, ends_of, answers = {}, {}, {}, {}
     local at = 1
     while at < #proofs do
         local token = sub(proofs, at, at + 15)
@@ -11,25 +25,30 @@ local function remove(proofs)
             ids[#ids + 1] = sub(proofs, from, from + 15)
             tokens[#ids] = token
         end
+        ends_of[#ends_of + 1] = #ids
         at = last + 1
     end
     if #ids == 0 then
         return ''
     end
-    local held, gone, ended = call('HMGET', base .. 'leases', unpack(ids)), {}, {}
-    for i = 1, #ids do
-        local claim = held[i]
-        if is_held(claim, tokens[i]) then
-            gone[#gone + 1] = ids[i]
-            ended[claim] = (ended[claim] or 0) + 1
-            answers[i] = '1'
-        else
-            answers[i] = '0'
+    local held, gone, ended, runs, i = call('HMGET', base .. 'leases', unpack(ids)), {}, {}, {}, 1
+    for _, last in ipairs(ends_of) do
+        while i <= last do
+            local claim = held[i]
+            if is_held(claim, tokens[i]) then
+                gone[#gone + 1] = ids[i]
+                ended[claim] = (ended[claim] or 0) + 1
+                answers[i] = '1'
+            else
+                answers[i] = '0'
+            end
+            i = i + 1
         end
+        runs[#runs + 1] = #gone
     end
     if #gone > 0 then
         call('HDEL', base .. 'leases', unpack(gone))
-        call('HDEL', messages, unpack(gone))
+        erase_all(gone, runs)
         forget(gone)
         for claim, count in pairs(ended) do
             drop(claim, count)
@@ -45,7 +64,7 @@ local function move(id, record, to, headers)
         headers = call('HGET', base .. 'headers', id) or ''
     end
     forget({ id })
-    call('HDEL', messages, id)
+    erase(id)
     land(root .. '{' .. sub(to, 3) .. '}:' .. (sub(to, 1, 1) == 'd' and 'dead:' or ''), id, record, headers)
     return advanced
 end
@@ -70,11 +89,11 @@ local function act(action, id, flag, value, headers)
         call('ZADD', base .. 'due', now + delay, id .. char(flag))
         return 0, now + delay
     end
-    local record = call('HGET', messages, id)
+    local record = read(id)
     if action == 'M' then
         return move(id, record, value, headers)
     end
-    call('HDEL', messages, id)
+    erase(id)
     forget({ id })
     return leave(id, record)
 end

@@ -4,10 +4,10 @@
 local limit, cursor, count = tonumber(ARGV[1]), ARGV[2], 0
 
 local function delete(ids)
-    local records = call('HMGET', messages, unpack(ids))
+    local records = read_all(ids)
     for i, id in ipairs(ids) do
         if records[i] then
-            call('HDEL', messages, id)
+            erase(id)
             forget({ id })
             leave(id, records[i])
             count = count + 1

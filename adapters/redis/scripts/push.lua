@@ -1,24 +1,69 @@
--- Stores messages. ARGV: the time that the records bear; the level of all, or -1; the name of the caller; then of each its id, its
--- record and, without a common level, its delay. A common level means that none has a group, a key or a delay, or is large.
+-- Stores messages. ARGV: the time that the records bear; the level of all, or -1; the name of the caller; how many (2 bytes each)
+-- follow one another that are of one window; then of each message its id, its record and, without a common level, its delay. A common
+-- level means that none has a group, a key or a delay, or is large.
 -- Answers the time, and of each that was not stored its number and the message that is in its way.
+
+-- So many messages of a window that come together get a hash of their own.
+local MANY = 16
 
 local common = tonumber(ARGV[2])
 local step = common < 0 and 3 or 2
 
 if math.abs(now - tonumber(ARGV[1])) > 20000 then -- the clock of the pusher ran ahead or behind
     local stamp = struct.pack('>I8', now)
-    for at = 5, #ARGV, step do
+    for at = 6, #ARGV, step do
         ARGV[at] = sub(ARGV[at], 1, 1) .. stamp .. sub(ARGV[at], 10)
     end
 end
 
 local ids = {}
-for at = 4, #ARGV, step do
+for at = 5, #ARGV, step do
     ids[#ids + 1] = ARGV[at]
 end
-local known, is_known = call('HMGET', messages, unpack(ids)), false
-for i = 1, #ids do
-    is_known = is_known or known[i]
+
+-- Does something with those of each window: the numbers of the first and the last.
+local function by_window(act)
+    local runs, first = ARGV[4], 1
+    for at = 1, #runs, 2 do
+        local last = first - 1 + byte(runs, at) * 256 + byte(runs, at + 1)
+        act(first, last)
+        first = last + 1
+    end
+end
+
+local known, is_known = {}, false
+
+-- Notes which of these are in this hash.
+local function look_in(hash, first, last)
+    local found = call('HMGET', hash, unpack(ids, first, last))
+    for i = 1, #found do
+        if found[i] then
+            known[first - 1 + i], is_known = true, true
+        end
+    end
+end
+
+by_window(function(first, last)
+    look_in(hash_of(home, ids[first]), first, last)
+end)
+if call('EXISTS', messages) == 1 then
+    look_in(messages, 1, #ids)
+end
+
+-- Stores messages of one window that have ids and records only.
+local function keep_all(first, last)
+    local window, hash = window_of(ids[first]), messages
+    if window ~= '' then
+        local own = window_hash(home, window)
+        local is_open = call('EXISTS', own) == 1
+        if is_open or last - first + 1 >= MANY then
+            hash = own
+            if not is_open then
+                call('ZADD', home .. 'windows', 0, window)
+            end
+        end
+    end
+    call('HSET', hash, unpack(ARGV, 3 + 2 * first, 4 + 2 * last))
 end
 
 local present, ready, due = {}, 0, nil
@@ -32,7 +77,7 @@ local function store(i, id, record, delay)
         present[#present + 1] = known[i] and id or holder
         return
     end
-    call('HSET', messages, id, record)
+    keep(home, id, record)
     admit(base, level_of(flag))
     note_size(base, record)
     if key then
@@ -48,7 +93,7 @@ local function store(i, id, record, delay)
 end
 
 if common >= 0 and not is_known then
-    call('HSET', messages, unpack(ARGV, 4))
+    by_window(keep_all)
     admit(base, common)
     promote(base) -- what is due by now stands before
     call('RPUSH', base .. 'ready' .. common, unpack(ids))
@@ -56,7 +101,7 @@ if common >= 0 and not is_known then
 else
     promote(base)
     for i, id in ipairs(ids) do
-        local at = 4 + (i - 1) * step
+        local at = 5 + (i - 1) * step
         store(i, id, ARGV[at + 1], common < 0 and tonumber(ARGV[at + 2]) or 0)
     end
 end

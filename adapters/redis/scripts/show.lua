@@ -4,7 +4,7 @@
 local here, shown = ARGV[1], { now }
 for i = 2, #ARGV do
     local id = ARGV[i]
-    local record = call('HGET', messages, id)
+    local record = read(id)
     if record and sub(record, 10, 10) == here then
         local claim = call('HGET', base .. 'leases', id)
         local due = tonumber(call('ZSCORE', base .. 'due', id .. sub(record, 1, 1)) or 0)

@@ -24,7 +24,7 @@ write_though_full()
 promote(base)
 for i = 3, #ARGV do
     local id = ARGV[i]
-    local record = call('HGET', messages, id)
+    local record = read(id)
     local answer = '-'
     if record and sub(record, 10, 10) == here then
         local claim = call('HGET', base .. 'leases', id)
@@ -36,7 +36,7 @@ for i = 3, #ARGV do
         else
             answer = 'g'
             withdraw(id, record, claim)
-            call('HDEL', messages, id)
+            erase(id)
             forget({ id })
             ready = ready + leave(id, record)
         end

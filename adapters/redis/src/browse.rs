@@ -62,15 +62,17 @@ impl RedisQueue {
     }
 
     async fn go_through(&self, partition: &PartitionId, first: &mut First) -> Result<()> {
-        let mut cursor = b"0".to_vec();
+        let start = first.after.map_or([0; 16], |after| *after.as_bytes());
+        let (mut window, mut cursor) = (Vec::new(), b"0".to_vec());
         loop {
-            let mut call = self.new_call(&script::SCAN, partition, 3, 128);
-            call.arg(&cursor).int(STEP).arg(&[place(partition)]);
-            let [next, ids] = exactly(self.run(&call, Operation::Inspect).await?)?;
+            let mut call = self.new_call(&script::SCAN, partition, 5, 128);
+            call.arg(&window).arg(&cursor).int(STEP).arg(&[place(partition)]);
+            call.arg(start.get(..6).unwrap_or_default());
+            let [next, at, ids] = exactly(self.run(&call, Operation::Inspect).await?)?;
             first.add(list(ids)?)?;
-            cursor = bytes(next)?;
-            if cursor == b"0" {
-                return Ok(());
+            match optional_bytes(next)? {
+                Some(next) if !first.is_settled_before(&next) => (window, cursor) = (next, bytes(at)?),
+                _ => return Ok(()),
             }
         }
     }
@@ -95,6 +97,11 @@ struct First {
 }
 
 impl First {
+    /// Whether no id that begins like this, or is larger, can be one of them.
+    fn is_settled_before(&self, window: &[u8]) -> bool {
+        self.ids.len() >= self.limit && self.ids.last().is_none_or(|last| &last.as_bytes()[..] < window)
+    }
+
     fn add(&mut self, ids: Vec<Value>) -> Result<()> {
         for id in ids {
             let Ok(id) = bytes(id)?.try_into() else { continue }; // the long value among the leases

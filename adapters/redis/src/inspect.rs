@@ -104,7 +104,8 @@ impl InspectQueueStorage for RedisQueue {
         self.counts_now(partition).await.map_err(stamp)
     }
 
-    /// Where the partition has more than two thousand messages, this goes through all of them and its dead letters, in small steps.
+    /// Where the partition has more than two thousand messages, this goes through all of it and its dead letters that were not pushed
+    /// together with others, in small steps.
     async fn browse(
         &self,
         partition: &PartitionId,

@@ -48,7 +48,9 @@
 //! of 100,000 under a sentinel; with a replica that stood still, all that it had not read.
 //!
 //! # How it works
-//! A message is one field of its partition's hash, and its id stands in the list of its level. A pull takes ids from the lists and notes
+//! A message is one field of a hash, and its id stands in the list of its level. Messages that are pushed together, sixteen or more with
+//! ids of the same 16 milliseconds (`UUIDv7`), of one priority, and without group, key and delay, share a hash of that moment: a pull then
+//! reads neighbours in the server's memory, however much waits behind. All others are in one hash. A pull takes ids from the lists and notes
 //! them as one *claim* with one end, so a claim of a hundred costs little more than one of one. Scripts touch no more than what they
 //! are asked for: none becomes slower behind a backlog. Waiting pulls leave a mark that the next push finds, which then
 //! publishes a hint; each handle listens on one connection of its own (in a cluster, to any of its servers, as each hears all), and
@@ -59,7 +61,9 @@
 //!
 //! | key | type | holds |
 //! |---|---|---|
-//! | `messages` | hash | every message of the partition and its dead letters, by id |
+//! | `messages` | hash | messages of the partition and its dead letters, by id |
+//! | `messages:…` | hashes | those of both that were pushed together, by id; named by the six bytes with which the ids begin, without their last four bits |
+//! | `windows` | sorted set | the names of these hashes |
 //! | `state` | hash | the highest level, whether it is paused, counters |
 //! | `ready0` … `ready9` | lists | ids in line, by level |
 //! | `due` | sorted set | delayed and postponed, by when they are due |
@@ -70,7 +74,7 @@
 //! | `counts`, `headers`, `asked` | hashes, set | earlier deliveries, replaced headers, requests for cancellation |
 //! | `tombs` | hash | ids that still stand in line though their message was deleted |
 //! | `waits` | string | that somebody waits |
-//! | `dead:…` | | all these but `messages`, of its dead letters |
+//! | `dead:…` | | all these but messages, of its dead letters |
 //!
 //! Two names belong to no partition: the sorted set `anyqueue:partitions` holds the names of partitions, and hints are published on
 //! the channel `anyqueue:wake`. A hash `anyqueue:messages` is of a layout from before the first release; opening refuses it.
@@ -87,7 +91,8 @@
 //!
 //! # Limits
 //! 64 MiB per message at most (16 MiB unless configured), batches of 1000, leases up to 30 days, delays up to ten years. Browsing
-//! a partition of more than two thousand messages goes through all of them and its dead letters for each page, in small steps.
+//! a partition of more than two thousand messages goes, for each page, through all those of it and its dead letters that were not pushed
+//! together, in small steps.
 
 mod browse;
 mod capabilities;
@@ -111,6 +116,7 @@ mod settle;
 mod storage;
 mod url;
 mod wake;
+mod window;
 
 pub use config::RedisBuilder;
 pub use storage::RedisQueue;

@@ -12,6 +12,7 @@ use crate::capabilities::{MAX_DELAY, PRIORITY_LEVELS};
 use crate::error::{NAME, invalid, own, repeatable, strange};
 use crate::hint::Hint;
 use crate::record::{self, GROUPED, Record};
+use crate::window::runs;
 use crate::{reply, script};
 
 /// About what the server's clock says, as its last answer told. Scripts correct what is far off.
@@ -93,14 +94,14 @@ impl RedisQueue {
     ) -> Result<HashMap<usize, MessageId>> {
         self.make_listed(partition).await?;
         let bytes = batch.rows.iter().map(|row| row.record.bytes.len() + 32).sum();
-        let mut call = self.new_call(&script::PUSH, partition, 3 * batch.rows.len() + 3, bytes);
+        let mut call = self.new_call(&script::PUSH, partition, 3 * batch.rows.len() + 4, bytes);
         let level = batch.common_level();
         call.int(at_us);
         match level {
             Some(level) => call.int(level.into()),
             None => call.arg(b"-1"),
         };
-        call.arg(self.inner.caller.as_bytes());
+        call.arg(self.inner.caller.as_bytes()).arg(&runs(batch.rows.iter().map(|row| row.id)));
         for row in &batch.rows {
             call.arg(row.id.as_bytes()).arg(&row.record.bytes);
             if level.is_none() {

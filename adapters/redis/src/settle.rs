@@ -18,6 +18,7 @@ use crate::push::millis;
 use crate::record::GROUPED;
 use crate::reply::bytes;
 use crate::script;
+use crate::window::{Window, window};
 
 pub(crate) type Secret = [u8; 16];
 /// Where an answer goes, and about which message.
@@ -49,8 +50,8 @@ impl Proof {
 /// What one script settles, all in one partition.
 #[derive(Default)]
 pub(crate) struct Bundle<'s> {
-    /// Removals of messages without group and key, by secret: where their answers go, and their ids.
-    removals: Vec<(Secret, Vec<Slot>)>,
+    /// Removals of messages without group and key, by secret and window: where their answers go, and their ids.
+    removals: Vec<((Secret, Window), Vec<Slot>)>,
     others: Vec<Other<'s>>,
 }
 
@@ -153,9 +154,10 @@ impl<'s> Bundle<'s> {
         }
         let Proof { id, secret, .. } = other.proof;
         // Most often the last: what was claimed together is settled together.
-        match self.removals.iter_mut().rev().find(|(known, _)| *known == secret) {
+        let kind = (secret, window(id));
+        match self.removals.iter_mut().rev().find(|(known, _)| *known == kind) {
             Some((_, ids)) => ids.push((other.slot, id)),
-            None => self.removals.push((secret, vec![(other.slot, id)])),
+            None => self.removals.push((kind, vec![(other.slot, id)])),
         }
     }
 
@@ -175,7 +177,7 @@ impl<'s> Bundle<'s> {
     /// Adds the arguments.
     pub(crate) fn add_to(&self, call: &mut Call) {
         let mut proofs = Vec::with_capacity(self.size().1);
-        for (secret, ids) in &self.removals {
+        for ((secret, _), ids) in &self.removals {
             proofs.extend_from_slice(secret);
             let count = u16::try_from(ids.len()).unwrap_or(u16::MAX); // a batch is far smaller
             proofs.extend_from_slice(&count.to_be_bytes());
