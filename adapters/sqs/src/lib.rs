@@ -97,6 +97,10 @@
 //! after 1000 receptions the service itself puts a message among the dead letters of its level. [`SqsQueue::start_redrive`] lets the
 //! service put dead letters back; it needs `sqs:StartMessageMoveTask`.
 //!
+//! # Ages
+//! How old a message is when it first comes, the service tells to the millisecond. When it comes again its age is reckoned from what answers have told of
+//! the service's clock. It is then never told too low, and too high by at most a second and the time that a request takes; mostly by a few milliseconds.
+//!
 //! # Limits
 //! 1 MiB per body, of which a payload takes four thirds of its size; leases from a second to twelve hours; delays up to seven days, half of
 //! what the service keeps a message for.
@@ -115,6 +119,7 @@ mod fifo;
 mod held;
 mod inspect;
 mod lines;
+mod listener;
 mod names;
 mod pull;
 mod push;
