@@ -70,11 +70,15 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
+    fn before(moment: Instant, secs: u32) -> Instant {
+        moment.checked_sub(SECOND * secs).unwrap()
+    }
+
     #[test]
     fn the_time_that_an_answer_took_lies_between_the_bounds() {
         let clock = ServerClock::default();
         let server = SystemTime::now() + SECOND * 3600;
-        clock.heard(server, ATTRIBUTE_GRAIN, Instant::now() - SECOND * 5);
+        clock.heard(server, ATTRIBUTE_GRAIN, before(Instant::now(), 5));
         assert!(clock.earliest() >= server);
         assert!(clock.earliest() < server + SECOND * 5);
         assert!(clock.latest() >= server + SECOND * 5 + ATTRIBUTE_GRAIN);
@@ -85,10 +89,10 @@ mod tests {
         let clock = ServerClock::default();
         let server = SystemTime::now() + SECOND * 3600;
         let start = Instant::now();
-        clock.heard(server - SECOND * 2, ATTRIBUTE_GRAIN, start - SECOND * 5);
+        clock.heard(server - SECOND * 2, ATTRIBUTE_GRAIN, before(start, 5));
         clock.heard(server, ATTRIBUTE_GRAIN, start);
         clock.heard(server - SECOND / 2, HEADER_GRAIN, start);
-        clock.heard(server - SECOND * 7, ATTRIBUTE_GRAIN, start - SECOND * 20);
+        clock.heard(server - SECOND * 7, ATTRIBUTE_GRAIN, before(start, 20));
         assert!(clock.earliest() >= server);
         assert!(clock.latest() <= server + start.elapsed() + ATTRIBUTE_GRAIN);
     }

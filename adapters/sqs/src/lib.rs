@@ -118,6 +118,7 @@ mod error;
 mod fifo;
 mod held;
 mod inspect;
+mod join;
 mod lines;
 mod listener;
 mod names;
