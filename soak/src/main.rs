@@ -83,7 +83,12 @@ async fn run(arguments: &Arguments) -> Result<bool> {
     stop.cancel();
     while pushers.join_next().await.is_some() {}
 
+    let (backlog, draining) = (account.unsettled(), Instant::now());
     let is_empty = wait_until_empty(&account).await;
+    eprintln!(
+        "{backlog} messages were unsettled at the end of pushing; the end came {:?} later",
+        draining.elapsed()
+    );
     drained.cancel();
     while consumers.join_next().await.is_some() {}
     let last = open(backend, server.url()).await?;

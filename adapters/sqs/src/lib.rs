@@ -82,9 +82,9 @@
 //! at a time.
 //!
 //! # Cost
-//! Single pushes and settlements share requests: each waits up to 10 ms ([`linger`](SqsBuilder::linger)) for nine others. So an
-//! application that pushes and settles one at a time pays about as much under load as one that works in batches: 0.3 requests a message.
-//! Where messages of three levels come mixed it is 0.35, for requests are shared within a level only. Each pull also asks all levels above
+//! Single pushes and settlements share requests: ten of one queue go at once, and fewer wait for others, up to 10 ms
+//! ([`linger`](SqsBuilder::linger)). So an application that pushes and settles one at a time pays about as much under load as one that works
+//! in batches, 0.3 requests a message, also where messages of several levels come mixed. Each pull also asks all levels above
 //! the one that it finds messages in: pull many at once, and set [`levels`](SqsBuilder::levels) to
 //! what you use. A stream asks for more when a quarter of its window is free: let that be a multiple of ten.
 //! [`SqsQueue::requests`] tells what was asked.

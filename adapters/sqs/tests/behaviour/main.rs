@@ -11,6 +11,7 @@ mod entries;
 mod faults;
 mod fences;
 mod groups;
+mod joins;
 mod redrive;
 mod requests;
 mod sweep;
