@@ -15,8 +15,8 @@ use crate::account::{Account, End};
 const NO_CALL_LONGER: Duration = Duration::from_secs(30);
 /// At most so many messages in a call.
 const BATCH: usize = 50;
-/// Nothing is pushed while so many messages are unsettled: where pushing is faster than working, the end would have to wait for a backlog
-/// that grew with the length of the run.
+/// Nothing is pushed while so many messages are unsettled. Where pushing is faster than working the backlog would grow all the time; and
+/// the emulator of SQS goes through all messages of a queue for each request, so that it would become ever slower too.
 const MOST_UNSETTLED: usize = 5000;
 /// How often it is looked whether there are fewer.
 const WORKED_OFF: Duration = Duration::from_millis(50);

@@ -33,6 +33,7 @@
 //! | purge | `PurgeQueue` also deletes what is held |
 //! | counts of delayed and of leased messages | what is postponed and what is held are counted as one |
 //! | pause | a queue has no such state |
+//! | settling and pulling in one round trip | each is a request of its own |
 //!
 //! Fencing is as strong as it can be made from here: a handle remembers when each of its leases ends, and after that asks the server
 //! nothing, but answers `Lost`. What is left is the time that a request is on its way.

@@ -37,7 +37,8 @@ async fn hold_all(queue: &Queue, count: usize) -> Vec<QueueMessageHandler> {
 /// With so many levels, of which so many are used, at most so many thousandths of a request a message, empty receptions apart.
 async fn cost_of_one_at_a_time(levels: u8, used: u8, most_thousandths: usize) {
     let Some(bed) = Bed::find().await else { return };
-    let queue = Arc::new(Queue::new(bed.builder().levels(levels).linger(LINGER).open().await.unwrap()).unwrap());
+    let queue =
+        Arc::new(Queue::new(bed.builder().levels(levels).linger(LINGER).open().await.unwrap()).unwrap());
     // All queues are made before, and empty.
     for level in 0..levels {
         queue.push("p", MessageData::new("first").with_priority(level)).await.unwrap();
