@@ -25,6 +25,13 @@ struct Life {
     found_dead: bool,
 }
 
+impl Life {
+    /// Whether it is known to be in the queue.
+    fn is_unsettled(&self) -> bool {
+        self.acknowledged && self.removals + self.deaths == 0 && !self.end_unknown
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Account {
     moves: MoveGuarantee,
@@ -34,6 +41,7 @@ pub(crate) struct Account {
 #[derive(Debug, Default)]
 struct Book {
     lives: HashMap<MessageId, Life>,
+    unsettled: usize,
     hung: u32,
     dead_twice: u32,
     last_delivery: Option<Instant>,
@@ -56,7 +64,17 @@ impl Account {
     }
 
     fn change(&self, id: MessageId, change: impl FnOnce(&mut Life)) {
-        change(self.book().lives.entry(id).or_default());
+        let mut book = self.book();
+        let life = book.lives.entry(id).or_default();
+        let before = usize::from(life.is_unsettled());
+        change(life);
+        let after = usize::from(life.is_unsettled());
+        book.unsettled = book.unsettled + after - before;
+    }
+
+    /// How many messages are known to be in the queue.
+    pub(crate) fn unsettled(&self) -> usize {
+        self.book().unsettled
     }
 
     pub(crate) fn attempt(&self, id: MessageId) {

@@ -15,6 +15,11 @@ use crate::account::{Account, End};
 const NO_CALL_LONGER: Duration = Duration::from_secs(30);
 /// At most so many messages in a call.
 const BATCH: usize = 50;
+/// Nothing is pushed while so many messages are unsettled. Where pushing is faster than working the backlog would grow all the time; and
+/// the emulator of SQS goes through all messages of a queue for each request, so that it would become ever slower too.
+const MOST_UNSETTLED: usize = 5000;
+/// How often it is looked whether there are fewer.
+const WORKED_OFF: Duration = Duration::from_millis(50);
 /// How often a push that failed is made again, at most.
 const AGAIN: usize = 200;
 
@@ -62,6 +67,9 @@ pub(crate) async fn push(
             }
         }
         tokio::time::sleep(Duration::from_millis(rng.u64(1..30))).await;
+        while account.unsettled() >= MOST_UNSETTLED && !stop.is_cancelled() {
+            tokio::time::sleep(WORKED_OFF).await;
+        }
     }
 }
 

@@ -83,10 +83,15 @@ async fn run(arguments: &Arguments) -> Result<bool> {
     stop.cancel();
     while pushers.join_next().await.is_some() {}
 
+    let (backlog, draining) = (account.unsettled(), Instant::now());
     let is_empty = wait_until_empty(&account).await;
+    eprintln!(
+        "{backlog} messages were unsettled at the end of pushing; the end came {:?} later",
+        draining.elapsed()
+    );
     drained.cancel();
     while consumers.join_next().await.is_some() {}
-    let last = open(backend, server.url()).await?;
+    let last = open_to_look(backend, server.url()).await?;
     account.close(dead_letters(&last).await?);
     let violations = account.violations(is_empty, last.capabilities());
     println!("{:#}", report(arguments, &server, &faults, &account, &violations));
@@ -105,11 +110,18 @@ async fn open(backend: Backend, url: &str) -> Result<Queue> {
         .build()?)
 }
 
+/// For after the faults: what fails then is repeated as it is for everybody.
+async fn open_to_look(backend: Backend, url: &str) -> Result<Queue> {
+    let defaults = PartitionOptions::default().with_lease(CALL_TIMEOUT * 20).with_max_deliveries(None);
+    Ok(Queue::builder(backend.open(url).await?).defaults(defaults).build()?)
+}
+
 /// Not every backend counts what is held or delayed; but what is there is delivered, sooner or later.
 async fn wait_until_empty(account: &Account) -> bool {
-    let deadline = Instant::now() + PATIENCE;
+    let (began, deadline) = (Instant::now(), Instant::now() + PATIENCE);
     while Instant::now() < deadline {
-        let quiet = account.quiet();
+        // The last fault may have kept everybody from working until now.
+        let quiet = account.quiet().min(began.elapsed());
         if quiet >= QUIET {
             return true;
         }

@@ -25,6 +25,8 @@ const BATCH: usize = 100;
 const BATCH_BYTES: u64 = 8 * 1024 * 1024;
 /// One request brings at most so many of a group besides its first.
 const GROUP_OVERFETCH: u32 = 9;
+/// Single pushes or settlements at once that are joined here, by queue.
+const SINGLES: usize = 4096;
 /// How late timed things may be: whole seconds, and the server's own lateness.
 const SLACK: Duration = Duration::from_millis(1500);
 /// From a push to the answer of a long poll.
@@ -44,7 +46,10 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
     let delay = |max| Some(DelayCapability { max, granularity: Duration::from_secs(1) });
     let level = DurabilityLevel::MachineLoss;
     let is_one = config.levels == 1;
-    let coalesce = |across_partitions| Coalesce { in_flight: 1, linger: config.linger, across_partitions };
+    let coalesce = |across_partitions| {
+        let (in_flight, linger) = if config.joins() { (SINGLES, Duration::ZERO) } else { (1, config.linger) };
+        Coalesce { in_flight, linger, across_partitions }
+    };
     // What a message may still grow by when it dies.
     let growth = wire::encoded_len(DEATH_BYTES) + wire::REST_BYTES;
     let message_bytes = config.message_bytes.saturating_sub(growth);

@@ -1,46 +1,66 @@
 //! What time it is at the server, as its answers tell.
+//!
+//! An answer with a time in it bounds the server's clock from both sides: that time had come when the answer arrived, and the next tick
+//! after it had not when the request was sent. All answers together leave little between the two.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// How far an answer may seem to lie in the past before it is believed that the server's clock was set back: its whole seconds, and
-/// the time that an answer may take.
-const BELIEVED: Duration = Duration::from_secs(15);
+/// What the times in attributes of messages are counted in.
+pub(crate) const ATTRIBUTE_GRAIN: Duration = Duration::from_millis(1);
+/// What the times in headers of answers are counted in.
+pub(crate) const HEADER_GRAIN: Duration = Duration::from_secs(1);
 
-/// The server's clock, never ahead of it: every answer says a time that had come when it arrived.
+/// The server's clock, between two bounds.
 #[derive(Debug, Default)]
-pub(crate) struct ServerClock(Mutex<Option<Sample>>);
+pub(crate) struct ServerClock(Mutex<Option<Bounds>>);
 
+/// When the server's clock showed something, at the earliest and at the latest.
 #[derive(Clone, Copy, Debug)]
-struct Sample {
-    server: SystemTime,
-    heard: Instant,
+struct Bounds {
+    earliest: SystemTime,
+    latest: SystemTime,
+    at: Instant,
 }
 
-impl Sample {
-    fn at(self, now: Instant) -> SystemTime {
-        self.server + now.saturating_duration_since(self.heard)
+impl Bounds {
+    fn at(self, now: Instant) -> Self {
+        let since = now.saturating_duration_since(self.at);
+        Self { earliest: self.earliest + since, latest: self.latest + since, at: now }
+    }
+
+    /// What both leave, at the same moment. If that is nothing one of the clocks was set, and only the news is true.
+    fn narrowed(self, news: Self) -> Self {
+        let (earliest, latest) = (self.earliest.max(news.earliest), self.latest.min(news.latest));
+        if earliest <= latest { Self { earliest, latest, at: news.at } } else { news }
     }
 }
 
 impl ServerClock {
-    /// The server said this time in an answer that arrived just now.
-    pub(crate) fn heard(&self, server: SystemTime) {
-        let heard = Instant::now();
-        let mut sample = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_news = sample.is_none_or(|known| {
-            let expected = known.at(heard);
-            server > expected || server + BELIEVED < expected
-        });
-        if is_news {
-            *sample = Some(Sample { server, heard });
-        }
+    /// The server said this time, cut off to a multiple of `grain`, in an answer that arrived just now to a request that was sent at
+    /// `asked` or later.
+    pub(crate) fn heard(&self, server: SystemTime, grain: Duration, asked: Instant) {
+        let at = Instant::now();
+        let latest = server + grain + at.saturating_duration_since(asked);
+        let news = Bounds { earliest: server, latest, at };
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = Some(known.map_or(news, |known| known.at(at).narrowed(news)));
     }
 
-    /// The time at the server; this machine's, as long as the server has said nothing.
-    pub(crate) fn now(&self) -> SystemTime {
-        let sample = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        sample.map_or_else(SystemTime::now, |sample| sample.at(Instant::now()))
+    /// The time that it is at least: for what must not be early.
+    pub(crate) fn earliest(&self) -> SystemTime {
+        self.now().map_or_else(SystemTime::now, |bounds| bounds.earliest)
+    }
+
+    /// The time that it is at most: for what must not seem younger than it is.
+    pub(crate) fn latest(&self) -> SystemTime {
+        self.now().map_or_else(SystemTime::now, |bounds| bounds.latest)
+    }
+
+    /// Nothing as long as the server has said nothing; this machine's clock is taken then.
+    fn now(&self) -> Option<Bounds> {
+        let bounds = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        bounds.map(|bounds| bounds.at(Instant::now()))
     }
 }
 
@@ -48,16 +68,43 @@ impl ServerClock {
 mod tests {
     use super::*;
 
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn before(moment: Instant, secs: u32) -> Instant {
+        moment.checked_sub(SECOND * secs).unwrap()
+    }
+
     #[test]
-    fn it_follows_the_latest_time_heard_and_a_clock_that_was_set_back() {
+    fn the_time_that_an_answer_took_lies_between_the_bounds() {
         let clock = ServerClock::default();
-        let hour = Duration::from_hours(1);
-        let ahead = SystemTime::now() + hour;
-        clock.heard(ahead);
-        clock.heard(ahead - Duration::from_secs(1)); // whole seconds lag behind
-        assert!(clock.now() >= ahead);
-        assert!(clock.now() < ahead + hour);
-        clock.heard(ahead - hour);
-        assert!(clock.now() < ahead);
+        let server = SystemTime::now() + SECOND * 3600;
+        clock.heard(server, ATTRIBUTE_GRAIN, before(Instant::now(), 5));
+        assert!(clock.earliest() >= server);
+        assert!(clock.earliest() < server + SECOND * 5);
+        assert!(clock.latest() >= server + SECOND * 5 + ATTRIBUTE_GRAIN);
+    }
+
+    #[test]
+    fn a_prompt_answer_narrows_and_a_slow_or_coarse_one_does_not_widen() {
+        let clock = ServerClock::default();
+        let server = SystemTime::now() + SECOND * 3600;
+        let start = Instant::now();
+        clock.heard(server - SECOND * 2, ATTRIBUTE_GRAIN, before(start, 5));
+        clock.heard(server, ATTRIBUTE_GRAIN, start);
+        clock.heard(server - SECOND / 2, HEADER_GRAIN, start);
+        clock.heard(server - SECOND * 7, ATTRIBUTE_GRAIN, before(start, 20));
+        assert!(clock.earliest() >= server);
+        assert!(clock.latest() <= server + start.elapsed() + ATTRIBUTE_GRAIN);
+    }
+
+    #[test]
+    fn it_follows_a_clock_that_was_set() {
+        let clock = ServerClock::default();
+        let server = SystemTime::now();
+        for set_to in [server + SECOND * 3600, server - SECOND * 3600, server] {
+            clock.heard(set_to, HEADER_GRAIN, Instant::now());
+            assert!(clock.earliest() >= set_to);
+            assert!(clock.latest() < set_to + SECOND * 600);
+        }
     }
 }

@@ -35,6 +35,13 @@ pub(crate) struct Config {
     pub(crate) call_timeout: Duration,
 }
 
+impl Config {
+    /// Whether single entries are joined by queue, and not by the core: it keeps those of a group in order.
+    pub(crate) fn joins(&self) -> bool {
+        !self.fifo && !self.linger.is_zero()
+    }
+}
+
 /// Options of queues of the service. Made by [`new`](Self::new) or [`SqsQueue::from_url`].
 #[derive(Clone)]
 #[must_use = "call open()"]

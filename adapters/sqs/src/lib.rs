@@ -33,6 +33,7 @@
 //! | purge | `PurgeQueue` also deletes what is held |
 //! | counts of delayed and of leased messages | what is postponed and what is held are counted as one |
 //! | pause | a queue has no such state |
+//! | settling and pulling in one round trip | each is a request of its own |
 //!
 //! Fencing is as strong as it can be made from here: a handle remembers when each of its leases ends, and after that asks the server
 //! nothing, but answers `Lost`. What is left is the time that a request is on its way.
@@ -82,9 +83,9 @@
 //! at a time.
 //!
 //! # Cost
-//! Single pushes and settlements share requests: each waits up to 10 ms ([`linger`](SqsBuilder::linger)) for nine others. So an
-//! application that pushes and settles one at a time pays about as much under load as one that works in batches: 0.3 requests a message.
-//! Where messages of three levels come mixed it is 0.35, for requests are shared within a level only. Each pull also asks all levels above
+//! Single pushes and settlements share requests: ten of one queue go at once, and fewer wait for others, up to 10 ms
+//! ([`linger`](SqsBuilder::linger)). So an application that pushes and settles one at a time pays about as much under load as one that works
+//! in batches, 0.3 requests a message, also where messages of several levels come mixed. Each pull also asks all levels above
 //! the one that it finds messages in: pull many at once, and set [`levels`](SqsBuilder::levels) to
 //! what you use. A stream asks for more when a quarter of its window is free: let that be a multiple of ten.
 //! [`SqsQueue::requests`] tells what was asked.
@@ -96,6 +97,10 @@
 //! and `sqs:ChangeMessageVisibility`. Queues that are made here keep messages for fourteen days, and have a redrive policy as backstop:
 //! after 1000 receptions the service itself puts a message among the dead letters of its level. [`SqsQueue::start_redrive`] lets the
 //! service put dead letters back; it needs `sqs:StartMessageMoveTask`.
+//!
+//! # Ages
+//! How old a message is when it first comes, the service tells to the millisecond. When it comes again its age is reckoned from what answers have told of
+//! the service's clock. It is then never told too low, and too high by at most a second and the time that a request takes; mostly by a few milliseconds.
 //!
 //! # Limits
 //! 1 MiB per body, of which a payload takes four thirds of its size; leases from a second to twelve hours; delays up to seven days, half of
@@ -114,7 +119,9 @@ mod error;
 mod fifo;
 mod held;
 mod inspect;
+mod join;
 mod lines;
+mod listener;
 mod names;
 mod pull;
 mod push;

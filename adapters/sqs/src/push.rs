@@ -33,7 +33,7 @@ impl SqsQueue {
                 self.outgoing(message).map(|outgoing| sent.push((place, outgoing)))
             })
             .collect();
-        let mut answers = self.inner.request_all(sent).await.into_iter();
+        let mut answers = self.inner.request_joined(sent).await.into_iter();
         let stored = |(message, checked): (&MessageData, Result<()>)| {
             checked?;
             match answers.next() {

@@ -9,6 +9,7 @@ use aws_sdk_sqs::types::{Message, MessageSystemAttributeName as Name};
 
 use crate::batch::Show;
 use crate::capabilities::MAX_LEASE;
+use crate::clock::ATTRIBUTE_GRAIN;
 use crate::error::Refused;
 use crate::fifo;
 use crate::held::{Claim, whole_secs};
@@ -59,7 +60,7 @@ impl Inner {
         for message in messages {
             let group = self.group(&message);
             let is_blocked = group.as_ref().is_some_and(|group| blocked.contains(group));
-            let Some(read) = self.read(&message).filter(|_| !is_blocked) else {
+            let Some(read) = self.read(&message, claimed).filter(|_| !is_blocked) else {
                 // Who cannot be read holds up its group.
                 blocked.extend(group);
                 continue;
@@ -107,8 +108,8 @@ impl Inner {
         }
     }
 
-    /// What is known of a message; `None` for one that cannot be read here.
-    fn read(&self, message: &Message) -> Option<Read> {
+    /// What is known of a message that was asked for then; `None` for one that cannot be read here.
+    fn read(&self, message: &Message, asked: Instant) -> Option<Read> {
         let receipt: Arc<str> = message.receipt_handle.as_deref()?.into();
         let id = message.message_id.as_deref().unwrap_or_default();
         let body = match wire::decode(message.body.as_deref().unwrap_or_default()) {
@@ -120,18 +121,24 @@ impl Inner {
             }
         };
         let attributes = Attributes(message.attributes.as_ref());
-        let sent = attributes.time(&Name::SentTimestamp).unwrap_or_else(|| self.server.clock.now());
+        let clock = &self.server.clock;
+        let sent = attributes.time(&Name::SentTimestamp).unwrap_or_else(|| clock.earliest());
         let received = attributes.number(&Name::ApproximateReceiveCount).unwrap_or(1);
         let first = attributes.time(&Name::ApproximateFirstReceiveTimestamp).unwrap_or(sent);
-        if received == 1 {
-            self.server.clock.heard(first);
-        }
-        // What is known of the server's time lags behind; it is not before the first reception.
-        let now = if received == 1 { first } else { self.server.clock.now().max(first) };
+        // The first reception is this one, and the server says when it was.
+        let (earliest, latest) = if received == 1 {
+            clock.heard(first, ATTRIBUTE_GRAIN, asked);
+            (first, first)
+        } else {
+            (clock.earliest().max(first), clock.latest().max(first))
+        };
         let due = sent + Duration::from_secs(body.due_after_secs);
         let (early, left) = match body.due_after_secs {
             0 => (0, None),
-            _ => (early_receptions(first, due), due.duration_since(now).ok().filter(|left| !left.is_zero())),
+            _ => (
+                early_receptions(first, due),
+                due.duration_since(earliest).ok().filter(|left| !left.is_zero()),
+            ),
         };
         let (pushed_at, prior) = match &body.decoded {
             // Only copies say when they were pushed.
@@ -142,7 +149,7 @@ impl Inner {
             receipt,
             message: body.decoded.into_message(id),
             pushed_at,
-            age: now.duration_since(pushed_at).unwrap_or_default(),
+            age: latest.duration_since(pushed_at).unwrap_or_default(),
             deliveries: prior + received.saturating_sub(early).max(1),
             left,
         })

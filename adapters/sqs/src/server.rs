@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyqueue::{Error, ErrorKind, RetryClass};
 use aws_config::retry::RetryConfig;
@@ -11,22 +11,21 @@ use aws_config::stalled_stream_protection::StalledStreamProtectionConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_sdk_sqs::Client;
-use aws_sdk_sqs::config::interceptors::BeforeDeserializationInterceptorContextRef;
-use aws_sdk_sqs::config::{ConfigBag, Credentials, Intercept, RuntimeComponents};
-use aws_sdk_sqs::error::{BoxError, ProvideErrorMetadata, SdkError};
+use aws_sdk_sqs::config::Credentials;
+use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_sqs::types::{
     BatchResultErrorEntry, ChangeMessageVisibilityBatchRequestEntry, DeleteMessageBatchRequestEntry, Message,
     MessageSystemAttributeName, QueueAttributeName, SendMessageBatchRequestEntry,
 };
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
-use aws_smithy_types::date_time::Format;
 
 use crate::batch::{Delete, Show};
 use crate::clock::ServerClock;
 use crate::config::Config;
 use crate::error::{Refused, TOO_LATE, classify, entry, own, repeatable};
 use crate::fifo::Sequence;
+use crate::listener::Listener;
 use crate::wire::strange;
 
 /// Entries in one batch: the server's limit.
@@ -299,32 +298,4 @@ async fn load(config: &Config) -> SdkConfig {
         loader = loader.credentials_provider(Credentials::new(key, secret, None, None, "anyqueue"));
     }
     loader.load().await
-}
-
-/// Hears what time it is at the server, and counts requests.
-#[derive(Debug)]
-struct Listener {
-    clock: Arc<ServerClock>,
-    requests: Arc<AtomicU64>,
-}
-
-impl Intercept for Listener {
-    fn name(&self) -> &'static str {
-        "anyqueue"
-    }
-
-    fn read_after_transmit(
-        &self,
-        context: &BeforeDeserializationInterceptorContextRef<'_>,
-        _: &RuntimeComponents,
-        _: &mut ConfigBag,
-    ) -> Result<(), BoxError> {
-        self.requests.fetch_add(1, Ordering::Relaxed);
-        let date = context.response().headers().get("date");
-        let date = date.and_then(|date| aws_smithy_types::DateTime::from_str(date, Format::HttpDate).ok());
-        if let Some(server) = date.and_then(|date| SystemTime::try_from(date).ok()) {
-            self.clock.heard(server);
-        }
-        Ok(())
-    }
 }

@@ -81,7 +81,7 @@ impl SqsQueue {
         let shown = asked
             .iter()
             .map(|(_, place, receipt, _, lease)| (place.clone(), Show(receipt.clone(), whole_secs(*lease))));
-        let answers = self.inner.request_all(shown.collect()).await;
+        let answers = self.inner.request_joined(shown.collect()).await;
         for ((slot, _, _, number, lease), answer) in asked.into_iter().zip(answers) {
             let outcome = match answer {
                 Ok(()) => {
@@ -128,7 +128,7 @@ impl Inner {
     }
 
     /// Does all jobs: copies first, then what is left, each by full batches side by side.
-    async fn work(&self, jobs: Vec<Job>) -> Vec<(usize, End)> {
+    async fn work(self: &Arc<Self>, jobs: Vec<Job>) -> Vec<(usize, End)> {
         let mut ends = Vec::with_capacity(jobs.len());
         let mut ready = Vec::with_capacity(jobs.len());
         for (mut job, copied) in self.copy(jobs).await {
@@ -150,7 +150,7 @@ impl Inner {
             (job.place.clone(), Show(job.receipt.clone(), secs))
         });
         let delete = deleted.iter().map(|job| (job.place.clone(), Delete(job.receipt.clone())));
-        let (show, delete) = (self.request_all(show.collect()), self.request_all(delete.collect()));
+        let (show, delete) = (self.request_joined(show.collect()), self.request_joined(delete.collect()));
         let (show, delete) = futures_util::join!(show, delete);
         let answered = shown.into_iter().zip(show).chain(deleted.into_iter().zip(delete));
         ends.extend(answered.map(|(job, answer)| (job.slot, self.finish(&job, answer))));
@@ -158,7 +158,7 @@ impl Inner {
     }
 
     /// Stores the copies of those jobs that take one.
-    async fn copy(&self, jobs: Vec<Job>) -> Vec<(Job, Result<(), Refused>)> {
+    async fn copy(self: &Arc<Self>, jobs: Vec<Job>) -> Vec<(Job, Result<(), Refused>)> {
         let copies = jobs.iter().enumerate().filter_map(|(index, job)| match &job.step {
             Step::Copy(place, message) => Some((index, place.clone(), message.clone())),
             Step::Delete | Step::Reveal(_) => None,
@@ -166,7 +166,7 @@ impl Inner {
         let (indices, copies): (Vec<_>, Vec<_>) =
             copies.map(|(index, place, message)| (index, (place, message))).unzip();
         let mut answers: HashMap<usize, _> =
-            indices.into_iter().zip(self.request_all(copies).await).collect();
+            indices.into_iter().zip(self.request_joined(copies).await).collect();
         let answer = |(index, job)| (job, answers.remove(&index).map_or(Ok(()), |answer| answer));
         jobs.into_iter().enumerate().map(answer).collect()
     }

@@ -16,6 +16,7 @@ use crate::capabilities::capabilities;
 use crate::config::{Config, SqsBuilder};
 use crate::error::{NAME, closed, repeatable};
 use crate::held::Ledger;
+use crate::join::AllJoins;
 use crate::lines::Lines;
 use crate::queues::Queues;
 use crate::server::{Requests, Server};
@@ -46,7 +47,8 @@ pub(crate) struct Inner {
     pub(crate) sweeps: Semaphore,
     pub(crate) polls: TaskTracker,
     pub(crate) closed: CancellationToken,
-    calls: TaskTracker,
+    pub(crate) joins: AllJoins,
+    pub(crate) calls: TaskTracker,
 }
 
 impl std::fmt::Debug for SqsQueue {
@@ -90,6 +92,7 @@ impl SqsQueue {
             sweeps: Semaphore::new(MAX_SWEEPS),
             polls: TaskTracker::new(),
             closed: CancellationToken::new(),
+            joins: AllJoins::default(),
             calls: TaskTracker::new(),
             config,
         };

@@ -41,6 +41,8 @@ struct Cost {
     backend: &'static str,
     way: Way,
     levels: u8,
+    /// How many of the levels messages are pushed to, in turns.
+    used: u8,
     messages: usize,
     requests_per_message: f64,
     by_hand: f64,
@@ -52,14 +54,14 @@ struct Cost {
 /// Measures every way and prints what it costs.
 pub(crate) async fn print_costs(messages: Option<usize>, json: bool) -> Result<()> {
     let server = Server::start(Ministack::new()).await?;
-    for levels in [1, 10] {
+    for (levels, used) in [(1, 1), (10, 1), (10, 3)] {
         for way in [Way::OneAtATime, Way::Stream, Way::Batches] {
-            let cost = cost(&server, way, levels, messages.unwrap_or(DEFAULT_MESSAGES)).await?;
+            let cost = cost(&server, way, (levels, used), messages.unwrap_or(DEFAULT_MESSAGES)).await?;
             if json {
                 println!("{}", serde_json::to_string(&cost)?);
             } else {
                 println!(
-                    "sqs, {way:?}, {levels} levels: {:.3} requests a message (by hand {:.1}), and {:.3} that find nothing; ${:.3} a million messages",
+                    "sqs, {way:?}, {used} of {levels} levels: {:.3} requests a message (by hand {:.1}), and {:.3} that find nothing; ${:.3} a million messages",
                     cost.requests_per_message,
                     cost.by_hand,
                     cost.found_nothing_per_message,
@@ -71,14 +73,15 @@ pub(crate) async fn print_costs(messages: Option<usize>, json: bool) -> Result<(
     Ok(())
 }
 
-async fn cost(server: &Server, way: Way, levels: u8, messages: usize) -> Result<Cost> {
+async fn cost(server: &Server, way: Way, (levels, used): (u8, u8), messages: usize) -> Result<Cost> {
     let builder = SqsBuilder::new("us-east-1").endpoint(server.url()).credentials("test", "test");
-    let storage = builder.levels(levels).prefix(format!("{way:?}{levels}")).open().await?;
+    let storage = builder.levels(levels).prefix(format!("{way:?}{levels}-{used}")).open().await?;
     let queue = Queue::builder(storage.clone()).max_held(1 << 16).build()?;
-    queue.push(PARTITION, MessageData::new("first")).await?; // makes the queue, which is done once
-    drain(&queue, way, 1).await?;
+    // Makes the queues, which is done once.
+    push(&queue, Way::Batches, used.into(), used).await?;
+    drain(&queue, way, used.into()).await?;
     let before = storage.requests();
-    push(&queue, way, messages).await?;
+    push(&queue, way, messages, used).await?;
     drain(&queue, way, messages).await?;
     let answered = storage.requests().answered - before.answered;
     let nothing = storage.requests().found_nothing - before.found_nothing;
@@ -89,6 +92,7 @@ async fn cost(server: &Server, way: Way, levels: u8, messages: usize) -> Result<
         backend: NAME,
         way,
         levels,
+        used,
         messages,
         requests_per_message: per_message(answered - nothing),
         by_hand: BY_HAND,
@@ -97,13 +101,16 @@ async fn cost(server: &Server, way: Way, levels: u8, messages: usize) -> Result<
     })
 }
 
-fn message(index: usize) -> MessageData {
-    MessageData::new(format!("message {index}"))
+fn message(index: usize, used: u8) -> MessageData {
+    let level = index % usize::from(used);
+    MessageData::new(format!("message {index}")).with_priority(u8::try_from(level).unwrap_or_default())
 }
 
-async fn push(queue: &Queue, way: Way, messages: usize) -> Result<()> {
+async fn push(queue: &Queue, way: Way, messages: usize, used: u8) -> Result<()> {
     if matches!(way, Way::Batches) {
-        for outcome in queue.push_many(PARTITION, (0..messages).map(message).collect()).await? {
+        for outcome in
+            queue.push_many(PARTITION, (0..messages).map(|index| message(index, used)).collect()).await?
+        {
             outcome?;
         }
         return Ok(());
@@ -113,7 +120,7 @@ async fn push(queue: &Queue, way: Way, messages: usize) -> Result<()> {
             let queue = queue.clone();
             tokio::spawn(async move {
                 for index in (task..messages).step_by(TASKS) {
-                    queue.push(PARTITION, message(index)).await?;
+                    queue.push(PARTITION, message(index, used)).await?;
                 }
                 anyqueue::Result::Ok(())
             })

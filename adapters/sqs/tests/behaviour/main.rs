@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
+mod ages;
 mod common;
 mod cost;
 mod delays;
@@ -10,6 +11,7 @@ mod entries;
 mod faults;
 mod fences;
 mod groups;
+mod joins;
 mod redrive;
 mod requests;
 mod sweep;

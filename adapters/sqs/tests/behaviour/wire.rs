@@ -25,6 +25,8 @@ pub(crate) enum Trick {
     Answer(&'static str),
     /// The server does it, and the answer is lost.
     LoseAnswer,
+    /// The server does it, and the answer comes so much later.
+    DelayAnswer(Duration),
     /// Entries are sent with this field set to this value.
     Set(&'static str, i64),
     /// What the answer brings was sent, and first received, so many seconds earlier.
@@ -144,6 +146,10 @@ impl Wire {
         let brought = answer.get("Messages").and_then(Value::as_array).map_or(0, Vec::len);
         self.saw(action, body, brought);
         match trick {
+            Some(Trick::DelayAnswer(late)) => {
+                tokio::time::sleep(late).await;
+                Ok(response(200, &answer))
+            }
             Some(Trick::LoseAnswer) => Err(ConnectorError::io("as the test says".into())),
             _ => Ok(response(200, &with_failed(answer, failed))),
         }

@@ -1,0 +1,196 @@
+//! Single entries of many callers, joined into full requests.
+//!
+//! The core could join them by partition only, and of ten levels' entries few requests would be full. Here they are joined by queue: as
+//! many as fill a request go at once, and fewer wait for a moment first. A call of many entries waits for nobody.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyqueue::{ErrorKind, RetryClass};
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::batch::{Delete, Entry, Show};
+use crate::error::{Refused, own};
+use crate::names::Place;
+use crate::server::{BATCH, Entries, Outgoing};
+use crate::storage::Inner;
+
+/// Where the answer to an entry goes.
+type Reply = oneshot::Sender<Result<(), Refused>>;
+
+/// Requests of groups at once. Each takes a connection.
+const MAX_AT_ONCE: usize = 32;
+
+/// Those of each kind that wait for company.
+#[derive(Debug)]
+pub(crate) struct AllJoins {
+    at_once: Semaphore,
+    sent: Joins<Outgoing>,
+    shown: Joins<Show>,
+    deleted: Joins<Delete>,
+}
+
+impl Default for AllJoins {
+    fn default() -> Self {
+        Self {
+            at_once: Semaphore::new(MAX_AT_ONCE),
+            sent: Joins::default(),
+            shown: Joins::default(),
+            deleted: Joins::default(),
+        }
+    }
+}
+
+/// Entries that can be joined.
+pub(crate) trait Single: Entry + 'static {
+    fn joins(all: &AllJoins) -> &Joins<Self>;
+}
+
+impl Single for Outgoing {
+    fn joins(all: &AllJoins) -> &Joins<Self> {
+        &all.sent
+    }
+}
+
+impl Single for Show {
+    fn joins(all: &AllJoins) -> &Joins<Self> {
+        &all.shown
+    }
+}
+
+impl Single for Delete {
+    fn joins(all: &AllJoins) -> &Joins<Self> {
+        &all.deleted
+    }
+}
+
+/// Those of one kind, by queue. Each has a caller that waits for its answer, so callers bound how many there are.
+#[derive(Debug)]
+pub(crate) struct Joins<E>(Mutex<HashMap<Place, Group<E>>>);
+
+impl<E> Default for Joins<E> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+/// Those that wait for the same request.
+#[derive(Debug)]
+struct Group<E> {
+    /// Tells it from those before and after it.
+    mark: Arc<()>,
+    waiting: Vec<(E, Reply)>,
+}
+
+/// What became of an entry that came.
+#[derive(Debug)]
+enum Joined<E> {
+    /// It is the first of a group, which is to be sent when its time is over.
+    First(Arc<()>),
+    /// It is in a group that somebody else sends.
+    Waits,
+    /// It makes a group full, which is to be sent at once.
+    Full(Vec<(E, Reply)>),
+}
+
+impl<E> Joins<E> {
+    fn add(&self, place: &Place, entry: E, reply: Reply) -> Joined<E> {
+        let mut groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(group) = groups.get_mut(place) else {
+            let mark = Arc::new(());
+            let group = Group { mark: mark.clone(), waiting: vec![(entry, reply)] };
+            groups.insert(place.clone(), group);
+            return Joined::First(mark);
+        };
+        group.waiting.push((entry, reply));
+        if group.waiting.len() < BATCH {
+            return Joined::Waits;
+        }
+        Joined::Full(groups.remove(place).map(|group| group.waiting).unwrap_or_default())
+    }
+
+    /// The group of this mark, unless it is gone.
+    fn take(&self, place: &Place, mark: &Arc<()>) -> Vec<(E, Reply)> {
+        let mut groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if groups.get(place).is_none_or(|group| !Arc::ptr_eq(&group.mark, mark)) {
+            return Vec::new();
+        }
+        groups.remove(place).map(|group| group.waiting).unwrap_or_default()
+    }
+}
+
+impl Inner {
+    /// One answer per entry, in order. A single one shares a request with those of other callers. If its caller goes away before that is
+    /// sent, it is left out.
+    pub(crate) async fn request_joined<E: Single>(self: &Arc<Self>, mut entries: Vec<(Place, E)>) -> Entries {
+        if !self.config.joins() || entries.len() > 1 {
+            return self.request_all(entries).await;
+        }
+        let Some((place, entry)) = entries.pop() else { return Vec::new() };
+        let (reply, answer) = oneshot::channel();
+        match E::joins(&self.joins).add(&place, entry, reply) {
+            Joined::Waits => {}
+            Joined::Full(group) => self.send_group(place, group),
+            Joined::First(mark) => {
+                let inner = self.clone();
+                self.calls.spawn(async move {
+                    tokio::time::sleep(inner.config.linger).await;
+                    let group = E::joins(&inner.joins).take(&place, &mark);
+                    inner.send_group(place, group);
+                });
+            }
+        }
+        let unanswered = |_| {
+            let error = own(ErrorKind::Internal, "an entry was not answered: its runtime is gone");
+            Err(error.with_retry(RetryClass::MayDuplicate).into())
+        };
+        vec![answer.await.unwrap_or_else(unanswered)]
+    }
+
+    fn send_group<E: Single>(self: &Arc<Self>, place: Place, group: Vec<(E, Reply)>) {
+        let inner = self.clone();
+        self.calls.spawn(async move {
+            let _turn = inner.joins.at_once.acquire().await;
+            let asked = group.into_iter().filter(|(_, reply)| !reply.is_closed());
+            let (entries, replies): (Vec<_>, Vec<_>) =
+                asked.map(|(entry, reply)| ((place.clone(), entry), reply)).unzip();
+            for (reply, answer) in replies.into_iter().zip(inner.request_all(entries).await) {
+                let _ = reply.send(answer); // whose caller has gone away needs none
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyqueue::PartitionId;
+
+    use super::*;
+
+    fn add(joins: &Joins<usize>, level: u8, entry: usize) -> Joined<usize> {
+        joins.add(&place(level), entry, oneshot::channel().0)
+    }
+
+    fn place(level: u8) -> Place {
+        Place::new(&PartitionId::new("p").unwrap(), level)
+    }
+
+    fn entries(group: Vec<(usize, Reply)>) -> Vec<usize> {
+        group.into_iter().map(|(entry, _)| entry).collect()
+    }
+
+    #[test]
+    fn ten_of_one_queue_go_at_once_and_fewer_when_the_time_of_their_first_is_over() {
+        let joins = Joins::default();
+        let Joined::First(mark) = add(&joins, 0, 0) else { panic!("nobody was there") };
+        assert!(matches!(add(&joins, 1, 100), Joined::First(_)), "another queue");
+        for entry in 1..9 {
+            assert!(matches!(add(&joins, 0, entry), Joined::Waits));
+        }
+        let Joined::Full(group) = add(&joins, 0, 9) else { panic!("ten are there") };
+        assert_eq!(entries(group), (0..10).collect::<Vec<_>>());
+        let Joined::First(next) = add(&joins, 0, 10) else { panic!("the others are gone") };
+        assert!(joins.take(&place(0), &mark).is_empty(), "the time of the next group is not over");
+        assert_eq!(entries(joins.take(&place(0), &next)), [10]);
+    }
+}
