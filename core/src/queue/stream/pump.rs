@@ -28,6 +28,7 @@ const MAX_ERROR_PAUSE: Duration = Duration::from_secs(5);
 pub(super) async fn run(feed: Arc<Feed>, batches: mpsc::Sender<Batch>) {
     let clock = &feed.queue.0.caller.clock;
     let several = if is_broker(&feed.queue.0.capabilities) { MOST_PULLS } else { 1 };
+    // In the order in which they are answered, which is that of the claims.
     let mut pulls = FuturesUnordered::new();
     // As soon as one brings less than it asked for, there is no use in several.
     let mut most = 1;
