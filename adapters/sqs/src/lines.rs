@@ -42,6 +42,8 @@ pub(crate) struct Line {
     state: Mutex<State>,
     /// Something came, failed, or a poll ended.
     pub(crate) changed: Notify,
+    /// Held while messages are given back. One that is on its way is at no level, and those below it would seem to be the first.
+    pub(crate) giving_back: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -90,7 +92,7 @@ impl Line {
         let levels = (0..levels).map(|_| level()).collect();
         let state =
             State { wanted: 0, failures: 0, last_failure: None, levels, likely: 0, grouped_until: None };
-        Self { state: Mutex::new(state), changed: Notify::new() }
+        Self { state: Mutex::new(state), changed: Notify::new(), giving_back: tokio::sync::Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -138,16 +138,16 @@ impl Inner {
     /// Gives back in time what is kept now and nobody takes.
     async fn let_go_unwanted(&self, line: &Line) {
         let kept_at = Instant::now();
-        let unwanted = loop {
+        loop {
             tokio::select! {
                 () = tokio::time::sleep(KEPT_FOR) => {}
                 () = self.closed.cancelled() => {}
             }
+            let _giving_back = line.giving_back.lock().await;
             if let Some(unwanted) = line.unwanted(kept_at) {
-                break unwanted;
+                return self.let_go(unwanted).await;
             }
-        };
-        self.let_go(unwanted).await;
+        }
     }
 
     async fn poll_once(&self, line: &Line, place: &Place, poll: Poll, lease: Duration) -> Result<Vec<Taken>> {

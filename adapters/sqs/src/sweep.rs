@@ -44,8 +44,9 @@ impl Inner {
         if terms.is_over(self) {
             return Ok(Vec::new());
         }
-        // While this looks, nobody gives back what was kept.
+        // While this looks, nobody gives back what was kept; and what is being given back has to be there first.
         let waiting = self.lines.of(partition, self.config.levels).join(request.max);
+        drop(waiting.line.giving_back.lock().await);
         let _turn = tokio::select! {
             turn = self.sweeps.acquire() => turn,
             () = request.stop.cancelled() => return Ok(Vec::new()),

@@ -6,6 +6,7 @@ use anyqueue::{Action, Delivery, MessageData, PullQueueStorage, PullRequest};
 use anyqueue_sqs::SqsQueue;
 
 use crate::common::{Bed, LEASE, SOON, part, push, settle, settled, take};
+use crate::wire::Trick;
 
 /// How much later each answer comes, so that answers that are awaited one after another show.
 const LATE: Duration = Duration::from_millis(500);
@@ -129,4 +130,19 @@ async fn a_level_that_cannot_be_asked_lets_no_lower_one_go_first() {
     let error = queue.pull(&part("p"), PullRequest::new(1, Duration::ZERO, LEASE)).await.unwrap_err();
     assert_eq!(error.retry(), anyqueue::RetryClass::Safe);
     assert_eq!(found(&pull(&queue, 1).await), [0], "nothing was taken by the pull that failed");
+}
+
+#[tokio::test]
+async fn what_is_being_given_back_goes_before_what_is_below_it() {
+    let Some(bed) = Bed::find().await else { return };
+    let queue = levels(&bed).await;
+    let all: Vec<_> = (0..4).map(|level| MessageData::new("x").with_priority(level)).collect();
+    push(&queue, "p", &all).await;
+    assert_eq!(pull(&queue, 1).await[0].message.id(), all[3].id());
+    // The next ones came along, and are given back after a quarter of a second; that takes longer here.
+    for _ in 0..9 {
+        bed.wire.play("ChangeMessageVisibilityBatch", Trick::DelayRequest(Duration::from_secs(1)));
+    }
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    assert_eq!(pull(&queue, 1).await[0].message.id(), all[2].id());
 }

@@ -25,6 +25,8 @@ pub(crate) enum Trick {
     Answer(&'static str),
     /// The server does it, and the answer is lost.
     LoseAnswer,
+    /// The server is asked so much later.
+    DelayRequest(Duration),
     /// The server does it, and the answer comes so much later.
     DelayAnswer(Duration),
     /// Entries are sent with this field set to this value.
@@ -115,6 +117,9 @@ impl Wire {
         let trick = self.take(&action);
         let late = *self.0.late.lock().unwrap();
         tokio::time::sleep(late).await;
+        if let Some(Trick::DelayRequest(late)) = trick {
+            tokio::time::sleep(late).await;
+        }
         if let Some(Trick::Answer(answer)) = trick {
             self.saw(action, body, 0);
             return Ok(HttpResponse::new(200.try_into().unwrap(), SdkBody::from(answer)));
