@@ -1,6 +1,7 @@
 //! The one list of checks and tests, and its two entry points: `cargo xtask test` and `cargo xtask ci`.
 
 use crate::conformance;
+use crate::fresh::run_fresh;
 use crate::setup::run_setup;
 use crate::steps::{Outcome, Run, Step, run_steps};
 use crate::tidy::run_tidy;
@@ -13,12 +14,13 @@ pub(crate) fn test() -> Result<()> {
     run_steps(&steps)
 }
 
-/// Checks and tests everything; with `full`, the suites many times over.
+/// Checks and tests everything; with `full`, the suites many times over, and on a new clone.
 pub(crate) fn ci(full: bool) -> Result<()> {
     let mut steps = checks();
     steps.push(Step { name: "deny", run: Run::Here(deny) });
     if full {
         steps.push(Step { name: "twenty times", run: Run::Here(|| done(conformance::run_all(20))) });
+        steps.push(Step { name: "fresh clone", run: Run::Here(|| done(run_fresh())) });
     }
     run_steps(&steps)
 }

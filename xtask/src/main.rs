@@ -3,6 +3,7 @@
 mod bench;
 mod ci;
 mod conformance;
+mod fresh;
 mod setup;
 mod soak;
 mod steps;
@@ -29,10 +30,13 @@ enum Command {
     Test,
     /// Runs every check and every test, and checks licences and advisories where cargo-deny is installed
     Ci {
-        /// Also runs every backend's conformance suite 20 times, each time with another seed
+        /// Also runs every backend's conformance suite 20 times, each time with another seed, and the README's commands on a
+        /// new clone
         #[arg(long)]
         full: bool,
     },
+    /// Clones what is committed into an empty folder and runs the README's commands there, timed
+    Fresh,
     /// Checks the project's own rules: layers, file headers, sizes, forbidden words
     Tidy,
     /// Writes into the documents what the code itself can tell
@@ -50,6 +54,7 @@ fn main() -> ExitCode {
         Command::Setup => setup::run_setup(),
         Command::Test => ci::test(),
         Command::Ci { full } => ci::ci(full),
+        Command::Fresh => fresh::run_fresh(),
         Command::Tidy => tidy::run_tidy(),
         Command::Tables => {
             workspace::run(&mut workspace::cargo(&["run", "--quiet", "--package", "xtask-tables"]))
