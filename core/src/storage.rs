@@ -5,7 +5,7 @@
 //! joining single calls, repeating what is safe, telemetry, drop handling) is *not* here: core does it once, above.
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -301,6 +301,9 @@ pub enum ExtendOutcome {
 pub struct Health {
     /// The server's (or library's) version.
     pub server_version: Option<String>,
+    /// The server's clock while it was checked, where it tells. It is compared with the caller's: points in time that callers give
+    /// (`not_before`, `expires_at`) are off by as much as the clocks are.
+    pub server_time: Option<SystemTime>,
     /// What an operator should look at, in full sentences; empty when all is well.
     pub warnings: Vec<String>,
 }
@@ -308,6 +311,6 @@ pub struct Health {
 impl Health {
     /// Healthy, on a server of this version.
     pub fn of_version(version: impl Into<String>) -> Self {
-        Self { server_version: Some(version.into()), warnings: Vec::new() }
+        Self { server_version: Some(version.into()), ..Self::default() }
     }
 }

@@ -1,5 +1,7 @@
 //! The queue's schema: made and upgraded by migrations with a ledger of their own.
 
+use std::time::{Duration, SystemTime};
+
 use anyqueue::{ErrorKind, Result};
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
@@ -109,6 +111,15 @@ pub(crate) async fn server_version(pool: &Pool) -> Result<String> {
         (row.try_get(0).map_err(classify)?, row.try_get(1).map_err(classify)?);
     refuse_older(number, &version)?;
     Ok(version)
+}
+
+/// The server's clock.
+pub(crate) async fn server_time(pool: &Pool) -> Result<Option<SystemTime>> {
+    let text = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+    let rows = pool.fetch(sqlx::query(text)).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let since_1970_us: i64 = row.try_get(0).map_err(classify)?;
+    Ok(u64::try_from(since_1970_us).ok().map(|us| SystemTime::UNIX_EPOCH + Duration::from_micros(us)))
 }
 
 fn refuse_older(number: i32, version: &str) -> Result<()> {

@@ -207,6 +207,7 @@ impl QueueStorage for PostgresQueue {
         let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Check);
         schema::check(&self.inner.pool, &self.inner.config.schema).await.map_err(stamp)?;
         let mut health = Health::of_version(schema::server_version(&self.inner.pool).await.map_err(stamp)?);
+        health.server_time = schema::server_time(&self.inner.pool).await.map_err(stamp)?;
         health.warnings = self.table_report().await?.warnings();
         Ok(health)
     }

@@ -1,6 +1,7 @@
 //! What the server is: its version, its settings, and what it lets this user do.
 
 use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, SystemTime};
 
 use anyqueue::{DurabilityLevel, ErrorKind, Result};
 
@@ -17,6 +18,8 @@ const OLDEST: (u32, u32) = (6, 2);
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) version: String,
+    /// Its clock; releases from 6.2 on tell it.
+    pub(crate) time: Option<SystemTime>,
     pub(crate) survives: DurabilityLevel,
     /// What an operator should look at.
     pub(crate) warnings: Vec<String>,
@@ -39,11 +42,16 @@ impl Server {
         let survives = servers.iter().map(|info| info.survives(appendfsync.as_deref())).min();
         Ok(Self {
             version: oldest.map(Info::shown_version).unwrap_or_default(),
+            time: oldest.and_then(|info| time(info.get("server_time_usec"))),
             // The next master may not have got what the last one acknowledged.
             survives: survives.filter(|_| *shape == Shape::Server).unwrap_or(DurabilityLevel::None),
             warnings: warnings.into_iter().collect(),
         })
     }
+}
+
+fn time(since_1970_us: &str) -> Option<SystemTime> {
+    Some(SystemTime::UNIX_EPOCH + Duration::from_micros(since_1970_us.parse().ok()?))
 }
 
 /// The setting, if the user may read it, and if it is the same on all masters.

@@ -185,6 +185,7 @@ impl QueueStorage for RedisQueue {
         let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Check);
         let server = Server::ask(&self.inner.link, &self.inner.config.shape).await.map_err(stamp)?;
         let mut health = Health::of_version(server.version);
+        health.server_time = server.time;
         health.warnings = server.warnings;
         Ok(health)
     }

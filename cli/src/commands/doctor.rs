@@ -1,6 +1,8 @@
 //! `anyqueue doctor`: whether a backend can be relied on, with an exit code for a deploy gate.
 
-use std::time::{Duration, Instant};
+mod clock;
+
+use std::time::{Duration, Instant, SystemTime};
 
 use anyqueue::{
     Capabilities, DurabilityLevel, ErrorKind, MessageData, PartitionId, Queue, QueueMessageStatus,
@@ -19,14 +21,15 @@ Examples:
   anyqueue doctor
   anyqueue doctor postgres://app@host/db --strict --json
   anyqueue doctor --queue mail --max-dead 0 --max-ready 100000
+  anyqueue doctor --max-clock-skew 500ms
   anyqueue doctor --probe
 
 Exit code 0: it can be used. 3: it cannot, or a limit is exceeded; with --strict also if there is a warning.
 
-Nothing is created or changed, unless --probe pushes a message into a queue of that purpose and takes it out
-again, which shows that the rights suffice.";
+Nothing is created or changed, unless --probe pushes a message into a queue of that purpose (which it makes) and
+takes it out again, which shows that the rights suffice.";
 
-/// Checks the backend: reachable, version, rights, durability, wear, limits
+/// Checks the backend: reachable, version, clock, rights, durability, wear, limits
 #[derive(Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Doctor {
@@ -48,6 +51,9 @@ pub(crate) struct Doctor {
     /// The most messages that may wait in a queue
     #[arg(long, value_name = "N")]
     max_ready: Option<u64>,
+    /// The most by which the server's clock may differ from this machine's; without it, more than a second is a warning
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    max_clock_skew: Option<Duration>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
@@ -113,11 +119,15 @@ impl Doctor {
         }
         let opened = format!("{}, ready after {}", queue.storage().name(), duration(begin.elapsed()));
         findings.add("open", Verdict::Ok, opened);
-        let begin = Instant::now();
+        let (begin, asked_at) = (Instant::now(), SystemTime::now());
         if let Some(health) = findings.need("health", queue.check().await) {
             let took = duration(begin.elapsed());
             let version = health.server_version.unwrap_or_else(|| "not told".to_owned());
             findings.add("health", Verdict::Ok, format!("version {version}, answered within {took}"));
+            let clock = clock::judge(health.server_time, asked_at..=SystemTime::now(), self.max_clock_skew);
+            if let Some((verdict, text)) = clock {
+                findings.add("clock", verdict, text);
+            }
             for warning in health.warnings {
                 findings.add("health", Verdict::Warning, warning);
             }
@@ -127,7 +137,7 @@ impl Doctor {
             findings.add("wear", if verdict { Verdict::Ok } else { Verdict::Failed }, text);
         }
         if self.probe {
-            let probed = probe(queue).await;
+            let probed = probe_at(url).await;
             if let Some(text) = findings.need("probe", probed) {
                 findings.add("probe", Verdict::Ok, text);
             }
@@ -203,6 +213,15 @@ fn declared(capabilities: &Capabilities, findings: &mut Findings) {
             format!("a message that waits is dropped after {}", duration(kept)),
         );
     }
+}
+
+/// Through a handle of its own: the one that only looks does not make the probe's queue where each queue is made by itself.
+async fn probe_at(url: &str) -> anyqueue::Result<String> {
+    let queue = Queue::new(open::storage(url, Create::AsTold).await?)?;
+    queue.init().await?;
+    let probed = probe(&queue).await;
+    queue.close().await?;
+    probed
 }
 
 /// How long the probe waits for its own message.

@@ -1,6 +1,6 @@
 //! The same commands on private servers.
 
-use crate::bed::Bed;
+use crate::bed::{Bed, until};
 
 /// A queue's way through the commands, and a move there and back.
 #[cfg(any(feature = "postgres", feature = "redis"))]
@@ -10,7 +10,8 @@ async fn a_queues_way(url: &str) {
     bed.ok(&["push", "q", "later", "--delay", "1h"]).await;
     assert_eq!(bed.counts("q").await, [2, 1, 0, 0]);
     assert_eq!(bed.ok(&["peek", "q", "--json"]).await.objects().len(), 3);
-    bed.ok(&["doctor", "--probe"]).await;
+    let checked = bed.ok(&["doctor", "--probe", "--max-clock-skew", "1s", "--json"]).await.objects();
+    assert!(checked.iter().any(|fact| fact["check"] == "clock" && fact["verdict"] == "ok"), "{checked:?}");
     bed.ok(&["work", "q", "--once", "--exec", "exit $(cat)"]).await;
     assert_eq!(bed.counts("q").await, [0, 1, 0, 1]);
     bed.ok(&["move", url, "sqlite:file.db", "q", "--dead"]).await;
@@ -49,4 +50,62 @@ async fn a_queue_on_redis() {
     let Some(url) = server.url() else { return };
     let separator = if url.contains('?') { '&' } else { '?' };
     a_queues_way(&format!("{url}{separator}prefix=command_{}", std::process::id())).await;
+}
+
+/// The way of a queue on a broker, which cannot be looked into: as far as it goes there, and a move there and back.
+#[cfg(any(feature = "rabbitmq", feature = "sqs"))]
+async fn a_brokers_way(url: &str) {
+    const FILE: &str = "sqlite:file.db";
+    let bed = Bed::at(url);
+    bed.ok(&["push", "q", "0", "65"]).await;
+    told(&bed, url, "ready", 2).await;
+    let checked =
+        bed.ok(&["doctor", "--probe", "--json", "--queue", "q", "--max-ready", "2"]).await.objects();
+    assert!(checked.iter().all(|finding| finding["verdict"] != "failed"), "{checked:?}");
+    let peek = bed.run(&["peek", "q"]).await;
+    assert!(peek.code == Some(1) && peek.err.contains("(unsupported)"), "it cannot be browsed: {peek:?}");
+    bed.ok(&["work", "q", "--once", "--exec", "exit $(cat)"]).await;
+    told(&bed, url, "dead", 1).await;
+    told(&bed, url, "ready", 0).await;
+    let letter = bed.ok(&["dead", "list", "q", "--json"]).await.objects().remove(0);
+    assert!(letter["dead_reason"].as_str().unwrap().contains("exited with 65"), "{letter}");
+    bed.ok(&["push", "q", "live"]).await;
+    bed.ok(&["move", url, FILE, "q", "--dead"]).await;
+    told(&bed, FILE, "ready", 1).await;
+    told(&bed, FILE, "dead", 1).await;
+    bed.ok(&["move", FILE, url, "q", "--dead"]).await;
+    told(&bed, FILE, "dead", 0).await;
+    told(&bed, url, "dead", 1).await;
+    assert_eq!(bed.ok(&["pull", "q", "--wait", "10s"]).await.out, "live\n");
+    bed.ok(&["dead", "redrive", "q"]).await;
+    assert_eq!(bed.ok(&["pull", "q", "--wait", "10s"]).await.out, "65\n");
+    told(&bed, url, "dead", 0).await;
+}
+
+/// Waits until the backend counts so many: what it tells may be a moment old.
+#[cfg(any(feature = "rabbitmq", feature = "sqs"))]
+async fn told(bed: &Bed, url: &str, state: &str, count: u64) {
+    until(&format!("{count} {state} in {url}"), async || {
+        let rows = bed.ok(&["stats", "q", "--json", "--url", url]).await.objects();
+        (rows[0][state].as_u64() == Some(count)).then_some(())
+    })
+    .await;
+}
+
+#[cfg(feature = "rabbitmq")]
+#[tokio::test]
+async fn a_queue_on_rabbitmq() {
+    let server = anyqueue_testkit::provide(anyqueue_testkit::RabbitMq::new()).await.unwrap();
+    let Some(url) = server.url() else { return };
+    let separator = if url.contains('?') { '&' } else { '?' };
+    a_brokers_way(&format!("{url}{separator}prefix=command_{}", std::process::id())).await;
+}
+
+#[cfg(feature = "sqs")]
+#[tokio::test]
+async fn a_queue_on_sqs() {
+    let server = anyqueue_testkit::provide(anyqueue_testkit::Ministack::new()).await.unwrap();
+    let Some(endpoint) = server.url() else { return };
+    a_brokers_way(&format!("sqs://test:test@us-east-1/command_{}?endpoint={endpoint}", std::process::id()))
+        .await;
 }
