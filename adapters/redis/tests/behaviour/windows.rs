@@ -74,7 +74,7 @@ async fn a_message_is_known_wherever_it_is_kept() {
     }
     for message in &again {
         assert_eq!(
-            queue.push(&p, &[message.clone()]).await.remove(0).unwrap(),
+            queue.push(&p, std::slice::from_ref(message)).await.remove(0).unwrap(),
             PushOutcome::Duplicate(Some(message.id()))
         );
     }
@@ -105,7 +105,7 @@ async fn a_large_partition_is_browsed_in_the_order_of_its_ids_each_once() {
         // Between, before and behind those of the windows, some of them without a time.
         let version = if number % 2 == 0 { 7 } else { 4 };
         let alone = of_time(8000 + 40 * number, version, 1000 + number);
-        push(&queue, &p, &[alone.clone()]).await;
+        push(&queue, &p, std::slice::from_ref(&alone)).await;
         all.push(alone);
     }
     push(&queue, &part("p").dead_letters(), &messages(&["dead"; 30])).await;
