@@ -12,6 +12,7 @@ use crate::names::place;
 use crate::record;
 use crate::reply::{bytes, count, exactly, int, list, optional_bytes, optional_list};
 use crate::script;
+use crate::window::start;
 
 /// A partition of up to so many messages tells all its ids at once.
 const FEW: u64 = 2000;
@@ -62,12 +63,12 @@ impl RedisQueue {
     }
 
     async fn go_through(&self, partition: &PartitionId, first: &mut First) -> Result<()> {
-        let start = first.after.map_or([0; 16], |after| *after.as_bytes());
+        let start = first.after.map_or([0; 6], start);
         let (mut window, mut cursor) = (Vec::new(), b"0".to_vec());
         loop {
             let mut call = self.new_call(&script::SCAN, partition, 5, 128);
             call.arg(&window).arg(&cursor).int(STEP).arg(&[place(partition)]);
-            call.arg(start.get(..6).unwrap_or_default());
+            call.arg(&start);
             let [next, at, ids] = exactly(self.run(&call, Operation::Inspect).await?)?;
             first.add(list(ids)?)?;
             match optional_bytes(next)? {

@@ -9,11 +9,17 @@ const MASK: u8 = !(16 - 1);
 pub(crate) type Window = Option<[u8; 6]>;
 
 pub(crate) fn window(id: MessageId) -> Window {
-    let bytes = id.as_bytes();
-    let mut start: [u8; 6] = *bytes.first_chunk()?;
+    let [_, _, _, _, _, _, version, ..] = id.as_bytes();
+    (version >> 4 == 7).then(|| start(id))
+}
+
+/// The name of the window that an id with this start is in, if it tells a time. No window before it has larger ids.
+pub(crate) fn start(id: MessageId) -> [u8; 6] {
+    let mut start = [0; 6];
+    start.iter_mut().zip(id.as_bytes()).for_each(|(to, byte)| *to = *byte);
     let [.., last] = &mut start;
     *last &= MASK;
-    (bytes.get(6)? >> 4 == 7).then_some(start)
+    start
 }
 
 /// How many of these follow one another that are of one window, and so on: two bytes each.

@@ -1,9 +1,14 @@
 //! Whether what else is in the queue slows it down.
 
+use std::time::Duration;
+
 use super::cycle::cycles;
 use super::load::{each_once, expect, expect_remaining, fill, hold};
 use super::{Size, per_second};
 use crate::client::{Client, Result};
+
+/// How long a server gets after the filling, to write to its disk what that left to be written.
+const REST: Duration = Duration::from_secs(2);
 
 /// What fills the deep queue.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +31,7 @@ pub(crate) async fn depth<C: Client>(
     fill(deep, Size { messages, ..size }).await?;
     let held = if let InDepth::InFlight(messages) = depth { hold(deep, messages).await? } else { Vec::new() };
 
+    tokio::time::sleep(REST).await;
     cycles(deep, size).await?;
     let warm_up = round_of(shallow, size, None, 0).await?;
     let size = if fixed { size } else { size.for_a_round(warm_up) };

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use anyqueue::{
-    Action, Extension, InspectQueueStorage, MessageData, PullQueueStorage, PullRequest, PushQueueStorage,
-    Settlement,
+    Action, Extension, InspectQueueStorage, MessageData, MessageId, PullQueueStorage, PullRequest,
+    PushQueueStorage, Settlement,
 };
 use anyqueue_redis::RedisQueue;
 use anyqueue_testkit::Redis;
 
-use crate::common::{Bed, LEASE, fill, part, pull};
+use crate::common::{Bed, LEASE, fill, part, pull, push};
 
 const BACKLOG: usize = 100_000;
 /// What a busy machine may add, in microseconds.
@@ -121,4 +121,32 @@ async fn a_ready_message_takes_at_most_two_hundred_bytes_beside_its_payload() {
     let used = bed.info("used_memory").await.saturating_sub(before);
     let each = used / BACKLOG as u64 - 100;
     assert!(each <= 200, "{each} bytes");
+}
+
+/// Of each such moment there is one message, or not many.
+#[tokio::test]
+async fn messages_that_come_alone_take_no_more() {
+    const MESSAGES: u64 = 20_000;
+    for at_once in [1, 15, 16] {
+        let Some(bed) = Bed::with(Redis::new().setting("appendonly", "no")).await else { return };
+        let (queue, p) = (bed.open().await, part("p"));
+        fill(&queue, &p, 1000, |message| message).await;
+        let before = bed.info("used_memory").await;
+        let ids: Vec<_> = (0..MESSAGES).map(|number| id_at(16 * (number / at_once), number)).collect();
+        for ids in ids.chunks(960) {
+            let message = |id: &MessageId| MessageData::with_id(*id, vec![b'.'; 100]);
+            push(&queue, &p, &ids.iter().map(message).collect::<Vec<_>>()).await;
+        }
+        let each = bed.info("used_memory").await.saturating_sub(before) / MESSAGES - 100;
+        assert!(each <= 200, "{each} bytes where {at_once} come at once");
+    }
+}
+
+/// An id of this time, in milliseconds.
+fn id_at(milliseconds: u64, number: u64) -> MessageId {
+    let mut id = [0; 16];
+    id[..6].copy_from_slice(&milliseconds.to_be_bytes()[2..]);
+    id[6] = 0x70;
+    id[8..].copy_from_slice(&number.to_be_bytes());
+    MessageId::from_bytes(id)
 }

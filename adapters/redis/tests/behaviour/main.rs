@@ -12,3 +12,4 @@ mod lines;
 mod old;
 mod opening;
 mod tls;
+mod windows;
