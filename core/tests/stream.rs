@@ -111,6 +111,8 @@ async fn a_stream_that_a_broker_gave_less_than_it_asked_for_pulls_once_at_a_time
     for _ in 0..3 {
         settled(next(&mut stream).await).await;
     }
+    // Whatever else the stream would begin it has begun by then.
+    tokio::time::sleep(Duration::from_millis(50)).await;
     push(&queue, 1).await;
     let _last = next(&mut stream).await;
     // What brought three, what waited and brought one, and what waits now.
