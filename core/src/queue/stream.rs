@@ -88,7 +88,7 @@ impl StreamBuilder {
     /// Starts pulling, in a task of its own.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for a bad name, a window of 0 or a lease out of range.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad name, a window of 0 or a lease out of range.
     pub fn build(self) -> Result<HandlerStream> {
         let partition = self.partition?;
         if self.window == 0 {

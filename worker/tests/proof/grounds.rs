@@ -71,6 +71,7 @@ impl Victim {
 
 /// A place for one proof.
 pub(crate) struct Ground {
+    pub(crate) backend: String,
     pub(crate) url: String,
     pub(crate) victim: Option<Victim>,
     _folder: TempDir,
@@ -112,7 +113,7 @@ impl Ground {
             ("sqs", _) => behind(SQS.get_or_try_init(|| provide(Ministack::new())).await.unwrap().url()?),
             (other, _) => panic!("there is no ground {other:?}"),
         };
-        Some(Self { url, victim, _folder: folder })
+        Some(Self { backend: name.to_owned(), url, victim, _folder: folder })
     }
 
     /// A handle of its own on the queue; on memory, a queue of its own.

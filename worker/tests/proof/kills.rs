@@ -13,7 +13,7 @@ use crate::grounds::{Ground, LEASE};
 use crate::load::{empty, push};
 
 const WORKERS: usize = 5;
-/// Kills, one a second; more if this is set.
+/// Kills, one a second; more if the variable is set.
 const KILLS: u32 = 5;
 const KILLS_VARIABLE: &str = "ANYQUEUE_WORKER_KILLS";
 /// Tasks pushed in each second.
@@ -66,10 +66,14 @@ fn effects(said: &Said) -> usize {
     said.lock().unwrap().values().filter(|lines| lines.iter().any(|line| line.effect)).count()
 }
 
+pub(crate) fn kills() -> u32 {
+    std::env::var(KILLS_VARIABLE).ok().and_then(|kills| kills.parse().ok()).unwrap_or(KILLS)
+}
+
 /// Every task's effect is there at least once, twice only where a kill happened, and what a killed process held runs again
 /// within two leases and what the backend declares to be late by.
 pub(crate) async fn killed_workers_lose_nothing(ground: Ground) {
-    let kills = std::env::var(KILLS_VARIABLE).ok().and_then(|kills| kills.parse().ok()).unwrap_or(KILLS);
+    let kills = kills();
     let queue = ground.open().await;
     let said = Said::default();
     let mut living: Vec<Process> = (0..WORKERS).map(|number| spawn(&ground.url, number, &said)).collect();
@@ -93,10 +97,21 @@ pub(crate) async fn killed_workers_lose_nothing(ground: Ground) {
         process.child.kill().await.unwrap();
         process.reader.await.unwrap();
     }
-    check(&said.lock().unwrap(), next_task, &killed, LEASE * 2 + queue.capabilities().slack);
+    let recovery = LEASE * 2 + queue.capabilities().slack;
+    let (again, slowest) = check(&said.lock().unwrap(), next_task, &killed);
+    let line = serde_json::json!({
+        "backend": ground.backend, "workers": WORKERS, "slots": SLOTS, "kills": kills, "tasks": next_task,
+        "ran_again": again, "last_ran_again_after_s": slowest.as_secs_f64(),
+        "allowed_s": recovery.as_secs_f64(),
+    });
+    println!("{line}");
+    assert!(again > 0, "no kill hit anything: this run proves nothing");
+    assert!(again <= killed.len() * SLOTS, "{again} ran again");
+    assert!(slowest <= recovery, "recovery took {slowest:?}");
 }
 
-fn check(said: &HashMap<u32, Vec<Line>>, tasks: u32, killed: &HashMap<usize, Instant>, recovery: Duration) {
+/// Answers how many ran again, and how long after the kill the last of them.
+fn check(said: &HashMap<u32, Vec<Line>>, tasks: u32, killed: &HashMap<usize, Instant>) -> (usize, Duration) {
     let mut again = 0;
     let mut slowest = Duration::ZERO;
     for task in 0..tasks {
@@ -111,8 +126,5 @@ fn check(said: &HashMap<u32, Vec<Line>>, tasks: u32, killed: &HashMap<usize, Ins
             slowest = slowest.max(later.at.saturating_duration_since(*killed_at));
         }
     }
-    println!("{tasks} tasks, {} kills, {again} ran again, the last {slowest:?} after its kill", killed.len());
-    assert!(again > 0, "no kill hit anything: this run proves nothing");
-    assert!(again <= killed.len() * SLOTS, "{again} ran again");
-    assert!(slowest <= recovery, "recovery took {slowest:?}");
+    (again, slowest)
 }

@@ -26,7 +26,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 use grounds::{Ground, Needs};
 
-/// No proof takes as long; one that does has hung.
+/// No proof takes as long, and a second for each kill; one that does has hung.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// One promise, on any ground that has what it needs.
@@ -78,7 +78,8 @@ fn prove(ground: &str, needs: Needs, run: fn(Ground) -> BoxFuture<'static, ()>) 
     runtime.block_on(async {
         // `None` was said where it was found out.
         let Some(ground) = Ground::prepare(ground, needs).await else { return };
-        tokio::time::timeout(PATIENCE, run(ground)).await.expect("the proof has hung");
+        let patience = PATIENCE + Duration::from_secs(kills::kills().into());
+        tokio::time::timeout(patience, run(ground)).await.expect("the proof has hung");
     });
     Ok(())
 }
