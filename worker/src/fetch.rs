@@ -10,6 +10,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio_util::sync::CancellationToken;
 
 use crate::lane::{Belief, LaneState, Pulling};
+use crate::runner::LATE;
 use crate::schedule::{Claim, Schedule};
 use crate::summary::Summary;
 use crate::telemetry::{self, Book, LaneGauges};
@@ -344,6 +345,7 @@ impl Fetch {
         }
         let full = self.full_since.map(|since| since + SATURATED).filter(|at| *at > now);
         let gathered = self.gathering_since.map(|since| since + GATHER).filter(|at| *at > now);
-        [full, gathered].into_iter().flatten().fold(wake, Instant::min)
+        let runs = Some(now + LATE).filter(|_| self.shared.runs.is_left());
+        [full, gathered, runs].into_iter().flatten().fold(wake, Instant::min)
     }
 }

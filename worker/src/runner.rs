@@ -2,12 +2,14 @@
 //!
 //! Most handlers of a busy worker end at once, and a task for each would cost more than they do. So *runners* take them one
 //! after the other, and settle together what has ended. A handler that awaits goes on in a task of its own. One that blocks its
-//! thread keeps nobody else waiting: as long as something is left to do, one more runner is on its way.
+//! thread keeps nobody else waiting: as long as something is left to do, one more runner is on its way, and the fetch loop sends for
+//! another if that one does not arrive.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, FutureExt};
 
@@ -17,6 +19,10 @@ use crate::worker::Shared;
 
 /// The most settlements that wait for company.
 const MOST_TOGETHER: usize = 64;
+/// A runner that is sent for and has not begun after so long may be kept for a thread that is blocked.
+pub(crate) const LATE: Duration = Duration::from_millis(5);
+/// What takes a runner longer is settled before it begins anything else: so nothing waits long for company.
+const QUICK: Duration = Duration::from_micros(100);
 
 /// What is left to do. Its length is bounded by the slots: all of this holds one.
 #[derive(Default)]
@@ -26,8 +32,14 @@ pub(crate) struct RunQueue(Mutex<State>);
 struct State {
     waiting: VecDeque<Work>,
     done: Vec<Done>,
-    /// A runner was sent for that has not begun yet.
-    sent_for: bool,
+    /// When a runner was sent for that has not begun yet.
+    sent_for: Option<Instant>,
+}
+
+impl State {
+    fn is_left(&self) -> bool {
+        !self.waiting.is_empty() || !self.done.is_empty()
+    }
 }
 
 /// What a runner does next.
@@ -39,19 +51,25 @@ enum Turn {
 }
 
 impl RunQueue {
-    /// Takes up what is to be run, and has it run.
+    /// Takes up what is to be run, and has it run. The fetch loop looks in at least once in [`LATE`], while something is left.
     pub(crate) fn add(&self, shared: &Arc<Shared>, work: impl IntoIterator<Item = Work>) {
         let mut state = self.lock();
         state.waiting.extend(work);
+        state.sent_for = state.sent_for.filter(|sent_for| sent_for.elapsed() < LATE);
         send_for_runner(shared, state);
     }
 
-    /// Takes up what has ended, and answers what is next: running goes before settling, as long as few settlements wait.
-    fn turn(&self, shared: &Arc<Shared>, ended: Option<Done>) -> Turn {
+    /// Whether something waits to be run or settled.
+    pub(crate) fn is_left(&self) -> bool {
+        self.lock().is_left()
+    }
+
+    /// Takes up what has ended, and answers what is next: running goes before settling, as long as that goes on quickly.
+    fn turn(&self, shared: &Arc<Shared>, ended: Option<Done>, took: Duration) -> Turn {
         let mut state = self.lock();
         state.done.extend(ended);
-        let together = shared.pool.quarter().min(MOST_TOGETHER);
-        let next = if state.done.len() < together { state.waiting.pop_front() } else { None };
+        let goes_on = state.done.is_empty() || took < QUICK && state.done.len() < MOST_TOGETHER;
+        let next = if goes_on { state.waiting.pop_front() } else { None };
         let turn = match next {
             Some(work) => Turn::Run(work),
             None if state.done.is_empty() => Turn::Nothing,
@@ -68,14 +86,11 @@ impl RunQueue {
 
 /// Whoever looks after what is left may block his thread next: another one is sent for, if none is on its way.
 fn send_for_runner(shared: &Arc<Shared>, mut state: MutexGuard<'_, State>) {
-    let left = !state.waiting.is_empty() || !state.done.is_empty();
-    if left && !std::mem::replace(&mut state.sent_for, true) {
+    if state.is_left() && state.sent_for.is_none() {
+        state.sent_for = Some(Instant::now());
         drop(state);
-        let mut runner = Runner { shared: shared.clone(), sent_for: true, ended: false };
-        tokio::spawn(async move {
-            runner.arrive();
-            runner.run(None).await;
-        });
+        let runner = Runner { shared: shared.clone(), sent_for: true, ended: false };
+        tokio::spawn(async move { runner.arrive().run(None).await });
     }
 }
 
@@ -87,17 +102,25 @@ struct Runner {
 }
 
 impl Runner {
-    fn arrive(&mut self) {
-        self.shared.runs.lock().sent_for = false;
+    fn arrive(mut self) -> Self {
+        self.shared.runs.lock().sent_for = None;
         self.sent_for = false;
+        self
     }
 
     fn run(self, mut ended: Option<Done>) -> BoxFuture<'static, ()> {
         async move {
+            let mut turned = Instant::now();
             loop {
-                match self.shared.runs.turn(&self.shared, ended.take()) {
+                let took = turned.elapsed();
+                turned += took;
+                match self.shared.runs.turn(&self.shared, ended.take(), took) {
                     Turn::Run(work) => ended = begin(&self.shared, work).await,
-                    Turn::Settle(done) => settle(&self.shared, done).await,
+                    Turn::Settle(done) => {
+                        settle(&self.shared, done).await;
+                        // That has woken the fetch loop, maybe on this thread: no handler may block it first.
+                        break;
+                    }
                     Turn::Nothing => break,
                 }
                 tokio::task::consume_budget().await;
@@ -121,7 +144,7 @@ impl Drop for Runner {
         }
         let mut state = self.shared.runs.lock();
         if self.sent_for {
-            state.sent_for = false;
+            state.sent_for = None;
         }
         let left = (std::mem::take(&mut state.waiting), std::mem::take(&mut state.done));
         drop(state);
@@ -136,11 +159,17 @@ async fn begin(shared: &Arc<Shared>, work: Work) -> Option<Done> {
         Poll::Ready(done) => Some(done),
         Poll::Pending => {
             let runner = Runner { shared: shared.clone(), sent_for: false, ended: false };
-            tokio::spawn(async move {
+            spawn_for_any(async move {
                 let done = deciding.await;
                 runner.run(Some(done)).await;
             });
             None
         }
     }
+}
+
+/// Spawns what any thread may take up: one of tokio's keeps for itself what it has spawned last, and a handler may block it next.
+fn spawn_for_any(task: impl Future<Output = ()> + Send + 'static) {
+    tokio::spawn(task);
+    tokio::spawn(async {});
 }

@@ -78,6 +78,25 @@ async fn what_has_ended_is_settled_while_the_last_handler_blocks_its_thread() {
     assert_eq!(run.await.unwrap().processed, SLOTS as u64);
 }
 
+#[tokio::test]
+async fn what_took_its_time_is_settled_before_the_next_begins() {
+    let (queue, builder) = full(SLOTS).await;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let notes = seen.clone();
+    let handler = move |_: usize, _: TaskContext| {
+        let (queue, notes) = (queue.clone(), notes.clone());
+        async move {
+            let left = held(&queue).await;
+            notes.lock().unwrap().push(left);
+            std::thread::sleep(Duration::from_millis(1));
+            TaskResult::Ok(())
+        }
+    };
+    builder.handler("k", handler).build().unwrap().run_once().await.unwrap();
+    let left: Vec<u64> = (1..=SLOTS as u64).rev().collect();
+    assert_eq!(*seen.lock().unwrap(), left, "each sees those before it gone");
+}
+
 /// What is in the partition, ready or held.
 async fn held(queue: &Queue) -> u64 {
     let counts = queue.counts("p").await.unwrap();
