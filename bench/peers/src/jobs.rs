@@ -19,7 +19,7 @@ const POLL: Duration = Duration::from_millis(10);
 
 pub(crate) fn peers() -> Vec<Peer> {
     let postgres = Peer {
-        library: LIBRARY,
+        product: LIBRARY,
         backend: Backend::Postgres,
         settings: DEFAULTS,
         configured: DEFAULT_SETTINGS,

@@ -63,7 +63,7 @@ pub(crate) async fn print(peer: &Peer, options: &Options) -> Result<bool> {
         let measured = measure(peer, scenario, options.rounds, server.as_ref()).await;
         fine &= measured.is_ok();
         let mut line = Line {
-            peer: peer.library,
+            peer: peer.product,
             settings: peer.settings,
             backend: peer.backend.name(),
             scenario,

@@ -20,7 +20,7 @@ const WAIT: Duration = Duration::from_secs(1);
 
 pub(crate) fn peers() -> Vec<Peer> {
     let redis = Peer {
-        library: LIBRARY,
+        product: LIBRARY,
         backend: Backend::Redis,
         settings: "8 connections",
         configured: "Streams, as by default, and the eight connections of its own tests; a batch is its `send_raw_batch`.",
@@ -30,7 +30,7 @@ pub(crate) fn peers() -> Vec<Peer> {
         open: |place| Box::pin(open_redis(place, 8)),
     };
     let rabbitmq = Peer {
-        library: LIBRARY,
+        product: LIBRARY,
         backend: Backend::RabbitMq,
         settings: "prefetch 64",
         configured: "A quorum queue, persistent messages, a prefetch of 64.",
@@ -41,7 +41,7 @@ pub(crate) fn peers() -> Vec<Peer> {
     };
     vec![
         Peer {
-            library: LIBRARY,
+            product: LIBRARY,
             backend: Backend::Memory,
             settings: "defaults",
             configured: "Its channel, which has no limit; a batch is a loop.",

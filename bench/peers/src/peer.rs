@@ -14,7 +14,7 @@ pub(crate) type Job<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>
 
 /// A library on one backend, configured in one way.
 pub(crate) struct Peer {
-    pub(crate) library: &'static str,
+    pub(crate) product: &'static str,
     pub(crate) backend: Backend,
     /// In a word or two.
     pub(crate) settings: &'static str,
@@ -31,7 +31,7 @@ pub(crate) struct Peer {
 
 impl Peer {
     pub(crate) fn name(&self) -> String {
-        format!("{} {} {}", self.library, self.backend.name(), self.settings)
+        format!("{} {} {}", self.product, self.backend.name(), self.settings)
     }
 }
 

@@ -103,7 +103,7 @@ pub(super) struct Worker {
 pub(super) struct Peer {
     /// With its version.
     #[serde(rename = "peer")]
-    pub(super) library: String,
+    pub(super) product: String,
     /// How it was configured, in a word: `defaults`, or what was changed.
     pub(super) settings: String,
     /// What it was configured to do, in a sentence.

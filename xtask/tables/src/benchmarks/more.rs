@@ -104,7 +104,7 @@ pub(super) fn peers(figures: &Figures) -> String {
         let ours = figures.line(&line.backend, &line.scenario);
         let ours = ours.filter(|ours| ours.verified == Some(true));
         let cells = [
-            line.library.clone(),
+            line.product.clone(),
             line.settings.clone(),
             peer_did(line),
             ours.map_or("–".to_owned(), |ours| did(ours.p50_ms.zip(ours.p99_ms), ours.ours_per_s)),
@@ -114,8 +114,8 @@ pub(super) fn peers(figures: &Figures) -> String {
     text.push_str("\nWhat they were configured to do, and what that gives:\n\n");
     let mut told: Vec<String> = Vec::new();
     for line in peers {
-        let Peer { library, settings, backend, configured, guarantee, .. } = line;
-        let sentence = format!("- {library} on {backend}, {settings}: {configured} {guarantee}\n");
+        let Peer { product, settings, backend, configured, guarantee, .. } = line;
+        let sentence = format!("- {product} on {backend}, {settings}: {configured} {guarantee}\n");
         if !told.contains(&sentence) {
             told.push(sentence);
         }
@@ -123,8 +123,8 @@ pub(super) fn peers(figures: &Figures) -> String {
     text.push_str(&told.concat());
     for line in peers {
         if let Some(note) = &line.note {
-            let Peer { library, settings, backend, scenario, .. } = line;
-            let _ = writeln!(text, "- {library} on {backend}, {settings}, `{scenario}`: {note}");
+            let Peer { product, settings, backend, scenario, .. } = line;
+            let _ = writeln!(text, "- {product} on {backend}, {settings}, `{scenario}`: {note}");
         }
     }
     text
@@ -203,7 +203,7 @@ mod tests {
             ..Line::default()
         };
         let peer = Peer {
-            library: "other 1.0".to_owned(),
+            product: "other 1.0".to_owned(),
             settings: "defaults".to_owned(),
             configured: "It polls.".to_owned(),
             guarantee: "It may lose.".to_owned(),
