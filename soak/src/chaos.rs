@@ -73,6 +73,8 @@ async fn for_a_while(
     pause(rng, 500..4000).await;
     proxy.reset_all();
     proxy.set(Fault::Pass).await?;
+    // Nor may whoever connected meanwhile wait for what it has lost.
+    proxy.reset_all();
     Ok(name)
 }
 

@@ -1,6 +1,7 @@
 //! How fast a worker drains a queue, and how soon it starts a task, beside the bare `Queue`: `speed [BACKEND] [MESSAGES]`.
 //!
-//! Both sides run in turns, in one process, on queues of their own; medians of five rounds are printed, as one line of JSON.
+//! Both sides run in turns, in one process, on queues of their own; medians of five rounds are printed, as one line of JSON, and for
+//! the start of a task also the least and the most of the rounds' differences.
 
 #![allow(
     clippy::unwrap_used,
@@ -88,12 +89,19 @@ async fn main() {
         queue.close().await.unwrap();
     }
     let (bare, worked) = (rate(messages, &mut bare), rate(messages, &mut worked));
-    let bare_ping = tokio::spawn(bare_pings(place.open(100).await)).await.unwrap();
-    let worker_ping = tokio::spawn(worker_pings(place.open(101).await)).await.unwrap();
+    let (mut bare_ping, mut worker_ping) = (Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        bare_ping.push(tokio::spawn(bare_pings(place.open(100 + round).await)).await.unwrap());
+        worker_ping.push(tokio::spawn(worker_pings(place.open(200 + round).await)).await.unwrap());
+    }
+    let pairs = worker_ping.iter().zip(&bare_ping);
+    let mut above: Vec<_> = pairs.map(|(worker, bare)| milliseconds(*worker) - milliseconds(*bare)).collect();
+    above.sort_by(f64::total_cmp);
     let line = serde_json::json!({
         "backend": backend, "messages": messages, "rounds": ROUNDS, "slots": SLOTS,
         "bare_per_s": bare.round(), "worker_per_s": worked.round(), "ratio": worked / bare,
-        "bare_p50_ms": bare_ping.as_secs_f64() * 1e3, "worker_p50_ms": worker_ping.as_secs_f64() * 1e3,
+        "bare_p50_ms": milliseconds(median(bare_ping)), "worker_p50_ms": milliseconds(median(worker_ping)),
+        "above_p50_ms": {"median": above[ROUNDS / 2], "least": above[0], "most": above[ROUNDS - 1]},
     });
     println!("{line}");
 }
@@ -165,6 +173,10 @@ async fn work(queue: Queue, messages: usize) -> Duration {
     let summary = worker.run_until(async move { done.notified().await }).await.unwrap();
     assert_eq!(summary.processed, messages as u64);
     begin.elapsed()
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }
 
 fn median(mut times: Vec<Duration>) -> Duration {

@@ -1,5 +1,7 @@
 //! What a report is about.
 
+use std::thread;
+
 use anyqueue::{Capabilities, Result};
 use serde::Serialize;
 
@@ -14,6 +16,8 @@ pub struct About {
     pub backend: String,
     /// What the server (or library) says of its version; `None` if it says nothing or could not be reached.
     pub server_version: Option<String>,
+    /// Where the suite ran, such as `2 cores, x86_64`.
+    pub hardware: String,
     /// What the backend declares, in words; empty if it could not be reached.
     pub capabilities: Vec<(&'static str, String)>,
 }
@@ -24,8 +28,13 @@ impl About {
             Ok((version, declared)) => (version, rows(&declared)),
             Err(_) => (None, Vec::new()), // the cases have said why
         };
-        Self { backend: harness.name().to_owned(), server_version, capabilities }
+        Self { backend: harness.name().to_owned(), server_version, hardware: hardware(), capabilities }
     }
+}
+
+fn hardware() -> String {
+    let cores = thread::available_parallelism().map_or(0, Into::into);
+    format!("{cores} cores, {}", std::env::consts::ARCH)
 }
 
 async fn ask(harness: &dyn Harness) -> Result<(Option<String>, Capabilities)> {

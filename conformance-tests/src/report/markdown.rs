@@ -14,6 +14,7 @@ impl Report {
         let tally = self.tally();
         let facts = [
             ("server version", self.about.server_version.clone().unwrap_or_else(|| "not told".to_owned())),
+            ("hardware", self.about.hardware.clone()),
             ("suite", format!("anyqueue-conformance {}, tier {}", self.suite, self.tier)),
             ("cases run", (self.cases.len() - tally.not_applicable).to_string()),
             ("passed", tally.passed.to_string()),

@@ -207,7 +207,12 @@ mod tests {
         };
         let declared = vec![("groups", "no".to_owned())];
         let version = Some("1.2 | 3".to_owned());
-        let about = About { backend: "some".to_owned(), server_version: version, capabilities: declared };
+        let about = About {
+            backend: "some".to_owned(),
+            server_version: version,
+            hardware: "2 cores, x86_64".to_owned(),
+            capabilities: declared,
+        };
         let cases = outcomes.iter().zip(&ids).map(case).collect();
         Report::new(about, &Options::new().with_seed(7), Duration::from_millis(1234), cases)
     }

@@ -74,7 +74,7 @@ async fn cut_off(url: &str, bed: &Bed, messages: usize) {
     let proxy = Proxy::start(bed.server().addr()).unwrap();
     let url = url.replace(&bed.server().addr().to_string(), &proxy.addr().to_string());
     let limit = Duration::from_secs(2);
-    let builder = || RabbitMqQueue::from_url(&url).unwrap().call_timeout(limit);
+    let builder = || RabbitMqQueue::from_url(&url).unwrap().call_timeout(limit).connect_timeout(limit);
     let (first, second) = two(builder).await;
     let load = Load::start(&first, &second, &part("p")).await;
     for cut in 1..=20 {
@@ -85,6 +85,8 @@ async fn cut_off(url: &str, bed: &Bed, messages: usize) {
         tokio::time::sleep(Duration::from_millis(5)).await;
         proxy.reset_all();
         proxy.set(Fault::Pass).await.unwrap();
+        // Whoever connected meanwhile has lost the beginning of the server's answers, and would wait for it.
+        proxy.reset_all();
     }
     load.account(messages).await;
 }

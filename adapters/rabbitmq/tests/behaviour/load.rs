@@ -11,7 +11,7 @@ use anyqueue::{
     PushQueueStorage, RetryClass, Settlement,
 };
 use anyqueue_rabbitmq::RabbitMqQueue;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +22,8 @@ const BATCH: usize = 100;
 const CALL: Duration = Duration::from_secs(30);
 /// For a load on a busy machine.
 const LONG: Duration = Duration::from_mins(3);
+/// One load at a time: each keeps the machine busy, and limits are of a broker that has it.
+static TURN: Semaphore = Semaphore::const_new(1);
 /// All that comes has come when nothing has for so long.
 const QUIET: Duration = Duration::from_secs(3);
 
@@ -51,11 +53,13 @@ pub(crate) struct Load {
     enough: CancellationToken,
     pushing: JoinHandle<HashSet<MessageId>>,
     pulling: JoinHandle<HashSet<MessageId>>,
+    _turn: SemaphorePermit<'static>,
 }
 
 impl Load {
     /// Begins once the partition's queue is old enough to survive a `kill -9`.
     pub(crate) async fn start(from: &RabbitMqQueue, to: &RabbitMqQueue, partition: &PartitionId) -> Self {
+        let turn = TURN.acquire().await.unwrap();
         push(from, partition, &messages(1)).await;
         let first = take(to, partition, 1).await;
         settle(to, &first, Action::Remove).await;
@@ -70,7 +74,7 @@ impl Load {
             acknowledged
         });
         let pulling = tokio::spawn(pull_all(to.clone(), partition.clone(), Arc::clone(&taken), done));
-        Self { stored, taken, enough, pushing, pulling }
+        Self { stored, taken, enough, pushing, pulling, _turn: turn }
     }
 
     /// Waits until so many are stored.

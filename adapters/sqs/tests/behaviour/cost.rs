@@ -12,7 +12,7 @@ use crate::common::{Bed, LEASE, SOON, messages, part, push, settle, take};
 const TASKS: usize = 64;
 const EACH: usize = 20;
 /// Long enough for requests to become full on a busy machine too.
-const LINGER: Duration = Duration::from_millis(100);
+const LINGER: Duration = Duration::from_millis(400);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pushing_and_settling_one_at_a_time_costs_about_a_third_of_a_request_each() {

@@ -78,9 +78,9 @@ impl Harness for Sqs {
         rules.find(|(ruled, _)| ruled.what == need.what).map(|(_, rule)| *rule)
     }
 
-    /// The emulator is one thread of Python.
+    /// The emulator is one thread of Python, which looks for a FIFO queue's next message among all that are there.
     fn parallelism(&self) -> usize {
-        5
+        if self.kind.fifo { 3 } else { 5 }
     }
 
     async fn victim(&self) -> Result<Option<Arc<dyn Victim>>> {
