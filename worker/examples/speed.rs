@@ -1,6 +1,6 @@
-//! How fast a worker drains a queue, and how soon it starts a task, beside the bare `Queue`: `speed [BACKEND] [MESSAGES]`.
+//! How fast a worker drains a queue, and how soon it starts a task, beside the bare `Queue`: `speed [BACKEND] [MESSAGES] [ROUNDS]`.
 //!
-//! Both sides run in turns, in one process, on queues of their own; medians of five rounds are printed, as one line of JSON, and for
+//! Both sides run in turns, in one process, on queues of their own; medians of all rounds are printed, as one line of JSON, and for
 //! the start of a task also the least and the most of the rounds' differences.
 
 #![allow(
@@ -23,7 +23,6 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 const SLOTS: usize = 64;
-const ROUNDS: usize = 5;
 const PINGS: usize = 200;
 
 /// Where the queues are.
@@ -72,11 +71,12 @@ impl<'a> Place<'a> {
 #[tokio::main]
 async fn main() {
     let backend = std::env::args().nth(1).unwrap_or_else(|| "memory".to_owned());
-    let messages = std::env::args().nth(2).and_then(|count| count.parse().ok()).unwrap_or(20_000);
+    let number = |place| std::env::args().nth(place).and_then(|number| number.parse().ok());
+    let (messages, rounds) = (number(2).unwrap_or(60_000), number(3).unwrap_or(9));
     let folder = tempfile::tempdir_in(".").unwrap();
     let place = Place::prepare(&backend, folder.path()).await;
     let (mut bare, mut worked) = (Vec::new(), Vec::new());
-    for round in 0..ROUNDS * 2 {
+    for round in 0..rounds * 2 {
         let queue = place.open(round).await;
         fill(&queue, messages).await;
         // On a worker thread, where applications' tasks are.
@@ -90,18 +90,21 @@ async fn main() {
     }
     let (bare, worked) = (rate(messages, &mut bare), rate(messages, &mut worked));
     let (mut bare_ping, mut worker_ping) = (Vec::new(), Vec::new());
-    for round in 0..ROUNDS {
-        bare_ping.push(tokio::spawn(bare_pings(place.open(100 + round).await)).await.unwrap());
-        worker_ping.push(tokio::spawn(worker_pings(place.open(200 + round).await)).await.unwrap());
+    for round in 0..rounds {
+        bare_ping.push(tokio::spawn(bare_pings(place.open(1000 + round).await)).await.unwrap());
+        worker_ping.push(tokio::spawn(worker_pings(place.open(2000 + round).await)).await.unwrap());
     }
     let pairs = worker_ping.iter().zip(&bare_ping);
     let mut above: Vec<_> = pairs.map(|(worker, bare)| milliseconds(*worker) - milliseconds(*bare)).collect();
     above.sort_by(f64::total_cmp);
+    let cores = std::thread::available_parallelism().unwrap();
     let line = serde_json::json!({
-        "backend": backend, "messages": messages, "rounds": ROUNDS, "slots": SLOTS,
+        "hardware": format!("{cores} cores, {}", std::env::consts::ARCH),
+        "server": place.server.as_ref().map(Server::version),
+        "backend": backend, "messages": messages, "rounds": rounds, "slots": SLOTS,
         "bare_per_s": bare.round(), "worker_per_s": worked.round(), "ratio": worked / bare,
         "bare_p50_ms": milliseconds(median(bare_ping)), "worker_p50_ms": milliseconds(median(worker_ping)),
-        "above_p50_ms": {"median": above[ROUNDS / 2], "least": above[0], "most": above[ROUNDS - 1]},
+        "above_p50_ms": {"median": above[rounds / 2], "least": above[0], "most": above[rounds - 1]},
     });
     println!("{line}");
 }

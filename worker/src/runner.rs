@@ -1,9 +1,9 @@
 //! What has a slot and waits to be run, and the tasks that run it.
 //!
 //! Most handlers of a busy worker end at once, and a task for each would cost more than they do. So *runners* take them one
-//! after the other, and settle together what has ended. A handler that awaits goes on in a task of its own. One that blocks its
-//! thread keeps nobody else waiting: as long as something is left to do, one more runner is on its way, and the fetch loop sends for
-//! another if that one does not arrive.
+//! after the other, and the last of them settles together what has ended. A handler that awaits goes on in a task of its own. One that
+//! blocks its thread keeps nobody else waiting: as long as something is left to run, one more runner is on its way, and the fetch loop
+//! sends for another if that one does not arrive, or if nobody comes back to settle.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -19,7 +19,8 @@ use crate::worker::Shared;
 
 /// The most settlements that wait for company.
 const MOST_TOGETHER: usize = 64;
-/// A runner that is sent for and has not begun after so long may be kept for a thread that is blocked.
+/// A runner that is sent for and has not begun after so long may be kept for a thread that is blocked, and one that should be back to
+/// settle may block its own.
 pub(crate) const LATE: Duration = Duration::from_millis(5);
 /// What takes a runner longer is settled before it begins anything else: so nothing waits long for company.
 const QUICK: Duration = Duration::from_micros(100);
@@ -32,6 +33,10 @@ pub(crate) struct RunQueue(Mutex<State>);
 struct State {
     waiting: VecDeque<Work>,
     done: Vec<Done>,
+    /// Runners that have gone to run something.
+    out: usize,
+    /// When one of them was here last.
+    turned: Option<Instant>,
     /// When a runner was sent for that has not begun yet.
     sent_for: Option<Instant>,
 }
@@ -39,6 +44,11 @@ struct State {
 impl State {
     fn is_left(&self) -> bool {
         !self.waiting.is_empty() || !self.done.is_empty()
+    }
+
+    /// Whether somebody will be back in a moment, who can settle all that has ended.
+    fn is_expecting(&self, now: Instant) -> bool {
+        self.out > 0 && self.turned.is_some_and(|turned| now.saturating_duration_since(turned) < QUICK)
     }
 }
 
@@ -56,26 +66,36 @@ impl RunQueue {
         let mut state = self.lock();
         state.waiting.extend(work);
         state.sent_for = state.sent_for.filter(|sent_for| sent_for.elapsed() < LATE);
-        send_for_runner(shared, state);
+        let is_needed = state.is_left();
+        send_for_runner(shared, state, is_needed);
     }
 
-    /// Whether something waits to be run or settled.
+    /// Whether something waits to be run or settled, or may do so by the time that a runner is back.
     pub(crate) fn is_left(&self) -> bool {
-        self.lock().is_left()
+        let state = self.lock();
+        state.is_left() || state.out > 0
     }
 
-    /// Takes up what has ended, and answers what is next: running goes before settling, as long as that goes on quickly.
-    fn turn(&self, shared: &Arc<Shared>, ended: Option<Done>, took: Duration) -> Turn {
+    /// Takes up what has ended, and answers what is next: running goes before settling, as long as that goes on quickly, and the
+    /// last who comes back settles for all.
+    fn turn(&self, runner: &mut Runner, ended: Option<Done>, now: Instant, took: Duration) -> Turn {
         let mut state = self.lock();
+        state.out -= usize::from(std::mem::take(&mut runner.out));
         state.done.extend(ended);
         let goes_on = state.done.is_empty() || took < QUICK && state.done.len() < MOST_TOGETHER;
         let next = if goes_on { state.waiting.pop_front() } else { None };
         let turn = match next {
-            Some(work) => Turn::Run(work),
-            None if state.done.is_empty() => Turn::Nothing,
+            Some(work) => {
+                runner.out = true;
+                state.out += 1;
+                Turn::Run(work)
+            }
+            None if state.done.is_empty() || goes_on && state.is_expecting(now) => Turn::Nothing,
             None => Turn::Settle(std::mem::take(&mut state.done)),
         };
-        send_for_runner(shared, state);
+        state.turned = Some(now);
+        let is_needed = !state.waiting.is_empty();
+        send_for_runner(&runner.shared, state, is_needed);
         turn
     }
 
@@ -85,11 +105,11 @@ impl RunQueue {
 }
 
 /// Whoever looks after what is left may block his thread next: another one is sent for, if none is on its way.
-fn send_for_runner(shared: &Arc<Shared>, mut state: MutexGuard<'_, State>) {
-    if state.is_left() && state.sent_for.is_none() {
+fn send_for_runner(shared: &Arc<Shared>, mut state: MutexGuard<'_, State>, is_needed: bool) {
+    if is_needed && state.sent_for.is_none() {
         state.sent_for = Some(Instant::now());
         drop(state);
-        let runner = Runner { shared: shared.clone(), sent_for: true, ended: false };
+        let runner = Runner { shared: shared.clone(), sent_for: true, out: false, ended: false };
         tokio::spawn(async move { runner.arrive().run(None).await });
     }
 }
@@ -98,6 +118,8 @@ fn send_for_runner(shared: &Arc<Shared>, mut state: MutexGuard<'_, State>) {
 struct Runner {
     shared: Arc<Shared>,
     sent_for: bool,
+    /// Whether it counts among those that have gone to run something.
+    out: bool,
     ended: bool,
 }
 
@@ -108,13 +130,14 @@ impl Runner {
         self
     }
 
-    fn run(self, mut ended: Option<Done>) -> BoxFuture<'static, ()> {
+    fn run(mut self, mut ended: Option<Done>) -> BoxFuture<'static, ()> {
         async move {
             let mut turned = Instant::now();
             loop {
                 let took = turned.elapsed();
                 turned += took;
-                match self.shared.runs.turn(&self.shared, ended.take(), took) {
+                let shared = self.shared.clone();
+                match shared.runs.turn(&mut self, ended.take(), turned, took) {
                     Turn::Run(work) => ended = begin(&self.shared, work).await,
                     Turn::Settle(done) => {
                         settle(&self.shared, done).await;
@@ -146,6 +169,7 @@ impl Drop for Runner {
         if self.sent_for {
             state.sent_for = None;
         }
+        state.out -= usize::from(self.out);
         let left = (std::mem::take(&mut state.waiting), std::mem::take(&mut state.done));
         drop(state);
         drop(left);
@@ -158,7 +182,7 @@ async fn begin(shared: &Arc<Shared>, work: Work) -> Option<Done> {
     match poll_fn(|cx| Poll::Ready(deciding.as_mut().poll(cx))).await {
         Poll::Ready(done) => Some(done),
         Poll::Pending => {
-            let runner = Runner { shared: shared.clone(), sent_for: false, ended: false };
+            let runner = Runner { shared: shared.clone(), sent_for: false, out: false, ended: false };
             spawn_for_any(async move {
                 let done = deciding.await;
                 runner.run(Some(done)).await;

@@ -218,8 +218,13 @@ impl Actor {
             self.tools.feed.discard(&desk.conn);
         }
         self.copying.clear();
-        for waiting in self.waiting.drain(..) {
-            let _ = waiting.reply.send(Err(error.clone()));
+        for mut waiting in std::mem::take(&mut self.waiting) {
+            if waiting.again || !may_pass(error) {
+                let _ = waiting.reply.send(Err(error.clone()));
+            } else {
+                (waiting.fresh, waiting.again) = (true, true);
+                self.waiting.push_back(waiting);
+            }
         }
     }
 
@@ -238,6 +243,12 @@ impl Actor {
             desk.close().await;
         }
     }
+}
+
+/// Whether a pull that has got nothing yet can be tried once more. A server that is asked for messages of a queue that somebody else
+/// is just making may end the connection (`INTERNAL_ERROR`, seen on 3.10), and then knows the queue a moment later.
+fn may_pass(error: &Error) -> bool {
+    error.kind() == anyqueue::ErrorKind::Unavailable && error.retry() != anyqueue::RetryClass::Never
 }
 
 /// Turns a message into a delivery, which is held from now on.

@@ -15,6 +15,8 @@ pub(crate) struct Waiting {
     pub(crate) until: Instant,
     /// Nothing was looked for yet.
     pub(crate) fresh: bool,
+    /// A channel broke over it, and it is tried once more.
+    pub(crate) again: bool,
     /// Fires when nobody waits any more.
     pub(crate) stop: CancellationToken,
     pub(crate) reply: oneshot::Sender<Result<Claim>>,

@@ -46,6 +46,10 @@ impl Hello {
         Ok(Self { product: said("product"), version: said("version") })
     }
 
+    pub(crate) fn into_version(self) -> String {
+        self.version
+    }
+
     /// What is to be known of this server, if it can be used at all.
     ///
     /// # Errors

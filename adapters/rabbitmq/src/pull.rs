@@ -39,7 +39,7 @@ impl RabbitMqQueue {
         let (reply, mut answer) = oneshot::channel();
         let until = Instant::now() + request.wait.min(LONGEST_WAIT);
         let stop = request.stop.clone();
-        let waiting = Waiting { max: request.max, until, fresh: true, stop, reply };
+        let waiting = Waiting { max: request.max, until, fresh: true, again: false, stop, reply };
         if !self.order(partition, Command::Pull(waiting)).await {
             return Err(closed(Operation::Pull));
         }

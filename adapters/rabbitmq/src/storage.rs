@@ -19,6 +19,7 @@ use crate::command::Command;
 use crate::config::{Config, RabbitMqBuilder};
 use crate::error::{NAME, closed, repeatable};
 use crate::feed::Feed;
+use crate::hello::Hello;
 use crate::names::{Line, Names};
 use crate::publisher::Publisher;
 
@@ -171,6 +172,8 @@ impl QueueStorage for RabbitMqQueue {
         let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Check);
         self.inner.tools.publisher.ask().await.map_err(stamp)?;
         let mut health = Health::default();
+        // That it works is known; what it is, is told by a connection that is only begun, and may be refused.
+        health.server_version = self.inner.tools.publisher.hello().await.ok().map(Hello::into_version);
         if self.inner.tools.publisher.is_blocked().await {
             health.warnings.push("The broker takes no messages: it is out of memory or disk.".to_owned());
         }

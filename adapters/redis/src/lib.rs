@@ -81,7 +81,7 @@
 //!
 //! # Set-up
 //! Redis 6.2 or later, or Valkey, with `maxmemory-policy noeviction`. Tested is Redis 7.0.15 on one machine: one server, TLS, one
-//! sentinel with one replica, and a cluster of three masters with a replica each. One server of Redis 6.2.5 and one of Valkey 9.1.2
+//! sentinel with one replica, and a cluster of three masters with a replica each. One server of Redis 6.2.14 and one of Valkey 9.1.2
 //! were run through the whole conformance suite by hand. Untested are other versions, clusters and sentinels of these two, a cluster
 //! or sentinels by TLS, and adding nodes to a cluster or taking them away while it works.
 //!

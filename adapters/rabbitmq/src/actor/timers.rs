@@ -14,6 +14,8 @@ const SPARE: Duration = Duration::from_millis(20);
 const READY: Duration = Duration::from_secs(1);
 /// How often a waiting pull's connection is looked after.
 const PULSE: Duration = Duration::from_millis(200);
+/// How long after a break pulls are tried again.
+const AGAIN: Duration = Duration::from_millis(20);
 /// A channel that nobody needs is closed after so long.
 const IDLE: Duration = Duration::from_mins(1);
 
@@ -21,7 +23,9 @@ impl Actor {
     pub(super) fn next_timer(&self) -> Option<Instant> {
         let ends = self.waiting.iter().map(|waiting| waiting.until).min();
         let pulse = (!self.waiting.is_empty()).then(|| Instant::now() + PULSE);
-        [ends, pulse, self.tell_at, self.spare_until, self.idle_at].into_iter().flatten().min()
+        let broke = self.desk.is_none() && self.waiting.iter().any(|waiting| waiting.again);
+        let again = broke.then(|| Instant::now() + AGAIN);
+        [ends, pulse, again, self.tell_at, self.spare_until, self.idle_at].into_iter().flatten().min()
     }
 
     pub(super) fn set_timers(&mut self) {

@@ -11,7 +11,7 @@ use anyqueue_rabbitmq::{RabbitMqBuilder, RabbitMqQueue};
 use anyqueue_testkit::{Provided, RabbitMq, Server, provide, start_if_installed};
 use lapin::options::QueueDeclareOptions;
 use lapin::types::FieldTable;
-use lapin::{Channel, Connection, ConnectionProperties};
+use lapin::{Channel, Connection, ConnectionProperties, Queue};
 use tokio::sync::OnceCell;
 
 pub(crate) const LEASE: Duration = Duration::from_mins(1);
@@ -74,10 +74,19 @@ impl Bed {
 
     /// Messages that the broker would hand to anybody.
     pub(crate) async fn ready(&self, partition: &PartitionId) -> u32 {
+        self.look(partition).await.message_count()
+    }
+
+    /// Those who wait for messages, as the broker knows them.
+    pub(crate) async fn consumers(&self, partition: &PartitionId) -> u32 {
+        self.look(partition).await.consumer_count()
+    }
+
+    async fn look(&self, partition: &PartitionId) -> Queue {
         let (_conn, channel) = self.channel().await;
         let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
         let queue = channel.queue_declare(self.queue(partition, 0).into(), options, FieldTable::default());
-        queue.await.unwrap().message_count()
+        queue.await.unwrap()
     }
 }
 

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use anyqueue::{Error, ErrorKind, PushQueueStorage, QueueStorage};
 use anyqueue_rabbitmq::{QueueType, RabbitMqQueue};
 
+use anyqueue_testkit::RabbitMq;
+
 use crate::common::{Bed, SOON, messages, part, push};
 
 async fn refused(url: &str) -> Error {
@@ -45,6 +47,13 @@ async fn a_queue_of_another_type_is_incompatible() {
     let error = classic.push(&p, &messages(1)).await.pop().unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
     push(&quorum, &p, &messages(1)).await;
+}
+
+#[tokio::test]
+async fn a_broker_that_is_looked_after_tells_its_version() {
+    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let told = bed.open().await.check().await.unwrap().server_version;
+    assert_eq!(told.as_deref(), Some(bed.server().version()));
 }
 
 #[tokio::test]

@@ -94,7 +94,8 @@ pub(super) struct Worker {
     pub(super) bare_p50_ms: Option<f64>,
     #[serde(rename = "worker_p50_ms")]
     pub(super) ours_p50_ms: Option<f64>,
-    pub(super) environment: Option<Environment>,
+    /// Such as `2 cores, x86_64`.
+    pub(super) hardware: String,
 }
 
 /// One scenario of another library.

@@ -43,16 +43,23 @@ pub(super) fn worker(lines: &[Worker]) -> String {
     const TITLE: &str = "The worker beside the bare queue";
     let Some(first) = lines.first() else { return not_run(TITLE) };
     let mut text = format!(
-        "\n## {TITLE}\n\nHandlers that do nothing, {} slots, {} rounds of each side in turns.\n\n",
-        first.slots, first.rounds
+        "\n## {TITLE}\n\nHandlers that do nothing, {} slots, rounds of each side in turns. Measured on {}.\n\n",
+        first.slots, first.hardware
     );
-    text.push_str(&measured_on(
-        lines.iter().map(|line| (line.backend.as_str(), line.environment.as_ref())).collect(),
-    ));
-    let heads =
-        ["bare queue", "worker", "ratio", "goal", "reached", "p50 bare", "p50 worker", "goal", "reached"];
+    let heads = [
+        "rounds",
+        "bare queue",
+        "worker",
+        "ratio",
+        "goal",
+        "reached",
+        "p50 bare",
+        "p50 worker",
+        "goal",
+        "reached",
+    ];
     text.push_str(&row("backend", heads.map(str::to_owned).into_iter()));
-    let rule = ["---:", "---:", "---:", "---", "---", "---:", "---:", "---", "---"];
+    let rule = ["---:", "---:", "---:", "---:", "---", "---", "---:", "---:", "---", "---"];
     text.push_str(&row("---", rule.map(str::to_owned).into_iter()));
     for line in lines {
         text.push_str(&row(&line.backend, worker_cells(line).into_iter()));
@@ -60,7 +67,7 @@ pub(super) fn worker(lines: &[Worker]) -> String {
     text
 }
 
-fn worker_cells(line: &Worker) -> [String; 9] {
+fn worker_cells(line: &Worker) -> [String; 10] {
     let (goal, reached) = match line.backend.as_str() {
         "memory" => ("≥ 300k/s".to_owned(), line.ours_per_s.map(|rate| rate >= 300e3)),
         backend => {
@@ -72,6 +79,7 @@ fn worker_cells(line: &Worker) -> [String; 9] {
     let verdict = |reached: Option<bool>| reached.map_or("not measured".to_owned(), yes);
     let ms = |ms: Option<f64>| ms.map_or("–".to_owned(), |ms| format!("{ms:.3} ms"));
     [
+        line.rounds.to_string(),
         rate(line.bare_per_s),
         rate(line.ours_per_s),
         ratio(line.ratio),
