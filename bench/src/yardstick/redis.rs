@@ -69,12 +69,17 @@ impl Handle {
         let token = fastrand::u128(..).to_be_bytes();
         let mut cmd = call(&self.scripts.cycle);
         cmd.arg(max).arg(LEASE.as_millis().to_string()).arg(&token[..]);
-        let mut proofs = Vec::with_capacity(32 * held.len());
-        for (id, token) in held {
-            proofs.extend_from_slice(token);
-            proofs.extend_from_slice(id.as_bytes());
+        // Those of one claim together; mostly there is one.
+        let mut held: Vec<_> = held.iter().enumerate().collect();
+        held.sort_by_key(|(_, (_, token))| *token);
+        for claim in held.chunk_by(|(_, (_, one)), (_, (_, other))| one == other) {
+            if let Some((_, (_, token))) = claim.first() {
+                cmd.arg(&token[..]).arg(claim.len());
+            }
+            for (_, (id, _)) in claim {
+                cmd.arg(&id.as_bytes()[..]);
+            }
         }
-        cmd.arg(&proofs);
         let answer: (Vec<u8>, Vec<Bytes>, Vec<Bytes>, Vec<Option<u32>>) =
             redis::from_redis_value(self.run(&cmd).await?)?;
         let (settled, ids, payloads, counts) = answer;
@@ -85,7 +90,13 @@ impl Handle {
             Ok(Delivery { id, token, payload, _deliveries: deliveries })
         };
         let claimed = ids.into_iter().zip(payloads).map(delivery).collect::<Result<_>>()?;
-        Ok((settled.into_iter().map(|digit| digit == b'1').collect(), claimed))
+        let mut in_order = vec![false; held.len()];
+        for ((place, _), digit) in held.iter().zip(settled) {
+            if let Some(settled) = in_order.get_mut(*place) {
+                *settled = digit == b'1';
+            }
+        }
+        Ok((in_order, claimed))
     }
 
     /// Until a push says that it came to an empty queue, or this time is over.

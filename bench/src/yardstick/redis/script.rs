@@ -20,41 +20,40 @@ if redis.call('RPUSH', 'bench:r0', unpack(ids)) == #ids and redis.call('EXISTS',
 end
 return #ids";
 
-/// How many, the lease in milliseconds, a token, and tokens and ids to remove.
+/// How many, the lease in milliseconds, a token; then of each claim its token, how many of it are removed, and their ids. Answers a
+/// digit for each removal, and what was claimed.
 const CYCLE: &str = "
-local proofs, answers, gone, by = ARGV[4], {}, {}, {}
-for at = 1, #proofs, 32 do
-    local token, id = string.sub(proofs, at, at + 15), string.sub(proofs, at + 16, at + 31)
-    local claim = by[token] or {}
-    claim[#claim + 1] = id
-    by[token] = claim
-end
-local held = {}
-for token, ids in pairs(by) do
-    local is = redis.call('SMISMEMBER', 'bench:c' .. token, unpack(ids))
-    local out = {}
-    for i, id in ipairs(ids) do
-        if is[i] == 1 then
-            held[id .. token] = true
-            gone[#gone + 1] = id
-            out[#out + 1] = id
+local answers, at = {}, 4
+while at < #ARGV do
+    local token, n = ARGV[at], tonumber(ARGV[at + 1])
+    local first, last = at + 2, at + 1 + n
+    local held = redis.call('SMISMEMBER', 'bench:c' .. token, unpack(ARGV, first, last))
+    local all = true
+    for i = 1, n do
+        if held[i] == 0 then all = false end
+    end
+    if all then
+        redis.call('SREM', 'bench:c' .. token, unpack(ARGV, first, last))
+        redis.call('HDEL', 'bench:m', unpack(ARGV, first, last))
+        if redis.call('EXISTS', 'bench:n') == 1 then redis.call('HDEL', 'bench:n', unpack(ARGV, first, last)) end
+        answers[#answers + 1] = string.rep('1', n)
+    else
+        for i = 1, n do
+            local id = ARGV[first + i - 1]
+            if held[i] == 1 then
+                redis.call('SREM', 'bench:c' .. token, id)
+                redis.call('HDEL', 'bench:m', id)
+                redis.call('HDEL', 'bench:n', id)
+            end
+            answers[#answers + 1] = tostring(held[i])
         end
     end
-    if #out > 0 then
-        redis.call('SREM', 'bench:c' .. token, unpack(out))
-        if redis.call('EXISTS', 'bench:c' .. token) == 0 then redis.call('ZREM', 'bench:l', token) end
-    end
+    if redis.call('EXISTS', 'bench:c' .. token) == 0 then redis.call('ZREM', 'bench:l', token) end
+    at = last + 1
 end
-for at = 1, #proofs, 32 do
-    local key = string.sub(proofs, at + 16, at + 31) .. string.sub(proofs, at, at + 15)
-    answers[#answers + 1] = held[key] and '1' or '0'
-end
-if #gone > 0 then
-    redis.call('HDEL', 'bench:m', unpack(gone))
-    if redis.call('EXISTS', 'bench:n') == 1 then redis.call('HDEL', 'bench:n', unpack(gone)) end
-end
+answers = table.concat(answers)
 local max = tonumber(ARGV[1])
-if max == 0 then return { table.concat(answers), {}, {}, {} } end
+if max == 0 then return { answers, {}, {}, {} } end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 for _, token in ipairs(redis.call('ZRANGEBYSCORE', 'bench:l', 0, now, 'LIMIT', 0, 16)) do
@@ -67,11 +66,11 @@ for _, token in ipairs(redis.call('ZRANGEBYSCORE', 'bench:l', 0, now, 'LIMIT', 0
     redis.call('ZREM', 'bench:l', token)
 end
 local ids = redis.call('LPOP', 'bench:r0', max)
-if not ids then return { table.concat(answers), {}, {}, {} } end
+if not ids then return { answers, {}, {}, {} } end
 redis.call('SADD', 'bench:c' .. ARGV[3], unpack(ids))
 redis.call('ZADD', 'bench:l', now + ARGV[2], ARGV[3])
 local counts = redis.call('EXISTS', 'bench:n') == 1 and redis.call('HMGET', 'bench:n', unpack(ids)) or {}
-return { table.concat(answers), ids, redis.call('HMGET', 'bench:m', unpack(ids)), counts }";
+return { answers, ids, redis.call('HMGET', 'bench:m', unpack(ids)), counts }";
 
 /// What the server calls them.
 pub(super) struct Hashes {
