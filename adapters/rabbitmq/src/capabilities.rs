@@ -16,8 +16,9 @@ pub(crate) const PRIORITY_LEVELS: u8 = 10;
 /// Messages, deliveries or settlements in one call.
 const BATCH: usize = 1000;
 const BATCH_BYTES: u64 = 64 * 1024 * 1024;
-/// Pushing calls at once. Fewer gather more single pushes each, and cost the server less; more wait less for each other.
-const PUSH_CALLS: usize = 2;
+/// Pushing calls at once. The server writes to disk for all that has come meanwhile, so one call that carries what many tasks push
+/// is answered as fast as each of several that would carry parts of it, and costs the server less.
+const PUSH_CALLS: usize = 1;
 /// Settling calls at once: one can wait for copies to be confirmed.
 const SETTLE_CALLS: usize = 2;
 /// How late timed things may be: timers, network, and the server's queues.

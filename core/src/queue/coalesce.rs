@@ -16,8 +16,8 @@ use crate::capabilities::Coalesce;
 use crate::clock::Clock;
 use crate::io::Exec;
 
-/// The longest that a call waits for those whom the last one answered.
-const GATHER: Duration = Duration::from_micros(200);
+/// The longest that a call waits for those whom the last one answered, where a call is a round trip.
+pub(crate) const GATHER: Duration = Duration::from_micros(200);
 
 /// What a coalescer calls.
 pub(crate) trait Call: Send + Sync + 'static {
@@ -65,6 +65,7 @@ struct Inner<C: Call> {
     call: C,
     config: Coalesce,
     room: Room,
+    gather: Duration,
     clock: Clock,
     lanes: Mutex<HashMap<C::Lane, Lane<C>>>,
     idle: Notify,
@@ -76,8 +77,9 @@ struct Lane<C: Call> {
 }
 
 impl<C: Call> Coalescer<C> {
-    pub(crate) fn new(call: C, config: Coalesce, room: Room, clock: Clock) -> Self {
-        Self(Arc::new(Inner { call, config, room, clock, lanes: Mutex::default(), idle: Notify::new() }))
+    pub(crate) fn new(call: C, config: Coalesce, room: Room, gather: Duration, clock: Clock) -> Self {
+        let (lanes, idle) = (Mutex::default(), Notify::new());
+        Self(Arc::new(Inner { call, config, room, gather, clock, lanes, idle }))
     }
 
     /// Hands a request over and answers where its outcome will arrive. How many can be handed over at once is bounded by the
@@ -197,7 +199,7 @@ impl<C: Call> Flight<C> {
                     let _ = reply.send(answer);
                 }
             }
-            if company > 1 && self.inner.config.linger.is_zero() {
+            if company > 1 && self.inner.config.linger.is_zero() && !self.inner.gather.is_zero() {
                 self.gather(company).await;
             }
         }
@@ -218,7 +220,7 @@ impl<C: Call> Flight<C> {
     /// Those just answered are about to ask again: a moment is spent on letting as many callers come along, for without it small
     /// calls and large ones take turns. Who is alone, with one request or with many, is never made to wait.
     async fn gather(&self, company: usize) {
-        let end = Instant::now() + GATHER;
+        let end = Instant::now() + self.inner.gather;
         loop {
             tokio::task::yield_now().await;
             if self.gathered(|pending| callers(pending)) >= company || Instant::now() >= end {

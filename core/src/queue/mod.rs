@@ -17,6 +17,7 @@ mod stream;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -40,7 +41,7 @@ use push::PushCall;
 use releases::Releases;
 use settle::SettleCall;
 
-use crate::capabilities::Capabilities;
+use crate::capabilities::{Capabilities, SettleConfirm};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::io::Exec;
@@ -145,10 +146,14 @@ impl Queue {
         let limits = capabilities.limits;
         let push_room = Room { items: limits.push_batch, bytes: limits.push_batch_bytes };
         let settle_room = Room { items: limits.settle_batch, bytes: u64::MAX };
+        let push = capabilities.coalesce_push;
         let pusher =
-            Coalescer::new(PushCall(caller.clone()), capabilities.coalesce_push, push_room, clock.clone());
-        let settler =
-            Coalescer::new(SettleCall(caller.clone()), capabilities.coalesce_settle, settle_room, clock);
+            Coalescer::new(PushCall(caller.clone()), push, push_room, coalesce::GATHER, clock.clone());
+        // A settlement that the server does not answer is no round trip: nothing is saved by waiting for others.
+        let is_sent = capabilities.settle_confirm == SettleConfirm::Sent;
+        let gather = if is_sent { Duration::ZERO } else { coalesce::GATHER };
+        let settle = capabilities.coalesce_settle;
+        let settler = Coalescer::new(SettleCall(caller.clone()), settle, settle_room, gather, clock);
         let keeper = Arc::new(LeaseKeeper::new(capabilities.lease.min));
         let gone = CancellationToken::new();
         let push_room_permits =

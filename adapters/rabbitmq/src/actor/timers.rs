@@ -7,7 +7,7 @@ use anyqueue::Result;
 use super::Actor;
 
 /// How long a removal may wait for a pull that wants as many, so that the server's answer to it is not unwanted.
-const TELL: Duration = Duration::from_millis(10);
+const TELL: Duration = Duration::from_millis(30);
 /// How long a message that came unasked waits for the next pull, and credit that nobody needs for the next that does.
 const SPARE: Duration = Duration::from_millis(20);
 /// The same where messages are held ready on purpose.
