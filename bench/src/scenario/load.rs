@@ -12,9 +12,11 @@ use crate::client::{Client, Result};
 /// Messages in one call when a scenario fills or empties a queue outside of its measurement.
 const FILL: usize = 1000;
 
-/// A payload that begins with its number.
+/// A payload that begins with its number and goes on like noise, the same for the same number: a store that compresses must not
+/// have less to carry than another.
 pub(super) fn payload(number: u64, bytes: usize) -> Bytes {
-    let mut payload = vec![b'.'; bytes.max(size_of::<u64>())];
+    let mut payload = vec![0; bytes.max(size_of::<u64>())];
+    fastrand::Rng::with_seed(number).fill(&mut payload);
     if let Some(start) = payload.first_chunk_mut() {
         *start = number.to_be_bytes();
     }

@@ -4,12 +4,13 @@
 
 use anyqueue::{MessageData, Queue, QueueMessageStatus};
 use anyqueue_sqs::SqsBuilder;
-use anyqueue_testkit::{Ministack, Server};
+use anyqueue_testkit::{Ministack, Program, Server};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use serde::Serialize;
 
 use crate::client::Result;
+use crate::environment::Environment;
 
 pub(crate) const NAME: &str = "sqs";
 const PARTITION: &str = "bench";
@@ -49,14 +50,17 @@ struct Cost {
     found_nothing_per_message: f64,
     /// Of all requests, those that found nothing included.
     dollars_per_million_messages: f64,
+    environment: Environment,
 }
 
 /// Measures every way and prints what it costs.
 pub(crate) async fn print_costs(messages: Option<usize>, json: bool) -> Result<()> {
     let server = Server::start(Ministack::new()).await?;
+    let environment = Environment::here(Some(format!("ministack {}", Ministack::new().version().await?)));
     for (levels, used) in [(1, 1), (10, 1), (10, 3)] {
         for way in [Way::OneAtATime, Way::Stream, Way::Batches] {
-            let cost = cost(&server, way, (levels, used), messages.unwrap_or(DEFAULT_MESSAGES)).await?;
+            let messages = messages.unwrap_or(DEFAULT_MESSAGES);
+            let cost = cost(&server, way, (levels, used), messages, &environment).await?;
             if json {
                 println!("{}", serde_json::to_string(&cost)?);
             } else {
@@ -73,7 +77,13 @@ pub(crate) async fn print_costs(messages: Option<usize>, json: bool) -> Result<(
     Ok(())
 }
 
-async fn cost(server: &Server, way: Way, (levels, used): (u8, u8), messages: usize) -> Result<Cost> {
+async fn cost(
+    server: &Server,
+    way: Way,
+    (levels, used): (u8, u8),
+    messages: usize,
+    environment: &Environment,
+) -> Result<Cost> {
     let builder = SqsBuilder::new("us-east-1").endpoint(server.url()).credentials("test", "test");
     let storage = builder.levels(levels).prefix(format!("{way:?}{levels}-{used}")).open().await?;
     let queue = Queue::builder(storage.clone()).max_held(1 << 16).build()?;
@@ -98,6 +108,7 @@ async fn cost(server: &Server, way: Way, (levels, used): (u8, u8), messages: usi
         by_hand: BY_HAND,
         found_nothing_per_message: per_message(nothing),
         dollars_per_million_messages: per_message(answered) * DOLLARS_PER_MILLION,
+        environment: environment.clone(),
     })
 }
 
