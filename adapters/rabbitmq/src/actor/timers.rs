@@ -6,7 +6,8 @@ use anyqueue::Result;
 
 use super::Actor;
 
-/// How long a removal may wait for a pull that wants as many, so that the server's answer to it is not unwanted.
+/// How long a removal may wait for a pull that wants as many, so that the server's answer to it is not unwanted. Told before, it costs
+/// the consumer its end; and what was not told when this process dies comes again.
 const TELL: Duration = Duration::from_millis(30);
 /// How long a message that came unasked waits for the next pull, and credit that nobody needs for the next that does.
 const SPARE: Duration = Duration::from_millis(20);
