@@ -155,6 +155,22 @@ async fn a_wait_for_nothing_costs_three_methods() {
 }
 
 #[tokio::test]
+async fn a_removal_that_no_pull_follows_is_told_soon_and_outlives_its_connection() {
+    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let proxy = Proxy::start(bed.server().addr()).unwrap();
+    let url = bed.url().replace(&bed.server().addr().to_string(), &proxy.addr().to_string());
+    let (p, queue) = (part("work"), RabbitMqQueue::open(&format!("{url}&heartbeat=1h")).await.unwrap());
+    push(&queue, &p, &messages(1)).await;
+    let got = take(&queue, &p, 1).await;
+    settle(&queue, &got, Action::Remove).await;
+    // Nothing tells when the broker knows: it is far later than it should.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    proxy.set(Fault::Reset).await.unwrap();
+    let other = bed.open().await;
+    assert!(pull(&other, &p, 1, Duration::from_millis(500)).await.is_empty());
+}
+
+#[tokio::test]
 async fn headers_that_the_broker_would_obey_are_only_text() {
     let Some(bed) = Bed::shared().await else { return };
     let (p, other, queue) = (part("work"), part("other"), bed.open().await);
