@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use anyqueue::{Action, MessageData, QueueStorage};
+use anyqueue::{Action, MessageData, Queue, QueueMessageStatus::Processed, QueueStorage, SettleOutcome};
 use anyqueue_rabbitmq::QueueType;
+use futures_util::StreamExt as _;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
-use crate::common::{Bed, becomes, messages, part, pull, push, settle, take, texts};
+use crate::common::{Bed, SOON, becomes, messages, part, pull, push, settle, take, texts};
 
 #[tokio::test]
 async fn what_is_held_ready_is_served_in_order_and_given_back_when_idle() {
@@ -41,6 +44,27 @@ async fn a_pull_from_what_is_held_ready_is_woken_by_pushes() {
         }
     }
     assert!(pull(&queue, &p, 1, Duration::from_millis(100)).await.is_empty());
+}
+
+/// Its settlements bring the next deliveries with them, several calls at a time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_stream_of_what_is_held_ready_keeps_push_order() {
+    let Some(bed) = Bed::shared().await else { return };
+    let queue = Queue::new(bed.builder().prefetch(50).open().await.unwrap()).unwrap();
+    let stored = queue.push_many("work", messages(3000)).await.unwrap();
+    assert!(stored.iter().all(Result::is_ok));
+    let mut stream = queue.stream("work").window(64).build().unwrap();
+    let mut settling = JoinSet::new();
+    for expected in 0..3000 {
+        let mut delivery = timeout(SOON, stream.next()).await.unwrap().unwrap().unwrap();
+        assert_eq!(delivery.payload(), expected.to_string().as_bytes());
+        settling.spawn(async move { delivery.settle(Processed).await.unwrap() });
+    }
+    while let Some(settled) = settling.join_next().await {
+        assert_eq!(settled.unwrap(), SettleOutcome::Settled);
+    }
+    queue.close().await.unwrap();
+    assert_eq!(bed.ready(&part("work")).await, 0);
 }
 
 #[tokio::test]

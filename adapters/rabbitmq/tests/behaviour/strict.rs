@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyqueue::QueueMessageStatus::Processed;
 use anyqueue::{
-    Action, Delivery, MessageData, PullQueueStorage, PullRequest, Queue, SettleOutcome, Settlement, Token,
+    Action, Delivery, MessageData, PartitionId, PullQueueStorage, PullRequest, Queue, SettleOutcome,
+    Settlement, Token,
 };
 use anyqueue_rabbitmq::RabbitMqQueue;
 use anyqueue_testkit::{Fault, Proxy, RabbitMq};
@@ -135,15 +136,22 @@ async fn a_return_while_pulls_are_under_way_loses_and_repeats_nothing() {
     .await;
 }
 
+/// A queue that reaches its server through a proxy, and has just removed its only message.
+async fn one_removed_through_a_proxy(bed: &Bed, p: &PartitionId) -> (Proxy, RabbitMqQueue) {
+    let proxy = Proxy::start(bed.server().addr()).unwrap();
+    let url = bed.url().replace(&bed.server().addr().to_string(), &proxy.addr().to_string());
+    let queue = RabbitMqQueue::open(&format!("{url}&heartbeat=1h")).await.unwrap();
+    push(&queue, p, &messages(1)).await;
+    let got = take(&queue, p, 1).await;
+    settle(&queue, &got, Action::Remove).await;
+    (proxy, queue)
+}
+
 #[tokio::test]
 async fn a_wait_for_nothing_costs_three_methods() {
     let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
-    let proxy = Proxy::start(bed.server().addr()).unwrap();
-    let url = bed.url().replace(&bed.server().addr().to_string(), &proxy.addr().to_string());
-    let (p, queue) = (part("work"), RabbitMqQueue::open(&format!("{url}&heartbeat=1h")).await.unwrap());
-    push(&queue, &p, &messages(1)).await;
-    let got = take(&queue, &p, 1).await;
-    settle(&queue, &got, Action::Remove).await;
+    let p = part("work");
+    let (proxy, queue) = one_removed_through_a_proxy(&bed, &p).await;
     assert!(pull(&queue, &p, 10, Duration::from_millis(100)).await.is_empty());
     let before = proxy.traffic();
     for _ in 0..10 {
@@ -157,12 +165,8 @@ async fn a_wait_for_nothing_costs_three_methods() {
 #[tokio::test]
 async fn a_removal_that_no_pull_follows_is_told_soon_and_outlives_its_connection() {
     let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
-    let proxy = Proxy::start(bed.server().addr()).unwrap();
-    let url = bed.url().replace(&bed.server().addr().to_string(), &proxy.addr().to_string());
-    let (p, queue) = (part("work"), RabbitMqQueue::open(&format!("{url}&heartbeat=1h")).await.unwrap());
-    push(&queue, &p, &messages(1)).await;
-    let got = take(&queue, &p, 1).await;
-    settle(&queue, &got, Action::Remove).await;
+    let p = part("work");
+    let (proxy, _queue) = one_removed_through_a_proxy(&bed, &p).await;
     // Nothing tells when the broker knows: it is far later than it should.
     tokio::time::sleep(Duration::from_secs(2)).await;
     proxy.set(Fault::Reset).await.unwrap();
