@@ -105,7 +105,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
             Environment::here(runtime.block_on((backend.server)(&settings)).unwrap_or_default());
         for scenario in Scenario::ALL {
             if chosen(&arguments.scenario, scenario.name()) {
-                let report = runtime.block_on(async {
+                let report = scenario.runtime()?.block_on(async {
                     tokio::select! {
                         report = measure(backend, scenario, &settings) => Ok(report),
                         // Ended in an orderly way, so that the scratch directory goes too.

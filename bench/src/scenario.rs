@@ -11,6 +11,8 @@ mod settle;
 
 use std::time::Duration;
 
+use tokio::runtime::{self, Runtime};
+
 use crate::client::{Client, Result};
 
 pub(crate) use depth::{InDepth, depth};
@@ -42,10 +44,13 @@ pub(crate) enum Scenario {
     Cycle,
     /// 64 tasks settle held messages one at a time.
     SettleConcurrent,
-    /// One puller that holds at most 64 messages feeds 64 handlers that settle one at a time.
+    /// One puller that holds at most 64 messages feeds 64 handlers that settle one at a time, all of them in one task of a runtime
+    /// with one thread.
     Drain64,
     /// The same, holding at most 512.
     Drain512,
+    /// As the first, but each handler is a task, and the runtime has a thread for each core.
+    DrainTasks,
     /// Time from push to handler start, one process.
     Latency,
     /// Time from push to handler start, the pusher in another process.
@@ -60,7 +65,7 @@ pub(crate) enum Scenario {
 
 impl Scenario {
     /// In the order in which they run.
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::PushOne,
         Self::PushBatch,
         Self::Push8,
@@ -69,12 +74,22 @@ impl Scenario {
         Self::SettleConcurrent,
         Self::Drain64,
         Self::Drain512,
+        Self::DrainTasks,
         Self::Latency,
         Self::LatencyAcross,
         Self::Idle,
         Self::Backlog,
         Self::InFlight,
     ];
+
+    /// A runtime of its own kind for both sides.
+    pub(crate) fn runtime(self) -> std::io::Result<Runtime> {
+        let mut builder = match self {
+            Self::Drain64 | Self::Drain512 => runtime::Builder::new_current_thread(),
+            _ => runtime::Builder::new_multi_thread(),
+        };
+        builder.enable_all().build()
+    }
 
     /// As on the command line.
     pub(crate) const fn name(self) -> &'static str {
@@ -87,6 +102,7 @@ impl Scenario {
             Self::SettleConcurrent => "settle-concurrent",
             Self::Drain64 => "drain-64",
             Self::Drain512 => "drain-512",
+            Self::DrainTasks => "drain-tasks",
             Self::Latency => "latency",
             Self::LatencyAcross => "latency-across",
             Self::Idle => "idle",
@@ -123,8 +139,9 @@ pub(crate) async fn rate<C: Client>(scenario: Scenario, client: &C, size: Size) 
             Scenario::PushConcurrent => push::concurrent(client, size, TASKS).await,
             Scenario::Cycle => cycle::empty(client, size).await,
             Scenario::SettleConcurrent => settle::concurrent(client, size).await,
-            Scenario::Drain64 => drain::drain(client, size, 64).await,
-            Scenario::Drain512 => drain::drain(client, size, 512).await,
+            Scenario::Drain64 => drain::in_one_task(client, size, 64).await,
+            Scenario::Drain512 => drain::in_one_task(client, size, 512).await,
+            Scenario::DrainTasks => drain::in_tasks(client, size, 64).await,
             _ => Err(format!("{} does not measure a rate", scenario.name()).into()),
         }
     };

@@ -153,6 +153,9 @@ impl Need {
     pub const PRIORITY: Self = Self::capability("priorities", |c| c.priority_levels > 1);
     /// Push order within a priority.
     pub const PUSH_ORDER: Self = Self::capability("push order", |c| c.order == Order::PushOrder);
+    /// Settlements that bring the next deliveries with them, several at once.
+    pub const OVERLAPPING_EXCHANGES: Self =
+        Self::capability("exchanges that overlap", |c| c.exchange && c.coalesce_settle.in_flight > 1);
     /// Returned messages go ahead of never-delivered ones.
     pub const REQUEUE_FRONT: Self = Self::capability("requeue to the front", |c| c.requeue == Requeue::Front);
     /// Leases that end by time.

@@ -266,7 +266,8 @@ pub struct Limits {
 /// How core joins single requests into calls. A lone caller never waits, whatever this says, unless `linger` is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coalesce {
-    /// Calls under way at once per lane. While this many are, requests gather.
+    /// Calls under way at once per lane. While this many are, requests gather. Settlements that bring the next deliveries with them must
+    /// keep [their order](crate::PullQueueStorage::exchange) if this is more than 1.
     pub in_flight: usize,
     /// How long a request waits for company before its call starts; zero except where each request costs money.
     pub linger: Duration,

@@ -89,6 +89,12 @@ pub trait PullQueueStorage: QueueStorage {
 
     /// [`settle`](Self::settle), then [`pull`](Self::pull), in one round trip where the server allows (and
     /// [`Capabilities::exchange`] says so). A failure of one half is not a failure of the other.
+    ///
+    /// # Order
+    /// Calls may overlap where [`Coalesce::in_flight`](crate::Coalesce) of settlements is more than 1. Those that do not wait,
+    /// concern the same partition and settle nothing of another one then claim in the order in which they were first polled, whichever is
+    /// answered first: a stream that they feed is to get its messages in order. (A lost connection may change the order, as it
+    /// changes what comes back.)
     async fn exchange(
         &self,
         settlements: &[Settlement],

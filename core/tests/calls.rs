@@ -130,6 +130,29 @@ async fn settlements_of_many_tasks_share_calls_and_each_gets_its_own_outcome() {
     assert!(handler.settle(Processed).await.is_ok());
 }
 
+#[tokio::test(start_paused = true)]
+async fn where_two_calls_may_be_under_way_a_steady_flow_is_shared_evenly() {
+    let mut inner = Spy::new(anyqueue_memory::MemoryQueue::new());
+    inner.capabilities.coalesce_settle.in_flight = 2;
+    let spy = Shared(std::sync::Arc::new(inner));
+    let queue = Queue::new(spy.clone()).unwrap();
+    queue.push_many("p", (0..800).map(message).collect()).await.unwrap();
+    spy.settle.takes(Duration::from_millis(1));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let held = queue.pull("p").max(100).await.unwrap();
+        tasks.spawn(async move {
+            for mut handler in held {
+                handler.settle(Processed).await.unwrap();
+            }
+        });
+    }
+    tasks.join_all().await;
+    let sizes = spy.settle.sizes();
+    let even = sizes.iter().filter(|size| (3..=5).contains(*size)).count();
+    assert!(even * 10 > sizes.len() * 9, "of 8 callers each call carries about 4: {sizes:?}");
+}
+
 #[tokio::test]
 async fn only_the_items_that_are_safe_to_repeat_are_repeated() {
     let spy = spy();

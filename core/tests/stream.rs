@@ -153,6 +153,72 @@ async fn a_settlement_that_fails_together_with_a_pull_is_repeated_alone() {
     assert_eq!(settled(next(&mut stream).await).await, b"1");
 }
 
+/// As [`filled`], of a backend whose settlements may overlap; and the first deliveries, of which a stream has handed out all.
+async fn overlapping(window: usize) -> (Shared, Queue, HandlerStream, Vec<QueueMessageHandler>) {
+    let mut spy = Spy::new(anyqueue_memory::MemoryQueue::new());
+    spy.capabilities.coalesce_settle.in_flight = 2;
+    let spy = Shared(Arc::new(spy));
+    let queue = Queue::new(spy.clone()).unwrap();
+    push(&queue, 2 * window).await;
+    let mut stream = queue.stream("p").window(window).build().unwrap();
+    let mut held = Vec::new();
+    while held.len() < window {
+        held.push(next(&mut stream).await);
+    }
+    // Its pump has nothing under way.
+    eventually("an idle pump", || spy.pull.calls() == 1).await;
+    (spy, queue, stream, held)
+}
+
+#[tokio::test]
+async fn what_overlapping_settlements_bring_arrives_in_the_order_of_the_claims() {
+    let (spy, _queue, mut stream, mut held) = overlapping(8).await;
+    let first = spy.exchange.answer_later();
+    let settling = tokio::spawn(settled(held.remove(0)));
+    eventually("a settlement under way", || spy.exchange.calls() == 1).await;
+    assert_eq!(settled(held.remove(0)).await, b"1");
+    assert_eq!(spy.exchange.calls(), 2, "the second does not wait for the first, and brings something");
+    assert!(futures_util::poll!(stream.next()).is_pending(), "what was claimed before is not there yet");
+    first.send(()).unwrap();
+    assert_eq!(settling.await.unwrap(), b"0");
+    assert_eq!(next(&mut stream).await.payload(), b"8");
+    assert_eq!(next(&mut stream).await.payload(), b"9");
+}
+
+#[tokio::test]
+async fn a_settlement_without_an_answer_does_not_hold_up_what_later_ones_bring() {
+    let (spy, _queue, mut stream, mut held) = overlapping(8).await;
+    let first = spy.exchange.answer_later();
+    let mut lost = held.remove(0);
+    let settling = tokio::spawn(async move { lost.settle(Processed).await });
+    eventually("a settlement under way", || spy.exchange.calls() == 1).await;
+    assert_eq!(settled(held.remove(0)).await, b"1");
+    spy.settle.hold();
+    drop(first);
+    assert_eq!(next(&mut stream).await.payload(), b"9", "not even while the first is being repeated");
+    spy.settle.let_go();
+    assert_eq!(settling.await.unwrap().unwrap(), SettleOutcome::Lost, "the server had settled it");
+}
+
+#[tokio::test]
+async fn a_settlement_that_concerns_another_partition_brings_something_only_if_no_other_is_under_way() {
+    let (spy, queue, _stream, mut held) = overlapping(8).await;
+    queue.push("q", MessageData::new(b"other")).await.unwrap();
+    let mut other = queue.pull("q").await.unwrap().remove(0);
+    let first = spy.exchange.answer_later();
+    let (mut both, next) = (held.remove(0), held.remove(0));
+    let settling = tokio::spawn(async move {
+        let both = [(&mut both, Processed), (&mut other, Processed)];
+        // The lanes of the two are the same one, and they are taken together.
+        queue.settle_many(both).await.into_iter().flatten().count()
+    });
+    eventually("a settlement under way", || spy.exchange.calls() == 1).await;
+    assert_eq!(settled(next).await, b"1");
+    assert_eq!((spy.exchange.calls(), spy.settle.calls()), (1, 1));
+    first.send(()).unwrap();
+    assert_eq!(settling.await.unwrap(), 2);
+}
+
 #[tokio::test]
 async fn what_a_settlement_brings_to_a_stream_that_is_gone_is_given_back() {
     let (spy, queue) = filled(2).await;

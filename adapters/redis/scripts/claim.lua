@@ -13,14 +13,15 @@ local function bury(id)
     call('HINCRBY', base .. 'state', 'tombs', -1)
 end
 
--- How often each of these stands in line for a message that was deleted. Its present message, if it has one, stands behind.
+-- How often each of these stands in line for a message that was deleted; nothing if none does. Its present message, if it has one,
+-- stands behind.
 local function tombs_of(ids)
-    local tombs = {}
-    if call('EXISTS', base .. 'tombs') == 1 then
-        local found = call('HMGET', base .. 'tombs', unpack(ids))
-        for i, id in ipairs(ids) do
-            tombs[id] = tonumber(found[i] or 0)
-        end
+    if call('EXISTS', base .. 'tombs') == 0 then
+        return
+    end
+    local tombs, found = {}, call('HMGET', base .. 'tombs', unpack(ids))
+    for i, id in ipairs(ids) do
+        tombs[id] = tonumber(found[i] or 0)
     end
     return tombs
 end
@@ -39,11 +40,11 @@ local function take(top, max, has_large)
             level = level - 1 -- this one is empty now
         end
         if #some > 0 then
-            local found = read_all(some)
-            local tombs, first = tombs_of(some), count + 1
+            local found, first = read_all(some), count + 1
+            local tombs = tombs_of(some)
             for i = 1, #some do
                 local id, record = some[i], found[i]
-                if (tombs[id] or 0) > 0 then
+                if tombs and tombs[id] > 0 then
                     tombs[id] = tombs[id] - 1
                     bury(id)
                 elseif record then

@@ -14,28 +14,48 @@ local function erase_all(ids, runs)
     end
 end
 
--- Removes messages that have neither group nor key: for each token of 16 bytes and window, how many (2 bytes), and their ids.
-local function remove(proofs)
-    local ids, tokens, ends_of, answers = {}, {}, {}, {}
-    local at = 1
+-- What `remove` is told: ids, and of each run of one token and window the token and the number of its last id.
+local function parse(proofs)
+    local ids, count, tokens, runs, at = {}, 0, {}, {}, 1
     while at < #proofs do
-        local token = sub(proofs, at, at + 15)
         local last = at + 17 + 16 * (byte(proofs, at + 16) * 256 + byte(proofs, at + 17))
         for from = at + 18, last, 16 do
-            ids[#ids + 1] = sub(proofs, from, from + 15)
-            tokens[#ids] = token
+            count = count + 1
+            ids[count] = sub(proofs, from, from + 15)
         end
-        ends_of[#ends_of + 1] = #ids
+        tokens[#tokens + 1], runs[#runs + 1] = sub(proofs, at, at + 15), count
         at = last + 1
     end
-    if #ids == 0 then
-        return ''
+    return ids, tokens, runs
+end
+
+-- Whether each of these is held by the very claim that its token names, as it is unless it was extended or lost. Answers how many of
+-- each claim they are too.
+local function all_held(held, tokens, runs)
+    local ended, i = {}, 1
+    for n, last in ipairs(runs) do
+        local token = tokens[n]
+        if not is_alive(token) then
+            return false
+        end
+        ended[token] = (ended[token] or 0) + last - i + 1
+        for at = i, last do
+            if held[at] ~= token then
+                return false
+            end
+        end
+        i = last + 1
     end
-    local held, gone, ended, runs, i = call('HMGET', base .. 'leases', unpack(ids)), {}, {}, {}, 1
-    for _, last in ipairs(ends_of) do
+    return true, ended
+end
+
+-- Those that are held, the last of them in each run, how many of each claim they are, and a digit for each message.
+local function some_held(ids, held, tokens, runs)
+    local gone, last_gone, ended, answers, i = {}, {}, {}, {}, 1
+    for n, last in ipairs(runs) do
         while i <= last do
             local claim = held[i]
-            if is_held(claim, tokens[i]) then
+            if is_held(claim, tokens[n]) then
                 gone[#gone + 1] = ids[i]
                 ended[claim] = (ended[claim] or 0) + 1
                 answers[i] = '1'
@@ -44,7 +64,22 @@ local function remove(proofs)
             end
             i = i + 1
         end
-        runs[#runs + 1] = #gone
+        last_gone[n] = #gone
+    end
+    return gone, last_gone, ended, concat(answers)
+end
+
+-- Removes messages that have neither group nor key: for each token of 16 bytes and window, how many (2 bytes), and their ids.
+local function remove(proofs)
+    local ids, tokens, runs = parse(proofs)
+    if #ids == 0 then
+        return ''
+    end
+    local held = call('HMGET', base .. 'leases', unpack(ids))
+    local are_all, ended = all_held(held, tokens, runs)
+    local gone, answers = ids, nil
+    if not are_all then
+        gone, runs, ended, answers = some_held(ids, held, tokens, runs)
     end
     if #gone > 0 then
         call('HDEL', base .. 'leases', unpack(gone))
@@ -54,7 +89,7 @@ local function remove(proofs)
             drop(claim, count)
         end
     end
-    return concat(answers)
+    return answers or string.rep('1', #ids)
 end
 
 -- Puts a message whose lease was ended into another partition, or anew into this one. Answers how many became ready here.

@@ -77,7 +77,7 @@ pub(crate) fn capabilities(config: &Config, level: DurabilityLevel) -> Capabilit
         overfetch: 0,
         exchange: true,
         coalesce_push: coalesce,
-        coalesce_settle: coalesce,
+        coalesce_settle: Coalesce { in_flight: 2, ..coalesce },
         retention: None,
     }
 }

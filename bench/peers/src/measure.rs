@@ -49,7 +49,7 @@ struct Line<'a> {
     environment: &'a Environment,
 }
 
-const SCENARIOS: [&str; 4] = ["push-one", "push-batch", "drain-64", "latency"];
+const SCENARIOS: [&str; 4] = ["push-one", "push-batch", "drain-tasks", "latency"];
 
 /// Measures a peer and prints its lines; whether all went well.
 pub(crate) async fn print(peer: &Peer, options: &Options) -> Result<bool> {

@@ -3,6 +3,8 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -10,8 +12,43 @@ use super::load::{Seen, each_once, expect_remaining, fill};
 use super::{Size, TASKS};
 use crate::client::{Client, Result, Source};
 
-/// The puller holds at most `window` messages, those in the handlers' hands included.
-pub(super) async fn drain<C: Client>(client: &C, size: Size, window: usize) -> Result<Duration> {
+/// The handlers are futures of one task. The puller holds at most `window` messages, those in the handlers' hands included.
+pub(super) async fn in_one_task<C: Client>(client: &C, size: Size, window: usize) -> Result<Duration> {
+    let pushed = fill(client, size).await?;
+    // A task like any other of its runtime, not the one that the runtime was started for.
+    let (seen, took) = tokio::spawn(handle_all_of(client.clone(), size.messages, window)).await??;
+    each_once(&pushed, &seen, size.payload_bytes)?;
+    expect_remaining(client, 0).await?;
+    Ok(took)
+}
+
+async fn handle_all_of<C: Client>(
+    client: C,
+    messages: usize,
+    window: usize,
+) -> Result<(Vec<Seen>, Duration)> {
+    let start = Instant::now();
+    let mut source = client.source(window).await?;
+    let (mut busy, mut seen) = (FuturesUnordered::new(), Vec::with_capacity(messages));
+    while seen.len() < messages {
+        let is_free = busy.len() < TASKS && seen.len() + busy.len() < messages;
+        tokio::select! {
+            biased;
+            Some(handled) = busy.next(), if !busy.is_empty() => seen.push(handled?),
+            delivery = source.next(), if is_free => busy.push(handle_one(client.clone(), delivery?)),
+        }
+    }
+    Ok((seen, start.elapsed()))
+}
+
+async fn handle_one<C: Client>(client: C, delivery: C::Delivery) -> Result<Seen> {
+    let seen = Seen::of::<C>(black_box(&delivery))?;
+    client.settle(delivery).await?;
+    Ok(seen)
+}
+
+/// The same, but each handler is a task.
+pub(super) async fn in_tasks<C: Client>(client: &C, size: Size, window: usize) -> Result<Duration> {
     let pushed = fill(client, size).await?;
     let start = Instant::now();
     let (hands, mut handlers) = handlers(client, window);
@@ -38,17 +75,16 @@ fn handlers<C: Client>(client: &C, window: usize) -> (Vec<mpsc::Sender<C::Delive
     let mut tasks = JoinSet::new();
     let hands = (0..TASKS).map(|_| {
         let (hand, taken) = mpsc::channel(window.div_ceil(TASKS));
-        tasks.spawn(handle(client.clone(), taken));
+        tasks.spawn(handle_each(client.clone(), taken));
         hand
     });
     (hands.collect(), tasks)
 }
 
-async fn handle<C: Client>(client: C, mut taken: mpsc::Receiver<C::Delivery>) -> Result<Vec<Seen>> {
+async fn handle_each<C: Client>(client: C, mut taken: mpsc::Receiver<C::Delivery>) -> Result<Vec<Seen>> {
     let mut seen = Vec::new();
     while let Some(delivery) = taken.recv().await {
-        seen.push(Seen::of::<C>(black_box(&delivery))?);
-        client.settle(delivery).await?;
+        seen.push(handle_one(client.clone(), delivery).await?);
     }
     Ok(seen)
 }

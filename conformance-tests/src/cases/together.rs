@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyqueue::{Action, Delivery, Headers, MessageData, MessageId, PartitionId, PushOutcome, SettleOutcome};
+use futures_util::future::join_all;
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::{CLOCK_GRAIN, Client, Context, SCHEDULING, ids, settlement};
@@ -93,6 +94,9 @@ pub(super) const CASES: &[Case] = &[
         .kills(&[Fault::ExchangePullsFirst]),
     case!(Storage, "together.exchange_elsewhere", [16], exchange_elsewhere)
         .kills(&[Fault::ExchangeElsewhere]),
+    case!(Storage, "together.exchanges_in_order", [15], exchanges_in_order)
+        .needs(&[Need::OVERLAPPING_EXCHANGES, Need::PUSH_ORDER])
+        .kills(&[Fault::ExchangeOvertakes]),
     case!(Storage, "together.answers_of_partitions", [20], answers_of_partitions)
         .kills(&[Fault::AnswersByPartition]),
 ];
@@ -458,6 +462,24 @@ async fn exchange_elsewhere(c: &Context) -> CaseResult {
     let got = c.ok(9, "pulling in an exchange", pulled)?;
     c.in_order(16, "from the partition that was asked for", &[there], &got)?;
     c.client().remove(&got).await
+}
+
+/// Those that overlap claim in the order in which they were begun, whichever is answered first.
+async fn exchanges_in_order(c: &Context) -> CaseResult {
+    let (p, client) = (c.partition("work")?, c.client());
+    let sent = client.push(&p, &c.messages(32, |_, message| message)).await?;
+    let held: [Delivery; 16] = client.take_exact(&p).await?;
+    let batches = held.each_ref().map(|held| [settlement(held, Action::Remove)]);
+    let exchanges =
+        batches.iter().map(|batch| client.storage().exchange(batch, &p, client.request(1, Duration::ZERO)));
+    let mut got = Vec::new();
+    for (_, pulled) in join_all(exchanges).await {
+        got.extend(c.ok(9, "pulling in an exchange", pulled)?);
+    }
+    // One that did not wait may have brought nothing.
+    got.extend(client.take(&p, 16 - got.len()).await?);
+    c.in_order(15, "what overlapping exchanges bring", sent.get(16..).unwrap_or_default(), &got)?;
+    client.remove(&got).await
 }
 
 async fn answers_of_partitions(c: &Context) -> CaseResult {

@@ -224,6 +224,8 @@ faults! {
     CancelNotTold,
     /// An exchange settles, but does not pull.
     ExchangeForgetsToPull,
+    /// An exchange claims before one that was begun earlier.
+    ExchangeOvertakes,
     /// A settlement under a lost lease is answered `Settled`, and not done.
     LateSettled,
     // Across processes

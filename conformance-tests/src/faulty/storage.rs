@@ -27,6 +27,8 @@ pub(super) struct Faulty {
 impl Faulty {
     pub(super) fn new(inner: Arc<dyn Storage>, fault: Option<Fault>, shared: Arc<Shared>) -> Self {
         let mut capabilities = inner.capabilities().clone();
+        // Memory has no use for it, but is right about it.
+        capabilities.coalesce_settle.in_flight = 2;
         match fault {
             Some(Fault::UndeclaredAnswered) => capabilities.inspect.browse = false,
             Some(Fault::DeclaresLess) => capabilities.priority_levels = 3,
@@ -170,6 +172,11 @@ impl PullQueueStorage for Faulty {
         partition: &PartitionId,
         request: PullRequest,
     ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+        let is_slow =
+            |settlement: &Settlement| settlement.lease.id.as_bytes().last().is_some_and(|byte| byte % 2 == 0);
+        if self.is(Fault::ExchangeOvertakes) && settlements.first().is_some_and(is_slow) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         let settled = self.settle(settlements).await;
         if self.is(Fault::ExchangeForgetsToPull) {
             return (settled, Ok(Vec::new()));

@@ -19,6 +19,9 @@ use crate::io::Exec;
 /// The longest that a call waits for those whom the last one answered, where a call is a round trip.
 pub(crate) const GATHER: Duration = Duration::from_micros(200);
 
+/// Calls of one lane begin at least this part of a call's time after one another, in a steady flow.
+const APART: u32 = 4;
+
 /// What a coalescer calls.
 pub(crate) trait Call: Send + Sync + 'static {
     type Lane: Clone + Eq + Hash + Send + Sync + 'static;
@@ -74,6 +77,22 @@ struct Inner<C: Call> {
 struct Lane<C: Call> {
     pending: VecDeque<Pending<C>>,
     in_flight: usize,
+    /// Requests in the calls that are under way, or whose callers were just answered.
+    carried: usize,
+    begun: Option<Instant>,
+    /// The time of the last call that was answered.
+    took: Duration,
+}
+
+impl<C: Call> Lane<C> {
+    fn new() -> Self {
+        Self { pending: VecDeque::new(), in_flight: 0, carried: 0, begun: None, took: Duration::ZERO }
+    }
+
+    /// Whether the call that was begun last has been under way for long enough.
+    fn may_begin(&self, now: Instant) -> bool {
+        self.begun.is_none_or(|begun| now >= begun + self.took / APART)
+    }
 }
 
 impl<C: Call> Coalescer<C> {
@@ -138,15 +157,14 @@ impl<C: Call> Coalescer<C> {
     /// Puts requests into their lane. If another call may be under way there, answers it: it must be run.
     fn join(&self, lane: C::Lane, pending: impl Iterator<Item = Pending<C>>) -> Option<Flight<C>> {
         let mut lanes = self.0.lock();
-        let state =
-            lanes.entry(lane.clone()).or_insert_with(|| Lane { pending: VecDeque::new(), in_flight: 0 });
+        let state = lanes.entry(lane.clone()).or_insert_with(Lane::new);
         state.pending.extend(pending);
         if state.in_flight >= self.0.config.in_flight.max(1) {
             return None;
         }
         state.in_flight += 1;
         drop(lanes);
-        Some(Flight { inner: self.0.clone(), lane, landed: false })
+        Some(Flight { inner: self.0.clone(), lane, carries: 0, landed: false })
     }
 
     /// Takes waiting requests of a lane, for a call that carries them along.
@@ -182,59 +200,87 @@ impl<C: Call> Inner<C> {
 struct Flight<C: Call> {
     inner: Arc<Inner<C>>,
     lane: C::Lane,
+    carries: usize,
     landed: bool,
 }
 
 impl<C: Call> Flight<C> {
     async fn run(mut self) {
+        let mut share = usize::MAX;
         loop {
             self.linger().await;
-            let Some(batch) = self.next_batch() else { return };
+            let Some(batch) = self.next_batch(share) else { return };
             let company = callers(&batch);
             let (requests, replies): (Vec<_>, Vec<_>) =
                 batch.into_iter().map(|p| (p.request, p.reply)).unzip();
+            let begun = Instant::now();
             let answers = self.inner.call.call(&self.lane, requests).await;
+            self.took(begun.elapsed());
             for (reply, answer) in replies.into_iter().zip(answers) {
                 if let Some(reply) = reply {
                     let _ = reply.send(answer);
                 }
             }
-            if company > 1 && self.inner.config.linger.is_zero() && !self.inner.gather.is_zero() {
-                self.gather(company).await;
-            }
+            let gathers = company > 1 && self.inner.config.linger.is_zero() && !self.inner.gather.is_zero();
+            share = if gathers { self.gather(company).await } else { usize::MAX };
+        }
+    }
+
+    fn took(&self, time: Duration) {
+        if let Some(lane) = self.inner.lock().get_mut(&self.lane) {
+            lane.took = time;
         }
     }
 
     /// Where each call costs money it waits for company, unless as much as one call carries is there.
     async fn linger(&self) {
         let linger = self.inner.config.linger;
-        if !linger.is_zero() && self.gathered(VecDeque::len) < self.inner.room.items {
+        if !linger.is_zero() && self.look(|lane| lane.pending.len()) < self.inner.room.items {
             self.inner.clock.sleep(linger).await;
         }
     }
 
-    fn gathered(&self, count: impl Fn(&VecDeque<Pending<C>>) -> usize) -> usize {
-        self.inner.lock().get(&self.lane).map_or(0, |lane| count(&lane.pending))
+    fn look<T: Default>(&self, at: impl Fn(&Lane<C>) -> T) -> T {
+        self.inner.lock().get(&self.lane).map(at).unwrap_or_default()
     }
 
     /// Those just answered are about to ask again: a moment is spent on letting as many callers come along, for without it small
     /// calls and large ones take turns. Who is alone, with one request or with many, is never made to wait.
-    async fn gather(&self, company: usize) {
+    ///
+    /// Where several calls may be under way, the callers are to work while the server does. So each call gets an even share, which is
+    /// answered here, or one would soon carry nearly all; and they are begun some time apart, or all would be answered at once.
+    async fn gather(&self, company: usize) -> usize {
         let end = Instant::now() + self.inner.gather;
+        let (several, most) = (self.inner.config.in_flight > 1, self.inner.room.items);
+        let around = self.look(|lane| lane.pending.len() + lane.carried);
         loop {
             tokio::task::yield_now().await;
-            if self.gathered(|pending| callers(pending)) >= company || Instant::now() >= end {
-                return;
+            let now = Instant::now();
+            let share = self.look(|lane| around.div_ceil(lane.in_flight.max(1)).min(most));
+            let has_gathered = self.look(|lane| {
+                if several {
+                    lane.pending.len() >= share && lane.may_begin(now)
+                } else {
+                    callers(&lane.pending) >= company
+                }
+            });
+            if has_gathered || now >= end {
+                return if several { share } else { most };
             }
         }
     }
 
     /// What has gathered; or, if nothing has, gives the place back under the same lock, so that no request is left behind.
-    fn next_batch(&mut self) -> Option<Vec<Pending<C>>> {
+    fn next_batch(&mut self, share: usize) -> Option<Vec<Pending<C>>> {
         let mut lanes = self.inner.lock();
         let state = lanes.get_mut(&self.lane)?;
-        let batch = take_batch(&mut state.pending, &self.inner.call, self.inner.room);
+        state.carried = state.carried.saturating_sub(std::mem::take(&mut self.carries));
+        let room = Room { items: self.inner.room.items.min(share), ..self.inner.room };
+        let batch = take_batch(&mut state.pending, &self.inner.call, room);
         if !batch.is_empty() {
+            self.carries = batch.len();
+            state.carried += batch.len();
+            state.begun = Some(Instant::now());
             return Some(batch);
         }
         self.landed = true;

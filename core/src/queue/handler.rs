@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
+use tokio::sync::oneshot::error::TryRecvError;
 use tokio_util::sync::CancellationToken;
 
 use super::keeper::Held;
@@ -240,9 +241,14 @@ impl QueueMessageHandler {
     /// Waits for the outcome of what was handed over; what is known already is answered at once.
     pub(crate) async fn outcome(&mut self, status: &QueueMessageStatus) -> Result<SettleOutcome> {
         if let Some(pending) = &mut self.pending {
-            let answer = pending.await;
+            // What is there is taken without waiting: the answers to a batch would use up what a task may do at a time, and the
+            // next call would have to be begun by another thread.
+            let answer = match pending.try_recv() {
+                Err(TryRecvError::Empty) => pending.await.map_err(|_| runtime_gone()),
+                there => there.map_err(|_| runtime_gone()),
+            };
             self.pending = None;
-            let outcome = answer.unwrap_or_else(|_| Err(runtime_gone()))?;
+            let outcome = answer??;
             self.concluded = Some(outcome);
             self.window = None;
             self.shared.keeper.release(&self.held);

@@ -48,10 +48,11 @@ impl Call for SettleCall {
         let is_fed =
             |slot: &&Arc<WindowSlot>| feed.as_ref().is_some_and(|feed| Arc::ptr_eq(feed, slot.feed()));
         let settling = windows.iter().flatten().filter(is_fed).count();
-        let Some(refill) = feed.as_ref().and_then(|feed| feed.refill(settling)) else {
+        let Some(mut refill) = feed.as_ref().and_then(|feed| feed.refill(settling, &settlements)) else {
             return self.0.settle(&settlements).await;
         };
-        let (answers, pulled) = self.0.exchange(&settlements, refill.partition(), refill.request()).await;
+        let call = self.0.exchange(&settlements, refill.partition(), refill.request());
+        let (answers, pulled) = refill.made(call).await;
         match pulled {
             Ok(deliveries) => {
                 let settled = windows.iter().zip(&answers).filter(|(_, answer)| answer.is_ok());
@@ -59,7 +60,10 @@ impl Call for SettleCall {
                 refill.deliver(deliveries, slots.filter_map(|slot| slot.pass_on()).collect());
             }
             // The pump sees the room, and meets the error itself if it lasts.
-            Err(error) => tracing::debug!(%error, "a settlement brought no deliveries"),
+            Err(error) => {
+                drop(refill);
+                tracing::debug!(%error, "a settlement brought no deliveries");
+            }
         }
         self.0.settle_failed(&settlements, answers).await
     }

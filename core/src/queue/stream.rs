@@ -4,6 +4,7 @@
 //! the backend settles and pulls in one call those bring the next deliveries with them: see [`Feed`].
 
 mod pump;
+mod refill;
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -13,15 +14,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_core::Stream;
-use tokio::sync::{Mutex, MutexGuard, Notify, OwnedSemaphorePermit, mpsc};
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use self::refill::Turns;
 use super::handler::QueueMessageHandler;
 use super::pull::Terms;
 use super::{Queue, guard};
 use crate::error::{Error, Result};
 use crate::partition::{IntoPartitionId, PartitionId};
-use crate::storage::{Delivery, PullRequest};
 
 /// The most batches that wait for a consumer that does not look; the pump then waits too.
 const MAX_BATCHES: usize = 1024;
@@ -152,8 +153,7 @@ pub(crate) struct Feed {
     /// Whether settlements may bring deliveries.
     open: AtomicBool,
     window: Window,
-    /// One pull at a time, so that messages arrive in the order in which they were claimed.
-    turn: Mutex<()>,
+    turns: Turns,
     /// Ends with the pump, whatever handlers live on.
     batches: mpsc::WeakSender<Batch>,
 }
@@ -165,7 +165,7 @@ impl Feed {
             terms,
             open: AtomicBool::new(true),
             window: Window::new(window),
-            turn: Mutex::new(()),
+            turns: Turns::default(),
             batches: batches.downgrade(),
         }
     }
@@ -186,60 +186,11 @@ impl Feed {
         handlers.into_iter().zip(room).map(|(handler, slot)| handler.with_window(slot)).collect()
     }
 
-    /// A pull for as many deliveries as are being settled, to be made with their settlements. None while the pump itself is
-    /// waiting for messages, as there is nothing to bring then, and while a consumer that does not look has enough.
-    pub(crate) fn refill(self: &Arc<Self>, settling: usize) -> Option<Refill<'_>> {
-        let shared = &self.queue.0;
-        if !shared.capabilities.exchange || !self.open.load(Ordering::SeqCst) || shared.closing.is_cancelled()
-        {
-            return None;
-        }
-        self.batches.upgrade().filter(|batches| batches.capacity() > 0)?;
-        let turn = self.turn.try_lock().ok()?;
-        let free = shared.slots.available_permits();
-        let most = settling.min(shared.capabilities.limits.pull_batch.max(1)).min(free);
-        let held = Arc::clone(&shared.slots).try_acquire_many_owned(u32::try_from(most).ok()?).ok()?;
-        (most > 0).then_some(Refill { feed: self, held, _turn: turn })
-    }
-
     /// All the room there is, once a quarter of the window is free, or any at all for a consumer that has nothing left and
     /// that no other pull is under way for.
     async fn room(self: &Arc<Self>, alone: bool) -> Vec<WindowSlot> {
         let free = self.window.take_free(alone).await;
         (0..free).map(|_| WindowSlot::new(self.clone())).collect()
-    }
-}
-
-/// One call's turn to bring a stream's next deliveries.
-pub(crate) struct Refill<'a> {
-    feed: &'a Arc<Feed>,
-    held: OwnedSemaphorePermit,
-    _turn: MutexGuard<'a, ()>,
-}
-
-impl Refill<'_> {
-    pub(crate) fn partition(&self) -> &PartitionId {
-        &self.feed.terms.partition
-    }
-
-    pub(crate) fn request(&self) -> PullRequest {
-        PullRequest::new(self.held.num_permits(), Duration::ZERO, self.feed.terms.lease)
-    }
-
-    /// Hands over what came, into the room of what was settled.
-    pub(crate) fn deliver(mut self, deliveries: Vec<Delivery>, room: Vec<WindowSlot>) {
-        if deliveries.is_empty() {
-            return;
-        }
-        let handlers = self.feed.queue.0.accept(&self.feed.terms, deliveries);
-        if let Some(used) = self.held.split(handlers.len()) {
-            used.forget(); // each handler gives its slot back itself
-        }
-        let batch = self.feed.batch(handlers, room);
-        if let Some(batches) = self.feed.batches.upgrade() {
-            // Refused if the stream is gone or nobody looks at it: the handlers give their messages back.
-            let _ = batches.try_send(Ok(batch));
-        }
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyqueue::*;
 use anyqueue_memory::MemoryQueue;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 /// What the next call of an operation does instead of its work.
 pub(crate) enum Script {
@@ -34,8 +34,11 @@ pub(crate) enum Script {
 pub(crate) struct Tap {
     pub(crate) calls: AtomicUsize,
     pub(crate) items: AtomicUsize,
+    sizes: Mutex<Vec<usize>>,
+    takes: Mutex<Duration>,
     script: Mutex<VecDeque<Script>>,
     open: watch::Sender<bool>,
+    late: Mutex<VecDeque<oneshot::Receiver<()>>>,
 }
 
 impl Default for Tap {
@@ -43,8 +46,11 @@ impl Default for Tap {
         Self {
             calls: AtomicUsize::default(),
             items: AtomicUsize::default(),
+            sizes: Mutex::default(),
+            takes: Mutex::default(),
             script: Mutex::default(),
             open: watch::Sender::new(true),
+            late: Mutex::default(),
         }
     }
 }
@@ -62,6 +68,23 @@ impl Tap {
         self.open.send_replace(true);
     }
 
+    /// The next call that has no such promise yet does its work at once, and answers when this is sent. If it is dropped instead, the
+    /// answer is lost.
+    pub(crate) fn answer_later(&self) -> oneshot::Sender<()> {
+        let (say, told) = oneshot::channel();
+        self.late.lock().unwrap().push_back(told);
+        say
+    }
+
+    /// Whether the answer arrives.
+    async fn answered(&self) -> bool {
+        let late = self.late.lock().unwrap().pop_front();
+        match late {
+            Some(told) => told.await.is_ok(),
+            None => true,
+        }
+    }
+
     pub(crate) fn calls(&self) -> usize {
         self.calls.load(SeqCst)
     }
@@ -70,9 +93,24 @@ impl Tap {
         self.items.load(SeqCst)
     }
 
+    /// How many items each call had.
+    pub(crate) fn sizes(&self) -> Vec<usize> {
+        self.sizes.lock().unwrap().clone()
+    }
+
+    /// How long each call takes from now on.
+    pub(crate) fn takes(&self, time: Duration) {
+        *self.takes.lock().unwrap() = time;
+    }
+
     async fn pass(&self, items: usize) -> Option<Script> {
         self.calls.fetch_add(1, SeqCst);
         self.items.fetch_add(items, SeqCst);
+        self.sizes.lock().unwrap().push(items);
+        let takes = *self.takes.lock().unwrap();
+        if !takes.is_zero() {
+            tokio::time::sleep(takes).await;
+        }
         let _ = self.open.subscribe().wait_for(|open| *open).await;
         self.script.lock().unwrap().pop_front()
     }
@@ -204,7 +242,11 @@ impl PullQueueStorage for Shared {
         request: PullRequest,
     ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
         match self.exchange.pass(settlements.len()).await {
-            None => self.memory.exchange(settlements, partition, request).await,
+            None => {
+                let told = self.exchange.answered();
+                let answer = self.memory.exchange(settlements, partition, request).await;
+                if told.await { answer } else { (vec![Err(lost()); settlements.len()], Err(lost())) }
+            }
             script => (
                 play(script, settlements.len(), vec![Ok(SettleOutcome::Settled); settlements.len()]),
                 Ok(Vec::new()),
@@ -220,6 +262,10 @@ impl Storage for Shared {
     fn pause(&self) -> Option<&dyn PauseQueueStorage> {
         self.memory.pause()
     }
+}
+
+fn lost() -> Error {
+    safe(ErrorKind::Unavailable)
 }
 
 pub(crate) fn spy() -> Shared {

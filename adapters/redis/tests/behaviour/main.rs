@@ -11,5 +11,6 @@ mod faults;
 mod lines;
 mod old;
 mod opening;
+mod streams;
 mod tls;
 mod windows;

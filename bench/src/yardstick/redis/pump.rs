@@ -3,11 +3,16 @@
 use std::sync::Weak;
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Delivery, GATHERED, Handle};
 use crate::client::Result;
 
+/// Cycles under way at once: while the server works on one, those work whom the other answered.
+const CYCLES: usize = 2;
 /// How long an idle feeder blocks at a time.
 const IDLE: Duration = Duration::from_millis(500);
 
@@ -38,60 +43,71 @@ impl Feeder {
     }
 
     fn wanted(&self) -> usize {
-        let free = self.window - self.held;
+        let free = (self.window - self.held).min(self.window.div_ceil(CYCLES));
         if free >= (self.window / 4).max(1) { free } else { 0 }
     }
 }
+
+/// What a cycle answered: the settlements with whether each was held, what was claimed, and how many were wanted.
+type Cycle = (Vec<Settle>, Vec<bool>, Vec<Delivery>, usize);
 
 pub(super) struct Pump {
     handle: Weak<Handle>,
     requests: mpsc::Receiver<Request>,
     feeder: Option<Feeder>,
     batch: Vec<Settle>,
+    cycles: FuturesUnordered<BoxFuture<'static, Result<Cycle>>>,
 }
 
 impl Pump {
     pub(super) fn new(handle: Weak<Handle>, requests: mpsc::Receiver<Request>) -> Self {
-        Self { handle, requests, feeder: None, batch: Vec::new() }
+        Self { handle, requests, feeder: None, batch: Vec::new(), cycles: FuturesUnordered::new() }
     }
 
     /// Runs until the client is gone. A failed call drops its answers, which fails their askers.
     pub(super) async fn run(mut self) -> Result<()> {
         loop {
-            if !self.gather().await? {
+            while self.batch.len() < GATHERED
+                && let Ok(request) = self.requests.try_recv()
+            {
+                self.take(request);
+            }
+            if self.cycles.len() < CYCLES && (!self.batch.is_empty() || self.wanted() > 0) {
+                self.begin()?;
+            } else if !self.step().await? {
                 return Ok(());
             }
-            self.serve().await?;
         }
     }
 
-    /// Takes in what is there; waits for something if there is nothing to do. Whether the client still lives.
-    async fn gather(&mut self) -> Result<bool> {
-        while self.batch.len() < GATHERED
-            && let Ok(request) = self.requests.try_recv()
-        {
-            self.take(request);
-        }
-        let may_claim = self.feeder.as_ref().is_some_and(|feeder| feeder.wanted() > 0);
+    /// How much is worth claiming now.
+    fn wanted(&self) -> usize {
+        self.feeder.as_ref().filter(|feeder| !feeder.dry).map_or(0, Feeder::wanted)
+    }
+
+    /// Waits for a request, the end of a cycle, or, with nothing else to do, for messages. Whether the client still lives.
+    async fn step(&mut self) -> Result<bool> {
         let is_dry = self.feeder.as_ref().is_some_and(|feeder| feeder.dry);
-        if !self.batch.is_empty() || (may_claim && !is_dry) {
-            return Ok(true);
-        }
-        let idle = async {
-            match self.handle.upgrade().filter(|_| may_claim) {
+        let waiting = self.handle.upgrade().filter(|_| is_dry && self.cycles.is_empty());
+        let idle = async move {
+            match waiting {
                 Some(handle) => handle.wait(IDLE).await,
                 None => std::future::pending().await,
             }
         };
-        let request = tokio::select! {
-            request = self.requests.recv() => request,
+        tokio::select! {
+            biased;
+            Some(cycle) = self.cycles.next() => self.end(cycle?).await,
+            request = self.requests.recv(), if self.batch.len() < GATHERED => match request {
+                Some(request) => self.take(request),
+                None => return Ok(false),
+            },
             waited = idle => {
                 waited?;
                 self.feeder.iter_mut().for_each(|feeder| feeder.dry = false);
-                return Ok(true);
             }
-        };
-        Ok(request.map(|request| self.take(request)).is_some())
+        }
+        Ok(true)
     }
 
     fn take(&mut self, request: Request) {
@@ -101,27 +117,36 @@ impl Pump {
         }
     }
 
-    async fn serve(&mut self) -> Result<()> {
+    fn begin(&mut self) -> Result<()> {
         let handle = self.handle.upgrade().ok_or("the client is gone")?;
         let batch = std::mem::take(&mut self.batch);
-        let held: Vec<_> = batch.iter().map(|settle| (settle.id, settle.token)).collect();
-        let wanted = self.feeder.as_mut().map_or(0, |feeder| {
-            feeder.held -= held.len().min(feeder.held);
-            feeder.wanted()
-        });
-        let (settled, claimed) = handle.cycle(&held, wanted).await?;
+        if let Some(feeder) = &mut self.feeder {
+            feeder.held -= batch.len().min(feeder.held);
+        }
+        let wanted = self.wanted();
+        if let Some(feeder) = &mut self.feeder {
+            feeder.held += wanted;
+        }
+        self.cycles.push(Box::pin(async move {
+            let held: Vec<_> = batch.iter().map(|settle| (settle.id, settle.token)).collect();
+            let (settled, claimed) = handle.cycle(&held, wanted).await?;
+            Ok((batch, settled, claimed, wanted))
+        }));
+        Ok(())
+    }
+
+    async fn end(&mut self, (batch, settled, claimed, wanted): Cycle) {
         for (settle, held) in batch.into_iter().zip(settled) {
             let _ = settle.done.send(held); // the asker may be gone
         }
-        let Some(feeder) = &mut self.feeder else { return Ok(()) };
+        let Some(feeder) = &mut self.feeder else { return };
         feeder.dry = claimed.len() < wanted;
-        feeder.held += claimed.len();
+        feeder.held -= wanted - claimed.len();
         for delivery in claimed {
             if feeder.to.send(delivery).await.is_err() {
                 self.feeder = None; // the puller is gone
                 break;
             }
         }
-        Ok(())
     }
 }

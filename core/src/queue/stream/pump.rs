@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::{MutexGuard, mpsc};
+use tokio::sync::{RwLockWriteGuard, mpsc};
 
 use super::{Batch, Feed, WindowSlot};
 use crate::capabilities::{Capabilities, LeaseKind};
@@ -79,11 +79,11 @@ fn is_broker(capabilities: &Capabilities) -> bool {
 struct Pulled<'a> {
     answer: Result<Vec<QueueMessageHandler>>,
     room: Vec<WindowSlot>,
-    turn: Option<MutexGuard<'a, ()>>,
+    turn: Option<RwLockWriteGuard<'a, ()>>,
 }
 
 async fn pull(feed: &Arc<Feed>, room: Vec<WindowSlot>, wait: Duration) -> Pulled<'_> {
-    let turn = if feed.queue.0.capabilities.exchange { Some(feed.turn.lock().await) } else { None };
+    let turn = if feed.queue.0.capabilities.exchange { Some(feed.turns.alone().await) } else { None };
     let terms = &feed.terms;
     let pull = feed.queue.pull(&terms.partition).max(room.len()).wait(wait);
     let answer = pull.lease(terms.lease).keep_alive(terms.keep_alive).await;
