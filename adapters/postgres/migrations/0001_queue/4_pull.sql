@@ -15,6 +15,9 @@ DECLARE
     v_since timestamptz := coalesce(v_now - milliseconds(p_due_ms), '-infinity');
     v_first smallint := first_lane(p_dead);
     v_part  integer;
+    v_ctids tid[];
+    v_place bigint;
+    v_again boolean;
 BEGIN
     SELECT part INTO v_part FROM partition
     WHERE name = p_name AND NOT CASE WHEN p_dead THEN dead_paused ELSE paused END;
@@ -24,20 +27,26 @@ BEGIN
     IF EXISTS (SELECT FROM message WHERE part = v_part AND due > v_since AND due <= v_now) THEN
         PERFORM bring(v_part, v_now, v_since);
     END IF;
-    -- A row is locked only when it is taken. What is locked keeps its place, so that it need not be looked up again.
-    RETURN QUERY
-    WITH taken AS MATERIALIZED (
-        SELECT f.ctid FROM unnest(p_lanes, p_places, p_last_lanes) AS s(lane, place, last_lane)
-        CROSS JOIN LATERAL (
-            SELECT m.ctid FROM message m
-            WHERE m.part = v_part AND m.state = 0 AND (m.lane, m.pos) >= (v_first + s.lane, s.place)
-                AND m.lane <= v_first + s.last_lane
-            ORDER BY m.lane, m.pos LIMIT p_max FOR UPDATE SKIP LOCKED
-        ) f LIMIT p_max
-    )
-    UPDATE message m SET
+    -- What got its place after this began was ready before it, elsewhere, if it is not just being pushed: somebody took it and
+    -- put it behind others, and this statement went by where it had been. So it looks again; not for ever, as clocks go back.
+    FOR v_try IN 1..3 LOOP
+        v_place := place_at(clock_timestamp());
+        -- A row is locked only when it is taken, and what is locked keeps its place, so that it need not be looked up again.
+        SELECT array_agg(l.ctid), bool_or(l.pos > v_place) INTO v_ctids, v_again FROM (
+            SELECT f.ctid, f.pos FROM unnest(p_lanes, p_places, p_last_lanes) AS s(lane, place, last_lane)
+            CROSS JOIN LATERAL (
+                SELECT m.ctid, m.pos FROM message m
+                WHERE m.part = v_part AND m.state = 0 AND (m.lane, m.pos) >= (v_first + s.lane, s.place)
+                    AND m.lane <= v_first + s.last_lane
+                ORDER BY m.lane, m.pos LIMIT p_max FOR UPDATE SKIP LOCKED
+            ) f LIMIT p_max
+        ) l;
+        EXIT WHEN v_again IS NOT TRUE;
+    END LOOP;
+    -- A statement of its own, to see what it has locked: also what somebody gave back after the first one began.
+    RETURN QUERY UPDATE message m SET
         state = 1, deliveries = m.deliveries + 1, token = p_token, until = v_until, due = v_until
-    FROM taken WHERE m.ctid = taken.ctid AND m.state = 0
+    WHERE m.ctid = ANY (v_ctids)
     RETURNING m.part, m.id, m.lane - v_first, m.pos, m.deliveries, v_now - m.pushed_at, m.headers, m.body;
 END $$;
 

@@ -13,5 +13,6 @@ mod opening;
 mod pgbouncer;
 mod pressure;
 mod push_in;
+mod races;
 mod refusals;
 mod tls;

@@ -1,0 +1,71 @@
+//! Pulls beside settlements. What is given back while a pull looks for messages must neither be passed over nor served where it was.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use anyqueue::{Action, MessageId, PullQueueStorage, QueueStorage, SettleOutcome, Settlement};
+use anyqueue_postgres::PostgresQueue;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::common::{Bed, part, pull, push};
+
+const MESSAGES: usize = 400;
+const BATCH: usize = 5;
+const HANDLES: usize = 4;
+const TASKS: usize = 16;
+const ROUNDS: usize = 100;
+
+/// Pulls and gives back, over and over, from many tasks. The ids of each pull, in about the order of the answers.
+async fn churn(bed: &Bed, action: Action) -> Vec<Vec<MessageId>> {
+    let queues: Vec<PostgresQueue> = futures_util::future::join_all((0..HANDLES).map(|_| bed.open())).await;
+    push(&bed.open().await, &part("work"), &["x"; MESSAGES]).await;
+    let mut tasks = JoinSet::new();
+    let (pulled, mut answers) = mpsc::channel(TASKS * ROUNDS);
+    for queue in queues.iter().cycle().take(TASKS) {
+        let (queue, pulled, action) = (queue.clone(), pulled.clone(), action.clone());
+        tasks.spawn(async move {
+            for _ in 0..ROUNDS {
+                let held = pull(&queue, &part("work"), BATCH).await;
+                pulled.send(held.iter().map(|held| held.lease.id).collect()).await.unwrap();
+                let back =
+                    held.into_iter().map(|held| Settlement { lease: held.lease, action: action.clone() });
+                for outcome in queue.settle(&back.collect::<Vec<_>>()).await {
+                    assert_eq!(outcome.unwrap(), SettleOutcome::Settled);
+                }
+            }
+        });
+    }
+    drop(pulled);
+    let mut all = Vec::new();
+    while let Some(ids) = answers.recv().await {
+        all.push(ids);
+    }
+    tasks.join_all().await;
+    for queue in queues {
+        queue.close().await.unwrap();
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pull_among_many_that_give_back_gets_as_many_as_it_asks_for() {
+    let Some(bed) = Bed::find().await else { return };
+    for action in [Action::Release, Action::Postpone { delay: Duration::ZERO, headers: None }] {
+        let short = churn(&bed, action.clone()).await.iter().filter(|ids| ids.len() < BATCH).count();
+        assert_eq!(short, 0, "of {} pulls, with {action:?}", TASKS * ROUNDS);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_postponed_while_a_pull_looks_is_served_behind_the_others() {
+    let Some(bed) = Bed::find().await else { return };
+    let pulled = churn(&bed, Action::Postpone { delay: Duration::ZERO, headers: None }).await;
+    let mut last = HashMap::new();
+    for (number, id) in pulled.into_iter().flatten().enumerate() {
+        if let Some(before) = last.insert(id, number) {
+            // All others came in between, but those that were held then, twice.
+            assert!(number - before > MESSAGES / 2, "{} pulled messages later", number - before);
+        }
+    }
+}
