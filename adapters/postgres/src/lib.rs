@@ -59,6 +59,7 @@ mod lookout;
 mod marks;
 mod notifier;
 mod pool;
+mod proof;
 mod pull;
 mod push;
 mod push_in;

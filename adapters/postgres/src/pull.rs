@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyqueue::{
-    Bytes, Decoded, Delivery, Envelope, Error, Lease, MessageData, MessageId, Operation, PartitionId,
-    PullRequest, Result, SettleOutcome, Settlement, header,
+    Bytes, Decoded, Delivery, Envelope, Error, ErrorKind, Lease, MessageData, MessageId, Operation,
+    PartitionId, PullRequest, Result, SettleOutcome, Settlement, header,
 };
 use sqlx::Postgres;
 use sqlx::postgres::types::PgInterval;
@@ -13,10 +13,11 @@ use sqlx::query::Query;
 use uuid::Uuid;
 
 use crate::PostgresQueue;
-use crate::error::{NAME, invalid, repeatable};
+use crate::error::{NAME, invalid, own, repeatable};
 use crate::marks::Stretches;
+use crate::proof::{Place, token};
 use crate::push::millis;
-use crate::settle::{self, Sorted, check_lease, decode_headers, read_settled, token};
+use crate::settle::{self, Sorted, check_lease, decode_headers, read_settled};
 use crate::sql::{Text, get, int};
 use crate::wake::{Hint, Waiting};
 
@@ -79,7 +80,7 @@ impl PostgresQueue {
                 claimed.push(row);
             } else {
                 let advanced;
-                (done, advanced) = read_settled(row, 8)?;
+                (done, advanced) = read_settled(row, 9)?;
                 self.tell_settled(settlements.iter(), advanced);
             }
         }
@@ -155,7 +156,7 @@ impl PostgresQueue {
             let id = get::<Uuid>(row, 1)?;
             match decode(row, id, 6) {
                 Ok(message) => {
-                    let token = token(*secret, get(row, 0)?);
+                    let token = token(*secret, get(row, 0)?, place(row, 8)?);
                     let lease = Lease { partition: (*partition).clone(), id: message.id(), token };
                     let count = u32::try_from(get::<i32>(row, 4)?).unwrap_or(0);
                     let delivery = Delivery::new(lease, message).with_lease_until(*before + request.lease);
@@ -224,6 +225,11 @@ pub(crate) fn decode(row: &PgRow, id: Uuid, column: usize) -> Result<MessageData
         Some(replaced) => Ok(message.with_headers(decode_headers(replaced)?)),
         None => Ok(message),
     }
+}
+
+fn place(row: &PgRow, column: usize) -> Result<Place> {
+    Place::read(get(row, column)?)
+        .ok_or_else(|| own(ErrorKind::Incompatible, "the server tells places in another form"))
 }
 
 /// A time that has passed, by the server's clock.

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime};
 
 use anyqueue::{
-    Action, Envelope, Error, ExtendOutcome, Extension, Headers, Lease, MessageData, MessageId, Operation,
-    Result, SettleOutcome, Settlement, Token,
+    Action, Envelope, Error, ExtendOutcome, Extension, Headers, MessageData, MessageId, Operation, Result,
+    SettleOutcome, Settlement,
 };
 use sqlx::Postgres;
 use sqlx::postgres::{PgArguments, PgRow};
@@ -15,34 +15,10 @@ use uuid::Uuid;
 use crate::PostgresQueue;
 use crate::capabilities::{MAX_DELAY, MAX_LEASE, MIN_LEASE};
 use crate::error::{NAME, invalid, repeatable};
+use crate::proof::{Proof, bind_proofs, bind_proofs_and_places};
 use crate::push::millis;
 use crate::sql::{Statements, get};
 use crate::wake::Hint;
-
-/// What a lease is proved with: the message by its partition's number and its id, and the 128 random bits of the claim.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Proof {
-    id: Uuid,
-    part: i32,
-    secret: Uuid,
-}
-
-impl Proof {
-    /// A token of another form proves nothing.
-    fn of(lease: &Lease) -> Option<Self> {
-        let (secret, part) = lease.token.as_bytes().split_at_checked(SECRET_BYTES)?;
-        let part = i32::from_be_bytes(part.try_into().ok()?);
-        let id = Uuid::from_bytes(*lease.id.as_bytes());
-        Some(Self { id, part, secret: Uuid::from_slice(secret).ok()? })
-    }
-}
-
-const SECRET_BYTES: usize = 16;
-
-/// The token of a claim. The partition's number goes with it, so that no settlement has to look it up by its name.
-pub(crate) fn token(secret: Uuid, part: i32) -> Token {
-    Token::from_bytes([&secret.as_bytes()[..], &part.to_be_bytes()].concat())
-}
 
 /// Settlements of one kind go out in one statement.
 #[derive(Clone, Copy)]
@@ -115,7 +91,7 @@ impl<'s> Sorted<'s> {
         &self,
         query: Query<'static, Postgres, PgArguments>,
     ) -> Query<'static, Postgres, PgArguments> {
-        bind_proofs(query, self.removals.iter().map(|asked| asked.proof))
+        bind_proofs_and_places(query, self.removals.iter().map(|asked| asked.proof))
     }
 
     /// Takes in the answer about removals, or why there is none, and answers all.
@@ -160,19 +136,6 @@ pub(crate) fn decode_headers(stored: &[u8]) -> Result<Headers> {
     Ok(decoded.into_message("").headers().clone())
 }
 
-fn bind_proofs(
-    query: Query<'static, Postgres, PgArguments>,
-    proofs: impl Iterator<Item = Proof>,
-) -> Query<'static, Postgres, PgArguments> {
-    let (mut parts, mut ids, mut secrets) = (Vec::new(), Vec::new(), Vec::new());
-    for Proof { id, part, secret } in proofs {
-        parts.push(part);
-        ids.push(id);
-        secrets.push(secret);
-    }
-    query.bind(parts).bind(ids).bind(secrets)
-}
-
 fn bind(
     statements: &Statements,
     kind: Kind,
@@ -182,7 +145,7 @@ fn bind(
     let proofs = asked.iter().map(|asked| asked.proof);
     let actions = || asked.iter().map(|asked| &asked.settlement.action);
     match kind {
-        Kind::Remove => bind_proofs(statements.remove.query(), proofs),
+        Kind::Remove => bind_proofs_and_places(statements.remove.query(), proofs),
         Kind::GiveBack => {
             let (codes, delays_ms): (Vec<i16>, Vec<i64>) = actions()
                 .map(|action| match action {

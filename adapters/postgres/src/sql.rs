@@ -72,7 +72,7 @@ macro_rules! statements {
 }
 
 const COLUMNS: &str =
-    "SELECT part, id, lane, pos, deliveries, age, headers, body, NULL::integer[], NULL::integer";
+    "SELECT part, id, lane, pos, deliveries, age, headers, body, place, NULL::integer[], NULL::integer";
 const PULL: &str = "{schema}.pull($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 
 statements! {
@@ -90,11 +90,11 @@ statements! {
     pull = &format!("{COLUMNS} FROM {PULL}, set_config('synchronous_commit', 'off', true)");
     // The parts of a UNION ALL run one after the other, so that the pull can take what a removal has freed.
     exchange = &format!(
-        "SELECT NULL::integer, NULL::uuid, NULL::smallint, NULL::bigint, NULL::integer, NULL::interval, NULL::bytea, NULL::bytea, done, advanced
-         FROM {{schema}}.remove($10, $11, $12) UNION ALL {COLUMNS} FROM {PULL}"
+        "SELECT NULL::integer, NULL::uuid, NULL::smallint, NULL::bigint, NULL::integer, NULL::interval, NULL::bytea, NULL::bytea, NULL::bytea, done, advanced
+         FROM {{schema}}.remove($10, $11, $12, $13) UNION ALL {COLUMNS} FROM {PULL}"
     );
     look = "SELECT number, ready, due_ms FROM {schema}.look($1, $2, $3)";
-    remove = "SELECT done, advanced FROM {schema}.remove($1, $2, $3)";
+    remove = "SELECT done, advanced FROM {schema}.remove($1, $2, $3, $4)";
     give_back = "SELECT done, 0 FROM {schema}.give_back($1, $2, $3, $4, $5, $6)";
     move_to = "SELECT done, advanced FROM {schema}.move($1, $2, $3, $4, $5, $6)";
     extend = "SELECT id, token, cancel FROM {schema}.extend($1, $2, $3, $4)";

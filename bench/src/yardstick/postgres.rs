@@ -2,6 +2,7 @@
 //! round trip.
 
 mod crew;
+mod place;
 mod server;
 mod table;
 
@@ -14,6 +15,7 @@ use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use self::crew::{Asked, Crew};
+use self::place::Place;
 use self::table::Table;
 use crate::client::{Client, Result, Source, Yardstick};
 use crate::scenario::Scenario;
@@ -26,10 +28,17 @@ const LOOK: Duration = Duration::from_millis(500);
 pub(crate) struct Postgres(Arc<Crew>);
 
 pub(crate) struct Delivery {
-    id: Uuid,
-    token: Uuid,
+    proof: Proof,
     payload: Bytes,
     _deliveries: i32,
+}
+
+/// What a delivery is settled with. Nothing extends leases here, so a row that is held stays where it is.
+#[derive(Clone, Copy)]
+struct Proof {
+    place: Place,
+    id: Uuid,
+    token: Uuid,
 }
 
 impl Client for Postgres {
@@ -73,11 +82,11 @@ impl Client for Postgres {
     }
 
     async fn settle(&self, delivery: Delivery) -> Result<()> {
-        Asked::wait(|asked| self.0.settle((delivery.id, delivery.token), asked)).await
+        Asked::wait(|asked| self.0.settle(delivery.proof, asked)).await
     }
 
     async fn settle_batch(&self, deliveries: Vec<Delivery>) -> Result<()> {
-        let proofs: Vec<_> = deliveries.iter().map(|held| (held.id, held.token)).collect();
+        let proofs: Vec<_> = deliveries.iter().map(|held| held.proof).collect();
         let mut table = self.0.table().await?;
         let settled = table.settle(&proofs).await?;
         self.0.put_back(table);
@@ -102,7 +111,7 @@ impl Client for Postgres {
     }
 
     fn id(delivery: &Delivery) -> MessageId {
-        MessageId::from_bytes(*delivery.id.as_bytes())
+        MessageId::from_bytes(*delivery.proof.id.as_bytes())
     }
 
     fn payload(delivery: &Delivery) -> &[u8] {

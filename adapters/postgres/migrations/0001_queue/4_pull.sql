@@ -4,7 +4,7 @@
 CREATE FUNCTION pull(
     p_name text, p_dead boolean, p_max integer, p_lease_ms bigint, p_token uuid,
     p_lanes smallint[], p_places bigint[], p_last_lanes smallint[], p_due_ms bigint
-) RETURNS TABLE (part integer, id uuid, lane smallint, pos bigint, deliveries integer, age interval, headers bytea, body bytea)
+) RETURNS TABLE (part integer, id uuid, lane smallint, pos bigint, deliveries integer, age interval, headers bytea, body bytea, place bytea)
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
@@ -47,7 +47,7 @@ BEGIN
     RETURN QUERY UPDATE message m SET
         state = 1, deliveries = m.deliveries + 1, token = p_token, until = v_until, due = v_until
     WHERE m.ctid = ANY (v_ctids)
-    RETURNING m.part, m.id, m.lane - v_first, m.pos, m.deliveries, v_now - m.pushed_at, m.headers, m.body;
+    RETURNING m.part, m.id, m.lane - v_first, m.pos, m.deliveries, v_now - m.pushed_at, m.headers, m.body, tidsend(m.ctid);
 END $$;
 
 -- What waits for waiting pulls, by the partition's number from 1: how many messages are ready (at most as many as asked

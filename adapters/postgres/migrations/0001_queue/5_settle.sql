@@ -1,8 +1,9 @@
 -- Ends of leases. A message is found by its partition and id, and touched only if the token is its own and the lease has not run out.
 -- Requests come sorted by id, so that no two calls wait for each other. Numbers count them from 1.
 
--- Removes. Answers which were, and how many groups went on.
-CREATE FUNCTION remove(p_parts integer[], p_ids uuid[], p_tokens uuid[]) RETURNS TABLE (done integer[], advanced integer) LANGUAGE plpgsql
+-- Removes. Answers which were, and how many groups went on. The places are where the rows were when they were claimed.
+CREATE FUNCTION remove(p_parts integer[], p_ids uuid[], p_tokens uuid[], p_places text[])
+RETURNS TABLE (done integer[], advanced integer) LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
@@ -11,12 +12,22 @@ DECLARE
     v_grps  bytea[];
 BEGIN
     WITH gone AS (
-        DELETE FROM message m USING unnest(p_parts, p_ids, p_tokens) WITH ORDINALITY AS s(part, id, token, n)
-        WHERE m.part = s.part AND m.id = s.id AND m.token = s.token AND m.until > v_now
+        DELETE FROM message m USING unnest(p_places::tid[], p_ids, p_tokens) WITH ORDINALITY AS s(place, id, token, n)
+        WHERE m.ctid = s.place AND m.id = s.id AND m.token = s.token AND m.until > v_now
         RETURNING s.n::integer AS n, m.part, m.grp, m.head
     )
     SELECT array_agg(g.n), array_agg(g.part) FILTER (WHERE g.head), array_agg(g.grp) FILTER (WHERE g.head)
     INTO done, v_parts, v_grps FROM gone g;
+    IF coalesce(cardinality(done), 0) < cardinality(p_ids) THEN -- some are lost, or were extended and so have another place
+        WITH gone AS (
+            DELETE FROM message m USING unnest(p_parts, p_ids, p_tokens) WITH ORDINALITY AS s(part, id, token, n)
+            WHERE m.part = s.part AND m.id = s.id AND m.token = s.token AND m.until > v_now
+            RETURNING s.n::integer AS n, m.part, m.grp, m.head
+        )
+        SELECT done || array_agg(g.n), v_parts || array_agg(g.part) FILTER (WHERE g.head),
+            v_grps || array_agg(g.grp) FILTER (WHERE g.head)
+        INTO done, v_parts, v_grps FROM gone g;
+    END IF;
     advanced := CASE WHEN v_grps IS NULL THEN 0 ELSE advance(v_parts, v_grps) END;
     RETURN NEXT;
 END $$;

@@ -10,10 +10,9 @@ use sqlx::postgres::PgListener;
 use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
-use uuid::Uuid;
 
-use super::Delivery;
 use super::table::{Table, base, schema};
+use super::{Delivery, Proof};
 use crate::client::Result;
 
 /// At most so many requests share a statement.
@@ -44,7 +43,7 @@ impl Asked {
 }
 
 type Push = ((MessageId, Bytes), Asked);
-type Settle = ((Uuid, Uuid), Asked);
+type Settle = (Proof, Asked);
 
 /// A puller's window.
 struct Feeder {
@@ -124,7 +123,7 @@ impl Crew {
         }
     }
 
-    pub(super) fn settle(&self, proof: (Uuid, Uuid), asked: Asked) {
+    pub(super) fn settle(&self, proof: Proof, asked: Asked) {
         lock(&self.state).settles.push_back((proof, asked));
         self.work.notify_one();
     }
@@ -181,7 +180,7 @@ impl Crew {
                 table.exchange(&proofs, wanted).await?
             };
             let all = gone.len() == proofs.len();
-            for ((id, _), asked) in proofs.iter().zip(answers) {
+            for (Proof { id, .. }, asked) in proofs.iter().zip(answers) {
                 asked.answer(all || gone.contains(id));
             }
             let empty = wanted > 0 && taken.is_empty();

@@ -3,11 +3,11 @@
 use std::str::FromStr;
 
 use anyqueue::{Bytes, MessageId};
-use sqlx::postgres::{PgConnectOptions, PgRow};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, Row};
+use sqlx::postgres::{PgArguments, PgConnectOptions, PgRow};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, Postgres, Row};
 use uuid::Uuid;
 
-use super::Delivery;
+use super::{Delivery, Proof};
 use crate::client::{LEASE, Result};
 
 /// What is ready, and what is leased, are in an index each. That of ids keeps room for the entries that claims add.
@@ -32,19 +32,19 @@ const PUSH: &str = "INSERT INTO message (id, priority, payload)
 const CLAIM: &str = "WITH c AS MATERIALIZED (
         SELECT ctid FROM message WHERE state = 0 ORDER BY priority DESC, ord LIMIT $1 FOR UPDATE SKIP LOCKED)
     UPDATE message m SET state = 1, deliveries = deliveries + 1, until = now() + make_interval(secs => $2), token = $3
-    FROM c WHERE m.ctid = c.ctid RETURNING m.priority, m.ord, m.id, m.deliveries, m.payload";
-const SETTLE: &str = "DELETE FROM message m USING unnest($1::uuid[], $2::uuid[]) AS s(id, token)
-    WHERE m.id = s.id AND m.token = s.token RETURNING m.id";
+    FROM c WHERE m.ctid = c.ctid RETURNING m.priority, m.ord, m.id, m.deliveries, m.payload, m.ctid";
+const SETTLE: &str = "DELETE FROM message m USING unnest($1, $2::uuid[], $3::uuid[]) AS s(place, id, token)
+    WHERE m.ctid = s.place AND m.id = s.id AND m.token = s.token RETURNING m.id";
 const EXCHANGE: &str = "WITH gone AS (
-        DELETE FROM message m USING unnest($4::uuid[], $5::uuid[]) AS s(id, token)
-        WHERE m.id = s.id AND m.token = s.token RETURNING m.id),
+        DELETE FROM message m USING unnest($4, $5::uuid[], $6::uuid[]) AS s(place, id, token)
+        WHERE m.ctid = s.place AND m.id = s.id AND m.token = s.token RETURNING m.id),
     c AS MATERIALIZED (
         SELECT ctid FROM message WHERE state = 0 ORDER BY priority DESC, ord LIMIT $1 FOR UPDATE SKIP LOCKED),
     taken AS (
         UPDATE message m SET state = 1, deliveries = deliveries + 1, until = now() + make_interval(secs => $2), token = $3
-        FROM c WHERE m.ctid = c.ctid RETURNING m.priority, m.ord, m.id, m.deliveries, m.payload)
-    SELECT priority, ord, id, deliveries, payload FROM taken
-    UNION ALL SELECT NULL, NULL, id, NULL, NULL FROM gone";
+        FROM c WHERE m.ctid = c.ctid RETURNING m.priority, m.ord, m.id, m.deliveries, m.payload, m.ctid)
+    SELECT priority, ord, id, deliveries, payload, ctid, NULL FROM taken
+    UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, NULL, array_agg(id) FROM gone";
 const REAP: &str =
     "UPDATE message SET state = 0, token = NULL, until = NULL WHERE state = 1 AND until < now()";
 
@@ -98,27 +98,25 @@ impl Table {
     }
 
     /// Those that were held under their tokens, and are gone.
-    pub(super) async fn settle(&mut self, proofs: &[(Uuid, Uuid)]) -> Result<Vec<Uuid>> {
-        let (ids, tokens): (Vec<_>, Vec<_>) = proofs.iter().copied().unzip();
-        let rows = sqlx::query(SETTLE).bind(ids).bind(tokens).fetch_all(&mut self.0).await?;
+    pub(super) async fn settle(&mut self, proofs: &[Proof]) -> Result<Vec<Uuid>> {
+        let rows = bind(sqlx::query(SETTLE), proofs).fetch_all(&mut self.0).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
     /// Settles and claims.
     pub(super) async fn exchange(
         &mut self,
-        proofs: &[(Uuid, Uuid)],
+        proofs: &[Proof],
         max: usize,
     ) -> Result<(Vec<Uuid>, Vec<Delivery>)> {
         let token = Uuid::new_v4();
-        let (ids, tokens): (Vec<_>, Vec<_>) = proofs.iter().copied().unzip();
         let query = sqlx::query(EXCHANGE).bind(i64::try_from(max)?).bind(LEASE.as_secs_f64()).bind(token);
-        let rows = query.bind(ids).bind(tokens).fetch_all(&mut self.0).await?;
+        let rows = bind(query, proofs).fetch_all(&mut self.0).await?;
         let (mut gone, mut claimed) = (Vec::new(), Vec::new());
         for row in &rows {
             match row.try_get::<Option<i64>, _>(1)? {
                 Some(_) => claimed.push(row),
-                None => gone.push(row.try_get(2)?),
+                None => gone = row.try_get::<Option<_>, _>(6)?.unwrap_or_default(),
             }
         }
         Ok((gone, deliveries(claimed.into_iter(), token)?))
@@ -146,12 +144,21 @@ impl Table {
     }
 }
 
+type Query = sqlx::query::Query<'static, Postgres, PgArguments>;
+
+fn bind(query: Query, proofs: &[Proof]) -> Query {
+    let each = |proof: &Proof| (proof.place, proof.id, proof.token);
+    let (places, ids, tokens): (Vec<_>, Vec<_>, Vec<_>) = proofs.iter().map(each).collect();
+    query.bind(places).bind(ids).bind(tokens)
+}
+
 /// In order: RETURNING promises none.
 fn deliveries<'r>(rows: impl Iterator<Item = &'r PgRow>, token: Uuid) -> Result<Vec<Delivery>> {
     let mut sorted = Vec::new();
     for row in rows {
         let payload = Bytes::copy_from_slice(row.try_get::<&[u8], _>(4)?);
-        let delivery = Delivery { id: row.try_get(2)?, token, payload, _deliveries: row.try_get(3)? };
+        let proof = Proof { place: row.try_get(5)?, id: row.try_get(2)?, token };
+        let delivery = Delivery { proof, payload, _deliveries: row.try_get(3)? };
         sorted.push((-row.try_get::<i16, _>(0)?, row.try_get::<i64, _>(1)?, delivery));
     }
     sorted.sort_unstable_by_key(|(priority, ord, _)| (*priority, *ord));
