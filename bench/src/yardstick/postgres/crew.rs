@@ -19,8 +19,6 @@ use crate::client::Result;
 const GROUP: usize = 1000;
 /// Pushes that may wait: more than any scenario has tasks.
 const QUEUED: usize = 1024;
-/// Statements that settle, under way at once: while one waits for the disk, another runs.
-const SETTLERS: usize = 2;
 const REAP: Duration = Duration::from_secs(1);
 /// The least time between two notifications.
 const NOTIFY_PAUSE: Duration = Duration::from_millis(5);
@@ -85,9 +83,8 @@ impl Crew {
             tasks: Mutex::default(),
         });
         crew.employ(Arc::clone(&crew).push_all(asked));
-        for _ in 0..SETTLERS {
-            crew.employ(Arc::clone(&crew).settle_all());
-        }
+        // One: of two, each carried half, at the same price, and less was drained.
+        crew.employ(Arc::clone(&crew).settle_all());
         crew.employ(Arc::clone(&crew).reap());
         crew.employ(Arc::clone(&crew).notify());
         crew.employ(Arc::clone(&crew).listen(Self::listener(url).await?));
