@@ -35,7 +35,7 @@ CREATE TABLE message (
     -- A claim makes a new version of its row, with new entries: room for them beside the old ones saves splitting pages.
     PRIMARY KEY (part, id) WITH (fillfactor = 50)
 ) WITH (
-    fillfactor = 50,                      -- room for what claims and extensions write, within the page
+    fillfactor = 60,                      -- room for what claims and extensions write, within the page
     vacuum_truncate = false,              -- giving pages back would lock out everybody
     autovacuum_vacuum_threshold = 5000,
     autovacuum_vacuum_scale_factor = 0.01,

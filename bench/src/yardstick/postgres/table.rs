@@ -22,7 +22,7 @@ const SCHEMA: &str = "
         priority smallint NOT NULL,
         state smallint NOT NULL DEFAULT 0,
         payload bytea NOT NULL
-    ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_scale_factor = 0.01,
+    ) WITH (fillfactor = 60, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_scale_factor = 0.01,
             autovacuum_vacuum_insert_threshold = -1, autovacuum_vacuum_cost_limit = 2000, vacuum_truncate = false);
     CREATE INDEX IF NOT EXISTS message_ready ON {schema}.message (priority DESC, ord) WHERE state = 0;
     CREATE INDEX IF NOT EXISTS message_leased ON {schema}.message (until) WHERE state = 1;
