@@ -43,8 +43,8 @@
 //! An id that is pushed again while it lives shows in the server's log as a violated constraint; it does no harm.
 //!
 //! # Tested
-//! On `PostgreSQL` 15.18, and behind `PgBouncer` 1.18 in transaction mode. Other versions and hosted variants are untested. After the
-//! end of a connection the handle makes a new one, also to a standby that took over, once the address of the URL leads there.
+//! On `PostgreSQL` 15.18, and behind `PgBouncer` 1.18 in transaction mode; the conformance suite also on 16.2, but for the cases that
+//! harm a server of their own. Other versions and hosted variants are untested. After the end of a connection the handle makes a new one, also to a standby that took over, once the address of the URL leads there.
 //! A standby whose primary waits for it (`synchronous_standby_names`) has all that was acknowledged: that is tested. One that follows
 //! asynchronously can lack the last of it.
 //!
