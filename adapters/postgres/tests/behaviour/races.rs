@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use anyqueue::{Action, MessageId, PullQueueStorage, QueueStorage, SettleOutcome, Settlement};
+use anyqueue::{Action, Lease, MessageId, PullQueueStorage, QueueStorage, SettleOutcome, Settlement, Token};
 use anyqueue_postgres::PostgresQueue;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::common::{Bed, part, pull, push};
+use crate::common::{Bed, part, pull, push, remove};
 
 const MESSAGES: usize = 400;
 const BATCH: usize = 5;
@@ -68,4 +68,17 @@ async fn what_is_postponed_while_a_pull_looks_is_served_behind_the_others() {
             assert!(number - before > MESSAGES / 2, "{} pulled messages later", number - before);
         }
     }
+}
+
+#[tokio::test]
+async fn who_knows_where_a_message_is_but_not_its_secret_removes_nothing() {
+    let Some(bed) = Bed::find().await else { return };
+    let queue = bed.open().await;
+    push(&queue, &part("work"), &["x"]).await;
+    let held = pull(&queue, &part("work"), 1).await.remove(0).lease;
+    let mut token = held.token.as_bytes().to_vec();
+    *token.first_mut().unwrap() ^= 1;
+    let forged = Lease { token: Token::from_bytes(token), ..held.clone() };
+    assert_eq!(remove(&queue, &forged).await, SettleOutcome::Lost);
+    assert_eq!(remove(&queue, &held).await, SettleOutcome::Settled);
 }
