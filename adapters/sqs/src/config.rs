@@ -126,8 +126,8 @@ impl SqsBuilder {
         self
     }
 
-    /// How long single pushes and settlements wait for others to share a request with, at most a second. Requests cost money, and a
-    /// full one carries ten. Default: 10 ms. URL: `linger=10ms`.
+    /// How long pushes and settlements that do not fill a request wait for others to share it with, at most a second. Requests cost
+    /// money, and a full one carries ten. Default: 10 ms. URL: `linger=10ms`.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.0.linger = linger;
         self

@@ -1,12 +1,14 @@
-//! Single entries of many callers, joined into full requests.
+//! Entries of many callers, joined into full requests.
 //!
 //! The core could join them by partition only, and of ten levels' entries few requests would be full. Here they are joined by queue: as
-//! many as fill a request go at once, and fewer wait for a moment first. A call of many entries waits for nobody.
+//! many as fill a request go at once, and fewer wait for a moment first. So does what is left of a call of many entries, for the core
+//! makes calls of two or three where as many tasks come at the same time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyqueue::{ErrorKind, RetryClass};
+use futures_util::future::join_all;
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::batch::{Delete, Entry, Show};
@@ -120,13 +122,22 @@ impl<E> Joins<E> {
 }
 
 impl Inner {
-    /// One answer per entry, in order. A single one shares a request with those of other callers. If its caller goes away before that is
-    /// sent, it is left out.
-    pub(crate) async fn request_joined<E: Single>(self: &Arc<Self>, mut entries: Vec<(Place, E)>) -> Entries {
-        if !self.config.joins() || entries.len() > 1 {
+    /// One answer per entry, in order. What does not fill a request shares one with entries of other callers. If its caller goes away
+    /// before that is sent, it is left out.
+    pub(crate) async fn request_joined<E: Single>(self: &Arc<Self>, entries: Vec<(Place, E)>) -> Entries {
+        if !self.config.joins() {
             return self.request_all(entries).await;
         }
-        let Some((place, entry)) = entries.pop() else { return Vec::new() };
+        let joined: Vec<_> = entries.into_iter().map(|(place, entry)| self.join(place, entry)).collect();
+        let unanswered = |_| {
+            let error = own(ErrorKind::Internal, "an entry was not answered: its runtime is gone");
+            Err(error.with_retry(RetryClass::MayDuplicate).into())
+        };
+        join_all(joined).await.into_iter().map(|answer| answer.unwrap_or_else(unanswered)).collect()
+    }
+
+    /// Puts an entry with others of its queue, and sends those that this makes full.
+    fn join<E: Single>(self: &Arc<Self>, place: Place, entry: E) -> oneshot::Receiver<Result<(), Refused>> {
         let (reply, answer) = oneshot::channel();
         match E::joins(&self.joins).add(&place, entry, reply) {
             Joined::Waits => {}
@@ -140,11 +151,7 @@ impl Inner {
                 });
             }
         }
-        let unanswered = |_| {
-            let error = own(ErrorKind::Internal, "an entry was not answered: its runtime is gone");
-            Err(error.with_retry(RetryClass::MayDuplicate).into())
-        };
-        vec![answer.await.unwrap_or_else(unanswered)]
+        answer
     }
 
     fn send_group<E: Single>(self: &Arc<Self>, place: Place, group: Vec<(E, Reply)>) {

@@ -83,7 +83,7 @@
 //! at a time.
 //!
 //! # Cost
-//! Single pushes and settlements share requests: ten of one queue go at once, and fewer wait for others, up to 10 ms
+//! Pushes and settlements of all callers share requests: ten of one queue go at once, and fewer wait for others, up to 10 ms
 //! ([`linger`](SqsBuilder::linger)). So an application that pushes and settles one at a time pays about as much under load as one that works
 //! in batches, 0.3 requests a message, also where messages of several levels come mixed. Each pull also asks all levels above
 //! the one that it finds messages in: pull many at once, and set [`levels`](SqsBuilder::levels) to
