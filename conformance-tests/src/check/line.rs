@@ -205,7 +205,7 @@ pub(super) fn groups_in_order(book: &Book<'_>) -> Verdict {
         let ahead = book.lives.iter().find(|(number, life)| {
             **number != hold.delivered.message
                 && life.content().and_then(|content: &Content| content.group.as_ref()) == Some(group)
-                && self::joined(book, life, hold.place).is_some_and(|first| earlier(first, joined))
+                && self::joined(book, life, hold.place).is_some_and(|first| earlier(&first, &joined))
                 && book.certainly_in(life, hold.place, hold.span)
         });
         let Some((first, _)) = ahead else { continue };
@@ -217,17 +217,28 @@ pub(super) fn groups_in_order(book: &Book<'_>) -> Verdict {
     Ok(())
 }
 
+/// A message's coming into its group.
+struct Joined {
+    /// The push.
+    pushed: Span,
+    /// The end of its delay.
+    at: Span,
+    /// Its place in that push.
+    nth: usize,
+}
+
 /// When a message certainly joined its group, if it came by its one push and was never moved.
-fn joined(book: &Book<'_>, life: &Life<'_>, place: &PartitionId) -> Option<(Span, usize)> {
+fn joined(book: &Book<'_>, life: &Life<'_>, place: &PartitionId) -> Option<Joined> {
     let [arrival] = life.arrivals.as_slice() else { return None };
     let (pushed, nth) = arrival.pushed?;
     let delay = pushed.content.delay.unwrap_or_default();
     let late = if delay.is_zero() { delay } else { book.rules.slack + book.rules.grain };
     let span = arrival.span.later(delay);
-    let joined = Span { from: span.from.saturating_sub(late), to: span.to.saturating_add(late) };
-    (arrival.certain && arrival.place == place).then_some((joined, nth))
+    let at = Span { from: span.from.saturating_sub(late), to: span.to.saturating_add(late) };
+    (arrival.certain && arrival.place == place).then_some(Joined { pushed: arrival.span, at, nth })
 }
 
-fn earlier((a, first): (Span, usize), (b, second): (Span, usize)) -> bool {
-    a.before(b) || (a == b && first < second)
+/// Two that only happen to be due at the same moment may go either way; two of one call may not.
+fn earlier(a: &Joined, b: &Joined) -> bool {
+    a.at.before(b.at) || (a.pushed == b.pushed && a.at == b.at && a.nth < b.nth)
 }
