@@ -1,5 +1,7 @@
 //! What a lease is proved with.
 
+use std::fmt::Write;
+
 use anyqueue::{Lease, Token};
 use sqlx::Postgres;
 use sqlx::postgres::PgArguments;
@@ -29,9 +31,25 @@ impl Place {
         })
     }
 
-    fn text(self) -> String {
-        format!("({},{})", self.page, self.row)
+    /// As an element of an array in text.
+    fn write(self, text: &mut String) {
+        let Self { page, row } = self;
+        // Writing to memory does not fail.
+        let _ = write!(text, "\"({page},{row})\"");
     }
+}
+
+/// An array of places, in text.
+fn places(proofs: impl Iterator<Item = Proof>) -> String {
+    let mut text = String::from("{");
+    for proof in proofs {
+        if text.len() > 1 {
+            text.push(',');
+        }
+        proof.place.write(&mut text);
+    }
+    text.push('}');
+    text
 }
 
 /// The message by its partition's number and its id, the 128 random bits of the claim, and where it was then.
@@ -84,8 +102,7 @@ pub(crate) fn bind_proofs_and_places(
     query: Query<'static, Postgres, PgArguments>,
     proofs: impl Iterator<Item = Proof> + Clone,
 ) -> Query<'static, Postgres, PgArguments> {
-    let places: Vec<_> = proofs.clone().map(|proof| proof.place.text()).collect();
-    bind_proofs(query, proofs).bind(places)
+    bind_proofs(query, proofs.clone()).bind(places(proofs))
 }
 
 #[cfg(test)]
@@ -100,7 +117,8 @@ mod tests {
         let made = token(secret, 7, place);
         let proof = Proof { id: Uuid::from_bytes(*id.as_bytes()), part: 7, secret, place };
         assert_eq!(Proof::of(&lease(made.clone())), Some(proof));
-        assert_eq!(place.text(), "(70000,513)");
+        assert_eq!(places([proof, proof].into_iter()), r#"{"(70000,513)","(70000,513)"}"#);
+        assert_eq!(places(std::iter::empty()), "{}");
         for wrong in [&made.as_bytes()[1..], &made.as_bytes()[..20], &[made.as_bytes(), b"x"].concat()] {
             assert_eq!(Proof::of(&lease(Token::from_bytes(wrong.to_vec()))), None);
         }

@@ -18,7 +18,7 @@ use crate::marks::Stretches;
 use crate::proof::{Place, token};
 use crate::push::millis;
 use crate::settle::{self, Sorted, check_lease, decode_headers, read_settled};
-use crate::sql::{Text, get, int};
+use crate::sql::{get, int};
 use crate::wake::{Hint, Waiting};
 
 impl PostgresQueue {
@@ -72,7 +72,8 @@ impl PostgresQueue {
         request: &PullRequest,
     ) -> Result<(Option<Vec<i32>>, Result<Vec<Delivery>>)> {
         let claim = Claim::new(self, partition, request);
-        let query = sorted.bind_removals(claim.bind(&self.inner.statements.exchange));
+        let text = &self.inner.statements.exchange;
+        let query = sorted.bind_removals(claim.bind(text.query_of(sorted.removal_bytes())));
         let rows = self.fetch(query, Operation::Pull).await?;
         let (mut done, mut claimed) = (None, Vec::with_capacity(rows.len()));
         for row in &rows {
@@ -124,8 +125,10 @@ impl PostgresQueue {
 
     async fn claim(&self, partition: &PartitionId, request: &PullRequest) -> Result<Vec<Delivery>> {
         let claim = Claim::new(self, partition, request);
-        let rows =
-            self.fetch(claim.bind(&self.inner.statements.pull), Operation::Pull).await.map_err(stamp)?;
+        let rows = self
+            .fetch(claim.bind(self.inner.statements.pull.query()), Operation::Pull)
+            .await
+            .map_err(stamp)?;
         if rows.is_empty() && claim.looked.is_part() {
             return self.claim_anywhere(partition, request).await.map_err(stamp);
         }
@@ -135,7 +138,7 @@ impl PostgresQueue {
     /// Looks everywhere, however long that takes.
     async fn claim_anywhere(&self, partition: &PartitionId, request: &PullRequest) -> Result<Vec<Delivery>> {
         let claim = Claim { looked: Stretches::all(), ..Claim::new(self, partition, request) };
-        let rows = self.fetch(claim.bind(&self.inner.statements.pull), Operation::Pull).await?;
+        let rows = self.fetch(claim.bind(self.inner.statements.pull.query()), Operation::Pull).await?;
         self.deliver(rows.iter().collect(), &claim)
     }
 
@@ -203,9 +206,8 @@ impl<'r> Claim<'r> {
         Self { partition, request, secret: Uuid::new_v4(), before, looked }
     }
 
-    fn bind(&self, text: &Text) -> Query<'static, Postgres, PgArguments> {
-        let query =
-            text.query().bind(self.partition.name().to_owned()).bind(self.partition.is_dead_letters());
+    fn bind(&self, query: Query<'static, Postgres, PgArguments>) -> Query<'static, Postgres, PgArguments> {
+        let query = query.bind(self.partition.name().to_owned()).bind(self.partition.is_dead_letters());
         let query = query.bind(int(self.request.max)).bind(millis(self.request.lease)).bind(self.secret);
         let Stretches { lanes, places, last_lanes, due_ms } = self.looked.clone();
         query.bind(lanes).bind(places).bind(last_lanes).bind(due_ms)

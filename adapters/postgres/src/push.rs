@@ -13,6 +13,9 @@ use crate::error::{invalid, own};
 use crate::sql::{Statements, get};
 use crate::wake::Hint;
 
+/// What a message's id, lane and lengths take on the wire.
+const PLAIN_BYTES: usize = 32;
+
 /// Messages ready to be stored, as columns. Those that no message needs are empty.
 #[derive(Debug, Default)]
 pub(crate) struct Columns {
@@ -35,12 +38,13 @@ pub(crate) struct Batch {
 impl Batch {
     /// Encodes the messages that are within the limits.
     pub(crate) fn prepare<'m>(
-        messages: impl Iterator<Item = Result<&'m MessageData>>,
+        messages: impl ExactSizeIterator<Item = Result<&'m MessageData>>,
         message_bytes: u64,
     ) -> Self {
         let now = SystemTime::now();
-        let mut batch =
-            Self { verdicts: Vec::new(), columns: Columns::default(), least_delay: None, at_once: 0 };
+        let (verdicts, columns) =
+            (Vec::with_capacity(messages.len()), Columns::with_capacity(messages.len()));
+        let mut batch = Self { verdicts, columns, least_delay: None, at_once: 0 };
         for message in messages {
             let verdict = message.and_then(|message| batch.add(message, message_bytes, now));
             batch.verdicts.push(verdict);
@@ -109,8 +113,8 @@ impl Batch {
         if !(delays_ms.is_empty() && groups.is_empty() && keys.is_empty()) {
             return None;
         }
-        let query =
-            statements.push_plain.query().bind(partition.name().to_owned()).bind(partition.is_dead_letters());
+        let query = statements.push_plain.query_of(self.columns.plain_bytes());
+        let query = query.bind(partition.name().to_owned()).bind(partition.is_dead_letters());
         Some(query.bind(ids).bind(lanes).bind(bodies))
     }
 
@@ -155,6 +159,22 @@ impl Batch {
 }
 
 impl Columns {
+    fn with_capacity(messages: usize) -> Self {
+        Self {
+            ids: Vec::with_capacity(messages),
+            lanes: Vec::with_capacity(messages),
+            delays_ms: Vec::with_capacity(messages),
+            groups: Vec::with_capacity(messages),
+            keys: Vec::with_capacity(messages),
+            bodies: Vec::with_capacity(messages),
+        }
+    }
+
+    /// About as many bytes as the columns of plain messages take on the wire.
+    fn plain_bytes(&self) -> usize {
+        self.bodies.iter().map(|body| body.len() + PLAIN_BYTES).sum()
+    }
+
     fn drop_unneeded(&mut self) {
         if self.delays_ms.iter().all(|delay_ms| *delay_ms == 0) {
             self.delays_ms.clear();

@@ -1,6 +1,6 @@
 //! Ending and extending leases.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
 use anyqueue::{
@@ -19,6 +19,9 @@ use crate::proof::{Proof, bind_proofs, bind_proofs_and_places};
 use crate::push::millis;
 use crate::sql::{Statements, get};
 use crate::wake::Hint;
+
+/// What a proof and its place take on the wire, lengths included.
+const PROOF_BYTES: usize = 64;
 
 /// Settlements of one kind go out in one statement.
 #[derive(Clone, Copy)]
@@ -48,21 +51,20 @@ pub(crate) struct Sorted<'s> {
 impl<'s> Sorted<'s> {
     /// Everything is lost until the server says otherwise. Of a lease that occurs twice, only the first can hold.
     pub(crate) fn new(settlements: &'s [Settlement]) -> Self {
-        let mut sorted = Self::default();
-        let mut seen = HashSet::with_capacity(settlements.len());
+        let mut sorted =
+            Self { outcomes: vec![Ok(SettleOutcome::Lost); settlements.len()], ..Self::default() };
+        let mut all = Vec::with_capacity(settlements.len());
         for (slot, settlement) in settlements.iter().enumerate() {
-            sorted.outcomes.push(Ok(SettleOutcome::Lost));
             let Some(proof) = Proof::of(&settlement.lease) else { continue };
             match encode(&settlement.action, settlement.lease.id) {
-                Ok(headers) if seen.insert(proof) => {
-                    sorted.list(&settlement.action).push(Asked { slot, proof, settlement, headers });
-                }
-                Ok(_) => {}
+                Ok(headers) => all.push(Asked { slot, proof, settlement, headers }),
                 Err(error) => sorted.set(slot, Err(error)),
             }
         }
-        for list in [&mut sorted.removals, &mut sorted.returns, &mut sorted.moves] {
-            list.sort_unstable_by_key(|asked| asked.proof);
+        all.sort_unstable_by_key(|asked| (asked.proof, asked.slot));
+        all.dedup_by_key(|asked| asked.proof);
+        for asked in all {
+            sorted.list(&asked.settlement.action).push(asked);
         }
         sorted
     }
@@ -92,6 +94,11 @@ impl<'s> Sorted<'s> {
         query: Query<'static, Postgres, PgArguments>,
     ) -> Query<'static, Postgres, PgArguments> {
         bind_proofs_and_places(query, self.removals.iter().map(|asked| asked.proof))
+    }
+
+    /// About as many bytes as these take on the wire.
+    pub(crate) fn removal_bytes(&self) -> usize {
+        self.removals.len() * PROOF_BYTES
     }
 
     /// Takes in the answer about removals, or why there is none, and answers all.

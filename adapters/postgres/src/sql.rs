@@ -5,12 +5,17 @@ use std::sync::Arc;
 use anyqueue::Result;
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
-use sqlx::{AssertSqlSafe, Decode, Postgres, Row, Type};
+use sqlx::{Arguments, AssertSqlSafe, Decode, Postgres, Row, Type};
 
 use crate::error::{classify, invalid};
 
 /// The longest name of a schema, in bytes: the channel of its notifications is named after it.
 const MAX_SCHEMA_BYTES: usize = 40;
+
+/// No statement has more.
+const MAX_ARGUMENTS: usize = 13;
+/// What the names and the frames of arrays take besides.
+const FRAME_BYTES: usize = 256;
 
 /// A schema's name, safe to be put between double quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +55,13 @@ pub(crate) struct Text(Arc<str>);
 impl Text {
     pub(crate) fn query(&self) -> Query<'static, Postgres, PgArguments> {
         sqlx::query(AssertSqlSafe(Arc::clone(&self.0)))
+    }
+
+    /// As [`query`](Self::query), with room for so many bytes of arguments, which then need not be moved as they become more.
+    pub(crate) fn query_of(&self, argument_bytes: usize) -> Query<'static, Postgres, PgArguments> {
+        let mut arguments = PgArguments::default();
+        arguments.reserve(MAX_ARGUMENTS, argument_bytes + FRAME_BYTES);
+        sqlx::query_with(self.safe(), arguments)
     }
 
     pub(crate) fn safe(&self) -> AssertSqlSafe<Arc<str>> {

@@ -10,15 +10,13 @@ CREATE TABLE partition (
     dead_paused boolean NOT NULL DEFAULT false
 );
 
+-- Columns that always hold something come first: where they are in a row is known, while what follows an empty one has to be looked for.
 CREATE TABLE message (
     id         uuid        NOT NULL,
     -- Its place among messages of its lane: when it took that place, in microseconds since 1970, times 1024, plus its number
     -- in the call that put it there.
     pos        bigint      NOT NULL,
     pushed_at  timestamptz NOT NULL,
-    -- State 1: no later than the lease's end. An extension leaves it, so that no index has to change. State 2: the delay's end.
-    due        timestamptz,
-    until      timestamptz,               -- state 1: the lease's end
     part       integer     NOT NULL,
     deliveries integer     NOT NULL DEFAULT 0,
     -- Twice its rank, where 0 is the most urgent; plus 1, unless it was given back and so goes ahead of the others; plus 100
@@ -27,13 +25,16 @@ CREATE TABLE message (
     state      smallint    NOT NULL,      -- 0 ready, 1 leased, 2 delayed or postponed, 3 behind others of its group
     head       boolean     NOT NULL DEFAULT false, -- its group waits for it
     cancel     boolean     NOT NULL DEFAULT false, -- cancellation was requested while it was held
+    -- State 1: no later than the lease's end. An extension leaves it, so that no index has to change. State 2: the delay's end.
+    due        timestamptz,
+    until      timestamptz,               -- state 1: the lease's end
     token      uuid,                      -- state 1: proof of ownership
     grp        bytea,
     dedup      bytea,                     -- only while it holds its key
     headers    bytea,                     -- an envelope whose headers replace those of the body
     body       bytea       NOT NULL,      -- the envelope
-    -- A claim makes a new version of its row, with new entries: room for them beside the old ones saves splitting pages.
-    PRIMARY KEY (part, id) WITH (fillfactor = 50)
+    -- A claim makes a new version of its row, with new entries: room for them beside the old ones saves splitting and tidying pages.
+    PRIMARY KEY (part, id) WITH (fillfactor = 45)
 ) WITH (
     fillfactor = 60,                      -- room for what claims and extensions write, within the page
     vacuum_truncate = false,              -- giving pages back would lock out everybody

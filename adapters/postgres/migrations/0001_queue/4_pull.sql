@@ -15,16 +15,18 @@ DECLARE
     v_since timestamptz := coalesce(v_now - milliseconds(p_due_ms), '-infinity');
     v_first smallint := first_lane(p_dead);
     v_part  integer;
+    v_is_due boolean;
     v_ctids tid[];
     v_place bigint;
     v_again boolean;
 BEGIN
-    SELECT part INTO v_part FROM partition
-    WHERE name = p_name AND NOT CASE WHEN p_dead THEN dead_paused ELSE paused END;
+    SELECT p.part, EXISTS (SELECT FROM message m WHERE m.part = p.part AND m.due > v_since AND m.due <= v_now)
+    INTO v_part, v_is_due
+    FROM partition p WHERE p.name = p_name AND NOT CASE WHEN p_dead THEN p.dead_paused ELSE p.paused END;
     IF v_part IS NULL THEN
         RETURN;
     END IF;
-    IF EXISTS (SELECT FROM message WHERE part = v_part AND due > v_since AND due <= v_now) THEN
+    IF v_is_due THEN
         PERFORM bring(v_part, v_now, v_since);
     END IF;
     -- What got its place after this began was ready before it, elsewhere, if it is not just being pushed: somebody took it and

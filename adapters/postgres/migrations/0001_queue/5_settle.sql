@@ -1,8 +1,9 @@
 -- Ends of leases. A message is found by its partition and id, and touched only if the token is its own and the lease has not run out.
 -- Requests come sorted by id, so that no two calls wait for each other. Numbers count them from 1.
 
--- Removes. Answers which were, and how many groups went on. The places are where the rows were when they were claimed.
-CREATE FUNCTION remove(p_parts integer[], p_ids uuid[], p_tokens uuid[], p_places text[])
+-- Removes. Answers which were, and how many groups went on. The places are where the rows were when they were claimed, an array of tid
+-- in text.
+CREATE FUNCTION remove(p_parts integer[], p_ids uuid[], p_tokens uuid[], p_places text)
 RETURNS TABLE (done integer[], advanced integer) LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$

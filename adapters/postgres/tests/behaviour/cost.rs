@@ -36,7 +36,7 @@ fn calls() -> Vec<(&'static str, String)> {
         ),
         ("pull", format!("SELECT * FROM {{s}}.pull('p', false, 5, 30000, gen_random_uuid(), {FROM_ALL})")),
         ("look", "SELECT * FROM {s}.look(ARRAY['p'], ARRAY[false], ARRAY[1])".to_owned()),
-        ("remove", format!("SELECT * FROM {{s}}.remove({random}, ARRAY['(0,1)'])")),
+        ("remove", format!("SELECT * FROM {{s}}.remove({random}, '{{{{\"(0,1)\"}}}}')")),
         (
             "give back",
             format!(
