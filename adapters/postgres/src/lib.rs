@@ -35,7 +35,7 @@
 //!
 //! # Operation
 //! A transaction that stays open for long, anywhere on the server, keeps dead rows from being cleaned up. Where looking through
-//! them becomes slow (20 ms), pulls begin shortly before their last find, and look everywhere only for a twentieth of the
+//! them becomes slow (5 ms), pulls begin shortly before their last find, and look everywhere only for a twentieth of the
 //! time, or when they find nothing. Until then a message that became ready at an old place waits: one from a transaction
 //! of the application's that took long, or the next of a group that another process let go on. `check` warns of such
 //! transactions; [`table_report`](PostgresQueue::table_report) tells more.

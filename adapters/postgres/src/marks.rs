@@ -14,8 +14,8 @@ use anyqueue::PartitionId;
 use crate::capabilities::PRIORITY_LEVELS;
 use crate::push::millis;
 
-/// From this time on, looking everywhere counts as slow.
-const SLOW: Duration = Duration::from_millis(20);
+/// From this time on, looking everywhere counts as slow. Less would be reached by looks that find much.
+const SLOW: Duration = Duration::from_millis(5);
 /// How many times as long as it took nobody looks everywhere again.
 const SPARED: u32 = 20;
 /// How long a push may take from taking its place to its commit, so as not to wait until somebody looks everywhere.
@@ -100,7 +100,7 @@ impl Marks {
         Stretches::from(&mark.lows, due)
     }
 
-    /// Learns from a pull that began at this time and found messages at these lanes and places.
+    /// Learns from a pull that began at this time, looked for so long, and found messages at these lanes and places.
     pub(crate) fn learn(
         &self,
         partition: &PartitionId,
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!((part.lanes, part.last_lanes), (vec![0, 17, 18, 19], vec![16, 17, 18, 19]));
         let place = |micros: i64| micros * PLACES_PER_MICROSECOND;
         assert_eq!(part.places, [0, place(99_980_000), 0, place(49_980_000)]);
-        assert_eq!(part.due_ms, Some(40));
+        assert_eq!(part.due_ms, Some(millis(SLOW + MARGIN)));
         assert_eq!(marks.stretches(&p, now + SLOW * (SPARED + 1)), Stretches::all());
     }
 

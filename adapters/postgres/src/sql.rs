@@ -84,7 +84,7 @@ macro_rules! statements {
 }
 
 const COLUMNS: &str =
-    "SELECT part, id, lane, pos, deliveries, age, headers, body, place, NULL::integer[], NULL::integer";
+    "SELECT part, id, lane, pos, deliveries, age, headers, body, place, NULL::integer[], looked_us";
 const PULL: &str = "{schema}.pull($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 
 statements! {

@@ -1,10 +1,10 @@
 -- Leases up to p_max messages. They are looked for in stretches of lanes, one after the other: from a place in a first lane to
 -- the end of a last one. Nothing is looked for that is due longer ago than p_due_ms. What lies outside may be nothing but
--- index entries of what is long gone. The rows come in no order.
+-- index entries of what is long gone. Each row tells how long the looking took. The rows come in no order.
 CREATE FUNCTION pull(
     p_name text, p_dead boolean, p_max integer, p_lease_ms bigint, p_token uuid,
     p_lanes smallint[], p_places bigint[], p_last_lanes smallint[], p_due_ms bigint
-) RETURNS TABLE (part integer, id uuid, lane smallint, pos bigint, deliveries integer, age interval, headers bytea, body bytea, place bytea)
+) RETURNS TABLE (part integer, id uuid, lane smallint, pos bigint, deliveries integer, age interval, headers bytea, body bytea, place bytea, looked_us integer)
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
@@ -19,6 +19,7 @@ DECLARE
     v_ctids tid[];
     v_place bigint;
     v_again boolean;
+    v_looked_us integer;
 BEGIN
     SELECT p.part, EXISTS (SELECT FROM message m WHERE m.part = p.part AND m.due > v_since AND m.due <= v_now)
     INTO v_part, v_is_due
@@ -45,11 +46,12 @@ BEGIN
         ) l;
         EXIT WHEN v_again IS NOT TRUE;
     END LOOP;
+    v_looked_us := least(extract(epoch FROM clock_timestamp() - v_now) * 1000000, 2147483647);
     -- A statement of its own, to see what it has locked: also what somebody gave back after the first one began.
     RETURN QUERY UPDATE message m SET
         state = 1, deliveries = m.deliveries + 1, token = p_token, until = v_until, due = v_until
     WHERE m.ctid = ANY (v_ctids)
-    RETURNING m.part, m.id, m.lane - v_first, m.pos, m.deliveries, v_now - m.pushed_at, m.headers, m.body, tidsend(m.ctid);
+    RETURNING m.part, m.id, m.lane - v_first, m.pos, m.deliveries, v_now - m.pushed_at, m.headers, m.body, tidsend(m.ctid), v_looked_us;
 END $$;
 
 -- What waits for waiting pulls, by the partition's number from 1: how many messages are ready (at most as many as asked
