@@ -231,8 +231,12 @@ async fn heartbeat_ends(c: &Context) -> CaseResult {
     let (p, queue, other) = (c.partition("work")?, c.queue_with(options(c))?, c.fresh_queue().await?);
     let sent = c.store(&queue, &p, c.messages(2, |_, task| task)).await?;
     let mut held = c.hold(&queue, &p, 2).await?;
-    // Between two heartbeats, which come every third of a lease.
-    tokio::time::sleep(lease(c) / 2).await;
+    // They come every third of a lease, so the next after these is far off.
+    let beaten = || sent.iter().all(|id| c.extensions_of(*id) > 0);
+    let deadline = tokio::time::Instant::now() + lease(c);
+    while !beaten() && tokio::time::Instant::now() < deadline {
+        tokio::time::sleep(lease(c) / 20).await;
+    }
     for id in &sent {
         c.check(26, &[*id], c.extensions_of(*id) > 0, "a heartbeat while it is held", "no extension")?;
     }
