@@ -284,3 +284,21 @@ pub(crate) fn check_lease(lease: Duration) -> Result<()> {
     }
     Err(invalid(format!("a lease is from {MIN_LEASE:?} to {} days", MAX_LEASE.as_secs() / 86_400)))
 }
+
+#[cfg(test)]
+mod tests {
+    use anyqueue::{Lease, PartitionId, Token};
+
+    use super::*;
+
+    #[test]
+    fn of_a_lease_that_occurs_twice_only_the_first_is_asked_for_whatever_it_is_about() {
+        let token = Token::from_bytes(vec![7; 26]);
+        let lease = Lease { partition: PartitionId::new("p").unwrap(), id: MessageId::new(), token };
+        let settlement = |action| Settlement { lease: lease.clone(), action };
+        let twice = [settlement(Action::Release), settlement(Action::Remove), settlement(Action::Remove)];
+        let sorted = Sorted::new(&twice);
+        assert!(sorted.removals.is_empty() && sorted.moves.is_empty());
+        assert_eq!(sorted.returns.iter().map(|asked| asked.slot).collect::<Vec<_>>(), [0]);
+    }
+}

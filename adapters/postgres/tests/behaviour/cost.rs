@@ -87,3 +87,24 @@ async fn no_call_reads_more_rows_behind_a_backlog() {
         }
     }
 }
+
+/// What pulls go by that must not step over dead entries again and again.
+#[tokio::test]
+async fn a_pull_tells_how_long_the_server_looked() {
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, schema) = (bed.open().await, bed.schema.clone());
+    push(&queue, &part("p"), &["a"; 1000]).await;
+    let mut conn = bed.connect().await;
+    let call = format!(
+        "SELECT looked_us FROM {schema}.pull('p', false, 1000, 30000, gen_random_uuid(), {FROM_ALL})"
+    );
+    let began = std::time::Instant::now();
+    let rows = sqlx::query(AssertSqlSafe(call)).fetch_all(&mut conn).await.unwrap();
+    let took = began.elapsed();
+    assert_eq!(rows.len(), 1000);
+    let looked_us: i32 = rows[0].get(0);
+    assert!(
+        looked_us > 0 && u128::try_from(looked_us).unwrap() < took.as_micros(),
+        "{looked_us} us of {took:?}"
+    );
+}
