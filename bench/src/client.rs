@@ -20,6 +20,8 @@ pub(crate) const LEASE: Duration = Duration::from_mins(5);
 ///
 /// The calls are generic, not `dyn`: a boxed future per call would weigh on the faster side.
 pub(crate) trait Client: Clone + Send + Sync + 'static {
+    /// What an error says whose it is.
+    const SIDE: &'static str = "by hand";
     /// A message that this client holds under a lease.
     type Delivery: Send + 'static;
     /// Where a puller gets its messages while it holds at most a window of them.
@@ -73,6 +75,8 @@ pub(crate) trait Yardstick: Client {
     const ACROSS_PROCESSES: bool;
     /// Whether the server tells how many messages are held.
     const COUNTS_HELD: bool = true;
+    /// Whether the server answers a settlement.
+    const ANSWERS_SETTLEMENTS: bool = true;
 
     /// How many messages the warm-up of a scenario takes. Of a scenario that measures a rate, its rounds take as many as its
     /// warm-up shows that they can; of any other, this many too.

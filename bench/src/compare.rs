@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::client::{Client, Result, Yardstick};
 use crate::ours::Ours;
 use crate::report::Report;
-use crate::scenario::{self, InDepth, Scenario, Size};
+use crate::scenario::{self, InDepth, Rest, Scenario, Size};
 use crate::scratch::Scratch;
 use crate::yardstick::memory::Memory;
 use crate::yardstick::postgres::Postgres;
@@ -32,6 +32,9 @@ pub(crate) const BACKENDS: &[Backend] = &[
 /// No scenario of default size takes nearly as long.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(10);
 
+/// Messages in a round of [`Scenario::FirstAfterIdle`]: each takes three seconds, whatever the backend.
+const FIRSTS: usize = 2;
+
 /// What the command line sets for every scenario.
 #[derive(Debug)]
 pub(crate) struct Settings {
@@ -46,8 +49,11 @@ pub(crate) struct Settings {
 
 impl Settings {
     fn size<Y: Yardstick>(&self, scenario: Scenario) -> Size {
-        let messages = self.messages.unwrap_or_else(|| Y::messages(scenario));
-        Size { messages, payload_bytes: self.payload_bytes }
+        let messages = self.messages.unwrap_or_else(|| match scenario {
+            Scenario::FirstAfterIdle => FIRSTS,
+            _ => Y::messages(scenario),
+        });
+        Size { messages, payload_bytes: scenario.payload_bytes().unwrap_or(self.payload_bytes) }
     }
 }
 
@@ -88,7 +94,12 @@ async fn compare<Y: Yardstick>(scenario: Scenario, settings: &Settings) -> Resul
         Scenario::InFlight if !Y::COUNTS_HELD => {
             Ok(report.skipped("the server does not tell how many messages are held"))
         }
-        Scenario::Latency | Scenario::LatencyAcross => latencies::<Y>(scenario, settings, report).await,
+        Scenario::SettleConcurrent if !Y::ANSWERS_SETTLEMENTS => {
+            Ok(report.skipped("settlements are sent and not answered; a drain shows what they cost"))
+        }
+        Scenario::Latency | Scenario::LatencyAcross | Scenario::FirstAfterIdle => {
+            latencies::<Y>(scenario, settings, report).await
+        }
         Scenario::Idle => idle::<Y>(settings, report).await,
         Scenario::Backlog => depth::<Y>(scenario, InDepth::Backlog(settings.backlog), settings, report).await,
         Scenario::InFlight => {
@@ -115,7 +126,9 @@ async fn rates<Y: Yardstick>(scenario: Scenario, settings: &Settings, report: Re
 async fn rate<C: Client, Y: Yardstick>(scenario: Scenario, settings: &Settings, size: Size) -> Result<f64> {
     let opened = Opened::<C>::new::<Y>(settings).await?;
     let client = opened.client.clone();
-    let rate = on_a_worker(async move { scenario::rate(scenario, &client, size).await }).await?;
+    let rate = on_a_worker(async move { scenario::rate(scenario, &client, size).await })
+        .await
+        .map_err(|error| format!("{}: {error}", C::SIDE))?;
     opened.close::<Y>().await?;
     Ok(rate)
 }
@@ -139,11 +152,12 @@ async fn latency<C: Client, Y: Yardstick>(
 ) -> Result<Vec<Duration>> {
     let opened = Opened::<C>::new::<Y>(settings).await?;
     let client = opened.client.clone();
-    let latencies = if scenario == Scenario::Latency {
-        on_a_worker(async move { scenario::in_process(&client, size).await }).await?
-    } else {
+    let latencies = if scenario == Scenario::LatencyAcross {
         let arguments = child_arguments::<Y>(&opened.url, size, by_hand);
         on_a_worker(async move { scenario::across(&client, size, &arguments).await }).await?
+    } else {
+        let rest = if scenario == Scenario::FirstAfterIdle { Rest::Seconds } else { Rest::Moment };
+        on_a_worker(async move { scenario::in_process(&client, size, rest).await }).await?
     };
     opened.close::<Y>().await?;
     Ok(latencies)

@@ -26,6 +26,7 @@ impl Ours {
 }
 
 impl Client for Ours {
+    const SIDE: &'static str = "anyqueue";
     type Delivery = QueueMessageHandler;
     type Source = HandlerStream;
 

@@ -17,7 +17,7 @@ use crate::client::{Client, Result};
 
 pub(crate) use depth::{InDepth, depth};
 pub(crate) use idle::idle;
-pub(crate) use latency::{across, in_process, push_stamped};
+pub(crate) use latency::{Rest, across, in_process, push_stamped};
 
 /// Tasks that work side by side in the concurrent scenarios.
 const TASKS: usize = 64;
@@ -51,10 +51,20 @@ pub(crate) enum Scenario {
     Drain512,
     /// As the first, but each handler is a task, and the runtime has a thread for each core.
     DrainTasks,
+    /// `cycle` with payloads of 100 bytes, whatever the command line says of them.
+    Payload100,
+    /// The same with 1000.
+    Payload1000,
+    /// The same with 4000.
+    Payload4000,
+    /// The same with 16,000.
+    Payload16000,
     /// Time from push to handler start, one process.
     Latency,
     /// Time from push to handler start, the pusher in another process.
     LatencyAcross,
+    /// `latency` after seconds in which nothing came: longer than any poller's longest pause.
+    FirstAfterIdle,
     /// CPU share of four waiting consumers.
     Idle,
     /// The rate of `cycle` behind a large backlog, relative to none.
@@ -65,18 +75,23 @@ pub(crate) enum Scenario {
 
 impl Scenario {
     /// In the order in which they run.
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::PushOne,
         Self::PushBatch,
         Self::Push8,
         Self::PushConcurrent,
         Self::Cycle,
+        Self::Payload100,
+        Self::Payload1000,
+        Self::Payload4000,
+        Self::Payload16000,
         Self::SettleConcurrent,
         Self::Drain64,
         Self::Drain512,
         Self::DrainTasks,
         Self::Latency,
         Self::LatencyAcross,
+        Self::FirstAfterIdle,
         Self::Idle,
         Self::Backlog,
         Self::InFlight,
@@ -91,6 +106,17 @@ impl Scenario {
         builder.enable_all().build()
     }
 
+    /// How large its payloads are, where that is what it is about.
+    pub(crate) const fn payload_bytes(self) -> Option<usize> {
+        match self {
+            Self::Payload100 => Some(100),
+            Self::Payload1000 => Some(1000),
+            Self::Payload4000 => Some(4000),
+            Self::Payload16000 => Some(16_000),
+            _ => None,
+        }
+    }
+
     /// As on the command line.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -99,12 +125,17 @@ impl Scenario {
             Self::Push8 => "push-8",
             Self::PushConcurrent => "push-concurrent",
             Self::Cycle => "cycle",
+            Self::Payload100 => "payload-100",
+            Self::Payload1000 => "payload-1000",
+            Self::Payload4000 => "payload-4000",
+            Self::Payload16000 => "payload-16000",
             Self::SettleConcurrent => "settle-concurrent",
             Self::Drain64 => "drain-64",
             Self::Drain512 => "drain-512",
             Self::DrainTasks => "drain-tasks",
             Self::Latency => "latency",
             Self::LatencyAcross => "latency-across",
+            Self::FirstAfterIdle => "first-after-idle",
             Self::Idle => "idle",
             Self::Backlog => "backlog",
             Self::InFlight => "in-flight",
@@ -137,7 +168,11 @@ pub(crate) async fn rate<C: Client>(scenario: Scenario, client: &C, size: Size) 
             Scenario::PushBatch => push::batches(client, size).await,
             Scenario::Push8 => push::concurrent(client, size, 8).await,
             Scenario::PushConcurrent => push::concurrent(client, size, TASKS).await,
-            Scenario::Cycle => cycle::empty(client, size).await,
+            Scenario::Cycle
+            | Scenario::Payload100
+            | Scenario::Payload1000
+            | Scenario::Payload4000
+            | Scenario::Payload16000 => cycle::empty(client, size).await,
             Scenario::SettleConcurrent => settle::concurrent(client, size).await,
             Scenario::Drain64 => drain::in_one_task(client, size, 64).await,
             Scenario::Drain512 => drain::in_one_task(client, size, 512).await,

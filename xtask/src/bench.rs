@@ -33,6 +33,10 @@ const WORKER_BACKENDS: &[&str] = &["memory", "sqlite", "postgres", "redis", "rab
 const PEERS: &str = "peers";
 /// Every scenario of the bench.
 const ALL: &str = "all";
+/// The scenarios in which it matters whether the server sends ahead.
+const DRAIN: &str = "drain";
+/// Kinds of a backend in which it does.
+const AHEAD: &str = "-prefetch";
 
 /// What to measure, how often.
 #[derive(Args)]
@@ -100,7 +104,11 @@ fn file_of(what: &str) -> String {
 /// The programs that print the figures, one JSON object a line.
 fn programs(what: &str, options: &Options) -> Vec<Command> {
     let rounds = format!("--rounds={}", options.rounds);
-    let scenario = format!("--scenario={}", options.scenario);
+    let scenario = match options.scenario.as_str() {
+        ALL if what.ends_with(AHEAD) => DRAIN,
+        scenario => scenario,
+    };
+    let scenario = format!("--scenario={scenario}");
     match what {
         WORKER => {
             let one = |backend: &&str| {

@@ -2,10 +2,11 @@
 
 use crate::conformance;
 use crate::fresh::run_fresh;
+use crate::package;
 use crate::setup::run_setup;
 use crate::steps::{Outcome, Run, Step, run_steps};
 use crate::tidy::run_tidy;
-use crate::workspace::{self, Result, cargo, succeeds};
+use crate::workspace::Result;
 
 /// Sets up, then checks and tests everything.
 pub(crate) fn test() -> Result<()> {
@@ -14,13 +15,15 @@ pub(crate) fn test() -> Result<()> {
     run_steps(&steps)
 }
 
-/// Checks and tests everything; with `full`, the suites many times over, and on a new clone.
+/// Checks and tests everything; with `full`, also the packages, the suites many times over, and the README on a new clone.
 pub(crate) fn ci(full: bool) -> Result<()> {
     let mut steps = checks();
-    steps.push(Step { name: "deny", run: Run::Here(deny) });
     if full {
+        steps.extend(package::steps());
         steps.push(Step { name: "twenty times", run: Run::Here(|| done(conformance::run_all(20))) });
         steps.push(Step { name: "fresh clone", run: Run::Here(|| done(run_fresh())) });
+    } else {
+        steps.push(package::deny());
     }
     run_steps(&steps)
 }
@@ -47,11 +50,4 @@ fn checks() -> Vec<Step> {
 
 fn done(result: Result<()>) -> Result<Outcome> {
     result.map(|()| Outcome::Done)
-}
-
-fn deny() -> Result<Outcome> {
-    if !succeeds("cargo", &["deny", "--version"]) {
-        return Ok(Outcome::NotRun("cargo-deny is not installed"));
-    }
-    done(workspace::run(&mut cargo(&["deny", "check"])))
 }

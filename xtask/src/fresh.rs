@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::workspace::{Result, cargo, command, root, run};
+use crate::workspace::{Result, cargo, in_clone, run};
 
 /// Where the clone is: nobody else's folder, and on the disk that builds are on.
 const CLONE: &str = "target/fresh";
@@ -15,15 +15,10 @@ const FOLDER: (&str, &str) = ("DIR", "docs");
 
 /// Clones what is committed into an empty folder, and runs there the commands that the README has, one after the other.
 pub(crate) fn run_fresh() -> Result<()> {
-    let clone = root().join(CLONE);
-    remove(&clone)?;
-    let result = clone_and_run(&clone);
-    remove(&clone)?;
-    result
+    in_clone(CLONE, run_commands)
 }
 
-fn clone_and_run(clone: &Path) -> Result<()> {
-    run(command("git").args(["clone", "--quiet", "--no-hardlinks", "."]).arg(clone))?;
+fn run_commands(clone: &Path) -> Result<()> {
     let readme = fs::read_to_string(clone.join("README.md"))
         .map_err(|error| format!("the clone has no README.md: {error}"))?;
     let lines = commands(&readme);
@@ -34,7 +29,7 @@ fn clone_and_run(clone: &Path) -> Result<()> {
     for line in lines {
         println!("fresh: {line}");
         let begin = Instant::now();
-        run(in_clone(&line, clone).current_dir(clone))?;
+        run(as_typed(&line, clone).current_dir(clone))?;
         times.push((line, begin.elapsed()));
     }
     for (line, took) in times {
@@ -51,7 +46,7 @@ fn commands(readme: &str) -> Vec<String> {
 }
 
 /// Nothing that was built elsewhere is used, and nothing is put elsewhere.
-fn in_clone(line: &str, clone: &Path) -> std::process::Command {
+fn as_typed(line: &str, clone: &Path) -> std::process::Command {
     let words = line.split_whitespace().skip(1); // after `cargo`
     let words: Vec<&str> = words.map(|word| if word == FOLDER.0 { FOLDER.1 } else { word }).collect();
     let mut command = cargo(&words);
@@ -59,16 +54,10 @@ fn in_clone(line: &str, clone: &Path) -> std::process::Command {
     command
 }
 
-fn remove(clone: &Path) -> Result<()> {
-    if !clone.exists() {
-        return Ok(());
-    }
-    fs::remove_dir_all(clone).map_err(|error| format!("cannot remove {}: {error}", clone.display()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workspace::root;
 
     #[test]
     fn the_readme_has_a_command_to_try_and_one_to_test() {
@@ -87,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_clone_is_built_in_itself() {
-        let command = in_clone("cargo run --bin quickstart -- DIR", Path::new("there"));
+        let command = as_typed("cargo run --bin quickstart -- DIR", Path::new("there"));
         let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
         assert_eq!(words, ["run", "--bin", "quickstart", "--", "docs"]);
         let target = command.get_envs().find(|(name, _)| *name == "CARGO_TARGET_DIR");

@@ -4,6 +4,7 @@ mod bench;
 mod ci;
 mod conformance;
 mod fresh;
+mod package;
 mod setup;
 mod soak;
 mod steps;
@@ -30,13 +31,15 @@ enum Command {
     Test,
     /// Runs every check and every test, and checks licences and advisories where cargo-deny is installed
     Ci {
-        /// Also runs every backend's conformance suite 20 times, each time with another seed, and the README's commands on a
-        /// new clone
+        /// Also checks the packages, runs every backend's conformance suite 20 times, each time with another seed, and the
+        /// README's commands on a new clone
         #[arg(long)]
         full: bool,
     },
     /// Clones what is committed into an empty folder and runs the README's commands there, timed
     Fresh,
+    /// Checks what is released: dependencies, each feature alone, the least versions that are allowed, each crate from its package
+    Packages,
     /// Checks the project's own rules: layers, file headers, sizes, forbidden words
     Tidy,
     /// Writes into the documents what the code itself can tell
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Command::Test => ci::test(),
         Command::Ci { full } => ci::ci(full),
         Command::Fresh => fresh::run_fresh(),
+        Command::Packages => package::run_packages(),
         Command::Tidy => tidy::run_tidy(),
         Command::Tables => {
             workspace::run(&mut workspace::cargo(&["run", "--quiet", "--package", "xtask-tables"]))

@@ -1,8 +1,8 @@
 //! Where the workspace is, and how commands run in it.
 
-use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::{env, fs};
 
 /// What every helper answers. The message is for people: it says what to do.
 pub(crate) type Result<T> = std::result::Result<T, String>;
@@ -65,6 +65,23 @@ pub(crate) fn succeeds(program: &str, arguments: &[&str]) -> bool {
         .stderr(Stdio::null())
         .status()
         .is_ok_and(|status| status.success())
+}
+
+/// Clones what is committed into this folder of ours, works there, and removes it, however that ended.
+pub(crate) fn in_clone(folder: &str, work: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let clone = root().join(folder);
+    remove(&clone)?;
+    let cloned = run(command("git").args(["clone", "--quiet", "--no-hardlinks", "."]).arg(&clone));
+    let result = cloned.and_then(|()| work(&clone));
+    remove(&clone)?;
+    result
+}
+
+fn remove(folder: &Path) -> Result<()> {
+    if !folder.exists() {
+        return Ok(());
+    }
+    fs::remove_dir_all(folder).map_err(|error| format!("cannot remove {}: {error}", folder.display()))
 }
 
 /// The command as one would type it.

@@ -1,5 +1,6 @@
 //! How long an idle consumer takes to start on a message: from the call of push to the end of pull.
 
+use std::ops::Range;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -14,12 +15,30 @@ use crate::client::{Client, Result};
 /// Longer than any message should take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long nothing comes before each message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Rest {
+    /// Until the consumer waits again.
+    Moment,
+    /// Longer than the longest pause of any poller; less than [`PATIENCE`].
+    Seconds,
+}
+
+impl Rest {
+    const fn milliseconds(self) -> Range<u64> {
+        match self {
+            Self::Moment => 2..6,
+            Self::Seconds => 2500..3500,
+        }
+    }
+}
+
 /// The pusher waits until the message is settled and the consumer idle again.
-pub(crate) async fn in_process<C: Client>(client: &C, size: Size) -> Result<Vec<Duration>> {
+pub(crate) async fn in_process<C: Client>(client: &C, size: Size, rest: Rest) -> Result<Vec<Duration>> {
     let (handled, mut done) = mpsc::channel(1);
     let consumer = tokio::spawn(consume(client.clone(), size.messages, handled));
     for _ in 0..size.messages {
-        pause(2..6).await;
+        pause(rest.milliseconds()).await;
         client.push(payload(stamp()?, size.payload_bytes)).await?;
         if done.recv().await.is_none() {
             break; // the consumer failed, and says why
@@ -84,7 +103,7 @@ fn stamp() -> Result<u64> {
 }
 
 /// Of random length, so that no poller's rhythm is met by chance.
-async fn pause(milliseconds: std::ops::Range<u64>) {
+async fn pause(milliseconds: Range<u64>) {
     let (least, most) = (milliseconds.start * 1000, milliseconds.end * 1000);
     tokio::time::sleep(Duration::from_micros(fastrand::u64(least..most))).await;
 }

@@ -203,6 +203,7 @@ impl<M: Mode> Yardstick for RabbitMq<M> {
     const NAME: &'static str = M::NAME;
     const ACROSS_PROCESSES: bool = true;
     const COUNTS_HELD: bool = false;
+    const ANSWERS_SETTLEMENTS: bool = false;
 
     fn messages(scenario: Scenario) -> usize {
         match scenario {

@@ -78,9 +78,10 @@ impl Feed {
         Ok(Delivery { id, payload, number: come.delivery_tag, acks: self.acks() })
     }
 
-    /// Up to `max` messages; waits so long for the first.
+    /// Up to `max` messages; waits so long for the first. A consumer is not replaced before all came that it was let have: what
+    /// is on its way to it would be held by nobody.
     pub(super) async fn take(&mut self, max: usize, wait: Duration) -> Result<Vec<Delivery>> {
-        if self.open() < max {
+        if self.open() == 0 {
             self.stand(max).await?;
         }
         let mut taken = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyqueue::{QueueStorage as _, Result, Storage, StorageUrl};
+use anyqueue::{Result, Storage, StorageUrl};
 use anyqueue_conformance::{Harness, async_trait};
 
 use crate::failure::{Failure, with_causes};
@@ -116,7 +116,7 @@ fn remove_file(url: &str) {
 async fn remove_schema(url: &str) -> Result<()> {
     let storage = anyqueue_postgres::PostgresQueue::open(url).await?;
     let dropped = storage.drop_schema().await;
-    storage.close().await?;
+    anyqueue::QueueStorage::close(&storage).await?;
     dropped
 }
 

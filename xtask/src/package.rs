@@ -1,0 +1,56 @@
+//! What a release promises of the packages, as far as a program can check it: `cargo xtask packages`.
+
+use crate::steps::{Outcome, Run, Step, run_steps};
+use crate::workspace::{Result, cargo, in_clone, run, succeeds};
+
+/// Where the clone is whose lockfile has the least versions.
+const LEAST: &str = "target/least";
+
+/// Checks the packages alone.
+pub(crate) fn run_packages() -> Result<()> {
+    run_steps(&steps())
+}
+
+/// Every crate with each of its features alone, with the least versions of what it needs, and from its own package.
+pub(crate) fn steps() -> Vec<Step> {
+    vec![
+        deny(),
+        Step { name: "features", run: Run::Here(each_feature) },
+        Step { name: "least versions", run: Run::Here(least_versions) },
+        // From what is committed, as a release is.
+        Step { name: "packages", run: Run::Cargo(&["publish", "--workspace", "--dry-run"]) },
+    ]
+}
+
+/// Licences, advisories and sources of what we depend on.
+pub(crate) fn deny() -> Step {
+    Step { name: "deny", run: Run::Here(deny_check) }
+}
+
+fn deny_check() -> Result<Outcome> {
+    if !succeeds("cargo", &["deny", "--version"]) {
+        return Ok(Outcome::NotRun("cargo-deny is not installed"));
+    }
+    run(&mut cargo(&["deny", "check"])).map(|()| Outcome::Done)
+}
+
+/// Without the dependencies of tests, which could switch on what a feature forgot to.
+fn each_feature() -> Result<Outcome> {
+    if !succeeds("cargo", &["hack", "--version"]) {
+        return Ok(Outcome::NotRun("cargo-hack is not installed"));
+    }
+    let arguments = ["hack", "check", "--workspace", "--each-feature", "--no-dev-deps", "--ignore-private"];
+    run(&mut cargo(&arguments)).map(|()| Outcome::Done)
+}
+
+/// The lowest versions that the manifests allow, in a clone of what is committed.
+fn least_versions() -> Result<Outcome> {
+    in_clone(LEAST, |clone| {
+        let mut update = cargo(&["update", "--quiet", "-Z", "direct-minimal-versions"]);
+        // The option is of nightly alone; what compiles then is the compiler that people have.
+        run(update.current_dir(clone).env("RUSTC_BOOTSTRAP", "1"))?;
+        let mut check = cargo(&["check", "--workspace", "--all-features"]);
+        run(check.current_dir(clone).env("CARGO_TARGET_DIR", clone.join("target")))
+    })?;
+    Ok(Outcome::Done)
+}
