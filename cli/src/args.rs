@@ -1,6 +1,6 @@
 //! The arguments that all commands share, and which commands there are.
 
-use anyqueue::{PartitionId, Queue};
+use anyqueue::{PartitionId, PartitionOptions, Queue};
 use clap::{Parser, Subcommand};
 
 use crate::commands::{bench, dead, doctor, pages, pause, peek, pull, purge, push, stats, transfer, work};
@@ -31,6 +31,9 @@ Exit codes:
   3  doctor or conformance found something wrong
   4  there is nothing of what was asked for";
 
+/// Where the URL is taken from if it is not given.
+pub(crate) const URL_VARIABLE: &str = "ANYQUEUE_URL";
+
 /// Work queues on any backend: push, work, look inside, repair, move.
 #[derive(Parser)]
 #[command(
@@ -51,7 +54,7 @@ pub(crate) struct Cli {
 #[derive(clap::Args)]
 struct Common {
     /// Where the queues are; see the URLs in `anyqueue --help`
-    #[arg(long, global = true, env = "ANYQUEUE_URL", hide_env_values = true, value_name = "URL")]
+    #[arg(long, global = true, env = URL_VARIABLE, hide_env_values = true, value_name = "URL")]
     url: Option<String>,
     /// Writes JSON, one object on each line
     #[arg(long, global = true)]
@@ -126,6 +129,11 @@ impl Session {
     /// The queue at the common URL, ready for use.
     pub(crate) async fn queue(&self, create: Create) -> Result<Queue> {
         open::queue(self.url(None)?, create).await
+    }
+
+    /// The same with options for its partitions.
+    pub(crate) async fn queue_with(&self, create: Create, options: PartitionOptions) -> Result<Queue> {
+        open::queue_with(self.url(None)?, create, options).await
     }
 }
 

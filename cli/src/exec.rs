@@ -9,6 +9,9 @@ use anyqueue_worker::{TaskContext, TaskError, TaskResult};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, ChildStdin, Command};
 
+use crate::args::URL_VARIABLE;
+use crate::output::Output;
+
 /// What is run, and how its end is read.
 #[derive(Clone, Debug)]
 pub(crate) struct Exec {
@@ -18,15 +21,34 @@ pub(crate) struct Exec {
     pub(crate) dead_on: Vec<u8>,
     /// How long it may go on after it was asked to stop.
     pub(crate) grace: Duration,
+    /// Where its standard output goes: to that of the worker, or to the worker's standard error, which then has its own for JSON.
+    pub(crate) stdout_is_taken: bool,
+    pub(crate) output: Output,
 }
+
+/// A longer variable is left out: the system refuses to start a command with one of 128 KiB.
+const VARIABLE_BYTES: usize = 100_000;
+/// How long after a command could not be started that is tried again.
+const RESTART: Duration = Duration::from_secs(1);
+/// How often it is looked whether processes that were asked to stop are gone.
+const LOOK: Duration = Duration::from_millis(20);
 
 impl Exec {
     /// Runs it for one message. Whatever it says after it was asked to stop is not taken as success: whether it had finished its
     /// work cannot be known. If this future is dropped, all processes of the command are killed.
     pub(crate) async fn run(&self, payload: Bytes, task: TaskContext) -> TaskResult {
-        let mut child = self
-            .spawn(&task)
-            .map_err(|error| TaskError::retry(format!("cannot run the command: {error}")))?;
+        let result = self.run_once(payload, &task).await;
+        if let Err(error) = &result {
+            let (id, attempt) = (task.message().id(), task.attempt());
+            self.output.note(&format!("{} {id}, attempt {attempt}: {error}", task.partition()));
+        }
+        result
+    }
+
+    async fn run_once(&self, payload: Bytes, task: &TaskContext) -> TaskResult {
+        let Some(mut child) = self.start(task).await else {
+            return Err(TaskError::retry("stopped before the command could be started"));
+        };
         let mut group = Group::of(&child);
         let mut feeding = Box::pin(feed(child.stdin.take(), payload));
         let mut fed = false;
@@ -52,19 +74,45 @@ impl Exec {
         }
     }
 
+    /// Starts it. That a machine has no room for one more process is no fault of the message: it is held until there is room, or
+    /// it is asked to stop.
+    async fn start(&self, task: &TaskContext) -> Option<Child> {
+        loop {
+            match self.spawn(task) {
+                Ok(child) => return Some(child),
+                Err(error) => self.output.warn(&format!("cannot start the command, trying again: {error}")),
+            }
+            tokio::select! {
+                _ = task.cancelled() => return None,
+                () = tokio::time::sleep(RESTART) => {}
+            }
+        }
+    }
+
     fn spawn(&self, task: &TaskContext) -> io::Result<Child> {
         let mut command = shell(&self.line);
         command.envs(environment(task)).stdin(Stdio::piped()).kill_on_drop(true);
+        // It may hold a password, and is for this worker.
+        command.env_remove(URL_VARIABLE);
+        if self.stdout_is_taken {
+            command.stdout(io::stderr());
+        }
         // Ctrl-C on the terminal is for the worker, which then lets its commands finish.
         #[cfg(unix)]
         command.process_group(0);
         command.spawn()
     }
 
-    /// Asks the command to stop, and kills it if it does not.
+    /// Asks all processes of the command to stop, and kills those that do not.
     async fn stop(&self, child: &mut Child, group: &Group) {
         group.terminate();
-        if tokio::time::timeout(self.grace, child.wait()).await.is_err() {
+        let gone = async {
+            let _ = child.wait().await; // else it stays in its group
+            while !group.is_empty() {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        if tokio::time::timeout(self.grace, gone).await.is_err() {
             group.kill();
         }
         // Killed or ended: nothing is left to wait for but the system.
@@ -105,7 +153,8 @@ async fn feed(stdin: Option<ChildStdin>, payload: Bytes) {
     }
 }
 
-/// What the command knows of its message. What an environment cannot hold (a NUL byte) is in `ANYQUEUE_HEADERS` alone.
+/// What the command knows of its message. What an environment cannot hold is left out: a NUL byte (that header is in
+/// `ANYQUEUE_HEADERS` alone), and what is longer than [`VARIABLE_BYTES`].
 fn environment(task: &TaskContext) -> Vec<(String, String)> {
     let message = task.message();
     let mut variables = vec![
@@ -126,6 +175,7 @@ fn environment(task: &TaskContext) -> Vec<(String, String)> {
     for (name, value) in message.headers() {
         add(&format!("ANYQUEUE_HEADER_{}", variable(name)), Some(value.clone()));
     }
+    variables.retain(|(name, value)| name.len() + value.len() <= VARIABLE_BYTES);
     variables
 }
 
@@ -156,6 +206,18 @@ impl Group {
             // One that has just ended is what was wanted.
             let _ = rustix::process::kill_process_group(leader, signal);
         }
+    }
+
+    /// Whether none of its processes is left.
+    #[cfg(unix)]
+    fn is_empty(&self) -> bool {
+        let leader = self.0.and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);
+        leader.is_none_or(|leader| rustix::process::test_kill_process_group(leader).is_err())
+    }
+
+    #[cfg(not(unix))]
+    fn is_empty(&self) -> bool {
+        true
     }
 
     #[cfg(unix)]

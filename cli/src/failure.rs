@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyqueue::ErrorKind;
 
+use crate::output::say;
 use crate::secrets::hide;
 
 /// What every command answers.
@@ -39,7 +40,7 @@ impl Failure {
     /// Says why on standard error, and answers the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         match self {
-            Self::Failed(text) | Self::Usage(text) => eprintln!("anyqueue: {}", hide(text)),
+            Self::Failed(text) | Self::Usage(text) => say(text),
             Self::Wrong | Self::Nothing | Self::Unread => {}
         }
         ExitCode::from(self.code())
@@ -50,7 +51,7 @@ impl Failure {
 pub(crate) fn explain(error: &clap::Error) -> ExitCode {
     let text = error.render().to_string();
     if error.use_stderr() {
-        eprint!("{}", hide(&text));
+        let _ = write!(std::io::stderr(), "{}", hide(&text)); // if nobody reads it, nobody is told
         return ExitCode::from(2);
     }
     let written = std::io::stdout().write_all(text.as_bytes());

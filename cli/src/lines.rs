@@ -1,5 +1,6 @@
 //! Reading lines in batches, without waiting for a batch to fill.
 
+use std::fmt;
 use std::io::{self, BufRead, BufReader, Read};
 
 use tokio::sync::mpsc;
@@ -14,21 +15,47 @@ const LINE_BYTES: usize = 64 << 20;
 const WAITING: usize = 2;
 
 /// A line without its end, and its number from 1.
-pub(crate) type Numbered = (u64, Vec<u8>);
+pub(crate) type Numbered = (u64, Result<Vec<u8>, TooLong>);
+
+/// Lines that have arrived, or why no more come.
+pub(crate) type Batch = Result<Vec<Numbered>, Unread>;
+
+/// A line was longer than any may be, and passed over.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct TooLong;
+
+impl fmt::Display for TooLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "it has more than {LINE_BYTES} bytes: push it from a file of its own")
+    }
+}
+
+/// The line at which reading failed.
+#[derive(Debug)]
+pub(crate) struct Unread {
+    pub(crate) line: u64,
+    pub(crate) error: io::Error,
+}
 
 /// Reads lines on a thread of its own. A batch is what has arrived, so that a slow writer's lines do not wait for more. Empty
 /// lines are left out. After an error nothing more comes.
-pub(crate) fn batches(source: impl Read + Send + 'static) -> mpsc::Receiver<io::Result<Vec<Numbered>>> {
+pub(crate) fn batches(source: impl Read + Send + 'static) -> mpsc::Receiver<Batch> {
     let (give, take) = mpsc::channel(WAITING);
     // Not a task: a read of a terminal or pipe cannot be interrupted, and must not hold up the end of the program.
     std::thread::spawn(move || {
         let mut reader = BufReader::with_capacity(256 << 10, source);
         let mut number = 0;
         loop {
-            let batch = batch(&mut reader, &mut number);
-            let last = !matches!(&batch, Ok(lines) if !lines.is_empty());
-            let empty = matches!(&batch, Ok(lines) if lines.is_empty());
-            if (!empty && give.blocking_send(batch).is_err()) || last {
+            let (lines, read) = batch(&mut reader, &mut number);
+            let last = lines.is_empty() || read.is_err();
+            // What was read before the error is told before it.
+            if !lines.is_empty() && give.blocking_send(Ok(lines)).is_err() {
+                return;
+            }
+            if let Err(error) = read {
+                let _ = give.blocking_send(Err(Unread { line: number + 1, error }));
+            }
+            if last {
                 return;
             }
         }
@@ -36,61 +63,105 @@ pub(crate) fn batches(source: impl Read + Send + 'static) -> mpsc::Receiver<io::
     take
 }
 
-/// What has arrived, at least one line; nothing at the end.
-fn batch<R: Read>(reader: &mut BufReader<R>, number: &mut u64) -> io::Result<Vec<Numbered>> {
+/// What has arrived, at least one line; nothing at the end. And whether the next could be read.
+fn batch<R: Read>(reader: &mut BufReader<R>, number: &mut u64) -> (Vec<Numbered>, io::Result<()>) {
     let mut lines = Vec::new();
     let mut bytes = 0;
     while lines.len() < BATCH_LINES && bytes < BATCH_BYTES {
-        let Some(line) = line(reader)? else { break };
+        let line = match line(reader) {
+            Ok(Some(line)) => line,
+            Ok(None) => break,
+            Err(error) => return (lines, Err(error)),
+        };
         *number += 1;
-        if !line.is_empty() {
-            bytes += line.len();
+        if !matches!(&line, Ok(line) if line.is_empty()) {
+            bytes += line.as_ref().map_or(0, Vec::len);
             lines.push((*number, line));
         }
         if !lines.is_empty() && !reader.buffer().contains(&b'\n') {
             break; // the next line would have to be waited for
         }
     }
-    Ok(lines)
+    (lines, Ok(()))
 }
 
-fn line<R: Read>(reader: &mut BufReader<R>) -> io::Result<Option<Vec<u8>>> {
+fn line<R: Read>(reader: &mut BufReader<R>) -> io::Result<Option<Result<Vec<u8>, TooLong>>> {
     let mut line = Vec::new();
     let read = reader.by_ref().take(LINE_BYTES as u64 + 1).read_until(b'\n', &mut line)?;
-    if read > LINE_BYTES {
-        return Err(io::Error::other(format!(
-            "a line has more than {LINE_BYTES} bytes: push it from a file of its own"
-        )));
-    }
     if read == 0 {
         return Ok(None);
     }
     if line.last() == Some(&b'\n') {
         line.pop();
+    } else if read > LINE_BYTES {
+        drop(line);
+        reader.skip_until(b'\n')?;
+        return Ok(Some(Err(TooLong)));
     }
     if line.last() == Some(&b'\r') {
         line.pop();
     }
-    Ok(Some(line))
+    Ok(Some(Ok(line)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// All lines, and the error at their end.
+    fn all(source: impl Read) -> (Vec<Numbered>, Option<io::Error>) {
+        let mut reader = BufReader::new(source);
+        let (mut number, mut all) = (0, Vec::new());
+        loop {
+            let (lines, read) = batch(&mut reader, &mut number);
+            let last = lines.is_empty() || read.is_err();
+            all.extend(lines);
+            if last {
+                return (all, read.err());
+            }
+        }
+    }
+
+    fn whole(number: u64, line: &[u8]) -> Numbered {
+        (number, Ok(line.to_vec()))
+    }
+
+    /// Fails as a broken disk does.
+    struct Broken;
+
+    impl Read for Broken {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::Error::other("the disk is broken"))
+        }
+    }
+
     #[test]
     fn lines_come_with_their_numbers_and_empty_ones_not() {
-        let mut reader = BufReader::new(b"one\r\n\ntwo\nlast".as_slice());
-        let mut number = 0;
-        let mut all = Vec::new();
-        loop {
-            let lines = batch(&mut reader, &mut number).unwrap();
-            if lines.is_empty() {
-                break;
-            }
-            all.extend(lines);
-        }
-        assert_eq!(all, [(1, b"one".to_vec()), (3, b"two".to_vec()), (4, b"last".to_vec())]);
+        let (lines, error) = all(b"one\r\n\ntwo\nlast".as_slice());
+        assert_eq!(lines, [whole(1, b"one"), whole(3, b"two"), whole(4, b"last")]);
+        assert!(error.is_none());
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_passed_over_and_the_next_is_read() {
+        let read = |length: usize| {
+            let long = io::repeat(b'x').take(length as u64);
+            let (mut lines, _) = all(b"one\n".chain(long).chain(b"\nlast".as_slice()));
+            assert_eq!((lines.remove(2), lines.remove(0)), (whole(3, b"last"), whole(1, b"one")));
+            lines.remove(0).1.map(|line| line.len())
+        };
+        assert_eq!(read(LINE_BYTES), Ok(LINE_BYTES));
+        assert_eq!(read(LINE_BYTES + 1), Err(TooLong));
+        assert_eq!(read(2 * LINE_BYTES), Err(TooLong));
+    }
+
+    #[test]
+    fn what_was_read_before_an_error_comes_before_it() {
+        let mut batches = batches(b"one\n\nhalf".chain(Broken));
+        assert_eq!(batches.blocking_recv().unwrap().unwrap(), [whole(1, b"one")]);
+        let unread = batches.blocking_recv().unwrap().unwrap_err();
+        assert_eq!((unread.line, unread.error.to_string().as_str()), (3, "the disk is broken"));
+        assert!(batches.blocking_recv().is_none());
     }
 
     #[test]
@@ -99,10 +170,10 @@ mod tests {
         let mut batches = batches(read);
         io::Write::write_all(&mut write, b"now\nlat").unwrap();
         let first = batches.blocking_recv().unwrap().unwrap();
-        assert_eq!(first, [(1, b"now".to_vec())]);
+        assert_eq!(first, [whole(1, b"now")]);
         io::Write::write_all(&mut write, b"er\n").unwrap();
         drop(write);
-        assert_eq!(batches.blocking_recv().unwrap().unwrap(), [(2, b"later".to_vec())]);
+        assert_eq!(batches.blocking_recv().unwrap().unwrap(), [whole(2, b"later")]);
         assert!(batches.blocking_recv().is_none());
     }
 }

@@ -11,6 +11,7 @@ mod lines;
 mod open;
 mod output;
 mod secrets;
+mod signals;
 
 use std::process::ExitCode;
 

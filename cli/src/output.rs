@@ -56,13 +56,13 @@ impl Output {
     /// Something to know, for people.
     pub(crate) fn note(self, text: &str) {
         if !self.quiet {
-            eprintln!("anyqueue: {}", hide(text));
+            self.warn(text);
         }
     }
 
     /// Something that went wrong, while the command goes on.
     pub(crate) fn warn(self, text: &str) {
-        eprintln!("anyqueue: {}", hide(text));
+        say(text);
     }
 
     /// A counter on the terminal; invisible elsewhere. `total`, if it is known, makes it a bar.
@@ -80,6 +80,11 @@ impl Output {
         }
         bar.with_message(what)
     }
+}
+
+/// Tells people something on standard error. If nobody reads that, nobody is told.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "anyqueue: {}", hide(text));
 }
 
 /// A table for people: columns as wide as their longest cell, numbers to the right.

@@ -2,39 +2,66 @@
 
 use std::borrow::Cow;
 
-/// What ends a URL in running text.
+/// What ends a word in running text.
 const ENDS: [char; 6] = [' ', '\t', '\n', '\'', '"', '>'];
+/// Options of URLs whose value is nobody's business.
+const OPTIONS: [&str; 4] = ["password=", "passwd=", "secret=", "token="];
 
-/// The text with the password of each URL in it replaced. A URL that was cut before its `@` loses all after its user.
+/// The text with every password in it replaced that can be told by its place. A URL that was cut before its `@` loses all after its
+/// user. Rather too much is hidden than too little.
 pub(crate) fn hide(text: &str) -> Cow<'_, str> {
-    if !text.contains("://") {
+    if !text.contains([':', '=']) {
         return Cow::Borrowed(text);
     }
-    let mut shown = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once("://") {
-        let (url, next) = after.split_at(after.find(ENDS).unwrap_or(after.len()));
-        shown.push_str(before);
+    let mut parts = text.split("://");
+    let mut shown = without_bare(parts.next().unwrap_or_default());
+    for after in parts {
         shown.push_str("://");
-        shown.push_str(&without_password(url));
-        rest = next;
+        shown.push_str(&without_password(after));
     }
-    shown.push_str(rest);
-    Cow::Owned(shown)
+    OPTIONS.iter().fold(shown, |shown, option| without_value(&shown, option)).into()
 }
 
-/// `user:password@host/path` with the password replaced. The last `@` counts: passwords may hold some that are not escaped.
-fn without_password(url: &str) -> Cow<'_, str> {
-    if let Some((user_info, host)) = url.rsplit_once('@') {
+/// What follows `://`, up to the next: `user:password@host/path` and more text. The last `@` counts: passwords may hold anything that
+/// is not escaped, also what else ends a word.
+fn without_password(after: &str) -> String {
+    if let Some((user_info, rest)) = after.rsplit_once('@') {
         return match user_info.split_once(':') {
-            Some((user, _)) => format!("{user}:***@{host}").into(),
-            None => url.into(),
+            Some((user, _)) => format!("{user}:***@{rest}"),
+            None => after.to_owned(),
         };
     }
+    let (url, rest) = after.split_at(after.find(ENDS).unwrap_or(after.len()));
     match url.split_once(':') {
-        Some((user, after)) if !begins_with_port(after) => format!("{user}:***").into(),
-        _ => url.into(),
+        Some((user, password)) if !begins_with_port(password) => format!("{user}:***{rest}"),
+        _ => after.to_owned(),
     }
+}
+
+/// The same for words like `scheme:user:password@host`, whose slashes were forgotten.
+fn without_bare(text: &str) -> String {
+    let hidden = |word: &str| match word.rsplit_once('@') {
+        Some((before, host)) if before.contains(':') => {
+            format!("{}:***@{host}", before.split(':').next().unwrap_or_default())
+        }
+        _ => word.to_owned(),
+    };
+    text.split_inclusive(ENDS).map(hidden).collect()
+}
+
+/// The text with what follows each `option` replaced, whatever its case.
+fn without_value(text: &str, option: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(place) = rest.to_ascii_lowercase().find(option) {
+        let (before, value) = rest.split_at(place + option.len());
+        let end = value.find(|c| c == '&' || ENDS.contains(&c)).unwrap_or(value.len());
+        shown.push_str(before);
+        shown.push_str(if end == 0 { "" } else { "***" });
+        rest = value.get(end..).unwrap_or_default();
+    }
+    shown.push_str(rest);
+    shown
 }
 
 fn begins_with_port(text: &str) -> bool {
@@ -58,6 +85,11 @@ mod tests {
             ("redis://h:6379", "redis://h:6379"),
             ("postgres://user@h/db", "postgres://user@h/db"),
             ("sqlite:///srv/a.db", "sqlite:///srv/a.db"),
+            ("postgres://u:hun'ter 2\">@h/db is down", "postgres://u:***@h/db is down"),
+            ("cannot open postgres:u:secret@h/db", "cannot open postgres:***@h/db"),
+            ("q?password=secret&x=1 PassWord=a b", "q?password=***&x=1 PassWord=*** b"),
+            ("stored under a@example.org", "stored under a@example.org"),
+            ("to: a@example.org", "to: a@example.org"),
         ] {
             assert_eq!(hide(text), shown);
         }

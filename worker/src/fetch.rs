@@ -304,9 +304,8 @@ impl Fetch {
             }
         };
         let mut control = self.shared.control();
-        if error.is_none() {
-            control.progress_at = now;
-        }
+        // An error is an answer too: a restart would not mend the backend.
+        control.progress_at = now;
         if let Some(failing) = control.failing.get_mut(answer.lane) {
             *failing = error;
         }

@@ -122,7 +122,7 @@ pub struct Health {
     pub stuck: usize,
     /// How long ago the worker's loop last went round: it does so at least once a second.
     pub since_turn: Duration,
-    /// How long ago a pull was last answered, or none was needed because every slot was occupied.
+    /// How long ago a pull was last answered, if with an error, or none was needed because every slot was occupied.
     pub since_progress: Duration,
     /// Partitions whose last pull failed, and the error.
     pub failing: Vec<(PartitionId, Error)>,
@@ -131,7 +131,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// Whether the worker got on within this time. An idle worker's pulls are answered every ten seconds, so ask for more than
+    /// Whether the worker got on within this time; it does while its backend is down, which a restart would not mend. An idle worker's pulls are answered every ten seconds, so ask for more than
     /// that: a minute, for instance.
     pub fn is_live(&self, within: Duration) -> bool {
         self.since_turn <= within && self.since_progress <= within

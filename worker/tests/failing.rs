@@ -147,6 +147,30 @@ async fn a_partition_that_fails_is_told_does_not_hold_up_the_others_and_comes_ba
 }
 
 #[tokio::test]
+async fn a_worker_whose_backend_is_down_is_live() {
+    let (queue, faults) = faulty(|_| ());
+    faults.pulls.store(true, SeqCst);
+    let worker = Worker::builder(queue).partition(Partition::new("bad"));
+    let worker = worker.any_handler(|_, _| async { Ok(()) }).build().unwrap();
+    let begin = std::time::Instant::now();
+    let run = tokio::spawn({
+        let worker = worker.clone();
+        async move { worker.run_until(std::future::pending()).await }
+    });
+    let answered = async {
+        // An answer later than those of the start.
+        while worker.health().failing.is_empty()
+            || begin.elapsed().saturating_sub(worker.health().since_progress) < Duration::from_millis(200)
+        {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("a failed pull counts as an answer", answered).await;
+    worker.shutdown();
+    run.await.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn a_settlement_that_fails_is_repeated_while_the_lease_holds() {
     let (queue, faults) = faulty(|_| ());
     let runs = Arc::new(AtomicU32::new(0));

@@ -23,6 +23,14 @@ pub(crate) fn closed(operation: Operation) -> Error {
     Error::closed().with_backend(NAME).with_operation(operation)
 }
 
+/// The server takes no writes.
+pub(crate) fn read_only() -> Error {
+    own(
+        ErrorKind::Unavailable,
+        "the server is read-only, as a replica is: connect to the primary (nothing was changed)",
+    )
+}
+
 /// The same error, where a call that may have taken effect can be made again without harm.
 pub(crate) fn repeatable(error: Error) -> Error {
     if error.retry() == RetryClass::MayDuplicate { error.with_retry(RetryClass::Safe) } else { error }
@@ -98,10 +106,7 @@ fn by_code(code: &str, text: &str) -> Error {
         ),
         "42501" => own(ErrorKind::AccessDenied, format!("a right is missing: {text}")),
         "3D000" => invalid(format!("{text}: create it first, or name another")),
-        "25006" => own(
-            ErrorKind::Unavailable,
-            "the server is read-only, as a replica is: connect to the primary (nothing was changed)",
-        ),
+        "25006" => read_only(),
         "53100" => own(ErrorKind::Full, "the server's disk is full: nothing was changed"),
         "53200" => {
             own(ErrorKind::Unavailable, "the server is out of memory: nothing was changed").with_retry(safe)

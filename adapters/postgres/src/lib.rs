@@ -64,6 +64,7 @@ mod pull;
 mod push;
 mod push_in;
 mod report;
+mod rights;
 mod schema;
 mod settle;
 mod sql;

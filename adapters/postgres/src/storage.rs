@@ -21,10 +21,10 @@ use crate::marks::Marks;
 use crate::notifier::Notifier;
 use crate::pool::Pool;
 use crate::push::Batch;
-use crate::schema;
 use crate::sql::{Statements, get};
 use crate::teller::Teller;
 use crate::wake::{Hint, Wake};
+use crate::{rights, schema};
 
 /// A durable queue in a schema of a `PostgreSQL` database, which any number of processes may use at once. Cloning shares the
 /// handle.
@@ -206,6 +206,7 @@ impl QueueStorage for PostgresQueue {
         }
         let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Check);
         schema::check(&self.inner.pool, &self.inner.config.schema).await.map_err(stamp)?;
+        rights::check(&self.inner.pool, &self.inner.config.schema).await.map_err(stamp)?;
         let mut health = Health::of_version(schema::server_version(&self.inner.pool).await.map_err(stamp)?);
         health.server_time = schema::server_time(&self.inner.pool).await.map_err(stamp)?;
         health.warnings = self.table_report().await?.warnings();

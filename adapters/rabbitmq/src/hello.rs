@@ -1,7 +1,7 @@
 //! What a server says of itself before anybody has logged in: its product and its version. The client does not pass it on, so it
 //! is asked on a connection of its own.
 
-use anyqueue::{ErrorKind, Result};
+use anyqueue::{ErrorKind, Health, Result};
 use futures_util::{AsyncReadExt, AsyncWriteExt};
 use lapin::tcp::{AMQPUriTcpExt, OwnedTLSConfig};
 use lapin::uri::AMQPUri;
@@ -46,8 +46,15 @@ impl Hello {
         Ok(Self { product: said("product"), version: said("version") })
     }
 
-    pub(crate) fn into_version(self) -> String {
-        self.version
+    /// What an operator is told of this server.
+    ///
+    /// # Errors
+    /// As [`judge`](Self::judge).
+    pub(crate) fn into_health(self) -> Result<Health> {
+        let warning = self.judge()?;
+        let mut health = Health::of_version(self.version);
+        health.warnings.extend(warning);
+        Ok(health)
     }
 
     /// What is to be known of this server, if it can be used at all.
@@ -103,6 +110,16 @@ mod tests {
             assert!(warning.contains(new), "{warning}");
         }
         assert!(hello("LavinMQ", "2.0.0").judge().unwrap().unwrap().contains("LavinMQ 2.0.0"));
+    }
+
+    #[test]
+    fn health_warns_of_what_was_not_tested() {
+        let tested = hello("RabbitMQ", "3.10.8").into_health().unwrap();
+        assert_eq!(tested, Health::of_version("3.10.8"));
+        let newer = hello("RabbitMQ", "4.1.0").into_health().unwrap();
+        assert_eq!(newer.server_version.as_deref(), Some("4.1.0"));
+        assert!(newer.warnings.len() == 1 && newer.warnings[0].contains("was not tested"), "{newer:?}");
+        assert_eq!(hello("RabbitMQ", "3.9.27").into_health().unwrap_err().kind(), ErrorKind::Incompatible);
     }
 
     #[test]

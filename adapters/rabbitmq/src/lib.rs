@@ -70,7 +70,7 @@
 //! - With `amqps://` the server's certificate must be vouched for by whom this system trusts, or by who is in `ca_file`, and bear the
 //!   name in the URL. Certificates of clients are not supported.
 //! - [`init`](anyqueue::QueueStorage::init) looks at the server's version, on a short connection that the server may log as broken off:
-//!   older than 3.10 is refused, and of what was not tested it warns in the log. It warns of no queue type: a queue of another
+//!   older than 3.10 is refused, and of what was not tested it warns in the log and by `check`. It warns of no queue type: a queue of another
 //!   type than configured is `Incompatible` at the first push.
 //! - The server's `consumer_timeout` (30 minutes unless set) ends the channel of a consumer that holds a message for longer, and it
 //!   cannot be asked for: tell it by [`consumer_timeout`](RabbitMqBuilder::consumer_timeout). Deliveries are held a little less long.

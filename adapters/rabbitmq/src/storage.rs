@@ -171,9 +171,9 @@ impl QueueStorage for RabbitMqQueue {
         }
         let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Check);
         self.inner.tools.publisher.ask().await.map_err(stamp)?;
-        let mut health = Health::default();
         // That it works is known; what it is, is told by a connection that is only begun, and may be refused.
-        health.server_version = self.inner.tools.publisher.hello().await.ok().map(Hello::into_version);
+        let hello = self.inner.tools.publisher.hello().await.ok();
+        let mut health = hello.map_or_else(|| Ok(Health::default()), Hello::into_health).map_err(stamp)?;
         if self.inner.tools.publisher.is_blocked().await {
             health.warnings.push("The broker takes no messages: it is out of memory or disk.".to_owned());
         }

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyqueue::{ErrorKind, Result};
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, MAIN_DB, OpenFlags};
 
 use crate::config::{Config, Synchronous};
-use crate::error::{classify, classify_open, own};
+use crate::error::{NO_RIGHT, classify, classify_open, own};
 
 /// Compiled statements kept per connection: more than there are.
 const STATEMENTS: usize = 64;
@@ -104,6 +104,20 @@ pub(crate) fn limit_size(conn: &Connection, config: &Config, reserve: bool) -> R
 pub(crate) fn free_bytes(conn: &Connection) -> Result<u64> {
     let (pages, page_bytes) = (pragma::<i64>(conn, "freelist_count")?, pragma::<i64>(conn, "page_size")?);
     Ok(pages.saturating_mul(page_bytes).unsigned_abs())
+}
+
+/// Checks that the file can be written. Where it cannot SQLite opens it all the same, and a transaction only reads.
+pub(crate) fn check_writable(conn: &Connection) -> Result<()> {
+    if conn.is_readonly(MAIN_DB).map_err(classify)? {
+        return Err(own(ErrorKind::AccessDenied, NO_RIGHT));
+    }
+    Ok(())
+}
+
+/// The file's pages, the free ones among them, and the bytes of each.
+pub(crate) fn pages(conn: &Connection) -> Result<(u64, u64, u64)> {
+    let number = |name| pragma::<i64>(conn, name).map(i64::unsigned_abs);
+    Ok((number("page_count")?, number("freelist_count")?, number("page_size")?))
 }
 
 fn pragma<T: rusqlite::types::FromSql>(conn: &Connection, name: &str) -> Result<T> {

@@ -7,6 +7,10 @@ use anyqueue::{Error, ErrorKind, Operation};
 /// The backend's name in errors.
 pub(crate) const NAME: &str = "sqlite";
 
+/// What is said where a file cannot be written.
+pub(crate) const NO_RIGHT: &str =
+    "no right to write the file or its directory (SQLite writes -wal and -shm beside it)";
+
 /// An error of this backend's own.
 pub(crate) fn own(kind: ErrorKind, message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(kind, message).with_backend(NAME)
@@ -56,10 +60,7 @@ pub(crate) fn by_code(code: i32, text: &str) -> (ErrorKind, &'static str) {
             "no room: the disk or the file's max_bytes is full. Free disk space, raise max_bytes, or take messages out; then pushing goes on",
         ),
         8 if code == 1032 => (ErrorKind::Unavailable, "the file was moved or deleted while open"),
-        3 | 8 | 23 => (
-            ErrorKind::AccessDenied,
-            "no right to write the file or its directory (SQLite writes -wal and -shm beside it)",
-        ),
+        3 | 8 | 23 => (ErrorKind::AccessDenied, NO_RIGHT),
         14 => {
             (ErrorKind::AccessDenied, "the file cannot be opened: its directory must exist and be writable")
         }

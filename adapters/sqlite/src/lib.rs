@@ -56,6 +56,7 @@ mod push_in;
 #[cfg(feature = "sqlx")]
 mod push_tx;
 mod readers;
+mod report;
 mod room;
 mod schema;
 mod settle;
@@ -68,4 +69,5 @@ mod writer;
 pub use config::{SqliteBuilder, Synchronous, backend};
 #[cfg(feature = "sqlx")]
 pub use push_in::{AfterCommit, PushedIn};
+pub use report::FileReport;
 pub use storage::SqliteQueue;

@@ -32,6 +32,17 @@ fn has_reserve(path: &Path, more_bytes: u64) -> bool {
     })
 }
 
+/// What is free on the disk, if that can be found out.
+#[cfg(unix)]
+pub(crate) fn free_bytes(path: &Path) -> Option<u64> {
+    rustix::fs::statvfs(path).ok().map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+#[cfg(not(unix))]
+pub(crate) fn free_bytes(_: &Path) -> Option<u64> {
+    None
+}
+
 #[cfg(not(unix))]
 fn has_reserve(_: &Path, _: u64) -> bool {
     true

@@ -151,8 +151,13 @@ impl QueueStorage for SqliteQueue {
             let gone = own(ErrorKind::Unavailable, "the file is gone: what is written now will be lost");
             return Err(gone.with_operation(Operation::Check));
         }
-        self.read(Operation::Check, schema::check).await?;
-        Ok(Health::of_version(rusqlite::version()))
+        let look = |conn: &Connection| schema::check(conn).and_then(|()| connect::check_writable(conn));
+        self.read(Operation::Check, look).await?;
+        // A transaction that writes nothing: it needs the lock, within the busy timeout.
+        self.ask(Work::Settle { settlements: Vec::new(), claim: None }, Operation::Check).await?;
+        let mut health = Health::of_version(rusqlite::version());
+        health.warnings = self.file_report().await?.warnings();
+        Ok(health)
     }
 
     async fn close(&self) -> Result<()> {

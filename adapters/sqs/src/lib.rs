@@ -92,8 +92,8 @@
 //!
 //! # Set-up
 //! Credentials come by the standard chain of the AWS SDK, or in the URL for emulators. A handle that makes its queues needs
-//! `sqs:CreateQueue` and `sqs:GetQueueAttributes`; with `create=false` it does not, and needs all levels of the partitions and of
-//! their dead letters. All need `sqs:GetQueueUrl` and, for what they do, `sqs:SendMessage`, `sqs:ReceiveMessage`, `sqs:DeleteMessage`
+//! `sqs:CreateQueue` and `sqs:GetQueueAttributes`; with `create=false` it needs the second for counts alone, and all levels of the
+//! partitions and of their dead letters. All need `sqs:GetQueueUrl` and, for what they do, `sqs:SendMessage`, `sqs:ReceiveMessage`, `sqs:DeleteMessage`
 //! and `sqs:ChangeMessageVisibility`. Queues that are made here keep messages for fourteen days, and have a redrive policy as backstop:
 //! after 1000 receptions the service itself puts a message among the dead letters of its level. [`SqsQueue::start_redrive`] lets the
 //! service put dead letters back; it needs `sqs:StartMessageMoveTask`.

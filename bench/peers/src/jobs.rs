@@ -25,14 +25,14 @@ pub(crate) fn peers() -> Vec<Peer> {
         configured: DEFAULT_SETTINGS,
         guarantee: "At least once: jobs of a worker whose heartbeat ends are put back. Done jobs stay in the table.",
         sizes: (500, 3000),
-        pings: 10,
+        // Each can take half a minute.
+        pings: 2,
         open: |place| Box::pin(open_postgres(place, false)),
     };
     let redis = Peer {
         backend: Backend::Redis,
         guarantee: "At least once: jobs of a worker whose heartbeat ends are put back. Done jobs stay in Redis.",
         sizes: (2000, 4000),
-        pings: 2,
         open: |place| Box::pin(open_redis(place, false)),
         ..postgres
     };

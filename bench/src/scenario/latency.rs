@@ -1,5 +1,6 @@
 //! How long an idle consumer takes to start on a message: from the call of push to the end of pull.
 
+use std::iter;
 use std::ops::Range;
 use std::process::Stdio;
 use std::time::Duration;
@@ -15,8 +16,11 @@ use crate::client::{Client, Result};
 /// Longer than any message should take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Messages before those that come after seconds: connections and statements are ready then, and only the rest is measured.
+const WARM_UP: usize = 20;
+
 /// How long nothing comes before each message.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
     /// Until the consumer waits again.
     Moment,
@@ -35,9 +39,11 @@ impl Rest {
 
 /// The pusher waits until the message is settled and the consumer idle again.
 pub(crate) async fn in_process<C: Client>(client: &C, size: Size, rest: Rest) -> Result<Vec<Duration>> {
+    let warm_up = if rest == Rest::Seconds { WARM_UP } else { 0 };
+    let rests = iter::repeat_n(Rest::Moment, warm_up).chain(iter::repeat_n(rest, size.messages));
     let (handled, mut done) = mpsc::channel(1);
-    let consumer = tokio::spawn(consume(client.clone(), size.messages, handled));
-    for _ in 0..size.messages {
+    let consumer = tokio::spawn(consume(client.clone(), warm_up + size.messages, handled));
+    for rest in rests {
         pause(rest.milliseconds()).await;
         client.push(payload(stamp()?, size.payload_bytes)).await?;
         if done.recv().await.is_none() {
@@ -46,7 +52,7 @@ pub(crate) async fn in_process<C: Client>(client: &C, size: Size, rest: Rest) ->
     }
     let latencies = consumer.await??;
     expect_remaining(client, 0).await?;
-    Ok(latencies)
+    Ok(latencies.into_iter().skip(warm_up).collect())
 }
 
 /// The pusher is this program once more, started with `arguments`.

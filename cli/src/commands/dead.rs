@@ -1,9 +1,15 @@
 //! `anyqueue dead`: what has died, and what becomes of it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use anyqueue::{DeadLetter, MAX_PAGE, MessageData, MessageId, PartitionId, Queue};
+use anyqueue::{
+    DeadLetter, MAX_PAGE, MessageData, MessageId, PartitionId, Queue, QueueMessageStatus, Redriven,
+    SettleOutcome,
+};
 use clap::{Args, Subcommand};
+use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::peek::find;
@@ -12,6 +18,11 @@ use crate::failure::{Failure, Result};
 use crate::line::Line;
 use crate::open::Create;
 use crate::output::{Output, Table, duration, preview};
+
+/// A purge without a limit ends after so many all the same, so that a fast producer of dead letters cannot keep it going for ever.
+const PURGED_AT_MOST: u64 = 100_000_000;
+/// How long the backend may take for one page of a purge.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Lists, shows, puts back or deletes dead letters
 #[derive(Subcommand)]
@@ -32,8 +43,9 @@ impl Dead {
             Self::Redrive(command) => command.run(&queue, output).await,
             Self::Purge(command) => command.run(&queue, output).await,
         };
-        queue.close().await?;
-        end
+        let closed = queue.close().await;
+        end?;
+        Ok(closed?)
     }
 }
 
@@ -109,14 +121,18 @@ impl List {
             ]);
             Ok(shown < self.max)
         };
-        if self.max > 0 {
-            each(queue, &self.queue, &self.filter, &mut show).await?;
+        let end = match self.max {
+            0 => Ok(()),
+            _ => each(queue, &self.queue, &self.filter, &mut show).await,
+        };
+        if shown == 0 {
+            return end.and(Err(Failure::Nothing));
         }
-        match shown {
-            0 => Err(Failure::Nothing),
-            _ if output.json => Ok(()),
-            _ => table.print(output),
+        // What was seen is worth showing, whatever came then.
+        if !output.json {
+            table.print(output)?;
         }
+        end
     }
 }
 
@@ -177,7 +193,7 @@ pub(crate) struct Redrive {
     filter: Filter,
     /// At most this many
     #[arg(long, value_name = "N")]
-    limit: Option<usize>,
+    limit: Option<u64>,
     /// Into another queue than the one they died in
     #[arg(long, value_name = "QUEUE", value_parser = queue_name)]
     to: Option<PartitionId>,
@@ -188,29 +204,68 @@ pub(crate) struct Redrive {
 
 impl Redrive {
     async fn run(self, queue: &Queue, output: Output) -> Result {
-        let limit = self.limit.unwrap_or(usize::MAX);
+        let limit = self.limit.unwrap_or(u64::MAX);
         if self.dry_run {
-            let would = counted(queue, &self.queue, &self.filter, limit).await?;
-            return output.result(&format!("would put back {would}"), &json!({ "would_move": would }));
+            let (would, end) = counted(queue, &self.queue, &self.filter, limit).await;
+            let least = if end.is_err() { "at least " } else { "" };
+            output.result(&format!("would put back {least}{would}"), &json!({ "would_move": would }))?;
+            return end;
         }
         let bar = output.progress("looked at", None);
-        let seen = bar.clone();
-        let filter = self.filter.clone();
-        let mut redrive = queue.dead_letters(&self.queue)?.redrive().limit(limit).filter(move |message| {
-            seen.inc(1);
-            filter.accepts(message)
-        });
-        if let Some(to) = &self.to {
-            redrive = redrive.to(to);
-        }
-        let done = redrive.await;
+        let chosen = Arc::new(AtomicU64::new(0));
+        let mut done = Redriven::default();
+        let end = self.rounds(queue, limit, &mut done, &bar, &chosen).await;
         bar.finish_and_clear();
-        let done = done?;
-        let more = if done.more { "; there may be more" } else { "" };
+        let Redriven { moved, more, .. } = done;
+        let Err(failed) = end else {
+            let note = if more { "; there may be more" } else { "" };
+            return output.result(
+                &format!("put back {moved} of {} looked at{note}", done.scanned),
+                &json!({ "moved": moved, "scanned": done.scanned, "more": more }),
+            );
+        };
+        let scanned = bar.position();
+        let most = moved + chosen.load(Ordering::Relaxed);
+        let moved_text = if most == moved { format!("{moved}") } else { format!("{moved} to {most}") };
         output.result(
-            &format!("put back {} of {} looked at{more}", done.moved, done.scanned),
-            &json!({ "moved": done.moved, "scanned": done.scanned, "more": done.more }),
-        )
+            &format!("put back {moved_text} of {scanned} looked at; there may be more"),
+            &json!({ "moved": moved, "moved_at_most": most, "scanned": scanned, "more": true }),
+        )?;
+        Err(failed)
+    }
+
+    /// Puts back page by page, so that all but the last page is accounted for if the backend fails. With a filter all is one
+    /// round, as the next would look again at what this one refused. `chosen` counts what the last round meant to put back.
+    async fn rounds(
+        &self,
+        queue: &Queue,
+        limit: u64,
+        done: &mut Redriven,
+        bar: &ProgressBar,
+        chosen: &Arc<AtomicU64>,
+    ) -> Result {
+        let round = if self.filter.is_empty() { MAX_PAGE as u64 } else { u64::MAX };
+        loop {
+            let room = usize::try_from(round.min(limit - done.moved)).unwrap_or(usize::MAX);
+            let (seen, accepted, filter) = (bar.clone(), Arc::clone(chosen), self.filter.clone());
+            chosen.store(0, Ordering::Relaxed);
+            let mut redrive = queue.dead_letters(&self.queue)?.redrive().limit(room).filter(move |message| {
+                seen.inc(1);
+                let accepts = filter.accepts(message);
+                accepted.fetch_add(accepts.into(), Ordering::Relaxed);
+                accepts
+            });
+            if let Some(to) = &self.to {
+                redrive = redrive.to(to);
+            }
+            let last = redrive.await?;
+            done.moved += last.moved;
+            done.scanned += last.scanned;
+            done.more = last.more;
+            if !self.filter.is_empty() || !last.more || done.moved >= limit {
+                return Ok(());
+            }
+        }
     }
 }
 
@@ -220,6 +275,7 @@ impl Redrive {
 Examples:
   anyqueue dead purge mail --older-than 30d --dry-run
   anyqueue dead purge mail --older-than 30d --yes
+  anyqueue dead purge mail --reason 'no such user' --limit 100 --yes
   anyqueue dead purge mail --yes")]
 pub(crate) struct Purge {
     /// The queue
@@ -227,6 +283,9 @@ pub(crate) struct Purge {
     queue: PartitionId,
     #[command(flatten)]
     filter: Filter,
+    /// At most this many
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
     /// Really does it
     #[arg(long)]
     yes: bool,
@@ -237,34 +296,121 @@ pub(crate) struct Purge {
 
 impl Purge {
     async fn run(self, queue: &Queue, output: Output) -> Result {
+        let limit = self.limit.unwrap_or(PURGED_AT_MOST);
         if self.dry_run {
-            let would = counted(queue, &self.queue, &self.filter, usize::MAX).await?;
-            return output.result(&format!("would delete {would}"), &json!({ "would_delete": would }));
+            let (would, end) = counted(queue, &self.queue, &self.filter, limit).await;
+            let least = if end.is_err() { "at least " } else { "" };
+            output.result(&format!("would delete {least}{would}"), &json!({ "would_delete": would }))?;
+            return end;
         }
         if !self.yes {
             let text = "this deletes dead letters for ever: see what with --dry-run, then add --yes";
             return Err(Failure::Usage(text.to_owned()));
         }
-        let deleted = if self.filter.is_empty() {
-            queue.dead_letters(&self.queue)?.purge().await?
-        } else {
-            let dead = self.queue.dead_letters();
-            queue.delete_where(&dead, None, u64::MAX, |b| self.filter.accepts(&b.message)).await?.deleted
-        };
-        output.result(&format!("deleted {deleted}"), &json!({ "deleted": deleted }))
+        let bar = output.progress("looked at", None);
+        let mut deleted = 0;
+        let end = self.delete(queue, limit, &mut deleted, &bar).await;
+        bar.finish_and_clear();
+        let least = if end.is_err() { "at least " } else { "" };
+        let more = *end.as_ref().unwrap_or(&true);
+        let note = if more { "; there may be more" } else { "" };
+        output.result(
+            &format!("deleted {least}{deleted}{note}"),
+            &json!({ "deleted": deleted, "more": more }),
+        )?;
+        end.map(drop)
+    }
+
+    /// Deletes page by page, and answers whether it stopped at the limit.
+    async fn delete(&self, queue: &Queue, limit: u64, deleted: &mut u64, bar: &ProgressBar) -> Result<bool> {
+        let dead = self.queue.dead_letters();
+        if !self.filter.is_empty() {
+            return self.delete_chosen(queue, &dead, limit, deleted, bar).await;
+        }
+        while *deleted < limit {
+            let page = usize::try_from(limit - *deleted).unwrap_or(MAX_PAGE).min(MAX_PAGE);
+            let last = if queue.capabilities().inspect.purge {
+                let purged = purge_page(queue, &dead, page).await?;
+                *deleted += purged as u64;
+                bar.inc(purged as u64);
+                purged < page
+            } else {
+                let taken = take_page(queue, &dead, page, deleted).await?;
+                bar.inc(taken as u64);
+                taken == 0
+            };
+            if last {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The same with a filter.
+    async fn delete_chosen(
+        &self,
+        queue: &Queue,
+        dead: &PartitionId,
+        limit: u64,
+        deleted: &mut u64,
+        bar: &ProgressBar,
+    ) -> Result<bool> {
+        let mut after = None;
+        while *deleted < limit {
+            let (room, mut chosen) = (limit - *deleted, 0);
+            let page = queue.delete_where(dead, after, MAX_PAGE as u64, |browsed| {
+                let chooses = chosen < room && self.filter.accepts(&browsed.message);
+                chosen += u64::from(chooses);
+                chooses
+            });
+            let page = page.await?;
+            *deleted += page.deleted;
+            bar.inc(page.scanned);
+            after = page.next;
+            // Of those that it chose some may be held, and others were then passed over.
+            if after.is_none() || chosen == room {
+                return Ok(chosen == room);
+            }
+        }
+        Ok(true)
     }
 }
 
-async fn counted(queue: &Queue, name: &PartitionId, filter: &Filter, limit: usize) -> Result<usize> {
+/// Deletes up to a page, and answers how many.
+async fn purge_page(queue: &Queue, dead: &PartitionId, page: usize) -> Result<usize> {
+    let Some(inspect) = queue.storage().inspect() else { return Ok(0) };
+    let purge = tokio::time::timeout(PAGE_TIMEOUT, inspect.purge(dead, page));
+    let late = |_| Failure::Failed(format!("no answer within {}", duration(PAGE_TIMEOUT)));
+    Ok(purge.await.map_err(late)??)
+}
+
+/// The same where the backend can only be pulled from; answers how many were taken, and counts those that are gone for good.
+async fn take_page(queue: &Queue, dead: &PartitionId, page: usize, deleted: &mut u64) -> Result<usize> {
+    let mut held = queue.pull(dead).max(page).await?;
+    let all = held.iter_mut().map(|handler| (handler, QueueMessageStatus::Processed));
+    let mut end = Ok(());
+    for outcome in queue.settle_many(all).await {
+        match outcome {
+            Ok(outcome) => *deleted += u64::from(outcome == SettleOutcome::Settled),
+            Err(error) => end = Err(error),
+        }
+    }
+    end?;
+    Ok(held.len())
+}
+
+/// How many it would be, and whether all could be looked at.
+async fn counted(queue: &Queue, name: &PartitionId, filter: &Filter, limit: u64) -> (u64, Result) {
     let mut count = 0;
     let mut tally = |_: &DeadLetter| {
         count += 1;
         Ok(count < limit)
     };
-    if limit > 0 {
-        each(queue, name, filter, &mut tally).await?;
+    if limit == 0 {
+        return (0, Ok(()));
     }
-    Ok(count)
+    let end = each(queue, name, filter, &mut tally).await;
+    (count, end)
 }
 
 /// Shows the filter's dead letters to `look` until it has seen enough. Where the backend cannot browse, only the first page is seen.

@@ -1,19 +1,20 @@
 //! `anyqueue doctor`: whether a backend can be relied on, with an exit code for a deploy gate.
 
 mod clock;
+mod declared;
+mod limits;
+mod probe;
 
 use std::time::{Duration, Instant, SystemTime};
 
-use anyqueue::{
-    Capabilities, DurabilityLevel, ErrorKind, MessageData, PartitionId, Queue, QueueMessageStatus,
-};
+use anyqueue::{ErrorKind, PartitionId, Queue};
 use clap::Args;
 use serde::Serialize;
 
-use super::stats::all;
+use self::clock::Clocks;
 use crate::args::{Session, queue_name};
 use crate::failure::{Failure, Result, with_causes};
-use crate::open::{self, Create};
+use crate::open::{self, Create, Told};
 use crate::output::{Table, duration};
 
 const HELP: &str = "\
@@ -24,12 +25,17 @@ Examples:
   anyqueue doctor --max-clock-skew 500ms
   anyqueue doctor --probe
 
-Exit code 0: it can be used. 3: it cannot, or a limit is exceeded; with --strict also if there is a warning.
+Exit code 0: it can be used. 3: it cannot, or a limit is exceeded or cannot be measured; with --strict also if there is
+a warning. What cannot be told is `unknown`, and fails nothing unless a limit was given for it.
 
-Nothing is created or changed, unless --probe pushes a message into a queue of that purpose (which it makes) and
-takes it out again, which shows that the rights suffice.";
+No message is touched unless --probe is given. Looking takes what using takes, where nothing else shows the rights: on
+RabbitMQ the exchanges and the empty queue that all queues share are declared, which makes them where they are missing;
+on Redis commands are tried on a key of their own, which is gone afterwards; on SQLite a write transaction is begun, and
+ends without a change. A URL that says create=true is obeyed.
 
-/// Checks the backend: reachable, version, clock, rights, durability, wear, limits
+--probe pushes a message into the queue anyqueue-doctor, which it makes, and takes one out again. Many may do so at once.";
+
+/// Checks the backend: version, rights, durability, bloat, consumer timeout, clock, limits
 #[derive(Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Doctor {
@@ -39,7 +45,7 @@ pub(crate) struct Doctor {
     /// A warning is as bad as a failure
     #[arg(long)]
     strict: bool,
-    /// Pushes, pulls and settles a message in a queue called anyqueue-doctor
+    /// Pushes, pulls and settles a message in the queue anyqueue-doctor, which shows that the rights suffice
     #[arg(long)]
     probe: bool,
     /// The queues that --max-dead and --max-ready are about; all of them unless named
@@ -51,7 +57,8 @@ pub(crate) struct Doctor {
     /// The most messages that may wait in a queue
     #[arg(long, value_name = "N")]
     max_ready: Option<u64>,
-    /// The most by which the server's clock may differ from this machine's; without it, more than a second is a warning
+    /// The most by which the server's clock may differ from this machine's; without it, more than a second is a warning.
+    /// Fails where the server does not tell its clock
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     max_clock_skew: Option<Duration>,
 }
@@ -60,6 +67,8 @@ pub(crate) struct Doctor {
 #[serde(rename_all = "snake_case")]
 enum Verdict {
     Ok,
+    /// It cannot be told, by this backend or by any client: good to know, and no reason to stop.
+    Unknown,
     Warning,
     Failed,
 }
@@ -84,6 +93,13 @@ impl Findings {
     /// Whether the result is there; else it is a failure of this check.
     fn need<T>(&mut self, check: &'static str, result: anyqueue::Result<T>) -> Option<T> {
         result.map_err(|error| self.add(check, Verdict::Failed, with_causes(&error))).ok()
+    }
+
+    fn told(&mut self, check: &'static str, told: Told) {
+        match told {
+            Told::Fact(text) => self.add(check, Verdict::Ok, text),
+            Told::Unknown(text) => self.add(check, Verdict::Unknown, text),
+        }
     }
 
     fn has(&self, verdict: Verdict) -> bool {
@@ -119,54 +135,52 @@ impl Doctor {
         }
         let opened = format!("{}, ready after {}", queue.storage().name(), duration(begin.elapsed()));
         findings.add("open", Verdict::Ok, opened);
-        let (begin, asked_at) = (Instant::now(), SystemTime::now());
-        if let Some(health) = findings.need("health", queue.check().await) {
-            let took = duration(begin.elapsed());
-            let version = health.server_version.unwrap_or_else(|| "not told".to_owned());
-            findings.add("health", Verdict::Ok, format!("version {version}, answered within {took}"));
-            let clock = clock::judge(health.server_time, asked_at..=SystemTime::now(), self.max_clock_skew);
-            if let Some((verdict, text)) = clock {
-                findings.add("clock", verdict, text);
+        self.health(queue, url, findings).await;
+        declared::tell(queue.capabilities(), url, findings);
+        for (check, asked) in open::wear(url).await {
+            if let Some(told) = findings.need(check, asked) {
+                findings.told(check, told);
             }
-            for warning in health.warnings {
-                findings.add("health", Verdict::Warning, warning);
-            }
-        }
-        declared(queue.capabilities(), findings);
-        for (verdict, text) in open::wear(url).await {
-            findings.add("wear", if verdict { Verdict::Ok } else { Verdict::Failed }, text);
         }
         if self.probe {
-            let probed = probe_at(url).await;
+            let probed = probe::run(url).await;
             if let Some(text) = findings.need("probe", probed) {
                 findings.add("probe", Verdict::Ok, text);
             }
         }
-        if self.max_dead.is_some() || self.max_ready.is_some() {
-            self.limits(queue, findings).await?;
-        }
-        Ok(())
+        self.limits(queue, findings).await
     }
 
-    async fn limits(&self, queue: &Queue, findings: &mut Findings) -> Result {
-        let names = if self.queue.is_empty() { all(queue).await? } else { self.queue.clone() };
-        for name in names {
-            let Some(counts) = findings.need("limits", queue.counts(&name).await) else { continue };
-            let pairs =
-                [("dead letters", counts.dead, self.max_dead), ("ready", counts.ready, self.max_ready)];
-            for (what, count, most) in pairs {
-                let Some(most) = most else { continue };
-                let (verdict, text) = match count {
-                    None => (Verdict::Warning, format!("{name}: {what} are not counted by this backend")),
-                    Some(count) if count > most => {
-                        (Verdict::Failed, format!("{name}: {count} {what}, more than {most}"))
-                    }
-                    Some(count) => (Verdict::Ok, format!("{name}: {count} {what}")),
-                };
-                findings.add("limits", verdict, text);
+    /// What the server says when it is asked: its version, what it lets this user do, its clock.
+    async fn health(&self, queue: &Queue, url: &str, findings: &mut Findings) {
+        let (begin, asked_at) = (Instant::now(), SystemTime::now());
+        let health = match queue.check().await {
+            Ok(health) => health,
+            Err(error) => {
+                let refused = error.kind() == ErrorKind::AccessDenied;
+                let (failed, others) = if refused { ("rights", "health") } else { ("health", "rights") };
+                findings.add(failed, Verdict::Failed, with_causes(&error));
+                for check in [others, "version", "clock"] {
+                    let text = format!("cannot be told: see {failed}");
+                    findings.add(check, Verdict::Unknown, text);
+                }
+                return;
             }
+        };
+        let took = duration(begin.elapsed());
+        findings.add("health", Verdict::Ok, format!("answered within {took}"));
+        for warning in health.warnings {
+            findings.add("health", Verdict::Warning, warning);
         }
-        Ok(())
+        match health.server_version {
+            Some(version) => findings.add("version", Verdict::Ok, version),
+            None => findings.add("version", Verdict::Unknown, "cannot be told: the server does not say"),
+        }
+        findings.told("rights", open::rights(url));
+        let (asked, reach) = (asked_at..=SystemTime::now(), queue.capabilities().reach);
+        let clocks = Clocks { told: health.server_time, asked, reach };
+        let (verdict, text) = clocks.judge(self.max_clock_skew);
+        findings.add("clock", verdict, text);
     }
 
     fn conclude(&self, session: &Session, findings: &Findings) -> Result {
@@ -177,6 +191,7 @@ impl Doctor {
             for Finding { check, verdict, text } in &findings.0 {
                 let word = match verdict {
                     Verdict::Ok => "ok",
+                    Verdict::Unknown => "unknown",
                     Verdict::Warning => "WARNING",
                     Verdict::Failed => "FAILED",
                 };
@@ -186,71 +201,5 @@ impl Doctor {
         }
         let wrong = findings.has(Verdict::Failed) || self.strict && findings.has(Verdict::Warning);
         if wrong { Err(Failure::Wrong) } else { Ok(()) }
-    }
-}
-
-/// What the backend says of itself, as far as an operator must know it.
-fn declared(capabilities: &Capabilities, findings: &mut Findings) {
-    let (verdict, text) = match capabilities.durability.push {
-        DurabilityLevel::None => (
-            Verdict::Warning,
-            "acknowledged messages are lost if the server crashes: make it write to disk in time",
-        ),
-        DurabilityLevel::ProcessCrash => {
-            (Verdict::Warning, "acknowledged messages survive the crash of a process, not the loss of power")
-        }
-        DurabilityLevel::PowerLoss => (Verdict::Ok, "acknowledged messages survive the loss of power"),
-        DurabilityLevel::MachineLoss => (Verdict::Ok, "acknowledged messages survive the loss of a machine"),
-    };
-    findings.add("durability", verdict, text);
-    if let Some(most) = capabilities.lease.max_hold {
-        findings.add("limits", Verdict::Ok, format!("a message can be held for {} at most", duration(most)));
-    }
-    if let Some(kept) = capabilities.retention {
-        findings.add(
-            "limits",
-            Verdict::Ok,
-            format!("a message that waits is dropped after {}", duration(kept)),
-        );
-    }
-}
-
-/// Through a handle of its own: the one that only looks does not make the probe's queue where each queue is made by itself.
-async fn probe_at(url: &str) -> anyqueue::Result<String> {
-    let queue = Queue::new(open::storage(url, Create::AsTold).await?)?;
-    queue.init().await?;
-    let probed = probe(&queue).await;
-    queue.close().await?;
-    probed
-}
-
-/// How long the probe waits for its own message.
-const PROBE_WAIT: Duration = Duration::from_secs(10);
-
-/// A message there and back.
-async fn probe(queue: &Queue) -> anyqueue::Result<String> {
-    let begin = Instant::now();
-    let message = MessageData::new("a probe of anyqueue doctor").with_time_to_live(Duration::from_mins(1));
-    let id = message.id();
-    queue.push("anyqueue-doctor", message).await?;
-    let stored = begin.elapsed();
-    let until = begin + PROBE_WAIT;
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        // What an earlier probe left behind is cleared away with it.
-        let held = queue.pull("anyqueue-doctor").max(10).wait(left).await?;
-        if held.is_empty() {
-            let text = "the message that was pushed did not come back: is the queue anyqueue-doctor paused?";
-            return Err(anyqueue::Error::new(ErrorKind::TimedOut, text));
-        }
-        let mut found = false;
-        for mut handler in held {
-            found |= handler.id() == id;
-            handler.settle(QueueMessageStatus::Processed).await?;
-        }
-        if found {
-            let all = duration(begin.elapsed());
-            return Ok(format!("pushed within {}, pulled and settled within {all}", duration(stored)));
-        }
     }
 }

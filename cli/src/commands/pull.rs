@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use anyqueue::{PartitionId, QueueMessageHandler, QueueMessageStatus, SettleOutcome};
+use anyqueue::{
+    Expired, PartitionId, PartitionOptions, QueueMessageHandler, QueueMessageStatus, SettleOutcome,
+};
 use clap::{Args, ValueEnum};
 
 use crate::args::{Session, queue_name};
@@ -20,7 +22,7 @@ Examples:
   anyqueue pull mail --dead                     takes a dead letter out
 
 A message is settled after it was written. If the command is killed before, it comes back when its lease ends;
-if nobody reads the output, it is given back. Exit code 4: there was none.";
+if nobody reads the output, it is given back. What has expired becomes a dead letter. Exit code 4: there was none.";
 
 /// Pulls messages, writes their payloads, and settles them
 #[derive(Args)]
@@ -68,7 +70,9 @@ enum Status {
 impl Pull {
     pub(crate) async fn run(self, session: &Session) -> Result {
         let status = self.status()?;
-        let queue = session.queue(Create::Never).await?;
+        // Who looks by hand decides neither that a message has expired for good, nor that it was delivered too often.
+        let options = PartitionOptions::default().with_max_deliveries(None).with_expired(Expired::DeadLetter);
+        let queue = session.queue_with(Create::Never, options).await?;
         let partition = if self.dead { self.queue.dead_letters() } else { self.queue.clone() };
         let mut held = queue.pull(&partition).max(self.max.into()).wait(self.wait).await?;
         let written = held.iter().try_for_each(|handler| write(session.output, handler));

@@ -41,6 +41,9 @@ pub(crate) struct Stats {
 /// A queue's line.
 #[derive(Serialize)]
 struct Row {
+    /// When it was counted, where that is done again and again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at: Option<String>,
     queue: String,
     ready: Option<u64>,
     delayed: Option<u64>,
@@ -56,7 +59,7 @@ impl Stats {
         let mut rounds = 0;
         loop {
             let rows = self.rows(&queue).await?;
-            self.show(session.output, &rows)?;
+            show(session.output, &rows)?;
             session.output.flush()?;
             rounds += 1;
             match self.watch {
@@ -72,37 +75,39 @@ impl Stats {
 
     async fn rows(&self, queue: &Queue) -> Result<Vec<Row>> {
         let names = if self.queues.is_empty() { all(queue).await? } else { self.queues.clone() };
+        let at = self.watch.map(|_| humantime::format_rfc3339_seconds(SystemTime::now()).to_string());
         let mut rows = Vec::with_capacity(names.len());
         for name in names {
             let Counts { ready, delayed, leased, dead, .. } = queue.counts(&name).await?;
             let can_pause = queue.capabilities().pause;
             let paused = if can_pause { Some(queue.is_paused(&name).await?) } else { None };
-            rows.push(Row { queue: name.name().to_owned(), ready, delayed, leased, dead, paused });
+            let (at, queue) = (at.clone(), name.name().to_owned());
+            rows.push(Row { at, queue, ready, delayed, leased, dead, paused });
         }
         Ok(rows)
     }
+}
 
-    fn show(&self, output: Output, rows: &[Row]) -> Result {
-        if output.json {
-            return rows.iter().try_for_each(|row| output.object(row));
-        }
-        let mut table = Table::new(&["queue", "ready", "delayed", "leased", "dead", ""]);
-        for row in rows {
-            let paused = if row.paused == Some(true) { "paused" } else { "" };
-            table.row([
-                row.queue.clone(),
-                count(row.ready),
-                count(row.delayed),
-                count(row.leased),
-                count(row.dead),
-                paused.to_owned(),
-            ]);
-        }
-        if self.watch.is_some() {
-            output.text(&humantime::format_rfc3339_seconds(SystemTime::now()).to_string())?;
-        }
-        table.print(output)
+fn show(output: Output, rows: &[Row]) -> Result {
+    if output.json {
+        return rows.iter().try_for_each(|row| output.object(row));
     }
+    let mut table = Table::new(&["queue", "ready", "delayed", "leased", "dead", ""]);
+    for row in rows {
+        let paused = if row.paused == Some(true) { "paused" } else { "" };
+        table.row([
+            row.queue.clone(),
+            count(row.ready),
+            count(row.delayed),
+            count(row.leased),
+            count(row.dead),
+            paused.to_owned(),
+        ]);
+    }
+    if let Some(at) = rows.first().and_then(|row| row.at.as_ref()) {
+        output.text(at)?;
+    }
+    table.print(output)
 }
 
 /// The names of all queues.

@@ -1,20 +1,23 @@
 //! `anyqueue work`: runs a command for each message.
 
+use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::num::NonZeroUsize;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyqueue::PartitionId;
-use anyqueue_worker::{Partition, Retry, Summary, Worker, shutdown_signal};
-use clap::Args;
+use anyqueue::{Expired, PartitionId, PartitionOptions};
+use anyqueue_worker::{Partition, Retry, Summary, Worker};
+use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use crate::args::{Session, queue_name};
 use crate::exec::Exec;
-use crate::failure::Result;
+use crate::failure::{Failure, Result, with_causes};
 use crate::open::Create;
 use crate::output::Output;
+use crate::signals::{end_signal, hangup};
 
 const HELP: &str = "\
 Examples:
@@ -33,12 +36,15 @@ Its exit code says what becomes of the message:
   64, 65   wrong input (EX_USAGE, EX_DATAERR), or what --dead-on says: it goes to the dead letters
   others   failed, such as 75 (EX_TEMPFAIL): it is tried again after --retry-delay, twice that, and so on,
            up to --retries times, then it goes to the dead letters; the same if a signal killed the command
-Its output goes where the worker's goes.
+Its output goes where the worker's goes; with --json its standard output goes to standard error. Failed attempts,
+and that the backend cannot be reached, are told there too.
+
+A variable of more than 100 kB is left out. ANYQUEUE_URL is not passed on.
 
 When its time is over, or its message is lost to somebody else, all its processes get SIGTERM, and SIGKILL
-after --grace. What timed out goes to the dead letters, or with --retry-timeouts is tried again. On SIGTERM or
+after --grace. Processes that it leaves behind when it exits by itself are left alone. What timed out goes to the dead letters, or with --retry-timeouts is tried again. On SIGTERM or
 SIGINT the worker takes nothing more, waits --drain for commands to end, then stops them and gives their
-messages back, uncounted; a second signal hurries. If the worker itself is killed with SIGKILL, commands that
+messages back, uncounted; a second signal hurries. So it does when its terminal goes, unless it is started by nohup. If the worker itself is killed with SIGKILL, commands that
 run go on, and their messages come to somebody else when the leases end.";
 
 /// Runs a command for each message
@@ -78,6 +84,15 @@ pub(crate) struct Work {
     /// Ends when the queues are empty; what is delayed is not waited for
     #[arg(long)]
     once: bool,
+    /// How long a message is held unless it is renewed, which the worker does; then somebody else gets it
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    lease: Option<Duration>,
+    /// After how many deliveries without an end a message goes to the dead letters, as one that kills its workers does
+    #[arg(long, value_name = "N")]
+    max_deliveries: Option<u32>,
+    /// What becomes of messages that have expired
+    #[arg(long, value_name = "HOW", value_enum, default_value = "remove")]
+    expired: Fate,
 }
 
 /// The worker would drop a handler that takes longer to stop than this beyond the grace of its command.
@@ -85,8 +100,15 @@ const KILL_TIME: Duration = Duration::from_secs(5);
 
 impl Work {
     pub(crate) async fn run(self, session: &Session) -> Result {
-        let queue = session.queue(Create::AsTold).await?;
-        let exec = Arc::new(Exec { line: self.exec, dead_on: self.dead_on, grace: self.grace });
+        let (output, options) = (session.output, self.options());
+        let queue = session.queue_with(Create::AsTold, options).await?;
+        let exec = Arc::new(Exec {
+            line: self.exec,
+            dead_on: self.dead_on,
+            grace: self.grace,
+            stdout_is_taken: output.json,
+            output,
+        });
         let slots =
             self.slots.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
         let mut builder = Worker::builder(queue.clone())
@@ -106,19 +128,73 @@ impl Work {
         }
         let worker = builder.build()?;
         for notice in worker.notices() {
-            session.output.note(&notice);
+            output.note(&notice);
         }
-        let end = if self.once { once(&worker).await } else { worker.run().await };
-        queue.close().await?;
-        report(session.output, &end?)
+        let work = async { if self.once { once(&worker).await } else { run(&worker).await } };
+        let end =
+            tokio::select! { end = work => end, never = tell_failures(&worker, output) => match never {} };
+        let told = end.map_err(Failure::from).and_then(|summary| report(output, &summary));
+        let closed = queue.close().await;
+        told.and(closed.map_err(Failure::from))
+    }
+
+    fn options(&self) -> PartitionOptions {
+        let expired = match self.expired {
+            Fate::Remove => Expired::Remove,
+            Fate::DeadLetter => Expired::DeadLetter,
+        };
+        let mut options = PartitionOptions::default().with_expired(expired);
+        if let Some(lease) = self.lease {
+            options = options.with_lease(lease);
+        }
+        if let Some(most) = self.max_deliveries {
+            options = options.with_max_deliveries(Some(most));
+        }
+        options
     }
 }
+
+/// What becomes of messages that have expired.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Fate {
+    Remove,
+    DeadLetter,
+}
+
+/// Works until it is told to end.
+async fn run(worker: &Worker) -> anyqueue::Result<Summary> {
+    let mut work = pin!(worker.run());
+    tokio::select! { end = &mut work => return end, () = hangup() => worker.shutdown() }
+    work.await
+}
+
+/// Tells when pulls begin to fail, and when they no longer do: the worker itself goes on trying.
+async fn tell_failures(worker: &Worker, output: Output) -> Infallible {
+    let mut told = BTreeMap::new();
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let failing: BTreeMap<_, _> =
+            worker.health().failing.into_iter().map(|(name, error)| (name, with_causes(&error))).collect();
+        for (name, error) in &failing {
+            if !told.contains_key(name) {
+                output.warn(&format!("{name}: cannot pull, trying again: {error}"));
+            }
+        }
+        for name in told.keys().filter(|name| !failing.contains_key(*name)) {
+            output.note(&format!("{name}: pulls again"));
+        }
+        told = failing;
+    }
+}
+
+/// How often it is looked whether pulls fail.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Works until nothing is left, or a signal comes; a second one hurries.
 async fn once(worker: &Worker) -> anyqueue::Result<Summary> {
     let mut work = pin!(worker.run_once());
-    tokio::select! { end = &mut work => return end, heard = shutdown_signal() => heard.map(|()| worker.shutdown())? }
-    tokio::select! { end = &mut work => return end, heard = shutdown_signal() => heard.map(|()| worker.shutdown_now())? }
+    tokio::select! { end = &mut work => return end, heard = end_signal() => heard.map(|()| worker.shutdown())? }
+    tokio::select! { end = &mut work => return end, heard = end_signal() => heard.map(|()| worker.shutdown_now())? }
     work.await
 }
 

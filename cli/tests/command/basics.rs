@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use serde_json::json;
 
-use crate::bed::{Bed, ended, numbers};
+use crate::bed::{Bed, ended, numbers, until};
 
 #[tokio::test]
 async fn what_is_pushed_is_pulled_in_order_and_gone() {
@@ -192,4 +192,15 @@ async fn what_nobody_reads_is_given_back() {
     let ran = ended(child).await.ended_with(1);
     assert_eq!(ran.err, "", "a closed pipe is no reason to complain");
     assert_eq!(bed.ok(&["pull", "q"]).await.out, "precious\n");
+}
+
+#[tokio::test]
+async fn looking_by_hand_removes_nothing_that_has_expired() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "x", "--ttl", "1ms"]).await;
+    until("it has expired", async || {
+        bed.run(&["pull", "q", "--settle", "waiting"]).await;
+        (bed.counts("q").await == [0, 0, 0, 1]).then_some(())
+    })
+    .await;
 }

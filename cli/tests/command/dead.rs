@@ -74,3 +74,75 @@ async fn dead_letters_are_deleted_only_if_it_is_meant() {
     assert_eq!(bed.ok(&["dead", "purge", "q", "--yes"]).await.out, "deleted 2\n");
     assert_eq!(bed.counts("q").await, [0, 0, 0, 0]);
 }
+
+#[tokio::test]
+async fn a_purge_ends_at_its_limit() {
+    let bed = three().await;
+    let would = bed.ok(&["dead", "purge", "q", "--limit", "1", "--dry-run"]).await;
+    assert_eq!(would.out, "would delete 1\n");
+    let chosen = ["dead", "purge", "q", "--reason", "no route", "--limit", "1", "--yes", "--json"];
+    assert_eq!(bed.ok(&chosen).await.objects(), [json!({ "deleted": 1, "more": true })]);
+    assert_eq!(bed.counts("q").await, [0, 0, 0, 2]);
+    let some = bed.ok(&["dead", "purge", "q", "--limit", "1", "--yes"]).await;
+    assert_eq!(some.out, "deleted 1; there may be more\n");
+    assert_eq!(bed.counts("q").await, [0, 0, 0, 1]);
+    let rest = bed.ok(&["dead", "purge", "q", "--limit", "5", "--yes", "--json"]).await;
+    assert_eq!(rest.objects(), [json!({ "deleted": 1, "more": false })]);
+}
+
+/// So many dead letters.
+#[cfg(any(feature = "rabbitmq", feature = "redis"))]
+async fn many(bed: &Bed, count: u64) {
+    use crate::bed::{numbers, until};
+    let lines = numbers(0..usize::try_from(count).unwrap());
+    bed.run_with(&["push", "q", "--lines"], &lines).await.ended_with(0);
+    let kill = ["pull", "q", "--max", "1000", "--wait", "1s", "--settle", "poisonous"];
+    until("all are dead", async || (bed.run(&kill).await.code == Some(4)).then_some(())).await;
+}
+
+/// A redrive of several pages whose server dies after the first.
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn a_redrive_that_fails_tells_what_it_put_back() {
+    use anyqueue_testkit::{Fault, Proxy, Redis, start_if_installed};
+
+    use crate::bed::{ended, until};
+
+    const LETTERS: u64 = 5000;
+    let Some(server) = start_if_installed(Redis::new()).await.unwrap() else { return };
+    let bed = Bed::at(server.url());
+    many(&bed, LETTERS).await;
+    let proxy = Proxy::start(server.addr()).unwrap();
+    proxy.set(Fault::Delay(std::time::Duration::from_millis(300))).await.unwrap(); // time to see the first page
+    let slow = format!("redis://{}/", proxy.addr());
+    let redrive = bed.command(&["dead", "redrive", "q", "--json", "--url", &slow]).spawn().unwrap();
+    until("a page was put back", async || (bed.counts("q").await[0] > 0).then_some(())).await;
+    server.kill().await.unwrap();
+    let failed = ended(redrive).await.ended_with(1);
+    let account = failed.objects().remove(0);
+    let [least, most] = ["moved", "moved_at_most"].map(|name| account[name].as_u64().unwrap());
+    assert!(failed.err.contains("redis"), "{failed:?}");
+    server.restart().await.unwrap();
+    let [ready, _, leased, dead] = bed.counts("q").await;
+    assert!((least..=most).contains(&ready), "{ready} were put back: {account}");
+    assert!(most < LETTERS, "it was interrupted: {account}");
+    assert_eq!(ready + leased + dead, LETTERS);
+}
+
+#[cfg(feature = "rabbitmq")]
+#[tokio::test]
+async fn what_a_list_has_seen_is_shown_before_it_fails() {
+    let server = anyqueue_testkit::provide(anyqueue_testkit::RabbitMq::new()).await.unwrap();
+    let Some(url) = server.url() else { return };
+    let separator = if url.contains('?') { '&' } else { '?' };
+    let bed = Bed::at(&format!("{url}{separator}prefix=dead_{}", std::process::id()));
+    many(&bed, 1001).await;
+    let list = bed.run(&["dead", "list", "q", "--max", "2000"]).await.ended_with(1);
+    assert!(list.err.contains("only the first 1000"), "{list:?}");
+    assert_eq!(list.out.lines().count(), 1001, "a header and a page: {list:?}");
+    let would = bed.run(&["dead", "purge", "q", "--dry-run"]).await.ended_with(1);
+    assert_eq!(would.out, "would delete at least 1000\n");
+    let some = bed.ok(&["dead", "purge", "q", "--limit", "999", "--yes"]).await;
+    assert_eq!(some.out, "deleted 999; there may be more\n");
+    assert_eq!(bed.ok(&["dead", "purge", "q", "--yes"]).await.out, "deleted 2\n");
+}

@@ -17,6 +17,7 @@ mod dead;
 mod doctor;
 mod mistakes;
 mod pages;
+mod push;
 mod servers;
 mod transfer;
 mod work;

@@ -85,6 +85,11 @@ async fn passwords_are_never_shown() {
         vec!["--url", "postgres://u:hunter2@", "stats"],
         vec!["move", "redis://u:hunter2@127.0.0.1:1/", "postgres://u:hunter2@127.0.0.1:1/", "q"],
         vec!["bench", "redis://u:hunter2@127.0.0.1:1/"],
+        vec!["--url", "postgres://u:hun'hunter2@127.0.0.1:1/", "stats"],
+        vec!["push", "postgres://u:a hunter2@h/", "x"],
+        vec!["--url", "postgres:u:hunter2@127.0.0.1:1/", "stats"],
+        vec!["move", "postgres:u:hunter2@h/", "redis:u:hunter2@h/", "q"],
+        vec!["stats", "q?password=hunter2"],
         vec!["--help"],
         vec!["stats", "--help"],
     ] {

@@ -65,7 +65,7 @@ async fn a_moved_queue_is_whole_at_the_other_place() {
     let ran = bed.ok(&["move", "sqlite:jobs.db", "sqlite:new.db", "q", "--json"]).await;
     let wanted = json!({
         "queue": "q", "dead_letters": false, "moved": 4, "already_there": 0, "refused": 0, "given_back": 0,
-        "in_both": 0, "left": { "ready": 0, "delayed": 0, "leased": 0 },
+        "unknown": 0, "in_both": 0, "left": { "ready": 0, "delayed": 0, "leased": 0 },
     });
     assert_eq!(ran.objects(), [wanted]);
     let after = bed.ok(&["--url", "sqlite:new.db", "peek", "q", "--json"]).await.objects();
@@ -214,12 +214,13 @@ async fn what_the_target_refuses_stays_and_is_told() {
 async fn what_falls_due_is_waited_for_if_wanted() {
     let bed = Bed::new();
     bed.ok(&["push", "q", "soon", "--delay", "1900ms"]).await;
-    let ran = bed.ok(&["move", "sqlite:jobs.db", "sqlite:new.db", "q", "--wait", "0s", "--json"]).await;
+    let ran = bed.run(&["move", "sqlite:jobs.db", "sqlite:new.db", "q", "--wait", "0s", "--json"]).await;
     assert_eq!(
         (&ran.objects()[0]["moved"], &ran.objects()[0]["left"]["delayed"]),
         (&0.into(), &1.into()),
         "{ran:?}"
     );
+    assert_eq!(ran.code, Some(1), "something is left: {ran:?}");
     let ran = bed.ok(&["move", "sqlite:jobs.db", "sqlite:new.db", "q", "--wait", "8s", "--json"]).await;
     assert_eq!(ran.objects()[0]["moved"], 1, "{ran:?}");
 }
@@ -241,4 +242,71 @@ async fn a_dry_run_moves_nothing_and_a_queue_can_change_its_name() {
     assert!(dry.out.contains("moved 0") && dry.out.contains("left: ready 1"), "{dry:?}");
     bed.ok(&["move", "sqlite:jobs.db", "sqlite:jobs.db", "q", "--as", "p"]).await;
     assert_eq!(bed.ok(&["pull", "p"]).await.out, "x\n");
+}
+
+#[tokio::test]
+async fn what_a_consumer_holds_at_the_source_is_left_and_no_success() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "x"]).await;
+    let mut child =
+        bed.command(&["work", "q", "--exec", "echo began > began; exec sleep 1000"]).spawn().unwrap();
+    bed.line_of("began").await;
+    child.kill().await.unwrap();
+    let ran = bed.run(&["move", "sqlite:jobs.db", "sqlite:new.db", "q", "--wait", "0s", "--json"]).await;
+    assert_eq!(ran.objects()[0]["left"]["leased"], 1, "{ran:?}");
+    assert_eq!(ran.code, Some(1), "whoever removes the source now loses it: {ran:?}");
+}
+
+#[tokio::test]
+async fn one_place_by_two_urls_is_told_and_keeps_its_messages() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "a", "b", "c"]).await;
+    std::os::unix::fs::symlink("jobs.db", bed.path("link.db")).unwrap();
+    for to in ["sqlite:./jobs.db", "sqlite:link.db", "sqlite:jobs.db?busy_timeout=9s"] {
+        let ran = bed.run(&["move", "sqlite:jobs.db", to, "q"]).await.ended_with(2);
+        assert!(ran.err.contains("same place"), "{ran:?}");
+        assert_eq!(bed.counts("q").await, [3, 0, 0, 0], "{to}");
+    }
+    assert_eq!(bed.counts("anyqueue-move").await, [0; 4], "the probes are gone");
+    bed.ok(&["move", "sqlite:jobs.db", "sqlite:new.db", "q"]).await;
+    assert_eq!(
+        bed.ok(&["--url", "sqlite:new.db", "stats", "anyqueue-move", "--json"]).await.objects()[0]["ready"],
+        0
+    );
+}
+
+#[tokio::test]
+async fn two_moves_at_once_lose_no_delayed_message() {
+    let bed = Bed::new();
+    bed.run_with(&["push", "q", "--lines", "--delay", "1h"], &numbers(0..150)).await.ended_with(0);
+    let all = ids(&bed, "q").await;
+    let moving = ["move", "sqlite:jobs.db", "sqlite:new.db", "q", "--batch", "5", "--wait", "0s", "--json"];
+    let (one, other) = (bed.command(&moving).spawn().unwrap(), bed.command(&moving).spawn().unwrap());
+    let (one, other) = (ended(one).await, ended(other).await);
+    assert_eq!(target_ids(&bed, "q").await, all, "{one:?} {other:?}");
+    assert_eq!(bed.counts("q").await, [0; 4], "{one:?} {other:?}");
+}
+
+#[tokio::test]
+async fn what_is_refused_is_counted_once() {
+    let bed = Bed::new();
+    bed.ok(&["--url", "sqlite:new.db", "push", "q", "first", "--dedup-key", "k"]).await;
+    bed.ok(&["push", "q", "same key", "--dedup-key", "k", "--delay", "1h"]).await;
+    let ran = bed.run(&["move", "sqlite:jobs.db", "sqlite:new.db", "q", "--json"]).await.ended_with(1);
+    assert_eq!(account(&ran, false)["refused"], 1, "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_moved_message_that_was_put_back_has_all_its_attempts() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "x"]).await;
+    let failing = ["work", "q", "--retries", "2", "--retry-delay", "1ms", "--exec", "exit 1", "--json"];
+    let child = bed.command(&failing).spawn().unwrap();
+    until("the message died", async || (bed.counts("q").await[3] == 1).then_some(())).await;
+    signal(&child, Signal::TERM);
+    ended(child).await.ended_with(0);
+    bed.ok(&["dead", "redrive", "q"]).await;
+    bed.ok(&["move", "sqlite:jobs.db", "sqlite:new.db", "q"]).await;
+    let work = ["--url", "sqlite:new.db", "work", "q", "--once", "--exec", "echo $ANYQUEUE_ATTEMPT"];
+    assert_eq!(bed.ok(&work).await.out, "1\n");
 }

@@ -2,8 +2,9 @@
 
 use rustix::process::Signal;
 use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-use crate::bed::{Bed, ended, signal, until};
+use crate::bed::{Bed, PATIENCE, ended, signal, until};
 
 fn summary(ran: &crate::bed::Ran) -> Value {
     ran.objects().pop().unwrap()
@@ -186,4 +187,86 @@ async fn a_killed_workers_messages_go_to_the_next() {
     assert_eq!(bed.counts("q").await, [0, 0, 1, 0]);
     let ran = bed.ok(&["pull", "q", "--wait", "60s"]).await;
     assert_eq!(ran.out, "x\n");
+}
+
+#[tokio::test]
+async fn what_outlives_the_shell_of_a_command_that_was_stopped_is_killed_too() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "x"]).await;
+    // The shell heeds SIGTERM, what it runs does not.
+    let exec =
+        "(trap '' TERM; echo $$ > shell; sh -c 'echo $PPID' > child; while :; do sleep 0.05; done) | cat";
+    let work = ["work", "q", "--once", "--timeout", "500ms", "--grace", "200ms", "--exec", exec, "--json"];
+    let ran = bed.ok(&work).await;
+    assert_eq!(summary(&ran)["dead"], 1, "{ran:?}");
+    let child = bed.line_of("child").await;
+    until("the child of the command is gone", async || is_gone(child.trim()).then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_header_too_long_for_the_environment_is_left_out() {
+    let bed = Bed::new();
+    let long = format!("long={}", "x".repeat(120_000));
+    bed.ok(&["push", "q", "x", "--header", &long, "--header", "short=1"]).await;
+    let exec = "echo ${ANYQUEUE_HEADER_LONG-none} $ANYQUEUE_HEADER_SHORT";
+    assert_eq!(bed.ok(&["work", "q", "--once", "--exec", exec]).await.out, "none 1\n");
+}
+
+#[tokio::test]
+async fn with_json_only_the_account_is_on_standard_output() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "x"]).await;
+    let ran = bed.ok(&["work", "q", "--once", "--exec", "printf spoken", "--json"]).await;
+    assert_eq!((ran.objects().len(), &summary(&ran)["processed"]), (1, &1.into()), "{ran:?}");
+    assert!(ran.err.contains("spoken"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn failed_attempts_and_pulls_that_fail_are_told() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "x"]).await;
+    let ran = bed.ok(&["work", "q", "--once", "--retries", "0", "--exec", "exit 75"]).await;
+    assert!(ran.err.contains("attempt 1: the command exited with 75"), "{ran:?}");
+    bed.ok(&["push", "q", "y"]).await;
+    let mut child = bed.command(&["work", "q", "--exec", "echo began > began"]).spawn().unwrap();
+    bed.line_of("began").await;
+    let mut spoken = BufReader::new(child.stderr.take().unwrap()).lines();
+    std::fs::write(bed.path("jobs.db"), "not a database any more, at all").unwrap();
+    let told = tokio::time::timeout(PATIENCE, spoken.next_line()).await.unwrap().unwrap().unwrap();
+    assert!(told.contains("cannot pull"), "{told}");
+    signal(&child, Signal::TERM);
+    ended(child).await;
+}
+
+#[tokio::test]
+async fn the_url_is_not_passed_on() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "x"]).await;
+    assert_eq!(bed.ok(&["work", "q", "--once", "--exec", "echo ${ANYQUEUE_URL-none}"]).await.out, "none\n");
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn when_the_terminal_goes_a_worker_ends_in_order() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "x"]).await;
+    let exec = "echo began > began; exec sleep 1000";
+    let child = bed.command(&["work", "q", "--drain", "0s", "--exec", exec, "--json"]).spawn().unwrap();
+    bed.line_of("began").await;
+    signal(&child, Signal::HUP);
+    let ran = ended(child).await.ended_with(0);
+    assert_eq!(summary(&ran)["interrupted"], 1, "{ran:?}");
+    assert_eq!(bed.counts("q").await, [1, 0, 0, 0]);
+}
+
+#[tokio::test]
+async fn commands_run_side_by_side() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "a", "b", "c"]).await;
+    // Each waits for the others.
+    let exec =
+        "m=$(cat); : > at-$m; while [ ! -e at-a ] || [ ! -e at-b ] || [ ! -e at-c ]; do sleep 0.02; done";
+    let ran =
+        bed.ok(&["work", "q", "--once", "--slots", "3", "--timeout", "60s", "--exec", exec, "--json"]).await;
+    assert_eq!(summary(&ran)["processed"], 3, "{ran:?}");
 }

@@ -2,6 +2,7 @@
 //!
 //! All of it is read from the committed figures, so that none stands without its source.
 
+mod capacity;
 mod chart;
 mod figures;
 mod goal;
@@ -22,6 +23,16 @@ pub(crate) const FOLDER: &str = "docs/benchmarks";
 /// The page's tables.
 pub(crate) fn page(figures: &Figures) -> String {
     page::page(figures)
+}
+
+/// The tables of the guide to scaling: the name of each place, and what is there.
+pub(crate) fn scaling(figures: &Figures) -> [(&'static str, String); 4] {
+    [
+        ("inputs", capacity::inputs(figures)),
+        ("days", capacity::days(figures)),
+        ("payloads", capacity::payloads(figures)),
+        ("sqs", capacity::sqs(figures)),
+    ]
 }
 
 /// The charts: the name of each file in the folder, and what is in it.

@@ -80,6 +80,9 @@ fn tables() -> Result<Vec<Table>> {
         table("README.md", "numbers", between, benchmarks::summary(&figures)),
         table("docs/benchmarks.md", "figures", between, benchmarks::page(&figures)),
     ];
+    for (name, text) in benchmarks::scaling(&figures) {
+        tables.push(table("docs/scaling.md", name, between, text));
+    }
     for (file, chart) in benchmarks::charts(&figures) {
         tables.push(table(&format!("{}/{file}", benchmarks::FOLDER), "the chart", place::whole, chart));
     }

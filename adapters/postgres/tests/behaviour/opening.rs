@@ -89,6 +89,37 @@ async fn a_role_without_rights_learns_which_are_missing() {
 }
 
 #[tokio::test]
+async fn check_tells_each_right_that_a_role_is_missing() {
+    let Some(bed) = Bed::find().await else { return };
+    let (schema, role) = (bed.schema.clone(), format!("{}_role", bed.schema));
+    let owner = bed.open().await;
+    bed.run(format!(
+        "CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA {schema} TO {role};
+         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}"
+    ))
+    .await;
+    let queue = PostgresQueue::open(&bed.url_of(&role)).await.unwrap();
+    queue.check().await.unwrap();
+    let cases = [
+        (format!("DELETE ON {schema}.message"), "DELETE on table message;"),
+        (format!("UPDATE ON {schema}.message_group"), "UPDATE on table message_group;"),
+        (format!("INSERT ON {schema}.partition"), "INSERT on table partition;"),
+    ];
+    for (right, told) in cases {
+        bed.run(format!("REVOKE {right} FROM {role}")).await;
+        let error = queue.check().await.unwrap_err();
+        assert_eq!((error.kind(), error.retry()), (ErrorKind::AccessDenied, RetryClass::Never), "{error}");
+        assert!(error.message().contains(&schema) && error.message().contains(told), "{error}");
+        bed.run(format!("GRANT {right} TO {role}")).await;
+        queue.check().await.unwrap();
+    }
+    bed.run(format!("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} FROM PUBLIC")).await;
+    let error = queue.check().await.unwrap_err();
+    assert!(error.message().contains("EXECUTE on function pull"), "{error}");
+    owner.check().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_wrong_database_an_absent_server_and_a_bad_url_are_told_apart() {
     let Some(bed) = Bed::find().await else { return };
     let (server, _) = bed.server_url().rsplit_once('/').unwrap();
@@ -117,8 +148,10 @@ async fn a_read_only_server_is_named_as_such() {
     .await;
     let queue = PostgresQueue::open(&bed.url().replace("//postgres@", &format!("//{role}@"))).await.unwrap();
     let error = queue.push(&part("p"), &[anyqueue::MessageData::new("x")]).await.remove(0).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(error.message().contains("read-only"), "{error}");
+    for error in [error, queue.check().await.unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.message().contains("read-only"), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -326,6 +326,35 @@ async fn check_notices_that_the_file_is_gone() {
 }
 
 #[tokio::test]
+async fn check_notices_that_the_file_cannot_be_written() {
+    let bed = Bed::new().await;
+    let queue =
+        SqliteQueue::builder(bed.path()).busy_timeout(Duration::from_millis(50)).open().await.unwrap();
+    let conn = plain(&bed.path());
+    conn.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let (found, text) = kind(queue.check().await);
+    assert_eq!(found, ErrorKind::Unavailable);
+    assert!(text.contains("locked"), "{text}");
+    conn.execute_batch("ROLLBACK").unwrap();
+    queue.check().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_report_tells_what_of_the_file_is_free() {
+    let bed = Bed::new().await;
+    let p = part("p");
+    bed.queue.push(&p, &[anyqueue::MessageData::new(vec![7; 1_000_000])]).await.remove(0).unwrap();
+    let full = bed.queue.file_report().await.unwrap();
+    assert!(full.file_bytes >= 1_000_000 && full.log_bytes > 0, "{full:?}");
+    assert!(full.disk_free_bytes.is_some_and(|bytes| bytes > 0), "{full:?}");
+    let held = pull(&bed.queue, &p, 1).await;
+    settle_all(&bed.queue, &[held[0].lease.clone()], &Action::Remove).await;
+    let empty = bed.queue.file_report().await.unwrap();
+    assert!(empty.free_pages > full.free_pages && empty.pages >= full.pages, "{full:?} {empty:?}");
+    assert!(empty.free_pages * empty.file_bytes / empty.pages >= 900_000, "{empty:?}");
+}
+
+#[tokio::test]
 async fn a_message_that_cannot_be_read_stops_no_other() {
     let bed = Bed::new().await;
     let p = part("p");

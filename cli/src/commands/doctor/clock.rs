@@ -3,36 +3,57 @@
 use std::ops::RangeInclusive;
 use std::time::{Duration, SystemTime};
 
+use anyqueue::Reach;
+
 use super::Verdict;
 use crate::output::duration;
 
 /// More than this is told, though nobody asked.
 const USUAL_SKEW: Duration = Duration::from_secs(1);
 
-/// How the server's clock, told at some moment while it was asked, differs from this machine's. Nothing if nobody wants to know
-/// of a clock that is not told: an embedded backend has none of its own.
-pub(super) fn judge(
-    told: Option<SystemTime>,
-    asked: RangeInclusive<SystemTime>,
-    most: Option<Duration>,
-) -> Option<(Verdict, String)> {
-    let Some(told) = told else {
-        return most.map(|_| (Verdict::Warning, "this backend does not tell its clock".to_owned()));
-    };
-    let behind = asked.start().duration_since(told).unwrap_or_default();
-    let ahead = told.duration_since(*asked.end()).unwrap_or_default();
-    let (skew, way) = if behind > ahead { (behind, "behind") } else { (ahead, "ahead of") };
-    if skew.is_zero() {
-        return Some((Verdict::Ok, "the server's clock agrees with this machine's".to_owned()));
+/// What there is to compare.
+pub(super) struct Clocks {
+    /// The server's, where it tells.
+    pub(super) told: Option<SystemTime>,
+    /// This machine's, from before the server was asked until after.
+    pub(super) asked: RangeInclusive<SystemTime>,
+    /// Who sees the messages: what no other machine does goes by the clock of this one.
+    pub(super) reach: Reach,
+}
+
+impl Clocks {
+    /// How they differ. A limit that cannot be measured is not kept, as far as anybody knows.
+    pub(super) fn judge(&self, most: Option<Duration>) -> (Verdict, String) {
+        match self.told {
+            Some(told) => self.compare(told, most),
+            None if self.reach != Reach::Network => {
+                (Verdict::Ok, "it is this machine's: the backend has none of its own".to_owned())
+            }
+            None if most.is_some() => {
+                let text =
+                    "this backend does not tell its clock: --max-clock-skew cannot be measured, so it fails";
+                (Verdict::Failed, text.to_owned())
+            }
+            None => (Verdict::Unknown, "cannot be told: this backend does not tell its clock".to_owned()),
+        }
     }
-    let text = format!("the server's clock is {} {way} this machine's", duration(skew));
-    if skew <= most.unwrap_or(USUAL_SKEW) {
-        return Some((Verdict::Ok, text));
+
+    fn compare(&self, told: SystemTime, most: Option<Duration>) -> (Verdict, String) {
+        let behind = self.asked.start().duration_since(told).unwrap_or_default();
+        let ahead = told.duration_since(*self.asked.end()).unwrap_or_default();
+        let (skew, way) = if behind > ahead { (behind, "behind") } else { (ahead, "ahead of") };
+        if skew.is_zero() {
+            return (Verdict::Ok, "the server's clock agrees with this machine's".to_owned());
+        }
+        let text = format!("the server's clock is {} {way} this machine's", duration(skew));
+        if skew <= most.unwrap_or(USUAL_SKEW) {
+            return (Verdict::Ok, text);
+        }
+        let verdict = if most.is_some() { Verdict::Failed } else { Verdict::Warning };
+        let advice =
+            "let both follow a time server: points in time that are given to messages are off by as much";
+        (verdict, format!("{text}; {advice}"))
     }
-    let verdict = if most.is_some() { Verdict::Failed } else { Verdict::Warning };
-    let advice =
-        "let both follow a time server: points in time that are given to messages are off by as much";
-    Some((verdict, format!("{text}; {advice}")))
 }
 
 #[cfg(test)]
@@ -42,21 +63,28 @@ mod tests {
     const ASKED_FOR: Duration = Duration::from_millis(50);
 
     /// The server's clock, so much after the end of the question.
-    fn judged(after: i64, most: Option<u64>) -> Option<(Verdict, String)> {
+    fn judged(after: i64, most: Option<u64>) -> (Verdict, String) {
         let begin = SystemTime::UNIX_EPOCH + Duration::from_hours(500_000);
         let (end, off) = (begin + ASKED_FOR, Duration::from_millis(after.unsigned_abs()));
         let told = if after < 0 { end - off } else { end + off };
-        judge(Some(told), begin..=end, most.map(Duration::from_millis))
+        let clocks = Clocks { told: Some(told), asked: begin..=end, reach: Reach::Network };
+        clocks.judge(most.map(Duration::from_millis))
+    }
+
+    /// A clock that is not told.
+    fn untold(reach: Reach, most: Option<Duration>) -> Verdict {
+        let now = SystemTime::now();
+        Clocks { told: None, asked: now..=now, reach }.judge(most).0
     }
 
     fn verdict(after: i64, most: Option<u64>) -> Verdict {
-        judged(after, most).unwrap().0
+        judged(after, most).0
     }
 
     #[test]
     fn a_clock_within_the_time_of_the_question_agrees() {
         for after in [-50, -20, 0] {
-            let (verdict, text) = judged(after, Some(0)).unwrap();
+            let (verdict, text) = judged(after, Some(0));
             assert!(verdict == Verdict::Ok && text.contains("agrees"), "{after}: {text}");
         }
     }
@@ -66,8 +94,8 @@ mod tests {
         assert!(verdict(300, Some(300)) == Verdict::Ok);
         assert!(verdict(301, Some(300)) == Verdict::Failed);
         assert!(verdict(-351, Some(300)) == Verdict::Failed);
-        assert!(judged(301, Some(300)).unwrap().1.starts_with("the server's clock is 301ms ahead of this"));
-        assert!(judged(-351, Some(300)).unwrap().1.starts_with("the server's clock is 301ms behind this"));
+        assert!(judged(301, Some(300)).1.starts_with("the server's clock is 301ms ahead of this"));
+        assert!(judged(-351, Some(300)).1.starts_with("the server's clock is 301ms behind this"));
     }
 
     #[test]
@@ -77,9 +105,15 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_not_told_matters_only_to_who_asks() {
-        let now = SystemTime::now();
-        assert!(judge(None, now..=now, None).is_none());
-        assert!(judge(None, now..=now, Some(USUAL_SKEW)).unwrap().0 == Verdict::Warning);
+    fn a_clock_that_is_not_told_fails_who_gave_a_limit() {
+        assert!(untold(Reach::Network, None) == Verdict::Unknown);
+        assert!(untold(Reach::Network, Some(USUAL_SKEW)) == Verdict::Failed);
+    }
+
+    #[test]
+    fn a_backend_on_this_machine_alone_goes_by_its_clock() {
+        for reach in [Reach::Process, Reach::Host] {
+            assert!(untold(reach, Some(Duration::ZERO)) == Verdict::Ok);
+        }
     }
 }

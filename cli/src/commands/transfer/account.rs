@@ -1,15 +1,16 @@
 //! What became of the messages of a move.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use anyqueue::Queue;
+use anyqueue::{Error, MessageId, Queue, RetryClass};
 use serde::Serialize;
 
 use super::run::Route;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::output::{Output, count};
 
-/// The account of one queue. Each message that was pulled is in exactly one of the first five counts.
+/// The account of one queue. Each message that was seen is in exactly one of the first six counts.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Account {
     queue: String,
@@ -20,14 +21,24 @@ pub(crate) struct Account {
     pub(crate) already_there: u64,
     /// Refused by the target, and left at the source.
     pub(crate) refused: u64,
-    /// Given back to the source, not copied as far as is known.
+    /// Given back to the source, and not copied.
     pub(crate) given_back: u64,
+    /// Left at the source, and perhaps copied: the target did not answer. The next run finds out where ids are unique.
+    pub(crate) unknown: u64,
     /// Copied, but not removed from the source, as far as is known: somebody else took it there meanwhile, or the source did not
     /// answer. It may be worked twice.
     pub(crate) in_both: u64,
     /// What the source has left, as far as it counts.
     left: Left,
+    /// Which were refused: a delayed one is tried more than once.
+    #[serde(skip)]
+    refusals: HashSet<MessageId>,
 }
+
+/// Messages that the target refused are remembered and kept from being pulled again; with more of them a move ends.
+const MOST_REFUSED: usize = 2000;
+/// Refusals that are told one by one.
+const SHOWN_REFUSALS: usize = 10;
 
 #[derive(Debug, Default, Serialize)]
 struct Left {
@@ -42,6 +53,33 @@ impl Account {
         Self { queue, dead_letters, ..Self::default() }
     }
 
+    /// Notes a refusal, and tells of the first few.
+    pub(crate) fn refuse(&mut self, id: MessageId, why: &str, output: Output) {
+        if self.refusals.insert(id) {
+            self.refused += 1;
+            if self.refusals.len() <= SHOWN_REFUSALS {
+                output.warn(&format!("{id} stays: {why}"));
+            }
+        }
+    }
+
+    /// Notes copies to which the target gave no answer, or a bad one.
+    pub(crate) fn fail(&mut self, copies: u64, error: &Error) {
+        match error.retry() {
+            RetryClass::MayDuplicate => self.unknown += copies,
+            _ => self.given_back += copies,
+        }
+    }
+
+    /// An error if so many were refused that going on makes no sense.
+    pub(crate) fn not_too_many_refusals(&self) -> Result {
+        if self.refusals.len() < MOST_REFUSED {
+            return Ok(());
+        }
+        let text = format!("the target refused {} messages: mend that first, or see --without", self.refused);
+        Err(Failure::Failed(text))
+    }
+
     /// Looks at what the source has left. That it cannot be counted is no failure of the move.
     pub(crate) async fn count_left(&mut self, source: &Queue, route: &Route) {
         let Ok(counts) = source.counts(&route.from).await else { return };
@@ -52,18 +90,23 @@ impl Account {
         };
     }
 
-    /// Whether nothing that was seen is left.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.refused == 0 && self.given_back == 0 && self.in_both == 0
+    /// Whether nothing is left, as far as the source can tell: old counts are not held against it.
+    pub(crate) fn is_complete(&self, source: &Queue) -> bool {
+        let left = [self.left.ready, self.left.delayed, self.left.leased].into_iter().flatten().sum::<u64>();
+        let is_left = left > 0 && source.capabilities().inspect.staleness.is_zero();
+        self.refused + self.given_back + self.unknown + self.in_both == 0 && !is_left
     }
 
     pub(crate) fn show(&self, output: Output) -> Result {
         let what = if self.dead_letters { " (dead letters)" } else { "" };
         let mut text =
             format!("{}{what}: moved {}, already there {}", self.queue, self.moved, self.already_there);
-        for (count, word) in
-            [(self.refused, "refused"), (self.given_back, "given back"), (self.in_both, "in both places")]
-        {
+        for (count, word) in [
+            (self.refused, "refused"),
+            (self.given_back, "given back"),
+            (self.unknown, "unknown"),
+            (self.in_both, "in both places"),
+        ] {
             if count > 0 {
                 let _ = write!(text, ", {word} {count}");
             }

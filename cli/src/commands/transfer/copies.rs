@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use anyqueue::{MessageData, RESERVED_HEADER_PREFIX, When, header};
+use anyqueue::{Headers, MessageData, RESERVED_HEADER_PREFIX, When, header};
+use anyqueue_worker::header as worker_header;
 
 use super::Without;
 
@@ -29,9 +30,20 @@ pub(super) fn copy(message: &MessageData, age: Duration, without: &[Without]) ->
 
 /// The copy without anyqueue's own headers, which a push of a live message may not have.
 pub(super) fn live(copy: MessageData) -> MessageData {
-    let mut headers = copy.headers().clone();
+    let mut headers = fresh(copy.headers().clone());
     headers.retain(|name, _| !name.starts_with(RESERVED_HEADER_PREFIX));
     copy.with_headers(headers)
+}
+
+/// The headers with such counts of earlier attempts only as count: the worker tells by the time of the last redrive, which the copy
+/// does not have.
+fn fresh(mut headers: Headers) -> Headers {
+    let redriven = headers.remove(worker_header::REDRIVEN);
+    if redriven.as_ref() != headers.get(header::REDRIVEN_AT) {
+        headers.remove(worker_header::ATTEMPTS);
+        headers.remove(worker_header::MISSES);
+    }
+    headers
 }
 
 #[cfg(test)]
@@ -65,6 +77,27 @@ mod tests {
         let copy = live(copy(&redriven, MINUTE, &[]));
         assert_eq!(copy.options().expiry, None);
         assert_eq!(copy.headers().keys().collect::<Vec<_>>(), ["mine"]);
+    }
+
+    #[test]
+    fn attempts_before_a_redrive_are_forgotten_and_those_since_are_kept() {
+        let attempts = |redriven_at: Option<&str>, counted_at: Option<&str>| {
+            let mut message = message().with_header(worker_header::ATTEMPTS, "3");
+            for (name, time) in [(header::REDRIVEN_AT, redriven_at), (worker_header::REDRIVEN, counted_at)] {
+                if let Some(time) = time {
+                    message = message.with_header(name, time);
+                }
+            }
+            live(message).headers().get(worker_header::ATTEMPTS).cloned()
+        };
+        assert_eq!(attempts(Some("later"), None), None, "they were before it");
+        assert_eq!(attempts(Some("later"), Some("earlier")), None);
+        assert_eq!(attempts(Some("later"), Some("later")).as_deref(), Some("3"));
+        assert_eq!(attempts(None, None).as_deref(), Some("3"));
+        // What is left of an earlier move: nothing says any more when it was put back.
+        let again =
+            live(message().with_header(header::REDRIVEN_AT, "t").with_header(worker_header::REDRIVEN, "t"));
+        assert!(!again.headers().contains_key(worker_header::REDRIVEN));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use anyqueue::{Browsed, DeleteOutcome, MAX_PAGE, MessageId, MessageState, When};
 
 use super::account::Account;
 use super::copies::copy;
-use super::run::{Route, SHOWN_REFUSALS, Transfer, Verdict};
+use super::run::{Route, Transfer, Verdict};
 use crate::failure::Result;
 
 /// What falls due sooner is left to be pulled: copying it would only race with its consumers.
@@ -42,7 +42,7 @@ impl Transfer<'_> {
             options.delay = Some(When::In(due(browsed)));
             copy.with_options(options)
         });
-        let answers = self.push(route, copies.collect()).await?;
+        let answers = self.push(route, copies.collect()).await;
         let mut there = Vec::new();
         let mut end = Ok(());
         for (browsed, answer) in delayed.iter().zip(answers) {
@@ -50,42 +50,37 @@ impl Transfer<'_> {
             match Verdict::of(id, answer) {
                 Verdict::Stored => there.push((id, false)),
                 Verdict::Already => there.push((id, true)),
-                Verdict::Refused(why) => {
-                    account.refused += 1;
-                    if account.refused <= SHOWN_REFUSALS as u64 {
-                        self.output.warn(&format!("{id} stays: {why}"));
-                    }
+                Verdict::Refused(why) => account.refuse(id, &why, self.output),
+                Verdict::Failed(error) => {
+                    account.fail(1, &error);
+                    end = Err(error.into());
                 }
-                Verdict::Failed(error) => end = Err(error.into()),
             }
         }
         self.delete(route, &there, account).await?;
+        account.not_too_many_refusals()?;
         end
     }
 
-    /// Deletes from the source what is at the target. What fell due meanwhile and was taken at the source is taken back from the
-    /// target.
+    /// Deletes from the source what is at the target. One that is not there any more may have fallen due and been taken, or another
+    /// run of this move may have deleted it: its copy stays, as it can be the only one left.
     async fn delete(&self, route: &Route, there: &[(MessageId, bool)], account: &mut Account) -> Result {
         let ids: Vec<_> = there.iter().map(|(id, _)| *id).collect();
-        let mut taken = Vec::new();
-        for ((id, already), outcome) in there.iter().zip(self.source.delete(&route.from, &ids).await?) {
-            match outcome? {
-                DeleteOutcome::Deleted if *already => account.already_there += 1,
-                DeleteOutcome::Deleted => account.moved += 1,
-                DeleteOutcome::Leased | DeleteOutcome::NotFound => taken.push(*id),
+        let answers = self.source.delete(&route.from, &ids).await;
+        let answers = answers.unwrap_or_else(|error| vec![Err(error); ids.len()]);
+        let mut end = Ok(());
+        for ((_, already), outcome) in there.iter().zip(answers) {
+            match outcome {
+                Ok(DeleteOutcome::Deleted) if *already => account.already_there += 1,
+                Ok(DeleteOutcome::Deleted) => account.moved += 1,
+                Ok(DeleteOutcome::Leased | DeleteOutcome::NotFound) => account.in_both += 1,
+                Err(error) => {
+                    account.in_both += 1;
+                    end = Err(error.into());
+                }
             }
         }
-        if taken.is_empty() {
-            return Ok(());
-        }
-        if !self.target.capabilities().inspect.delete {
-            account.in_both += taken.len() as u64;
-            return Ok(());
-        }
-        for outcome in self.target.delete(&route.to, &taken).await? {
-            account.in_both += u64::from(outcome? != DeleteOutcome::Deleted);
-        }
-        Ok(())
+        end
     }
 }
 

@@ -3,12 +3,12 @@
 mod account;
 mod copies;
 mod delayed;
+mod place;
 mod run;
 
 use std::time::Duration;
 
 use anyqueue::{Capabilities, Dedup, Expired, PartitionId, PartitionOptions, Queue};
-use anyqueue_worker::shutdown_signal;
 use clap::{Args, ValueEnum};
 use tokio::sync::watch;
 
@@ -16,6 +16,7 @@ use super::stats::all;
 use crate::args::{Session, queue_name};
 use crate::failure::{Failure, Result};
 use crate::open::{self, Create};
+use crate::signals::end_signal;
 use account::Account;
 use run::{Route, Transfer};
 
@@ -39,7 +40,9 @@ producers to the new place first, then the consumers, then move what is left.
   expired  messages become dead letters of the source
 
 What the target refuses (it has fewer priorities, no groups, a smaller limit) stays at the source and is told;
---without drops such a thing. Exit code 0: nothing that could be moved is left; 1: something is, which is told.";
+--without drops such a thing. Before a move within one kind of backend, a message in the queue anyqueue-move shows
+whether both URLs lead to one place, which is refused. Exit code 0: nothing is left, as far as the source counts;
+1: something is, also what consumers hold there or what is delayed: run it again once they have ended.";
 
 /// Moves queues from one backend to another
 #[derive(Args)]
@@ -87,6 +90,10 @@ impl Move {
         let source = source(&self.from).await?;
         let target = open::queue(&self.to, Create::AsTold).await?;
         let routes = self.routes(&source).await?;
+        let keeps_a_name = routes.iter().any(|route| route.from == route.to);
+        if !self.dry_run && keeps_a_name && place::is_one_place(&source, &target).await? {
+            return Err(same_place());
+        }
         for notice in notices(source.capabilities(), target.capabilities()) {
             output.note(&notice);
         }
@@ -109,7 +116,7 @@ impl Move {
             }
             account.count_left(&source, &route).await;
             account.show(output)?;
-            complete &= self.dry_run || account.is_complete();
+            complete &= self.dry_run || account.is_complete(&source);
             if end.is_err() || *stop.borrow() {
                 break;
             }
@@ -129,8 +136,7 @@ impl Move {
             return Err(Failure::Usage("--as is for one queue: name it".to_owned()));
         }
         if self.from == self.to && self.rename.as_ref().is_none_or(|name| names.contains(name)) {
-            let text = "source and target are the same: another URL, or another name with --as, is needed";
-            return Err(Failure::Usage(text.to_owned()));
+            return Err(same_place());
         }
         let mut routes = Vec::new();
         for from in names {
@@ -141,6 +147,11 @@ impl Move {
         }
         Ok(routes)
     }
+}
+
+fn same_place() -> Failure {
+    let text = "source and target are the same place: another one, or another name with --as, is needed";
+    Failure::Usage(text.to_owned())
 }
 
 /// The source: a move decides about nothing but the place, so it gives up on no message, and removes none that has expired.
@@ -175,11 +186,11 @@ fn notices(source: &Capabilities, target: &Capabilities) -> Vec<String> {
     notices
 }
 
-/// Becomes true at the first SIGTERM or SIGINT.
+/// Becomes true at the first SIGTERM or SIGINT, and when the terminal goes.
 fn stop_on_signal() -> watch::Receiver<bool> {
     let (give, take) = watch::channel(false);
     tokio::spawn(async move {
-        if shutdown_signal().await.is_ok() {
+        if end_signal().await.is_ok() {
             give.send_replace(true);
         }
         // Without signals the move goes on, and can be killed like any program.

@@ -18,11 +18,6 @@ use crate::output::Output;
 /// back to the next one.
 pub(super) const LEASE: Duration = Duration::from_secs(10);
 
-/// Refused messages are held until the move ends, so that they are not offered to it again; with more of them it ends.
-const MOST_REFUSED: usize = 2000;
-/// Refusals that are told one by one.
-pub(super) const SHOWN_REFUSALS: usize = 10;
-
 /// From where to where.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
@@ -57,6 +52,7 @@ impl Transfer<'_> {
 
     async fn run_ready(&self, route: &Route, account: &mut Account) -> Result {
         let bar = self.output.progress("moved", self.waiting(route).await);
+        // Held until the move ends, so that they are not offered to it again.
         let mut refused = Vec::new();
         let end = loop {
             let held = match self.pull(route).await {
@@ -68,12 +64,8 @@ impl Transfer<'_> {
                 break Err(error);
             }
             bar.set_position(account.moved + account.already_there);
-            if refused.len() >= MOST_REFUSED {
-                let text = format!(
-                    "the target refused {} messages: mend that first, or see --without",
-                    refused.len()
-                );
-                break Err(Failure::Failed(text));
+            if let Err(too_many) = account.not_too_many_refusals() {
+                break Err(too_many);
             }
         };
         bar.finish_and_clear();
@@ -109,23 +101,19 @@ impl Transfer<'_> {
         refused: &mut Vec<QueueMessageHandler>,
     ) -> Result {
         let copies: Vec<_> = held.iter().map(|h| copy(h.message(), h.age(), self.without)).collect();
-        let answers = self.push(route, copies).await?;
         let mut there = Vec::new();
         let mut end = Ok(());
-        for (handler, answer) in held.into_iter().zip(answers) {
+        for (handler, answer) in held.into_iter().zip(self.push(route, copies).await) {
             match Verdict::of(handler.id(), answer) {
                 Verdict::Stored => there.push((handler, false)),
                 Verdict::Already => there.push((handler, true)),
                 Verdict::Refused(why) => {
-                    account.refused += 1;
-                    if refused.len() < SHOWN_REFUSALS {
-                        self.output.warn(&format!("{} stays: {why}", handler.id()));
-                    }
+                    account.refuse(handler.id(), &why, self.output);
                     refused.push(handler);
                 }
                 // Dropped: it goes back.
                 Verdict::Failed(error) => {
-                    account.given_back += 1;
+                    account.fail(1, &error);
                     end = Err(error.into());
                 }
             }
@@ -134,15 +122,16 @@ impl Transfer<'_> {
         end
     }
 
-    /// Stores the copies. Pushes into dead letters go to the storage itself: the queue refuses them to applications.
+    /// Stores the copies, and answers for each. Pushes into dead letters go to the storage itself: the queue refuses them to applications.
     pub(super) async fn push(
         &self,
         route: &Route,
         copies: Vec<MessageData>,
-    ) -> Result<Vec<anyqueue::Result<PushOutcome>>> {
+    ) -> Vec<anyqueue::Result<PushOutcome>> {
         if !route.to.is_dead_letters() {
-            let copies = copies.into_iter().map(live).collect();
-            return Ok(self.target.push_many(&route.to, copies).await?);
+            let (count, copies) = (copies.len(), copies.into_iter().map(live).collect());
+            let answers = self.target.push_many(&route.to, copies).await;
+            return answers.unwrap_or_else(|error| vec![Err(error); count]);
         }
         let storage = self.target.storage();
         let limits = self.target.capabilities().limits;
@@ -157,7 +146,7 @@ impl Transfer<'_> {
                 answer.unwrap_or_else(|| Err(Error::new(ErrorKind::Internal, "no answer to a push")))
             });
         }
-        Ok(answers)
+        answers
     }
 
     /// Removes from the source what is at the target.

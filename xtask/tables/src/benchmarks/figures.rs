@@ -71,6 +71,8 @@ pub(super) struct Environment {
 pub(super) struct Cost {
     pub(super) way: String,
     pub(super) levels: u8,
+    /// To how many of the levels messages were pushed.
+    pub(super) used: u8,
     pub(super) messages: usize,
     pub(super) requests_per_message: f64,
     pub(super) by_hand: f64,

@@ -22,7 +22,7 @@ pub(super) fn sqs(costs: &[Cost]) -> String {
     ));
     let heads =
         ["requests a message", "by hand", "that find nothing", "$ a million messages", "goal", "reached"];
-    text.push_str(&row("way, levels", heads.map(str::to_owned).into_iter()));
+    text.push_str(&row("way, levels, in use", heads.map(str::to_owned).into_iter()));
     let rule = ["---:", "---:", "---:", "---:", "---", "---"];
     text.push_str(&row("---", rule.map(str::to_owned).into_iter()));
     for cost in costs {
@@ -34,7 +34,7 @@ pub(super) fn sqs(costs: &[Cost]) -> String {
             format!("≤ {REQUESTS}"),
             yes(cost.requests_per_message <= REQUESTS),
         ];
-        text.push_str(&row(&format!("{}, {}", cost.way, cost.levels), cells.into_iter()));
+        text.push_str(&row(&format!("{}, {}, {}", cost.way, cost.levels, cost.used), cells.into_iter()));
     }
     text
 }

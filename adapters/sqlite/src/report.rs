@@ -1,0 +1,79 @@
+//! What an operator should know about the file.
+
+use std::path::{Path, PathBuf};
+
+use anyqueue::{Operation, Result};
+use rusqlite::Connection;
+
+use crate::storage::SqliteQueue;
+use crate::{connect, room};
+
+/// From so many bytes on the log is worth a warning: it is written back at 4 MiB unless somebody is in the way.
+const LARGE_LOG_BYTES: u64 = 256 * 1024 * 1024;
+
+/// The state of the queue's file, and what wears it out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FileReport {
+    /// The file's size, its log not counted.
+    pub file_bytes: u64,
+    /// Pages in the file.
+    pub pages: u64,
+    /// Those of them that are free for new messages. The file does not shrink; `VACUUM` gives them back.
+    pub free_pages: u64,
+    /// The size of the write-ahead log. It keeps growing as long as a reader stays in a transaction.
+    pub log_bytes: u64,
+    /// What is free on the file's disk; `None` where it cannot be found out.
+    pub disk_free_bytes: Option<u64>,
+}
+
+impl FileReport {
+    fn read(conn: &Connection, path: &Path) -> Result<Self> {
+        let (pages, free_pages, page_bytes) = connect::pages(conn)?;
+        let mut log = path.as_os_str().to_owned();
+        log.push("-wal");
+        Ok(Self {
+            file_bytes: pages.saturating_mul(page_bytes),
+            pages,
+            free_pages,
+            // There is none where nothing was written.
+            log_bytes: std::fs::metadata(PathBuf::from(log)).map_or(0, |log| log.len()),
+            disk_free_bytes: room::free_bytes(path),
+        })
+    }
+
+    /// What should be looked at, in full sentences.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.log_bytes >= LARGE_LOG_BYTES {
+            warnings.push(format!(
+                "the write-ahead log has grown to {} bytes: look for a reader that stays in a transaction",
+                self.log_bytes
+            ));
+        }
+        warnings
+    }
+}
+
+impl SqliteQueue {
+    /// Looks at the file: its size and its log, what of it is free, and the room on the disk. Cheap.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub async fn file_report(&self) -> Result<FileReport> {
+        let path = self.inner.config.path.clone();
+        self.read(Operation::Check, move |conn| FileReport::read(conn, &path)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_that_nobody_writes_back_is_warned_of() {
+        assert!(FileReport { log_bytes: 8 * 1024 * 1024, ..FileReport::default() }.warnings().is_empty());
+        let worn = FileReport { log_bytes: LARGE_LOG_BYTES, ..FileReport::default() };
+        assert!(worn.warnings().first().is_some_and(|text| text.contains("transaction")));
+    }
+}

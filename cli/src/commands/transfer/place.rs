@@ -1,0 +1,66 @@
+//! Whether two URLs lead to one place.
+
+use std::time::Duration;
+
+use anyqueue::{
+    MessageData, MessageId, PartitionId, PushOutcome, Queue, QueueMessageHandler, QueueMessageStatus,
+};
+use tokio::time::Instant;
+
+use crate::commands::peek::find;
+use crate::failure::{Failure, Result};
+
+/// Where a message is put to see whether it comes out at the other end. Nobody works there.
+const PROBE: &str = "anyqueue-move";
+/// How long it takes at most to come out, where the source cannot be browsed.
+const ARRIVAL: Duration = Duration::from_secs(3);
+/// A probe whose move was killed is gone after this.
+const TIME_TO_LIVE: Duration = Duration::from_mins(1);
+/// Probes of other moves that are looked through.
+const OTHERS: usize = 10;
+
+/// Whether what is stored at the target is then at the source. A move within one place would find each message at its target, and
+/// remove it. The URLs cannot tell: one place has many.
+pub(super) async fn is_one_place(source: &Queue, target: &Queue) -> Result<bool> {
+    if source.storage().name() != target.storage().name() {
+        return Ok(false);
+    }
+    let probe = PartitionId::new(PROBE)?;
+    let message = MessageData::new("").with_time_to_live(TIME_TO_LIVE);
+    let PushOutcome::Stored(id) = target.push(&probe, message).await? else {
+        return Err(Failure::Failed("the target took a new message for one that it has".to_owned()));
+    };
+    let comes_out = if source.capabilities().inspect.browse {
+        find(source, &probe, id).await?.is_some()
+    } else {
+        take(source, &probe, id).await?
+    };
+    if !comes_out {
+        take(target, &probe, id).await?;
+    } else if source.capabilities().inspect.browse {
+        take(source, &probe, id).await?;
+    }
+    Ok(comes_out)
+}
+
+/// Takes this message out, if it comes in time. Others are given back.
+async fn take(queue: &Queue, probe: &PartitionId, id: MessageId) -> Result<bool> {
+    let end = Instant::now() + ARRIVAL;
+    let mut others: Vec<QueueMessageHandler> = Vec::new();
+    let mut found = false;
+    while !found && others.len() < OTHERS && Instant::now() < end {
+        let wait = end.saturating_duration_since(Instant::now());
+        let held = queue.pull(probe).max(OTHERS).wait(wait).await?;
+        for mut handler in held {
+            if handler.id() == id {
+                handler.settle(QueueMessageStatus::Processed).await?;
+                found = true;
+            } else {
+                others.push(handler);
+            }
+        }
+    }
+    // What cannot be given back now expires.
+    queue.settle_many(others.iter_mut().map(|other| (other, QueueMessageStatus::Waiting))).await;
+    Ok(found)
+}

@@ -1,0 +1,49 @@
+//! The signals that ask a command to end.
+
+use anyqueue_worker::shutdown_signal;
+
+/// Ends at the first SIGTERM or SIGINT, or when the terminal goes.
+///
+/// # Errors
+/// If signals cannot be listened to.
+pub(crate) async fn end_signal() -> anyqueue::Result<()> {
+    tokio::select! { heard = shutdown_signal() => heard, () = hangup() => Ok(()) }
+}
+
+/// Ends when the terminal goes (SIGHUP), unless it was started to outlive that, as by `nohup`.
+#[cfg(target_os = "linux")]
+pub(crate) async fn hangup() {
+    use tokio::signal::unix::{SignalKind, signal};
+    if !is_ignored(&std::fs::read_to_string("/proc/self/status").unwrap_or_default())
+        && let Ok(mut hangups) = signal(SignalKind::hangup())
+    {
+        hangups.recv().await;
+        return;
+    }
+    std::future::pending::<()>().await;
+}
+
+/// Elsewhere it cannot be told whether the signal is to be ignored.
+#[cfg(not(target_os = "linux"))]
+pub(crate) async fn hangup() {
+    std::future::pending::<()>().await;
+}
+
+/// Whether a process with this status ignores SIGHUP, whose number is 1. To listen to it would end that.
+#[cfg(target_os = "linux")]
+fn is_ignored(status: &str) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::is_ignored;
+
+    #[test]
+    fn a_hangup_that_is_ignored_stays_so() {
+        assert!(is_ignored("Name:\tx\nSigIgn:\t0000000000001001\n"));
+        assert!(!is_ignored("Name:\tx\nSigIgn:\t0000000000001000\n"));
+        assert!(!is_ignored(""));
+    }
+}

@@ -1,0 +1,81 @@
+//! A bulk push that meets trouble: bad lines, an input that breaks, a server that goes away.
+
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
+
+use tokio::io::AsyncWriteExt as _;
+
+use crate::bed::{Bed, ended};
+
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn a_push_stops_where_the_server_went_away_and_says_how_to_go_on() {
+    use crate::bed::{numbers, until};
+
+    let redis = anyqueue_testkit::Redis::new();
+    let Some(server) = anyqueue_testkit::start_if_installed(redis).await.unwrap() else { return };
+    let bed = Bed::at(server.url());
+    let mut push = bed.command(&["push", "q", "--lines", "--json"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut lines = push.stdin.take().unwrap();
+    lines.write_all(&numbers(0..10)).await.unwrap();
+    until("the first lines are stored", async || (bed.counts("q").await[0] == 10).then_some(())).await;
+    server.kill().await.unwrap();
+    lines.write_all(&numbers(10..15)).await.unwrap();
+    // It ends by itself: more lines could come.
+    let stopped = ended(push).await.ended_with(1);
+    let account = serde_json::json!({
+        "stored": 10, "duplicates": 0, "refused": 0, "settled_to": 10, "go_on_from": 11, "not_stored": 0,
+        "unknown": 5, "unknown_lines": [[11, 15]], "stored_lines": [],
+    });
+    assert_eq!(stopped.objects(), [account]);
+    for told in ["stopped at line 11: redis", "up to 10 are settled", "lines 11-15", "tail -n +11"] {
+        assert!(stopped.err.contains(told), "{told} is not in {}", stopped.err);
+    }
+    server.restart().await.unwrap();
+    assert_eq!(bed.counts("q").await, [10, 0, 0, 0]);
+    drop(lines);
+}
+
+#[tokio::test]
+async fn a_line_that_is_too_long_is_told_and_harms_no_other() {
+    let bed = Bed::new();
+    let long = vec![b'x'; (64 << 20) + 1];
+    let lines = [b"first\n".as_slice(), &long, b"\nlast\n"].concat();
+    let pushed = bed.run_with(&["push", "q", "--lines"], &lines).await.ended_with(1);
+    assert_eq!(pushed.out, "stored 2, duplicates 0, refused 1\n");
+    assert!(pushed.err.contains("line 2: it has more than 67108864 bytes"), "{pushed:?}");
+    assert_eq!(bed.ok(&["pull", "q", "-n", "9"]).await.out, "first\nlast\n");
+}
+
+/// A socket whose other end goes away with unread data breaks with an error, unlike a pipe.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn lines_before_a_read_error_are_pushed_and_the_line_is_named() {
+    let bed = Bed::new();
+    let (mut writer, mut input) = UnixStream::pair().unwrap();
+    input.write_all(b"never read").unwrap();
+    writer.write_all(b"one\ntwo\nhal").unwrap();
+    drop(writer);
+    let push = bed.command(&["push", "q", "--lines"]).stdin(OwnedFd::from(input)).spawn().unwrap();
+    let pushed = ended(push).await.ended_with(1);
+    assert_eq!(pushed.out, "stored 2, duplicates 0, refused 0, not stored 0, unknown 0\n");
+    for told in ["stopped at line 3: ", "up to 2 are settled", "tail -n +3"] {
+        assert!(pushed.err.contains(told), "{told} is not in {}", pushed.err);
+    }
+    assert_eq!(bed.ok(&["pull", "q", "-n", "9"]).await.out, "one\ntwo\n");
+}
+
+#[tokio::test]
+async fn standard_input_is_read_no_further_than_a_message_can_be_long() {
+    let bed = Bed::at("sqlite:jobs.db?message_bytes=1024");
+    let mut push = bed.command(&["push", "q"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut endless = push.stdin.take().unwrap();
+    endless.write_all(&[b'x'; 1025]).await.unwrap();
+    // It ends although more could come.
+    let refused = ended(push).await.ended_with(1);
+    assert!(refused.err.contains("more than 1024 bytes") && refused.out.is_empty(), "{refused:?}");
+    assert_eq!(bed.counts("q").await, [0, 0, 0, 0]);
+    drop(endless);
+}
