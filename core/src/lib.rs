@@ -2,9 +2,9 @@
 //!
 //! anyqueue is used in three ways:
 //!
-//! 1. **An application** takes an adapter crate (each is called `anyqueue-` and its backend), wraps its storage in a [`Queue`], and
-//!    pushes, pulls and settles. Changing the backend changes one line. To run handlers instead of loops of one's own there is
-//!    the crate `anyqueue-worker`.
+//! 1. **An application** takes an adapter crate (`anyqueue-memory`, `anyqueue-sqlite`, `anyqueue-postgres`, `anyqueue-redis`,
+//!    `anyqueue-rabbitmq` or `anyqueue-sqs`), wraps its storage in a [`Queue`], and pushes, pulls and settles. Changing the backend
+//!    changes one line. To run handlers instead of loops of one's own there is the crate `anyqueue-worker`.
 //! 2. **An adapter author** implements [`QueueStorage`], [`PushQueueStorage`], [`PullQueueStorage`] and [`Storage`] for another
 //!    backend, and declares its [`Capabilities`].
 //! 3. **Anybody** runs the conformance suite (crate `anyqueue-conformance`) on a backend and learns whether it keeps the contract

@@ -103,3 +103,30 @@ fn every_case_and_test_that_the_guides_cite_is_there() {
     assert!(cited > 80, "{cited} citations are too few: has the search gone wrong?");
     assert!(missing.is_empty(), "these cases and tests are not there: {missing:#?}");
 }
+
+#[test]
+fn the_front_page_of_each_adapter_lists_every_option_of_its_urls() {
+    let backends = [
+        ("memory", anyqueue_memory::backend()),
+        ("sqlite", anyqueue_sqlite::backend()),
+        ("postgres", anyqueue_postgres::backend()),
+        ("redis", anyqueue_redis::backend()),
+        ("rabbitmq", anyqueue_rabbitmq::backend()),
+        ("sqs", anyqueue_sqs::backend()),
+    ];
+    for (name, backend) in backends {
+        let page = fs::read_to_string(root().join("adapters").join(name).join("src/lib.rs")).unwrap();
+        let page = page.replace('`', "");
+        let listed: Vec<&str> = page
+            .lines()
+            .skip_while(|line| *line != "//! # By URL")
+            .skip_while(|line| *line != "//! |---|---|---|")
+            .skip(1)
+            .map_while(|line| line.strip_prefix("//! | "))
+            .collect();
+        let row = |option: &anyqueue::UrlOption| {
+            format!("{} | {} | {} |", option.name, option.default, option.help)
+        };
+        assert_eq!(listed, backend.options.iter().map(row).collect::<Vec<_>>(), "{name}");
+    }
+}

@@ -38,10 +38,14 @@
 //!   the message larger than the limit of one message; a move may, so that the largest can die too.
 //! - Closing a client leaves its leases to run out, as a crash would.
 //!
-//! # Time
-//! All of it is read from one [`Clock`](anyqueue::Clock), given by [`MemoryConfig::with_clock`]. With a
-//! [`ManualClock`](anyqueue::ManualClock) time passes when the test says so. A pull that waits needs a tokio runtime with
-//! time enabled on the system's clock; every other call is done when it is first polled, on any executor.
+//! # By URL
+//! `memory:`. Each opening makes a store of its own. With [`backend`] a [`Registry`](anyqueue::Registry) opens it.
+//!
+//! | option | without it | is |
+//! |---|---|---|
+//! | `max_messages` | 10000000 | messages the store holds, over all partitions; a push beyond is refused as full |
+//! | `max_bytes` | 4294967296 | bytes the store holds, over all partitions; a push beyond is refused as full |
+//! | `max_message_bytes` | 16777216 | bytes of one message; a larger one is refused as too large |
 //!
 //! # Limits
 //! A store holds 10 million messages and 4 GiB unless [told otherwise](MemoryConfig); beyond, pushes answer
@@ -50,6 +54,11 @@
 //!
 //! No call costs more because the backlog is long, but for a logarithm. One lock guards the store: no call holds it longer
 //! than one batch takes, except that a call carries out first what fell due (lease ends, maturities) since the last one.
+//!
+//! # Time
+//! All of it is read from one [`Clock`](anyqueue::Clock), given by [`MemoryConfig::with_clock`]. With a
+//! [`ManualClock`](anyqueue::ManualClock) time passes when the test says so. A pull that waits needs a tokio runtime with
+//! time enabled on the system's clock; every other call is done when it is first polled, on any executor.
 //!
 //! # How it is built
 //! The state machine is synchronous and takes the time as an argument. One partition is in `partition.rs`, its queues and

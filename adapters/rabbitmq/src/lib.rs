@@ -37,28 +37,6 @@
 //! partition take as long, and the first delayed ones. Consumers get the messages at once all the same. Who knows a queue to be old
 //! tells all others.
 //!
-//! # How it works
-//! Each level of a partition has a queue, made with the first message. Publishing and consuming have a connection each, as a broker
-//! in memory alarm stops reading from those who publish. Each partition that is pulled has a channel and a task that owns it.
-//!
-//! A pull asks how much is ready, and lets a consumer be sent exactly as much. What it settled before makes room in consumers
-//! that stand already, so a worker in full flow needs none anew; and as long as a partition's only level is known to have more, a pull
-//! that comes while another is under way is asked for at once. A pull that waits leaves room for one message. When it ends, the
-//! consumer is ended before it is answered, so that nothing comes for nobody. Where several levels are in use, one message of each
-//! may come at once for a pull that waits; what is too many is given back at once.
-//!
-//! With [`prefetch`](RabbitMqBuilder::prefetch) consumers stand and hold messages ready, for speed.
-//!
-//! | name | is |
-//! |---|---|
-//! | `anyqueue:mail:0` … `:9` | queues of the partition `mail`, by level |
-//! | `anyqueue:mail:dead:0` … | the same of its dead letters |
-//! | `anyqueue:known`, `anyqueue:sink` | which queues there are: a message there is swallowed, or returned if there is none |
-//! | `anyqueue:news` | announces new queues to consumers |
-//! | `anyqueue:delay:…`, `anyqueue:due` | the ladder of delays, in steps of 100 ms: queues whose messages expire and move on. As many as the delays in use need, at most 15 for each factor of 16 |
-//!
-//! The body of a message is core's envelope. Headers of users stay in it, and so can command the broker nothing.
-//!
 //! # Set-up
 //! RabbitMQ 3.10 or later with quorum queues. A user needs the rights to configure, write and read `^anyqueue:.*` and the
 //! server-named queues (`^amq\.gen.*`) of its virtual host. The server does not tell which of the three is missing; errors say
@@ -87,14 +65,53 @@
 //! off and out of memory. Untested: every other version, the alarm of a full disk, partitions of the network within a cluster,
 //! and other brokers that speak AMQP 0-9-1.
 //!
+//! # By URL
+//! `amqp://user:password@host/vhost?prefix=jobs`, or `amqps` for TLS. The virtual host `/` is written `%2f`. With [`backend`] a [`Registry`](anyqueue::Registry) opens it.
+//!
+//! | option | without it | is |
+//! |---|---|---|
+//! | `nodes` | none | further nodes of the cluster: host:port,host:port |
+//! | `prefix` | anyqueue | what all queues and exchanges begin with, 1 to 64 of A-Z a-z 0-9 . _ - |
+//! | `queue_type` | quorum | quorum or classic |
+//! | `prefetch` | 0 | messages of each level held ready for pulls to come; 0: none |
+//! | `queue_age` | 2s | how old a quorum queue must be before a push to it is answered; 0s: trust it at once |
+//! | `connect_timeout` | 5s | how long making a connection may take |
+//! | `call_timeout` | 10s | how long the server may take to answer |
+//! | `heartbeat` | 10s | how often either side shows that it is alive, in whole seconds |
+//! | `consumer_timeout` | 30m | the server's `consumer_timeout`: how long a delivery can be held |
+//! | `message_bytes` | 8388608 | largest encoded message in bytes |
+//! | `ca_file` | none | certificates in PEM to trust beside the system's own, for amqps |
+//!
+//! # Limits
+//! 100 MiB per message at most (8 MiB unless configured), batches of 1000, delays up to 30 days in steps of 100 ms. One channel per
+//! partition that is pulled at the same time; a server allows 2047 per connection.
+//!
 //! # When the server is out of memory or disk
 //! It takes no messages then. A push waits for as long as `call_timeout`, and then is `Full`. If it had been sent before the alarm
 //! was known it may still be stored afterwards (`MayDuplicate`); later ones are not even sent (`Safe`). Pulls and removals go on;
 //! what needs a copy (postponement, death) stays held. All goes on by itself once there is room.
 //!
-//! # Limits
-//! 100 MiB per message at most (8 MiB unless configured), batches of 1000, delays up to 30 days in steps of 100 ms. One channel per
-//! partition that is pulled at the same time; a server allows 2047 per connection.
+//! # How it works
+//! Each level of a partition has a queue, made with the first message. Publishing and consuming have a connection each, as a broker
+//! in memory alarm stops reading from those who publish. Each partition that is pulled has a channel and a task that owns it.
+//!
+//! A pull asks how much is ready, and lets a consumer be sent exactly as much. What it settled before makes room in consumers
+//! that stand already, so a worker in full flow needs none anew; and as long as a partition's only level is known to have more, a pull
+//! that comes while another is under way is asked for at once. A pull that waits leaves room for one message. When it ends, the
+//! consumer is ended before it is answered, so that nothing comes for nobody. Where several levels are in use, one message of each
+//! may come at once for a pull that waits; what is too many is given back at once.
+//!
+//! With [`prefetch`](RabbitMqBuilder::prefetch) consumers stand and hold messages ready, for speed.
+//!
+//! | name | is |
+//! |---|---|
+//! | `anyqueue:mail:0` … `:9` | queues of the partition `mail`, by level |
+//! | `anyqueue:mail:dead:0` … | the same of its dead letters |
+//! | `anyqueue:known`, `anyqueue:sink` | which queues there are: a message there is swallowed, or returned if there is none |
+//! | `anyqueue:news` | announces new queues to consumers |
+//! | `anyqueue:delay:…`, `anyqueue:due` | the ladder of delays, in steps of 100 ms: queues whose messages expire and move on. As many as the delays in use need, at most 15 for each factor of 16 |
+//!
+//! The body of a message is core's envelope. Headers of users stay in it, and so can command the broker nothing.
 
 mod actor;
 mod capabilities;

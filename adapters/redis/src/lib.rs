@@ -47,6 +47,37 @@
 //! message comes again). A test prints how much that was: with replicas that keep up, none of 36,000 messages in a cluster and none
 //! of 100,000 under a sentinel; with a replica that stood still, all that it had not read.
 //!
+//! # Set-up
+//! Redis 6.2 or later, or Valkey, with `maxmemory-policy noeviction`. Tested is Redis 7.0.15 on one machine: one server, TLS, one
+//! sentinel with one replica, and a cluster of three masters with a replica each. One server of Redis 6.2.14 and one of Valkey 9.1.2
+//! were run through the whole conformance suite by hand. Untested are other versions, clusters and sentinels of these two, a cluster
+//! or sentinels by TLS, and adding nodes to a cluster or taking them away while it works.
+//!
+//! A user needs the keys `~anyqueue:*`, the channels `&anyqueue:*`, and the commands
+//! `+@read +@write +@scripting +@connection +publish +subscribe +info +time` and, to tell what it can survive, `+config|get`; in a
+//! cluster also `+cluster|slots`, under sentinels `+role`. Opening tries them and says which are missing.
+//!
+//! # By URL
+//! `redis://user:password@host:6379/0?prefix=jobs`, and the schemes [above](#where-it-runs). With [`backend`] a [`Registry`](anyqueue::Registry) opens it.
+//!
+//! | option | without it | is |
+//! |---|---|---|
+//! | `prefix` | anyqueue | what all keys begin with, 1 to 64 of A-Z a-z 0-9 . _ : - |
+//! | `nodes` | none | further nodes of the cluster, or sentinels: host:port,host:port |
+//! | `master` | none | the name that the sentinels know the master by |
+//! | `ca` | none | file with the certificates of those who may vouch for the servers |
+//! | `cert` | none | file with the certificate to show to the servers |
+//! | `key` | none | file with its private key |
+//! | `poll_interval` | 900ms | how often waiting pulls look by themselves, 1ms to 60s |
+//! | `connect_timeout` | 5s | how long making a connection may take |
+//! | `call_timeout` | 10s | how long the server may take to answer one call |
+//! | `message_bytes` | 16777216 | largest encoded message in bytes |
+//!
+//! # Limits
+//! 64 MiB per message at most (16 MiB unless configured), batches of 1000, leases up to 30 days, delays up to ten years. Browsing
+//! a partition of more than two thousand messages goes, for each page, through all those of it and its dead letters that were not pushed
+//! together, in small steps.
+//!
 //! # How it works
 //! A message is one field of a hash, and its id stands in the list of its level. Messages that are pushed together, sixteen or more with
 //! ids of the same 16 milliseconds (`UUIDv7`), of one priority, and without group, key and delay, share a hash of that moment: a pull then
@@ -78,21 +109,6 @@
 //!
 //! Two names belong to no partition: the sorted set `anyqueue:partitions` holds the names of partitions, and hints are published on
 //! the channel `anyqueue:wake`. A hash `anyqueue:messages` is of a layout from before the first release; opening refuses it.
-//!
-//! # Set-up
-//! Redis 6.2 or later, or Valkey, with `maxmemory-policy noeviction`. Tested is Redis 7.0.15 on one machine: one server, TLS, one
-//! sentinel with one replica, and a cluster of three masters with a replica each. One server of Redis 6.2.14 and one of Valkey 9.1.2
-//! were run through the whole conformance suite by hand. Untested are other versions, clusters and sentinels of these two, a cluster
-//! or sentinels by TLS, and adding nodes to a cluster or taking them away while it works.
-//!
-//! A user needs the keys `~anyqueue:*`, the channels `&anyqueue:*`, and the commands
-//! `+@read +@write +@scripting +@connection +publish +subscribe +info +time` and, to tell what it can survive, `+config|get`; in a
-//! cluster also `+cluster|slots`, under sentinels `+role`. Opening tries them and says which are missing.
-//!
-//! # Limits
-//! 64 MiB per message at most (16 MiB unless configured), batches of 1000, leases up to 30 days, delays up to ten years. Browsing
-//! a partition of more than two thousand messages goes, for each page, through all those of it and its dead letters that were not pushed
-//! together, in small steps.
 
 mod browse;
 mod capabilities;

@@ -74,11 +74,11 @@ const fn option(name: &'static str, default: &'static str, help: &'static str) -
 
 const OPTIONS: &[UrlOption] = &[
     option("prefix", "anyqueue", "what all keys begin with, 1 to 64 of A-Z a-z 0-9 . _ : -"),
-    option("nodes", "", "further nodes of the cluster, or sentinels: host:port,host:port"),
-    option("master", "", "the name that the sentinels know the master by"),
-    option("ca", "", "file with the certificates of those who may vouch for the servers"),
-    option("cert", "", "file with the certificate to show to the servers"),
-    option("key", "", "file with its private key"),
+    option("nodes", "none", "further nodes of the cluster, or sentinels: host:port,host:port"),
+    option("master", "none", "the name that the sentinels know the master by"),
+    option("ca", "none", "file with the certificates of those who may vouch for the servers"),
+    option("cert", "none", "file with the certificate to show to the servers"),
+    option("key", "none", "file with its private key"),
     option("poll_interval", "900ms", "how often waiting pulls look by themselves, 1ms to 60s"),
     option("connect_timeout", "5s", "how long making a connection may take"),
     option("call_timeout", "10s", "how long the server may take to answer one call"),

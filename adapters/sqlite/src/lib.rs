@@ -18,12 +18,37 @@
 //! acknowledged is committed, by default ([`Synchronous::Full`]) so that it survives power loss. Several processes may use
 //! one file at once; all clocks are the host's.
 //!
-//! # How it works
-//! One thread writes. It joins all requests that wait into one transaction, so that sixty-four tasks that push one message each
-//! pay for one wait for the disk, not for sixty-four; a lone request waits for nobody. Counts and pages are read
-//! on up to two connections of their own and lock out nobody. Waiting pulls are woken at once by what their own handle
-//! does and by time; for what other processes do, the file is polled
-//! ([`poll_interval`](SqliteBuilder::poll_interval)), and only while somebody waits.
+//! # In an application's database
+//! All tables begin with `anyqueue_`, and their migrations keep a ledger of their own. With
+//! `SqliteQueue::push_in` (feature `sqlx`, on by default) messages are stored in the application's own transaction, or not at all:
+//!
+//! ```
+//! # #[cfg(feature = "sqlx")]
+//! # async fn order(queue: anyqueue_sqlite::SqliteQueue, mut conn: sqlx::SqliteConnection) -> Result<(), Box<dyn std::error::Error>> {
+//! # use anyqueue::{MessageData, PartitionId};
+//! use sqlx::Connection;
+//! let mail = PartitionId::new("mail")?;
+//! let mut tx = conn.begin_with("BEGIN IMMEDIATE").await?;
+//! sqlx::raw_sql("INSERT INTO orders VALUES ('tea')").execute(&mut *tx).await?;
+//! let pushed = queue.push_in(&mut tx, &mail, &[MessageData::new("tea is on its way")]).await?;
+//! tx.commit().await?;
+//! pushed.after_commit.notify(); // wakes pulls that wait
+//! # Ok(()) }
+//! ```
+//!
+//! Text in the file must be UTF-8, which is SQLite's default.
+//!
+//! # By URL
+//! `sqlite:jobs.db?synchronous=normal`, or `sqlite:///srv/jobs.db`. With [`backend`] a [`Registry`](anyqueue::Registry) opens it.
+//!
+//! | option | without it | is |
+//! |---|---|---|
+//! | `synchronous` | full | full: acknowledged work survives power loss; normal: only process crashes |
+//! | `busy_timeout` | 5s | how long to wait for another process's write lock |
+//! | `poll_interval` | 8ms | how often a waiting pull looks for other processes' work, 1ms to 1s |
+//! | `create` | true | whether to create the file and its tables where missing |
+//! | `max_bytes` | none | largest size of the database file in bytes; beyond it pushes answer Full |
+//! | `message_bytes` | 16777216 | largest encoded message in bytes |
 //!
 //! # Limits
 //! 32 MiB per message at most (16 MiB unless configured), batches of 1000, leases up to 30 days, delays up to ten years. There
@@ -31,10 +56,12 @@
 //! disk, since SQLite's write-ahead log does not work over a network. Pushes answer `Full` when they would leave less than
 //! 4 MiB on the disk (a quarter of it, if it is smaller), which SQLite needs for taking messages out.
 //!
-//! # In an application's database
-//! All tables begin with `anyqueue_`, and their migrations keep a ledger of their own. With
-//! `SqliteQueue::push_in` (feature `sqlx`, on by default) a message is stored in the application's own transaction, or not at all.
-//! Text in the file must be UTF-8, which is SQLite's default.
+//! # How it works
+//! One thread writes. It joins all requests that wait into one transaction, so that sixty-four tasks that push one message each
+//! pay for one wait for the disk, not for sixty-four; a lone request waits for nobody. Counts and pages are read
+//! on up to two connections of their own and lock out nobody. Waiting pulls are woken at once by what their own handle
+//! does and by time; for what other processes do, the file is polled
+//! ([`poll_interval`](SqliteBuilder::poll_interval)), and only while somebody waits.
 
 mod admin;
 mod capabilities;

@@ -58,6 +58,44 @@
 //! message takes one request to receive instead of a tenth. A FIFO queue takes 300 requests a second of each kind, unless its high
 //! throughput is switched on, which can be done at any time.
 //!
+//! # Set-up
+//! Credentials come by the standard chain of the AWS SDK, or in the URL for emulators. A handle that makes its queues needs
+//! `sqs:CreateQueue` and `sqs:GetQueueAttributes`; with `create=false` it needs the second for counts alone, and all levels of the
+//! partitions and of their dead letters. All need `sqs:GetQueueUrl` and, for what they do, `sqs:SendMessage`, `sqs:ReceiveMessage`, `sqs:DeleteMessage`
+//! and `sqs:ChangeMessageVisibility`. Queues that are made here keep messages for fourteen days, and have a redrive policy as backstop:
+//! after 1000 receptions the service itself puts a message among the dead letters of its level. [`SqsQueue::start_redrive`] lets the
+//! service put dead letters back; it needs `sqs:StartMessageMoveTask`.
+//!
+//! # By URL
+//! `sqs://REGION/PREFIX?levels=3`: the region, and what the names of all queues begin with. With [`backend`] a [`Registry`](anyqueue::Registry) opens it.
+//!
+//! | option | without it | is |
+//! |---|---|---|
+//! | `endpoint` | the region's | where the service is, for emulators |
+//! | `levels` | 10 | priority levels, each a queue of its own, 1 to 10 |
+//! | `fifo` | false | whether these are FIFO queues, which have groups and one level |
+//! | `create` | true | whether missing queues are made |
+//! | `message_bytes` | 1048576 | largest body of a message in bytes |
+//! | `linger` | 10ms | how long single pushes and settlements wait for others to share a request with |
+//! | `connect_timeout` | 5s | how long making a connection may take |
+//! | `call_timeout` | 10s | how long the server may take to answer one request, beyond a wait |
+//!
+//! # Limits
+//! 1 MiB per body, of which a payload takes four thirds of its size; leases from a second to twelve hours; delays up to seven days, half of
+//! what the service keeps a message for.
+//!
+//! # Cost
+//! Pushes and settlements of all callers share requests: ten of one queue go at once, and fewer wait for others, up to 10 ms
+//! ([`linger`](SqsBuilder::linger)). So an application that pushes and settles one at a time pays about as much under load as one that works
+//! in batches, 0.3 requests a message, also where messages of several levels come mixed. Each pull also asks all levels above
+//! the one that it finds messages in: pull many at once, and set [`levels`](SqsBuilder::levels) to
+//! what you use. A stream asks for more when a quarter of its window is free: let that be a multiple of ten.
+//! [`SqsQueue::requests`] tells what was asked.
+//!
+//! # Ages
+//! How old a message is when it first comes, the service tells to the millisecond. When it comes again its age is reckoned from what answers have told of
+//! the service's clock. It is then never told too low, and too high by at most a second and the time that a request takes; mostly by a few milliseconds.
+//!
 //! # How it works
 //! Each priority level of a partition, and of its dead letters, is a queue of its own: `jobs_p0-mail` is the lowest level of `mail` under
 //! the prefix `jobs`, and `jobs_d0-mail` holds its dead letters. Names that would be too long end with a hash. URLs are asked of the
@@ -81,30 +119,6 @@
 //!
 //! A delay beyond the service's fifteen minutes is kept in the message: whoever receives it early hides it again, for up to twelve hours
 //! at a time.
-//!
-//! # Cost
-//! Pushes and settlements of all callers share requests: ten of one queue go at once, and fewer wait for others, up to 10 ms
-//! ([`linger`](SqsBuilder::linger)). So an application that pushes and settles one at a time pays about as much under load as one that works
-//! in batches, 0.3 requests a message, also where messages of several levels come mixed. Each pull also asks all levels above
-//! the one that it finds messages in: pull many at once, and set [`levels`](SqsBuilder::levels) to
-//! what you use. A stream asks for more when a quarter of its window is free: let that be a multiple of ten.
-//! [`SqsQueue::requests`] tells what was asked.
-//!
-//! # Set-up
-//! Credentials come by the standard chain of the AWS SDK, or in the URL for emulators. A handle that makes its queues needs
-//! `sqs:CreateQueue` and `sqs:GetQueueAttributes`; with `create=false` it needs the second for counts alone, and all levels of the
-//! partitions and of their dead letters. All need `sqs:GetQueueUrl` and, for what they do, `sqs:SendMessage`, `sqs:ReceiveMessage`, `sqs:DeleteMessage`
-//! and `sqs:ChangeMessageVisibility`. Queues that are made here keep messages for fourteen days, and have a redrive policy as backstop:
-//! after 1000 receptions the service itself puts a message among the dead letters of its level. [`SqsQueue::start_redrive`] lets the
-//! service put dead letters back; it needs `sqs:StartMessageMoveTask`.
-//!
-//! # Ages
-//! How old a message is when it first comes, the service tells to the millisecond. When it comes again its age is reckoned from what answers have told of
-//! the service's clock. It is then never told too low, and too high by at most a second and the time that a request takes; mostly by a few milliseconds.
-//!
-//! # Limits
-//! 1 MiB per body, of which a payload takes four thirds of its size; leases from a second to twelve hours; delays up to seven days, half of
-//! what the service keeps a message for.
 //!
 //! # Tested
 //! Against the emulator ministack 1.5.33, which takes a stale receipt handle for an error, and against a layer that answers as the

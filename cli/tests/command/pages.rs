@@ -2,34 +2,29 @@
 
 use crate::bed::Bed;
 
-const COMMANDS: [&str; 14] = [
-    "push",
-    "pull",
-    "peek",
-    "work",
-    "stats",
-    "dead list",
-    "dead redrive",
-    "pause",
-    "resume",
-    "purge",
-    "move",
-    "doctor",
-    "bench",
-    "completions",
-];
+/// The commands that a page of help lists.
+fn commands(help: &str) -> Vec<String> {
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    listed.map_while(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+}
 
 #[tokio::test]
 async fn each_command_has_help_with_an_example() {
     let bed = Bed::new();
-    for command in COMMANDS {
+    let mut left = commands(&bed.ok(&["--help"]).await.out);
+    let mut seen = 0;
+    while let Some(command) = left.pop() {
         let arguments: Vec<&str> = command.split(' ').chain(["--help"]).collect();
         let help = bed.ok(&arguments).await.out;
-        assert!(
-            help.contains("Example") && help.contains(&format!("anyqueue {command}")),
-            "{command}: {help}"
-        );
+        let below = commands(&help);
+        if below.is_empty() {
+            seen += 1;
+            let example = format!("anyqueue {command}");
+            assert!(help.contains("Example") && help.contains(&example), "{command}: {help}");
+        }
+        left.extend(below.iter().map(|name| format!("{command} {name}")));
     }
+    assert!(seen >= 18, "{seen} commands are too few: has the list been read?");
     let help = bed.ok(&["--help"]).await.out;
     for part in ["Exit codes", "URLs", "Examples", "ANYQUEUE_URL"] {
         assert!(help.contains(part), "{part} is not in {help}");

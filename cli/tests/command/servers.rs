@@ -20,6 +20,8 @@ async fn a_queues_way(url: &str) {
     assert_eq!(bed.counts("q").await, [0, 1, 0, 1]);
     let letter = bed.ok(&["dead", "list", "q", "--json"]).await.objects().remove(0);
     assert!(letter["dead_reason"].as_str().unwrap().contains("exited with 65"), "{letter}");
+    let shown = bed.ok(&["dead", "show", "q", letter["id"].as_str().unwrap(), "--json"]).await.objects();
+    assert_eq!(shown[0]["payload"], "65", "{shown:?}");
     bed.ok(&["dead", "redrive", "q"]).await;
     assert_eq!(bed.ok(&["pull", "q"]).await.out, "65\n");
     bed.ok(&["pause", "q"]).await;

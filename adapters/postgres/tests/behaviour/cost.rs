@@ -88,6 +88,24 @@ async fn no_call_reads_more_rows_behind_a_backlog() {
     }
 }
 
+#[tokio::test]
+async fn a_waiting_message_takes_at_most_five_hundred_bytes_of_the_disk_beside_its_payload() {
+    const MESSAGES: i64 = 20_000;
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, payload) = (bed.open().await, ".".repeat(100));
+    let mut conn = bed.connect().await;
+    let size = format!("SELECT pg_total_relation_size('{}.message')", bed.schema);
+    let mut taken = async || -> i64 {
+        sqlx::query(AssertSqlSafe(size.clone())).fetch_one(&mut conn).await.unwrap().get(0)
+    };
+    let before = taken().await;
+    for _ in 0..MESSAGES / 1000 {
+        push(&queue, &part("p"), &vec![payload.as_str(); 1000]).await;
+    }
+    let each = (taken().await - before) / MESSAGES - 100;
+    assert!(each <= 500, "{each} bytes");
+}
+
 /// What pulls go by that must not step over dead entries again and again.
 #[tokio::test]
 async fn a_pull_tells_how_long_the_server_looked() {

@@ -355,6 +355,34 @@ async fn the_report_tells_what_of_the_file_is_free() {
 }
 
 #[tokio::test]
+async fn a_waiting_message_takes_at_most_two_hundred_bytes_of_the_file_beside_its_payload() {
+    const MESSAGES: u64 = 20_000;
+    const PAYLOAD: u64 = 100;
+    let bed = Bed::new().await;
+    let p = part("p");
+    let in_use = async || {
+        let report = bed.queue.file_report().await.unwrap();
+        report.file_bytes / report.pages * (report.pages - report.free_pages)
+    };
+    let fill = async || {
+        let message = || anyqueue::MessageData::new(vec![b'.'; usize::try_from(PAYLOAD).unwrap()]);
+        for _ in 0..MESSAGES / 1000 {
+            push(&bed.queue, &p, &(0..1000).map(|_| message()).collect::<Vec<_>>()).await;
+        }
+    };
+    let before = in_use().await;
+    fill().await;
+    let each = (in_use().await - before) / MESSAGES - PAYLOAD;
+    assert!(each <= 200, "{each} bytes");
+    // What is taken out makes room for what comes.
+    let pages = bed.queue.file_report().await.unwrap().pages;
+    assert_eq!(drain(&bed.queue, &p).await.len() as u64, MESSAGES);
+    fill().await;
+    let again = bed.queue.file_report().await.unwrap().pages;
+    assert!(again <= pages + pages / 20, "{pages} pages, then {again}");
+}
+
+#[tokio::test]
 async fn a_message_that_cannot_be_read_stops_no_other() {
     let bed = Bed::new().await;
     let p = part("p");

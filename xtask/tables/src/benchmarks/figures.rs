@@ -171,7 +171,8 @@ fn paths(folder: &Path) -> Result<Vec<std::path::PathBuf>> {
         paths.push(entry.map_err(failed)?.path());
     }
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
-    paths.sort();
+    // By name, not by path: a kind comes after its backend.
+    paths.sort_by_key(|path| path.file_stem().map(std::ffi::OsStr::to_owned));
     Ok(paths)
 }
 
