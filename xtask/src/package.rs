@@ -13,25 +13,40 @@ pub(crate) fn run_packages() -> Result<()> {
 
 /// Every crate with each of its features alone, with the least versions of what it needs, and from its own package.
 pub(crate) fn steps() -> Vec<Step> {
-    vec![
-        deny(),
+    let mut steps = dependencies();
+    steps.extend([
         Step { name: "features", run: Run::Here(each_feature) },
         Step { name: "least versions", run: Run::Here(least_versions) },
         // From what is committed, as a release is.
         Step { name: "packages", run: Run::Cargo(&["publish", "--workspace", "--dry-run"]) },
+    ]);
+    steps
+}
+
+/// Licences, sources and known faults of what we depend on.
+pub(crate) fn dependencies() -> Vec<Step> {
+    vec![
+        Step { name: "deny", run: Run::Here(|| deny_check(&["licenses", "bans", "sources"])) },
+        Step { name: "advisories", run: Run::Here(advisory_check) },
     ]
 }
 
-/// Licences, advisories and sources of what we depend on.
-pub(crate) fn deny() -> Step {
-    Step { name: "deny", run: Run::Here(deny_check) }
+fn advisory_check() -> Result<Outcome> {
+    if has_deny() && !succeeds("cargo", &["deny", "fetch", "db"]) {
+        return Ok(Outcome::NotRun("the database of advisories is out of reach"));
+    }
+    deny_check(&["advisories"])
 }
 
-fn deny_check() -> Result<Outcome> {
-    if !succeeds("cargo", &["deny", "--version"]) {
+fn has_deny() -> bool {
+    succeeds("cargo", &["deny", "--version"])
+}
+
+fn deny_check(what: &[&str]) -> Result<Outcome> {
+    if !has_deny() {
         return Ok(Outcome::NotRun("cargo-deny is not installed"));
     }
-    run(&mut cargo(&["deny", "check"])).map(|()| Outcome::Done)
+    run(cargo(&["deny", "check"]).args(what)).map(|()| Outcome::Done)
 }
 
 /// Without the dependencies of tests, which could switch on what a feature forgot to.

@@ -73,13 +73,26 @@ impl Bed {
 
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_anyqueue"));
-        command.args(arguments).current_dir(self.folder.path()).kill_on_drop(true);
+        self.place(command.args(arguments));
+        command
+    }
+
+    /// The same, begun with another way of meeting the end of the terminal than that of whoever runs the tests: `default` or `ignore`.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn command_that_meets_hangups(&self, how: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new("env");
+        command.arg(format!("--{how}-signal=HUP")).arg(env!("CARGO_BIN_EXE_anyqueue")).args(arguments);
+        self.place(&mut command);
+        command
+    }
+
+    fn place(&self, command: &mut Command) {
+        command.current_dir(self.folder.path()).kill_on_drop(true);
         command
             .env("ANYQUEUE_URL", &self.url)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        command
     }
 
     /// Runs it to its end, whatever that is.

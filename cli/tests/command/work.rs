@@ -266,12 +266,28 @@ async fn when_the_terminal_goes_a_worker_ends_in_order() {
     let bed = Bed::new();
     bed.ok(&["push", "q", "x"]).await;
     let exec = "echo began > began; exec sleep 1000";
-    let child = bed.command(&["work", "q", "--drain", "0s", "--exec", exec, "--json"]).spawn().unwrap();
+    let work = ["work", "q", "--drain", "0s", "--exec", exec, "--json"];
+    let child = bed.command_that_meets_hangups("default", &work).spawn().unwrap();
     bed.line_of("began").await;
     signal(&child, Signal::HUP);
     let ran = ended(child).await.ended_with(0);
     assert_eq!(summary(&ran)["interrupted"], 1, "{ran:?}");
     assert_eq!(bed.counts("q").await, [1, 0, 0, 0]);
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_worker_that_is_to_outlive_its_terminal_goes_on() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "first"]).await;
+    let work = ["work", "q", "--exec", "m=$(cat); echo $m > $m", "--json"];
+    let child = bed.command_that_meets_hangups("ignore", &work).spawn().unwrap();
+    bed.line_of("first").await;
+    signal(&child, Signal::HUP);
+    bed.ok(&["push", "q", "second"]).await;
+    bed.line_of("second").await;
+    signal(&child, Signal::TERM);
+    assert_eq!(summary(&ended(child).await.ended_with(0))["processed"], 2);
 }
 
 #[tokio::test]
