@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use serde::Serialize;
 
 use crate::failure::Result;
@@ -72,14 +72,19 @@ impl Output {
             if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr_with_hz(5) };
         let bar = ProgressBar::with_draw_target(total, target);
         let form = match total {
-            Some(_) => "{msg} {bar:30} {human_pos}/{human_len} {per_sec} {eta}",
-            None => "{msg} {spinner} {human_pos} {per_sec}",
+            Some(_) => "{msg} {bar:30} {human_pos}/{human_len} {rate} {eta}",
+            None => "{msg} {spinner} {human_pos} {rate}",
         };
         if let Ok(style) = ProgressStyle::with_template(form) {
-            bar.set_style(style);
+            bar.set_style(style.with_key("rate", rate));
         }
         bar.with_message(what)
     }
+}
+
+/// A rate in whole numbers.
+fn rate(state: &ProgressState, text: &mut dyn std::fmt::Write) {
+    let _ = write!(text, "{:.0}/s", state.per_sec()); // a bar that cannot be drawn is not drawn
 }
 
 /// Tells people something on standard error. If nobody reads that, nobody is told.

@@ -20,6 +20,11 @@ pub(crate) fn ci(full: bool) -> Result<()> {
     let mut steps = checks();
     if full {
         steps.extend(package::steps());
+        // A workspace of its own, which nothing else builds.
+        steps.push(Step {
+            name: "peers",
+            run: Run::Cargo(&["check", "--locked", "--manifest-path", "bench/peers/Cargo.toml"]),
+        });
         steps.push(Step { name: "twenty times", run: Run::Here(|| done(conformance::run_all(20))) });
         steps.push(Step { name: "fresh clone", run: Run::Here(|| done(run_fresh())) });
     } else {

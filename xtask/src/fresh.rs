@@ -4,10 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::workspace::{Result, cargo, in_clone, run};
+use crate::workspace::{Result, cargo, command, in_clone, output, run};
 
-/// Where the clone is: nobody else's folder, and on the disk that builds are on.
-const CLONE: &str = "target/fresh";
+const CLONE: &str = "fresh";
 /// The part of the README that has the commands.
 const SECTION: &str = "## Try it";
 /// What the README calls the folder that the tutorial reads, and a folder of the clone to stand for it.
@@ -32,6 +31,8 @@ fn run_commands(clone: &Path) -> Result<()> {
         run(as_typed(&line, clone).current_dir(clone))?;
         times.push((line, begin.elapsed()));
     }
+    let commit = output(command("git").args(["rev-parse", "--short", "HEAD"]).current_dir(clone))?;
+    println!("fresh: commit {}", commit.trim());
     for (line, took) in times {
         println!("fresh: {:>8.1} s  {line}", took.as_secs_f64());
     }

@@ -3,8 +3,8 @@
 use crate::steps::{Outcome, Run, Step, run_steps};
 use crate::workspace::{Result, cargo, in_clone, run, succeeds};
 
-/// Where the clone is whose lockfile has the least versions.
-const LEAST: &str = "target/least";
+/// The clone whose lockfile has the least versions.
+const LEAST: &str = "least";
 
 /// Checks the packages alone.
 pub(crate) fn run_packages() -> Result<()> {

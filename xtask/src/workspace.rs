@@ -67,9 +67,10 @@ pub(crate) fn succeeds(program: &str, arguments: &[&str]) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Clones what is committed into this folder of ours, works there, and removes it, however that ended.
-pub(crate) fn in_clone(folder: &str, work: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let clone = root().join(folder);
+/// Clones what is committed into a folder for temporary files, works there, and removes it, however that ended. Not within the
+/// workspace: cargo would find the settings that lie there, and hide that one was not committed.
+pub(crate) fn in_clone(name: &str, work: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let clone = env::temp_dir().join(format!("anyqueue-{name}-{}", std::process::id()));
     remove(&clone)?;
     let cloned = run(command("git").args(["clone", "--quiet", "--no-hardlinks", "."]).arg(&clone));
     let result = cloned.and_then(|()| work(&clone));

@@ -98,7 +98,7 @@ pub(crate) fn classify_open(error: rusqlite::Error, path: &Path) -> Error {
         }
         _ if cannot_open && path.is_dir() => invalid(format!("{shown} is a directory: name a file")),
         _ if cannot_open && !path.exists() => {
-            own(ErrorKind::AccessDenied, format!("{shown} does not exist and could not be created"))
+            own(ErrorKind::AccessDenied, format!("{shown} does not exist, and was not made"))
         }
         _ => own(classed.kind(), format!("{shown}: {}", classed.message())),
     };

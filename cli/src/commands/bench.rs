@@ -19,7 +19,8 @@ Examples:
   anyqueue bench sqlite:/tmp/try.db
   anyqueue bench redis://host/ --messages 100000 --tasks 256 --bytes 1024
 
-Works in a queue of its own, called anyqueue-bench and some letters, and takes out all that it pushes. It measures
+Works in a queue of its own, called anyqueue-bench and some letters, and takes out all that it pushes; where it is
+interrupted or fails it leaves them, and on brokers the empty queues stay. It measures
 this backend from this machine, over this network; it compares with nothing. `bench/` in the repository
 measures beside hand-written clients.";
 

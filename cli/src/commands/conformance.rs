@@ -84,7 +84,8 @@ impl Conformance {
         write(self.junit.as_deref(), &report.to_junit())?;
         write(self.certificate.as_deref(), &report.to_markdown())?;
         if session.output.json {
-            session.output.text(&report.to_json())?;
+            // One line, as of all commands.
+            session.output.object(&serde_json::from_str::<serde_json::Value>(&report.to_json())?)?;
         } else {
             session.output.text(&report.to_string())?;
             session.output.text(&not_run(&report))?;

@@ -276,7 +276,9 @@ Examples:
   anyqueue dead purge mail --older-than 30d --dry-run
   anyqueue dead purge mail --older-than 30d --yes
   anyqueue dead purge mail --reason 'no such user' --limit 100 --yes
-  anyqueue dead purge mail --yes")]
+  anyqueue dead purge mail --yes
+
+With a filter the backend must be one that can be browsed, which RabbitMQ and SQS are not.")]
 pub(crate) struct Purge {
     /// The queue
     #[arg(value_parser = queue_name)]

@@ -6,6 +6,7 @@ use anyqueue::{Counts, ErrorKind, MAX_PAGE, PartitionId, Queue};
 use clap::Args;
 use serde::Serialize;
 
+use super::transfer::PROBE;
 use crate::args::{Session, queue_name};
 use crate::failure::{Failure, Result};
 use crate::open::Create;
@@ -58,8 +59,12 @@ impl Stats {
         let queue = session.queue(Create::Never).await?;
         let mut rounds = 0;
         loop {
-            let rows = self.rows(&queue).await?;
-            show(session.output, &rows)?;
+            match self.rows(&queue).await {
+                Ok(rows) => show(session.output, &rows)?,
+                // Whoever watches wants to see the end of an outage too.
+                Err(Failure::Failed(why)) if rounds > 0 => session.output.warn(&why),
+                Err(failure) => return Err(failure),
+            }
             session.output.flush()?;
             rounds += 1;
             match self.watch {
@@ -110,7 +115,7 @@ fn show(output: Output, rows: &[Row]) -> Result {
     table.print(output)
 }
 
-/// The names of all queues.
+/// The names of all queues, but for that in which a move left its mark.
 pub(crate) async fn all(queue: &Queue) -> Result<Vec<PartitionId>> {
     let mut names: Vec<PartitionId> = Vec::new();
     loop {
@@ -124,6 +129,7 @@ pub(crate) async fn all(queue: &Queue) -> Result<Vec<PartitionId>> {
         let last = page.len() < MAX_PAGE;
         names.extend(page);
         if last {
+            names.retain(|name| name.name() != PROBE);
             return Ok(names);
         }
     }

@@ -28,7 +28,7 @@ Examples:
 The command is a line for /bin/sh. It finds the payload on its standard input, and in its environment:
   ANYQUEUE_MESSAGE_ID  the same for each attempt: key effects by it      ANYQUEUE_QUEUE
   ANYQUEUE_ATTEMPT     from 1                                            ANYQUEUE_DELIVERIES
-  ANYQUEUE_HEADER_...  each header, in capitals                          ANYQUEUE_HEADERS  all, as JSON
+  ANYQUEUE_HEADER_...  each header, in capitals; a.b and a-b are one     ANYQUEUE_HEADERS  all, as JSON
   ANYQUEUE_TASK_ID, ANYQUEUE_SESSION_ID, ANYQUEUE_KIND, ANYQUEUE_PRIORITY, TRACEPARENT
 
 Its exit code says what becomes of the message:

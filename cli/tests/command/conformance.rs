@@ -21,7 +21,7 @@ async fn the_suite_runs_and_reports() {
             "7",
         ])
         .await;
-    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    let report: Value = ran.objects().remove(0);
     assert_eq!((&report["backend"], &report["seed"]), (&"sqlite".into(), &7.into()));
     assert!(report["cases"].as_array().unwrap().len() >= 8, "{report}");
     assert!(std::fs::read_to_string(bed.path("r.xml")).unwrap().contains("<testsuite name=\"sqlite\""));

@@ -90,6 +90,30 @@ async fn a_purge_ends_at_its_limit() {
     assert_eq!(rest.objects(), [json!({ "deleted": 1, "more": false })]);
 }
 
+#[tokio::test]
+async fn each_filter_and_limit_holds_for_what_is_put_back_and_for_what_is_deleted() {
+    let bed = three().await;
+    let id = bed.ok(&["dead", "list", "q", "--json"]).await.objects()[1]["id"].as_str().unwrap().to_owned();
+    let (by_id, by_header) = (["--id", &id], ["--header", "name=b"]);
+    for filter in [by_id, by_header, ["--older-than", "1ms"], ["--older-than", "1h"]] {
+        let found = if filter[1] == "1ms" { 3 } else { u64::from(filter[1] != "1h") };
+        for (verb, would) in [("redrive", "put back"), ("purge", "delete")] {
+            let dry = [&["dead", verb, "q", "--dry-run"], filter.as_slice()].concat();
+            assert_eq!(bed.ok(&dry).await.out, format!("would {would} {found}\n"), "{dry:?}");
+        }
+    }
+    assert_eq!(
+        bed.ok(&["dead", "redrive", "q", "--limit", "2", "--dry-run"]).await.out,
+        "would put back 2\n"
+    );
+    let some = bed.ok(&["dead", "redrive", "q", "--limit", "2", "--json"]).await.objects();
+    assert_eq!(some, [json!({ "moved": 2, "scanned": 2, "more": true })]);
+    assert_eq!(bed.counts("q").await, [2, 0, 0, 1]);
+    assert_eq!(bed.ok(&["dead", "purge", "q", "--older-than", "1h", "--yes"]).await.out, "deleted 0\n");
+    assert_eq!(bed.ok(&["dead", "purge", "q", "--older-than", "1ms", "--yes"]).await.out, "deleted 1\n");
+    assert_eq!(bed.counts("q").await, [2, 0, 0, 0]);
+}
+
 /// So many dead letters.
 #[cfg(any(feature = "rabbitmq", feature = "redis"))]
 async fn many(bed: &Bed, count: u64) {

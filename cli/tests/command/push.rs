@@ -79,3 +79,22 @@ async fn standard_input_is_read_no_further_than_a_message_can_be_long() {
     assert_eq!(bed.counts("q").await, [0, 0, 0, 0]);
     drop(endless);
 }
+
+/// Shown on a terminal alone, so it is given one.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn progress_is_shown_on_a_terminal_and_nowhere_else() {
+    let bed = Bed::new();
+    let lines = crate::bed::numbers(0..20_000);
+    std::fs::write(bed.path("lines"), &lines).unwrap();
+    let plain = bed.run_with(&["push", "q", "--lines"], &lines).await.ended_with(0);
+    assert_eq!(plain.err, "");
+    let push = format!("{} push q --lines < lines", env!("CARGO_BIN_EXE_anyqueue"));
+    let mut terminal = tokio::process::Command::new("script");
+    terminal.args(["--quiet", "--return", "--command", &push, "/dev/null"]);
+    terminal.current_dir(bed.path(".")).env("ANYQUEUE_URL", &bed.url).stdin(Stdio::null()).kill_on_drop(true);
+    let child = terminal.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let shown = ended(child).await.ended_with(0);
+    assert!(shown.out.contains("stored 20000"), "{shown:?}");
+    assert!(shown.out.contains("pushed") && shown.out.contains("/s"), "{shown:?}");
+}

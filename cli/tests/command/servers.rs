@@ -111,3 +111,32 @@ async fn a_queue_on_sqs() {
     a_brokers_way(&format!("sqs://test:test@us-east-1/command_{}?endpoint={endpoint}", std::process::id()))
         .await;
 }
+
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn watched_counts_outlive_an_outage() {
+    use tokio::io::{AsyncBufReadExt as _, BufReader};
+
+    let redis = anyqueue_testkit::Redis::new();
+    let Some(server) = anyqueue_testkit::start_if_installed(redis).await.unwrap() else { return };
+    let bed = Bed::at(server.url());
+    bed.ok(&["push", "q", "x"]).await;
+    let mut watch = bed.command(&["stats", "q", "--watch", "50ms", "--json"]).spawn().unwrap();
+    let mut rows = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut told = BufReader::new(watch.stderr.take().unwrap()).lines();
+    let begin = async {
+        rows.next_line().await.unwrap().unwrap();
+        server.kill().await.unwrap();
+        let trouble = told.next_line().await.unwrap().unwrap();
+        assert!(trouble.contains("redis"), "{trouble}");
+        server.restart().await.unwrap();
+        // Many may have been written before the end.
+        while rows.next_line().await.unwrap().unwrap().contains("\"ready\":1") {
+            if bed.run(&["push", "q", "y"]).await.code == Some(0) {
+                break;
+            }
+        }
+        while !rows.next_line().await.unwrap().unwrap().contains("\"ready\":2") {}
+    };
+    tokio::time::timeout(crate::bed::PATIENCE, begin).await.expect("it goes on after the outage");
+}

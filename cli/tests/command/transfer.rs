@@ -142,11 +142,13 @@ async fn a_move_goes_on_while_producers_and_consumers_run() {
     let bed = Bed::new();
     push_lines(&bed, 0..200).await;
     let consumer =
-        ["--url", "sqlite:new.db", "work", "q", "--slots", "4", "--exec", "echo $(cat) >> consumed"];
+        ["--url", "sqlite:new.db", "work", "q", "--slots", "4", "--exec", "echo $(cat) >> consumed-there"];
     // The consumer at the target makes it; the one at the source competes with the move.
     let new_place = bed.command(&consumer).spawn().unwrap();
-    let old_place =
-        bed.command(&["work", "q", "--slots", "1", "--exec", "echo $(cat) >> consumed"]).spawn().unwrap();
+    let old_place = bed
+        .command(&["work", "q", "--slots", "1", "--exec", "echo $(cat) >> consumed-here"])
+        .spawn()
+        .unwrap();
     let moving = bed
         .command(&["move", "sqlite:jobs.db", "sqlite:new.db", "q", "--batch", "7", "--wait", "3s", "--json"])
         .spawn()
@@ -155,7 +157,6 @@ async fn a_move_goes_on_while_producers_and_consumers_run() {
         push_lines(&bed, 200 + round * 20..220 + round * 20).await;
     }
     let account = account(&ended(moving).await.ended_with(0), false);
-    assert!(account["moved"].as_u64().unwrap() > 0, "{account}");
     let empty =
         async || (target_counts(&bed, "q").await == 0 && bed.counts("q").await == [0; 4]).then_some(());
     until("all is consumed", empty).await;
@@ -163,10 +164,21 @@ async fn a_move_goes_on_while_producers_and_consumers_run() {
     signal(&old_place, Signal::TERM);
     ended(new_place).await.ended_with(0);
     ended(old_place).await.ended_with(0);
-    let lines = std::fs::read_to_string(bed.path("consumed")).unwrap();
-    let mut found: Vec<u32> = lines.split_whitespace().map(|line| line.parse().unwrap()).collect();
-    found.sort_unstable();
-    assert_eq!(found, (0..400).collect::<Vec<_>>(), "each once");
+    let worked = |file: &str| -> Vec<u32> {
+        let lines = std::fs::read_to_string(bed.path(file)).unwrap();
+        lines.split_whitespace().map(|line| line.parse().unwrap()).collect()
+    };
+    let (at_source, at_target) = (worked("consumed-here"), worked("consumed-there"));
+    assert!(
+        !at_source.is_empty() && !at_target.is_empty(),
+        "both worked: {} and {}",
+        at_source.len(),
+        at_target.len()
+    );
+    assert_eq!(account["moved"], at_target.len(), "{account}");
+    let mut all = [at_source, at_target].concat();
+    all.sort_unstable();
+    assert_eq!(all, (0..400).collect::<Vec<_>>(), "each once");
 }
 
 #[tokio::test]
@@ -309,4 +321,59 @@ async fn a_moved_message_that_was_put_back_has_all_its_attempts() {
     bed.ok(&["move", "sqlite:jobs.db", "sqlite:new.db", "q"]).await;
     let work = ["--url", "sqlite:new.db", "work", "q", "--once", "--exec", "echo $ANYQUEUE_ATTEMPT"];
     assert_eq!(bed.ok(&work).await.out, "1\n");
+}
+
+/// The target goes away in the middle, and what it did with the last copies is not known.
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn a_move_whose_target_dies_accounts_for_all_and_is_resumed() {
+    use anyqueue_testkit::{Fault, Proxy, Redis, start_if_installed};
+
+    const MESSAGES: u64 = 2000;
+    let Some(server) = start_if_installed(Redis::new().setting("appendfsync", "always")).await.unwrap()
+    else {
+        return;
+    };
+    let bed = Bed::new();
+    push_lines(&bed, 0..2000).await;
+    let all = ids(&bed, "q").await;
+    let proxy = Proxy::start(server.addr()).unwrap();
+    proxy.set(Fault::Delay(std::time::Duration::from_millis(20))).await.unwrap(); // time to see the first batches
+    let slow = format!("redis://{}/", proxy.addr());
+    let there = async || {
+        let row = bed.ok(&["--url", server.url(), "stats", "q", "--json"]).await.objects().remove(0);
+        row["ready"].as_u64().unwrap()
+    };
+    let moving =
+        bed.command(&["move", "sqlite:jobs.db", &slow, "q", "--batch", "10", "--json"]).spawn().unwrap();
+    until("something was moved", async || (there().await > 0).then_some(())).await;
+    server.kill().await.unwrap();
+    let failed = ended(moving).await.ended_with(1);
+    server.restart().await.unwrap();
+    let first = account(&failed, false);
+    let count = |account: &Value, name: &str| account[name].as_u64().unwrap();
+    let (moved, unknown) = (count(&first, "moved"), count(&first, "unknown"));
+    assert!(moved < MESSAGES && (1..=10).contains(&unknown), "{first}");
+    let stored = there().await;
+    assert!((moved..=moved + unknown).contains(&stored), "{stored} are there: {first}");
+    // What was held is given back at once.
+    assert_eq!(bed.counts("q").await, [MESSAGES - moved, 0, 0, 0], "{first}");
+    let second = account(&bed.ok(&["move", "sqlite:jobs.db", server.url(), "q", "--json"]).await, false);
+    assert_eq!(
+        moved + count(&second, "moved") + count(&second, "already_there"),
+        MESSAGES,
+        "{first} {second}"
+    );
+    assert_eq!(count(&second, "already_there"), stored - moved, "{first} {second}");
+    let peeked = bed.ok(&["--url", server.url(), "peek", "q", "--max", "1000000", "--json"]).await;
+    assert_eq!(distinct(&peeked), all);
+}
+
+#[tokio::test]
+async fn the_mark_that_a_move_leaves_is_no_queue_of_anybody() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "x"]).await;
+    bed.ok(&["move", "sqlite:jobs.db", "sqlite:new.db"]).await;
+    let rows = bed.ok(&["--url", "sqlite:new.db", "stats", "--json"]).await.objects();
+    assert_eq!(rows.iter().map(|row| row["queue"].as_str().unwrap()).collect::<Vec<_>>(), ["q"]);
 }

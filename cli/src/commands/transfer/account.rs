@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use anyqueue::{Error, MessageId, Queue, RetryClass};
+use anyqueue::{Error, ErrorKind, MessageId, Queue, RetryClass};
 use serde::Serialize;
 
 use super::run::Route;
@@ -65,9 +65,12 @@ impl Account {
 
     /// Notes copies to which the target gave no answer, or a bad one.
     pub(crate) fn fail(&mut self, copies: u64, error: &Error) {
-        match error.retry() {
-            RetryClass::MayDuplicate => self.unknown += copies,
-            _ => self.given_back += copies,
+        // That it is safe to repeat a push does not tell that nothing was stored.
+        let is_unanswered = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut);
+        if is_unanswered || error.retry() == RetryClass::MayDuplicate {
+            self.unknown += copies;
+        } else {
+            self.given_back += copies;
         }
     }
 

@@ -18,6 +18,7 @@ use crate::failure::{Failure, Result};
 use crate::open::{self, Create};
 use crate::signals::end_signal;
 use account::Account;
+pub(crate) use place::PROBE;
 use run::{Route, Transfer};
 
 const HELP: &str = "\
@@ -28,7 +29,8 @@ Examples:
 
 Each message is copied, the copy confirmed by the target, and only then removed from the source. Interrupted
 at any moment, also by kill -9, it is resumed by running it again: what was copied and not yet removed is
-recognised by its id where the target's ids are unique, and is doubled elsewhere. What a killed move held comes
+recognised by its id where the target's ids are unique, unless it was already worked there, and is doubled
+elsewhere. Each run accounts for itself: that of one that was killed is not known. What a killed move held comes
 back within some seconds; --wait waits for it. Producers and consumers may go on, on both sides: point the
 producers to the new place first, then the consumers, then move what is left.
 
@@ -67,10 +69,10 @@ pub(crate) struct Move {
     /// Moves messages without what the target may not have
     #[arg(long, value_name = "WHAT", value_enum, value_delimiter = ',')]
     without: Vec<Without>,
-    /// Messages copied at once
+    /// Messages copied at once; they are held in memory, so let it be fewer where they are large
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u16).range(1..))]
     batch: u16,
-    /// Only says what there is, and what the target could not keep
+    /// Only says what there is, and what the target could not keep; the target is made if it is missing
     #[arg(long)]
     dry_run: bool,
 }

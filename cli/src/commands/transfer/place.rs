@@ -11,7 +11,7 @@ use crate::commands::peek::find;
 use crate::failure::{Failure, Result};
 
 /// Where a message is put to see whether it comes out at the other end. Nobody works there.
-const PROBE: &str = "anyqueue-move";
+pub(crate) const PROBE: &str = "anyqueue-move";
 /// How long it takes at most to come out, where the source cannot be browsed.
 const ARRIVAL: Duration = Duration::from_secs(3);
 /// A probe whose move was killed is gone after this.

@@ -30,8 +30,8 @@ fn goals(figures: &Figures) -> String {
     let verdicts: Vec<_> = judged.iter().map(|(backend, line, goal)| goal.reached(line, backend)).collect();
     let count = |verdict| verdicts.iter().filter(|of| **of == verdict).count();
     let mut text = format!(
-        "## Goals\n\nSet before anything was measured. {} of {} are reached, beside the clients by hand. That of a drain \
-         is for the kind in which the client by hand is fastest.\n",
+        "## Goals\n\n{} of {} are reached, beside the clients by hand. Set before anything was measured, but for the kind of \
+         drain that one is for: that in which the client by hand was fastest.\n",
         count(Some(true)),
         judged.len()
     );
