@@ -117,7 +117,7 @@ async fn a_queue_on_sqs() {
 async fn watched_counts_outlive_an_outage() {
     use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-    let redis = anyqueue_testkit::Redis::new();
+    let redis = anyqueue_testkit::Redis::new().setting("appendfsync", "always");
     let Some(server) = anyqueue_testkit::start_if_installed(redis).await.unwrap() else { return };
     let bed = Bed::at(server.url());
     bed.ok(&["push", "q", "x"]).await;

@@ -149,6 +149,7 @@ async fn a_move_goes_on_while_producers_and_consumers_run() {
         .command(&["work", "q", "--slots", "1", "--exec", "echo $(cat) >> consumed-here"])
         .spawn()
         .unwrap();
+    bed.line_of("consumed-here").await; // else the move could have all before it begins
     let moving = bed
         .command(&["move", "sqlite:jobs.db", "sqlite:new.db", "q", "--batch", "7", "--wait", "3s", "--json"])
         .spawn()
