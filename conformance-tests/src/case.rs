@@ -182,6 +182,14 @@ impl Need {
     /// Delivery counts.
     pub const DELIVERY_COUNT: Self =
         Self::capability("delivery counts", |c| c.delivery_count != anyqueue::DeliveryCount::None);
+    /// Releases can be told from other deliveries: by the server, or by a note in the headers.
+    pub const RELEASES_TOLD: Self = Self::capability("releases told from other deliveries", |c| {
+        let counts = c.delivery_count;
+        counts == anyqueue::DeliveryCount::ExceptReleases
+            || (counts == anyqueue::DeliveryCount::Deliveries
+                && c.postpone_headers
+                && c.postpone_delay.is_some())
+    });
     /// All four counts.
     pub const COUNTS: Self = Self::capability("all four counts", |c| {
         c.inspect.ready && c.inspect.delayed && c.inspect.leased && c.inspect.dead

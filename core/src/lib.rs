@@ -64,6 +64,7 @@
 
 mod capabilities;
 mod clock;
+mod counts;
 mod envelope;
 mod error;
 mod inspect;
@@ -78,6 +79,7 @@ pub mod telemetry;
 
 pub use capabilities::*;
 pub use clock::{Clock, ManualClock};
+pub use counts::MessageCounts;
 pub use envelope::{Decoded, Envelope};
 pub use error::{Error, ErrorKind, Operation, Result, RetryClass};
 pub use inspect::*;

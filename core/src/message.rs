@@ -29,6 +29,9 @@ pub mod header {
     pub const DEAD_DELIVERIES: &str = "anyqueue-dead-deliveries";
     /// On a message that was put back from dead letters: when, RFC 3339 in UTC. Its expiry is no longer enforced.
     pub const REDRIVEN_AT: &str = "anyqueue-redriven-at";
+    /// On a message that came more often than its limit of deliveries allows, where the server counts releases too: how many of its
+    /// deliveries are taken for releases.
+    pub const RELEASED: &str = "anyqueue-released";
     /// On a message that something other than anyqueue put into the queue: the server's own id for it.
     pub const FOREIGN_ID: &str = "anyqueue-foreign-id";
     /// W3C trace context of the pusher (<https://www.w3.org/TR/trace-context/>).

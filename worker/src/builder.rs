@@ -115,8 +115,8 @@ pub(crate) struct Config {
 pub(crate) enum Counting {
     /// In headers, replaced when the message is postponed.
     Headers,
-    /// By the backend: it cannot replace headers, but counts postponed deliveries.
-    Deliveries,
+    /// In this worker's memory: the backend cannot replace headers, and counts releases as it counts failures.
+    Memory,
     /// By the backend, which counts failed deliveries only: what failed comes back at once.
     Failures,
 }
@@ -342,10 +342,9 @@ impl WorkerBuilder {
         }
         let capabilities = self.queue.capabilities();
         self.config.counting = match (capabilities.postpone_headers, capabilities.delivery_count) {
-            _ if capabilities.postpone_delay.is_none() => Counting::Failures,
-            (true, _) => Counting::Headers,
-            (false, DeliveryCount::Deliveries) => Counting::Deliveries,
-            (false, _) => Counting::Failures,
+            (true, _) if capabilities.postpone_delay.is_some() => Counting::Headers,
+            (_, DeliveryCount::ExceptReleases) => Counting::Failures,
+            _ => Counting::Memory,
         };
         Ok(Worker::new(self.queue, lanes, self.routes, self.config))
     }

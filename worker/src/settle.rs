@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::{
-    Error, ErrorKind, MessageData, QueueMessageHandler, QueueMessageStatus, SettleOutcome, When, header,
+    Error, ErrorKind, Headers, MessageData, QueueMessageHandler, QueueMessageStatus, SettleOutcome, When,
+    header,
 };
 
 use crate::builder::Counting;
@@ -138,9 +139,34 @@ impl Shared {
     pub(crate) fn attempts(&self, delivery: &QueueMessageHandler) -> u32 {
         match self.config.counting {
             Counting::Headers => Past::of(delivery.headers()).attempts(),
-            Counting::Deliveries | Counting::Failures => {
-                delivery.delivery_count().unwrap_or(1).saturating_sub(1)
+            Counting::Failures => delivery.delivery_count().unwrap_or(1).saturating_sub(1),
+            // What was delivered less often since has been redriven.
+            Counting::Memory => {
+                let remembered = self.failures.of(delivery.id());
+                delivery.delivery_count().map_or(remembered, |count| remembered.min(count.saturating_sub(1)))
             }
+        }
+    }
+
+    /// One more failed attempt, or one more worker that did not know what to do.
+    fn remember(&self, delivery: &QueueMessageHandler) {
+        if self.config.counting == Counting::Memory {
+            self.failures.add(delivery.id());
+        }
+    }
+
+    fn forget(&self, delivery: &QueueMessageHandler) {
+        if self.config.counting == Counting::Memory {
+            self.failures.forget(delivery.id());
+        }
+    }
+
+    /// The status that offers a task again, with what it has behind it where that can be kept.
+    fn again(&self, delay: Duration, headers: impl FnOnce() -> Headers) -> QueueMessageStatus {
+        match (self.config.counting, self.queue.capabilities().postpone_delay) {
+            (Counting::Headers, _) => QueueMessageStatus::Postponed { delay, headers: Some(headers()) },
+            (Counting::Memory, Some(_)) => QueueMessageStatus::postponed(delay),
+            (Counting::Memory, None) | (Counting::Failures, _) => QueueMessageStatus::Failed,
         }
     }
 
@@ -196,6 +222,7 @@ impl Shared {
         let Some(delay) = delay else {
             let permanent = if class == ErrorClass::Permanent { " permanently" } else { "" };
             let reason = format!("{how}{permanent} in attempt {attempt}: {text}");
+            self.forget(delivery);
             return Decision::settle(QueueMessageStatus::poisonous(reason), Outcome::Dead);
         };
         let headers = || {
@@ -204,12 +231,8 @@ impl Shared {
         };
         let most = self.queue.capabilities().postpone_delay.map_or(delay, |declared| declared.max);
         let delay = delay.min(most);
-        let status = match self.config.counting {
-            Counting::Headers => QueueMessageStatus::Postponed { delay, headers: Some(headers()) },
-            Counting::Deliveries => QueueMessageStatus::postponed(delay),
-            Counting::Failures => QueueMessageStatus::Failed,
-        };
-        Decision::settle(status, Outcome::Retried)
+        self.remember(delivery);
+        Decision::settle(self.again(delay, headers), Outcome::Retried)
     }
 
     /// Nobody here knows what to do with it: `why` says so.
@@ -217,23 +240,19 @@ impl Shared {
         let past = Past::of(delivery.headers());
         let misses = match self.config.counting {
             Counting::Headers => past.misses(),
-            Counting::Deliveries | Counting::Failures => self.attempts(delivery),
+            Counting::Memory | Counting::Failures => self.attempts(delivery),
         };
         if misses >= self.config.max_misses {
             let reason = format!("no worker could run it in {} attempts: {why}", misses.saturating_add(1));
+            self.forget(delivery);
             return Decision::settle(QueueMessageStatus::poisonous(reason), Outcome::Dead);
         }
         tracing::warn!(id = %delivery.id(), partition = %delivery.partition(), "a task is put off: {why}");
         let most =
             self.queue.capabilities().postpone_delay.map_or(self.config.miss_delay, |declared| declared.max);
         let delay = self.config.miss_delay.min(most);
-        let status = match self.config.counting {
-            Counting::Headers => {
-                QueueMessageStatus::Postponed { delay, headers: Some(past.missed(misses.saturating_add(1))) }
-            }
-            Counting::Deliveries => QueueMessageStatus::postponed(delay),
-            Counting::Failures => QueueMessageStatus::Failed,
-        };
+        self.remember(delivery);
+        let status = self.again(delay, || past.missed(misses.saturating_add(1)));
         Decision::settle(status, Outcome::PutOff)
     }
 }

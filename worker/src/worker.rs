@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyqueue::{DeliveryCount, Error, IntoPartitionId, MessageId, PartitionId, Queue, Result};
+use anyqueue::{DeliveryCount, Error, IntoPartitionId, MessageCounts, MessageId, PartitionId, Queue, Result};
 use tokio::sync::watch;
 
 use crate::builder::{Config, Counting, Lane, WorkerBuilder};
@@ -50,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) tally: Tally,
     pub(crate) stage: watch::Sender<Stage>,
     pub(crate) running: Running,
+    /// Failed attempts, where neither headers nor the backend can keep them.
+    pub(crate) failures: MessageCounts,
     control: Mutex<Control>,
     /// A run is under way.
     busy: AtomicBool,
@@ -60,6 +62,9 @@ pub(crate) struct Shared {
 pub(crate) struct Running([Mutex<HashMap<MessageId, TaskContext>>; PARTS]);
 
 const PARTS: usize = 16;
+
+/// Tasks whose failed attempts a worker remembers, where nobody else can.
+const REMEMBERED_FAILURES: usize = 10_000;
 
 impl Running {
     /// `false` if it runs already.
@@ -160,6 +165,7 @@ impl Worker {
             tally: Tally::default(),
             stage: watch::Sender::new(Stage::Working),
             running: Running::default(),
+            failures: MessageCounts::new(REMEMBERED_FAILURES),
             control: Mutex::new(control),
             busy: AtomicBool::new(false),
             queue,
@@ -179,8 +185,8 @@ impl Worker {
         let mut notices = Vec::new();
         match self.0.config.counting {
             Counting::Headers => {}
-            Counting::Deliveries => notices.push(
-                "this backend cannot replace headers: attempts are counted by deliveries, and the errors of earlier attempts are lost",
+            Counting::Memory => notices.push(
+                "this backend cannot replace headers and counts releases as deliveries: each worker knows the failed attempts that it saw itself, so that a task can be tried more often than its limit where several work, and the errors of earlier attempts are lost",
             ),
             Counting::Failures => notices.push(
                 "this backend cannot postpone as a worker needs: failed tasks are tried again at once, and the errors of earlier attempts are lost",

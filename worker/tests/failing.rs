@@ -31,6 +31,8 @@ struct Faults {
     /// Pulls from the partition `bad` fail.
     pulls: AtomicBool,
     settlements: AtomicBool,
+    /// How often others have released each message, on a server that counts that.
+    releases: AtomicU32,
 }
 
 fn down() -> Error {
@@ -72,7 +74,12 @@ impl PullQueueStorage for Faulty {
         if partition.name() == "bad" && self.faults.pulls.load(SeqCst) {
             return Err(down());
         }
-        self.inner.pull(partition, request).await
+        let releases = self.faults.releases.load(SeqCst);
+        let counted = |delivery: Delivery| {
+            let count = delivery.delivery_count.unwrap_or(1) + releases;
+            delivery.with_delivery_count(count)
+        };
+        Ok(self.inner.pull(partition, request).await?.into_iter().map(counted).collect())
     }
     async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
         if self.faults.settlements.load(SeqCst) {
@@ -221,4 +228,38 @@ async fn where_headers_cannot_be_replaced_deliveries_count_the_attempts_and_star
     queue.push("p", task("k", &1).unwrap()).await.unwrap();
     let summary = soon("death", worker.run_once()).await.unwrap();
     assert_eq!((summary.retried, summary.dead, attempts.load(SeqCst)), (2, 1, 3));
+}
+
+#[tokio::test]
+async fn releases_by_others_are_no_failed_attempts_where_the_server_counts_them_and_no_header_can() {
+    let (queue, faults) = faulty(|capabilities| {
+        capabilities.postpone_headers = false;
+        capabilities.delivery_count = DeliveryCount::Deliveries;
+    });
+    faults.releases.store(7, SeqCst);
+    let (seen, mut attempts) = mpsc::channel(9);
+    let handler = move |_: u32, task: TaskContext| {
+        let seen = seen.clone();
+        async move {
+            seen.send(task.attempt()).await?;
+            Err(TaskError::retry("no"))
+        }
+    };
+    let retry = Retry::exponential(Duration::from_millis(1)).max(2);
+    let builder = Worker::builder(queue.clone()).partition(Partition::new("p")).retry(retry);
+    let worker = builder.handler("k", handler).build().unwrap();
+    let notices = worker.notices();
+    assert!(notices.iter().any(|notice| notice.contains("saw itself")), "{notices:?}");
+    queue.push("p", task("k", &1).unwrap()).await.unwrap();
+    let run = tokio::spawn({
+        let worker = worker.clone();
+        async move { worker.run().await }
+    });
+    let dead = queue.pull(PartitionId::new("p").unwrap().dead_letters()).wait(PATIENCE).await.unwrap();
+    assert_eq!(dead.len(), 1, "it dies when its retries are used up");
+    worker.shutdown();
+    let summary = soon("the end", run).await.unwrap().unwrap();
+    assert_eq!((summary.retried, summary.dead), (2, 1));
+    let seen: Vec<u32> = std::iter::from_fn(|| attempts.try_recv().ok()).collect();
+    assert_eq!(seen, [1, 2, 3]);
 }

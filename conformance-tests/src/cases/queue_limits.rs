@@ -18,6 +18,9 @@ pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_limits.releases_do_not_kill", [28], releases_do_not_kill)
         .kills(&[Fault::CountStuck])
         .needs(&[Need::DELIVERY_COUNT]),
+    case!(Queue, "queue_limits.releases_of_others_do_not_kill", [28], releases_of_others_do_not_kill)
+        .kills(&[Fault::ReleaseCounts])
+        .needs(&[Need::RELEASES_TOLD]),
     case!(Queue, "queue_limits.postponements_do_not_kill", [28], postponements_do_not_kill)
         .kills(&[Fault::CountStuck])
         .needs(&[Need::DELIVERY_COUNT]),
@@ -119,6 +122,26 @@ async fn releases_do_not_kill(c: &Context) -> CaseResult {
     let times = fail_until_dead(c, &queue, &p, 3).await?;
     c.equal(28, &[id], "the number of deliveries after releases", &3, &times)?;
     is_dead(c, &queue, &p, id, "deliver").await
+}
+
+/// Nor does what other processes gave back, of whose releases nobody here knows.
+async fn releases_of_others_do_not_kill(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let other = c.queue_with(c.long_options().with_max_deliveries(None))?;
+    let queue = c.queue_with(c.long_options().with_max_deliveries(Some(2)))?;
+    let id = one(c, &queue, &p).await?;
+    for _ in 0..2 {
+        for _ in 0..8 {
+            let mut handler = c.hold_one(&other, &p).await?;
+            c.settle(&mut handler, Status::Waiting).await?;
+        }
+        let handler = c.hold_one(&queue, &p).await?;
+        c.equal(28, &[id], "the message that others released", &id, &handler.id())?;
+        drop(handler);
+    }
+    let mut held = c.hold(&queue, &p, 1).await?;
+    c.processed(&queue, &mut held).await?;
+    c.client().nothing(&p.dead_letters(), c.timing().slack, 28, "never dead").await
 }
 
 /// Nor does postponing it.

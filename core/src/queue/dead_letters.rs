@@ -130,7 +130,7 @@ impl DeadLetters {
                 }
                 headers.insert(header::REDRIVEN_AT.to_owned(), now.clone());
                 let action = Action::Move { to: to.clone(), headers: Some(headers) };
-                shared.note(handler.id(), &action);
+                shared.deliveries.note(handler.id(), &action);
                 Settlement { lease: handler.lease().clone(), action }
             })
             .collect();

@@ -228,7 +228,7 @@ impl QueueMessageHandler {
         let lease = self.held.lease.clone();
         let action =
             self.shared.action(&lease.partition, &self.message, self.receipt.delivery_count, &status)?;
-        self.shared.note(lease.id, &action);
+        self.shared.deliveries.note(lease.id, &action);
         self.status = status;
         Ok(Some(SettleRequest { settlement: Settlement { lease, action }, window: self.window.clone() }))
     }
@@ -284,7 +284,7 @@ impl Drop for QueueMessageHandler {
         if self.concluded.is_none() {
             self.shared.keeper.release(&self.held);
             if self.pending.is_none() && !self.held.is_lost() {
-                self.shared.release(&self.held);
+                self.shared.release(&self.held, &self.message, self.receipt.delivery_count);
             }
         }
         self.shared.held.decrement(1.0);

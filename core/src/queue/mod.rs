@@ -4,6 +4,7 @@ mod admin;
 mod caller;
 mod coalesce;
 mod dead_letters;
+mod deliveries;
 mod guard;
 mod handler;
 mod keeper;
@@ -11,7 +12,6 @@ mod options;
 mod pull;
 mod push;
 mod refills;
-mod releases;
 mod settle;
 mod stream;
 
@@ -35,16 +35,17 @@ pub use stream::{HandlerStream, StreamBuilder};
 
 use caller::Caller;
 use coalesce::{Coalescer, Room};
+use deliveries::DeliveryCounts;
 use keeper::LeaseKeeper;
 use options::Options;
 use push::PushCall;
-use releases::Releases;
 use settle::SettleCall;
 
 use crate::capabilities::{Capabilities, SettleConfirm};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::io::Exec;
+use crate::message::MessageData;
 use crate::partition::PartitionId;
 use crate::storage::{Action, Health, Settlement, Storage};
 
@@ -80,7 +81,7 @@ pub(crate) struct Shared {
     pusher: Coalescer<PushCall>,
     settler: Coalescer<SettleCall>,
     keeper: Arc<LeaseKeeper>,
-    releases: Releases,
+    deliveries: DeliveryCounts,
     /// A permit for each delivery that may be held.
     slots: Arc<Semaphore>,
     held: metrics::Gauge,
@@ -174,7 +175,7 @@ impl Queue {
             ));
             Shared {
                 held: metrics::gauge!("anyqueue_held", "backend" => caller.name()),
-                releases: Releases::new(capabilities.delivery_count),
+                deliveries: DeliveryCounts::new(&capabilities),
                 capabilities,
                 slots: Arc::new(Semaphore::new(options.max_held.min(Semaphore::MAX_PERMITS))),
                 push_room: Arc::new(Semaphore::new(push_room_permits as usize)),
@@ -279,24 +280,21 @@ impl Shared {
 
     /// A lease that ran out by core's own clock. Held by connection, the server does not know: tell it.
     fn lost_here(&self, held: &keeper::Held) {
+        self.deliveries.failed(held.lease.id);
         if self.capabilities.lease.kind == crate::LeaseKind::Connection {
-            self.release(held);
-        }
-    }
-
-    /// Remembers what a settlement means for the delivery count, where the server counts releases too.
-    fn note(&self, id: crate::MessageId, action: &Action) {
-        match action {
-            Action::Release | Action::Postpone { .. } => self.releases.note(id),
-            Action::Move { .. } | Action::Remove => self.releases.forget(id),
-            Action::Retry => {}
+            self.hand_back(held, Action::Release);
         }
     }
 
     /// Gives a delivery back without waiting.
-    fn release(&self, held: &keeper::Held) {
-        self.note(held.lease.id, &Action::Release);
-        let settlement = Settlement { lease: held.lease.clone(), action: Action::Release };
+    fn release(&self, held: &keeper::Held, message: &MessageData, delivery_count: Option<u32>) {
+        let action = self.returned(message, delivery_count);
+        self.deliveries.note(held.lease.id, &action);
+        self.hand_back(held, action);
+    }
+
+    fn hand_back(&self, held: &keeper::Held, action: Action) {
+        let settlement = Settlement { lease: held.lease.clone(), action };
         self.settler.submit_detached(&self.exec, self.settle_lane(&held.lease.partition), settlement.into());
     }
 

@@ -34,6 +34,10 @@ pub struct PartitionOptions {
     pub max_hold: Duration,
     /// After how many deliveries a message goes to the dead letters instead of to a handler, so that a message that kills its
     /// consumers cannot do so for ever. Default 100, above what a worker retries; `None`: never.
+    ///
+    /// Where the server counts releases too ([`DeliveryCount::Deliveries`](crate::DeliveryCount)), a message may come up to twice as
+    /// often: what may have been releases by other processes is not held against it once. Where besides headers cannot be replaced
+    /// (SQS FIFO), releases by other processes count.
     pub max_deliveries: Option<u32>,
     /// What becomes of expired messages. Default: they are removed.
     pub expired: Expired,

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
+use super::deliveries::Judged;
 use super::handler::{QueueMessageHandler, Receipt};
 use super::keeper::Hold;
 use super::options::Expired;
@@ -240,7 +241,7 @@ impl Shared {
         for delivery in deliveries {
             match self.refuse(&terms.partition, &delivery) {
                 Some(action) => {
-                    self.note(delivery.lease.id, &action);
+                    self.deliveries.note(delivery.lease.id, &action);
                     let lane = self.settle_lane(&terms.partition);
                     let settlement = Settlement { lease: delivery.lease, action };
                     self.settler.submit_detached(&self.exec, lane, settlement.into());
@@ -297,8 +298,15 @@ impl Shared {
                 Expired::DeadLetter => dead("expired before it was handled"),
             });
         }
-        let count = delivery.delivery_count?.saturating_sub(self.releases.of(message.id()));
         let most = options.max_deliveries?;
-        (count > most).then(|| dead(&format!("delivered {most} times without an end")))
+        match self.deliveries.judge(message, delivery.delivery_count?, most) {
+            Judged::HandedOut => None,
+            Judged::SecondChance(headers) if self.fits(message, &headers) => {
+                Some(Action::Postpone { delay: Duration::ZERO, headers: Some(headers) })
+            }
+            Judged::SecondChance(_) | Judged::Dead => {
+                Some(dead(&format!("delivered {most} times without an end")))
+            }
+        }
     }
 }

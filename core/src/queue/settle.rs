@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::oneshot;
 
@@ -127,7 +127,9 @@ impl Shared {
     ) -> Result<Action> {
         let stamp = |error: Error| error.with_backend(self.name()).with_operation(Operation::Settle);
         match status {
-            QueueMessageStatus::Waiting | QueueMessageStatus::Running => Ok(Action::Release),
+            QueueMessageStatus::Waiting | QueueMessageStatus::Running => {
+                Ok(self.returned(message, delivery_count))
+            }
             QueueMessageStatus::Failed => Ok(Action::Retry),
             QueueMessageStatus::Processed | QueueMessageStatus::Cancelled => Ok(Action::Remove),
             QueueMessageStatus::Postponed { delay, headers } => {
@@ -135,16 +137,48 @@ impl Shared {
                     .map_err(stamp)?;
                 let headers =
                     headers.as_ref().map(|new| self.new_headers(message, new)).transpose().map_err(stamp)?;
+                let headers = self.noted(message, delivery_count, headers);
                 Ok(Action::Postpone { delay: *delay, headers })
             }
             // A dead letter stays one: it goes to the end.
             QueueMessageStatus::Poisonous { .. } if partition.is_dead_letters() => {
-                Ok(Action::Postpone { delay: std::time::Duration::ZERO, headers: None })
+                Ok(Action::Postpone { delay: Duration::ZERO, headers: None })
             }
             QueueMessageStatus::Poisonous { reason } => {
                 Ok(dead_letter(partition, message, delivery_count, reason, self.caller.clock.wall()))
             }
         }
+    }
+
+    /// How a delivery goes back that does not count as a failure.
+    pub(crate) fn returned(&self, message: &MessageData, delivery_count: Option<u32>) -> Action {
+        match self.noted(message, delivery_count, None) {
+            Some(headers) => Action::Postpone { delay: Duration::ZERO, headers: Some(headers) },
+            None => Action::Release,
+        }
+    }
+
+    /// The headers of a message that goes back, with a note of this release if it has one already and there is room.
+    fn noted(
+        &self,
+        message: &MessageData,
+        delivery_count: Option<u32>,
+        headers: Option<Headers>,
+    ) -> Option<Headers> {
+        let Some(mut renewed) = self.deliveries.renewed(message, delivery_count) else { return headers };
+        if let Some(headers) = &headers
+            && let Some(note) = renewed.remove(header::RELEASED)
+        {
+            renewed = headers.clone();
+            renewed.insert(header::RELEASED.to_owned(), note);
+        }
+        if self.fits(message, &renewed) { Some(renewed) } else { headers }
+    }
+
+    /// Whether the message is within the limits with these headers.
+    pub(crate) fn fits(&self, message: &MessageData, headers: &Headers) -> bool {
+        let encoded_len = self.storage().encoded_len(&message.clone().with_headers(headers.clone()));
+        encoded_len <= self.capabilities.limits.message_bytes
     }
 
     /// Replaced headers; those that anyqueue wrote stay.
@@ -178,6 +212,7 @@ pub(crate) fn dead_letter(
     now: SystemTime,
 ) -> Action {
     let mut headers = message.headers().clone();
+    headers.remove(header::RELEASED);
     headers.insert(header::DEAD_REASON.to_owned(), cut(reason).to_owned());
     headers.insert(header::DEAD_AT.to_owned(), humantime::format_rfc3339_millis(now).to_string());
     if let Some(count) = delivery_count {
