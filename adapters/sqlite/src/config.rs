@@ -9,6 +9,7 @@ use anyqueue::{Backend, Clock, Error, Operation, Result, Storage, StorageUrl, Ur
 
 use crate::SqliteQueue;
 use crate::error::{NAME, invalid};
+use crate::identity::Identity;
 
 /// Largest encoded message, in bytes, unless configured.
 pub(crate) const MESSAGE_BYTES: u64 = 16 * 1024 * 1024;
@@ -48,6 +49,8 @@ pub(crate) struct Config {
     pub(crate) max_bytes: Option<u64>,
     pub(crate) message_bytes: u64,
     pub(crate) clock: Clock,
+    /// The file that was opened; shared by all connections of a handle.
+    pub(crate) identity: Arc<Identity>,
 }
 
 /// Options of a queue file. Made by [`SqliteQueue::builder`].
@@ -66,6 +69,7 @@ impl SqliteBuilder {
             max_bytes: None,
             message_bytes: MESSAGE_BYTES,
             clock: Clock::system(),
+            identity: Arc::default(),
         })
     }
 
@@ -138,6 +142,9 @@ impl SqliteBuilder {
         if url.url().has_host() {
             return Err(invalid("a sqlite URL names no host: write sqlite:jobs.db or sqlite:///srv/jobs.db"));
         }
+        if url.url().fragment().is_some() {
+            return Err(invalid("in a sqlite URL a # ends the file's name: write it as %23"));
+        }
         Ok(Self(config))
     }
 }
@@ -165,6 +172,7 @@ impl Config {
         // Absolute, so that SQLite does not take a name like file:x for a URI.
         self.path =
             std::path::absolute(&self.path).map_err(|e| invalid("the path is unusable").with_source(e))?;
+        self.identity = Arc::default(); // each handle's own, of one builder too
         Ok(self)
     }
 }

@@ -16,15 +16,18 @@ const RESERVE_BYTES: u64 = 1024 * 1024;
 fn open(config: &Config, flags: OpenFlags) -> Result<Connection> {
     // No URI: a file may be named file:x.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | flags;
-    let opened = Connection::open_with_flags(&config.path, flags).and_then(|conn| {
-        conn.busy_timeout(config.busy_timeout)?;
-        conn.set_prepared_statement_cache_capacity(STATEMENTS);
-        Ok(conn)
-    });
-    opened.map_err(|error| classify_open(error, &config.path))
+    let open = || {
+        let opened = Connection::open_with_flags(&config.path, flags).and_then(|conn| {
+            conn.busy_timeout(config.busy_timeout)?;
+            conn.set_prepared_statement_cache_capacity(STATEMENTS);
+            Ok(conn)
+        });
+        opened.map_err(|error| classify_open(error, &config.path))
+    };
+    config.identity.open(&config.path, open)
 }
 
-/// Opens the writing connection, creating the file if allowed, in WAL mode.
+/// Opens a connection that writes, creating the file if allowed, in WAL mode.
 pub(crate) fn writer(config: &Config) -> Result<Connection> {
     let create = if config.create { OpenFlags::SQLITE_OPEN_CREATE } else { OpenFlags::empty() };
     let conn = open(config, create)?;

@@ -50,6 +50,15 @@
 //! | `max_bytes` | none | largest size of the database file in bytes; beyond it pushes answer Full |
 //! | `message_bytes` | 16777216 | largest encoded message in bytes |
 //!
+//! # The file is replaced or deleted
+//! A connection goes on writing to the file that it has open, though another one was put in its place. So the writer looks, between
+//! each commit and its answer, whether the path still leads to the file (its device and inode) and the write-ahead log beside it is the one
+//! it writes. If not, everything answers `Unavailable` and [`check`](anyqueue::QueueStorage::check) fails: what was acknowledged was in
+//! the file that had the name at a moment after its commit. If the same file comes back the handle goes on. It does not open another by itself: SQLite
+//! would mix a file that was put back with a log that was left beside it. To put a backup back, stop every process that uses the file,
+//! remove `jobs.db-wal` and `jobs.db-shm`, move the backup there, and start again. Overwriting the file in place (`cp`), while it is open,
+//! damages it and cannot be noticed. Where there are no inodes nothing is looked at: Windows lets no open file of SQLite's be replaced.
+//!
 //! # Limits
 //! 32 MiB per message at most (16 MiB unless configured), batches of 1000, leases up to 30 days, delays up to ten years. There
 //! is one writer per file at a time: keep other write transactions on it short. The file must be on a local
@@ -71,6 +80,7 @@ mod connect;
 mod due;
 mod error;
 mod group;
+mod identity;
 mod inspect;
 mod lookout;
 mod place;

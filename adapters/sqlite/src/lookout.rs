@@ -50,6 +50,7 @@ pub(crate) async fn serve(wake: Arc<Wake>, config: Config, closed: CancellationT
                     Err(error) => {
                         tracing::warn!(%error, "cannot look for what other processes did");
                         file.conn = None;
+                        wake.all(); // their own look says why, rather than let them wait for nothing
                         AFTER_ERROR
                     }
                 };
@@ -76,6 +77,7 @@ struct File {
 impl File {
     /// Looks at every partition somebody waits for, if anything was committed since the last time.
     fn look(&mut self, wake: &Wake) -> Result<()> {
+        self.config.identity.look_closely(&self.config.path)?;
         let conn = match &mut self.conn {
             Some(conn) => conn,
             none => none.insert(connect::reader(&self.config)?),

@@ -71,7 +71,8 @@ impl SqliteQueue {
         if self.inner.closed.is_cancelled() {
             return Err(closed(Operation::Push));
         }
-        let Config { message_bytes, clock, .. } = &self.inner.config;
+        let Config { message_bytes, clock, identity, path, .. } = &self.inner.config;
+        identity.look_at_database(path).map_err(stamp)?;
         // A transaction, or a savepoint in the caller's: whole or not at all.
         let mut tx = sqlx::Connection::begin(conn).await.map_err(|error| stamp(classify(error)))?;
         let (outcomes, hints) =

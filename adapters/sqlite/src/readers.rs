@@ -38,9 +38,14 @@ impl Readers {
         let _place = self.places.acquire().await.map_err(|_| Error::closed())?;
         let (conn, config) = (self.idle().pop(), self.config.clone());
         let (conn, answer) = blocking(move || {
-            let conn = conn.map_or_else(|| connect::reader(&config), Ok)?;
-            let answer = read(&conn);
-            Ok((conn, answer))
+            let read = || {
+                let conn = conn.map_or_else(|| connect::reader(&config), Ok)?;
+                let answer = read(&conn);
+                Ok((conn, answer))
+            };
+            let answer = read();
+            // Else it would tell of a file that nobody else sees, or take that for a fault of the disk.
+            config.identity.look_closely(&config.path).and(answer)
         })
         .await?;
         if answer.is_ok() {

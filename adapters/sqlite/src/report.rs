@@ -1,12 +1,12 @@
 //! What an operator should know about the file.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyqueue::{Operation, Result};
 use rusqlite::Connection;
 
 use crate::storage::SqliteQueue;
-use crate::{connect, room};
+use crate::{connect, identity, room};
 
 /// From so many bytes on the log is worth a warning: it is written back at 4 MiB unless somebody is in the way.
 const LARGE_LOG_BYTES: u64 = 256 * 1024 * 1024;
@@ -30,14 +30,13 @@ pub struct FileReport {
 impl FileReport {
     fn read(conn: &Connection, path: &Path) -> Result<Self> {
         let (pages, free_pages, page_bytes) = connect::pages(conn)?;
-        let mut log = path.as_os_str().to_owned();
-        log.push("-wal");
+        let log = identity::beside(&std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()), "-wal");
         Ok(Self {
             file_bytes: pages.saturating_mul(page_bytes),
             pages,
             free_pages,
             // There is none where nothing was written.
-            log_bytes: std::fs::metadata(PathBuf::from(log)).map_or(0, |log| log.len()),
+            log_bytes: std::fs::metadata(log).map_or(0, |log| log.len()),
             disk_free_bytes: room::free_bytes(path),
         })
     }

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyqueue::{
-    Capabilities, Delivery, Error, ErrorKind, ExtendOutcome, Extension, Health, InspectQueueStorage,
-    MessageData, Operation, PartitionId, PauseQueueStorage, PullQueueStorage, PullRequest, PushOutcome,
-    PushQueueStorage, QueueStorage, Result, SettleOutcome, Settlement, Storage, async_trait,
+    Capabilities, Delivery, Error, ExtendOutcome, Extension, Health, InspectQueueStorage, MessageData,
+    Operation, PartitionId, PauseQueueStorage, PullQueueStorage, PullRequest, PushOutcome, PushQueueStorage,
+    QueueStorage, Result, SettleOutcome, Settlement, Storage, async_trait,
 };
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::capabilities::capabilities;
 use crate::config::{Config, SqliteBuilder, Synchronous};
-use crate::error::{NAME, closed, own};
+use crate::error::{NAME, closed};
 use crate::push::{NewMessage, answers, part_good};
 use crate::readers::{Readers, blocking};
 use crate::tx::{Now, Parts};
@@ -69,6 +69,7 @@ impl SqliteQueue {
         let opening = |error: Error| error.with_operation(Operation::Open);
         let prepared = config.clone();
         let opened = blocking(move || prepare(&prepared)).await.map_err(opening)?;
+        config.identity.learn_logs(&config.path);
         let power = connect::survives_power_loss(&opened).map_err(opening)?;
         let (jobs, queue) = mpsc::channel(QUEUED);
         let (closing_sender, closing) = watch::channel(None);
@@ -146,10 +147,6 @@ impl QueueStorage for SqliteQueue {
     async fn check(&self) -> Result<Health> {
         if self.inner.closed.is_cancelled() {
             return Err(closed(Operation::Check));
-        }
-        if !tokio::fs::try_exists(&self.inner.config.path).await.unwrap_or(false) {
-            let gone = own(ErrorKind::Unavailable, "the file is gone: what is written now will be lost");
-            return Err(gone.with_operation(Operation::Check));
         }
         let look = |conn: &Connection| schema::check(conn).and_then(|()| connect::check_writable(conn));
         self.read(Operation::Check, look).await?;

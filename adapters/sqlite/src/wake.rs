@@ -84,6 +84,13 @@ impl Wake {
         }
     }
 
+    /// Wakes everybody.
+    pub(crate) fn all(&self) {
+        for line in self.lines().values_mut() {
+            line.wake(usize::MAX);
+        }
+    }
+
     /// The next time at which something is due anywhere.
     pub(crate) fn next_due_ms(&self) -> Option<i64> {
         self.lines().values().filter_map(|line| line.due_ms).min()

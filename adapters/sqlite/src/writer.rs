@@ -7,6 +7,7 @@ use anyqueue::{
     Error, ErrorKind, ExtendOutcome, Extension, PartitionId, PushOutcome, Result, SettleOutcome, Settlement,
 };
 use rusqlite::Connection;
+use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -88,14 +89,18 @@ impl Writer {
         let failed = |error: std::io::Error| {
             own(ErrorKind::Unavailable, "no thread for the writer").with_source(error)
         };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
         let look = lookout::serve(Arc::clone(&self.wake), self.config.clone(), closed.clone());
+        // The thread first: a runtime that no thread can be had for would panic when it is dropped here, within another one.
+        let (give, take) = std::sync::mpsc::sync_channel::<Runtime>(1);
         let serve = move || {
-            let look = runtime.spawn(look);
-            runtime.block_on(self.serve(jobs, closed, closing, look));
+            if let Ok(runtime) = take.recv() {
+                let look = runtime.spawn(look);
+                runtime.block_on(self.serve(jobs, closed, closing, look));
+            }
         };
         std::thread::Builder::new().name("anyqueue-sqlite".to_owned()).spawn(serve).map_err(failed)?;
-        Ok(())
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
+        give.send(runtime).map_err(|_| own(ErrorKind::Internal, "the writer's thread ended"))
     }
 
     /// Serves until the handle closes and everything queued is done.
@@ -124,9 +129,15 @@ impl Writer {
         }
         // Its connection first: whoever closes last takes the log away, and the process may end right after.
         drop(look.await);
-        let end = match self.conn.take() {
-            Some(conn) => connect::checkpoint_and_close(conn),
-            None => Ok(()),
+        let end = match (self.conn.take(), self.look()) {
+            (Some(conn), Ok(())) => connect::checkpoint_and_close(conn),
+            (None, _) => Ok(()),
+            // The log may be another file's by now: it is not this handle's to write back, and SQLite knows that too.
+            (Some(conn), Err(error)) => {
+                tracing::warn!(%error, "closed without writing back the log");
+                drop(conn);
+                Ok(())
+            }
         };
         closing.send_replace(Some(end));
     }
@@ -208,13 +219,21 @@ impl Writer {
     /// Does everything in one transaction. Only after its commit is anybody answered or woken.
     fn transact(&mut self, works: &[&Work]) -> Result<Vec<Answer>, Failure> {
         let (answers, hints) = self.attempt(works).inspect_err(|_| self.roll_back())?;
+        // Looked at after the commit: what is acknowledged was in the file that has the name, not in one that had it.
+        self.look().map_err(|error| Failure { error, at_begin: true })?;
         hints.give(&self.wake);
         Ok(answers)
+    }
+
+    /// Fails if the path leads to another file by now than the one that is written to.
+    fn look(&self) -> Result<()> {
+        self.config.identity.look(&self.config.path)
     }
 
     fn attempt(&mut self, works: &[&Work]) -> Result<(Vec<Answer>, Hints), Failure> {
         let flush = self.config.synchronous == Synchronous::Full && works.iter().any(|work| work.must_last());
         let at_begin = |error| Failure { error, at_begin: true };
+        self.config.identity.look_at_database(&self.config.path).map_err(at_begin)?;
         let conn = match self.conn.take() {
             Some(conn) => conn,
             None => self.connect().map_err(at_begin)?,
@@ -229,7 +248,9 @@ impl Writer {
 
     fn connect(&mut self) -> Result<Connection> {
         self.flushes = self.config.synchronous == Synchronous::Full;
-        connect::writer(&self.config)
+        let conn = connect::writer(&self.config)?;
+        self.config.identity.learn_logs(&self.config.path);
+        Ok(conn)
     }
 
     /// SQLite may have rolled back by itself. Where it cannot be brought to a known state, begin afresh.
@@ -237,6 +258,9 @@ impl Writer {
         self.parts.clear();
         let rolled_back = |conn: &Connection| conn.is_autocommit() || conn.execute_batch("ROLLBACK").is_ok();
         self.conn = self.conn.take().filter(rolled_back);
+        if self.conn.is_none() {
+            self.config.identity.forget_logs();
+        }
     }
 
     fn answer(&self, job: Job, mut outcome: Result<Answer>) {

@@ -284,6 +284,19 @@ async fn a_url_carries_every_option() {
 }
 
 #[tokio::test]
+async fn a_name_with_a_hash_is_not_cut_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = Registry::new().with(backend());
+    let url = |name: &str| format!("sqlite://{}/{name}", dir.path().display());
+    let (found, text) = kind(registry.open(&url("a#b.db")).await.map(drop));
+    assert_eq!(found, ErrorKind::InvalidInput);
+    assert!(text.contains("%23"), "{text}");
+    assert!(!dir.path().join("a").exists());
+    registry.open(&url("a%23b.db")).await.unwrap().close().await.unwrap();
+    assert!(dir.path().join("a#b.db").exists());
+}
+
+#[tokio::test]
 async fn after_close_everything_is_closed_and_closing_again_is_fine() {
     let bed = Bed::new().await;
     let p = part("p");

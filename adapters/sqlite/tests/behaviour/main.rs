@@ -14,4 +14,8 @@ mod files;
 mod lease;
 mod order;
 mod push;
+#[cfg(unix)]
+mod replaced;
+#[cfg(target_os = "linux")]
+mod threads;
 mod waiting;
