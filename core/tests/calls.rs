@@ -180,6 +180,24 @@ async fn a_repeated_push_that_had_been_stored_is_no_duplicate() {
 }
 
 #[tokio::test]
+async fn what_failed_of_a_group_is_repeated_only_if_nothing_behind_it_was_stored() {
+    let spy = spy();
+    let queue = Queue::new(spy.clone()).unwrap();
+    let stored = async |bad: usize| {
+        spy.push.script([Script::FailItem(bad, safe(ErrorKind::Unavailable))]);
+        let of = |group: &str, n| message(n).with_group(group);
+        let answers = queue.push_many("p", vec![of("a", 0), of("b", 1), of("a", 2), message(3)]).await;
+        answers.unwrap().iter().map(Result::is_ok).collect::<Vec<_>>()
+    };
+    assert_eq!(stored(0).await, [false, true, true, true], "another of its group was stored behind it");
+    assert_eq!(spy.push.calls(), 1);
+    for last_of_its_group in [1, 2, 3] {
+        assert_eq!(stored(last_of_its_group).await, [true; 4]);
+    }
+    assert_eq!(spy.push.calls(), 7);
+}
+
+#[tokio::test]
 async fn what_may_duplicate_or_never_helps_is_not_repeated() {
     let spy = spy();
     let queue = Queue::new(spy.clone()).unwrap();

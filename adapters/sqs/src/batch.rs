@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::sync::Arc;
 
-use anyqueue::ErrorKind;
+use anyqueue::{ErrorKind, RetryClass};
 use futures_util::future::join_all;
 
 use crate::error::{Refused, own, repeatable};
@@ -50,9 +50,22 @@ impl Entry for Outgoing {
         self.sequence.as_ref().map(|sequence| sequence.group.as_str())
     }
 
+    /// What a FIFO queue was sent is sent once more if the answer was cut off: it stores nothing twice, and so tells what became of it.
     async fn request(server: &Server, url: &str, entries: &[Self]) -> Entries {
-        server.send(url, entries).await
+        let answers = Box::pin(server.send(url, entries)).await;
+        if !entries.iter().all(|entry| entry.sequence.is_some()) || !answers.iter().all(is_cut) {
+            return answers;
+        }
+        let again = Box::pin(server.send(url, entries)).await;
+        // Also what is refused now may have been stored before.
+        answers.into_iter().zip(again).map(|(cut, again)| again.or(cut)).collect()
     }
+}
+
+/// Whether the server may have done it, and nobody said so. One that took too long has used up the call's time.
+fn is_cut(answer: &Result<(), Refused>) -> bool {
+    let Err(Refused::Failed(error)) = answer else { return false };
+    error.retry() == RetryClass::MayDuplicate && error.kind() == ErrorKind::Unavailable
 }
 
 impl Entry for Show {
@@ -74,23 +87,46 @@ impl Inner {
         let in_turn = has_groups(&entries);
         let batches = batches(entries, self.config.message_bytes);
         let answered = if in_turn {
-            let mut answered = Vec::with_capacity(batches.len());
-            for batch in &batches {
-                answered.push(self.request(batch).await);
-            }
-            answered
+            // Boxed, for the types of what it awaits are nested deeply.
+            Box::pin(self.request_in_turn(batches)).await
         } else {
-            join_all(batches.iter().map(|batch| self.request(batch))).await
+            join_all(batches.into_iter().map(async |batch| (self.request(&batch).await, batch.slots))).await
         };
-        for (batch, answered) in batches.iter().zip(answered) {
-            for (slot, answer) in batch.slots.iter().zip(answered) {
-                if let Some(place) = answers.get_mut(*slot) {
+        for (answered, slots) in answered {
+            for (slot, answer) in slots.into_iter().zip(answered) {
+                if let Some(place) = answers.get_mut(slot) {
                     *place = Some(answer);
                 }
             }
         }
         let unanswered = || Err(own(ErrorKind::Internal, "an entry was not answered").into());
         answers.into_iter().map(|answer| answer.unwrap_or_else(unanswered)).collect()
+    }
+
+    /// One request after the other. What is behind a member of its group that failed for now is not sent, so that it is not stored first.
+    async fn request_in_turn<E: Entry>(&self, batches: Vec<Batch<E>>) -> Vec<(Entries, Vec<usize>)> {
+        let mut answered = Vec::with_capacity(batches.len());
+        let mut stopped: HashSet<(Place, String)> = HashSet::new();
+        for batch in batches {
+            let batch = if stopped.is_empty() {
+                batch
+            } else {
+                let (batch, behind) = batch.without(&stopped);
+                answered.push((behind.iter().map(|_| Err(behind_failed())).collect(), behind));
+                batch
+            };
+            if batch.entries.is_empty() {
+                continue;
+            }
+            let answers = self.request(&batch).await;
+            for (entry, answer) in batch.entries.iter().zip(&answers) {
+                if let Some(group) = entry.group().filter(|_| is_to_be_repeated(answer)) {
+                    stopped.insert((batch.place.clone(), group.to_owned()));
+                }
+            }
+            answered.push((answers, batch.slots));
+        }
+        answered
     }
 
     async fn request<E: Entry>(&self, batch: &Batch<E>) -> Entries {
@@ -128,6 +164,33 @@ struct Batch<E> {
     slots: Vec<usize>,
     entries: Vec<E>,
     bytes: u64,
+}
+
+impl<E: Entry> Batch<E> {
+    /// The batch without the members of these groups, and where those wait for their answers.
+    fn without(self, stopped: &HashSet<(Place, String)>) -> (Self, Vec<usize>) {
+        let Self { place, slots, entries, bytes } = self;
+        let is_behind = |(_, entry): &(usize, E)| {
+            entry.group().is_some_and(|group| stopped.contains(&(place.clone(), group.to_owned())))
+        };
+        let (behind, rest): (Vec<_>, Vec<_>) = slots.into_iter().zip(entries).partition(is_behind);
+        let (slots, entries) = rest.into_iter().unzip();
+        (Self { place, slots, entries, bytes }, behind.into_iter().map(|(slot, _)| slot).collect())
+    }
+}
+
+/// Whether its caller may make it again: then nothing of its group is to overtake it.
+fn is_to_be_repeated(answer: &Result<(), Refused>) -> bool {
+    match answer {
+        Ok(()) | Err(Refused::NotHeld) => false,
+        Err(Refused::NoQueue) => true,
+        Err(Refused::Failed(error)) => error.retry() != RetryClass::Never,
+    }
+}
+
+fn behind_failed() -> Refused {
+    let text = "not sent, for one before it in its group failed and would come after it";
+    own(ErrorKind::Unavailable, text).with_retry(RetryClass::Safe).into()
 }
 
 /// Full batches, in the order of the entries of each queue.

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use anyqueue::{MessageData, MessageId};
 use sha2::{Digest, Sha256};
+use uuid::Uuid;
 
 use crate::receive::Taken;
 
@@ -20,9 +21,11 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
-    /// Of a push: made again after a cut, it is the same.
+    /// Of one call that pushes a message. Another call is another push, whatever the message's id: the server remembers for five minutes
+    /// also what was deleted meanwhile, and would answer as stored what it drops. So a message that comes back here, by a move or from its
+    /// own handler, would be lost.
     pub(crate) fn pushed(message: &MessageData) -> Self {
-        Self { group: group(message), dedup: message.id().to_string() }
+        Self { group: group(message), dedup: format!("push-{}", Uuid::new_v4()) }
     }
 
     /// Of the copy of a message that the server calls `source`: made again after a cut it is the same, but another one is made of each
@@ -83,6 +86,14 @@ mod tests {
         assert!(names.iter().all(|name| name.len() <= 128 && name.chars().all(allowed)), "{names:?}");
         let distinct: HashSet<_> = names.iter().collect();
         assert_eq!(distinct.len(), names.len(), "{names:?}");
+    }
+
+    #[test]
+    fn each_push_of_a_message_is_one_of_its_own_in_the_same_group() {
+        let message = MessageData::new("x").with_group("g");
+        let (first, second) = (Sequence::pushed(&message), Sequence::pushed(&message));
+        assert_eq!(first.group, second.group);
+        assert_ne!(first.dedup, second.dedup);
     }
 
     #[test]

@@ -40,15 +40,18 @@
 //!
 //! # FIFO queues
 //! With [`fifo`](SqsBuilder::fifo) a partition is a FIFO queue, and its dead letters another. Groups are then kept: one member at a time,
-//! in push order. A message without a group is a group of its own. A message under a valid lease is nobody else's. A message that is
-//! pushed again within five minutes is stored once, also if the answer to the first push was lost. What is different there:
+//! in push order. A message without a group is a group of its own. A message under a valid lease is nobody else's. A push whose
+//! answer is cut off is made again at once, and stored once. A message that is pushed again later, by a move or by its own handler, is
+//! another one, also within the five minutes for which the service remembers what it has seen. If an entry of a batch fails, those behind
+//! it in its group that were not sent yet are not sent before it. If some of its own request were stored, it is left to the caller to push
+//! it again, behind them. What is different there:
 //!
 //! | not offered | the service's rule |
 //! |---|---|
 //! | priority levels | a group is kept together within one queue, and levels are several |
 //! | order between groups, and a front to return to | a returned message is the first of its group, not of the queue |
 //! | deduplication by key | a duplicate is dropped, but answered as if it were stored: a pusher could not be told which it was |
-//! | unique ids | the same: a repeated push is answered as stored, and after five minutes it is a second message |
+//! | unique ids | the same: the service drops what it has seen within five minutes, also if that was deleted meanwhile, and answers that it is stored. So each push is told from every other |
 //! | delay at push | a FIFO queue takes no delay of a single message |
 //! | new headers, and delays beyond eleven hours, at a postponement | it has to hold its group, so it cannot be a copy: it is only hidden, for at most twelve hours from its reception |
 //! | redrive by the service | dead letters wait for nobody, so they have left their groups |

@@ -22,7 +22,7 @@ const FIFO: Kind = Kind {
         (Need::DEDUP, "a duplicate is answered like what was stored, so nobody can be told"),
         (
             Need::UNIQUE_IDS,
-            "a message that is sent again within five minutes is dropped, but answered as if it were stored",
+            "what is sent again within five minutes is dropped, also if the first was deleted, but answered as stored",
         ),
     ],
 };

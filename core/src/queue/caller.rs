@@ -1,5 +1,6 @@
 //! Calls to the storage as core makes them: with a deadline, repeated where that is safe, measured.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -71,15 +72,17 @@ impl Caller {
         self.storage.name()
     }
 
+    /// Pushes messages of one caller, in order, or single ones of several.
     pub(crate) async fn push(
         &self,
         partition: &PartitionId,
         messages: &[MessageData],
+        from: Callers,
     ) -> Vec<Result<PushOutcome>> {
         // Uncertain means "may be stored": repeating is safe only where ids are unique.
         let uncertain =
             if self.storage.capabilities().unique_ids { RetryClass::Safe } else { RetryClass::MayDuplicate };
-        let answers = self.batch(messages, partition, uncertain).await;
+        let answers = self.batch(messages, partition, uncertain, from).await;
         let stored = answers.iter().filter(|a| matches!(a, Ok(PushOutcome::Stored(_)))).count() as u64;
         let duplicate = answers.iter().filter(|a| matches!(a, Ok(PushOutcome::Duplicate(_)))).count() as u64;
         telemetry::count_messages("anyqueue_pushed_total", self.name(), partition, stored);
@@ -89,7 +92,7 @@ impl Caller {
 
     pub(crate) async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
         // Settling twice is harmless by contract, so an uncertain settlement is repeated.
-        let answers = self.batch(settlements, &(), RetryClass::Safe).await;
+        let answers = self.batch(settlements, &(), RetryClass::Safe, Callers::Several).await;
         self.count_settled(&answers);
         answers
     }
@@ -218,6 +221,7 @@ impl Caller {
         items: &[I],
         target: &I::Target,
         uncertain: RetryClass,
+        from: Callers,
     ) -> Vec<Result<I::Answer>> {
         let call = async |items: &[I]| {
             let call = I::call(&*self.storage, target, items);
@@ -225,7 +229,10 @@ impl Caller {
         };
         let mut answers = call(items).await;
         for attempt in 1..self.retry.attempts {
-            let again: Vec<usize> = positions(&answers, |a| matches!(a, Err(e) if worth_repeating(e)));
+            let mut again = positions(&answers, |a| matches!(a, Err(e) if worth_repeating(e)));
+            if from == Callers::One {
+                keep_order(items, &answers, &mut again);
+            }
             if again.is_empty() {
                 break;
             }
@@ -285,6 +292,41 @@ fn worth_repeating(error: &Error) -> bool {
     error.retry() == RetryClass::Safe && error.kind() != ErrorKind::TimedOut
 }
 
+/// Whose the items of a call are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Callers {
+    /// All of one, who has given them an order.
+    One,
+    /// Each of another, who waits for its own answer.
+    Several,
+}
+
+/// Leaves out what would break the order of its group if it were made again without its caller's knowledge: a member behind which
+/// another is stored already, and one before which another failed for good or may yet be there. Their callers are told instead.
+fn keep_order<I: Repeatable>(items: &[I], answers: &[Result<I::Answer>], again: &mut Vec<usize>) {
+    let group_of = |position: usize| items.get(position).and_then(I::group);
+    if !again.iter().any(|position| group_of(*position).is_some()) {
+        return;
+    }
+    let mut last_done = HashMap::new();
+    let mut first_open = HashMap::new();
+    for (position, answer) in answers.iter().enumerate() {
+        let Some(group) = group_of(position) else { continue };
+        match answer {
+            Ok(_) => drop(last_done.insert(group, position)),
+            Err(error) if error.retry() != RetryClass::Never && !worth_repeating(error) => {
+                first_open.entry(group).or_insert(position);
+            }
+            Err(_) => {}
+        }
+    }
+    again.retain(|position| {
+        let Some(group) = group_of(*position) else { return true };
+        last_done.get(group).is_none_or(|done| done < position)
+            && first_open.get(group).is_none_or(|open| open > position)
+    });
+}
+
 /// An item of a call that can be made again, and what its second answer then means.
 trait Repeatable: Clone + Send + Sync {
     const OPERATION: Operation;
@@ -299,6 +341,11 @@ trait Repeatable: Clone + Send + Sync {
     ) -> BoxFuture<'a, Vec<Result<Self::Answer>>>;
 
     fn repeated(item: &Self, answer: Self::Answer) -> Self::Answer;
+
+    /// Within which the items of one caller keep their order.
+    fn group(&self) -> Option<&str> {
+        None
+    }
 }
 
 impl Repeatable for MessageData {
@@ -321,6 +368,10 @@ impl Repeatable for MessageData {
         } else {
             answer
         }
+    }
+
+    fn group(&self) -> Option<&str> {
+        self.options().group.as_deref()
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::caller::Caller;
+use super::caller::{Caller, Callers};
 use super::coalesce::Call;
 use super::{Queue, Shared, guard, runtime_gone};
 use crate::error::{Error, ErrorKind, Operation, Result, RetryClass};
@@ -22,7 +22,7 @@ impl Call for PushCall {
 
     async fn call(&self, lane: &PartitionId, requests: Vec<Waiting>) -> Vec<Self::Answer> {
         let (messages, room): (Vec<_>, Vec<_>) = requests.into_iter().map(|w| (w.message, w.room)).unzip();
-        let answers = self.0.push(lane, &messages).await;
+        let answers = self.0.push(lane, &messages, Callers::Several).await;
         drop(room);
         answers
     }
@@ -126,7 +126,9 @@ impl Chunk {
         if messages.is_empty() {
             return;
         }
-        for (place, answer) in places.into_iter().zip(shared.caller.push(partition, &messages).await) {
+        for (place, answer) in
+            places.into_iter().zip(shared.caller.push(partition, &messages, Callers::One).await)
+        {
             if let Some(slot) = answers.get_mut(place) {
                 *slot = Some(answer);
             }

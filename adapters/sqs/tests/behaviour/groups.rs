@@ -9,7 +9,7 @@ use anyqueue::{
 use anyqueue_sqs::SqsQueue;
 
 use crate::common::{Bed, LEASE, SOON, messages, nothing, part, push, settle, settled, take};
-use crate::wire::Trick;
+use crate::wire::{Failure, Trick};
 
 async fn fifo(bed: &Bed) -> SqsQueue {
     bed.builder().fifo(true).open().await.unwrap()
@@ -63,18 +63,110 @@ async fn messages_without_a_group_come_ten_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_push_whose_answer_was_lost_can_be_made_again_without_a_second_message() {
+async fn a_push_whose_answer_was_cut_off_once_is_made_again_and_is_one() {
     let Some(bed) = Bed::find().await else { return };
     let queue = fifo(&bed).await;
-    let sent = messages(3);
     bed.wire.play("SendMessageBatch", Trick::LoseAnswer);
-    for answer in queue.push(&part("p"), &sent).await {
-        assert_eq!(answer.unwrap_err().retry(), RetryClass::MayDuplicate);
-    }
-    push(&queue, "p", &sent).await;
+    push(&queue, "p", &messages(3)).await;
     let held = take(&queue, &part("p"), 3).await;
     assert!(settled(&settle(&queue, &held, &Action::Remove).await));
     nothing(&queue, &part("p")).await;
+}
+
+#[tokio::test]
+async fn a_push_that_was_cut_off_twice_may_be_there_whatever_the_second_answer_says() {
+    let Some(bed) = Bed::find().await else { return };
+    let queue = fifo(&bed).await;
+    for second in [Trick::LoseAnswer, Trick::Refuse(400, "RequestThrottled")] {
+        bed.wire.play("SendMessageBatch", Trick::LoseAnswer);
+        bed.wire.play("SendMessageBatch", second);
+        for answer in queue.push(&part("p"), &messages(2)).await {
+            assert_eq!(answer.unwrap_err().retry(), RetryClass::MayDuplicate);
+        }
+    }
+    let held = take(&queue, &part("p"), 4).await;
+    assert!(settled(&settle(&queue, &held, &Action::Remove).await));
+    nothing(&queue, &part("p")).await;
+}
+
+#[tokio::test]
+async fn a_message_that_was_worked_can_be_pushed_again_at_once() {
+    let Some(bed) = Bed::find().await else { return };
+    let queue = fifo(&bed).await;
+    let sent = messages(5);
+    for _ in 0..2 {
+        push(&queue, "p", &sent).await;
+        let held = take(&queue, &part("p"), 5).await;
+        assert!(settled(&settle(&queue, &held, &Action::Remove).await));
+    }
+    // As a handler does that pushes its message before it ends.
+    push(&queue, "p", &sent[..1]).await;
+    let held = take(&queue, &part("p"), 1).await;
+    push(&queue, "p", &sent[..1]).await;
+    assert!(settled(&settle(&queue, &held, &Action::Remove).await));
+    take(&queue, &part("p"), 1).await;
+}
+
+/// Handles all of a group, one after the other.
+async fn in_order(queue: &SqsQueue, count: usize) -> Vec<anyqueue::MessageId> {
+    let mut order = Vec::new();
+    for _ in 0..count {
+        let held = take(queue, &part("p"), 1).await;
+        order.push(held[0].lease.id);
+        assert!(settled(&settle(queue, &held, &Action::Remove).await));
+    }
+    order
+}
+
+fn ids(sent: &[MessageData]) -> Vec<anyqueue::MessageId> {
+    sent.iter().map(MessageData::id).collect()
+}
+
+const FAILED: Failure = Failure { code: "InternalError", text: "try again", sender_fault: false };
+
+#[tokio::test]
+async fn those_behind_one_that_failed_are_not_sent_before_it() {
+    let Some(bed) = Bed::find().await else { return };
+    let (storage, sent) = (fifo(&bed).await, of_group("g", 25));
+    let queue = Queue::new(storage.clone()).unwrap();
+    bed.wire.play("SendMessageBatch", Trick::FailEntry(9, FAILED));
+    let answers = queue.push_many("p", sent.clone()).await.unwrap();
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    assert_eq!(in_order(&storage, 25).await, ids(&sent));
+}
+
+#[tokio::test]
+async fn one_that_failed_in_the_midst_of_its_group_is_told_and_not_silently_stored_last() {
+    let Some(bed) = Bed::find().await else { return };
+    let (storage, mut sent) = (fifo(&bed).await, of_group("g", 6));
+    let queue = Queue::new(storage.clone()).unwrap();
+    bed.wire.play("SendMessageBatch", Trick::FailEntry(1, FAILED));
+    let answers = queue.push_many("p", sent.clone()).await.unwrap();
+    let failed: Vec<_> =
+        answers.iter().map(|answer| answer.as_ref().err().map(anyqueue::Error::retry)).collect();
+    assert_eq!(failed, [None, Some(RetryClass::Safe), None, None, None, None]);
+    drop(sent.remove(1));
+    assert_eq!(in_order(&storage, 5).await, ids(&sent));
+    nothing(&storage, &part("p")).await;
+}
+
+#[tokio::test]
+async fn a_request_that_failed_keeps_back_its_groups_and_no_others() {
+    let Some(bed) = Bed::find().await else { return };
+    let storage = fifo(&bed).await;
+    push(&storage, "q", &messages(1)).await;
+    let sent: Vec<_> = [of_group("a", 10), of_group("b", 5), of_group("a", 5)].concat();
+    push(&storage, "p", &messages(1)).await;
+    bed.wire.play("SendMessageBatch", Trick::Refuse(400, "RequestThrottled"));
+    let answers = storage.push(&part("p"), &sent).await;
+    let stored: Vec<_> = answers.iter().map(Result::is_ok).collect();
+    assert_eq!(stored, [[false; 10].as_slice(), &[true; 5], &[false; 5]].concat());
+    assert!(
+        answers
+            .iter()
+            .filter_map(|answer| answer.as_ref().err())
+            .all(|error| error.retry() == RetryClass::Safe)
+    );
 }
 
 #[tokio::test]
@@ -85,6 +177,8 @@ async fn a_copy_whose_answer_was_lost_is_made_again_and_is_one_and_each_move_is_
     let (live, dead) = (part("p"), part("p").dead_letters());
     for (from, to) in [(&live, &dead), (&dead, &live), (&live, &dead), (&dead, &live)] {
         let held = take(&queue, from, 1).await;
+        // Once more than a call itself tries.
+        bed.wire.play("SendMessageBatch", Trick::LoseAnswer);
         bed.wire.play("SendMessageBatch", Trick::LoseAnswer);
         let away = Action::Move { to: to.clone(), headers: None };
         assert!(settle(&queue, &held, &away).await[0].is_err());
