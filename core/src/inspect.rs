@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::message::{MessageData, MessageId};
 use crate::partition::PartitionId;
 use crate::storage::QueueStorage;
@@ -107,12 +107,14 @@ pub struct Browsed {
     pub age: Duration,
     /// Of a delayed or postponed message, how long until it can be pulled; `None` if unknown.
     pub due_in: Option<Duration>,
+    /// Why the message cannot be read; its payload is then what is stored, as it is.
+    pub unreadable: Option<Error>,
 }
 
 impl Browsed {
     /// A message in this state.
     pub fn new(message: MessageData, state: MessageState) -> Self {
-        Self { message, state, delivery_count: None, age: Duration::ZERO, due_in: None }
+        Self { message, state, delivery_count: None, age: Duration::ZERO, due_in: None, unreadable: None }
     }
 
     /// Sets the deliveries so far.
@@ -133,6 +135,13 @@ impl Browsed {
     #[must_use]
     pub fn with_due_in(mut self, due_in: Option<Duration>) -> Self {
         self.due_in = due_in;
+        self
+    }
+
+    /// Sets why it cannot be read.
+    #[must_use]
+    pub fn with_unreadable(mut self, why: Option<Error>) -> Self {
+        self.unreadable = why;
         self
     }
 }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
 use crate::capabilities::Capabilities;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::inspect::{InspectQueueStorage, PauseQueueStorage};
 use crate::message::{Headers, MessageData, MessageId};
 use crate::partition::PartitionId;
@@ -206,12 +206,23 @@ pub struct Delivery {
     pub delivery_count: Option<u32>,
     /// How long ago the message was pushed, by the server's clock; zero if unknown.
     pub age: Duration,
+    /// Why the message cannot be read; its payload is then what is stored, as it is. [`Corrupt`](crate::ErrorKind::Corrupt): it
+    /// never will be, and core moves it to the dead letters. [`Incompatible`](crate::ErrorKind::Incompatible): a newer release
+    /// wrote it, and core leaves it to newer consumers. A move must leave what is stored as it is.
+    pub unreadable: Option<Error>,
 }
 
 impl Delivery {
     /// A delivery without a lease end, a count or an age.
     pub fn new(lease: Lease, message: MessageData) -> Self {
-        Self { lease, message, lease_until: None, delivery_count: None, age: Duration::ZERO }
+        Self {
+            lease,
+            message,
+            lease_until: None,
+            delivery_count: None,
+            age: Duration::ZERO,
+            unreadable: None,
+        }
     }
 
     /// Sets [`lease_until`](Self::lease_until).
@@ -232,6 +243,13 @@ impl Delivery {
     #[must_use]
     pub fn with_age(mut self, age: Duration) -> Self {
         self.age = age;
+        self
+    }
+
+    /// Sets [`unreadable`](Self::unreadable).
+    #[must_use]
+    pub fn with_unreadable(mut self, why: Option<Error>) -> Self {
+        self.unreadable = why;
         self
     }
 }

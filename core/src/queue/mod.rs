@@ -12,6 +12,7 @@ mod options;
 mod pull;
 mod push;
 mod refills;
+mod refuse;
 mod settle;
 mod stream;
 

@@ -8,16 +8,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
-use super::deliveries::Judged;
 use super::handler::{QueueMessageHandler, Receipt};
 use super::keeper::Hold;
-use super::options::Expired;
-use super::{Queue, Shared, guard, settle};
+use super::refuse::Fate;
+use super::{Queue, Shared, guard};
 use crate::clock::far;
 use crate::error::{Error, Operation, Result};
-use crate::message::{When, header};
 use crate::partition::{IntoPartitionId, PartitionId};
-use crate::storage::{Action, Delivery, PullRequest, Settlement};
+use crate::storage::{Delivery, PullRequest, Settlement};
 use crate::telemetry;
 
 /// A pull being set up by [`Queue::pull`]; await it.
@@ -240,13 +238,14 @@ impl Shared {
         let mut accepted = Vec::with_capacity(deliveries.len());
         for delivery in deliveries {
             match self.refuse(&terms.partition, &delivery) {
-                Some(action) => {
+                Fate::Handed => accepted.push(delivery),
+                Fate::LeftToItsLease => {}
+                Fate::Settled(action) => {
                     self.deliveries.note(delivery.lease.id, &action);
                     let lane = self.settle_lane(&terms.partition);
                     let settlement = Settlement { lease: delivery.lease, action };
                     self.settler.submit_detached(&self.exec, lane, settlement.into());
                 }
-                None => accepted.push(delivery),
             }
         }
         let holds = accepted.iter().map(|delivery| {
@@ -277,36 +276,5 @@ impl Shared {
                 QueueMessageHandler::new(self.clone(), held, delivery.message, receipt)
             })
             .collect()
-    }
-
-    /// What becomes of a delivery that must not reach a handler.
-    fn refuse(&self, partition: &PartitionId, delivery: &Delivery) -> Option<Action> {
-        if partition.is_dead_letters() {
-            return None;
-        }
-        let options = self.options.of(partition.name());
-        let message = &delivery.message;
-        let dead = |reason: &str| {
-            settle::dead_letter(partition, message, delivery.delivery_count, reason, self.caller.clock.wall())
-        };
-        if let Some(When::In(time_to_live)) = message.options().expiry
-            && delivery.age >= time_to_live
-            && !message.headers().contains_key(header::REDRIVEN_AT)
-        {
-            return Some(match options.expired {
-                Expired::Remove => Action::Remove,
-                Expired::DeadLetter => dead("expired before it was handled"),
-            });
-        }
-        let most = options.max_deliveries?;
-        match self.deliveries.judge(message, delivery.delivery_count?, most) {
-            Judged::HandedOut => None,
-            Judged::SecondChance(headers) if self.fits(message, &headers) => {
-                Some(Action::Postpone { delay: Duration::ZERO, headers: Some(headers) })
-            }
-            Judged::SecondChance(_) | Judged::Dead => {
-                Some(dead(&format!("delivered {most} times without an end")))
-            }
-        }
     }
 }

@@ -138,6 +138,8 @@ pub(crate) struct Spy {
     pub(crate) settle: Tap,
     pub(crate) extend: Tap,
     pub(crate) exchange: Tap,
+    /// Why each message that is pulled cannot be read.
+    pub(crate) unreadable: Mutex<Option<Error>>,
 }
 
 impl std::fmt::Debug for Spy {
@@ -150,7 +152,17 @@ impl Spy {
     pub(crate) fn new(memory: MemoryQueue) -> Self {
         let capabilities = memory.capabilities().clone();
         let (push, pull, settle, extend, exchange) = Default::default();
-        Self { memory, capabilities, push, pull, settle, extend, exchange }
+        Self { memory, capabilities, push, pull, settle, extend, exchange, unreadable: Mutex::default() }
+    }
+
+    fn marked(&self, deliveries: Vec<Delivery>) -> Vec<Delivery> {
+        let why = self.unreadable.lock().unwrap().clone();
+        deliveries.into_iter().map(|delivery| delivery.with_unreadable(why.clone())).collect()
+    }
+
+    /// Settlements that it was given, with a pull or without.
+    pub(crate) fn settlements(&self) -> usize {
+        self.settle.items() + self.exchange.items()
     }
 }
 
@@ -217,7 +229,7 @@ impl PushQueueStorage for Shared {
 impl PullQueueStorage for Shared {
     async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
         match self.pull.pass(request.max).await {
-            None => self.memory.pull(partition, request).await,
+            None => self.memory.pull(partition, request).await.map(|deliveries| self.marked(deliveries)),
             Some(Script::Fail(error)) => Err(error),
             Some(_) => panic!("as the script says"),
         }
@@ -244,7 +256,8 @@ impl PullQueueStorage for Shared {
         match self.exchange.pass(settlements.len()).await {
             None => {
                 let told = self.exchange.answered();
-                let answer = self.memory.exchange(settlements, partition, request).await;
+                let (settled, pulled) = self.memory.exchange(settlements, partition, request).await;
+                let answer = (settled, pulled.map(|deliveries| self.marked(deliveries)));
                 if told.await { answer } else { (vec![Err(lost()); settlements.len()], Err(lost())) }
             }
             script => (

@@ -1,0 +1,75 @@
+//! Deliveries that must not reach a handler.
+
+use std::time::Duration;
+
+use super::deliveries::Judged;
+use super::options::Expired;
+use super::{Shared, settle};
+use crate::error::{Error, ErrorKind};
+use crate::message::{When, header};
+use crate::partition::PartitionId;
+use crate::storage::{Action, Delivery};
+
+/// How long a message that only a newer release can read stays invisible after this one met it.
+const NEWER_PAUSE: Duration = Duration::from_secs(5);
+
+/// What becomes of a delivery.
+pub(crate) enum Fate {
+    Handed,
+    Settled(Action),
+    LeftToItsLease,
+}
+
+impl Shared {
+    pub(crate) fn refuse(&self, partition: &PartitionId, delivery: &Delivery) -> Fate {
+        if partition.is_dead_letters() {
+            return Fate::Handed;
+        }
+        if let Some(why) = &delivery.unreadable {
+            return self.refuse_unreadable(partition, delivery, why);
+        }
+        let options = self.options.of(partition.name());
+        let message = &delivery.message;
+        if let Some(When::In(time_to_live)) = message.options().expiry
+            && delivery.age >= time_to_live
+            && !message.headers().contains_key(header::REDRIVEN_AT)
+        {
+            return Fate::Settled(match options.expired {
+                Expired::Remove => Action::Remove,
+                Expired::DeadLetter => self.dead(partition, delivery, "expired before it was handled"),
+            });
+        }
+        let (Some(count), Some(most)) = (delivery.delivery_count, options.max_deliveries) else {
+            return Fate::Handed;
+        };
+        match self.deliveries.judge(message, count, most) {
+            Judged::HandedOut => Fate::Handed,
+            Judged::SecondChance(headers) if self.fits(message, &headers) => {
+                Fate::Settled(Action::Postpone { delay: Duration::ZERO, headers: Some(headers) })
+            }
+            Judged::SecondChance(_) | Judged::Dead => {
+                let reason = format!("delivered {most} times without an end");
+                Fate::Settled(self.dead(partition, delivery, &reason))
+            }
+        }
+    }
+
+    /// What no release will read goes to the dead letters. What a newer one wrote is left to consumers of that one, a while later so
+    /// that this one does not take it again at once.
+    fn refuse_unreadable(&self, partition: &PartitionId, delivery: &Delivery, why: &Error) -> Fate {
+        let id = delivery.lease.id;
+        if why.kind() == ErrorKind::Incompatible {
+            tracing::warn!(%why, %id, %partition, "a message of a newer release is left to newer consumers");
+            return self.capabilities.postpone_delay.map_or(Fate::LeftToItsLease, |declared| {
+                Fate::Settled(Action::Postpone { delay: NEWER_PAUSE.min(declared.max), headers: None })
+            });
+        }
+        tracing::error!(%why, %id, %partition, "a message that cannot be read goes to the dead letters");
+        Fate::Settled(self.dead(partition, delivery, &format!("cannot be read: {}", why.message())))
+    }
+
+    fn dead(&self, partition: &PartitionId, delivery: &Delivery, reason: &str) -> Action {
+        let now = self.caller.clock.wall();
+        settle::dead_letter(partition, &delivery.message, delivery.delivery_count, reason, now)
+    }
+}
