@@ -300,3 +300,14 @@ async fn a_lease_that_the_backend_cannot_give_is_refused_for_refills() {
     let error = queue.refills("p", Some(Duration::ZERO)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
 }
+
+#[tokio::test]
+async fn a_stream_dropped_before_its_first_turn_asks_the_storage_for_nothing() {
+    let (spy, queue) = filled(1).await;
+    for _ in 0..20 {
+        // This thread is the runtime's only one: the stream's task has its first turn when the test lets go of it.
+        drop(queue.stream("p").build().unwrap());
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(spy.pull.calls(), 0);
+}

@@ -106,7 +106,8 @@ impl StreamBuilder {
         let stop = CancellationToken::new();
         let (pump, stopped) = (pump::run(feed.clone(), batches), stop.clone());
         shared.exec.spawn(async move {
-            tokio::select! { () = pump => {}, () = stopped.cancelled() => {} }
+            // A stream that is dropped before this task's first turn pulls nothing.
+            tokio::select! { biased; () = stopped.cancelled() => {}, () = pump => {} }
         });
         Ok(HandlerStream { incoming, buffer: VecDeque::new(), feed, _stop: stop.drop_guard() })
     }
