@@ -34,14 +34,14 @@ pub struct Case {
     pub kills: &'static [Fault],
     /// The smallest tier that runs it.
     pub tier: Tier,
-    /// When it counts as hung.
+    /// How long it may take; nearly all of them need far less.
     pub deadline: Duration,
     /// What it does.
     pub run: for<'a> fn(&'a Context) -> CaseFuture<'a>,
 }
 
 impl Case {
-    /// A case without needs, in every tier, that counts as hung after 30 s.
+    /// A case without needs, in every tier, that may take 30 s.
     pub const fn new(
         id: &'static str,
         layer: Layer,
@@ -66,7 +66,7 @@ impl Case {
         self
     }
 
-    /// Gives it more (or less) time before it counts as hung.
+    /// Gives it more (or less) time.
     #[must_use]
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;

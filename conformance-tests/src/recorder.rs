@@ -122,7 +122,7 @@ impl PullQueueStorage for Recorder {
         request: PullRequest,
     ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
         let op = Op::Settle { settlements: settlements.to_vec(), outcomes: Vec::new() };
-        let settling = self.history.begin(&self.client, op);
+        let settling = self.history.begin_waiting(&self.client, op, request.wait);
         let pulling = self.history.begin(&self.client, pull_op(partition, &request));
         let stop = request.stop.clone();
         let (settled, pulled) = self.inner.exchange(settlements, partition, request).await;

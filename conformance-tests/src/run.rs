@@ -23,6 +23,16 @@ pub(crate) const PARALLELISM: usize = 16;
 /// The account of a case waits for what is owed; beyond this it hangs.
 const ACCOUNT_DEADLINE: Duration = Duration::from_mins(1);
 
+/// A call hangs that goes on for so much longer than it was asked to wait. What the case does to a server of its own may take a
+/// client longer to notice, so such a case has its deadline alone.
+const HUNG: Duration = Duration::from_secs(20);
+
+/// A case at its deadline hangs if no call has begun or ended for so long; else the server is slow.
+const STANDSTILL: Duration = Duration::from_secs(5);
+
+/// Between two looks for a call that hangs.
+const LOOK: Duration = Duration::from_millis(500);
+
 /// How much a run does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -176,7 +186,7 @@ impl Options {
         self.pattern.is_some() || self.layer.is_some() || self.clause.is_some() || self.capability.is_some()
     }
 
-    /// When a case counts as hung.
+    /// How long a case may take.
     fn deadline(&self, case: &Case) -> Duration {
         if case.tier == Tier::Soak { case.deadline + self.soak } else { case.deadline }
     }
@@ -260,15 +270,43 @@ async fn within(
 ) -> Result<(), Stop> {
     let task = tokio::spawn(part);
     let abort = task.abort_handle();
-    let stop = |clause, expected: &str, seen: String| Err(context.failed(clause, &[], expected, seen));
-    match tokio::time::timeout(deadline, task).await {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(panic)) => stop(40, "no panic", panic.to_string()),
-        Err(_) => {
+    let ended = tokio::select! {
+        biased;
+        ended = task => ended,
+        stop = overdue(context, deadline) => {
             abort.abort();
-            let last = context.history().under_way().unwrap_or_else(|| "no call under way".to_owned());
-            stop(40, "every call to end in bounded time", format!("hung after {deadline:?}; last: {last}"))
+            return Err(stop);
         }
+    };
+    match ended {
+        Ok(answer) => answer,
+        Err(panic) => Err(context.failed(40, &[], "no panic", panic.to_string())),
+    }
+}
+
+/// Why the case cannot go on: a call hangs, or its time is over.
+async fn overdue(context: &Context, deadline: Duration) -> Stop {
+    let (start, history) = (Instant::now(), context.history());
+    let hangs = |seen| context.failed(40, &[], "every call to end in bounded time", seen);
+    loop {
+        let left = deadline.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            break;
+        }
+        tokio::time::sleep(LOOK.min(left)).await;
+        if let Some(call) = history.overdue(HUNG).filter(|_| context.victim().is_none()) {
+            return hangs(format!("hung for {HUNG:?} longer than it was asked to wait: {call}"));
+        }
+    }
+    let last = history.under_way();
+    let stands = history.quiet_for() > STANDSTILL;
+    match (stands, last) {
+        (true, Some(call)) => hangs(format!("hung after {deadline:?}; last: {call}")),
+        (true, None) => hangs(format!("hung after {deadline:?}, with no call under way")),
+        (false, _) => Stop::Inconclusive(format!(
+            "every call ended, but all of them together took longer than the {deadline:?} that the case has: the server or this \
+             machine is slow; fewer cases at once may help"
+        )),
     }
 }
 

@@ -181,9 +181,9 @@ async fn dropped_waiter(c: &Context) -> CaseResult {
         let messages = c.messages(2, |_, task| task);
         let sent = if round % 2 == 0 {
             drop(waiting);
-            tokio::time::sleep(c.timing().slack).await;
+            c.pulls_end(c.client()).await?;
             let sent = c.store(&other, &p, messages).await?;
-            // Time for a pull that goes on to take them.
+            // Time for a pull that goes on in secret to take them.
             tokio::time::sleep(c.timing().slack).await;
             sent
         } else {

@@ -62,6 +62,7 @@ async fn wakes(c: &Context) -> CaseResult {
     let (p, queue, pusher) = (c.partition("work")?, c.queue()?, c.fresh_queue().await?);
     let mut stream = c.ok(11, "a stream", queue.stream(&p).build())?;
     for _ in 0..5 {
+        c.pull_begins(c.client()).await?;
         silent(c, &mut stream, c.timing().slack, "nothing yet").await?;
         let sent = c.store(&pusher, &p, vec![c.message()]).await?;
         let mut handler = next(c, &mut stream).await?;
@@ -116,9 +117,9 @@ async fn dropped_takes_no_more(c: &Context) -> CaseResult {
         let mut stream = c.ok(13, "a stream", queue.stream(&p).build())?;
         silent(c, &mut stream, slack, "nothing yet").await?;
         drop(stream);
-        tokio::time::sleep(slack).await;
+        c.pulls_end(c.client()).await?;
         let sent = c.store(&other, &p, c.messages(3, |_, task| task)).await?;
-        // Time for a pull that goes on to take them.
+        // Time for a pull that goes on in secret to take them.
         tokio::time::sleep(slack).await;
         let mut held = c.hold(&other, &p, 3).await?;
         c.same_ids(13, "what was pushed after the drop", &sent, &handler_ids(&held))?;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyqueue::{
     Action, Delivery, Error, ExtendOutcome, Extension, InspectQueueStorage, Limits, MessageData, MessageId,
     PartitionId, PauseQueueStorage, PullRequest, PushOutcome, Result, SettleOutcome, Settlement, Storage,
+    Strictness,
 };
 use futures_util::future::join_all;
 
@@ -150,13 +151,15 @@ impl Client {
         self.pull_with(partition, self.request(max, Duration::ZERO)).await
     }
 
-    /// Exactly `n` deliveries, in as many pulls as it takes, with the long lease.
+    /// Exactly `n` deliveries, in as many pulls as it takes, with the long lease. Where one message may come to two at once, it counts
+    /// once.
     ///
     /// # Errors
     /// Fails the case if they do not come soon, or if one pull answers more than was asked for.
     pub async fn take(&self, partition: &PartitionId, n: usize) -> CaseResult<Vec<Delivery>> {
         let batch = self.storage.capabilities().limits.pull_batch;
-        let mut taken = Vec::new();
+        let may_repeat = self.storage.capabilities().exclusive != Strictness::Strict;
+        let mut taken: Vec<Delivery> = Vec::new();
         while taken.len() < n {
             let max = (n - taken.len()).min(batch);
             let got = self.pull(partition, max).await?;
@@ -167,7 +170,12 @@ impl Client {
             if got.len() > max {
                 return Err(self.fail(8, &[], format!("at most {max} deliveries"), format!("{}", got.len())));
             }
-            taken.extend(got);
+            for delivery in got {
+                let known = may_repeat && taken.iter().any(|one| one.lease.id == delivery.lease.id);
+                if !known {
+                    taken.push(delivery);
+                }
+            }
         }
         Ok(taken)
     }

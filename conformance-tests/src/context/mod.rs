@@ -286,16 +286,12 @@ impl Context {
         self.check(clause, &both(expected, &seen), expected == seen, told, self.history.labels(&seen))
     }
 
-    /// Judges that exactly these messages were delivered, each once, in any order.
+    /// Judges that exactly these messages were delivered, in any order; each once, where only one can hold a message.
     ///
     /// # Errors
     /// Fails the case unless they were.
     pub fn same(&self, clause: u8, what: &str, expected: &[MessageId], seen: &[Delivery]) -> CaseResult {
-        let (mut sorted, mut got) = (expected.to_vec(), ids(seen));
-        sorted.sort_unstable();
-        got.sort_unstable();
-        let told = format!("{what}: {}", self.history.labels(expected));
-        self.check(clause, &both(&sorted, &got), sorted == got, told, self.history.labels(&got))
+        self.same_ids(clause, what, expected, &ids(seen))
     }
 
     /// Judges that a call failed with an error of this kind.

@@ -3,16 +3,19 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyqueue::{
     Lease, MessageData, MessageId, PartitionId, PartitionOptions, PushOutcome, Queue, QueueBuilder,
-    QueueMessageHandler, QueueMessageStatus, Result, SettleOutcome,
+    QueueMessageHandler, QueueMessageStatus, Result, SettleOutcome, Strictness,
 };
 
 use super::{Client, Context};
 use crate::case::{CaseResult, Stop};
 use crate::history::Op;
+
+/// Between two looks for what must come.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// A failure names at most this many messages of a kind.
 const SHOWN: usize = 5;
@@ -93,7 +96,8 @@ impl Context {
         Ok(())
     }
 
-    /// Exactly `n` handlers, in as many pulls as it takes.
+    /// Exactly `n` handlers, in as many pulls as it takes. Where one message may come twice, it counts once: what came again is
+    /// removed, as the first of the two will be.
     ///
     /// # Errors
     /// Fails the case if they do not come soon, if a pull answers too many, or if one does not bear its body.
@@ -110,7 +114,12 @@ impl Context {
             let seen = || format!("{} more within {:?}, after {}", got.len(), self.timing().soon, held.len());
             let ok = (1..=left).contains(&got.len());
             self.check(8, &[], ok, format!("{n} deliveries from {partition}"), seen())?;
-            held.extend(got);
+            let (mut again, new): (Vec<_>, Vec<_>) =
+                got.into_iter().partition(|one| self.may_repeat() && handler_ids(&held).contains(&one.id()));
+            for handler in &mut again {
+                let _ = handler.settle(QueueMessageStatus::Processed).await;
+            }
+            held.extend(new);
         }
         held.iter().try_for_each(|handler| self.whole(handler))?;
         Ok(held)
@@ -212,6 +221,34 @@ impl Context {
         Ok(())
     }
 
+    /// Waits until no pull of this client is under way: what is pushed from then on cannot come to it.
+    ///
+    /// # Errors
+    /// Fails the case with clause 13 if one goes on.
+    pub async fn pulls_end(&self, client: &Client) -> CaseResult {
+        let deadline = Instant::now() + self.timing().soon;
+        while self.history().is_pulling(client.name()) {
+            let late = Instant::now() > deadline;
+            let expected = "a pull that nobody waits for any more to end soon";
+            self.check(13, &[], !late, expected, format!("it went on for {:?}", self.timing().soon))?;
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// Waits until a pull of this client is under way.
+    ///
+    /// # Errors
+    /// Fails the case with clause 11 if none comes.
+    pub async fn pull_begins(&self, client: &Client) -> CaseResult {
+        let deadline = Instant::now() + self.timing().soon;
+        while !self.history().is_pulling(client.name()) {
+            self.check(11, &[], Instant::now() < deadline, "a pull under way", "none")?;
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
     fn message_body(&self, id: MessageId) -> String {
         format!("{} {id}", self.case)
     }
@@ -226,7 +263,12 @@ impl Context {
         self.check(5, &[handler.id()], expected == seen, format!("the body {expected:?}"), seen)
     }
 
-    /// Judges that exactly these messages came, each once, in any order.
+    /// Whether the backend declares that a message may come to two at once.
+    pub(super) fn may_repeat(&self) -> bool {
+        self.capabilities().exclusive != Strictness::Strict
+    }
+
+    /// Judges that exactly these messages came, in any order; each once, where only one can hold a message.
     ///
     /// # Errors
     /// Fails the case unless they did.
@@ -236,7 +278,11 @@ impl Context {
             *balance.entry(*id).or_default() += 1;
         }
         for id in seen {
-            *balance.entry(*id).or_default() -= 1;
+            match balance.get_mut(id) {
+                Some(left) if *left <= 0 && self.may_repeat() => {}
+                Some(left) => *left -= 1,
+                None => drop(balance.insert(*id, -1)),
+            }
         }
         let odd = |missing: bool| {
             let odd =

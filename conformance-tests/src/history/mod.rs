@@ -10,7 +10,7 @@ pub(crate) mod units;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use anyqueue::{
@@ -31,6 +31,9 @@ const TICK: Duration = Duration::from_micros(1);
 /// At most this many lines go into a failure; a longer history is cut at its beginning.
 const MAX_LINES: usize = 60;
 
+/// At most this many messages are named in a row.
+const MAX_LABELS: usize = 40;
+
 /// One call. `returned` stays empty while it is under way, and for ever if it was dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
@@ -38,6 +41,16 @@ pub(crate) struct Event {
     pub(crate) invoked: Instant,
     pub(crate) returned: Option<Instant>,
     pub(crate) op: Op,
+    /// How long the call was asked to wait.
+    wait: Duration,
+    /// Gone when the call was dropped.
+    caller: Weak<()>,
+}
+
+impl Event {
+    fn is_under_way(&self) -> bool {
+        self.returned.is_none() && self.caller.strong_count() > 0
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -111,9 +124,9 @@ pub(crate) enum Op {
     Note(String),
 }
 
-/// A call under way.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ticket(usize);
+/// A call under way. Dropped without an [`end`](History::end), the call was dropped, which its event sees by what it shares.
+#[derive(Debug)]
+pub(crate) struct Ticket(usize, Arc<()>);
 
 /// The events of one case, the messages it made, and how much it observed.
 #[derive(Debug)]
@@ -150,21 +163,30 @@ impl History {
 
     /// Records the beginning of a call. `op` holds a stand-in for the answer until [`end`](Self::end).
     pub(crate) fn begin(&self, client: &Arc<str>, op: Op) -> Ticket {
+        let wait = if let Op::Pull { wait, .. } = &op { *wait } else { Duration::ZERO };
+        self.begin_waiting(client, op, wait)
+    }
+
+    /// The same for a call that may wait, whatever its kind.
+    pub(crate) fn begin_waiting(&self, client: &Arc<str>, op: Op, wait: Duration) -> Ticket {
         let mut inner = self.lock();
-        let invoked = inner.stamp(&self.clock);
-        inner.events.push(Event { client: client.clone(), invoked, returned: None, op });
-        Ticket(inner.events.len() - 1)
+        let (invoked, caller) = (inner.stamp(&self.clock), Arc::new(()));
+        let (client, gone) = (client.clone(), Arc::downgrade(&caller));
+        inner.events.push(Event { client, invoked, returned: None, op, wait, caller: gone });
+        Ticket(inner.events.len() - 1, caller)
     }
 
     /// Records its end, and `seen` observations.
     pub(crate) fn end(&self, ticket: Ticket, seen: usize, answer: impl FnOnce(&mut Op)) {
         self.observed(seen);
+        let Ticket(at, caller) = ticket;
         let mut inner = self.lock();
         let returned = inner.stamp(&self.clock);
-        if let Some(event) = inner.events.get_mut(ticket.0) {
+        if let Some(event) = inner.events.get_mut(at) {
             event.returned = Some(returned);
             answer(&mut event.op);
         }
+        drop(caller);
     }
 
     /// Records something that is no call.
@@ -214,14 +236,39 @@ impl History {
             return "nothing".to_owned();
         }
         let inner = self.lock();
-        ids.iter().map(|id| inner.label(*id)).collect::<Vec<_>>().join(" ")
+        let mut labels: Vec<_> = ids.iter().take(MAX_LABELS).map(|id| inner.label(*id)).collect();
+        labels.extend(
+            ids.len().checked_sub(MAX_LABELS).filter(|more| *more > 0).map(|more| format!("and {more} more")),
+        );
+        labels.join(" ")
     }
 
     /// The last call that has not ended, for a case that hangs.
     pub(crate) fn under_way(&self) -> Option<String> {
         let inner = self.lock();
-        let event = inner.events.iter().rev().find(|event| event.returned.is_none())?;
-        Some(format!("{} {}", event.client, inner.describe(&event.op, &[])))
+        let event = inner.events.iter().rev().find(|event| event.is_under_way())?;
+        Some(inner.told(event))
+    }
+
+    /// A call that goes on for so much longer than it was asked to wait.
+    pub(crate) fn overdue(&self, beyond: Duration) -> Option<String> {
+        let (inner, now) = (self.lock(), self.clock.now());
+        let late = |event: &&Event| {
+            event.is_under_way() && now.saturating_duration_since(event.invoked) > event.wait + beyond
+        };
+        inner.events.iter().find(late).map(|event| inner.told(event))
+    }
+
+    /// Whether this client waits for the answer to a pull.
+    pub(crate) fn is_pulling(&self, client: &str) -> bool {
+        let pulls = |event: &Event| matches!(event.op, Op::Pull { .. }) && *event.client == *client;
+        self.lock().events.iter().any(|event| pulls(event) && event.is_under_way())
+    }
+
+    /// How long ago a call began or ended.
+    pub(crate) fn quiet_for(&self) -> Duration {
+        let last = self.lock().last.unwrap_or(self.start);
+        self.clock.now().saturating_duration_since(last)
     }
 
     /// The events that concern these messages (all events if none are named), as lines for people.
@@ -259,6 +306,10 @@ impl Inner {
         let now = self.last.map_or_else(|| clock.now(), |last| clock.now().max(last + TICK));
         self.last = Some(now);
         now
+    }
+
+    fn told(&self, event: &Event) -> String {
+        format!("{} {}", event.client, self.describe(&event.op, &[]))
     }
 
     fn label(&self, id: MessageId) -> String {
