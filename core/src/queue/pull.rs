@@ -163,24 +163,23 @@ impl Pulling {
     /// Slots for up to `want` deliveries; waits for the first, unless something is there already.
     async fn slots(&self, shared: &Shared, want: usize, have_some: bool) -> Option<OwnedSemaphorePermit> {
         let want = want.min(shared.capabilities.limits.pull_batch.max(1));
-        loop {
-            let free = shared.slots.available_permits().min(want);
-            let asked = u32::try_from(free).unwrap_or(u32::MAX);
-            if asked > 0
-                && let Ok(slots) = Arc::clone(&shared.slots).try_acquire_many_owned(asked)
-            {
-                return Some(slots);
-            }
-            if have_some {
-                return None;
-            }
-            tokio::select! {
-                slot = Arc::clone(&shared.slots).acquire_owned() => drop(slot.ok()?),
-                () = shared.caller.clock.sleep_until(self.until) => return None,
-                () = self.stop.cancelled() => return None,
-                () = shared.closing.cancelled() => return None,
-            }
+        if let Some(slots) = shared.free_slots(want) {
+            return Some(slots);
         }
+        if have_some {
+            return None;
+        }
+        let mut slots = tokio::select! {
+            slot = Arc::clone(&shared.slots).acquire_owned() => slot.ok()?,
+            () = shared.caller.clock.sleep_until(self.until) => return None,
+            () = self.stop.cancelled() => return None,
+            () = shared.closing.cancelled() => return None,
+        };
+        // It is kept: let go, it would go to the next in the line, and round for ever among those who wait.
+        if let Some(more) = shared.free_slots(want.saturating_sub(1)) {
+            slots.merge(more);
+        }
+        Some(slots)
     }
 
     /// Asks the storage once, carrying waiting settlements along where that saves a round trip.
@@ -224,6 +223,18 @@ impl Pulling {
 }
 
 impl Shared {
+    /// Up to `want` of the slots that nobody has or waits for; none if there is none.
+    fn free_slots(&self, want: usize) -> Option<OwnedSemaphorePermit> {
+        let mut want = u32::try_from(self.slots.available_permits().min(want)).unwrap_or(u32::MAX);
+        while want > 0 {
+            if let Ok(slots) = Arc::clone(&self.slots).try_acquire_many_owned(want) {
+                return Some(slots);
+            }
+            want /= 2; // others were quicker
+        }
+        None
+    }
+
     /// Takes deliveries into care; those that have expired or were delivered too often go where they belong instead.
     pub(crate) fn accept(
         self: &Arc<Self>,
