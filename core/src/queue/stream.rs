@@ -182,9 +182,14 @@ impl Feed {
     }
 
     fn batch(&self, handlers: Vec<QueueMessageHandler>, room: Vec<WindowSlot>) -> Vec<QueueMessageHandler> {
-        self.window.fed();
         // A handler without a slot, should the server have answered too many, is dropped: given back.
-        handlers.into_iter().zip(room).map(|(handler, slot)| handler.with_window(slot)).collect()
+        let batch: Vec<_> =
+            handlers.into_iter().zip(room).map(|(handler, slot)| handler.with_window(slot)).collect();
+        // A consumer that gets nothing (all had expired, say) is as hungry as before.
+        if !batch.is_empty() {
+            self.window.fed();
+        }
+        batch
     }
 
     /// All the room there is, once a quarter of the window is free, or any at all for a consumer that has nothing left and
