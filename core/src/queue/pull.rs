@@ -12,6 +12,7 @@ use super::handler::{QueueMessageHandler, Receipt};
 use super::keeper::Hold;
 use super::refuse::Fate;
 use super::{Queue, Shared, guard};
+use crate::capabilities::{DeliveryCount, Requeue};
 use crate::clock::far;
 use crate::error::{Error, Operation, Result};
 use crate::partition::{IntoPartitionId, PartitionId};
@@ -130,9 +131,10 @@ impl Pulling {
     async fn run(self, shared: Arc<Shared>) -> Result<Vec<QueueMessageHandler>> {
         let _active = shared.enter(Operation::Pull)?;
         let mut handlers = Vec::new();
+        let mut refused = 0; // in a row, as long as nothing else came
         loop {
-            let Some(mut slots) = self.slots(&shared, self.max - handlers.len(), !handlers.is_empty()).await
-            else {
+            let want = (self.max - handlers.len()).max(refused);
+            let Some(mut slots) = self.slots(&shared, want, !handlers.is_empty()).await else {
                 return Ok(handlers);
             };
             let asked = slots.num_permits();
@@ -155,9 +157,20 @@ impl Pulling {
             // Asked again only if the backend's own limit cut this short, or all that came had to be refused.
             let more = if handlers.is_empty() { got > 0 } else { got >= asked && handlers.len() < self.max };
             if !more || self.stop.is_cancelled() || shared.closing.is_cancelled() {
-                return Ok(handlers);
+                break;
             }
+            if !handlers.is_empty() {
+                refused = 0;
+                continue;
+            }
+            if shared.caller.clock.now() >= far(self.until, shared.capabilities.slack) {
+                break; // what else has expired is left to the next pull
+            }
+            refused = shared.next_batch(refused + got);
         }
+        // Asked for on the way through expired messages: dropped, it is given back.
+        handlers.truncate(self.max);
+        Ok(handlers)
     }
 
     /// Slots for up to `want` deliveries; waits for the first, unless something is there already.
@@ -223,6 +236,14 @@ impl Pulling {
 }
 
 impl Shared {
+    /// How many to ask for after as many in a row had to be refused: their like may follow by the thousand, and one at a time would take
+    /// a call each. What is beyond the pull's own wish goes back, so only where that leaves no trace.
+    fn next_batch(&self, refused: usize) -> usize {
+        let leaves_no_trace = self.capabilities.requeue == Requeue::Front
+            && self.capabilities.delivery_count != DeliveryCount::Deliveries;
+        if leaves_no_trace { refused } else { 0 }
+    }
+
     /// Up to `want` of the slots that nobody has or waits for; none if there is none.
     fn free_slots(&self, want: usize) -> Option<OwnedSemaphorePermit> {
         let mut want = u32::try_from(self.slots.available_permits().min(want)).unwrap_or(u32::MAX);
