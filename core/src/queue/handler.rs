@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use tokio::sync::oneshot::error::TryRecvError;
 use tokio_util::sync::CancellationToken;
 
+use super::begun::{Begun, Ended};
 use super::keeper::Held;
 use super::settle::{Reply, SettleRequest};
 use super::stream::WindowSlot;
-use super::{Shared, guard, runtime_gone};
+use super::{Shared, guard};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::message::{Headers, MessageData, MessageId};
 use crate::partition::PartitionId;
@@ -33,7 +33,7 @@ pub struct QueueMessageHandler {
     receipt: Receipt,
     concluded: Option<SettleOutcome>,
     /// A settlement that was handed over and whose outcome nobody has seen yet.
-    pending: Option<Reply>,
+    pending: Option<Begun>,
     /// Room in the window of a stream.
     window: Option<Arc<WindowSlot>>,
 }
@@ -157,10 +157,8 @@ impl QueueMessageHandler {
     /// # Cancellation
     /// Once polled, the settlement is carried through; a later call answers its outcome.
     pub async fn settle(&mut self, status: QueueMessageStatus) -> Result<SettleOutcome> {
-        self.await_earlier().await;
         if let Some(request) = self.prepare(status.clone())? {
-            let lane = self.shared.settle_lane(&request.settlement.lease.partition);
-            let reply = self.shared.settler.submit(&self.shared.exec, lane, request);
+            let reply = self.shared.hand_over(request);
             self.begun(reply);
         }
         self.outcome(&status).await
@@ -205,61 +203,65 @@ impl QueueMessageHandler {
         Ok(outcome)
     }
 
-    /// If an earlier `settle` was dropped before its outcome came, waits for that outcome.
-    pub(crate) async fn await_earlier(&mut self) {
-        if self.pending.is_some() {
-            let status = self.status.clone();
-            // Its error is nobody's any more: the new settlement takes its place.
-            let _ = self.outcome(&status).await;
-        }
-    }
-
-    /// What to hand over for this status; nothing if the outcome is known already.
+    /// What to hand over for this status. Nothing if the outcome is known already, and while an earlier settlement is under way:
+    /// then this one follows it by itself, should it fail.
     pub(crate) fn prepare(&mut self, status: QueueMessageStatus) -> Result<Option<SettleRequest>> {
-        if self.concluded.is_none() && self.is_lost() {
+        if let Some(ended) = self.pending.as_mut().and_then(Begun::ended_already) {
+            // Its error is nobody's any more: the new settlement takes its place.
+            let _ = self.end(ended);
+        }
+        if self.concluded.is_none() && self.pending.is_none() && self.is_lost() {
             self.concluded = Some(SettleOutcome::Lost);
         }
         if self.concluded.is_some() {
             return Ok(None);
         }
         if self.shared.closing.is_cancelled() {
-            return Err(Error::closed().with_backend(self.shared.name()).with_operation(Operation::Settle));
+            let closed =
+                || Error::closed().with_backend(self.shared.name()).with_operation(Operation::Settle);
+            return if self.pending.is_some() { Ok(None) } else { Err(closed()) };
         }
         let lease = self.held.lease.clone();
         let action =
             self.shared.action(&lease.partition, &self.message, self.receipt.delivery_count, &status)?;
-        self.shared.deliveries.note(lease.id, &action);
-        self.status = status;
-        Ok(Some(SettleRequest { settlement: Settlement { lease, action }, window: self.window.clone() }))
+        let request = SettleRequest { settlement: Settlement { lease, action }, window: self.window.clone() };
+        let before = std::mem::replace(&mut self.status, status);
+        let Some(earlier) = self.pending.take() else { return Ok(Some(request)) };
+        self.pending = Some(earlier.followed(before, self.status.clone(), request, &self.shared, &self.held));
+        Ok(None)
     }
 
     /// The settlement was handed over.
     pub(crate) fn begun(&mut self, reply: Reply) {
-        self.pending = Some(reply);
+        self.pending = Some(Begun::Alone(reply));
     }
 
     /// Waits for the outcome of what was handed over; what is known already is answered at once.
     pub(crate) async fn outcome(&mut self, status: &QueueMessageStatus) -> Result<SettleOutcome> {
         if let Some(pending) = &mut self.pending {
-            // What is there is taken without waiting: the answers to a batch would use up what a task may do at a time, and the
-            // next call would have to be begun by another thread.
-            let answer = match pending.try_recv() {
-                Err(TryRecvError::Empty) => pending.await.map_err(|_| runtime_gone()),
-                there => there.map_err(|_| runtime_gone()),
-            };
-            self.pending = None;
-            let outcome = answer??;
-            self.concluded = Some(outcome);
-            self.window = None;
-            self.shared.keeper.release(&self.held);
-            if outcome == SettleOutcome::Lost {
-                self.held.fire_lost();
-            }
+            let ended = pending.ended().await;
+            self.end(ended)?;
         }
         match self.concluded {
             Some(SettleOutcome::Settled) if self.status == *status => Ok(SettleOutcome::Settled),
             _ => Ok(SettleOutcome::Lost),
         }
+    }
+
+    /// What was handed over has ended so.
+    fn end(&mut self, ended: Ended) -> Result<()> {
+        self.pending = None;
+        if let Some(status) = ended.status {
+            self.status = status;
+        }
+        let outcome = ended.answer?;
+        self.concluded = Some(outcome);
+        self.window = None;
+        self.shared.keeper.release(&self.held);
+        if outcome == SettleOutcome::Lost {
+            self.held.fire_lost();
+        }
+        Ok(())
     }
 
     pub(crate) fn lease(&self) -> &crate::Lease {

@@ -1,6 +1,7 @@
 //! The portable queue that applications hold.
 
 mod admin;
+mod begun;
 mod caller;
 mod coalesce;
 mod dead_letters;

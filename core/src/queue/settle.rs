@@ -87,9 +87,9 @@ impl Queue {
             deliveries.into_iter().map(|(handler, status)| (handler, status, None)).collect();
         let mut lanes: HashMap<_, (Vec<_>, Vec<_>)> = HashMap::new();
         for (handler, status, refused) in &mut deliveries {
-            handler.await_earlier().await;
             match handler.prepare(status.clone()) {
                 Ok(Some(request)) => {
+                    self.0.deliveries.note(request.settlement.lease.id, &request.settlement.action);
                     let lane = self.0.settle_lane(&request.settlement.lease.partition);
                     let (handlers, requests) = lanes.entry(lane).or_default();
                     handlers.push(handler);
@@ -117,6 +117,13 @@ impl Queue {
 }
 
 impl Shared {
+    /// Hands a settlement over, and answers where its outcome will arrive.
+    pub(crate) fn hand_over(&self, request: SettleRequest) -> Reply {
+        self.deliveries.note(request.settlement.lease.id, &request.settlement.action);
+        let lane = self.settle_lane(&request.settlement.lease.partition);
+        self.settler.submit(&self.exec, lane, request)
+    }
+
     /// What a status asks of the storage for this message.
     pub(crate) fn action(
         &self,
