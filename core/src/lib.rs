@@ -67,6 +67,7 @@ mod clock;
 mod counts;
 mod envelope;
 mod error;
+mod exec;
 mod inspect;
 mod io;
 mod message;
@@ -82,6 +83,8 @@ pub use clock::{Clock, ManualClock};
 pub use counts::MessageCounts;
 pub use envelope::{Decoded, Envelope};
 pub use error::{Error, ErrorKind, Operation, Result, RetryClass};
+#[doc(hidden)]
+pub use exec::Spawner;
 pub use inspect::*;
 pub use io::IoThread;
 pub use message::*;

@@ -1,5 +1,9 @@
 //! Looking inside, and what operators do: counts, browsing, deletion, purge, cancellation, pause.
 
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
 use super::{Queue, guard};
 use crate::error::{Operation, Result};
 use crate::inspect::{
@@ -7,6 +11,7 @@ use crate::inspect::{
 };
 use crate::message::MessageId;
 use crate::partition::{IntoPartitionId, PartitionId};
+use crate::storage::Storage;
 
 /// A purge takes at most this many pages of [`MAX_PAGE`], so that a fast producer cannot keep it going for ever.
 const PURGE_PAGES: usize = 100_000;
@@ -33,8 +38,10 @@ impl Queue {
     pub async fn counts(&self, partition: impl IntoPartitionId) -> Result<Counts> {
         let partition = partition.into_partition_id()?.live();
         let declared = self.capabilities().inspect;
-        let inspect = self.inspect(declared.ready || declared.dead, "counts")?;
-        self.0.bounded(Operation::Inspect, inspect.counts(&partition)).await
+        self.inspect(declared.ready || declared.dead, "counts", |inspect| {
+            Box::pin(async move { inspect.counts(&partition).await })
+        })
+        .await
     }
 
     /// Names of live partitions in byte order, after `after`, at most `limit` (and at most [`MAX_PAGE`]).
@@ -42,8 +49,11 @@ impl Queue {
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported), or the server's.
     pub async fn partitions(&self, after: Option<&PartitionId>, limit: usize) -> Result<Vec<PartitionId>> {
-        let inspect = self.inspect(self.capabilities().inspect.list, "list of partitions")?;
-        self.0.bounded(Operation::Inspect, inspect.partitions(after, limit.min(MAX_PAGE))).await
+        let after = after.cloned();
+        self.inspect(self.capabilities().inspect.list, "list of partitions", move |inspect| {
+            Box::pin(async move { inspect.partitions(after.as_ref(), limit.min(MAX_PAGE)).await })
+        })
+        .await
     }
 
     /// A page of messages in the order of their ids, after `after`, at most `limit` (and at most [`MAX_PAGE`]). Nothing is leased
@@ -58,8 +68,10 @@ impl Queue {
         limit: usize,
     ) -> Result<Vec<Browsed>> {
         let partition = partition.into_partition_id()?;
-        let inspect = self.inspect(self.capabilities().inspect.browse, "browsing")?;
-        self.0.bounded(Operation::Inspect, inspect.browse(&partition, after, limit.min(MAX_PAGE))).await
+        self.inspect(self.capabilities().inspect.browse, "browsing", move |inspect| {
+            Box::pin(async move { inspect.browse(&partition, after, limit.min(MAX_PAGE)).await })
+        })
+        .await
     }
 
     /// Deletes messages by id, unless they are held. One answer per id, in order.
@@ -72,11 +84,15 @@ impl Queue {
         ids: &[MessageId],
     ) -> Result<Vec<Result<DeleteOutcome>>> {
         let partition = partition.into_partition_id()?;
-        let inspect = self.inspect(self.capabilities().inspect.delete, "deletion by id")?;
+        let declared = self.capabilities().inspect.delete;
+        self.can_inspect(declared, "deletion by id")?;
         let mut answers = Vec::with_capacity(ids.len());
         for part in ids.chunks(MAX_PAGE) {
-            let call = async { Ok(inspect.delete(&partition, part).await) };
-            answers.extend(self.0.bounded(Operation::Inspect, call).await?);
+            let (partition, part) = (partition.clone(), part.to_vec());
+            let call = self.inspect(declared, "deletion by id", |inspect| {
+                Box::pin(async move { Ok(inspect.delete(&partition, &part).await) })
+            });
+            answers.extend(call.await?);
         }
         Ok(answers)
     }
@@ -125,10 +141,14 @@ impl Queue {
     /// [`Unsupported`](crate::ErrorKind::Unsupported), or the server's; what was deleted before stays deleted.
     pub async fn purge(&self, partition: impl IntoPartitionId) -> Result<u64> {
         let partition = partition.into_partition_id()?;
-        let inspect = self.inspect(self.capabilities().inspect.purge, "purge")?;
+        let declared = self.capabilities().inspect.purge;
         let mut purged = 0;
         for _ in 0..PURGE_PAGES {
-            let page = self.0.bounded(Operation::Inspect, inspect.purge(&partition, MAX_PAGE)).await?;
+            let partition = partition.clone();
+            let call = self.inspect(declared, "purge", |inspect| {
+                Box::pin(async move { inspect.purge(&partition, MAX_PAGE).await })
+            });
+            let page = call.await?;
             purged += page as u64;
             if page < MAX_PAGE {
                 break;
@@ -148,11 +168,15 @@ impl Queue {
         ids: &[MessageId],
     ) -> Result<Vec<Result<CancelOutcome>>> {
         let partition = partition.into_partition_id()?;
-        let inspect = self.inspect(self.capabilities().inspect.cancel, "requests for cancellation")?;
+        let declared = self.capabilities().inspect.cancel;
+        self.can_inspect(declared, "requests for cancellation")?;
         let mut answers = Vec::with_capacity(ids.len());
         for part in ids.chunks(MAX_PAGE) {
-            let call = async { Ok(inspect.request_cancel(&partition, part).await) };
-            answers.extend(self.0.bounded(Operation::Inspect, call).await?);
+            let (partition, part) = (partition.clone(), part.to_vec());
+            let call = self.inspect(declared, "requests for cancellation", |inspect| {
+                Box::pin(async move { Ok(inspect.request_cancel(&partition, &part).await) })
+            });
+            answers.extend(call.await?);
         }
         Ok(answers)
     }
@@ -179,24 +203,42 @@ impl Queue {
     /// As [`pause`](Self::pause).
     pub async fn is_paused(&self, partition: impl IntoPartitionId) -> Result<bool> {
         let partition = partition.into_partition_id()?;
-        self.0.bounded(Operation::Pause, self.pausing()?.is_paused(&partition)).await
+        self.pausing(|pause| Box::pin(async move { pause.is_paused(&partition).await })).await
     }
 
     async fn set_paused(&self, partition: PartitionId, paused: bool) -> Result<()> {
-        self.0.bounded(Operation::Pause, self.pausing()?.set_paused(&partition, paused)).await
+        self.pausing(move |pause| Box::pin(async move { pause.set_paused(&partition, paused).await })).await
     }
 
-    fn inspect(&self, declared: bool, what: &str) -> Result<&dyn InspectQueueStorage> {
-        let inspect = self.storage().inspect().filter(|_| declared);
-        inspect.ok_or_else(|| {
-            guard::unsupported(what).with_backend(self.storage().name()).with_operation(Operation::Inspect)
-        })
+    fn can_inspect(&self, declared: bool, what: &str) -> Result<()> {
+        let can = declared && self.storage().inspect().is_some();
+        can.then_some(()).ok_or_else(|| self.0.stamp(guard::unsupported(what), Operation::Inspect))
     }
 
-    fn pausing(&self) -> Result<&dyn PauseQueueStorage> {
-        let pause = self.storage().pause().filter(|_| self.capabilities().pause);
-        pause.ok_or_else(|| {
-            guard::unsupported("pause").with_backend(self.storage().name()).with_operation(Operation::Pause)
-        })
+    async fn inspect<T: Send + 'static>(
+        &self,
+        declared: bool,
+        what: &'static str,
+        call: impl FnOnce(&dyn InspectQueueStorage) -> BoxFuture<'_, Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        self.can_inspect(declared, what)?;
+        let call = async move |storage: Arc<dyn Storage>| match storage.inspect() {
+            Some(inspect) => call(inspect).await,
+            None => Err(guard::unsupported(what)),
+        };
+        self.0.bounded(Operation::Inspect, call).await
+    }
+
+    async fn pausing<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&dyn PauseQueueStorage) -> BoxFuture<'_, Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let unsupported = self.0.stamp(guard::unsupported("pause"), Operation::Pause);
+        let declared = self.capabilities().pause;
+        let call = async move |storage: Arc<dyn Storage>| match storage.pause().filter(|_| declared) {
+            Some(pause) => call(pause).await,
+            None => Err(unsupported),
+        };
+        self.0.bounded(Operation::Pause, call).await
     }
 }

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
-use tokio::sync::oneshot::error::TryRecvError;
 
+use super::Shared;
 use super::keeper::Held;
 use super::settle::{Reply, SettleRequest};
-use super::{Shared, runtime_gone};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::status::QueueMessageStatus;
 use crate::storage::SettleOutcome;
 
@@ -28,25 +27,33 @@ pub(crate) enum Begun {
 impl Begun {
     /// Waits for the end.
     ///
+    /// # Errors
+    /// [`TimedOut`](ErrorKind::TimedOut) if nobody drives the queue's runtime. The end may still come.
+    ///
     /// # Cancellation
     /// Loses nothing.
-    pub(crate) async fn ended(&mut self) -> Ended {
+    pub(crate) async fn ended(&mut self, shared: &Shared) -> Result<Ended> {
         // What is there is taken without waiting: the answers to a batch would use up what a task may do at a time, and the
         // next call would have to be begun by another thread.
         if let Some(ended) = self.ended_already() {
-            return ended;
+            return Ok(ended);
         }
-        match self {
-            Self::Alone(reply) => reply.await.map_or_else(|_| Ended::gone(), Ended::alone),
-            Self::Behind(told) => told.await.unwrap_or_else(|_| Ended::gone()),
+        let ended = match self {
+            Self::Alone(reply) => shared.exec.answer(reply).await.map(Ended::alone),
+            Self::Behind(told) => shared.exec.answer(told).await,
+        };
+        let stamp = |error: Error| shared.stamp(error, Operation::Settle);
+        match ended {
+            Err(error) if error.kind() != ErrorKind::TimedOut => Ok(Ended::alone(Err(stamp(error)))),
+            ended => ended.map_err(stamp),
         }
     }
 
     /// The end, if it has come.
     pub(crate) fn ended_already(&mut self) -> Option<Ended> {
         match self {
-            Self::Alone(reply) => taken(reply.try_recv().map(Ended::alone)),
-            Self::Behind(told) => taken(told.try_recv()),
+            Self::Alone(reply) => reply.try_recv().map(Ended::alone).ok(),
+            Self::Behind(told) => told.try_recv().ok(),
         }
     }
 
@@ -64,13 +71,14 @@ impl Begun {
         // For `close` to wait for.
         let active = shared.active.token();
         shared.exec.spawn(async move {
-            let first = self.ended().await;
+            let first = self.ended(&queue).await.unwrap_or_else(|error| Ended::alone(Err(error)));
             let ended = match first.answer {
                 Ok(_) => Ended { status: first.status.or(Some(before)), ..first },
                 // Its error is nobody's any more: the new settlement takes its place.
                 Err(_) if held.is_lost() => Ended { status: Some(status), answer: Ok(SettleOutcome::Lost) },
                 Err(_) => {
-                    let answer = queue.hand_over(request).await.unwrap_or_else(|_| Err(runtime_gone()));
+                    let mut reply = queue.hand_over(request);
+                    let answer = queue.exec.answer(&mut reply).await.unwrap_or_else(Err);
                     Ended { status: Some(status), answer }
                 }
             };
@@ -85,17 +93,5 @@ impl Begun {
 impl Ended {
     fn alone(answer: Result<SettleOutcome>) -> Self {
         Self { status: None, answer }
-    }
-
-    fn gone() -> Self {
-        Self::alone(Err(runtime_gone()))
-    }
-}
-
-fn taken(received: std::result::Result<Ended, TryRecvError>) -> Option<Ended> {
-    match received {
-        Ok(ended) => Some(ended),
-        Err(TryRecvError::Empty) => None,
-        Err(TryRecvError::Closed) => Some(Ended::gone()),
     }
 }

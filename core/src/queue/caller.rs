@@ -79,15 +79,17 @@ impl Caller {
         messages: &[MessageData],
         from: Callers,
     ) -> Vec<Result<PushOutcome>> {
-        // Uncertain means "may be stored": repeating is safe only where ids are unique.
-        let uncertain =
-            if self.storage.capabilities().unique_ids { RetryClass::Safe } else { RetryClass::MayDuplicate };
-        let answers = self.batch(messages, partition, uncertain, from).await;
+        let answers = self.batch(messages, partition, self.uncertain_push(), from).await;
         let stored = answers.iter().filter(|a| matches!(a, Ok(PushOutcome::Stored(_)))).count() as u64;
         let duplicate = answers.iter().filter(|a| matches!(a, Ok(PushOutcome::Duplicate(_)))).count() as u64;
         telemetry::count_messages("anyqueue_pushed_total", self.name(), partition, stored);
         telemetry::count_messages("anyqueue_duplicates_total", self.name(), partition, duplicate);
         answers
+    }
+
+    /// Uncertain means "may be stored": repeating is safe only where ids are unique.
+    pub(crate) fn uncertain_push(&self) -> RetryClass {
+        if self.storage.capabilities().unique_ids { RetryClass::Safe } else { RetryClass::MayDuplicate }
     }
 
     pub(crate) async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
@@ -117,6 +119,7 @@ impl Caller {
             match &mut answer {
                 Err(error) if worth_repeating(error) && attempt < self.retry.attempts => {
                     tokio::select! {
+                        biased;
                         () = self.clock.sleep(self.retry.pause(attempt)) => attempt += 1,
                         () = request.stop.cancelled() => return answer,
                     }

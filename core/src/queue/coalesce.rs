@@ -14,7 +14,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::capabilities::Coalesce;
 use crate::clock::Clock;
-use crate::io::Exec;
+use crate::exec::Exec;
 
 /// The longest that a call waits for those whom the last one answered, where a call is a round trip.
 pub(crate) const GATHER: Duration = Duration::from_micros(200);

@@ -139,7 +139,9 @@ impl DeadLetters {
         let room = shared.capabilities.limits.settle_batch.max(1);
         let mut handlers = chosen.into_iter();
         for part in settlements.chunks(room) {
-            for (answer, handler) in shared.caller.settle(part).await.into_iter().zip(handlers.by_ref()) {
+            for (answer, handler) in
+                shared.settle_apart(part.to_vec()).await.into_iter().zip(handlers.by_ref())
+            {
                 match answer {
                     Ok(outcome) => {
                         moved += u64::from(outcome == SettleOutcome::Settled);

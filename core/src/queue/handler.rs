@@ -187,8 +187,11 @@ impl QueueMessageHandler {
             )));
         };
         let extension = Extension { lease: self.held.lease.clone(), duration };
-        let answers = shared.caller.extend(&[extension], shared.options.call_timeout).await;
-        let outcome = answers
+        let (caller, timeout) = (shared.caller.clone(), shared.options.call_timeout);
+        let call = shared.exec.call(async move { caller.extend(&[extension], timeout).await });
+        let outcome = call
+            .await
+            .map_err(stamp)?
             .into_iter()
             .next()
             .unwrap_or_else(|| Err(stamp(Error::new(ErrorKind::Internal, "no answer"))))?;
@@ -210,15 +213,18 @@ impl QueueMessageHandler {
             // Its error is nobody's any more: the new settlement takes its place.
             let _ = self.end(ended);
         }
-        if self.concluded.is_none() && self.pending.is_none() && self.is_lost() {
+        let is_open = self.concluded.is_none() && self.pending.is_none();
+        if is_open && self.shared.exec.has_ended() {
+            return Err(self.shared.refusal(Operation::Settle));
+        }
+        if is_open && self.is_lost() {
             self.concluded = Some(SettleOutcome::Lost);
         }
         if self.concluded.is_some() {
             return Ok(None);
         }
         if self.shared.closing.is_cancelled() {
-            let closed =
-                || Error::closed().with_backend(self.shared.name()).with_operation(Operation::Settle);
+            let closed = || self.shared.refusal(Operation::Settle);
             return if self.pending.is_some() { Ok(None) } else { Err(closed()) };
         }
         let lease = self.held.lease.clone();
@@ -239,7 +245,7 @@ impl QueueMessageHandler {
     /// Waits for the outcome of what was handed over; what is known already is answered at once.
     pub(crate) async fn outcome(&mut self, status: &QueueMessageStatus) -> Result<SettleOutcome> {
         if let Some(pending) = &mut self.pending {
-            let ended = pending.ended().await;
+            let ended = pending.ended(&self.shared).await?;
             self.end(ended)?;
         }
         match self.concluded {
@@ -285,7 +291,9 @@ impl Drop for QueueMessageHandler {
     fn drop(&mut self) {
         if self.concluded.is_none() {
             self.shared.keeper.release(&self.held);
-            if self.pending.is_none() && !self.held.is_lost() {
+            // Lost with its runtime, it is still ours to give back.
+            let is_ours = !self.held.is_lost() || self.shared.exec.has_ended();
+            if self.pending.is_none() && is_ours {
                 self.shared.release(&self.held, &self.message, self.receipt.delivery_count);
             }
         }

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::caller::Caller;
 use crate::clock::far;
-use crate::io::Exec;
+use crate::exec::Exec;
 use crate::storage::{ExtendOutcome, Extension, Lease};
 
 const LOST: u8 = 1;
@@ -245,6 +245,7 @@ pub(crate) async fn heartbeat(
             }
         };
         tokio::select! {
+            biased;
             () = gone.cancelled() => return,
             () = keeper.wake.notified() => continue,
             () = due => {}

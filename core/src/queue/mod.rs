@@ -45,11 +45,11 @@ use settle::SettleCall;
 
 use crate::capabilities::{Capabilities, SettleConfirm};
 use crate::clock::Clock;
-use crate::error::{Error, ErrorKind, Operation, Result};
-use crate::io::Exec;
+use crate::error::{Error, Operation, Result, RetryClass};
+use crate::exec::{Exec, runtime_ended};
 use crate::message::MessageData;
 use crate::partition::PartitionId;
-use crate::storage::{Action, Health, Settlement, Storage};
+use crate::storage::{Action, Health, SettleOutcome, Settlement, Storage};
 
 /// A work queue over any backend: push, pull, settle, look inside.
 ///
@@ -59,6 +59,12 @@ use crate::storage::{Action, Health, Settlement, Storage};
 ///
 /// Every call may be cancelled by dropping its future. A pull or settlement that was begun is then carried through in the
 /// background, and what a dropped pull had claimed is given back.
+///
+/// A queue belongs to the tokio runtime that it was made in: its connections, its heartbeat and what goes on in the background live
+/// there. It can be used from elsewhere while that runtime is driven. When the runtime has ended, every call answers
+/// [`Closed`](crate::ErrorKind::Closed), what was held is [lost](QueueMessageHandler::lost), and it comes back at its lease's end at
+/// the latest. So tests that have a runtime each need a queue each, or one with an [`IoThread`](crate::IoThread), which belongs to
+/// no runtime.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -126,7 +132,7 @@ impl Queue {
     /// A queue with default options.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) outside a tokio runtime, or if the backend cannot keep the default lease.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) outside a tokio runtime, or if the backend cannot keep the default lease.
     pub fn new(storage: impl IntoStorage) -> Result<Self> {
         Self::builder(storage).build()
     }
@@ -137,9 +143,9 @@ impl Queue {
     }
 
     fn from_builder(builder: QueueBuilder, capabilities: Capabilities) -> Result<Self> {
-        let QueueBuilder { storage, options, io, .. } = builder;
-        let exec = Exec::new(io)?;
+        let QueueBuilder { storage, options, io, spawner, .. } = builder;
         let clock = options.clock.clone();
+        let exec = Exec::new(io, spawner, clock.clone(), options.call_timeout)?;
         let caller = Caller {
             storage,
             clock: clock.clone(),
@@ -158,7 +164,7 @@ impl Queue {
         let settle = capabilities.coalesce_settle;
         let settler = Coalescer::new(SettleCall(caller.clone()), settle, settle_room, gather, clock);
         let keeper = Arc::new(LeaseKeeper::new(capabilities.lease.min));
-        let gone = CancellationToken::new();
+        let (gone, closing) = (CancellationToken::new(), CancellationToken::new());
         let push_room_permits =
             u32::try_from(options.push_buffer_bytes / 1024).unwrap_or(u32::MAX).clamp(1, MAX_PERMITS);
         let shared = Arc::new_cyclic(|shared: &std::sync::Weak<Shared>| {
@@ -168,13 +174,18 @@ impl Queue {
                     shared.lost_here(held);
                 }
             };
-            exec.spawn(keeper::heartbeat(
-                keeper.clone(),
-                caller.clone(),
-                exec.clone(),
-                gone.clone(),
-                on_lost,
-            ));
+            let end = HeartbeatEnd {
+                gone: gone.clone(),
+                exec: exec.clone(),
+                closing: closing.clone(),
+                keeper: keeper.clone(),
+            };
+            let heartbeat =
+                keeper::heartbeat(keeper.clone(), caller.clone(), exec.clone(), gone.clone(), on_lost);
+            exec.spawn(async move {
+                heartbeat.await;
+                drop(end);
+            });
             Shared {
                 held: metrics::gauge!("anyqueue_held", "backend" => caller.name()),
                 deliveries: DeliveryCounts::new(&capabilities),
@@ -188,7 +199,7 @@ impl Queue {
                 pusher,
                 settler,
                 keeper,
-                closing: CancellationToken::new(),
+                closing,
                 active: TaskTracker::new(),
                 _gone: gone.drop_guard(),
             }
@@ -199,10 +210,10 @@ impl Queue {
     /// Creates what the storage needs, or checks that it is there. Idempotent.
     ///
     /// # Errors
-    /// [`Incompatible`](ErrorKind::Incompatible) if what is there does not fit this release, [`AccessDenied`](ErrorKind::AccessDenied) for
-    /// a missing right, [`TimedOut`](ErrorKind::TimedOut) after the call timeout.
+    /// [`Incompatible`](crate::ErrorKind::Incompatible) if what is there does not fit this release, [`AccessDenied`](crate::ErrorKind::AccessDenied) for
+    /// a missing right, [`TimedOut`](crate::ErrorKind::TimedOut) after the call timeout.
     pub async fn init(&self) -> Result<()> {
-        self.0.bounded(Operation::Init, self.0.storage().init()).await
+        self.0.bounded(Operation::Init, |storage| async move { storage.init().await }).await
     }
 
     /// Asks the server now whether it can serve.
@@ -210,10 +221,10 @@ impl Queue {
     /// # Errors
     /// Says why it cannot.
     pub async fn check(&self) -> Result<Health> {
-        self.0.bounded(Operation::Check, self.0.storage().check()).await
+        self.0.bounded(Operation::Check, |storage| async move { storage.check().await }).await
     }
 
-    /// Ends the queue: refuses new work with [`Closed`](ErrorKind::Closed), wakes waiting pulls, lets what is under way finish, gives
+    /// Ends the queue: refuses new work with [`Closed`](crate::ErrorKind::Closed), wakes waiting pulls, lets what is under way finish, gives
     /// back what is held (its handlers see it lost), and closes the storage. Waits at most the call timeout for each. Idempotent.
     ///
     /// # Errors
@@ -228,9 +239,9 @@ impl Queue {
             shared.settler.idle().await;
         };
         let timeout = shared.options.call_timeout;
-        tokio::select! { () = finish => {}, () = shared.caller.clock.sleep(timeout) => {} }
+        tokio::select! { biased; () = finish => {}, () = shared.exec.sleep(timeout) => {} }
         shared.give_back_all().await;
-        shared.bounded(Operation::Close, shared.storage().close()).await
+        shared.bounded(Operation::Close, |storage| async move { storage.close().await }).await
     }
 
     /// What the backend gives.
@@ -266,13 +277,46 @@ impl Shared {
         let token = self.active.token();
         // After taking the token, so that `close` either sees the call or the call sees `close`.
         if self.closing.is_cancelled() {
-            return Err(Error::closed().with_backend(self.name()).with_operation(operation));
+            return Err(self.refusal(operation));
         }
         Ok(token)
     }
 
-    async fn bounded<T>(&self, operation: Operation, call: impl Future<Output = Result<T>>) -> Result<T> {
-        self.caller.bounded(operation, self.options.call_timeout, call).await
+    /// Why nothing is done any more.
+    fn refusal(&self, operation: Operation) -> Error {
+        let error = if self.exec.has_ended() { runtime_ended() } else { Error::closed() };
+        self.stamp(error, operation)
+    }
+
+    fn stamp(&self, error: Error, operation: Operation) -> Error {
+        error.with_backend(self.name()).with_operation(operation)
+    }
+
+    /// A call that answers as a whole, made where the queue's connections live.
+    async fn bounded<T, F>(
+        &self,
+        operation: Operation,
+        call: impl FnOnce(Arc<dyn Storage>) -> F + Send + 'static,
+    ) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send,
+    {
+        if self.exec.has_ended() && operation != Operation::Close {
+            return Err(self.refusal(operation));
+        }
+        let (caller, timeout) = (self.caller.clone(), self.options.call_timeout);
+        let call = async move { caller.bounded(operation, timeout, call(caller.storage.clone())).await };
+        self.exec.call(call).await.map_err(|error| self.stamp(error, operation))?
+    }
+
+    /// Settles in a call of its own, without joining others.
+    async fn settle_apart(&self, settlements: Vec<Settlement>) -> Vec<Result<SettleOutcome>> {
+        let (caller, items) = (self.caller.clone(), settlements.len());
+        let call = self.exec.call(async move { caller.settle(&settlements).await });
+        // Settling twice is harmless.
+        let failed = |error: Error| self.stamp(error.with_retry(RetryClass::Safe), Operation::Settle);
+        call.await.unwrap_or_else(|error| vec![Err(failed(error)); items])
     }
 
     /// The lane in which settlements of a partition share calls.
@@ -310,7 +354,9 @@ impl Shared {
             held.fire_lost();
         }
         for part in settlements.chunks(self.capabilities.limits.settle_batch.max(1)) {
-            for error in self.caller.settle(part).await.iter().filter_map(|answer| answer.as_ref().err()) {
+            for error in
+                self.settle_apart(part.to_vec()).await.iter().filter_map(|answer| answer.as_ref().err())
+            {
                 // The lease ends it instead.
                 tracing::debug!(%error, "a delivery could not be given back at close");
             }
@@ -324,10 +370,25 @@ impl fmt::Debug for Queue {
     }
 }
 
-/// The error of a caller whose runtime ended before its answer came.
-fn runtime_gone() -> Error {
-    Error::new(
-        ErrorKind::Closed,
-        "the tokio runtime of this queue has ended: make a new queue in the current one",
-    )
+/// Dropped with the heartbeat's task. Unless that is because the queue is gone its runtime has ended, and the queue with it: without
+/// a heartbeat nothing can be held.
+struct HeartbeatEnd {
+    gone: CancellationToken,
+    exec: Exec,
+    closing: CancellationToken,
+    keeper: Arc<LeaseKeeper>,
+}
+
+impl Drop for HeartbeatEnd {
+    fn drop(&mut self) {
+        if self.gone.is_cancelled() {
+            return;
+        }
+        self.exec.end();
+        self.closing.cancel();
+        // Whoever takes deliveries into care from now on sees that it has ended.
+        for held in self.keeper.drain() {
+            held.fire_lost();
+        }
+    }
 }

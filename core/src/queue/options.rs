@@ -10,6 +10,7 @@ use super::{IntoStorage, Queue};
 use crate::capabilities::Capabilities;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::exec::Spawner;
 use crate::io::IoThread;
 use crate::partition::IntoPartitionId;
 use crate::storage::Storage;
@@ -93,6 +94,7 @@ pub struct QueueBuilder {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) options: Options,
     pub(super) io: Option<IoThread>,
+    pub(super) spawner: Option<Spawner>,
     partitions: Vec<(Result<String>, PartitionOptions)>,
 }
 
@@ -130,6 +132,7 @@ impl QueueBuilder {
                 trace: None,
             },
             io: None,
+            spawner: None,
             partitions: Vec::new(),
         }
     }
@@ -155,6 +158,14 @@ impl QueueBuilder {
     /// Makes calls and the heartbeat run on this thread instead of on the caller's runtime.
     pub fn io(mut self, io: &IoThread) -> Self {
         self.io = Some(io.clone());
+        self
+    }
+
+    /// Makes the queue's tasks run by this, instead of in a runtime. Its clock must then be one that is turned. For tests that decide
+    /// themselves what runs next; no part of what is promised to users.
+    #[doc(hidden)]
+    pub fn spawner(mut self, spawner: Spawner) -> Self {
+        self.spawner = Some(spawner);
         self
     }
 

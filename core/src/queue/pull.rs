@@ -104,9 +104,9 @@ impl IntoFuture for Pull {
             };
             // If this future is dropped the pull below goes on; the guard then asks it to finish early.
             let stop_if_dropped = stop.drop_guard();
-            let answer = shared.exec.run(task.run(shared.clone())).await;
+            let answer = shared.exec.run(Box::pin(task.run(shared.clone()))).await.map_err(stamp)?;
             stop_if_dropped.disarm();
-            answer.map_err(stamp)?
+            answer
         })
     }
 }
@@ -131,6 +131,9 @@ impl Pulling {
     async fn run(self, shared: Arc<Shared>) -> Result<Vec<QueueMessageHandler>> {
         let _active = shared.enter(Operation::Pull)?;
         let mut handlers = Vec::new();
+        if self.stop.is_cancelled() {
+            return Ok(handlers); // it begins only now, and whoever asked has gone away
+        }
         let mut refused = 0; // in a row, as long as nothing else came
         loop {
             let want = (self.max - handlers.len()).max(refused);
@@ -154,6 +157,9 @@ impl Pulling {
                 used.forget(); // each handler gives its slot back itself
             }
             handlers.extend(accepted);
+            if shared.exec.has_ended() {
+                return Err(shared.refusal(Operation::Pull)); // nothing is held without a heartbeat
+            }
             // Asked again only if the backend's own limit cut this short, or all that came had to be refused.
             let more = if handlers.is_empty() { got > 0 } else { got >= asked && handlers.len() < self.max };
             if !more || self.stop.is_cancelled() || shared.closing.is_cancelled() {
@@ -226,6 +232,7 @@ impl Pulling {
         // `close` ends waiting pulls by the same way as a caller who goes away.
         tokio::pin!(pull);
         tokio::select! {
+            biased;
             answer = &mut pull => answer,
             () = shared.closing.cancelled() => {
                 self.stop.cancel();
@@ -291,6 +298,12 @@ impl Shared {
             (delivery.lease.clone(), hold)
         });
         let held = self.keeper.hold(holds);
+        if self.exec.has_ended() {
+            for held in &held {
+                self.keeper.release(held);
+                held.fire_lost();
+            }
+        }
         telemetry::count_messages(
             "anyqueue_pulled_total",
             self.name(),

@@ -6,8 +6,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::caller::{Caller, Callers};
 use super::coalesce::Call;
-use super::{Queue, Shared, guard, runtime_gone};
-use crate::error::{Error, ErrorKind, Operation, Result, RetryClass};
+use super::{Queue, Shared, guard};
+use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::message::{MessageData, header};
 use crate::partition::{IntoPartitionId, PartitionId};
 use crate::storage::PushOutcome;
@@ -45,7 +45,7 @@ impl Queue {
     ///
     /// # Errors
     /// For what is refused before anything is sent see [`validate`](crate::validate). After an error of class
-    /// [`MayDuplicate`](RetryClass::MayDuplicate) the message may be stored.
+    /// [`MayDuplicate`](crate::RetryClass::MayDuplicate) the message may be stored.
     ///
     /// # Cancellation
     /// Dropping the future leaves the message stored or not stored.
@@ -55,8 +55,13 @@ impl Queue {
         let _active = shared.enter(Operation::Push)?;
         let (message, encoded_len) = shared.checked(&partition, message)?;
         let room = shared.push_room(encoded_len).await?;
-        let answer = shared.pusher.submit(&shared.exec, partition, Waiting { message, encoded_len, room });
-        answer.await.unwrap_or_else(|_| Err(runtime_gone().with_retry(RetryClass::MayDuplicate)))
+        let mut answer =
+            shared.pusher.submit(&shared.exec, partition, Waiting { message, encoded_len, room });
+        let answer = match answer.try_recv() {
+            Ok(answer) => Ok(answer),
+            Err(_) => shared.exec.answer(&mut answer).await,
+        };
+        answer.unwrap_or_else(|error| Err(shared.unsure_push(error)))
     }
 
     /// Pushes many, in order; any number, none included. One answer per message: a bad one harms no other, and after a cut those
@@ -126,9 +131,10 @@ impl Chunk {
         if messages.is_empty() {
             return;
         }
-        for (place, answer) in
-            places.into_iter().zip(shared.caller.push(partition, &messages, Callers::One).await)
-        {
+        let (caller, partition, items) = (shared.caller.clone(), partition.clone(), messages.len());
+        let call = shared.exec.call(async move { caller.push(&partition, &messages, Callers::One).await });
+        let made = call.await.unwrap_or_else(|error| vec![Err(shared.unsure_push(error)); items]);
+        for (place, answer) in places.into_iter().zip(made) {
             if let Some(slot) = answers.get_mut(place) {
                 *slot = Some(answer);
             }
@@ -155,6 +161,11 @@ impl Shared {
         Ok((message, encoded_len))
     }
 
+    /// The error of a push that may go on where nobody hears of it.
+    fn unsure_push(&self, error: Error) -> Error {
+        self.stamp(error.with_retry(self.caller.uncertain_push()), Operation::Push)
+    }
+
     /// Room in the push buffer; waits for it, as long as one call may take.
     async fn push_room(&self, encoded_len: u64) -> Result<OwnedSemaphorePermit> {
         let kib = u32::try_from(encoded_len / 1024 + 1).unwrap_or(u32::MAX).min(self.push_room_permits);
@@ -170,8 +181,9 @@ impl Shared {
             return Ok(room);
         }
         tokio::select! {
+            biased;
             room = Arc::clone(&self.push_room).acquire_many_owned(kib) => room.map_err(|_| full()),
-            () = self.caller.clock.sleep(self.options.call_timeout) => Err(full()),
+            () = self.exec.sleep(self.options.call_timeout) => Err(full()),
         }
     }
 }
