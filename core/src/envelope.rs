@@ -164,11 +164,11 @@ fn wire(message: &MessageData) -> Wire<'_> {
         group: options.group.as_deref(),
         dedup_key: options.dedup_key.as_deref(),
         expiry_ms: match options.expiry {
-            Some(When::In(duration)) => Some(millis(duration)),
+            Some(When::In(duration)) => Some(millis_up(duration)),
             Some(When::At(_)) | None => None, // core has normalised it
         },
         max_retries: options.max_retries,
-        max_duration_ms: options.max_duration.map(millis),
+        max_duration_ms: options.max_duration.map(millis_up),
         pushed_at_ms: None,
         prior_deliveries: None,
         payload: message.payload(),
@@ -177,6 +177,11 @@ fn wire(message: &MessageData) -> Wire<'_> {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Rounded up: what shall end after some time must not end at once.
+fn millis_up(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 impl Wire<'_> {
@@ -235,6 +240,16 @@ mod tests {
     fn every_field_comes_back() {
         let stored = Bytes::from(full().encode().unwrap());
         assert_eq!(Envelope::decode(&stored).unwrap(), Decoded::Envelope(full()));
+    }
+
+    #[test]
+    fn times_shorter_than_the_form_can_say_are_rounded_up() {
+        let short = Duration::from_micros(1);
+        let message = MessageData::new("x").with_time_to_live(short).with_max_duration(short * 1500);
+        let stored = Envelope::new(message, SystemTime::now()).encode().unwrap();
+        let read = Envelope::decode(&Bytes::from(stored)).unwrap().into_message("");
+        assert_eq!(read.options().expiry, Some(When::In(Duration::from_millis(1))));
+        assert_eq!(read.options().max_duration, Some(Duration::from_millis(2)));
     }
 
     /// The file was written by hand from the description of the form, and never changes: queues hold such messages.
