@@ -12,20 +12,64 @@
 //! | `anyqueue_batch_items` | histogram | backend, operation | items in one call |
 //! | `anyqueue_held` | gauge | backend | deliveries held by this process |
 //!
+//! The label `partition` bears the names of as many partitions as [`QueueBuilder::metric_partitions`](crate::QueueBuilder::metric_partitions)
+//! says, those that the queue saw first; what concerns others is counted together, under `(other)`.
+//!
 //! Each call to the backend is a `tracing` span of level DEBUG named `anyqueue.call`, with the fields `backend`, `operation` and, for
 //! batches, `items`. Install a metrics recorder before making queues: the gauge is registered when the queue is made.
 
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
-use metrics::{counter, histogram};
+use metrics::{SharedString, counter, histogram};
 
 use crate::error::{Error, Operation};
 use crate::partition::PartitionId;
 
-/// Counters of messages by partition.
-pub(crate) fn count_messages(name: &'static str, backend: &'static str, partition: &PartitionId, count: u64) {
-    if count > 0 {
-        counter!(name, "backend" => backend, "partition" => partition.to_string()).increment(count);
+/// The label of what concerns further partitions. No partition can have this name.
+const OTHER: &str = "(other)";
+
+/// Values of the label `partition`, as many as are allowed: a recorder keeps each series for ever.
+#[derive(Debug)]
+pub(crate) struct PartitionLabels {
+    most: usize,
+    known: RwLock<HashMap<PartitionId, SharedString>>,
+}
+
+impl PartitionLabels {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most, known: RwLock::default() }
+    }
+
+    fn of(&self, partition: &PartitionId) -> SharedString {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(label) = known.get(partition) {
+            return label.clone();
+        }
+        if known.len() >= self.most {
+            return SharedString::const_str(OTHER);
+        }
+        drop(known);
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= self.most && !known.contains_key(partition) {
+            return SharedString::const_str(OTHER);
+        }
+        let label = || SharedString::from_shared(partition.to_string().into());
+        known.entry(partition.clone()).or_insert_with(label).clone()
+    }
+
+    /// Counters of messages by partition.
+    pub(crate) fn count(
+        &self,
+        name: &'static str,
+        backend: &'static str,
+        partition: &PartitionId,
+        count: u64,
+    ) {
+        if count > 0 {
+            counter!(name, "backend" => backend, "partition" => self.of(partition)).increment(count);
+        }
     }
 }
 

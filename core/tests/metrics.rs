@@ -36,6 +36,21 @@ fn recorded(work: impl Future<Output = ()>) -> BTreeMap<String, u64> {
 }
 
 #[test]
+fn no_more_partitions_are_told_apart_than_allowed() {
+    let metrics = recorded(async {
+        let queue = Queue::builder(spy()).metric_partitions(2).build().unwrap();
+        for name in ["a", "b", "c", "d", "a"] {
+            queue.push(name, MessageData::new("x")).await.unwrap();
+        }
+    });
+    let pushed = |partition: &str| {
+        metrics.get(&format!("anyqueue_pushed_total{{backend=spy,partition={partition}}}")).copied()
+    };
+    assert_eq!((pushed("a"), pushed("b"), pushed("(other)")), (Some(2), Some(1), Some(2)), "{metrics:#?}");
+    assert_eq!((pushed("c"), pushed("d")), (None, None));
+}
+
+#[test]
 fn every_documented_metric_is_recorded_with_its_labels() {
     let metrics = recorded(async {
         let spy = spy();

@@ -17,7 +17,7 @@ use crate::partition::PartitionId;
 use crate::storage::{
     Delivery, ExtendOutcome, Extension, PullRequest, PushOutcome, SettleOutcome, Settlement, Storage,
 };
-use crate::telemetry;
+use crate::telemetry::{self, PartitionLabels};
 
 /// How often core repeats what is safe to repeat, and how long it pauses between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +65,7 @@ pub(crate) struct Caller {
     pub(crate) retry: RetryPolicy,
     /// The longest that one call other than a long poll may take.
     pub(crate) call_timeout: Duration,
+    pub(crate) labels: Arc<PartitionLabels>,
 }
 
 impl Caller {
@@ -82,8 +83,8 @@ impl Caller {
         let answers = self.batch(messages, partition, self.uncertain_push(), from).await;
         let stored = answers.iter().filter(|a| matches!(a, Ok(PushOutcome::Stored(_)))).count() as u64;
         let duplicate = answers.iter().filter(|a| matches!(a, Ok(PushOutcome::Duplicate(_)))).count() as u64;
-        telemetry::count_messages("anyqueue_pushed_total", self.name(), partition, stored);
-        telemetry::count_messages("anyqueue_duplicates_total", self.name(), partition, duplicate);
+        self.labels.count("anyqueue_pushed_total", self.name(), partition, stored);
+        self.labels.count("anyqueue_duplicates_total", self.name(), partition, duplicate);
         answers
     }
 

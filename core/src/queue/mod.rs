@@ -50,6 +50,7 @@ use crate::exec::{Exec, runtime_ended};
 use crate::message::MessageData;
 use crate::partition::PartitionId;
 use crate::storage::{Action, Health, SettleOutcome, Settlement, Storage};
+use crate::telemetry::PartitionLabels;
 
 /// A work queue over any backend: push, pull, settle, look inside.
 ///
@@ -151,6 +152,7 @@ impl Queue {
             clock: clock.clone(),
             retry: options.retry,
             call_timeout: options.call_timeout,
+            labels: Arc::new(PartitionLabels::new(options.metric_partitions)),
         };
         let limits = capabilities.limits;
         let push_room = Room { items: limits.push_batch, bytes: limits.push_batch_bytes };

@@ -108,6 +108,7 @@ pub(crate) struct Options {
     pub(crate) call_timeout: Duration,
     pub(crate) max_held: usize,
     pub(crate) push_buffer_bytes: usize,
+    pub(crate) metric_partitions: usize,
     pub(crate) trace: Option<TraceSource>,
 }
 
@@ -129,6 +130,7 @@ impl QueueBuilder {
                 call_timeout: Duration::from_secs(30),
                 max_held: 16_384,
                 push_buffer_bytes: 64 << 20,
+                metric_partitions: 1000,
                 trace: None,
             },
             io: None,
@@ -190,6 +192,13 @@ impl QueueBuilder {
     /// The most bytes of messages that wait in [`push`](Queue::push) at once; further pushes wait for room. Default 64 MiB.
     pub fn push_buffer_bytes(mut self, bytes: usize) -> Self {
         self.options.push_buffer_bytes = bytes;
+        self
+    }
+
+    /// The most partitions that metrics tell apart, by the label `partition`; further ones are counted together, as `(other)`.
+    /// Default 1000. With 0 no name of a partition appears in metrics.
+    pub fn metric_partitions(mut self, most: usize) -> Self {
+        self.options.metric_partitions = most;
         self
     }
 

@@ -17,7 +17,6 @@ use crate::clock::far;
 use crate::error::{Error, Operation, Result};
 use crate::partition::{IntoPartitionId, PartitionId};
 use crate::storage::{Delivery, PullRequest, Settlement};
-use crate::telemetry;
 
 /// A pull being set up by [`Queue::pull`]; await it.
 #[derive(Debug)]
@@ -304,7 +303,7 @@ impl Shared {
                 held.fire_lost();
             }
         }
-        telemetry::count_messages(
+        self.caller.labels.count(
             "anyqueue_pulled_total",
             self.name(),
             &terms.partition,
