@@ -21,6 +21,8 @@ URLs:
   redis-cluster://a:1/?nodes=b:2        redis-sentinel://a:26379/?master=main
   amqp://user:password@host/vhost       amqps:// with TLS
   sqs://eu-west-1/prefix                memory: (for a try; gone with the process)
+  env:NAME                              the variable NAME holds the URL: so no password stands in the
+                                        arguments, which other users of the machine can read
   Each takes options as query parameters, such as sqlite:jobs.db?synchronous=normal; a wrong one is
   answered with those that are known.
 
@@ -33,6 +35,9 @@ Exit codes:
 
 /// Where the URL is taken from if it is not given.
 pub(crate) const URL_VARIABLE: &str = "ANYQUEUE_URL";
+
+/// Before the name of a variable that holds a URL.
+const VARIABLE_PREFIX: &str = "env:";
 
 /// Work queues on any backend: push, work, look inside, repair, move.
 #[derive(Parser)]
@@ -54,7 +59,10 @@ pub(crate) struct Cli {
 #[derive(clap::Args)]
 struct Common {
     /// Where the queues are; see the URLs in `anyqueue --help`
-    #[arg(long, global = true, env = URL_VARIABLE, hide_env_values = true, value_name = "URL")]
+    #[arg(
+        long, global = true, env = URL_VARIABLE, hide_env_values = true, value_name = "URL",
+        value_parser = url_argument
+    )]
     url: Option<String>,
     /// Writes JSON, one object on each line
     #[arg(long, global = true)]
@@ -134,6 +142,17 @@ impl Session {
     /// The same with options for its partitions.
     pub(crate) async fn queue_with(&self, create: Create, options: PartitionOptions) -> Result<Queue> {
         open::queue_with(self.url(None)?, create, options).await
+    }
+}
+
+/// Reads a URL, or the name of the variable that holds it: what stands in the arguments of a command can be read by every user
+/// of the machine, and a URL can hold a password.
+pub(crate) fn url_argument(text: &str) -> Result<String, String> {
+    let Some(name) = text.strip_prefix(VARIABLE_PREFIX) else { return Ok(text.to_owned()) };
+    match std::env::var(name) {
+        Ok(url) if !url.is_empty() => Ok(url),
+        Ok(_) | Err(std::env::VarError::NotPresent) => Err(format!("the variable {name} is not set")),
+        Err(std::env::VarError::NotUnicode(_)) => Err(format!("the variable {name} is not UTF-8")),
     }
 }
 

@@ -1,5 +1,8 @@
 //! Running a command for a message: payload on its standard input, the rest in its environment, its exit code as the answer.
 
+mod environment;
+mod stderr;
+
 use std::io;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -9,6 +12,8 @@ use anyqueue_worker::{TaskContext, TaskError, TaskResult};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, ChildStdin, Command};
 
+use self::environment::Environment;
+use self::stderr::Stderr;
 use crate::args::URL_VARIABLE;
 use crate::output::Output;
 
@@ -26,8 +31,6 @@ pub(crate) struct Exec {
     pub(crate) output: Output,
 }
 
-/// A longer variable is left out: the system refuses to start a command with one of 128 KiB.
-const VARIABLE_BYTES: usize = 100_000;
 /// How long after a command could not be started that is tried again.
 const RESTART: Duration = Duration::from_secs(1);
 /// How often it is looked whether processes that were asked to stop are gone.
@@ -46,9 +49,8 @@ impl Exec {
     }
 
     async fn run_once(&self, payload: Bytes, task: &TaskContext) -> TaskResult {
-        let Some(mut child) = self.start(task).await else {
-            return Err(TaskError::retry("stopped before the command could be started"));
-        };
+        let mut child = self.start(task).await?;
+        let stderr = child.stderr.take().map(Stderr::pass_on);
         let mut group = Group::of(&child);
         let mut feeding = Box::pin(feed(child.stdin.take(), payload));
         let mut fed = false;
@@ -69,29 +71,50 @@ impl Exec {
         };
         group.over();
         match status {
-            Ok(status) => self.verdict(status),
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => {
+                let said = match stderr {
+                    Some(stderr) => stderr.last_line().await,
+                    None => None,
+                };
+                Err(self.failure(status, said))
+            }
             Err(error) => Err(TaskError::retry(format!("the command's end was not seen: {error}"))),
         }
     }
 
     /// Starts it. That a machine has no room for one more process is no fault of the message: it is held until there is room, or
     /// it is asked to stop.
-    async fn start(&self, task: &TaskContext) -> Option<Child> {
+    async fn start(&self, task: &TaskContext) -> Result<Child, TaskError> {
+        let environment = Environment::of(task);
         loop {
-            match self.spawn(task) {
-                Ok(child) => return Some(child),
-                Err(error) => self.output.warn(&format!("cannot start the command, trying again: {error}")),
+            let error = match self.spawn(environment.fitting()) {
+                Ok(child) => return Ok(child),
+                // The worker's own environment, or a small stack, leaves less room than usual.
+                Err(error) if error.kind() == io::ErrorKind::ArgumentListTooLong => {
+                    match self.spawn(environment.essential()) {
+                        Ok(child) => return Ok(child),
+                        Err(error) => error,
+                    }
+                }
+                Err(error) => error,
+            };
+            if error.kind() == io::ErrorKind::ArgumentListTooLong {
+                return Err(TaskError::retry(format!("the command cannot be started: {error}")));
             }
+            self.output.warn(&format!("cannot start the command, trying again: {error}"));
             tokio::select! {
-                _ = task.cancelled() => return None,
+                _ = task.cancelled() => {
+                    return Err(TaskError::retry("stopped before the command could be started"));
+                }
                 () = tokio::time::sleep(RESTART) => {}
             }
         }
     }
 
-    fn spawn(&self, task: &TaskContext) -> io::Result<Child> {
+    fn spawn(&self, environment: Vec<(&str, String)>) -> io::Result<Child> {
         let mut command = shell(&self.line);
-        command.envs(environment(task)).stdin(Stdio::piped()).kill_on_drop(true);
+        command.envs(environment).stdin(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         // It may hold a password, and is for this worker.
         command.env_remove(URL_VARIABLE);
         if self.stdout_is_taken {
@@ -119,15 +142,18 @@ impl Exec {
         let _ = child.wait().await;
     }
 
-    fn verdict(&self, status: ExitStatus) -> TaskResult {
-        match status.code() {
-            Some(0) => Ok(()),
-            Some(code) if u8::try_from(code).is_ok_and(|code| self.dead_on.contains(&code)) => {
-                Err(TaskError::permanent(format!("the command exited with {code}")))
-            }
-            Some(code) => Err(TaskError::retry(format!("the command exited with {code}"))),
-            None => Err(TaskError::retry(format!("the command was killed: {status}"))),
-        }
+    /// Why it is not done, with what the command said last.
+    fn failure(&self, status: ExitStatus, said: Option<String>) -> TaskError {
+        let how = match status.code() {
+            Some(code) => format!("the command exited with {code}"),
+            None => format!("the command was killed: {status}"),
+        };
+        let text = said.map_or_else(|| how.clone(), |said| format!("{how}: {said}"));
+        let is_permanent = status
+            .code()
+            .and_then(|code| u8::try_from(code).ok())
+            .is_some_and(|code| self.dead_on.contains(&code));
+        if is_permanent { TaskError::permanent(text) } else { TaskError::retry(text) }
     }
 }
 
@@ -151,38 +177,6 @@ async fn feed(stdin: Option<ChildStdin>, payload: Bytes) {
         let _ = stdin.write_all(&payload).await;
         let _ = stdin.shutdown().await;
     }
-}
-
-/// What the command knows of its message. What an environment cannot hold is left out: a NUL byte (that header is in
-/// `ANYQUEUE_HEADERS` alone), and what is longer than [`VARIABLE_BYTES`].
-fn environment(task: &TaskContext) -> Vec<(String, String)> {
-    let message = task.message();
-    let mut variables = vec![
-        ("ANYQUEUE_QUEUE".to_owned(), task.partition().name().to_owned()),
-        ("ANYQUEUE_MESSAGE_ID".to_owned(), message.id().to_string()),
-        ("ANYQUEUE_ATTEMPT".to_owned(), task.attempt().to_string()),
-        ("ANYQUEUE_PRIORITY".to_owned(), message.options().priority.to_string()),
-        ("ANYQUEUE_HEADERS".to_owned(), serde_json::to_string(message.headers()).unwrap_or_default()),
-    ];
-    let mut add = |name: &str, value: Option<String>| {
-        variables.extend(value.filter(|value| !value.contains('\0')).map(|value| (name.to_owned(), value)));
-    };
-    add("ANYQUEUE_TASK_ID", message.task_id().map(str::to_owned));
-    add("ANYQUEUE_SESSION_ID", message.session_id().map(str::to_owned));
-    add("ANYQUEUE_DELIVERIES", task.delivery_count().map(|count| count.to_string()));
-    add("ANYQUEUE_KIND", Some(task.kind().to_owned()).filter(|kind| !kind.is_empty()));
-    add("TRACEPARENT", message.headers().get(anyqueue::header::TRACEPARENT).cloned());
-    for (name, value) in message.headers() {
-        add(&format!("ANYQUEUE_HEADER_{}", variable(name)), Some(value.clone()));
-    }
-    variables.retain(|(name, value)| name.len() + value.len() <= VARIABLE_BYTES);
-    variables
-}
-
-/// A header's name as part of a variable's: `Content-Type` is `CONTENT_TYPE`.
-fn variable(name: &str) -> String {
-    let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
-    name.chars().map(letter).collect()
 }
 
 /// The processes of a command. All of them are killed if this is dropped before the command is over.
@@ -240,16 +234,5 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         self.kill();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_headers_become_names_of_variables() {
-        assert_eq!(variable("Content-Type"), "CONTENT_TYPE");
-        assert_eq!(variable("a.b c/ü=9"), "A_B_C___9");
     }
 }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyqueue::ErrorKind;
 
+use crate::escape::harmless;
 use crate::output::say;
 use crate::secrets::hide;
 
@@ -49,7 +50,7 @@ impl Failure {
 
 /// Shows what the parser of arguments has to say. Arguments that it repeats may be URLs with passwords.
 pub(crate) fn explain(error: &clap::Error) -> ExitCode {
-    let text = error.render().to_string();
+    let text = harmless(&error.render().to_string());
     if error.use_stderr() {
         let _ = write!(std::io::stderr(), "{}", hide(&text)); // if nobody reads it, nobody is told
         return ExitCode::from(2);

@@ -53,6 +53,8 @@ pub(crate) struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) deliveries: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tried: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) age_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) due_in_ms: Option<u64>,
@@ -68,6 +70,25 @@ fn is_zero(number: &u8) -> bool {
 }
 
 impl Line {
+    /// Reads what stands on a line.
+    pub(crate) fn read(line: &[u8]) -> Result<Self, String> {
+        let is_object = line.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
+        let told = |error: &serde_json::Error| match error.classify() {
+            _ if !is_object => "this is no JSON object; --lines takes each line as a payload".to_owned(),
+            serde_json::error::Category::Data => without_place(&error.to_string()),
+            serde_json::error::Category::Eof => {
+                "this is not JSON: the line ends before the object does (no line may end within a message)"
+                    .to_owned()
+            }
+            _ => format!(
+                "this is not JSON: {} in column {}",
+                without_place(&error.to_string()),
+                error.column()
+            ),
+        };
+        serde_json::from_slice(line).map_err(|error| told(&error))
+    }
+
     /// How a message is shown.
     pub(crate) fn of(message: &MessageData) -> Self {
         let options = message.options();
@@ -104,7 +125,9 @@ impl Line {
     pub(crate) fn into_message(self) -> Result<MessageData, String> {
         let payload = match (self.payload, self.payload_base64) {
             (Some(text), None) => text.into_bytes(),
-            (None, Some(text)) => BASE64.decode(text).map_err(|error| format!("payload_base64: {error}"))?,
+            (None, Some(text)) => {
+                BASE64.decode(text).map_err(|error| format!("payload_base64 is not base64: {error}"))?
+            }
             (None, None) => return Err("give payload or payload_base64".to_owned()),
             (Some(_), Some(_)) => return Err("give payload or payload_base64, not both".to_owned()),
         };
@@ -135,6 +158,13 @@ impl Line {
     }
 }
 
+/// What serde says, without "at line 1": a line is all that it has seen.
+fn without_place(text: &str) -> String {
+    let text = text.split(" at line ").next().unwrap_or(text);
+    text.replace("expected u8", "expected a whole number up to 255")
+        .replace("expected u32", "expected a whole number up to 4294967295")
+}
+
 fn when(delay: Option<&str>, not_before: Option<&str>) -> Result<Option<When>, String> {
     match (duration("delay", delay)?, not_before) {
         (Some(_), Some(_)) => Err("give delay or not_before, not both".to_owned()),
@@ -157,7 +187,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<MessageData, String> {
-        serde_json::from_str::<Line>(text).map_err(|error| error.to_string())?.into_message()
+        Line::read(text.as_bytes())?.into_message()
     }
 
     #[test]
@@ -188,6 +218,11 @@ mod tests {
             (r#"{"payload":"a","delay":"1s","not_before":"2030-01-01T00:00:00Z"}"#, "not both"),
             (r#"{"payload":"a","id":"7"}"#, "id"),
             (r#"{"payload_base64":"?"}"#, "payload_base64"),
+            ("nonsense", "--lines"),
+            ("[1]", "--lines"),
+            (r#"{"payload":"a""#, "ends before"),
+            (r#"{"payload":"a",}"#, "column 16"),
+            (r#"{"payload":"a","priority":"high"}"#, "up to 255"),
         ] {
             let error = read(text).unwrap_err();
             assert!(error.contains(told), "{text}: {error}");

@@ -26,7 +26,10 @@ pub(crate) struct TooLong;
 
 impl fmt::Display for TooLong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "it has more than {LINE_BYTES} bytes: push it from a file of its own")
+        write!(
+            f,
+            "it has more than {LINE_BYTES} bytes, more than any message can have: store the data elsewhere and push a reference"
+        )
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod args;
 mod commands;
+mod escape;
 mod exec;
 mod failure;
 mod line;

@@ -73,6 +73,17 @@ fn without_creation(url: &str) -> String {
     }
 }
 
+/// Whether the URL is right and leads to nothing: a file that is not there.
+pub(crate) fn is_missing(url: &str) -> bool {
+    let Some(backend) = backend(url).filter(|backend| backend.name == "sqlite") else { return false };
+    let options = url.split_once('?').map_or("", |(_, options)| options);
+    let names =
+        options.split('&').filter_map(|option| option.split('=').next()).filter(|name| !name.is_empty());
+    let knows = |name: &str| backend.options.iter().any(|option| option.name == name);
+    let is_there = |url: &anyqueue::StorageUrl| std::path::Path::new(url.path()).exists();
+    names.into_iter().all(knows) && anyqueue::StorageUrl::parse(url).is_ok_and(|url| !is_there(&url))
+}
+
 /// What was found out about a backend.
 #[derive(Debug)]
 pub(crate) enum Told {
@@ -105,7 +116,7 @@ pub(crate) async fn wear(url: &str) -> Vec<Asked> {
         #[cfg(feature = "postgres")]
         "postgres" => return wear_of_tables(url).await,
         #[cfg(feature = "sqlite")]
-        "sqlite" => return vec![("bloat", bloat_of_file(url).await)],
+        "sqlite" => return wear_of_file(url).await,
         "memory" => Told::Fact("none: messages are in the memory of this process alone".to_owned()),
         "redis" => Told::unknown(
             "not measured; health warns from nine tenths of maxmemory on, and of a file that cannot be written",
@@ -149,12 +160,21 @@ fn wear_of(report: &anyqueue_postgres::TableReport) -> Vec<(&'static str, String
 }
 
 #[cfg(feature = "sqlite")]
-async fn bloat_of_file(url: &str) -> anyqueue::Result<Told> {
-    let path = anyqueue::StorageUrl::parse(url)?.path().to_owned();
-    let storage = anyqueue_sqlite::SqliteQueue::builder(path).create(false).open().await?;
-    let report = storage.file_report().await;
-    let _ = anyqueue::QueueStorage::close(&storage).await; // what could not be written back is found out elsewhere
-    report.map(|report| Told::Fact(bloat_of(&report)))
+async fn wear_of_file(url: &str) -> Vec<Asked> {
+    let report = async {
+        let path = anyqueue::StorageUrl::parse(url)?.path().to_owned();
+        let storage = anyqueue_sqlite::SqliteQueue::builder(path).create(false).open().await?;
+        let report = storage.file_report().await;
+        let _ = anyqueue::QueueStorage::close(&storage).await; // what could not be written back is found out elsewhere
+        report
+    };
+    let report = match report.await {
+        Ok(report) => report,
+        Err(error) => return vec![("bloat", Err(error))],
+    };
+    let full = anyqueue::Error::new(anyqueue::ErrorKind::Full, "no message can be pushed: free disk space");
+    let room = if report.is_full { Err(full) } else { Ok(Told::Fact("there is room for pushes".to_owned())) };
+    vec![("bloat", Ok(Told::Fact(bloat_of(&report)))), ("room", room)]
 }
 
 #[cfg(feature = "sqlite")]

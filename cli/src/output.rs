@@ -6,6 +6,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use serde::Serialize;
 
+use crate::escape::{harmless, harmless_bytes, harmless_json, printable};
 use crate::failure::Result;
 use crate::secrets::hide;
 
@@ -27,19 +28,23 @@ impl Output {
         Ok(())
     }
 
-    /// Bytes as they are, and the end of a line.
+    /// A payload and the end of a line: as it is for programs, without what a terminal would obey for people.
     pub(crate) fn bytes(self, bytes: &[u8]) -> Result {
         let mut out = io::stdout().lock();
-        out.write_all(bytes)?;
+        if out.is_terminal() {
+            out.write_all(harmless_bytes(bytes).as_bytes())?;
+        } else {
+            out.write_all(bytes)?;
+        }
         writeln!(out)?;
         Ok(())
     }
 
     /// One JSON object on a line of its own.
     pub(crate) fn object(self, value: &impl Serialize) -> Result {
+        let text = harmless_json(&serde_json::to_string(value)?);
         let mut out = io::stdout().lock();
-        serde_json::to_writer(&mut out, value)?;
-        writeln!(out)?;
+        writeln!(out, "{text}")?;
         Ok(())
     }
 
@@ -89,7 +94,7 @@ fn rate(state: &ProgressState, text: &mut dyn std::fmt::Write) {
 
 /// Tells people something on standard error. If nobody reads that, nobody is told.
 pub(crate) fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "anyqueue: {}", hide(text));
+    let _ = writeln!(io::stderr(), "anyqueue: {}", harmless(&hide(text)));
 }
 
 /// A table for people: columns as wide as their longest cell, numbers to the right.
@@ -139,12 +144,6 @@ impl Table {
 
 fn is_number(cell: &str) -> bool {
     cell == "?" || cell == "-" || cell.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-/// The text with control characters escaped.
-pub(crate) fn printable(text: &str) -> String {
-    let shown = |c: char| if c.is_control() { c.escape_default().collect() } else { String::from(c) };
-    text.chars().map(shown).collect()
 }
 
 /// The beginning of a payload, on one line.

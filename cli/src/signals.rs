@@ -1,6 +1,7 @@
 //! The signals that ask a command to end.
 
 use anyqueue_worker::shutdown_signal;
+use tokio::sync::watch;
 
 /// Ends at the first SIGTERM or SIGINT, or when the terminal goes.
 ///
@@ -8,6 +9,19 @@ use anyqueue_worker::shutdown_signal;
 /// If signals cannot be listened to.
 pub(crate) async fn end_signal() -> anyqueue::Result<()> {
     tokio::select! { heard = shutdown_signal() => heard, () = hangup() => Ok(()) }
+}
+
+/// Becomes true at the first SIGTERM or SIGINT, and when the terminal goes.
+pub(crate) fn stop_on_signal() -> watch::Receiver<bool> {
+    let (give, take) = watch::channel(false);
+    tokio::spawn(async move {
+        if end_signal().await.is_ok() {
+            give.send_replace(true);
+        }
+        // Without signals the command goes on, and can be killed like any program.
+        give.closed().await;
+    });
+    take
 }
 
 /// Ends when the terminal goes (SIGHUP), unless it was started to outlive that, as by `nohup`.

@@ -25,6 +25,8 @@ pub struct FileReport {
     pub log_bytes: u64,
     /// What is free on the file's disk; `None` where it cannot be found out.
     pub disk_free_bytes: Option<u64>,
+    /// So little is free that pushes are refused as [`Full`](anyqueue::ErrorKind::Full): what is left is kept for taking messages out.
+    pub is_full: bool,
 }
 
 impl FileReport {
@@ -38,12 +40,16 @@ impl FileReport {
             // There is none where nothing was written.
             log_bytes: std::fs::metadata(log).map_or(0, |log| log.len()),
             disk_free_bytes: room::free_bytes(path),
+            is_full: !room::has_reserve(path, free_pages.saturating_mul(page_bytes)),
         })
     }
 
     /// What should be looked at, in full sentences.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
+        if self.is_full {
+            warnings.push("pushes are refused: the disk is nearly full, and what is left is kept for taking messages out; free disk space".to_owned());
+        }
         if self.log_bytes >= LARGE_LOG_BYTES {
             warnings.push(format!(
                 "the write-ahead log has grown to {} bytes: look for a reader that stays in a transaction",
@@ -72,6 +78,8 @@ mod tests {
     #[test]
     fn a_log_that_nobody_writes_back_is_warned_of() {
         assert!(FileReport { log_bytes: 8 * 1024 * 1024, ..FileReport::default() }.warnings().is_empty());
+        let full = FileReport { is_full: true, ..FileReport::default() };
+        assert!(full.warnings().first().is_some_and(|text| text.contains("nearly full")));
         let worn = FileReport { log_bytes: LARGE_LOG_BYTES, ..FileReport::default() };
         assert!(worn.warnings().first().is_some_and(|text| text.contains("transaction")));
     }

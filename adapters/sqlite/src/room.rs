@@ -24,8 +24,9 @@ pub(crate) fn full() -> Error {
     own(ErrorKind::Full, text)
 }
 
+/// Whether what pushes leave free is free, with what is free within the file.
 #[cfg(unix)]
-fn has_reserve(path: &Path, more_bytes: u64) -> bool {
+pub(crate) fn has_reserve(path: &Path, more_bytes: u64) -> bool {
     rustix::fs::statvfs(path).map_or(true, |disk| {
         let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
         bytes(disk.f_bavail).saturating_add(more_bytes) >= RESERVE_BYTES.min(bytes(disk.f_blocks) / 4)
@@ -44,6 +45,6 @@ pub(crate) fn free_bytes(_: &Path) -> Option<u64> {
 }
 
 #[cfg(not(unix))]
-fn has_reserve(_: &Path, _: u64) -> bool {
+pub(crate) fn has_reserve(_: &Path, _: u64) -> bool {
     true
 }

@@ -9,7 +9,7 @@ use clap::Args;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use crate::args::Session;
+use crate::args::{Session, url_argument};
 use crate::failure::{Failure, Result};
 use crate::open::{self, Create};
 use crate::output::{Output, Table};
@@ -29,7 +29,7 @@ measures beside hand-written clients.";
 #[command(after_help = HELP)]
 pub(crate) struct Bench {
     /// The backend, if it is not the one of --url
-    #[arg(value_name = "URL")]
+    #[arg(value_name = "URL", value_parser = url_argument)]
     at: Option<String>,
     /// Messages of each throughput
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyqueue_conformance::{Certificate, Options, Outcome, Report, Tier, run};
 use clap::{Args, ValueEnum};
 
-use crate::args::Session;
+use crate::args::{Session, url_argument};
 use crate::failure::{Failure, Result};
 use places::Places;
 
@@ -33,7 +33,7 @@ Exit code 0: nothing failed. 3: the backend breaks the contract, or nothing coul
 #[command(after_help = HELP)]
 pub(crate) struct Conformance {
     /// The backend, if it is not the one of --url
-    #[arg(value_name = "URL")]
+    #[arg(value_name = "URL", value_parser = url_argument)]
     at: Option<String>,
     /// Only the cases whose id contains this
     #[arg(long, value_name = "TEXT")]

@@ -104,7 +104,7 @@ pub(crate) struct List {
 
 impl List {
     async fn run(self, queue: &Queue, output: Output) -> Result {
-        let mut table = Table::new(&["id", "died", "deliveries", "reason", "payload"]);
+        let mut table = Table::new(&["id", "died", "tried", "reason", "payload"]);
         let mut shown = 0;
         let mut show = |letter: &DeadLetter| {
             shown += 1;
@@ -115,7 +115,7 @@ impl List {
             table.row([
                 letter.message.id().to_string(),
                 ago.map_or_else(|| "?".to_owned(), |ago| format!("{} ago", duration(ago))),
-                letter.deliveries.map_or_else(|| "?".to_owned(), |count| count.to_string()),
+                tried(letter).map_or_else(|| "?".to_owned(), |count| count.to_string()),
                 preview(letter.reason.as_deref().unwrap_or("?").as_bytes(), 50),
                 preview(letter.message.payload(), 30),
             ]);
@@ -126,6 +126,9 @@ impl List {
             _ => each(queue, &self.queue, &self.filter, &mut show).await,
         };
         if shown == 0 {
+            if end.is_ok() {
+                output.note(&format!("{}: there is no such dead letter", self.queue));
+            }
             return end.and(Err(Failure::Nothing));
         }
         // What was seen is worth showing, whatever came then.
@@ -162,6 +165,7 @@ impl Show {
         fact("reason", letter.reason.clone().unwrap_or_default());
         let died = letter.died_at.map(|at| humantime::format_rfc3339_seconds(at).to_string());
         fact("died", died.unwrap_or_else(|| "?".to_owned()));
+        fact("tried", tried(&letter).map_or_else(|| "?".to_owned(), |count| count.to_string()));
         fact("deliveries", letter.deliveries.map_or_else(|| "?".to_owned(), |count| count.to_string()));
         for (name, value) in letter.message.headers() {
             fact(&format!("header {name}"), value.clone());
@@ -443,10 +447,17 @@ async fn each(
     }
 }
 
+/// How often it was tried: a worker puts a failed task back as if it had not been delivered, and counts for itself.
+fn tried(letter: &DeadLetter) -> Option<u32> {
+    let failed = anyqueue_worker::history(letter.message.headers()).last().map(|failure| failure.attempt);
+    letter.deliveries.max(failed.map(|attempt| attempt.saturating_add(1)))
+}
+
 fn line(letter: &DeadLetter, queue: &PartitionId) -> Line {
     let mut line = Line::of(&letter.message);
     line.queue = Some(queue.name().to_owned());
     line.deliveries = letter.deliveries;
+    line.tried = tried(letter);
     line.dead_reason.clone_from(&letter.reason);
     line.died_at = letter.died_at.map(|at| humantime::format_rfc3339_millis(at).to_string());
     line

@@ -12,7 +12,7 @@ use clap::Args;
 use serde::Serialize;
 
 use self::clock::Clocks;
-use crate::args::{Session, queue_name};
+use crate::args::{Session, queue_name, url_argument};
 use crate::failure::{Failure, Result, with_causes};
 use crate::open::{self, Create, Told};
 use crate::output::{Table, duration};
@@ -40,7 +40,7 @@ ends without a change. A URL that says create=true is obeyed.
 #[command(after_help = HELP)]
 pub(crate) struct Doctor {
     /// The backend, if it is not the one of --url
-    #[arg(value_name = "URL")]
+    #[arg(value_name = "URL", value_parser = url_argument)]
     at: Option<String>,
     /// A warning is as bad as a failure
     #[arg(long)]
@@ -112,8 +112,10 @@ impl Doctor {
         let url = session.url(self.at.as_deref())?;
         let mut findings = Findings::default();
         match open::storage(url, Create::Never).await {
-            // A URL of the wrong form is the caller's mistake, not the backend's.
-            Err(error) if error.kind() == ErrorKind::InvalidInput => return Err(error.into()),
+            // A URL of the wrong form is the caller's mistake, not the backend's. One whose file is missing is of the right form.
+            Err(error) if error.kind() == ErrorKind::InvalidInput && !open::is_missing(url) => {
+                return Err(error.into());
+            }
             Err(error) => findings.add("open", Verdict::Failed, with_causes(&error)),
             Ok(storage) => {
                 let queue = Queue::new(storage)?;

@@ -14,3 +14,26 @@ pub(crate) mod push;
 pub(crate) mod stats;
 pub(crate) mod transfer;
 pub(crate) mod work;
+
+use anyqueue::{PartitionId, Queue};
+
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Says that there was nothing, and why that may be so.
+async fn nothing(queue: &Queue, name: &PartitionId, output: Output) -> Failure {
+    if !tell_pause(queue, name, output).await {
+        output.note(&format!("{name}: there is none"));
+    }
+    Failure::Nothing
+}
+
+/// Says so if the queue is paused: who waits for its messages should know.
+async fn tell_pause(queue: &Queue, name: &PartitionId, output: Output) -> bool {
+    let live = name.live();
+    let is_paused = queue.capabilities().pause && queue.is_paused(&live).await.unwrap_or(false);
+    if is_paused {
+        output.note(&format!("{live} is paused and delivers nothing: see `anyqueue resume`"));
+    }
+    is_paused
+}

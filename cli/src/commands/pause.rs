@@ -1,6 +1,6 @@
 //! `anyqueue pause` and `anyqueue resume`.
 
-use anyqueue::PartitionId;
+use anyqueue::{PartitionId, Queue};
 use clap::Args;
 use serde_json::json;
 
@@ -45,6 +45,11 @@ async fn set(session: &Session, names: Vec<PartitionId>, paused: bool) -> Result
     let queue = session.queue(Create::Never).await?;
     for name in names {
         if paused {
+            if !has_messages(&queue, &name).await {
+                session.output.note(&format!(
+                    "{name} has no messages: is the name right? It is paused for those that come"
+                ));
+            }
             queue.pause(&name).await?;
         } else {
             queue.resume(&name).await?;
@@ -56,4 +61,10 @@ async fn set(session: &Session, names: Vec<PartitionId>, paused: bool) -> Result
     }
     queue.close().await?;
     Ok(())
+}
+
+/// Whether there is anything; a backend that cannot tell is believed to have something.
+async fn has_messages(queue: &Queue, name: &PartitionId) -> bool {
+    let Ok(counts) = queue.counts(name).await else { return true };
+    [counts.ready, counts.delayed, counts.leased, counts.dead].into_iter().any(|count| count != Some(0))
 }

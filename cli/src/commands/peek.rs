@@ -62,6 +62,9 @@ impl Peek {
                 }
             }
         }
+        if shown == 0 {
+            session.output.note(&format!("{partition}: there is none"));
+        }
         queue.close().await?;
         if shown == 0 {
             return Err(Failure::Nothing);

@@ -7,6 +7,7 @@ use anyqueue::{
 };
 use clap::{Args, ValueEnum};
 
+use super::nothing;
 use crate::args::{Session, queue_name};
 use crate::failure::{Failure, Result};
 use crate::line::Line;
@@ -83,14 +84,15 @@ impl Pull {
         for outcome in queue.settle_many(held.iter_mut().map(|handler| (handler, status.clone()))).await {
             lost += usize::from(outcome? == SettleOutcome::Lost);
         }
-        let found = !held.is_empty();
+        let none =
+            if held.is_empty() { Some(nothing(&queue, &partition, session.output).await) } else { None };
         drop(held);
         queue.close().await?;
         written?;
-        match (found, lost) {
-            (false, _) => Err(Failure::Nothing),
-            (true, 0) => Ok(()),
-            (true, lost) => Err(Failure::Failed(format!(
+        match (none, lost) {
+            (Some(nothing), _) => Err(nothing),
+            (None, 0) => Ok(()),
+            (None, lost) => Err(Failure::Failed(format!(
                 "{lost} were lost before they were settled: others have them now"
             ))),
         }

@@ -18,6 +18,7 @@ use crate::line::Line;
 use crate::lines::{Batch, Numbered, batches};
 use crate::open::Create;
 use crate::output::Output;
+use crate::signals::stop_on_signal;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -34,6 +35,7 @@ Fields: payload or payload_base64, id, headers, task_id, session_id, priority, d
 dedup_key, max_retries, max_duration. With ids of your own an interrupted push can be repeated: where the
 backend's ids are unique, what is there already is counted as duplicate.
 
+Ctrl-C ends the push after what is under way, with the same account and the line from which to go on.
 A line that cannot be a message is told and left out. Where the backend fails, the push stops, and says up to which
 line all is settled, of which lines it is not known, and from which line to go on:
   tail -n +5001 jobs.ndjson | anyqueue push mail --ndjson";
@@ -193,7 +195,15 @@ impl Push {
     async fn push_batches(&self, queue: &Queue, mut batches: Receiver<Batch>, json: bool, bulk: &mut Bulk) {
         // One call at a time: after one that failed, the next might succeed and leave a hole.
         let room = queue.capabilities().limits.push_batch.max(1);
-        while let Some(batch) = batches.recv().await {
+        let mut stop = stop_on_signal();
+        let mut next = 1;
+        loop {
+            let batch = tokio::select! {
+                biased;
+                _ = stop.wait_for(|stop| *stop) => return bulk.interrupt(next),
+                batch = batches.recv() => batch,
+            };
+            let Some(batch) = batch else { return };
             let mut lines = match batch {
                 Ok(lines) => lines.into_iter(),
                 Err(unread) => {
@@ -201,11 +211,16 @@ impl Push {
                     return;
                 }
             };
-            while !lines.as_slice().is_empty() {
+            while let Some((line, _)) = lines.as_slice().first() {
+                if *stop.borrow() {
+                    return bulk.interrupt(*line);
+                }
+                let last = lines.as_slice().iter().take(room).next_back().map_or(*line, |(line, _)| *line);
                 self.push_some(queue, lines.by_ref().take(room), json, bulk).await;
                 if bulk.account.stop.is_some() {
                     return;
                 }
+                next = last + 1;
             }
         }
     }
@@ -251,8 +266,7 @@ impl Push {
         if !json {
             return Ok(self.options.message(line));
         }
-        let line: Line = serde_json::from_slice(&line).map_err(|error| error.to_string())?;
-        line.into_message()
+        Line::read(&line)?.into_message()
     }
 }
 
@@ -260,6 +274,11 @@ impl Push {
 fn standard_input(limit: u64) -> Result<Vec<u8>> {
     let mut payload = Vec::new();
     std::io::stdin().lock().take(limit.saturating_add(1)).read_to_end(&mut payload)?;
+    if payload.is_empty() {
+        let text =
+            "standard input is empty, nothing was pushed: give '' as the payload to push an empty message";
+        return Err(Failure::Usage(text.to_owned()));
+    }
     if payload.len() as u64 <= limit {
         return Ok(payload);
     }
@@ -395,6 +414,11 @@ impl Bulk {
         } else {
             stop.not_stored += 1;
         }
+    }
+
+    /// It was asked to stop before this line.
+    fn interrupt(&mut self, line: u64) {
+        self.account.stop = Some(Stop::at(line, "interrupted".to_owned()));
     }
 
     fn end(self, json: bool) -> Result {

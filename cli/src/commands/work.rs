@@ -12,6 +12,7 @@ use anyqueue_worker::{Partition, Retry, Summary, Worker};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
+use super::tell_pause;
 use crate::args::{Session, queue_name};
 use crate::exec::Exec;
 use crate::failure::{Failure, Result, with_causes};
@@ -39,7 +40,11 @@ Its exit code says what becomes of the message:
 Its output goes where the worker's goes; with --json its standard output goes to standard error. Failed attempts,
 and that the backend cannot be reached, are told there too.
 
-A variable of more than 100 kB is left out. ANYQUEUE_URL is not passed on.
+The last line that a failed command says on standard error becomes part of the reason, which `dead list` shows
+and `dead redrive --reason` looks for. A process that it leaves behind loses that standard error when the worker ends.
+
+Of its variables those of more than 100 kB, and what is beyond 500 kB in all, are left out, headers first:
+ANYQUEUE_OMITTED then says how many. ANYQUEUE_URL is not passed on.
 
 When its time is over, or its message is lost to somebody else, all its processes get SIGTERM, and SIGKILL
 after --grace. Processes that it leaves behind when it exits by itself are left alone. What timed out goes to the dead letters, or with --retry-timeouts is tried again. On SIGTERM or
@@ -120,8 +125,8 @@ impl Work {
                 let exec = exec.clone();
                 async move { exec.run(payload, task).await }
             });
-        for name in self.queues {
-            builder = builder.partition(Partition::new(name));
+        for name in &self.queues {
+            builder = builder.partition(Partition::new(name.clone()));
         }
         if let Some(timeout) = self.timeout {
             builder = builder.timeout(timeout);
@@ -129,6 +134,9 @@ impl Work {
         let worker = builder.build()?;
         for notice in worker.notices() {
             output.note(&notice);
+        }
+        for name in &self.queues {
+            tell_pause(&queue, name, output).await;
         }
         let work = async { if self.once { once(&worker).await } else { run(&worker).await } };
         let end =

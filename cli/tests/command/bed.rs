@@ -86,7 +86,8 @@ impl Bed {
         command
     }
 
-    fn place(&self, command: &mut Command) {
+    /// In the folder, with the queue, and with ends that the test holds.
+    pub(crate) fn place(&self, command: &mut Command) {
         command.current_dir(self.folder.path()).kill_on_drop(true);
         command
             .env("ANYQUEUE_URL", &self.url)

@@ -215,3 +215,46 @@ async fn the_bench_takes_out_all_that_it_puts_in() {
         assert_eq!(row["ready"], 0, "{row}");
     }
 }
+
+#[tokio::test]
+async fn a_missing_file_is_a_finding_also_for_programs() {
+    let bed = Bed::at("sqlite:missing/jobs.db");
+    let ran = bed.run(&["doctor", "--json"]).await.ended_with(3);
+    let finding = ran.objects().remove(0);
+    assert_eq!((&finding["check"], &finding["verdict"]), (&"open".into(), &"failed".into()), "{ran:?}");
+    // A URL of the wrong form is a mistake of whoever asks.
+    bed.run(&["doctor", "sqlite:jobs.db?colour=red"]).await.ended_with(2);
+}
+
+/// Left over when the test ends, however it does.
+struct Mounted(std::path::PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        drop(std::process::Command::new("umount").arg("--lazy").arg(&self.0).status());
+    }
+}
+
+#[tokio::test]
+async fn a_disk_too_full_for_pushes_is_found_without_a_probe() {
+    let bed = Bed::at("sqlite:disk/jobs.db");
+    let disk = bed.path("disk");
+    std::fs::create_dir(&disk).unwrap();
+    let mut mount = std::process::Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", "size=12m", "anyqueue-test"]).arg(&disk);
+    if !mount.output().is_ok_and(|output| output.status.success()) {
+        eprintln!(
+            "NOT RUN: a_disk_too_full_for_pushes_is_found_without_a_probe (mounting a tmpfs needs root)"
+        );
+        return;
+    }
+    let mounted = Mounted(disk);
+    bed.ok(&["push", "q", "first"]).await;
+    bed.ok(&["doctor"]).await;
+    std::fs::write(mounted.0.join("others"), vec![0; 9 << 20]).unwrap();
+    bed.run(&["push", "q", "second"]).await.ended_with(1);
+    let ran = bed.run(&["doctor", "--json"]).await.ended_with(3);
+    let room = ran.objects().into_iter().find(|finding| finding["check"] == "room").unwrap();
+    assert_eq!(room["verdict"], "failed", "{ran:?}");
+    assert!(ran.out.contains("pushes are refused"), "{ran:?}");
+}

@@ -19,5 +19,6 @@ mod mistakes;
 mod pages;
 mod push;
 mod servers;
+mod terminal;
 mod transfer;
 mod work;

@@ -99,3 +99,20 @@ async fn passwords_are_never_shown() {
         assert_eq!(ran.code == Some(0), help, "{arguments:?}: {ran:?}");
     }
 }
+
+#[tokio::test]
+async fn a_url_with_a_password_need_not_stand_in_the_arguments() {
+    let bed = Bed::at("env:SOURCE");
+    let run = async |arguments: &[&str]| {
+        let mut command = bed.command(arguments);
+        command.env("SOURCE", "sqlite:a.db").env("TARGET", "sqlite:b.db").env("EMPTY", "");
+        crate::bed::ended(command.spawn().unwrap()).await
+    };
+    run(&["push", "q", "x"]).await.ended_with(0);
+    run(&["move", "env:SOURCE", "env:TARGET", "q"]).await.ended_with(0);
+    assert_eq!(run(&["pull", "q", "--url", "env:TARGET"]).await.ended_with(0).out, "x\n");
+    for name in ["env:MISSING", "env:EMPTY"] {
+        let ran = run(&["move", name, "env:TARGET", "q"]).await.ended_with(2);
+        assert!(ran.err.contains("is not set"), "{ran:?}");
+    }
+}

@@ -7,13 +7,13 @@ use std::process::Stdio;
 
 use tokio::io::AsyncWriteExt as _;
 
-use crate::bed::{Bed, ended};
+use rustix::process::Signal;
+
+use crate::bed::{Bed, ended, numbers, signal, until};
 
 #[cfg(feature = "redis")]
 #[tokio::test]
 async fn a_push_stops_where_the_server_went_away_and_says_how_to_go_on() {
-    use crate::bed::{numbers, until};
-
     let redis = anyqueue_testkit::Redis::new();
     let Some(server) = anyqueue_testkit::start_if_installed(redis).await.unwrap() else { return };
     let bed = Bed::at(server.url());
@@ -97,4 +97,30 @@ async fn progress_is_shown_on_a_terminal_and_nowhere_else() {
     let shown = ended(child).await.ended_with(0);
     assert!(shown.out.contains("stored 20000"), "{shown:?}");
     assert!(shown.out.contains("pushed") && shown.out.contains("/s"), "{shown:?}");
+}
+
+#[tokio::test]
+async fn an_interrupted_push_ends_with_an_account() {
+    let bed = Bed::new();
+    bed.ok(&["push", "other", "makes the file"]).await;
+    let mut child = bed.command(&["push", "q", "--lines", "--json"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(&numbers(0..500)).await.unwrap();
+    stdin.flush().await.unwrap();
+    // The rest is still to come.
+    until("the first lines are stored", async || (bed.counts("q").await[0] == 500).then_some(())).await;
+    signal(&child, Signal::INT);
+    let ran = ended(child).await.ended_with(1);
+    let account = ran.objects().remove(0);
+    assert_eq!((&account["stored"], &account["go_on_from"]), (&500.into(), &501.into()), "{ran:?}");
+    assert!(ran.err.contains("interrupted") && ran.err.contains("tail -n +501"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn an_empty_standard_input_is_no_message_by_mistake() {
+    let bed = Bed::new();
+    let ran = bed.run(&["push", "q"]).await.ended_with(2);
+    assert!(ran.err.contains("standard input is empty"), "{ran:?}");
+    bed.ok(&["push", "q", ""]).await;
+    assert_eq!(bed.counts("q").await, [1, 0, 0, 0]);
 }

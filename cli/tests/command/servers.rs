@@ -72,7 +72,9 @@ async fn a_brokers_way(url: &str) {
     let letter = bed.ok(&["dead", "list", "q", "--json"]).await.objects().remove(0);
     assert!(letter["dead_reason"].as_str().unwrap().contains("exited with 65"), "{letter}");
     bed.ok(&["push", "q", "live"]).await;
-    bed.ok(&["move", url, FILE, "q", "--dead"]).await;
+    let moved = bed.run(&["move", url, FILE, "q", "--dead"]).await.ended_with(1);
+    assert!(moved.err.contains("cannot tell whether delayed messages are left"), "{moved:?}");
+    bed.ok(&["move", url, FILE, "q", "--dead", "--accept-unknown"]).await;
     told(&bed, FILE, "ready", 1).await;
     told(&bed, FILE, "dead", 1).await;
     bed.ok(&["move", FILE, url, "q", "--dead"]).await;

@@ -301,3 +301,60 @@ async fn commands_run_side_by_side() {
         bed.ok(&["work", "q", "--once", "--slots", "3", "--timeout", "60s", "--exec", exec, "--json"]).await;
     assert_eq!(summary(&ran)["processed"], 3, "{ran:?}");
 }
+
+#[tokio::test]
+async fn the_last_line_on_standard_error_says_why_and_a_redrive_finds_it() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "x"]).await;
+    let exec = "echo Traceback >&2; echo 'connection refused' >&2; exit 1";
+    let ran = bed.ok(&["work", "q", "--once", "--retries", "0", "--exec", exec]).await;
+    assert!(ran.err.contains("Traceback\n"), "it is passed on: {ran:?}");
+    let letter = bed.ok(&["dead", "list", "q", "--json"]).await.objects().remove(0);
+    assert!(
+        letter["dead_reason"].as_str().unwrap().ends_with("the command exited with 1: connection refused"),
+        "{letter}"
+    );
+    bed.ok(&["dead", "redrive", "q", "--reason", "connection refused"]).await;
+    assert_eq!(bed.counts("q").await, [1, 0, 0, 0]);
+}
+
+#[tokio::test]
+async fn a_command_starts_however_much_there_is_in_headers() {
+    let bed = Bed::new();
+    let headers: serde_json::Map<_, _> =
+        (0..60).map(|n| (format!("h{n}"), Value::from("x".repeat(60_000)))).collect();
+    let line = serde_json::json!({ "payload": "large", "headers": headers }).to_string();
+    bed.run_with(&["push", "q", "--ndjson"], line.as_bytes()).await.ended_with(0);
+    let exec = "echo $ANYQUEUE_OMITTED > omitted; echo $ANYQUEUE_MESSAGE_ID > id";
+    bed.ok(&["work", "q", "--once", "--slots", "1", "--exec", exec]).await;
+    let omitted: u32 = bed.line_of("omitted").await.trim().parse().unwrap();
+    assert!((50..=61).contains(&omitted), "{omitted} are left out");
+    assert_eq!(bed.line_of("id").await.trim().len(), 36);
+    assert_eq!(bed.counts("q").await, [0, 0, 0, 0]);
+}
+
+#[tokio::test]
+async fn a_retried_message_says_how_often_it_was_tried() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "x"]).await;
+    for _ in 0..2 {
+        bed.ok(&["work", "q", "--once", "--retries", "1", "--retry-delay", "1ms", "--exec", "exit 1"]).await;
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await; // the delay of the retry, and more
+    }
+    let letter = bed.ok(&["dead", "list", "q", "--json"]).await.objects().remove(0);
+    assert!(letter["dead_reason"].as_str().unwrap().contains("attempt 2"), "{letter}");
+    assert_eq!(letter["tried"], 2, "{letter}");
+}
+
+#[tokio::test]
+async fn a_pause_is_named_as_the_reason_for_nothing() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "x"]).await;
+    bed.ok(&["pause", "q"]).await;
+    let work = bed.ok(&["work", "q", "--once", "--exec", "true"]).await;
+    assert!(work.err.contains("q is paused"), "{work:?}");
+    let pull = bed.run(&["pull", "q"]).await.ended_with(4);
+    assert!(pull.err.contains("q is paused"), "{pull:?}");
+    let typo = bed.ok(&["pause", "qq"]).await;
+    assert!(typo.err.contains("is the name right"), "{typo:?}");
+}

@@ -100,6 +100,11 @@ impl Account {
         self.refused + self.given_back + self.unknown + self.in_both == 0 && !is_left
     }
 
+    /// Whether the source tells of everything that could be left.
+    pub(crate) fn is_known(&self) -> bool {
+        self.dead_letters || (self.left.delayed.is_some() && self.left.leased.is_some())
+    }
+
     pub(crate) fn show(&self, output: Output) -> Result {
         let what = if self.dead_letters { " (dead letters)" } else { "" };
         let mut text =

@@ -10,13 +10,12 @@ use std::time::Duration;
 
 use anyqueue::{Capabilities, Dedup, Expired, PartitionId, PartitionOptions, Queue};
 use clap::{Args, ValueEnum};
-use tokio::sync::watch;
 
 use super::stats::all;
-use crate::args::{Session, queue_name};
+use crate::args::{Session, queue_name, url_argument};
 use crate::failure::{Failure, Result};
 use crate::open::{self, Create};
-use crate::signals::end_signal;
+use crate::signals::stop_on_signal;
 use account::Account;
 pub(crate) use place::PROBE;
 use run::{Route, Transfer};
@@ -43,16 +42,24 @@ producers to the new place first, then the consumers, then move what is left.
 
 What the target refuses (it has fewer priorities, no groups, a smaller limit) stays at the source and is told;
 --without drops such a thing. Before a move within one kind of backend, a message in the queue anyqueue-move shows
-whether both URLs lead to one place, which is refused. Exit code 0: nothing is left, as far as the source counts;
-1: something is, also what consumers hold there or what is delayed: run it again once they have ended.";
+whether both URLs lead to one place, which is refused.
+
+Exit code 0: nothing is left, and the source may go. 1: something is, also what consumers hold there or what is delayed:
+run it again once they have ended. It is 1 too where the source cannot tell (RabbitMQ, SQS), unless --accept-unknown says
+that nothing is delayed or held there.
+
+With producers and consumers at work a move that is killed doubles up to --batch messages where they are worked at the target
+before it is run again: their ids are no longer there to be recognised. Interrupt it instead, which doubles nothing.";
 
 /// Moves queues from one backend to another
 #[derive(Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Move {
-    /// The URL of the source
+    /// The URL of the source, or env:NAME
+    #[arg(value_parser = url_argument)]
     from: String,
-    /// The URL of the target
+    /// The URL of the target, or env:NAME
+    #[arg(value_parser = url_argument)]
     to: String,
     /// The queues; all of the source's unless named
     #[arg(value_name = "QUEUE", value_parser = queue_name)]
@@ -72,6 +79,9 @@ pub(crate) struct Move {
     /// Messages copied at once; they are held in memory, so let it be fewer where they are large
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u16).range(1..))]
     batch: u16,
+    /// Ends with 0 also where the source cannot tell whether delayed or held messages are left
+    #[arg(long)]
+    accept_unknown: bool,
     /// Only says what there is, and what the target could not keep; the target is made if it is missing
     #[arg(long)]
     dry_run: bool,
@@ -100,7 +110,7 @@ impl Move {
             output.note(&notice);
         }
         let stop = stop_on_signal();
-        let mut complete = true;
+        let (mut complete, mut known) = (true, true);
         let mut end = Ok(());
         for route in routes {
             let mut account = Account::new(&route);
@@ -119,6 +129,7 @@ impl Move {
             account.count_left(&source, &route).await;
             account.show(output)?;
             complete &= self.dry_run || account.is_complete(&source);
+            known &= self.dry_run || self.accept_unknown || account.is_known();
             if end.is_err() || *stop.borrow() {
                 break;
             }
@@ -128,8 +139,15 @@ impl Move {
         if *stop.borrow() {
             return Err(Failure::Failed("interrupted: run it again to go on".to_owned()));
         }
-        let text = "not everything could be moved; what is left is at the source";
-        if complete { Ok(()) } else { Err(Failure::Failed(text.to_owned())) }
+        let text = match (complete, known) {
+            (true, true) => return Ok(()),
+            (true, false) => {
+                "the source cannot tell whether delayed messages are left there, or such that consumers hold: run it again when \
+                 the longest delay is over and no consumer is left; with --accept-unknown it ends with 0 then"
+            }
+            (false, _) => "not everything could be moved; what is left is at the source",
+        };
+        Err(Failure::Failed(text.to_owned()))
     }
 
     async fn routes(&self, source: &Queue) -> Result<Vec<Route>> {
@@ -186,17 +204,4 @@ fn notices(source: &Capabilities, target: &Capabilities) -> Vec<String> {
         "a smaller limit: larger messages stay",
     );
     notices
-}
-
-/// Becomes true at the first SIGTERM or SIGINT, and when the terminal goes.
-fn stop_on_signal() -> watch::Receiver<bool> {
-    let (give, take) = watch::channel(false);
-    tokio::spawn(async move {
-        if end_signal().await.is_ok() {
-            give.send_replace(true);
-        }
-        // Without signals the move goes on, and can be killed like any program.
-        give.closed().await;
-    });
-    take
 }
