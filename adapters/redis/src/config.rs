@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyqueue::{Operation, Result};
 use redis::io::tcp::TcpSettings;
-use redis::{ConnectionAddr, ConnectionInfo};
+use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion};
 
 use crate::RedisQueue;
 use crate::error::invalid;
@@ -55,12 +55,15 @@ pub(crate) struct TlsFiles {
 pub struct RedisBuilder(pub(crate) Config);
 
 impl RedisBuilder {
-    /// Options for connecting to the server that `connect` describes, user and password included.
+    /// Options for connecting to the server that `connect` describes, user and password included. Whatever it says, the
+    /// connections speak RESP2, which every server does.
     pub fn new(connect: ConnectionInfo) -> Self {
         // Calls are sent without waiting for the answers of earlier ones: small packets must not wait either.
         let tcp = TcpSettings::default().set_nodelay(true);
+        // Answers are read as the second version of the protocol has them.
+        let settings = connect.redis_settings().clone().set_protocol(ProtocolVersion::RESP2);
         Self(Config {
-            connect: connect.set_tcp_settings(tcp),
+            connect: connect.set_tcp_settings(tcp).set_redis_settings(settings),
             shape: Shape::Server,
             nodes: Vec::new(),
             tls: TlsFiles::default(),
