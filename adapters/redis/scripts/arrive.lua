@@ -15,8 +15,7 @@ local function land(target, id, record, headers)
     end
     local place = sub(target, -5) == 'dead:' and 'd' or 'l'
     keep(of, id, char(flag) .. sub(record, 2, 9) .. place .. rest)
-    admit(target, level_of(flag))
-    note_size(target, rest)
+    admit(target, level_of(flag), { id }, #record)
     if headers ~= '' then
         call('HSET', target .. 'headers', id, headers)
     end

@@ -2,38 +2,44 @@
 
 -- Rounds of taking: more are needed only where messages were deleted while they waited.
 local ROUNDS = 64
+-- Of these, so many are passed in one call.
+local MOST_BURIED = 4096
+-- So many of those that were put aside are looked after in one call.
+local LOOKED_AFTER = 64
+-- How long it is noted who waits, in seconds: whoever does looks again sooner.
+local MARKED_S = 180
 -- What one answer may hold before it is cut short.
 local MOST_BYTES = 32 * 1024 * 1024
 
--- Forgets that an id stands in line for a message that was deleted: its turn came.
-local function bury(id)
-    if call('HINCRBY', base .. 'tombs', id, -1) <= 0 then
-        call('HDEL', base .. 'tombs', id)
+-- Lets some of those line up that were put aside, if their records came back.
+local function bring_back()
+    local some = call('HRANDFIELD', base .. 'astray', LOOKED_AFTER)
+    local place = sub(base, -5) == 'dead:' and 'd' or 'l'
+    for _, id in ipairs(some) do
+        local record = read(id)
+        if record and place_of(record) == place then
+            call_off(base, { id })
+            line_up(base, id, byte(record, 1))
+        end
     end
-    call('HINCRBY', base .. 'state', 'tombs', -1)
 end
 
--- How often each of these stands in line for a message that was deleted; nothing if none does. Its present message, if it has one,
--- stands behind.
-local function tombs_of(ids)
-    if call('EXISTS', base .. 'tombs') == 0 then
-        return
-    end
-    local tombs, found = {}, call('HMGET', base .. 'tombs', unpack(ids))
-    for i, id in ipairs(ids) do
-        tombs[id] = tonumber(found[i] or 0)
-    end
-    return tombs
-end
-
--- Takes messages of these levels out of their lines: ids, records, and entries. What one step reads is bounded, as its messages are.
-local function take(top, max, has_large)
-    local step = has_large and 4 or 100
+-- Takes messages out of their lines: ids, records, and entries. What one step reads is bounded, as its messages are. `size` says
+-- whether there are bulky (1) or even large messages (2), or neither.
+local function take(top, max, size, tombs)
+    local step = size == '2' and 4 or 100
+    local has_tombs = tombs and tombs ~= '0'
     local ids, records, entries, bytes, count = {}, {}, {}, 0, 0
-    local level, rounds = top, 0
+    local level, rounds, buried = top, 0, 0
     while level >= 0 and count < max and rounds < ROUNDS and bytes < MOST_BYTES do
         local at = level
         rounds = rounds + 1
+        if has_tombs then
+            buried = buried + bury(level, MOST_BURIED - buried)
+            if buried >= MOST_BURIED then
+                break
+            end
+        end
         local wanted = math.min(max - count, step)
         local some = call('LPOP', base .. 'ready' .. level, wanted) or {}
         if #some < wanted then
@@ -41,16 +47,19 @@ local function take(top, max, has_large)
         end
         if #some > 0 then
             local found, first = read_all(some), count + 1
-            local tombs = tombs_of(some)
+            if size then
+                fill_in(some, found)
+            end
+            local spent = has_tombs and spend(at, some)
             for i = 1, #some do
                 local id, record = some[i], found[i]
-                if tombs and tombs[id] > 0 then
-                    tombs[id] = tombs[id] - 1
-                    bury(id)
-                elseif record then
+                local is_deleted = spent and spent[i]
+                if record and not is_deleted then
                     count = count + 1
                     ids[count], records[count] = id, record
                     bytes = bytes + #record
+                elseif not is_deleted then
+                    put_aside(base, id, at)
                 end
             end
             if count >= first then
@@ -80,15 +89,19 @@ local function next_due()
 end
 
 -- Leases up to `max` messages. `who`, if not empty, waits for more: what is left is told at once, or else when it comes.
--- Answers the time, when the next is due, whether more are ready, records, counts of earlier deliveries, and headers.
+-- Answers the time, when the next is due, whether more are ready (1) and ids are aside (2), records, counts of earlier deliveries, and
+-- headers.
 local function claim(max, lease, token, who)
-    local state = call('HMGET', base .. 'state', 'top', 'paused', 'large')
-    local top = tonumber(state[1] or -1)
+    local state = call('HMGET', base .. 'state', 'top', 'paused', 'size', 'tombs', 'astray')
+    local top, has_astray = tonumber(state[1] or -1), state[5] and state[5] ~= '0'
     local ids, records, entries, is_cut, counts, headers = {}, {}, '', false, false, false
     if not state[2] and top >= 0 then
+        if has_astray then
+            bring_back()
+        end
         promote(base)
         reap()
-        ids, records, entries, is_cut = take(top, max, state[3])
+        ids, records, entries, is_cut = take(top, max, state[3], state[4])
     end
     if #ids > 0 then
         if call('EXISTS', base .. 'counts', base .. 'headers') > 0 then
@@ -106,8 +119,9 @@ local function claim(max, lease, token, who)
     local due, more = -1, is_cut or (who ~= '' and #ids == max and is_more(top))
     if who ~= '' and not more then
         write_though_full()
-        call('SET', base .. 'waits', who)
+        call('SET', base .. 'waits', who, 'EX', MARKED_S)
         due = state[2] and -1 or next_due()
     end
-    return { now, due, more and 1 or 0, records, counts, headers }
+    local seen = (more and 1 or 0) + ((has_astray or has_strayed) and 2 or 0)
+    return { now, due, seen, records, counts, headers }
 end

@@ -3,4 +3,5 @@
 if not is_held(call('HGET', base .. 'leases', ARGV[1]), ARGV[2]) then
     return false
 end
-return { read(ARGV[1]), call('HGET', base .. 'headers', ARGV[1]) or '' }
+local record = read_whole(ARGV[1])
+return record and { record, call('HGET', base .. 'headers', ARGV[1]) or '' }

@@ -1,8 +1,8 @@
 -- Counts: ready, delayed, leased, all dead letters, and whether to ask again, since more fell due than one call deals with.
 
 local function count(of)
-    local state = call('HMGET', of .. 'state', 'top', 'behind', 'tombs')
-    local ready = tonumber(state[2] or 0) - tonumber(state[3] or 0)
+    local state = call('HMGET', of .. 'state', 'top', 'behind', 'tombs', 'astray')
+    local ready = tonumber(state[2] or 0) - tonumber(state[3] or 0) + tonumber(state[4] or 0)
     for level = 0, tonumber(state[1] or -1) do
         ready = ready + call('LLEN', of .. 'ready' .. level)
     end

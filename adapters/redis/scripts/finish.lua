@@ -104,7 +104,8 @@ local function move(id, record, to, headers)
     return advanced
 end
 
--- Does one thing with a message whose lease was ended. Answers how many became ready here, and when this one does.
+-- Does one thing with a message whose lease was ended. Answers how many became ready here, and when this one does; or nothing, if
+-- there is no record to do it with.
 local function act(action, id, flag, value, headers)
     if action == 'R' or action == 'F' then
         if action == 'F' then
@@ -124,7 +125,16 @@ local function act(action, id, flag, value, headers)
         call('ZADD', base .. 'due', now + delay, id .. char(flag))
         return 0, now + delay
     end
-    local record = read(id)
+    local record
+    if action == 'M' then
+        record = read_whole(id)
+    else
+        record = read(id)
+    end
+    if not record then
+        put_aside(base, id, level_of(flag))
+        return nil
+    end
     if action == 'M' then
         return move(id, record, value, headers)
     end
@@ -149,9 +159,9 @@ local function finish()
             call('HDEL', base .. 'leases', id)
             drop(claim, 1)
             local more, at_time = act(ARGV[at], id, flag, ARGV[at + 2], ARGV[at + 3])
-            ready = ready + more
+            ready = ready + (more or 0)
             due = at_time and math.min(due or at_time, at_time) or due
-            answers[#answers + 1] = '1'
+            answers[#answers + 1] = more and '1' or '0'
         else
             answers[#answers + 1] = '0'
         end

@@ -8,8 +8,8 @@ local function add(some, from, step)
     end
 end
 
-local state = call('HMGET', base .. 'state', 'top', 'behind')
-local top, total = tonumber(state[1] or -1), tonumber(state[2] or 0)
+local state = call('HMGET', base .. 'state', 'top', 'behind', 'astray')
+local top, total = tonumber(state[1] or -1), tonumber(state[2] or 0) + tonumber(state[3] or 0)
 total = total + call('ZCARD', base .. 'due') + call('HLEN', base .. 'leases')
 for level = 0, top do
     total = total + call('LLEN', base .. 'ready' .. level)
@@ -22,6 +22,7 @@ for level = 0, top do
 end
 add(call('ZRANGE', base .. 'due', 0, -1), 1, 1)
 add(call('HKEYS', base .. 'leases'), 1, 1)
+add(call('HKEYS', base .. 'astray'), 1, 1)
 if tonumber(state[2] or 0) > 0 then
     for _, group in ipairs(call('HKEYS', base .. 'heads')) do
         add(call('ZRANGE', base .. 'behind:' .. group, 0, -1), 1, 1)

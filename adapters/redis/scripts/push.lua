@@ -1,4 +1,4 @@
--- Stores messages. ARGV: the time that the records bear; the level of all, or -1; the name of the caller; how many (2 bytes each)
+-- Stores messages. ARGV: the time that the records bear; the level of all, and 16 more if some are bulky, or -1; the name of the caller; how many (2 bytes each)
 -- follow one another that are of one window; then of each message its id, its record and, without a common level, its delay. A common
 -- level means that none has a group, a key or a delay, or is large.
 -- Answers the time, and of each that was not stored its number and the message that is in its way.
@@ -8,6 +8,8 @@ local MANY = 16
 
 local common = tonumber(ARGV[2])
 local step = common < 0 and 3 or 2
+local has_bulky = common >= 16
+common = has_bulky and common - 16 or common
 
 if math.abs(now - tonumber(ARGV[1])) > 20000 then -- the clock of the pusher ran ahead or behind
     local stamp = struct.pack('>I8', now)
@@ -50,6 +52,25 @@ if call('EXISTS', messages) == 1 then
     look_in(messages, 1, #ids)
 end
 
+-- Puts bulky records into their hash, and all others and the fronts into this one.
+local function keep_fronts(hash, first, last)
+    local bulky, rest = {}, {}
+    for i = first, last do
+        local id, record = ids[i], ARGV[4 + 2 * i]
+        if #record > BULKY then
+            bulky[#bulky + 1] = id
+            bulky[#bulky + 1] = record
+            record = front_of(record)
+        end
+        rest[#rest + 1] = id
+        rest[#rest + 1] = record
+    end
+    if #bulky > 0 then
+        call('HSET', home .. 'bulky', unpack(bulky))
+    end
+    call('HSET', hash, unpack(rest))
+end
+
 -- Stores messages of one window that have ids and records only.
 local function keep_all(first, last)
     local window, hash = window_of(ids[first]), messages
@@ -63,7 +84,11 @@ local function keep_all(first, last)
             end
         end
     end
-    call('HSET', hash, unpack(ARGV, 3 + 2 * first, 4 + 2 * last))
+    if has_bulky then
+        keep_fronts(hash, first, last)
+    else
+        call('HSET', hash, unpack(ARGV, 3 + 2 * first, 4 + 2 * last))
+    end
 end
 
 local present, ready, due = {}, 0, nil
@@ -78,8 +103,7 @@ local function store(i, id, record, delay)
         return
     end
     keep(home, id, record)
-    admit(base, level_of(flag))
-    note_size(base, record)
+    admit(base, level_of(flag), { id }, #record)
     if key then
         call('HSET', base .. 'keys', key, id)
     end
@@ -94,7 +118,7 @@ end
 
 if common >= 0 and not is_known then
     by_window(keep_all)
-    admit(base, common)
+    admit(base, common, ids, has_bulky and BULKY + 1 or 0)
     promote(base) -- what is due by now stands before
     call('RPUSH', base .. 'ready' .. common, unpack(ids))
     ready = #ids

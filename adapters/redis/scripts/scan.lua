@@ -7,7 +7,7 @@ while window and left > 0 do
     local page = call('HSCAN', window_hash(home, window), cursor, 'COUNT', left)
     local found = page[2]
     for i = 1, #found, 2 do
-        if sub(found[i + 1], 10, 10) == here then
+        if place_of(found[i + 1]) == here then
             ids[#ids + 1] = found[i]
         end
     end

@@ -1,11 +1,15 @@
--- Shows messages. ARGV: where they must be, and ids. Answers the time, and of each that is there its state (0 ready, 1 delayed,
--- 2 leased), its earlier deliveries, its headers if they were replaced, its record, and when it is due.
+-- Shows messages. ARGV: where they must be, and ids. Answers the time, how many ids it came to, and of each that is there its state
+-- (0 ready, 1 delayed, 2 leased), its earlier deliveries, its headers if they were replaced, its record, and when it is due.
 
-local here, shown = ARGV[1], { now }
+-- What one answer may hold before it is cut short.
+local MOST_BYTES = 4 * 1024 * 1024
+
+local here, shown, bytes = ARGV[1], { now, #ARGV - 1 }, 0
 for i = 2, #ARGV do
     local id = ARGV[i]
     local record = read(id)
-    if record and sub(record, 10, 10) == here then
+    record = record and place_of(record) == here and read_whole(id)
+    if record then
         local claim = call('HGET', base .. 'leases', id)
         local due = tonumber(call('ZSCORE', base .. 'due', id .. sub(record, 1, 1)) or 0)
         local state = due > now and 1 or 0
@@ -15,6 +19,11 @@ for i = 2, #ARGV do
             count = count + 1
         end
         shown[#shown + 1] = { state, count, call('HGET', base .. 'headers', id), record, due }
+        bytes = bytes + #record
+        if bytes >= MOST_BYTES then
+            shown[2] = i - 1
+            break
+        end
     end
 end
 return shown

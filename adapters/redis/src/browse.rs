@@ -17,7 +17,7 @@ use crate::window::start;
 /// A partition of up to so many messages tells all its ids at once.
 const FEW: u64 = 2000;
 /// Messages that one step of going through all of them looks at.
-const STEP: u64 = 500;
+const STEP: u64 = 200;
 /// Messages that are shown in one call.
 const SHOWN: usize = 50;
 
@@ -34,7 +34,7 @@ impl RedisQueue {
             let wanted = limit - page.len();
             let ids = self.next_ids(partition, after, wanted).await?;
             for ids in ids.chunks(SHOWN) {
-                page.append(&mut self.show(partition, ids).await?);
+                self.show(partition, ids, &mut page).await?;
             }
             if ids.len() < wanted {
                 break;
@@ -78,15 +78,24 @@ impl RedisQueue {
         }
     }
 
-    async fn show(&self, partition: &PartitionId, ids: &[MessageId]) -> Result<Vec<Browsed>> {
-        let mut call = self.new_call(&script::SHOW, partition, ids.len() + 1, 32 * ids.len() + 96);
-        call.arg(&[place(partition)]);
-        for id in ids {
-            call.arg(id.as_bytes());
+    /// Adds these messages to the page, in as many calls as their size takes.
+    async fn show(&self, partition: &PartitionId, ids: &[MessageId], page: &mut Vec<Browsed>) -> Result<()> {
+        let mut left = ids;
+        while !left.is_empty() {
+            let mut call = self.new_call(&script::SHOW, partition, left.len() + 1, 32 * left.len() + 96);
+            call.arg(&[place(partition)]);
+            for id in left {
+                call.arg(id.as_bytes());
+            }
+            let mut shown = list(self.run(&call, Operation::Inspect).await?)?.into_iter();
+            let now_us = count(&shown.next().ok_or_else(strange)?)?;
+            let passed = usize::try_from(count(&shown.next().ok_or_else(strange)?)?).unwrap_or(usize::MAX);
+            for shown in shown {
+                page.push(browsed(shown, now_us)?);
+            }
+            left = left.get(passed.max(1)..).unwrap_or_default();
         }
-        let mut shown = list(self.run(&call, Operation::Inspect).await?)?.into_iter();
-        let now_us = count(&shown.next().ok_or_else(strange)?)?;
-        shown.map(|shown| browsed(shown, now_us)).collect()
+        Ok(())
     }
 }
 

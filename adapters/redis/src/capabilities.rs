@@ -16,7 +16,7 @@ pub(crate) const MIN_LEASE: Duration = Duration::from_millis(1);
 pub(crate) const MAX_LEASE: Duration = Duration::from_hours(30 * 24);
 pub(crate) const MAX_DELAY: Duration = Duration::from_hours(3650 * 24);
 /// Messages, deliveries or settlements in one call.
-const BATCH: usize = 1000;
+pub(crate) const BATCH: usize = 1000;
 const BATCH_BYTES: u64 = 64 * 1024 * 1024;
 /// How late timed things may be: timers, network and the server's queue.
 const SLACK: Duration = Duration::from_millis(100);

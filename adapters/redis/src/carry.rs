@@ -1,38 +1,25 @@
 //! What a cluster cannot do in one step, because it concerns more than one of its servers.
 
-use std::sync::PoisonError;
-
 use anyqueue::{Operation, PartitionId, Result, SettleOutcome};
 
 use crate::RedisQueue;
 use crate::error::strange;
+use crate::names::LAYOUT;
 use crate::reply::{bytes, exactly, optional_list};
 use crate::script;
 use crate::settle::{Proof, settled};
 
-/// Partitions that a handle remembers to have listed. Beyond, it forgets them all, and lists them again.
-const REMEMBERED: usize = 10_000;
-
 impl RedisQueue {
     /// In a cluster, puts a partition into the list of all before its first message. Elsewhere scripts do that.
     pub(crate) async fn make_listed(&self, partition: &PartitionId) -> Result<()> {
-        if !self.inner.config.is_cluster() || self.is_listed(partition) {
+        if !self.inner.config.is_cluster() || self.inner.listed.is_recent(partition.name()) {
             return Ok(());
         }
         let mut list = redis::cmd("ZADD");
-        list.arg(self.inner.names.partitions()).arg(0).arg(partition.name());
+        list.arg(self.inner.names.partitions()).arg(LAYOUT).arg(partition.name());
         self.inner.link.command(&list).await?;
-        let mut listed = self.inner.listed.lock().unwrap_or_else(PoisonError::into_inner);
-        if listed.len() >= REMEMBERED {
-            listed.clear();
-        }
-        listed.insert(partition.name().to_owned());
+        self.inner.listed.add(partition.name());
         Ok(())
-    }
-
-    fn is_listed(&self, partition: &PartitionId) -> bool {
-        let listed = self.inner.listed.lock().unwrap_or_else(PoisonError::into_inner);
-        listed.contains(partition.name())
     }
 
     /// Moves a message to a partition that may be on another server: copies it there while the lease holds, then removes it here.

@@ -80,6 +80,31 @@ fn before(retry: RetryClass) -> RetryClass {
     if retry == RetryClass::Never { RetryClass::Never } else { RetryClass::Safe }
 }
 
+/// Classes an error of a call to a cluster, whose servers hand over what they serve. Those that the client was sent on to, one after the
+/// other, did nothing; a script that could not reach a key of its own may have done a part.
+pub(crate) fn classify_of_cluster(error: RedisError) -> Error {
+    let text = error.detail().unwrap_or_default();
+    match error.code() {
+        Some("MOVED" | "ASK") => own(
+            ErrorKind::Unavailable,
+            "the cluster hands this partition from one server to another (nothing was changed)",
+        )
+        .with_retry(RetryClass::Safe)
+        .with_source(error),
+        _ if NOT_LOCAL.iter().any(|said| text.contains(said)) => own(
+            ErrorKind::Unavailable,
+            "the cluster took a key of this partition away during the call: whether it was done is not known",
+        )
+        .with_retry(RetryClass::MayDuplicate)
+        .with_source(error),
+        _ => classify(error),
+    }
+}
+
+/// What a script says in a cluster whose key is not served by its server, or by none.
+const NOT_LOCAL: [&str; 2] =
+    ["attempted to access a non local key", "attempted to access a key while the cluster"];
+
 /// Classes an error of a call. Where the answer was lost, the script may have run.
 pub(crate) fn classify(error: RedisError) -> Error {
     let classed = if error.is_timeout() {
@@ -130,7 +155,9 @@ fn by_code(code: &str, text: &str) -> Error {
         }
         "CLUSTERDOWN" | "TRYAGAIN" => own(
             ErrorKind::Unavailable,
-            format!("the cluster does not serve this partition now (nothing was changed): {text}"),
+            format!(
+                "the cluster moves this partition, or does not serve it now (nothing was changed): {text}"
+            ),
         )
         .with_retry(safe),
         "MOVED" | "ASK" | "CROSSSLOT" => own(
@@ -184,6 +211,25 @@ mod tests {
         assert_eq!(class("LOADING", ""), (ErrorKind::Unavailable, RetryClass::Safe));
         assert_eq!(class("MOVED", "").0, ErrorKind::Incompatible);
         assert_eq!(class("SOMETHING", "else").0, ErrorKind::Internal);
+    }
+
+    #[test]
+    fn what_a_cluster_says_while_it_moves_slots_can_be_repeated() {
+        for (answer, retry) in [
+            ("MOVED 17 127.0.0.1:7001", RetryClass::Safe),
+            ("ASK 17 127.0.0.1:7001", RetryClass::Safe),
+            ("TRYAGAIN Multiple keys request during rehashing of slot", RetryClass::Safe),
+            ("CLUSTERDOWN Hash slot not served", RetryClass::Safe),
+            (
+                "ERR Script attempted to access a non local key in a cluster node script: 1a, on 113.",
+                RetryClass::MayDuplicate,
+            ),
+        ] {
+            let (code, text) = answer.split_once(' ').unwrap();
+            let error = redis::make_extension_error(code.to_owned(), Some(text.to_owned()));
+            let error = classify_of_cluster(error);
+            assert_eq!((error.kind(), error.retry()), (ErrorKind::Unavailable, retry), "{error}");
+        }
     }
 
     #[test]

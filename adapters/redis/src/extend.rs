@@ -7,7 +7,7 @@ use anyqueue::{Error, ExtendOutcome, Extension, Operation, PartitionId, Result};
 use futures_util::future::join_all;
 
 use crate::RedisQueue;
-use crate::capabilities::{MAX_LEASE, MIN_LEASE};
+use crate::capabilities::{BATCH, MAX_LEASE, MIN_LEASE};
 use crate::error::{NAME, invalid, repeatable};
 use crate::push::millis;
 use crate::reply::bytes;
@@ -16,6 +16,16 @@ use crate::settle::{Proof, Secret};
 
 impl RedisQueue {
     pub(crate) async fn extend_all(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
+        // Most often one batch. A script could not take in many more at once.
+        let mut batches = extensions.chunks(BATCH);
+        let mut outcomes = self.extend_batch(batches.next().unwrap_or_default()).await;
+        for batch in batches {
+            outcomes.append(&mut self.extend_batch(batch).await);
+        }
+        outcomes
+    }
+
+    async fn extend_batch(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
         let mut asked: HashMap<&PartitionId, Longer> = HashMap::new();
         let mut outcomes = Vec::with_capacity(extensions.len());
         for (slot, extension) in extensions.iter().enumerate() {

@@ -105,7 +105,7 @@ impl InspectQueueStorage for RedisQueue {
     }
 
     /// Where the partition has more than two thousand messages, this goes through all of it and its dead letters that were not pushed
-    /// together with others, in small steps.
+    /// together with others, in small steps, without their payloads if these are large.
     async fn browse(
         &self,
         partition: &PartitionId,

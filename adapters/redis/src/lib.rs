@@ -31,13 +31,21 @@
 //! wait in a cluster, for as long as [`call_timeout`](RedisBuilder::call_timeout) allows, and fail under sentinels, saying that they
 //! can be repeated.
 //!
+//! While the slot of a partition is moved to another server of the cluster, no script runs on a part of its keys: calls for it wait for
+//! some seconds, and then fail as a whole, `Unavailable` and to be repeated. Nothing acknowledged is lost by it, and other partitions go
+//! on. The server that gives a slot away must live until that is done: the one that takes over from it knows nothing of the move, and
+//! serves what is left there, until an operator ends the move (`redis-cli --cluster fix`). Ids that come up in line then without their
+//! records are kept aside, counted as ready, and told by [`check`](anyqueue::QueueStorage::check); they are delivered when the records
+//! are back.
+//!
 //! # Durability
 //! What is acknowledged survives as much as the server's append-only file does, and
 //! [`Capabilities::durability`](anyqueue::Capabilities) says so:
 //!
 //! | the server's settings | acknowledged pushes, claims and settlements |
 //! |---|---|
-//! | `appendonly yes`, `appendfsync always` | survive power loss |
+//! | `appendonly yes`, `appendfsync always`, `no-appendfsync-on-rewrite no` | survive power loss |
+//! | the same with `no-appendfsync-on-rewrite yes` | power loss while the file is rewritten may take half a minute's worth |
 //! | `appendonly yes`, `appendfsync everysec` or `no` | a crash may take the last of them: with `everysec` two seconds' worth at most |
 //! | `appendonly no` | a crash may take all since the last snapshot |
 //! | a cluster, or sentinels, whatever the settings | a fail-over may take the last of them |
@@ -50,8 +58,9 @@
 //! # Set-up
 //! Redis 6.2 or later, or Valkey, with `maxmemory-policy noeviction`. Tested is Redis 7.0.15 on one machine: one server, TLS, one
 //! sentinel with one replica, and a cluster of three masters with a replica each. One server of Redis 6.2.14 and one of Valkey 9.1.2
-//! were run through the whole conformance suite by hand. Untested are other versions, clusters and sentinels of these two, a cluster
-//! or sentinels by TLS, and adding nodes to a cluster or taking them away while it works.
+//! were run through the whole conformance suite by hand. Moving slots of a cluster to and fro under load is tested,
+//! after a restart too. Untested are other versions, clusters and sentinels of these two, a cluster or sentinels by TLS, and a master
+//! that dies while a slot of it is moved.
 //!
 //! A user needs the keys `~anyqueue:*`, the channels `&anyqueue:*`, and the commands
 //! `+@read +@write +@scripting +@connection +publish +subscribe +info +time` and, to tell what it can survive, `+config|get`; in a
@@ -76,7 +85,8 @@
 //! # Limits
 //! 64 MiB per message at most (16 MiB unless configured), batches of 1000, leases up to 30 days, delays up to ten years. Browsing
 //! a partition of more than two thousand messages goes, for each page, through all those of it and its dead letters that were not pushed
-//! together, in small steps.
+//! together, in small steps; payloads of more than 16 KiB are not touched by that. Calls past the batch limit are done in batches, and a
+//! pull answers one.
 //!
 //! # How it works
 //! A message is one field of a hash, and its id stands in the list of its level. Messages that are pushed together, sixteen or more with
@@ -93,6 +103,7 @@
 //! | key | type | holds |
 //! |---|---|---|
 //! | `messages` | hash | messages of the partition and its dead letters, by id |
+//! | `bulky` | hash | those of both with records of more than 16 KiB, by id; of these the hashes above and below have the first bytes alone |
 //! | `messages:…` | hashes | those of both that were pushed together, by id; named by the six bytes with which the ids begin, without their last four bits |
 //! | `windows` | sorted set | the names of these hashes |
 //! | `state` | hash | the highest level, whether it is paused, counters |
@@ -103,13 +114,17 @@
 //! | `heads`, `behind:…` | hash, sorted sets | the head of each group, and who waits behind it |
 //! | `keys` | hash | deduplication keys in use |
 //! | `counts`, `headers`, `asked` | hashes, set | earlier deliveries, replaced headers, requests for cancellation |
-//! | `tombs` | hash | ids that still stand in line though their message was deleted |
-//! | `waits` | string | that somebody waits |
-//! | `dead:…` | | all these but messages, of its dead letters |
+//! | `tombs` | hash | ids and levels at which they still stand in line though their message was deleted |
+//! | `astray` | hash | ids that came up in line without a record |
+//! | `waits` | string | that somebody waits; for three minutes |
+//! | `absent` | none | named by calls in a cluster, and never there: so a server refuses them while it has a part of the slot's keys |
+//! | `dead:…` | | all these but messages and `bulky`, of its dead letters |
 //!
-//! Two names belong to no partition: the sorted set `anyqueue:partitions` holds the names of partitions, and hints are published on
-//! the channel `anyqueue:wake`. A hash `anyqueue:messages` is of a layout from before the first release; opening refuses it.
+//! Three names belong to no partition: the sorted set `anyqueue:partitions` holds the names of partitions, the set `anyqueue:astray` those
+//! that have ids aside, and hints are published on the channel `anyqueue:wake`. The score of a partition in the first is the layout of its
+//! keys, which is 2. Opening refuses any other, and a hash `anyqueue:messages`: both are from before the first release, or from a later one.
 
+mod astray;
 mod browse;
 mod capabilities;
 mod carry;
@@ -122,6 +137,7 @@ mod inspect;
 mod link;
 mod listener;
 mod names;
+mod noted;
 mod pull;
 mod push;
 mod record;

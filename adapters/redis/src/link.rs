@@ -9,7 +9,9 @@ use redis::{Arg, Cmd, RedisError, RedisResult, ServerErrorKind, Value};
 
 use crate::config::Config;
 use crate::connect::{Conn, Connector};
-use crate::error::{classify, classify_connect, is_client_gone, is_of_replica, leaves_connection, own};
+use crate::error::{
+    classify, classify_connect, classify_of_cluster, is_client_gone, is_of_replica, leaves_connection, own,
+};
 use crate::script::Script;
 
 /// A call that was given up after so long says that the connection may be dead, though nobody told us.
@@ -214,7 +216,7 @@ impl<'l> Flight<'l> {
             if self.is_spoilt_by(&error) {
                 self.link.discard(self.generation);
             }
-            classify(error)
+            if self.is_of_cluster { classify_of_cluster(error) } else { classify(error) }
         })
     }
 }

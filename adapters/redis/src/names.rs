@@ -2,6 +2,10 @@
 
 use anyqueue::PartitionId;
 
+/// The layout of keys and records that this release reads and writes: the score of each partition in their list. Scripts know it
+/// too: `LAYOUT`.
+pub(crate) const LAYOUT: u32 = 2;
+
 /// The names that belong to one prefix.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
@@ -23,9 +27,20 @@ impl Names {
         format!("{}:partitions", self.prefix)
     }
 
+    /// The set of partitions, in words, that have ids aside whose records are missing.
+    pub(crate) fn astray(&self) -> String {
+        format!("{}:astray", self.prefix)
+    }
+
     /// The channel on which hints are published.
     pub(crate) fn channel(&self) -> String {
         format!("{}:wake", self.prefix)
+    }
+
+    /// A key beside the partition's that never exists; a partition's scripts name it in a cluster. While the slot is moved from one
+    /// server to another, neither runs a script that names it, as it has not all the keys: so none sees a part of the partition.
+    pub(crate) fn absent(&self, partition: &PartitionId) -> String {
+        format!("{}:{{{}}}:absent", self.prefix, partition.name())
     }
 
     /// A key to try rights on.

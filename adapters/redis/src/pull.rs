@@ -1,6 +1,6 @@
 //! Claiming messages, and waiting for them.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyqueue::{
     Bytes, Delivery, Error, Lease, Operation, PartitionId, PullRequest, Result, SettleOutcome, Settlement,
@@ -10,6 +10,7 @@ use redis::Value;
 use uuid::Uuid;
 
 use crate::RedisQueue;
+use crate::capabilities::BATCH;
 use crate::error::{NAME, closed, invalid, repeatable};
 use crate::extend::check_lease;
 use crate::hint::Hint;
@@ -27,7 +28,12 @@ struct Claimed {
     deliveries: Vec<Delivery>,
     /// Whether it ended before it had seen all: it is to be made again.
     is_cut_short: bool,
+    /// Whether ids are aside whose records are missing.
+    has_astray: bool,
 }
+
+/// For how long a pull goes on behind messages that were deleted in line, though it does not wait.
+const PROMPT: Duration = Duration::from_millis(50);
 
 impl RedisQueue {
     pub(crate) async fn pull_messages(
@@ -38,7 +44,7 @@ impl RedisQueue {
         check(&request)?;
         let started = Instant::now();
         let waiting = (!request.wait.is_zero()).then(|| self.inner.wake.join(partition));
-        let deliveries = self.claim(partition, &request).await?;
+        let deliveries = self.claim(partition, &request, started).await?;
         match waiting {
             Some(waiting) if deliveries.is_empty() => self.wait(partition, &request, started, waiting).await,
             _ => Ok(deliveries),
@@ -52,6 +58,9 @@ impl RedisQueue {
         partition: &PartitionId,
         request: PullRequest,
     ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+        if settlements.len() > BATCH {
+            return (self.settle_all(settlements).await, self.pull_messages(partition, request).await);
+        }
         let mut sorted = Sorted::new(settlements, self.inner.config.is_cluster());
         let bundle = sorted.take_bundle(partition);
         self.settle_sorted(&mut sorted).await;
@@ -61,11 +70,15 @@ impl RedisQueue {
         let started = Instant::now();
         let waiting = (!request.wait.is_zero()).then(|| self.inner.wake.join(partition));
         let claimed = self.exchange_once(&bundle, &mut sorted, partition, &request).await;
+        let claimed = match claimed {
+            Ok(claimed) if claimed.is_cut_short => self.claim(partition, &request, started).await,
+            claimed => claimed.map(|claimed| claimed.deliveries),
+        };
         let pulled = match (claimed, waiting) {
-            (Ok(claimed), Some(waiting)) if claimed.deliveries.is_empty() => {
+            (Ok(deliveries), Some(waiting)) if deliveries.is_empty() => {
                 self.wait(partition, &request, started, waiting).await
             }
-            (claimed, _) => claimed.map(|claimed| claimed.deliveries),
+            (claimed, _) => claimed,
         };
         (sorted.into_outcomes(), pulled)
     }
@@ -93,7 +106,12 @@ impl RedisQueue {
         let mut answer = reply::list(answer).map_err(stamp)?;
         let settled = answer.pop().map_or_else(|| Ok(Vec::new()), bytes);
         sorted.take_in(bundle, settled);
-        self.deliver(Value::Array(answer), partition, request, before, secret).map_err(stamp)
+        let claimed =
+            self.deliver(Value::Array(answer), partition, request, before, secret).map_err(stamp)?;
+        if claimed.has_astray {
+            self.report_astray(partition).await;
+        }
+        Ok(claimed)
     }
 
     /// Tries again whenever woken, until the time is over or somebody says stop.
@@ -117,7 +135,7 @@ impl RedisQueue {
                 () = &mut over => return Ok(Vec::new()),
             }
             let next = inner.wake.join(partition);
-            let deliveries = self.claim(partition, request).await?;
+            let deliveries = self.claim(partition, request, started).await?;
             waiting.spend();
             waiting = next;
             if !deliveries.is_empty() {
@@ -126,7 +144,13 @@ impl RedisQueue {
         }
     }
 
-    async fn claim(&self, partition: &PartitionId, request: &PullRequest) -> Result<Vec<Delivery>> {
+    /// Claims, and again while there is more behind what was deleted, within the time since `started` that the pull has.
+    async fn claim(
+        &self,
+        partition: &PartitionId,
+        request: &PullRequest,
+        started: Instant,
+    ) -> Result<Vec<Delivery>> {
         loop {
             let secret = Uuid::new_v4();
             let mut call = self.new_call(&script::PULL, partition, 4, 128);
@@ -134,7 +158,11 @@ impl RedisQueue {
             let before = Instant::now();
             let answer = self.run(&call, Operation::Pull).await.map_err(stamp)?;
             let claimed = self.deliver(answer, partition, request, before, secret).map_err(stamp)?;
-            if !claimed.is_cut_short || request.stop.is_cancelled() {
+            if claimed.has_astray {
+                self.report_astray(partition).await;
+            }
+            let is_late = started.elapsed() >= request.wait.max(PROMPT);
+            if !claimed.is_cut_short || is_late || request.stop.is_cancelled() {
                 return Ok(claimed.deliveries);
             }
             if self.is_closed() {
@@ -144,7 +172,8 @@ impl RedisQueue {
     }
 
     fn add_claim(&self, call: &mut Call, partition: &PartitionId, request: &PullRequest, secret: Uuid) {
-        call.int(u64::try_from(request.max).unwrap_or(u64::MAX)).int(1000 * millis(request.lease));
+        // A script could not take many more at once than the declared batch.
+        call.int(request.max.min(BATCH) as u64).int(1000 * millis(request.lease));
         call.arg(secret.as_bytes());
         // Whoever waits here is to be told of what comes later, even if this call itself does not wait.
         if request.wait.is_zero() && !self.inner.wake.is_waited_at(partition) {
@@ -165,7 +194,8 @@ impl RedisQueue {
         secret: Uuid,
     ) -> Result<Claimed> {
         let [now, due, more, records, counts, headers] = reply::exactly(answer)?;
-        let (now_us, more) = (count(&now)?, int(&more)? == 1);
+        let (now_us, seen) = (count(&now)?, int(&more)?);
+        let (more, has_astray) = (seen & 1 != 0, seen & 2 != 0);
         self.inner.clock.set(now_us);
         let records = reply::list(records)?;
         let is_cut_short = records.is_empty() && more;
@@ -197,7 +227,7 @@ impl RedisQueue {
         }
         match unreadable {
             Some(error) if deliveries.is_empty() => Err(error),
-            _ => Ok(Claimed { deliveries, is_cut_short }),
+            _ => Ok(Claimed { deliveries, is_cut_short, has_astray }),
         }
     }
 }

@@ -8,7 +8,7 @@ use anyqueue::{Envelope, ErrorKind, MessageData, MessageId, Operation, Partition
 use redis::Value;
 
 use crate::RedisQueue;
-use crate::capabilities::{MAX_DELAY, PRIORITY_LEVELS};
+use crate::capabilities::{BATCH, MAX_DELAY, PRIORITY_LEVELS};
 use crate::error::{NAME, invalid, own, repeatable, strange};
 use crate::hint::Hint;
 use crate::record::{self, GROUPED, Record};
@@ -48,6 +48,10 @@ impl ServerClock {
 
 /// Scripts call a message large that takes more; they are told of each.
 const LARGE_BYTES: usize = 256 * 1024;
+/// Scripts keep records apart that take more; they are told whether there are any.
+const BULKY_BYTES: usize = 16 * 1024;
+/// Set beside a common level where there are.
+const WITH_BULKY: u8 = 16;
 /// By how much a copy of a message can be larger than its first form, at most: numbers that grow.
 const GROWTH: u64 = 64;
 
@@ -67,6 +71,20 @@ struct Row {
 
 impl RedisQueue {
     pub(crate) async fn push_all(
+        &self,
+        partition: &PartitionId,
+        messages: &[MessageData],
+    ) -> Vec<Result<PushOutcome>> {
+        // Most often one batch. A script could not take in many more at once.
+        let mut batches = messages.chunks(BATCH);
+        let mut outcomes = self.push_batch(partition, batches.next().unwrap_or_default()).await;
+        for batch in batches {
+            outcomes.append(&mut self.push_batch(partition, batch).await);
+        }
+        outcomes
+    }
+
+    async fn push_batch(
         &self,
         partition: &PartitionId,
         messages: &[MessageData],
@@ -174,13 +192,15 @@ impl Batch {
         hint
     }
 
-    /// The level of all, if that is all there is to know of them.
+    /// The level of all, if that is all there is to know of them; and whether some are bulky.
     fn common_level(&self) -> Option<u8> {
         let level = self.rows.first()?.record.flag;
         let is_plain = |row: &Row| {
             row.record.flag == level && row.delay_us == 0 && row.record.bytes.len() <= LARGE_BYTES
         };
-        (level < GROUPED && self.rows.iter().all(is_plain)).then_some(level)
+        let is_bulky = |row: &Row| row.record.bytes.len() > BULKY_BYTES;
+        let beside = if self.rows.iter().any(is_bulky) { WITH_BULKY } else { 0 };
+        (level < GROUPED && self.rows.iter().all(is_plain)).then_some(level + beside)
     }
 
     /// One answer per message.

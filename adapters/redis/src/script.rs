@@ -35,7 +35,12 @@ impl Script {
 }
 
 const COMMON: &str = include_str!("../scripts/common.lua");
+const STORING: &str = include_str!("../scripts/storing.lua");
+const READING: &str = include_str!("../scripts/reading.lua");
+const LEAVING: &str = include_str!("../scripts/leaving.lua");
+const TOMBS: &str = include_str!("../scripts/tombs.lua");
 const LEASES: &str = include_str!("../scripts/leases.lua");
+const REAPING: &str = include_str!("../scripts/reaping.lua");
 const CLAIM: &str = include_str!("../scripts/claim.lua");
 const ARRIVE: &str = include_str!("../scripts/arrive.lua");
 const FINISH: &str = include_str!("../scripts/finish.lua");
@@ -54,19 +59,19 @@ macro_rules! scripts {
 }
 
 scripts! {
-    PUSH = [COMMON], "push.lua";
-    PULL = [COMMON, LEASES, CLAIM], "pull.lua";
-    SETTLE = [COMMON, LEASES, ARRIVE, FINISH], "settle.lua";
-    EXCHANGE = [COMMON, LEASES, CLAIM, ARRIVE, FINISH], "exchange.lua";
-    COPY = [COMMON, LEASES], "copy.lua";
-    LAND = [COMMON, ARRIVE], "land.lua";
+    PUSH = [COMMON, STORING], "push.lua";
+    PULL = [COMMON, READING, LEASES, REAPING, TOMBS, CLAIM], "pull.lua";
+    SETTLE = [COMMON, STORING, LEAVING, LEASES, ARRIVE, FINISH], "settle.lua";
+    EXCHANGE = [COMMON, STORING, READING, LEAVING, LEASES, REAPING, TOMBS, CLAIM, ARRIVE, FINISH], "exchange.lua";
+    COPY = [COMMON, LEAVING, LEASES], "copy.lua";
+    LAND = [COMMON, STORING, ARRIVE], "land.lua";
     EXTEND = [COMMON, LEASES], "extend.lua";
-    TAKE_OUT = [COMMON, LEASES], "take_out.lua";
-    PURGE = [COMMON, LEASES, CLAIM], "purge.lua";
-    COUNTS = [COMMON, LEASES], "counts.lua";
+    TAKE_OUT = [COMMON, LEAVING, LEASES, TOMBS], "take_out.lua";
+    PURGE = [COMMON, READING, LEAVING, LEASES, REAPING, TOMBS, CLAIM], "purge.lua";
+    COUNTS = [COMMON, LEASES, REAPING], "counts.lua";
     LIST = [COMMON], "list.lua";
     SCAN = [COMMON], "scan.lua";
-    SHOW = [COMMON, LEASES], "show.lua";
+    SHOW = [COMMON, LEAVING, LEASES], "show.lua";
     PAUSE = [COMMON], "pause.lua";
     RIGHTS = [], "rights.lua";
 }

@@ -8,7 +8,7 @@ use anyqueue::{DurabilityLevel, ErrorKind, Result};
 use crate::config::Shape;
 use crate::error::own;
 use crate::link::{Call, Link};
-use crate::names::Names;
+use crate::names::{LAYOUT, Names};
 use crate::{reply, script};
 
 /// The oldest server whose commands suffice.
@@ -34,12 +34,11 @@ impl Server {
             info.check(shape)?;
             servers.push(info);
         }
-        let appendfsync = appendfsync(link).await;
+        let fsync = Fsync::ask(link).await;
         // The oldest of a cluster, and what any of them has to say.
         let oldest = servers.iter().min_by_key(|info| numbers(info.get("redis_version")));
-        let warnings: BTreeSet<_> =
-            servers.iter().flat_map(|info| info.warnings(appendfsync.as_deref())).collect();
-        let survives = servers.iter().map(|info| info.survives(appendfsync.as_deref())).min();
+        let warnings: BTreeSet<_> = servers.iter().flat_map(|info| info.warnings(&fsync)).collect();
+        let survives = servers.iter().map(|info| info.survives(&fsync)).min();
         Ok(Self {
             version: oldest.map(Info::shown_version).unwrap_or_default(),
             time: oldest.and_then(|info| time(info.get("server_time_usec"))),
@@ -54,26 +53,59 @@ fn time(since_1970_us: &str) -> Option<SystemTime> {
     Some(SystemTime::UNIX_EPOCH + Duration::from_micros(since_1970_us.parse().ok()?))
 }
 
-/// The setting, if the user may read it, and if it is the same on all masters.
-async fn appendfsync(link: &Link) -> Option<String> {
+/// When servers flush their append-only files, as far as the user may read it and it is the same on all masters.
+#[derive(Debug, Default)]
+struct Fsync {
+    appendfsync: Option<String>,
+    /// Whether it holds while a server rewrites the file too.
+    on_rewrite: Option<bool>,
+}
+
+impl Fsync {
+    async fn ask(link: &Link) -> Self {
+        let appendfsync = setting(link, "appendfsync").await;
+        let not_on_rewrite = setting(link, "no-appendfsync-on-rewrite").await;
+        Self { appendfsync, on_rewrite: not_on_rewrite.map(|not| not == "no") }
+    }
+
+    fn is(&self, when: &str) -> bool {
+        self.appendfsync.as_deref() == Some(when)
+    }
+}
+
+async fn setting(link: &Link, name: &str) -> Option<String> {
     let mut values = BTreeSet::new();
-    for answer in link.command_to_each(redis::cmd("CONFIG").arg("GET").arg("appendfsync")).await.ok()? {
+    for answer in link.command_to_each(redis::cmd("CONFIG").arg("GET").arg(name)).await.ok()? {
         let [_, value] = reply::exactly::<2>(answer).ok()?;
         values.insert(reply::text(value).ok()?);
     }
     values.pop_first().filter(|_| values.is_empty())
 }
 
-/// Keys of a layout that no release had are not read: what they hold would seem lost.
+/// Keys of another layout are not read: what they hold would seem lost.
 pub(crate) async fn check_layout(link: &Link, names: &Names) -> Result<()> {
     let former = names.former_messages();
-    if reply::int(&link.command(redis::cmd("EXISTS").arg(&former)).await?)? == 0 {
-        return Ok(());
+    if reply::int(&link.command(redis::cmd("EXISTS").arg(&former)).await?)? != 0 {
+        let text = format!(
+            "the key {former} is of a layout from before the first release: use another prefix, or delete the keys of this one"
+        );
+        return Err(own(ErrorKind::Incompatible, text));
     }
-    let text = format!(
-        "the key {former} is of a layout from before the first release: use another prefix, or delete the keys of this one"
-    );
-    Err(own(ErrorKind::Incompatible, text))
+    // Those of the oldest and of the newest layout.
+    for end in [0, -1] {
+        let mut list = redis::cmd("ZRANGE");
+        list.arg(names.partitions()).arg(end).arg(end).arg("WITHSCORES");
+        let Ok([name, layout]) = reply::exactly::<2>(link.command(&list).await?) else { continue };
+        let (name, layout) = (reply::text(name)?, reply::text(layout)?);
+        if layout != LAYOUT.to_string() {
+            let text = format!(
+                "the partition {name} is of layout {layout}, and this release reads layout {LAYOUT} alone: use the release that wrote it, \
+                 or another prefix, or delete the keys of this one"
+            );
+            return Err(own(ErrorKind::Incompatible, text));
+        }
+    }
+    Ok(())
 }
 
 /// Tries what the scripts do. What is refused is an error that names it.
@@ -147,21 +179,28 @@ impl Info {
 
     /// Only a file that is flushed before each answer keeps every promise. The others lose the last writes in a crash of the server,
     /// which may hold them back while it waits for the disk.
-    fn survives(&self, appendfsync: Option<&str>) -> DurabilityLevel {
-        if self.has_append_only_file() && appendfsync == Some("always") {
+    fn survives(&self, fsync: &Fsync) -> DurabilityLevel {
+        if self.has_append_only_file() && fsync.is("always") && fsync.on_rewrite == Some(true) {
             DurabilityLevel::PowerLoss
         } else {
             DurabilityLevel::None
         }
     }
 
-    fn warnings(&self, appendfsync: Option<&str>) -> Vec<String> {
+    fn warnings(&self, fsync: &Fsync) -> Vec<String> {
         let mut warnings = Vec::new();
         if !self.has_append_only_file() {
             warnings.push("the server keeps no append-only file: a crash takes all since its last snapshot; set appendonly yes".to_owned());
-        } else if appendfsync == Some("no") {
+        } else if fsync.is("no") {
             warnings.push(
                 "the server leaves flushing to the system: power loss takes up to half a minute; set appendfsync everysec or always"
+                    .to_owned(),
+            );
+        }
+        if self.has_append_only_file() && !fsync.is("no") && fsync.on_rewrite == Some(false) {
+            warnings.push(
+                "the server does not flush its append-only file while it rewrites it: power loss takes up to half a minute then; set \
+                 no-appendfsync-on-rewrite no"
                     .to_owned(),
             );
         }
@@ -222,14 +261,23 @@ mod tests {
 
     #[test]
     fn what_a_server_survives_is_said_plainly() {
-        assert_eq!(info(&[]).survives(Some("always")), DurabilityLevel::PowerLoss);
-        for appendfsync in [Some("everysec"), Some("no"), None] {
-            assert_eq!(info(&[]).survives(appendfsync), DurabilityLevel::None);
+        let fsync = |when: &str, on_rewrite| Fsync { appendfsync: Some(when.to_owned()), on_rewrite };
+        let always = fsync("always", Some(true));
+        assert_eq!(info(&[]).survives(&always), DurabilityLevel::PowerLoss);
+        let rarely = fsync("always", Some(false));
+        for weaker in
+            [fsync("everysec", Some(true)), fsync("no", Some(true)), Fsync::default(), fsync("always", None)]
+        {
+            assert_eq!(info(&[]).survives(&weaker), DurabilityLevel::None);
         }
+        assert_eq!(
+            (info(&[]).survives(&rarely), info(&[]).warnings(&rarely).len()),
+            (DurabilityLevel::None, 1)
+        );
         let forgetful = info(&[("aof_enabled", "0")]);
-        assert_eq!(forgetful.survives(Some("always")), DurabilityLevel::None);
-        assert_eq!(forgetful.warnings(None).len(), 1);
-        assert_eq!(info(&[("used_memory", "95"), ("maxmemory", "100")]).warnings(None).len(), 1);
-        assert!(info(&[]).warnings(Some("everysec")).is_empty());
+        assert_eq!(forgetful.survives(&always), DurabilityLevel::None);
+        assert_eq!(forgetful.warnings(&Fsync::default()).len(), 1);
+        assert_eq!(info(&[("used_memory", "95"), ("maxmemory", "100")]).warnings(&Fsync::default()).len(), 1);
+        assert!(info(&[]).warnings(&fsync("everysec", Some(true))).is_empty());
     }
 }

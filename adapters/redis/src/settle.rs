@@ -10,7 +10,7 @@ use anyqueue::{
 use futures_util::future::{join, join_all};
 
 use crate::RedisQueue;
-use crate::capabilities::MAX_DELAY;
+use crate::capabilities::{BATCH, MAX_DELAY};
 use crate::error::{NAME, invalid, repeatable, strange};
 use crate::link::Call;
 use crate::names::word;
@@ -214,8 +214,18 @@ fn encode(action: &Action, id: MessageId) -> Result<Vec<u8>> {
 }
 
 impl RedisQueue {
-    /// One script per partition, side by side.
     pub(crate) async fn settle_all(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+        // Most often one batch. A script could not take in many more at once.
+        let mut batches = settlements.chunks(BATCH);
+        let mut outcomes = self.settle_batch(batches.next().unwrap_or_default()).await;
+        for batch in batches {
+            outcomes.append(&mut self.settle_batch(batch).await);
+        }
+        outcomes
+    }
+
+    /// One script per partition, side by side.
+    async fn settle_batch(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
         let mut sorted = Sorted::new(settlements, self.inner.config.is_cluster());
         self.settle_sorted(&mut sorted).await;
         sorted.into_outcomes()

@@ -1,7 +1,6 @@
 //! The storage: one handle on a queue on a server.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::{
@@ -19,6 +18,7 @@ use crate::error::{NAME, closed, own, repeatable};
 use crate::link::{Call, Link};
 use crate::listener::{Listener, watch};
 use crate::names::Names;
+use crate::noted::Noted;
 use crate::push::ServerClock;
 use crate::script::Script;
 use crate::server::{Server, check_layout, check_rights};
@@ -43,7 +43,9 @@ pub(crate) struct Inner {
     pub(crate) listen: CancellationToken,
     pub(crate) closed: CancellationToken,
     /// Partitions that this handle put into the list of a cluster.
-    pub(crate) listed: Mutex<HashSet<String>>,
+    pub(crate) listed: Noted,
+    /// Partitions that it found ids in without records.
+    pub(crate) astray: Noted,
     tasks: TaskTracker,
     calls: TaskTracker,
 }
@@ -96,7 +98,8 @@ impl RedisQueue {
             caller: uuid::Uuid::new_v4().simple().to_string(),
             listen: CancellationToken::new(),
             closed: CancellationToken::new(),
-            listed: Mutex::default(),
+            listed: Noted::default(),
+            astray: Noted::default(),
             tasks: TaskTracker::new(),
             calls: TaskTracker::new(),
             config,
@@ -118,10 +121,10 @@ impl RedisQueue {
         bytes: usize,
     ) -> Call {
         let names = &self.inner.names;
-        let keys = [names.state(partition), names.partitions()];
         // In a cluster, the list of partitions may be elsewhere.
-        let declared = if self.inner.config.is_cluster() { &keys[..1] } else { &keys };
-        Call::new(script, declared, args, bytes)
+        let is_cluster = self.inner.config.is_cluster();
+        let second = if is_cluster { names.absent(partition) } else { names.partitions() };
+        Call::new(script, &[names.state(partition), second], args, bytes)
     }
 
     /// Runs a script, which is one step of the server's.
@@ -187,6 +190,7 @@ impl QueueStorage for RedisQueue {
         let mut health = Health::of_version(server.version);
         health.server_time = server.time;
         health.warnings = server.warnings;
+        health.warnings.append(&mut self.astray_warnings().await.map_err(stamp)?);
         Ok(health)
     }
 

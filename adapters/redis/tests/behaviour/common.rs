@@ -76,7 +76,7 @@ impl Bed {
     }
 }
 
-async fn connect(server: &Server) -> MultiplexedConnection {
+pub(crate) async fn connect(server: &Server) -> MultiplexedConnection {
     let client = redis::Client::open(server.url()).unwrap();
     client.get_multiplexed_async_connection().await.unwrap()
 }

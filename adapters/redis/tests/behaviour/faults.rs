@@ -120,7 +120,10 @@ async fn pull_all(
     while !*pushed.borrow() || last.elapsed() < 2 * LEASE {
         let request = PullRequest::new(BATCH, Duration::from_millis(500), LEASE);
         let pulled = tokio::time::timeout(CALL, queue.pull(&partition, request)).await.expect("a pull hangs");
-        let held = pulled.unwrap_or_default();
+        let held = pulled.unwrap_or_else(|error| {
+            assert_ne!(error.retry(), RetryClass::Never, "{error}");
+            Vec::new()
+        });
         if held.is_empty() {
             tokio::time::sleep(Duration::from_millis(1)).await;
             continue;
@@ -132,7 +135,11 @@ async fn pull_all(
             .iter()
             .map(|delivery| Settlement { lease: delivery.lease.clone(), action: Action::Remove })
             .collect();
-        tokio::time::timeout(CALL, queue.settle(&settlements)).await.expect("a settlement hangs");
+        let settled =
+            tokio::time::timeout(CALL, queue.settle(&settlements)).await.expect("a settlement hangs");
+        for error in settled.into_iter().filter_map(Result::err) {
+            assert_ne!(error.retry(), RetryClass::Never, "{error}");
+        }
     }
     seen
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyqueue::{
-    Action, CancelOutcome, DeleteOutcome, InspectQueueStorage, MessageData, PullQueueStorage, PullRequest,
-    PushQueueStorage, QueueStorage,
+    Action, CancelOutcome, DeleteOutcome, ExtendOutcome, Extension, InspectQueueStorage, MessageData,
+    PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage,
 };
 
 use crate::common::{Bed, LEASE, fill, messages, part, pull, push, settle, texts};
@@ -29,6 +29,96 @@ async fn a_deleted_message_that_is_pushed_again_comes_once_and_in_its_new_place(
     assert_eq!(queue.counts(&p).await.unwrap().ready, Some(0));
     // Nothing of it is left to be skipped later.
     assert_eq!(bed.run(&format!("EXISTS {}:{{p}}:tombs", bed.prefix)).await, redis::Value::Int(0));
+}
+
+#[tokio::test]
+async fn a_deleted_message_that_is_pushed_again_with_a_higher_priority_comes_first() {
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, p) = (bed.open().await, part("p"));
+    let all = messages(&["before", "urgent"]);
+    push(&queue, &p, &all).await;
+    assert_eq!(queue.delete(&p, &[all[1].id()]).await.remove(0).unwrap(), DeleteOutcome::Deleted);
+    push(&queue, &p, &[all[1].clone().with_priority(9)]).await;
+    assert_eq!(texts(&pull(&queue, &p, 1).await), ["urgent"]);
+    assert_eq!(texts(&pull(&queue, &p, 9).await), ["before"]);
+    assert!(pull(&queue, &p, 9).await.is_empty());
+    assert_eq!(bed.run(&format!("EXISTS {}:{{p}}:tombs", bed.prefix)).await, redis::Value::Int(0));
+}
+
+/// The last ones first: those at the front would go with their deletion.
+#[tokio::test]
+async fn a_pull_passes_deleted_messages_in_few_commands_and_within_its_wait() {
+    const GONE: usize = 50_000;
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, p) = (bed.open().await, part("p"));
+    let gone: Vec<_> = (0..GONE).map(|_| MessageData::new("gone")).collect();
+    for gone in gone.chunks(1000) {
+        push(&queue, &p, gone).await;
+    }
+    push(&queue, &p, &messages(&["left"])).await;
+    let ids: Vec<_> = gone.iter().rev().map(MessageData::id).collect();
+    assert!(queue.delete(&p, &ids).await.into_iter().all(|out| out.unwrap() == DeleteOutcome::Deleted));
+    assert_eq!(queue.counts(&p).await.unwrap().ready, Some(1));
+    let before = bed.info("total_commands_processed").await;
+    let patient = PullRequest::new(1, Duration::from_secs(20), LEASE);
+    assert_eq!(texts(&queue.pull(&p, patient).await.unwrap()), ["left"]);
+    let commands = bed.info("total_commands_processed").await - before;
+    assert!(commands < GONE as u64 / 20, "{commands} commands behind {GONE} deleted messages");
+}
+
+#[tokio::test]
+async fn what_is_deleted_at_the_front_leaves_nothing_to_pass() {
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, p) = (bed.open().await, part("p"));
+    let gone: Vec<_> = (0..500).map(|_| MessageData::new("gone")).collect();
+    push(&queue, &p, &gone).await;
+    push(&queue, &p, &messages(&["left"])).await;
+    let ids: Vec<_> = gone.iter().map(MessageData::id).collect();
+    assert!(queue.delete(&p, &ids).await.into_iter().all(|out| out.unwrap() == DeleteOutcome::Deleted));
+    assert_eq!(bed.run(&format!("EXISTS {}:{{p}}:tombs", bed.prefix)).await, redis::Value::Int(0));
+    assert_eq!(bed.run(&format!("LLEN {}:{{p}}:ready0", bed.prefix)).await, redis::Value::Int(1));
+    assert_eq!(texts(&pull(&queue, &p, 9).await), ["left"]);
+}
+
+#[tokio::test]
+async fn calls_of_more_than_a_batch_lose_nothing() {
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, p) = (bed.open().await, part("p"));
+    let many: Vec<_> = (0..9000).map(|_| MessageData::new("x")).collect();
+    push(&queue, &p, &many).await;
+    let mut held = Vec::new();
+    while held.len() < many.len() {
+        let more = pull(&queue, &p, 5000).await;
+        assert!(!more.is_empty(), "{} came", held.len());
+        held.extend(more);
+    }
+    let longer: Vec<_> =
+        held.iter().map(|held| Extension { lease: held.lease.clone(), duration: LEASE }).collect();
+    let extended = queue.extend(&longer).await;
+    assert!(
+        extended.len() == 9000 && extended.into_iter().all(|out| out.unwrap() == ExtendOutcome::Extended)
+    );
+    settle(&queue, &held, Action::Remove).await;
+    let counts = queue.counts(&p).await.unwrap();
+    assert_eq!((counts.ready, counts.leased), (Some(0), Some(0)));
+}
+
+#[tokio::test]
+async fn one_call_gives_back_a_bounded_number_of_messages() {
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, p) = (bed.open().await, part("p"));
+    fill(&queue, &p, 6000, |message| message).await;
+    // The first outlives the pulls of the others, and ends before the last.
+    let short = PullRequest::new(500, Duration::ZERO, Duration::from_secs(5));
+    for _ in 0..12 {
+        assert_eq!(queue.pull(&p, short.clone()).await.unwrap().len(), 500);
+    }
+    tokio::time::sleep(Duration::from_millis(5050)).await;
+    assert_eq!(pull(&queue, &p, 1).await.len(), 1);
+    let redis::Value::Int(left) = bed.run(&format!("HLEN {}:{{p}}:leases", bed.prefix)).await else {
+        panic!()
+    };
+    assert!(left >= 5000, "{left} are still noted as held");
 }
 
 #[tokio::test]

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
+mod astray;
+mod bulky;
 mod common;
 mod connections;
 mod cost;
@@ -11,6 +13,7 @@ mod faults;
 mod lines;
 mod old;
 mod opening;
+mod resharding;
 mod streams;
 mod tls;
 mod windows;

@@ -7,7 +7,7 @@ use anyqueue::{
     MessageData, PauseQueueStorage, PullQueueStorage, PullRequest, PushOutcome, PushQueueStorage,
     QueueStorage, RetryClass,
 };
-use anyqueue_redis::RedisQueue;
+use anyqueue_redis::{RedisBuilder, RedisQueue};
 use anyqueue_testkit::Redis;
 
 use crate::common::{Bed, LEASE, messages, part, pull, pull_wait, push, settle, texts};
@@ -120,14 +120,59 @@ async fn keys_of_the_layout_before_the_first_release_are_told() {
 }
 
 #[tokio::test]
+async fn keys_of_another_layout_are_told() {
+    let Some(bed) = Bed::find().await else { return };
+    let queue = bed.open().await;
+    push(&queue, &part("p"), &messages(&["x"])).await;
+    bed.open().await;
+    for layout in ["0", "3"] {
+        bed.run(&format!("ZADD {}:partitions {layout} other", bed.prefix)).await;
+        for error in [RedisQueue::open(&bed.url()).await.unwrap_err(), queue.init().await.unwrap_err()] {
+            assert_eq!(
+                (error.kind(), error.retry()),
+                (ErrorKind::Incompatible, RetryClass::Never),
+                "{error}"
+            );
+            assert!(error.message().contains(&format!("other is of layout {layout}")), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_description_that_asks_for_another_protocol_is_no_hindrance() {
+    let Some(bed) = Bed::find().await else { return };
+    let url = format!("{}?protocol=resp3", bed.server.url());
+    let connect = redis::IntoConnectionInfo::into_connection_info(url.as_str()).unwrap();
+    let (queue, p) = (RedisBuilder::new(connect).open().await.unwrap(), part("p"));
+    push(&queue, &p, &messages(&["x"])).await;
+    assert_eq!(texts(&pull(&queue, &p, 1).await), ["x"]);
+}
+
+#[tokio::test]
+async fn nothing_stays_of_having_waited() {
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, p) = (bed.open().await, part("p"));
+    let soon = PullRequest::new(1, Duration::from_millis(20), LEASE);
+    assert!(queue.pull(&p, soon).await.unwrap().is_empty());
+    let redis::Value::Int(seconds) = bed.run(&format!("TTL {}:{{p}}:waits", bed.prefix)).await else {
+        panic!()
+    };
+    assert!((1..=180).contains(&seconds), "{seconds}");
+}
+
+#[tokio::test]
 async fn what_the_server_survives_is_declared() {
-    for (appendonly, appendfsync, level, warned) in [
-        ("yes", "always", DurabilityLevel::PowerLoss, false),
-        ("yes", "everysec", DurabilityLevel::None, false),
-        ("yes", "no", DurabilityLevel::None, true),
-        ("no", "always", DurabilityLevel::None, true),
+    for (appendonly, appendfsync, not_on_rewrite, level, warned) in [
+        ("yes", "always", "no", DurabilityLevel::PowerLoss, false),
+        ("yes", "always", "yes", DurabilityLevel::None, true),
+        ("yes", "everysec", "no", DurabilityLevel::None, false),
+        ("yes", "no", "no", DurabilityLevel::None, true),
+        ("no", "always", "no", DurabilityLevel::None, true),
     ] {
-        let redis = Redis::new().setting("appendonly", appendonly).setting("appendfsync", appendfsync);
+        let redis = Redis::new()
+            .setting("appendonly", appendonly)
+            .setting("appendfsync", appendfsync)
+            .setting("no-appendfsync-on-rewrite", not_on_rewrite);
         let Some(bed) = Bed::with(redis).await else { return };
         let queue = bed.open().await;
         assert_eq!(queue.capabilities().durability.push, level);

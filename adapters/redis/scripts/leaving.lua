@@ -1,0 +1,62 @@
+-- Deleting messages.
+
+-- Deletes some of these messages, which are of one window, if they are in its hash.
+local function erase_in_window(ids, first, last)
+    local window = window_of(ids[first])
+    local hash = window_hash(home, window)
+    if call('HDEL', hash, unpack(ids, first, last)) > 0 and window ~= '' and call('EXISTS', hash) == 0 then
+        call('ZREM', home .. 'windows', window)
+    end
+end
+
+local function erase(id)
+    if call('HDEL', messages, id) == 0 then
+        erase_in_window({ id }, 1, 1)
+    end
+end
+
+local function read_whole(id)
+    local record = read(id)
+    if record and is_front(record) then
+        record = call('HGET', home .. 'bulky', id)
+    end
+    return record
+end
+
+-- A message leaves the partition: its key is free, and its group goes on. Answers how many became ready by it.
+local function leave(id, record)
+    local flag = byte(record, 1)
+    if is_keyed(flag) then
+        local key = key_of(record)
+        if call('HGET', base .. 'keys', key) == id then
+            call('HDEL', base .. 'keys', key)
+        end
+    end
+    if not is_grouped(flag) then
+        return 0
+    end
+    local group = group_of(record)
+    if call('HGET', base .. 'heads', group) ~= id then
+        return 0
+    end
+    local next = call('ZPOPMIN', base .. 'behind:' .. group)[1]
+    if not next then
+        call('HDEL', base .. 'heads', group)
+        return 0
+    end
+    local following = sub(next, 1, 16)
+    call('HSET', base .. 'heads', group, following)
+    call('HINCRBY', base .. 'state', 'behind', -1)
+    call('RPUSH', base .. 'ready' .. level_of(byte(next, 17)), following)
+    return 1
+end
+
+-- Forgets what some messages have: a count, headers, a request for cancellation, a bulky record.
+local function forget(ids)
+    if call('EXISTS', base .. 'counts', base .. 'headers', base .. 'asked', home .. 'bulky') > 0 then
+        call('HDEL', base .. 'counts', unpack(ids))
+        call('HDEL', base .. 'headers', unpack(ids))
+        call('SREM', base .. 'asked', unpack(ids))
+        call('HDEL', home .. 'bulky', unpack(ids))
+    end
+end

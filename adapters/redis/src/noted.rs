@@ -1,0 +1,48 @@
+//! What a handle told the server of partitions lately, so that it need not tell it with every call.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Partitions that are remembered. Beyond, all are forgotten, and told again.
+const REMEMBERED: usize = 10_000;
+/// For how long: the server may have lost it since, as after FLUSHALL or a fail-over.
+const LATELY: Duration = Duration::from_mins(1);
+
+/// Names, and when they were told.
+#[derive(Debug, Default)]
+pub(crate) struct Noted {
+    // A std mutex: it is held for a few instructions and never across an await.
+    names: Mutex<HashMap<String, Instant>>,
+}
+
+impl Noted {
+    pub(crate) fn is_recent(&self, name: &str) -> bool {
+        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        names.get(name).is_some_and(|at| at.elapsed() < LATELY)
+    }
+
+    pub(crate) fn add(&self, name: &str) {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if names.len() >= REMEMBERED {
+            names.clear();
+        }
+        names.insert(name.to_owned(), Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_told_is_told_again_when_time_has_passed() {
+        let noted = Noted::default();
+        assert!(!noted.is_recent("a"));
+        noted.add("a");
+        assert!(noted.is_recent("a") && !noted.is_recent("b"));
+        let before = Instant::now().checked_sub(LATELY).unwrap();
+        noted.names.lock().unwrap().insert("a".to_owned(), before);
+        assert!(!noted.is_recent("a"));
+    }
+}
