@@ -27,7 +27,8 @@ pub mod header {
     pub const DEAD_AT: &str = "anyqueue-dead-at";
     /// On a dead letter: its delivery count when it died, if the backend counts.
     pub const DEAD_DELIVERIES: &str = "anyqueue-dead-deliveries";
-    /// On a message that was put back from dead letters: when, RFC 3339 in UTC. Its expiry is no longer enforced.
+    /// On a message that was put back from dead letters: when that run of the redrive began, RFC 3339 in UTC, with digits
+    /// below the millisecond that tell runs apart. Its expiry is no longer enforced.
     pub const REDRIVEN_AT: &str = "anyqueue-redriven-at";
     /// On a message that came more often than its limit of deliveries allows, where the server counts releases too: how many of its
     /// deliveries are taken for releases.

@@ -1,7 +1,7 @@
 //! `anyqueue dead`: what has died, and what becomes of it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use anyqueue::{
@@ -188,7 +188,8 @@ Examples:
   anyqueue dead redrive mail --reason 'connection refused' --limit 100
   anyqueue dead redrive mail --to mail-retries
 
-Each is moved on its own. An interrupted redrive can be repeated.")]
+Each is moved on its own, once: what dies again meanwhile stays dead.
+An interrupted redrive can be repeated.")]
 pub(crate) struct Redrive {
     /// The queue
     #[arg(value_parser = queue_name)]
@@ -217,17 +218,20 @@ impl Redrive {
         }
         let bar = output.progress("looked at", None);
         let chosen = Arc::new(AtomicU64::new(0));
-        let mut done = Redriven::default();
-        let end = self.rounds(queue, limit, &mut done, &bar, &chosen).await;
+        let done = Arc::new(Mutex::new(Redriven::default()));
+        let end = self.put_back(queue, limit, &done, &bar, &chosen).await;
         bar.finish_and_clear();
-        let Redriven { moved, more, .. } = done;
-        let Err(failed) = end else {
-            let note = if more { "; there may be more" } else { "" };
-            return output.result(
-                &format!("put back {moved} of {} looked at{note}", done.scanned),
-                &json!({ "moved": moved, "scanned": done.scanned, "more": more }),
-            );
+        let failed = match end {
+            Ok(Redriven { moved, scanned, more, .. }) => {
+                let note = if more { "; there may be more" } else { "" };
+                return output.result(
+                    &format!("put back {moved} of {scanned} looked at{note}"),
+                    &json!({ "moved": moved, "scanned": scanned, "more": more }),
+                );
+            }
+            Err(failed) => failed,
         };
+        let moved = done.lock().unwrap_or_else(PoisonError::into_inner).moved;
         let scanned = bar.position();
         let most = moved + chosen.load(Ordering::Relaxed);
         let moved_text = if most == moved { format!("{moved}") } else { format!("{moved} to {most}") };
@@ -238,38 +242,36 @@ impl Redrive {
         Err(failed)
     }
 
-    /// Puts back page by page, so that all but the last page is accounted for if the backend fails. With a filter all is one
-    /// round, as the next would look again at what this one refused. `chosen` counts what the last round meant to put back.
-    async fn rounds(
+    /// Puts them back, and tells in `done` what the pages did that were finished, also if the backend fails then. `chosen` counts
+    /// what the last page meant to put back.
+    async fn put_back(
         &self,
         queue: &Queue,
         limit: u64,
-        done: &mut Redriven,
+        done: &Arc<Mutex<Redriven>>,
         bar: &ProgressBar,
         chosen: &Arc<AtomicU64>,
-    ) -> Result {
-        let round = if self.filter.is_empty() { MAX_PAGE as u64 } else { u64::MAX };
-        loop {
-            let room = usize::try_from(round.min(limit - done.moved)).unwrap_or(usize::MAX);
-            let (seen, accepted, filter) = (bar.clone(), Arc::clone(chosen), self.filter.clone());
-            chosen.store(0, Ordering::Relaxed);
-            let mut redrive = queue.dead_letters(&self.queue)?.redrive().limit(room).filter(move |message| {
+    ) -> Result<Redriven> {
+        let (seen, accepted, filter) = (bar.clone(), Arc::clone(chosen), self.filter.clone());
+        let (page, told) = (Arc::clone(chosen), Arc::clone(done));
+        let mut redrive = queue
+            .dead_letters(&self.queue)?
+            .redrive()
+            .limit(usize::try_from(limit).unwrap_or(usize::MAX))
+            .filter(move |message| {
                 seen.inc(1);
                 let accepts = filter.accepts(message);
                 accepted.fetch_add(accepts.into(), Ordering::Relaxed);
                 accepts
+            })
+            .progress(move |so_far| {
+                page.store(0, Ordering::Relaxed);
+                *told.lock().unwrap_or_else(PoisonError::into_inner) = so_far;
             });
-            if let Some(to) = &self.to {
-                redrive = redrive.to(to);
-            }
-            let last = redrive.await?;
-            done.moved += last.moved;
-            done.scanned += last.scanned;
-            done.more = last.more;
-            if !self.filter.is_empty() || !last.more || done.moved >= limit {
-                return Ok(());
-            }
+        if let Some(to) = &self.to {
+            redrive = redrive.to(to);
         }
+        Ok(redrive.await?)
     }
 }
 

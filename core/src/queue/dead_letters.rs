@@ -1,11 +1,9 @@
-//! Dead letters: list, put back, purge. Written once over the traits: a partition's dead letters are a partition.
+//! Dead letters: list, purge, and the steps of putting them back. Written once over the traits: a partition's dead letters are a partition.
 
-use std::fmt;
-use std::future::{Future, IntoFuture};
-use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 
 use super::handler::QueueMessageHandler;
+use super::redrive::Redrive;
 use super::{Queue, guard};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::MAX_PAGE;
@@ -14,7 +12,7 @@ use crate::partition::{IntoPartitionId, PartitionId};
 use crate::status::QueueMessageStatus;
 use crate::storage::{Action, SettleOutcome, Settlement};
 
-/// Dead letters that a redrive's filter has refused are held until it ends, up to this many, so that they are not offered to it
+/// Dead letters that a redrive's filter has refused, or that died again meanwhile, are held until it ends, up to this many, so that they are not offered to it
 /// again. Further ones are postponed for [`REDRIVE_ASIDE`] instead; where the backend cannot postpone, the redrive ends there.
 pub const REDRIVE_HOLD: usize = 4096;
 
@@ -27,8 +25,8 @@ const LEASE: Duration = Duration::from_secs(30);
 /// The dead letters of one partition.
 #[derive(Clone, Debug)]
 pub struct DeadLetters {
-    queue: Queue,
-    partition: PartitionId,
+    pub(super) queue: Queue,
+    pub(super) partition: PartitionId,
 }
 
 /// One dead letter as [`DeadLetters::list`] shows it.
@@ -94,7 +92,7 @@ impl DeadLetters {
 
     /// Puts dead letters back; refine it, then await it.
     pub fn redrive(&self) -> Redrive {
-        Redrive { dead: self.clone(), to: Ok(self.partition.live()), filter: None, limit: usize::MAX }
+        Redrive::of(self.clone())
     }
 
     /// Deletes all of them that nobody holds, and answers how many.
@@ -118,9 +116,14 @@ impl DeadLetters {
         }
     }
 
-    async fn put_back(&self, chosen: Vec<QueueMessageHandler>, to: &PartitionId) -> Result<u64> {
+    /// Moves them, with the run's mark as the time, and answers how many.
+    pub(super) async fn put_back(
+        &self,
+        chosen: Vec<QueueMessageHandler>,
+        to: &PartitionId,
+        mark: &str,
+    ) -> Result<u64> {
         let shared = &self.queue.0;
-        let now = humantime::format_rfc3339_millis(shared.caller.clock.wall()).to_string();
         let settlements: Vec<Settlement> = chosen
             .iter()
             .map(|handler| {
@@ -128,7 +131,7 @@ impl DeadLetters {
                 for name in [header::DEAD_REASON, header::DEAD_AT, header::DEAD_DELIVERIES] {
                     headers.remove(name);
                 }
-                headers.insert(header::REDRIVEN_AT.to_owned(), now.clone());
+                headers.insert(header::REDRIVEN_AT.to_owned(), mark.to_owned());
                 let action = Action::Move { to: to.clone(), headers: Some(headers) };
                 shared.deliveries.note(handler.id(), &action);
                 Settlement { lease: handler.lease().clone(), action }
@@ -155,7 +158,7 @@ impl DeadLetters {
     }
 
     /// Keeps refused dead letters out of the way. `false`: there is no more room for them.
-    async fn set_aside(
+    pub(super) async fn set_aside(
         &self,
         refused: Vec<QueueMessageHandler>,
         aside: &mut Vec<QueueMessageHandler>,
@@ -176,11 +179,11 @@ impl DeadLetters {
 
     /// Releases them before the caller goes on, so that its next call finds them. What fails is released again in the
     /// background, as any delivery that is dropped.
-    async fn give_back(&self, mut held: Vec<QueueMessageHandler>) {
+    pub(super) async fn give_back(&self, mut held: Vec<QueueMessageHandler>) {
         self.queue.settle_many(held.iter_mut().map(|handler| (handler, QueueMessageStatus::Waiting))).await;
     }
 
-    async fn pull(&self, max: usize) -> Result<Vec<QueueMessageHandler>> {
+    pub(super) async fn pull(&self, max: usize) -> Result<Vec<QueueMessageHandler>> {
         let lease = LEASE.clamp(self.queue.capabilities().lease.min, self.queue.capabilities().lease.max);
         let held = self.queue.pull(&self.partition).max(max).lease(lease).await?;
         if held.is_empty() && self.queue.0.slots.available_permits() == 0 {
@@ -190,100 +193,5 @@ impl DeadLetters {
             ));
         }
         Ok(held)
-    }
-}
-
-type Filter = Box<dyn FnMut(&MessageData) -> bool + Send>;
-
-/// A redrive being set up by [`DeadLetters::redrive`].
-///
-/// Each message is moved on its own, atomically where the backend can; one that is interrupted leaves each message in
-/// exactly one place (or, where [`MoveGuarantee`](crate::MoveGuarantee) says so, in both), and can be run again.
-#[must_use = "a redrive does nothing until it is awaited"]
-pub struct Redrive {
-    dead: DeadLetters,
-    to: Result<PartitionId>,
-    filter: Option<Filter>,
-    limit: usize,
-}
-
-/// What a redrive did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Redriven {
-    /// Messages put back.
-    pub moved: u64,
-    /// Dead letters looked at.
-    pub scanned: u64,
-    /// It stopped at its limit, or had no room to hold more of what the filter refused; there may be more.
-    pub more: bool,
-}
-
-impl Redrive {
-    /// Only those that the filter accepts. It sees anyqueue's own headers too, such as the
-    /// [reason](crate::header::DEAD_REASON).
-    pub fn filter(mut self, filter: impl FnMut(&MessageData) -> bool + Send + 'static) -> Self {
-        self.filter = Some(Box::new(filter));
-        self
-    }
-
-    /// At most this many.
-    pub fn limit(mut self, limit: usize) -> Self {
-        self.limit = limit;
-        self
-    }
-
-    /// Into another partition than the one they came from.
-    pub fn to(mut self, partition: impl IntoPartitionId) -> Self {
-        self.to = partition.into_partition_id();
-        self
-    }
-
-    async fn run(mut self) -> Result<Redriven> {
-        let to = self.to.clone()?;
-        guard::push_target(&to)?;
-        let mut done = Redriven::default();
-        let mut aside = Vec::new();
-        loop {
-            let left = self.limit.saturating_sub(usize::try_from(done.moved).unwrap_or(usize::MAX));
-            if left == 0 {
-                done.more = true;
-                break;
-            }
-            let held = self.dead.pull(left.min(MAX_PAGE)).await?;
-            if held.is_empty() {
-                break;
-            }
-            done.scanned += held.len() as u64;
-            let (chosen, refused): (Vec<_>, Vec<_>) = held
-                .into_iter()
-                .partition(|handler| self.filter.as_mut().is_none_or(|accepts| accepts(handler.message())));
-            done.moved += self.dead.put_back(chosen, &to).await?;
-            if !self.dead.set_aside(refused, &mut aside).await? {
-                done.more = true;
-                break;
-            }
-        }
-        self.dead.give_back(aside).await;
-        Ok(done)
-    }
-}
-
-impl IntoFuture for Redrive {
-    type Output = Result<Redriven>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.run())
-    }
-}
-
-impl fmt::Debug for Redrive {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Redrive")
-            .field("dead", &self.dead)
-            .field("to", &self.to)
-            .field("limit", &self.limit)
-            .finish_non_exhaustive()
     }
 }

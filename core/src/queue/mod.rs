@@ -12,6 +12,7 @@ mod keeper;
 mod options;
 mod pull;
 mod push;
+mod redrive;
 mod refills;
 mod refuse;
 mod settle;
@@ -27,11 +28,12 @@ use tokio_util::task::TaskTracker;
 
 pub use admin::DeletedWhere;
 pub use caller::RetryPolicy;
-pub use dead_letters::{DeadLetter, DeadLetters, REDRIVE_ASIDE, REDRIVE_HOLD, Redrive, Redriven};
+pub use dead_letters::{DeadLetter, DeadLetters, REDRIVE_ASIDE, REDRIVE_HOLD};
 pub use guard::{MAX_HEADER_NAME_BYTES, validate};
 pub use handler::QueueMessageHandler;
 pub use options::{Expired, PartitionOptions, QueueBuilder, TraceSource};
 pub use pull::Pull;
+pub use redrive::{Redrive, Redriven};
 pub use refills::Refills;
 pub use stream::{HandlerStream, StreamBuilder};
 

@@ -1,0 +1,190 @@
+//! Putting dead letters back: each at most once in a run, so that it ends whatever becomes of them meanwhile.
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::time::{Duration, SystemTime};
+
+use super::dead_letters::DeadLetters;
+use super::guard;
+use super::handler::QueueMessageHandler;
+use crate::error::Result;
+use crate::inspect::MAX_PAGE;
+use crate::message::{MessageData, header};
+use crate::partition::{IntoPartitionId, PartitionId};
+
+/// A run looks at up to so many times the dead letters that were there when it began: at these, at those of them that die again, and
+/// at what else dies meanwhile. Then it ends, so that consumers that let everything die cannot keep it going for ever.
+const LOOKS: u64 = 3;
+
+/// The most that a run looks at where the backend cannot tell exactly how many there are.
+const MOST_LOOKS: u64 = 100_000_000;
+
+type Filter = Box<dyn FnMut(&MessageData) -> bool + Send>;
+type Progress = Box<dyn FnMut(Redriven) + Send>;
+
+/// A redrive being set up by [`DeadLetters::redrive`].
+///
+/// Each message is moved on its own, atomically where the backend can; one that is interrupted leaves each message in
+/// exactly one place (or, where [`MoveGuarantee`](crate::MoveGuarantee) says so, in both), and can be run again.
+///
+/// What dies again while it runs stays dead: one run puts a message back once.
+#[must_use = "a redrive does nothing until it is awaited"]
+pub struct Redrive {
+    dead: DeadLetters,
+    to: Result<PartitionId>,
+    filter: Option<Filter>,
+    progress: Option<Progress>,
+    limit: usize,
+}
+
+/// What a redrive did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Redriven {
+    /// Messages put back.
+    pub moved: u64,
+    /// Dead letters looked at.
+    pub scanned: u64,
+    /// It stopped at its limit, or had no room to hold more of what is to stay dead, or messages kept dying as fast as it put others
+    /// back; there may be more.
+    pub more: bool,
+}
+
+impl Redrive {
+    pub(super) fn of(dead: DeadLetters) -> Self {
+        let to = Ok(dead.partition.live());
+        Self { dead, to, filter: None, progress: None, limit: usize::MAX }
+    }
+
+    /// Only those that the filter accepts. It sees anyqueue's own headers too, such as the
+    /// [reason](crate::header::DEAD_REASON).
+    pub fn filter(mut self, filter: impl FnMut(&MessageData) -> bool + Send + 'static) -> Self {
+        self.filter = Some(Box::new(filter));
+        self
+    }
+
+    /// Is told after each page what was done so far, for whoever needs an account although a later page fails.
+    pub fn progress(mut self, progress: impl FnMut(Redriven) + Send + 'static) -> Self {
+        self.progress = Some(Box::new(progress));
+        self
+    }
+
+    /// At most this many.
+    pub fn limit(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Into another partition than the one they came from.
+    pub fn to(mut self, partition: impl IntoPartitionId) -> Self {
+        self.to = partition.into_partition_id();
+        self
+    }
+
+    async fn run(mut self) -> Result<Redriven> {
+        let to = self.to.clone()?;
+        guard::push_target(&to)?;
+        let mark = mark(self.dead.queue.clock().wall());
+        let mut looks = self.dead.most_looks().await;
+        let mut done = Redriven::default();
+        let mut aside = Vec::new();
+        loop {
+            let left = self.limit.saturating_sub(usize::try_from(done.moved).unwrap_or(usize::MAX));
+            if left == 0 || looks == 0 {
+                done.more = true;
+                break;
+            }
+            let held = self.dead.pull(left.min(MAX_PAGE)).await?;
+            if held.is_empty() {
+                break;
+            }
+            looks = looks.saturating_sub(held.len() as u64);
+            let (chosen, refused) = self.choose(held, &mark, &mut done);
+            done.moved += self.dead.put_back(chosen, &to, &mark).await?;
+            if let Some(progress) = &mut self.progress {
+                progress(done);
+            }
+            if !self.dead.set_aside(refused, &mut aside).await? {
+                done.more = true;
+                break;
+            }
+        }
+        self.dead.give_back(aside).await;
+        Ok(done)
+    }
+
+    /// Which of them to put back, and which not: what this run has put back already has died again.
+    fn choose(
+        &mut self,
+        held: Vec<QueueMessageHandler>,
+        mark: &str,
+        done: &mut Redriven,
+    ) -> (Vec<QueueMessageHandler>, Vec<QueueMessageHandler>) {
+        held.into_iter().partition(|handler| {
+            if handler.headers().get(header::REDRIVEN_AT).is_some_and(|run| run == mark) {
+                return false;
+            }
+            done.scanned += 1;
+            self.filter.as_mut().is_none_or(|accepts| accepts(handler.message()))
+        })
+    }
+}
+
+impl DeadLetters {
+    async fn most_looks(&self) -> u64 {
+        let declared = self.queue.capabilities().inspect;
+        if !declared.dead || !declared.staleness.is_zero() {
+            return MOST_LOOKS;
+        }
+        // Without an answer the run goes on all the same, and meets the error itself if it lasts.
+        let there = self.queue.counts(&self.partition).await.ok().and_then(|counts| counts.dead);
+        there.map_or(MOST_LOOKS, |there| there.saturating_mul(LOOKS).saturating_add(MAX_PAGE as u64))
+    }
+}
+
+/// The time; its digits below a millisecond are random, and tell runs that begin at the same time apart.
+fn mark(now: SystemTime) -> String {
+    const MILLI: u64 = 1_000_000;
+    let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let below = u64::from(since.subsec_nanos()) % MILLI;
+    let of_run = since
+        .saturating_sub(Duration::from_nanos(below))
+        .saturating_add(Duration::from_nanos(fastrand::u64(..MILLI)));
+    humantime::format_rfc3339_nanos(SystemTime::UNIX_EPOCH + of_run).to_string()
+}
+
+impl IntoFuture for Redrive {
+    type Output = Result<Redriven>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+impl fmt::Debug for Redrive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redrive")
+            .field("dead", &self.dead)
+            .field("to", &self.to)
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_of_the_same_moment_differ_and_are_that_moment() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_micros(1_767_225_600_123_456);
+        let marks = [mark(now), mark(now)];
+        assert_ne!(marks[0], marks[1]);
+        for mark in marks {
+            assert!(mark.starts_with("2026-01-01T00:00:00.123"), "{mark}");
+            assert!(humantime::parse_rfc3339(&mark).is_ok());
+        }
+    }
+}
