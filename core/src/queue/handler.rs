@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::message::{Headers, MessageData, MessageId};
 use crate::partition::PartitionId;
 use crate::status::QueueMessageStatus;
-use crate::storage::{ExtendOutcome, Extension, SettleOutcome, Settlement};
+use crate::storage::{ExtendOutcome, SettleOutcome, Settlement};
 
 /// A message that this process holds: what was delivered, and the right to say what becomes of it.
 ///
@@ -181,12 +181,12 @@ impl QueueMessageHandler {
             return Ok(ExtendOutcome::Lost);
         }
         let asked_at = shared.caller.clock.now();
-        let Some(duration) = shared.keeper.extension(&self.held, asked_at, duration) else {
+        let Some(asked) = shared.keeper.ask(&self.held, asked_at, duration) else {
             return Err(stamp(Error::invalid(
                 "this delivery has been held for max_hold: settle it, or raise max_hold",
             )));
         };
-        let extension = Extension { lease: self.held.lease.clone(), duration };
+        let extension = asked.extension();
         let (caller, timeout) = (shared.caller.clone(), shared.options.call_timeout);
         let call = shared.exec.call(async move { caller.extend(&[extension], timeout).await });
         let outcome = call
@@ -195,14 +195,7 @@ impl QueueMessageHandler {
             .into_iter()
             .next()
             .unwrap_or_else(|| Err(stamp(Error::new(ErrorKind::Internal, "no answer"))))?;
-        match outcome {
-            ExtendOutcome::Lost => self.lose(),
-            ExtendOutcome::Extended => shared.keeper.extended(&self.held, asked_at, duration),
-            ExtendOutcome::CancelRequested => {
-                shared.keeper.extended(&self.held, asked_at, duration);
-                self.held.fire_cancel_requested();
-            }
-        }
+        asked.answered(outcome, true);
         Ok(outcome)
     }
 
@@ -278,11 +271,6 @@ impl QueueMessageHandler {
     pub(crate) fn conclude(mut self, outcome: SettleOutcome) {
         self.concluded = Some(outcome);
         self.shared.keeper.release(&self.held);
-    }
-
-    fn lose(&self) {
-        self.shared.keeper.release(&self.held);
-        self.held.fire_lost();
     }
 }
 

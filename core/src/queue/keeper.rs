@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::caller::Caller;
+use super::crossing::Crossing;
 use crate::clock::far;
 use crate::exec::Exec;
 use crate::storage::{ExtendOutcome, Extension, Lease};
@@ -84,7 +85,10 @@ pub(crate) struct Hold {
 struct Entry {
     held: Arc<Held>,
     hold: Hold,
+    /// For how long the lease was trusted when that was last settled: what the heartbeat goes by.
+    beat: Duration,
     extend_at: Instant,
+    crossing: Crossing,
 }
 
 /// Everything a queue holds, and the heartbeat that keeps it.
@@ -94,6 +98,8 @@ pub(crate) struct LeaseKeeper {
     wake: Notify,
     /// The backend's shortest lease.
     least: Duration,
+    /// The longest that one call may take.
+    call_timeout: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -101,12 +107,14 @@ struct State {
     held: Slab<Entry>,
     /// When the heartbeat next looks; `None` while it has nothing to look after.
     next: Option<Instant>,
+    /// The number of the extension that was asked for last.
+    asked: u64,
 }
 
 impl LeaseKeeper {
-    /// A keeper for a backend whose leases are at least this long.
-    pub(crate) fn new(least: Duration) -> Self {
-        Self { state: Mutex::default(), wake: Notify::new(), least }
+    /// A keeper for a backend whose leases are at least this long, and whose calls take no longer than that.
+    pub(crate) fn new(least: Duration, call_timeout: Duration) -> Self {
+        Self { state: Mutex::default(), wake: Notify::new(), least, call_timeout }
     }
 
     /// Takes deliveries into care.
@@ -125,21 +133,28 @@ impl LeaseKeeper {
                 });
                 let entry = entry.insert(Entry {
                     held: held.clone(),
-                    extend_at: hold.received + hold.lease / 3,
+                    beat: hold.lease,
+                    extend_at: far(hold.received, hold.lease / 3),
+                    crossing: Crossing::default(),
                     hold,
                 });
                 earliest = Some(earliest.map_or(entry.due(), |e| e.min(entry.due())));
                 held
             })
             .collect();
-        if let Some(due) = earliest
-            && state.next.is_none_or(|next| due < next)
-        {
+        if let Some(due) = earliest {
+            self.look_at(state, due);
+        }
+        held
+    }
+
+    /// Makes the heartbeat look no later than then.
+    fn look_at(&self, mut state: MutexGuard<'_, State>, due: Instant) {
+        if state.next.is_none_or(|next| due < next) {
             state.next = Some(due);
             drop(state);
             self.wake.notify_one();
         }
-        held
     }
 
     /// Lets go of a delivery: it was settled, dropped or lost.
@@ -152,26 +167,26 @@ impl LeaseKeeper {
         self.lock().get(held).map(|entry| entry.hold.trusted_until)
     }
 
-    /// An extension asked for by the application was granted.
-    pub(crate) fn extended(&self, held: &Held, asked_at: Instant, lease: Duration) {
+    /// Notes that the longest extension up to `wanted` is being asked for that the hold allows. `None` if it is no longer held or has
+    /// reached its end.
+    pub(crate) fn ask(self: &Arc<Self>, held: &Arc<Held>, now: Instant, wanted: Duration) -> Option<Asked> {
         let mut state = self.lock();
-        if let Some(entry) = state.get_mut(held) {
-            entry.hold.lease = lease;
-            entry.hold.trusted_until = far(asked_at, lease);
-            entry.extend_at = asked_at + lease / 3;
-            let due = entry.due();
-            // Only a shorter lease than before is due earlier than the heartbeat looks anyway.
-            if state.next.is_none_or(|next| due < next) {
-                state.next = Some(due);
-                drop(state);
-                self.wake.notify_one();
-            }
+        let asked = state.ask(self, held, now, wanted)?;
+        // Only a shorter lease than before is due earlier than the heartbeat looks anyway.
+        if let Some(due) = state.get(held).map(Entry::due) {
+            self.look_at(state, due);
         }
+        Some(asked)
     }
 
-    /// The longest extension up to `wanted` that the hold allows; `None` if it is no longer held or has reached its end.
-    pub(crate) fn extension(&self, held: &Held, now: Instant, wanted: Duration) -> Option<Duration> {
-        self.lock().get(held)?.hold.extension(now, wanted, self.least)
+    /// Notes that everything that is due is asked to be extended by its lease.
+    fn ask_all(self: &Arc<Self>, due: &[Arc<Held>], now: Instant) -> Vec<Asked> {
+        let mut state = self.lock();
+        let asked = due.iter().filter_map(|held| {
+            let lease = state.get(held)?.hold.lease;
+            state.ask(self, held, now, lease)
+        });
+        asked.collect()
     }
 
     /// Everything held, for a close that gives it all back.
@@ -195,6 +210,27 @@ impl State {
         self.held.get_mut(held.slot).filter(|entry| std::ptr::eq(&raw const *entry.held, held))
     }
 
+    fn ask(
+        &mut self,
+        keeper: &Arc<LeaseKeeper>,
+        held: &Arc<Held>,
+        now: Instant,
+        wanted: Duration,
+    ) -> Option<Asked> {
+        self.asked += 1;
+        let number = self.asked;
+        let entry = self.get_mut(held)?;
+        let duration = entry.hold.extension(now, wanted, keeper.least)?;
+        entry.crossing.begin(number, now, duration);
+        // The server may make it at any time from now on, and a shorter lease ends sooner.
+        let end = far(now, duration);
+        if end < entry.hold.trusted_until {
+            entry.trust(now, end);
+        }
+        let (keeper, held) = (keeper.clone(), held.clone());
+        Some(Asked { keeper, held, number, at: now, duration, is_over: false })
+    }
+
     fn remove(&mut self, held: &Held) {
         if self.get(held).is_some() {
             self.held.remove(held.slot);
@@ -213,6 +249,15 @@ impl Entry {
     }
 }
 
+impl Entry {
+    /// The lease is trusted until then, as was found out by asking at that time.
+    fn trust(&mut self, asked_at: Instant, until: Instant) {
+        self.hold.trusted_until = until;
+        self.beat = until.saturating_duration_since(asked_at);
+        self.extend_at = far(asked_at, self.beat / 3);
+    }
+}
+
 impl Hold {
     /// The longest extension up to `wanted` that does not go beyond the end of the hold; `None` if too little is left.
     fn extension(&self, now: Instant, wanted: Duration, least: Duration) -> Option<Duration> {
@@ -224,7 +269,7 @@ impl Hold {
 /// What one look of the heartbeat found.
 struct Look {
     lost: Vec<Arc<Held>>,
-    extend: Vec<(Arc<Held>, Hold)>,
+    extend: Vec<Arc<Held>>,
 }
 
 /// Runs the heartbeat until the queue is gone. `on_lost` is told of leases that ran out here (and gives back what is held by
@@ -274,11 +319,11 @@ impl LeaseKeeper {
                 return false;
             }
             // What is nearly due goes along: one call instead of many.
-            if entry.keeps_on() && entry.extend_at <= now + entry.hold.lease / 10 {
+            if entry.keeps_on() && entry.extend_at <= far(now, entry.beat / 10) {
                 if entry.hold.extension(now, entry.hold.lease, self.least).is_some() {
-                    look.extend.push((entry.held.clone(), entry.hold));
+                    look.extend.push(entry.held.clone());
                     // If this attempt fails there is time for others before the lease ends.
-                    entry.extend_at = now + entry.hold.lease / 6;
+                    entry.extend_at = far(now, entry.beat / 6);
                 } else {
                     entry.extend_at = entry.hold.trusted_until; // no extension is short enough
                 }
@@ -290,48 +335,85 @@ impl LeaseKeeper {
         look
     }
 
-    fn apply(&self, held: &Arc<Held>, lease: Duration, asked_at: Instant, outcome: ExtendOutcome) {
+    /// The server says that the lease is lost.
+    fn lost(&self, held: &Held) {
         let mut state = self.lock();
-        if outcome == ExtendOutcome::Lost {
-            // Only if it is still held: a settlement that was quicker is no loss.
-            if state.get(held).is_some() {
-                state.remove(held);
-                drop(state);
-                held.fire_lost();
-            }
-            return;
-        }
-        if let Some(entry) = state.get_mut(held) {
-            entry.hold.trusted_until = far(asked_at, lease);
-            entry.extend_at = asked_at + lease / 3;
-        }
-        drop(state);
-        if outcome == ExtendOutcome::CancelRequested {
-            held.fire_cancel_requested();
+        // Only if it is still held: a settlement that was quicker is no loss.
+        if state.get(held).is_some() {
+            state.remove(held);
+            drop(state);
+            held.fire_lost();
         }
     }
 }
 
-async fn extend(keeper: Arc<LeaseKeeper>, caller: Caller, due: Vec<(Arc<Held>, Hold)>) {
-    let asked_at = caller.clock.now();
-    let batch: Vec<(Arc<Held>, Duration)> = due
-        .into_iter()
-        .filter_map(|(held, hold)| Some((held, hold.extension(asked_at, hold.lease, keeper.least)?)))
-        .collect();
-    if batch.is_empty() {
-        return;
+/// An extension under way. Dropped without an answer it is in doubt: the server may make it still.
+pub(crate) struct Asked {
+    keeper: Arc<LeaseKeeper>,
+    held: Arc<Held>,
+    number: u64,
+    at: Instant,
+    duration: Duration,
+    is_over: bool,
+}
+
+impl Asked {
+    /// What to ask the server for.
+    pub(crate) fn extension(&self) -> Extension {
+        Extension { lease: self.held.lease.clone(), duration: self.duration }
     }
-    let extensions: Vec<Extension> =
-        batch.iter().map(|(held, lease)| Extension { lease: held.lease.clone(), duration: *lease }).collect();
+
+    /// The server answered so. Asked for by the application, its duration is what the heartbeat renews from now on.
+    pub(crate) fn answered(mut self, outcome: ExtendOutcome, by_hand: bool) {
+        self.is_over = true;
+        if outcome == ExtendOutcome::Lost {
+            return self.keeper.lost(&self.held);
+        }
+        let mut state = self.keeper.lock();
+        if let Some(entry) = state.get_mut(&self.held) {
+            if by_hand {
+                entry.hold.lease = self.duration;
+            }
+            if let Some(until) = entry.crossing.granted(self.number)
+                && until >= entry.hold.trusted_until
+            {
+                entry.trust(self.at, until);
+            }
+            let due = entry.due();
+            self.keeper.look_at(state, due);
+        } else {
+            drop(state);
+        }
+        if outcome == ExtendOutcome::CancelRequested {
+            self.held.fire_cancel_requested();
+        }
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if !self.is_over {
+            // What takes effect after so long was given up by the server too.
+            let until = far(self.at, self.keeper.call_timeout.saturating_mul(2));
+            if let Some(entry) = self.keeper.lock().get_mut(&self.held) {
+                entry.crossing.doubted(self.number, until);
+            }
+        }
+    }
+}
+
+async fn extend(keeper: Arc<LeaseKeeper>, caller: Caller, due: Vec<Arc<Held>>) {
+    let asked = keeper.ask_all(&due, caller.clock.now());
     // No longer than the shortest lease: after that the answer is worth nothing.
-    let deadline =
-        batch.iter().map(|(_, lease)| *lease).min().unwrap_or(caller.call_timeout).min(caller.call_timeout);
-    let answers = caller.extend(&extensions, deadline).await;
-    for ((held, lease), answer) in batch.iter().zip(answers) {
+    let Some(shortest) = asked.iter().map(|asked| asked.duration).min() else { return };
+    let extensions: Vec<Extension> = asked.iter().map(Asked::extension).collect();
+    let answers = caller.extend(&extensions, shortest.min(caller.call_timeout)).await;
+    for (asked, answer) in asked.into_iter().zip(answers) {
         match answer {
-            Ok(outcome) => keeper.apply(held, *lease, asked_at, outcome),
+            Ok(outcome) => asked.answered(outcome, false),
             Err(error) => {
-                tracing::warn!(id = %held.lease.id, %error, "a lease could not be extended; trying again until it ends");
+                let id = asked.held.lease.id;
+                tracing::warn!(%id, %error, "a lease could not be extended; trying again until it ends");
             }
         }
     }

@@ -4,6 +4,7 @@ mod admin;
 mod begun;
 mod caller;
 mod coalesce;
+mod crossing;
 mod dead_letters;
 mod deliveries;
 mod guard;
@@ -167,7 +168,7 @@ impl Queue {
         let gather = if is_sent { Duration::ZERO } else { coalesce::GATHER };
         let settle = capabilities.coalesce_settle;
         let settler = Coalescer::new(SettleCall(caller.clone()), settle, settle_room, gather, clock);
-        let keeper = Arc::new(LeaseKeeper::new(capabilities.lease.min));
+        let keeper = Arc::new(LeaseKeeper::new(capabilities.lease.min, options.call_timeout));
         let (gone, closing) = (CancellationToken::new(), CancellationToken::new());
         let push_room_permits =
             u32::try_from(options.push_buffer_bytes / 1024).unwrap_or(u32::MAX).clamp(1, MAX_PERMITS);

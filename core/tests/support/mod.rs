@@ -242,7 +242,11 @@ impl PullQueueStorage for Shared {
     }
     async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
         match self.extend.pass(extensions.len()).await {
-            None => self.memory.extend(extensions).await,
+            None => {
+                let told = self.extend.answered();
+                let answer = self.memory.extend(extensions).await;
+                if told.await { answer } else { vec![Err(lost()); extensions.len()] }
+            }
             Some(Script::Lost) => vec![Ok(ExtendOutcome::Lost); extensions.len()],
             script => play(script, extensions.len(), vec![Ok(ExtendOutcome::Extended); extensions.len()]),
         }
