@@ -64,9 +64,11 @@ impl Clock {
     }
 }
 
+/// Longer than anything lasts. What users give as [`Duration::MAX`] is taken for this, so that there is room to reckon.
+pub(crate) const CENTURY: Duration = Duration::from_hours(100 * 365 * 24);
+
 /// `now + duration`, or a time too far off to matter where that cannot be expressed.
 pub(crate) fn far(now: Instant, duration: Duration) -> Instant {
-    const CENTURY: Duration = Duration::from_hours(100 * 365 * 24);
     now.checked_add(duration.min(CENTURY)).unwrap_or(now)
 }
 
@@ -107,8 +109,8 @@ impl ManualClock {
         }))
     }
 
-    /// Moves it forward and wakes those who slept until then.
+    /// Moves it forward, up to a century in all, and wakes those who slept until then.
     pub fn advance(&self, duration: Duration) {
-        self.elapsed.send_modify(|elapsed| *elapsed += duration);
+        self.elapsed.send_modify(|elapsed| *elapsed = elapsed.saturating_add(duration).min(CENTURY));
     }
 }

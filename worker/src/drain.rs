@@ -66,7 +66,7 @@ async fn end_running(shared: &Shared) -> usize {
     shared.stage.send_replace(Stage::Cancelling);
     tokio::select! {
         () = shared.pool.idle() => return 0,
-        () = clock.sleep(shared.config.cancel_grace + LAST_CALLS) => {}
+        () = clock.sleep(shared.config.cancel_grace.saturating_add(LAST_CALLS)) => {}
     }
     let left = shared.pool.occupied();
     if left > 0 {

@@ -73,7 +73,8 @@ impl Retry {
 
     fn spread(&self, delay: Duration) -> Duration {
         let factor = 1.0 + self.jitter * (2.0 * fastrand::f64() - 1.0);
-        if self.jitter > 0.0 { delay.mul_f64(factor) } else { delay }
+        let room = || Duration::MAX.div_f64(factor.max(1.0) * 2.0);
+        if self.jitter > 0.0 { delay.min(room()).mul_f64(factor) } else { delay }
     }
 }
 
@@ -98,6 +99,12 @@ mod tests {
             let delay = retry.delay(0).unwrap();
             assert!((75.0..=125.0).contains(&delay.as_secs_f64()), "{delay:?}");
         }
+    }
+
+    #[test]
+    fn the_longest_delays_have_room_for_jitter() {
+        let retry = Retry::exponential(Duration::MAX).cap(Duration::MAX).jitter(1.0);
+        assert!((0..1000).all(|_| retry.delay(3).is_some()));
     }
 
     #[test]

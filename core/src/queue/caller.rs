@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tracing::Instrument;
 
-use crate::clock::Clock;
+use crate::clock::{CENTURY, Clock};
 use crate::error::{Error, ErrorKind, Operation, Result, RetryClass};
 use crate::message::MessageData;
 use crate::partition::PartitionId;
@@ -52,7 +52,7 @@ impl RetryPolicy {
     /// The pause after attempt number `attempt` (from 1).
     pub(crate) fn pause(&self, attempt: u32) -> Duration {
         let exponent = attempt.saturating_sub(1).min(20);
-        let pause = self.base.saturating_mul(1 << exponent).min(self.cap);
+        let pause = self.base.saturating_mul(1 << exponent).min(self.cap).min(CENTURY);
         pause.mul_f64(0.5 + fastrand::f64())
     }
 }
@@ -114,7 +114,7 @@ impl Caller {
         loop {
             let mut part = request.clone();
             part.wait = request.wait.saturating_sub(self.clock.now() - started);
-            let deadline = part.wait + self.call_timeout;
+            let deadline = part.wait.saturating_add(self.call_timeout);
             let mut answer =
                 self.bounded(Operation::Pull, deadline, self.storage.pull(partition, part)).await;
             match &mut answer {
@@ -141,7 +141,7 @@ impl Caller {
         partition: &PartitionId,
         request: PullRequest,
     ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
-        let deadline = request.wait + self.call_timeout;
+        let deadline = request.wait.saturating_add(self.call_timeout);
         let started = Instant::now();
         let call = async { Ok(self.storage.exchange(settlements, partition, request).await) };
         let answer = self.bounded(Operation::Settle, deadline, call).await;
