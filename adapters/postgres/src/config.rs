@@ -83,7 +83,8 @@ impl PostgresBuilder {
     }
 
     /// Whether to send and receive notifications, which wake waiting pulls at once. Turn it off behind a proxy that hands out its
-    /// connections per transaction (`PgBouncer` in transaction mode): waiting pulls then only poll. Default: true.
+    /// connections per transaction (`PgBouncer` in transaction mode): waiting pulls then only poll, and no settings are made that
+    /// others would find on a shared connection. Default: true.
     /// URL: `notify=true|false`.
     pub fn notify(mut self, notify: bool) -> Self {
         self.notify = notify;
@@ -104,7 +105,7 @@ impl PostgresBuilder {
         self
     }
 
-    /// The most connections of this handle, besides one that listens. Opened when needed. From 1 to 1000. Default: 8.
+    /// The most connections of this handle, besides one that listens and one that ends calls that were given up. Opened when needed. From 1 to 1000. Default: 8.
     /// URL: `max_connections=8`.
     pub fn max_connections(mut self, connections: u32) -> Self {
         self.max_connections = connections;
@@ -251,7 +252,11 @@ const OPTIONS: &[UrlOption] = &[
         "450ms",
         "how often waiting pulls look by themselves, 1ms to 60s; 25ms without notify",
     ),
-    option("max_connections", "8", "the most connections, besides one that listens"),
+    option(
+        "max_connections",
+        "8",
+        "the most connections, besides one that listens and one that ends calls given up",
+    ),
     option("connect_timeout", "5s", "how long making a connection may take"),
     option("call_timeout", "30s", "how long the server may take to answer one call"),
     option("message_bytes", "16777216", "largest encoded message in bytes"),

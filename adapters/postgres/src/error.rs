@@ -31,6 +31,15 @@ pub(crate) fn read_only() -> Error {
     )
 }
 
+/// Transactions here would not see what others commit, and the handle cannot set that itself on connections that it shares.
+pub(crate) fn wrong_isolation(level: &str) -> Error {
+    let text = format!(
+        "transactions here begin at the level {level}: set default_transaction_isolation to 'read committed' for the role, or set \
+         notify=true where there is no proxy, or prepared=false"
+    );
+    own(ErrorKind::Incompatible, text)
+}
+
 /// The same error, where a call that may have taken effect can be made again without harm.
 pub(crate) fn repeatable(error: Error) -> Error {
     if error.retry() == RetryClass::MayDuplicate { error.with_retry(RetryClass::Safe) } else { error }
@@ -126,6 +135,14 @@ fn by_code(code: &str, text: &str) -> Error {
         "23505" | "40001" | "40P01" | "55P03" => {
             own(ErrorKind::Unavailable, "the server gave way to another transaction: nothing was changed")
         }
+        // They end the transaction before its commit.
+        "25P03" | "25P04" => own(
+            ErrorKind::Unavailable,
+            "the server's time-out for transactions ended this one: nothing was changed",
+        ),
+        "25P02" => invalid("the transaction has failed before: roll it back (nothing was stored)"),
+        // The functions' own.
+        "AQ001" => own(ErrorKind::Incompatible, text.to_owned()),
         "57014" => own(
             ErrorKind::TimedOut,
             "the server's statement_timeout or an administrator ended the statement: nothing was changed",

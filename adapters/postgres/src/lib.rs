@@ -38,6 +38,12 @@
 //! DELETE` on its tables. Behind `PgBouncer` in transaction mode turn off [`notify`](PostgresBuilder::notify) and, unless it keeps
 //! prepared statements, [`prepared`](PostgresBuilder::prepared).
 //!
+//! With `notify` on, connections are the handle's own, and it sets `default_transaction_isolation`, `statement_timeout` and
+//! `idle_in_transaction_session_timeout` on them: a call ends at the server shortly before the client gives it up, and of one that is
+//! dropped half-way the server process is ended, over one further connection. With `notify` off nothing is set that others could find on a
+//! shared connection: without prepared statements each transaction has its own settings; with them a call that is given up ends at
+//! the server only when its locks are free, and the role's transactions have to begin at `READ COMMITTED`, or the handle does not open.
+//!
 //! TLS is rustls's: `sslmode=verify-full`, with `sslrootcert` for an authority of one's own, checks that the server is who it should be.
 //!
 //! # By URL
@@ -50,7 +56,7 @@
 //! | `notify` | true | whether to send and receive notifications; false behind PgBouncer in transaction mode |
 //! | `prepared` | true | whether to keep prepared statements; false behind a proxy that cannot |
 //! | `poll_interval` | 450ms | how often waiting pulls look by themselves, 1ms to 60s; 25ms without notify |
-//! | `max_connections` | 8 | the most connections, besides one that listens |
+//! | `max_connections` | 8 | the most connections, besides one that listens and one that ends calls given up |
 //! | `connect_timeout` | 5s | how long making a connection may take |
 //! | `call_timeout` | 30s | how long the server may take to answer one call |
 //! | `message_bytes` | 16777216 | largest encoded message in bytes |
@@ -62,7 +68,11 @@
 //! | `host` | of the URL | the directory of a Unix socket, or a host |
 //!
 //! # Limits
-//! 64 MiB per message at most (16 MiB unless configured), batches of 1000, leases up to 30 days, delays up to ten years.
+//! 64 MiB per message at most (16 MiB unless configured), batches of 1000, leases up to 30 days, delays up to ten years. A pull answers
+//! about 32 MiB at most, and then fewer messages than asked for.
+//!
+//! Of delays that end together the urgent come first, however many they are. Of leases that end together, which are made ready a
+//! thousand with each pull, an urgent one can come after others while there are many thousands.
 //!
 //! # Operation
 //! A transaction that stays open for long, anywhere on the server, keeps dead rows from being cleaned up. Where looking through
@@ -70,6 +80,9 @@
 //! time, or when they find nothing. Until then a message that became ready at an old place waits: one from a transaction
 //! of the application's that took long, or the next of a group that another process let go on. `check` warns of such
 //! transactions; [`table_report`](PostgresQueue::table_report) tells more.
+//!
+//! What `check` asks takes the same time however many partitions and messages there are. A purge deletes what nobody holds, beside consumers
+//! too; a row that somebody keeps locked for longer than a second counts as held.
 //!
 //! An id that is pushed again while it lives shows in the server's log as a violated constraint; it does no harm.
 //!
@@ -88,6 +101,7 @@
 //! A standby whose primary waits for it (`synchronous_standby_names`) has all that was acknowledged: that is tested. One that follows
 //! asynchronously can lack the last of it.
 
+mod abandoned;
 mod capabilities;
 mod config;
 mod error;
@@ -103,6 +117,7 @@ mod push_in;
 mod report;
 mod rights;
 mod schema;
+mod session;
 mod settle;
 mod sql;
 mod storage;

@@ -4,7 +4,7 @@
 //! round trips.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyqueue::{ErrorKind, Result, RetryClass};
@@ -13,18 +13,22 @@ use sqlx::query::Query;
 use sqlx::{ConnectOptions, Connection, PgConnection, Postgres};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::abandoned::Abandoned;
 use crate::config::Config;
 use crate::error::{classify, classify_connect, leaves_connection, own};
+use crate::session::{Process, Session};
 
 /// The connections of one handle.
 pub(crate) struct Pool {
     options: PgConnectOptions,
+    session: Session,
     target: String,
     prepared: bool,
     connect_timeout: Duration,
     call_timeout: Duration,
     connections: u32,
-    permits: Semaphore,
+    permits: Arc<Semaphore>,
+    abandoned: Arc<Abandoned>,
     // A std mutex: it is held for a few instructions and never across an await.
     idle: Mutex<Vec<Kept>>,
     /// Counts the times that a connection broke. What was opened before is then no longer trusted.
@@ -33,19 +37,23 @@ pub(crate) struct Pool {
 
 struct Kept {
     conn: PgConnection,
+    process: Option<Process>,
     generation: u64,
 }
 
 impl Pool {
     pub(crate) fn new(config: &Config) -> Self {
+        let permits = Arc::new(Semaphore::new(usize::try_from(config.max_connections).unwrap_or(1)));
         Self {
             options: config.connect.clone(),
+            session: Session::new(config),
             target: config.target(),
             prepared: config.prepared,
             connect_timeout: config.connect_timeout,
             call_timeout: config.call_timeout,
             connections: config.max_connections,
-            permits: Semaphore::new(usize::try_from(config.max_connections).unwrap_or(1)),
+            abandoned: Arc::new(Abandoned::new(config.connect.clone(), Arc::clone(&permits))),
+            permits,
             idle: Mutex::default(),
             generation: AtomicU64::new(0),
         }
@@ -64,15 +72,22 @@ impl Pool {
         let permit = permit.map_err(|_| anyqueue::Error::closed())?;
         let generation = self.generation.load(Ordering::Acquire);
         let kept = self.idle().pop();
-        let kept = match kept {
-            Some(kept) => kept,
-            None => Kept { conn: self.connect().await?, generation },
+        let kept = if let Some(kept) = kept {
+            kept
+        } else {
+            let (conn, process) = self.connect().await?;
+            Kept { conn, process, generation }
         };
-        Ok(Lent { pool: self, kept: Some(kept), _permit: permit })
+        Ok(Lent { pool: self, kept: Some(kept), is_left: false, permit: Some(permit) })
     }
 
-    pub(crate) async fn connect(&self) -> Result<PgConnection> {
-        match tokio::time::timeout(self.connect_timeout, self.options.connect()).await {
+    async fn connect(&self) -> Result<(PgConnection, Option<Process>)> {
+        let connect = async {
+            let mut conn = self.options.connect().await?;
+            let process = self.session.begin(&mut conn).await?;
+            Ok((conn, process))
+        };
+        match tokio::time::timeout(self.connect_timeout, connect).await {
             Ok(connected) => connected.map_err(|error| classify_connect(error, &self.target)),
             Err(_) => Err(own(ErrorKind::Unavailable, format!("{} did not answer in time", self.target))),
         }
@@ -111,24 +126,26 @@ impl Pool {
     }
 }
 
-/// A connection on loan. It goes back if what was done with it came to its end; else it is closed.
+/// A connection on loan. It goes back if what was done with it came to its end; else it is closed, and its server process is ended.
 pub(crate) struct Lent<'p> {
     pool: &'p Pool,
     kept: Option<Kept>,
-    _permit: SemaphorePermit<'p>,
+    /// Whether something was begun with it that has not come to its end.
+    is_left: bool,
+    permit: Option<SemaphorePermit<'p>>,
 }
 
 impl Lent<'_> {
     /// Runs one statement in a transaction of its own.
     pub(crate) async fn fetch(&mut self, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<PgRow>> {
-        let prepared = self.pool.prepared;
+        let Pool { prepared, session, .. } = self.pool;
         self.run(async |conn: &mut PgConnection| {
-            if prepared {
+            if *prepared {
                 return query.fetch_all(conn).await;
             }
             // Preparing and running an unnamed statement are two round trips, which a transaction keeps on one connection
             // behind a proxy that hands out its own per transaction.
-            let mut tx = conn.begin().await?;
+            let mut tx = conn.begin_with(session.transaction()).await?;
             let rows = query.persistent(false).fetch_all(&mut *tx).await?;
             tx.commit().await?;
             Ok(rows)
@@ -141,10 +158,10 @@ impl Lent<'_> {
         &mut self,
         work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
     ) -> Result<T> {
-        // Taken out, so that it is gone if this future is dropped half-way.
-        let Some(mut kept) = self.kept.take() else {
+        let Some(kept) = self.kept.as_mut().filter(|_| !self.is_left) else {
             return Err(own(ErrorKind::Unavailable, "the connection broke in an earlier step"));
         };
+        self.is_left = true; // also if this future is dropped half-way
         let Ok(done) = tokio::time::timeout(self.pool.call_timeout, work(&mut kept.conn)).await else {
             self.pool.renew();
             let text = "the server did not answer in time: whether it was done is not known";
@@ -152,13 +169,16 @@ impl Lent<'_> {
         };
         match done {
             Ok(value) => {
-                self.kept = Some(kept);
+                self.is_left = false;
                 Ok(value)
             }
             Err(error) => {
                 if leaves_connection(&error) {
-                    self.kept = Some(kept);
+                    self.is_left = false;
                 } else {
+                    if matches!(error, sqlx::Error::Database(_)) {
+                        self.kept = None; // its last word: the process ends by itself
+                    }
                     self.pool.renew();
                 }
                 Err(classify(error))
@@ -169,8 +189,17 @@ impl Lent<'_> {
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        if let Some(kept) = self.kept.take()
-            && kept.generation == self.pool.generation.load(Ordering::Acquire)
+        let Some(kept) = self.kept.take() else { return };
+        if self.is_left {
+            let process = kept.process;
+            drop(kept); // closed first, so that nothing that it has not read yet is begun
+            if let Some(process) = process
+                && let Some(permit) = self.permit.take()
+            {
+                permit.forget();
+                self.pool.abandoned.take(process);
+            }
+        } else if kept.generation == self.pool.generation.load(Ordering::Acquire)
             && !self.pool.permits.is_closed()
         {
             self.pool.idle().push(kept);

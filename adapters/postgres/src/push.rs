@@ -97,9 +97,25 @@ impl Batch {
         statements: &Statements,
         partition: &PartitionId,
     ) -> Query<'_, Postgres, PgArguments> {
+        self.bind(statements.push.query(), partition)
+    }
+
+    /// The same in a transaction of the application's.
+    pub(crate) fn query_in(
+        &self,
+        statements: &Statements,
+        partition: &PartitionId,
+    ) -> Query<'_, Postgres, PgArguments> {
+        self.bind(statements.push_in.query(), partition)
+    }
+
+    fn bind<'b>(
+        &'b self,
+        query: Query<'b, Postgres, PgArguments>,
+        partition: &PartitionId,
+    ) -> Query<'b, Postgres, PgArguments> {
         let Columns { ids, lanes, delays_ms, groups, keys, bodies } = &self.columns;
-        let query =
-            statements.push.query().bind(partition.name().to_owned()).bind(partition.is_dead_letters());
+        let query = query.bind(partition.name().to_owned()).bind(partition.is_dead_letters());
         query.bind(ids).bind(lanes).bind(delays_ms).bind(groups).bind(keys).bind(bodies)
     }
 

@@ -98,6 +98,8 @@ statements! {
         ) p,
             unnest($3, $4, $5) WITH ORDINALITY AS g(id, lane, body, n)";
     push = "SELECT number, known FROM {schema}.push($1, $2, $3, $4, $5, $6, $7, $8)";
+    push_in = "SELECT number, known FROM {schema}.push($1, $2, $3, $4, $5, $6, $7, $8, true)";
+    part_for = "SELECT {schema}.part_for($1, $2)";
     // The crash of a server may take back a claim, whose messages are then delivered again: nobody waits for the disk.
     pull = &format!("{COLUMNS} FROM {PULL}, set_config('synchronous_commit', 'off', true)");
     // The parts of a UNION ALL run one after the other, so that the pull can take what a removal has freed.
@@ -110,8 +112,8 @@ statements! {
     give_back = "SELECT done, 0 FROM {schema}.give_back($1, $2, $3, $4, $5, $6)";
     move_to = "SELECT done, advanced FROM {schema}.move($1, $2, $3, $4, $5, $6)";
     extend = "SELECT id, token, cancel FROM {schema}.extend($1, $2, $3, $4)";
-    take_out = "SELECT gone, held, advanced FROM {schema}.take_out($1, $2, $3, $4)";
-    purge = "SELECT {schema}.purge($1, $2, $3)";
+    take_out = "SELECT gone, held, busy, advanced FROM {schema}.take_out($1, $2, $3, $4)";
+    purge = "SELECT purged, is_left, advanced FROM {schema}.purge($1, $2, $3)";
     set_paused = "SELECT {schema}.set_paused($1, $2, $3)";
     is_paused = "SELECT CASE WHEN $2 THEN dead_paused ELSE paused END FROM {schema}.partition WHERE name = $1";
     partitions = "SELECT name FROM {schema}.partition WHERE used AND name > $1 ORDER BY name LIMIT $2";
@@ -120,20 +122,21 @@ statements! {
         (SELECT count(*) FROM {schema}.message WHERE part = p.part AND state = 0 AND lane >= p.lane AND lane < p.lane + 100)
             + (SELECT count(*) FROM {schema}.message WHERE part = p.part AND state = 3 AND NOT $2),
         (SELECT count(*) FROM {schema}.message
-         WHERE part = p.part AND due IS NOT NULL AND (lane >= 100) = $2 AND state = 2 AND due > clock_timestamp()),
+         WHERE part = p.part AND due IS NOT NULL AND (lane >= 100) = $2 AND state = 2 AND due > p.now),
         (SELECT count(*) FROM {schema}.message
-         WHERE part = p.part AND due IS NOT NULL AND (lane >= 100) = $2 AND state = 1 AND until > clock_timestamp()),
+         WHERE part = p.part AND due IS NOT NULL AND (lane >= 100) = $2 AND state = 1 AND until > p.now),
         (SELECT count(*) FROM {schema}.message
-         WHERE part = p.part AND due IS NOT NULL AND (lane >= 100) = $2 AND coalesce(until, due) <= clock_timestamp()),
+         WHERE part = p.part AND due IS NOT NULL AND (lane >= 100) = $2 AND state < 3 AND coalesce(until, due) <= p.now),
         (SELECT count(*) FROM {schema}.message WHERE part = p.part AND lane >= 100 AND NOT $2)
-        FROM (SELECT (SELECT part FROM {schema}.partition WHERE name = $1) AS part, {schema}.first_lane($2) AS lane) p";
-    browse = "SELECT id, state, coalesce(until, due) > clock_timestamp(), deliveries, clock_timestamp() - pushed_at, headers, body,
-        coalesce(due - clock_timestamp(), interval '0')
+        FROM (SELECT (SELECT part FROM {schema}.partition WHERE name = $1) AS part, {schema}.first_lane($2) AS lane,
+            statement_timestamp() AS now) p"; // one moment for all of them, or what falls due meanwhile is counted twice
+    browse = "SELECT id, state, coalesce(until, due) > statement_timestamp(), deliveries, clock_timestamp() - pushed_at, headers, body,
+        coalesce(due - statement_timestamp(), interval '0')
         FROM {schema}.message
         WHERE part = (SELECT part FROM {schema}.partition WHERE name = $1) AND id > $2 AND lane < 100
         ORDER BY part, id LIMIT $3";
-    browse_dead = "SELECT id, state, coalesce(until, due) > clock_timestamp(), deliveries, clock_timestamp() - pushed_at, headers, body,
-        coalesce(due - clock_timestamp(), interval '0')
+    browse_dead = "SELECT id, state, coalesce(until, due) > statement_timestamp(), deliveries, clock_timestamp() - pushed_at, headers, body,
+        coalesce(due - statement_timestamp(), interval '0')
         FROM {schema}.message
         WHERE part = (SELECT part FROM {schema}.partition WHERE name = $1) AND id > $2 AND lane >= 100
         ORDER BY part, id LIMIT $3";
@@ -141,12 +144,18 @@ statements! {
         FROM (SELECT max(clock_timestamp() - xact_start) AS age FROM pg_stat_activity
               WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid() AND backend_type = 'client backend') a
         LEFT JOIN pg_stat_user_tables t ON t.relid = to_regclass('{schema}.message')";
-    oldest_ready = "SELECT p.name, clock_timestamp() - f.pushed_at FROM {schema}.partition p
-        CROSS JOIN generate_series(0, 19) AS l(lane)
-        CROSS JOIN LATERAL (
-            SELECT m.pushed_at FROM {schema}.message m
-            WHERE m.part = p.part AND m.state = 0 AND m.lane = l.lane ORDER BY m.pos LIMIT 1
-        ) f ORDER BY f.pushed_at LIMIT 1";
+    // From one pair of partition and lane that has something ready to the next, whatever number of others there are.
+    oldest_ready = "WITH RECURSIVE first AS (
+            (SELECT m.part, m.lane, m.pushed_at FROM {schema}.message m WHERE m.state = 0 ORDER BY m.part, m.lane, m.pos LIMIT 1)
+            UNION ALL
+            SELECT n.part, n.lane, n.pushed_at FROM first f CROSS JOIN LATERAL (
+                SELECT m.part, m.lane, m.pushed_at FROM {schema}.message m
+                WHERE m.state = 0 AND (m.part, m.lane) > (f.part, f.lane) ORDER BY m.part, m.lane, m.pos LIMIT 1
+            ) n
+        )
+        SELECT p.name, clock_timestamp() - o.pushed_at
+        FROM (SELECT f.part, f.pushed_at FROM first f WHERE f.lane < 100 ORDER BY f.pushed_at LIMIT 1) o
+        JOIN {schema}.partition p ON p.part = o.part";
     notify = "SELECT pg_notify($1, p) FROM unnest($2) AS p, set_config('synchronous_commit', 'off', true)";
 }
 

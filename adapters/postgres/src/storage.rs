@@ -1,6 +1,7 @@
 //! The storage: one handle on a queue in a database.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
 
 use anyqueue::{
     Capabilities, Delivery, Error, ExtendOutcome, Extension, Health, InspectQueueStorage, MessageData,
@@ -15,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::capabilities::capabilities;
 use crate::config::{Config, PostgresBuilder};
-use crate::error::{NAME, closed, repeatable};
+use crate::error::{NAME, closed, repeatable, wrong_isolation};
 use crate::lookout::{Listener, Lookout};
 use crate::marks::Marks;
 use crate::notifier::Notifier;
@@ -40,6 +41,8 @@ pub(crate) struct Inner {
     pub(crate) statements: Arc<Statements>,
     pub(crate) wake: Arc<Wake>,
     pub(crate) marks: Marks,
+    /// Partitions that are there, as far as pushes in the application's transactions have seen to it.
+    pub(crate) made: Mutex<HashSet<PartitionId>>,
     pub(crate) teller: Teller,
     /// Cancelled when somebody waits for the first time.
     pub(crate) listen: CancellationToken,
@@ -84,11 +87,7 @@ impl PostgresQueue {
         let pool = Arc::new(Pool::new(&config));
         schema::server_version(&pool).await.map_err(opening)?;
         prepare(&config, &pool).await.map_err(opening)?;
-        let rows = pool.fetch(sqlx::query(
-            "SELECT current_setting('synchronous_commit') <> 'off' AND current_setting('fsync') = 'on'",
-        ));
-        let flushed =
-            rows.await.map_err(opening)?.first().map_or(Ok(false), |row| get(row, 0)).map_err(opening)?;
+        let flushed = read_settings(&pool).await.map_err(opening)?;
         let wake = Arc::default();
         let inner = Inner {
             capabilities: capabilities(&config, flushed),
@@ -96,6 +95,7 @@ impl PostgresQueue {
             teller: Teller { wake: Arc::clone(&wake), outbox: config.notify.then(Arc::default) },
             wake,
             marks: Marks::default(),
+            made: Mutex::default(),
             listen: CancellationToken::new(),
             closed: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -174,6 +174,19 @@ impl Inner {
     }
 }
 
+/// Whether the server waits for its disk at each commit.
+async fn read_settings(pool: &Pool) -> Result<bool> {
+    let text = "SELECT current_setting('synchronous_commit') <> 'off' AND current_setting('fsync') = 'on',
+        current_setting('transaction_isolation')";
+    let rows = pool.fetch(sqlx::query(text)).await?;
+    let Some(row) = rows.first() else { return Ok(false) };
+    let isolation: String = get(row, 1)?;
+    if isolation != "read committed" {
+        return Err(wrong_isolation(&isolation));
+    }
+    get(row, 0)
+}
+
 async fn prepare(config: &Config, pool: &Pool) -> Result<()> {
     if config.create {
         schema::migrate(pool, &config.schema).await
@@ -209,7 +222,7 @@ impl QueueStorage for PostgresQueue {
         rights::check(&self.inner.pool, &self.inner.config.schema).await.map_err(stamp)?;
         let mut health = Health::of_version(schema::server_version(&self.inner.pool).await.map_err(stamp)?);
         health.server_time = schema::server_time(&self.inner.pool).await.map_err(stamp)?;
-        health.warnings = self.table_report().await?.warnings();
+        health.warnings = self.wear().await.map_err(stamp)?.warnings();
         Ok(health)
     }
 

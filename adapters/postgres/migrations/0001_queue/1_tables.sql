@@ -26,6 +26,7 @@ CREATE TABLE message (
     head       boolean     NOT NULL DEFAULT false, -- its group waits for it
     cancel     boolean     NOT NULL DEFAULT false, -- cancellation was requested while it was held
     -- State 1: no later than the lease's end. An extension leaves it, so that no index has to change. State 2: the delay's end.
+    -- State 3: when it was pushed in a transaction of the application's, which left its group alone: somebody has to look at it.
     due        timestamptz,
     until      timestamptz,               -- state 1: the lease's end
     token      uuid,                      -- state 1: proof of ownership
@@ -48,6 +49,8 @@ CREATE TABLE message (
 
 CREATE INDEX message_ready ON message (part, lane, pos) WHERE state = 0;
 CREATE INDEX message_due ON message (part, due) WHERE due IS NOT NULL;
+-- Of delays that end together the urgent come first. And what joins its group later; no claim touches either.
+CREATE INDEX message_later ON message (part, state, lane, due) WHERE state > 1 AND due IS NOT NULL;
 CREATE INDEX message_dead ON message (part, id) WHERE lane >= 100;
 CREATE INDEX message_blocked ON message (part, grp, pos) WHERE state = 3;
 CREATE UNIQUE INDEX message_head ON message (part, grp) WHERE head;

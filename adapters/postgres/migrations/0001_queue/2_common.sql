@@ -29,7 +29,8 @@ BEGIN
     RETURN v_part;
 END $$;
 
--- Locks these groups, in one order for all. Messages of a group that nobody holds are locked only by whoever has locked it.
+-- Locks these groups, in one order for all. Members that wait behind others are locked only by whoever has locked their group. All
+-- other messages are locked before any group is, so that nobody who has locked a group waits for one of them.
 CREATE FUNCTION lock_groups(p_parts integer[], p_grps bytea[]) RETURNS void LANGUAGE plpgsql
 SET search_path FROM CURRENT AS $$
 BEGIN
@@ -39,13 +40,18 @@ BEGIN
 END $$;
 
 -- Gives each of these groups a head again, if it has members that wait and no head. Answers how many got one. Each statement
--- sees what others committed before it, so after the lock a member that somebody pushed meanwhile is seen.
+-- sees what others committed before it, so after the lock a member that somebody pushed meanwhile is seen. At other levels it would
+-- not be, and nobody would ever look for it.
 CREATE FUNCTION advance(p_parts integer[], p_grps bytea[]) RETURNS integer LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     v_promoted integer;
 BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'transactions here begin at %: groups need read committed', current_setting('transaction_isolation')
+        USING ERRCODE = 'AQ001';
+    END IF;
     PERFORM lock_groups(p_parts, p_grps);
     WITH next AS MATERIALIZED (
         SELECT g.part, f.id
@@ -56,7 +62,7 @@ BEGIN
         ) f
         WHERE NOT EXISTS (SELECT FROM message h WHERE h.part = g.part AND h.grp = g.name AND h.head)
     )
-    UPDATE message m SET state = 0, head = true FROM next
+    UPDATE message m SET state = 0, head = true, due = NULL FROM next
     WHERE m.part = next.part AND m.id = next.id AND m.state = 3;
     GET DIAGNOSTICS v_promoted = ROW_COUNT;
 
@@ -66,17 +72,33 @@ BEGIN
     RETURN v_promoted;
 END $$;
 
--- Makes ready what is due after p_from, dead letters too: leases that ran out, delays that are over. What is locked is being
--- dealt with.
-CREATE FUNCTION bring(p_part integer, p_now timestamptz, p_from timestamptz) RETURNS void LANGUAGE plpgsql
+-- Makes ready what is due after p_from, dead letters too: leases that ran out, delays that are over, members of groups that were
+-- pushed in the application's transactions. The urgent first, where delays end together. What is locked is being dealt with.
+-- Answers whether there may be more.
+CREATE FUNCTION bring(p_part integer, p_now timestamptz, p_from timestamptz) RETURNS boolean LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    v_grps bytea[];
+    c_most CONSTANT integer := 1000;
+    v_late  integer;
+    v_grps  bytea[];
+    v_ids   uuid[];
+    v_joins bytea[];
 BEGIN
     WITH late AS MATERIALIZED (
-        SELECT m.id FROM message m WHERE m.part = p_part AND m.due > p_from AND m.due <= p_now
-        ORDER BY m.due LIMIT 1000 FOR UPDATE SKIP LOCKED
+        SELECT f.id FROM (
+            SELECT u.id FROM generate_series(1, 17, 2) AS l(lane) CROSS JOIN LATERAL (
+                SELECT m.id FROM message m
+                WHERE m.part = p_part AND m.lane = l.lane AND m.state = 2 AND m.due > p_from AND m.due <= p_now
+                ORDER BY m.due LIMIT c_most FOR UPDATE SKIP LOCKED
+            ) u
+            UNION ALL
+            SELECT a.id FROM (
+                SELECT m.id FROM message m
+                WHERE m.part = p_part AND m.due > p_from AND m.due <= p_now AND m.state < 3
+                ORDER BY m.due LIMIT c_most FOR UPDATE SKIP LOCKED
+            ) a
+        ) f LIMIT c_most
     ), brought AS (
         UPDATE message m SET
             state = CASE
@@ -91,8 +113,17 @@ BEGIN
         FROM late WHERE m.part = p_part AND m.id = late.id
         RETURNING m.grp, m.state
     )
-    SELECT array_agg(b.grp) FILTER (WHERE b.state = 3) INTO v_grps FROM brought b;
+    SELECT (SELECT count(*) FROM late), array_agg(b.grp) FILTER (WHERE b.state = 3) INTO v_late, v_grps FROM brought b;
+
+    SELECT array_agg(j.id), array_agg(j.grp) INTO v_ids, v_joins FROM (
+        SELECT m.id, m.grp FROM message m
+        WHERE m.part = p_part AND m.state = 3 AND m.due > p_from AND m.due <= p_now ORDER BY m.lane, m.due LIMIT c_most
+    ) j;
+    v_grps := v_grps || v_joins;
     IF v_grps IS NOT NULL THEN
+        PERFORM lock_groups(array_fill(p_part, ARRAY[cardinality(v_grps)]), v_grps);
+        UPDATE message m SET due = NULL FROM unnest(v_ids) AS a(id) WHERE m.part = p_part AND m.id = a.id AND m.state > 2;
         PERFORM advance(array_fill(p_part, ARRAY[cardinality(v_grps)]), v_grps);
     END IF;
+    RETURN v_late = c_most OR coalesce(cardinality(v_ids), 0) = c_most;
 END $$;
