@@ -1,6 +1,7 @@
 //! Looking into the queue, and what an operator does to it.
 
 use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
 use anyqueue::{
     Browsed, CancelOutcome, Counts, DeleteOutcome, InspectQueueStorage, MessageId, MessageState, Operation,
@@ -14,11 +15,19 @@ use crate::pull::{age, decode};
 use crate::sql::{get, int};
 use crate::wake::Hint;
 
+/// How often what somebody was just dealing with is asked for again.
+const TAKE_OUT_TRIES: usize = 10;
+/// For so long a purge waits for others to let go of messages, one after the other. What is locked for longer counts as held.
+const PURGE_PATIENCE: Duration = Duration::from_secs(1);
+/// How long until what others were dealing with is tried again: they take about as long as a call.
+const AGAIN: Duration = Duration::from_millis(10);
+
 /// What became of messages that were to be taken out.
 #[derive(Default)]
 struct TakenOut {
     gone: HashSet<Uuid>,
     held: HashSet<Uuid>,
+    busy: HashSet<Uuid>,
 }
 
 fn uuid(id: &MessageId) -> Uuid {
@@ -35,22 +44,43 @@ fn browsed(row: &PgRow) -> Result<Browsed> {
     };
     let deliveries = u32::try_from(get::<i32>(row, 3)?).unwrap_or(0);
     let due_in = if state == MessageState::Delayed { Some(age(row, 7)?) } else { None };
-    let browsed = Browsed::new(decode(row, id, 5)?, state);
-    Ok(browsed.with_delivery_count(deliveries).with_age(age(row, 4)?).with_due_in(due_in))
+    let (message, unreadable) = decode(row, id, 5)?;
+    let browsed = Browsed::new(message, state).with_delivery_count(deliveries).with_age(age(row, 4)?);
+    Ok(browsed.with_due_in(due_in).with_unreadable(unreadable))
 }
 
 impl PostgresQueue {
     async fn take_out(&self, partition: &PartitionId, ids: &[MessageId], cancel: bool) -> Result<TakenOut> {
         let mut ids: Vec<_> = ids.iter().map(uuid).collect();
         ids.sort_unstable();
-        let query = self.inner.statements.take_out.query();
-        let query =
-            query.bind(partition.name().to_owned()).bind(partition.is_dead_letters()).bind(ids).bind(cancel);
-        let rows = self.fetch(query, Operation::Inspect).await?;
-        let Some(row) = rows.first() else { return Ok(TakenOut::default()) };
-        self.tell(partition, Hint::ready(usize::try_from(get::<i32>(row, 2)?).unwrap_or(0)));
-        let set = |column| Ok(get::<Option<Vec<Uuid>>>(row, column)?.into_iter().flatten().collect());
-        Ok(TakenOut { gone: set(0)?, held: set(1)? })
+        let mut taken = TakenOut::default();
+        for _ in 0..TAKE_OUT_TRIES {
+            let query = self.inner.statements.take_out.query().bind(partition.name().to_owned());
+            let query = query.bind(partition.is_dead_letters()).bind(ids).bind(cancel);
+            let rows = self.fetch(query, Operation::Inspect).await?;
+            let Some(row) = rows.first() else { break };
+            self.tell_advanced(partition, get(row, 3)?);
+            let list = |column| Ok(get::<Option<Vec<Uuid>>>(row, column)?.unwrap_or_default());
+            taken.gone.extend(list(0)?);
+            taken.held.extend(list(1)?);
+            ids = list(2)?;
+            taken.busy = ids.iter().copied().collect();
+            if ids.is_empty() {
+                break;
+            }
+            ids.sort_unstable();
+            tokio::time::sleep(AGAIN).await;
+        }
+        Ok(taken)
+    }
+
+    /// Groups went on, at places that pulls may have left behind.
+    fn tell_advanced(&self, partition: &PartitionId, advanced: i32) {
+        let advanced = usize::try_from(advanced).unwrap_or(0);
+        if advanced > 0 {
+            self.inner.marks.forget(partition);
+            self.tell(partition, Hint::ready(advanced));
+        }
     }
 
     /// The outcome for each id.
@@ -65,7 +95,8 @@ impl PostgresQueue {
             Ok(mut taken) => {
                 let outcome = |id: &MessageId| match uuid(id) {
                     id if taken.gone.remove(&id) => gone.clone(), // not there any more if it is asked for twice
-                    id if taken.held.contains(&id) => held.clone(),
+                    // Locked all the time: whoever does that holds it.
+                    id if taken.held.contains(&id) || taken.busy.contains(&id) => held.clone(),
                     _ => missing.clone(),
                 };
                 ids.iter().map(outcome).map(Ok).collect()
@@ -113,12 +144,26 @@ impl InspectQueueStorage for PostgresQueue {
     }
 
     async fn purge(&self, partition: &PartitionId, limit: usize) -> Result<usize> {
-        let query = self.inner.statements.purge.query();
-        let query =
-            query.bind(partition.name().to_owned()).bind(partition.is_dead_letters()).bind(int(limit));
-        let rows = self.fetch(query, Operation::Inspect).await?;
-        self.tell(partition, Hint::ready(1)); // a group may have gone on
-        rows.first().map_or(Ok(0), |row| get::<i32>(row, 0).map(|count| usize::try_from(count).unwrap_or(0)))
+        let (mut purged, mut progress) = (0, Instant::now());
+        loop {
+            let query = self.inner.statements.purge.query().bind(partition.name().to_owned());
+            let query = query.bind(partition.is_dead_letters()).bind(int(limit.saturating_sub(purged)));
+            let rows = self.fetch(query, Operation::Inspect).await?;
+            let Some(row) = rows.first() else { return Ok(purged) };
+            let now_purged = usize::try_from(get::<i32>(row, 0)?).unwrap_or(0);
+            purged += now_purged;
+            self.tell_advanced(partition, get(row, 2)?);
+            if purged >= limit || !get::<bool>(row, 1)? {
+                return Ok(purged);
+            }
+            if now_purged > 0 {
+                progress = Instant::now();
+            } else if progress.elapsed() >= PURGE_PATIENCE {
+                return Ok(purged);
+            } else {
+                tokio::time::sleep(AGAIN).await;
+            }
+        }
     }
 
     async fn request_cancel(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<CancelOutcome>> {

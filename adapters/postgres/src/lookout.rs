@@ -80,7 +80,7 @@ impl Lookout {
             let ready = usize::try_from(get::<i32>(&row, 1)?).unwrap_or(0);
             let due_ms = get::<Option<i64>>(&row, 2)?;
             let due = due_ms.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0)));
-            self.wake.hint(partition, Hint { ready, due });
+            self.wake.look(partition, ready, due);
         }
         Ok(())
     }

@@ -21,6 +21,9 @@ use crate::settle::{self, Sorted, check_lease, decode_headers, read_settled};
 use crate::sql::{get, int};
 use crate::wake::{Hint, Waiting};
 
+/// About how many bytes of messages one pull answers, as the function of the same name in the schema has it.
+const PULL_BYTES: usize = 32 * 1024 * 1024;
+
 impl PostgresQueue {
     pub(crate) async fn pull_messages(
         &self,
@@ -142,36 +145,32 @@ impl PostgresQueue {
         self.deliver(rows.iter().collect(), &claim)
     }
 
-    /// Reads what was claimed. A message that cannot be read stays leased, so that it is not tried again at once; it is an
-    /// error only if there is nothing else to hand over.
+    /// Reads what was claimed. A message that cannot be read is delivered as it is stored: core knows what to do with it.
     fn deliver(&self, rows: Vec<&PgRow>, claim: &Claim<'_>) -> Result<Vec<Delivery>> {
         let Claim { partition, request, secret, before, looked } = claim;
         // By the server's clock, so that neither the network nor a flush counts; nothing found tells nothing of that.
-        let took = rows.first().map_or(Ok(before.elapsed()), |row| looking_time(row, 10))?;
+        let took = rows.first().map_or(Ok(Some(before.elapsed())), |row| looking_time(row, 10))?;
         let mut sorted = Vec::with_capacity(rows.len());
         for row in rows {
             sorted.push((get::<i16>(row, 2)?, get::<i64>(row, 3)?, row));
         }
         sorted.sort_unstable_by_key(|(lane, pos, _)| (*lane, *pos));
         let found = sorted.iter().map(|(lane, pos, _)| (*lane, *pos));
-        self.inner.marks.learn(partition, looked, (*before, took), found);
-        let mut deliveries = Vec::with_capacity(sorted.len());
-        let mut unreadable = None;
+        match took {
+            Some(took) => self.inner.marks.learn(partition, looked, (*before, took), found),
+            None => self.inner.marks.forget(partition), // marks would hide what is due and was left
+        }
+        let (mut deliveries, mut bytes) = (Vec::with_capacity(sorted.len()), 0);
         for (_, _, row) in sorted {
             let id = get::<Uuid>(row, 1)?;
-            match decode(row, id, 6) {
-                Ok(message) => {
-                    let token = token(*secret, get(row, 0)?, place(row, 8)?);
-                    let lease = Lease { partition: (*partition).clone(), id: message.id(), token };
-                    let count = u32::try_from(get::<i32>(row, 4)?).unwrap_or(0);
-                    let delivery = Delivery::new(lease, message).with_lease_until(*before + request.lease);
-                    deliveries.push(delivery.with_delivery_count(count).with_age(age(row, 5)?));
-                }
-                Err(error) => {
-                    tracing::error!(%error, %id, %partition, "a stored message cannot be read");
-                    unreadable = Some(error);
-                }
-            }
+            let (message, unreadable) = decode(row, id, 6)?;
+            bytes += message.payload().len();
+            let token = token(*secret, get(row, 0)?, place(row, 8)?);
+            let lease = Lease { partition: (*partition).clone(), id: message.id(), token };
+            let count = u32::try_from(get::<i32>(row, 4)?).unwrap_or(0);
+            let delivery = Delivery::new(lease, message).with_lease_until(*before + request.lease);
+            let delivery = delivery.with_delivery_count(count).with_age(age(row, 5)?);
+            deliveries.push(delivery.with_unreadable(unreadable));
         }
         if !deliveries.is_empty() {
             let due = Hint::due(request.lease);
@@ -181,13 +180,10 @@ impl PostgresQueue {
                 self.inner.wake.hint(partition, due);
             }
         }
-        if deliveries.len() >= request.max {
+        if deliveries.len() >= request.max || bytes >= PULL_BYTES / 2 {
             self.inner.wake.hint(partition, Hint::ready(1)); // more may be left for the next in line
         }
-        match unreadable {
-            Some(error) if deliveries.is_empty() => Err(error),
-            _ => Ok(deliveries),
-        }
+        Ok(deliveries)
     }
 }
 
@@ -217,23 +213,34 @@ impl<'r> Claim<'r> {
 }
 
 /// Reads a message: its headers, if they were replaced, from this column, its body from the next. One that this library
-/// did not write is delivered as it is.
-pub(crate) fn decode(row: &PgRow, id: Uuid, column: usize) -> Result<MessageData> {
+/// did not write is delivered as it is, and so is one that cannot be read, with the reason.
+pub(crate) fn decode(row: &PgRow, id: Uuid, column: usize) -> Result<(MessageData, Option<Error>)> {
     let body = Bytes::copy_from_slice(get::<&[u8]>(row, column + 1)?);
-    let message = match Envelope::decode(&body)? {
-        Decoded::Envelope(envelope) => envelope.message,
-        Decoded::Foreign(payload) => MessageData::with_id(MessageId::from_bytes(*id.as_bytes()), payload)
-            .with_header(header::FOREIGN_ID, id.to_string()),
+    let as_it_is = |payload| MessageData::with_id(MessageId::from_bytes(*id.as_bytes()), payload);
+    let (message, unreadable) = match Envelope::decode(&body) {
+        Ok(Decoded::Envelope(envelope)) if *envelope.message.id().as_bytes() == *id.as_bytes() => {
+            (envelope.message, None)
+        }
+        Ok(Decoded::Envelope(_)) => {
+            let text = "the id in a stored message is not the one that it is stored under";
+            (as_it_is(body), Some(own(ErrorKind::Corrupt, text)))
+        }
+        Ok(Decoded::Foreign(payload)) => {
+            (as_it_is(payload).with_header(header::FOREIGN_ID, id.to_string()), None)
+        }
+        Err(error) => (as_it_is(body), Some(error)),
     };
-    match get::<Option<&[u8]>>(row, column)? {
-        Some(replaced) => Ok(message.with_headers(decode_headers(replaced)?)),
-        None => Ok(message),
+    match get::<Option<&[u8]>>(row, column)?.map(decode_headers) {
+        Some(Ok(replaced)) => Ok((message.with_headers(replaced), unreadable)),
+        Some(Err(error)) => Ok((message, unreadable.or(Some(error)))),
+        None => Ok((message, unreadable)),
     }
 }
 
-/// How long the server looked for what it claimed.
-fn looking_time(row: &PgRow, column: usize) -> Result<Duration> {
-    Ok(Duration::from_micros(u64::try_from(get::<i32>(row, column)?).unwrap_or(0)))
+/// How long the server looked for what it claimed; `None` if more is due than it could make ready.
+fn looking_time(row: &PgRow, column: usize) -> Result<Option<Duration>> {
+    let looked_us = get::<Option<i32>>(row, column)?;
+    Ok(looked_us.map(|us| Duration::from_micros(u64::try_from(us).unwrap_or(0))))
 }
 
 fn place(row: &PgRow, column: usize) -> Result<Place> {

@@ -9,6 +9,11 @@ use anyqueue::PartitionId;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+/// How long it takes until a pull looks again for what is due but was not to be had: somebody has it locked.
+const LOCKED_PAUSE: Duration = Duration::from_millis(5);
+/// It doubles up to this, which is within the slack.
+const LOCKED_PAUSE_MAX: Duration = Duration::from_millis(100);
+
 /// What became of a partition, as far as waiting pulls are concerned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hint {
@@ -52,6 +57,8 @@ struct Line {
     due: Option<Instant>,
     /// Whether somebody found nothing, and so does not know what comes next.
     unseen: bool,
+    /// How long the next who is told of what is overdue waits: nothing unless it was told before.
+    pause: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -91,6 +98,19 @@ impl Wake {
             line.due = due;
             self.changed.notify_one();
         }
+    }
+
+    /// What the server says of when something is due. What is overdue wakes somebody at once; if it still is when looked at again, somebody
+    /// else has it locked, and asking for it without a pause would be a busy loop.
+    pub(crate) fn look(&self, partition: &PartitionId, ready: usize, due: Option<Duration>) {
+        let mut pause = Duration::ZERO;
+        if let Some(line) = self.lines().get_mut(partition) {
+            let is_overdue = due.is_some_and(|due| due.is_zero());
+            pause = line.pause;
+            let longer = (pause * 2).clamp(LOCKED_PAUSE, LOCKED_PAUSE_MAX);
+            line.pause = if is_overdue { longer } else { Duration::ZERO };
+        }
+        self.hint(partition, Hint { ready, due: due.map(|due| due.max(pause)) });
     }
 
     /// Wakes one waiter of each partition where something is due; it will learn of what comes next, and pass on what it leaves.
@@ -226,5 +246,30 @@ mod tests {
         assert_eq!((woken(&first), woken(&second)), (true, false));
         drop((first, second));
         assert!(!wake.is_waited_for());
+    }
+
+    #[test]
+    fn what_stays_overdue_is_looked_for_at_once_and_then_ever_more_seldom() {
+        let wake = Arc::new(Wake::default());
+        let partition = PartitionId::new("p").unwrap();
+        let _waiting = wake.join(&partition);
+        let mut pauses = Vec::new();
+        let mut look = |due| {
+            wake.look(&partition, 0, Some(due));
+            let pause = wake.next_due().unwrap().saturating_duration_since(Instant::now());
+            wake.fire(Instant::now() + LOCKED_PAUSE_MAX);
+            pauses.push(pause);
+        };
+        (0..9).for_each(|_| look(Duration::ZERO));
+        assert_eq!(pauses.first(), Some(&Duration::ZERO));
+        assert!(pauses.iter().all(|pause| *pause <= LOCKED_PAUSE_MAX));
+        assert!(pauses.iter().sum::<Duration>() > 3 * LOCKED_PAUSE_MAX, "{pauses:?}");
+        wake.look(&partition, 0, Some(LOCKED_PAUSE_MAX));
+        wake.fire(Instant::now() + LOCKED_PAUSE_MAX);
+        wake.look(&partition, 0, Some(Duration::ZERO));
+        assert!(
+            wake.next_due().unwrap() <= Instant::now(),
+            "what came to be overdue since is looked for at once"
+        );
     }
 }
