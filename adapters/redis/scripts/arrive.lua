@@ -6,12 +6,16 @@ local function land(target, id, record, headers)
     if read_of(of, id) then
         return
     end
+    if #record < 10 then -- it is damaged, and goes as it is
+        record = string.rep('\0', 10) .. record
+    end
     local flag, rest = byte(record, 1), sub(record, 11)
     if is_keyed(flag) then -- the key is not taken along
-        flag = flag - 32
         local start = is_grouped(flag) and select(2, text_at(rest, 1)) + 1 or 1
         local _, last = text_at(rest, start)
-        rest = sub(rest, 1, start - 1) .. sub(rest, last + 1)
+        if last <= #rest then
+            flag, rest = flag - 32, sub(rest, 1, start - 1) .. sub(rest, last + 1)
+        end
     end
     local place = sub(target, -5) == 'dead:' and 'd' or 'l'
     keep(of, id, char(flag) .. sub(record, 2, 9) .. place .. rest)

@@ -19,7 +19,7 @@ local function bring_back()
         local record = read(id)
         if record and place_of(record) == place then
             call_off(base, { id })
-            line_up(base, id, byte(record, 1))
+            line_up(base, id, flag_of(record))
         end
     end
 end

@@ -86,10 +86,16 @@ local function read(id)
     return read_of(home, id)
 end
 
--- The text with a length before it that begins there, and where it ends.
+-- The text with a length before it that begins there, and where it ends. A record that is damaged may end before.
 local function text_at(record, at)
-    local last = at + 1 + byte(record, at) * 256 + byte(record, at + 1)
+    local high, low = byte(record, at, at + 1)
+    local last = at + 1 + (high or 0) * 256 + (low or 0)
     return sub(record, at + 2, last), last
+end
+
+-- The flag of a record. One that is damaged may have none.
+local function flag_of(record)
+    return byte(record, 1) or 0
 end
 
 local function group_of(record)
@@ -98,7 +104,7 @@ end
 
 local function key_of(record)
     local at = 11
-    if is_grouped(byte(record, 1)) then
+    if is_grouped(flag_of(record)) then
         local _, last = text_at(record, at)
         at = last + 1
     end
@@ -106,12 +112,14 @@ local function key_of(record)
 end
 
 local function is_front(record)
-    return byte(record, 10) < 97
+    local place = byte(record, 10)
+    return place == 76 or place == 68
 end
 
 -- Where a record, or its front, says that its message is.
 local function place_of(record)
-    return string.lower(sub(record, 10, 10))
+    local place = byte(record, 10)
+    return (place == 100 or place == 68) and 'd' or 'l'
 end
 
 -- Whether an id was put aside since this script began.

@@ -25,7 +25,7 @@ end
 
 -- A message leaves the partition: its key is free, and its group goes on. Answers how many became ready by it.
 local function leave(id, record)
-    local flag = byte(record, 1)
+    local flag = flag_of(record)
     if is_keyed(flag) then
         local key = key_of(record)
         if call('HGET', base .. 'keys', key) == id then

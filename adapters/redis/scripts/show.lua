@@ -1,5 +1,5 @@
 -- Shows messages. ARGV: where they must be, and ids. Answers the time, how many ids it came to, and of each that is there its state
--- (0 ready, 1 delayed, 2 leased), its earlier deliveries, its headers if they were replaced, its record, and when it is due.
+-- (0 ready, 1 delayed, 2 leased), its earlier deliveries, its headers if they were replaced, its record, when it is due, and its id.
 
 -- What one answer may hold before it is cut short.
 local MOST_BYTES = 4 * 1024 * 1024
@@ -18,7 +18,7 @@ for i = 2, #ARGV do
             state = is_alive(claim) and 2 or 0
             count = count + 1
         end
-        shown[#shown + 1] = { state, count, call('HGET', base .. 'headers', id), record, due }
+        shown[#shown + 1] = { state, count, call('HGET', base .. 'headers', id), record, due, id }
         bytes = bytes + #record
         if bytes >= MOST_BYTES then
             shown[2] = i - 1

@@ -126,8 +126,15 @@ impl First {
 }
 
 fn browsed(shown: Value, now_us: u64) -> Result<Browsed> {
-    let [state, deliveries, headers, record, due_us] = exactly(shown)?;
-    let stored = record::decode(&Bytes::from(bytes(record)?), optional_bytes(headers)?)?;
+    let [state, deliveries, headers, record, due_us, id] = exactly(shown)?;
+    let (record, headers) = (Bytes::from(bytes(record)?), optional_bytes(headers)?.map(Bytes::from));
+    let (stored, unreadable) = match record::decode(&record, headers.clone()) {
+        Ok(stored) => (stored, None),
+        Err(why) => {
+            let id = MessageId::from_bytes(bytes(id)?.try_into().map_err(|_| strange())?);
+            (record::undecoded(id, &record, headers, 0, now_us), Some(why))
+        }
+    };
     let state = match int(&state)? {
         1 => MessageState::Delayed,
         2 => MessageState::Leased,
@@ -137,5 +144,6 @@ fn browsed(shown: Value, now_us: u64) -> Result<Browsed> {
     let deliveries = u32::try_from(count(&deliveries)?).unwrap_or(u32::MAX);
     let left = Duration::from_micros(count(&due_us)?.saturating_sub(now_us));
     let due_in = (state == MessageState::Delayed).then_some(left);
-    Ok(Browsed::new(stored.message, state).with_delivery_count(deliveries).with_age(age).with_due_in(due_in))
+    let browsed = Browsed::new(stored.message, state).with_delivery_count(deliveries).with_age(age);
+    Ok(browsed.with_due_in(due_in).with_unreadable(unreadable))
 }

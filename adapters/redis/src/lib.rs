@@ -18,6 +18,9 @@
 //! A member of a group lines up at the end of its level when the one before it has gone. A message that is moved to a partition
 //! where its id lives already is that message: it is not stored again.
 //!
+//! A record that cannot be read is delivered with its stored bytes and the reason, which the queue puts away: what is damaged goes to the
+//! dead letters, what a newer release wrote comes again later.
+//!
 //! # Where it runs
 //! | there is | write | differs in |
 //! |---|---|---|
@@ -146,6 +149,7 @@ mod script;
 mod server;
 mod settle;
 mod storage;
+mod unreadable;
 mod url;
 mod wake;
 mod window;

@@ -37,6 +37,12 @@ impl Names {
         format!("{}:wake", self.prefix)
     }
 
+    /// What claims of a partition took.
+    pub(crate) fn taken(&self, partition: &PartitionId) -> String {
+        let state = self.state(partition);
+        format!("{}taken", state.trim_end_matches("state"))
+    }
+
     /// A key beside the partition's that never exists; a partition's scripts name it in a cluster. While the slot is moved from one
     /// server to another, neither runs a script that names it, as it has not all the keys: so none sees a part of the partition.
     pub(crate) fn absent(&self, partition: &PartitionId) -> String {

@@ -21,6 +21,7 @@ use crate::record;
 use crate::reply::{self, bytes, count, int, optional_bytes, optional_list};
 use crate::script;
 use crate::settle::{Bundle, Sorted};
+use crate::unreadable::{Undecoded, Unreadable};
 use crate::wake::Waiting;
 
 /// What one claim found.
@@ -30,6 +31,8 @@ struct Claimed {
     is_cut_short: bool,
     /// Whether ids are aside whose records are missing.
     has_astray: bool,
+    /// Those that cannot be read.
+    unreadable: Unreadable,
 }
 
 /// For how long a pull goes on behind messages that were deleted in line, though it does not wait.
@@ -106,12 +109,7 @@ impl RedisQueue {
         let mut answer = reply::list(answer).map_err(stamp)?;
         let settled = answer.pop().map_or_else(|| Ok(Vec::new()), bytes);
         sorted.take_in(bundle, settled);
-        let claimed =
-            self.deliver(Value::Array(answer), partition, request, before, secret).map_err(stamp)?;
-        if claimed.has_astray {
-            self.report_astray(partition).await;
-        }
-        Ok(claimed)
+        self.deliver(Value::Array(answer), partition, request, before, secret).await.map_err(stamp)
     }
 
     /// Tries again whenever woken, until the time is over or somebody says stop.
@@ -157,10 +155,7 @@ impl RedisQueue {
             self.add_claim(&mut call, partition, request, secret);
             let before = Instant::now();
             let answer = self.run(&call, Operation::Pull).await.map_err(stamp)?;
-            let claimed = self.deliver(answer, partition, request, before, secret).map_err(stamp)?;
-            if claimed.has_astray {
-                self.report_astray(partition).await;
-            }
+            let claimed = self.deliver(answer, partition, request, before, secret).await.map_err(stamp)?;
             let is_late = started.elapsed() >= request.wait.max(PROMPT);
             if !claimed.is_cut_short || is_late || request.stop.is_cancelled() {
                 return Ok(claimed.deliveries);
@@ -183,9 +178,28 @@ impl RedisQueue {
         }
     }
 
-    /// Reads what was claimed. A message that cannot be read stays leased, so that it is not tried again at once; it is an
-    /// error only if there is nothing else to hand over.
-    fn deliver(
+    /// Hands over what was claimed. What needs further calls is rare.
+    async fn deliver(
+        &self,
+        answer: Value,
+        partition: &PartitionId,
+        request: &PullRequest,
+        before: Instant,
+        secret: Uuid,
+    ) -> Result<Claimed> {
+        let mut claimed = self.read(answer, partition, request, before, secret)?;
+        if claimed.has_astray {
+            self.report_astray(partition).await;
+        }
+        let unreadable = std::mem::take(&mut claimed.unreadable);
+        if !unreadable.messages.is_empty() {
+            let until = before + request.lease;
+            self.add_unreadable(&mut claimed.deliveries, unreadable, partition, secret, until).await?;
+        }
+        Ok(claimed)
+    }
+
+    fn read(
         &self,
         answer: Value,
         partition: &PartitionId,
@@ -201,23 +215,24 @@ impl RedisQueue {
         let is_cut_short = records.is_empty() && more;
         let mut counts = optional_list(counts)?.into_iter().flatten();
         let mut headers = optional_list(headers)?.into_iter().flatten();
-        let (mut deliveries, mut unreadable) = (Vec::with_capacity(records.len()), None);
+        let mut deliveries = Vec::with_capacity(records.len());
+        let mut unreadable = Unreadable { now_us, ..Unreadable::default() };
         let mut tokens = Tokens::new(secret);
-        for record in records {
-            let earlier = earlier(counts.next())?;
-            let replaced = headers.next().map_or(Ok(None), optional_bytes)?;
-            match bytes(record).and_then(|record| record::decode(&Bytes::from(record), replaced)) {
+        for (number, record) in records.into_iter().enumerate() {
+            let delivery_count = earlier(counts.next())?.saturating_add(1);
+            let headers = headers.next().map_or(Ok(None), optional_bytes)?.map(Bytes::from);
+            let record = Bytes::from(bytes(record)?);
+            match record::decode(&record, headers.clone()) {
                 Ok(stored) => {
                     let age = stored.age(now_us);
                     let token = tokens.of(stored.flag);
                     let lease = Lease { partition: partition.clone(), id: stored.message.id(), token };
                     let delivery = Delivery::new(lease, stored.message);
                     let delivery = delivery.with_lease_until(before + request.lease);
-                    deliveries.push(delivery.with_delivery_count(earlier.saturating_add(1)).with_age(age));
+                    deliveries.push(delivery.with_delivery_count(delivery_count).with_age(age));
                 }
-                Err(error) => {
-                    tracing::error!(%error, %partition, "a stored message cannot be read");
-                    unreadable = Some(error);
+                Err(why) => {
+                    unreadable.messages.push(Undecoded { number, record, headers, delivery_count, why });
                 }
             }
         }
@@ -225,10 +240,7 @@ impl RedisQueue {
         if more && !is_cut_short {
             self.inner.wake.hint(partition, Hint::ready(1)); // what is left is for the next in line
         }
-        match unreadable {
-            Some(error) if deliveries.is_empty() => Err(error),
-            _ => Ok(Claimed { deliveries, is_cut_short, has_astray }),
-        }
+        Ok(Claimed { deliveries, is_cut_short, has_astray, unreadable })
     }
 }
 
@@ -239,17 +251,17 @@ fn earlier(value: Option<Value>) -> Result<u32> {
 }
 
 /// The tokens of one claim: its secret, and what settling has to know of the message. Most messages share one.
-struct Tokens {
+pub(crate) struct Tokens {
     secret: Uuid,
     last: Option<(u8, Token)>,
 }
 
 impl Tokens {
-    fn new(secret: Uuid) -> Self {
+    pub(crate) fn new(secret: Uuid) -> Self {
         Self { secret, last: None }
     }
 
-    fn of(&mut self, flag: u8) -> Token {
+    pub(crate) fn of(&mut self, flag: u8) -> Token {
         if let Some((known, token)) = &self.last
             && *known == flag
         {

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use anyqueue::{Bytes, Decoded, Envelope, Error, ErrorKind, MessageData, PartitionId, Result};
+use anyqueue::{Bytes, Decoded, Envelope, Error, ErrorKind, MessageData, MessageId, PartitionId, Result};
 
+use crate::capabilities::PRIORITY_LEVELS;
 use crate::error::own;
 use crate::names::place;
 
@@ -62,17 +63,34 @@ impl Stored {
 }
 
 /// Reads a record, and the envelope with the headers that replace its own, if any.
-pub(crate) fn decode(record: &Bytes, headers: Option<Vec<u8>>) -> Result<Stored> {
+pub(crate) fn decode(record: &Bytes, headers: Option<Bytes>) -> Result<Stored> {
     let (flag, pushed_us, start) = read_front(record).ok_or_else(damaged)?;
     let Decoded::Envelope(envelope) = Envelope::decode(&record.slice(start..))? else {
         return Err(damaged());
     };
     let mut message = envelope.message;
     if let Some(headers) = headers {
-        let replaced = Envelope::decode(&Bytes::from(headers))?.into_message("");
+        let replaced = Envelope::decode(&headers)?.into_message("");
         message = message.with_headers(replaced.headers().clone());
     }
     Ok(Stored { flag, pushed_us, message })
+}
+
+/// What there is to know of a record that cannot be read: its payload is what is stored. `level` is that of the line it came from.
+pub(crate) fn undecoded(
+    id: MessageId,
+    record: &Bytes,
+    headers: Option<Bytes>,
+    level: u8,
+    now_us: u64,
+) -> Stored {
+    let front = read_front(record).filter(|(flag, ..)| flag % GROUPED < PRIORITY_LEVELS && *flag < 2 * KEYED);
+    let (flag, pushed_us, start) = front.unwrap_or((level, now_us, 0));
+    let mut message = MessageData::with_id(id, record.slice(start..));
+    if let Some(Ok(Decoded::Envelope(replaced))) = headers.map(|headers| Envelope::decode(&headers)) {
+        message = message.with_headers(replaced.message.headers().clone());
+    }
+    Stored { flag, pushed_us, message }
 }
 
 /// The flag, the time, and where the envelope begins.

@@ -16,4 +16,5 @@ mod opening;
 mod resharding;
 mod streams;
 mod tls;
+mod unreadable;
 mod windows;

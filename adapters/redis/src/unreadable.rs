@@ -1,0 +1,67 @@
+//! Messages that were claimed and cannot be read: they are delivered as they are stored, so that the queue can put them away.
+
+use std::time::Instant;
+
+use anyqueue::{Bytes, Delivery, Error, Lease, MessageId, PartitionId, Result};
+use uuid::Uuid;
+
+use crate::RedisQueue;
+use crate::pull::Tokens;
+use crate::record;
+use crate::reply::optional_bytes;
+
+/// What a claim notes of each message: its id, and the level of its line.
+const ENTRY_BYTES: usize = 17;
+
+/// Those of one claim.
+#[derive(Default)]
+pub(crate) struct Unreadable {
+    pub(crate) messages: Vec<Undecoded>,
+    /// The server's time.
+    pub(crate) now_us: u64,
+}
+
+/// One of them.
+pub(crate) struct Undecoded {
+    /// Which of the claim it is.
+    pub(crate) number: usize,
+    pub(crate) record: Bytes,
+    pub(crate) headers: Option<Bytes>,
+    pub(crate) delivery_count: u32,
+    pub(crate) why: Error,
+}
+
+impl RedisQueue {
+    /// Adds them to the deliveries of their claim. The answer had no ids beside the records: what the claim took is noted on the
+    /// server, in the same order.
+    pub(crate) async fn add_unreadable(
+        &self,
+        deliveries: &mut Vec<Delivery>,
+        unreadable: Unreadable,
+        partition: &PartitionId,
+        secret: Uuid,
+        lease_until: Instant,
+    ) -> Result<()> {
+        let mut taken = redis::cmd("HGET");
+        taken.arg(self.inner.names.taken(partition)).arg(secret.as_bytes());
+        let entries = match self.inner.link.command(&taken).await.and_then(optional_bytes) {
+            Ok(entries) => entries.unwrap_or_default(),
+            // They come back when their leases end.
+            Err(error) if deliveries.is_empty() => return Err(error),
+            Err(_) => return Ok(()),
+        };
+        let mut tokens = Tokens::new(secret);
+        for Undecoded { number, record, headers, delivery_count, why } in unreadable.messages {
+            let entry = entries.chunks_exact(ENTRY_BYTES).nth(number).and_then(<[u8]>::split_first_chunk);
+            let Some((id, [level])) = entry else { continue };
+            let id = MessageId::from_bytes(*id);
+            let stored = record::undecoded(id, &record, headers, *level, unreadable.now_us);
+            let lease = Lease { partition: partition.clone(), id, token: tokens.of(stored.flag) };
+            let age = stored.age(unreadable.now_us);
+            let delivery = Delivery::new(lease, stored.message).with_lease_until(lease_until).with_age(age);
+            let delivery = delivery.with_delivery_count(delivery_count).with_unreadable(Some(why));
+            deliveries.insert(number.min(deliveries.len()), delivery);
+        }
+        Ok(())
+    }
+}
