@@ -79,4 +79,22 @@ mod tests {
         assert!(!text.chars().any(is_deceptive), "{text}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn nothing_that_is_shown_is_obeyed(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..100)) {
+            let text = String::from_utf8_lossy(&bytes);
+            proptest::prop_assert!(!printable(&text).contains(is_deceptive));
+            for shown in [harmless(&text), harmless_bytes(&bytes)] {
+                proptest::prop_assert!(!shown.contains(|c| is_deceptive(c) && c != '\n' && c != '\t'));
+            }
+        }
+
+        #[test]
+        fn json_of_any_text_says_the_same(text in "\\PC*|.*") {
+            let json = harmless_json(&serde_json::to_string(&text).unwrap());
+            proptest::prop_assert!(!json.contains(is_deceptive));
+            proptest::prop_assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
+        }
+    }
 }

@@ -234,4 +234,24 @@ mod tests {
         let text = r#"{"payload":"a","headers":{"anyqueue-dead-reason":"x","mine":"y"}}"#;
         assert_eq!(read(text).unwrap().headers().keys().collect::<Vec<_>>(), ["mine"]);
     }
+
+    proptest::proptest! {
+        /// Whatever stands on a line is a message or a mistake, and what is written of it says the same.
+        #[test]
+        fn any_line_is_read_or_refused(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200)) {
+            let _ = Line::read(&bytes).and_then(Line::into_message);
+        }
+
+        #[test]
+        fn any_value_of_a_field_is_read_or_refused(
+            field in "(id|payload|payload_base64|priority|delay|not_before|ttl|max_retries|max_duration|headers|group|age_ms|other)",
+            value in proptest::prop_oneof!["-?[0-9]{1,30}", "\"[ -~]{0,20}\"", "null", "\\[\\]", "\\{\"a\":\"[0-9]{0,3}\"\\}", "1e99"],
+        ) {
+            if let Ok(message) = read(&format!("{{\"payload\":\"x\",\"{field}\":{value}}}")) {
+                let text = serde_json::to_string(&Line::of(&message)).unwrap();
+                let again = read(&text).unwrap();
+                proptest::prop_assert_eq!(again.payload(), message.payload());
+            }
+        }
+    }
 }

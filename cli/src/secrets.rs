@@ -94,4 +94,19 @@ mod tests {
             assert_eq!(hide(text), shown);
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_can_be_looked_through(text in ".*") {
+            let _ = hide(&text);
+        }
+
+        #[test]
+        fn a_password_is_hidden_in_any_surroundings(
+            before in "[a-z ,:'\"]{0,10}", password in "[A-Z0-9!$#]{6,12}", after in "(/[a-z]{0,5})?( [a-z ]{0,9})?",
+        ) {
+            let shown = hide(&format!("{before} redis://user:{password}@host{after}")).into_owned();
+            proptest::prop_assert!(!shown.contains(&password), "{}", shown);
+        }
+    }
 }

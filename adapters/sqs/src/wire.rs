@@ -100,4 +100,18 @@ mod tests {
         let newer = URL_SAFE_NO_PAD.encode(b"\xF6AQ\x02\xA0");
         assert_eq!(decode(&newer).err().map(|error| error.kind()), Some(ErrorKind::Incompatible));
     }
+
+    proptest::proptest! {
+        /// A body is what anybody wrote into the queue.
+        #[test]
+        fn any_body_is_read_or_refused(text in proptest::prop_oneof![".*", "9kFR[A-Za-z0-9_-]{0,80}(\\+[0-9]{0,25})?"]) {
+            match decode(&text) {
+                Ok(Body { decoded: Decoded::Foreign(payload), .. }) => proptest::prop_assert_eq!(payload, text.as_bytes()),
+                Ok(_) => {}
+                Err(error) => {
+                    proptest::prop_assert!(matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Incompatible));
+                }
+            }
+        }
+    }
 }
