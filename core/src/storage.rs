@@ -133,6 +133,9 @@ pub struct PullRequest {
     pub wait: Duration,
     /// The lease of each delivery, within [`LeaseCapability`](crate::LeaseCapability).
     pub lease: Duration,
+    /// Whether an answer of none must mean that nothing is there: a server that answers at once from a part of itself is then asked as a
+    /// whole, within [`slack`](crate::Capabilities::slack) beyond the wait. It makes no difference to a server that always knows.
+    pub thorough: bool,
     /// Fires when the caller has gone away or the handle closes: finish early.
     pub stop: CancellationToken,
 }
@@ -140,7 +143,14 @@ pub struct PullRequest {
 impl PullRequest {
     /// A request that nothing stops early.
     pub fn new(max: usize, wait: Duration, lease: Duration) -> Self {
-        Self { max, wait, lease, stop: CancellationToken::new() }
+        Self { max, wait, lease, thorough: false, stop: CancellationToken::new() }
+    }
+
+    /// Sets whether an answer of none must mean that nothing is there.
+    #[must_use]
+    pub fn with_thorough(mut self, thorough: bool) -> Self {
+        self.thorough = thorough;
+        self
     }
 
     /// Sets what asks the pull to finish early.

@@ -258,7 +258,8 @@ impl Fetch {
         let stop = CancellationToken::new();
         let granted = if wait.is_zero() { max } else { 0 };
         state.pull = Some(Pulling { granted, stop: stop.clone(), seen: self.shared.pool.ended() });
-        let mut pull = self.shared.queue.pull(&lane.id).max(max).wait(wait);
+        // A burst ends where nothing is.
+        let mut pull = self.shared.queue.pull(&lane.id).max(max).wait(wait).thorough(self.burst);
         if let Some(lease) = lane.lease {
             pull = pull.lease(lease);
         }

@@ -30,6 +30,8 @@ struct Faulty {
 struct Faults {
     /// Pulls from the partition `bad` fail.
     pulls: AtomicBool,
+    /// Pulls that need not be sure find nothing, as on a server that answers from a part of itself.
+    samples: AtomicBool,
     settlements: AtomicBool,
     /// How often others have released each message, on a server that counts that.
     releases: AtomicU32,
@@ -73,6 +75,9 @@ impl PullQueueStorage for Faulty {
     async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
         if partition.name() == "bad" && self.faults.pulls.load(SeqCst) {
             return Err(down());
+        }
+        if self.faults.samples.load(SeqCst) && !request.thorough {
+            return Ok(Vec::new());
         }
         let releases = self.faults.releases.load(SeqCst);
         let counted = |delivery: Delivery| {
@@ -151,6 +156,18 @@ async fn a_partition_that_fails_is_told_does_not_hold_up_the_others_and_comes_ba
     assert!(worker.health().failing.is_empty());
     worker.shutdown();
     assert_eq!(run.await.unwrap().unwrap().processed, 6);
+}
+
+#[tokio::test]
+async fn a_burst_does_not_end_at_an_empty_answer_that_proves_nothing() {
+    let (queue, faults) = faulty(|_| ());
+    faults.samples.store(true, SeqCst);
+    for number in 0..3 {
+        queue.push("p", task("k", &number).unwrap()).await.unwrap();
+    }
+    let worker = Worker::builder(queue).partition(Partition::new("p"));
+    let worker = worker.any_handler(|_, _| async { Ok(()) }).build().unwrap();
+    assert_eq!(soon("the burst", worker.run_once()).await.unwrap().processed, 3);
 }
 
 #[tokio::test]

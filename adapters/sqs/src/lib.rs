@@ -15,7 +15,8 @@
 //! byte of payload and headers. Each entry of each batch gets its own answer.
 //!
 //! The service answers a request that does not wait from a part of its servers only. So a pull without a wait may miss one of few
-//! messages, and of few messages a lower level may then go before a higher one; a pull that waits misses none.
+//! messages, and of few messages a lower level may then go before a higher one; a pull that waits misses none. A `thorough` one misses none either: where it
+//! finds nothing it asks each level once more, with a wait of a second. So do a worker's `run_once`, redrives and purges, which end there.
 //!
 //! What a standard queue cannot give is declared, and refused before anything is sent:
 //!
@@ -56,9 +57,10 @@
 //! | new headers, and delays beyond eleven hours, at a postponement | it has to hold its group, so it cannot be a copy: it is only hidden, for at most twelve hours from its reception |
 //! | redrive by the service | dead letters wait for nobody, so they have left their groups |
 //!
-//! The service hands out several messages of a group at once. All but the first are shown again at once, and nobody gets them while the
-//! first is held. As this counts one delivery, messages are asked for one by one for a minute after that: where groups are long a
-//! message takes one request to receive instead of a tenth. A FIFO queue takes 300 requests a second of each kind, unless its high
+//! The service hands out several messages of a group at once. Those behind the first are held with it, for nobody else could be given
+//! them, and go to the next pulls here, each when the one before it is gone. If the first comes again, or the lease ends that they came
+//! with, they go back, which counts one delivery of each in the eyes of other processes. After that messages are asked for one by one for
+//! a minute. A FIFO queue takes 300 requests a second of each kind, unless its high
 //! throughput is switched on, which can be done at any time.
 //!
 //! # Set-up
@@ -90,9 +92,9 @@
 //! # Cost
 //! Pushes and settlements of all callers share requests: ten of one queue go at once, and fewer wait for others, up to 10 ms
 //! ([`linger`](SqsBuilder::linger)). So an application that pushes and settles one at a time pays about as much under load as one that works
-//! in batches, 0.3 requests a message, also where messages of several levels come mixed. Each pull also asks all levels above
-//! the one that it finds messages in: pull many at once, and set [`levels`](SqsBuilder::levels) to
-//! what you use. A stream asks for more when a quarter of its window is free: let that be a multiple of ten.
+//! in batches, 0.3 requests a message, also where messages of several levels come mixed. A pull costs at least a request, and one at each level that
+//! it looks at in vain: pull many at once. A worker pulls as many as it has free slots, so let that be forty or more where messages are
+//! many; with eight it takes twice as many requests. Levels that are not used cost little, a poll of up to twenty seconds at each. A stream asks for more when a quarter of its window is free: let that be a multiple of ten.
 //! [`SqsQueue::requests`] tells what was asked.
 //!
 //! # Ages
@@ -104,13 +106,21 @@
 //! the prefix `jobs`, and `jobs_d0-mail` holds its dead letters. Names that would be too long end with a hash. URLs are asked of the
 //! service, and asked for again when it says that a queue does not exist.
 //!
-//! A pull looks at the levels from the highest down until it has enough. It remembers which level gave the most last time. Those above it
-//! are asked first, for one message each and side by side, then that level for all that is wanted, and those below only if there is room
-//! left, again side by side: a pull takes three round trips or so, not one for each level, and a higher level always goes first. What it
-//! takes too much, at most one message for each lower level, is handed to the next pull within a quarter of a second, or given back,
-//! which counts one delivery. If all are empty it begins one long poll at each level at once, so that neither waiting nor waking depends
-//! on the number of levels. A poll is never cancelled, for what it had selected would be lost for
-//! as long as its lease: what it brings when nobody waits any more is handed on or given back in the same way. Polls begin with one second and become longer the longer the wait, up to twenty.
+//! A pull looks at the levels from the highest down until it has enough. Those that gave something last time are asked one after another,
+//! each for all that there is room for, and those in between before them, for one message each and side by side. So a pull takes few round
+//! trips, not one for each level, a higher level always goes first, and nothing is received of a level below as long as those above fill
+//! the request. What it takes too much, at most one message for each level that gave nothing before, is handed to the next pull within a
+//! quarter of a second, or given back. The service counts that as a delivery; this handle does not, but others do.
+//!
+//! A level that was found empty eight times in a row is no longer asked by each pull, for that would cost, but watched by a long poll for
+//! one message, as long as pulls find enough elsewhere. A message that is pushed there goes first from when the poll brings it, which the
+//! service does at once. A level without a queue counts as empty. Where queues are not made, one that is watched is asked for again when
+//! the time of its poll is over, or when nothing is found elsewhere.
+//!
+//! If all are empty, a pull that waits begins one long poll at each level at once, so that neither waiting nor waking depends on the
+//! number of levels. A poll is never cancelled, for what it had selected would be lost for as long as its lease: what it brings when
+//! nobody waits any more is handed on or given back in the same way. Polls begin with one second and become longer the longer somebody
+//! pulls, up to twenty.
 //!
 //! | status | is done by |
 //! |---|---|
@@ -129,11 +139,13 @@
 //! sent for it was tested, what the service does with it was not.
 
 mod batch;
+mod behind;
 mod capabilities;
 mod clock;
 mod config;
 mod error;
 mod fifo;
+mod give_backs;
 mod held;
 mod inspect;
 mod join;

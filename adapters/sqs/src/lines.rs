@@ -1,6 +1,6 @@
 //! Who waits for messages of a partition, the long polls that are under way for them, and what these brought for nobody.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,10 @@ const LONGEST_POLL_SECS: u64 = 20;
 /// How long somebody who is about to pull may keep others from what was kept.
 const MOST_KEPT: Duration = Duration::from_millis(1200);
 
-/// How long only one message is asked for at a time, once several of a group came at once.
+/// A level that was found empty so often in a row is watched by a long poll while others give messages, and not asked by each pull.
+const QUIET_AFTER: u32 = 8;
+
+/// How long only one message is asked for at a time, once several of a group came at once and had to go back.
 const GROUPED_FOR: Duration = Duration::from_mins(1);
 
 /// The partitions that somebody waits for.
@@ -53,9 +56,9 @@ struct State {
     failures: u64,
     last_failure: Option<Error>,
     levels: Vec<Level>,
-    /// The level that gave the most last time.
-    likely: u8,
-    /// Several messages of one group came at once. Until then only one is asked for at a time.
+    /// When somebody last came to pull.
+    pulled: Instant,
+    /// Messages of a group came at once and had to go back. Until then only one is asked for at a time.
     grouped_until: Option<Instant>,
 }
 
@@ -66,6 +69,28 @@ struct Level {
     /// For how long somebody has been waiting here without a break.
     waited_secs: u64,
     kept: VecDeque<Taken>,
+    /// It gave something when it was last asked.
+    is_giving: bool,
+    /// How often in a row it was asked since, and gave nothing.
+    empties: u32,
+}
+
+impl Level {
+    /// It is empty as long as the poll under way brings nothing. One that should have ended says nothing any more.
+    fn is_watched(&self, now: Instant) -> bool {
+        self.empties >= QUIET_AFTER && self.poll_ends.is_some_and(|ends| now < ends)
+    }
+
+    fn gave(&mut self, something: bool) {
+        self.is_giving = something;
+        self.empties = if something { 0 } else { self.empties.saturating_add(1) };
+    }
+
+    fn begin_poll(&mut self, now: Instant, longest_secs: u64) -> u64 {
+        let wait_secs = (self.waited_secs / PART_OF_WAIT).min(LONGEST_POLL_SECS).min(longest_secs).max(1);
+        self.poll_ends = Some(now + Duration::from_secs(wait_secs));
+        wait_secs
+    }
 }
 
 impl State {
@@ -88,10 +113,11 @@ pub(crate) struct Poll {
 
 impl Line {
     fn new(levels: u8) -> Self {
-        let level = || Level { poll_ends: None, waited_secs: 0, kept: VecDeque::new() };
+        let level =
+            || Level { poll_ends: None, waited_secs: 0, kept: VecDeque::new(), is_giving: false, empties: 0 };
         let levels = (0..levels).map(|_| level()).collect();
-        let state =
-            State { wanted: 0, failures: 0, last_failure: None, levels, likely: 0, grouped_until: None };
+        let pulled = Instant::now();
+        let state = State { wanted: 0, failures: 0, last_failure: None, levels, pulled, grouped_until: None };
         Self { state: Mutex::new(state), changed: Notify::new(), giving_back: tokio::sync::Mutex::default() }
     }
 
@@ -103,26 +129,28 @@ impl Line {
     pub(crate) fn join(self: &Arc<Self>, max: usize) -> Waiting {
         let mut state = self.lock();
         state.wanted += max;
+        state.pulled = Instant::now();
         Waiting { seen_failures: state.failures, line: self.clone(), max }
     }
 
-    /// The level that messages are likely to come from: the lowest as long as nothing comes, for then all others are asked at once.
-    pub(crate) fn likely(&self) -> u8 {
-        self.lock().likely
+    /// Whether a level gave something when it was last asked.
+    pub(crate) fn is_giving(&self, level: u8) -> bool {
+        self.lock().level(level).is_some_and(|level| level.is_giving)
     }
 
-    /// Messages came from these levels, each as often as it is named, or none did.
-    pub(crate) fn learn(&self, levels: impl Iterator<Item = u8>) {
-        let mut counts = BTreeMap::<u8, usize>::new();
-        for level in levels {
-            *counts.entry(level).or_default() += 1;
+    /// Whether a poll is under way that would have brought what a level has.
+    pub(crate) fn is_watched(&self, level: u8) -> bool {
+        self.lock().level(level).is_some_and(|level| level.is_watched(Instant::now()))
+    }
+
+    /// A level was asked, and gave something or nothing.
+    pub(crate) fn gave(&self, level: u8, something: bool) {
+        if let Some(level) = self.lock().level(level) {
+            level.gave(something);
         }
-        // Of several, the highest.
-        let most = counts.into_iter().max_by_key(|(_, count)| *count);
-        self.lock().likely = most.map_or(0, |(level, _)| level);
     }
 
-    /// Several messages of one group came at once.
+    /// Several messages of one group came at once, and had to go back.
     pub(crate) fn saw_groups(&self) {
         self.lock().grouped_until = Some(Instant::now() + GROUPED_FOR);
     }
@@ -159,17 +187,12 @@ impl Line {
         let mut state = self.lock();
         // All polls together bring at most one message per level more than is wanted.
         let max = state.wanted.div_ceil(state.levels.len().max(1)).max(1);
-        let now = Instant::now();
-        let mut polls = Vec::new();
-        for (number, level) in (0_u8..).zip(&mut state.levels) {
-            if level.poll_ends.is_none() {
-                let wait_secs =
-                    (level.waited_secs / PART_OF_WAIT).min(LONGEST_POLL_SECS).min(longest_secs).max(1);
-                level.poll_ends = Some(now + Duration::from_secs(wait_secs));
-                polls.push(Poll { level: number, wait_secs, max });
-            }
-        }
-        polls
+        begin_polls(&mut state, max, longest_secs, |_| true)
+    }
+
+    /// The same at the quiet levels alone, for one message each.
+    pub(crate) fn watch(&self, longest_secs: u64) -> Vec<Poll> {
+        begin_polls(&mut self.lock(), 1, longest_secs, |level| level.empties >= QUIET_AFTER)
     }
 
     /// When the last poll under way ends by itself.
@@ -181,13 +204,13 @@ impl Line {
     pub(crate) fn landed(&self, poll: Poll, answer: Result<Vec<Taken>, Error>) {
         let Poll { level, wait_secs, .. } = poll;
         let mut state = self.lock();
-        let is_waited_for = state.wanted > 0;
+        let was_wanted = state.wanted > 0 || state.pulled.elapsed() < Duration::from_secs(wait_secs);
         let failed = match answer {
             Ok(taken) => {
-                if !taken.is_empty() {
-                    state.likely = level;
-                }
-                if let Some(level) = state.level(level) {
+                if let Some(level) = state.level(level)
+                    && !taken.is_empty()
+                {
+                    level.gave(true);
                     level.kept.extend(taken);
                 }
                 None
@@ -196,7 +219,7 @@ impl Line {
         };
         if let Some(level) = state.level(level) {
             level.poll_ends = None;
-            level.waited_secs = if is_waited_for { level.waited_secs + wait_secs } else { 0 };
+            level.waited_secs = if was_wanted { level.waited_secs + wait_secs } else { 0 };
         }
         if failed.is_some() {
             state.failures += 1;
@@ -221,6 +244,18 @@ impl Line {
         }
         Some(unwanted)
     }
+}
+
+fn begin_polls(
+    state: &mut State,
+    max: usize,
+    longest_secs: u64,
+    which: impl Fn(&Level) -> bool,
+) -> Vec<Poll> {
+    let now = Instant::now();
+    let idle = (0_u8..).zip(&mut state.levels).filter(|(_, level)| level.poll_ends.is_none() && which(level));
+    idle.map(|(number, level)| Poll { level: number, wait_secs: level.begin_poll(now, longest_secs), max })
+        .collect()
 }
 
 /// Somebody who waits.

@@ -49,6 +49,8 @@ impl SqsQueue {
         let mut taken = Box::pin(inner.sweep(partition, &terms)).await.map_err(stamp)?;
         if taken.is_empty() && !terms.request.wait.is_zero() {
             taken = inner.wait(partition, &terms).await.map_err(stamp)?;
+        } else if taken.is_empty() && terms.request.thorough {
+            taken = Box::pin(inner.make_sure(partition, &terms)).await.map_err(stamp)?;
         }
         Ok(taken.into_iter().map(|taken| taken.deliver(inner)).collect())
     }
@@ -106,10 +108,26 @@ impl Inner {
         lease: Duration,
         left: Duration,
     ) {
-        // A lease counts from when the poll began, so a poll takes up no more than a part of it.
-        let longest = whole_secs(left).min((lease / 3).as_secs());
-        for poll in waiting.line.arm(longest) {
-            let (inner, line) = (self.clone(), waiting.line.clone());
+        let longest = whole_secs(left).min(longest_poll_secs(lease));
+        self.poll_all(&waiting.line, waiting.line.arm(longest), partition, lease);
+    }
+
+    /// Long polls for one message each at the levels that were empty for long, so that pulls that find enough elsewhere need not ask them.
+    pub(crate) fn watch(self: &Arc<Self>, line: &Arc<Line>, partition: &PartitionId, lease: Duration) {
+        if !self.closed.is_cancelled() {
+            self.poll_all(line, line.watch(longest_poll_secs(lease)), partition, lease);
+        }
+    }
+
+    fn poll_all(
+        self: &Arc<Self>,
+        line: &Arc<Line>,
+        polls: Vec<Poll>,
+        partition: &PartitionId,
+        lease: Duration,
+    ) {
+        for poll in polls {
+            let (inner, line) = (self.clone(), line.clone());
             let place = Place::new(partition, poll.level);
             self.polls.spawn(async move { inner.poll(&line, &place, poll, lease).await });
         }
@@ -163,8 +181,7 @@ impl Inner {
             tokio::time::sleep(Duration::from_secs(poll.wait_secs)).await;
             return Ok(Vec::new());
         };
-        self.receive(line, place, &url, Ask { max: line.full(poll.max), wait_secs: poll.wait_secs, lease })
-            .await
+        self.receive(place, &url, Ask { max: line.full(poll.max), wait_secs: poll.wait_secs, lease }).await
     }
 
     /// Renews what was claimed before this pull began, or has lost much of its lease on the way. What cannot be renewed is left to
@@ -177,21 +194,39 @@ impl Inner {
         };
         let (mut good, stale): (Vec<_>, Vec<_>) = taken.into_iter().partition(is_good);
         if !stale.is_empty() {
-            let asked = Instant::now();
+            let (asked, mut lost) = (Instant::now(), Vec::new());
             let renewed = self.change(&stale, whole_secs(lease)).await;
-            for (mut taken, _) in stale.into_iter().zip(renewed).filter(|(_, renewed)| *renewed) {
-                taken.lease = lease;
-                taken.claim.until = asked + lease;
-                good.push(taken);
+            for (mut taken, renewed) in stale.into_iter().zip(renewed) {
+                if renewed {
+                    taken.lease = lease;
+                    taken.claim.until = asked + lease;
+                    good.push(taken);
+                } else {
+                    lost.push(taken);
+                }
             }
+            self.let_go_behind(lost).await;
             good.sort_by_key(|taken| std::cmp::Reverse(taken.claim.place.level));
         }
         good
     }
 
-    /// Gives back what nobody wants.
-    pub(crate) async fn let_go(&self, unwanted: Vec<Taken>) {
+    /// Gives back what nobody wants, and what is held behind it.
+    pub(crate) async fn let_go(&self, mut unwanted: Vec<Taken>) {
+        let behind: Vec<_> = unwanted.iter().flat_map(|taken| self.behind.take(&taken.claim)).collect();
+        unwanted.extend(behind);
+        // Also what cannot be shown at once was received for nobody.
+        unwanted.iter().for_each(|taken| self.given_back.note(&taken.claim.source));
         self.change(&unwanted, 0).await;
+    }
+
+    /// Gives back what is behind messages that are lost, unseen.
+    async fn let_go_behind(&self, lost: Vec<Taken>) {
+        lost.iter().for_each(|taken| self.given_back.note(&taken.claim.source));
+        let behind: Vec<_> = lost.iter().flat_map(|taken| self.behind.take(&taken.claim)).collect();
+        if !behind.is_empty() {
+            self.let_go(behind).await;
+        }
     }
 
     /// Makes messages visible after so many seconds. Whether each was done.
@@ -200,6 +235,11 @@ impl Inner {
             taken.iter().map(|taken| (taken.claim.place.clone(), Show(taken.claim.receipt.clone(), secs)));
         self.request_all(shown.collect()).await.into_iter().map(|answer| answer.is_ok()).collect()
     }
+}
+
+/// A lease counts from when the poll began, so a poll takes up no more than a part of it.
+fn longest_poll_secs(lease: Duration) -> u64 {
+    (lease / 3).as_secs()
 }
 
 fn check(request: &PullRequest) -> Result<()> {

@@ -17,6 +17,9 @@ const MAX_KNOWN: usize = 20_000;
 /// After so many receptions the server itself puts a message aside, in case that nobody here can. Its largest value.
 const BACKSTOP_RECEIVES: u32 = 1000;
 
+/// One queue being made, for all who want it: the answer, once there is one.
+type Making = Arc<tokio::sync::Mutex<Option<Result<Arc<str>>>>>;
+
 /// The queues of one handle.
 #[derive(Debug)]
 pub(crate) struct Queues {
@@ -24,12 +27,19 @@ pub(crate) struct Queues {
     create: bool,
     fifo: bool,
     known: Mutex<HashMap<Place, Arc<str>>>,
+    making: Mutex<HashMap<Place, Making>>,
 }
 
 impl Queues {
     pub(crate) fn new(config: &Config) -> Self {
         let names = Names::new(&config.prefix, config.fifo);
-        Self { names, create: config.create, fifo: config.fifo, known: Mutex::default() }
+        Self {
+            names,
+            create: config.create,
+            fifo: config.fifo,
+            known: Mutex::default(),
+            making: Mutex::default(),
+        }
     }
 
     pub(crate) fn names(&self) -> &Names {
@@ -68,11 +78,31 @@ impl Queues {
         Ok(url.map(|url| self.keep(place, url)))
     }
 
-    /// The queue, made if need be and if that is allowed.
+    /// The queue, made if need be and if that is allowed: once for all who ask meanwhile, and its answer is theirs too.
     pub(crate) async fn make(&self, server: &Server, place: &Place) -> Result<Arc<str>> {
         if let Some(url) = self.lock().get(place) {
             return Ok(url.clone());
         }
+        let making = self.making().entry(place.clone()).or_default().clone();
+        let mut answer = making.lock().await;
+        if let Some(answer) = &*answer {
+            return answer.clone();
+        }
+        // If this future is dropped here, the next one in the line goes on.
+        let made = self.make_one(server, place).await;
+        *answer = Some(made.clone());
+        let mut all = self.making();
+        if all.get(place).is_some_and(|kept| Arc::ptr_eq(kept, &making)) {
+            all.remove(place);
+        }
+        made
+    }
+
+    fn making(&self) -> MutexGuard<'_, HashMap<Place, Making>> {
+        self.making.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn make_one(&self, server: &Server, place: &Place) -> Result<Arc<str>> {
         let name = self.names.queue(place);
         if !self.create {
             let missing = || own(ErrorKind::Incompatible, missing_text(&name));

@@ -13,7 +13,6 @@ use crate::clock::ATTRIBUTE_GRAIN;
 use crate::error::Refused;
 use crate::fifo;
 use crate::held::{Claim, whole_secs};
-use crate::lines::Line;
 use crate::names::Place;
 use crate::storage::Inner;
 use crate::wire;
@@ -37,13 +36,7 @@ pub(crate) struct Ask {
 
 impl Inner {
     /// Asks one queue once. A queue that is not there is empty.
-    pub(crate) async fn receive(
-        &self,
-        line: &Line,
-        place: &Place,
-        url: &str,
-        ask: Ask,
-    ) -> Result<Vec<Taken>> {
+    pub(crate) async fn receive(&self, place: &Place, url: &str, ask: Ask) -> Result<Vec<Taken>> {
         let claimed = Instant::now();
         let answer = self.server.receive(url, ask.max, ask.wait_secs, whole_secs(ask.lease)).await;
         let messages = match answer {
@@ -78,16 +71,15 @@ impl Inner {
             taken.push(Taken { claim, lease: ask.lease, age: read.age, arrived: Instant::now() });
         }
         self.hide(place, early).await;
-        Ok(self.first_of_groups(line, taken).await)
+        Ok(self.first_of_groups(taken))
     }
 
-    /// Leaves the first of each group. Those behind them go back at once, and nobody gets them while the first is held. As each such
-    /// reception counts, the next ones ask for a single message.
-    async fn first_of_groups(&self, line: &Line, taken: Vec<Taken>) -> Vec<Taken> {
+    /// Leaves the first of each group, and holds those behind them until their turn has come.
+    fn first_of_groups(&self, taken: Vec<Taken>) -> Vec<Taken> {
         let (heads, behind) = fifo::heads(taken);
         if !behind.is_empty() {
-            line.saw_groups();
-            self.let_go(behind).await;
+            let ended = self.behind.hold(behind);
+            ended.iter().for_each(|taken| self.given_back.note(&taken.claim.source));
         }
         heads
     }
@@ -150,7 +142,7 @@ impl Inner {
             message: body.decoded.into_message(id),
             pushed_at,
             age: latest.duration_since(pushed_at).unwrap_or_default(),
-            deliveries: prior + received.saturating_sub(early).max(1),
+            deliveries: prior + received.saturating_sub(early).saturating_sub(self.given_back.of(id)).max(1),
             left,
         })
     }

@@ -151,10 +151,51 @@ impl Inner {
         });
         let delete = deleted.iter().map(|job| (job.place.clone(), Delete(job.receipt.clone())));
         let (show, delete) = (self.request_joined(show.collect()), self.request_joined(delete.collect()));
-        let (show, delete) = futures_util::join!(show, delete);
+        let (show, delete, ()) = futures_util::join!(show, delete, self.let_go_behind_shown(&shown));
         let answered = shown.into_iter().zip(show).chain(deleted.into_iter().zip(delete));
-        ends.extend(answered.map(|(job, answer)| (job.slot, self.finish(&job, answer))));
+        for (job, answer) in answered {
+            let end = self.finish(&job, answer);
+            self.follow(&job, &end);
+            ends.push((job.slot, end));
+        }
         ends
+    }
+
+    /// A message that comes again is the first of its group again. What is held behind it goes back; and as that counts, messages are
+    /// asked for one by one for a while.
+    async fn let_go_behind_shown(&self, shown: &[Job]) {
+        let claims = shown.iter().filter_map(|job| job.claim.as_ref().map(|(_, claim)| claim));
+        let mut behind = Vec::new();
+        for claim in claims {
+            let after = self.behind.take(claim);
+            if !after.is_empty() {
+                self.lines.of(&claim.place.partition, self.config.levels).saw_groups();
+            }
+            behind.extend(after);
+        }
+        if !behind.is_empty() {
+            self.let_go(behind).await;
+        }
+    }
+
+    /// Hands out what was held behind a message that is gone.
+    fn follow(self: &Arc<Self>, job: &Job, end: &End) {
+        let Some((_, claim)) = job.claim.as_ref().filter(|(_, claim)| claim.group.is_some()) else { return };
+        match end {
+            End::Settled if matches!(job.step, Step::Delete) => {
+                let following = self.behind.follow(claim);
+                following.ended.iter().for_each(|taken| self.given_back.note(&taken.claim.source));
+                let line = self.lines.of(&claim.place.partition, self.config.levels);
+                self.keep(&line, following.next.into_iter().collect());
+            }
+            End::Lost => {
+                let (inner, behind) = (self.clone(), self.behind.take(claim));
+                if !behind.is_empty() {
+                    self.polls.spawn(async move { inner.let_go(behind).await });
+                }
+            }
+            End::Settled | End::Failed(_) => {}
+        }
     }
 
     /// Stores the copies of those jobs that take one.

@@ -12,9 +12,11 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::behind::Behind;
 use crate::capabilities::capabilities;
 use crate::config::{Config, SqsBuilder};
 use crate::error::{NAME, closed, repeatable};
+use crate::give_backs::GiveBacks;
 use crate::held::Ledger;
 use crate::join::AllJoins;
 use crate::lines::Lines;
@@ -43,6 +45,8 @@ pub(crate) struct Inner {
     pub(crate) queues: Queues,
     pub(crate) ledger: Ledger,
     pub(crate) lines: Lines,
+    pub(crate) given_back: GiveBacks,
+    pub(crate) behind: Behind,
     pub(crate) poll_room: Semaphore,
     pub(crate) sweeps: Semaphore,
     pub(crate) polls: TaskTracker,
@@ -88,6 +92,8 @@ impl SqsQueue {
             queues: Queues::new(&config),
             ledger: Ledger::default(),
             lines: Lines::default(),
+            given_back: GiveBacks::default(),
+            behind: Behind::default(),
             poll_room: Semaphore::new(MAX_POLLS),
             sweeps: Semaphore::new(MAX_SWEEPS),
             polls: TaskTracker::new(),
@@ -140,6 +146,8 @@ impl QueueStorage for SqsQueue {
         // Each call ends within its time; a poll may go on for its own.
         let longest = 2 * inner.config.call_timeout + Duration::from_secs(1);
         let _ = tokio::time::timeout(longest, inner.calls.wait()).await;
+        // Nobody will ask for these any more.
+        inner.let_go(inner.behind.take_all()).await;
         let _ = tokio::time::timeout(POLLS_END, inner.polls.wait()).await;
         Ok(())
     }

@@ -1,18 +1,18 @@
-//! What is there now: the levels are asked from the highest down, in three steps at most where messages come from one level.
+//! What is there now: the levels are asked from the highest down, in few steps.
 //!
-//! A pull first asks all levels above the likely one, the one that gave the most last time, for one message each, side by side.
-//! Mostly they are empty. Then it asks the likely level for all that it wants, and if there is room left those below, again for one
-//! each and side by side. A level that gives its one message is asked for more before any lower one is. So a higher level always goes
-//! first, no level is asked that cannot matter, and what a pull takes too much is one message for each lower level.
+//! Those that gave something last time are asked one after another, each for all that there is room for. Before each of them, those in
+//! between are asked for one message each, side by side: mostly they are empty. One of these that gives its message is asked for more
+//! before any lower one is. So a higher level always goes first, no level is asked once there is enough, and what a pull can take too
+//! much is one message of each level between two that give. A level that is watched by a poll, for it was empty again and again, is asked
+//! only if nothing is found elsewhere: what comes to it the poll brings.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::{PartitionId, Result};
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::join_all;
 
-use crate::lines::Line;
+use crate::lines::{Line, Waiting};
 use crate::names::Place;
 use crate::pull::Terms;
 use crate::receive::{Ask, Taken};
@@ -21,14 +21,18 @@ use crate::storage::Inner;
 
 /// Requests at once for further messages of one level.
 const MOST_AT_ONCE: usize = 10;
+/// How long each level is polled before a thorough pull says that nothing is there: a request that waits asks all of the service.
+const SURE_AFTER_SECS: u64 = 1;
 
 /// One pull's look at all levels.
 struct Sweep<'s> {
     inner: &'s Inner,
     line: &'s Line,
     terms: &'s Terms,
-    /// By level, with the queue's URL if there is such a queue.
-    places: Vec<(Place, Option<Arc<str>>)>,
+    partition: &'s PartitionId,
+    found: Vec<Taken>,
+    /// Levels that are watched, and were not asked.
+    skipped: Vec<u8>,
     /// By level, what one message asked for ahead has brought; `None` where none was.
     ahead: Vec<Option<Result<Vec<Taken>>>>,
 }
@@ -40,107 +44,166 @@ impl Inner {
         partition: &PartitionId,
         terms: &Terms,
     ) -> Result<Vec<Taken>> {
-        let request = &terms.request;
         if terms.is_over(self) {
             return Ok(Vec::new());
         }
         // While this looks, nobody gives back what was kept; and what is being given back has to be there first.
-        let waiting = self.lines.of(partition, self.config.levels).join(request.max);
+        let waiting = self.lines.of(partition, self.config.levels).join(terms.request.max);
         drop(waiting.line.giving_back.lock().await);
         let _turn = tokio::select! {
             turn = self.sweeps.acquire() => turn,
-            () = request.stop.cancelled() => return Ok(Vec::new()),
+            () = terms.request.stop.cancelled() => return Ok(Vec::new()),
             () = self.closed.cancelled() => return Ok(Vec::new()),
         };
-        let places: Vec<_> = (0..self.config.levels).map(|level| Place::new(partition, level)).collect();
-        let urls = try_join_all(places.iter().map(|place| self.queues.find(&self.server, place))).await?;
-        let ahead = places.iter().map(|_| None).collect();
-        let places = places.into_iter().zip(urls).collect();
-        let mut sweep = Sweep { inner: self, line: &waiting.line, terms, places, ahead };
-        let answer = Box::pin(sweep.run()).await;
-        let too_much = sweep.ahead.into_iter().flatten().flatten().flatten().collect();
-        self.keep(&waiting.line, too_much);
-        answer
+        let mut sweep = self.sweep_of(partition, terms, &waiting);
+        let end = Box::pin(sweep.run()).await;
+        let found = self.end_of(sweep, &waiting, end)?;
+        if !found.is_empty() {
+            self.watch(&waiting.line, partition, terms.request.lease);
+        }
+        Ok(found)
+    }
+
+    /// The same for a pull that must not take a part of the service for all of it: each level is asked by a poll.
+    pub(crate) async fn make_sure(
+        self: &Arc<Self>,
+        partition: &PartitionId,
+        terms: &Terms,
+    ) -> Result<Vec<Taken>> {
+        if terms.is_over(self) {
+            return Ok(Vec::new());
+        }
+        let waiting = self.lines.of(partition, self.config.levels).join(terms.request.max);
+        let mut sweep = self.sweep_of(partition, terms, &waiting);
+        let end = Box::pin(sweep.run_thoroughly()).await;
+        self.end_of(sweep, &waiting, end)
+    }
+
+    fn sweep_of<'s>(
+        &'s self,
+        partition: &'s PartitionId,
+        terms: &'s Terms,
+        waiting: &'s Waiting,
+    ) -> Sweep<'s> {
+        let ahead = (0..self.config.levels).map(|_| None).collect();
+        Sweep {
+            inner: self,
+            line: &waiting.line,
+            terms,
+            partition,
+            found: Vec::new(),
+            skipped: Vec::new(),
+            ahead,
+        }
+    }
+
+    /// What was found, if anything; what was taken too much is kept for the next pull here.
+    fn end_of(self: &Arc<Self>, sweep: Sweep<'_>, waiting: &Waiting, end: Result<()>) -> Result<Vec<Taken>> {
+        let Sweep { found, ahead, .. } = sweep;
+        self.keep(&waiting.line, ahead.into_iter().flatten().flatten().flatten().collect());
+        match end {
+            Err(error) if found.is_empty() => Err(error),
+            Err(error) => {
+                tracing::debug!(%error, "a level could not be asked; answering what the others brought");
+                Ok(found)
+            }
+            Ok(()) => Ok(found),
+        }
     }
 }
 
 impl Sweep<'_> {
-    async fn run(&mut self) -> Result<Vec<Taken>> {
-        let (levels, likely) = (self.inner.config.levels, self.line.likely());
-        let mut found = Vec::new();
-        self.ask_ahead(likely + 1..levels).await;
-        for level in (0..levels).rev() {
-            if self.room(&found) == 0 || self.terms.is_over(self.inner) {
+    async fn run(&mut self) -> Result<()> {
+        let mut below = self.inner.config.levels;
+        while below > 0 && self.wants_more() {
+            // The next one that gives; or the lowest, for nothing is below it that it could take too much beside.
+            let next = (0..below).rev().find(|level| self.line.is_giving(*level)).unwrap_or(0);
+            let (watched, between): (Vec<_>, Vec<_>) =
+                (next..below).rev().partition(|level| self.line.is_watched(*level));
+            self.ask_ahead(between.iter().copied().filter(|level| *level > next), 0).await;
+            for level in (next..below).rev() {
+                if !self.wants_more() {
+                    return Ok(());
+                }
+                if watched.contains(&level) { self.take_kept(level).await } else { self.ask(level).await? }
+            }
+            self.skipped.extend(watched);
+            below = next;
+        }
+        let skipped = std::mem::take(&mut self.skipped);
+        if self.found.is_empty() { self.ask_side_by_side(skipped, 0).await } else { Ok(()) }
+    }
+
+    async fn run_thoroughly(&mut self) -> Result<()> {
+        self.ask_side_by_side((0..self.inner.config.levels).rev().collect(), SURE_AFTER_SECS).await
+    }
+
+    /// These levels, from the highest down, of which none gave anything of late.
+    async fn ask_side_by_side(&mut self, levels: Vec<u8>, wait_secs: u64) -> Result<()> {
+        self.ask_ahead(levels.iter().copied(), wait_secs).await;
+        for level in levels {
+            if !self.wants_more() {
                 break;
             }
-            if level + 1 == likely {
-                self.ask_ahead(0..likely).await;
-            }
-            match self.ask(level, &mut found).await {
-                Ok(()) => {}
-                Err(error) if found.is_empty() => return Err(error),
-                Err(error) => {
-                    tracing::debug!(%error, "a level could not be asked; answering what the others brought");
-                    break;
-                }
-            }
-        }
-        self.line.learn(found.iter().map(|taken| taken.claim.place.level));
-        Ok(found)
-    }
-
-    fn room(&self, found: &[Taken]) -> usize {
-        self.terms.request.max.saturating_sub(found.len())
-    }
-
-    /// One message of each of these levels, side by side.
-    async fn ask_ahead(&mut self, levels: Range<u8>) {
-        let ask = Ask { max: 1, wait_secs: 0, lease: self.terms.request.lease };
-        let levels = usize::from(levels.start)..usize::from(levels.end);
-        let asked =
-            self.places.get(levels.clone()).unwrap_or_default().iter().map(async |(place, url)| match url {
-                Some(url) => self.inner.receive(self.line, place, url, ask).await,
-                None => Ok(Vec::new()),
-            });
-        let answers = join_all(asked).await;
-        for (slot, answer) in self.ahead.iter_mut().skip(levels.start).zip(answers) {
-            *slot = Some(answer);
-        }
-    }
-
-    /// All of one level that there is room for: what was kept of it, what it gave ahead, and what it has beyond that.
-    async fn ask(&mut self, level: u8, found: &mut Vec<Taken>) -> Result<()> {
-        let kept = self.line.take_kept(level, self.room(found));
-        found.extend(self.inner.refresh(kept, self.terms).await);
-        if self.room(found) == 0 {
-            return Ok(());
-        }
-        match self.ahead.get_mut(usize::from(level)).and_then(Option::take) {
-            Some(Ok(ahead)) if ahead.is_empty() => return Ok(()),
-            Some(ahead) => found.extend(ahead?),
-            None => {}
-        }
-        let room = self.room(found);
-        if let Some((place, Some(url))) = self.places.get(usize::from(level))
-            && room > 0
-        {
-            found.extend(self.ask_further(place, url, room).await?);
+            self.ask(level).await?;
         }
         Ok(())
     }
 
+    fn room(&self) -> usize {
+        self.terms.request.max.saturating_sub(self.found.len())
+    }
+
+    fn wants_more(&self) -> bool {
+        self.room() > 0 && !self.terms.is_over(self.inner)
+    }
+
+    /// One message of each of these levels, side by side.
+    async fn ask_ahead(&mut self, levels: impl Iterator<Item = u8>, wait_secs: u64) {
+        let asked = levels.map(async |level| (level, self.receive(level, 1, wait_secs).await));
+        let answers = join_all(asked).await;
+        for (level, answer) in answers {
+            if let Some(slot) = self.ahead.get_mut(usize::from(level)) {
+                *slot = Some(answer);
+            }
+        }
+    }
+
+    /// All of one level that there is room for: what was kept of it, what it gave ahead, and what it has beyond that.
+    async fn ask(&mut self, level: u8) -> Result<()> {
+        self.take_kept(level).await;
+        if self.room() == 0 {
+            return Ok(());
+        }
+        match self.ahead.get_mut(usize::from(level)).and_then(Option::take) {
+            Some(Ok(ahead)) if ahead.is_empty() => return Ok(()),
+            Some(ahead) => self.found.extend(self.inner.refresh(ahead?, self.terms).await),
+            None => {}
+        }
+        let room = self.room();
+        if room > 0 {
+            let further = self.ask_further(level, room).await?;
+            self.found.extend(further);
+        }
+        Ok(())
+    }
+
+    async fn take_kept(&mut self, level: u8) {
+        let kept = self.line.take_kept(level, self.room());
+        self.found.extend(self.inner.refresh(kept, self.terms).await);
+    }
+
     /// Up to `room` messages of one level: one request, and if that was full as many at once as the rest takes. Each is paid for, also
     /// if it brings nothing.
-    async fn ask_further(&self, place: &Place, url: &str, room: usize) -> Result<Vec<Taken>> {
-        let lease: Duration = self.terms.request.lease;
-        let ask = |max| self.inner.receive(self.line, place, url, Ask { max, wait_secs: 0, lease });
+    async fn ask_further(&self, level: u8, room: usize) -> Result<Vec<Taken>> {
         let full = self.line.full(BATCH);
-        let mut taken = ask(room.min(full)).await?;
+        let mut taken = self.receive(level, room.min(full), 0).await?;
         if taken.len() < full {
             return Ok(taken);
         }
         let full = self.line.full(BATCH);
-        let rest = (taken.len()..room).step_by(full).map(|before| ask((room - before).min(full)));
+        let rest =
+            (taken.len()..room).step_by(full).map(|before| self.receive(level, (room - before).min(full), 0));
         for answer in join_all(rest.take(MOST_AT_ONCE)).await {
             match answer {
                 Ok(more) => taken.extend(more),
@@ -149,6 +212,18 @@ impl Sweep<'_> {
                 }
             }
         }
+        Ok(taken)
+    }
+
+    /// One request. A level without a queue is empty.
+    async fn receive(&self, level: u8, max: usize, wait_secs: u64) -> Result<Vec<Taken>> {
+        let (inner, lease): (_, Duration) = (self.inner, self.terms.request.lease);
+        let place = Place::new(self.partition, level);
+        let taken = match inner.queues.find(&inner.server, &place).await? {
+            Some(url) => inner.receive(&place, &url, Ask { max, wait_secs, lease }).await?,
+            None => Vec::new(),
+        };
+        self.line.gave(level, !taken.is_empty());
         Ok(taken)
     }
 }

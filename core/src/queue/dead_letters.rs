@@ -185,7 +185,8 @@ impl DeadLetters {
 
     pub(super) async fn pull(&self, max: usize) -> Result<Vec<QueueMessageHandler>> {
         let lease = LEASE.clamp(self.queue.capabilities().lease.min, self.queue.capabilities().lease.max);
-        let held = self.queue.pull(&self.partition).max(max).lease(lease).await?;
+        // One empty answer is taken for the end.
+        let held = self.queue.pull(&self.partition).max(max).lease(lease).thorough(true).await?;
         if held.is_empty() && self.queue.0.slots.available_permits() == 0 {
             return Err(Error::new(
                 ErrorKind::Full,

@@ -28,6 +28,7 @@ pub struct Pull {
     wait: Duration,
     lease: Option<Duration>,
     keep_alive: bool,
+    thorough: bool,
 }
 
 impl Queue {
@@ -41,6 +42,7 @@ impl Queue {
             wait: Duration::ZERO,
             lease: None,
             keep_alive: true,
+            thorough: false,
         }
     }
 }
@@ -67,6 +69,13 @@ impl Pull {
     /// Whether the heartbeat renews the lease while the handler lives, up to the partition's `max_hold`. Default: yes.
     pub fn keep_alive(mut self, keep_alive: bool) -> Self {
         self.keep_alive = keep_alive;
+        self
+    }
+
+    /// Whether an answer of none must mean that nothing is there, also without a wait. Only SQS, which answers at once from a sample of
+    /// its servers, then takes a second longer to say so. Default: no.
+    pub fn thorough(mut self, thorough: bool) -> Self {
+        self.thorough = thorough;
         self
     }
 }
@@ -99,6 +108,7 @@ impl IntoFuture for Pull {
                 until: far(shared.caller.clock.now(), self.wait),
                 terms: Terms { partition, lease, keep_alive: self.keep_alive },
                 max: self.max,
+                thorough: self.thorough,
                 stop: stop.clone(),
             };
             // If this future is dropped the pull below goes on; the guard then asks it to finish early.
@@ -123,6 +133,7 @@ struct Pulling {
     terms: Terms,
     max: usize,
     until: Instant,
+    thorough: bool,
     stop: CancellationToken,
 }
 
@@ -141,8 +152,9 @@ impl Pulling {
             };
             let asked = slots.num_permits();
             // Once there is something to hand over nothing is waited for.
+            let thorough = self.thorough && handlers.is_empty();
             let until = if handlers.is_empty() { self.until } else { shared.caller.clock.now() };
-            let deliveries = match self.ask(&shared, asked, until).await {
+            let deliveries = match self.ask(&shared, asked, until, thorough).await {
                 Ok(deliveries) => deliveries,
                 Err(error) if handlers.is_empty() => return Err(error),
                 Err(error) => {
@@ -201,8 +213,17 @@ impl Pulling {
     }
 
     /// Asks the storage once, carrying waiting settlements along where that saves a round trip.
-    async fn ask(&self, shared: &Shared, max: usize, until: Instant) -> Result<Vec<Delivery>> {
-        let request = |wait| PullRequest::new(max, wait, self.terms.lease).with_stop(self.stop.clone());
+    async fn ask(
+        &self,
+        shared: &Shared,
+        max: usize,
+        until: Instant,
+        thorough: bool,
+    ) -> Result<Vec<Delivery>> {
+        let request = |wait| {
+            let request = PullRequest::new(max, wait, self.terms.lease).with_stop(self.stop.clone());
+            request.with_thorough(thorough)
+        };
         if shared.capabilities.exchange {
             let lane = shared.settle_lane(&self.terms.partition);
             let carried = shared.settler.take(&lane);

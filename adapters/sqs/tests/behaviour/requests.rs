@@ -99,6 +99,24 @@ async fn a_handle_that_may_not_create_names_what_is_missing_and_works_with_what_
 }
 
 #[tokio::test]
+async fn a_queue_that_many_push_to_at_once_is_made_once() {
+    let Some(bed) = Bed::find().await else { return };
+    let queue = bed.builder().linger(Duration::ZERO).open().await.unwrap();
+    let (p, all) = (part("p"), messages(10));
+    let answers = futures_util::future::join_all(all.chunks(1).map(|one| queue.push(&p, one))).await.concat();
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    let times = |action: &str| bed.wire.seen(action).len();
+    assert_eq!((times("CreateQueue"), times("GetQueueAttributes")), (2, 1), "it and its dead letters");
+    // Who waits for a failure is told of it, and does not try again one after the other.
+    bed.wire.play("CreateQueue", Trick::Refuse(403, "AccessDeniedException"));
+    let q = part("q");
+    let answers = futures_util::future::join_all(all.chunks(1).map(|one| queue.push(&q, one))).await.concat();
+    assert!(answers.iter().all(Result::is_err), "{answers:?}");
+    assert_eq!(times("CreateQueue"), 3);
+    push(&queue, "q", &all).await;
+}
+
+#[tokio::test]
 async fn a_made_queue_keeps_as_long_as_can_be_and_has_a_backstop() {
     let Some(bed) = Bed::find().await else { return };
     push(&bed.open().await, "p", &messages(1)).await;

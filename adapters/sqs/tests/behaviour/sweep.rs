@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{Action, Delivery, MessageData, PullQueueStorage, PullRequest};
+use anyqueue::{Action, Delivery, MessageData, PullQueueStorage, PullRequest, Queue};
 use anyqueue_sqs::SqsQueue;
 
 use crate::common::{Bed, LEASE, SOON, part, push, settle, settled, take};
@@ -120,6 +120,124 @@ async fn what_a_pull_took_too_much_is_for_the_next_one_or_for_others() {
     ids.sort();
     ids.dedup();
     assert_eq!(ids.len(), 20, "each once");
+}
+
+/// How many messages of each level the server has handed out.
+fn handed_out(bed: &Bed, level: u8) -> usize {
+    let of_level = |seen: &&crate::wire::Seen| {
+        seen.body["QueueUrl"].as_str().is_some_and(|url| url.ends_with(&format!("test_p{level}-p")))
+    };
+    bed.wire.seen("ReceiveMessage").iter().filter(of_level).map(|seen| seen.brought).sum()
+}
+
+#[tokio::test]
+async fn what_is_below_is_not_received_while_what_is_above_fills_the_pulls() {
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, other) = (bed.builder().levels(3).open().await.unwrap(), levels(&bed).await);
+    push(&other, "p", &at(0, 5)).await;
+    push(&other, "p", &at(1, 100)).await;
+    for _ in 0..15 {
+        push(&other, "p", &at(2, 6)).await;
+        let held = pull(&queue, 10).await;
+        assert_eq!(found(&held), [[2; 6].as_slice(), &[1; 4]].concat());
+        assert!(settled(&settle(&queue, &held, &Action::Remove).await));
+    }
+    assert!(handed_out(&bed, 0) <= 1, "{} times in fifteen pulls", handed_out(&bed, 0));
+}
+
+#[tokio::test]
+async fn what_goes_back_unseen_is_no_delivery() {
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, other) = (levels(&bed).await, levels(&bed).await);
+    let all: Vec<_> = (0..10).flat_map(|level| at(level, 1)).collect();
+    push(&other, "p", &all).await;
+    assert_eq!(found(&pull(&queue, 1).await), [9]);
+    let begun = Instant::now();
+    let given_back = || {
+        let seen = bed.wire.seen("ChangeMessageVisibilityBatch");
+        seen.iter().map(|seen| seen.body["Entries"].as_array().unwrap().len()).sum::<usize>()
+    };
+    while given_back() < 8 {
+        assert!(begun.elapsed() < SOON, "{} went back", given_back());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let held = take(&queue, &part("p"), 9).await;
+    assert!(held.iter().all(|delivery| delivery.delivery_count == Some(1)), "{held:?}");
+}
+
+#[tokio::test]
+async fn levels_that_are_empty_again_and_again_are_watched_and_no_longer_asked_by_each_pull() {
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, other) = (levels(&bed).await, levels(&bed).await);
+    push(&other, "p", &at(0, 100)).await;
+    let asked = || bed.wire.seen("ReceiveMessage").len() + bed.wire.seen("GetQueueUrl").len();
+    let drained = async |pulls: usize| {
+        for _ in 0..pulls {
+            let held = pull(&queue, 2).await;
+            assert_eq!(found(&held), [0; 2]);
+            assert!(settled(&settle(&queue, &held, &Action::Remove).await));
+        }
+    };
+    drained(10).await;
+    let before = asked();
+    drained(30).await;
+    // Each pull asks one level; beside that there is a poll of a second or more at each of the others.
+    assert!(asked() - before <= 30 + 9 * 4, "{} requests for 30 pulls", asked() - before);
+    push(&other, "p", &at(9, 1)).await;
+    let begun = Instant::now();
+    while !found(&pull(&queue, 1).await).contains(&9) {
+        assert!(begun.elapsed() < SOON, "a watched level is seen");
+    }
+    // What came to it again is asked for at once, and what is nowhere else.
+    push(&other, "p", &at(9, 1)).await;
+    assert_eq!(found(&pull(&queue, 1).await), [9]);
+    while !pull(&queue, 100).await.is_empty() {}
+    push(&other, "p", &at(5, 1)).await;
+    while !found(&pull(&queue, 5).await).contains(&5) {
+        assert!(begun.elapsed() < 3 * SOON, "what is at a watched level alone is found");
+    }
+}
+
+#[tokio::test]
+async fn one_empty_answer_is_no_proof_where_a_pull_has_to_be_sure() {
+    let Some(bed) = Bed::find().await else { return };
+    let queue = bed.builder().levels(2).open().await.unwrap();
+    let sure = || PullRequest::new(5, Duration::ZERO, LEASE).with_thorough(true);
+    let begun = Instant::now();
+    assert!(queue.pull(&part("p"), sure()).await.unwrap().is_empty());
+    assert!(bed.wire.seen("CreateQueue").is_empty(), "looking makes no queues");
+    push(&queue, "p", &at(1, 3)).await;
+    push(&queue, "p", &at(0, 1)).await;
+    // As the service may: it asks a part of its servers.
+    for _ in 0..2 {
+        bed.wire.play("ReceiveMessage", Trick::Answer("{}"));
+    }
+    let held = queue.pull(&part("p"), sure()).await.unwrap();
+    assert_eq!(found(&held), [1, 1, 1, 0]);
+    assert!(bed.wire.is_done());
+    assert!(queue.pull(&part("p"), sure()).await.unwrap().is_empty());
+    assert!(begun.elapsed() < SOON);
+}
+
+#[tokio::test]
+async fn a_purge_and_a_redrive_do_not_end_at_one_empty_answer() {
+    let Some(bed) = Bed::find().await else { return };
+    let storage = bed.open().await;
+    let queue = Queue::new(storage.clone()).unwrap();
+    let die = async |count| {
+        push(&storage, "p", &at(0, count)).await;
+        let held = take(&storage, &part("p"), count).await;
+        let dead = Action::Move { to: part("p").dead_letters(), headers: None };
+        assert!(settled(&settle(&storage, &held, &dead).await));
+    };
+    let letters = queue.dead_letters("p").unwrap();
+    die(3).await;
+    bed.wire.play("ReceiveMessage", Trick::Answer("{}"));
+    assert_eq!(letters.redrive().await.unwrap().moved, 3);
+    assert_eq!(take(&storage, &part("p"), 3).await.len(), 3);
+    die(3).await;
+    bed.wire.play("ReceiveMessage", Trick::Answer("{}"));
+    assert_eq!(letters.purge().await.unwrap(), 3);
 }
 
 #[tokio::test]
