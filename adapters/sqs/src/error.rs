@@ -126,7 +126,7 @@ pub(crate) fn by_code(code: &str, text: &str, server_fault: bool) -> Refused {
         .with_retry(safe),
         "OverLimit" => own(
             ErrorKind::Full,
-            "the queue has as many messages in flight as the server allows: settle what is held (nothing was done)",
+            "the queue has as many messages in flight as the server allows, held or hidden by postponement: settle what is held (nothing was done)",
         )
         .with_retry(safe),
         "ExpiredToken" | "ExpiredTokenException" | "RequestExpired" | "TokenRefreshRequired" => own(

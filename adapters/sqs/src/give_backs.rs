@@ -3,6 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::receive::Taken;
+
 /// Messages that are remembered; the oldest is forgotten first.
 const REMEMBERED: usize = 10_000;
 
@@ -21,8 +23,14 @@ impl GiveBacks {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It was received, and goes back unseen.
-    pub(crate) fn note(&self, source: &Arc<str>) {
+    /// These were received, and go back unseen.
+    pub(crate) fn note_all(&self, unseen: &[Taken]) {
+        for taken in unseen {
+            self.note(&taken.claim.source);
+        }
+    }
+
+    fn note(&self, source: &Arc<str>) {
         let mut memory = self.lock();
         if let Some(count) = memory.counts.get_mut(source) {
             *count += 1;

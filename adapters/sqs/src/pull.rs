@@ -216,13 +216,13 @@ impl Inner {
         let behind: Vec<_> = unwanted.iter().flat_map(|taken| self.behind.take(&taken.claim)).collect();
         unwanted.extend(behind);
         // Also what cannot be shown at once was received for nobody.
-        unwanted.iter().for_each(|taken| self.given_back.note(&taken.claim.source));
+        self.given_back.note_all(&unwanted);
         self.change(&unwanted, 0).await;
     }
 
     /// Gives back what is behind messages that are lost, unseen.
     async fn let_go_behind(&self, lost: Vec<Taken>) {
-        lost.iter().for_each(|taken| self.given_back.note(&taken.claim.source));
+        self.given_back.note_all(&lost);
         let behind: Vec<_> = lost.iter().flat_map(|taken| self.behind.take(&taken.claim)).collect();
         if !behind.is_empty() {
             self.let_go(behind).await;

@@ -4,16 +4,18 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use anyqueue::{Decoded, Delivery, Lease, MessageData, Result};
+use anyqueue::{Decoded, Delivery, Envelope, Lease, MessageData, Result};
 use aws_sdk_sqs::types::{Message, MessageSystemAttributeName as Name};
 
-use crate::batch::Show;
+use crate::batch::{Delete, Show};
 use crate::capabilities::MAX_LEASE;
 use crate::clock::ATTRIBUTE_GRAIN;
 use crate::error::Refused;
 use crate::fifo;
 use crate::held::{Claim, whole_secs};
 use crate::names::Place;
+use crate::push::delays;
+use crate::server::Outgoing;
 use crate::storage::Inner;
 use crate::wire;
 
@@ -59,7 +61,7 @@ impl Inner {
                 continue;
             };
             if let Some(left) = read.left {
-                early.push((read.receipt, left));
+                early.push((read, left));
                 continue;
             }
             let mut claim =
@@ -79,7 +81,7 @@ impl Inner {
         let (heads, behind) = fifo::heads(taken);
         if !behind.is_empty() {
             let ended = self.behind.hold(behind);
-            ended.iter().for_each(|taken| self.given_back.note(&taken.claim.source));
+            self.given_back.note_all(&ended);
         }
         heads
     }
@@ -89,14 +91,44 @@ impl Inner {
         self.config.fifo.then(|| group.as_str().into())
     }
 
-    /// Hides messages whose delay is longer than the server's own until it is over, or for as long as the server can. What cannot be
-    /// hidden now comes again when its lease ends.
-    async fn hide(&self, place: &Place, early: Vec<(Arc<str>, Duration)>) {
-        let hidden = early
+    /// Hides messages whose delay is longer than the server's own until it is over, or for as long as the server can. Beyond what is
+    /// hidden at once they are sent again. Those for which neither can be done come again when their leases end.
+    async fn hide(&self, place: &Place, early: Vec<(Read, Duration)>) {
+        let has_room =
+            |(_, left): &(Read, Duration)| self.config.fifo || self.hidden.add(place, (*left).min(MAX_HIDE));
+        let (hidden, others): (Vec<_>, Vec<_>) = early.into_iter().partition(has_room);
+        let hidden = hidden
             .into_iter()
-            .map(|(receipt, left)| (place.clone(), Show(receipt, whole_secs(left.min(MAX_HIDE)))));
+            .map(|(read, left)| (place.clone(), Show(read.receipt, whole_secs(left.min(MAX_HIDE)))));
         for refused in self.request_all(hidden.collect()).await.into_iter().filter_map(Result::err) {
             tracing::debug!(?refused, "a message that is not due could not be hidden");
+        }
+        if !others.is_empty() {
+            Box::pin(self.send_again(place, others)).await;
+        }
+    }
+
+    /// Stores copies with what is left of the delay, then deletes those that have one.
+    async fn send_again(&self, place: &Place, early: Vec<(Read, Duration)>) {
+        let mut receipts = Vec::with_capacity(early.len());
+        let mut copies = Vec::with_capacity(early.len());
+        for (read, left) in early {
+            let mut envelope = Envelope::new(read.message, read.pushed_at);
+            // This reception was none of its deliveries.
+            envelope.prior_deliveries = read.deliveries.saturating_sub(1);
+            let (delay_secs, due_after_secs) = delays(left);
+            let Ok(body) = wire::encode(&envelope, due_after_secs) else { continue };
+            receipts.push(read.receipt);
+            copies.push((place.clone(), Outgoing { body, delay_secs, sequence: None }));
+        }
+        let stored = self.request_all(copies).await.into_iter().zip(receipts);
+        let stored = stored.filter(|(answer, _)| answer.is_ok());
+        let deleted = stored.map(|(_, receipt)| (place.clone(), Delete(receipt)));
+        for refused in self.request_all(deleted.collect()).await.into_iter().filter_map(Result::err) {
+            tracing::debug!(
+                ?refused,
+                "a message that was sent again could not be deleted; it is there twice"
+            );
         }
     }
 

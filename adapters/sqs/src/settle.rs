@@ -184,7 +184,7 @@ impl Inner {
         match end {
             End::Settled if matches!(job.step, Step::Delete) => {
                 let following = self.behind.follow(claim);
-                following.ended.iter().for_each(|taken| self.given_back.note(&taken.claim.source));
+                self.given_back.note_all(&following.ended);
                 let line = self.lines.of(&claim.place.partition, self.config.levels);
                 self.keep(&line, following.next.into_iter().collect());
             }

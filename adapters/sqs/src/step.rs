@@ -38,7 +38,9 @@ impl Inner {
             _ if claim.copied => Step::Delete,
             Action::Remove => Step::Delete,
             Action::Release | Action::Retry => Step::Reveal(0),
-            Action::Postpone { delay, headers: None } if can_hide(claim, *delay) => {
+            Action::Postpone { delay, headers: None }
+                if can_hide(claim, *delay) && (self.config.fifo || self.hidden.add(place, *delay)) =>
+            {
                 Step::Reveal(whole_secs(*delay))
             }
             Action::Postpone { delay, headers } if !self.config.fifo => {
@@ -116,6 +118,35 @@ pub(crate) fn step_elsewhere(action: &Action) -> Result<Step> {
         }
         Action::Postpone { .. } | Action::Move { .. } => {
             Err(invalid("a move, or a change of headers, takes the handle that pulled the message"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use anyqueue::{MessageData, PartitionId};
+
+    use super::*;
+    use crate::SqsQueue;
+    use crate::hidden::MOST_HIDDEN;
+
+    #[tokio::test]
+    async fn a_postponed_message_is_sent_again_where_many_are_hidden_and_a_fifo_queue_hides_all() {
+        let (delay, place) = (Duration::from_hours(2), Place::new(&PartitionId::new("p").unwrap(), 0));
+        let now = Instant::now();
+        let claim = Claim::new(place.clone(), "receipt".into(), MessageData::new("x"), now, now + delay);
+        let action = Action::Postpone { delay, headers: None };
+        for (url, hides) in [("sqs://k:s@r/p", false), ("sqs://k:s@r/p?fifo=true", true)] {
+            let queue = SqsQueue::open(url).await.unwrap();
+            assert!(matches!(queue.inner.step(&claim, &action), Ok(Step::Reveal(7200))));
+            while queue.inner.hidden.add(&place, delay) {}
+            let step = queue.inner.step(&claim, &action).unwrap();
+            assert_eq!(matches!(step, Step::Reveal(7200)), hides);
+            if let Step::Copy(_, copy) = step {
+                assert_eq!(copy.delay_secs, 900, "the rest is said in the body, after {MOST_HIDDEN}");
+            }
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::config::{Config, SqsBuilder};
 use crate::error::{NAME, closed, repeatable};
 use crate::give_backs::GiveBacks;
 use crate::held::Ledger;
+use crate::hidden::Hidden;
 use crate::join::AllJoins;
 use crate::lines::Lines;
 use crate::queues::Queues;
@@ -47,6 +48,7 @@ pub(crate) struct Inner {
     pub(crate) lines: Lines,
     pub(crate) given_back: GiveBacks,
     pub(crate) behind: Behind,
+    pub(crate) hidden: Hidden,
     pub(crate) poll_room: Semaphore,
     pub(crate) sweeps: Semaphore,
     pub(crate) polls: TaskTracker,
@@ -94,6 +96,7 @@ impl SqsQueue {
             lines: Lines::default(),
             given_back: GiveBacks::default(),
             behind: Behind::default(),
+            hidden: Hidden::default(),
             poll_room: Semaphore::new(MAX_POLLS),
             sweeps: Semaphore::new(MAX_SWEEPS),
             polls: TaskTracker::new(),

@@ -13,26 +13,7 @@ pub(crate) struct Kind {
     pub(crate) name: &'static str,
     pub(crate) fifo: bool,
     pub(crate) least: &'static [Need],
-    pub(crate) rules: &'static [(Need, &'static str)],
 }
-
-/// Rules of both.
-const RULES: &[(Need, &str)] = &[
-    (
-        Need::DEDUP_WHILE_LIVE,
-        "the service knows deduplication for five minutes, whatever became of the first",
-    ),
-    (Need::FENCING, "a late deletion by an old receipt handle may succeed"),
-    (Need::COUNTS, "what is postponed and what is held are counted as one: not visible"),
-    (Need::LIST, "a queue's name may hold no more than a hash of the partition's"),
-    (Need::BROWSE, "a message can only be seen by receiving it"),
-    (Need::DELETE, "a message can only be deleted by whoever has received it"),
-    (Need::PURGE, "PurgeQueue deletes what is held too, and takes up to a minute"),
-    (Need::CANCEL, "a message cannot be found by its id"),
-    (Need::PAUSE, "a queue has no such state"),
-    (Need::CONTROLLED_CLOCK, "time is the server's: its clock cannot be turned"),
-    (Need::FOREIGN, "a body is text: bytes that are none cannot be put there"),
-];
 
 struct Sqs {
     kind: &'static Kind,
@@ -74,8 +55,7 @@ impl Harness for Sqs {
     }
 
     fn rule(&self, need: &Need) -> Option<&'static str> {
-        let mut rules = self.kind.rules.iter().chain(RULES);
-        rules.find(|(ruled, _)| ruled.what == need.what).map(|(_, rule)| *rule)
+        anyqueue_sqs::server_rule(self.kind.fifo, need.what)
     }
 
     /// The emulator is one thread of Python, which looks for a FIFO queue's next message among all that are there.

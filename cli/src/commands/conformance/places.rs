@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyqueue::{Result, Storage, StorageUrl};
-use anyqueue_conformance::{Harness, async_trait};
+use anyqueue_conformance::{Harness, Need, async_trait};
 
 use crate::failure::{Failure, with_causes};
 use crate::open::{backend, no_url, registry, with_option};
@@ -94,6 +94,18 @@ impl Harness for Places {
         Ok(storage)
     }
 
+    /// As the backend's own crate knows it.
+    fn rule(&self, need: &Need) -> Option<&'static str> {
+        match self.name {
+            #[cfg(feature = "sqs")]
+            "sqs" => {
+                let fifo = StorageUrl::parse(&self.url).and_then(|url| url.option("fifo"));
+                anyqueue_sqs::server_rule(fifo.ok().flatten().unwrap_or(false), need.what)
+            }
+            _ => None,
+        }
+    }
+
     /// What cannot be removed is left: the suite's verdict does not depend on it.
     async fn remove(&self, namespace: &str) {
         let place = self.place(namespace);
@@ -129,6 +141,18 @@ async fn remove_schema(_: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(feature = "sqs")]
+    #[test]
+    fn what_sqs_does_not_offer_is_explained_by_the_services_rule() {
+        let rule = |url: &str, need: &Need| Places::at(url).ok().and_then(|places| places.rule(need));
+        let (standard, fifo) = ("sqs://eu-west-1/jobs", "sqs://eu-west-1/jobs?fifo=true");
+        assert!(rule(standard, &Need::GROUPS).is_some_and(|rule| rule.contains("FIFO")));
+        assert_eq!(rule(fifo, &Need::GROUPS), None);
+        for need in [Need::BROWSE, Need::PUSH_ORDER, Need::PAUSE, Need::DEDUP_WHILE_LIVE, Need::UNIQUE_IDS] {
+            assert!(rule(standard, &need).is_some() && rule(fifo, &need).is_some(), "{need:?}");
+        }
+    }
 
     #[test]
     fn each_namespace_has_a_place_of_its_own() {
