@@ -2,9 +2,14 @@
 //!
 //! The yardstick is a client by hand that sends, receives and deletes in full batches of ten: 0.3 requests a message.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
 use anyqueue::{MessageData, Queue, QueueMessageStatus};
 use anyqueue_sqs::SqsBuilder;
 use anyqueue_testkit::{Ministack, Program, Server};
+use anyqueue_worker::{Partition, Worker};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use serde::Serialize;
@@ -19,6 +24,10 @@ const TASKS: usize = 64;
 /// A stream asks for more when a quarter of its window is free: here that is a number of full requests.
 const WINDOW: usize = 160;
 const DEFAULT_MESSAGES: usize = 6400;
+/// Of the worker.
+const SLOTS: usize = 8;
+/// How long one of its tasks takes.
+const TASK: Duration = Duration::from_millis(10);
 /// Of a client by hand that sends, receives and deletes ten at a time.
 const BY_HAND: f64 = 0.3;
 /// Dollars for a million requests to standard queues in most regions, after the free ones.
@@ -34,6 +43,8 @@ enum Way {
     Stream,
     /// Pushes, pulls and settles a hundred at a time.
     Batches,
+    /// Pushes a hundred at a time, and lets a worker with few slots run short tasks.
+    Worker,
 }
 
 /// What one way costs.
@@ -58,7 +69,7 @@ pub(crate) async fn print_costs(messages: Option<usize>, json: bool) -> Result<(
     let server = Server::start(Ministack::new()).await?;
     let environment = Environment::here(Some(format!("ministack {}", Ministack::new().version().await?)));
     for (levels, used) in [(1, 1), (10, 1), (10, 3)] {
-        for way in [Way::OneAtATime, Way::Stream, Way::Batches] {
+        for way in [Way::OneAtATime, Way::Stream, Way::Batches, Way::Worker] {
             let messages = messages.unwrap_or(DEFAULT_MESSAGES);
             let cost = cost(&server, way, (levels, used), messages, &environment).await?;
             if json {
@@ -118,7 +129,7 @@ fn message(index: usize, used: u8) -> MessageData {
 }
 
 async fn push(queue: &Queue, way: Way, messages: usize, used: u8) -> Result<()> {
-    if matches!(way, Way::Batches) {
+    if matches!(way, Way::Batches | Way::Worker) {
         for outcome in
             queue.push_many(PARTITION, (0..messages).map(|index| message(index, used)).collect()).await?
         {
@@ -153,9 +164,12 @@ async fn drain(queue: &Queue, way: Way, messages: usize) -> Result<()> {
         }
         return all_done(settling).await;
     }
+    if matches!(way, Way::Worker) {
+        return work(queue, messages).await;
+    }
     let mut left = messages;
     while left > 0 {
-        let mut held = queue.pull(PARTITION).max(100).wait(std::time::Duration::from_secs(10)).await?;
+        let mut held = queue.pull(PARTITION).max(100).wait(Duration::from_secs(10)).await?;
         left -= held.len().min(left);
         if matches!(way, Way::Batches) {
             let settlements = held.iter_mut().map(|handler| (handler, QueueMessageStatus::Processed));
@@ -169,6 +183,33 @@ async fn drain(queue: &Queue, way: Way, messages: usize) -> Result<()> {
             all_done(settle.collect()).await?;
         }
     }
+    Ok(())
+}
+
+/// A worker that runs until so many tasks have ended.
+async fn work(queue: &Queue, messages: usize) -> Result<()> {
+    let left = Arc::new(AtomicUsize::new(messages));
+    let worker = Worker::builder(queue.clone())
+        .slots(SLOTS)
+        .partition(Partition::new(PARTITION))
+        .any_handler({
+            let left = left.clone();
+            move |_, _| {
+                let left = left.clone();
+                async move {
+                    tokio::time::sleep(TASK).await;
+                    left.fetch_sub(1, Ordering::SeqCst);
+                    Ok(())
+                }
+            }
+        })
+        .build()?;
+    let done = async move {
+        while left.load(Ordering::SeqCst) > 0 {
+            tokio::time::sleep(TASK).await;
+        }
+    };
+    worker.run_until(done).await?;
     Ok(())
 }
 

@@ -93,6 +93,7 @@ pub(super) fn sqs(figures: &Figures) -> String {
         let way = match cost.way.as_str() {
             "one-at-a-time" => "pushed and settled one at a time, pulled by the hundred",
             "stream" => "the same with a stream",
+            "worker" => "pushed in batches, run by a worker with 8 slots",
             other => other,
         };
         let cells = [
