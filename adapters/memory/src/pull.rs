@@ -62,10 +62,11 @@ impl MemoryQueue {
                 Attempt::Sleep(until) => until,
             };
             tokio::select! {
+                biased;
+                () = request.stop.cancelled() => return Ok(Vec::new()),
                 () = waiter.bell.notified() => {}
                 () = self.store.clock.sleep_until(sleep_until) => {}
                 () = self.closed.cancelled() => {}
-                () = request.stop.cancelled() => return Ok(Vec::new()),
             }
         }
     }

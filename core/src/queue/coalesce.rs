@@ -19,6 +19,9 @@ use crate::exec::Exec;
 /// The longest that a call waits for those whom the last one answered, where a call is a round trip.
 pub(crate) const GATHER: Duration = Duration::from_micros(200);
 
+/// And so often it looks for them, on a clock that stands still.
+const MOST_LOOKS: u32 = 4096;
+
 /// Calls of one lane begin at least this part of a call's time after one another, in a steady flow.
 const APART: u32 = 4;
 
@@ -213,9 +216,9 @@ impl<C: Call> Flight<C> {
             let company = callers(&batch);
             let (requests, replies): (Vec<_>, Vec<_>) =
                 batch.into_iter().map(|p| (p.request, p.reply)).unzip();
-            let begun = Instant::now();
+            let begun = self.inner.clock.now();
             let answers = self.inner.call.call(&self.lane, requests).await;
-            self.took(begun.elapsed());
+            self.took(self.inner.clock.now().saturating_duration_since(begun));
             for (reply, answer) in replies.into_iter().zip(answers) {
                 if let Some(reply) = reply {
                     let _ = reply.send(answer);
@@ -250,24 +253,26 @@ impl<C: Call> Flight<C> {
     /// Where several calls may be under way, the callers are to work while the server does. So each call gets an even share, which is
     /// answered here, or one would soon carry nearly all; and they are begun some time apart, or all would be answered at once.
     async fn gather(&self, company: usize) -> usize {
-        let end = Instant::now() + self.inner.gather;
+        let clock = &self.inner.clock;
+        let end = clock.now() + self.inner.gather;
         let (several, most) = (self.inner.config.in_flight > 1, self.inner.room.items);
         let around = self.look(|lane| lane.pending.len() + lane.carried);
-        loop {
+        let share = |lane: &Lane<C>| around.div_ceil(lane.in_flight.max(1)).min(most);
+        for _ in 0..MOST_LOOKS {
             tokio::task::yield_now().await;
-            let now = Instant::now();
-            let share = self.look(|lane| around.div_ceil(lane.in_flight.max(1)).min(most));
+            let now = clock.now();
             let has_gathered = self.look(|lane| {
                 if several {
-                    lane.pending.len() >= share && lane.may_begin(now)
+                    lane.pending.len() >= share(lane) && lane.may_begin(now)
                 } else {
                     callers(&lane.pending) >= company
                 }
             });
             if has_gathered || now >= end {
-                return if several { share } else { most };
+                break;
             }
         }
+        if several { self.look(share) } else { most }
     }
 
     /// What has gathered; or, if nothing has, gives the place back under the same lock, so that no request is left behind.
@@ -280,7 +285,7 @@ impl<C: Call> Flight<C> {
         if !batch.is_empty() {
             self.carries = batch.len();
             state.carried += batch.len();
-            state.begun = Some(Instant::now());
+            state.begun = Some(self.inner.clock.now());
             return Some(batch);
         }
         self.landed = true;

@@ -200,6 +200,7 @@ impl Pulling {
             return None;
         }
         let mut slots = tokio::select! {
+            biased;
             slot = Arc::clone(&shared.slots).acquire_owned() => slot.ok()?,
             () = shared.caller.clock.sleep_until(self.until) => return None,
             () = self.stop.cancelled() => return None,
