@@ -11,6 +11,8 @@ use crate::error::{NAME, invalid};
 
 const MAX_MESSAGE_BYTES: u64 = 100 * 1024 * 1024;
 const MAX_TIMEOUT: Duration = Duration::from_hours(1);
+/// The server looks once a minute, and what it allows must have room for the leases that are usual.
+const MIN_CONSUMER_TIMEOUT: Duration = Duration::from_mins(1);
 const MAX_CONSUMER_TIMEOUT: Duration = Duration::from_hours(30 * 24);
 const MAX_PREFETCH: u32 = 10_000;
 const MAX_QUEUE_AGE: Duration = Duration::from_mins(1);
@@ -118,7 +120,7 @@ impl RabbitMqBuilder {
     }
 
     /// The server's `consumer_timeout`, which cannot be asked for: how long it lets a consumer hold a message before it ends the
-    /// channel. A delivery is never held for longer than nearly this. From 1 s to 30 days. Default: 30 min, as the server's.
+    /// channel. A delivery is never held for longer than nearly this. From 1 min to 30 days. Default: 30 min, as the server's.
     /// URL: `consumer_timeout=30m`.
     pub fn consumer_timeout(mut self, timeout: Duration) -> Self {
         self.0.consumer_timeout = timeout;
@@ -176,8 +178,10 @@ impl RabbitMqBuilder {
         if !(Duration::from_secs(1)..=MAX_TIMEOUT).contains(&config.heartbeat) {
             return Err(invalid("heartbeat is from 1s to 1h"));
         }
-        if !(Duration::from_secs(1)..=MAX_CONSUMER_TIMEOUT).contains(&config.consumer_timeout) {
-            return Err(invalid("consumer_timeout is from 1s to 30 days"));
+        if !(MIN_CONSUMER_TIMEOUT..=MAX_CONSUMER_TIMEOUT).contains(&config.consumer_timeout) {
+            return Err(invalid(
+                "consumer_timeout is from 1m to 30 days: the server looks once a minute, so it knows no shorter one",
+            ));
         }
         if !(1024..=MAX_MESSAGE_BYTES).contains(&config.message_bytes) {
             return Err(invalid("message_bytes is from 1024 to 104857600"));

@@ -78,7 +78,7 @@
 //! | `connect_timeout` | 5s | how long making a connection may take |
 //! | `call_timeout` | 10s | how long the server may take to answer |
 //! | `heartbeat` | 10s | how often either side shows that it is alive, in whole seconds |
-//! | `consumer_timeout` | 30m | the server's `consumer_timeout`: how long a delivery can be held |
+//! | `consumer_timeout` | 30m | the server's `consumer_timeout`: how long a delivery can be held; at least 1m |
 //! | `message_bytes` | 8388608 | largest encoded message in bytes |
 //! | `ca_file` | none | certificates in PEM to trust beside the system's own, for amqps |
 //!
@@ -129,6 +129,7 @@ mod names;
 mod publisher;
 mod pull;
 mod push;
+mod quiet;
 mod serve;
 mod settle;
 mod storage;

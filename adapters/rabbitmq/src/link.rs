@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyqueue::{Error, ErrorKind, Result};
-use lapin::tcp::OwnedTLSConfig;
+use lapin::tcp::{AMQPUriTcpExt, OwnedTLSConfig};
 use lapin::uri::AMQPUri;
 use lapin::{Channel, Connection, ConnectionProperties};
 
 use crate::config::{Config, target};
 use crate::error::{classify, own, silent};
 use crate::hello::Hello;
+use crate::quiet;
 
 /// One connection at a time. The client's own recovery is not used: who holds what must be known after each break.
 pub(crate) struct Link {
@@ -108,7 +109,12 @@ impl Link {
         let properties = ConnectionProperties::default().with_connection_name(name.into());
         let tls = self.tls().await?;
         let runtime = lapin::runtime::default_runtime().map_err(classify)?;
-        Connection::connect_uri_with_config(uri, properties, tls, runtime).await.map_err(classify)
+        let quiet = quiet::without_payloads();
+        let connect = async move |uri: AMQPUri, runtime| {
+            quiet::listen_with(quiet.as_ref());
+            Ok(uri.connect_with_config_async(tls.as_ref(), &runtime).await?)
+        };
+        Connection::connector(uri, runtime, connect, properties).await.map_err(classify)
     }
 
     /// What the server that was connected to last says of itself.

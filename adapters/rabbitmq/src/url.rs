@@ -73,7 +73,7 @@ const OPTIONS: &[UrlOption] = &[
     option("connect_timeout", "5s", "how long making a connection may take"),
     option("call_timeout", "10s", "how long the server may take to answer"),
     option("heartbeat", "10s", "how often either side shows that it is alive, in whole seconds"),
-    option("consumer_timeout", "30m", "the server's consumer_timeout: how long a delivery can be held"),
+    option("consumer_timeout", "30m", "the server's consumer_timeout: how long a delivery can be held; at least 1m"),
     option("message_bytes", "8388608", "largest encoded message in bytes"),
     option("ca_file", "none", "certificates in PEM to trust beside the system's own, for amqps"),
 ];
@@ -129,6 +129,7 @@ mod tests {
             "ca_file=x",
             "prefetch=10001",
             "heartbeat=1ms",
+            "consumer_timeout=59s",
             "message_bytes=1",
             "queue_type=stream",
         ] {
@@ -142,6 +143,8 @@ mod tests {
             places.iter().map(|uri| (uri.authority.host.as_str(), uri.authority.port)).collect();
         assert_eq!(hosts, [("one", 1), ("two", 2), ("::1", 3)]);
         assert!(places.iter().all(|uri| uri.vhost == "jobs"));
+        let short = read("amqp://localhost?consumer_timeout=1m").unwrap();
+        assert!(crate::capabilities::capabilities(&short).lease.max >= std::time::Duration::from_secs(30));
         assert!(read("amqp:").is_err());
         assert!(!format!("{:?}", read("amqp://user:secret@localhost").unwrap()).contains("secret"));
     }

@@ -8,6 +8,7 @@ mod common;
 mod faults;
 mod killed;
 mod load;
+mod logs;
 mod modes;
 mod opening;
 mod refusals;
