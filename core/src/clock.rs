@@ -23,7 +23,13 @@ struct Manual {
 }
 
 impl Clock {
-    /// The system's clock.
+    /// The system's clock. In a tokio runtime whose clock is paused (`#[tokio::test(start_paused = true)]`) it is that one, so that a
+    /// queue in memory, and a worker on it, go by the time that the test sees: leases, waits, delays and pauses take no real time.
+    ///
+    /// A paused clock jumps ahead while a backend does real I/O. So deadlines of calls to other backends than memory are over only when
+    /// as much real time has passed, and the jump is held up for a tenth of a second, in which most answers come. What a server times
+    /// itself (a lease that nobody renews, a delay) goes by its own clock. Tests of that need real time. So does a queue with an
+    /// [`IoThread`](crate::IoThread), which has a clock of its own.
     pub fn system() -> Self {
         Self::default()
     }
@@ -31,7 +37,8 @@ impl Clock {
     /// Monotonic time.
     pub fn now(&self) -> Instant {
         match &self.0 {
-            Source::System => Instant::now(),
+            // Tokio's, which is the same unless it is paused: sleeps go by it too.
+            Source::System => tokio::time::Instant::now().into_std(),
             Source::Manual(manual) => manual.start + *manual.elapsed.borrow(),
         }
     }
@@ -58,10 +65,43 @@ impl Clock {
         }
     }
 
+    /// Ends when the time for a call is over. For real I/O that is by real time as well: a clock of tokio's that is paused jumps ahead
+    /// as soon as nobody but the server is at work.
+    pub(crate) async fn deadline(&self, after: Duration, real_io: bool) {
+        if !real_io || matches!(self.0, Source::Manual(_)) {
+            return self.sleep(after).await;
+        }
+        let begun = Instant::now();
+        loop {
+            let _held_up = hold_up_jumps();
+            self.sleep(after).await;
+            if begun.elapsed() >= after {
+                return;
+            }
+        }
+    }
+
     /// Sleeps for a while, from now.
     pub async fn sleep(&self, duration: Duration) {
         self.sleep_until(far(self.now(), duration)).await;
     }
+}
+
+/// For how long, of real time, a paused clock is kept from jumping ahead. It is not for ever: an adapter may itself sleep.
+const HOLD_UP: Duration = Duration::from_millis(100);
+
+/// If tokio's clock is paused, it does not jump before this is dropped, or [`HOLD_UP`] is over.
+fn hold_up_jumps() -> Option<std::sync::mpsc::SyncSender<()>> {
+    let now = tokio::time::Instant::now();
+    // A clock that runs has moved on by now, or will at one of the next looks.
+    let is_paused = (0..1000).all(|_| tokio::time::Instant::now() == now);
+    if !is_paused || tokio::runtime::Handle::try_current().is_err() {
+        return None;
+    }
+    let (let_go, held) = std::sync::mpsc::sync_channel(0);
+    // It does not jump while something blocks.
+    tokio::task::spawn_blocking(move || held.recv_timeout(HOLD_UP));
+    Some(let_go)
 }
 
 /// Longer than anything lasts. What users give as [`Duration::MAX`] is taken for this, so that there is room to reckon.

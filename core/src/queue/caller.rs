@@ -10,6 +10,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tracing::Instrument;
 
+use crate::capabilities::Reach;
 use crate::clock::{CENTURY, Clock};
 use crate::error::{Error, ErrorKind, Operation, Result, RetryClass};
 use crate::message::MessageData;
@@ -74,6 +75,11 @@ impl Caller {
     }
 
     /// Pushes messages of one caller, in order, or single ones of several.
+    /// Whether somebody else than this process has to answer.
+    fn does_io(&self) -> bool {
+        self.storage.capabilities().reach != Reach::Process
+    }
+
     pub(crate) async fn push(
         &self,
         partition: &PartitionId,
@@ -175,7 +181,7 @@ impl Caller {
             answer = AssertUnwindSafe(call).catch_unwind().instrument(span) => answer.unwrap_or_else(|_| {
                 Err(stamp(Error::new(ErrorKind::Internal, "the adapter panicked")))
             }),
-            () = self.clock.sleep(deadline) => {
+            () = self.clock.deadline(deadline, self.does_io()) => {
                 Err(stamp(Error::new(ErrorKind::TimedOut, format!("no answer within {}", humantime::format_duration(deadline)))))
             }
         }
@@ -282,7 +288,7 @@ impl Caller {
                 Ok(_) => fail(Error::new(ErrorKind::Internal, "the adapter did not answer each item of a batch")),
                 Err(_) => fail(Error::new(ErrorKind::Internal, "the adapter panicked")),
             },
-            () = self.clock.sleep(deadline) => {
+            () = self.clock.deadline(deadline, self.does_io()) => {
                 fail(Error::new(ErrorKind::TimedOut, format!("no answer within {}", humantime::format_duration(deadline))))
             }
         };

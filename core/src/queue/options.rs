@@ -151,7 +151,7 @@ impl QueueBuilder {
         self
     }
 
-    /// Another clock: for tests, see [`ManualClock`](crate::ManualClock).
+    /// Another clock: for tests, see [`ManualClock`](crate::ManualClock). For tokio's paused clock see [`Clock::system`].
     pub fn clock(mut self, clock: Clock) -> Self {
         self.options.clock = clock;
         self
