@@ -13,6 +13,7 @@ mod disk;
 mod files;
 mod lease;
 mod order;
+mod paused;
 mod push;
 #[cfg(unix)]
 mod replaced;
