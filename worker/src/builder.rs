@@ -90,6 +90,9 @@ pub(crate) struct Lane {
     pub(crate) lease: Option<Duration>,
 }
 
+/// The most slots, and the most messages held beyond them. Each may hold a message, so that memory ends long before.
+pub const MAX_SLOTS: usize = 1_000_000;
+
 /// What holds for the whole worker.
 #[derive(Clone)]
 pub(crate) struct Config {
@@ -234,13 +237,15 @@ impl WorkerBuilder {
         self
     }
 
-    /// How many tasks run at once. Nothing is pulled without a free slot. Default 16.
+    /// How many tasks run at once, at most [`MAX_SLOTS`]. Nothing is pulled without a free slot; the queue's
+    /// [`max_held`](anyqueue::QueueBuilder::max_held) bounds it too. Default 16.
     pub fn slots(mut self, slots: usize) -> Self {
         self.config.slots = slots;
         self
     }
 
-    /// How many messages are held beyond the slots, so that a slot that frees has its next task at hand. Default 0.
+    /// How many messages are held beyond the slots, so that a slot that frees has its next task at hand. At most [`MAX_SLOTS`].
+    /// Default 0.
     pub fn prefetch(mut self, messages: usize) -> Self {
         self.config.prefetch = messages;
         self
@@ -308,8 +313,8 @@ impl WorkerBuilder {
     /// Makes the worker. Does no I/O. What the backend cannot give a worker is told by [`Worker::notices`].
     ///
     /// # Errors
-    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) without a partition, handler or slot, for a bad name, for the same partition or
-    /// kind twice, and for a lease that the backend cannot keep.
+    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) without a partition, handler or slot, for more than [`MAX_SLOTS`], for a bad
+    /// name, for the same partition or kind twice, and for a lease that the backend cannot keep.
     pub fn build(mut self) -> Result<Worker> {
         let mut lanes: Vec<Lane> = Vec::with_capacity(self.partitions.len());
         for partition in std::mem::take(&mut self.partitions) {
@@ -336,6 +341,13 @@ impl WorkerBuilder {
         }
         if self.config.slots == 0 {
             self.faults.push("0 slots can run nothing: give at least 1".to_owned());
+        }
+        for (what, count) in [("slots", self.config.slots), ("prefetched messages", self.config.prefetch)] {
+            if count > MAX_SLOTS {
+                self.faults.push(format!(
+                    "{count} {what} are more than any machine can hold: give at most {MAX_SLOTS}"
+                ));
+            }
         }
         if !self.faults.is_empty() {
             return Err(Error::invalid(self.faults.join("; ")));

@@ -1,11 +1,13 @@
 //! The end of a run: nothing new, give back, wait, ask to stop, give back what was interrupted.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::QueueMessageStatus;
 use futures_util::StreamExt;
 
 use crate::fetch::Fetch;
+use crate::runner::LATE;
 use crate::summary::Outcome;
 use crate::worker::{Shared, Stage};
 
@@ -20,7 +22,8 @@ impl Fetch {
             lane.refills.set_open(false);
         }
         self.give_back_in_time().await;
-        let left = end_running(&self.shared.clone()).await;
+        let shared = self.shared.clone();
+        let left = tokio::select! { left = end_running(&shared) => left, left = attend(&shared) => left };
         // Settlements that were under way may have brought more.
         self.give_back_in_time().await;
         left
@@ -51,6 +54,15 @@ impl Fetch {
                 Err(error) => tracing::debug!(%error, "a message could not be given back; its lease ends it"),
             }
         }
+    }
+}
+
+/// Looks after what waits to be begun or settled, as the fetch loop did before: whoever should come back for it may be kept by a
+/// handler that blocks its thread. Never ends.
+async fn attend(shared: &Arc<Shared>) -> usize {
+    loop {
+        shared.runs.add(shared, []);
+        shared.queue.clock().sleep(LATE).await;
     }
 }
 

@@ -49,8 +49,8 @@ pub(crate) enum Verdict {
 pub(crate) enum End {
     Answered(TaskResult),
     Panicked(String),
-    /// It did not end in time after it was asked to, and was dropped.
-    Dropped,
+    /// It did not end in time after it was asked to, and was dropped; what it said if it panicked then.
+    Dropped(Option<String>),
     /// The payload cannot be read; the handler never ran.
     Unreadable(String),
 }
@@ -81,6 +81,10 @@ async fn attempt(shared: &Shared, work: &mut Work, route: &Route) -> (Decision, 
     let delivery = &work.delivery;
     let clock = shared.queue.clock();
     let begin = clock.now();
+    // The process may have stood still since it was pulled: nobody may have come round to tell that it is lost.
+    if delivery.is_lost() || delivery.lease_until().is_none_or(|until| until <= begin) {
+        return (Decision::lost(), 0);
+    }
     if expired(delivery, begin.saturating_duration_since(work.claimed_at)) {
         // The queue knows what becomes of expired messages, and does it at the next pull.
         return (Decision::settle(QueueMessageStatus::Waiting, Outcome::PutOff), 0);
@@ -130,7 +134,7 @@ async fn watch(shared: &Shared, delivery: &QueueMessageHandler, task: &TaskConte
     let mut run = AssertUnwindSafe(run).catch_unwind();
     // Many handlers end at once: they need no timers, and a small task.
     match poll_fn(|cx| Poll::Ready(Pin::new(&mut run).poll(cx))).await {
-        Poll::Ready(end) => answered(end),
+        Poll::Ready(end) => ended(run, end),
         Poll::Pending => Box::pin(watch_on(shared, delivery, task, run)).await,
     }
 }
@@ -148,8 +152,8 @@ async fn watch_on(
         let asked = task.cancel_reason();
         let reason = tokio::select! {
             biased;
-            end = &mut run => return answered(end),
-            () = at(clock, drop_at) => return End::Dropped,
+            end = &mut run => return ended(run, end),
+            () = at(clock, drop_at) => return End::Dropped(dropped(run).err()),
             () = delivery.lost().cancelled(), if asked.is_none() => CancelReason::LeaseLost,
             () = delivery.cancel_requested().cancelled(), if asked.is_none() => CancelReason::CancelRequested,
             () = at(clock, task.deadline()), if asked.is_none() => CancelReason::Timeout,
@@ -168,11 +172,18 @@ async fn at(clock: &Clock, moment: Option<Instant>) {
     }
 }
 
-fn answered(end: std::thread::Result<TaskResult>) -> End {
-    match end {
-        Ok(result) => End::Answered(result),
-        Err(panic) => End::Panicked(panic_text(&*panic)),
+/// A run that came to its end.
+fn ended(run: Caught, end: std::thread::Result<TaskResult>) -> End {
+    let end = end.map_err(|panic| panic_text(&*panic));
+    match (end, dropped(run)) {
+        (Ok(result), Ok(())) => End::Answered(result),
+        (Err(text), _) | (_, Err(text)) => End::Panicked(text),
     }
+}
+
+/// Drops what is left of a run: the error says what it panicked with. It must not take along whose thread this is.
+fn dropped(run: Caught) -> Result<(), String> {
+    catch_unwind(AssertUnwindSafe(|| drop(run))).map_err(|panic| panic_text(&*panic))
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> String {
@@ -206,7 +217,11 @@ fn conclude(
         (End::Answered(Err(error)), Some(CancelReason::Timeout)) => {
             failed(TimedOut, ErrorClass::Retry, &error.to_string())
         }
-        (End::Dropped, _) => failed(TimedOut, ErrorClass::Retry, "it took longer than it may"),
+        (End::Dropped(None), _) => failed(TimedOut, ErrorClass::Retry, "it took longer than it may"),
+        (End::Dropped(Some(text)), _) => {
+            let text = format!("it took longer than it may, and panicked when it was dropped: {text}");
+            failed(TimedOut, ErrorClass::Retry, &text)
+        }
         (End::Panicked(text), _) => failed(Panicked, ErrorClass::Retry, &text),
     }
 }

@@ -118,7 +118,7 @@ impl Fetch {
     fn turn(&mut self, now: Instant) {
         self.next_turn = now + TURN;
         let held_back = self.shared.config.governor.as_ref().and_then(|governor| governor.check().err());
-        let grace = self.shared.config.cancel_grace + TURN;
+        let grace = self.shared.config.cancel_grace.saturating_add(TURN);
         let overdue = |asked: Instant| now.saturating_duration_since(asked) > grace;
         let stuck =
             self.shared.running.tasks().iter().filter(|task| task.asked_at().is_some_and(overdue)).count();
@@ -127,7 +127,8 @@ impl Fetch {
         }
         telemetry::stuck(stuck);
         telemetry::held_back(held_back.is_some());
-        let full = self.shared.pool.occupied() >= self.shared.config.slots;
+        // Where no pull is under way none was needed: slots, partitions or kinds are full.
+        let full = self.lanes.iter().all(|lane| lane.pull.is_none());
         let mut control = self.shared.control();
         control.turned_at = now;
         if full || held_back.is_some() || control.paused.iter().all(|paused| *paused) {
@@ -184,7 +185,8 @@ impl Fetch {
         // What was given back for want of a slot would only be fetched again: not before a task has ended.
         let prefetches = self.given_back_at != Some(self.shared.pool.ended());
         let all = self.shared.config.slots + if prefetches { self.shared.config.prefetch } else { 0 };
-        all.saturating_sub(occupied + claimed)
+        // Where every kind is full nothing that a pull could bring would start.
+        all.saturating_sub(occupied + claimed).min(self.shared.routes.room().saturating_sub(claimed))
     }
 
     /// Pulls for the slots that are free: first where something is or may be, then waiting where nothing was.
@@ -206,7 +208,7 @@ impl Fetch {
             self.lanes.iter().enumerate().filter(|(index, lane)| lane.is_due(now) && !is(quiet, *index));
         let (empty, others): (Vec<_>, Vec<_>) = open.partition(|(_, lane)| lane.belief == Belief::Empty);
         let empty: Vec<usize> = empty.into_iter().map(|(index, _)| index).collect();
-        let claims: Vec<Claim> = others.into_iter().map(|(index, _)| self.pull_claim(index)).collect();
+        let claims: Vec<Claim> = others.into_iter().map(|(index, _)| self.pull_claim(index, now)).collect();
         for (claim, granted) in claims.iter().zip(self.schedule.deal(room, &claims)) {
             if granted > 0 {
                 self.pull(claim.partition, granted, Duration::ZERO);
@@ -217,7 +219,7 @@ impl Fetch {
         }
         let share = (self.room(now) / empty.len()).max(1);
         for index in empty {
-            let claim = self.pull_claim(index);
+            let claim = self.pull_claim(index, now);
             let max = share.min(claim.cap.saturating_sub(claim.used));
             if max > 0 {
                 self.pull(index, max, POLL_WAIT);
@@ -225,9 +227,11 @@ impl Fetch {
         }
     }
 
-    fn pull_claim(&self, index: usize) -> Claim {
-        let claimed = self.lanes.get(index).map_or(0, LaneState::claimed);
-        Claim { partition: index, used: self.shared.pool.in_lane(index) + claimed, cap: self.cap(index) }
+    fn pull_claim(&self, index: usize, now: Instant) -> Claim {
+        let lane = self.lanes.get(index);
+        let used = self.shared.pool.in_lane(index) + lane.map_or(0, LaneState::claimed);
+        let appetite = lane.map_or(0, |lane| lane.appetite(now, self.shared.config.slots));
+        Claim { partition: index, used, cap: self.cap(index).min(used.saturating_add(appetite)) }
     }
 
     /// Few slots are free, and others will be in a moment: one pull for all of them then.
@@ -289,7 +293,7 @@ impl Fetch {
             Some(Ok(deliveries)) => {
                 lane.belief = if deliveries.len() >= answer.asked { Belief::More } else { Belief::Empty };
                 lane.empty_at = pull.filter(|_| deliveries.is_empty()).map(|pull| pull.seen);
-                lane.hold(deliveries, now);
+                lane.hold(deliveries, &self.shared.routes, now);
                 (lane.errors, lane.retry_at) = (0, None);
                 None
             }
@@ -341,7 +345,8 @@ impl Fetch {
         for (index, lane) in self.lanes.iter().enumerate() {
             let retry = lane.retry_at.filter(|at| *at > now);
             let overdue = lane.ready.front().and_then(|ready| ready.claimed_at.checked_add(self.hold(index)));
-            wake = [retry, overdue].into_iter().flatten().fold(wake, Instant::min);
+            let probe = lane.probe_at.filter(|at| *at > now);
+            wake = [retry, overdue, probe].into_iter().flatten().fold(wake, Instant::min);
         }
         let full = self.full_since.map(|since| since + SATURATED).filter(|at| *at > now);
         let gathered = self.gathering_since.map(|since| since + GATHER).filter(|at| *at > now);

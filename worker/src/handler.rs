@@ -44,8 +44,14 @@ impl Kind {
         Self { name: name.into(), concurrency: usize::MAX, timeout: None, retry: None }
     }
 
-    /// At most this many at once in this process, over all partitions. What comes beyond waits a little, held, and is then
-    /// postponed for a second.
+    /// At most this many at once in this process, over all partitions.
+    ///
+    /// While every kind that the worker knows is full, nothing is pulled, as with
+    /// [`Partition::concurrency`](crate::Partition::concurrency). While some kinds have room nobody can tell what a pull will bring: of a full
+    /// kind as many as there are slots wait, held, for up to [`prefetch_ttl`](crate::WorkerBuilder::prefetch_ttl), and what comes beyond is
+    /// postponed for a second, behind what was pushed since. Where that is all that comes, the worker looks at most four times a second for other
+    /// kinds behind it. So a kind with a long backlog holds up others that are pushed behind it, loses its order, and costs writes: give it
+    /// a partition of its own, whose concurrency costs nothing.
     pub fn concurrency(mut self, tasks: usize) -> Self {
         self.concurrency = tasks;
         self
@@ -106,7 +112,11 @@ impl Route {
     }
 
     pub(crate) fn has_room(&self) -> bool {
-        self.running.load(Ordering::SeqCst) < self.kind.concurrency
+        self.room() > 0
+    }
+
+    fn room(&self) -> usize {
+        self.kind.concurrency.saturating_sub(self.running.load(Ordering::SeqCst))
     }
 }
 
@@ -141,6 +151,18 @@ impl Routes {
     pub(crate) fn refine(&mut self, kind: Kind) -> bool {
         let route = self.by_kind.get_mut(&kind.name).and_then(Arc::get_mut);
         route.map(|route| route.kind = kind).is_some()
+    }
+
+    /// How many more tasks may begin if they are of the kinds that have room.
+    pub(crate) fn room(&self) -> usize {
+        let mut sum: usize = 0;
+        for route in self.any.iter().chain(self.by_kind.values()) {
+            if route.kind.concurrency == usize::MAX {
+                return usize::MAX; // most workers know no limits, and ask often
+            }
+            sum = sum.saturating_add(route.room());
+        }
+        sum
     }
 
     pub(crate) fn of(&self, message: &MessageData) -> Option<&Arc<Route>> {

@@ -44,6 +44,10 @@ pub(crate) struct LaneState {
     pub(crate) ready: VecDeque<Ready>,
     /// Of the ready: they wait for others of their kind to end, and count against no slot.
     pub(crate) parked: usize,
+    /// Pulls in a row that brought more of full kinds than may wait, and nothing else.
+    pub(crate) fruitless: u32,
+    /// When it may next be pulled from for more than may wait of full kinds.
+    pub(crate) probe_at: Option<Instant>,
     /// Pulls that failed in a row.
     pub(crate) errors: u32,
     pub(crate) retry_at: Option<Instant>,
@@ -56,6 +60,14 @@ pub(crate) struct LaneState {
 /// The pause after a pull that failed; it doubles up to the longest.
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// The pause after a pull that brought only what had to be put off, because its kind is full; it doubles up to the longest.
+const PROBE_PAUSE: Duration = Duration::from_millis(25);
+const LONGEST_PROBE_PAUSE: Duration = Duration::from_millis(250);
+
+/// The pause after so many in a row.
+fn pause(times: u32, first: Duration, longest: Duration) -> Duration {
+    first.saturating_mul(1 << times.min(10).saturating_sub(1)).min(longest)
+}
 
 impl LaneState {
     pub(crate) fn new(refills: Refills) -> Self {
@@ -64,6 +76,8 @@ impl LaneState {
             pull: None,
             ready: VecDeque::new(),
             parked: 0,
+            fruitless: 0,
+            probe_at: None,
             errors: 0,
             retry_at: None,
             empty_at: None,
@@ -77,7 +91,12 @@ impl LaneState {
     }
 
     /// Takes up what a pull brought.
-    pub(crate) fn hold(&mut self, deliveries: Vec<QueueMessageHandler>, now: Instant) {
+    pub(crate) fn hold(&mut self, deliveries: Vec<QueueMessageHandler>, routes: &Routes, now: Instant) {
+        let can_start =
+            |delivery| routes.of(QueueMessageHandler::message(delivery)).is_none_or(|route| route.has_room());
+        if deliveries.iter().any(can_start) {
+            (self.fruitless, self.probe_at) = (0, None);
+        }
         let ready = deliveries
             .into_iter()
             .map(|delivery| Ready { delivery: self.refills.bind(delivery), claimed_at: now });
@@ -114,7 +133,7 @@ impl LaneState {
 
     pub(crate) fn failed(&mut self, now: Instant, error: &Error) {
         self.errors = self.errors.saturating_add(1);
-        let pause = PAUSE.saturating_mul(1 << self.errors.min(10).saturating_sub(1)).min(LONGEST_PAUSE);
+        let pause = pause(self.errors, PAUSE, LONGEST_PAUSE);
         self.retry_at = now.checked_add(pause.mul_f64(0.5 + fastrand::f64()));
         self.belief = Belief::Unknown;
         if self.errors.is_power_of_two() {
@@ -134,8 +153,14 @@ impl LaneState {
         late
     }
 
+    /// How many more it may be pulled for: while what came last was only of full kinds, no more than may wait of those.
+    pub(crate) fn appetite(&self, now: Instant, most_parked: usize) -> usize {
+        let waits = self.probe_at.is_some_and(|at| at > now);
+        if waits { most_parked.saturating_sub(self.parked) } else { usize::MAX }
+    }
+
     /// Takes what is parked beyond `most`, the newest first.
-    pub(crate) fn take_overparked(&mut self, routes: &Routes, most: usize) -> Vec<Ready> {
+    pub(crate) fn take_overparked(&mut self, routes: &Routes, most: usize, now: Instant) -> Vec<Ready> {
         let mut excess = Vec::new();
         let mut position = self.ready.len();
         while self.parked > most && position > 0 {
@@ -145,6 +170,10 @@ impl LaneState {
                 excess.extend(self.ready.remove(position));
                 self.parked -= 1;
             }
+        }
+        if !excess.is_empty() {
+            self.fruitless = self.fruitless.saturating_add(1);
+            self.probe_at = now.checked_add(pause(self.fruitless, PROBE_PAUSE, LONGEST_PROBE_PAUSE));
         }
         excess
     }

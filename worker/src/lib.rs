@@ -90,7 +90,7 @@ pub mod telemetry;
 pub mod testing;
 mod worker;
 
-pub use builder::{Partition, WorkerBuilder};
+pub use builder::{MAX_SLOTS, Partition, WorkerBuilder};
 pub use context::{CancelReason, TaskContext};
 pub use error::{ErrorClass, TaskError, TaskResult};
 pub use governor::{Governor, ResourceGovernor};

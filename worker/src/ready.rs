@@ -87,7 +87,7 @@ impl Fetch {
             let Some(lane) = self.lanes.get_mut(index) else { continue };
             overdue.extend(lane.take_overdue(now, ttl).into_iter().map(|ready| (index, ready)));
             // Beyond as many as there are slots, parking would be hoarding.
-            let excess = lane.take_overparked(&self.shared.routes, self.shared.config.slots);
+            let excess = lane.take_overparked(&self.shared.routes, self.shared.config.slots, now);
             overdue.extend(excess.into_iter().map(|ready| (index, ready)));
         }
         for (index, ready) in overdue {

@@ -159,7 +159,7 @@ impl Runner {
 }
 
 /// A runner that does not come to its end was dropped with its runtime: nobody may be left to run what waits, so that it is given
-/// back.
+/// back. One that panics takes only its own task along: the fetch loop sends for another.
 impl Drop for Runner {
     fn drop(&mut self) {
         if self.ended {
@@ -170,6 +170,9 @@ impl Drop for Runner {
             state.sent_for = None;
         }
         state.out -= usize::from(self.out);
+        if std::thread::panicking() {
+            return;
+        }
         let left = (std::mem::take(&mut state.waiting), std::mem::take(&mut state.done));
         drop(state);
         drop(left);

@@ -1,5 +1,14 @@
 //! Which partition gets the next free slot.
 
+/// In about how many rounds slots are dealt, however many there are.
+const ROUNDS: usize = 1024;
+
+/// A number of slots that was calculated.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and is not negative")]
+fn slots_of(quota: f64) -> usize {
+    quota as usize
+}
+
 /// How partitions share the slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sharing {
@@ -74,11 +83,21 @@ impl Schedule {
             return granted;
         }
         let quotas = self.quotas(claims);
-        for _ in 0..room {
+        let (mut left, most) = (room, room.div_ceil(ROUNDS));
+        while left > 0 {
             let Some(position) = self.choose(claims, &granted, &quotas) else { break };
-            if let Some(count) = granted.get_mut(position) {
-                *count += 1;
-            }
+            let (Some(claim), Some(count), Some(quota)) =
+                (claims.get(position), granted.get_mut(position), quotas.get(position))
+            else {
+                break;
+            };
+            let used = claim.used.saturating_add(*count);
+            // Several at once where there are many, and not beyond what is its own at once.
+            let own =
+                Some(slots_of(*quota).saturating_sub(used)).filter(|own| *own > 0).unwrap_or(usize::MAX);
+            let more = most.min(left).min(claim.cap.saturating_sub(used)).min(own);
+            *count += more;
+            left -= more;
         }
         granted
     }
@@ -141,6 +160,26 @@ mod tests {
     fn a_deal_follows_the_weights() {
         let schedule = Schedule::new(Sharing::Fair, 16, [3, 1].into_iter());
         assert_eq!(schedule.deal(16, &[claim(0, 0), claim(1, 0)]), [12, 4]);
+    }
+
+    #[test]
+    fn many_slots_are_dealt_by_weight_and_cap_as_few_are() {
+        let schedule = Schedule::new(Sharing::Fair, 300_000, [3, 1, 2].into_iter());
+        let capped = Claim { cap: 1_000, ..claim(2, 10) };
+        let dealt = schedule.deal(300_000, &[claim(0, 0), claim(1, 0), capped]);
+        assert_eq!((dealt.iter().sum::<usize>(), dealt[2]), (300_000, 990));
+        assert!((150_000..=225_000).contains(&dealt[0]), "{dealt:?}");
+        let strict = Schedule::new(Sharing::Strict, 300_000, [1, 1].into_iter());
+        let first = Claim { cap: 200_000, ..claim(0, 0) };
+        assert_eq!(strict.deal(300_000, &[first, claim(1, 0)]), [200_000, 100_000]);
+    }
+
+    #[test]
+    fn no_number_of_slots_takes_long_to_deal() {
+        let many = usize::MAX / 2;
+        let schedule = Schedule::new(Sharing::Fair, many, [1, 3].into_iter());
+        let dealt = schedule.deal(many, &[claim(0, 0), claim(1, 0)]);
+        assert!(dealt[1] / 2 > dealt[0] && dealt[0] > many / 5, "{dealt:?}");
     }
 
     #[test]

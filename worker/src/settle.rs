@@ -12,7 +12,8 @@ use crate::builder::Counting;
 use crate::error::ErrorClass;
 use crate::execute::{Done, Verdict};
 use crate::handler::Route;
-use crate::message::{Failure, FailureKind, Past};
+use crate::message::header::ERRORS;
+use crate::message::{Failure, FailureKind, Past, history};
 use crate::retry::Retry;
 use crate::summary::Outcome;
 use crate::worker::Shared;
@@ -77,7 +78,7 @@ pub(crate) async fn settle(shared: &Arc<Shared>, mut done: Vec<Done>) {
 /// Settles again and again, while the lease is trusted.
 async fn settle_later(shared: Arc<Shared>, mut done: Done, error: Error) {
     let Some(status) = done.decision.status.clone() else { return };
-    let outcome = settle_again(&shared, &mut done.work.delivery, status, error).await;
+    let outcome = settle_again(&shared, &mut done.work.delivery, &status, error).await;
     let outcome = outcome.unwrap_or(done.decision.outcome);
     done.end_as(&shared, outcome);
 }
@@ -86,9 +87,10 @@ async fn settle_later(shared: Arc<Shared>, mut done: Done, error: Error) {
 async fn settle_again(
     shared: &Shared,
     delivery: &mut QueueMessageHandler,
-    mut status: QueueMessageStatus,
+    wanted: &QueueMessageStatus,
     mut error: Error,
 ) -> Option<Outcome> {
+    let mut status = wanted.clone();
     let clock = shared.queue.clock();
     let mut pause = PAUSE;
     loop {
@@ -96,7 +98,7 @@ async fn settle_again(
             ErrorKind::Closed => return Some(Outcome::Unsettled),
             ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::TooLarge => {
                 tracing::warn!(id = %delivery.id(), %error, "a task could not be settled as it should be");
-                let Some(plainer) = plainer(&status) else { return Some(Outcome::Unsettled) };
+                let Some(plainer) = plainer(&status, wanted, &error) else { return Some(Outcome::Unsettled) };
                 status = plainer;
             }
             _ if delivery.lease_until().is_none_or(|until| until <= clock.now()) => {
@@ -109,22 +111,47 @@ async fn settle_again(
             }
         }
         error = match delivery.settle(status.clone()).await {
-            Ok(SettleOutcome::Settled) => return None,
+            // It could not be tried again as it was meant to be.
+            Ok(SettleOutcome::Settled) => {
+                return matches!(status, QueueMessageStatus::Poisonous { .. }).then_some(Outcome::Dead);
+            }
             Ok(SettleOutcome::Lost) => return Some(Outcome::Lost),
             Err(error) => error,
         };
     }
 }
 
-/// What comes nearest to a status that was refused: headers can be too large by now, for instance.
-fn plainer(status: &QueueMessageStatus) -> Option<QueueMessageStatus> {
+/// What comes nearest to a status that was refused: headers can be too large by now, for instance. The errors go first. The count is
+/// never left out: without it a task would be tried for ever.
+fn plainer(
+    status: &QueueMessageStatus,
+    wanted: &QueueMessageStatus,
+    error: &Error,
+) -> Option<QueueMessageStatus> {
     match status {
-        QueueMessageStatus::Postponed { delay, headers: Some(_) } => {
-            Some(QueueMessageStatus::postponed(*delay))
+        QueueMessageStatus::Postponed { delay, headers: Some(headers) } => {
+            let mut headers = headers.clone();
+            Some(match headers.remove(ERRORS) {
+                Some(_) => QueueMessageStatus::Postponed { delay: *delay, headers: Some(headers) },
+                None => QueueMessageStatus::poisonous(why_not_again(wanted, error)),
+            })
         }
         QueueMessageStatus::Postponed { .. } => Some(QueueMessageStatus::Failed),
         _ => None,
     }
+}
+
+/// Why a task that should be tried again goes to the dead letters instead.
+fn why_not_again(wanted: &QueueMessageStatus, error: &Error) -> String {
+    let last = match wanted {
+        QueueMessageStatus::Postponed { headers: Some(headers), .. } => history(headers).pop(),
+        _ => None,
+    };
+    let attempt = last.map_or_else(
+        || "no worker could run it".to_owned(),
+        |last| format!("{} in attempt {}: {}", last.kind.as_str(), last.attempt, last.error),
+    );
+    format!("{attempt}; its attempts cannot be counted in it, so it is not tried again: {error}")
 }
 
 /// Whether it has expired since it was claimed, `held` ago.
