@@ -61,6 +61,31 @@
 //! [`Health::stuck`] and by a metric. Run such work with `tokio::task::spawn_blocking`, and let it ask
 //! [`TaskContext::cancel_reason`] now and then.
 //!
+//! A shutdown leaves such a handler behind in bounded time, and [`Summary::abandoned`] counts it. But the process does not end: at the end of
+//! `#[tokio::main]` the runtime waits for every thread that is blocked, also by `spawn_blocking`, as long as that takes. Where handlers may
+//! block, do not let it wait; what was left behind runs again when its lease ends:
+//!
+//! ```no_run
+//! # use anyqueue_worker::{Summary, Worker};
+//! # fn worker() -> anyqueue::Result<Worker> { unimplemented!() }
+//! async fn serve() -> anyqueue::Result<Summary> {
+//!     let worker = worker()?;
+//!     let summary = worker.run().await?;
+//!     worker.queue().close().await?;
+//!     Ok(summary)
+//! }
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let runtime = tokio::runtime::Runtime::new()?;
+//!     let end = runtime.block_on(serve());
+//!     runtime.shutdown_background(); // rather than wait for handlers that block
+//!     println!("{:?}", end?);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! Without that one more SIGTERM or SIGINT ends the process after [`Worker::run`] has returned and left handlers behind.
+//!
 //! # Where a backend lacks something
 //!
 //! [`Worker::notices`] says so, and so does the log when the worker is made.

@@ -1,5 +1,7 @@
 //! The signals that ask a process to end.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+
 use anyqueue::{Error, Result};
 
 /// SIGTERM and SIGINT; Ctrl-C where there are no such signals.
@@ -24,9 +26,10 @@ impl Signals {
         })
     }
 
+    /// Waits for the next one, and answers its number.
     #[cfg(unix)]
-    pub(crate) async fn next(&mut self) {
-        tokio::select! { _ = self.terminate.recv() => {}, _ = self.interrupt.recv() => {} }
+    pub(crate) async fn next(&mut self) -> i32 {
+        tokio::select! { _ = self.terminate.recv() => SIGTERM, _ = self.interrupt.recv() => SIGINT }
     }
 
     #[cfg(not(unix))]
@@ -35,11 +38,67 @@ impl Signals {
     }
 
     #[cfg(not(unix))]
-    pub(crate) async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) -> i32 {
         if let Err(error) = tokio::signal::ctrl_c().await.map_err(failed) {
             tracing::error!(%error, "the worker cannot be stopped by a signal");
             std::future::pending::<()>().await;
         }
+        SIGINT
+    }
+}
+
+/// The numbers that POSIX gives them, and what a shell adds to them for the status of a process that they end.
+#[cfg(unix)]
+const SIGTERM: i32 = 15;
+const SIGINT: i32 = 2;
+const ENDED_BY: i32 = 128;
+
+/// Runs of workers that listen to signals now, in this process.
+static LISTENING: AtomicUsize = AtomicUsize::new(0);
+/// Whether the next signal that nobody listens to ends the process.
+static DEADLY: AtomicBool = AtomicBool::new(false);
+
+/// A run that listens to signals.
+pub(crate) struct Listening(());
+
+impl Listening {
+    pub(crate) fn begin() -> Self {
+        LISTENING.fetch_add(1, SeqCst);
+        Self(())
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        LISTENING.fetch_sub(1, SeqCst);
+    }
+}
+
+/// From now on a signal ends the process again, as it would had no run ever listened to it: tokio keeps what it once listens to from
+/// ending the process for ever, and handlers that block keep the runtime from ending. While another run listens, it is that one's.
+pub(crate) async fn die_of_the_next() {
+    if DEADLY.swap(true, SeqCst) {
+        return;
+    }
+    let (ready, listening) = tokio::sync::oneshot::channel();
+    // A thread of its own, for those of the application's runtime may all be blocked.
+    let watch = move || {
+        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
+        runtime.block_on(async move {
+            let Ok(mut signals) = Signals::listen() else { return };
+            let _ = ready.send(()); // who asked may be gone
+            loop {
+                let signal = signals.next().await;
+                if LISTENING.load(SeqCst) == 0 {
+                    std::process::exit(ENDED_BY + signal);
+                }
+            }
+        });
+    };
+    let thread = std::thread::Builder::new().name("anyqueue-signals".to_owned()).spawn(watch);
+    if thread.is_err() || listening.await.is_err() {
+        DEADLY.store(false, SeqCst);
+        tracing::warn!("no thread to listen to signals: only SIGKILL may end this process now");
     }
 }
 

@@ -18,7 +18,7 @@ use crate::fetch::Fetch;
 use crate::handler::Routes;
 use crate::pool::Pool;
 use crate::runner::RunQueue;
-use crate::signal::Signals;
+use crate::signal::{Listening, Signals, die_of_the_next};
 use crate::summary::{Summary, Tally};
 
 /// Runs handlers over a queue. Cheap to clone; all clones are one worker, so that one can control what another runs.
@@ -209,13 +209,26 @@ impl Worker {
     /// Works until SIGTERM or SIGINT, then [shuts down](Self::shutdown). A second signal [hurries](Self::shutdown_now) that. The
     /// queue stays open: close it afterwards.
     ///
+    /// If it leaves handlers behind that [cannot be stopped](Summary::abandoned), one more signal ends the process at once, with
+    /// status 143 or 130, unless another run listens to it. See [the crate](crate#handlers-that-do-not-await) for how to
+    /// end without one.
+    ///
     /// # Errors
     /// If signals cannot be listened to; else as [`run_until`](Self::run_until).
     pub async fn run(&self) -> Result<Summary> {
+        let summary = self.run_listening().await?;
+        if summary.abandoned > 0 {
+            die_of_the_next().await;
+        }
+        Ok(summary)
+    }
+
+    async fn run_listening(&self) -> Result<Summary> {
+        let _listening = Listening::begin();
         let mut signals = Signals::listen()?;
         let mut work = pin!(self.work(false));
-        tokio::select! { end = &mut work => return end, () = signals.next() => self.shutdown() }
-        tokio::select! { end = &mut work => return end, () = signals.next() => self.shutdown_now() }
+        tokio::select! { end = &mut work => return end, _ = signals.next() => self.shutdown() }
+        tokio::select! { end = &mut work => return end, _ = signals.next() => self.shutdown_now() }
         work.await
     }
 

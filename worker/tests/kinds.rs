@@ -42,7 +42,7 @@ async fn run_for(harness: &Harness, time: Duration) -> Summary {
             left -= step.min(left);
         }
         harness.worker().shutdown();
-        harness.advance(Duration::from_secs(60)).await;
+        harness.advance(Duration::from_mins(1)).await;
     };
     let (summary, ()) = tokio::join!(harness.worker().run_until(std::future::pending()), watch);
     summary.unwrap()
@@ -56,8 +56,8 @@ async fn while_every_kind_is_full_nothing_is_pulled_and_the_order_stays() {
         harness.push("p", "a", &number).await.unwrap();
     }
     let summary = run_for(&harness, Duration::from_secs(10)).await;
-    let begun: Vec<u32> = begun.lock().unwrap().iter().map(|(_, number)| *number).collect();
-    assert_eq!(begun, (0..summary.processed as u32).collect::<Vec<_>>(), "in the order of the pushes");
+    let begun: Vec<u64> = begun.lock().unwrap().iter().map(|(_, number)| u64::from(*number)).collect();
+    assert_eq!(begun, (0..summary.processed).collect::<Vec<_>>(), "in the order of the pushes");
     assert!(summary.processed >= 38, "both places stay taken: {summary:?}");
     assert_eq!((summary.put_off, summary.returned), (0, 0));
 }
@@ -101,7 +101,7 @@ async fn a_worker_that_is_at_its_limits_is_live() {
         let watch = async {
             harness.advance(long / 2).await;
             let health = harness.worker().health();
-            assert!(health.is_live(Duration::from_secs(60)), "{health:?}");
+            assert!(health.is_live(Duration::from_mins(1)), "{health:?}");
             harness.advance(2 * long).await;
         };
         tokio::join!(harness.run(), watch).0.unwrap();

@@ -44,8 +44,21 @@ async fn write_report(report: Report, task: TaskContext) -> TaskResult {
     Ok(())
 }
 
-#[tokio::main]
-async fn main() -> std::process::ExitCode {
+fn main() -> std::process::ExitCode {
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("worker: {error}");
+            return std::process::ExitCode::FAILURE;
+        }
+    };
+    let end = runtime.block_on(work());
+    // Rather than wait for a handler that blocks its thread: its task runs again when its lease ends.
+    runtime.shutdown_background();
+    end
+}
+
+async fn work() -> std::process::ExitCode {
     let mut arguments = std::env::args().skip(1);
     let url = arguments.next().unwrap_or_else(|| "memory:".to_owned());
     let address = arguments.next().unwrap_or_else(|| "127.0.0.1:9464".to_owned());
