@@ -3,16 +3,19 @@
 
 -- The next position. Positions order messages; a message's first one is also its key, so keys are never used twice.
 CREATE TABLE anyqueue_counter (
-    one  INTEGER PRIMARY KEY CHECK (one = 1),
-    next INTEGER NOT NULL
+    one       INTEGER PRIMARY KEY CHECK (one = 1),
+    next      INTEGER NOT NULL,
+    forgotten INTEGER NOT NULL DEFAULT 0, -- how often rows of partitions were deleted
+    boot      TEXT,                       -- a start of the host, and how far the time of day
+    ahead_ms  INTEGER                     -- was then ahead of the clock that nobody sets
 );
 INSERT INTO anyqueue_counter (one, next) VALUES (1, 1);
 
+-- Rows of partitions that have nothing are deleted now and then.
 CREATE TABLE anyqueue_partition (
     part   INTEGER PRIMARY KEY,        -- of dead letters: the negative of their home's
     name   TEXT    NOT NULL,
     dead   INTEGER NOT NULL,           -- 1: the dead letters of the partition of that name
-    used   INTEGER NOT NULL DEFAULT 0, -- 1: has or had messages
     paused INTEGER NOT NULL DEFAULT 0,
     UNIQUE (dead, name)
 );

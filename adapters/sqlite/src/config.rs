@@ -10,6 +10,7 @@ use anyqueue::{Backend, Clock, Error, Operation, Result, Storage, StorageUrl, Ur
 use crate::SqliteQueue;
 use crate::error::{NAME, invalid};
 use crate::identity::Identity;
+use crate::steps::Steady;
 
 /// Largest encoded message, in bytes, unless configured.
 pub(crate) const MESSAGE_BYTES: u64 = 16 * 1024 * 1024;
@@ -49,6 +50,8 @@ pub(crate) struct Config {
     pub(crate) max_bytes: Option<u64>,
     pub(crate) message_bytes: u64,
     pub(crate) clock: Clock,
+    /// What steps of the clock are known by; only of the host's.
+    pub(crate) steady: Option<Steady>,
     /// The file that was opened; shared by all connections of a handle.
     pub(crate) identity: Arc<Identity>,
 }
@@ -56,7 +59,7 @@ pub(crate) struct Config {
 /// Options of a queue file. Made by [`SqliteQueue::builder`].
 #[derive(Clone, Debug)]
 #[must_use = "call open()"]
-pub struct SqliteBuilder(Config);
+pub struct SqliteBuilder(pub(crate) Config);
 
 impl SqliteBuilder {
     pub(crate) fn new(path: &Path) -> Self {
@@ -69,6 +72,7 @@ impl SqliteBuilder {
             max_bytes: None,
             message_bytes: MESSAGE_BYTES,
             clock: Clock::system(),
+            steady: Steady::of_host(),
             identity: Arc::default(),
         })
     }
@@ -117,6 +121,7 @@ impl SqliteBuilder {
     /// The clock that leases and delays run by. Default: the host's.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.0.clock = clock;
+        self.0.steady = None;
         self
     }
 

@@ -3,10 +3,11 @@
 //! The requests are concurrent, so any order among them is right. Claims come last because they may take what the others
 //! push or give back.
 
-use anyqueue::{Clock, Error, Result};
+use anyqueue::{Error, Result};
 use rusqlite::Connection;
 
 use crate::claim::{Claimed, claim};
+use crate::config::Config;
 use crate::tx::{Hints, Parts, Tx};
 use crate::writer::{Answer, Work};
 use crate::{admin, push, settle};
@@ -22,10 +23,11 @@ pub(crate) struct Failure {
 pub(crate) fn run(
     conn: &Connection,
     parts: &mut Parts,
-    clock: &Clock,
+    config: &Config,
     works: &[&Work],
 ) -> Result<(Vec<Answer>, Hints), Failure> {
-    let tx = Tx::begin(conn, parts, clock).map_err(|error| Failure { error, at_begin: true })?;
+    let tx = Tx::begin(conn, parts, &config.clock, config.steady.as_ref())
+        .map_err(|error| Failure { error, at_begin: true })?;
     serve(tx, works).map_err(|error| Failure { error, at_begin: false })
 }
 
@@ -45,7 +47,7 @@ fn serve(mut tx: Tx<'_>, works: &[&Work]) -> Result<(Vec<Answer>, Hints)> {
 fn answer(tx: &mut Tx<'_>, work: &Work) -> Result<Answer> {
     match work {
         Work::Push { partition, messages } => {
-            let part = tx.make_used(partition)?;
+            let part = tx.make(partition)?;
             tx.bring(part)?;
             push::store_all(tx, part, messages).map(Answer::Push)
         }

@@ -17,7 +17,11 @@ use crate::tx::{FRONT, LEASED, Now};
 use crate::writer::{Answer, Work};
 
 pub(crate) const PARTITIONS: &str =
-    "SELECT name FROM anyqueue_partition WHERE dead = 0 AND used = 1 AND name > ? ORDER BY name LIMIT ? + 0";
+    "SELECT name FROM anyqueue_partition p WHERE dead = 0 AND name > ? AND (paused = 1
+        OR EXISTS (SELECT 1 FROM anyqueue_message WHERE part = p.part)
+        OR EXISTS (SELECT 1 FROM anyqueue_message WHERE part = -p.part)
+        OR EXISTS (SELECT 1 FROM anyqueue_partition WHERE part = -p.part AND paused = 1))
+    ORDER BY name LIMIT ? + 0";
 
 pub(crate) const COUNTS: &str = "SELECT
     (SELECT count(*) FROM anyqueue_ready WHERE part = p.part)

@@ -59,6 +59,17 @@
 //! remove `jobs.db-wal` and `jobs.db-shm`, move the backup there, and start again. Overwriting the file in place (`cp`), while it is open,
 //! damages it and cannot be noticed. Where there are no inodes nothing is looked at: Windows lets no open file of SQLite's be replaced.
 //!
+//! # Time
+//! Leases and delays end at a time of day. Where the host's clock is set, whoever writes next moves all leases along (on Linux, and for
+//! steps of a quarter of a second or more): a step forward gives away no lease that its holder still trusts, and a step back holds up no
+//! message of a process that died. Delays keep their time of day: a step makes them late or early by as much. In a container
+//! with a boot id or clocks of its own, and on other systems, leases are not moved; keep the clock there by slow
+//! adjustments.
+//!
+//! # Partitions
+//! A partition is listed while it, or its dead letters, has messages or is paused. The rows of others are deleted when sixteen more
+//! partitions were used, up to 64 at a time, so that names made from ids do not fill the file.
+//!
 //! # Limits
 //! 32 MiB per message at most (16 MiB unless configured), batches of 1000, leases up to 30 days, delays up to ten years. There
 //! is one writer per file at a time: keep other write transactions on it short. The file must be on a local
@@ -79,6 +90,7 @@ mod config;
 mod connect;
 mod due;
 mod error;
+mod forget;
 mod group;
 mod identity;
 mod inspect;
@@ -98,6 +110,7 @@ mod room;
 mod schema;
 mod settle;
 mod sql;
+mod steps;
 mod storage;
 mod tx;
 mod wake;

@@ -2,7 +2,7 @@
 
 use rusqlite::Connection;
 
-use crate::{SqliteQueue, admin, claim, connect, due, inspect, lookout, place, push, settle, tx};
+use crate::{SqliteQueue, admin, claim, connect, due, forget, inspect, lookout, place, push, settle, tx};
 
 /// Tables that grow with the backlog, and the names they go by in statements.
 const GROWING: [&str; 9] = [
@@ -17,7 +17,7 @@ const GROWING: [&str; 9] = [
     "g",
 ];
 
-const STATEMENTS: [&str; 42] = [
+const STATEMENTS: [&str; 43] = [
     admin::FIND,
     admin::UNREADY,
     admin::REQUEST,
@@ -31,6 +31,8 @@ const STATEMENTS: [&str; 42] = [
     claim::NEXT_DUE,
     due::DUE,
     due::UNTIME,
+    forget::FORGET,
+    forget::LOOK,
     inspect::PARTITIONS,
     inspect::COUNTS,
     inspect::DEAD,
@@ -59,7 +61,6 @@ const STATEMENTS: [&str; 42] = [
     tx::FIND_PARTITION,
     tx::MAKE_PARTITION,
     tx::MAKE_DEAD,
-    tx::USE_PARTITION,
 ];
 
 /// Enough rows, of every kind, that the planner would rather use an index.

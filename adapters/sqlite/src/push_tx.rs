@@ -8,9 +8,7 @@ use sqlx::{Row, SqliteConnection};
 use crate::error::{by_code, own};
 use crate::place::{BLOCK, READY, START_GROUP, TIME};
 use crate::push::{INSERT, IS_DEAD, KNOWN, NewMessage};
-use crate::tx::{
-    DELAYED, FIND_PARTITION, Hints, MAKE_DEAD, MAKE_PARTITION, Now, STORE_COUNTER, USE_PARTITION,
-};
+use crate::tx::{DELAYED, FIND_PARTITION, Hints, MAKE_DEAD, MAKE_PARTITION, Now, STORE_COUNTER};
 
 /// Pushes to one partition within a transaction of the caller's.
 pub(crate) struct PushTx<'c> {
@@ -39,7 +37,6 @@ impl<'c> PushTx<'c> {
         }
         let find = sqlx::query(FIND_PARTITION).bind(key.0).bind(key.1);
         let part = find.fetch_one(&mut *conn).await.and_then(|row| row.try_get(0)).map_err(classify)?;
-        sqlx::query(USE_PARTITION).bind(part).execute(&mut *conn).await.map_err(classify)?;
         Ok(Self { conn, partition, part, now, next, hints: Hints::default() })
     }
 

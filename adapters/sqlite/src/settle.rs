@@ -105,7 +105,7 @@ fn leave(tx: &mut Tx<'_>, ready: Ready, group: Option<&str>) -> Result<()> {
 }
 
 fn move_to(tx: &mut Tx<'_>, ready: Ready, group: Option<&str>, to: &PartitionId) -> Result<()> {
-    let part = tx.make_used(to)?;
+    let part = tx.make(to)?;
     tx.bring(part)?; // what matured before stands ahead of it
     let pos = tx.position();
     if run(tx.conn, MOVE, (part, pos, ready.seq))? == 0 {

@@ -7,6 +7,7 @@ use anyqueue::{Clock, PartitionId, Result};
 use rusqlite::Connection;
 
 use crate::sql::{first, run};
+use crate::steps::{self, Noted, Steady};
 use crate::wake::Wake;
 
 /// What a position is lessened by when its message is given back: ahead of all that was never delivered.
@@ -19,14 +20,13 @@ pub(crate) const LEASED: i64 = 1;
 pub(crate) const DELAYED: i64 = 2;
 pub(crate) const POSTPONED: i64 = 3;
 
-pub(crate) const FIND_PARTITION: &str =
-    "SELECT part, used FROM anyqueue_partition WHERE dead = ? AND name = ?";
-pub(crate) const MAKE_PARTITION: &str = "INSERT INTO anyqueue_partition (dead, name, used) VALUES (0, ?, 0)
-    ON CONFLICT DO NOTHING";
+pub(crate) const FIND_PARTITION: &str = "SELECT part FROM anyqueue_partition WHERE dead = ? AND name = ?";
+pub(crate) const MAKE_PARTITION: &str =
+    "INSERT INTO anyqueue_partition (dead, name) VALUES (0, ?) ON CONFLICT DO NOTHING";
 /// After its home.
-pub(crate) const MAKE_DEAD: &str = "INSERT INTO anyqueue_partition (part, dead, name, used)
-    SELECT -part, 1, name, 0 FROM anyqueue_partition WHERE dead = 0 AND name = ? ON CONFLICT DO NOTHING";
-pub(crate) const USE_PARTITION: &str = "UPDATE anyqueue_partition SET used = 1 WHERE part = ?";
+pub(crate) const MAKE_DEAD: &str = "INSERT INTO anyqueue_partition (part, dead, name)
+    SELECT -part, 1, name FROM anyqueue_partition WHERE dead = 0 AND name = ? ON CONFLICT DO NOTHING";
+const COUNTER: &str = "SELECT next, forgotten, boot IS ?, ahead_ms FROM anyqueue_counter";
 pub(crate) const STORE_COUNTER: &str = "UPDATE anyqueue_counter SET next = ?";
 
 /// A moment in milliseconds of Unix time, rounded both ways so that nothing is early.
@@ -53,17 +53,17 @@ fn ceil_ms(span: Duration) -> i64 {
     i64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
 
-/// Partitions by name and number, as committed. Rows are never deleted, so what is known stays true.
+/// Partitions by name and number, as committed. What is known stays true until rows are deleted, which the file counts.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
-    known: HashMap<PartitionId, Part>,
+    known: HashMap<PartitionId, i64>,
     names: HashMap<i64, PartitionId>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Part {
-    part: i64,
-    used: bool,
+    /// How often rows had been deleted when these were looked up.
+    pub(crate) forgotten: Option<i64>,
+    /// The last partition that was looked at whether it has anything.
+    pub(crate) looked_at: i64,
+    /// How many were looked up since.
+    pub(crate) looked_up: usize,
 }
 
 impl Parts {
@@ -71,11 +71,22 @@ impl Parts {
     pub(crate) fn clear(&mut self) {
         self.known.clear();
         self.names.clear();
+        self.forgotten = None;
     }
 
-    fn remember(&mut self, partition: &PartitionId, part: Part) {
+    /// Its row and that of its dead letters are deleted.
+    pub(crate) fn forget(&mut self, part: i64) {
+        for part in [part, -part] {
+            if let Some(partition) = self.names.remove(&part) {
+                self.known.remove(&partition);
+            }
+        }
+    }
+
+    fn remember(&mut self, partition: &PartitionId, part: i64) {
+        self.looked_up += 1;
         self.known.insert(partition.clone(), part);
-        self.names.insert(part.part, partition.clone());
+        self.names.insert(part, partition.clone());
     }
 }
 
@@ -124,7 +135,7 @@ impl Hint {
 pub(crate) struct Tx<'c> {
     pub(crate) conn: &'c Connection,
     pub(crate) now: Now,
-    parts: &'c mut Parts,
+    pub(crate) parts: &'c mut Parts,
     /// Partitions in which what is due was made ready.
     pub(crate) brought: HashSet<i64>,
     hints: HashMap<i64, Hint>,
@@ -134,15 +145,34 @@ pub(crate) struct Tx<'c> {
 
 impl<'c> Tx<'c> {
     /// Begins a transaction. Whoever does not [`commit`](Self::commit) it has to roll it back.
-    pub(crate) fn begin(conn: &'c Connection, parts: &'c mut Parts, clock: &Clock) -> Result<Self> {
+    pub(crate) fn begin(
+        conn: &'c Connection,
+        parts: &'c mut Parts,
+        clock: &Clock,
+        steady: Option<&Steady>,
+    ) -> Result<Self> {
         if parts.known.len() > MAX_REMEMBERED {
             parts.clear();
         }
         run(conn, "BEGIN IMMEDIATE", ())?;
-        let next = first(conn, "SELECT next FROM anyqueue_counter", (), |row| row.get(0))?.unwrap_or(1);
+        let counter = first(conn, COUNTER, [steps::boot(steady)], |row| {
+            let noted = Noted { of_this_boot: row.get(2)?, ahead_ms: row.get(3)? };
+            Ok((row.get(0)?, row.get::<_, i64>(1)?, noted))
+        })?;
+        let (next, forgotten, noted) = counter.unwrap_or((1, 0, Noted::default()));
+        if parts.forgotten != Some(forgotten) {
+            parts.clear();
+            parts.forgotten = Some(forgotten);
+        }
         // After the lock was had: leases and delays count from then.
-        let now = Now::of(clock);
-        Ok(Self { conn, now, parts, brought: HashSet::new(), hints: HashMap::new(), next, stored_next: next })
+        let (now, reading) = steps::read(clock, steady);
+        if let Some(reading) = reading {
+            reading.apply(conn, &noted)?;
+        }
+        let (brought, hints) = (HashSet::new(), HashMap::new());
+        let mut tx = Self { conn, now, parts, brought, hints, next, stored_next: next };
+        tx.forget_some()?;
+        Ok(tx)
     }
 
     pub(crate) fn commit(self) -> Result<Hints> {
@@ -164,16 +194,11 @@ impl<'c> Tx<'c> {
 
     /// The partition's number, if it exists.
     pub(crate) fn find(&mut self, partition: &PartitionId) -> Result<Option<i64>> {
-        Ok(self.look_up(partition)?.map(|found| found.part))
-    }
-
-    fn look_up(&mut self, partition: &PartitionId) -> Result<Option<Part>> {
         if let Some(known) = self.parts.known.get(partition) {
             return Ok(Some(*known));
         }
         let key = (partition.is_dead_letters(), partition.name());
-        let found =
-            first(self.conn, FIND_PARTITION, key, |row| Ok(Part { part: row.get(0)?, used: row.get(1)? }))?;
+        let found = first(self.conn, FIND_PARTITION, key, |row| row.get(0))?;
         if let Some(part) = found {
             self.parts.remember(partition, part);
         }
@@ -189,18 +214,8 @@ impl<'c> Tx<'c> {
         if partition.is_dead_letters() {
             run(self.conn, MAKE_DEAD, [partition.name()])?;
         }
-        let part = Part { part: self.conn.last_insert_rowid(), used: false };
+        let part = self.conn.last_insert_rowid();
         self.parts.remember(partition, part);
-        Ok(part.part)
-    }
-
-    /// As [`make`](Self::make), for putting messages into it: from now on the partition is listed.
-    pub(crate) fn make_used(&mut self, partition: &PartitionId) -> Result<i64> {
-        let part = self.make(partition)?;
-        if !self.look_up(partition)?.is_some_and(|known| known.used) {
-            run(self.conn, USE_PARTITION, [part])?;
-            self.parts.remember(partition, Part { part, used: true });
-        }
         Ok(part)
     }
 

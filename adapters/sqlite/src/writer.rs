@@ -243,7 +243,7 @@ impl Writer {
             connect::flush_commits(conn, flush).map_err(at_begin)?;
             self.flushes = flush;
         }
-        group::run(conn, &mut self.parts, &self.config.clock, works)
+        group::run(conn, &mut self.parts, &self.config, works)
     }
 
     fn connect(&mut self) -> Result<Connection> {

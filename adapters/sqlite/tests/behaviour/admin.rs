@@ -25,7 +25,7 @@ async fn counts_tell_every_state() {
 }
 
 #[tokio::test]
-async fn partitions_are_listed_once_used_in_pages() {
+async fn partitions_are_listed_in_pages_while_they_have_messages_or_are_paused() {
     let bed = Bed::new().await;
     for name in ["b", "a", "B", "c"] {
         push_text(&bed.queue, &part(name), &["m"]).await;
@@ -36,7 +36,41 @@ async fn partitions_are_listed_once_used_in_pages() {
     let first = bed.queue.partitions(None, 3).await.unwrap();
     let rest = bed.queue.partitions(first.last(), 10).await.unwrap();
     let names: Vec<_> = first.iter().chain(&rest).map(|partition| partition.name().to_owned()).collect();
-    assert_eq!(names, ["B", "a", "b", "c", "moved-to"]);
+    assert_eq!(names, ["B", "b", "c", "moved-to", "only-paused"]);
+}
+
+/// How many rows of partitions there are, after one more was made.
+async fn rows(bed: &Bed) -> i64 {
+    push_text(&bed.queue, &part("one-more"), &["m"]).await;
+    drain(&bed.queue, &part("one-more")).await;
+    let conn = rusqlite::Connection::open(bed.path()).unwrap();
+    conn.query_row("SELECT count(*) FROM anyqueue_partition", (), |row| row.get(0)).unwrap()
+}
+
+#[tokio::test]
+async fn partitions_that_have_nothing_are_forgotten_and_no_other_handle_mistakes_one_for_another() {
+    let bed = Bed::new().await;
+    let other = bed.other().await;
+    let (early, paused, dead) = (part("early"), part("paused"), part("dead"));
+    other.set_paused(&paused, true).await.unwrap();
+    push_text(&other, &dead, &["letter"]).await;
+    let held = pull(&other, &dead, 1).await;
+    settle(&other, &held[0].lease, move_to(&dead.dead_letters())).await;
+    push_text(&other, &early, &["m"]).await;
+    drain(&other, &early).await;
+    for number in 0..200 {
+        let brief = part(&format!("brief-{number}"));
+        push_text(&bed.queue, &brief, &["m"]).await;
+        assert_eq!(drain(&bed.queue, &brief).await, ["m"]);
+    }
+    assert!(rows(&bed).await < 50, "two hundred would be kept for ever");
+    assert!(bed.queue.is_paused(&paused).await.unwrap());
+    // The other handle knew numbers that are gone, or others' by now.
+    push_text(&other, &early, &["again"]).await;
+    push_text(&bed.queue, &part("late"), &["late"]).await;
+    assert_eq!(drain(&bed.queue, &early).await, ["again"]);
+    assert_eq!(drain(&bed.queue, &part("late")).await, ["late"]);
+    assert_eq!(drain(&bed.queue, &dead.dead_letters()).await, ["letter"]);
 }
 
 #[tokio::test]

@@ -1,0 +1,48 @@
+//! Partitions come and go: the rows of those that have nothing are deleted, some whenever a few others were looked up or made.
+
+use anyqueue::Result;
+
+use crate::sql::{all, run};
+use crate::tx::Tx;
+
+/// Partitions that are looked up or made until some are looked at, and how many. More than those: so there are never many more rows than
+/// partitions in use at once.
+const LOOKED_UP: usize = 16;
+const LOOKED_AT: u32 = 64;
+
+/// The next partitions, and whether neither they nor their dead letters have messages or are paused. Those of dead letters have the
+/// negative numbers.
+pub(crate) const LOOK: &str = "SELECT p.part, p.paused = 0
+        AND NOT EXISTS (SELECT 1 FROM anyqueue_message WHERE part = p.part)
+        AND NOT EXISTS (SELECT 1 FROM anyqueue_message WHERE part = -p.part)
+        AND NOT EXISTS (SELECT 1 FROM anyqueue_partition WHERE part = -p.part AND paused = 1)
+    FROM anyqueue_partition p WHERE p.part > ? ORDER BY p.part LIMIT ? + 0";
+pub(crate) const FORGET: &str = "DELETE FROM anyqueue_partition WHERE part = ?1 OR part = -?1";
+/// Other connections remember partitions by number.
+const TELL: &str = "UPDATE anyqueue_counter SET forgotten = forgotten + 1";
+
+impl Tx<'_> {
+    /// Deletes some of those that have nothing, if it is time. At the begin, when nobody holds a number of one of them.
+    pub(crate) fn forget_some(&mut self) -> Result<()> {
+        if self.parts.looked_up < LOOKED_UP {
+            return Ok(());
+        }
+        self.parts.looked_up = 0;
+        let look = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, bool>(1)?));
+        let seen: Vec<(i64, bool)> = all(self.conn, LOOK, (self.parts.looked_at.max(0), LOOKED_AT), look)?;
+        // At the end it begins anew the next time.
+        let last = seen.last().filter(|_| seen.len() == LOOKED_AT as usize);
+        self.parts.looked_at = last.map_or(0, |(part, _)| *part);
+        let mut any = false;
+        for (part, _) in seen.into_iter().filter(|(_, empty)| *empty) {
+            run(self.conn, FORGET, [part])?;
+            self.parts.forget(part);
+            any = true;
+        }
+        if any {
+            run(self.conn, TELL, ())?;
+            self.parts.forgotten = self.parts.forgotten.map(|forgotten| forgotten + 1);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,224 @@
+//! Steps of the host's clock.
+//!
+//! Leases end at a time of day, on which all processes of the host agree; their holders trust them by a clock that nobody sets.
+//! Where the time of day is set, those would part. So the file keeps how far the one clock is ahead of the other, and whoever
+//! first finds another difference, under the write lock, moves the ends of all leases along.
+
+use std::sync::Arc;
+
+use anyqueue::{Clock, Result};
+use rusqlite::Connection;
+
+use crate::capabilities::MAX_LEASE;
+use crate::sql::run;
+use crate::tx::Now;
+
+/// From so many milliseconds on a difference is a step: reading two clocks takes time too.
+const STEP_MS: i64 = 250;
+/// A reading that took longer says nothing.
+const PROMPT_MS: i64 = 50;
+
+/// A scan of all that waits for a time, which a step of the clock is worth. What ends later than any lease was claimed under
+/// another clock, before the host was started.
+const MOVE_LEASES: &str = "UPDATE anyqueue_timed SET at_ms = at_ms + ?1 WHERE state = 1 AND at_ms <= ?2";
+const STORE: &str = "UPDATE anyqueue_counter SET boot = ?, ahead_ms = ?";
+
+/// The clock that nobody sets.
+#[derive(Clone, Debug)]
+pub(crate) struct Steady {
+    /// Since when it counts: the start of the host, and the namespace in which this process sees time.
+    boot: Arc<str>,
+    source: Source,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    #[cfg(target_os = "linux")]
+    Host,
+    #[cfg(test)]
+    Test(Arc<std::sync::atomic::AtomicI64>),
+}
+
+impl Steady {
+    /// The host's, where it can be told apart from that of another start.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn of_host() -> Option<Self> {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        let space = std::fs::read_link("/proc/self/ns/time").unwrap_or_default();
+        let boot = format!("{} {}", boot.trim(), space.display()).into();
+        Some(Self { boot, source: Source::Host })
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) fn of_host() -> Option<Self> {
+        None
+    }
+
+    fn ms(&self) -> i64 {
+        match &self.source {
+            #[cfg(target_os = "linux")]
+            Source::Host => {
+                // As the holders' clock it stands still while the host sleeps.
+                let since = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+                since.tv_sec.saturating_mul(1000).saturating_add(since.tv_nsec / 1_000_000)
+            }
+            #[cfg(test)]
+            Source::Test(ms) => ms.load(std::sync::atomic::Ordering::SeqCst),
+            #[cfg(not(any(test, target_os = "linux")))]
+            _ => 0,
+        }
+    }
+}
+
+/// What the file says of the two clocks.
+#[derive(Debug, Default)]
+pub(crate) struct Noted {
+    /// Whether it was noted since this start of the host.
+    pub(crate) of_this_boot: bool,
+    pub(crate) ahead_ms: Option<i64>,
+}
+
+/// Both clocks at one moment.
+#[derive(Debug)]
+pub(crate) struct Reading<'s> {
+    steady: &'s Steady,
+    pub(crate) now: Now,
+    ahead_ms: i64,
+}
+
+/// The time of day, and how far it is ahead of the steady clock, if that could be read at the same moment.
+pub(crate) fn read<'s>(clock: &Clock, steady: Option<&'s Steady>) -> (Now, Option<Reading<'s>>) {
+    let Some(steady) = steady else { return (Now::of(clock), None) };
+    let before_ms = steady.ms();
+    let now = Now::of(clock);
+    let prompt = steady.ms().saturating_sub(before_ms) <= PROMPT_MS;
+    let reading = Reading { steady, now, ahead_ms: now.ms.saturating_sub(before_ms) };
+    (now, prompt.then_some(reading))
+}
+
+/// What the file notes of this start of the host.
+pub(crate) fn boot(steady: Option<&Steady>) -> Option<&str> {
+    steady.map(|steady| &*steady.boot)
+}
+
+impl Reading<'_> {
+    /// Under the write lock, before anything else: moves all leases by a step of the clock.
+    pub(crate) fn apply(&self, conn: &Connection, noted: &Noted) -> Result<()> {
+        if let Some(ahead_ms) = noted.ahead_ms.filter(|_| noted.of_this_boot) {
+            let step_ms = self.ahead_ms.saturating_sub(ahead_ms);
+            if step_ms.abs() < STEP_MS {
+                return Ok(());
+            }
+            let longest = i64::try_from(MAX_LEASE.as_millis()).unwrap_or(i64::MAX);
+            let last_ms = self.now.ms.saturating_sub(step_ms).saturating_add(longest);
+            let moved = run(conn, MOVE_LEASES, (step_ms, last_ms))?;
+            tracing::warn!(
+                step_ms,
+                moved,
+                "the host's clock was set: the leases moved along, delays did not"
+            );
+        }
+        run(conn, STORE, (&*self.steady.boot, self.ahead_ms)).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
+    use std::time::Duration;
+
+    use anyqueue::{
+        Action, Delivery, ManualClock, MessageData, PartitionId, PullQueueStorage, PullRequest,
+        PushQueueStorage, SettleOutcome, Settlement,
+    };
+
+    use super::*;
+    use crate::SqliteQueue;
+
+    const LEASE: Duration = Duration::from_secs(30);
+    const STEP: Duration = Duration::from_mins(1);
+
+    /// A host whose clocks are set by the test, and two processes on one file.
+    struct Host {
+        clock: ManualClock,
+        steady: Arc<AtomicI64>,
+        dir: tempfile::TempDir,
+    }
+
+    impl Host {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            Self { clock: ManualClock::new(), steady: Arc::default(), dir }
+        }
+
+        async fn open(&self, boot: &str) -> SqliteQueue {
+            let mut config = SqliteQueue::builder(self.dir.path().join("q.db")).clock(self.clock.clock()).0;
+            config.steady = Some(Steady { boot: boot.into(), source: Source::Test(self.steady.clone()) });
+            SqliteQueue::from_config(config).await.unwrap()
+        }
+
+        fn pass(&self, time: Duration) {
+            self.clock.advance(time);
+            self.set_back(time);
+        }
+
+        /// The time of day does not go on, though time passes.
+        fn set_back(&self, time: Duration) {
+            self.steady.fetch_add(i64::try_from(time.as_millis()).unwrap(), SeqCst);
+        }
+    }
+
+    async fn pull(queue: &SqliteQueue) -> Vec<Delivery> {
+        let request = PullRequest::new(9, Duration::ZERO, LEASE);
+        queue.pull(&PartitionId::new("p").unwrap(), request).await.unwrap()
+    }
+
+    async fn held_by_one_of_two(host: &Host) -> (SqliteQueue, SqliteQueue, Delivery) {
+        let (a, b) = (host.open("first").await, host.open("first").await);
+        let outcomes = a.push(&PartitionId::new("p").unwrap(), &[MessageData::new("m")]).await;
+        assert!(outcomes.iter().all(Result::is_ok));
+        let held = pull(&a).await.remove(0);
+        (a, b, held)
+    }
+
+    #[tokio::test]
+    async fn a_step_forward_gives_no_lease_away_and_none_lasts_longer() {
+        let host = Host::new();
+        let (a, b, held) = held_by_one_of_two(&host).await;
+        host.clock.advance(STEP);
+        assert!(pull(&b).await.is_empty(), "its holder trusts it still");
+        host.pass(LEASE / 2);
+        let settlement = Settlement { lease: held.lease, action: Action::Release };
+        let outcome = a.settle(&[settlement]).await.remove(0).unwrap();
+        assert_eq!(outcome, SettleOutcome::Settled);
+        let held = pull(&a).await;
+        host.clock.advance(STEP);
+        assert!(pull(&b).await.is_empty());
+        host.pass(LEASE);
+        assert_eq!((held.len(), pull(&b).await.len()), (1, 1), "it ends when it should");
+    }
+
+    #[tokio::test]
+    async fn a_step_back_holds_up_no_message_of_a_process_that_died() {
+        let host = Host::new();
+        let (_, b, _) = held_by_one_of_two(&host).await;
+        host.set_back(STEP);
+        assert_eq!(pull(&b).await.len(), 1, "a minute has passed, and the lease is over");
+    }
+
+    #[tokio::test]
+    async fn without_a_step_and_after_a_restart_leases_end_by_the_time_of_day() {
+        let host = Host::new();
+        let (a, b, _) = held_by_one_of_two(&host).await;
+        host.pass(LEASE / 2);
+        assert!(pull(&b).await.is_empty());
+        host.pass(LEASE / 2);
+        assert_eq!(pull(&b).await.len(), 1);
+        drop((a, b));
+        host.steady.store(0, SeqCst);
+        let later = host.open("second").await;
+        assert!(pull(&later).await.is_empty(), "as long as it would have lasted");
+        host.pass(LEASE);
+        assert_eq!(pull(&later).await.len(), 1);
+    }
+}
