@@ -48,7 +48,7 @@ pub fn main<H: Harness>(make: impl FnOnce() -> H) -> ExitCode {
     if let Some(harness) = harness {
         let mut cases = std::mem::take(&mut *done.lock().unwrap_or_else(PoisonError::into_inner));
         cases.sort_by_key(|case| case.id);
-        let about = runtime.block_on(About::of(&*harness));
+        let about = runtime.block_on(About::of(&*harness, &cases));
         finish(&Report::new(about, &options, start.elapsed(), cases));
     }
     conclusion.exit_code()
@@ -114,6 +114,7 @@ fn verdict(outcome: &Outcome) -> Result<Completion, Failed> {
 
 fn finish(report: &Report) {
     println!("certificate of {}: {} (seed {})", report.about.backend, report.certificate(), report.seed);
+    report.beyond().iter().for_each(|line| println!("  {line}"));
     let Ok(dir) = std::env::var("ANYQUEUE_CONFORMANCE_REPORT") else { return };
     let name: String =
         report.about.backend.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();

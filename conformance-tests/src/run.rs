@@ -200,7 +200,7 @@ pub async fn run(harness: Arc<dyn Harness>, options: &Options) -> Report {
     let mut cases: Vec<CaseReport> =
         stream::iter(running).buffer_unordered(options.parallelism.max(1)).collect().await;
     cases.sort_by_key(|case| case.id);
-    let about = About::of(&*harness).await;
+    let about = About::of(&*harness, &cases).await;
     Report::new(about, options, start.elapsed(), cases)
 }
 

@@ -105,6 +105,13 @@ async fn the_model_of_a_server_without_a_fault_passes_every_fault_case() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn a_server_that_declares_to_forget_settlements_may_forget_them() {
+    let report =
+        run(Arc::new(FaultyHarness::forgetful()), &Options::new().with_pattern("fault.killed")).await;
+    assert_eq!(report.tally().passed, report.cases.len(), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn a_backend_that_agrees_to_everything_and_does_nothing_gets_no_certificate() {
     let report = run(Arc::new(HollowHarness::agreeing()), &Options::new()).await;
     assert_eq!(report.certificate(), Certificate::Failed);

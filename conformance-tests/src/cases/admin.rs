@@ -20,6 +20,9 @@ pub(super) const CASES: &[Case] = &[
     case!(Storage, "admin.browse_pages", [35], browse_pages)
         .needs(&[Need::BROWSE])
         .kills(&[Fault::BrowseRepeats]),
+    case!(Storage, "admin.browse_many", [35], browse_many)
+        .needs(&[Need::BROWSE])
+        .kills(&[Fault::BrowseEndsAtHundred]),
     case!(Storage, "admin.browse_states", [35], browse_states)
         .needs(&[Need::BROWSE, Need::PUSH_DELAY])
         .kills(&[Fault::BrowseAllReady]),
@@ -46,6 +49,9 @@ pub(super) const CASES: &[Case] = &[
         .needs(&[Need::UNDECLARED])
         .kills(&[Fault::UndeclaredAnswered]),
 ];
+
+/// No case browses more.
+const MOST_BROWSED: usize = 250;
 
 /// Waits for the declared staleness, then judges the counts, as a fresh client sees them.
 async fn counted(
@@ -121,7 +127,7 @@ async fn browse_all(
 ) -> CaseResult<Vec<MessageId>> {
     let mut seen: Vec<MessageId> = Vec::new();
     // A backend that repeats pages would never end.
-    while seen.len() < 100 {
+    while seen.len() < MOST_BROWSED {
         let next = c.ok(35, "browsing", client.inspect()?.browse(p, seen.last().copied(), page).await)?;
         c.check(35, &[], next.len() <= page, format!("at most {page}"), format!("{}", next.len()))?;
         if next.is_empty() {
@@ -149,6 +155,20 @@ async fn browse_pages(c: &Context) -> CaseResult {
         c.equal(5, &[browsed.message.id()], "the message", &pushed, &Some(&browsed.message))?;
     }
     Ok(())
+}
+
+/// Pages go on to the end, of whatever size they are.
+async fn browse_many(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let mut sent = c.client().push(&p, &c.messages(MOST_BROWSED, |_, message| message)).await?;
+    sent.sort_unstable();
+    for page in [60, 100, MOST_BROWSED] {
+        let seen = browse_all(c, c.client(), &p, page).await?;
+        c.same_ids(35, &format!("by pages of {page}"), &sent, &seen)?;
+        c.equal(35, &[], "the order of the ids", &true, &(sent == seen))?;
+    }
+    let got = c.client().take(&p, sent.len()).await?;
+    c.client().remove(&got).await
 }
 
 /// Browsing tells which messages are ready, delayed or held.

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use anyqueue::{Action, SettleOutcome};
 use tokio_util::sync::CancellationToken;
 
 use crate::case::{Case, CaseResult};
-use crate::context::{Context, ids};
+use crate::context::{Context, ids, settlement};
 use crate::faulty::Fault;
 
 pub(super) const CASES: &[Case] = &[
@@ -15,6 +16,8 @@ pub(super) const CASES: &[Case] = &[
     case!(Storage, "cancel.stopped_eats_nothing", [13], stopped_eats_nothing)
         .kills(&[Fault::StoppedPullLoses]),
     case!(Storage, "cancel.stop_races_push", [13], stop_races_push).kills(&[Fault::StoppedPullLoses]),
+    case!(Storage, "cancel.stop_ends_an_exchange", [13], stop_ends_an_exchange)
+        .kills(&[Fault::ExchangeIgnoresStop]),
 ];
 
 /// A waiter is certainly waiting, and one that can be served certainly is, after this long.
@@ -95,4 +98,25 @@ async fn stop_races_push(c: &Context) -> CaseResult {
         c.client().remove(&got).await?;
     }
     Ok(())
+}
+
+/// An exchange has settled, and then waits: a stop ends it.
+async fn stop_ends_an_exchange(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let sent = c.client().push(&p, &[c.message()]).await?;
+    let [held] = c.client().take_exact(&p).await?;
+    let (stop, batch) = (CancellationToken::new(), [settlement(&held, Action::Remove)]);
+    let request = c.client().request(1, long_wait(c)).with_stop(stop.clone());
+    let stopping = async {
+        tokio::time::sleep(SETTLED_IN).await;
+        stop.cancel();
+        Instant::now()
+    };
+    let ((settled, pulled), stopped) =
+        futures_util::join!(c.client().storage().exchange(&batch, &p, request), stopping);
+    let settled = c.ok(20, "the settlement", settled.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
+    c.equal(20, &sent, "the outcome", &vec![SettleOutcome::Settled], &settled)?;
+    let got = c.ok(9, "the pull", pulled)?;
+    c.in_order(13, "an empty answer", &[], &got)?;
+    c.took(13, &[], "an answer to the stop", stopped.elapsed(), (Duration::ZERO, c.timing().soon))
 }

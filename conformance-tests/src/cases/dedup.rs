@@ -41,6 +41,14 @@ pub(super) const CASES: &[Case] = &[
     case!(Storage, "dedup.moved_takes_no_key", [32], moved_takes_no_key)
         .needs(WHILE_LIVE)
         .kills(&[Fault::DedupForever, Fault::MoveTakesKey]),
+    case!(Storage, "dedup.keys_by_bytes", [32], keys_by_bytes).needs(&[Need::DEDUP]).kills(&[
+        Fault::KeyTrimmed,
+        Fault::KeyCaseless,
+        Fault::KeyComposed,
+    ]),
+    case!(Storage, "dedup.purge_leaves_held", [32, 36], purge_leaves_held)
+        .needs(&[Need::DEDUP_WHILE_LIVE, Need::PURGE])
+        .kills(&[Fault::PurgeFreesHeldKeys]),
 ];
 
 const NEEDS: &[Need] = &[Need::DEDUP];
@@ -200,4 +208,37 @@ async fn moved_takes_no_key(c: &Context) -> CaseResult {
     let got = c.client().take(&to, 2).await?;
     c.same(32, "the moved one and another with its key", &[moved, abroad].concat(), &got)?;
     c.client().remove(&got).await
+}
+
+/// Texts that are the same to people, or to somebody who folds them, and differ in their bytes.
+pub(super) const NEARLY_EQUAL: [&str; 8] =
+    ["key", "key ", " key", "key\t", "KEY", "Key", "k\u{e9}y", "ke\u{301}y"];
+
+/// Keys that differ in one byte are different.
+async fn keys_by_bytes(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let messages: Vec<_> = NEARLY_EQUAL.iter().map(|key| c.message().with_dedup_key(*key)).collect();
+    let sent = c.client().push(&p, &messages).await?;
+    let got = c.client().take(&p, sent.len()).await?;
+    c.same(32, "one for each key", &sent, &got)?;
+    c.client().remove(&got).await
+}
+
+/// A purge takes what waits, with its keys, and leaves what is held, with its own.
+async fn purge_leaves_held(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    c.client().push(&p, &[c.message().with_dedup_key("held")]).await?;
+    let held = c.client().take(&p, 1).await?;
+    c.client().push(&p, &[c.message().with_dedup_key("waiting")]).await?;
+    let purged = c.ok(36, "a purge", c.client().inspect()?.purge(&p, 10).await)?;
+    c.equal(36, &[], "purged", &1, &purged)?;
+    let free = c.client().push(&p, &[c.message().with_dedup_key("waiting")]).await?;
+    let taken = c.message().with_dedup_key("held");
+    let about = [taken.id()];
+    let answer = c.client().storage().push(&p, &[taken]).await;
+    let right = matches!(answer.as_slice(), [Ok(PushOutcome::Duplicate(_))]);
+    c.check(32, &about, right, "a duplicate, as the first is held", format!("{answer:?}"))?;
+    let got = c.client().take(&p, 1).await?;
+    c.in_order(36, "what was pushed after the purge", &free, &got)?;
+    c.client().remove(&[held, got].concat()).await
 }

@@ -41,7 +41,7 @@ pub(super) const CASES: &[Case] = &[
     ]),
     case!(Storage, "delay.postponed_goes_last", [19, 30], postponed_goes_last)
         .needs(&[Need::POSTPONE_DELAY, Need::PUSH_ORDER])
-        .kills(&[Fault::PostponeToFront]),
+        .kills(&[Fault::PostponeToFront, Fault::PostponedGoesVeryLast]),
     case!(Storage, "delay.longest", [7, 30], longest)
         .needs(&[Need::PUSH_DELAY, Need::DELETE])
         .kills(&[Fault::LongDelayOverflows, Fault::DeleteMissesDelayed]),
@@ -179,7 +179,7 @@ async fn postponed(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// When its delay is over, a postponed message goes behind what is there.
+/// When its delay is over, a postponed message goes behind what is there, and ahead of what comes later.
 async fn postponed_goes_last(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let delay = c.timing().delay;
@@ -187,9 +187,15 @@ async fn postponed_goes_last(c: &Context) -> CaseResult {
     let head = c.client().take(&p, 1).await?;
     c.client().settle_all(&head, &Action::Postpone { delay, headers: None }).await?;
     tokio::time::sleep(c.timing().never_after(delay)).await;
-    let got = c.client().take(&p, 3).await?;
     sent.rotate_left(1);
-    c.in_order(19, "the postponed message behind the others", &sent, &got)?;
+    sent.extend(c.client().push(&p, &[c.message()]).await?);
+    let got = c.client().take(&p, 4).await?;
+    c.in_order(
+        19,
+        "the postponed message behind those before its end, ahead of the one after it",
+        &sent,
+        &got,
+    )?;
     c.client().remove(&got).await
 }
 

@@ -23,7 +23,7 @@ pub(crate) const CASES: &[Case] = &[
         .deadline(MINUTES),
     case!(Storage, "fault.killed_under_load", [1, 40], killed_under_load)
         .needs(&[Need::VICTIM])
-        .kills(&[Fault::RestartForgets, Fault::NeverReconnects])
+        .kills(&[Fault::RestartForgets, Fault::RestartForgetsRemovals, Fault::NeverReconnects])
         .deadline(MINUTES),
     case!(Queue, "fault.frozen", [40], frozen)
         .needs(&[Need::VICTIM])

@@ -39,6 +39,9 @@ pub(super) const CASES: &[Case] = &[
         .needs(NEEDS)
         .kills(&[Fault::GroupUnlocksAtDelivery, Fault::MoveForgetsGroup]),
     case!(Storage, "groups.many_consumers", [14, 31], many_consumers).needs(NEEDS).kills(KILLS),
+    case!(Storage, "groups.names_by_bytes", [31], names_by_bytes)
+        .needs(&[Need::GROUPS])
+        .kills(&[Fault::GroupTrimmed, Fault::GroupCaseless]),
 ];
 
 const NEEDS: &[Need] = &[Need::GROUPS];
@@ -276,4 +279,15 @@ async fn consume(c: &Context, client: &Client) -> CaseResult<Vec<Taken>> {
         client.remove(&got).await?;
         seen.extend(got.into_iter().map(|delivery| Taken { came, removing, delivery }));
     }
+}
+
+/// Groups whose names differ in one byte are different: none waits for another.
+async fn names_by_bytes(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let messages: Vec<_> =
+        super::dedup::NEARLY_EQUAL.iter().map(|group| c.message().with_group(*group)).collect();
+    let sent = c.client().push(&p, &messages).await?;
+    let got = c.client().take(&p, sent.len()).await?;
+    c.same(31, "one of each group", &sent, &got)?;
+    c.client().remove(&got).await
 }

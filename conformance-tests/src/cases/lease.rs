@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyqueue::{Action, Delivery, DeliveryCount, ExtendOutcome, PartitionId, PullRequest, SettleOutcome};
+use anyqueue::{
+    Action, Delivery, DeliveryCount, ExtendOutcome, Extension, PartitionId, PullRequest, SettleOutcome,
+};
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::{Client, Context, ids};
@@ -28,6 +30,9 @@ pub(super) const CASES: &[Case] = &[
     case!(Storage, "lease.extend_moves_the_end", [26], extend_moves_the_end)
         .needs(&[Need::TIMED_LEASE])
         .kills(&[Fault::ExtendDoesNothing, Fault::ExtendNeverShortens, Fault::ExtendAddsUp]),
+    case!(Storage, "lease.extend_many", [26], extend_many)
+        .needs(&[Need::TIMED_LEASE])
+        .kills(&[Fault::ExtendsFirstHundred, Fault::ExtendsOnePartition]),
     case!(Storage, "lease.extend_tells_loss", [26], extend_tells_loss)
         .needs(&[Need::TIMED_LEASE])
         .kills(&[Fault::ExtendNeverLost]),
@@ -49,6 +54,9 @@ pub(super) const CASES: &[Case] = &[
         .needs(&[Need::TIMED_LEASE, Need::REQUEUE_FRONT, Need::PUSH_ORDER])
         .kills(&[Fault::LeaseNeverExpires]),
 ];
+
+/// Messages of each partition whose leases one call extends.
+const MANY: usize = 110;
 
 /// A message that is held and not settled comes to somebody else: not before the lease ends, and soon after.
 async fn invisible_until_end(c: &Context) -> CaseResult {
@@ -193,6 +201,41 @@ async fn lose(c: &Context, p: &PartitionId, other: &Client) -> CaseResult<(Deliv
     c.in_order(25, "the message whose lease ended", &sent, &got)?;
     let [lost] = held.try_into().map_err(|_| c.failed(8, &sent, "one delivery", "another number"))?;
     Ok((lost, got))
+}
+
+/// One call extends as many as it may have, of several partitions.
+async fn extend_many(c: &Context) -> CaseResult {
+    let (places, lease) = ([c.partition("work")?, c.partition("other")?], c.timing().act_lease);
+    let count = (c.capabilities().limits.settle_batch / 2).clamp(1, MANY);
+    let (mut held, start) = (Vec::new(), Instant::now());
+    for p in &places {
+        c.client().push(p, &c.messages(count, |_, message| message)).await?;
+    }
+    for p in &places {
+        let taken = c.client().take(p, count).await?;
+        held.extend(taken);
+    }
+    let to = |duration| held.iter().map(move |held| Extension { lease: held.lease.clone(), duration });
+    // First the leases are made short, each for itself in small calls; then one call makes all of them long.
+    for few in to(lease).collect::<Vec<_>>().chunks(10) {
+        extended(c, few).await?;
+    }
+    let short = start.elapsed();
+    for batch in to(c.timing().long_lease).collect::<Vec<_>>().chunks(c.capabilities().limits.settle_batch) {
+        extended(c, batch).await?;
+    }
+    c.still_within(start + short, lease)?;
+    tokio::time::sleep(c.timing().never_after(lease)).await;
+    for p in &places {
+        c.client().nothing(p, c.timing().slack, 26, "nothing, as all of them were extended").await?;
+    }
+    c.client().remove(&held).await
+}
+
+async fn extended(c: &Context, extensions: &[Extension]) -> CaseResult {
+    let answers = c.client().storage().extend(extensions).await;
+    let answers = c.ok(26, "extending", answers.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
+    c.equal(26, &[], "the extensions", &vec![ExtendOutcome::Extended; extensions.len()], &answers)
 }
 
 /// Whoever lost a lease learns of it by extending.

@@ -47,16 +47,19 @@ mod concurrency;
 mod dead;
 mod dedup;
 mod delay;
+mod fates;
 mod fault;
 mod groups;
 mod kill;
 mod lease;
 mod life;
+mod numbers;
 mod partitions;
 mod pause;
 mod payload;
 mod priority;
 mod pull;
+mod punctual;
 mod push;
 mod queue_admin;
 mod queue_close;
@@ -85,6 +88,7 @@ pub(crate) const GROUPS: &[&[Case]] = &[
     partitions::CASES,
     concurrency::CASES,
     settle::CASES,
+    fates::CASES,
     lease::CASES,
     delay::CASES,
     groups::CASES,
@@ -92,6 +96,8 @@ pub(crate) const GROUPS: &[&[Case]] = &[
     dead::CASES,
     together::CASES,
     waiting::CASES,
+    punctual::CASES,
+    numbers::CASES,
     backlog::CASES,
     admin::CASES,
     pause::CASES,

@@ -27,6 +27,9 @@ pub(super) const CASES: &[Case] = &[
     case!(Storage, "pause.one_partition_only", [16, 37], one_partition_only)
         .needs(NEEDS)
         .kills(&[Fault::PartitionIgnored]),
+    case!(Storage, "pause.resumed_hears_delays", [30, 37], resumed_hears_delays)
+        .needs(&[Need::PAUSE, Need::PUSH_DELAY])
+        .kills(&[Fault::ResumedDeafToDelays]),
 ];
 
 const NEEDS: &[Need] = &[Need::PAUSE];
@@ -156,4 +159,24 @@ async fn one_partition_only(c: &Context) -> CaseResult {
     c.client().remove(&got).await?;
     c.equal(37, &[], "the other's pause", &false, &is_paused(c, c.client(), &other).await?)?;
     set_paused(c, c.client(), &p, false).await
+}
+
+/// A pull that waits through a pause and its end is woken by a delay that ends later.
+async fn resumed_hears_delays(c: &Context) -> CaseResult {
+    let (p, waiter, delay) = (c.partition("work")?, c.fresh().await?, c.timing().delay * 2);
+    let wait = waiter.pull_with(&p, waiter.request(1, c.timing().soon * 3 + delay));
+    let (got, due) = futures_util::future::join(wait, async {
+        c.pull_begins(&waiter).await?;
+        c.ok(37, "a pause", c.client().pause()?.set_paused(&p, true).await)?;
+        let due = Instant::now() + delay;
+        c.client().push(&p, &[c.message().with_delay(delay)]).await?;
+        c.ok(37, "a resumption", c.client().pause()?.set_paused(&p, false).await)?;
+        CaseResult::Ok(due)
+    })
+    .await;
+    let (at, got, due) = (Instant::now(), got?, due?);
+    c.equal(30, &[], "deliveries when the delay is over", &1, &got.len())?;
+    let bounds = (Duration::ZERO, c.timing().soon);
+    c.took(30, &[], "an answer to who waited", at.saturating_duration_since(due), bounds)?;
+    waiter.remove(&got).await
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyqueue::{Action, Headers, MessageData, MessageId, PullRequest};
+use anyqueue::{Action, ErrorKind, Headers, MessageData, MessageId, PullRequest, RetryClass};
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::Context;
@@ -18,6 +18,10 @@ pub(super) const CASES: &[Case] = &[
     case!(Storage, "payload.unicode_as_it_is", [5], unicode_as_it_is).kills(&[Fault::CutAtNul]),
     case!(Storage, "payload.sizes", [5, 7], sizes).kills(&[Fault::CutAt64KiB]),
     case!(Storage, "payload.exact_limit", [7], exact_limit).kills(&[Fault::CutAt64KiB]).deadline(LARGE),
+    case!(Storage, "payload.over_the_limit", [4, 7], over_the_limit)
+        .needs(&[TRIED_LIMIT])
+        .kills(&[Fault::TooLargeIsSafe])
+        .deadline(LARGE),
     case!(Storage, "payload.headers", [5], headers)
         .kills(&[Fault::HeadersLowercased, Fault::EmptyHeaderDropped]),
     case!(Storage, "payload.identity_and_options", [5], identity_and_options)
@@ -40,6 +44,9 @@ const LARGE: Duration = Duration::from_mins(1);
 
 /// A limit above this is not tried out: it would measure the machine's memory.
 const MAX_TRIED_BYTES: u64 = 32 << 20;
+
+const TRIED_LIMIT: Need =
+    Need::capability("a limit on messages of at most 32 MiB", |c| c.limits.message_bytes <= MAX_TRIED_BYTES);
 
 /// Pushes messages with these payloads (each its own partition, so that a lost empty one is missed) and takes them back.
 async fn round_trip(c: &Context, payloads: Vec<Vec<u8>>) -> CaseResult {
@@ -119,6 +126,27 @@ async fn sizes(c: &Context) -> CaseResult {
 async fn exact_limit(c: &Context) -> CaseResult {
     let message = largest_message(c);
     round_trip(c, vec![message.payload().to_vec()]).await
+}
+
+/// One byte more than the declared limit. Core stops it; an adapter that meets it all the same answers that it is too large, which
+/// repeating cannot help, and harms no other of the batch; or it stores it whole.
+async fn over_the_limit(c: &Context) -> CaseResult {
+    let mut bytes = largest_message(c).payload().to_vec();
+    let p = c.partition("work")?;
+    bytes.push(b'x');
+    let (small, large) = (c.message(), MessageData::from_bytes(bytes));
+    let about = [large.id()];
+    c.client().push(&p, &[small]).await?;
+    let answers = c.client().storage().push(&p, std::slice::from_ref(&large)).await;
+    let answer = answers.into_iter().next();
+    let right = match &answer {
+        Some(Err(error)) => error.kind() == ErrorKind::TooLarge && error.retry() == RetryClass::Never,
+        Some(Ok(_)) => true,
+        None => false,
+    };
+    c.check(4, &about, right, "TooLarge, which repeating never helps", format!("{answer:?}"))?;
+    let got = c.client().take(&p, if matches!(answer, Some(Ok(_))) { 2 } else { 1 }).await?;
+    c.client().remove(&got).await
 }
 
 /// A message of exactly the declared limit, or of the largest size that is tried.

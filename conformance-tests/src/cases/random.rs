@@ -3,15 +3,19 @@
 use std::time::Duration;
 
 use anyqueue::Reach;
+use futures_util::{StreamExt as _, stream};
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::Context;
 use crate::faulty::Fault;
-use crate::random::{Budget, Search, Shape, apart, during};
+use crate::random::{Budget, Search, Shape, apart, during, is_coarse};
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "random.histories", [1, 5, 14, 21, 22, 25], histories)
         .kills(&[Fault::RemoveDoesNothing])
+        .deadline(Duration::from_mins(2)),
+    case!(Storage, "random.small_histories", [1, 5, 14, 19, 28], small_histories)
+        .kills(&[Fault::RemoveDoesNothing, Fault::RetryLosesMaxRetries])
         .deadline(Duration::from_mins(2)),
     case!(Storage, "random.soak", [1, 5, 14, 21, 22, 25], histories)
         .kills(&[Fault::RemoveDoesNothing])
@@ -22,6 +26,12 @@ pub(super) const CASES: &[Case] = &[
         .kills(&[Fault::RemoveDoesNothing])
         .deadline(Duration::from_mins(2)),
 ];
+
+/// Small plans under way at once.
+const AT_ONCE: usize = 10;
+
+/// Plans on a controlled clock: so many, not as many as a second allows, so that a busy machine finds as much as an idle one.
+const PLANS: usize = 60;
 
 /// Several processes at once, on the machine's own clock.
 async fn histories(c: &Context) -> CaseResult {
@@ -38,6 +48,28 @@ async fn histories(c: &Context) -> CaseResult {
     c.check(1, &[], tried > 0, "a plan carried out", "none")
 }
 
+/// Many small plans side by side, each in a storage of its own: so many whatever the speed of the machine, and also where no clock can be
+/// turned.
+async fn small_histories(c: &Context) -> CaseResult {
+    let search = Search {
+        harness: c.harness(),
+        capabilities: c.capabilities().clone(),
+        shape: Shape { processes: 3, steps: 45, waits: true },
+        controlled: false,
+        budget: Budget { attempts: 6, time: Duration::from_secs(6) },
+    };
+    // Where all times are in seconds a plan takes most of a minute.
+    let coarse = is_coarse(c.capabilities());
+    let (seed, plans) = (c.seed(), if coarse { 2 } else { c.size(10, 100) as u64 });
+    let tried = apart(move || async move {
+        let traces = (0..plans).map(|plan| search.trace(seed.wrapping_sub(plan + 1)));
+        let tried: Vec<_> = stream::iter(traces).buffer_unordered(AT_ONCE).collect().await;
+        tried.into_iter().collect::<CaseResult<Vec<_>>>()
+    })
+    .await?;
+    c.check(1, &[], !tried.is_empty(), "plans carried out", "none")
+}
+
 /// On a controlled clock the same seed makes the same history, to the byte; and many small plans take no time.
 async fn replay(c: &Context) -> CaseResult {
     let search = Search {
@@ -48,10 +80,10 @@ async fn replay(c: &Context) -> CaseResult {
         controlled: true,
         budget: Budget { attempts: 400, time: Duration::from_secs(5) },
     };
-    let (seed, time) = (c.seed(), Duration::from_secs(c.size(1, 30) as u64));
+    let (seed, plans) = (c.seed(), c.size(PLANS, 30 * PLANS) as u64);
     let (first, second) = apart(move || async move {
         let (first, second) = (search.trace(seed).await?, search.trace(seed).await?);
-        search.run(seed.wrapping_add(1), during(time)).await?;
+        search.run(seed.wrapping_add(1), |tried| tried < plans).await?;
         Ok((first.to_jsonl(), second.to_jsonl()))
     })
     .await?;

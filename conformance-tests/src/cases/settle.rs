@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{Action, Delivery, DeliveryCount, Headers, Lease, PullRequest, SettleOutcome, Token};
+use anyqueue::{
+    Action, Delivery, DeliveryCount, ExtendOutcome, Headers, Lease, PullRequest, SettleOutcome, Token,
+};
 use futures_util::future::join_all;
 
 use crate::case::{Case, CaseResult, Need};
@@ -38,6 +40,14 @@ pub(super) const CASES: &[Case] = &[
     case!(Storage, "settle.twice", [22], twice).kills(&[Fault::SecondSettled]),
     case!(Storage, "settle.twice_in_one_batch", [20, 22], twice_in_one_batch).kills(&[Fault::SecondSettled]),
     case!(Storage, "settle.wrong_token", [20, 21], wrong_token).kills(&[Fault::TokenIgnored]),
+    case!(Storage, "settle.crossed_tokens", [20, 21], crossed_tokens)
+        .needs(&[Need::FENCING])
+        .kills(&[Fault::TokensInterchange]),
+    case!(Storage, "settle.one_refused", [20], one_refused)
+        .kills(&[Fault::RefusedFailsBatch, Fault::LostEndsBatch]),
+    case!(Storage, "settle.moves_in_order", [15, 19], moves_in_order)
+        .needs(&[Need::PUSH_ORDER])
+        .kills(&[Fault::NineMovesReversed]),
     case!(Storage, "settle.mixed_batch", [19, 20], mixed_batch)
         .kills(&[Fault::OnlyFirstSettled, Fault::OnePartitionPerBatch]),
     case!(Storage, "settle.reverse_from_tasks", [19], reverse_from_tasks).kills(&[Fault::RemoveLostOneIn30]),
@@ -47,6 +57,9 @@ pub(super) const CASES: &[Case] = &[
         Fault::ExchangeStopsAtLost,
     ]),
 ];
+
+/// Moves in one call.
+const MANY_MOVES: usize = 40;
 
 /// A removed message does not come back, not even when its lease is over.
 async fn remove(c: &Context) -> CaseResult {
@@ -282,6 +295,74 @@ async fn wrong_token(c: &Context) -> CaseResult {
     }
     c.client().nothing(&p, c.timing().slack, 21, "the message still held").await?;
     c.client().remove(&[got]).await
+}
+
+/// The token of one delivery settles no other, though both are valid. One pull may have one token for all: then none is crossed.
+async fn crossed_tokens(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    c.client().push(&p, &c.messages(4, |_, message| message)).await?;
+    let together = c.client().take(&p, 3).await?;
+    let apart = c.client().take(&p, 1).await?;
+    let held = [together, apart].concat();
+    let pairs = (0..held.len()).flat_map(|one| (0..held.len()).map(move |other| (one, other)));
+    for (one, other) in pairs {
+        let (Some(one), Some(other)) = (held.get(one), held.get(other)) else { continue };
+        if one.lease.token == other.lease.token {
+            continue;
+        }
+        let crossed = Lease { token: other.lease.token.clone(), ..one.lease.clone() };
+        let crossed = Delivery::new(crossed, one.message.clone());
+        let about = [one.lease.id, other.lease.id];
+        let outcome = c.client().extend(&crossed, c.timing().long_lease).await?;
+        c.equal(21, &about, "an extension by another's token", &ExtendOutcome::Lost, &outcome)?;
+        let outcome = c.client().try_settle(&crossed, Action::Remove).await?;
+        c.equal(21, &about, "a removal by another's token", &SettleOutcome::Lost, &outcome)?;
+    }
+    c.client().nothing(&p, c.timing().slack, 21, "all of them still held").await?;
+    c.client().remove(&held).await
+}
+
+/// What is refused in a batch, wherever it stands and for whatever reason, is refused alone.
+async fn one_refused(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    for (place, token) in
+        [(0, Token::random()), (1, Token::from_bytes(vec![0])), (3, Token::from_bytes(vec![]))]
+    {
+        c.client().push(&p, &c.messages(4, |_, message| message)).await?;
+        let held = c.client().take(&p, 4).await?;
+        let batch = held.iter().enumerate().map(|(at, delivery)| {
+            let mut settlement = settlement(delivery, Action::Remove);
+            if at == place {
+                settlement.lease.token = token.clone();
+            }
+            settlement
+        });
+        let answers = c.client().storage().settle(&batch.collect::<Vec<_>>()).await;
+        let settled: Vec<_> =
+            answers.iter().map(|answer| matches!(answer, Ok(SettleOutcome::Settled))).collect();
+        let expected: Vec<_> = (0..4).map(|at| at != place).collect();
+        let about = crate::context::ids(&held);
+        let told =
+            format!("Settled, but for the one at place {place}, whose token nobody gave out: {expected:?}");
+        c.check(20, &about, settled == expected, told, format!("{answers:?}"))?;
+        let refused = held.get(place..=place).unwrap_or_default();
+        c.client().remove(refused).await?;
+    }
+    Ok(())
+}
+
+/// Those that one call moves arrive in the order of the call, however many they are.
+async fn moves_in_order(c: &Context) -> CaseResult {
+    let (p, other) = (c.partition("work")?, c.partition("other")?);
+    let count = c.capabilities().limits.settle_batch.min(MANY_MOVES);
+    let sent = c.client().push(&p, &c.messages(count, |_, message| message)).await?;
+    let mut held = c.client().take(&p, count).await?;
+    for to in [&other, &p.dead_letters(), &p] {
+        c.client().settle_all(&held, &Action::Move { to: to.clone(), headers: None }).await?;
+        held = c.client().take(to, count).await?;
+        c.in_order(15, "what was moved, in the order of the call", &sent, &held)?;
+    }
+    c.client().remove(&held).await
 }
 
 /// One batch with every kind of fate, of two partitions, in no order.

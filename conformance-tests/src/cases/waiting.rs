@@ -1,16 +1,21 @@
 //! Long polls beside other things: what wakes them, and what they must not hold up.
 
-use anyqueue::Action;
-use futures_util::future::{join, join3};
+use std::time::{Duration, Instant};
+
+use anyqueue::{Action, Delivery, PartitionId};
+use futures_util::future::{join, join_all};
 
 use super::together::{push_one, removes};
 use crate::case::{Case, CaseResult, Need};
-use crate::context::{Context, settlement};
+use crate::context::{Client, Context, ids, settlement};
 use crate::faulty::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "waiting.moved_wakes", [9, 18], moved_wakes_waiter).kills(&[Fault::MoveWakesNobody]),
-    case!(Storage, "waiting.batch_wakes_all", [18], batch_wakes_all).kills(&[Fault::BatchWakesOne]),
+    case!(Storage, "waiting.batch_wakes_all", [18], batch_wakes_all)
+        .kills(&[Fault::BatchWakesOne, Fault::RestOfBatchAtDeadline]),
+    case!(Storage, "waiting.returned_wakes", [9, 18, 19], returned_wakes)
+        .kills(&[Fault::ReleaseWakesNobody, Fault::ReturnedAtDeadline]),
     case!(Storage, "waiting.pulls_apart", [9, 16], waits_apart).kills(&[Fault::WaitBlocksOtherPull]),
     case!(Storage, "waiting.extends", [26, 40], extends_during_wait)
         .needs(&[Need::TIMED_LEASE])
@@ -35,23 +40,69 @@ async fn moved_wakes_waiter(c: &Context) -> CaseResult {
     waiter.remove(&got).await
 }
 
+/// Waiters that have longer than a wake-up takes; each must be woken by what came, not by its own end.
+async fn woken(
+    c: &Context,
+    clause: u8,
+    waiter: &Client,
+    p: &PartitionId,
+) -> CaseResult<(Vec<Delivery>, Instant)> {
+    let got = waiter.pull_with(p, waiter.request(1, c.timing().soon * 3)).await?;
+    c.equal(clause, &ids(&got), "deliveries to who waited", &1, &got.len())?;
+    Ok((got, Instant::now()))
+}
+
+/// Judges that a waiter's answer came soon after what it waited for.
+fn woken_in_time(c: &Context, clause: u8, about: &[Delivery], since: Instant, at: Instant) -> CaseResult {
+    let bounds = (Duration::ZERO, c.timing().soon);
+    c.took(clause, &ids(about), "an answer to who waited", at.saturating_duration_since(since), bounds)
+}
+
+/// A batch of three wakes three, each when it is pushed.
 async fn batch_wakes_all(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
-    let (one, two) = (c.fresh().await?, c.fresh().await?);
-    let (first, second, sent) = join3(
-        one.pull_with(&p, one.request(1, c.timing().soon)),
-        two.pull_with(&p, two.request(1, c.timing().soon)),
-        async {
-            tokio::time::sleep(c.timing().delay / 3).await;
-            c.client().push(&p, &c.messages(2, |_, message| message)).await
-        },
-    )
+    let waiters = [c.fresh().await?, c.fresh().await?, c.fresh().await?];
+    let (woken, pushed) = join(join_all(waiters.iter().map(|waiter| woken(c, 18, waiter, &p))), async {
+        for waiter in &waiters {
+            c.pull_begins(waiter).await?;
+        }
+        tokio::time::sleep(c.timing().delay / 3).await;
+        let since = Instant::now();
+        let sent = c.client().push(&p, &c.messages(waiters.len(), |_, message| message)).await?;
+        CaseResult::Ok((sent, since))
+    })
     .await;
-    let (first, second) = (first?, second?);
-    let got = [first.as_slice(), second.as_slice()].concat();
-    c.same(18, "one for each of two waiters", &sent?, &got)?;
-    one.remove(&first).await?;
-    two.remove(&second).await
+    let ((sent, since), mut all) = (pushed?, Vec::new());
+    for (waiter, woken) in waiters.iter().zip(woken) {
+        let (got, at) = woken?;
+        woken_in_time(c, 18, &got, since, at)?;
+        waiter.remove(&got).await?;
+        all.extend(got);
+    }
+    c.same(18, "one for each of the waiters", &sent, &all)
+}
+
+/// What is given back wakes who waits, by whichever settlement that makes it ready at once.
+async fn returned_wakes(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let (waiter, dead) = (c.fresh().await?, p.dead_letters());
+    let postpone = Action::Postpone { delay: Duration::ZERO, headers: None };
+    let bury = Action::Move { to: dead.clone(), headers: None };
+    push_one(c, &p, c.message()).await?;
+    let mut held = c.client().take(&p, 1).await?;
+    for (action, place) in [(Action::Release, &p), (Action::Retry, &p), (postpone, &p), (bury, &dead)] {
+        let (woken, settled) = join(woken(c, 18, &waiter, place), async {
+            c.pull_begins(&waiter).await?;
+            tokio::time::sleep(c.timing().delay / 3).await;
+            let since = Instant::now();
+            c.client().settle_all(&held, &action).await.map(|()| since)
+        })
+        .await;
+        let ((got, at), since) = (woken?, settled?);
+        woken_in_time(c, 18, &got, since, at)?;
+        held = got;
+    }
+    c.client().remove(&held).await
 }
 
 /// While one pull waits, another of the same client, of another partition, does not.

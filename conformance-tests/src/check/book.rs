@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyqueue::{Headers, PartitionId};
 
 use super::rules::Rules;
-use crate::context::HARMED;
+use crate::context::{HARMED, killed};
 use crate::history::{
     Act, Answer, Asked, Call, Cancellation, Content, Deletion, Delivered, Extending, Push, Pushed, Settling,
     Trace,
@@ -143,6 +143,8 @@ pub(crate) struct Book<'a> {
     pub(crate) purges: Vec<(&'a PartitionId, Span, Option<usize>)>,
     /// When clients were closed or let go.
     pub(crate) ends: Vec<((&'a str, u32), Duration)>,
+    /// When the server was killed.
+    pub(crate) deaths: Vec<Duration>,
     /// Pulls of which nobody knows what they claimed, and until when they may hold it.
     pub(crate) open_pulls: Vec<(&'a PartitionId, Span)>,
     /// Other processes took messages, of which the history knows only what they said later.
@@ -163,6 +165,7 @@ impl<'a> Book<'a> {
             pauses: Vec::new(),
             purges: Vec::new(),
             ends: Vec::new(),
+            deaths: Vec::new(),
             open_pulls: Vec::new(),
             others_at_work: false,
             taken_until: None,
@@ -299,7 +302,7 @@ impl<'a> Book<'a> {
                 self.others_at_work = true;
                 self.taken_until = self.taken_until.max(Some(span.from.saturating_add(*lease)));
             }
-            Asked::Note { text } if text.starts_with(HARMED) => self.harmed(span),
+            Asked::Note { text } if text.starts_with(HARMED) => self.harmed(span, text),
             Asked::Counts { .. } | Asked::Browse { .. } | Asked::Drained | Asked::Note { .. } => {}
         }
     }
@@ -447,9 +450,14 @@ impl<'a> Book<'a> {
         !self.rules.timed_leases && hold.is_some_and(|hold| hold.call.client() != call.client())
     }
 
-    /// Where the lease is the connection, whatever ends connections may have ended it.
-    fn harmed(&mut self, span: Span) {
-        if self.rules.timed_leases {
+    /// Where the lease is the connection, whatever ends connections may have ended it; and where claims do not outlive the server, its
+    /// death.
+    fn harmed(&mut self, span: Span, harm: &str) {
+        let killed = harm == killed();
+        if killed {
+            self.deaths.push(span.from);
+        }
+        if self.rules.timed_leases && (self.rules.claims_last || !killed) {
             return;
         }
         for hold in &mut self.holds {

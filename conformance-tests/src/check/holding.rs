@@ -39,7 +39,8 @@ fn may_be_twice(book: &Book<'_>, life: &Life<'_>) -> bool {
     !book.rules.unique_ids && life.pushes.len() > 1
 }
 
-/// Clause 25: `lease_until` counts from before the claim was sent, and is neither too long nor uselessly short.
+/// Clause 25: `lease_until` counts from before the claim was sent, and is neither too long nor uselessly short: nobody else has the
+/// message before it.
 pub(super) fn lease_until(book: &Book<'_>) -> Verdict {
     if !book.rules.timed_leases {
         return Ok(());
@@ -52,8 +53,27 @@ pub(super) fn lease_until(book: &Book<'_>) -> Verdict {
         refute(!right, 25, &[hold.delivered.message], || {
             (format!("`lease_until` from {from:?} to {to:?}"), format!("{until:?}"))
         })?;
+        let next = book.next_by_lease_end(hold).map(|next| next.span.to);
+        let outlived = until.zip(next).is_some_and(|(until, next)| until > next + grain);
+        refute(outlived && book.rules.exclusive, 25, &[hold.delivered.message], || {
+            let told = format!("`lease_until` no later than {next:?}, when somebody else had the message");
+            (told, format!("{until:?}"))
+        })?;
     }
     Ok(())
+}
+
+impl<'a> Book<'a> {
+    /// The next delivery of the same message, if nothing but the end of the lease that was asked for can have led to it.
+    fn next_by_lease_end(&self, hold: &Hold<'a>) -> Option<&Hold<'a>> {
+        let untouched = matches!(hold.fate, Fate::Lapsed)
+            && hold.tried.is_empty()
+            && hold.sure_until == hold.span.from.saturating_add(hold.lease);
+        let life = self.life_of(hold).filter(|life| untouched && !may_be_twice(self, life))?;
+        let next = self.holds_of(life).find(|other| other.span.to > hold.span.to)?;
+        let again = life.arrivals.iter().any(|arrival| arrival.span.to > hold.span.from);
+        (next.place == hold.place && !again).then_some(next)
+    }
 }
 
 /// Clauses 21, 22 and 25: nothing is settled or extended under a lease that is over: settled before, ended by its time, or
@@ -87,7 +107,7 @@ pub(super) fn fenced(book: &Book<'_>) -> Verdict {
     Ok(())
 }
 
-/// Clauses 20 and 26: who certainly holds a message can settle and extend it.
+/// Clauses 20, 25 and 26: who certainly holds a message, or was told so by `lease_until`, can settle and extend it.
 pub(super) fn held_settles(book: &Book<'_>) -> Verdict {
     for (hold, at, attempt) in tries(book) {
         let contested = hold.tried.iter().enumerate().any(|(other, earlier)| {
@@ -96,7 +116,11 @@ pub(super) fn held_settles(book: &Book<'_>) -> Verdict {
                 && earlier.span.from <= attempt.span.to
                 && (other < at || earlier.span != attempt.span)
         });
-        let sure = attempt.sure_until.saturating_sub(book.rules.grain) > attempt.span.to;
+        let untouched = attempt.sure_until == hold.span.from.saturating_add(hold.lease);
+        // The holder was told that it can trust the lease for so long.
+        let told = hold.delivered.lease_until.filter(|_| untouched && book.rules.timed_leases);
+        let sure_until = attempt.sure_until.max(told.unwrap_or_default());
+        let sure = sure_until.saturating_sub(book.rules.grain) > attempt.span.to;
         let clause = if attempt.action.is_some() { 20 } else { 26 };
         refute(attempt.held == Some(false) && sure && !contested, clause, &[hold.delivered.message], || {
             (format!("{} to succeed, as the lease is valid", attempt.name()), "Lost".to_owned())

@@ -23,7 +23,8 @@ pub(super) fn refused_is_not_stored(book: &Book<'_>) -> Verdict {
 /// Clause 33: a message that was moved is in its new place, and no longer in the old one.
 pub(super) fn one_place(book: &Book<'_>) -> Verdict {
     for hold in &book.holds {
-        refute(returned_from(book, hold, true), 33, &[hold.delivered.message], || {
+        let forgotten = !book.rules.settlements_last && book.deaths.iter().any(|death| *death < hold.span.to);
+        refute(!forgotten && returned_from(book, hold, true), 33, &[hold.delivered.message], || {
             let expected = format!("nothing of it in {} after it was moved away", hold.place);
             (expected, "it was delivered there".to_owned())
         })?;
@@ -31,10 +32,11 @@ pub(super) fn one_place(book: &Book<'_>) -> Verdict {
     Ok(())
 }
 
-/// Clause 22: nothing is delivered after its confirmed removal.
+/// Clauses 20 and 22: nothing is delivered after its confirmed removal, but for what a server forgets that declares to survive nothing.
 pub(super) fn final_removal(book: &Book<'_>) -> Verdict {
     for hold in &book.holds {
-        let broken = book.rules.confirmed && returned_from(book, hold, false);
+        let forgotten = !book.rules.settlements_last && book.deaths.iter().any(|death| *death < hold.span.to);
+        let broken = book.rules.confirmed && !forgotten && returned_from(book, hold, false);
         refute(broken, 22, &[hold.delivered.message], || {
             ("nothing delivered after its confirmed removal".to_owned(), "it came back".to_owned())
         })?;
@@ -144,7 +146,8 @@ fn certain_rival(book: &Book<'_>, life: &Life<'_>, place: &anyqueue::PartitionId
 /// Clauses 1 and 36: once everything is drained, each acknowledged message was removed by somebody, or is one of those that a
 /// purge took.
 pub(super) fn nothing_lost(book: &Book<'_>) -> Verdict {
-    if !book.trace.events.iter().any(|call| call.op == Asked::Drained) {
+    let forgets = !book.rules.pushes_last && !book.deaths.is_empty();
+    if forgets || !book.trace.events.iter().any(|call| call.op == Asked::Drained) {
         return Ok(());
     }
     let owed = book.owed();

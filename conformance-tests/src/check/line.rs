@@ -52,6 +52,51 @@ pub(super) fn ready_is_served(book: &Book<'_>) -> Verdict {
     Ok(())
 }
 
+/// Clauses 11, 18, 25 and 30: a pull that waits ends as soon as it can be served: not with what came long before its end, be it in its
+/// answer or left behind.
+pub(super) fn woken_in_time(book: &Book<'_>) -> Verdict {
+    for (number, life) in &book.lives {
+        for spell in book.spells(*number, life) {
+            check_waiters(book, &spell)?;
+        }
+    }
+    Ok(())
+}
+
+/// Judges the pulls that waited while the message certainly was there.
+fn check_waiters(book: &Book<'_>, spell: &Spell<'_>) -> Verdict {
+    for (call, got) in pulls(book) {
+        let Asked::Pull { partition, wait, stopped, .. } = &call.op else { continue };
+        let span = call.span();
+        let ready = spell.since.max(span.from);
+        let late = span.to > ready.saturating_add(book.rules.wake).saturating_add(book.rules.grain);
+        if got.is_empty() || wait.is_zero() || *stopped || !late || spell.place != partition {
+            continue;
+        }
+        // Until this pull answered it, or beyond its end.
+        let answered = got.iter().any(|one| one.message == spell.message);
+        let there = if answered { spell.until == span.from } else { spell.until > span.to };
+        let alone = !answered || spell.until_second > span.to;
+        let while_ready = Span { from: ready, to: span.to };
+        if !there
+            || !alone
+            || !book.never_paused(partition, while_ready)
+            || !book.leads_group(spell, while_ready)
+            || client_closed(book, call)
+            || others_overfetch(book, call, partition)
+        {
+            continue;
+        }
+        let clause = if spell.standing == Standing::New && spell.content.delay.is_none() { 11 } else { 18 };
+        refute(true, clause, &[spell.message], || {
+            let expected =
+                format!("a waiting pull to end soon after {ready:?}, when #{} was ready", spell.message);
+            (expected, format!("it ended at {:?}", span.to))
+        })?;
+    }
+    Ok(())
+}
+
 /// Clauses 15 and 19: highest priority first; then what was given back; then in the order of joining the line.
 pub(super) fn in_order(book: &Book<'_>) -> Verdict {
     let lines = lines(book);

@@ -72,7 +72,7 @@ const INVARIANTS: &[Invariant] = invariants! {
     life: refused_is_not_stored, one_place, final_removal, dedup, nothing_lost;
     holding: exclusive, lease_until, fenced, held_settles, deliveries_counted, cancellation_told;
     timing: at_most_max, wait_kept, not_early, paused;
-    line: ready_is_served, in_order, groups_apart, groups_in_order;
+    line: ready_is_served, woken_in_time, in_order, groups_apart, groups_in_order;
     inspection: counts_possible, pages_possible, deletions_true, purge_within_limit;
 };
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use anyqueue::{Capabilities, LeaseKind, Order, PriorityDiscipline, Requeue, SettleConfirm, Strictness};
+use anyqueue::{
+    Capabilities, DurabilityLevel, LeaseKind, Order, PriorityDiscipline, Requeue, SettleConfirm, Strictness,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::context::{CLOCK_GRAIN, SCHEDULING};
@@ -16,6 +18,10 @@ pub(crate) struct Rules {
     pub(crate) exclusive: bool,
     pub(crate) fencing: bool,
     pub(crate) confirmed: bool,
+    /// What the server confirmed it still knows after its death: pushes, claims, settlements.
+    pub(crate) pushes_last: bool,
+    pub(crate) claims_last: bool,
+    pub(crate) settlements_last: bool,
     pub(crate) timed_leases: bool,
     /// A pull may hold for a moment what it does not answer.
     pub(crate) overfetch: bool,
@@ -62,6 +68,9 @@ impl Default for Rules {
             exclusive: true,
             fencing: true,
             confirmed: true,
+            pushes_last: true,
+            claims_last: true,
+            settlements_last: true,
             timed_leases: true,
             overfetch: false,
             priority: true,
@@ -92,6 +101,9 @@ impl Rules {
             exclusive: capabilities.exclusive == Strictness::Strict,
             fencing: capabilities.fencing == Strictness::Strict,
             confirmed: capabilities.settle_confirm == SettleConfirm::Confirmed,
+            pushes_last: capabilities.durability.push >= DurabilityLevel::ProcessCrash,
+            claims_last: capabilities.durability.claim >= DurabilityLevel::ProcessCrash,
+            settlements_last: capabilities.durability.settle >= DurabilityLevel::ProcessCrash,
             timed_leases: capabilities.lease.kind == LeaseKind::Timed,
             overfetch: capabilities.overfetch > 0,
             priority: capabilities.priority == PriorityDiscipline::Strict,

@@ -25,6 +25,11 @@ use crate::victim::{Harm, Victim};
 /// What the note of a harm begins with.
 pub(crate) const HARMED: &str = "the server: ";
 
+/// The note of the server's death.
+pub(crate) fn killed() -> String {
+    format!("{HARMED}{:?}", Harm::Kill)
+}
+
 pub(crate) use altered::Altered;
 pub use client::Client;
 pub(crate) use client::settlement;

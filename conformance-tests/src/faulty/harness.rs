@@ -22,6 +22,8 @@ use crate::victim::Victim;
 pub struct FaultyHarness {
     fault: Option<Fault>,
     name: String,
+    /// Whether its server declares that settlements do not outlive it.
+    forgetful: bool,
     spaces: Mutex<HashMap<String, Space>>,
 }
 
@@ -54,12 +56,17 @@ impl Space {
 impl FaultyHarness {
     /// The memory backend with this fault.
     pub fn new(fault: Fault) -> Self {
-        Self { fault: Some(fault), name: format!("{fault:?}"), spaces: Mutex::default() }
+        Self { fault: Some(fault), name: format!("{fault:?}"), forgetful: false, spaces: Mutex::default() }
     }
 
     /// The memory backend behind the same wrapper, without a fault: what the wrapper itself must not break.
     pub fn faultless() -> Self {
-        Self { fault: None, name: "faultless".to_owned(), spaces: Mutex::default() }
+        Self { fault: None, name: "faultless".to_owned(), forgetful: false, spaces: Mutex::default() }
+    }
+
+    /// The same, over a server whose settlements die with it, as it declares.
+    pub fn forgetful() -> Self {
+        Self { fault: None, name: "forgetful".to_owned(), forgetful: true, spaces: Mutex::default() }
     }
 
     fn client(&self, namespace: &str, clock: Clock) -> Arc<dyn Storage> {
@@ -107,7 +114,7 @@ impl Harness for FaultyHarness {
     }
 
     async fn victim(&self) -> Result<Option<Arc<dyn Victim>>> {
-        Ok(Some(Arc::new(wire::Handle(wire::Server::new(self.fault)))))
+        Ok(Some(Arc::new(wire::Handle(wire::Server::new(self.fault, self.forgetful)))))
     }
 
     async fn remove(&self, namespace: &str) {

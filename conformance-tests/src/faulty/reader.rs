@@ -18,9 +18,9 @@ use anyqueue_memory::MemoryQueue;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Fault, reader_clients, reader_disguise, reader_exchange, reader_groups, reader_inspect, reader_keys,
-    reader_lease, reader_names, reader_pause, reader_push, reader_reborn, reader_redelivery, reader_settle,
-    reader_sharing, reader_wake,
+    Fault, batches, fields, keys, lateness, numbers, reader_clients, reader_disguise, reader_exchange,
+    reader_groups, reader_inspect, reader_keys, reader_lease, reader_names, reader_pause, reader_push,
+    reader_reborn, reader_redelivery, reader_settle, reader_sharing, reader_wake,
 };
 
 pub(super) type Pushed = Vec<Result<PushOutcome>>;
@@ -189,6 +189,11 @@ const TOPICS: &[&[Entry]] = &[
     reader_clients::FAULTS,
     reader_wake::FAULTS,
     reader_sharing::FAULTS,
+    fields::FAULTS,
+    batches::FAULTS,
+    keys::FAULTS,
+    numbers::FAULTS,
+    lateness::FAULTS,
 ];
 
 fn entry(fault: Fault) -> Option<&'static Entry> {

@@ -18,6 +18,8 @@ pub(super) const FAULTS: &[Entry] = &[
     subtle(Fault::FreedGroupWakesNobody, &[18, 31], || sleepers(Unheard::FreedGroup)),
     subtle(Fault::OthersUnheard, &[11, 18], || sleepers(Unheard::Others)),
     subtle(Fault::BatchWakesOne, &[18], || sleepers(Unheard::RestOfBatch)),
+    subtle(Fault::RestOfBatchAtDeadline, &[18], || sleepers_that_look(Unheard::RestOfBatch)),
+    subtle(Fault::ReturnedAtDeadline, &[9, 18], || sleepers_that_look(Unheard::Release)),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,11 +35,17 @@ enum Unheard {
 #[derive(Debug)]
 struct Sleepers {
     unheard: Unheard,
-    sleepers: Kept<Vec<Arc<Sleeper>>>,
+    /// Whether they look once more when their wait is over.
+    look: bool,
+    known: Kept<Vec<Arc<Sleeper>>>,
 }
 
 fn sleepers(unheard: Unheard) -> Arc<dyn Quirk> {
-    Arc::new(Sleepers { unheard, sleepers: Kept::default() })
+    Arc::new(Sleepers { unheard, look: false, known: Kept::default() })
+}
+
+fn sleepers_that_look(unheard: Unheard) -> Arc<dyn Quirk> {
+    Arc::new(Sleepers { unheard, look: true, known: Kept::default() })
 }
 
 #[derive(Debug)]
@@ -60,21 +68,21 @@ impl<'a> Bed<'a> {
         let (partition, client) = (partition.clone(), client.number);
         let deaf = watch::Sender::new(false);
         let sleeper = Arc::new(Sleeper { partition, client, deaf, stopped: Notify::new() });
-        sleepers.sleepers.lock().push(Arc::clone(&sleeper));
+        sleepers.known.lock().push(Arc::clone(&sleeper));
         Self { sleepers, sleeper }
     }
 }
 
 impl Drop for Bed<'_> {
     fn drop(&mut self) {
-        self.sleepers.sleepers.lock().retain(|other| !Arc::ptr_eq(other, &self.sleeper));
+        self.sleepers.known.lock().retain(|other| !Arc::ptr_eq(other, &self.sleeper));
         self.sleeper.stopped.notify_one();
     }
 }
 
 impl Sleepers {
     fn asleep(&self, partition: &PartitionId) -> Vec<Arc<Sleeper>> {
-        self.sleepers.lock().iter().filter(|sleeper| sleeper.partition == *partition).cloned().collect()
+        self.known.lock().iter().filter(|sleeper| sleeper.partition == *partition).cloned().collect()
     }
 
     /// Returns when they have stopped listening; one that nobody polls is not waited for long.
@@ -118,11 +126,15 @@ impl Quirk for Sleepers {
                 answer = client.memory.pull(partition, for_wait(&request, wait)) => return answer,
             }
             bed.sleeper.stopped.notify_one();
-            tokio::select! {
-                _ = deaf.wait_for(|deaf| !*deaf) => {}
-                () = tokio::time::sleep_until(deadline.into()) => return Ok(Vec::new()),
+            let over = tokio::select! {
+                _ = deaf.wait_for(|deaf| !*deaf) => false,
+                () = tokio::time::sleep_until(deadline.into()) => true,
                 () = request.stop.cancelled() => return Ok(Vec::new()),
                 () = client.closed.cancelled() => return Ok(Vec::new()),
+            };
+            if over {
+                let last = for_wait(&request, Duration::ZERO);
+                return if self.look { client.memory.pull(partition, last).await } else { Ok(Vec::new()) };
             }
         }
     }

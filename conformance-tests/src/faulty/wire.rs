@@ -1,19 +1,21 @@
 //! A model of a server behind a network, over the memory backend: what the fault cases are tested with.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyqueue::{
-    Capabilities, Delivery, Error, ErrorKind, ExtendOutcome, Extension, Health, InspectCapability,
-    InspectQueueStorage, MessageData, PartitionId, PauseQueueStorage, PullQueueStorage, PullRequest,
-    PushOutcome, PushQueueStorage, QueueStorage, Reach, Result, RetryClass, SettleOutcome, Settlement,
-    Storage, async_trait,
+    Action, Capabilities, Delivery, Durability, DurabilityLevel, Error, ErrorKind, ExtendOutcome, Extension,
+    Health, InspectCapability, InspectQueueStorage, MessageData, MessageId, PartitionId, PauseQueueStorage,
+    PullQueueStorage, PullRequest, PushOutcome, PushQueueStorage, QueueStorage, Reach, Result, RetryClass,
+    SettleOutcome, Settlement, Storage, async_trait,
 };
 use anyqueue_memory::MemoryQueue;
 use tokio::sync::watch;
 
 use super::Fault;
+use super::reader::Kept;
 use crate::victim::{Harm, Victim};
 
 /// How long the model's clients wait for an answer, beyond what a pull may wait.
@@ -45,11 +47,33 @@ pub(super) struct Server {
     memory: std::sync::Mutex<MemoryQueue>,
     line: watch::Sender<Line>,
     fault: Option<Fault>,
+    /// Whether it declares that no settlement outlives it.
+    forgetful: bool,
+    pushed: Kept<HashMap<MessageId, (PartitionId, MessageData)>>,
+    removed: Kept<Vec<MessageId>>,
 }
 
 impl Server {
-    pub(super) fn new(fault: Option<Fault>) -> Arc<Self> {
-        Arc::new(Self { memory: MemoryQueue::new().into(), line: watch::Sender::default(), fault })
+    pub(super) fn new(fault: Option<Fault>, forgetful: bool) -> Arc<Self> {
+        let (memory, line) = (MemoryQueue::new().into(), watch::Sender::default());
+        let (pushed, removed) = (Kept::default(), Kept::default());
+        Arc::new(Self { memory, line, fault, forgetful, pushed, removed })
+    }
+
+    /// Whether what was removed is back when it has died.
+    fn forgets(&self) -> bool {
+        self.forgetful || self.fault == Some(Fault::RestartForgetsRemovals)
+    }
+
+    async fn forget(&self) {
+        let removed = std::mem::take(&mut *self.removed.lock());
+        for id in removed {
+            let known = self.pushed.lock().get(&id).cloned();
+            if let Some((partition, message)) = known {
+                let memory = self.memory().client();
+                memory.push(&partition, &[message]).await;
+            }
+        }
     }
 
     fn memory(&self) -> std::sync::MutexGuard<'_, MemoryQueue> {
@@ -68,6 +92,9 @@ impl Victim for Handle {
         let memory = server.memory().client();
         let mut capabilities = memory.capabilities().clone();
         capabilities.reach = Reach::Network;
+        let (lasts, settle) =
+            (DurabilityLevel::ProcessCrash, server.forgetful.then_some(DurabilityLevel::None));
+        capabilities.durability = Durability { push: lasts, claim: lasts, settle: settle.unwrap_or(lasts) };
         capabilities.pause = false;
         capabilities.inspect = InspectCapability {
             ready: false,
@@ -87,6 +114,9 @@ impl Victim for Handle {
     async fn harm(&self, harm: Harm) -> Result<()> {
         if harm == Harm::Kill && self.0.fault == Some(Fault::RestartForgets) {
             *self.0.memory() = MemoryQueue::new();
+        }
+        if harm == Harm::Kill && self.0.forgets() {
+            self.0.forget().await;
         }
         self.0.line.send_modify(|line| match harm {
             Harm::Kill => (line.down, line.cuts) = (true, line.cuts + 1),
@@ -217,6 +247,10 @@ impl PushQueueStorage for Remote {
     }
 
     async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
+        if self.server.forgets() {
+            let pushed = messages.iter().map(|it| (it.id(), (partition.clone(), it.clone())));
+            self.server.pushed.lock().extend(pushed);
+        }
         let answers =
             self.items(messages.len(), async { self.memory().push(partition, messages).await }).await;
         if !self.is(Fault::StoredWithoutAnswer) {
@@ -238,6 +272,12 @@ impl PullQueueStorage for Remote {
 
     async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
         let answers = self.items(settlements.len(), async { self.memory().settle(settlements).await }).await;
+        if self.server.forgets() {
+            let done = settlements.iter().zip(&answers).filter(|(it, answer)| {
+                it.action == Action::Remove && matches!(answer, Ok(SettleOutcome::Settled))
+            });
+            self.server.removed.lock().extend(done.map(|(it, _)| it.lease.id));
+        }
         if !self.is(Fault::SettledWithoutAnswer) {
             return answers;
         }

@@ -22,6 +22,10 @@ use crate::recorder::Recorder;
 /// Longer than 64 KiB, where some backends cut.
 const LONG_BYTES: usize = 70_000;
 
+/// What a message may say of itself that no plan of seconds reaches.
+const MANY_RETRIES: u32 = 300;
+const LONG: Duration = Duration::from_hours(100);
+
 /// A process at work.
 pub(super) struct Actor<'a> {
     stage: &'a Stage,
@@ -131,6 +135,13 @@ impl<'a> Actor<'a> {
         }
         if message.headers {
             made = made.with_header("Content-Type", "text/plain").with_task_id(format!("task {number}"));
+        }
+        if message.fields {
+            made = made
+                .with_session_id(format!("session {number}"))
+                .with_max_retries(MANY_RETRIES)
+                .with_max_duration(LONG)
+                .with_time_to_live(2 * LONG);
         }
         sent.push(made.clone());
         made

@@ -39,6 +39,11 @@ fn beat(capabilities: &Capabilities) -> Duration {
     coarsest.max(capabilities.lease.min / 2).max(BEAT)
 }
 
+/// Whether plans take much longer than those that count in beats.
+pub(crate) fn is_coarse(capabilities: &Capabilities) -> bool {
+    beat(capabilities) > 4 * BEAT
+}
+
 struct Maker {
     random: Rng,
     capabilities: Capabilities,
@@ -120,6 +125,7 @@ impl Maker {
                 Payload::Plain
             },
             headers: self.often(20),
+            fields: self.often(25),
         }
     }
 

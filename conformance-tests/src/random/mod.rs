@@ -15,7 +15,7 @@ use anyqueue::{Capabilities, ManualClock, MessageId};
 use crate::case::{CaseResult, Failure, Stop};
 use crate::harness::Harness;
 use crate::history::{Exported, Trace};
-pub(crate) use generate::Shape;
+pub(crate) use generate::{Shape, is_coarse};
 use plan::Plan;
 use run::{Stage, Time};
 pub(crate) use shrink::Budget;

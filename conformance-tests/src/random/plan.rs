@@ -82,6 +82,8 @@ pub(crate) struct Message {
     pub(crate) key: Option<u8>,
     pub(crate) payload: Payload,
     pub(crate) headers: bool,
+    /// Whether it has every field that decides nothing here: session, retries, duration, expiry.
+    pub(crate) fields: bool,
 }
 
 /// Payloads that have been seen to be spoilt on the way.

@@ -2,11 +2,14 @@
 
 use std::thread;
 
-use anyqueue::{Capabilities, Result};
+use anyqueue::{Capabilities, Durability, DurabilityLevel, LeaseKind, Reach, Result};
 use serde::Serialize;
 
-use super::capabilities::rows;
+use super::CaseReport;
+use super::capabilities::{rows, survives};
+use crate::case::Outcome;
 use crate::harness::Harness;
+use crate::least;
 
 /// The backend that was run against, as it described itself when the run ended.
 #[derive(Clone, Debug, Serialize)]
@@ -20,16 +23,55 @@ pub struct About {
     pub hardware: String,
     /// What the backend declares, in words; empty if it could not be reached.
     pub capabilities: Vec<(&'static str, String)>,
+    /// What the backend declares and this run did not prove.
+    pub unproven: Vec<String>,
+    /// What a backend could declare and this one does not, with the server's own rule where the harness cites one. Without a rule it is
+    /// not known whether the backend cannot have it or does not say so.
+    pub undeclared: Vec<(&'static str, Option<&'static str>)>,
 }
 
 impl About {
-    pub(crate) async fn of(harness: &dyn Harness) -> Self {
-        let (server_version, capabilities) = match ask(harness).await {
-            Ok((version, declared)) => (version, rows(&declared)),
-            Err(_) => (None, Vec::new()), // the cases have said why
+    pub(crate) async fn of(harness: &dyn Harness, cases: &[CaseReport]) -> Self {
+        let (backend, hardware) = (harness.name().to_owned(), hardware());
+        let Ok((server_version, declared)) = ask(harness).await else {
+            // The cases have said why.
+            let (capabilities, unproven, undeclared) = (Vec::new(), Vec::new(), Vec::new());
+            return Self { backend, server_version: None, hardware, capabilities, unproven, undeclared };
         };
-        Self { backend: harness.name().to_owned(), server_version, hardware: hardware(), capabilities }
+        let capabilities = rows(&declared);
+        let (unproven, undeclared) = (unproven(&declared, cases), undeclared(harness, &declared));
+        Self { backend, server_version, hardware, capabilities, unproven, undeclared }
     }
+}
+
+/// What is beyond the cases, or was beyond those that ran.
+fn unproven(declared: &Capabilities, cases: &[CaseReport]) -> Vec<String> {
+    let passed = |id| cases.iter().any(|case| case.id == id && case.outcome == Outcome::Pass);
+    let Durability { push, claim, settle } = declared.durability;
+    // A client that is killed proves it where clients are all there is; where there is a server, its own death does.
+    let crash =
+        if declared.reach == Reach::Network { "fault.killed_under_load" } else { "kill.pusher_after_ok" };
+    let proven = if passed(crash) { DurabilityLevel::ProcessCrash } else { DurabilityLevel::None };
+    let mut unproven: Vec<String> = [("pushes", push), ("claims", claim), ("settlements", settle)]
+        .into_iter()
+        .filter(|(_, level)| *level > proven)
+        .map(|(what, level)| format!("{what} survive the {}", survives(level)))
+        .collect();
+    if let Some(retention) = declared.retention {
+        unproven.push(format!("messages are kept for {}", humantime::format_duration(retention)));
+    }
+    if !passed("numbers.long_leases") && declared.lease.kind == LeaseKind::Timed {
+        unproven.push(format!("leases of up to {}", humantime::format_duration(declared.lease.max)));
+    }
+    if let Some(delay) = declared.push_delay.filter(|_| !passed("numbers.long_delays")) {
+        unproven.push(format!("delays of up to {}", humantime::format_duration(delay.max)));
+    }
+    unproven
+}
+
+fn undeclared(harness: &dyn Harness, declared: &Capabilities) -> Vec<(&'static str, Option<&'static str>)> {
+    let missing = least::EVERYTHING.iter().filter(|need| !(need.declared)(declared));
+    missing.map(|need| (need.what, harness.rule(need))).collect()
 }
 
 fn hardware() -> String {

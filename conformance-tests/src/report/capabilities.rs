@@ -158,7 +158,7 @@ fn shared_by(reach: Reach) -> &'static str {
     }
 }
 
-fn survives(level: DurabilityLevel) -> &'static str {
+pub(super) fn survives(level: DurabilityLevel) -> &'static str {
     match level {
         DurabilityLevel::None => "nothing",
         DurabilityLevel::ProcessCrash => "crash of a process",

@@ -29,6 +29,7 @@ impl Report {
             text.push_str("\nOnly a selection of the cases was run.\n");
         }
         self.write_not_applicable(&mut text);
+        self.write_beyond(&mut text);
         self.write_failures(&mut text);
         text.push_str("\n## Declared\n\n");
         let declared = self.about.capabilities.iter().map(|(what, value)| [*what, value.as_str()]);
@@ -56,6 +57,21 @@ impl Report {
             .collect();
         let rows = rows.iter().map(|row| row.each_ref().map(String::as_str));
         table(text, ["needs", "the server's rule", "cases"], rows);
+    }
+
+    /// What the verdict does not cover.
+    fn write_beyond(&self, text: &mut String) {
+        if !self.about.unproven.is_empty() {
+            text.push_str("\n## Declared, not proven by this run\n\n");
+            for claim in &self.about.unproven {
+                let _ = writeln!(text, "- {claim}");
+            }
+        }
+        if !self.about.undeclared.is_empty() {
+            text.push_str("\n## Not declared\n\n");
+            let rows = self.about.undeclared.iter().map(|(what, rule)| [*what, rule.unwrap_or("not cited")]);
+            table(text, ["a backend could declare", "the server's rule against it"], rows);
+        }
     }
 
     fn write_failures(&self, text: &mut String) {

@@ -212,6 +212,8 @@ mod tests {
             server_version: version,
             hardware: "2 cores, x86_64".to_owned(),
             capabilities: declared,
+            unproven: vec!["pushes survive the loss of power".to_owned()],
+            undeclared: vec![("deduplication", None), ("browsing", Some("it cannot"))],
         };
         let cases = outcomes.iter().zip(&ids).map(case).collect();
         Report::new(about, &Options::new().with_seed(7), Duration::from_millis(1234), cases)
@@ -278,6 +280,8 @@ mod tests {
             "expected: a message",
             "seen:     none",
             "#0 → Stored",
+            "declared, not proven by this run: pushes survive the loss of power",
+            "no rule of the server's cited: deduplication\n",
             "seed 7",
         ] {
             assert!(text.contains(part), "{part:?} is missing in:\n{text}");
@@ -311,6 +315,9 @@ mod tests {
             "| duration | 1234 ms |",
             "| groups | it has none | pull.one |",
             "| groups | no |",
+            "## Declared, not proven by this run\n\n- pushes survive the loss of power",
+            "| deduplication | not cited |",
+            "| browsing | it cannot |",
             "## push.one\n\n```text\nclause 1 (",
         ] {
             assert!(text.contains(part), "{part} is not in:\n{text}");

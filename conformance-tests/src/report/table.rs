@@ -24,6 +24,23 @@ impl fmt::Display for Report {
                 Outcome::Pass | Outcome::NotApplicable { .. } => {}
             }
         }
+        self.beyond().iter().try_for_each(|line| writeln!(f, "\n{line}"))?;
         write!(f, "\ncertificate: {} (seed {})", self.certificate(), self.seed)
+    }
+}
+
+impl Report {
+    /// What the verdict does not cover, in a line for each kind.
+    pub(crate) fn beyond(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if !self.about.unproven.is_empty() {
+            lines.push(format!("declared, not proven by this run: {}", self.about.unproven.join("; ")));
+        }
+        let unruled = self.about.undeclared.iter().filter(|(_, rule)| rule.is_none());
+        let unruled: Vec<_> = unruled.map(|(what, _)| *what).collect();
+        if !unruled.is_empty() {
+            lines.push(format!("not declared, and no rule of the server's cited: {}", unruled.join(", ")));
+        }
+        lines
     }
 }

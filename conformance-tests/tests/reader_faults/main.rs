@@ -13,10 +13,15 @@ use anyqueue_conformance::faulty::Fault;
 
 #[macro_use]
 mod lab;
+mod batches;
 mod clients;
 mod delivery;
+mod fields;
 mod inspect;
+mod keys;
+mod lateness;
 mod leases;
+mod numbers;
 mod options;
 mod push;
 mod settle;
@@ -25,10 +30,15 @@ mod waiting;
 #[test]
 fn every_one_is_seen() {
     let seen = [
+        batches::SEEN,
         clients::SEEN,
         delivery::SEEN,
+        fields::SEEN,
         inspect::SEEN,
+        keys::SEEN,
+        lateness::SEEN,
         leases::SEEN,
+        numbers::SEEN,
         options::SEEN,
         push::SEEN,
         settle::SEEN,

@@ -1,0 +1,138 @@
+//! Faults of calls for many: what holds for one is wrong for a batch.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use anyqueue::{
+    Action, ErrorKind, ExtendOutcome, Extension, Lease, MessageData, PartitionId, PullQueueStorage as _,
+    PullRequest, PushQueueStorage as _, RetryClass, SettleOutcome, Settlement, Token, async_trait,
+};
+
+use super::Fault;
+use super::reader::{Client, Entry, Extended, Kept, Pulled, Pushed, Quirk, Settled, subtle};
+
+pub(super) const FAULTS: &[Entry] = &[
+    subtle(Fault::TokensInterchange, &[21], || Arc::new(TokensInterchange::default())),
+    subtle(Fault::RefusedFailsBatch, &[20], || Arc::new(RefusedFailsBatch::default())),
+    subtle(Fault::ExtendsFirstHundred, &[26], || Arc::new(ExtendsSome(Some(100)))),
+    subtle(Fault::ExtendsOnePartition, &[26], || Arc::new(ExtendsSome(None))),
+    subtle(Fault::NineMovesReversed, &[15, 19], || Arc::new(NineMovesReversed)),
+    subtle(Fault::TooLargeIsSafe, &[4], || Arc::new(TooLargeIsSafe)),
+];
+
+/// Each delivery has a token of its own; behind it are the right leases of all of its pull.
+#[derive(Debug, Default)]
+struct TokensInterchange {
+    siblings: Kept<HashMap<Token, Arc<[Lease]>>>,
+}
+
+impl TokensInterchange {
+    /// The right lease of what is meant, if the token is of the same pull.
+    fn meant(&self, lease: &Lease) -> Lease {
+        let siblings = self.siblings.lock();
+        let same = siblings.get(&lease.token).and_then(|all| all.iter().find(|other| other.id == lease.id));
+        same.unwrap_or(lease).clone()
+    }
+}
+
+#[async_trait]
+impl Quirk for TokensInterchange {
+    async fn pull(&self, client: &Client, partition: &PartitionId, request: PullRequest) -> Pulled {
+        let mut deliveries = client.memory.pull(partition, request).await?;
+        let all: Arc<[Lease]> = deliveries.iter().map(|delivery| delivery.lease.clone()).collect();
+        for delivery in &mut deliveries {
+            delivery.lease.token = Token::random();
+            self.siblings.lock().insert(delivery.lease.token.clone(), Arc::clone(&all));
+        }
+        Ok(deliveries)
+    }
+
+    async fn settle(&self, client: &Client, settlements: &[Settlement]) -> Settled {
+        let meant = |it: &Settlement| Settlement { lease: self.meant(&it.lease), action: it.action.clone() };
+        client.memory.settle(&settlements.iter().map(meant).collect::<Vec<_>>()).await
+    }
+
+    async fn extend(&self, client: &Client, extensions: &[Extension]) -> Extended {
+        let meant = |it: &Extension| Extension { lease: self.meant(&it.lease), duration: it.duration };
+        client.memory.extend(&extensions.iter().map(meant).collect::<Vec<_>>()).await
+    }
+}
+
+/// What is held, as far as it was told.
+#[derive(Debug, Default)]
+struct RefusedFailsBatch {
+    held: Kept<HashSet<Lease>>,
+}
+
+#[async_trait]
+impl Quirk for RefusedFailsBatch {
+    async fn pull(&self, client: &Client, partition: &PartitionId, request: PullRequest) -> Pulled {
+        let deliveries = client.memory.pull(partition, request).await?;
+        self.held.lock().extend(deliveries.iter().map(|delivery| delivery.lease.clone()));
+        Ok(deliveries)
+    }
+
+    async fn settle(&self, client: &Client, settlements: &[Settlement]) -> Settled {
+        let refused = {
+            let held = self.held.lock();
+            settlements.iter().any(|settlement| !held.contains(&settlement.lease))
+        };
+        if refused {
+            return vec![Ok(SettleOutcome::Lost); settlements.len()];
+        }
+        client.memory.settle(settlements).await
+    }
+}
+
+/// Of a batch of extensions so many are done, or those of the first one's partition; all are acknowledged.
+#[derive(Debug)]
+struct ExtendsSome(Option<usize>);
+
+#[async_trait]
+impl Quirk for ExtendsSome {
+    async fn extend(&self, client: &Client, extensions: &[Extension]) -> Extended {
+        let first = extensions.first().map(|extension| &extension.lease.partition);
+        let reached = extensions.iter().enumerate().filter(|(at, extension)| match self.0 {
+            Some(most) => *at < most,
+            None => Some(&extension.lease.partition) == first,
+        });
+        let reached: Vec<_> = reached.map(|(_, extension)| extension.clone()).collect();
+        let mut answers = client.memory.extend(&reached).await.into_iter();
+        let answer = |extension: &Extension| {
+            let done = reached.contains(extension).then(|| answers.next()).flatten();
+            done.unwrap_or(Ok(ExtendOutcome::Extended))
+        };
+        extensions.iter().map(answer).collect()
+    }
+}
+
+#[derive(Debug)]
+struct NineMovesReversed;
+
+#[async_trait]
+impl Quirk for NineMovesReversed {
+    async fn settle(&self, client: &Client, settlements: &[Settlement]) -> Settled {
+        let moves = settlements.iter().filter(|it| matches!(it.action, Action::Move { .. })).count();
+        if moves <= 8 {
+            return client.memory.settle(settlements).await;
+        }
+        let reversed: Vec<_> = settlements.iter().rev().cloned().collect();
+        let mut answers = client.memory.settle(&reversed).await;
+        answers.reverse();
+        answers
+    }
+}
+
+#[derive(Debug)]
+struct TooLargeIsSafe;
+
+#[async_trait]
+impl Quirk for TooLargeIsSafe {
+    async fn push(&self, client: &Client, partition: &PartitionId, messages: &[MessageData]) -> Pushed {
+        let answers = client.memory.push(partition, messages).await.into_iter();
+        let safe = |error: anyqueue::Error| {
+            if error.kind() == ErrorKind::TooLarge { error.with_retry(RetryClass::Safe) } else { error }
+        };
+        answers.map(|answer| answer.map_err(safe)).collect()
+    }
+}
