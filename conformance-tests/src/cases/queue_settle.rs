@@ -39,7 +39,7 @@ pub(super) const CASES: &[Case] = &[
         .kills(&[Fault::OnlyFirstSettled, Fault::ReleaseWaitsForLease]),
     case!(Queue, "queue_settle.runtime_ends", [24, 25], runtime_ends)
         .needs(&[Need::TIMED_LEASE])
-        .kills(&[Fault::LeaseNeverExpires]),
+        .kills(&[Fault::AutoAck]),
 ];
 
 const LONG: Duration = Duration::from_mins(1);
@@ -265,7 +265,7 @@ async fn dropped_in_batches(c: &Context) -> CaseResult {
     c.processed(&queue, &mut back).await
 }
 
-/// Dropped when its runtime has ended, a message comes back at its lease's end; nothing panics and nothing blocks.
+/// Dropped when its runtime has ended, a message comes back by its lease's end; nothing panics and nothing blocks.
 async fn runtime_ends(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let sent = c.store(&c.queue()?, &p, vec![c.message()]).await?;

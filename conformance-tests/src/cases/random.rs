@@ -31,7 +31,7 @@ pub(super) const CASES: &[Case] = &[
 const AT_ONCE: usize = 10;
 
 /// Plans on a controlled clock: so many, not as many as a second allows, so that a busy machine finds as much as an idle one.
-const PLANS: usize = 60;
+const PLANS: usize = 24;
 
 /// Several processes at once, on the machine's own clock.
 async fn histories(c: &Context) -> CaseResult {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyqueue::{
-    Action, Delivery, DeliveryCount, ExtendOutcome, Headers, Lease, PullRequest, SettleOutcome, Token,
+    Action, Delivery, DeliveryCount, Headers, Lease, PullRequest, SettleOutcome, Settlement, Token,
 };
 use futures_util::future::join_all;
 
@@ -297,29 +297,46 @@ async fn wrong_token(c: &Context) -> CaseResult {
     c.client().remove(&[got]).await
 }
 
-/// The token of one delivery settles no other, though both are valid. One pull may have one token for all: then none is crossed.
+/// A token proves one delivery: shown with the id of another, it leaves that one to who holds it. (What the token itself is of may be
+/// settled by it.) One pull may have one token for all: then nothing is crossed.
 async fn crossed_tokens(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
-    c.client().push(&p, &c.messages(4, |_, message| message)).await?;
-    let together = c.client().take(&p, 3).await?;
-    let apart = c.client().take(&p, 1).await?;
-    let held = [together, apart].concat();
-    let pairs = (0..held.len()).flat_map(|one| (0..held.len()).map(move |other| (one, other)));
-    for (one, other) in pairs {
-        let (Some(one), Some(other)) = (held.get(one), held.get(other)) else { continue };
-        if one.lease.token == other.lease.token {
-            continue;
+    // The history could not tell which of the two was meant.
+    let storage = c.unseen().await?;
+    for (together, action) in
+        [(true, Action::Remove), (false, Action::Remove), (true, Action::Retry), (false, Action::Release)]
+    {
+        let pushed = storage.push(&p, &c.messages(2, |_, message| message)).await;
+        c.ok(1, "a push", pushed.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
+        let mut held = Vec::new();
+        while held.len() < 2 {
+            let max = if together { 2 } else { 1 };
+            let request = PullRequest::new(max, c.timing().soon, c.timing().long_lease);
+            let got = c.ok(8, "a pull", storage.pull(&p, request).await)?;
+            c.check(8, &[], !got.is_empty(), "two deliveries", format!("{}", held.len()))?;
+            held.extend(got);
         }
-        let crossed = Lease { token: other.lease.token.clone(), ..one.lease.clone() };
-        let crossed = Delivery::new(crossed, one.message.clone());
-        let about = [one.lease.id, other.lease.id];
-        let outcome = c.client().extend(&crossed, c.timing().long_lease).await?;
-        c.equal(21, &about, "an extension by another's token", &ExtendOutcome::Lost, &outcome)?;
-        let outcome = c.client().try_settle(&crossed, Action::Remove).await?;
-        c.equal(21, &about, "a removal by another's token", &SettleOutcome::Lost, &outcome)?;
+        let [one, other] = held.as_slice() else {
+            return Err(c.failed(8, &[], "two deliveries", format!("{}", held.len())));
+        };
+        if one.lease.token != other.lease.token {
+            let crossed = Lease { token: other.lease.token.clone(), ..one.lease.clone() };
+            let _ = storage.settle(&[Settlement { lease: crossed, action }]).await;
+        }
+        let answers = storage.settle(&[settlement(one, Action::Remove)]).await;
+        let answer = c.ok(20, "a settlement", answers.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
+        let told = "a removal by who holds it, after another's token was shown for it,";
+        c.equal(21, &[], told, &vec![SettleOutcome::Settled], &answer)?;
+        // The other is gone, held, or given back.
+        storage.settle(&[settlement(other, Action::Remove)]).await;
+        let request = PullRequest::new(1, c.timing().slack, c.timing().long_lease);
+        let back = c.ok(8, "a pull", storage.pull(&p, request).await)?;
+        let wrong = back.iter().any(|delivery| delivery.lease.id == one.lease.id);
+        c.check(21, &[], !wrong, "no second delivery of what was removed", "it came again")?;
+        let rest: Vec<_> = back.iter().map(|delivery| settlement(delivery, Action::Remove)).collect();
+        storage.settle(&rest).await;
     }
-    c.client().nothing(&p, c.timing().slack, 21, "all of them still held").await?;
-    c.client().remove(&held).await
+    c.ok(41, "close", storage.close().await)
 }
 
 /// What is refused in a batch, wherever it stands and for whatever reason, is refused alone.
