@@ -210,7 +210,7 @@ impl Exec {
         let (mut say, slept) = oneshot::channel::<()>();
         let clock = clock.clone();
         handle.spawn(async move {
-            tokio::select! { () = clock.sleep(duration) => {}, () = say.closed() => {} }
+            tokio::select! { biased; () = clock.sleep(duration) => {}, () = say.closed() => {} }
         });
         let _ = slept.await;
     }

@@ -43,7 +43,10 @@ impl Actor {
     }
 
     fn message(&mut self) -> MessageData {
-        let message = MessageData::new("x");
+        let mut message = MessageData::new("x");
+        if self.rng.u8(..6) == 0 {
+            message = message.with_time_to_live(MS * self.rng.u32(1..40));
+        }
         self.world.state().attempted.insert(message.id());
         message
     }
@@ -121,6 +124,30 @@ impl Actor {
                 None => return,
             }
         }
+    }
+
+    /// A pull loop whose settlements bring more.
+    pub(crate) async fn refills(mut self, times: usize) {
+        let mut refills = self.queue.refills("p", None).unwrap();
+        refills.set_open(true);
+        for _ in 0..times {
+            match self.queue.pull("p").max(2).wait(20 * MS).await {
+                Ok(got) => {
+                    let bound = got.into_iter().map(|handler| refills.bind(handler)).collect();
+                    self.live(bound).await;
+                }
+                Err(error) => expected(&error),
+            }
+            let clock = self.queue.clock().clone();
+            let brought = match select(pin!(refills.next()), pin!(clock.sleep(5 * MS))).await {
+                Either::Left((brought, _)) => brought,
+                Either::Right(_) => Vec::new(),
+            };
+            self.live(brought).await;
+            refills.set_open(self.rng.u8(..4) > 0);
+        }
+        let left = refills.take();
+        self.live(left).await;
     }
 
     /// What becomes of deliveries: each in a task of its own, or all together.

@@ -43,6 +43,7 @@ struct Plan {
     pushers: usize,
     pullers: usize,
     streams: usize,
+    refills: usize,
     times: usize,
     max_held: usize,
     in_flight: usize,
@@ -62,6 +63,7 @@ impl Plan {
             pushers: rng.usize(1..=3),
             pullers: rng.usize(1..=3),
             streams: rng.usize(..=1),
+            refills: rng.usize(..=1),
             times: rng.usize(2..=6),
             max_held: rng.usize(2..=12),
             in_flight: rng.usize(1..=3),
@@ -103,6 +105,9 @@ fn run(seed: u64, kind: fn(&mut Plan, &mut Rng)) -> u64 {
     }
     for _ in 0..plan.streams {
         spawns.spawn("a stream", actor(&mut rng).streams(plan.times * 2));
+    }
+    for _ in 0..plan.refills {
+        spawns.spawn("refills", actor(&mut rng).refills(plan.times));
     }
     if plan.closes {
         spawns.spawn("closes", actor(&mut rng).closes());
