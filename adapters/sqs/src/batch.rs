@@ -50,22 +50,10 @@ impl Entry for Outgoing {
         self.sequence.as_ref().map(|sequence| sequence.group.as_str())
     }
 
-    /// What a FIFO queue was sent is sent once more if the answer was cut off: it stores nothing twice, and so tells what became of it.
     async fn request(server: &Server, url: &str, entries: &[Self]) -> Entries {
-        let answers = Box::pin(server.send(url, entries)).await;
-        if !entries.iter().all(|entry| entry.sequence.is_some()) || !answers.iter().all(is_cut) {
-            return answers;
-        }
-        let again = Box::pin(server.send(url, entries)).await;
-        // Also what is refused now may have been stored before.
-        answers.into_iter().zip(again).map(|(cut, again)| again.or(cut)).collect()
+        // Boxed, for the types of what it awaits are nested deeply.
+        Box::pin(server.send(url, entries)).await
     }
-}
-
-/// Whether the server may have done it, and nobody said so. One that took too long has used up the call's time.
-fn is_cut(answer: &Result<(), Refused>) -> bool {
-    let Err(Refused::Failed(error)) = answer else { return false };
-    error.retry() == RetryClass::MayDuplicate && error.kind() == ErrorKind::Unavailable
 }
 
 impl Entry for Show {

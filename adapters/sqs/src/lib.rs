@@ -42,7 +42,7 @@
 //! # FIFO queues
 //! With [`fifo`](SqsBuilder::fifo) a partition is a FIFO queue, and its dead letters another. Groups are then kept: one member at a time,
 //! in push order. A message without a group is a group of its own. A message under a valid lease is nobody else's. A push whose
-//! answer is cut off is made again at once, and stored once. A message that is pushed again later, by a move or by its own handler, is
+//! answer is cut off may be stored. A message that is pushed again later, by a move or by its own handler, is
 //! another one, also within the five minutes for which the service remembers what it has seen. If an entry of a batch fails, those behind
 //! it in its group that were not sent yet are not sent before it. If some of its own request were stored, it is left to the caller to push
 //! it again, behind them. What is different there:
