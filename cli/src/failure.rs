@@ -78,13 +78,25 @@ pub(crate) fn with_causes(error: &anyqueue::Error) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let told = error.to_string();
-        if !text.contains(&told) {
+        if let Some(new) = beyond(&text, &told) {
             text.push_str(": ");
-            text.push_str(&told);
+            text.push_str(new);
         }
         cause = error.source();
     }
     text
+}
+
+/// What of a cause has not been said. Layers repeat each other: "redis: refused: why" below "redis open: refused".
+fn beyond<'a>(text: &str, told: &'a str) -> Option<&'a str> {
+    if text.contains(told) {
+        return None;
+    }
+    let mut new = told;
+    while let Some((_, rest)) = new.split_once(": ").filter(|(first, _)| text.contains(first)) {
+        new = rest;
+    }
+    Some(new)
 }
 
 impl From<std::io::Error> for Failure {
@@ -102,5 +114,18 @@ impl From<serde_json::Error> for Failure {
             Some(std::io::ErrorKind::BrokenPipe) => Self::Unread,
             _ => Self::Failed(error.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_said_is_not_said_again() {
+        let text = "redis open: the server refused the login (access_denied)";
+        assert_eq!(beyond(text, "redis: the server refused the login: WRONGPASS"), Some("WRONGPASS"));
+        assert_eq!(beyond(text, "the server refused the login"), None);
+        assert_eq!(beyond(text, "no route: host down"), Some("no route: host down"));
     }
 }

@@ -94,7 +94,7 @@ async fn a_moved_queue_is_whole_at_the_other_place() {
     let order = bed.ok(&["--url", "sqlite:new.db", "pull", "q", "-n", "9"]).await.out;
     assert_eq!(order, "high\nlow\n", "the second of the group waits for the first");
     let ran = bed.ok(&["move", "sqlite:jobs.db", "sqlite:new.db", "--dead", "--json", "--wait", "0s"]).await;
-    assert_eq!(account(&ran, true)["moved"], 0, "of q: {ran:?}");
+    assert!(ran.objects().iter().all(|account| account["queue"] == "r"), "q has nothing left: {ran:?}");
     let letters = bed.ok(&["--url", "sqlite:new.db", "dead", "list", "r", "--json"]).await.objects();
     assert_eq!((&letters[0]["payload"], &letters[0]["dead_reason"]), (&json!("bad"), &json!("rotten")));
     assert_eq!(bed.counts("r").await, [0, 0, 0, 0]);
