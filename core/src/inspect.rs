@@ -16,7 +16,8 @@ pub const MAX_PAGE: usize = 1000;
 /// not declared answers [`Unsupported`](crate::ErrorKind::Unsupported), and core does not call it.
 #[async_trait]
 pub trait InspectQueueStorage: QueueStorage {
-    /// Live partitions that exist (have or had messages), in byte order of their names, after `after`, at most `limit`.
+    /// Live partitions that have messages, or whose dead letters have some, or that are paused, in byte order of their names, after
+    /// `after`, at most `limit`. One that has nothing any more may be among them.
     ///
     /// # Errors
     /// If the server cannot be asked.

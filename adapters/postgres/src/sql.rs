@@ -116,7 +116,7 @@ statements! {
     purge = "SELECT purged, is_left, advanced FROM {schema}.purge($1, $2, $3)";
     set_paused = "SELECT {schema}.set_paused($1, $2, $3)";
     is_paused = "SELECT CASE WHEN $2 THEN dead_paused ELSE paused END FROM {schema}.partition WHERE name = $1";
-    partitions = "SELECT name FROM {schema}.partition WHERE used AND name > $1 ORDER BY name LIMIT $2";
+    partitions = "SELECT name FROM {schema}.partition WHERE (used OR paused) AND name > $1 ORDER BY name LIMIT $2";
     // Of a partition, and all dead letters. Or of dead letters, which have no dead letters.
     counts = "SELECT
         (SELECT count(*) FROM {schema}.message WHERE part = p.part AND state = 0 AND lane >= p.lane AND lane < p.lane + 100)

@@ -10,7 +10,7 @@ use crate::script;
 use crate::settle::{Proof, settled};
 
 impl RedisQueue {
-    /// In a cluster, puts a partition into the list of all before its first message. Elsewhere scripts do that.
+    /// In a cluster, puts a partition into the list of all before its first message or pause. Elsewhere scripts do that.
     pub(crate) async fn make_listed(&self, partition: &PartitionId) -> Result<()> {
         if !self.inner.config.is_cluster() || self.inner.listed.is_recent(partition.name()) {
             return Ok(());

@@ -136,6 +136,9 @@ impl PauseQueueStorage for RedisQueue {
         let mut call = self.new_call(&script::PAUSE, partition, 1, 8);
         call.int(paused.into());
         let stamp = |error: Error| repeatable(error).with_operation(Operation::Pause);
+        if paused && !partition.is_dead_letters() {
+            self.make_listed(partition).await.map_err(stamp)?;
+        }
         self.run(&call, Operation::Pause).await.map(|_| ()).map_err(stamp)
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{Action, PartitionId};
+use anyqueue::{Action, MAX_PAGE, PartitionId};
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::{Client, Context};
@@ -30,6 +30,9 @@ pub(super) const CASES: &[Case] = &[
     case!(Storage, "pause.resumed_hears_delays", [30, 37], resumed_hears_delays)
         .needs(&[Need::PAUSE, Need::PUSH_DELAY])
         .kills(&[Fault::ResumedDeafToDelays]),
+    case!(Storage, "pause.paused_is_listed", [35, 37], paused_is_listed)
+        .needs(&[Need::PAUSE, Need::LIST])
+        .kills(&[Fault::PausedUnlisted]),
 ];
 
 const NEEDS: &[Need] = &[Need::PAUSE];
@@ -179,4 +182,15 @@ async fn resumed_hears_delays(c: &Context) -> CaseResult {
     let bounds = (Duration::ZERO, c.timing().soon);
     c.took(30, &[], "an answer to who waited", at.saturating_duration_since(due), bounds)?;
     waiter.remove(&got).await
+}
+
+/// Whoever looks for what stands still finds it, also where nothing was pushed yet: a pause under a mistyped name stops what is pushed
+/// there later.
+async fn paused_is_listed(c: &Context) -> CaseResult {
+    let p = c.partition("idle")?;
+    set_paused(c, c.client(), &p, true).await?;
+    let other = c.fresh().await?;
+    let shown = c.ok(35, "a list of partitions", other.inspect()?.partitions(None, MAX_PAGE).await)?;
+    c.check(37, &[], shown.contains(&p), format!("{p}, which is paused, in the list"), format!("{shown:?}"))?;
+    set_paused(c, c.client(), &p, false).await
 }

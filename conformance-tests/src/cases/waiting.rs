@@ -85,24 +85,27 @@ async fn batch_wakes_all(c: &Context) -> CaseResult {
 /// What is given back wakes who waits, by whichever settlement that makes it ready at once.
 async fn returned_wakes(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
-    let (waiter, dead) = (c.fresh().await?, p.dead_letters());
+    let (other, dead) = (c.fresh().await?, p.dead_letters());
+    let (mut holder, mut waiter) = (c.client(), &other);
     let postpone = Action::Postpone { delay: Duration::ZERO, headers: None };
     let bury = Action::Move { to: dead.clone(), headers: None };
     push_one(c, &p, c.message()).await?;
-    let mut held = c.client().take(&p, 1).await?;
+    let mut held = holder.take(&p, 1).await?;
     for (action, place) in [(Action::Release, &p), (Action::Retry, &p), (postpone, &p), (bury, &dead)] {
-        let (woken, settled) = join(woken(c, 18, &waiter, place), async {
-            c.pull_begins(&waiter).await?;
+        let (woken, settled) = join(woken(c, 18, waiter, place), async {
+            c.pull_begins(waiter).await?;
             tokio::time::sleep(c.timing().delay / 3).await;
             let since = Instant::now();
-            c.client().settle_all(&held, &action).await.map(|()| since)
+            holder.settle_all(&held, &action).await.map(|()| since)
         })
         .await;
         let ((got, at), since) = (woken?, settled?);
         woken_in_time(c, 18, &got, since, at)?;
         held = got;
+        // A lease can be its connection: only who holds it settles it.
+        (holder, waiter) = (waiter, holder);
     }
-    c.client().remove(&held).await
+    holder.remove(&held).await
 }
 
 /// While one pull waits, another of the same client, of another partition, does not.

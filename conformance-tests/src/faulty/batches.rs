@@ -4,8 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use anyqueue::{
-    Action, ErrorKind, ExtendOutcome, Extension, Lease, MessageData, PartitionId, PullQueueStorage as _,
-    PullRequest, PushQueueStorage as _, RetryClass, SettleOutcome, Settlement, Token, async_trait,
+    Action, ErrorKind, ExtendOutcome, Extension, Lease, MessageData, MessageId, PartitionId,
+    PullQueueStorage as _, PullRequest, PushQueueStorage as _, RetryClass, SettleOutcome, Settlement, Token,
+    async_trait,
 };
 
 use super::Fault;
@@ -20,18 +21,21 @@ pub(super) const FAULTS: &[Entry] = &[
     subtle(Fault::TooLargeIsSafe, &[4], || Arc::new(TooLargeIsSafe)),
 ];
 
-/// Each delivery has a token of its own; behind it are the right leases of all of its pull.
+/// Each delivery has a token of its own, and any of them will do for whatever is held.
 #[derive(Debug, Default)]
 struct TokensInterchange {
-    siblings: Kept<HashMap<Token, Arc<[Lease]>>>,
+    leases: Kept<HashMap<Token, Lease>>,
+    latest: Kept<HashMap<MessageId, Lease>>,
 }
 
 impl TokensInterchange {
-    /// The right lease of what is meant, if the token is of the same pull.
+    /// The right lease of what is meant, if the token is of anything.
     fn meant(&self, lease: &Lease) -> Lease {
-        let siblings = self.siblings.lock();
-        let same = siblings.get(&lease.token).and_then(|all| all.iter().find(|other| other.id == lease.id));
-        same.unwrap_or(lease).clone()
+        match self.leases.lock().get(&lease.token) {
+            Some(own) if own.id == lease.id => own.clone(),
+            Some(_) => self.latest.lock().get(&lease.id).unwrap_or(lease).clone(),
+            None => lease.clone(),
+        }
     }
 }
 
@@ -39,10 +43,11 @@ impl TokensInterchange {
 impl Quirk for TokensInterchange {
     async fn pull(&self, client: &Client, partition: &PartitionId, request: PullRequest) -> Pulled {
         let mut deliveries = client.memory.pull(partition, request).await?;
-        let all: Arc<[Lease]> = deliveries.iter().map(|delivery| delivery.lease.clone()).collect();
         for delivery in &mut deliveries {
-            delivery.lease.token = Token::random();
-            self.siblings.lock().insert(delivery.lease.token.clone(), Arc::clone(&all));
+            let token = Token::random();
+            self.latest.lock().insert(delivery.lease.id, delivery.lease.clone());
+            self.leases.lock().insert(token.clone(), delivery.lease.clone());
+            delivery.lease.token = token;
         }
         Ok(deliveries)
     }

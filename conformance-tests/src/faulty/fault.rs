@@ -227,6 +227,7 @@ faults! {
     PauseMissesWaiting: "A pull that waits when its partition is paused goes on being served.",
     PauseTakesDead: "A pause stops the dead letters too.",
     PauseEndsLeases: "In a paused partition an extension answers `Lost`.",
+    PausedUnlisted: "A paused partition without messages is not listed.",
     PauseForgottenWhenEmpty: "The settlement that empties a paused partition resumes it.",
     PauseDiesWithClient: "A pause ends when the client that asked for it closes.",
     InitResumes: "`init` resumes paused partitions.",
@@ -252,7 +253,7 @@ faults! {
     RedriveForgetsPriority: "A redriven message stands with the lowest priority.",
     RedriveForgetsGroup: "A redriven message joins no group.",
     // Batches
-    TokensInterchange: "The token of one delivery settles any other of the same pull.",
+    TokensInterchange: "The token of one delivery settles any other.",
     RefusedFailsBatch: "One settlement that is refused makes the whole batch refused.",
     ExtendsFirstHundred: "Of a batch of extensions the first hundred are done.",
     ExtendsOnePartition: "Of a batch of extensions those of the first one's partition are done.",

@@ -19,6 +19,7 @@ pub(super) const FAULTS: &[Entry] = &[
     subtle(Fault::PauseEndsLeases, &[26, 37], || Arc::new(PauseEndsLeases)),
     subtle(Fault::PauseForgottenWhenEmpty, &[37], || Arc::new(PauseForgottenWhenEmpty)),
     subtle(Fault::PauseDiesWithClient, &[37], || Arc::new(PauseDiesWithClient::default())),
+    subtle(Fault::PausedUnlisted, &[35, 37], || Arc::new(PausedUnlisted)),
     subtle(Fault::InitResumes, &[37, 38], || Arc::new(InitResumes)),
 ];
 
@@ -143,5 +144,26 @@ impl Quirk for InitResumes {
         for partition in client.memory.partitions(None, MAX_PAGE).await.unwrap_or_default() {
             let _closed = client.memory.set_paused(&partition, false).await;
         }
+    }
+}
+
+#[derive(Debug)]
+struct PausedUnlisted;
+
+#[async_trait]
+impl Quirk for PausedUnlisted {
+    async fn partitions(
+        &self,
+        client: &Client,
+        after: Option<&PartitionId>,
+        limit: usize,
+    ) -> Result<Vec<PartitionId>> {
+        let mut shown = Vec::new();
+        for partition in client.memory.partitions(after, limit).await? {
+            if client.memory.counts(&partition).await? != Counts::known(0, 0, 0, 0) {
+                shown.push(partition);
+            }
+        }
+        Ok(shown)
     }
 }

@@ -20,6 +20,12 @@ seen! {
         desk.set_paused(true).await;
         desk.all_of(&dead()).await
     };
+    PausedUnlisted: "\"jobs\"", not "\"\"", async |lab| {
+        let desk = lab.open().await;
+        desk.set_paused(true).await;
+        let listed = desk.inspect().partitions(None, 10).await.unwrap();
+        shown(listed.iter().map(anyqueue::PartitionId::name).collect::<Vec<_>>().join(" "))
+    };
     PauseForgottenWhenEmpty: "true", not "false", async |lab| {
         let desk = lab.open().await;
         desk.push([m("a")]).await;
