@@ -110,7 +110,7 @@ pub enum DurabilityLevel {
 pub enum SettleConfirm {
     /// `Settled` means that the server said so.
     Confirmed,
-    /// `Settled` means that it was sent, or will be in a moment; a cut or crash may redeliver.
+    /// `Settled` means that it was sent; a cut or crash may redeliver.
     Sent,
 }
 

@@ -1,13 +1,9 @@
 //! The one owner of a partition's consuming channel: a task that serves pulls and settlements in turn.
 
-mod care;
 mod flow;
-mod stock;
 mod timers;
 
-pub(crate) use self::stock::Stock;
-
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -24,7 +20,6 @@ use crate::feed::Feed;
 use crate::names::Names;
 use crate::publisher::Publisher;
 use crate::token::Tag;
-use crate::unseen::Unseen;
 
 /// Commands that may wait for the task. More wait in their tasks.
 pub(crate) const COMMANDS: usize = 1024;
@@ -36,7 +31,6 @@ pub(crate) struct Tools {
     pub(crate) feed: Feed,
     pub(crate) publisher: Publisher,
     pub(crate) closed: CancellationToken,
-    pub(crate) unseen: Arc<Unseen>,
 }
 
 pub(crate) struct Actor {
@@ -45,16 +39,10 @@ pub(crate) struct Actor {
     commands: mpsc::Receiver<Command>,
     own: mpsc::WeakSender<Command>,
     pub(crate) levels: BTreeSet<u8>,
-    /// Levels whose queues are gone and could not be made anew, and since when.
-    pub(crate) missing: BTreeMap<u8, Instant>,
-    /// Levels whose dead letters were seen to.
-    pub(crate) guarded: BTreeSet<u8>,
-    pub(crate) stock: Stock,
     pub(crate) desk: Option<Desk>,
     pub(crate) waiting: VecDeque<Waiting>,
     /// Messages of which copies are being made.
     copying: HashMap<u64, Arrived>,
-    last_pull: Instant,
     tell_at: Option<Instant>,
     spare_until: Option<Instant>,
     idle_at: Option<Instant>,
@@ -73,13 +61,9 @@ impl Actor {
             commands,
             own: sender.downgrade(),
             levels: BTreeSet::new(),
-            missing: BTreeMap::new(),
-            guarded: BTreeSet::new(),
-            stock: Stock::new(tools.config.ready()),
             desk: None,
             waiting: VecDeque::new(),
             copying: HashMap::new(),
-            last_pull: Instant::now(),
             tell_at: None,
             spare_until: None,
             idle_at: None,
@@ -105,14 +89,13 @@ impl Actor {
                 Ok(()) => tokio::select! {
                     biased;
                     () = closed.cancelled() => break,
-                    served = self.serve_and_heal() => served,
+                    served = self.serve() => served,
                 },
                 Err(error) => Err(error),
             };
             if let Err(error) = served {
                 self.lose(&error);
             }
-            self.care();
             self.set_timers();
         }
         self.finish().await;
@@ -132,10 +115,7 @@ impl Actor {
             self.copying.clear();
         }
         match command {
-            Command::Pull(waiting) => {
-                self.last_pull = Instant::now();
-                self.waiting.push_back(waiting);
-            }
+            Command::Pull(waiting) => self.waiting.push_back(waiting),
             Command::Stop => {} // The pull itself knows; this only wakes.
             Command::Settle(items, reply) => {
                 let answers = self.settle(items);
@@ -148,7 +128,6 @@ impl Actor {
             }
             Command::Back(tags) => self.take_back(&tags)?,
             Command::Level(level) => {
-                self.missing.remove(&level);
                 self.levels.insert(level);
             }
         }
@@ -176,7 +155,6 @@ impl Actor {
             };
             answers.push(match verb {
                 Verb::Remove => {
-                    desk.is_settled(id);
                     desk.remove(tag.number);
                     Settled::Done
                 }
@@ -203,10 +181,7 @@ impl Actor {
     fn copied(&mut self, tag: Tag, done: bool) {
         let Some(desk) = self.desk.as_mut().filter(|desk| desk.life == tag.life) else { return };
         match self.copying.remove(&tag.number) {
-            Some(held) if done => {
-                desk.is_settled(held.stored.message.id());
-                desk.remove(tag.number);
-            }
+            Some(_) if done => desk.remove(tag.number),
             Some(held) => drop(desk.held.insert(tag.number, held)),
             None => {}
         }
@@ -216,7 +191,7 @@ impl Actor {
         let Some(desk) = &mut self.desk else { return Ok(()) };
         let mine = tags.iter().filter(|tag| tag.life == desk.life);
         let back: Vec<Arrived> = mine.filter_map(|tag| desk.held.remove(&tag.number)).collect();
-        desk.give_back_unseen(back)
+        desk.give_back(back)
     }
 
     /// Answers a pull.
@@ -284,9 +259,6 @@ fn hand_over(desk: &mut Desk, partition: &PartitionId, message: Arrived, counts:
     let mut delivery = Delivery::new(lease, stored.message.clone()).with_age(stored.age());
     if let Some(count) = stored.deliveries.filter(|_| counts) {
         delivery = delivery.with_delivery_count(count);
-    }
-    if let Some(raw) = &stored.raw {
-        delivery = delivery.with_unreadable(Some(raw.why.clone()));
     }
     desk.held.insert(message.number, message);
     delivery

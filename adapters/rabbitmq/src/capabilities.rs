@@ -41,7 +41,6 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
         // A claim lives as long as its channel.
         durability: Durability { push, claim: DurabilityLevel::None, settle: push },
         unique_ids: false,
-        // With the next pull, or a moment after the last one: see the crate's documentation.
         settle_confirm: SettleConfirm::Sent,
         priority_levels: PRIORITY_LEVELS,
         priority: PriorityDiscipline::Strict,

@@ -85,7 +85,7 @@ impl RabbitMqBuilder {
     }
 
     /// How many messages of each level of a partition may be held ready for pulls to come, for speed; they are out of others'
-    /// reach, and are given back when nobody has pulled for a second, or for longer where that happens often. At most 10 000. 0, the default, means none: strict pulls.
+    /// reach, and are given back when nobody has pulled for a moment. At most 10 000. 0, the default, means none: strict pulls.
     /// URL: `prefetch=256`.
     pub fn prefetch(mut self, messages: u32) -> Self {
         self.0.prefetch = messages;

@@ -38,13 +38,6 @@ pub(crate) fn silent() -> Error {
     own(ErrorKind::TimedOut, "the server did not answer in time; the connection is made anew")
 }
 
-const MISSING: &str = "there is no such queue any more: ";
-
-/// Whether the server has no queue of the name that was asked for. A queue whose node is away is another matter.
-pub(crate) fn is_missing(error: &Error) -> bool {
-    error.message().starts_with(MISSING)
-}
-
 /// What a user must be allowed to do; the server does not tell which right it misses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Right {
@@ -108,9 +101,6 @@ fn by_code(code: &AMQPErrorKind, text: &str) -> Error {
         AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) => {
             own(ErrorKind::AccessDenied, format!("the virtual host cannot be used: {text}"))
         }
-        AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) if text.contains("no queue '") => {
-            own(ErrorKind::Unavailable, format!("{MISSING}{text}"))
-        }
         AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) => {
             own(ErrorKind::Unavailable, format!("something is gone or not reachable now: {text}"))
         }
@@ -148,9 +138,6 @@ mod tests {
         let soft = |code, text| by_code(&AMQPErrorKind::Soft(code), text).kind();
         assert_eq!(soft(AMQPSoftError::ACCESSREFUSED, "Login was refused using…"), ErrorKind::AccessDenied);
         assert_eq!(soft(AMQPSoftError::NOTFOUND, "no queue"), ErrorKind::Unavailable);
-        let missing = |text| is_missing(&by_code(&AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND), text));
-        assert!(missing("NOT_FOUND - no queue 'aq:mail:0' in vhost '/'"));
-        assert!(!missing("NOT_FOUND - home node 'r@b' of durable queue 'aq:mail:0' in vhost '/' is down"));
         assert_eq!(soft(AMQPSoftError::PRECONDITIONFAILED, "inequivalent arg 'x'"), ErrorKind::Incompatible);
         assert_eq!(soft(AMQPSoftError::PRECONDITIONFAILED, "delivery ack timed out"), ErrorKind::Unavailable);
         let vhost = by_code(&AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED), "vhost none not found");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyqueue::Result;
+use anyqueue::{PartitionId, Result};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use lapin::options::{BasicConsumeOptions, QueueDeclareOptions};
@@ -13,10 +13,11 @@ use lapin::{Channel, Connection, Consumer};
 use tokio::sync::mpsc;
 
 use crate::config::Config;
-use crate::error::{Right, classify, is_missing};
+use crate::desk::count;
+use crate::error::{Right, classify};
 use crate::link::{Link, channel, within};
-use crate::names::{Line, Names};
-use crate::topology::{bind, count, declare_shared};
+use crate::names::{Line, Names, lines};
+use crate::topology::{bind, declare_shared};
 
 /// Where news goes.
 pub(crate) type News = mpsc::Sender<Line>;
@@ -88,16 +89,15 @@ impl Feed {
         Ok((bell, consumer))
     }
 
-    /// Those of these lines that there are, with what is ready in each, found by trying. What does not exist ends the channel that
-    /// asked.
-    pub(crate) async fn try_all(&self, lines: Vec<Line>) -> Result<Vec<(Line, u64)>> {
+    /// The lines that a partition has, found by trying. What does not exist ends the channel that asked.
+    pub(crate) async fn try_all(&self, partition: &PartitionId) -> Result<Vec<Line>> {
         let mut found = Vec::new();
-        for line in lines {
+        for line in lines(partition) {
             let (_conn, channel) = self.channel().await?;
             match within(self.limit(), count(&channel, self.names.queue(&line))).await {
-                Ok(ready) => {
+                Ok(_) => {
                     let _ = tokio::time::timeout(self.limit(), channel.close(200, "done".into())).await;
-                    found.push((line, ready as u64));
+                    found.push(line);
                 }
                 Err(_) if !channel.status().connected() => {}
                 Err(error) => return Err(error),
@@ -106,18 +106,13 @@ impl Feed {
         Ok(found)
     }
 
-    /// How many messages are ready in these lines, of which somebody may have removed some.
-    pub(crate) async fn count(&self, lines: Vec<Line>) -> Result<u64> {
+    /// How many messages are ready in these lines.
+    pub(crate) async fn count(&self, lines: &[Line]) -> Result<u64> {
         let (_conn, channel) = self.channel().await?;
         let counts = join_all(lines.iter().map(|line| count(&channel, self.names.queue(line))));
         let counts = within(self.limit(), async { counts.await.into_iter().sum::<Result<usize>>() }).await;
         let _ = tokio::time::timeout(self.limit(), channel.close(200, "done".into())).await;
-        match counts {
-            Err(error) if is_missing(&error) => {
-                Ok(self.try_all(lines).await?.into_iter().map(|(_, ready)| ready).sum())
-            }
-            counts => counts.map(|ready| ready as u64),
-        }
+        Ok(counts? as u64)
     }
 
     /// Gives up a connection on which something was not answered.

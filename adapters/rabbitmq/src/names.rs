@@ -28,13 +28,6 @@ impl Line {
         Self::new(partition, u8::MAX)
     }
 
-    /// Where the server puts what it will not deliver from here any more: the dead letters, and from one level of those the next.
-    pub(crate) fn dead_line(&self) -> Self {
-        let level =
-            if self.partition.is_dead_letters() { (self.level + 1) % PRIORITY_LEVELS } else { self.level };
-        Self { partition: self.partition.dead_letters(), level }
-    }
-
     /// The line as one word of a routing key. Words are parted by dots, which names can hold and slashes not.
     pub(crate) fn word(&self) -> String {
         let kind = if self.partition.is_dead_letters() { 'd' } else { 'l' };
@@ -71,11 +64,6 @@ impl Names {
         format!("{}:{}{dead}:{}", self.prefix, line.partition.name(), line.level)
     }
 
-    /// Where what is due for a line waits until the line takes it: what one refuses, or has no queue for, is in no other's way.
-    pub(crate) fn landing(&self, line: &Line) -> String {
-        format!("{}:due", self.queue(line))
-    }
-
     /// The exchange that knows which lines there are: a message to a line's word is returned if there is none.
     pub(crate) fn known(&self) -> String {
         format!("{}:known", self.prefix)
@@ -101,11 +89,6 @@ impl Names {
         format!("{}:due", self.prefix)
     }
 
-    /// The exchange and the queue of what is due for a line that has no landing any more.
-    pub(crate) fn stray(&self) -> String {
-        format!("{}:stray", self.prefix)
-    }
-
     /// The exchange of one rung of the ladder of delays.
     pub(crate) fn rung(&self, rung: u32) -> String {
         format!("{}:delay:{rung}", self.prefix)
@@ -129,9 +112,6 @@ mod tests {
         let queues: std::collections::HashSet<_> = lines.iter().map(|line| names.queue(line)).collect();
         assert_eq!(queues.len(), 3);
         assert_eq!(names.queue(&lines[2]), "aq:mail.new:dead:0");
-        assert!(!queues.contains(&names.landing(&lines[0])));
-        assert_eq!(lines[0].dead_line(), lines[2]);
-        assert_eq!(Line::new(&mail.dead_letters(), 9).dead_line(), lines[2]);
         for line in lines {
             assert!(!line.word().contains('.'), "{}", line.word());
             assert_eq!(Line::of_word(&line.word()), Some(line));

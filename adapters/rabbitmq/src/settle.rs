@@ -15,9 +15,9 @@ use crate::command::{Command, Settled, Verb};
 use crate::error::{NAME, closed, silent};
 use crate::ladder;
 use crate::names::Line;
-use crate::publisher::Addressed;
 use crate::pull::put;
-use crate::stored::{Stored, put_beside};
+use crate::push::Addressed;
+use crate::stored::Stored;
 use crate::token::Tag;
 
 /// A copy to be made, and the place of its settlement in the batch.
@@ -159,21 +159,10 @@ fn address(copy: &Copy, action: Action) -> Result<Addressed> {
         Some(headers) => stored.message.clone().with_headers(Headers::clone(&headers)),
         None => stored.message.clone(),
     };
-    if let Some(raw) = &stored.raw {
-        // Byte for byte, for whoever can read it; what core writes to it stands beside it.
-        let headers = Some(put_beside(message.headers()));
-        return Ok(Addressed {
-            line: Line::new(&to, raw.level),
-            steps: ladder::steps(delay),
-            body: raw.body.to_vec(),
-            headers,
-        });
-    }
     let level = message.options().priority.min(crate::capabilities::PRIORITY_LEVELS - 1);
     let mut envelope = Envelope::new(message, stored.pushed_at.unwrap_or_else(SystemTime::now));
     envelope.prior_deliveries = prior;
-    let (line, steps) = (Line::new(&to, level), ladder::steps(delay));
-    Ok(Addressed { line, steps, body: envelope.encode()?, headers: None })
+    Ok(Addressed { line: Line::new(&to, level), steps: ladder::steps(delay), body: envelope.encode()? })
 }
 
 /// The places of leases in their batch, by partition, in order.

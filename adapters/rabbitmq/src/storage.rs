@@ -82,7 +82,6 @@ impl RabbitMqQueue {
             feed: Feed::new(&config, &names, news),
             publisher: Publisher::new(&config, &names),
             closed: CancellationToken::new(),
-            unseen: Arc::default(),
             names,
             config,
         });
@@ -172,11 +171,12 @@ impl QueueStorage for RabbitMqQueue {
         }
         let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Check);
         self.inner.tools.publisher.ask().await.map_err(stamp)?;
-        self.inner.tools.publisher.probe().await.map_err(stamp)?;
         // That it works is known; what it is, is told by a connection that is only begun, and may be refused.
         let hello = self.inner.tools.publisher.hello().await.ok();
         let mut health = hello.map_or_else(|| Ok(Health::default()), Hello::into_health).map_err(stamp)?;
-        health.warnings.extend(self.inner.tools.publisher.warnings().await);
+        if self.inner.tools.publisher.is_blocked().await {
+            health.warnings.push("The broker takes no messages: it is out of memory or disk.".to_owned());
+        }
         Ok(health)
     }
 

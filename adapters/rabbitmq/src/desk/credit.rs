@@ -5,14 +5,13 @@ use std::time::Duration;
 use anyqueue::Result;
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
-use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
+use lapin::Channel;
+use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions};
 use lapin::types::FieldTable;
 
 use super::{Desk, Source, Standing};
-use crate::actor::Stock;
 use crate::error::{Right, classify};
 use crate::link::within;
-use crate::topology::count;
 
 /// Between two messages that are on their way it is never quiet for so long, unless the machine is busy.
 const QUIET: Duration = Duration::from_millis(3);
@@ -120,15 +119,15 @@ impl Desk {
         Ok(left)
     }
 
-    /// Makes sure that a level has a consumer that may be sent something, with as much credit if it is new as the stock says.
-    pub(crate) async fn stand(&mut self, level: u8, stock: &mut Stock) -> Result<()> {
+    /// Makes sure that a level has a consumer that may be sent something, with so much credit if it is new.
+    pub(crate) async fn stand(&mut self, level: u8, prefetch: usize) -> Result<()> {
         if self.open(level) == 0 && self.spare.is_empty() {
             self.tell_all_removed()?;
         }
         // All that the consumer may be sent can be with those who hold it for long: whoever waits gets another.
         if self.open(level) == 0 && self.spare.is_empty() {
             self.retire(level)?;
-            self.consume(level, stock.next()).await
+            self.consume(level, prefetch).await
         } else {
             Ok(())
         }
@@ -187,4 +186,11 @@ impl Desk {
         };
         within(limit, ended).await
     }
+}
+
+/// Ready messages of a queue.
+pub(crate) async fn count(channel: &Channel, queue: String) -> Result<usize> {
+    let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+    let declared = channel.queue_declare(queue.into(), options, FieldTable::default()).await;
+    declared.map(|queue| queue.message_count() as usize).map_err(classify)
 }
