@@ -177,6 +177,9 @@ impl Need {
     /// Deduplication that ends with the message.
     pub const DEDUP_WHILE_LIVE: Self =
         Self::capability("deduplication while the first message lives", |c| c.dedup == Dedup::WhileLive);
+    /// Moves that are one step: such as are several may overtake each other.
+    pub const ATOMIC_MOVES: Self =
+        Self::capability("atomic moves", |c| c.moves == anyqueue::MoveGuarantee::Atomic);
     /// Unique ids.
     pub const UNIQUE_IDS: Self = Self::capability("unique ids", |c| c.unique_ids);
     /// Delivery counts.

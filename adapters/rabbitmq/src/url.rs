@@ -73,7 +73,11 @@ const OPTIONS: &[UrlOption] = &[
     option("connect_timeout", "5s", "how long making a connection may take"),
     option("call_timeout", "10s", "how long the server may take to answer"),
     option("heartbeat", "10s", "how often either side shows that it is alive, in whole seconds"),
-    option("consumer_timeout", "30m", "the server's consumer_timeout: how long a delivery can be held; at least 1m"),
+    option(
+        "consumer_timeout",
+        "30m",
+        "the server's consumer_timeout: how long a delivery can be held; at least 1m",
+    ),
     option("message_bytes", "8388608", "largest encoded message in bytes"),
     option("ca_file", "none", "certificates in PEM to trust beside the system's own, for amqps"),
 ];

@@ -46,7 +46,7 @@ pub(super) const CASES: &[Case] = &[
     case!(Storage, "settle.one_refused", [20], one_refused)
         .kills(&[Fault::RefusedFailsBatch, Fault::LostEndsBatch]),
     case!(Storage, "settle.moves_in_order", [15, 19], moves_in_order)
-        .needs(&[Need::PUSH_ORDER])
+        .needs(&[Need::PUSH_ORDER, Need::ATOMIC_MOVES])
         .kills(&[Fault::NineMovesReversed]),
     case!(Storage, "settle.mixed_batch", [19, 20], mixed_batch)
         .kills(&[Fault::OnlyFirstSettled, Fault::OnePartitionPerBatch]),

