@@ -1,4 +1,4 @@
-//! What a scenario drives: anyqueue's `Queue`, or a client written by hand for one backend.
+//! What a scenario drives: anyqueue's `Queue`, or a hand-written client for one backend.
 
 use std::future::Future;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Benchmarks of anyqueue beside a hand-written client with the same guarantees on the same backend.
+//! Benchmarks of anyqueue against a hand-written client with the same guarantees on the same backend.
 //!
 //! Both sides run in one process, through one driver, in turns: ours, theirs, theirs, ours, and so on. What each scenario
 //! did is checked message by message before its time counts.
@@ -30,7 +30,7 @@ const ALL: &str = "all";
 /// The name that stands for `drain` with each of its windows.
 const DRAIN: &str = "drain";
 
-/// Measures anyqueue beside a hand-written client on the same backend.
+/// Measures anyqueue against a hand-written client on the same backend.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyqueue::{
     Bytes, HandlerStream, MessageData, MessageId, PartitionOptions, PushOutcome, Queue, QueueMessageHandler,
-    QueueMessageStatus, Registry, SettleOutcome,
+    QueueMessageStatus, SettleOutcome,
 };
 use futures_util::StreamExt;
 
@@ -31,13 +31,7 @@ impl Client for Ours {
     type Source = HandlerStream;
 
     async fn open(url: &str) -> Result<Self> {
-        let registry = Registry::new()
-            .with(anyqueue_memory::backend())
-            .with(anyqueue_postgres::backend())
-            .with(anyqueue_rabbitmq::backend())
-            .with(anyqueue_redis::backend())
-            .with(anyqueue_sqlite::backend());
-        let storage = registry.open(url).await?;
+        let storage = anyqueue_backends::open(url).await?;
         let defaults = PartitionOptions::default().with_lease(LEASE);
         let queue = Queue::builder(storage).defaults(defaults).max_held(MAX_HELD).build()?;
         queue.init().await?;

@@ -14,8 +14,8 @@ use tokio::process::{Child, ChildStdin, Command};
 
 use self::environment::Environment;
 use self::stderr::Stderr;
-use crate::args::URL_VARIABLE;
 use crate::output::Output;
+use crate::session::URL_VARIABLE;
 
 /// What is run, and how its end is read.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyqueue::ErrorKind;
 
 use crate::escape::harmless;
-use crate::output::say;
+use crate::say::say;
 use crate::secrets::hide;
 
 /// What every command answers.

@@ -11,7 +11,9 @@ mod line;
 mod lines;
 mod open;
 mod output;
+mod say;
 mod secrets;
+mod session;
 mod signals;
 
 use std::process::ExitCode;

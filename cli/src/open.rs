@@ -1,8 +1,10 @@
-//! Opening a queue by URL: the only place that names backends.
+//! Opening a queue by URL, and what can be asked of its backend beside what the traits offer.
 
 use std::sync::Arc;
 
-use anyqueue::{Backend, PartitionOptions, Queue, Registry, Storage};
+use anyqueue::adapter::Storage;
+use anyqueue::{PartitionOptions, Queue};
+use anyqueue_backends::{backend, registry};
 
 use crate::failure::{Failure, Result};
 
@@ -15,28 +17,10 @@ pub(crate) enum Create {
     Never,
 }
 
-/// The backends that this build has.
-pub(crate) fn registry() -> Registry {
-    let registry = Registry::new();
-    #[cfg(feature = "memory")]
-    let registry = registry.with(anyqueue_memory::backend());
-    #[cfg(feature = "sqlite")]
-    let registry = registry.with(anyqueue_sqlite::backend());
-    #[cfg(feature = "postgres")]
-    let registry = registry.with(anyqueue_postgres::backend());
-    #[cfg(feature = "redis")]
-    let registry = registry.with(anyqueue_redis::backend());
-    #[cfg(feature = "rabbitmq")]
-    let registry = registry.with(anyqueue_rabbitmq::backend());
-    #[cfg(feature = "sqs")]
-    let registry = registry.with(anyqueue_sqs::backend());
-    registry
-}
-
 /// Opens the storage without initialising it.
 pub(crate) async fn storage(url: &str, create: Create) -> anyqueue::Result<Arc<dyn Storage>> {
     let url = if create == Create::Never { without_creation(url) } else { url.to_owned() };
-    registry().open(&url).await
+    anyqueue_backends::open(&url).await
 }
 
 /// Opens a queue, ready for use.
@@ -49,12 +33,6 @@ pub(crate) async fn queue_with(url: &str, create: Create, options: PartitionOpti
     let queue = Queue::builder(storage(url, create).await?).defaults(options).build()?;
     queue.init().await?;
     Ok(queue)
-}
-
-/// The backend that answers to the URL, if this build has it.
-pub(crate) fn backend(url: &str) -> Option<Backend> {
-    let scheme = url.split_once(':')?.0.to_ascii_lowercase();
-    registry().backends().iter().find(|backend| backend.schemes.contains(&scheme.as_str())).copied()
 }
 
 /// The URL with one more option.
@@ -80,8 +58,8 @@ pub(crate) fn is_missing(url: &str) -> bool {
     let names =
         options.split('&').filter_map(|option| option.split('=').next()).filter(|name| !name.is_empty());
     let knows = |name: &str| backend.options.iter().any(|option| option.name == name);
-    let is_there = |url: &anyqueue::StorageUrl| std::path::Path::new(url.path()).exists();
-    names.into_iter().all(knows) && anyqueue::StorageUrl::parse(url).is_ok_and(|url| !is_there(&url))
+    let is_there = |url: &anyqueue::adapter::StorageUrl| std::path::Path::new(url.path()).exists();
+    names.into_iter().all(knows) && anyqueue::adapter::StorageUrl::parse(url).is_ok_and(|url| !is_there(&url))
 }
 
 /// What was found out about a backend.
@@ -131,7 +109,7 @@ async fn wear_of_tables(url: &str) -> Vec<Asked> {
     let report = async {
         let storage = anyqueue_postgres::PostgresQueue::open(&without_creation(url)).await?;
         let report = storage.table_report().await;
-        anyqueue::QueueStorage::close(&storage).await?;
+        anyqueue::adapter::QueueStorage::close(&storage).await?;
         report
     };
     match report.await {
@@ -162,10 +140,10 @@ fn wear_of(report: &anyqueue_postgres::TableReport) -> Vec<(&'static str, String
 #[cfg(feature = "sqlite")]
 async fn wear_of_file(url: &str) -> Vec<Asked> {
     let report = async {
-        let path = anyqueue::StorageUrl::parse(url)?.path().to_owned();
+        let path = anyqueue::adapter::StorageUrl::parse(url)?.path().to_owned();
         let storage = anyqueue_sqlite::SqliteQueue::builder(path).create(false).open().await?;
         let report = storage.file_report().await;
-        let _ = anyqueue::QueueStorage::close(&storage).await; // what could not be written back is found out elsewhere
+        let _ = anyqueue::adapter::QueueStorage::close(&storage).await; // what could not be written back is found out elsewhere
         report
     };
     let report = match report.await {
@@ -231,7 +209,7 @@ pub(crate) fn durability_source(url: &str) -> &'static str {
 /// How long this client assumes that the server lets a message be held, where the server does not tell and so an option of the URL must.
 pub(crate) fn assumed_consumer_timeout(url: &str) -> Option<String> {
     let option = backend(url)?.options.iter().find(|option| option.name == "consumer_timeout")?;
-    let set = anyqueue::StorageUrl::parse(url).ok()?.duration(option.name).ok()?;
+    let set = anyqueue::adapter::StorageUrl::parse(url).ok()?.duration(option.name).ok()?;
     let assumed = set.map_or_else(|| option.default.to_owned(), crate::output::duration);
     Some(format!(
         "not told by the server over AMQP; this client assumes {assumed} (option consumer_timeout): compare with \

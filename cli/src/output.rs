@@ -6,9 +6,9 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use serde::Serialize;
 
-use crate::escape::{harmless, harmless_bytes, harmless_json, printable};
+use crate::escape::{harmless_bytes, harmless_json, printable};
 use crate::failure::Result;
-use crate::secrets::hide;
+use crate::say::say;
 
 /// Where a command's results go. Standard output is theirs; everything else goes to standard error.
 #[derive(Clone, Copy, Debug)]
@@ -90,11 +90,6 @@ impl Output {
 /// A rate in whole numbers.
 fn rate(state: &ProgressState, text: &mut dyn std::fmt::Write) {
     let _ = write!(text, "{:.0}/s", state.per_sec()); // a bar that cannot be drawn is not drawn
-}
-
-/// Tells people something on standard error. If nobody reads that, nobody is told.
-pub(crate) fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "anyqueue: {}", harmless(&hide(text)));
 }
 
 /// A table for people: columns as wide as their longest cell, numbers to the right.

@@ -5,12 +5,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use anyqueue::{Capabilities, Dedup, LeaseKind, Order, PriorityDiscipline, Reach, Requeue};
+use anyqueue::adapter::{
+    AgeClock, Capabilities, Dedup, LeaseKind, Order, PriorityDiscipline, Reach, Rejoin, Requeue,
+};
 use serde::Serialize;
 
 use crate::clause::clause_title;
 use crate::context::Context;
-use crate::faulty::Fault;
+use crate::fault::Fault;
 use crate::run::Tier;
 
 /// What a case's function answers: nothing, or why it stopped.
@@ -36,6 +38,8 @@ pub struct Case {
     pub tier: Tier,
     /// How long it may take; nearly all of them need far less.
     pub deadline: Duration,
+    /// Whether it runs on a runtime of one thread, where whatever keeps the thread to itself holds up everything.
+    pub one_thread: bool,
     /// What it does.
     pub run: for<'a> fn(&'a Context) -> CaseFuture<'a>,
 }
@@ -49,7 +53,17 @@ impl Case {
         run: for<'a> fn(&'a Context) -> CaseFuture<'a>,
     ) -> Self {
         let deadline = Duration::from_secs(30);
-        Self { id, clauses, layer, needs: &[], kills: &[], tier: Tier::Quick, deadline, run }
+        Self {
+            id,
+            clauses,
+            layer,
+            needs: &[],
+            kills: &[],
+            tier: Tier::Quick,
+            deadline,
+            one_thread: false,
+            run,
+        }
     }
 
     /// Sets what it needs.
@@ -73,6 +87,13 @@ impl Case {
         self
     }
 
+    /// Runs it, its clients and its queues on a runtime of one thread of its own.
+    #[must_use]
+    pub const fn on_one_thread(mut self) -> Self {
+        self.one_thread = true;
+        self
+    }
+
     /// Leaves it to the thorough tier.
     #[must_use]
     pub const fn thorough(mut self) -> Self {
@@ -88,7 +109,7 @@ impl Case {
     }
 
     /// Whether it needs this of the harness.
-    pub(crate) fn needs_offer(&self, offer: Offer) -> bool {
+    pub fn needs_offer(&self, offer: Offer) -> bool {
         self.needs.iter().any(|need| need.offer == Some(offer))
     }
 
@@ -135,8 +156,12 @@ pub enum Offer {
     Victim,
     /// A storage on the suite's clock: [`Harness::open_on`](crate::Harness::open_on).
     Clock,
+    /// A client whose clock is wrong: [`Harness::open_skewed`](crate::Harness::open_skewed).
+    Skew,
     /// A storage of bytes that others write to as well: [`Harness::plant`](crate::Harness::plant).
     Foreign,
+    /// A stored form that can be damaged: [`Harness::corrupt`](crate::Harness::corrupt).
+    Corruption,
 }
 
 impl Need {
@@ -158,11 +183,14 @@ impl Need {
         Self::capability("exchanges that overlap", |c| c.exchange && c.coalesce_settle.in_flight > 1);
     /// Returned messages go ahead of never-delivered ones.
     pub const REQUEUE_FRONT: Self = Self::capability("requeue to the front", |c| c.requeue == Requeue::Front);
+    /// Postponed and matured messages go behind those that were there.
+    pub const REJOIN_LAST: Self =
+        Self::capability("postponed and matured messages at the end", |c| c.postponed == Rejoin::End);
     /// Leases that end by time.
     pub const TIMED_LEASE: Self = Self::capability("timed leases", |c| c.lease.kind == LeaseKind::Timed);
     /// Strict fencing.
     pub const FENCING: Self =
-        Self::capability("strict fencing", |c| c.fencing == anyqueue::Strictness::Strict);
+        Self::capability("strict fencing", |c| c.fencing == anyqueue::adapter::Strictness::Strict);
     /// Delay at push.
     pub const PUSH_DELAY: Self = Self::capability("push delay", |c| c.push_delay.is_some());
     /// Delay at postponement.
@@ -172,6 +200,9 @@ impl Need {
         Self::capability("headers replaced by postponement", |c| c.postpone_headers);
     /// Groups.
     pub const GROUPS: Self = Self::capability("groups", |c| c.groups);
+    /// Ages by a clock that no client has.
+    pub const SERVER_AGES: Self =
+        Self::capability("ages by the server's clock", |c| c.ages == AgeClock::Server);
     /// Deduplication by key.
     pub const DEDUP: Self = Self::capability("deduplication", |c| c.dedup != Dedup::None);
     /// Deduplication that ends with the message.
@@ -179,17 +210,17 @@ impl Need {
         Self::capability("deduplication while the first message lives", |c| c.dedup == Dedup::WhileLive);
     /// Moves that are one step: such as are several may overtake each other.
     pub const ATOMIC_MOVES: Self =
-        Self::capability("atomic moves", |c| c.moves == anyqueue::MoveGuarantee::Atomic);
+        Self::capability("atomic moves", |c| c.moves == anyqueue::adapter::MoveGuarantee::Atomic);
     /// Unique ids.
     pub const UNIQUE_IDS: Self = Self::capability("unique ids", |c| c.unique_ids);
     /// Delivery counts.
     pub const DELIVERY_COUNT: Self =
-        Self::capability("delivery counts", |c| c.delivery_count != anyqueue::DeliveryCount::None);
+        Self::capability("delivery counts", |c| c.delivery_count != anyqueue::adapter::DeliveryCount::None);
     /// Releases can be told from other deliveries: by the server, or by a note in the headers.
     pub const RELEASES_TOLD: Self = Self::capability("releases told from other deliveries", |c| {
         let counts = c.delivery_count;
-        counts == anyqueue::DeliveryCount::ExceptReleases
-            || (counts == anyqueue::DeliveryCount::Deliveries
+        counts == anyqueue::adapter::DeliveryCount::ExceptReleases
+            || (counts == anyqueue::adapter::DeliveryCount::Deliveries
                 && c.postpone_headers
                 && c.postpone_delay.is_some())
     });
@@ -227,9 +258,21 @@ impl Need {
         declared: |c| c.reach < Reach::Network,
         offer: Some(Offer::Clock),
     };
+    /// A client whose clock is wrong. The processes of one host have one clock.
+    pub const SKEWED_CLIENT: Self = Self {
+        what: "a client whose clock is wrong",
+        declared: |c| c.reach != Reach::Host,
+        offer: Some(Offer::Skew),
+    };
     /// Stored bytes that did not come from this release of the adapter.
     pub const FOREIGN: Self =
         Self { what: "stored bytes that others can write", declared: |_| true, offer: Some(Offer::Foreign) };
+    /// A stored form that can be damaged.
+    pub const CORRUPTIBLE: Self = Self {
+        what: "a stored form that can be damaged",
+        declared: |_| true,
+        offer: Some(Offer::Corruption),
+    };
     /// A server of the case's own, which it may harm.
     pub const VICTIM: Self = Self {
         what: "a server that can be killed and cut off",

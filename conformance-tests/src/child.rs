@@ -12,10 +12,8 @@ use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyqueue::{
-    Action, Error, MessageData, MessageId, PartitionId, PullRequest, PushOutcome, Result, SettleOutcome,
-    Settlement, Storage,
-};
+use anyqueue::adapter::{Action, PullRequest, Settlement, Storage};
+use anyqueue::{Error, MessageData, MessageId, PartitionId, PushOutcome, Result, SettleOutcome};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{ChildStdin, ChildStdout, Command};
@@ -249,8 +247,11 @@ impl Child {
     }
 }
 
-/// Plays the role that the environment names, if it names one: then this process is a child.
-pub(crate) fn run_if_child<H: Harness>() -> Option<ExitCode> {
+/// Plays the role that the environment names, if it names one: then this process is a child, and ends with what is answered.
+/// [`main`](crate::main) begins with it; a `main` of one's own does too, if it runs cases with [`Options::with_children`].
+///
+/// [`Options::with_children`]: crate::Options::with_children
+pub fn run_if_child<H: Harness>() -> Option<ExitCode> {
     let (role, address) = (std::env::var(ROLE).ok()?, std::env::var(ADDRESS).ok()?);
     end_with_parent();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();

@@ -3,7 +3,8 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use anyqueue::{Clock, Error, PartitionId, Result, Storage, async_trait};
+use anyqueue::adapter::{Storage, async_trait};
+use anyqueue::{Clock, Error, ErrorKind, MessageId, PartitionId, Result};
 
 use crate::case::Need;
 use crate::run::PARALLELISM;
@@ -29,6 +30,13 @@ pub trait Harness: Send + Sync + 'static {
     /// The same, running by `clock` instead of the machine's own: with it, a seed decides everything that happens. `None`:
     /// the backend's time cannot be controlled, and cases that need it do not run.
     fn open_on(&self, namespace: &str, clock: Clock) -> Option<Opening<'_>> {
+        let _ = (namespace, clock);
+        None
+    }
+
+    /// As [`open`](Self::open), for a client whose own clock is `clock`, which tells a wrong time of day; the server's clock and those of
+    /// other clients are right. `None`: no client can be given such a clock, and cases that need one do not apply.
+    fn open_skewed(&self, namespace: &str, clock: Clock) -> Option<Opening<'_>> {
         let _ = (namespace, clock);
         None
     }
@@ -83,6 +91,23 @@ pub trait Harness: Send + Sync + 'static {
         Err(Error::unsupported("this harness stores bytes but does not implement `plant`"))
     }
 
+    /// Whether the backend keeps messages in a stored form that can be damaged past the adapter. Then implement
+    /// [`corrupt`](Self::corrupt).
+    fn corrupts(&self) -> bool {
+        false
+    }
+
+    /// Damages the stored form of a message that waits, has no priority, and was never delivered, such that it can be told from what something
+    /// else put there, cannot be read, and still has the payload's bytes in it: [`corrupted`] does so to an [`Envelope`](anyqueue::adapter::Envelope).
+    /// The message may lose its place thereby, and its id if the server does not know that; nothing else may be seen to have happened.
+    ///
+    /// # Errors
+    /// If it cannot be damaged; the case is then inconclusive.
+    async fn corrupt(&self, namespace: &str, partition: &PartitionId, id: MessageId) -> Result<()> {
+        let _ = (namespace, partition, id);
+        Err(Error::unsupported("this harness says that it corrupts but does not implement `corrupt`"))
+    }
+
     /// A server for one case alone, which the case may kill, freeze and cut off. `None`: there are none, and fault cases do
     /// not run; for a backend without a server they do not apply.
     ///
@@ -101,5 +126,42 @@ pub trait Harness: Send + Sync + 'static {
     /// Frees what the namespace takes (a file, a schema). Called when its case is over.
     async fn remove(&self, namespace: &str) {
         let _ = namespace;
+    }
+}
+
+/// How the first version of an envelope begins.
+const MARK: &[u8] = b"\xF6AQ\x01";
+
+/// Damages the envelope in these bytes, wherever it begins, so that it does not parse any more.
+///
+/// # Errors
+/// [`Corrupt`](ErrorKind::Corrupt) if there is none.
+pub fn corrupted(stored: &[u8]) -> Result<Vec<u8>> {
+    let start = stored.windows(MARK.len()).position(|bytes| bytes == MARK);
+    let mut damaged = stored.to_vec();
+    // There it says of how many entries it is a map: this byte begins none.
+    match start.and_then(|start| damaged.get_mut(start + MARK.len())) {
+        Some(byte) => *byte = 0xFF,
+        None => return Err(Error::new(ErrorKind::Corrupt, "there is no envelope to be damaged")),
+    }
+    Ok(damaged)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyqueue::adapter::Envelope;
+    use anyqueue::{Bytes, MessageData};
+
+    use super::*;
+
+    #[test]
+    fn what_is_corrupted_has_the_payload_and_cannot_be_read() {
+        let stored =
+            Envelope::new(MessageData::new("the payload"), std::time::SystemTime::now()).encode().unwrap();
+        let damaged = corrupted(&[b"before ", &stored[..]].concat()).unwrap();
+        let envelope = Bytes::from(damaged).slice(7..);
+        assert!(envelope.ends_with(b"the payload"));
+        assert_eq!(Envelope::decode(&envelope).unwrap_err().kind(), ErrorKind::Corrupt);
+        assert!(corrupted(b"nothing like it").is_err());
     }
 }

@@ -10,9 +10,9 @@
 
 use std::time::Duration;
 
-use anyqueue::{
-    Capabilities, DeliveryCount, LeaseKind, MoveGuarantee, Order, PriorityDiscipline, Requeue, SettleConfirm,
-    Strictness,
+use anyqueue::adapter::{
+    Capabilities, DeliveryCount, LeaseKind, MoveGuarantee, Order, PriorityDiscipline, Rejoin, Requeue,
+    SettleConfirm, Strictness,
 };
 
 use crate::case::Need;
@@ -42,11 +42,13 @@ const READY: Need = Need::capability("counts of ready messages", |c| c.inspect.r
 
 /// Everything there is.
 pub const EVERYTHING: &[Need] = &[
+    Need::SERVER_AGES,
     TEN_PRIORITIES,
     Need::PRIORITY,
     Need::STRICT_PRIORITY,
     Need::PUSH_ORDER,
     Need::REQUEUE_FRONT,
+    Need::REJOIN_LAST,
     Need::TIMED_LEASE,
     LONG_LEASE,
     Need::FENCING,
@@ -74,6 +76,7 @@ pub const BROKER: &[Need] = &[
     Need::STRICT_PRIORITY,
     Need::PUSH_ORDER,
     Need::REQUEUE_FRONT,
+    Need::REJOIN_LAST,
     Need::FENCING,
     EXCLUSIVE,
     Need::PUSH_DELAY,
@@ -83,6 +86,7 @@ pub const BROKER: &[Need] = &[
 ];
 /// What a queue service without order can give.
 pub const CLOUD: &[Need] = &[
+    Need::SERVER_AGES,
     TEN_PRIORITIES,
     Need::PRIORITY,
     Need::STRICT_PRIORITY,
@@ -98,6 +102,7 @@ pub const CLOUD: &[Need] = &[
 /// be several; a returned message is the first of its group, which is what [`Need::GROUPS`] asks for, but there is no front between
 /// groups. And it drops duplicates without telling them from what it stores, so that no pusher could be told.
 pub const CLOUD_FIFO: &[Need] = &[
+    Need::SERVER_AGES,
     ORDER_IN_GROUPS,
     Need::TIMED_LEASE,
     LONG_LEASE,
@@ -123,6 +128,10 @@ pub(crate) fn contradictions(c: &Capabilities) -> Vec<&'static str> {
         (c.limits.push_batch_bytes < c.limits.message_bytes, "batches too small for the largest message"),
         (c.groups && c.order == Order::None, "groups without any order"),
         (c.requeue == Requeue::Front && c.order == Order::None, "a front where there is no order"),
+        (
+            c.postponed != Rejoin::Unordered && c.order == Order::None,
+            "an end or a front where there is no order",
+        ),
     ];
     checks.iter().filter(|(wrong, _)| *wrong).map(|(_, what)| *what).collect()
 }

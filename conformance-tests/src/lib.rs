@@ -11,7 +11,8 @@
 //!
 //! ```no_run
 //! use std::sync::Arc;
-//! use anyqueue::{Result, Storage};
+//! use anyqueue::adapter::Storage;
+//! use anyqueue::Result;
 //! use anyqueue_conformance::{Harness, async_trait};
 //! use anyqueue_memory::MemoryQueue;
 //! # use std::collections::HashMap;
@@ -58,24 +59,26 @@ mod check;
 mod child;
 mod clause;
 mod context;
-pub mod faulty;
+mod fault;
 mod harness;
 mod history;
 pub mod least;
 mod libtest;
+mod one_thread;
 mod random;
 mod recorder;
 mod report;
 mod run;
 mod victim;
 
-pub use anyqueue::async_trait;
+pub use anyqueue::adapter::async_trait;
 pub use case::{Case, CaseFuture, CaseResult, Failure, Layer, Need, Offer, Outcome, Stop};
 pub use check::{Violation, invariants};
-pub use child::{Child, ChildEvent, Role};
+pub use child::{Child, ChildEvent, Role, run_if_child};
 pub use clause::clause_title;
 pub use context::{Client, Context, SCHEDULING, Timing};
-pub use harness::{Harness, Opening};
+pub use fault::Fault;
+pub use harness::{Harness, Opening, corrupted};
 pub use history::Trace;
 pub use libtest::main;
 pub use report::{About, CaseReport, Certificate, Report, Tally, capability_table, markdown_matrix};

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use anyqueue::adapter::{
+    Capabilities, Delivery, Extension, InspectQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
+    PushQueueStorage, QueueStorage, Settlement, Storage, async_trait,
+};
 use anyqueue::{
-    Browsed, CancelOutcome, Capabilities, Counts, DeleteOutcome, Delivery, Error, ExtendOutcome, Extension,
-    Health, InspectQueueStorage, MessageData, MessageId, PartitionId, PauseQueueStorage, PullQueueStorage,
-    PullRequest, PushOutcome, PushQueueStorage, QueueStorage, Result, SettleOutcome, Settlement, Storage,
-    async_trait,
+    Browsed, CancelOutcome, Counts, DeleteOutcome, Error, ExtendOutcome, Health, MessageData, MessageId,
+    PartitionId, PushOutcome, Result, SettleOutcome,
 };
 use tokio_util::sync::CancellationToken;
 

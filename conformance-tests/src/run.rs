@@ -15,6 +15,7 @@ use crate::case::{Case, Failure, Layer, Need, Offer, Outcome, Stop};
 use crate::cases;
 use crate::context::Context;
 use crate::harness::Harness;
+use crate::one_thread;
 use crate::report::{About, CaseReport, Report};
 
 /// Cases under way at once unless told otherwise. They mostly wait, so this does not depend on the number of cores.
@@ -89,7 +90,9 @@ pub struct Options {
     pub tier: Tier,
     /// How long a case of the soak tier goes on.
     pub soak: Duration,
-    /// Whether this program's `main` is [`main`](crate::main), so that it can be its own child.
+    /// Whether this program can be its own child: its `main` is [`main`](crate::main), or begins with [`run_if_child`].
+    ///
+    /// [`run_if_child`]: crate::run_if_child
     pub(crate) children: bool,
 }
 
@@ -171,6 +174,13 @@ impl Options {
         self
     }
 
+    /// Runs the cases with child processes too, in a program whose `main` begins with [`run_if_child`](crate::run_if_child).
+    #[must_use]
+    pub fn with_children(mut self) -> Self {
+        self.children = true;
+        self
+    }
+
     pub(crate) fn selects(&self, case: &Case) -> bool {
         let needs = |wanted: &String| case.needs.iter().any(|need| need.what.contains(wanted.as_str()));
         let in_tier = if self.tier == Tier::Soak { case.tier == Tier::Soak } else { case.tier <= self.tier };
@@ -207,7 +217,18 @@ pub async fn run(harness: Arc<dyn Harness>, options: &Options) -> Report {
 /// Runs one case to its verdict. Never hangs, never panics.
 pub async fn run_case(harness: Arc<dyn Harness>, case: &'static Case, options: &Options) -> CaseReport {
     let start = Instant::now();
-    let outcome = match Context::open(harness, case, options).await {
+    let outcome = if case.one_thread {
+        let patience = options.deadline(case) + ACCOUNT_DEADLINE;
+        one_thread::run(harness, case, options, patience).await
+    } else {
+        verdict(harness, case, options).await
+    };
+    CaseReport::new(case, outcome, start.elapsed())
+}
+
+/// Runs one case in this runtime.
+pub(crate) async fn verdict(harness: Arc<dyn Harness>, case: &'static Case, options: &Options) -> Outcome {
+    match Context::open(harness, case, options).await {
         Ok(context) => {
             let mut outcome = judge(&context, case, options).await;
             if let Outcome::Fail(failure) = &mut outcome {
@@ -217,8 +238,7 @@ pub async fn run_case(harness: Arc<dyn Harness>, case: &'static Case, options: &
             outcome
         }
         Err(error) => fail(38, "the backend to open and initialise", &error.to_string(), Vec::new()),
-    };
-    CaseReport::new(case, outcome, start.elapsed())
+    }
 }
 
 async fn judge(context: &Arc<Context>, case: &'static Case, options: &Options) -> Outcome {
@@ -251,15 +271,21 @@ fn unmet(context: &Context, case: &Case, options: &Options) -> Option<Outcome> {
         Some(Offer::Children) => !options.children || !context.can_spawn(),
         Some(Offer::Victim) => context.victim().is_none(),
         Some(Offer::Clock) => context.harness().open_on("probe", Clock::system()).is_none(),
+        Some(Offer::Skew) => context.harness().open_skewed("probe", Clock::system()).is_none(),
         Some(Offer::Foreign) => !context.stores_bytes(),
+        Some(Offer::Corruption) => !context.harness().corrupts(),
         None => false,
     };
     let need = case.needs.iter().find(withheld)?;
-    if need.offer == Some(Offer::Foreign) {
-        let rule = Some("it keeps the fields of messages, so bytes of others cannot be in it");
-        return Some(Outcome::NotApplicable { needs: need.what.to_owned(), declared: true, rule });
-    }
-    Some(not_offered(need.what))
+    let rule = match need.offer {
+        Some(Offer::Foreign) => "it keeps the fields of messages, so bytes of others cannot be in it",
+        Some(Offer::Corruption) => "it keeps no message in a form that could be damaged",
+        Some(Offer::Skew) => {
+            context.harness().rule(need).unwrap_or("its harness gives no client a clock of its own")
+        }
+        _ => return Some(not_offered(need.what)),
+    };
+    Some(Outcome::NotApplicable { needs: need.what.to_owned(), declared: true, rule: Some(rule) })
 }
 
 /// Runs a part of a case in a task of its own, so that a panic is a verdict, and with a deadline, so that a hang is one.
@@ -315,7 +341,7 @@ fn not_offered(what: &str) -> Outcome {
     Outcome::NotApplicable { needs: format!("{what} (offered by the harness)"), declared: false, rule: None }
 }
 
-fn fail(clause: u8, expected: &str, seen: &str, history: Vec<String>) -> Outcome {
+pub(crate) fn fail(clause: u8, expected: &str, seen: &str, history: Vec<String>) -> Outcome {
     let (expected, seen) = (expected.to_owned(), seen.to_owned());
     Outcome::Fail(Failure { clause, expected, seen, history, likely: Vec::new() })
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyqueue::{Result, Storage, async_trait};
+use anyqueue::Result;
+use anyqueue::adapter::{Storage, async_trait};
 
 /// A server that one case has to itself, reached through connections that can be disturbed. It is gone when this is dropped.
 ///

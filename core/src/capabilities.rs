@@ -14,7 +14,7 @@ pub struct Capabilities {
     pub reach: Reach,
     /// What a crash can take.
     pub durability: Durability,
-    /// Pushing a message whose id still lives in the partition, or among its dead letters, answers `Duplicate`, so that repeating
+    /// Pushing a message whose id still lives in the partition, or among its dead letters, returns `Duplicate`, so that repeating
     /// an uncertain push is safe.
     pub unique_ids: bool,
     /// Whether a settlement is answered by the server.
@@ -27,27 +27,32 @@ pub struct Capabilities {
     pub order: Order,
     /// Where a released or failed message goes.
     pub requeue: Requeue,
+    /// Where a postponed message goes, and one whose delay is over.
+    pub postponed: Rejoin,
     /// Whether a message under a valid lease is never given to anybody else.
     pub exclusive: Strictness,
     /// Whether a settlement or extension under a lost lease never touches the new owner's message.
     pub fencing: Strictness,
     /// How a delivery is held.
     pub lease: LeaseCapability,
+    /// By whose clock ages are counted, and with them expiry.
+    pub ages: AgeClock,
     /// Delay at push; `None` if there is none.
     pub push_delay: Option<DelayCapability>,
-    /// Delay of [`Postpone`](crate::Action::Postpone); `None`: only to the end, at once.
+    /// Delay of [`Postpone`](crate::adapter::Action::Postpone); `None`: only to the end, at once.
     pub postpone_delay: Option<DelayCapability>,
-    /// Whether [`Postpone`](crate::Action::Postpone) can replace the headers.
+    /// Whether [`Postpone`](crate::adapter::Action::Postpone) can replace the headers.
     pub postpone_headers: bool,
     /// Groups: one member at a time, in push order.
     pub groups: bool,
     /// Deduplication by key.
     pub dedup: Dedup,
-    /// What [`Delivery::delivery_count`](crate::Delivery) counts.
+    /// What [`Delivery::delivery_count`](crate::adapter::Delivery) counts.
     pub delivery_count: DeliveryCount,
-    /// Whether [`Move`](crate::Action::Move) (and so death and redrive) is atomic.
+    /// Whether [`Move`](crate::adapter::Action::Move) (and so death and redrive) is atomic, and so is a [`Postpone`](crate::adapter::Action::Postpone) that the
+    /// backend makes by storing a copy.
     pub moves: MoveGuarantee,
-    /// What [`InspectQueueStorage`](crate::InspectQueueStorage) answers.
+    /// What [`InspectQueueStorage`](crate::adapter::InspectQueueStorage) answers.
     pub inspect: InspectCapability,
     /// Whether partitions can be paused.
     pub pause: bool,
@@ -60,13 +65,13 @@ pub struct Capabilities {
     /// How many messages beyond `max` a pull may hold for at most [`slack`](Self::slack); 0 except where a server needs
     /// one queue per level.
     pub overfetch: u32,
-    /// Whether [`exchange`](crate::PullQueueStorage::exchange) takes one round trip instead of two.
+    /// Whether [`exchange`](crate::adapter::PullQueueStorage::exchange) takes one round trip instead of two.
     pub exchange: bool,
     /// How core joins single pushes into calls.
     pub coalesce_push: Coalesce,
     /// How core joins single settlements and extensions into calls.
     pub coalesce_settle: Coalesce,
-    /// How long a message may wait at most before the server drops it; `None`: for ever.
+    /// How long a message may wait at most before the server drops it; `None`: forever.
     pub retention: Option<Duration>,
 }
 
@@ -110,7 +115,7 @@ pub enum DurabilityLevel {
 pub enum SettleConfirm {
     /// `Settled` means that the server said so.
     Confirmed,
-    /// `Settled` means that it was sent; a cut or crash may redeliver.
+    /// `Settled` means that it was sent, or will be in a moment; a cut or crash may redeliver.
     Sent,
 }
 
@@ -119,7 +124,7 @@ pub enum SettleConfirm {
 pub enum PriorityDiscipline {
     /// There is one level.
     None,
-    /// Higher levels first, always; a lower level can wait for ever under sustained higher load.
+    /// Higher levels first, always; a lower level can wait forever under sustained higher load.
     Strict,
     /// Higher levels get a larger share; no ready message waits longer than this for lack of share.
     Weighted {
@@ -150,6 +155,17 @@ pub enum Requeue {
     Unordered,
 }
 
+/// Where a message goes that was postponed, or has matured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejoin {
+    /// To the end of its priority, when its delay is over.
+    End,
+    /// Ahead of messages of its priority that were never delivered.
+    Front,
+    /// Anywhere.
+    Unordered,
+}
+
 /// How far a promise goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strictness {
@@ -175,9 +191,9 @@ pub struct LeaseCapability {
 /// What ends a lease that nobody settles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseKind {
-    /// Its time, kept by the server, moved by [`extend`](crate::PullQueueStorage::extend).
+    /// Its time, kept by the server, moved by [`extend`](crate::adapter::PullQueueStorage::extend).
     Timed,
-    /// The death of the connection; core's own timer gives back what nobody extends.
+    /// The death of the connection; core's own timer releases what nobody extends.
     Connection,
 }
 
@@ -188,6 +204,15 @@ pub struct DelayCapability {
     pub max: Duration,
     /// Delays are rounded up to a multiple of this.
     pub granularity: Duration,
+}
+
+/// By whose clock the age of a message is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AgeClock {
+    /// The server's, or the host's.
+    Server,
+    /// Those of who pushes and of who pulls: where they differ, messages expire too early or too late by as much.
+    Clients,
 }
 
 /// Deduplication by key.
@@ -212,16 +237,16 @@ pub enum DeliveryCount {
     ExceptReleases,
 }
 
-/// Whether a move between partitions is atomic.
+/// Whether a move between partitions is atomic, and a postponement by a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MoveGuarantee {
     /// The message is in exactly one place at any moment.
     Atomic,
-    /// A crash in the middle leaves it in both.
+    /// A crash in the middle leaves it in both, or twice in its own partition if it was postponed.
     AtLeastOnce,
 }
 
-/// What inspection answers. All `false` where the adapter has no [`InspectQueueStorage`](crate::InspectQueueStorage).
+/// What inspection answers. All `false` where the adapter has no [`InspectQueueStorage`](crate::adapter::InspectQueueStorage).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is an independent yes or no of the backend")]
 pub struct InspectCapability {
@@ -250,8 +275,8 @@ pub struct InspectCapability {
 /// Sizes and batch limits. Core splits larger batches; larger messages are `TooLarge`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of one message in its encoded form, as [`encoded_len`](crate::PushQueueStorage::encoded_len) counts them. A message
-    /// at the limit must still be able to die: death adds up to [`DEATH_BYTES`](crate::DEATH_BYTES) of headers beyond it.
+    /// Bytes of one message in its encoded form, as [`encoded_len`](crate::adapter::PushQueueStorage::encoded_len) counts them. A message
+    /// at the limit must still be able to die: death adds up to [`DEATH_BYTES`](crate::adapter::DEATH_BYTES) of headers beyond it.
     pub message_bytes: u64,
     /// Messages in one push call.
     pub push_batch: usize,
@@ -267,7 +292,7 @@ pub struct Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coalesce {
     /// Calls under way at once per lane. While this many are, requests gather. Settlements that bring the next deliveries with them must
-    /// keep [their order](crate::PullQueueStorage::exchange) if this is more than 1.
+    /// keep [their order](crate::adapter::PullQueueStorage::exchange) if this is more than 1.
     pub in_flight: usize,
     /// How long a request waits for company before its call starts; zero except where each request costs money.
     pub linger: Duration,

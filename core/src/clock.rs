@@ -6,7 +6,45 @@ use tokio::sync::watch;
 
 /// A clock: monotonic time, time of day, and sleeping. Either the system's, or a [`ManualClock`]'s.
 #[derive(Clone, Debug, Default)]
-pub struct Clock(Source);
+pub struct Clock {
+    source: Source,
+    skew: Skew,
+    /// What a test sets while the clock runs; it counts instead of `skew`.
+    set: Option<watch::Receiver<Skew>>,
+}
+
+/// How far a time of day is off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Skew {
+    /// Not at all.
+    #[default]
+    None,
+    /// It says a later time than it is.
+    Ahead(Duration),
+    /// It says an earlier time than it is.
+    Behind(Duration),
+}
+
+/// Sets the time of day of a [`Clock`]: see [`Clock::settable`].
+///
+/// ```
+/// use anyqueue::{Clock, Skew};
+/// use std::time::Duration;
+/// let hour = Duration::from_hours(1);
+/// let (clock, setter) = Clock::system().settable();
+/// let before = clock.wall();
+/// setter.set(Skew::Ahead(hour));
+/// assert!(clock.wall() >= before + hour);
+/// ```
+#[derive(Debug)]
+pub struct ClockSetter(watch::Sender<Skew>);
+
+impl ClockSetter {
+    /// Sets the clock, and all its clones, so far off the right time. Monotonic time goes on as before.
+    pub fn set(&self, skew: Skew) {
+        self.0.send_replace(skew);
+    }
+}
 
 #[derive(Clone, Debug, Default)]
 enum Source {
@@ -36,7 +74,7 @@ impl Clock {
 
     /// Monotonic time.
     pub fn now(&self) -> Instant {
-        match &self.0 {
+        match &self.source {
             // Tokio's, which is the same unless it is paused: sleeps go by it too.
             Source::System => tokio::time::Instant::now().into_std(),
             Source::Manual(manual) => manual.start + *manual.elapsed.borrow(),
@@ -45,15 +83,36 @@ impl Clock {
 
     /// Time of day.
     pub fn wall(&self) -> SystemTime {
-        match &self.0 {
+        let right = match &self.source {
             Source::System => SystemTime::now(),
             Source::Manual(manual) => manual.wall_start + *manual.elapsed.borrow(),
-        }
+        };
+        let skew = self.set.as_ref().map_or(self.skew, |set| *set.borrow());
+        let skewed = match skew {
+            Skew::None => Some(right),
+            Skew::Ahead(by) => right.checked_add(by),
+            Skew::Behind(by) => right.checked_sub(by),
+        };
+        skewed.unwrap_or(right)
+    }
+
+    /// The same, with a time of day that is off: what a client has whose clock was set wrong. For tests.
+    #[must_use]
+    pub fn skewed(mut self, skew: Skew) -> Self {
+        (self.skew, self.set) = (skew, None);
+        self
+    }
+
+    /// The same, with a time of day that can be set while it runs, as an administrator does, or a time service. For tests.
+    pub fn settable(mut self) -> (Self, ClockSetter) {
+        let (setter, set) = watch::channel(self.skew);
+        self.set = Some(set);
+        (self, ClockSetter(setter))
     }
 
     /// Sleeps until the moment. Dropping the future is harmless. On a manual clock whose owner is gone it never ends.
     pub async fn sleep_until(&self, moment: Instant) {
-        match &self.0 {
+        match &self.source {
             Source::System => tokio::time::sleep_until(moment.into()).await,
             Source::Manual(manual) => {
                 let target = moment.saturating_duration_since(manual.start);
@@ -68,7 +127,7 @@ impl Clock {
     /// Ends when the time for a call is over. For real I/O that is by real time as well: a clock of tokio's that is paused jumps ahead
     /// as soon as nobody but the server is at work.
     pub(crate) async fn deadline(&self, after: Duration, real_io: bool) {
-        if !real_io || matches!(self.0, Source::Manual(_)) {
+        if !real_io || matches!(self.source, Source::Manual(_)) {
             return self.sleep(after).await;
         }
         let begun = Instant::now();
@@ -87,7 +146,7 @@ impl Clock {
     }
 }
 
-/// For how long, of real time, a paused clock is kept from jumping ahead. It is not for ever: an adapter may itself sleep.
+/// For how long, of real time, a paused clock is kept from jumping ahead. It is not forever: an adapter may itself sleep.
 const HOLD_UP: Duration = Duration::from_millis(100);
 
 /// If tokio's clock is paused, it does not jump before this is dropped, or [`HOLD_UP`] is over.
@@ -142,11 +201,8 @@ impl ManualClock {
 
     /// A view of it to hand out.
     pub fn clock(&self) -> Clock {
-        Clock(Source::Manual(Manual {
-            start: self.start,
-            wall_start: self.wall_start,
-            elapsed: self.elapsed.subscribe(),
-        }))
+        let (start, wall_start, elapsed) = (self.start, self.wall_start, self.elapsed.subscribe());
+        Clock { source: Source::Manual(Manual { start, wall_start, elapsed }), skew: Skew::None, set: None }
     }
 
     /// Moves it forward, up to a century in all, and wakes those who slept until then.

@@ -12,7 +12,8 @@ use crate::message::MessageId;
 /// Nothing of it outlives the process.
 ///
 /// ```
-/// use anyqueue::{MessageCounts, MessageId};
+/// use anyqueue::adapter::MessageCounts;
+/// use anyqueue::MessageId;
 /// let (counts, id) = (MessageCounts::new(1000), MessageId::new());
 /// assert_eq!((counts.add(id), counts.add(id), counts.of(id)), (1, 2, 2));
 /// counts.forget(id);

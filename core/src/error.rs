@@ -13,7 +13,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum ErrorKind {
     /// An argument is wrong: a name, a lease, a `max` of zero, a URL option. The message says what is allowed.
     InvalidInput,
-    /// The backend does not offer this; [`Capabilities`](crate::Capabilities) said so beforehand. Nothing was stored.
+    /// The backend does not offer this; [`Capabilities`](crate::adapter::Capabilities) said so beforehand. Nothing was stored.
     Unsupported,
     /// The encoded message exceeds the declared limit. Nothing of it was stored.
     TooLarge,

@@ -167,7 +167,8 @@ impl Exec {
         tokio::select! {
             biased;
             answer = answer => answer.map_err(|_| self.lost_answer()),
-            () = self.stands_still() => Err(Error::new(
+            // Boxed: every settlement that is waited for would have the room for what few need.
+            () = Box::pin(self.stands_still()) => Err(Error::new(
                 ErrorKind::TimedOut,
                 format!(
                     "nobody has driven the tokio runtime of this queue for {}: it was made in a current_thread runtime that is not \

@@ -5,15 +5,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::error::{Error, Result};
+use crate::lifecycle::QueueStorage;
 use crate::message::{MessageData, MessageId};
 use crate::partition::PartitionId;
-use crate::storage::QueueStorage;
 
 /// The largest page, and the largest bounded step of a bulk operation, that core asks an adapter for.
 pub const MAX_PAGE: usize = 1000;
 
-/// Looking into a storage. Each method is declared by a field of [`InspectCapability`](crate::InspectCapability); one that is
-/// not declared answers [`Unsupported`](crate::ErrorKind::Unsupported), and core does not call it.
+/// Looking into a storage. Each method is declared by a field of [`InspectCapability`](crate::adapter::InspectCapability); one that is
+/// not declared returns [`Unsupported`](crate::ErrorKind::Unsupported), and core does not call it.
 #[async_trait]
 pub trait InspectQueueStorage: QueueStorage {
     /// Live partitions that have messages, or whose dead letters have some, or that are paused, in byte order of their names, after
@@ -44,7 +44,7 @@ pub trait InspectQueueStorage: QueueStorage {
     /// Deletes messages by id, unless they are leased. One answer per id, in order.
     async fn delete(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<DeleteOutcome>>;
 
-    /// Deletes up to `limit` messages that are not leased and answers how many; fewer than `limit` means that none is left.
+    /// Deletes up to `limit` messages that are not leased and returns how many; fewer than `limit` means that none is left.
     ///
     /// # Errors
     /// If the server cannot be asked.

@@ -61,16 +61,26 @@
 //!
 //! One [`Error`] with a [kind](ErrorKind) and a [retry class](RetryClass). Core itself repeats what is safe to repeat (see
 //! [`RetryPolicy`]); what arrives at the caller has been tried.
+//!
+//! [`Capabilities`]: adapter::Capabilities
+//! [`PullQueueStorage`]: adapter::PullQueueStorage
+//! [`PushQueueStorage`]: adapter::PushQueueStorage
+//! [`QueueStorage`]: adapter::QueueStorage
+//! [`Storage`]: adapter::Storage
 
+pub mod adapter;
 mod capabilities;
 mod clock;
 mod counts;
 mod envelope;
 mod error;
 mod exec;
+mod forward;
 mod inspect;
 mod io;
+mod lifecycle;
 mod message;
+mod namespace;
 mod partition;
 mod queue;
 mod registry;
@@ -78,25 +88,22 @@ mod status;
 mod storage;
 pub mod telemetry;
 
-pub use capabilities::*;
-pub use clock::{Clock, ManualClock};
-pub use counts::MessageCounts;
-pub use envelope::{Decoded, Envelope};
+pub use clock::{Clock, ClockSetter, ManualClock, Skew};
 pub use error::{Error, ErrorKind, Operation, Result, RetryClass};
-#[doc(hidden)]
-pub use exec::Spawner;
-pub use inspect::*;
+pub use inspect::{Browsed, CancelOutcome, Counts, DeleteOutcome, MAX_PAGE, MessageState};
 pub use io::IoThread;
-pub use message::*;
+pub use lifecycle::Health;
+pub use message::{
+    Headers, MAX_KEY_BYTES, MessageData, MessageId, RESERVED_HEADER_PREFIX, TaskOptions, When, header,
+};
 pub use partition::{IntoPartitionId, PartitionId};
 pub use queue::{
-    DeadLetter, DeadLetters, DeletedWhere, Expired, HandlerStream, IntoStorage, MAX_HEADER_NAME_BYTES,
-    PartitionOptions, Pull, Queue, QueueBuilder, QueueMessageHandler, REDRIVE_ASIDE, REDRIVE_HOLD, Redrive,
-    Redriven, Refills, RetryPolicy, StreamBuilder, TraceSource, validate,
+    DeadLetter, DeadLetters, DeletedWhere, Expired, HandlerStream, MAX_HEADER_NAME_BYTES, PartitionOptions,
+    Pull, Queue, QueueBuilder, QueueMessageHandler, REDRIVE_ASIDE, REDRIVE_HOLD, Redrive, Redriven, Refills,
+    RetryPolicy, StreamBuilder, TraceSource,
 };
-pub use registry::{Backend, OpenFuture, Registry, StorageUrl, UrlOption};
-pub use status::{DEATH_BYTES, MAX_REASON_BYTES, QueueMessageStatus};
-pub use storage::*;
+pub use registry::Registry;
+pub use status::{MAX_REASON_BYTES, QueueMessageStatus};
+pub use storage::{ExtendOutcome, PushOutcome, SettleOutcome};
 
-pub use async_trait::async_trait;
 pub use bytes::Bytes;

@@ -125,7 +125,7 @@ pub struct TaskOptions {
     pub expiry: Option<When>,
     /// Members of a group are handed out one at a time, in push order. At most [`MAX_KEY_BYTES`] bytes.
     pub group: Option<Arc<str>>,
-    /// While a message with this key lives in the partition, pushing another answers `Duplicate`. At most [`MAX_KEY_BYTES`] bytes.
+    /// While a message with this key lives in the partition, pushing another returns `Duplicate`. At most [`MAX_KEY_BYTES`] bytes.
     pub dedup_key: Option<Arc<str>>,
     /// For the worker: how often a failed task is tried again.
     pub max_retries: Option<u32>,

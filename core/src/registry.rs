@@ -10,6 +10,7 @@ use std::time::Duration;
 use url::Url;
 
 use crate::error::{Error, Operation, Result};
+use crate::namespace::Namespace;
 use crate::storage::Storage;
 
 /// What [`Backend::open`] answers.
@@ -24,8 +25,24 @@ pub struct Backend {
     pub schemes: &'static [&'static str],
     /// The options it takes as query parameters; the registry refuses others.
     pub options: &'static [UrlOption],
-    /// Opens a storage. Does not [`init`](crate::QueueStorage::init) it.
+    /// How its URLs keep queues apart that share a server or a folder.
+    pub namespace: Namespace,
+    /// Opens a storage. Does not [`init`](crate::adapter::QueueStorage::init) it.
     pub open: fn(StorageUrl) -> OpenFuture,
+}
+
+impl Backend {
+    /// The URL of the queue with this name where `url` leads to: another schema, prefix or file at the same server or in the same
+    /// folder. For tests and tools that need several. The name is not checked here; opening does that.
+    ///
+    /// ```
+    /// let backend = anyqueue_memory::backend();
+    /// assert_eq!(backend.url_in("memory:", "trial"), "memory:", "each storage that is opened is one of its own");
+    /// ```
+    #[must_use]
+    pub fn url_in(&self, url: &str, namespace: &str) -> String {
+        self.namespace.url(url, namespace)
+    }
 }
 
 /// One query parameter of a storage URL.

@@ -8,8 +8,8 @@ use crate::message::Headers;
 ///
 /// | status | what the queue does | counts as a failed attempt |
 /// |---|---|---|
-/// | `Waiting`, `Running` | gives it back, ahead of what was never delivered | no |
-/// | `Failed` | gives it back the same way | yes |
+/// | `Waiting`, `Running` | releases it, ahead of what was never delivered | no |
+/// | `Failed` | releases it the same way | yes |
 /// | `Postponed` | puts it at the end of its priority, after the delay | no |
 /// | `Processed`, `Cancelled` | removes it | – |
 /// | `Poisonous` | moves it to the partition's dead letters, with the reason | – |

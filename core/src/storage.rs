@@ -5,61 +5,27 @@
 //! joining single calls, repeating what is safe, telemetry, drop handling) is *not* here: core does it once, above.
 
 use std::fmt;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
-use crate::capabilities::Capabilities;
 use crate::error::{Error, Result};
 use crate::inspect::{InspectQueueStorage, PauseQueueStorage};
+use crate::lifecycle::QueueStorage;
 use crate::message::{Headers, MessageData, MessageId};
 use crate::partition::PartitionId;
-
-/// What every storage has: a name, capabilities and a life cycle.
-///
-/// Obligations: no method retries (core does, by the error's [`RetryClass`](crate::RetryClass)); none blocks the executor's
-/// thread; each ends in bounded time even if the server is gone.
-#[async_trait]
-pub trait QueueStorage: fmt::Debug + Send + Sync + 'static {
-    /// The backend's name in errors, logs and tables: `"postgres"`.
-    fn name(&self) -> &'static str;
-
-    /// What this storage gives, as configured and on this server. Known once the handle is open, and immutable.
-    fn capabilities(&self) -> &Capabilities;
-
-    /// Creates what it needs on the server, or checks that it is there. Idempotent, and safe when many processes do it
-    /// at once.
-    ///
-    /// # Errors
-    /// [`Incompatible`](crate::ErrorKind::Incompatible) if what is there is from a newer release or differs in its settings.
-    async fn init(&self) -> Result<()>;
-
-    /// Asks the server now; never answers from a remembered flag. Down is an error, up again is `Ok` without a new handle.
-    ///
-    /// # Errors
-    /// Says why the server cannot serve.
-    async fn check(&self) -> Result<Health>;
-
-    /// Ends waiting pulls (they answer empty or [`Closed`](crate::ErrorKind::Closed)), lets calls in flight finish, frees
-    /// connections. What was leased comes back as after a crash. Idempotent; every later call except `close` answers
-    /// [`Closed`](crate::ErrorKind::Closed).
-    ///
-    /// # Errors
-    /// If letting go failed; the handle is closed all the same.
-    async fn close(&self) -> Result<()>;
-}
 
 /// A storage that messages can be pushed to.
 #[async_trait]
 pub trait PushQueueStorage: QueueStorage {
-    /// The size of the message as [`Limits::message_bytes`](crate::Limits) counts it. Pure and fast.
+    /// The size of the message as [`Limits::message_bytes`](crate::adapter::Limits) counts it. Pure and fast.
     fn encoded_len(&self, message: &MessageData) -> u64;
 
     /// Stores messages, in order. One answer per message, in order; a bad one harms no other.
     ///
-    /// Core guarantees: not empty, within [`Limits`](crate::Limits), only declared options,
+    /// Core guarantees: not empty, within [`Limits`](crate::adapter::Limits), only declared options,
     /// [normalised](MessageData::normalised) times. `Ok` means as durable as declared. Dropping the future may leave any of
     /// the messages stored or not, each whole.
     async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>>;
@@ -80,18 +46,18 @@ pub trait PullQueueStorage: QueueStorage {
     async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>>;
 
     /// Ends deliveries. One answer per settlement, in order. They may be of several partitions, and the same lease may occur
-    /// twice (the second answers `Lost`). [`Move`](Action::Move) into a partition nobody has used yet creates it.
+    /// twice (the second returns `Lost`). [`Move`](Action::Move) into a partition nobody has used yet creates it.
     async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>>;
 
     /// Moves lease ends to now + the duration given. One answer per extension, in order. On a
-    /// [`Connection`](crate::LeaseKind::Connection) lease, which needs no extension, it tells whether the lease still holds.
+    /// [`Connection`](crate::adapter::LeaseKind::Connection) lease, which needs no extension, it tells whether the lease still holds.
     async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>>;
 
     /// [`settle`](Self::settle), then [`pull`](Self::pull), in one round trip where the server allows (and
-    /// [`Capabilities::exchange`] says so). A failure of one half is not a failure of the other.
+    /// [`Capabilities::exchange`](crate::adapter::Capabilities::exchange) says so). A failure of one half is not a failure of the other.
     ///
     /// # Order
-    /// Calls may overlap where [`Coalesce::in_flight`](crate::Coalesce) of settlements is more than 1. Those that do not wait,
+    /// Calls may overlap where [`Coalesce::in_flight`](crate::adapter::Coalesce) of settlements is more than 1. Those that do not wait,
     /// concern the same partition and settle nothing of another one then claim in the order in which they were first polled, whichever is
     /// answered first: a stream that they feed is to get its messages in order. (A lost connection may change the order, as it
     /// changes what comes back.)
@@ -127,14 +93,14 @@ pub enum PushOutcome {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PullRequest {
-    /// The most deliveries to answer; at least 1 and at most [`Limits::pull_batch`](crate::Limits).
+    /// The most deliveries to answer; at least 1 and at most [`Limits::pull_batch`](crate::adapter::Limits).
     pub max: usize,
     /// How long to wait for the first; zero means not at all.
     pub wait: Duration,
-    /// The lease of each delivery, within [`LeaseCapability`](crate::LeaseCapability).
+    /// The lease of each delivery, within [`LeaseCapability`](crate::adapter::LeaseCapability).
     pub lease: Duration,
     /// Whether an answer of none must mean that nothing is there: a server that answers at once from a part of itself is then asked as a
-    /// whole, within [`slack`](crate::Capabilities::slack) beyond the wait. It makes no difference to a server that always knows.
+    /// whole, within [`slack`](crate::adapter::Capabilities::slack) beyond the wait. It makes no difference to a server that always knows.
     pub thorough: bool,
     /// Fires when the caller has gone away or the handle closes: finish early.
     pub stop: CancellationToken,
@@ -210,11 +176,13 @@ pub struct Delivery {
     /// The message; `message.id() == lease.id`.
     pub message: MessageData,
     /// Until when the lease can be trusted, on this process's monotonic clock: counted from *before* the request that
-    /// claimed it was sent. `None` for a [`Connection`](crate::LeaseKind::Connection) lease; core's own timer ends those.
+    /// claimed it was sent. `None` for a [`Connection`](crate::adapter::LeaseKind::Connection) lease; core's own timer ends those.
     pub lease_until: Option<Instant>,
-    /// See [`DeliveryCount`](crate::DeliveryCount); the first delivery is 1. `None` where the backend does not count.
+    /// See [`DeliveryCount`](crate::adapter::DeliveryCount); the first delivery is 1. `None` where the backend does not count.
     pub delivery_count: Option<u32>,
-    /// How long ago the message was pushed, by the server's clock; zero if unknown.
+    /// How long ago the message was pushed, by the server's clock; zero if unknown. Where the server does not tell its time, it may be
+    /// the time of day here less that of the push as the pusher wrote it down, and is never less than zero: it is then as wrong as those
+    /// two clocks are, and so is what expires by it.
     pub age: Duration,
     /// Why the message cannot be read; its payload is then what is stored, as it is. [`Corrupt`](crate::ErrorKind::Corrupt): it
     /// never will be, and core moves it to the dead letters. [`Incompatible`](crate::ErrorKind::Incompatible): a newer release
@@ -269,9 +237,9 @@ impl Delivery {
 pub enum Action {
     /// Deletes it.
     Remove,
-    /// Gives it back, ahead of what was never delivered (declared: [`Requeue`](crate::Requeue)); no failed attempt.
+    /// Releases it, ahead of what was never delivered (declared: [`Requeue`](crate::adapter::Requeue)); no failed attempt.
     Release,
-    /// Gives it back to the same place, as a failed attempt.
+    /// Releases it to the same place, as a failed attempt.
     Retry,
     /// Puts it at the end of its priority once the delay is over; no failed attempt. It holds its group meanwhile.
     Postpone {
@@ -292,6 +260,9 @@ pub enum Action {
 }
 
 /// The end of one delivery.
+///
+/// It brings no message. A backend that stores anew what it moves or postpones keeps what it delivered until its lease is over, or reads it
+/// again under the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settlement {
     /// Which delivery.
@@ -323,28 +294,8 @@ pub struct Extension {
 pub enum ExtendOutcome {
     /// Held on.
     Extended,
-    /// Held on, and somebody has [requested the task's cancellation](crate::InspectQueueStorage::request_cancel).
+    /// Held on, and somebody has [requested the task's cancellation](crate::adapter::InspectQueueStorage::request_cancel).
     CancelRequested,
     /// The lease was lost before; nothing was changed.
     Lost,
-}
-
-/// What a reachable server says of itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Health {
-    /// The server's (or library's) version.
-    pub server_version: Option<String>,
-    /// The server's clock while it was checked, where it tells. It is compared with the caller's: points in time that callers give
-    /// (`not_before`, `expires_at`) are off by as much as the clocks are.
-    pub server_time: Option<SystemTime>,
-    /// What an operator should look at, in full sentences; empty when all is well.
-    pub warnings: Vec<String>,
-}
-
-impl Health {
-    /// Healthy, on a server of this version.
-    pub fn of_version(version: impl Into<String>) -> Self {
-        Self { server_version: Some(version.into()), ..Self::default() }
-    }
 }

@@ -30,7 +30,7 @@ use crate::partition::PartitionId;
 /// The label of what concerns further partitions. No partition can have this name.
 const OTHER: &str = "(other)";
 
-/// Values of the label `partition`, as many as are allowed: a recorder keeps each series for ever.
+/// Values of the label `partition`, as many as are allowed: a recorder keeps each series forever.
 #[derive(Debug)]
 pub(crate) struct PartitionLabels {
     most: usize,

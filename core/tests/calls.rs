@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::QueueMessageStatus::Processed;
+use anyqueue::adapter::*;
 use anyqueue::*;
 use support::{Script, Shared, Spy, eventually, safe, spy, spy_on};
 

@@ -6,6 +6,7 @@ mod support;
 
 use std::time::Duration;
 
+use anyqueue::adapter::*;
 use anyqueue::*;
 use anyqueue_memory::{MemoryConfig, MemoryQueue};
 use support::{Shared, Spy};

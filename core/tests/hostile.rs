@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use anyqueue::{Bytes, Decoded, Envelope, ErrorKind, MessageData, MessageId, PartitionId, StorageUrl};
+use anyqueue::adapter::{Decoded, Envelope, StorageUrl};
+use anyqueue::{Bytes, ErrorKind, MessageData, MessageId, PartitionId};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use anyqueue::QueueMessageStatus::Processed;
+use anyqueue::adapter::*;
 use anyqueue::*;
 use anyqueue_memory::MemoryQueue;
 use support::{eventually, spy, spy_on};
@@ -139,7 +140,7 @@ fn when_its_runtime_ends_what_is_held_is_lost_and_every_call_names_the_cause() {
         says_so(queue.counts("p").await.unwrap_err());
         assert_eq!(spy.pull.calls(), calls, "no lease without a heartbeat");
 
-        // What is dropped comes back where there is a runtime to give it back in.
+        // What is dropped comes back where there is a runtime to release it in.
         let other = Queue::new(spy.memory.client()).unwrap();
         drop(held);
         let mut back = other.pull("p").max(2).wait(TIMEOUT).await.unwrap();
@@ -236,56 +237,54 @@ impl Where {
 }
 
 #[async_trait]
-impl QueueStorage for Where {
+impl Forward for Where {
+    fn inner(&self) -> &dyn Storage {
+        &*self.0
+    }
+
     fn name(&self) -> &'static str {
         "where"
     }
-    fn capabilities(&self) -> &Capabilities {
-        self.0.capabilities()
-    }
+
     async fn init(&self) -> Result<()> {
         self.note("init");
         self.0.init().await
     }
+
     async fn check(&self) -> Result<Health> {
         self.note("check");
         // Timers of a runtime are used where it is.
         tokio::time::sleep(Duration::from_millis(1)).await;
         self.0.check().await
     }
+
     async fn close(&self) -> Result<()> {
         self.note("close");
         self.0.close().await
     }
-}
 
-#[async_trait]
-impl PushQueueStorage for Where {
-    fn encoded_len(&self, message: &MessageData) -> u64 {
-        self.0.encoded_len(message)
-    }
     async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
         self.note("push");
         tokio::time::sleep(Duration::from_millis(1)).await;
         self.0.push(partition, messages).await
     }
-}
 
-#[async_trait]
-impl PullQueueStorage for Where {
     async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
         self.note("pull");
         self.0.pull(partition, request).await
     }
+
     async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
         self.note("settle");
         tokio::time::sleep(Duration::from_millis(1)).await;
         self.0.settle(settlements).await
     }
+
     async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
         self.note("extend");
         self.0.extend(extensions).await
     }
+
     async fn exchange(
         &self,
         settlements: &[Settlement],
@@ -295,13 +294,12 @@ impl PullQueueStorage for Where {
         self.note("exchange");
         self.0.exchange(settlements, partition, request).await
     }
-}
 
-impl Storage for Where {
     fn inspect(&self) -> Option<&dyn InspectQueueStorage> {
         self.note("inspect");
         self.0.inspect()
     }
+
     fn pause(&self) -> Option<&dyn PauseQueueStorage> {
         self.note("pause");
         self.0.pause()

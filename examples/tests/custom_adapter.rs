@@ -9,7 +9,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use adapter::ListQueue;
-use anyqueue::{Result, Storage};
+use anyqueue::Result;
+use anyqueue::adapter::Storage;
 use anyqueue_conformance::{Harness, async_trait};
 use tokio::sync::Mutex;
 

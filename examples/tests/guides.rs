@@ -106,15 +106,8 @@ fn every_case_and_test_that_the_guides_cite_is_there() {
 
 #[test]
 fn the_front_page_of_each_adapter_lists_every_option_of_its_urls() {
-    let backends = [
-        ("memory", anyqueue_memory::backend()),
-        ("sqlite", anyqueue_sqlite::backend()),
-        ("postgres", anyqueue_postgres::backend()),
-        ("redis", anyqueue_redis::backend()),
-        ("rabbitmq", anyqueue_rabbitmq::backend()),
-        ("sqs", anyqueue_sqs::backend()),
-    ];
-    for (name, backend) in backends {
+    for backend in anyqueue_backends::registry().backends() {
+        let name = backend.name;
         let page = fs::read_to_string(root().join("adapters").join(name).join("src/lib.rs")).unwrap();
         let page = page.replace('`', "");
         let listed: Vec<&str> = page
@@ -124,7 +117,7 @@ fn the_front_page_of_each_adapter_lists_every_option_of_its_urls() {
             .skip(1)
             .map_while(|line| line.strip_prefix("//! | "))
             .collect();
-        let row = |option: &anyqueue::UrlOption| {
+        let row = |option: &anyqueue::adapter::UrlOption| {
             format!("{} | {} | {} |", option.name, option.default, option.help)
         };
         assert_eq!(listed, backend.options.iter().map(row).collect::<Vec<_>>(), "{name}");

@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyqueue::{Capabilities, MessageId, MoveGuarantee, SettleConfirm};
+use anyqueue::MessageId;
+use anyqueue::adapter::{Capabilities, MoveGuarantee, SettleConfirm};
 use serde_json::{Value, json};
 
 /// The life of one message, as its pushers and consumers saw it.

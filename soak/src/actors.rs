@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyqueue::{
-    Capabilities, MessageData, Queue, QueueMessageHandler, QueueMessageStatus, Result, SettleOutcome,
-};
+use anyqueue::adapter::Capabilities;
+use anyqueue::{MessageData, Queue, QueueMessageHandler, QueueMessageStatus, Result, SettleOutcome};
 use tokio_util::sync::CancellationToken;
 
-use crate::PARTITION;
 use crate::account::{Account, End};
+
+/// The one partition that is soaked.
+pub(crate) const PARTITION: &str = "soak";
 
 /// No call may take longer, whatever befalls the server: it is repeated four times at most, with pauses.
 const NO_CALL_LONGER: Duration = Duration::from_secs(30);

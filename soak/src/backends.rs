@@ -1,12 +1,13 @@
 //! The servers that can be soaked.
 
+use std::error::Error;
 use std::sync::Arc;
 
-use anyqueue::{Registry, Storage};
+use anyqueue::adapter::Storage;
 use anyqueue_testkit::{Ministack, Postgres, RabbitMq, Redis, Server, start_if_installed};
 use clap::ValueEnum;
 
-use crate::Result;
+pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// What a broker was moving from one of its queues to another when it was killed it moves again only after this many milliseconds:
 /// three minutes unless set, which is longer than this waits for what is missing.
@@ -41,7 +42,7 @@ impl Backend {
         })
     }
 
-    /// Takes the server away at once, and answers what that is called. The emulator of SQS keeps what it acknowledged only if it is told
+    /// Takes the server away at once, and returns what that is called. The emulator of SQS keeps what it acknowledged only if it is told
     /// to stop.
     pub(crate) async fn take_away(self, server: &Server) -> Result<&'static str> {
         match self {
@@ -61,11 +62,6 @@ impl Backend {
             Self::Sqs => format!("sqs://test:test@us-east-1/soak?endpoint={url}"),
         };
         let separator = if url.contains('?') { '&' } else { '?' };
-        let registry = Registry::new()
-            .with(anyqueue_postgres::backend())
-            .with(anyqueue_rabbitmq::backend())
-            .with(anyqueue_redis::backend())
-            .with(anyqueue_sqs::backend());
-        Ok(registry.open(&format!("{url}{separator}call_timeout=3s")).await?)
+        Ok(anyqueue_backends::open(&format!("{url}{separator}call_timeout=3s")).await?)
     }
 }

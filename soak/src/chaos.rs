@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyqueue_testkit::{Fault, Proxy, Server};
 
-use crate::Result;
-use crate::backends::Backend;
+use crate::backends::{Backend, Result};
 
 /// All queues are made before anything happens: one that is made right before a `kill -9` may go with it.
 const BEFORE: Duration = Duration::from_secs(4);

@@ -8,7 +8,6 @@ mod actors;
 mod backends;
 mod chaos;
 
-use std::error::Error;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,11 +20,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::account::Account;
-use crate::backends::Backend;
+use crate::actors::PARTITION;
+use crate::backends::{Backend, Result};
 
-type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
-
-const PARTITION: &str = "soak";
 const LEASE: Duration = Duration::from_secs(5);
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 const PUSHERS: u64 = 2;

@@ -43,7 +43,7 @@ async fn run() -> Result<ExitCode, Box<dyn std::error::Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts the server of this name, and answers it with the variable that it is to be known by.
+/// Starts the server of this name, and returns it with the variable that it is to be known by.
 async fn start(name: &str) -> Option<Result<(&'static str, Server), Error>> {
     Some(match name {
         "postgres" => known(Postgres::new()).await,

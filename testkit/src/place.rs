@@ -9,7 +9,6 @@ use std::process::Command;
 
 use crate::error::{Doing, Error, Result};
 use crate::port::Port;
-use crate::program::Program;
 
 /// How much of the end of a log goes into an error.
 const LOG_TAIL_BYTES: usize = 4096;
@@ -30,20 +29,23 @@ struct Account {
 }
 
 impl Place {
-    /// Takes over the folder: who removes it is the caller's to arrange.
-    pub(crate) fn new(program: &dyn Program, dir: PathBuf) -> Result<Self> {
-        let account = match program.account() {
-            Some(name) if rustix::process::getuid().is_root() => Some(
-                account(name)
-                    .ok_or(Error::Missing { program: program.name(), install: program.install() })?,
-            ),
+    /// Takes over the folder: who removes it is the caller's to arrange. The account is needed where the tests run as root;
+    /// `missing` says what to do if there is none of that name.
+    pub(crate) fn new(
+        dir: PathBuf,
+        ports: usize,
+        account: Option<&str>,
+        missing: impl FnOnce() -> Error,
+    ) -> Result<Self> {
+        let account = match account {
+            Some(name) if rustix::process::getuid().is_root() => Some(find(name).ok_or_else(missing)?),
             _ => None,
         };
         if let Some(account) = account {
             chown(&dir, Some(account.uid), Some(account.gid))
                 .doing(|| format!("give {} to the server's account", dir.display()))?;
         }
-        let ports = (0..program.ports()).map(|_| Port::reserve());
+        let ports = (0..ports).map(|_| Port::reserve());
         let ports = ports.collect::<std::io::Result<_>>().doing(|| "reserve a port".to_owned())?;
         Ok(Self { dir, ports, account })
     }
@@ -58,7 +60,7 @@ impl Place {
         self.port(0)
     }
 
-    /// The address with the port of this index, below [`Program::ports`].
+    /// The address with the port of this index, below [`Program::ports`](crate::Program::ports).
     ///
     /// # Panics
     /// If the program did not ask for that many.
@@ -68,9 +70,10 @@ impl Place {
     }
 
     /// A command that runs in the folder and, where the tests run as root and the program must not, under its account.
+    /// Its temporary files lie there too: ministack has one with its process number, which it would leave to others.
     pub fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
-        command.current_dir(&self.dir);
+        command.current_dir(&self.dir).env("TMPDIR", &self.dir);
         if let Some(account) = self.account {
             // The standard library drops root's other groups too.
             command.uid(account.uid).gid(account.gid);
@@ -78,7 +81,7 @@ impl Place {
         command
     }
 
-    /// Writes a file that the server can read, and answers its path.
+    /// Writes a file that the server can read, and returns its path.
     ///
     /// # Errors
     /// If the system refuses.
@@ -104,7 +107,7 @@ impl Place {
     }
 }
 
-fn account(name: &str) -> Option<Account> {
+fn find(name: &str) -> Option<Account> {
     find_account(&fs::read_to_string("/etc/passwd").ok()?, name)
 }
 

@@ -66,7 +66,7 @@ impl Process {
         Ok(())
     }
 
-    /// Stops every process where it is, and answers which these are.
+    /// Stops every process where it is, and returns which these are.
     pub(crate) async fn freeze(&self, limit: Duration) -> Result<Vec<Pid>, TooLate> {
         let deadline = Instant::now() + limit;
         loop {

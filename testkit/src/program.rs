@@ -103,7 +103,7 @@ pub fn find_program(name: &str, folders: &[&Path]) -> Option<PathBuf> {
     folders.map(|folder| folder.join(name)).find(|program| program.is_file())
 }
 
-/// Runs a helper program to its end and answers its standard output. It is killed when it takes more than a minute, or
+/// Runs a helper program to its end and returns its standard output. It is killed when it takes more than a minute, or
 /// when the future is dropped.
 ///
 /// # Errors
@@ -128,7 +128,7 @@ pub async fn run_helper(command: Command) -> Result<String> {
 }
 
 /// The version in what a program says about itself: the first word that begins with a digit, after `v=` or by itself.
-pub(crate) fn version_in(text: &str) -> Option<String> {
+pub fn version_in(text: &str) -> Option<String> {
     let words = text.split_whitespace().map(|word| word.strip_prefix("v=").unwrap_or(word));
     words.map(str::to_owned).find(|word| word.starts_with(|c: char| c.is_ascii_digit()))
 }

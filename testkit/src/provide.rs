@@ -52,7 +52,7 @@ pub async fn provide(program: impl Program) -> Result<Provided> {
 }
 
 /// Starts a private server. Where the program is not installed: if the variable `CI` or `ANYQUEUE_REQUIRE_SERVERS` is set,
-/// this is an error; otherwise it says "not run" on standard error, past the capture of tests' output, and answers `None`.
+/// this is an error; otherwise it says "not run" on standard error, past the capture of tests' output, and returns `None`.
 ///
 /// # Errors
 /// As of [`Server::start`].

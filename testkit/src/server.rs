@@ -62,7 +62,8 @@ impl Server {
         let folder = tempfile::Builder::new().prefix("anyqueue-").tempdir();
         let folder = folder.doing(|| "make a temporary folder".to_owned())?;
         let reaper = Reaper::start(folder.path(), program.clean_up())?;
-        let place = Place::new(program.as_ref(), folder.keep())?;
+        let missing = || Error::Missing { program: program.name(), install: program.install() };
+        let place = Place::new(folder.keep(), program.ports(), program.account(), missing)?;
         program.prepare(&place).await?;
         let url = program.url(&place);
         let state = Mutex::new(State { reaper, process: None });

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyqueue::QueueMessageStatus::Processed;
-use anyqueue::{Bytes, MessageData, Queue, Registry};
+use anyqueue::{Bytes, MessageData, Queue};
 use anyqueue_testkit::{Postgres, RabbitMq, Redis, Server};
 use anyqueue_worker::{Partition, TaskContext, Worker, task};
 use futures_util::StreamExt;
@@ -56,13 +56,7 @@ impl<'a> Place<'a> {
     }
 
     async fn open(&self, number: usize) -> Queue {
-        let registry = Registry::new()
-            .with(anyqueue_memory::backend())
-            .with(anyqueue_sqlite::backend())
-            .with(anyqueue_postgres::backend())
-            .with(anyqueue_redis::backend())
-            .with(anyqueue_rabbitmq::backend());
-        let queue = Queue::new(registry.open(&self.url(number)).await.unwrap()).unwrap();
+        let queue = Queue::new(anyqueue_backends::open(&self.url(number)).await.unwrap()).unwrap();
         queue.init().await.unwrap();
         queue
     }

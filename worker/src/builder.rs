@@ -5,16 +5,19 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyqueue::{Bytes, DeliveryCount, Error, IntoPartitionId, PartitionId, Queue, Result};
+use anyqueue::adapter::DeliveryCount;
+use anyqueue::{Bytes, Error, IntoPartitionId, PartitionId, Queue, Result};
 use futures_util::future::FutureExt;
 use serde::de::DeserializeOwned;
 
+use crate::config::{Config, Counting, Lane};
 use crate::context::TaskContext;
 use crate::error::TaskResult;
 use crate::governor::Governor;
-use crate::handler::{Kind, Route, Routes, Run, Wrap};
+use crate::handler::{Kind, Route, Routes, Run};
 use crate::retry::Retry;
 use crate::schedule::Sharing;
+use crate::shared::Shared;
 use crate::worker::Worker;
 
 /// How one partition is worked.
@@ -79,50 +82,8 @@ impl Partition {
     }
 }
 
-/// A partition as the worker works it: everything checked.
-#[derive(Debug)]
-pub(crate) struct Lane {
-    pub(crate) id: PartitionId,
-    pub(crate) weight: u32,
-    pub(crate) concurrency: usize,
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) retry: Option<Retry>,
-    pub(crate) lease: Option<Duration>,
-}
-
 /// The most slots, and the most messages held beyond them. Each may hold a message, so that memory ends long before.
 pub const MAX_SLOTS: usize = 1_000_000;
-
-/// What holds for the whole worker.
-#[derive(Clone)]
-pub(crate) struct Config {
-    pub(crate) slots: usize,
-    pub(crate) prefetch: usize,
-    pub(crate) prefetch_ttl: Duration,
-    pub(crate) sharing: Sharing,
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) retry: Retry,
-    pub(crate) retry_timeouts: bool,
-    pub(crate) max_crashes: u32,
-    pub(crate) max_misses: u32,
-    pub(crate) miss_delay: Duration,
-    pub(crate) drain: Duration,
-    pub(crate) cancel_grace: Duration,
-    pub(crate) governor: Option<Arc<dyn Governor>>,
-    pub(crate) wraps: Vec<Wrap>,
-    pub(crate) counting: Counting,
-}
-
-/// Where the number of failed attempts is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Counting {
-    /// In headers, replaced when the message is postponed.
-    Headers,
-    /// In this worker's memory: the backend cannot replace headers, and counts releases as it counts failures.
-    Memory,
-    /// By the backend, which counts failed deliveries only: what failed comes back at once.
-    Failures,
-}
 
 /// Sets up a [`Worker`]. See the crate's documentation for an example.
 #[must_use = "call build()"]
@@ -135,8 +96,15 @@ pub struct WorkerBuilder {
     config: Config,
 }
 
+impl Worker {
+    /// Sets up a worker over a queue.
+    pub fn builder(queue: Queue) -> WorkerBuilder {
+        WorkerBuilder::new(queue)
+    }
+}
+
 impl WorkerBuilder {
-    pub(crate) fn new(queue: Queue) -> Self {
+    fn new(queue: Queue) -> Self {
         let config = Config {
             slots: 16,
             prefetch: 0,
@@ -251,7 +219,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// How long such a message waits for a slot before it is given back, uncounted, for somebody else. Default 10 s.
+    /// How long such a message waits for a slot before it is released, uncounted, for somebody else. Default 10 s.
     pub fn prefetch_ttl(mut self, ttl: Duration) -> Self {
         self.config.prefetch_ttl = ttl;
         self
@@ -297,7 +265,7 @@ impl WorkerBuilder {
     }
 
     /// How long a shutdown waits for running tasks, and how long those may then take to end once they are asked to. What does not
-    /// end is given back, uncounted. Giving back before, and the last settlements after, may take five seconds each. The second time
+    /// end is released, uncounted. Giving back before, and the last settlements after, may take five seconds each. The second time
     /// also bounds how long any cancelled handler may go on. Default 25 s and 5 s.
     pub fn drain(mut self, wait: Duration, cancel_grace: Duration) -> Self {
         (self.config.drain, self.config.cancel_grace) = (wait, cancel_grace);
@@ -358,7 +326,7 @@ impl WorkerBuilder {
             (_, DeliveryCount::ExceptReleases) => Counting::Failures,
             _ => Counting::Memory,
         };
-        Ok(Worker::new(self.queue, lanes, self.routes, self.config))
+        Ok(Worker::new(Shared::new(self.queue, lanes, self.routes, self.config)))
     }
 
     fn lane(&mut self, partition: Partition) -> Result<Lane> {

@@ -153,7 +153,7 @@ impl TaskContext {
         CancelReason::ALL.get(usize::from(position)).copied()
     }
 
-    /// Waits until the handler is asked to stop, and answers why. Dropping the future is harmless.
+    /// Waits until the handler is asked to stop, and returns why. Dropping the future is harmless.
     pub async fn cancelled(&self) -> CancelReason {
         loop {
             if let Some(reason) = self.cancel_reason() {

@@ -1,4 +1,4 @@
-//! The end of a run: nothing new, give back, wait, ask to stop, give back what was interrupted.
+//! The end of a run: nothing new, release, wait, ask to stop, release what was interrupted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use futures_util::StreamExt;
 
 use crate::fetch::Fetch;
 use crate::runner::LATE;
+use crate::shared::{Shared, Stage};
 use crate::summary::Outcome;
-use crate::worker::{Shared, Stage};
 
-/// How long giving back what has not started may take, and the last settlements after everything has ended.
+/// How long releasing what has not started may take, and the last settlements after everything has ended.
 const LAST_CALLS: Duration = Duration::from_secs(5);
 
 impl Fetch {
-    /// Ends the run; answers how many tasks are left, whose handlers cannot be stopped.
+    /// Ends the run; returns how many tasks are left, whose handlers cannot be stopped.
     pub(crate) async fn drain(&mut self) -> usize {
         self.shared.pool.eager.store(true, std::sync::atomic::Ordering::SeqCst);
         for lane in &self.lanes {
@@ -34,7 +34,7 @@ impl Fetch {
         tokio::select! { () = self.give_back() => {}, () = shared.queue.clock().sleep(LAST_CALLS) => {} }
     }
 
-    /// Lets the pulls under way end, and gives back everything that has not started.
+    /// Lets the pulls under way end, and releases everything that has not started.
     async fn give_back(&mut self) {
         for lane in &self.lanes {
             if let Some(pull) = lane.pull.as_ref().filter(|pull| pull.granted == 0) {
@@ -66,7 +66,7 @@ async fn attend(shared: &Arc<Shared>) -> usize {
     }
 }
 
-/// Waits for what runs, then asks it to stop. Answers how many tasks are left.
+/// Waits for what runs, then asks it to stop. Returns how many tasks are left.
 async fn end_running(shared: &Shared) -> usize {
     let clock = shared.queue.clock();
     let mut stage = shared.stage.subscribe();

@@ -16,11 +16,10 @@ use tracing::Instrument;
 use crate::context::{CancelReason, TaskContext};
 use crate::error::{ErrorClass, TaskResult};
 use crate::handler::{Route, Run};
-use crate::pool::Ticket;
-use crate::settle::{Decision, expired};
+use crate::settle::expired;
+use crate::shared::{Shared, Stage};
 use crate::summary::Outcome;
-use crate::telemetry::Series;
-use crate::worker::{Shared, Stage};
+use crate::work::{Decision, Done, Verdict, Work};
 
 /// How long a task waits that runs here already, from an earlier delivery whose lease was lost.
 const ALREADY_HERE: Duration = Duration::from_secs(1);
@@ -28,39 +27,14 @@ const ALREADY_HERE: Duration = Duration::from_secs(1);
 /// A handler's run whose panics are caught.
 type Caught = CatchUnwind<AssertUnwindSafe<Run>>;
 
-/// A delivery on its way through a slot.
-pub(crate) struct Work {
-    pub(crate) ticket: Ticket,
-    pub(crate) delivery: QueueMessageHandler,
-    pub(crate) verdict: Verdict,
-    pub(crate) series: Arc<Series>,
-    /// When the worker got hold of it.
-    pub(crate) claimed_at: Instant,
-}
-
-/// What to do with a delivery that has a slot.
-pub(crate) enum Verdict {
-    Run(Arc<Route>),
-    /// Not to be run: to be settled like this.
-    End(QueueMessageStatus, Outcome),
-}
-
 /// How a run ended.
-pub(crate) enum End {
+enum End {
     Answered(TaskResult),
     Panicked(String),
     /// It did not end in time after it was asked to, and was dropped; what it said if it panicked then.
     Dropped(Option<String>),
     /// The payload cannot be read; the handler never ran.
     Unreadable(String),
-}
-
-/// Work that is done but for its settlement.
-pub(crate) struct Done {
-    pub(crate) work: Work,
-    pub(crate) decision: Decision,
-    /// The number of the attempt; 0 if the handler did not run.
-    pub(crate) attempts: u32,
 }
 
 /// Takes a delivery to where only its settlement is missing.
@@ -76,7 +50,7 @@ pub(crate) async fn decide(shared: Arc<Shared>, mut work: Work) -> Done {
     Done { work, decision, attempts }
 }
 
-/// Runs the handler once. Answers what to settle, and the number of this attempt.
+/// Runs the handler once. Returns what to settle, and the number of this attempt.
 async fn attempt(shared: &Shared, work: &mut Work, route: &Route) -> (Decision, u32) {
     let delivery = &work.delivery;
     let clock = shared.queue.clock();
@@ -164,7 +138,7 @@ async fn watch_on(
     }
 }
 
-/// Sleeps until the moment; for ever without one.
+/// Sleeps until the moment; forever without one.
 async fn at(clock: &Clock, moment: Option<Instant>) {
     match moment {
         Some(moment) => clock.sleep_until(moment).await,

@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 use crate::lane::{Belief, LaneState, Pulling};
 use crate::runner::LATE;
 use crate::schedule::{Claim, Schedule};
+use crate::shared::{Shared, Stage};
 use crate::summary::Summary;
 use crate::telemetry::{self, Book, LaneGauges};
-use crate::worker::{Shared, Stage};
 
 /// How long a pull waits for something to come. It is woken by pushes; this bounds one call.
 const POLL_WAIT: Duration = Duration::from_secs(10);
@@ -22,7 +22,7 @@ const POLL_WAIT: Duration = Duration::from_secs(10);
 const TURN: Duration = Duration::from_secs(1);
 /// How long few free slots wait for more to free, so that one pull serves several.
 const GATHER: Duration = Duration::from_millis(2);
-/// How long pulls that wait may go on waiting while no slot is free: what comes to them then is held for as long, and given back.
+/// How long pulls that wait may go on waiting while no slot is free: what comes to them then is held for as long, and released.
 pub(crate) const SATURATED: Duration = Duration::from_millis(100);
 /// A burst gives up on a partition after this many failures in a row.
 const BURST_ERRORS: u32 = 5;
@@ -53,7 +53,7 @@ pub(crate) struct Fetch {
     full_since: Option<Instant>,
     /// Since when few free slots wait for more.
     gathering_since: Option<Instant>,
-    /// Tasks that had ended when something was last given back because no slot came free.
+    /// Tasks that had ended when something was last released because no slot came free.
     pub(crate) given_back_at: Option<u64>,
     next_turn: Instant,
     failed: Option<Error>,
@@ -120,8 +120,14 @@ impl Fetch {
         let held_back = self.shared.config.governor.as_ref().and_then(|governor| governor.check().err());
         let grace = self.shared.config.cancel_grace.saturating_add(TURN);
         let overdue = |asked: Instant| now.saturating_duration_since(asked) > grace;
-        let stuck =
-            self.shared.running.tasks().iter().filter(|task| task.asked_at().is_some_and(overdue)).count();
+        let stuck = self
+            .shared
+            .pool
+            .running
+            .tasks()
+            .iter()
+            .filter(|task| task.asked_at().is_some_and(overdue))
+            .count();
         for (index, (lane, gauges)) in self.lanes.iter().zip(&self.gauges).enumerate() {
             gauges.set(self.shared.pool.in_lane(index), lane.ready.len());
         }
@@ -182,7 +188,7 @@ impl Fetch {
         // A burst leaves nothing for later: what waits for its kind keeps more from being pulled.
         let parked = |lane: &LaneState| if self.burst { lane.parked } else { 0 };
         let claimed: usize = self.lanes.iter().map(|lane| lane.claimed() + parked(lane)).sum();
-        // What was given back for want of a slot would only be fetched again: not before a task has ended.
+        // What was released for want of a slot would only be fetched again: not before a task has ended.
         let prefetches = self.given_back_at != Some(self.shared.pool.ended());
         let all = self.shared.config.slots + if prefetches { self.shared.config.prefetch } else { 0 };
         // Where every kind is full nothing that a pull could bring would start.
@@ -246,7 +252,7 @@ impl Fetch {
         goes_on
     }
 
-    /// Stops pulls that wait for something to come: what they claim in that moment is given back by core.
+    /// Stops pulls that wait for something to come: what they claim in that moment is released by core.
     fn stop_waiting(&mut self, which: impl Fn(usize, &Pulling) -> bool) {
         for (index, lane) in self.lanes.iter().enumerate() {
             if let Some(pull) = lane.pull.as_ref().filter(|pull| which(index, pull)) {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// Is asked about once a second, before pulling, whether to take on more work. While it says no, the worker pulls nothing and
-/// gives back what it holds and has not started; what runs goes on. Must not block.
+/// releases what it holds and has not started; what runs goes on. Must not block.
 pub trait Governor: fmt::Debug + Send + Sync + 'static {
     /// `Err` says why no more work should be taken on, for people: it is logged and shown by [`Worker::health`](crate::Worker::health).
     ///

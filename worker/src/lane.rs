@@ -103,7 +103,7 @@ impl LaneState {
         self.ready.extend(ready);
     }
 
-    /// Takes up what settlements brought. Answers whether that was anything.
+    /// Takes up what settlements brought. Returns whether that was anything.
     pub(crate) fn hold_refills(&mut self, now: Instant) -> bool {
         let refills = self.refills.take();
         let any = !refills.is_empty();

@@ -37,12 +37,12 @@
 //!   it loses its lease because the server was out of reach. Make handlers idempotent, or key their effect by
 //!   [`TaskContext::id`].
 //! - **A slot before a claim.** What is pulled can run; nothing is hoarded. [`prefetch`](WorkerBuilder::prefetch) is opt-in, and what
-//!   waits too long is given back.
+//!   waits too long is released.
 //! - **Leases.** The queue's heartbeat renews them at a third. Where handlers compute without awaiting, give the queue an
 //!   [`IoThread`](anyqueue::IoThread), so that a blocked executor loses no lease. When one is lost all the same, the handler is asked
 //!   to stop and nothing is settled.
 //! - **Retries** come after c·2ⁿ ([`Retry`]); the count and the last errors travel with the message ([`history`]). What is out of
-//!   retries, permanent or timed out goes to the partition's dead letters. What a shutdown interrupts is given back without
+//!   retries, permanent or timed out goes to the partition's dead letters. What a shutdown interrupts is released without
 //!   counting.
 //! - **A panic** is a failed attempt. The slot is free afterwards.
 //! - **A crash loop** ends: a task that was lost with its process more than [`max_crashes`](WorkerBuilder::max_crashes) times goes to
@@ -93,6 +93,7 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+mod config;
 mod context;
 mod drain;
 mod error;
@@ -106,13 +107,17 @@ mod pool;
 mod ready;
 mod retry;
 mod runner;
+mod running;
+mod runs;
 mod schedule;
 mod settle;
+mod shared;
 mod signal;
 mod summary;
 pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod work;
 mod worker;
 
 pub use builder::{MAX_SLOTS, Partition, WorkerBuilder};
@@ -123,6 +128,7 @@ pub use handler::{Kind, Run};
 pub use message::{Failure, FailureKind, MAX_ERROR_BYTES, MAX_HISTORY, header, history, task};
 pub use retry::Retry;
 pub use schedule::Sharing;
+pub use shared::Stage;
 pub use signal::shutdown_signal;
 pub use summary::Summary;
-pub use worker::{Health, Stage, Worker};
+pub use worker::{Health, Worker};

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use anyqueue::MessageId;
 use tokio::sync::Notify;
 
+use crate::context::TaskContext;
 use crate::handler::Route;
-use crate::worker::Shared;
+use crate::running::Running;
 
 /// Counters that tasks and the fetch loop share. Only the fetch loop adds to the occupied ones.
 #[derive(Debug)]
@@ -19,6 +20,7 @@ pub(crate) struct Pool {
     /// Tasks ended since the worker was made.
     ended: AtomicU64,
     lanes: Vec<AtomicUsize>,
+    pub(crate) running: Running,
     /// The fetch loop wants to know of every slot that frees.
     pub(crate) eager: AtomicBool,
     /// Wakes the fetch loop.
@@ -33,6 +35,7 @@ impl Pool {
             settling: AtomicUsize::new(0),
             ended: AtomicU64::new(0),
             lanes: (0..lanes).map(|_| AtomicUsize::new(0)).collect(),
+            running: Running::default(),
             eager: AtomicBool::new(false),
             changed: Notify::new(),
         }
@@ -87,7 +90,7 @@ impl Pool {
 /// A slot that is occupied. It frees when this is dropped, however the task ends.
 #[derive(Debug)]
 pub(crate) struct Ticket {
-    shared: Arc<Shared>,
+    pool: Arc<Pool>,
     pub(crate) lane: usize,
     route: Option<Arc<Route>>,
     /// The task that is listed as running here.
@@ -96,21 +99,21 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    pub(crate) fn new(shared: &Arc<Shared>, lane: usize, route: Option<Arc<Route>>) -> Self {
-        shared.pool.occupied.fetch_add(1, SeqCst);
-        if let Some(running) = shared.pool.lanes.get(lane) {
+    pub(crate) fn new(pool: &Arc<Pool>, lane: usize, route: Option<Arc<Route>>) -> Self {
+        pool.occupied.fetch_add(1, SeqCst);
+        if let Some(running) = pool.lanes.get(lane) {
             running.fetch_add(1, SeqCst);
         }
         if let Some(route) = &route {
             route.running.fetch_add(1, SeqCst);
         }
-        Self { shared: shared.clone(), lane, route, listed: None, settling: false }
+        Self { pool: pool.clone(), lane, route, listed: None, settling: false }
     }
 
     /// Lists a task as running here; `false` if it is listed already.
-    pub(crate) fn list(&mut self, task: crate::TaskContext) -> bool {
+    pub(crate) fn list(&mut self, task: TaskContext) -> bool {
         let id = task.id();
-        let listed = self.shared.running.insert_new(id, task);
+        let listed = self.pool.running.insert_new(id, task);
         if listed {
             self.listed = Some(id);
         }
@@ -120,18 +123,18 @@ impl Ticket {
     /// The handler has ended.
     pub(crate) fn settling(&mut self) {
         self.settling = true;
-        self.shared.pool.settling.fetch_add(1, SeqCst);
+        self.pool.settling.fetch_add(1, SeqCst);
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
         if let Some(id) = self.listed {
-            self.shared.running.remove(id);
+            self.pool.running.remove(id);
         }
         if let Some(route) = &self.route {
             route.running.fetch_sub(1, SeqCst);
         }
-        self.shared.pool.freed(self.lane, self.settling);
+        self.pool.freed(self.lane, self.settling);
     }
 }

@@ -1,4 +1,4 @@
-//! What is held and has not started: started when a slot is free, given back when none comes free.
+//! What is held and has not started: started when a slot is free, released when none comes free.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use anyqueue::{QueueMessageHandler, QueueMessageStatus};
 
-use crate::execute::{Verdict, Work};
 use crate::fetch::{Fetch, SATURATED, is};
 use crate::handler::Route;
 use crate::lane::{Ready, waits_for_kind};
 use crate::pool::Ticket;
 use crate::schedule::Claim;
+use crate::shared::Shared;
 use crate::summary::Outcome;
-use crate::worker::Shared;
+use crate::work::{Verdict, Work};
 
 /// How long a task is put off whose kind runs as often as it may.
 const KIND_FULL: Duration = Duration::from_secs(1);
@@ -71,7 +71,7 @@ impl Fetch {
         let kind = route.as_ref().map(|route| route.kind.name.as_str());
         let series = self.book.series(index, lane.id.name(), kind);
         Some(Work {
-            ticket: Ticket::new(&self.shared, index, route.clone()),
+            ticket: Ticket::new(&self.shared.pool, index, route.clone()),
             verdict: self.shared.judge(&ready.delivery, route),
             delivery: ready.delivery,
             claimed_at: ready.claimed_at,
@@ -79,7 +79,7 @@ impl Fetch {
         })
     }
 
-    /// Gives back what no slot came free for, and puts off what there is too much of.
+    /// Releases what no slot came free for, and puts off what there is too much of.
     pub(crate) fn give_back_overdue(&mut self, now: Instant, quiet: &[bool]) {
         let mut overdue = Vec::new();
         for index in 0..self.lanes.len() {
@@ -95,7 +95,7 @@ impl Fetch {
                 let status = self.shared.put_off(KIND_FULL);
                 self.end(index, ready, status, Outcome::PutOff);
             }
-            // Anything else is given back by being dropped.
+            // Anything else is released by being dropped.
             self.given_back_at = Some(self.shared.pool.ended());
         }
     }
@@ -116,7 +116,7 @@ impl Fetch {
     fn end(&mut self, index: usize, ready: Ready, status: QueueMessageStatus, outcome: Outcome) {
         let Some(lane) = self.shared.lanes.get(index) else { return };
         let work = Work {
-            ticket: Ticket::new(&self.shared, index, None),
+            ticket: Ticket::new(&self.shared.pool, index, None),
             verdict: Verdict::End(status, outcome),
             delivery: ready.delivery,
             claimed_at: ready.claimed_at,

@@ -1,57 +1,28 @@
-//! What has a slot and waits to be run, and the tasks that run it.
+//! The tasks that run what has a slot.
 //!
 //! Most handlers of a busy worker end at once, and a task for each would cost more than they do. So *runners* take them one
 //! after the other, and the last of them settles together what has ended. A handler that awaits goes on in a task of its own. One that
 //! blocks its thread keeps nobody else waiting: as long as something is left to run, one more runner is on its way, and the fetch loop
 //! sends for another if that one does not arrive, or if nobody comes back to settle.
 
-use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, FutureExt};
 
-use crate::execute::{Done, Work, decide};
+use crate::execute::decide;
+use crate::runs::{QUICK, RunQueue, State};
 use crate::settle::settle;
-use crate::worker::Shared;
+use crate::shared::Shared;
+use crate::work::{Done, Work};
 
 /// The most settlements that wait for company.
 const MOST_TOGETHER: usize = 64;
 /// A runner that is sent for and has not begun after so long may be kept for a thread that is blocked, and one that should be back to
 /// settle may block its own.
 pub(crate) const LATE: Duration = Duration::from_millis(5);
-/// What takes a runner longer is settled before it begins anything else: so nothing waits long for company.
-const QUICK: Duration = Duration::from_micros(100);
-
-/// What is left to do. Its length is bounded by the slots: all of this holds one.
-#[derive(Default)]
-pub(crate) struct RunQueue(Mutex<State>);
-
-#[derive(Default)]
-struct State {
-    waiting: VecDeque<Work>,
-    done: Vec<Done>,
-    /// Runners that have gone to run something.
-    out: usize,
-    /// When one of them was here last.
-    turned: Option<Instant>,
-    /// When a runner was sent for that has not begun yet.
-    sent_for: Option<Instant>,
-}
-
-impl State {
-    fn is_left(&self) -> bool {
-        !self.waiting.is_empty() || !self.done.is_empty()
-    }
-
-    /// Whether somebody will be back in a moment, who can settle all that has ended.
-    fn is_expecting(&self, now: Instant) -> bool {
-        self.out > 0 && self.turned.is_some_and(|turned| now.saturating_duration_since(turned) < QUICK)
-    }
-}
-
 /// What a runner does next.
 #[allow(clippy::large_enum_variant, reason = "moved out of at once")]
 enum Turn {
@@ -70,13 +41,7 @@ impl RunQueue {
         send_for_runner(shared, state, is_needed);
     }
 
-    /// Whether something waits to be run or settled, or may do so by the time that a runner is back.
-    pub(crate) fn is_left(&self) -> bool {
-        let state = self.lock();
-        state.is_left() || state.out > 0
-    }
-
-    /// Takes up what has ended, and answers what is next: running goes before settling, as long as that goes on quickly, and the
+    /// Takes up what has ended, and returns what is next: running goes before settling, as long as that goes on quickly, and the
     /// last who comes back settles for all.
     fn turn(&self, runner: &mut Runner, ended: Option<Done>, now: Instant, took: Duration) -> Turn {
         let mut state = self.lock();
@@ -97,10 +62,6 @@ impl RunQueue {
         let is_needed = !state.waiting.is_empty();
         send_for_runner(&runner.shared, state, is_needed);
         turn
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -179,7 +140,7 @@ impl Drop for Runner {
     }
 }
 
-/// Begins a task. Answers it if that was all; if not, it goes on in a task of its own.
+/// Begins a task. Returns it if that was all; if not, it goes on in a task of its own.
 async fn begin(shared: &Arc<Shared>, work: Work) -> Option<Done> {
     let mut deciding = Box::pin(decide(shared.clone(), work));
     match poll_fn(|cx| Poll::Ready(deciding.as_mut().poll(cx))).await {

@@ -75,7 +75,7 @@ impl Schedule {
         claims.get(position).map(|claim| claim.partition)
     }
 
-    /// Deals `room` slots out to the partitions that could use them; answers how many each claim gets.
+    /// Deals `room` slots out to the partitions that could use them; returns how many each claim gets.
     pub(crate) fn deal(&self, room: usize, claims: &[Claim]) -> Vec<usize> {
         let mut granted = vec![0; claims.len()];
         if let ([claim], [all]) = (claims, granted.as_mut_slice()) {

@@ -8,40 +8,19 @@ use anyqueue::{
     header,
 };
 
-use crate::builder::Counting;
+use crate::config::Counting;
 use crate::error::ErrorClass;
-use crate::execute::{Done, Verdict};
 use crate::handler::Route;
 use crate::message::header::ERRORS;
 use crate::message::{Failure, FailureKind, Past, history};
 use crate::retry::Retry;
+use crate::shared::Shared;
 use crate::summary::Outcome;
-use crate::worker::Shared;
+use crate::work::{Decision, Done};
 
 /// The pause after a settlement that failed; it doubles up to the longest.
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-
-/// What to settle a delivery with; nothing if it is somebody else's now.
-pub(crate) struct Decision {
-    status: Option<QueueMessageStatus>,
-    outcome: Outcome,
-}
-
-impl Decision {
-    pub(crate) fn settle(status: QueueMessageStatus, outcome: Outcome) -> Self {
-        Self { status: Some(status), outcome }
-    }
-
-    /// What a delivery is settled with that does not run.
-    pub(crate) fn into_verdict(self) -> Verdict {
-        Verdict::End(self.status.unwrap_or(QueueMessageStatus::Waiting), self.outcome)
-    }
-
-    pub(crate) fn lost() -> Self {
-        Self { status: None, outcome: Outcome::Lost }
-    }
-}
 
 impl Done {
     fn end(self, shared: &Shared) {
@@ -83,7 +62,7 @@ async fn settle_later(shared: Arc<Shared>, mut done: Done, error: Error) {
     done.end_as(&shared, outcome);
 }
 
-/// Answers how the delivery ended, if not as it should.
+/// Returns how the delivery ended, if not as it should.
 async fn settle_again(
     shared: &Shared,
     delivery: &mut QueueMessageHandler,
@@ -122,7 +101,7 @@ async fn settle_again(
 }
 
 /// What comes nearest to a status that was refused: headers can be too large by now, for instance. The errors go first. The count is
-/// never left out: without it a task would be tried for ever.
+/// never left out: without it a task would be tried forever.
 fn plainer(
     status: &QueueMessageStatus,
     wanted: &QueueMessageStatus,
@@ -199,7 +178,8 @@ impl Shared {
 
     /// How often it was lost with the process that ran it, where that can be told.
     pub(crate) fn crashes(&self, delivery: &QueueMessageHandler) -> u32 {
-        let told = self.queue.capabilities().delivery_count == anyqueue::DeliveryCount::ExceptReleases
+        let told = self.queue.capabilities().delivery_count
+            == anyqueue::adapter::DeliveryCount::ExceptReleases
             && self.config.counting == Counting::Headers;
         delivery.delivery_count().filter(|_| told).map_or(0, |count| count.saturating_sub(1))
     }

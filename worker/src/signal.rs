@@ -26,7 +26,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the next one, and answers its number.
+    /// Waits for the next one, and returns its number.
     #[cfg(unix)]
     pub(crate) async fn next(&mut self) -> i32 {
         tokio::select! { _ = self.terminate.recv() => SIGTERM, _ = self.interrupt.recv() => SIGINT }
@@ -75,7 +75,7 @@ impl Drop for Listening {
 }
 
 /// From now on a signal ends the process again, as it would had no run ever listened to it: tokio keeps what it once listens to from
-/// ending the process for ever, and handlers that block keep the runtime from ending. While another run listens, it is that one's.
+/// ending the process forever, and handlers that block keep the runtime from ending. While another run listens, it is that one's.
 pub(crate) async fn die_of_the_next() {
     if DEADLY.swap(true, SeqCst) {
         return;

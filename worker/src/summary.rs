@@ -56,9 +56,9 @@ pub struct Summary {
     pub dead: u64,
     /// Removed because somebody requested it.
     pub cancelled: u64,
-    /// Begun, and given back because of the shutdown, uncounted.
+    /// Begun, and released because of the shutdown, uncounted.
     pub interrupted: u64,
-    /// Held, and given back by the shutdown before it began.
+    /// Held, and released by the shutdown before it began.
     pub returned: u64,
     /// Not settled because the lease was lost; somebody else has the task.
     pub lost: u64,

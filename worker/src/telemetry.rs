@@ -21,7 +21,7 @@
 //! | `retried` | failed and is tried again later |
 //! | `dead` | went to the dead letters |
 //! | `cancelled` | was removed because somebody requested it |
-//! | `interrupted` | was given back by a shutdown, uncounted |
+//! | `interrupted` | was released by a shutdown, uncounted |
 //! | `lost` | belongs to somebody else: the lease was lost |
 //! | `put_off` | did not run now: unknown kind, too many of its kind, or an earlier run has not ended |
 //! | `unsettled` | could not be settled, and comes back when its lease ends |

@@ -86,7 +86,7 @@ impl Harness {
         Ok(id)
     }
 
-    /// Runs everything that is due, what handlers push meanwhile included, and answers what became of it.
+    /// Runs everything that is due, what handlers push meanwhile included, and returns what became of it.
     ///
     /// # Errors
     /// As of [`Worker::run_once`].

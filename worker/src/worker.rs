@@ -1,119 +1,26 @@
-//! The worker that people hold, and what its parts share.
+//! The worker that people hold: it runs, is controlled while it runs, and says how it is.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::fmt;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use anyqueue::{DeliveryCount, Error, IntoPartitionId, MessageCounts, MessageId, PartitionId, Queue, Result};
-use tokio::sync::watch;
+use anyqueue::adapter::DeliveryCount;
+use anyqueue::{Error, IntoPartitionId, PartitionId, Queue, Result};
 
-use crate::builder::{Config, Counting, Lane, WorkerBuilder};
+use crate::config::Counting;
 use crate::context::TaskContext;
 use crate::fetch::Fetch;
-use crate::handler::Routes;
-use crate::pool::Pool;
-use crate::runner::RunQueue;
+use crate::shared::{Shared, Stage};
 use crate::signal::{Listening, Signals, die_of_the_next};
-use crate::summary::{Summary, Tally};
+use crate::summary::Summary;
 
 /// Runs handlers over a queue. Cheap to clone; all clones are one worker, so that one can control what another runs.
 ///
 /// See the crate's documentation for what it promises.
 #[derive(Clone, Debug)]
 pub struct Worker(pub(crate) Arc<Shared>);
-
-/// How far a run has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Stage {
-    /// Not running, or running as usual.
-    Working,
-    /// Nothing new is taken on; what runs may end.
-    Draining,
-    /// Handlers are asked to stop.
-    Cancelling,
-}
-
-/// What the parts of a worker share.
-pub(crate) struct Shared {
-    pub(crate) queue: Queue,
-    pub(crate) lanes: Vec<Lane>,
-    pub(crate) routes: Routes,
-    pub(crate) config: Config,
-    pub(crate) pool: Pool,
-    pub(crate) runs: RunQueue,
-    pub(crate) tally: Tally,
-    pub(crate) stage: watch::Sender<Stage>,
-    pub(crate) running: Running,
-    /// Failed attempts, where neither headers nor the backend can keep them.
-    pub(crate) failures: MessageCounts,
-    control: Mutex<Control>,
-    /// A run is under way.
-    busy: AtomicBool,
-}
-
-/// What runs here, by message. In parts with a lock each, so that tasks that begin and end seldom meet.
-#[derive(Debug, Default)]
-pub(crate) struct Running([Mutex<HashMap<MessageId, TaskContext>>; PARTS]);
-
-const PARTS: usize = 16;
-
-/// Tasks whose failed attempts a worker remembers, where nobody else can.
-const REMEMBERED_FAILURES: usize = 10_000;
-
-impl Running {
-    /// `false` if it runs already.
-    pub(crate) fn insert_new(&self, id: MessageId, task: TaskContext) -> bool {
-        self.with(id, |part| match part.entry(id) {
-            Entry::Occupied(_) => false,
-            Entry::Vacant(place) => {
-                place.insert(task);
-                true
-            }
-        })
-    }
-
-    pub(crate) fn remove(&self, id: MessageId) {
-        let _ended = self.with(id, |part| part.remove(&id));
-    }
-
-    pub(crate) fn tasks(&self) -> Vec<TaskContext> {
-        let lock = |part: &Mutex<HashMap<_, TaskContext>>| -> Vec<TaskContext> {
-            part.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
-        };
-        self.0.iter().flat_map(lock).collect()
-    }
-
-    fn with<T: Default>(
-        &self,
-        id: MessageId,
-        use_part: impl FnOnce(&mut HashMap<MessageId, TaskContext>) -> T,
-    ) -> T {
-        let [.., last] = id.as_bytes();
-        let part = self.0.get(usize::from(*last) % PARTS);
-        part.map(|part| use_part(&mut part.lock().unwrap_or_else(PoisonError::into_inner)))
-            .unwrap_or_default()
-    }
-}
-
-/// What is set and seen from outside while the worker runs.
-#[derive(Debug)]
-pub(crate) struct Control {
-    pub(crate) paused: Vec<bool>,
-    pub(crate) held_back: Option<String>,
-    /// When the fetch loop last went round.
-    pub(crate) turned_at: Instant,
-    /// When something last went on: a pull was answered, or there was no slot to pull for.
-    pub(crate) progress_at: Instant,
-    /// The last error of each partition whose last pull failed.
-    pub(crate) failing: Vec<Option<Error>>,
-    pub(crate) stuck: usize,
-}
 
 /// How a worker is doing, as [`Worker::health`] answers.
 #[derive(Clone, Debug)]
@@ -144,35 +51,8 @@ impl Health {
 }
 
 impl Worker {
-    /// Sets up a worker over a queue.
-    pub fn builder(queue: Queue) -> WorkerBuilder {
-        WorkerBuilder::new(queue)
-    }
-
-    pub(crate) fn new(queue: Queue, lanes: Vec<Lane>, routes: Routes, config: Config) -> Self {
-        let now = queue.clock().now();
-        let control = Control {
-            paused: vec![false; lanes.len()],
-            held_back: None,
-            turned_at: now,
-            progress_at: now,
-            failing: vec![None; lanes.len()],
-            stuck: 0,
-        };
-        let worker = Self(Arc::new(Shared {
-            pool: Pool::new(config.slots, lanes.len()),
-            runs: RunQueue::default(),
-            tally: Tally::default(),
-            stage: watch::Sender::new(Stage::Working),
-            running: Running::default(),
-            failures: MessageCounts::new(REMEMBERED_FAILURES),
-            control: Mutex::new(control),
-            busy: AtomicBool::new(false),
-            queue,
-            lanes,
-            routes,
-            config,
-        }));
+    pub(crate) fn new(shared: Shared) -> Self {
+        let worker = Self(Arc::new(shared));
         for notice in worker.notices() {
             tracing::warn!("{notice}");
         }
@@ -232,14 +112,14 @@ impl Worker {
         work.await
     }
 
-    /// Works until the future ends, then [shuts down](Self::shutdown) and answers what became of the tasks.
+    /// Works until the future ends, then [shuts down](Self::shutdown) and returns what became of the tasks.
     ///
     /// # Errors
     /// [`Closed`](anyqueue::ErrorKind::Closed) once the queue is closed; [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) if this worker
     /// runs already. No error of the server ends it.
     ///
     /// # Cancellation
-    /// Dropping the future stops the pulling and gives back what has not started. Tasks that run go on, and are settled.
+    /// Dropping the future stops the pulling and releases what has not started. Tasks that run go on, and are settled.
     pub async fn run_until(&self, shutdown: impl Future<Output = ()>) -> Result<Summary> {
         let mut work = pin!(self.work(false));
         tokio::select! { end = &mut work => return end, () = shutdown => self.shutdown() }
@@ -255,8 +135,8 @@ impl Worker {
         self.work(true).await
     }
 
-    /// Ends the run: takes on nothing more, gives back what has not started, waits for what runs, asks it to stop, and gives back
-    /// what was interrupted, uncounted. The times are those of [`WorkerBuilder::drain`]. Before a run, it ends the next one at once.
+    /// Ends the run: takes on nothing more, releases what has not started, waits for what runs, asks it to stop, and releases
+    /// what was interrupted, uncounted. The times are those of [`WorkerBuilder::drain`](crate::WorkerBuilder::drain). Before a run, it ends the next one at once.
     pub fn shutdown(&self) {
         self.advance(Stage::Draining);
     }
@@ -301,7 +181,7 @@ impl Worker {
 
     /// The tasks that run here now.
     pub fn running(&self) -> Vec<TaskContext> {
-        self.0.running.tasks()
+        self.0.pool.running.tasks()
     }
 
     fn set_paused(&self, partition: &PartitionId, paused: bool) -> Result<()> {
@@ -364,20 +244,5 @@ impl Drop for Busy<'_> {
     fn drop(&mut self) {
         self.0.stage.send_replace(Stage::Working);
         self.0.busy.store(false, Ordering::SeqCst);
-    }
-}
-
-impl Shared {
-    pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
-        self.control.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Worker")
-            .field("queue", &self.queue)
-            .field("lanes", &self.lanes)
-            .finish_non_exhaustive()
     }
 }

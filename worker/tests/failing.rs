@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
+use anyqueue::adapter::*;
 use anyqueue::*;
 use anyqueue_memory::MemoryQueue;
 use anyqueue_worker::{Partition, Retry, TaskContext, TaskError, Worker, task};
@@ -42,36 +43,19 @@ fn down() -> Error {
 }
 
 #[async_trait]
-impl QueueStorage for Faulty {
+impl Forward for Faulty {
+    fn inner(&self) -> &dyn Storage {
+        &self.inner
+    }
+
     fn name(&self) -> &'static str {
         "faulty"
     }
+
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
-    async fn init(&self) -> Result<()> {
-        self.inner.init().await
-    }
-    async fn check(&self) -> Result<Health> {
-        self.inner.check().await
-    }
-    async fn close(&self) -> Result<()> {
-        self.inner.close().await
-    }
-}
 
-#[async_trait]
-impl PushQueueStorage for Faulty {
-    fn encoded_len(&self, message: &MessageData) -> u64 {
-        self.inner.encoded_len(message)
-    }
-    async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
-        self.inner.push(partition, messages).await
-    }
-}
-
-#[async_trait]
-impl PullQueueStorage for Faulty {
     async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
         if partition.name() == "bad" && self.faults.pulls.load(SeqCst) {
             return Err(down());
@@ -86,31 +70,12 @@ impl PullQueueStorage for Faulty {
         };
         Ok(self.inner.pull(partition, request).await?.into_iter().map(counted).collect())
     }
+
     async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
         if self.faults.settlements.load(SeqCst) {
             return vec![Err(down()); settlements.len()];
         }
         self.inner.settle(settlements).await
-    }
-    async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
-        self.inner.extend(extensions).await
-    }
-    async fn exchange(
-        &self,
-        settlements: &[Settlement],
-        partition: &PartitionId,
-        request: PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
-        (self.settle(settlements).await, self.pull(partition, request).await)
-    }
-}
-
-impl Storage for Faulty {
-    fn inspect(&self) -> Option<&dyn InspectQueueStorage> {
-        self.inner.inspect()
-    }
-    fn pause(&self) -> Option<&dyn PauseQueueStorage> {
-        self.inner.pause()
     }
 }
 

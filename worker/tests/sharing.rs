@@ -26,7 +26,7 @@ async fn fill(queue: &Queue, partition: &str, kind: &str, count: usize) {
     }
 }
 
-/// Runs a worker with these weights on full partitions until `count` tasks have begun; answers how many of each.
+/// Runs a worker with these weights on full partitions until `count` tasks have begun; returns how many of each.
 async fn served(weights: &[u32], slots: usize, count: usize, pause: Duration) -> Vec<usize> {
     let queue = Queue::new(MemoryQueue::new()).unwrap();
     let begun: Arc<Vec<AtomicUsize>> = Arc::new(weights.iter().map(|_| AtomicUsize::new(0)).collect());

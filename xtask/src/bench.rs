@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: measures each backend beside its client by hand, and writes figures, page and charts.
+//! `cargo xtask bench`: measures each backend beside its hand-written client, and writes figures, page and charts.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -12,7 +12,7 @@ use crate::workspace::{self, Result, cargo, line, root};
 
 /// Where figures are kept.
 const FIGURES: &str = "docs/benchmarks";
-/// What has a client by hand to be measured beside.
+/// What has a hand-written client to be measured beside.
 const BACKENDS: &[&str] = &[
     "memory",
     "sqlite",

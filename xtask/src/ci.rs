@@ -3,6 +3,7 @@
 use crate::conformance;
 use crate::fresh::run_fresh;
 use crate::package;
+use crate::programs;
 use crate::setup::run_setup;
 use crate::steps::{Outcome, Run, Step, run_steps};
 use crate::tidy::run_tidy;
@@ -12,6 +13,13 @@ use crate::workspace::Result;
 pub(crate) fn test() -> Result<()> {
     let mut steps = vec![Step { name: "setup", run: Run::Here(|| done(run_setup())) }];
     steps.extend(checks());
+    run_steps(&steps)
+}
+
+/// Checks and tests what finds most slips in the time of a short pause.
+pub(crate) fn quick() -> Result<()> {
+    let mut steps = first_checks();
+    steps.push(Step { name: "tests", run: Run::Here(|| done(programs::run_quick())) });
     run_steps(&steps)
 }
 
@@ -33,8 +41,8 @@ pub(crate) fn ci(full: bool) -> Result<()> {
     run_steps(&steps)
 }
 
-/// Quick ones first, so that a slip is told in seconds.
-fn checks() -> Vec<Step> {
+/// In seconds where little was changed.
+fn first_checks() -> Vec<Step> {
     vec![
         Step { name: "fmt", run: Run::Cargo(&["fmt", "--all", "--check"]) },
         Step { name: "tidy", run: Run::Here(|| done(run_tidy())) },
@@ -42,15 +50,23 @@ fn checks() -> Vec<Step> {
             name: "clippy",
             run: Run::Cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
         },
+    ]
+}
+
+/// Quick ones first, so that a slip is told in seconds.
+fn checks() -> Vec<Step> {
+    let mut steps = first_checks();
+    steps.extend([
         Step {
             name: "docs",
             run: Run::CargoWith(("RUSTDOCFLAGS", "-D warnings"), &["doc", "--workspace", "--no-deps"]),
         },
-        Step { name: "tests", run: Run::Cargo(&["test", "--workspace", "--all-targets", "--no-fail-fast"]) },
+        Step { name: "tests", run: Run::Here(|| done(programs::run_all())) },
         Step { name: "doctests", run: Run::Cargo(&["test", "--workspace", "--doc", "--no-fail-fast"]) },
         // Alone, because other members' features could hide one that it forgot to ask for.
         Step { name: "quickstart", run: Run::Cargo(&["test", "--package", "quickstart"]) },
-    ]
+    ]);
+    steps
 }
 
 fn done(result: Result<()>) -> Result<Outcome> {

@@ -5,6 +5,7 @@ mod ci;
 mod conformance;
 mod fresh;
 mod package;
+mod programs;
 mod setup;
 mod soak;
 mod steps;
@@ -28,7 +29,15 @@ enum Command {
     /// Installs what building and testing need and this machine lacks
     Setup,
     /// Sets up, then runs every check and every test
-    Test,
+    Test {
+        /// Runs instead what finds most slips in three minutes: the quick checks, the unit tests, and the suites of the backends
+        /// without a server
+        #[arg(long)]
+        quick: bool,
+        /// Runs instead only the test programs whose name, PACKAGE/TARGET, contains this; no checks
+        #[arg(long, value_name = "TEXT", conflicts_with = "quick")]
+        only: Option<String>,
+    },
     /// Runs every check and every test, and checks licences and advisories where cargo-deny is installed
     Ci {
         /// Also checks the packages, runs every backend's conformance suite 20 times, each time with another seed, and the
@@ -44,18 +53,27 @@ enum Command {
     Tidy,
     /// Writes into the documents what the code itself can tell
     Tables,
-    /// Measures backends beside clients by hand, the worker, and other libraries, and writes the page of benchmarks
+    /// Measures backends against hand-written clients, the worker, and other libraries, and writes the page of benchmarks
     Bench(bench::Options),
     /// Runs the conformance suite alone against one backend
     Conformance(conformance::Options),
     /// Lets random faults befall a real server under random work, and holds the account
     Soak(soak::Options),
+    /// Notes a test program instead of running it: what cargo is given as its runner
+    #[command(hide = true)]
+    NoteProgram {
+        /// The program and its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Setup => setup::run_setup(),
-        Command::Test => ci::test(),
+        Command::Test { only: Some(text), .. } => programs::run_only(&text),
+        Command::Test { quick: true, .. } => ci::quick(),
+        Command::Test { .. } => ci::test(),
         Command::Ci { full } => ci::ci(full),
         Command::Fresh => fresh::run_fresh(),
         Command::Packages => package::run_packages(),
@@ -66,6 +84,7 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::run_bench(&options),
         Command::Conformance(options) => conformance::run_conformance(&options),
         Command::Soak(options) => soak::run_soak(&options),
+        Command::NoteProgram { words } => programs::note(&words),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

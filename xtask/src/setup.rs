@@ -20,8 +20,8 @@ enum Source {
     Apt(&'static [&'static str]),
     /// This component of the Rust toolchain.
     Rustup(&'static str),
-    /// This Python package, of this version, in a virtual environment of its own.
-    Pip(&'static str, &'static str),
+    /// These Python packages in a virtual environment of their own, which has the first one's name.
+    Pip(&'static [&'static str]),
 }
 
 /// Everything that is needed. A new server or tool is one more row.
@@ -78,14 +78,15 @@ const TOOLS: &[Tool] = &[
     },
     Tool {
         what: "ministack",
-        found: || environment(MINISTACK).is_some_and(|folder| folder.join("bin/ministack").exists()),
-        from: Source::Pip(MINISTACK.0, MINISTACK.1),
+        found: || environment(MINISTACK).is_some_and(|folder| folder.join("bin/uvicorn").exists()),
+        from: Source::Pip(MINISTACK),
         why: "the tests start private servers of it, in the place of Amazon SQS",
     },
 ];
 
-/// The package and the version of it that the tests are known to pass with. `anyqueue-testkit` looks for the same.
-const MINISTACK: (&str, &str) = ("ministack", "1.5.33");
+/// The version that the tests are known to pass with, for which `anyqueue-testkit` looks, and what serves it faster than the
+/// server that it brings along.
+const MINISTACK: &[&str] = &["ministack==1.5.33", "uvicorn==0.54.0", "uvloop==0.23.0", "httptools==0.9.0"];
 
 /// Installs the packages given as arguments without starting their services: the tests start servers of their own, on
 /// ports of their own. Debian asks `policy-rc.d` before it starts any; one that the machine already has is left alone.
@@ -129,7 +130,7 @@ fn install(tools: &[&Tool]) -> Result<()> {
             Source::Rustup(component) if succeeds("rustup", &["--version"]) => {
                 run(command("rustup").args(["component", "add", component]))?;
             }
-            Source::Pip(package, version) => install_python(package, version)?,
+            Source::Pip(packages) => install_python(packages)?,
             Source::Rustup(_) | Source::Apt(_) => {}
         }
     }
@@ -139,7 +140,7 @@ fn install(tools: &[&Tool]) -> Result<()> {
 fn install_packages(tools: &[&Tool]) -> Result<()> {
     let names = |tool: &&Tool| match tool.from {
         Source::Apt(names) => names,
-        Source::Rustup(_) | Source::Pip(..) => &[],
+        Source::Rustup(_) | Source::Pip(_) => &[],
     };
     let packages: Vec<&str> = tools.iter().flat_map(names).copied().collect();
     if !packages.is_empty()
@@ -152,23 +153,25 @@ fn install_packages(tools: &[&Tool]) -> Result<()> {
     Ok(())
 }
 
-fn install_python(package: &str, version: &str) -> Result<()> {
-    let Some(folder) = environment((package, version)) else { return Ok(()) };
+fn install_python(packages: &[&str]) -> Result<()> {
+    let Some(folder) = environment(packages) else { return Ok(()) };
     // What an interrupted installation left would be taken for whole.
     if folder.exists() {
         fs::remove_dir_all(&folder).map_err(|error| format!("cannot clear {}: {error}", folder.display()))?;
     }
     run(command("python3").args(["-m", "venv"]).arg(&folder))?;
-    let wanted = format!("{package}=={version}");
-    run(command("env").arg(folder.join("bin/python")).args(["-m", "pip", "install", "--quiet", &wanted]))
+    let mut pip = command("env");
+    pip.arg(folder.join("bin/python")).args(["-m", "pip", "install", "--quiet"]);
+    run(pip.args(packages))
 }
 
-/// The virtual environment of a Python package, among the user's data: the checkouts of the project share it.
-fn environment((package, version): (&str, &str)) -> Option<PathBuf> {
+/// The virtual environment of Python packages, among the user's data: the checkouts of the project share it.
+fn environment(packages: &[&str]) -> Option<PathBuf> {
     let data = env::var_os("XDG_DATA_HOME")
         .map(PathBuf::from)
         .or_else(|| env::home_dir().map(|home| home.join(".local/share")))?;
-    Some(data.join("anyqueue").join(format!("{package}-{version}")))
+    let name = packages.first()?.replace("==", "-");
+    Some(data.join("anyqueue").join(name))
 }
 
 /// Debian keeps the servers of all versions out of the PATH.
@@ -207,10 +210,10 @@ fn by_hand(tools: &[&Tool]) -> String {
     let how = |tool: &&Tool| match tool.from {
         Source::Apt(packages) => format!("on Debian: apt-get install {}", packages.join(" ")),
         Source::Rustup(component) => format!("rustup component add {component}"),
-        Source::Pip(package, version) => match environment((package, version)) {
+        Source::Pip(packages) => match environment(packages) {
             Some(folder) => {
-                let folder = folder.display();
-                format!("python3 -m venv {folder} && {folder}/bin/pip install {package}=={version}")
+                let (folder, packages) = (folder.display(), packages.join(" "));
+                format!("python3 -m venv {folder} && {folder}/bin/pip install {packages}")
             }
             None => "set HOME, where it is installed".to_owned(),
         },

@@ -43,7 +43,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     if status.success() { Ok(()) } else { Err(format!("`{}` failed ({status})", line(command))) }
 }
 
-/// Runs a command to its end and answers what it wrote to its standard output.
+/// Runs a command to its end and returns what it wrote to its standard output.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command
         .stderr(Stdio::inherit())

@@ -1,10 +1,7 @@
 //! What can be chosen when a store is made.
 
-use std::sync::Arc;
-
-use anyqueue::{Backend, Clock, OpenFuture, Result, Storage, StorageUrl, UrlOption};
-
-use crate::storage::{MemoryQueue, NAME};
+use anyqueue::adapter::{StorageUrl, UrlOption};
+use anyqueue::{Clock, Result};
 
 /// Settings of a store in memory. Every one has a default.
 ///
@@ -41,14 +38,14 @@ impl MemoryConfig {
         self
     }
 
-    /// How many messages the store holds, over all partitions. A push beyond answers [`Full`](anyqueue::ErrorKind::Full).
+    /// How many messages the store holds, over all partitions. A push beyond returns [`Full`](anyqueue::ErrorKind::Full).
     pub fn with_max_messages(mut self, max_messages: usize) -> Self {
         self.max_messages = max_messages;
         self
     }
 
     /// How many bytes the store holds, over all partitions, counted as
-    /// [`encoded_len`](anyqueue::PushQueueStorage::encoded_len) does. A push beyond answers
+    /// [`encoded_len`](anyqueue::adapter::PushQueueStorage::encoded_len) does. A push beyond answers
     /// [`Full`](anyqueue::ErrorKind::Full). Headers that a settlement adds are counted, but never refused for lack of room:
     /// a message must be able to die.
     pub fn with_max_bytes(mut self, max_bytes: u64) -> Self {
@@ -63,7 +60,7 @@ impl MemoryConfig {
         self
     }
 
-    /// Reads the options of a `memory:` URL: see [`backend`].
+    /// Reads the options of a `memory:` URL: see [`backend`](crate::backend).
     ///
     /// # Errors
     /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for a value that is no number.
@@ -89,6 +86,8 @@ impl Default for MemoryConfig {
     }
 }
 
+/// All that a URL can say.
+pub(crate) const OPTIONS: &[UrlOption] = &[MAX_MESSAGES, MAX_BYTES, MAX_MESSAGE_BYTES];
 const MAX_MESSAGES: UrlOption = UrlOption {
     name: "max_messages",
     default: "10000000",
@@ -104,16 +103,3 @@ const MAX_MESSAGE_BYTES: UrlOption = UrlOption {
     default: "16777216",
     help: "bytes of one message; a larger one is refused as too large",
 };
-
-/// This backend, for a [`Registry`](anyqueue::Registry): `memory:`, with the options `max_messages`, `max_bytes` and
-/// `max_message_bytes`. Each opening makes a store of its own.
-pub fn backend() -> Backend {
-    Backend { name: NAME, schemes: &["memory"], options: &[MAX_MESSAGES, MAX_BYTES, MAX_MESSAGE_BYTES], open }
-}
-
-fn open(url: StorageUrl) -> OpenFuture {
-    Box::pin(async move {
-        let config = MemoryConfig::from_url(&url).map_err(|error| error.with_backend(NAME))?;
-        Ok(Arc::new(MemoryQueue::with_config(config)) as Arc<dyn Storage>)
-    })
-}

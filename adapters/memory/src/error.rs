@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use anyqueue::{Error, ErrorKind, Operation};
 
-use crate::storage::NAME;
+/// The name of this backend, which all its errors bear.
+pub(crate) const NAME: &str = "memory";
 
 /// An error of this backend. Nothing happened; the retry class is the usual one of its kind.
 pub(crate) fn error(operation: Operation, kind: ErrorKind, text: impl Into<Cow<'static, str>>) -> Error {

@@ -3,6 +3,7 @@
 use std::ops::Bound;
 use std::time::Instant;
 
+use anyqueue::adapter::{InspectQueueStorage, PauseQueueStorage, async_trait};
 use anyqueue::{
     Browsed, CancelOutcome, Counts, DeleteOutcome, MAX_PAGE, MessageId, Operation, PartitionId, Result,
 };
@@ -12,18 +13,19 @@ use crate::partition::Partition;
 use crate::state::{State, enter, enter_or_make};
 use crate::storage::MemoryQueue;
 
-impl MemoryQueue {
-    pub(crate) fn list(&self, after: Option<&PartitionId>, limit: usize) -> Result<Vec<PartitionId>> {
+#[async_trait]
+impl InspectQueueStorage for MemoryQueue {
+    async fn partitions(&self, after: Option<&PartitionId>, limit: usize) -> Result<Vec<PartitionId>> {
         self.ensure_open(Operation::Inspect)?;
         Ok(self.store.run(|state, _| state.list(after, limit.min(MAX_PAGE))))
     }
 
-    pub(crate) fn count(&self, partition: &PartitionId) -> Result<Counts> {
+    async fn counts(&self, partition: &PartitionId) -> Result<Counts> {
         self.ensure_open(Operation::Inspect)?;
         Ok(self.store.run(|state, now| state.count(now, partition)))
     }
 
-    pub(crate) fn browse_page(
+    async fn browse(
         &self,
         partition: &PartitionId,
         after: Option<MessageId>,
@@ -33,22 +35,36 @@ impl MemoryQueue {
         Ok(self.store.run(|state, now| state.browse(now, partition, after, limit.min(MAX_PAGE))))
     }
 
-    pub(crate) fn delete_all(
-        &self,
-        partition: &PartitionId,
-        ids: &[MessageId],
-    ) -> Vec<Result<DeleteOutcome>> {
+    async fn delete(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<DeleteOutcome>> {
         self.for_each_id(partition, ids, DeleteOutcome::NotFound, Partition::delete)
     }
 
-    pub(crate) fn cancel_all(
-        &self,
-        partition: &PartitionId,
-        ids: &[MessageId],
-    ) -> Vec<Result<CancelOutcome>> {
-        self.for_each_id(partition, ids, CancelOutcome::NotFound, Partition::cancel)
+    async fn purge(&self, partition: &PartitionId, limit: usize) -> Result<usize> {
+        self.ensure_open(Operation::Inspect)?;
+        let gone = self.store.run(|state, now| state.purge(now, partition, limit));
+        Ok(gone.len())
     }
 
+    async fn request_cancel(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<CancelOutcome>> {
+        self.for_each_id(partition, ids, CancelOutcome::NotFound, Partition::cancel)
+    }
+}
+
+#[async_trait]
+impl PauseQueueStorage for MemoryQueue {
+    async fn set_paused(&self, partition: &PartitionId, paused: bool) -> Result<()> {
+        self.ensure_open(Operation::Pause)?;
+        self.store.run(|state, now| state.pause(now, partition, paused));
+        Ok(())
+    }
+
+    async fn is_paused(&self, partition: &PartitionId) -> Result<bool> {
+        self.ensure_open(Operation::Pause)?;
+        Ok(self.store.run(|state, _| state.partitions.get(partition).is_some_and(Partition::is_paused)))
+    }
+}
+
+impl MemoryQueue {
     fn for_each_id<T: Copy>(
         &self,
         partition: &PartitionId,
@@ -64,23 +80,6 @@ impl MemoryQueue {
             Some(outcomes) => outcomes.into_iter().map(Ok).collect(),
             None => ids.iter().map(|_| Ok(not_found)).collect(),
         }
-    }
-
-    pub(crate) fn purge_some(&self, partition: &PartitionId, limit: usize) -> Result<usize> {
-        self.ensure_open(Operation::Inspect)?;
-        let gone = self.store.run(|state, now| state.purge(now, partition, limit));
-        Ok(gone.len())
-    }
-
-    pub(crate) fn pause_or_resume(&self, partition: &PartitionId, paused: bool) -> Result<()> {
-        self.ensure_open(Operation::Pause)?;
-        self.store.run(|state, now| state.pause(now, partition, paused));
-        Ok(())
-    }
-
-    pub(crate) fn paused(&self, partition: &PartitionId) -> Result<bool> {
-        self.ensure_open(Operation::Pause)?;
-        Ok(self.store.run(|state, _| state.partitions.get(partition).is_some_and(Partition::is_paused)))
     }
 }
 

@@ -63,14 +63,16 @@
 //! # How it is built
 //! The state machine is synchronous and takes the time as an argument. One partition is in `partition.rs`, its queues and
 //! leases in `partition/`; the whole store is in `state.rs` and, command by command, in `push.rs`, `pull.rs`, `settle.rs`
-//! and `inspect.rs`, each beside the thin asynchronous shell it serves. Only a pull waits; `line.rs` says who is woken when.
+//! and `inspect.rs`, each beside the thin asynchronous shell it serves. Only a pull waits; `waiters.rs` says who is woken when.
 
 #![allow(clippy::vec_box, reason = "messages stay in the boxes they live in, whichever list they are on")]
 
+mod backend;
+mod capabilities;
 mod config;
 mod error;
 mod inspect;
-mod line;
+mod limits;
 mod message;
 mod partition;
 mod pull;
@@ -78,6 +80,8 @@ mod push;
 mod settle;
 mod state;
 mod storage;
+mod waiters;
 
-pub use config::{MemoryConfig, backend};
+pub use backend::backend;
+pub use config::MemoryConfig;
 pub use storage::MemoryQueue;

@@ -5,8 +5,6 @@ use std::time::{Duration, Instant};
 
 use anyqueue::{MessageData, MessageId};
 
-use crate::partition::ClaimId;
-
 /// A message, and where it stands in its partition.
 #[derive(Debug)]
 pub(crate) struct Message {
@@ -48,6 +46,13 @@ pub(crate) enum Place {
     Delayed { until: Instant },
     /// Held by whoever made the claim.
     Leased { claim: ClaimId },
+}
+
+/// Names a claim; the derived order is the order in which claims lapse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ClaimId {
+    pub(crate) until: Instant,
+    pub(crate) number: u64,
 }
 
 impl Message {

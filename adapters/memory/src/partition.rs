@@ -18,7 +18,8 @@ use std::collections::hash_map::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyqueue::{Delivery, ExtendOutcome, Lease, MessageId, PartitionId, Token};
+use anyqueue::adapter::{Delivery, Lease, Token};
+use anyqueue::{ExtendOutcome, MessageId, PartitionId};
 
 use crate::message::{Message, Place, after};
 
@@ -26,7 +27,6 @@ mod claims;
 mod look;
 mod queues;
 
-pub(crate) use claims::ClaimId;
 use queues::Queues;
 
 /// One partition, live or dead letters.

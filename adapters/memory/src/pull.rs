@@ -1,23 +1,45 @@
 //! Pulling: claiming what is ready, and waiting for it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyqueue::{Delivery, ErrorKind, Operation, PartitionId, PullRequest, Result, SettleOutcome, Settlement};
+use anyqueue::adapter::{Delivery, Extension, PullQueueStorage, PullRequest, Settlement, async_trait};
+use anyqueue::{ErrorKind, ExtendOutcome, Operation, PartitionId, Result, SettleOutcome};
 use tokio::sync::Notify;
 
 use crate::error::error;
+use crate::limits::{MAX_BATCH, check_lease};
 use crate::message::after;
 use crate::partition::Partition;
 use crate::state::{State, Store, enter};
-use crate::storage::{MAX_BATCH, MAX_LEASE, MIN_LEASE, MemoryQueue};
+use crate::storage::MemoryQueue;
+
+#[async_trait]
+impl PullQueueStorage for MemoryQueue {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+        self.pull_batch(partition, &request).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+        self.settle_batch(settlements)
+    }
+
+    async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
+        self.extend_batch(extensions)
+    }
+
+    async fn exchange(
+        &self,
+        settlements: &[Settlement],
+        partition: &PartitionId,
+        request: PullRequest,
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+        self.exchange_batch(settlements, partition, &request).await
+    }
+}
 
 impl MemoryQueue {
-    pub(crate) async fn pull_batch(
-        &self,
-        partition: &PartitionId,
-        request: &PullRequest,
-    ) -> Result<Vec<Delivery>> {
+    async fn pull_batch(&self, partition: &PartitionId, request: &PullRequest) -> Result<Vec<Delivery>> {
         self.check_pull(request)?;
         let (deliveries, now) = self.store.run(|state, now| (state.pull(now, partition, request), now));
         if deliveries.is_empty() && !request.wait.is_zero() {
@@ -27,7 +49,7 @@ impl MemoryQueue {
     }
 
     /// Settles and claims in one command.
-    pub(crate) async fn exchange_batch(
+    async fn exchange_batch(
         &self,
         settlements: &[Settlement],
         partition: &PartitionId,
@@ -82,14 +104,6 @@ impl MemoryQueue {
         }
         check_lease(Operation::Pull, request.lease)
     }
-}
-
-pub(crate) fn check_lease(operation: Operation, lease: Duration) -> Result<()> {
-    if (MIN_LEASE..=MAX_LEASE).contains(&lease) {
-        return Ok(());
-    }
-    let text = format!("a lease of {lease:?} cannot be had: use {MIN_LEASE:?} to {MAX_LEASE:?}");
-    Err(error(operation, ErrorKind::InvalidInput, text))
 }
 
 impl State {
@@ -173,7 +187,10 @@ impl Drop for Waiter<'_> {
 
 #[cfg(test)]
 mod tests {
-    use anyqueue::{MessageData, PullQueueStorage, PushQueueStorage};
+    use std::time::Duration;
+
+    use anyqueue::MessageData;
+    use anyqueue::adapter::PushQueueStorage;
 
     use super::*;
 

@@ -2,19 +2,21 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
+use anyqueue::adapter::{PushQueueStorage, async_trait};
 use anyqueue::{ErrorKind, Headers, MessageData, Operation, PartitionId, PushOutcome, Result};
 
 use crate::error::error;
+use crate::limits::{MAX_DELAY, PRIORITY_LEVELS};
 use crate::message::Message;
 use crate::partition::Partition;
 use crate::state::{Ledger, State, enter_or_make};
-use crate::storage::{MAX_DELAY, MemoryQueue, PRIORITY_LEVELS};
+use crate::storage::MemoryQueue;
 
 /// What a message is counted with besides its texts: about what keeping it costs.
 const OVERHEAD_BYTES: u64 = 512;
 
 /// The size of a message as the limits count it: payload, headers, names and keys, and [`OVERHEAD_BYTES`].
-pub(crate) fn encoded_len(message: &MessageData) -> u64 {
+fn encoded_len(message: &MessageData) -> u64 {
     let options = message.options();
     let texts =
         [message.task_id(), message.session_id(), options.group.as_deref(), options.dedup_key.as_deref()];
@@ -30,12 +32,19 @@ pub(crate) fn headers_len(headers: &Headers) -> u64 {
 /// A message that passed the checks, and its delay.
 type Admitted = Result<(Box<Message>, Duration)>;
 
+#[async_trait]
+impl PushQueueStorage for MemoryQueue {
+    fn encoded_len(&self, message: &MessageData) -> u64 {
+        encoded_len(message)
+    }
+
+    async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
+        self.push_batch(partition, messages)
+    }
+}
+
 impl MemoryQueue {
-    pub(crate) fn push_batch(
-        &self,
-        partition: &PartitionId,
-        messages: &[MessageData],
-    ) -> Vec<Result<PushOutcome>> {
+    fn push_batch(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
         if let Err(closed) = self.ensure_open(Operation::Push) {
             return vec![Err(closed); messages.len()];
         }

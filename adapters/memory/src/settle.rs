@@ -2,18 +2,16 @@
 
 use std::time::Instant;
 
-use anyqueue::{
-    Action, ErrorKind, ExtendOutcome, Extension, Headers, Operation, PartitionId, Result, SettleOutcome,
-    Settlement,
-};
+use anyqueue::adapter::{Action, Extension, Settlement};
+use anyqueue::{ErrorKind, ExtendOutcome, Headers, Operation, PartitionId, Result, SettleOutcome};
 
 use crate::error::error;
+use crate::limits::{MAX_DELAY, check_lease};
 use crate::message::Message;
 use crate::partition::{Attempt, Partition};
-use crate::pull::check_lease;
 use crate::push::headers_len;
 use crate::state::{Ledger, State, enter, enter_or_make};
-use crate::storage::{MAX_DELAY, MemoryQueue};
+use crate::storage::MemoryQueue;
 
 impl MemoryQueue {
     pub(crate) fn settle_batch(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {

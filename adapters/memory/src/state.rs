@@ -9,9 +9,9 @@ use tokio::sync::Notify;
 
 use crate::config::MemoryConfig;
 use crate::error::error;
-use crate::line::Line;
 use crate::message::Message;
 use crate::partition::Partition;
+use crate::waiters::Line;
 
 /// What the clients of one store share.
 #[derive(Debug)]
@@ -171,7 +171,8 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
-    use anyqueue::{MessageData, PartitionId, PushQueueStorage};
+    use anyqueue::adapter::{InspectQueueStorage, PushQueueStorage};
+    use anyqueue::{MessageData, PartitionId};
 
     use super::*;
     use crate::MemoryQueue;
@@ -186,7 +187,7 @@ mod tests {
         }
         let capacity = || queue.store.run(|state, _| state.ledger.living.capacity());
         assert!(capacity() >= 200_000);
-        while queue.purge_some(&jobs, 1000).unwrap() > 0 {}
+        while queue.purge(&jobs, 1000).await.unwrap() > 0 {}
         assert!(capacity() <= 2 * Ledger::KEPT_CAPACITY, "{}", capacity());
         assert!(queue.store.run(|state, _| state.partitions.is_empty() && state.ledger.bytes == 0));
     }

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyqueue::{Clock, Result, Storage};
+use anyqueue::adapter::Storage;
+use anyqueue::{Clock, Result};
 use anyqueue_conformance::{Harness, Need, Opening, async_trait, least};
 use anyqueue_memory::{MemoryConfig, MemoryQueue};
 
@@ -31,6 +32,12 @@ impl Harness for Memory {
         let with_clock = || MemoryQueue::with_config(MemoryConfig::default().with_clock(clock));
         let client = self.stores().entry(namespace.to_owned()).or_insert_with(with_clock).client();
         Some(Box::pin(async move { Ok(Arc::new(client) as Arc<dyn Storage>) }))
+    }
+
+    /// All time is the store's.
+    fn open_skewed(&self, namespace: &str, _clock: Clock) -> Option<Opening<'_>> {
+        let namespace = namespace.to_owned();
+        Some(Box::pin(async move { self.open(&namespace).await }))
     }
 
     fn least(&self) -> &'static [Need] {

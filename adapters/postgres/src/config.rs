@@ -1,15 +1,14 @@
 //! Options of a queue in a database, typed and as URL parameters.
 
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use anyqueue::{Backend, Operation, Result, Storage, StorageUrl, UrlOption};
+use anyqueue::adapter::{StorageUrl, UrlOption};
+use anyqueue::{Clock, Result};
 use sqlx::ConnectOptions;
 use sqlx::postgres::PgConnectOptions;
 
-use crate::PostgresQueue;
-use crate::error::{NAME, invalid};
+use crate::error::invalid;
 use crate::sql::Schema;
 
 const MAX_MESSAGE_BYTES: u64 = 64 * 1024 * 1024;
@@ -33,9 +32,10 @@ pub(crate) struct Config {
     pub(crate) connect_timeout: Duration,
     pub(crate) call_timeout: Duration,
     pub(crate) message_bytes: u64,
+    pub(crate) clock: Clock,
 }
 
-/// Options of a queue in a database. Made by [`new`](Self::new) or [`PostgresQueue::from_url`].
+/// Options of a queue in a database. Made by [`new`](Self::new) or [`PostgresQueue::from_url`](crate::PostgresQueue::from_url).
 #[derive(Clone)]
 #[must_use = "call open()"]
 pub struct PostgresBuilder {
@@ -49,6 +49,7 @@ pub struct PostgresBuilder {
     connect_timeout: Duration,
     call_timeout: Duration,
     message_bytes: u64,
+    clock: Clock,
 }
 
 impl PostgresBuilder {
@@ -65,6 +66,7 @@ impl PostgresBuilder {
             connect_timeout: Duration::from_secs(5),
             call_timeout: Duration::from_secs(30),
             message_bytes: 16 * 1024 * 1024,
+            clock: Clock::system(),
         }
     }
 
@@ -130,19 +132,14 @@ impl PostgresBuilder {
         self
     }
 
-    /// Connects and, with [`create`](Self::create), prepares the schema. Must be called within a tokio runtime with time and I/O
-    /// enabled, whose end ends the handle.
-    ///
-    /// # Errors
-    /// `InvalidInput` for an option out of bounds or an unknown database, `Unavailable` if the server cannot be reached,
-    /// `AccessDenied` for a wrong password or a missing right, `Incompatible` for a server that is too old, a schema that a newer
-    /// release made or, without `create`, one that is not there.
-    pub async fn open(self) -> Result<PostgresQueue> {
-        let config = self.checked().map_err(|error| error.with_operation(Operation::Open))?;
-        PostgresQueue::from_config(config).await
+    /// The clock of this client, for tests with one that is wrong: messages are stored with the time of day at which it pushed them, which
+    /// nothing goes by. Leases, delays and ages are by the server's clock. Default: the host's.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
     }
 
-    fn checked(self) -> Result<Config> {
+    pub(crate) fn checked(self) -> Result<Config> {
         let poll = if self.notify { POLL_NOTIFIED } else { POLL_ALONE };
         let poll_interval = self.poll_interval.unwrap_or(poll);
         if !(Duration::from_millis(1)..=Duration::from_mins(1)).contains(&poll_interval) {
@@ -170,6 +167,7 @@ impl PostgresBuilder {
             connect_timeout: self.connect_timeout,
             call_timeout: self.call_timeout,
             message_bytes: self.message_bytes,
+            clock: self.clock,
         })
     }
 
@@ -238,7 +236,8 @@ const fn option(name: &'static str, default: &'static str, help: &'static str) -
     UrlOption { name, default, help }
 }
 
-const OPTIONS: &[UrlOption] = &[
+/// All that a URL can say.
+pub(crate) const OPTIONS: &[UrlOption] = &[
     option("schema", "anyqueue", "the schema that holds the queue, up to 40 of a-z 0-9 _"),
     option("create", "true", "whether to create or upgrade the schema where needed"),
     option(
@@ -267,19 +266,3 @@ const OPTIONS: &[UrlOption] = &[
     option("application_name", "anyqueue", "the name that the server shows for the connections"),
     option("host", "of the URL", "the directory of a Unix socket, or a host"),
 ];
-
-/// This backend for an [`anyqueue::Registry`]: `postgres://user@host/database?schema=jobs`.
-pub fn backend() -> Backend {
-    Backend {
-        name: NAME,
-        schemes: &["postgres", "postgresql"],
-        options: OPTIONS,
-        open: |url| {
-            Box::pin(async move {
-                let builder = PostgresBuilder::from_url(&url)
-                    .map_err(|error| error.with_backend(NAME).with_operation(Operation::Open))?;
-                Ok(Arc::new(builder.open().await?) as Arc<dyn Storage>)
-            })
-        },
-    }
-}

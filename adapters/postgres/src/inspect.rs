@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
+use anyqueue::adapter::{InspectQueueStorage, PauseQueueStorage, async_trait};
 use anyqueue::{
-    Browsed, CancelOutcome, Counts, DeleteOutcome, InspectQueueStorage, MessageId, MessageState, Operation,
-    PartitionId, PauseQueueStorage, Result, async_trait,
+    Browsed, CancelOutcome, Counts, DeleteOutcome, MessageId, MessageState, Operation, PartitionId, Result,
 };
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::PostgresQueue;
 use crate::pull::{age, decode};
 use crate::sql::{get, int};
-use crate::wake::Hint;
+use crate::waiters::Hint;
 
 /// How often what somebody was just dealing with is asked for again.
 const TAKE_OUT_TRIES: usize = 10;

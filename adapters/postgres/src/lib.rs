@@ -102,15 +102,17 @@
 //! asynchronously can lack the last of it.
 
 mod abandoned;
+mod backend;
+mod batch;
 mod capabilities;
 mod config;
 mod error;
 mod inspect;
+mod limits;
 mod lookout;
 mod marks;
 mod notifier;
 mod pool;
-mod proof;
 mod pull;
 mod push;
 mod push_in;
@@ -122,9 +124,11 @@ mod settle;
 mod sql;
 mod storage;
 mod teller;
-mod wake;
+mod token;
+mod waiters;
 
-pub use config::{PostgresBuilder, backend};
+pub use backend::backend;
+pub use config::PostgresBuilder;
 pub use push_in::{AfterCommit, PushedIn};
 pub use report::TableReport;
 pub use storage::PostgresQueue;

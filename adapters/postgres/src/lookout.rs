@@ -12,13 +12,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
+use crate::limits::JITTER;
 use crate::notifier::Note;
 use crate::pool::Pool;
 use crate::sql::{Statements, get, int};
-use crate::wake::{Hint, Wake};
+use crate::waiters::{Hint, Wake};
 
-/// How much the poll interval varies, so that many processes do not poll in step.
-pub(crate) const JITTER: f64 = 0.1;
 /// How many times as long as a slow look took nobody looks again.
 const SPARED: u32 = 10;
 /// How long until the server is tried again after it could not be asked.

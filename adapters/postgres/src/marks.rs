@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use anyqueue::PartitionId;
 
-use crate::capabilities::PRIORITY_LEVELS;
-use crate::push::millis;
+use crate::limits::PRIORITY_LEVELS;
+use crate::sql::millis;
 
 /// From this time on, looking everywhere counts as slow. Less would be reached by looks that find much.
 const SLOW: Duration = Duration::from_millis(5);
@@ -142,7 +142,7 @@ impl Marks {
     }
 }
 
-/// The first place of each lane that can be left behind. What was given back, in the even lanes, keeps its old place.
+/// The first place of each lane that can be left behind. What was released, in the even lanes, keeps its old place.
 fn firsts(found: impl Iterator<Item = (i16, i64)>) -> BTreeMap<i16, i64> {
     let mut firsts = BTreeMap::new();
     for (lane, place) in found.filter(|(lane, _)| lane % 2 == 1) {

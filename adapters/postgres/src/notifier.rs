@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::pool::Pool;
 use crate::sql::Statements;
-use crate::wake::Hint;
+use crate::waiters::Hint;
 
 /// The least time between two notifications of one handle.
 const PAUSE: Duration = Duration::from_millis(5);

@@ -1,6 +1,6 @@
 //! Connections: a few, opened when needed, kept while they work.
 //!
-//! Not sqlx's pool: that one asks the server something each time a connection is given back, which would double the number of
+//! Not sqlx's pool: that one asks the server something each time a connection is released, which would double the number of
 //! round trips.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -98,7 +98,7 @@ impl Pool {
         self.lend().await?.fetch(query).await
     }
 
-    /// Runs one statement that stores rows, in a transaction of its own, and answers how many: none if one of them is in the way.
+    /// Runs one statement that stores rows, in a transaction of its own, and returns how many: none if one of them is in the way.
     pub(crate) async fn store(&self, query: Query<'_, Postgres, PgArguments>) -> Result<u64> {
         let insert = async |conn: &mut PgConnection| match query.execute(conn).await {
             Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Ok(0),

@@ -2,9 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use anyqueue::adapter::{
+    Decoded, Delivery, Envelope, Extension, Lease, PullQueueStorage, PullRequest, Settlement, async_trait,
+};
 use anyqueue::{
-    Bytes, Decoded, Delivery, Envelope, Error, ErrorKind, Lease, MessageData, MessageId, Operation,
-    PartitionId, PullRequest, Result, SettleOutcome, Settlement, header,
+    Bytes, Error, ErrorKind, ExtendOutcome, MessageData, MessageId, Operation, PartitionId, Result,
+    SettleOutcome, header,
 };
 use sqlx::Postgres;
 use sqlx::postgres::types::PgInterval;
@@ -14,22 +17,42 @@ use uuid::Uuid;
 
 use crate::PostgresQueue;
 use crate::error::{NAME, invalid, own, repeatable};
+use crate::limits::check_lease;
 use crate::marks::Stretches;
-use crate::proof::{Place, token};
-use crate::push::millis;
-use crate::settle::{self, Sorted, check_lease, decode_headers, read_settled};
-use crate::sql::{get, int};
-use crate::wake::{Hint, Waiting};
+use crate::settle::{self, Sorted, decode_headers, read_settled};
+use crate::sql::{get, int, millis};
+use crate::token::{Place, token};
+use crate::waiters::{Hint, Waiting};
 
 /// About how many bytes of messages one pull answers, as the function of the same name in the schema has it.
 const PULL_BYTES: usize = 32 * 1024 * 1024;
 
-impl PostgresQueue {
-    pub(crate) async fn pull_messages(
+#[async_trait]
+impl PullQueueStorage for PostgresQueue {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+        self.pull_messages(partition, request).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+        self.settle_all(settlements).await
+    }
+
+    async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
+        self.extend_all(extensions).await
+    }
+
+    async fn exchange(
         &self,
+        settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
-    ) -> Result<Vec<Delivery>> {
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+        self.settle_and_pull(settlements, partition, request).await
+    }
+}
+
+impl PostgresQueue {
+    async fn pull_messages(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
         check(&request)?;
         let started = Instant::now();
         let waiting = (!request.wait.is_zero()).then(|| self.inner.wake.join(partition));
@@ -41,7 +64,7 @@ impl PostgresQueue {
     }
 
     /// Settles and pulls in one statement where all that is settled is removed, which is what happens in a hurry.
-    pub(crate) async fn settle_and_pull(
+    async fn settle_and_pull(
         &self,
         settlements: &[Settlement],
         partition: &PartitionId,

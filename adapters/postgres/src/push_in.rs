@@ -1,7 +1,6 @@
 //! Storing messages within a transaction of the application's own.
 
 use std::sync::PoisonError;
-use std::time::SystemTime;
 
 use anyqueue::{
     Error, MAX_KEY_BYTES, MessageData, Operation, PartitionId, PushOutcome, RESERVED_HEADER_PREFIX, Result,
@@ -10,10 +9,10 @@ use sqlx::postgres::PgRow;
 use sqlx::{Connection, PgConnection};
 
 use crate::PostgresQueue;
+use crate::batch::Batch;
 use crate::error::{NAME, classify, closed, invalid, repeatable};
-use crate::push::Batch;
 use crate::teller::Teller;
-use crate::wake::Hint;
+use crate::waiters::Hint;
 
 /// More partitions than this are not remembered to be there: pushes into them ask again.
 const MAX_REMEMBERED: usize = 10_000;
@@ -60,10 +59,10 @@ impl PostgresQueue {
         if self.is_closed() {
             return Err(closed(Operation::Push));
         }
-        let now = SystemTime::now();
+        let now = self.inner.config.clock.wall();
         let normalised: Vec<_> = messages.iter().map(|message| message.clone().normalised(now)).collect();
         let checked = normalised.iter().map(|message| check(message).map(|()| message));
-        let batch = Batch::prepare(checked, self.inner.config.message_bytes);
+        let batch = Batch::prepare(checked, &self.inner.config);
         let mut rows = Vec::new();
         if !batch.is_empty() {
             self.make(partition).await?;

@@ -1,24 +1,21 @@
 //! Ending and extending leases.
 
 use std::collections::HashMap;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use anyqueue::{
-    Action, Envelope, Error, ExtendOutcome, Extension, Headers, MessageData, MessageId, Operation, Result,
-    SettleOutcome, Settlement,
-};
+use anyqueue::adapter::{Action, Envelope, Extension, Settlement};
+use anyqueue::{Error, ExtendOutcome, Headers, MessageData, MessageId, Operation, Result, SettleOutcome};
 use sqlx::Postgres;
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use uuid::Uuid;
 
 use crate::PostgresQueue;
-use crate::capabilities::{MAX_DELAY, MAX_LEASE, MIN_LEASE};
 use crate::error::{NAME, invalid, repeatable};
-use crate::proof::{Proof, bind_proofs, bind_proofs_and_places};
-use crate::push::millis;
-use crate::sql::{Statements, get};
-use crate::wake::Hint;
+use crate::limits::{MAX_DELAY, check_lease};
+use crate::sql::{Statements, get, millis};
+use crate::token::{Proof, bind_proofs, bind_proofs_and_places};
+use crate::waiters::Hint;
 
 /// What a proof and its place take on the wire, lengths included.
 const PROOF_BYTES: usize = 64;
@@ -277,17 +274,10 @@ pub(crate) fn stamp(error: Error) -> Error {
     repeatable(error).with_backend(NAME).with_operation(Operation::Settle)
 }
 
-/// Whether a lease is as long as declared.
-pub(crate) fn check_lease(lease: Duration) -> Result<()> {
-    if (MIN_LEASE..=MAX_LEASE).contains(&lease) {
-        return Ok(());
-    }
-    Err(invalid(format!("a lease is from {MIN_LEASE:?} to {} days", MAX_LEASE.as_secs() / 86_400)))
-}
-
 #[cfg(test)]
 mod tests {
-    use anyqueue::{Lease, PartitionId, Token};
+    use anyqueue::PartitionId;
+    use anyqueue::adapter::{Lease, Token};
 
     use super::*;
 

@@ -1,6 +1,7 @@
 //! The statements of a handle: calls of the functions in its schema, whose name is checked and quoted here and nowhere else.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyqueue::Result;
 use sqlx::postgres::{PgArguments, PgRow};
@@ -162,6 +163,11 @@ statements! {
 /// A column's value.
 pub(crate) fn get<'r, T: Decode<'r, Postgres> + Type<Postgres>>(row: &'r PgRow, column: usize) -> Result<T> {
     row.try_get(column).map_err(classify)
+}
+
+/// Whole milliseconds, rounded up: what is timed must not come early.
+pub(crate) fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
 
 /// A count or a limit as the server takes it.

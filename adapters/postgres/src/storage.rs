@@ -3,11 +3,10 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
-use anyqueue::{
-    Capabilities, Delivery, Error, ExtendOutcome, Extension, Health, InspectQueueStorage, MessageData,
-    Operation, PartitionId, PauseQueueStorage, PullQueueStorage, PullRequest, PushOutcome, PushQueueStorage,
-    QueueStorage, Result, SettleOutcome, Settlement, Storage, StorageUrl, async_trait,
+use anyqueue::adapter::{
+    Capabilities, InspectQueueStorage, PauseQueueStorage, QueueStorage, Storage, StorageUrl, async_trait,
 };
+use anyqueue::{Error, Health, Operation, PartitionId, Result};
 use sqlx::Postgres;
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
@@ -21,10 +20,9 @@ use crate::lookout::{Listener, Lookout};
 use crate::marks::Marks;
 use crate::notifier::Notifier;
 use crate::pool::Pool;
-use crate::push::Batch;
 use crate::sql::{Statements, get};
 use crate::teller::Teller;
-use crate::wake::{Hint, Wake};
+use crate::waiters::{Hint, Wake};
 use crate::{rights, schema};
 
 /// A durable queue in a schema of a `PostgreSQL` database, which any number of processes may use at once. Cloning shares the
@@ -60,6 +58,20 @@ impl Drop for Inner {
 impl std::fmt::Debug for PostgresQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PostgresQueue").field("config", &self.inner.config).finish_non_exhaustive()
+    }
+}
+
+impl PostgresBuilder {
+    /// Connects and, with [`create`](Self::create), prepares the schema. Must be called within a tokio runtime with time and I/O
+    /// enabled, whose end ends the handle.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an option out of bounds or an unknown database, `Unavailable` if the server cannot be reached,
+    /// `AccessDenied` for a wrong password or a missing right, `Incompatible` for a server that is too old, a schema that a newer
+    /// release made or, without `create`, one that is not there.
+    pub async fn open(self) -> Result<PostgresQueue> {
+        let config = self.checked().map_err(|error| error.with_operation(Operation::Open))?;
+        PostgresQueue::from_config(config).await
     }
 }
 
@@ -108,23 +120,6 @@ impl PostgresQueue {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.inner.closed.is_cancelled()
-    }
-
-    /// Stores a batch, and answers the rows of those that were not stored.
-    async fn store(&self, partition: &PartitionId, batch: &Batch) -> Result<Vec<PgRow>> {
-        let Inner { config, statements, pool, .. } = &*self.inner;
-        // Where each statement has to be planned anew, nothing is gained by trying the quicker one first.
-        if config.prepared
-            && !self.is_closed()
-            && let Some(query) = batch.plain_query(statements, partition)
-        {
-            let stored = pool.store(query).await;
-            let stored = stored.map_err(|error| error.with_backend(NAME).with_operation(Operation::Push))?;
-            if batch.is_all(stored) {
-                return Ok(Vec::new());
-            }
-        }
-        self.fetch(batch.query(statements, partition), Operation::Push).await
     }
 
     /// Runs one statement in a transaction of its own.
@@ -231,57 +226,6 @@ impl QueueStorage for PostgresQueue {
         self.inner.tasks.wait().await; // each ends within a second or a call
         self.inner.pool.close().await;
         Ok(())
-    }
-}
-
-#[async_trait]
-impl PushQueueStorage for PostgresQueue {
-    fn encoded_len(&self, message: &MessageData) -> u64 {
-        anyqueue::Envelope::max_encoded_len(message)
-    }
-
-    async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
-        let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Push);
-        let batch = Batch::prepare(messages.iter().map(Ok), self.inner.config.message_bytes);
-        if batch.is_empty() && !self.is_closed() {
-            return batch.failed(&closed(Operation::Push));
-        }
-        // An uncertain push can be made again: what was stored is known by its id.
-        let rows = match self.store(partition, &batch).await.map_err(repeatable) {
-            Ok(rows) => rows,
-            Err(error) => return batch.failed(&error),
-        };
-        match batch.answers(&rows) {
-            Ok((outcomes, hint)) => {
-                self.tell(partition, hint);
-                outcomes.into_iter().map(|outcome| outcome.map_err(stamp)).collect()
-            }
-            Err(error) => messages.iter().map(|_| Err(stamp(error.clone()))).collect(),
-        }
-    }
-}
-
-#[async_trait]
-impl PullQueueStorage for PostgresQueue {
-    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
-        self.pull_messages(partition, request).await
-    }
-
-    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
-        self.settle_all(settlements).await
-    }
-
-    async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
-        self.extend_all(extensions).await
-    }
-
-    async fn exchange(
-        &self,
-        settlements: &[Settlement],
-        partition: &PartitionId,
-        request: PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
-        self.settle_and_pull(settlements, partition, request).await
     }
 }
 

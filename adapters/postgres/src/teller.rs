@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyqueue::PartitionId;
 
 use crate::notifier::Outbox;
-use crate::wake::{Hint, Wake};
+use crate::waiters::{Hint, Wake};
 
 /// Reaches the waiting pulls of this handle and, by notifications, those of others.
 #[derive(Clone, Debug)]

@@ -3,11 +3,13 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyqueue::{Error, ErrorKind, QueueStorage, Result, Storage};
-use anyqueue_conformance::{Harm, Harness, Need, Victim, async_trait, least};
+use anyqueue::adapter::{QueueStorage, Storage};
+use anyqueue::{Clock, Error, ErrorKind, MessageId, PartitionId, Result};
+use anyqueue_conformance::{Harm, Harness, Need, Opening, Victim, async_trait, corrupted, least};
 use anyqueue_postgres::PostgresQueue;
 use anyqueue_testkit::{Fault, Provided, Proxy, Server, provide};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use uuid::Uuid;
 
 struct Postgres {
     url: String,
@@ -23,6 +25,18 @@ impl Postgres {
         let server = server.unwrap_or_else(|error| panic!("{error}"));
         Some(Self { url: server.url()?.to_owned(), _server: server })
     }
+
+    async fn body(&self, schema: &str, id: MessageId) -> sqlx::Result<Vec<u8>> {
+        let select = AssertSqlSafe(format!("SELECT body FROM \"{schema}\".message WHERE id = $1"));
+        let id = Uuid::from_bytes(*id.as_bytes());
+        sqlx::query_scalar(select).bind(id).fetch_one(&mut PgConnection::connect(&self.url).await?).await
+    }
+
+    async fn replace(&self, schema: &str, id: MessageId, body: &[u8]) -> sqlx::Result<()> {
+        let update = AssertSqlSafe(format!("UPDATE \"{schema}\".message SET body = $1 WHERE id = $2"));
+        let update = sqlx::query(update).bind(body).bind(Uuid::from_bytes(*id.as_bytes()));
+        update.execute(&mut PgConnection::connect(&self.url).await?).await.map(drop)
+    }
 }
 
 /// A schema per namespace. Few connections: the suite opens many clients at once.
@@ -32,7 +46,11 @@ fn address(url: &str, namespace: &str) -> String {
 }
 
 async fn open(url: &str) -> Result<Arc<dyn Storage>> {
-    let queue = PostgresQueue::open(url).await?;
+    open_on(url, Clock::system()).await
+}
+
+async fn open_on(url: &str, clock: Clock) -> Result<Arc<dyn Storage>> {
+    let queue = PostgresQueue::from_url(url)?.clock(clock).open().await?;
     queue.init().await?;
     Ok(Arc::new(queue))
 }
@@ -45,6 +63,11 @@ impl Harness for Postgres {
 
     async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
         open(&address(&self.url, namespace)).await
+    }
+
+    fn open_skewed(&self, namespace: &str, clock: Clock) -> Option<Opening<'_>> {
+        let address = address(&self.url, namespace);
+        Some(Box::pin(async move { open_on(&address, clock).await }))
     }
 
     fn address(&self, namespace: &str) -> Option<String> {
@@ -62,6 +85,17 @@ impl Harness for Postgres {
     fn rule(&self, need: &Need) -> Option<&'static str> {
         (need.what == Need::CONTROLLED_CLOCK.what)
             .then_some("time is the server's: its clock cannot be turned")
+    }
+
+    fn corrupts(&self) -> bool {
+        true
+    }
+
+    async fn corrupt(&self, namespace: &str, _: &PartitionId, id: MessageId) -> Result<()> {
+        let refused =
+            |error| Error::new(ErrorKind::Internal, "the row could not be changed").with_source(error);
+        let body = self.body(namespace, id).await.map_err(refused)?;
+        self.replace(namespace, id, &corrupted(&body)?).await.map_err(refused)
     }
 
     async fn victim(&self) -> Result<Option<Arc<dyn Victim>>> {

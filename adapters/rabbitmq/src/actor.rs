@@ -1,37 +1,27 @@
 //! The one owner of a partition's consuming channel: a task that serves pulls and settlements in turn.
 
+mod care;
 mod flow;
 mod timers;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
-use anyqueue::{Delivery, Error, Lease, MessageId, PartitionId, Result};
+use anyqueue::adapter::{Delivery, Lease};
+use anyqueue::{Error, MessageId, PartitionId, Result};
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
-use crate::claim::{Claim, Waiting};
-use crate::command::{Command, Settled, Verb};
-use crate::config::{Config, QueueType};
+use crate::command::{Claim, Command, Settled, Verb, Waiting};
+use crate::config::QueueType;
 use crate::desk::{Arrived, Desk};
 use crate::error::closed;
-use crate::feed::Feed;
-use crate::names::Names;
-use crate::publisher::Publisher;
+use crate::stock::Stock;
 use crate::token::Tag;
+use crate::tools::Tools;
 
 /// Commands that may wait for the task. More wait in their tasks.
 pub(crate) const COMMANDS: usize = 1024;
-
-/// What the tasks of a storage share.
-pub(crate) struct Tools {
-    pub(crate) config: Arc<Config>,
-    pub(crate) names: Names,
-    pub(crate) feed: Feed,
-    pub(crate) publisher: Publisher,
-    pub(crate) closed: CancellationToken,
-}
 
 pub(crate) struct Actor {
     pub(crate) tools: Arc<Tools>,
@@ -39,10 +29,16 @@ pub(crate) struct Actor {
     commands: mpsc::Receiver<Command>,
     own: mpsc::WeakSender<Command>,
     pub(crate) levels: BTreeSet<u8>,
+    /// Levels whose queues are gone and could not be made anew, and since when.
+    pub(crate) missing: BTreeMap<u8, Instant>,
+    /// Levels whose dead letters were seen to.
+    pub(crate) guarded: BTreeSet<u8>,
+    pub(crate) stock: Stock,
     pub(crate) desk: Option<Desk>,
     pub(crate) waiting: VecDeque<Waiting>,
     /// Messages of which copies are being made.
     copying: HashMap<u64, Arrived>,
+    last_pull: Instant,
     tell_at: Option<Instant>,
     spare_until: Option<Instant>,
     idle_at: Option<Instant>,
@@ -61,9 +57,13 @@ impl Actor {
             commands,
             own: sender.downgrade(),
             levels: BTreeSet::new(),
+            missing: BTreeMap::new(),
+            guarded: BTreeSet::new(),
+            stock: Stock::new(tools.config.ready()),
             desk: None,
             waiting: VecDeque::new(),
             copying: HashMap::new(),
+            last_pull: Instant::now(),
             tell_at: None,
             spare_until: None,
             idle_at: None,
@@ -89,13 +89,14 @@ impl Actor {
                 Ok(()) => tokio::select! {
                     biased;
                     () = closed.cancelled() => break,
-                    served = self.serve() => served,
+                    served = self.serve_and_heal() => served,
                 },
                 Err(error) => Err(error),
             };
             if let Err(error) = served {
                 self.lose(&error);
             }
+            self.care();
             self.set_timers();
         }
         self.finish().await;
@@ -115,7 +116,10 @@ impl Actor {
             self.copying.clear();
         }
         match command {
-            Command::Pull(waiting) => self.waiting.push_back(waiting),
+            Command::Pull(waiting) => {
+                self.last_pull = Instant::now();
+                self.waiting.push_back(waiting);
+            }
             Command::Stop => {} // The pull itself knows; this only wakes.
             Command::Settle(items, reply) => {
                 let answers = self.settle(items);
@@ -128,6 +132,7 @@ impl Actor {
             }
             Command::Back(tags) => self.take_back(&tags)?,
             Command::Level(level) => {
+                self.missing.remove(&level);
                 self.levels.insert(level);
             }
         }
@@ -155,6 +160,7 @@ impl Actor {
             };
             answers.push(match verb {
                 Verb::Remove => {
+                    desk.is_settled(id);
                     desk.remove(tag.number);
                     Settled::Done
                 }
@@ -181,7 +187,10 @@ impl Actor {
     fn copied(&mut self, tag: Tag, done: bool) {
         let Some(desk) = self.desk.as_mut().filter(|desk| desk.life == tag.life) else { return };
         match self.copying.remove(&tag.number) {
-            Some(_) if done => desk.remove(tag.number),
+            Some(held) if done => {
+                desk.is_settled(held.stored.message.id());
+                desk.remove(tag.number);
+            }
             Some(held) => drop(desk.held.insert(tag.number, held)),
             None => {}
         }
@@ -191,17 +200,18 @@ impl Actor {
         let Some(desk) = &mut self.desk else { return Ok(()) };
         let mine = tags.iter().filter(|tag| tag.life == desk.life);
         let back: Vec<Arrived> = mine.filter_map(|tag| desk.held.remove(&tag.number)).collect();
-        desk.give_back(back)
+        desk.give_back_unseen(back)
     }
 
-    /// Answers a pull.
+    /// Returns a pull.
     pub(crate) fn reply(&mut self, waiting: Waiting, messages: Vec<Arrived>) {
         let Some(own) = self.own.upgrade() else { return };
         let counts = self.tools.config.queue_type == QueueType::Quorum;
+        let now = self.tools.config.clock.wall();
         let deliveries = match &mut self.desk {
             Some(desk) => messages
                 .into_iter()
-                .map(|message| hand_over(desk, &self.partition, message, counts))
+                .map(|message| hand_over(desk, &self.partition, message, (counts, now)))
                 .collect(),
             None => Vec::new(),
         };
@@ -212,10 +222,11 @@ impl Actor {
     /// The channel is gone, and with it whatever is held.
     fn lose(&mut self, error: &Error) {
         tracing::debug!(%error, partition = %self.partition, "a consumer's channel ended");
-        if let Some(desk) = self.desk.take()
-            && error.kind() == anyqueue::ErrorKind::TimedOut
-        {
-            self.tools.feed.discard(&desk.conn);
+        if let Some(desk) = self.desk.take() {
+            if error.kind() == anyqueue::ErrorKind::TimedOut {
+                self.tools.feed.discard(&desk.conn);
+            }
+            desk.give_up();
         }
         self.copying.clear();
         for mut waiting in std::mem::take(&mut self.waiting) {
@@ -252,13 +263,21 @@ fn may_pass(error: &Error) -> bool {
 }
 
 /// Turns a message into a delivery, which is held from now on.
-fn hand_over(desk: &mut Desk, partition: &PartitionId, message: Arrived, counts: bool) -> Delivery {
+fn hand_over(
+    desk: &mut Desk,
+    partition: &PartitionId,
+    message: Arrived,
+    (counts, now): (bool, SystemTime),
+) -> Delivery {
     let tag = Tag { life: desk.life, number: message.number };
     let stored = &message.stored;
     let lease = Lease { partition: partition.clone(), id: stored.message.id(), token: tag.token() };
-    let mut delivery = Delivery::new(lease, stored.message.clone()).with_age(stored.age());
+    let mut delivery = Delivery::new(lease, stored.message.clone()).with_age(stored.age(now));
     if let Some(count) = stored.deliveries.filter(|_| counts) {
         delivery = delivery.with_delivery_count(count);
+    }
+    if let Some(raw) = &stored.raw {
+        delivery = delivery.with_unreadable(Some(raw.why.clone()));
     }
     desk.held.insert(message.number, message);
     delivery

@@ -2,17 +2,16 @@
 
 use std::time::Duration;
 
-use anyqueue::{
-    Capabilities, Coalesce, Dedup, DelayCapability, DeliveryCount, Durability, DurabilityLevel,
+use anyqueue::adapter::{
+    AgeClock, Capabilities, Coalesce, Dedup, DelayCapability, DeliveryCount, Durability, DurabilityLevel,
     InspectCapability, LeaseCapability, LeaseKind, Limits, MoveGuarantee, Order, PriorityDiscipline, Reach,
-    Requeue, SettleConfirm, Strictness,
+    Rejoin, Requeue, SettleConfirm, Strictness,
 };
 
 use crate::config::{Config, QueueType};
 use crate::ladder;
+use crate::limits::PRIORITY_LEVELS;
 
-/// Levels from 0 to one less.
-pub(crate) const PRIORITY_LEVELS: u8 = 10;
 /// Messages, deliveries or settlements in one call.
 const BATCH: usize = 1000;
 const BATCH_BYTES: u64 = 64 * 1024 * 1024;
@@ -41,11 +40,13 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
         // A claim lives as long as its channel.
         durability: Durability { push, claim: DurabilityLevel::None, settle: push },
         unique_ids: false,
+        // With the next pull, or a moment after the last one: see the crate's documentation.
         settle_confirm: SettleConfirm::Sent,
         priority_levels: PRIORITY_LEVELS,
         priority: PriorityDiscipline::Strict,
         order: Order::PushOrder,
         requeue: Requeue::Front,
+        postponed: Rejoin::End,
         exclusive: Strictness::Strict,
         fencing: Strictness::Strict,
         lease: LeaseCapability {
@@ -58,6 +59,7 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
         postpone_delay: Some(delay),
         postpone_headers: true,
         groups: false,
+        ages: AgeClock::Clients,
         dedup: Dedup::None,
         delivery_count: if is_quorum { DeliveryCount::Deliveries } else { DeliveryCount::None },
         moves: MoveGuarantee::AtLeastOnce,

@@ -1,9 +1,12 @@
-//! What a partition's task is asked for.
+//! What a partition's task is asked for, and what a pull among that is answered.
 
-use anyqueue::MessageId;
-use tokio::sync::oneshot;
+use std::time::Instant;
 
-use crate::claim::Waiting;
+use anyqueue::adapter::Delivery;
+use anyqueue::{MessageId, Result};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
 use crate::stored::Stored;
 use crate::token::Tag;
 
@@ -42,4 +45,57 @@ pub(crate) enum Settled {
     Lost,
     /// To be copied, then [`Command::Copied`].
     Copy(Box<Stored>),
+}
+
+/// A pull that waits for its answer.
+pub(crate) struct Waiting {
+    pub(crate) max: usize,
+    pub(crate) until: Instant,
+    /// Nothing was looked for yet.
+    pub(crate) fresh: bool,
+    /// A channel broke over it, and it is tried once more.
+    pub(crate) again: bool,
+    /// Fires when nobody waits any more.
+    pub(crate) stop: CancellationToken,
+    pub(crate) reply: oneshot::Sender<Result<Claim>>,
+}
+
+impl Waiting {
+    /// Whether the wait is over, with or without an answer.
+    pub(crate) fn is_over(&self) -> bool {
+        self.until <= Instant::now() || self.stop.is_cancelled()
+    }
+}
+
+/// Deliveries on their way to a pull. If nobody takes them they are given back.
+pub(crate) struct Claim {
+    deliveries: Vec<Delivery>,
+    back: mpsc::Sender<Command>,
+}
+
+impl Claim {
+    pub(crate) fn new(deliveries: Vec<Delivery>, back: mpsc::Sender<Command>) -> Self {
+        Self { deliveries, back }
+    }
+
+    pub(crate) fn take(mut self) -> Vec<Delivery> {
+        std::mem::take(&mut self.deliveries)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let tags: Vec<Tag> =
+            self.deliveries.iter().filter_map(|delivery| Tag::of(&delivery.lease.token)).collect();
+        if tags.is_empty() {
+            return;
+        }
+        let command = Command::Back(tags);
+        if let Err(mpsc::error::TrySendError::Full(command)) = self.back.try_send(command)
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let back = self.back.clone();
+            runtime.spawn(async move { back.send(command).await });
+        }
+    }
 }

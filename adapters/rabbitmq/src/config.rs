@@ -3,11 +3,10 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use anyqueue::{Error, Operation, Result};
+use anyqueue::{Clock, Error, Result};
 use lapin::uri::{AMQPScheme, AMQPUri};
 
-use crate::RabbitMqQueue;
-use crate::error::{NAME, invalid};
+use crate::error::invalid;
 
 const MAX_MESSAGE_BYTES: u64 = 100 * 1024 * 1024;
 const MAX_TIMEOUT: Duration = Duration::from_hours(1);
@@ -24,7 +23,7 @@ const MAX_NODES: usize = 32;
 pub enum QueueType {
     /// Replicated, and on disk before a push is confirmed. The default.
     Quorum,
-    /// On one node, and without delivery counts: what kills its consumers is delivered for ever.
+    /// On one node, and without delivery counts: what kills its consumers is delivered forever.
     Classic,
 }
 
@@ -56,9 +55,10 @@ pub(crate) struct Config {
     pub(crate) consumer_timeout: Duration,
     pub(crate) message_bytes: u64,
     pub(crate) ca_file: Option<String>,
+    pub(crate) clock: Clock,
 }
 
-/// Options of a queue on a broker. Made by [`RabbitMqQueue::from_url`].
+/// Options of a queue on a broker. Made by [`RabbitMqQueue::from_url`](crate::RabbitMqQueue::from_url).
 #[derive(Clone)]
 #[must_use = "call open()"]
 pub struct RabbitMqBuilder(pub(crate) Config);
@@ -85,7 +85,7 @@ impl RabbitMqBuilder {
     }
 
     /// How many messages of each level of a partition may be held ready for pulls to come, for speed; they are out of others'
-    /// reach, and are given back when nobody has pulled for a moment. At most 10 000. 0, the default, means none: strict pulls.
+    /// reach, and are released when nobody has pulled for a second, or for longer where that happens often. At most 10 000. 0, the default, means none: strict pulls.
     /// URL: `prefetch=256`.
     pub fn prefetch(mut self, messages: u32) -> Self {
         self.0.prefetch = messages;
@@ -96,6 +96,13 @@ impl RabbitMqBuilder {
     /// single node that is killed forgets what a queue younger than a second holds. Default: 2 s. URL: `queue_age=2s`.
     pub fn queue_age(mut self, age: Duration) -> Self {
         self.0.queue_age = age;
+        self
+    }
+
+    /// The clock of this client, for tests with one that is wrong: ages go by the clocks of pusher and puller, delays and leases by the
+    /// server's. Default: the host's.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.0.clock = clock;
         self
     }
 
@@ -138,18 +145,6 @@ impl RabbitMqBuilder {
     pub fn ca_file(mut self, path: impl Into<String>) -> Self {
         self.0.ca_file = Some(path.into());
         self
-    }
-
-    /// Connects. Must be called within a multi-threaded or single-threaded tokio runtime with time and I/O enabled, whose end
-    /// ends the handle.
-    ///
-    /// # Errors
-    /// `InvalidInput` for an option out of bounds, `Unavailable` if the server cannot be reached, `AccessDenied` for a refused
-    /// login or virtual host.
-    pub async fn open(self) -> Result<RabbitMqQueue> {
-        let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Open);
-        let config = self.checked().map_err(stamp)?;
-        RabbitMqQueue::from_config(config).await.map_err(stamp)
     }
 
     pub(crate) fn checked(self) -> Result<Config> {
@@ -205,6 +200,7 @@ impl Config {
             consumer_timeout: Duration::from_mins(30),
             message_bytes: 8 * 1024 * 1024,
             ca_file: None,
+            clock: Clock::system(),
         }
     }
 

@@ -7,8 +7,6 @@
 mod credit;
 mod ends;
 
-pub(crate) use credit::count;
-
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -21,10 +19,11 @@ use lapin::message::Delivery;
 use lapin::{Channel, Connection, Consumer};
 use uuid::Uuid;
 
-use crate::actor::Tools;
 use crate::error::{classify, own};
 use crate::names::{Line, Names};
 use crate::stored::{Stored, read};
+use crate::tools::Tools;
+use crate::unseen::Unseen;
 
 /// A message that has come and that no pull has been given yet, or that somebody holds.
 #[derive(Debug)]
@@ -80,6 +79,10 @@ pub(crate) struct Desk {
     sources: Vec<Source>,
     /// What the server waits to hear the end of, and the consumer that it was sent to.
     unsettled: BTreeMap<u64, u64>,
+    /// Levels of which something has come again, or was returned: some policies make the server let such messages die.
+    pub(crate) at_risk: BTreeSet<u8>,
+    /// Released, and seen by nobody.
+    unseen: Arc<Unseen>,
     /// Come, and not yet given to anybody.
     pub(crate) spare: Vec<Arrived>,
     /// Given to somebody.
@@ -92,8 +95,9 @@ pub(crate) struct Desk {
     backlog: usize,
     prefetch_told: Option<u16>,
     next_key: u64,
-    /// Acknowledgements sent.
+    /// Acknowledgements sent, and when the last was.
     told: usize,
+    told_at: Option<Instant>,
 }
 
 impl Desk {
@@ -114,6 +118,8 @@ impl Desk {
             standing: BTreeMap::new(),
             sources: Vec::new(),
             unsettled: BTreeMap::new(),
+            at_risk: BTreeSet::new(),
+            unseen: Arc::clone(&tools.unseen),
             spare: Vec::new(),
             held: HashMap::new(),
             removed: BTreeMap::new(),
@@ -122,6 +128,7 @@ impl Desk {
             prefetch_told: None,
             next_key: 0,
             told: 0,
+            told_at: None,
         }
     }
 
@@ -201,12 +208,12 @@ impl Desk {
         if let Some(standing) = self.standing.get_mut(&key) {
             standing.out += 1;
         }
-        match read(delivery) {
-            Ok(stored) => self.spare.push(Arrived { number, level, stored }),
-            // It stays where it is until the channel ends, so that it is not tried again at once.
-            Err(error) => {
-                tracing::error!(%error, partition = %self.partition, "a stored message cannot be read");
-            }
+        let mut stored = read(delivery, level);
+        if stored.earlier > 0 {
+            self.at_risk.insert(level);
+            let unseen = self.unseen.of(stored.message.id(), stored.earlier);
+            stored.deliveries = stored.deliveries.map(|count| count.saturating_sub(unseen).max(1));
         }
+        self.spare.push(Arrived { number, level, stored });
     }
 }

@@ -38,6 +38,20 @@ pub(crate) fn silent() -> Error {
     own(ErrorKind::TimedOut, "the server did not answer in time; the connection is made anew")
 }
 
+const MISSING: &str = "there is no such queue any more: ";
+
+/// Whether the server has no queue of the name that was asked for. A queue whose node is away is another matter.
+pub(crate) fn is_missing(error: &Error) -> bool {
+    error.message().starts_with(MISSING)
+}
+
+const LOCKED: &str = "somebody else has it for themselves: ";
+
+/// Whether somebody else has an exclusive queue of the name that was declared.
+pub(crate) fn is_locked(error: &Error) -> bool {
+    error.message().starts_with(LOCKED)
+}
+
 /// What a user must be allowed to do; the server does not tell which right it misses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Right {
@@ -101,6 +115,9 @@ fn by_code(code: &AMQPErrorKind, text: &str) -> Error {
         AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) => {
             own(ErrorKind::AccessDenied, format!("the virtual host cannot be used: {text}"))
         }
+        AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) if text.contains("no queue '") => {
+            own(ErrorKind::Unavailable, format!("{MISSING}{text}"))
+        }
         AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) => {
             own(ErrorKind::Unavailable, format!("something is gone or not reachable now: {text}"))
         }
@@ -117,7 +134,7 @@ fn by_code(code: &AMQPErrorKind, text: &str) -> Error {
             own(ErrorKind::Unavailable, format!("the server closed the channel: {text}"))
         }
         AMQPErrorKind::Soft(AMQPSoftError::RESOURCELOCKED) => {
-            own(ErrorKind::Unavailable, format!("somebody else has it for themselves: {text}"))
+            own(ErrorKind::Unavailable, format!("{LOCKED}{text}"))
         }
         AMQPErrorKind::Hard(AMQPHardError::CONNECTIONFORCED) => {
             own(ErrorKind::Unavailable, format!("the server ended the connection: {text}"))
@@ -138,6 +155,9 @@ mod tests {
         let soft = |code, text| by_code(&AMQPErrorKind::Soft(code), text).kind();
         assert_eq!(soft(AMQPSoftError::ACCESSREFUSED, "Login was refused using…"), ErrorKind::AccessDenied);
         assert_eq!(soft(AMQPSoftError::NOTFOUND, "no queue"), ErrorKind::Unavailable);
+        let missing = |text| is_missing(&by_code(&AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND), text));
+        assert!(missing("NOT_FOUND - no queue 'aq:mail:0' in vhost '/'"));
+        assert!(!missing("NOT_FOUND - home node 'r@b' of durable queue 'aq:mail:0' in vhost '/' is down"));
         assert_eq!(soft(AMQPSoftError::PRECONDITIONFAILED, "inequivalent arg 'x'"), ErrorKind::Incompatible);
         assert_eq!(soft(AMQPSoftError::PRECONDITIONFAILED, "delivery ack timed out"), ErrorKind::Unavailable);
         let vhost = by_code(&AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED), "vhost none not found");

@@ -4,20 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyqueue::{PartitionId, Result};
+use anyqueue::Result;
 use futures_util::StreamExt;
-use futures_util::future::join_all;
+use futures_util::future::{join_all, join4};
 use lapin::options::{BasicConsumeOptions, QueueDeclareOptions};
 use lapin::types::FieldTable;
 use lapin::{Channel, Connection, Consumer};
 use tokio::sync::mpsc;
 
 use crate::config::Config;
-use crate::desk::count;
-use crate::error::{Right, classify};
+use crate::error::{Right, classify, is_missing};
 use crate::link::{Link, channel, within};
-use crate::names::{Line, Names, lines};
-use crate::topology::{bind, declare_shared};
+use crate::names::{Line, Names};
+use crate::topology::{bind, count, declare_shared};
 
 /// Where news goes.
 pub(crate) type News = mpsc::Sender<Line>;
@@ -76,28 +75,36 @@ impl Feed {
 
     async fn listen(&self, conn: &Connection) -> Result<(Channel, Consumer)> {
         let bell = conn.create_channel().await.map_err(classify)?;
-        declare_shared(&bell, &self.names).await?;
+        // Sent at once, as the first pull waits for it. A queue without a name is the one that the channel has declared last.
         let options =
             QueueDeclareOptions { exclusive: true, auto_delete: true, ..QueueDeclareOptions::default() };
-        let declared = bell.queue_declare("".into(), options, FieldTable::default()).await;
-        let queue = declared.map_err(|error| Right::Configure.classify(error))?;
-        bind(&bell, queue.name().to_string(), self.names.news(), String::new()).await?;
+        let declaring = bell.queue_declare("".into(), options, FieldTable::default());
         let options = BasicConsumeOptions { no_ack: true, ..BasicConsumeOptions::default() };
-        let consuming =
-            bell.basic_consume(queue.name().clone(), "news".into(), options, FieldTable::default());
-        let consumer = consuming.await.map_err(|error| Right::Read.classify(error))?;
+        let consuming = bell.basic_consume("".into(), "news".into(), options, FieldTable::default());
+        let (shared, declared, bound, consumer) = join4(
+            declare_shared(&bell, &self.names),
+            declaring,
+            bind(&bell, String::new(), self.names.news(), String::new()),
+            consuming,
+        )
+        .await;
+        shared?;
+        declared.map_err(|error| Right::Configure.classify(error))?;
+        bound?;
+        let consumer = consumer.map_err(|error| Right::Read.classify(error))?;
         Ok((bell, consumer))
     }
 
-    /// The lines that a partition has, found by trying. What does not exist ends the channel that asked.
-    pub(crate) async fn try_all(&self, partition: &PartitionId) -> Result<Vec<Line>> {
+    /// Those of these lines that there are, with what is ready in each, found by trying. What does not exist ends the channel that
+    /// asked.
+    pub(crate) async fn try_all(&self, lines: Vec<Line>) -> Result<Vec<(Line, u64)>> {
         let mut found = Vec::new();
-        for line in lines(partition) {
+        for line in lines {
             let (_conn, channel) = self.channel().await?;
             match within(self.limit(), count(&channel, self.names.queue(&line))).await {
-                Ok(_) => {
+                Ok(ready) => {
                     let _ = tokio::time::timeout(self.limit(), channel.close(200, "done".into())).await;
-                    found.push(line);
+                    found.push((line, ready as u64));
                 }
                 Err(_) if !channel.status().connected() => {}
                 Err(error) => return Err(error),
@@ -106,13 +113,18 @@ impl Feed {
         Ok(found)
     }
 
-    /// How many messages are ready in these lines.
-    pub(crate) async fn count(&self, lines: &[Line]) -> Result<u64> {
+    /// How many messages are ready in these lines, of which somebody may have removed some.
+    pub(crate) async fn count(&self, lines: Vec<Line>) -> Result<u64> {
         let (_conn, channel) = self.channel().await?;
         let counts = join_all(lines.iter().map(|line| count(&channel, self.names.queue(line))));
         let counts = within(self.limit(), async { counts.await.into_iter().sum::<Result<usize>>() }).await;
         let _ = tokio::time::timeout(self.limit(), channel.close(200, "done".into())).await;
-        Ok(counts? as u64)
+        match counts {
+            Err(error) if is_missing(&error) => {
+                Ok(self.try_all(lines).await?.into_iter().map(|(_, ready)| ready).sum())
+            }
+            counts => counts.map(|ready| ready as u64),
+        }
     }
 
     /// Gives up a connection on which something was not answered.

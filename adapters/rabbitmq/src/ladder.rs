@@ -31,6 +31,11 @@ impl Rest {
         (step * u64::from(self.digit)) << (BITS * self.rung)
     }
 
+    /// What it is called on the server.
+    pub(crate) fn queue(self, names: &Names) -> String {
+        names.rest(self.rung, self.digit)
+    }
+
     /// What a message has in its key that rests here.
     pub(crate) fn pattern(self) -> String {
         pattern(self.rung, self.digit)

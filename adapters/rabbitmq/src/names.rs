@@ -2,8 +2,7 @@
 
 use anyqueue::PartitionId;
 
-use crate::capabilities::PRIORITY_LEVELS;
-use crate::ladder::Rest;
+use crate::limits::PRIORITY_LEVELS;
 
 /// The names that belong to one prefix.
 #[derive(Clone, Debug)]
@@ -26,6 +25,13 @@ impl Line {
     /// No line of its own, but known as soon as the partition has one above level 0.
     pub(crate) fn more(partition: &PartitionId) -> Self {
         Self::new(partition, u8::MAX)
+    }
+
+    /// Where the server puts what it will not deliver from here any more: the dead letters, and from one level of those the next.
+    pub(crate) fn dead_line(&self) -> Self {
+        let level =
+            if self.partition.is_dead_letters() { (self.level + 1) % PRIORITY_LEVELS } else { self.level };
+        Self { partition: self.partition.dead_letters(), level }
     }
 
     /// The line as one word of a routing key. Words are parted by dots, which names can hold and slashes not.
@@ -64,6 +70,11 @@ impl Names {
         format!("{}:{}{dead}:{}", self.prefix, line.partition.name(), line.level)
     }
 
+    /// Where what is due for a line waits until the line takes it: what one refuses, or has no queue for, is in no other's way.
+    pub(crate) fn landing(&self, line: &Line) -> String {
+        format!("{}:due", self.queue(line))
+    }
+
     /// The exchange that knows which lines there are: a message to a line's word is returned if there is none.
     pub(crate) fn known(&self) -> String {
         format!("{}:known", self.prefix)
@@ -72,6 +83,11 @@ impl Names {
     /// What a queue is asked for there once it is old enough for the server to remember it.
     pub(crate) fn old(queue: &str) -> String {
         format!("old {queue}")
+    }
+
+    /// Who has declared this is making the queue.
+    pub(crate) fn turn(queue: &str) -> String {
+        format!("{queue}:making")
     }
 
     /// The queue that swallows what is asked there.
@@ -89,14 +105,19 @@ impl Names {
         format!("{}:due", self.prefix)
     }
 
+    /// The exchange and the queue of what is due for a line that has no landing any more.
+    pub(crate) fn stray(&self) -> String {
+        format!("{}:stray", self.prefix)
+    }
+
     /// The exchange of one rung of the ladder of delays.
     pub(crate) fn rung(&self, rung: u32) -> String {
         format!("{}:delay:{rung}", self.prefix)
     }
 
-    /// A queue of the ladder.
-    pub(crate) fn rest(&self, rest: Rest) -> String {
-        format!("{}:delay:{}:{:x}", self.prefix, rest.rung, rest.digit)
+    /// The queue of one digit of a rung, where messages rest on their way down.
+    pub(crate) fn rest(&self, rung: u32, digit: u32) -> String {
+        format!("{}:delay:{rung}:{digit:x}", self.prefix)
     }
 }
 
@@ -112,6 +133,9 @@ mod tests {
         let queues: std::collections::HashSet<_> = lines.iter().map(|line| names.queue(line)).collect();
         assert_eq!(queues.len(), 3);
         assert_eq!(names.queue(&lines[2]), "aq:mail.new:dead:0");
+        assert!(!queues.contains(&names.landing(&lines[0])));
+        assert_eq!(lines[0].dead_line(), lines[2]);
+        assert_eq!(Line::new(&mail.dead_letters(), 9).dead_line(), lines[2]);
         for line in lines {
             assert!(!line.word().contains('.'), "{}", line.word());
             assert_eq!(Line::of_word(&line.word()), Some(line));

@@ -4,7 +4,9 @@
 
 mod age;
 mod publication;
+mod send;
 mod session;
+mod turn;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,18 +16,15 @@ use anyqueue::{ErrorKind, PartitionId, Result};
 use lapin::Connection;
 
 pub(crate) use self::publication::Publication;
-use self::publication::{full, is_refused, is_unroutable};
-use self::session::{LOOK, Session};
+use self::publication::{full, is_unroutable};
+pub(crate) use self::send::Addressed;
+use self::session::Session;
 use crate::config::Config;
 use crate::error::classify;
 use crate::hello::Hello;
-use crate::ladder::{self, Rest};
 use crate::link::{Link, within};
 use crate::names::{Line, Names, lines};
-use crate::topology::{declare_line, declare_rest, declare_rung, declare_shared};
-
-/// Calls that publish at once. More wait for their turn.
-pub(crate) const CHANNELS: usize = 16;
+use crate::topology::declare_shared;
 
 /// Publishes for one storage.
 pub(crate) struct Publisher {
@@ -33,7 +32,6 @@ pub(crate) struct Publisher {
     names: Names,
     link: Link,
     session: tokio::sync::Mutex<Option<Arc<Session>>>,
-    ages: age::Ages,
 }
 
 impl Publisher {
@@ -43,7 +41,6 @@ impl Publisher {
             names: names.clone(),
             link: Link::new(config, "publisher"),
             session: tokio::sync::Mutex::default(),
-            ages: age::Ages::default(),
         }
     }
 
@@ -92,91 +89,6 @@ impl Publisher {
         })
     }
 
-    /// Makes sure that a line exists. Answers whether it was declared just now.
-    pub(crate) async fn ensure(&self, line: &Line) -> Result<bool> {
-        let session = self.session().await?;
-        if session.knows(&line.word()) {
-            return Ok(false);
-        }
-        session.takes_messages(Instant::now() + self.limit()).await?;
-        let mut control = session.control.lock().await;
-        if session.knows(&line.word()) {
-            return Ok(false);
-        }
-        let declaring = async {
-            let channel = session.control(&mut control).await?;
-            declare_line(channel, &self.names, self.config.queue_type, line).await
-        };
-        self.on(&session.conn, declaring).await?;
-        // Told before anything is published there, so that no consumer overlooks it.
-        let news =
-            Publication { exchange: self.names.news(), key: String::new(), body: line.word().into_bytes() };
-        let told = session.publish(&[news], false, Instant::now() + self.limit()).await;
-        told.into_iter().collect::<Result<()>>()?;
-        self.note_age(&session, self.names.queue(line)).await;
-        session.has_declared(line.word());
-        Ok(true)
-    }
-
-    /// Makes sure that the ladder has what a delay of so many steps needs.
-    pub(crate) async fn ensure_delay(&self, steps: u32) -> Result<()> {
-        let session = self.session().await?;
-        let rests: Vec<Rest> =
-            ladder::rests(steps).filter(|rest| !session.knows(&self.names.rest(*rest))).collect();
-        if rests.is_empty() {
-            return Ok(());
-        }
-        session.takes_messages(Instant::now() + self.limit()).await?;
-        let new = rests.clone();
-        let mut control = session.control.lock().await;
-        let declaring = async {
-            let channel = session.control(&mut control).await?;
-            for rung in 0..=ladder::first_rung(steps) {
-                if !session.knows(&self.names.rung(rung)) {
-                    declare_rung(channel, &self.names, rung).await?;
-                    session.has_declared(self.names.rung(rung));
-                }
-            }
-            for rest in rests {
-                declare_rest(channel, &self.names, rest).await?;
-                session.has_declared(self.names.rest(rest));
-            }
-            Ok(())
-        };
-        self.on(&session.conn, declaring).await?;
-        drop(control);
-        for rest in new {
-            self.note_age(&session, self.names.rest(rest)).await;
-        }
-        Ok(())
-    }
-
-    /// Publishes messages and waits for the broker's word on each.
-    pub(crate) async fn publish(&self, messages: Vec<Publication>) -> Vec<Result<()>> {
-        let count = messages.len();
-        let session = match self.session().await {
-            Ok(session) => session,
-            Err(error) => return vec![Err(error); count],
-        };
-        let deadline = Instant::now() + self.limit();
-        let mut answers = session.publish(&messages, true, deadline).await;
-        while answers.iter().any(|answer| answer.as_ref().is_err_and(is_refused)) && session.is_young() {
-            // Somebody else is just making the queue: the broker knows it, and refuses what comes before it is ready.
-            tokio::time::sleep(LOOK).await;
-            session.publish_refused(&messages, &mut answers, deadline).await;
-        }
-        let silent =
-            |answer: &Result<()>| matches!(answer, Err(error) if error.kind() == ErrorKind::TimedOut);
-        if answers.iter().any(silent) {
-            self.link.discard(&session.conn);
-            *self.session.lock().await = None;
-        }
-        if answers.iter().any(|answer| answer.as_ref().is_err_and(is_unroutable)) {
-            session.forget();
-        }
-        answers
-    }
-
     /// The lines that a partition has. Most have one, so whether there are more is asked first: the client logs what is returned.
     pub(crate) async fn known(&self, partition: &PartitionId) -> Result<Vec<Line>> {
         let first = self.known_of(vec![Line::new(partition, 0), Line::more(partition)]).await?;
@@ -188,8 +100,7 @@ impl Publisher {
     }
 
     async fn known_of(&self, lines: Vec<Line>) -> Result<Vec<Line>> {
-        let ask =
-            |line: &Line| Publication { exchange: self.names.known(), key: line.word(), body: Vec::new() };
+        let ask = |line: &Line| Publication::of(self.names.known(), line.word(), Vec::new());
         let asked: Vec<_> = lines.iter().map(ask).collect();
         let session = self.session().await?;
         let answers = tokio::select! {
@@ -217,11 +128,40 @@ impl Publisher {
     pub(crate) async fn ask(&self) -> Result<()> {
         let session = self.session().await?;
         if session.conn.status().blocked() {
-            return Ok(()); // It answers nothing on this connection until the alarm is over.
+            return Ok(()); // It returns nothing on this connection until the alarm is over.
         }
         let mut control = session.control.lock().await;
         let asking = async { declare_shared(session.control(&mut control).await?, &self.names).await };
         self.on(&session.conn, asking).await
+    }
+
+    /// Sends a message for nobody: only who publishes is told that the broker takes none.
+    pub(crate) async fn probe(&self) -> Result<()> {
+        let session = self.session().await?;
+        let probe = [Publication::of(self.names.known(), "nobody".to_owned(), Vec::new())];
+        let answers = tokio::select! {
+            answers = session.publish(&probe, false, Instant::now() + self.limit()) => answers,
+            () = session.blocked() => return Ok(()),
+        };
+        match answers.into_iter().collect::<Result<()>>() {
+            // Who may not push is not harmed.
+            Err(error) if error.kind() != ErrorKind::AccessDenied => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// What an operator should know.
+    pub(crate) async fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let Some(session) = self.session.lock().await.clone() else { return warnings };
+        if session.conn.status().blocked() {
+            warnings.push("The broker takes no messages: it is out of memory or disk.".to_owned());
+        }
+        let (most, told) = (session.max_body_bytes(), self.config.message_bytes);
+        if most < told {
+            warnings.push(format!("The server's max_message_size ({most}) is below message_bytes ({told})."));
+        }
+        warnings
     }
 
     pub(crate) async fn close(&self, patience: Duration) {

@@ -2,29 +2,47 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{
-    Delivery, Error, ExtendOutcome, Extension, Operation, PartitionId, PullRequest, Result, RetryClass,
-    SettleOutcome, Settlement,
-};
+use anyqueue::adapter::{Delivery, Extension, PullQueueStorage, PullRequest, Settlement, async_trait};
+use anyqueue::{Error, ExtendOutcome, Operation, PartitionId, Result, RetryClass, SettleOutcome};
 use futures_util::future::join;
 use tokio::sync::oneshot;
 
 use crate::RabbitMqQueue;
-use crate::claim::Waiting;
-use crate::command::Command;
+use crate::command::{Claim, Command, Waiting};
 use crate::error::{NAME, closed, invalid, repeatable, silent};
+use crate::places::{by_partition, put};
 use crate::settle::is_copied;
 use crate::token::Tag;
 
 /// No wait is longer.
 const LONGEST_WAIT: Duration = Duration::from_hours(24 * 365);
 
-impl RabbitMqQueue {
-    pub(crate) async fn pull_messages(
+#[async_trait]
+impl PullQueueStorage for RabbitMqQueue {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+        self.pull_messages(partition, request).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+        self.settle_all(settlements).await
+    }
+
+    async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
+        self.extend_all(extensions).await
+    }
+
+    async fn exchange(
         &self,
+        settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
-    ) -> Result<Vec<Delivery>> {
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+        self.settle_and_pull(settlements, partition, request).await
+    }
+}
+
+impl RabbitMqQueue {
+    async fn pull_messages(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
         // What a failed pull may have been sent comes back with its channel's end.
         let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Pull);
         if self.is_closed() {
@@ -52,12 +70,12 @@ impl RabbitMqQueue {
             }
         };
         match answer {
-            Ok(claim) => claim.map(crate::claim::Claim::take).map_err(stamp),
+            Ok(claim) => claim.map(Claim::take).map_err(stamp),
             Err(_) => Err(closed(Operation::Pull)),
         }
     }
 
-    pub(crate) async fn settle_and_pull(
+    async fn settle_and_pull(
         &self,
         settlements: &[Settlement],
         partition: &PartitionId,
@@ -74,13 +92,13 @@ impl RabbitMqQueue {
     }
 
     /// Tells which leases hold: each ends with its channel, and no server need be asked.
-    pub(crate) async fn extend_all(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
+    async fn extend_all(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
         if self.is_closed() {
             return vec![Err(closed(Operation::Extend)); extensions.len()];
         }
         let mut answers: Vec<Result<ExtendOutcome>> = vec![Ok(ExtendOutcome::Lost); extensions.len()];
         let leases = extensions.iter().map(|extension| &extension.lease);
-        for (partition, places) in crate::settle::by_partition(leases) {
+        for (partition, places) in by_partition(leases) {
             let asked: Vec<_> = places
                 .iter()
                 .filter_map(|place| {
@@ -109,12 +127,5 @@ impl RabbitMqQueue {
             }
         }
         answers
-    }
-}
-
-/// Puts an answer in its place.
-pub(crate) fn put<T>(answers: &mut [T], place: usize, answer: T) {
-    if let Some(slot) = answers.get_mut(place) {
-        *slot = answer;
     }
 }

@@ -1,24 +1,29 @@
 //! Storing messages.
 
-use std::collections::BTreeSet;
-use std::time::SystemTime;
-
-use anyqueue::{Envelope, ErrorKind, MessageData, Operation, PartitionId, PushOutcome, Result};
+use anyqueue::adapter::{Envelope, PushQueueStorage, async_trait};
+use anyqueue::{ErrorKind, MessageData, Operation, PartitionId, PushOutcome, Result};
 
 use crate::RabbitMqQueue;
-use crate::capabilities::PRIORITY_LEVELS;
 use crate::command::Command;
 use crate::error::{NAME, closed, invalid, own};
 use crate::ladder;
+use crate::limits::PRIORITY_LEVELS;
 use crate::names::Line;
-use crate::publisher::Publication;
+use crate::publisher::Addressed;
+
+#[async_trait]
+impl PushQueueStorage for RabbitMqQueue {
+    fn encoded_len(&self, message: &MessageData) -> u64 {
+        Envelope::max_encoded_len(message)
+    }
+
+    async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
+        self.push_all(partition, messages).await
+    }
+}
 
 impl RabbitMqQueue {
-    pub(crate) async fn push_all(
-        &self,
-        partition: &PartitionId,
-        messages: &[MessageData],
-    ) -> Vec<Result<PushOutcome>> {
+    async fn push_all(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
         let stamp = |error: anyqueue::Error| error.with_backend(NAME).with_operation(Operation::Push);
         if self.is_closed() {
             return vec![Err(closed(Operation::Push)); messages.len()];
@@ -51,70 +56,19 @@ impl RabbitMqQueue {
         if Envelope::max_encoded_len(message) > self.inner.tools.config.message_bytes {
             return Err(own(ErrorKind::TooLarge, "the encoded message is larger than message_bytes"));
         }
-        let now = SystemTime::now();
+        let now = self.inner.tools.config.clock.wall();
         let steps = ladder::steps(message.delay(now));
         let line = Line::new(partition, message.options().priority);
-        Ok(Addressed { line, steps, body: Envelope::new(message.clone(), now).encode()? })
+        Ok(Addressed { line, steps, body: Envelope::new(message.clone(), now).encode()?, headers: None })
     }
 
     /// Publishes to lines, which are made first if need be.
     pub(crate) async fn send(&self, messages: Vec<Addressed>) -> Vec<Result<()>> {
-        if messages.is_empty() {
-            return Vec::new();
-        }
-        if let Err(error) = self.ensure(&messages).await {
-            return vec![Err(error); messages.len()];
-        }
-        let names = &self.inner.tools.names;
-        let young = self.young(&messages);
-        let publications = messages.into_iter().map(|message| {
-            let (exchange, key) = match message.steps {
-                0 => (String::new(), names.queue(&message.line)),
-                steps => (names.rung(ladder::first_rung(steps)), ladder::key(steps, &message.line)),
-            };
-            Publication { exchange, key, body: message.body }
-        });
-        let answers = self.inner.tools.publisher.publish(publications.collect()).await;
-        if answers.iter().any(Result::is_ok) {
-            self.inner.tools.publisher.grown(young).await;
+        let (answers, made) = self.inner.tools.publisher.send(messages).await;
+        for line in made {
+            // Its own consumers need not wait for the news.
+            self.tell(&line.partition, Command::Level(line.level)).await;
         }
         answers
     }
-
-    /// The queues that these messages go through, if any is young.
-    fn young(&self, messages: &[Addressed]) -> BTreeSet<String> {
-        let (names, mut queues) = (&self.inner.tools.names, BTreeSet::new());
-        if self.inner.tools.publisher.has_young() {
-            for message in messages {
-                queues.insert(names.queue(&message.line));
-                queues.extend(ladder::rests(message.steps).map(|rest| names.rest(rest)));
-            }
-        }
-        queues
-    }
-
-    async fn ensure(&self, messages: &[Addressed]) -> Result<()> {
-        let mut seen = BTreeSet::new();
-        for message in messages {
-            if !seen.insert((&message.line.partition, message.line.level)) {
-                continue;
-            }
-            if self.inner.tools.publisher.ensure(&message.line).await? {
-                // Its own consumers need not wait for the news.
-                self.tell(&message.line.partition, Command::Level(message.line.level)).await;
-            }
-        }
-        let delays: BTreeSet<u32> = messages.iter().map(|message| message.steps).collect();
-        for steps in delays.into_iter().filter(|steps| *steps > 0) {
-            self.inner.tools.publisher.ensure_delay(steps).await?;
-        }
-        Ok(())
-    }
-}
-
-/// A stored form and where it goes, after so many steps of delay.
-pub(crate) struct Addressed {
-    pub(crate) line: Line,
-    pub(crate) steps: u32,
-    pub(crate) body: Vec<u8>,
 }

@@ -1,16 +1,20 @@
 //! How waiting pulls are served: first what is ready, the most urgent first; then the server is let send as much as is waited for.
 
 use std::cmp::Reverse;
+use std::time::Duration;
 
 use anyqueue::Result;
 
 use crate::actor::Actor;
-use crate::claim::Waiting;
+use crate::command::Waiting;
 use crate::desk::{Arrived, Desk};
 use crate::error::silent;
+use crate::names::lines;
 
 /// The most messages that are asked for at once.
 pub(crate) const MOST: usize = 5000;
+/// How long a level is passed over that somebody has removed and that cannot be made anew.
+const MISSING: Duration = Duration::from_secs(10);
 /// How often a pull looks for more than it has found.
 const ROUNDS: usize = 8;
 
@@ -59,12 +63,17 @@ impl Actor {
                 tools.publisher.known(&self.partition).await
             }
         };
-        let found = match known.await {
-            Ok(found) => found,
+        let found = if let Ok(found) = known.await {
+            found
+        } else {
             // Whoever publishes may have to wait, or lack the right: this way needs neither, but fills the server's log.
-            Err(_) => tools.feed.try_all(&self.partition).await?,
+            let found = tools.feed.try_all(lines(&self.partition)).await?;
+            found.into_iter().map(|(line, _)| line).collect()
         };
-        self.levels.extend(found.iter().map(|line| line.level));
+        self.guarded.clear();
+        self.missing.retain(|_, since| since.elapsed() < MISSING);
+        let there = found.iter().map(|line| line.level).filter(|level| !self.missing.contains_key(level));
+        self.levels.extend(there);
         self.desk = Some(Desk::new(conn, channel, &self.partition, tools));
         Ok(())
     }
@@ -90,7 +99,7 @@ impl Actor {
         let Some(desk) = &mut self.desk else { return Ok(()) };
         if ready > 0 {
             for level in levels {
-                desk.stand(level, ready).await?;
+                desk.stand(level, &mut self.stock).await?;
                 if desk.spare.is_empty() {
                     desk.catch_up(level).await?;
                 }
@@ -176,7 +185,7 @@ impl Actor {
         let given_back = match &mut self.desk {
             Some(desk) if self.waiting.is_empty() && self.tools.config.prefetch == 0 => {
                 let spare = std::mem::take(&mut desk.spare);
-                desk.give_back(spare)
+                desk.give_back_unseen(spare)
             }
             _ => Ok(()),
         };
@@ -187,9 +196,12 @@ impl Actor {
     }
 
     pub(crate) fn take_spare(&mut self, most: usize) -> Vec<Arrived> {
-        self.desk
+        let taken: Vec<Arrived> = self
+            .desk
             .as_mut()
-            .map_or_else(Vec::new, |desk| desk.spare.drain(..most.min(desk.spare.len())).collect())
+            .map_or_else(Vec::new, |desk| desk.spare.drain(..most.min(desk.spare.len())).collect());
+        self.stock.was_drawn_on(taken.len());
+        taken
     }
 
     /// Of several levels one message each: what comes beyond what is waited for must be little.
@@ -213,7 +225,7 @@ impl Actor {
         let Some(desk) = self.desk.as_mut() else { return Ok(()) };
         for level in &self.levels {
             if ready > 0 {
-                desk.stand(*level, ready).await?;
+                desk.stand(*level, &mut self.stock).await?;
                 continue;
             }
             if desk.open(*level) > awaited {
@@ -236,7 +248,7 @@ impl Actor {
         lines || (self.waiting.is_empty() && !desk.spare.is_empty())
     }
 
-    /// Takes back credit that nobody needs, and gives back what nobody has come for.
+    /// Takes back credit that nobody needs, and releases what nobody has come for.
     pub(crate) fn let_go(&mut self) -> Result<()> {
         let awaited = self.awaited();
         let nobody = self.waiting.is_empty();
@@ -248,7 +260,8 @@ impl Actor {
         }
         if nobody {
             let spare = std::mem::take(&mut desk.spare);
-            desk.give_back(spare)?;
+            self.stock.was_too_large(spare.len());
+            desk.give_back_unseen(spare)?;
         }
         Ok(())
     }

@@ -1,12 +1,9 @@
 //! Ending deliveries.
 
-use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
-use anyqueue::{
-    Action, Envelope, Error, Headers, Lease, Operation, PartitionId, Result, RetryClass, SettleOutcome,
-    Settlement,
-};
+use anyqueue::adapter::{Action, Envelope, Settlement};
+use anyqueue::{Error, Headers, Operation, PartitionId, Result, RetryClass, SettleOutcome};
 use futures_util::future::join_all;
 use tokio::sync::oneshot;
 
@@ -14,10 +11,11 @@ use crate::RabbitMqQueue;
 use crate::command::{Command, Settled, Verb};
 use crate::error::{NAME, closed, silent};
 use crate::ladder;
+use crate::limits::PRIORITY_LEVELS;
 use crate::names::Line;
-use crate::pull::put;
-use crate::push::Addressed;
-use crate::stored::Stored;
+use crate::places::{by_partition, put};
+use crate::publisher::Addressed;
+use crate::stored::{Stored, put_beside};
 use crate::token::Tag;
 
 /// A copy to be made, and the place of its settlement in the batch.
@@ -102,10 +100,11 @@ impl RabbitMqQueue {
         copies: Vec<Copy>,
         actions: Vec<Option<Action>>,
     ) -> Vec<(usize, Result<SettleOutcome>)> {
+        let now = self.inner.tools.config.clock.wall();
         let mut ready = Vec::with_capacity(copies.len());
         let mut answers = Vec::with_capacity(copies.len());
         for (copy, action) in copies.into_iter().zip(actions) {
-            match action.ok_or_else(silent).and_then(|action| address(&copy, action)) {
+            match action.ok_or_else(silent).and_then(|action| address(&copy, action, now)) {
                 Ok(addressed) => ready.push((copy, addressed)),
                 Err(error) => {
                     self.tell(&copy.partition, Command::Copied(copy.tag, false)).await;
@@ -146,7 +145,7 @@ pub(crate) fn is_copied(action: &Action) -> bool {
 }
 
 /// The copy and where it goes.
-fn address(copy: &Copy, action: Action) -> Result<Addressed> {
+fn address(copy: &Copy, action: Action, now: SystemTime) -> Result<Addressed> {
     let stored = &copy.original;
     let (to, delay, headers, prior) = match action {
         Action::Postpone { delay, headers } => {
@@ -159,26 +158,19 @@ fn address(copy: &Copy, action: Action) -> Result<Addressed> {
         Some(headers) => stored.message.clone().with_headers(Headers::clone(&headers)),
         None => stored.message.clone(),
     };
-    let level = message.options().priority.min(crate::capabilities::PRIORITY_LEVELS - 1);
-    let mut envelope = Envelope::new(message, stored.pushed_at.unwrap_or_else(SystemTime::now));
-    envelope.prior_deliveries = prior;
-    Ok(Addressed { line: Line::new(&to, level), steps: ladder::steps(delay), body: envelope.encode()? })
-}
-
-/// The places of leases in their batch, by partition, in order.
-pub(crate) fn by_partition<'l>(
-    leases: impl Iterator<Item = &'l Lease>,
-) -> Vec<(&'l PartitionId, Vec<usize>)> {
-    let mut found: Vec<(&PartitionId, Vec<usize>)> = Vec::new();
-    let mut index: HashMap<&PartitionId, usize> = HashMap::new();
-    for (place, lease) in leases.enumerate() {
-        let at = *index.entry(&lease.partition).or_insert_with(|| {
-            found.push((&lease.partition, Vec::new()));
-            found.len() - 1
+    if let Some(raw) = &stored.raw {
+        // Byte for byte, for whoever can read it; what core writes to it stands beside it.
+        let headers = Some(put_beside(message.headers()));
+        return Ok(Addressed {
+            line: Line::new(&to, raw.level),
+            steps: ladder::steps(delay),
+            body: raw.body.to_vec(),
+            headers,
         });
-        if let Some((_, places)) = found.get_mut(at) {
-            places.push(place);
-        }
     }
-    found
+    let level = message.options().priority.min(PRIORITY_LEVELS - 1);
+    let mut envelope = Envelope::new(message, stored.pushed_at.unwrap_or(now));
+    envelope.prior_deliveries = prior;
+    let (line, steps) = (Line::new(&to, level), ladder::steps(delay));
+    Ok(Addressed { line, steps, body: envelope.encode()?, headers: None })
 }

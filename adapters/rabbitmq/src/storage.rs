@@ -4,16 +4,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyqueue::{
-    Capabilities, Delivery, Envelope, Error, ExtendOutcome, Extension, Health, InspectQueueStorage,
-    MessageData, Operation, PartitionId, PauseQueueStorage, PullQueueStorage, PullRequest, PushOutcome,
-    PushQueueStorage, QueueStorage, Result, SettleOutcome, Settlement, Storage, StorageUrl, async_trait,
+use anyqueue::adapter::{
+    Capabilities, InspectQueueStorage, PauseQueueStorage, QueueStorage, Storage, StorageUrl, async_trait,
 };
+use anyqueue::{Error, Health, Operation, PartitionId, Result};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::actor::{Actor, Tools};
+use crate::actor::Actor;
 use crate::capabilities::capabilities;
 use crate::command::Command;
 use crate::config::{Config, RabbitMqBuilder};
@@ -22,6 +21,7 @@ use crate::feed::Feed;
 use crate::hello::Hello;
 use crate::names::{Line, Names};
 use crate::publisher::Publisher;
+use crate::tools::Tools;
 
 /// News of lines that may wait to be passed on.
 const NEWS: usize = 1024;
@@ -55,6 +55,20 @@ impl std::fmt::Debug for RabbitMqQueue {
     }
 }
 
+impl RabbitMqBuilder {
+    /// Connects. Must be called within a multi-threaded or single-threaded tokio runtime with time and I/O enabled, whose end
+    /// ends the handle.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an option out of bounds, `Unavailable` if the server cannot be reached, `AccessDenied` for a refused
+    /// login or virtual host.
+    pub async fn open(self) -> Result<RabbitMqQueue> {
+        let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Open);
+        let config = self.checked().map_err(stamp)?;
+        RabbitMqQueue::from_config(config).await.map_err(stamp)
+    }
+}
+
 impl RabbitMqQueue {
     /// Connects by URL, as in `amqp://user:password@host:5672/vhost?prefix=jobs`, with the options of
     /// [`backend`](crate::backend).
@@ -82,6 +96,7 @@ impl RabbitMqQueue {
             feed: Feed::new(&config, &names, news),
             publisher: Publisher::new(&config, &names),
             closed: CancellationToken::new(),
+            unseen: Arc::default(),
             names,
             config,
         });
@@ -171,12 +186,11 @@ impl QueueStorage for RabbitMqQueue {
         }
         let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Check);
         self.inner.tools.publisher.ask().await.map_err(stamp)?;
+        self.inner.tools.publisher.probe().await.map_err(stamp)?;
         // That it works is known; what it is, is told by a connection that is only begun, and may be refused.
         let hello = self.inner.tools.publisher.hello().await.ok();
         let mut health = hello.map_or_else(|| Ok(Health::default()), Hello::into_health).map_err(stamp)?;
-        if self.inner.tools.publisher.is_blocked().await {
-            health.warnings.push("The broker takes no messages: it is out of memory or disk.".to_owned());
-        }
+        health.warnings.extend(self.inner.tools.publisher.warnings().await);
         Ok(health)
     }
 
@@ -192,41 +206,6 @@ impl QueueStorage for RabbitMqQueue {
         inner.tools.feed.close(longest).await;
         inner.tools.publisher.close(longest).await;
         Ok(())
-    }
-}
-
-#[async_trait]
-impl PushQueueStorage for RabbitMqQueue {
-    fn encoded_len(&self, message: &MessageData) -> u64 {
-        Envelope::max_encoded_len(message)
-    }
-
-    async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
-        self.push_all(partition, messages).await
-    }
-}
-
-#[async_trait]
-impl PullQueueStorage for RabbitMqQueue {
-    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
-        self.pull_messages(partition, request).await
-    }
-
-    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
-        self.settle_all(settlements).await
-    }
-
-    async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
-        self.extend_all(extensions).await
-    }
-
-    async fn exchange(
-        &self,
-        settlements: &[Settlement],
-        partition: &PartitionId,
-        request: PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
-        self.settle_and_pull(settlements, partition, request).await
     }
 }
 

@@ -3,10 +3,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use anyqueue::{Decoded, Envelope, MessageData, MessageId, Result};
+use anyqueue::adapter::{Decoded, Envelope};
+use anyqueue::{Error, Headers, MessageData, MessageId};
 use bytes::Bytes;
 use lapin::message::Delivery;
-use lapin::types::AMQPValue;
+use lapin::types::{AMQPValue, FieldTable};
 
 /// What was read of a delivered message.
 #[derive(Clone, Debug)]
@@ -15,29 +16,76 @@ pub(crate) struct Stored {
     pub(crate) pushed_at: Option<SystemTime>,
     /// Deliveries with this one; `None` where the queue does not count.
     pub(crate) deliveries: Option<u32>,
+    /// How often the queue has delivered this copy before.
+    pub(crate) earlier: u32,
+    /// What is stored, where it cannot be read.
+    pub(crate) raw: Option<Raw>,
 }
 
 impl Stored {
-    pub(crate) fn age(&self) -> Duration {
-        self.pushed_at.and_then(|at| SystemTime::now().duration_since(at).ok()).unwrap_or_default()
+    pub(crate) fn age(&self, now: SystemTime) -> Duration {
+        self.pushed_at.and_then(|at| now.duration_since(at).ok()).unwrap_or_default()
     }
 }
 
-/// Reads a delivered message.
-pub(crate) fn read(delivery: Delivery) -> Result<Stored> {
-    let before = earlier(&delivery);
+/// What could not be read, as it is stored.
+#[derive(Clone, Debug)]
+pub(crate) struct Raw {
+    pub(crate) why: Error,
+    pub(crate) body: Bytes,
+    pub(crate) level: u8,
+}
+
+/// Reads a delivered message of a level.
+pub(crate) fn read(delivery: Delivery, level: u8) -> Stored {
+    let earlier = earlier(&delivery);
     let body = Bytes::from(delivery.data);
-    let (message, pushed_at, prior) = match Envelope::decode(&body)? {
-        Decoded::Envelope(envelope) => (envelope.message, envelope.pushed_at, envelope.prior_deliveries),
-        foreign @ Decoded::Foreign(_) => {
-            let name = delivery.properties.message_id().as_ref().map(ToString::to_string);
-            // What has no name is named after what it says: so it has one name at each delivery.
-            let name =
-                name.unwrap_or_else(|| MessageId::from_foreign(&String::from_utf8_lossy(&body)).to_string());
-            (foreign.into_message(&name), None, 0)
+    let name = || {
+        let name = delivery.properties.message_id().as_ref().map(ToString::to_string);
+        // What has no name is named after what it says: so it has one name at each delivery.
+        name.unwrap_or_else(|| MessageId::from_foreign(&String::from_utf8_lossy(&body)).to_string())
+    };
+    let (message, pushed_at, prior, raw) = match Envelope::decode(&body) {
+        Ok(Decoded::Envelope(envelope)) => {
+            (envelope.message, envelope.pushed_at, envelope.prior_deliveries, None)
+        }
+        Ok(foreign @ Decoded::Foreign(_)) => (foreign.into_message(&name()), None, 0, None),
+        Err(why) => {
+            let message = Decoded::Foreign(body.clone()).into_message(&name());
+            let headers = delivery.properties.headers().as_ref().and_then(beside);
+            let message = match headers {
+                Some(headers) => message.with_headers(headers),
+                None => message,
+            };
+            (message, None, 0, Some(Raw { why, body: body.clone(), level }))
         }
     };
-    Ok(Stored { message, pushed_at, deliveries: Some(prior.saturating_add(before).saturating_add(1)) })
+    let deliveries = Some(prior.saturating_add(earlier).saturating_add(1));
+    Stored { message, pushed_at, deliveries, earlier, raw }
+}
+
+/// Under this the headers stand that a message has beside what cannot be read of it: the broker obeys nothing in there.
+const BESIDE: &str = "anyqueue";
+
+/// Headers to be sent beside what cannot be read.
+pub(crate) fn put_beside(headers: &Headers) -> FieldTable {
+    let mut inner = FieldTable::default();
+    for (name, value) in headers {
+        inner.insert(name.as_str().into(), AMQPValue::LongString(value.as_str().into()));
+    }
+    let mut outer = FieldTable::default();
+    outer.insert(BESIDE.into(), AMQPValue::FieldTable(inner));
+    outer
+}
+
+/// Headers that [`put_beside`] sent.
+fn beside(table: &FieldTable) -> Option<Headers> {
+    let AMQPValue::FieldTable(inner) = table.inner().get(BESIDE)? else { return None };
+    let text = |value: &AMQPValue| match value {
+        AMQPValue::LongString(text) => Some(String::from_utf8_lossy(text.as_bytes()).into_owned()),
+        _ => None,
+    };
+    Some(inner.inner().iter().filter_map(|(name, value)| Some((name.to_string(), text(value)?))).collect())
 }
 
 /// How often this copy was delivered before, as a quorum queue counts it; nothing stands for none.

@@ -1,6 +1,6 @@
 //! What proves that somebody holds a delivery: the life of a channel, and the delivery's number on it.
 
-use anyqueue::Token;
+use anyqueue::adapter::Token;
 use uuid::Uuid;
 
 const BYTES: usize = 24;

@@ -1,18 +1,23 @@
 //! What must exist on the server. Declaring again what is there changes nothing.
 
 use anyqueue::Result;
+use futures_util::future::join3;
 use lapin::options::{ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, ExchangeKind};
 
 use crate::config::QueueType;
-use crate::error::Right;
+use crate::error::{Right, classify, is_missing};
 use crate::ladder::{self, Rest, below};
 use crate::names::{Line, Names};
 
 /// How often a quorum queue delivers a message. It must have a limit, for only then does it put what was returned in front; and what
-/// exceeds the limit it drops, so the limit is one that no message reaches.
+/// exceeds the limit dies without a handler, so the limit is one that no message reaches. An operator's policy can set a lower one:
+/// so each line has its dead letters as the server's, and what policies make a queue lose (also by age or length) is there.
 const DELIVERY_LIMIT: i64 = 2_000_000_000;
+
+/// How long what has no landing any more rests before it is tried again.
+const STRAY_MS: u64 = 60_000;
 
 const DURABLE: QueueDeclareOptions = QueueDeclareOptions {
     passive: false,
@@ -24,13 +29,46 @@ const DURABLE: QueueDeclareOptions = QueueDeclareOptions {
 
 /// The exchanges that all lines share.
 pub(crate) async fn declare_shared(channel: &Channel, names: &Names) -> Result<()> {
-    exchange(channel, names.known(), ExchangeKind::Direct).await?;
-    exchange(channel, names.news(), ExchangeKind::Fanout).await?;
-    exchange(channel, names.due(), ExchangeKind::Topic).await?;
+    let known = exchange(channel, names.known(), ExchangeKind::Direct);
+    let news = exchange(channel, names.news(), ExchangeKind::Fanout);
     // It drops whatever comes; it is there so that what was routed to it counts as routed.
     // On all nodes of a cluster, so that it outlives the one where it was made.
     let arguments = table([("x-queue-type", text("quorum")), ("x-max-length", AMQPValue::LongInt(0))]);
-    declared(channel.queue_declare(names.sink().into(), DURABLE, arguments).await)
+    let sink = async { declared(channel.queue_declare(names.sink().into(), DURABLE, arguments).await) };
+    // Sent at once: whoever opens a handle waits for this.
+    let (known, news, sink) = join3(known, news, sink).await;
+    known.and(news).and(sink)
+}
+
+/// The exchange of what is due. What has no landing any more goes aside, where it is tried again and keeps nothing else waiting.
+pub(crate) async fn declare_due(channel: &Channel, names: &Names) -> Result<()> {
+    exchange(channel, names.stray(), ExchangeKind::Fanout).await?;
+    let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
+    let arguments = table([("alternate-exchange", text(&names.stray()))]);
+    declared(channel.exchange_declare(names.due().into(), ExchangeKind::Topic, options, arguments).await)?;
+    let arguments = passes_on(STRAY_MS, &names.due(), None);
+    declared(channel.queue_declare(names.stray().into(), DURABLE, arguments).await)?;
+    bind(channel, names.stray(), names.stray(), String::new()).await
+}
+
+/// What a queue has that holds messages for a time and then hands them on.
+fn passes_on(after_ms: u64, exchange: &str, key: Option<&str>) -> FieldTable {
+    let mut arguments = table([
+        ("x-queue-type", text("quorum")),
+        ("x-message-ttl", AMQPValue::LongLongInt(i64::try_from(after_ms).unwrap_or(i64::MAX))),
+    ]);
+    hands_on(&mut arguments, exchange, key);
+    arguments
+}
+
+/// What is handed on stays until it has arrived; that needs a queue that refuses rather than drops.
+fn hands_on(arguments: &mut FieldTable, exchange: &str, key: Option<&str>) {
+    arguments.insert("x-dead-letter-exchange".into(), text(exchange));
+    if let Some(key) = key {
+        arguments.insert("x-dead-letter-routing-key".into(), text(key));
+    }
+    arguments.insert("x-dead-letter-strategy".into(), text("at-least-once"));
+    arguments.insert("x-overflow".into(), text("reject-publish"));
 }
 
 /// The queue of a line, and its entries in the exchanges.
@@ -42,14 +80,17 @@ pub(crate) async fn declare_line(
 ) -> Result<()> {
     let queue = names.queue(line);
     let arguments = match queue_type {
-        QueueType::Quorum => table([
-            ("x-queue-type", text("quorum")),
-            ("x-delivery-limit", AMQPValue::LongLongInt(DELIVERY_LIMIT)),
-        ]),
+        QueueType::Quorum => {
+            let mut arguments = table([
+                ("x-queue-type", text("quorum")),
+                ("x-delivery-limit", AMQPValue::LongLongInt(DELIVERY_LIMIT)),
+            ]);
+            hands_on(&mut arguments, "", Some(&names.queue(&line.dead_line())));
+            arguments
+        }
         QueueType::Classic => table([("x-queue-type", text("classic"))]),
     };
-    declared(channel.queue_declare(queue.clone().into(), DURABLE, arguments).await)?;
-    bind(channel, queue, names.due(), ladder::due_pattern(line)).await?;
+    declared(channel.queue_declare(queue.into(), DURABLE, arguments).await)?;
     bind(channel, names.sink(), names.known(), line.word()).await?;
     if line.level > 0 {
         bind(channel, names.sink(), names.known(), Line::more(&line.partition).word()).await?;
@@ -69,22 +110,46 @@ pub(crate) async fn declare_rung(channel: &Channel, names: &Names, rung: u32) ->
 
 /// A queue of the ladder.
 pub(crate) async fn declare_rest(channel: &Channel, names: &Names, rest: Rest) -> Result<()> {
-    let (name, below) = (names.rest(rest), below(names, rest.rung));
-    let arguments = table([
-        ("x-queue-type", text("quorum")),
-        ("x-message-ttl", AMQPValue::LongLongInt(i64::try_from(rest.holds_ms()).unwrap_or(i64::MAX))),
-        ("x-dead-letter-exchange", text(&below)),
-        // What is handed on stays until it has arrived; that needs a queue that refuses rather than drops.
-        ("x-dead-letter-strategy", text("at-least-once")),
-        ("x-overflow", text("reject-publish")),
-    ]);
+    let (name, below) = (rest.queue(names), below(names, rest.rung));
+    let arguments = passes_on(rest.holds_ms(), &below, None);
     declared(channel.queue_declare(name.clone().into(), DURABLE, arguments).await)?;
     bind(channel, name, names.rung(rest.rung), rest.pattern()).await
+}
+
+/// Where what is due for a line arrives, and goes on to it at once. Its name is asked for to see whether it was made.
+pub(crate) async fn declare_landing(channel: &Channel, names: &Names, line: &Line) -> Result<()> {
+    let name = names.landing(line);
+    let arguments = passes_on(0, "", Some(&names.queue(line)));
+    declared(channel.queue_declare(name.clone().into(), DURABLE, arguments).await)?;
+    bind(channel, name.clone(), names.due(), ladder::due_pattern(line)).await?;
+    bind(channel, names.sink(), names.known(), name).await
+}
+
+/// Whether there is such a queue. If there is not, the channel is gone.
+pub(crate) async fn exists(channel: &Channel, queue: String) -> Result<bool> {
+    match count(channel, queue).await {
+        Ok(_) => Ok(true),
+        Err(error) if is_missing(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Ready messages of a queue.
+pub(crate) async fn count(channel: &Channel, queue: String) -> Result<usize> {
+    let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+    let declared = channel.queue_declare(queue.into(), options, FieldTable::default()).await;
+    declared.map(|queue| queue.message_count() as usize).map_err(classify)
 }
 
 async fn exchange(channel: &Channel, name: String, kind: ExchangeKind) -> Result<()> {
     let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
     declared(channel.exchange_declare(name.into(), kind, options, FieldTable::default()).await)
+}
+
+/// Takes back what [`bind`] did. Taking back what was never done changes nothing.
+pub(crate) async fn unbind(channel: &Channel, queue: String, exchange: String, key: String) -> Result<()> {
+    let unbound = channel.queue_unbind(queue.into(), exchange.into(), key.into(), FieldTable::default());
+    unbound.await.map_err(|error| Right::Bind.classify(error))
 }
 
 pub(crate) async fn bind(channel: &Channel, queue: String, exchange: String, key: String) -> Result<()> {

@@ -1,13 +1,13 @@
 //! Options of a queue on a broker as URL parameters.
 
 use std::str::FromStr;
-use std::sync::Arc;
 
-use anyqueue::{Backend, Operation, Result, Storage, StorageUrl, UrlOption};
+use anyqueue::Result;
+use anyqueue::adapter::{StorageUrl, UrlOption};
 use lapin::uri::AMQPUri;
 
 use crate::config::{Config, RabbitMqBuilder};
-use crate::error::{NAME, invalid};
+use crate::error::invalid;
 
 impl RabbitMqBuilder {
     pub(crate) fn from_url(url: &StorageUrl) -> Result<Self> {
@@ -60,7 +60,8 @@ const fn option(name: &'static str, default: &'static str, help: &'static str) -
     UrlOption { name, default, help }
 }
 
-const OPTIONS: &[UrlOption] = &[
+/// All that a URL can say.
+pub(crate) const OPTIONS: &[UrlOption] = &[
     option("nodes", "none", "further nodes of the cluster: host:port,host:port"),
     option("prefix", "anyqueue", "what all queues and exchanges begin with, 1 to 64 of A-Z a-z 0-9 . _ -"),
     option("queue_type", "quorum", "quorum or classic"),
@@ -81,22 +82,6 @@ const OPTIONS: &[UrlOption] = &[
     option("message_bytes", "8388608", "largest encoded message in bytes"),
     option("ca_file", "none", "certificates in PEM to trust beside the system's own, for amqps"),
 ];
-
-/// This backend for an [`anyqueue::Registry`]: `amqp://user@host/vhost?prefix=jobs`.
-pub fn backend() -> Backend {
-    Backend {
-        name: NAME,
-        schemes: &["amqp", "amqps"],
-        options: OPTIONS,
-        open: |url| {
-            Box::pin(async move {
-                let builder = RabbitMqBuilder::from_url(&url)
-                    .map_err(|error| error.with_backend(NAME).with_operation(Operation::Open))?;
-                Ok(Arc::new(builder.open().await?) as Arc<dyn Storage>)
-            })
-        },
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -2,27 +2,18 @@
 
 use std::time::Duration;
 
-use anyqueue::{
-    Capabilities, Coalesce, Dedup, DelayCapability, DeliveryCount, Durability, DurabilityLevel,
+use anyqueue::adapter::{
+    AgeClock, Capabilities, Coalesce, Dedup, DelayCapability, DeliveryCount, Durability, DurabilityLevel,
     InspectCapability, LeaseCapability, LeaseKind, Limits, MoveGuarantee, Order, PriorityDiscipline, Reach,
-    Requeue, SettleConfirm, Strictness,
+    Rejoin, Requeue, SettleConfirm, Strictness,
 };
 
 use crate::config::{Config, Shape};
+use crate::limits::{BATCH, JITTER, MAX_DELAY, MAX_LEASE, MIN_LEASE, PRIORITY_LEVELS};
 
-/// Levels from 0 to one less.
-pub(crate) const PRIORITY_LEVELS: u8 = 10;
-pub(crate) const MIN_LEASE: Duration = Duration::from_millis(1);
-pub(crate) const MAX_LEASE: Duration = Duration::from_hours(30 * 24);
-pub(crate) const MAX_DELAY: Duration = Duration::from_hours(3650 * 24);
-/// Messages, deliveries or settlements in one call.
-pub(crate) const BATCH: usize = 1000;
 const BATCH_BYTES: u64 = 64 * 1024 * 1024;
 /// How late timed things may be: timers, network and the server's queue.
 const SLACK: Duration = Duration::from_millis(100);
-/// By how much the poll interval varies, so that many processes do not poll in step.
-pub(crate) const JITTER: f64 = 0.1;
-
 /// The capabilities, on a server whose acknowledged data survives this.
 pub(crate) fn capabilities(config: &Config, level: DurabilityLevel) -> Capabilities {
     let delay = DelayCapability { max: MAX_DELAY, granularity: Duration::from_millis(1) };
@@ -40,6 +31,7 @@ pub(crate) fn capabilities(config: &Config, level: DurabilityLevel) -> Capabilit
         priority: PriorityDiscipline::Strict,
         order: Order::PushOrder,
         requeue: Requeue::Front,
+        postponed: Rejoin::End,
         exclusive: if has_one_master { Strictness::Strict } else { Strictness::BestEffort },
         fencing: Strictness::Strict,
         lease: LeaseCapability { kind: LeaseKind::Timed, min: MIN_LEASE, max: MAX_LEASE, max_hold: None },
@@ -47,6 +39,7 @@ pub(crate) fn capabilities(config: &Config, level: DurabilityLevel) -> Capabilit
         postpone_delay: Some(delay),
         postpone_headers: true,
         groups: true,
+        ages: AgeClock::Server,
         dedup: Dedup::WhileLive,
         delivery_count: DeliveryCount::ExceptReleases,
         // In a cluster, another partition may be on another server.

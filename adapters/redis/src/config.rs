@@ -3,11 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyqueue::{Operation, Result};
+use anyqueue::{Clock, Result};
 use redis::io::tcp::TcpSettings;
 use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion};
 
-use crate::RedisQueue;
 use crate::error::invalid;
 
 const MAX_MESSAGE_BYTES: u64 = 64 * 1024 * 1024;
@@ -28,6 +27,7 @@ pub(crate) struct Config {
     pub(crate) connect_timeout: Duration,
     pub(crate) call_timeout: Duration,
     pub(crate) message_bytes: u64,
+    pub(crate) clock: Clock,
 }
 
 /// What there is at the address.
@@ -49,7 +49,7 @@ pub(crate) struct TlsFiles {
     pub(crate) client: Option<(PathBuf, PathBuf)>,
 }
 
-/// Options of a queue on a server. Made by [`new`](Self::new) or [`RedisQueue::from_url`].
+/// Options of a queue on a server. Made by [`new`](Self::new) or [`RedisQueue::from_url`](crate::RedisQueue::from_url).
 #[derive(Clone)]
 #[must_use = "call open()"]
 pub struct RedisBuilder(pub(crate) Config);
@@ -72,6 +72,7 @@ impl RedisBuilder {
             connect_timeout: Duration::from_secs(5),
             call_timeout: Duration::from_secs(10),
             message_bytes: 16 * 1024 * 1024,
+            clock: Clock::system(),
         })
     }
 
@@ -141,20 +142,14 @@ impl RedisBuilder {
         self
     }
 
-    /// Connects, and checks the server's settings and the user's rights. Must be called within a tokio runtime with time and I/O
-    /// enabled, whose end ends the handle.
-    ///
-    /// # Errors
-    /// `InvalidInput` for an option out of bounds or a database or certificate that is not there, `Unavailable` if the server
-    /// cannot be reached, is a replica, or is not who it should be, `AccessDenied` for a wrong password or missing rights,
-    /// which are named, `Incompatible` for a server that is too old, that evicts keys, that belongs to a Redis Cluster though
-    /// none was said, or whose keys an earlier layout made.
-    pub async fn open(self) -> Result<RedisQueue> {
-        let config = self.checked().map_err(|error| error.with_operation(Operation::Open))?;
-        RedisQueue::from_config(config).await
+    /// The clock of this client, for tests with one that is wrong: leases, delays
+    /// and ages are by the server's clock. Default: the host's.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.0.clock = clock;
+        self
     }
 
-    fn checked(self) -> Result<Config> {
+    pub(crate) fn checked(self) -> Result<Config> {
         let config = self.0;
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | ':' | '-');
         let prefix = &config.prefix;

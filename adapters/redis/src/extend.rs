@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use anyqueue::{Error, ExtendOutcome, Extension, Operation, PartitionId, Result};
+use anyqueue::adapter::Extension;
+use anyqueue::{Error, ExtendOutcome, Operation, PartitionId, Result};
 use futures_util::future::join_all;
 
 use crate::RedisQueue;
-use crate::capabilities::{BATCH, MAX_LEASE, MIN_LEASE};
-use crate::error::{NAME, invalid, repeatable};
-use crate::push::millis;
+use crate::clock::millis;
+use crate::error::{NAME, repeatable};
+use crate::limits::{BATCH, check_lease};
 use crate::reply::bytes;
 use crate::script;
 use crate::settle::{Proof, Secret};
@@ -91,12 +92,4 @@ fn outcome_of(digit: Option<&u8>) -> ExtendOutcome {
 /// Extending twice is harmless.
 fn stamp_extend(error: Error) -> Error {
     repeatable(error).with_backend(NAME).with_operation(Operation::Extend)
-}
-
-/// Whether a lease is as long as declared.
-pub(crate) fn check_lease(lease: Duration) -> Result<()> {
-    if (MIN_LEASE..=MAX_LEASE).contains(&lease) {
-        return Ok(());
-    }
-    Err(invalid(format!("a lease is from {MIN_LEASE:?} to {} days", MAX_LEASE.as_secs() / 86_400)))
 }

@@ -1,8 +1,8 @@
 //! Looking into the queue, and what an operator does to it.
 
+use anyqueue::adapter::{InspectQueueStorage, PauseQueueStorage, async_trait};
 use anyqueue::{
-    Browsed, CancelOutcome, Counts, DeleteOutcome, Error, InspectQueueStorage, MessageId, Operation,
-    PartitionId, PauseQueueStorage, Result, async_trait,
+    Browsed, CancelOutcome, Counts, DeleteOutcome, Error, MessageId, Operation, PartitionId, Result,
 };
 
 use crate::RedisQueue;

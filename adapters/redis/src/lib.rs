@@ -38,12 +38,12 @@
 //! some seconds, and then fail as a whole, `Unavailable` and to be repeated. Nothing acknowledged is lost by it, and other partitions go
 //! on. The server that gives a slot away must live until that is done: the one that takes over from it knows nothing of the move, and
 //! serves what is left there, until an operator ends the move (`redis-cli --cluster fix`). Ids that come up in line then without their
-//! records are kept aside, counted as ready, and told by [`check`](anyqueue::QueueStorage::check); they are delivered when the records
+//! records are kept aside, counted as ready, and told by [`check`](anyqueue::adapter::QueueStorage::check); they are delivered when the records
 //! are back.
 //!
 //! # Durability
 //! What is acknowledged survives as much as the server's append-only file does, and
-//! [`Capabilities::durability`](anyqueue::Capabilities) says so:
+//! [`Capabilities::durability`](anyqueue::adapter::Capabilities) says so:
 //!
 //! | the server's settings | acknowledged pushes, claims and settlements |
 //! |---|---|
@@ -128,15 +128,18 @@
 //! keys, which is 2. Opening refuses any other, and a hash `anyqueue:messages`: both are from before the first release, or from a later one.
 
 mod astray;
+mod backend;
 mod browse;
 mod capabilities;
 mod carry;
+mod clock;
 mod config;
 mod connect;
 mod error;
 mod extend;
 mod hint;
 mod inspect;
+mod limits;
 mod link;
 mod listener;
 mod names;
@@ -149,11 +152,12 @@ mod script;
 mod server;
 mod settle;
 mod storage;
+mod token;
 mod unreadable;
 mod url;
-mod wake;
+mod waiters;
 mod window;
 
+pub use backend::backend;
 pub use config::RedisBuilder;
 pub use storage::RedisQueue;
-pub use url::backend;

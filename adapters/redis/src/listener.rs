@@ -8,11 +8,11 @@ use futures_util::StreamExt;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::capabilities::JITTER;
 use crate::error::own;
 use crate::hint::Hint;
+use crate::limits::JITTER;
 use crate::link::Link;
-use crate::wake::Wake;
+use crate::waiters::Wake;
 
 /// How long until the server is tried again after it could not be asked.
 const AFTER_ERROR: Duration = Duration::from_millis(250);

@@ -2,27 +2,25 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{
-    Bytes, Delivery, Error, Lease, Operation, PartitionId, PullRequest, Result, SettleOutcome, Settlement,
-    Token,
-};
+use anyqueue::adapter::{Delivery, Extension, Lease, PullQueueStorage, PullRequest, Settlement, async_trait};
+use anyqueue::{Bytes, Error, ExtendOutcome, Operation, PartitionId, Result, SettleOutcome};
 use redis::Value;
 use uuid::Uuid;
 
 use crate::RedisQueue;
-use crate::capabilities::BATCH;
+use crate::clock::millis;
 use crate::error::{NAME, closed, invalid, repeatable};
-use crate::extend::check_lease;
 use crate::hint::Hint;
+use crate::limits::{BATCH, check_lease};
 use crate::link::Call;
 use crate::names::word;
-use crate::push::millis;
 use crate::record;
 use crate::reply::{self, bytes, count, int, optional_bytes, optional_list};
 use crate::script;
 use crate::settle::{Bundle, Sorted};
+use crate::token::Tokens;
 use crate::unreadable::{Undecoded, Unreadable};
-use crate::wake::Waiting;
+use crate::waiters::Waiting;
 
 /// What one claim found.
 struct Claimed {
@@ -38,12 +36,32 @@ struct Claimed {
 /// For how long a pull goes on behind messages that were deleted in line, though it does not wait.
 const PROMPT: Duration = Duration::from_millis(50);
 
-impl RedisQueue {
-    pub(crate) async fn pull_messages(
+#[async_trait]
+impl PullQueueStorage for RedisQueue {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+        self.pull_messages(partition, request).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+        self.settle_all(settlements).await
+    }
+
+    async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
+        self.extend_all(extensions).await
+    }
+
+    async fn exchange(
         &self,
+        settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
-    ) -> Result<Vec<Delivery>> {
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+        self.settle_and_pull(settlements, partition, request).await
+    }
+}
+
+impl RedisQueue {
+    async fn pull_messages(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
         check(&request)?;
         let started = Instant::now();
         let waiting = (!request.wait.is_zero()).then(|| self.inner.wake.join(partition));
@@ -55,7 +73,7 @@ impl RedisQueue {
     }
 
     /// Settles and pulls in one script. What is of other partitions is settled before.
-    pub(crate) async fn settle_and_pull(
+    async fn settle_and_pull(
         &self,
         settlements: &[Settlement],
         partition: &PartitionId,
@@ -248,31 +266,6 @@ impl RedisQueue {
 fn earlier(value: Option<Value>) -> Result<u32> {
     let Some(text) = value.map_or(Ok(None), optional_bytes)? else { return Ok(0) };
     Ok(std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok()).unwrap_or(0))
-}
-
-/// The tokens of one claim: its secret, and what settling has to know of the message. Most messages share one.
-pub(crate) struct Tokens {
-    secret: Uuid,
-    last: Option<(u8, Token)>,
-}
-
-impl Tokens {
-    pub(crate) fn new(secret: Uuid) -> Self {
-        Self { secret, last: None }
-    }
-
-    pub(crate) fn of(&mut self, flag: u8) -> Token {
-        if let Some((known, token)) = &self.last
-            && *known == flag
-        {
-            return token.clone();
-        }
-        let mut bytes = self.secret.as_bytes().to_vec();
-        bytes.push(flag);
-        let token = Token::from_bytes(bytes);
-        self.last = Some((flag, token.clone()));
-        token
-    }
 }
 
 fn check(request: &PullRequest) -> Result<()> {

@@ -1,50 +1,21 @@
 //! Storing messages.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use anyqueue::{Envelope, ErrorKind, MessageData, MessageId, Operation, PartitionId, PushOutcome, Result};
+use anyqueue::adapter::{Envelope, PushQueueStorage, async_trait};
+use anyqueue::{ErrorKind, MessageData, MessageId, Operation, PartitionId, PushOutcome, Result};
 use redis::Value;
 
 use crate::RedisQueue;
-use crate::capabilities::{BATCH, MAX_DELAY, PRIORITY_LEVELS};
+use crate::clock::millis;
+use crate::config::Config;
 use crate::error::{NAME, invalid, own, repeatable, strange};
 use crate::hint::Hint;
+use crate::limits::{BATCH, MAX_DELAY, PRIORITY_LEVELS};
 use crate::record::{self, GROUPED, Record};
 use crate::window::runs;
 use crate::{reply, script};
-
-/// About what the server's clock says, as its last answer told. Scripts correct what is far off.
-#[derive(Debug)]
-pub(crate) struct ServerClock {
-    start: Instant,
-    /// The server's time at `start`, in microseconds since 1970.
-    start_us: AtomicI64,
-}
-
-impl Default for ServerClock {
-    fn default() -> Self {
-        Self { start: Instant::now(), start_us: AtomicI64::new(0) }
-    }
-}
-
-impl ServerClock {
-    /// Takes in a time that the server has just told.
-    pub(crate) fn set(&self, now_us: u64) {
-        let now_us = i64::try_from(now_us).unwrap_or(i64::MAX);
-        self.start_us.store(now_us.saturating_sub(self.elapsed_us()), Ordering::Relaxed);
-    }
-
-    fn now_us(&self) -> u64 {
-        let now_us = self.start_us.load(Ordering::Relaxed).saturating_add(self.elapsed_us());
-        u64::try_from(now_us).unwrap_or(0)
-    }
-
-    fn elapsed_us(&self) -> i64 {
-        i64::try_from(self.start.elapsed().as_micros()).unwrap_or(i64::MAX)
-    }
-}
 
 /// Scripts call a message large that takes more; they are told of each.
 const LARGE_BYTES: usize = 256 * 1024;
@@ -69,12 +40,19 @@ struct Row {
     delay_us: u64,
 }
 
+#[async_trait]
+impl PushQueueStorage for RedisQueue {
+    fn encoded_len(&self, message: &MessageData) -> u64 {
+        Envelope::max_encoded_len(message)
+    }
+
+    async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
+        self.push_all(partition, messages).await
+    }
+}
+
 impl RedisQueue {
-    pub(crate) async fn push_all(
-        &self,
-        partition: &PartitionId,
-        messages: &[MessageData],
-    ) -> Vec<Result<PushOutcome>> {
+    async fn push_all(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
         // Most often one batch. A script could not take in many more at once.
         let mut batches = messages.chunks(BATCH);
         let mut outcomes = self.push_batch(partition, batches.next().unwrap_or_default()).await;
@@ -90,7 +68,7 @@ impl RedisQueue {
         messages: &[MessageData],
     ) -> Vec<Result<PushOutcome>> {
         let at_us = self.inner.clock.now_us();
-        let batch = Batch::prepare(messages, partition, self.inner.config.message_bytes, at_us);
+        let batch = Batch::prepare(messages, partition, &self.inner.config, at_us);
         let stored = if batch.rows.is_empty() && !self.is_closed() {
             Ok(HashMap::new())
         } else {
@@ -103,7 +81,7 @@ impl RedisQueue {
         batch.answers(messages, &stored)
     }
 
-    /// Answers what is in the way of those that were not stored, by their number.
+    /// Returns what is in the way of those that were not stored, by their number.
     async fn store(
         &self,
         partition: &PartitionId,
@@ -145,14 +123,14 @@ fn read_present(present: Value) -> Result<HashMap<usize, MessageId>> {
 
 impl Batch {
     /// Encodes the messages that are within the limits.
-    fn prepare(messages: &[MessageData], partition: &PartitionId, message_bytes: u64, at_us: u64) -> Self {
+    fn prepare(messages: &[MessageData], partition: &PartitionId, config: &Config, at_us: u64) -> Self {
         let mut batch = Self {
             verdicts: Vec::with_capacity(messages.len()),
             ids: HashMap::with_capacity(messages.len()),
             rows: Vec::with_capacity(messages.len()),
         };
         for message in messages {
-            let verdict = batch.add(message, partition, message_bytes, at_us);
+            let verdict = batch.add(message, partition, config, at_us);
             batch.verdicts.push(verdict);
         }
         batch
@@ -162,16 +140,16 @@ impl Batch {
         &mut self,
         message: &MessageData,
         partition: &PartitionId,
-        message_bytes: u64,
+        config: &Config,
         at_us: u64,
     ) -> Result<usize> {
-        let delay = check(message)?;
+        let delay = check(message, config.clock.wall())?;
         let number = self.rows.len() + 1;
         let known = self.ids.get(&message.id()).copied().unwrap_or(number);
         if known == number {
             let record = record::encode(message, partition, at_us)?;
-            if record.bytes.len() as u64 + GROWTH > message_bytes {
-                check_size(message, message_bytes)?;
+            if record.bytes.len() as u64 + GROWTH > config.message_bytes {
+                check_size(message, config.message_bytes)?;
             }
             self.ids.insert(message.id(), number);
             self.rows.push(Row { id: message.id(), record, delay_us: 1000 * millis(delay) });
@@ -225,13 +203,13 @@ impl Batch {
     }
 }
 
-/// Checks a message's options against the limits, and answers its delay.
-fn check(message: &MessageData) -> Result<Duration> {
+/// Checks a message's options against the limits, and returns its delay.
+fn check(message: &MessageData, now: SystemTime) -> Result<Duration> {
     let priority = message.options().priority;
     if priority >= PRIORITY_LEVELS {
         return Err(invalid(format!("priority {priority} is out of range: 0 to {}", PRIORITY_LEVELS - 1)));
     }
-    let delay = message.delay(SystemTime::now());
+    let delay = message.delay(now);
     if delay > MAX_DELAY {
         return Err(invalid("the delay is longer than the capabilities allow"));
     }
@@ -247,9 +225,4 @@ fn check_size(message: &MessageData, message_bytes: u64) -> Result<()> {
         "the message takes {encoded_bytes} bytes in encoded form: at most {message_bytes} are allowed"
     );
     Err(own(ErrorKind::TooLarge, text))
-}
-
-/// Whole milliseconds, rounded up: what is timed must not come early.
-pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

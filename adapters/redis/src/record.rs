@@ -2,10 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use anyqueue::{Bytes, Decoded, Envelope, Error, ErrorKind, MessageData, MessageId, PartitionId, Result};
+use anyqueue::adapter::{Decoded, Envelope};
+use anyqueue::{Bytes, Error, ErrorKind, MessageData, MessageId, PartitionId, Result};
 
-use crate::capabilities::PRIORITY_LEVELS;
 use crate::error::own;
+use crate::limits::PRIORITY_LEVELS;
 use crate::names::place;
 
 /// Set where a message has a group.
@@ -113,6 +114,10 @@ fn damaged() -> Error {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::Index;
+
     use super::*;
 
     #[test]
@@ -143,6 +148,60 @@ mod tests {
         for length in 0..record.len() {
             let cut = Bytes::copy_from_slice(record.get(..length).unwrap());
             assert!(decode(&cut, None).is_err(), "{length} bytes");
+        }
+    }
+
+    fn options() -> impl Strategy<Value = MessageData> {
+        let (payload, text) = (vec(any::<u8>(), 0..64), proptest::option::of(".{0,40}"));
+        (payload, text.clone(), text, 0..PRIORITY_LEVELS).prop_map(|(payload, group, key, priority)| {
+            let mut message = MessageData::new(payload).with_priority(priority);
+            if let Some(group) = group {
+                message = message.with_group(group);
+            }
+            if let Some(key) = key {
+                message = message.with_dedup_key(key);
+            }
+            message
+        })
+    }
+
+    /// As a pull reads a record: what does not parse is handed out as it is stored.
+    fn read_or_refused(bytes: Vec<u8>) {
+        let record = Bytes::from(bytes);
+        if decode(&record, None).is_err() {
+            let stored = undecoded(MessageId::new(), &record, Some(record.clone()), 0, 1);
+            assert!(record.ends_with(stored.message.payload()));
+            assert!(stored.flag % GROUPED < PRIORITY_LEVELS);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_stored_comes_back(message in options(), at in any::<u64>()) {
+            let record = encode(&message, &PartitionId::new("p").unwrap(), at).unwrap();
+            let stored = decode(&Bytes::from(record.bytes), None).unwrap();
+            prop_assert_eq!((stored.flag, stored.pushed_us), (record.flag, at));
+            prop_assert_eq!(stored.message, message);
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..200)) {
+            read_or_refused(bytes);
+        }
+
+        #[test]
+        fn a_record_with_other_bytes_in_it_is_read_or_refused(
+            message in options(),
+            changes in vec((any::<Index>(), any::<u8>()), 1..8),
+        ) {
+            let mut bytes = encode(&message, &PartitionId::new("p").unwrap(), 1).unwrap().bytes;
+            for (place, byte) in changes {
+                let length = bytes.len();
+                if let Some(there) = bytes.get_mut(place.index(length)) {
+                    *there = byte;
+                }
+            }
+            read_or_refused(bytes);
         }
     }
 }

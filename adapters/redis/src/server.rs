@@ -3,7 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, SystemTime};
 
-use anyqueue::{DurabilityLevel, ErrorKind, Result};
+use anyqueue::adapter::DurabilityLevel;
+use anyqueue::{ErrorKind, Result};
 
 use crate::config::Shape;
 use crate::error::own;

@@ -3,18 +3,16 @@
 use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
 
-use anyqueue::{
-    Action, Envelope, Error, Lease, MessageData, MessageId, Operation, PartitionId, Result, SettleOutcome,
-    Settlement,
-};
+use anyqueue::adapter::{Action, Envelope, Lease, Settlement};
+use anyqueue::{Error, MessageData, MessageId, Operation, PartitionId, Result, SettleOutcome};
 use futures_util::future::{join, join_all};
 
 use crate::RedisQueue;
-use crate::capabilities::{BATCH, MAX_DELAY};
+use crate::clock::millis;
 use crate::error::{NAME, invalid, repeatable, strange};
+use crate::limits::{BATCH, MAX_DELAY};
 use crate::link::Call;
 use crate::names::word;
-use crate::push::millis;
 use crate::record::GROUPED;
 use crate::reply::bytes;
 use crate::script;

@@ -3,26 +3,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyqueue::{
-    Capabilities, Delivery, Error, ErrorKind, ExtendOutcome, Extension, Health, InspectQueueStorage,
-    MessageData, Operation, PartitionId, PauseQueueStorage, PullQueueStorage, PullRequest, PushOutcome,
-    PushQueueStorage, QueueStorage, Result, SettleOutcome, Settlement, Storage, StorageUrl, async_trait,
+use anyqueue::adapter::{
+    Capabilities, InspectQueueStorage, PauseQueueStorage, QueueStorage, Storage, StorageUrl, async_trait,
 };
+use anyqueue::{Error, ErrorKind, Health, Operation, PartitionId, Result};
 use redis::Value;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::capabilities::capabilities;
+use crate::clock::ServerClock;
 use crate::config::{Config, RedisBuilder};
 use crate::error::{NAME, closed, own, repeatable};
 use crate::link::{Call, Link};
 use crate::listener::{Listener, watch};
 use crate::names::Names;
 use crate::noted::Noted;
-use crate::push::ServerClock;
 use crate::script::Script;
 use crate::server::{Server, check_layout, check_rights};
-use crate::wake::Wake;
+use crate::waiters::Wake;
 
 /// A queue on a Redis server, which any number of processes may use at once. Cloning shares the handle.
 #[derive(Clone)]
@@ -60,6 +59,21 @@ impl Drop for Inner {
 impl std::fmt::Debug for RedisQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RedisQueue").field("config", &self.inner.config).finish_non_exhaustive()
+    }
+}
+
+impl RedisBuilder {
+    /// Connects, and checks the server's settings and the user's rights. Must be called within a tokio runtime with time and I/O
+    /// enabled, whose end ends the handle.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an option out of bounds or a database or certificate that is not there, `Unavailable` if the server
+    /// cannot be reached, is a replica, or is not who it should be, `AccessDenied` for a wrong password or missing rights,
+    /// which are named, `Incompatible` for a server that is too old, that evicts keys, that belongs to a Redis Cluster though
+    /// none was said, or whose keys an earlier layout made.
+    pub async fn open(self) -> Result<RedisQueue> {
+        let config = self.checked().map_err(|error| error.with_operation(Operation::Open))?;
+        RedisQueue::from_config(config).await
     }
 }
 
@@ -202,41 +216,6 @@ impl QueueStorage for RedisQueue {
         let _ = tokio::time::timeout(longest, self.inner.calls.wait()).await;
         self.inner.link.close();
         Ok(())
-    }
-}
-
-#[async_trait]
-impl PushQueueStorage for RedisQueue {
-    fn encoded_len(&self, message: &MessageData) -> u64 {
-        anyqueue::Envelope::max_encoded_len(message)
-    }
-
-    async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
-        self.push_all(partition, messages).await
-    }
-}
-
-#[async_trait]
-impl PullQueueStorage for RedisQueue {
-    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
-        self.pull_messages(partition, request).await
-    }
-
-    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
-        self.settle_all(settlements).await
-    }
-
-    async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
-        self.extend_all(extensions).await
-    }
-
-    async fn exchange(
-        &self,
-        settlements: &[Settlement],
-        partition: &PartitionId,
-        request: PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
-        self.settle_and_pull(settlements, partition, request).await
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::time::Instant;
 
-use anyqueue::{Bytes, Delivery, Error, Lease, MessageId, PartitionId, Result};
+use anyqueue::adapter::{Delivery, Lease};
+use anyqueue::{Bytes, Error, MessageId, PartitionId, Result};
 use uuid::Uuid;
 
 use crate::RedisQueue;
-use crate::pull::Tokens;
 use crate::record;
 use crate::reply::optional_bytes;
+use crate::token::Tokens;
 
 /// What a claim notes of each message: its id, and the level of its line.
 const ENTRY_BYTES: usize = 17;

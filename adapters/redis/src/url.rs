@@ -1,12 +1,11 @@
 //! Options as URL parameters.
 
-use std::sync::Arc;
-
-use anyqueue::{Backend, Operation, Result, Storage, StorageUrl, UrlOption};
+use anyqueue::Result;
+use anyqueue::adapter::{StorageUrl, UrlOption};
 use redis::IntoConnectionInfo;
 
 use crate::config::{RedisBuilder, Shape};
-use crate::error::{NAME, invalid};
+use crate::error::invalid;
 
 const SENTINEL_PORT: u16 = 26379;
 
@@ -72,7 +71,8 @@ const fn option(name: &'static str, default: &'static str, help: &'static str) -
     UrlOption { name, default, help }
 }
 
-const OPTIONS: &[UrlOption] = &[
+/// All that a URL can say.
+pub(crate) const OPTIONS: &[UrlOption] = &[
     option("prefix", "anyqueue", "what all keys begin with, 1 to 64 of A-Z a-z 0-9 . _ : -"),
     option("nodes", "none", "further nodes of the cluster, or sentinels: host:port,host:port"),
     option("master", "none", "the name that the sentinels know the master by"),
@@ -84,26 +84,6 @@ const OPTIONS: &[UrlOption] = &[
     option("call_timeout", "10s", "how long the server may take to answer one call"),
     option("message_bytes", "16777216", "largest encoded message in bytes"),
 ];
-
-const SCHEMES: &[&str] =
-    &["redis", "rediss", "redis-cluster", "rediss-cluster", "redis-sentinel", "rediss-sentinel"];
-
-/// This backend for an [`anyqueue::Registry`]: `redis://user@host/0?prefix=jobs`, `rediss://` with TLS, and each with `-cluster`
-/// or `-sentinel`.
-pub fn backend() -> Backend {
-    Backend {
-        name: NAME,
-        schemes: SCHEMES,
-        options: OPTIONS,
-        open: |url| {
-            Box::pin(async move {
-                let builder = RedisBuilder::from_url(&url)
-                    .map_err(|error| error.with_backend(NAME).with_operation(Operation::Open))?;
-                Ok(Arc::new(builder.open().await?) as Arc<dyn Storage>)
-            })
-        },
-    }
-}
 
 #[cfg(test)]
 mod tests {

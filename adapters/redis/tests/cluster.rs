@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyqueue::{Result, Storage};
+use anyqueue::Result;
+use anyqueue::adapter::Storage;
 use anyqueue_conformance::{Harness, Need, async_trait};
 use anyqueue_redis::RedisQueue;
 use anyqueue_testkit::RedisCluster;

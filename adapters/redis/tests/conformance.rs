@@ -3,14 +3,36 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyqueue::{Error, ErrorKind, QueueStorage, Result, Storage};
-use anyqueue_conformance::{Harm, Harness, Need, Victim, async_trait, least};
+use anyqueue::adapter::{QueueStorage, Storage};
+use anyqueue::{Clock, Error, ErrorKind, MessageId, PartitionId, Result};
+use anyqueue_conformance::{Harm, Harness, Need, Opening, Victim, async_trait, corrupted, least};
 use anyqueue_redis::RedisQueue;
 use anyqueue_testkit::{Fault, Provided, Proxy, Server, provide};
+use redis::aio::MultiplexedConnection;
 
 struct Redis {
     url: String,
     _server: Provided,
+}
+
+impl Redis {
+    async fn connect(&self) -> redis::RedisResult<MultiplexedConnection> {
+        redis::Client::open(self.url.as_str())?.get_multiplexed_async_connection().await
+    }
+
+    /// The hash of these in which the message is, and its record; an empty one if it is in none.
+    async fn record(&self, hashes: &str, id: MessageId) -> redis::RedisResult<(String, Vec<u8>)> {
+        let mut conn = self.connect().await?;
+        let names: Vec<String> = redis::cmd("KEYS").arg(hashes).query_async(&mut conn).await?;
+        for hash in names {
+            let mut read = redis::cmd("HGET");
+            let record: Option<Vec<u8>> = read.arg(&hash).arg(id.as_bytes()).query_async(&mut conn).await?;
+            if let Some(record) = record {
+                return Ok((hash, record));
+            }
+        }
+        Ok((String::new(), Vec::new()))
+    }
 }
 
 /// A prefix per namespace.
@@ -20,7 +42,11 @@ fn address(url: &str, namespace: &str) -> String {
 }
 
 async fn open(url: &str) -> Result<Arc<dyn Storage>> {
-    let queue = RedisQueue::open(url).await?;
+    open_on(url, Clock::system()).await
+}
+
+async fn open_on(url: &str, clock: Clock) -> Result<Arc<dyn Storage>> {
+    let queue = RedisQueue::from_url(url)?.clock(clock).open().await?;
     queue.init().await?;
     Ok(Arc::new(queue))
 }
@@ -33,6 +59,11 @@ impl Harness for Redis {
 
     async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
         open(&address(&self.url, namespace)).await
+    }
+
+    fn open_skewed(&self, namespace: &str, clock: Clock) -> Option<Opening<'_>> {
+        let address = address(&self.url, namespace);
+        Some(Box::pin(async move { open_on(&address, clock).await }))
     }
 
     fn address(&self, namespace: &str) -> Option<String> {
@@ -50,6 +81,20 @@ impl Harness for Redis {
     fn rule(&self, need: &Need) -> Option<&'static str> {
         (need.what == Need::CONTROLLED_CLOCK.what)
             .then_some("time is the server's: its clock cannot be turned")
+    }
+
+    fn corrupts(&self) -> bool {
+        true
+    }
+
+    async fn corrupt(&self, namespace: &str, partition: &PartitionId, id: MessageId) -> Result<()> {
+        let refused =
+            |error| Error::new(ErrorKind::Internal, "the record could not be changed").with_source(error);
+        let hashes = format!("{namespace}:{{{}}}:messages*", partition.name());
+        let (hash, record) = self.record(&hashes, id).await.map_err(refused)?;
+        let mut replace = redis::cmd("HSET");
+        replace.arg(hash).arg(id.as_bytes()).arg(corrupted(&record)?);
+        replace.query_async(&mut self.connect().await.map_err(refused)?).await.map_err(refused)
     }
 
     async fn victim(&self) -> Result<Option<Arc<dyn Victim>>> {

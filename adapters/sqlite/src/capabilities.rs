@@ -2,19 +2,15 @@
 
 use std::time::Duration;
 
-use anyqueue::{
-    Capabilities, Coalesce, Dedup, DelayCapability, DeliveryCount, Durability, DurabilityLevel,
+use anyqueue::adapter::{
+    AgeClock, Capabilities, Coalesce, Dedup, DelayCapability, DeliveryCount, Durability, DurabilityLevel,
     InspectCapability, LeaseCapability, LeaseKind, Limits, MoveGuarantee, Order, PriorityDiscipline, Reach,
-    Requeue, SettleConfirm, Strictness,
+    Rejoin, Requeue, SettleConfirm, Strictness,
 };
 
 use crate::config::Config;
+use crate::limits::{MAX_DELAY, MAX_LEASE, MIN_LEASE, PRIORITY_LEVELS};
 
-/// Priority levels: 0 (least urgent) to 9.
-pub(crate) const PRIORITY_LEVELS: u8 = 10;
-pub(crate) const MIN_LEASE: Duration = Duration::from_millis(1);
-pub(crate) const MAX_LEASE: Duration = Duration::from_hours(30 * 24);
-pub(crate) const MAX_DELAY: Duration = Duration::from_hours(3650 * 24);
 /// Messages, deliveries or settlements in one call.
 const BATCH: usize = 1000;
 const BATCH_BYTES: u64 = 64 * 1024 * 1024;
@@ -37,6 +33,7 @@ pub(crate) fn capabilities(config: &Config, power: bool) -> Capabilities {
         priority: PriorityDiscipline::Strict,
         order: Order::PushOrder,
         requeue: Requeue::Front,
+        postponed: Rejoin::End,
         exclusive: Strictness::Strict,
         fencing: Strictness::Strict,
         lease: LeaseCapability { kind: LeaseKind::Timed, min: MIN_LEASE, max: MAX_LEASE, max_hold: None },
@@ -44,6 +41,7 @@ pub(crate) fn capabilities(config: &Config, power: bool) -> Capabilities {
         postpone_delay: Some(delay),
         postpone_headers: true,
         groups: true,
+        ages: AgeClock::Server,
         dedup: Dedup::WhileLive,
         delivery_count: DeliveryCount::ExceptReleases,
         moves: MoveGuarantee::Atomic,

@@ -5,10 +5,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyqueue::{Backend, Clock, Error, Operation, Result, Storage, StorageUrl, UrlOption};
+use anyqueue::adapter::{StorageUrl, UrlOption};
+use anyqueue::{Clock, Error, Result};
 
-use crate::SqliteQueue;
-use crate::error::{NAME, invalid};
+use crate::error::invalid;
 use crate::identity::Identity;
 use crate::steps::Steady;
 
@@ -56,7 +56,7 @@ pub(crate) struct Config {
     pub(crate) identity: Arc<Identity>,
 }
 
-/// Options of a queue file. Made by [`SqliteQueue::builder`].
+/// Options of a queue file. Made by [`SqliteQueue::builder`](crate::SqliteQueue::builder).
 #[derive(Clone, Debug)]
 #[must_use = "call open()"]
 pub struct SqliteBuilder(pub(crate) Config);
@@ -104,9 +104,9 @@ impl SqliteBuilder {
         self
     }
 
-    /// The largest size of the database file in bytes, its write-ahead log not counted; a push beyond it answers `Full`.
+    /// The largest size of the database file in bytes, its write-ahead log not counted; a push beyond it returns `Full`.
     /// Rounded down to pages, and never below what the file has already. It binds this handle, not
-    /// [`push_in`](SqliteQueue::push_in). Default: none. URL: `max_bytes=1000000000`.
+    /// [`push_in`](crate::SqliteQueue::push_in). Default: none. URL: `max_bytes=1000000000`.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.0.max_bytes = Some(bytes);
         self
@@ -125,18 +125,7 @@ impl SqliteBuilder {
         self
     }
 
-    /// Opens the file and, with [`create`](Self::create), prepares it. Must be called within a tokio runtime with time
-    /// enabled, whose end ends the handle.
-    ///
-    /// # Errors
-    /// `InvalidInput` for an option out of bounds or a missing directory, `AccessDenied`, `Corrupt` for a file that is no
-    /// database, `Incompatible` for one that a newer release made or, without `create`, one without the queue's tables.
-    pub async fn open(self) -> Result<SqliteQueue> {
-        let config = self.0.checked().map_err(|error| error.with_operation(Operation::Open))?;
-        SqliteQueue::from_config(config).await
-    }
-
-    fn from_url(url: &StorageUrl) -> Result<Self> {
+    pub(crate) fn from_url(url: &StorageUrl) -> Result<Self> {
         let mut config = Self::new(Path::new(url.path())).0;
         config.synchronous = url.option("synchronous")?.unwrap_or(config.synchronous);
         config.busy_timeout = url.duration("busy_timeout")?.unwrap_or(config.busy_timeout);
@@ -155,7 +144,7 @@ impl SqliteBuilder {
 }
 
 impl Config {
-    fn checked(mut self) -> Result<Self> {
+    pub(crate) fn checked(mut self) -> Result<Self> {
         if self.path.as_os_str().is_empty() || self.path == Path::new(":memory:") {
             return Err(invalid(
                 "name a file, for example jobs.db (for a queue in memory use anyqueue-memory)",
@@ -182,37 +171,20 @@ impl Config {
     }
 }
 
-/// This backend for an [`anyqueue::Registry`]: `sqlite:jobs.db?synchronous=normal`.
-pub fn backend() -> Backend {
-    const fn option(name: &'static str, default: &'static str, help: &'static str) -> UrlOption {
-        UrlOption { name, default, help }
-    }
-    const OPTIONS: &[UrlOption] = &[
-        option(
-            "synchronous",
-            "full",
-            "full: acknowledged work survives power loss; normal: only process crashes",
-        ),
-        option("busy_timeout", "5s", "how long to wait for another process's write lock"),
-        option("poll_interval", "8ms", "how often a waiting pull looks for other processes' work, 1ms to 1s"),
-        option("create", "true", "whether to create the file and its tables where missing"),
-        option(
-            "max_bytes",
-            "none",
-            "largest size of the database file in bytes; beyond it pushes answer Full",
-        ),
-        option("message_bytes", "16777216", "largest encoded message in bytes"),
-    ];
-    Backend {
-        name: NAME,
-        schemes: &["sqlite"],
-        options: OPTIONS,
-        open: |url| {
-            Box::pin(async move {
-                let builder = SqliteBuilder::from_url(&url)
-                    .map_err(|error| error.with_backend(NAME).with_operation(Operation::Open))?;
-                Ok(Arc::new(builder.open().await?) as Arc<dyn Storage>)
-            })
-        },
-    }
+/// All that a URL can say.
+pub(crate) const OPTIONS: &[UrlOption] = &[
+    option(
+        "synchronous",
+        "full",
+        "full: acknowledged work survives power loss; normal: only process crashes",
+    ),
+    option("busy_timeout", "5s", "how long to wait for another process's write lock"),
+    option("poll_interval", "8ms", "how often a waiting pull looks for other processes' work, 1ms to 1s"),
+    option("create", "true", "whether to create the file and its tables where missing"),
+    option("max_bytes", "none", "largest size of the database file in bytes; beyond it pushes answer Full"),
+    option("message_bytes", "16777216", "largest encoded message in bytes"),
+];
+
+const fn option(name: &'static str, default: &'static str, help: &'static str) -> UrlOption {
+    UrlOption { name, default, help }
 }

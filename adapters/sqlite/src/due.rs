@@ -30,7 +30,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Answers whether there may be more.
+    /// Returns whether there may be more.
     fn bring_step(&mut self, part: i64) -> Result<bool> {
         let due = all(self.conn, DUE, (part, self.now.ms, STEP), |row| {
             let ready = Ready {

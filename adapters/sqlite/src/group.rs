@@ -1,16 +1,16 @@
 //! What one transaction does for a group of requests.
 //!
 //! The requests are concurrent, so any order among them is right. Claims come last because they may take what the others
-//! push or give back.
+//! push or release.
 
 use anyqueue::{Error, Result};
 use rusqlite::Connection;
 
-use crate::claim::{Claimed, claim};
+use crate::claim::claim;
 use crate::config::Config;
+use crate::job::{Answer, Claimed, Work};
 use crate::tx::{Hints, Parts, Tx};
-use crate::writer::{Answer, Work};
-use crate::{admin, push, settle};
+use crate::{admin, insert, settle};
 
 /// Why a transaction came to nothing.
 pub(crate) struct Failure {
@@ -49,7 +49,7 @@ fn answer(tx: &mut Tx<'_>, work: &Work) -> Result<Answer> {
         Work::Push { partition, messages } => {
             let part = tx.make(partition)?;
             tx.bring(part)?;
-            push::store_all(tx, part, messages).map(Answer::Push)
+            insert::store_all(tx, part, messages).map(Answer::Push)
         }
         Work::Settle { settlements, .. } => {
             let outcomes = settlements.iter().map(|settlement| settle::settle(tx, settlement));

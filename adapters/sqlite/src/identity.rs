@@ -124,14 +124,38 @@ pub(crate) fn beside(database: &Path, suffix: &str) -> PathBuf {
 
 #[cfg(unix)]
 fn fate(path: &Path) -> Fate {
-    use std::os::unix::fs::MetadataExt;
-    match std::fs::metadata(path) {
-        Ok(file) => Fate::There((file.dev(), file.ino())),
+    match file_id(path) {
+        Ok(id) => Fate::There(id),
         Err(error) => match error.kind() {
             std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => Fate::Gone,
             _ => Fate::Unknown,
         },
     }
+}
+
+/// Asks for the number alone. A file whose times were asked for gets new ones with the next write (Linux 6.13 and later, "multigrain
+/// timestamps"), and each commit's sync would have to write those as well.
+#[cfg(target_os = "linux")]
+fn file_id(path: &Path) -> std::io::Result<FileId> {
+    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+    use rustix::io::Errno;
+    match statx(CWD, path, AtFlags::empty(), StatxFlags::INO) {
+        Ok(file) => Ok((rustix::fs::makedev(file.stx_dev_major, file.stx_dev_minor), file.stx_ino)),
+        // An old kernel, or a sandbox that knows no such call.
+        Err(Errno::NOSYS | Errno::PERM) => metadata_id(path),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(all(unix, not(target_os = "linux")))]
+fn file_id(path: &Path) -> std::io::Result<FileId> {
+    metadata_id(path)
+}
+
+#[cfg(unix)]
+fn metadata_id(path: &Path) -> std::io::Result<FileId> {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
 #[cfg(not(unix))]

@@ -2,19 +2,21 @@
 
 use std::time::Duration;
 
+use anyqueue::adapter::{InspectQueueStorage, PauseQueueStorage, async_trait};
 use anyqueue::{
-    Browsed, Bytes, CancelOutcome, Clock, Counts, Decoded, DeleteOutcome, Envelope, ErrorKind,
-    InspectQueueStorage, MessageData, MessageId, MessageState, Operation, PartitionId, PauseQueueStorage,
-    Result, async_trait,
+    Browsed, CancelOutcome, Clock, Counts, DeleteOutcome, ErrorKind, MessageId, MessageState, Operation,
+    PartitionId, Result,
 };
 use rusqlite::{Connection, Row};
 
 use crate::SqliteQueue;
 use crate::admin::{Admin, AdminAnswer};
 use crate::error::own;
+use crate::job::{Answer, Work};
+use crate::now::Now;
 use crate::sql::{all, first};
-use crate::tx::{FRONT, LEASED, Now};
-use crate::writer::{Answer, Work};
+use crate::stored::{Read, Stored};
+use crate::tx::{FRONT, LEASED};
 
 pub(crate) const PARTITIONS: &str =
     "SELECT name FROM anyqueue_partition p WHERE dead = 0 AND name > ? AND (paused = 1
@@ -34,24 +36,13 @@ pub(crate) const COUNTS: &str = "SELECT
 pub(crate) const DEAD: &str = "SELECT count(*) FROM anyqueue_message
     WHERE part = (SELECT part FROM anyqueue_partition WHERE dead = 1 AND name = ?)";
 
-pub(crate) const BROWSE: &str = "SELECT m.body, t.state, t.at_ms, t.deliveries,
+pub(crate) const BROWSE: &str = "SELECT m.seq, m.id, m.body, m.headers, t.state, t.at_ms, t.deliveries,
     (SELECT deliveries FROM anyqueue_ready WHERE part = m.part AND rank = m.rank AND pos IN (m.pos, m.pos - ?5))
     FROM anyqueue_message m LEFT JOIN anyqueue_timed t ON t.seq = m.seq
     WHERE m.part = (SELECT part FROM anyqueue_partition WHERE dead = ?1 AND name = ?2) AND m.id > ?3
     ORDER BY m.id LIMIT ?4 + 0";
 
 pub(crate) const PAUSED: &str = "SELECT paused FROM anyqueue_partition WHERE dead = ? AND name = ?";
-
-/// Reads a stored message. `server_id` is for one that this library did not write.
-pub(crate) fn decode(body: &Bytes, server_id: i64, now: &Clock) -> Result<(MessageData, Duration)> {
-    let decoded = Envelope::decode(body)?;
-    let pushed_at = match &decoded {
-        Decoded::Envelope(envelope) => envelope.pushed_at,
-        Decoded::Foreign(_) => None,
-    };
-    let age = pushed_at.and_then(|at| now.wall().duration_since(at).ok()).unwrap_or_default();
-    Ok((decoded.into_message(&server_id.to_string()), age))
-}
 
 fn limit_of(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
@@ -67,7 +58,7 @@ fn count(conn: &Connection, partition: &PartitionId, now: Now) -> Result<Counts>
 
 /// One line of a page, as it is stored.
 struct Line {
-    body: Bytes,
+    stored: Stored,
     state: Option<i64>,
     at_ms: Option<i64>,
     deliveries: Option<i64>,
@@ -75,17 +66,12 @@ struct Line {
 
 impl Line {
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
-        let deliveries = row.get::<_, Option<i64>>(3)?.or(row.get(4)?);
-        Ok(Self {
-            body: Bytes::copy_from_slice(row.get_ref(0)?.as_bytes()?),
-            state: row.get(1)?,
-            at_ms: row.get(2)?,
-            deliveries,
-        })
+        let deliveries = row.get::<_, Option<i64>>(6)?.or(row.get(7)?);
+        Ok(Self { stored: Stored::of(row, 0)?, state: row.get(4)?, at_ms: row.get(5)?, deliveries })
     }
 
-    fn browsed(&self, now: Now, clock: &Clock) -> Result<Browsed> {
-        let (message, age) = decode(&self.body, 0, clock)?;
+    fn browsed(&self, now: Now, clock: &Clock) -> Browsed {
+        let Read { message, age, unreadable } = self.stored.read(clock);
         let state = match self.state {
             Some(LEASED) if self.at_ms > Some(now.ms) => MessageState::Leased,
             Some(state) if state != LEASED && self.at_ms > Some(now.ms) => MessageState::Delayed,
@@ -93,10 +79,11 @@ impl Line {
         };
         let left = self.at_ms.map(|at| Duration::from_millis(u64::try_from(at - now.ms).unwrap_or(0)));
         let due_in = left.filter(|_| state == MessageState::Delayed);
-        Ok(Browsed::new(message, state)
+        Browsed::new(message, state)
             .with_due_in(due_in)
             .with_delivery_count(u32::try_from(self.deliveries.unwrap_or(0)).unwrap_or(u32::MAX))
-            .with_age(age))
+            .with_age(age)
+            .with_unreadable(unreadable)
     }
 }
 
@@ -141,7 +128,7 @@ impl InspectQueueStorage for SqliteQueue {
             let after = after.as_ref().map_or(&[][..], |id| id.as_bytes());
             let key = (partition.is_dead_letters(), partition.name(), after, limit_of(limit), FRONT);
             let lines = all(conn, BROWSE, key, Line::read)?;
-            lines.iter().map(|line| line.browsed(Now::of(&clock), &clock)).collect()
+            Ok(lines.iter().map(|line| line.browsed(Now::of(&clock), &clock)).collect())
         };
         self.read(Operation::Inspect, read).await
     }

@@ -53,7 +53,7 @@
 //! # The file is replaced or deleted
 //! A connection goes on writing to the file that it has open, though another one was put in its place. So the writer looks, between
 //! each commit and its answer, whether the path still leads to the file (its device and inode) and the write-ahead log beside it is the one
-//! it writes. If not, everything answers `Unavailable` and [`check`](anyqueue::QueueStorage::check) fails: what was acknowledged was in
+//! it writes. If not, everything returns `Unavailable` and [`check`](anyqueue::adapter::QueueStorage::check) fails: what was acknowledged was in
 //! the file that had the name at a moment after its commit. If the same file comes back the handle goes on. It does not open another by itself: SQLite
 //! would mix a file that was put back with a log that was left beside it. To put a backup back, stop every process that uses the file,
 //! remove `jobs.db-wal` and `jobs.db-shm`, move the backup there, and start again. Overwriting the file in place (`cp`), while it is open,
@@ -84,6 +84,7 @@
 //! ([`poll_interval`](SqliteBuilder::poll_interval)), and only while somebody waits.
 
 mod admin;
+mod backend;
 mod capabilities;
 mod claim;
 mod config;
@@ -93,8 +94,12 @@ mod error;
 mod forget;
 mod group;
 mod identity;
+mod insert;
 mod inspect;
+mod job;
+mod limits;
 mod lookout;
+mod now;
 mod place;
 #[cfg(test)]
 mod plans;
@@ -112,11 +117,14 @@ mod settle;
 mod sql;
 mod steps;
 mod storage;
+mod stored;
+mod token;
 mod tx;
-mod wake;
+mod waiters;
 mod writer;
 
-pub use config::{SqliteBuilder, Synchronous, backend};
+pub use backend::backend;
+pub use config::{SqliteBuilder, Synchronous};
 #[cfg(feature = "sqlx")]
 pub use push_in::{AfterCommit, PushedIn};
 pub use report::FileReport;

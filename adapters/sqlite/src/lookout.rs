@@ -10,9 +10,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::connect;
+use crate::now::Now;
 use crate::sql::first;
-use crate::tx::Now;
-use crate::wake::Wake;
+use crate::waiters::Wake;
 
 /// How long until the file is tried again after it could not be read.
 const AFTER_ERROR: Duration = Duration::from_millis(250);

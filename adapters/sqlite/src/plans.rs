@@ -2,7 +2,7 @@
 
 use rusqlite::Connection;
 
-use crate::{SqliteQueue, admin, claim, connect, due, forget, inspect, lookout, place, push, settle, tx};
+use crate::{SqliteQueue, admin, claim, connect, due, forget, insert, inspect, lookout, place, settle, tx};
 
 /// Tables that grow with the backlog, and the names they go by in statements.
 const GROWING: [&str; 9] = [
@@ -47,17 +47,17 @@ const STATEMENTS: [&str; 43] = [
     place::UNBLOCK,
     place::NEXT_OF_GROUP,
     place::SET_POSITION,
-    push::INSERT,
-    push::HAS_DEAD,
-    push::IS_DEAD,
-    push::KNOWN,
+    insert::INSERT,
+    insert::HAS_DEAD,
+    insert::IS_DEAD,
+    insert::KNOWN,
     settle::TAKE,
     settle::EXTEND,
     settle::PLACE,
     settle::REMOVE,
     settle::MOVE,
-    settle::BODY,
-    settle::REPLACE_BODY,
+    settle::STORED,
+    settle::REPLACE,
     tx::FIND_PARTITION,
     tx::MAKE_PARTITION,
     tx::MAKE_DEAD,
@@ -66,7 +66,7 @@ const STATEMENTS: [&str; 43] = [
 /// Enough rows, of every kind, that the planner would rather use an index.
 const FILL: &str = "
     WITH RECURSIVE n(i) AS (VALUES (1000) UNION ALL SELECT i + 1 FROM n WHERE i < 6000)
-    INSERT INTO anyqueue_message SELECT i, i % 3, 0, i, randomblob(16), 'g' || (i % 50), 'k' || i, x'00' FROM n;
+    INSERT INTO anyqueue_message SELECT i, i % 3, 0, i, randomblob(16), 'g' || (i % 50), 'k' || i, x'00', NULL FROM n;
     INSERT INTO anyqueue_ready SELECT part, rank, pos, seq, 0, 0, 0 FROM anyqueue_message WHERE seq % 4 = 0;
     INSERT INTO anyqueue_timed SELECT seq, part, pos, 1 + seq % 3, 0, 0, 0, x'00' FROM anyqueue_message WHERE seq % 4 = 1;
     INSERT INTO anyqueue_blocked SELECT part, grp, pos, seq FROM anyqueue_message WHERE seq % 4 > 1;

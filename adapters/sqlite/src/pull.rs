@@ -2,29 +2,58 @@
 
 use std::time::Instant;
 
-use anyqueue::{
-    Delivery, ErrorKind, Lease, Operation, PartitionId, PullRequest, Result, SettleOutcome, Settlement,
-};
+use anyqueue::adapter::{Delivery, Extension, Lease, PullQueueStorage, PullRequest, Settlement, async_trait};
+use anyqueue::{Error, ErrorKind, ExtendOutcome, Operation, PartitionId, Result, SettleOutcome};
 
 use crate::SqliteQueue;
-use crate::claim::{Claim, Claimed};
 use crate::error::{NAME, invalid, own};
-use crate::inspect::decode;
-use crate::settle::{check_lease, token};
-use crate::wake::Waiting;
-use crate::writer::{Answer, Work};
+use crate::job::{Answer, Claim, Claimed, Work};
+use crate::limits::check_lease;
+use crate::stored::Read;
+use crate::token::token;
+use crate::waiters::Waiting;
 
-impl SqliteQueue {
-    /// Settles, and pulls in the same transaction. The wait, if any, comes after the settlements are answered for.
-    pub(crate) async fn settle_and_pull(
+#[async_trait]
+impl PullQueueStorage for SqliteQueue {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+        self.settle_and_pull(&[], partition, request).await.1
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+        self.settle_only(settlements).await
+    }
+
+    async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
+        let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Extend);
+        match self.ask(Work::Extend(extensions.to_vec()), Operation::Extend).await {
+            Ok(Answer::Extend(outcomes)) => {
+                outcomes.into_iter().map(|outcome| outcome.map_err(stamp)).collect()
+            }
+            Ok(_) => extensions.iter().map(|_| Ok(ExtendOutcome::Lost)).collect(),
+            Err(error) => extensions.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+
+    async fn exchange(
         &self,
         settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
     ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
-        let refused = |error| Err(stamp(error));
+        self.settle_and_pull(settlements, partition, request).await
+    }
+}
+
+impl SqliteQueue {
+    /// Settles, and pulls in the same transaction. The wait, if any, comes after the settlements are answered for.
+    async fn settle_and_pull(
+        &self,
+        settlements: &[Settlement],
+        partition: &PartitionId,
+        request: PullRequest,
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
         if let Err(error) = check(&request) {
-            return (self.settle_only(settlements).await, refused(error));
+            return (self.settle_only(settlements).await, Err(stamp(error)));
         }
         let inner = &self.inner;
         let started = inner.config.clock.now();
@@ -38,13 +67,10 @@ impl SqliteQueue {
                 return (outcomes.collect(), Err(error));
             }
         };
-        let pulled = match self.deliver(claimed, partition, &request, before) {
-            Ok(deliveries) if !deliveries.is_empty() => Ok(self.pass_on(deliveries, &request, partition)),
-            Ok(_) => match waiting.take() {
-                Some(waiting) => self.wait(partition, &request, started, waiting).await,
-                None => Ok(Vec::new()),
-            },
-            Err(error) => refused(error),
+        let deliveries = self.deliver(claimed, partition, &request, before);
+        let pulled = match waiting.take() {
+            Some(waiting) if deliveries.is_empty() => self.wait(partition, &request, started, waiting).await,
+            _ => Ok(self.pass_on(deliveries, &request, partition)),
         };
         (outcomes, pulled)
     }
@@ -71,7 +97,7 @@ impl SqliteQueue {
             let next = inner.wake.join(partition);
             let before = inner.config.clock.now();
             let (_, claimed) = self.claim(&[], partition, request).await?;
-            let deliveries = self.deliver(claimed, partition, request, before).map_err(stamp)?;
+            let deliveries = self.deliver(claimed, partition, request, before);
             waiting.spend();
             waiting = next;
             if !deliveries.is_empty() {
@@ -108,41 +134,29 @@ impl SqliteQueue {
         }
     }
 
-    /// Reads what was claimed. A message that cannot be read stays leased, so that it is not tried again at once; it is an
-    /// error only if there is nothing else to hand over.
+    /// Reads what was claimed. A message that cannot be read is delivered as it is stored: core knows what to do with it.
     fn deliver(
         &self,
         claimed: Claimed,
         partition: &PartitionId,
         request: &PullRequest,
         before: Instant,
-    ) -> Result<Vec<Delivery>> {
+    ) -> Vec<Delivery> {
         let until = before + request.lease;
         let (all, secret) = claimed.take();
         let mut deliveries = Vec::with_capacity(all.len());
-        let mut unreadable = None;
         for taken in all {
-            match decode(&taken.body, taken.seq, &self.inner.config.clock) {
-                Ok((message, age)) => {
-                    let token = token(taken.seq, secret);
-                    let lease = Lease { partition: partition.clone(), id: message.id(), token };
-                    let count = u32::try_from(taken.deliveries).unwrap_or(u32::MAX);
-                    let delivery = Delivery::new(lease, message).with_lease_until(until);
-                    deliveries.push(delivery.with_delivery_count(count).with_age(age));
-                }
-                Err(error) => {
-                    tracing::error!(%error, seq = taken.seq, %partition, "a stored message cannot be read");
-                    unreadable = Some(error);
-                }
-            }
+            let Read { message, age, unreadable } = taken.stored.read(&self.inner.config.clock);
+            let token = token(taken.stored.seq, secret);
+            let lease = Lease { partition: partition.clone(), id: message.id(), token };
+            let count = u32::try_from(taken.deliveries).unwrap_or(u32::MAX);
+            let delivery = Delivery::new(lease, message).with_lease_until(until);
+            deliveries.push(delivery.with_delivery_count(count).with_age(age).with_unreadable(unreadable));
         }
-        match unreadable {
-            Some(error) if deliveries.is_empty() => Err(error),
-            _ => Ok(deliveries),
-        }
+        deliveries
     }
 
-    pub(crate) async fn settle_only(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+    async fn settle_only(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
         let work = Work::Settle { settlements: settlements.to_vec(), claim: None };
         match self.ask(work, Operation::Settle).await {
             Ok(Answer::Settle(outcomes, _)) => outcomes.into_iter().map(stamped).collect(),
@@ -159,7 +173,7 @@ fn check(request: &PullRequest) -> Result<()> {
     check_lease(request.lease)
 }
 
-fn stamp(error: anyqueue::Error) -> anyqueue::Error {
+fn stamp(error: Error) -> Error {
     error.with_backend(NAME).with_operation(Operation::Pull)
 }
 

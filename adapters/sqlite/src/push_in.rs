@@ -11,10 +11,11 @@ use sqlx::SqliteConnection;
 use crate::SqliteQueue;
 use crate::config::Config;
 use crate::error::{NAME, closed, invalid};
-use crate::push::{NewMessage, answers, part_good};
+use crate::insert::NewMessage;
+use crate::push::{answers, part_good};
 use crate::push_tx::{PushTx, classify};
 use crate::tx::Hints;
-use crate::wake::Wake;
+use crate::waiters::Wake;
 
 impl SqliteQueue {
     /// Stores messages within the caller's own transaction on the same file: they can be pulled once it is committed, and
@@ -26,7 +27,8 @@ impl SqliteQueue {
     /// the messages by polling.
     ///
     /// ```
-    /// # use anyqueue::{Error, ErrorKind, MessageData, PartitionId, PullQueueStorage, PullRequest};
+    /// # use anyqueue::adapter::{PullQueueStorage, PullRequest};
+    /// # use anyqueue::{Error, ErrorKind, MessageData, PartitionId};
     /// # use anyqueue_sqlite::SqliteQueue;
     /// # use std::time::Duration;
     /// # tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(async {

@@ -1,4 +1,4 @@
-//! [`push::store_all`](crate::push::store_all) once more, over sqlx, for the transaction of a caller.
+//! [`insert::store_all`](crate::insert::store_all) once more, over sqlx, for the transaction of a caller.
 //!
 //! The statements are the same, and so is their order; a test pushes the same messages both ways and compares the tables.
 
@@ -6,9 +6,10 @@ use anyqueue::{Clock, Error, ErrorKind, MessageId, PartitionId, PushOutcome, Res
 use sqlx::{Row, SqliteConnection};
 
 use crate::error::{by_code, own};
+use crate::insert::{INSERT, IS_DEAD, KNOWN, NewMessage};
+use crate::now::Now;
 use crate::place::{BLOCK, READY, START_GROUP, TIME};
-use crate::push::{INSERT, IS_DEAD, KNOWN, NewMessage};
-use crate::tx::{DELAYED, FIND_PARTITION, Hints, MAKE_DEAD, MAKE_PARTITION, Now, STORE_COUNTER};
+use crate::tx::{DELAYED, FIND_PARTITION, Hints, MAKE_DEAD, MAKE_PARTITION, STORE_COUNTER};
 
 /// Pushes to one partition within a transaction of the caller's.
 pub(crate) struct PushTx<'c> {

@@ -19,7 +19,7 @@ pub struct FileReport {
     pub file_bytes: u64,
     /// Pages in the file.
     pub pages: u64,
-    /// Those of them that are free for new messages. The file does not shrink; `VACUUM` gives them back.
+    /// Those of them that are free for new messages. The file does not shrink; `VACUUM` releases them.
     pub free_pages: u64,
     /// The size of the write-ahead log. It keeps growing as long as a reader stays in a transaction.
     pub log_bytes: u64,

@@ -7,7 +7,10 @@ use crate::error::{classify, own};
 use crate::sql::{first, run};
 
 /// Every migration this release knows, oldest first; its version is its place, from 1. Never change one that was released.
-const MIGRATIONS: &[(&str, &str)] = &[("queue", include_str!("../migrations/0001_queue.sql"))];
+const MIGRATIONS: &[(&str, &str)] = &[
+    ("queue", include_str!("../migrations/0001_queue.sql")),
+    ("kept headers", include_str!("../migrations/0002_kept_headers.sql")),
+];
 
 const LEDGER: &str = "CREATE TABLE IF NOT EXISTS anyqueue_migration (
     version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_ms INTEGER NOT NULL)";

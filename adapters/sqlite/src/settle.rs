@@ -1,16 +1,13 @@
 //! Ending and extending leases.
 
-use std::time::{Duration, SystemTime};
+use anyqueue::adapter::{Action, Extension, Lease, Settlement};
+use anyqueue::{ExtendOutcome, Headers, PartitionId, Result, SettleOutcome};
 
-use anyqueue::{
-    Action, Bytes, Envelope, ExtendOutcome, Extension, Headers, Lease, PartitionId, Result, SettleOutcome,
-    Settlement, Token,
-};
-
-use crate::capabilities::{MAX_DELAY, MAX_LEASE, MIN_LEASE};
 use crate::error::invalid;
+use crate::limits::{MAX_DELAY, check_lease};
 use crate::place::Ready;
 use crate::sql::{first, run};
+use crate::stored::Stored;
 use crate::tx::{FRONT, POSTPONED, Tx};
 
 /// Ends a lease that holds; the state of 1 is [`LEASED`](crate::tx::LEASED).
@@ -23,13 +20,8 @@ pub(crate) const PLACE: &str = "SELECT grp, rank, pos FROM anyqueue_message WHER
 pub(crate) const REMOVE: &str = "DELETE FROM anyqueue_message WHERE seq = ?";
 pub(crate) const MOVE: &str =
     "UPDATE OR IGNORE anyqueue_message SET part = ?, pos = ?, dedup = NULL WHERE seq = ?";
-pub(crate) const BODY: &str = "SELECT body FROM anyqueue_message WHERE seq = ?";
-pub(crate) const REPLACE_BODY: &str = "UPDATE anyqueue_message SET body = ? WHERE seq = ?";
-
-/// A lease's proof: where the message is, then the 128 random bits of the claim.
-pub(crate) fn token(seq: i64, secret: u128) -> Token {
-    Token::from_bytes([&seq.to_be_bytes()[..], &secret.to_be_bytes()].concat())
-}
+pub(crate) const STORED: &str = "SELECT seq, id, body, headers FROM anyqueue_message WHERE seq = ?";
+pub(crate) const REPLACE: &str = "UPDATE anyqueue_message SET body = ?, headers = ? WHERE seq = ?";
 
 /// What finds a lease: the message, its partition, the secret, and now.
 type Key<'l> = (i64, i64, &'l [u8], i64);
@@ -58,7 +50,7 @@ pub(crate) fn settle(tx: &mut Tx<'_>, settlement: &Settlement) -> Result<Result<
     Ok(Ok(SettleOutcome::Settled))
 }
 
-/// Looks up where the message stands. Answers its group.
+/// Looks up where the message stands. Returns its group.
 fn place(tx: &mut Tx<'_>, ready: &mut Ready) -> Result<Option<String>> {
     let found = first(tx.conn, PLACE, [ready.seq], |row| {
         (ready.rank, ready.pos) = (row.get(1)?, row.get(2)?);
@@ -118,20 +110,9 @@ fn move_to(tx: &mut Tx<'_>, ready: Ready, group: Option<&str>, to: &PartitionId)
 
 fn replace_headers(tx: &mut Tx<'_>, seq: i64, headers: Option<&Headers>) -> Result<()> {
     let Some(headers) = headers else { return Ok(()) };
-    let body = first(tx.conn, BODY, [seq], |row| Ok(Bytes::copy_from_slice(row.get_ref(0)?.as_bytes()?)))?;
-    let body = with_headers(&body.unwrap_or_default(), seq, headers.clone())?;
-    run(tx.conn, REPLACE_BODY, (body, seq)).map(drop)
-}
-
-fn with_headers(body: &Bytes, seq: i64, headers: Headers) -> Result<Vec<u8>> {
-    let mut envelope = match Envelope::decode(body)? {
-        anyqueue::Decoded::Envelope(envelope) => envelope,
-        foreign @ anyqueue::Decoded::Foreign(_) => {
-            Envelope::new(foreign.into_message(&seq.to_string()), SystemTime::now())
-        }
-    };
-    envelope.message = envelope.message.with_headers(headers);
-    envelope.encode()
+    let Some(stored) = first(tx.conn, STORED, [seq], |row| Stored::of(row, 0))? else { return Ok(()) };
+    let (body, kept) = stored.with_headers(headers.clone())?;
+    run(tx.conn, REPLACE, (&body[..], kept, seq)).map(drop)
 }
 
 /// Moves a lease's end.
@@ -150,12 +131,4 @@ pub(crate) fn extend(tx: &mut Tx<'_>, extension: &Extension) -> Result<Result<Ex
         Some(false) => ExtendOutcome::Extended,
         None => ExtendOutcome::Lost,
     }))
-}
-
-/// Whether a lease is as long as declared.
-pub(crate) fn check_lease(lease: Duration) -> Result<()> {
-    if (MIN_LEASE..=MAX_LEASE).contains(&lease) {
-        return Ok(());
-    }
-    Err(invalid(format!("a lease is from {MIN_LEASE:?} to {} days", MAX_LEASE.as_secs() / 86_400)))
 }

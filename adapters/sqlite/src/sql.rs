@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension, Params, Row};
 
 use crate::error::classify;
 
-/// Runs a statement. Answers how many rows it changed.
+/// Runs a statement. Returns how many rows it changed.
 pub(crate) fn run(conn: &Connection, sql: &str, params: impl Params) -> Result<usize> {
     conn.prepare_cached(sql).and_then(|mut statement| statement.execute(params)).map_err(classify)
 }

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use anyqueue::{Clock, Result};
 use rusqlite::Connection;
 
-use crate::capabilities::MAX_LEASE;
+use crate::limits::MAX_LEASE;
+use crate::now::Now;
 use crate::sql::run;
-use crate::tx::Now;
 
 /// From so many milliseconds on a difference is a step: reading two clocks takes time too.
 const STEP_MS: i64 = 250;
@@ -127,10 +127,8 @@ mod tests {
     use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
     use std::time::Duration;
 
-    use anyqueue::{
-        Action, Delivery, ManualClock, MessageData, PartitionId, PullQueueStorage, PullRequest,
-        PushQueueStorage, SettleOutcome, Settlement,
-    };
+    use anyqueue::adapter::{Action, Delivery, PullQueueStorage, PullRequest, PushQueueStorage, Settlement};
+    use anyqueue::{ManualClock, MessageData, PartitionId, SettleOutcome};
 
     use super::*;
     use crate::SqliteQueue;

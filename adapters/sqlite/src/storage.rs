@@ -3,11 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyqueue::{
-    Capabilities, Delivery, Error, ExtendOutcome, Extension, Health, InspectQueueStorage, MessageData,
-    Operation, PartitionId, PauseQueueStorage, PullQueueStorage, PullRequest, PushOutcome, PushQueueStorage,
-    QueueStorage, Result, SettleOutcome, Settlement, Storage, async_trait,
+use anyqueue::adapter::{
+    Capabilities, InspectQueueStorage, PauseQueueStorage, QueueStorage, Storage, async_trait,
 };
+use anyqueue::{Error, Health, Operation, Result};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -15,11 +14,12 @@ use tokio_util::sync::CancellationToken;
 use crate::capabilities::capabilities;
 use crate::config::{Config, SqliteBuilder, Synchronous};
 use crate::error::{NAME, closed};
-use crate::push::{NewMessage, answers, part_good};
+use crate::job::{Answer, Job, QUEUED, Work};
+use crate::now::Now;
 use crate::readers::{Readers, blocking};
-use crate::tx::{Now, Parts};
-use crate::wake::Wake;
-use crate::writer::{Answer, Job, QUEUED, Work, Writer};
+use crate::tx::Parts;
+use crate::waiters::Wake;
+use crate::writer::Writer;
 use crate::{connect, schema};
 
 /// A durable queue in one SQLite file, which several processes may use at once. Cloning shares the handle.
@@ -48,6 +48,19 @@ impl Drop for Inner {
 impl std::fmt::Debug for SqliteQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SqliteQueue").field("path", &self.inner.config.path).finish_non_exhaustive()
+    }
+}
+
+impl SqliteBuilder {
+    /// Opens the file and, with [`create`](Self::create), prepares it. Must be called within a tokio runtime with time
+    /// enabled, whose end ends the handle.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an option out of bounds or a missing directory, `AccessDenied`, `Corrupt` for a file that is no
+    /// database, `Incompatible` for one that a newer release made or, without `create`, one without the queue's tables.
+    pub async fn open(self) -> Result<SqliteQueue> {
+        let config = self.0.checked().map_err(|error| error.with_operation(Operation::Open))?;
+        SqliteQueue::from_config(config).await
     }
 }
 
@@ -166,59 +179,6 @@ impl QueueStorage for SqliteQueue {
             Ok(Some(Err(error))) => Err(error.with_backend(NAME).with_operation(Operation::Close)),
             _ => Ok(()), // an error here says that the runtime ended and the writer with it
         }
-    }
-}
-
-#[async_trait]
-impl PushQueueStorage for SqliteQueue {
-    fn encoded_len(&self, message: &MessageData) -> u64 {
-        anyqueue::Envelope::max_encoded_len(message)
-    }
-
-    async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
-        let Config { message_bytes, clock, .. } = &self.inner.config;
-        let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Push);
-        let prepare = |message| NewMessage::prepare(message, *message_bytes, clock).map_err(stamp);
-        let (verdicts, good) = part_good(messages.iter().map(prepare));
-        if good.is_empty() && !self.inner.closed.is_cancelled() {
-            return answers(verdicts, Vec::new());
-        }
-        match self.ask(Work::Push { partition: partition.clone(), messages: good }, Operation::Push).await {
-            Ok(Answer::Push(outcomes)) => answers(verdicts, outcomes),
-            Ok(_) => answers(verdicts, Vec::new()),
-            Err(error) => messages.iter().map(|_| Err(error.clone())).collect(),
-        }
-    }
-}
-
-#[async_trait]
-impl PullQueueStorage for SqliteQueue {
-    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
-        self.settle_and_pull(&[], partition, request).await.1
-    }
-
-    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
-        self.settle_only(settlements).await
-    }
-
-    async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
-        let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Extend);
-        match self.ask(Work::Extend(extensions.to_vec()), Operation::Extend).await {
-            Ok(Answer::Extend(outcomes)) => {
-                outcomes.into_iter().map(|outcome| outcome.map_err(stamp)).collect()
-            }
-            Ok(_) => extensions.iter().map(|_| Ok(ExtendOutcome::Lost)).collect(),
-            Err(error) => extensions.iter().map(|_| Err(error.clone())).collect(),
-        }
-    }
-
-    async fn exchange(
-        &self,
-        settlements: &[Settlement],
-        partition: &PartitionId,
-        request: PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
-        self.settle_and_pull(settlements, partition, request).await
     }
 }
 

@@ -1,16 +1,16 @@
 //! One write transaction: time, positions, partitions, and whom to wake when it is committed.
 
 use std::collections::{HashMap, HashSet};
-use std::time::{Duration, SystemTime};
 
 use anyqueue::{Clock, PartitionId, Result};
 use rusqlite::Connection;
 
+use crate::now::Now;
 use crate::sql::{first, run};
 use crate::steps::{self, Noted, Steady};
-use crate::wake::Wake;
+use crate::waiters::Wake;
 
-/// What a position is lessened by when its message is given back: ahead of all that was never delivered.
+/// What a position is lessened by when its message is released: ahead of all that was never delivered.
 pub(crate) const FRONT: i64 = 1 << 62;
 /// Partitions remembered; beyond it they are looked up anew.
 const MAX_REMEMBERED: usize = 10_000;
@@ -28,30 +28,6 @@ pub(crate) const MAKE_DEAD: &str = "INSERT INTO anyqueue_partition (part, dead, 
     SELECT -part, 1, name FROM anyqueue_partition WHERE dead = 0 AND name = ? ON CONFLICT DO NOTHING";
 const COUNTER: &str = "SELECT next, forgotten, boot IS ?, ahead_ms FROM anyqueue_counter";
 pub(crate) const STORE_COUNTER: &str = "UPDATE anyqueue_counter SET next = ?";
-
-/// A moment in milliseconds of Unix time, rounded both ways so that nothing is early.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Now {
-    /// For asking what is over.
-    pub(crate) ms: i64,
-    ceil_ms: i64,
-}
-
-impl Now {
-    pub(crate) fn of(clock: &Clock) -> Self {
-        let since = clock.wall().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Self { ms: i64::try_from(since.as_millis()).unwrap_or(i64::MAX), ceil_ms: ceil_ms(since) }
-    }
-
-    /// The end of a span that begins now.
-    pub(crate) fn after(self, span: Duration) -> i64 {
-        self.ceil_ms.saturating_add(ceil_ms(span))
-    }
-}
-
-fn ceil_ms(span: Duration) -> i64 {
-    i64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
-}
 
 /// Partitions by name and number, as committed. What is known stays true until rows are deleted, which the file counts.
 #[derive(Debug, Default)]

@@ -3,65 +3,27 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyqueue::{
-    Error, ErrorKind, ExtendOutcome, Extension, PartitionId, PushOutcome, Result, SettleOutcome, Settlement,
-};
+use anyqueue::{Error, ErrorKind, Result};
 use rusqlite::Connection;
 use tokio::runtime::Runtime;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{Admin, AdminAnswer};
-use crate::claim::{Claim, Claimed};
 use crate::config::{Config, Synchronous};
 use crate::connect;
 use crate::error::own;
 use crate::group::{self, Failure};
+use crate::job::{Answer, Job, QUEUED, Work};
 use crate::lookout;
-use crate::push::NewMessage;
 use crate::room;
 use crate::tx::{Hints, Parts};
-use crate::wake::Wake;
+use crate::waiters::Wake;
 
-/// Requests that may wait for the writer; more wait for a place.
-pub(crate) const QUEUED: usize = 1024;
 /// How long requests may gather. Counted in time, not in turns: on a busy machine one turn can last milliseconds.
 const GATHER: Duration = Duration::from_micros(200);
 /// Bytes of messages after which no more requests join a transaction.
 const GROUP_BYTES: usize = 32 * 1024 * 1024;
-
-/// What is asked of the writer.
-#[derive(Debug)]
-pub(crate) enum Work {
-    Push {
-        partition: PartitionId,
-        messages: Vec<NewMessage>,
-    },
-    /// Settles, then claims, both of which may be absent.
-    Settle {
-        settlements: Vec<Settlement>,
-        claim: Option<Claim>,
-    },
-    Extend(Vec<Extension>),
-    Admin(Admin),
-}
-
-/// What it answers.
-#[derive(Debug)]
-pub(crate) enum Answer {
-    Push(Vec<PushOutcome>),
-    Settle(Vec<Result<SettleOutcome>>, Claimed),
-    Extend(Vec<Result<ExtendOutcome>>),
-    Admin(AdminAnswer),
-}
-
-/// A request and where to answer it.
-#[derive(Debug)]
-pub(crate) struct Job {
-    pub(crate) work: Work,
-    pub(crate) reply: oneshot::Sender<Result<Answer>>,
-}
 
 /// How closing ended; `None` while open.
 pub(crate) type Closing = watch::Sender<Option<Result<()>>>;
@@ -74,7 +36,7 @@ pub(crate) struct Writer {
     pub(crate) flushes: bool,
     pub(crate) wake: Arc<Wake>,
     pub(crate) parts: Parts,
-    /// Where what nobody took is given back.
+    /// Where what nobody took is released.
     pub(crate) jobs: mpsc::WeakSender<Job>,
 }
 
@@ -290,22 +252,4 @@ fn gather(first: Job, jobs: &mut mpsc::Receiver<Job>, last: usize) -> Vec<Job> {
         }
     }
     group
-}
-
-impl Work {
-    /// Whether somebody is told that it was done who may still be there after a loss of power.
-    fn must_last(&self) -> bool {
-        match self {
-            Self::Settle { settlements, .. } => !settlements.is_empty(),
-            Self::Extend(_) => false,
-            Self::Push { .. } | Self::Admin(_) => true,
-        }
-    }
-
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Push { messages, .. } => messages.iter().map(NewMessage::body_bytes).sum(),
-            _ => 0,
-        }
-    }
 }

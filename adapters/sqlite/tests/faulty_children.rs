@@ -3,5 +3,5 @@
 mod harness;
 
 fn main() -> std::process::ExitCode {
-    anyqueue_conformance::faulty::main(harness::Sqlite::new)
+    anyqueue_faults::main(harness::Sqlite::new)
 }

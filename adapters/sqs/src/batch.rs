@@ -1,72 +1,15 @@
 //! Many entries in full requests: by queue, ten at a time, side by side; each entry gets its own answer.
 
 use std::collections::{HashMap, HashSet};
-use std::future::Future;
-use std::sync::Arc;
 
 use anyqueue::{ErrorKind, RetryClass};
 use futures_util::future::join_all;
 
+use crate::entries::{BATCH, Entries};
+use crate::entry::Entry;
 use crate::error::{Refused, own, repeatable};
 use crate::names::Place;
-use crate::server::{BATCH, Entries, Outgoing, Server};
-use crate::storage::Inner;
-
-/// Something that requests carry ten of.
-pub(crate) trait Entry: Send + Sync + Sized {
-    /// Whether a queue that is not there is made for it.
-    const MAKES: bool = false;
-
-    /// What counts against the size of a request.
-    fn bytes(&self) -> u64 {
-        0
-    }
-
-    /// Entries of one group keep their order, also if they are in different requests.
-    fn group(&self) -> Option<&str> {
-        None
-    }
-
-    /// One request.
-    fn request(server: &Server, url: &str, entries: &[Self]) -> impl Future<Output = Entries> + Send;
-}
-
-/// Makes a message visible after so many seconds.
-#[derive(Clone, Debug)]
-pub(crate) struct Show(pub(crate) Arc<str>, pub(crate) u64);
-
-/// Deletes a message.
-#[derive(Clone, Debug)]
-pub(crate) struct Delete(pub(crate) Arc<str>);
-
-impl Entry for Outgoing {
-    const MAKES: bool = true;
-
-    fn bytes(&self) -> u64 {
-        self.body.len() as u64
-    }
-
-    fn group(&self) -> Option<&str> {
-        self.sequence.as_ref().map(|sequence| sequence.group.as_str())
-    }
-
-    async fn request(server: &Server, url: &str, entries: &[Self]) -> Entries {
-        // Boxed, for the types of what it awaits are nested deeply.
-        Box::pin(server.send(url, entries)).await
-    }
-}
-
-impl Entry for Show {
-    async fn request(server: &Server, url: &str, entries: &[Self]) -> Entries {
-        server.change(url, entries).await
-    }
-}
-
-impl Entry for Delete {
-    async fn request(server: &Server, url: &str, entries: &[Self]) -> Entries {
-        server.delete(url, entries).await
-    }
-}
+use crate::shared::Inner;
 
 impl Inner {
     /// One answer per entry, in order.
@@ -212,6 +155,7 @@ mod tests {
     use anyqueue::PartitionId;
 
     use super::*;
+    use crate::entries::Outgoing;
 
     #[test]
     fn batches_are_full_by_number_and_by_size_and_keep_the_order_of_each_queue() {

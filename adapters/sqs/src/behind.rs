@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::held::Claim;
 use crate::names::Place;
-use crate::receive::Taken;
+use crate::taken::Taken;
 
 /// From so many groups on, those are looked for and forgotten of which every lease has ended.
 const FIRST_PRUNE: usize = 1024;
@@ -38,7 +38,7 @@ impl Behind {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Holds messages behind the first of their groups, in their order. Answers what was held of the same groups before: their leases have
+    /// Holds messages behind the first of their groups, in their order. Returns what was held of the same groups before: their leases have
     /// ended, or the server would not have given out these.
     pub(crate) fn hold(&self, behind: Vec<Taken>) -> Vec<Taken> {
         let mut state = self.lock();
@@ -104,7 +104,7 @@ mod tests {
         let place = Place::new(&PartitionId::new("p").unwrap(), 0);
         let mut claim = Claim::new(place, "receipt".into(), MessageData::new("x"), claimed, claimed + lease);
         claim.group = Some(group.into());
-        Taken { claim, lease, age: Duration::ZERO, arrived: claimed }
+        Taken { claim, lease, age: Duration::ZERO, arrived: claimed, unreadable: None }
     }
 
     fn id(taken: &Taken) -> anyqueue::MessageId {

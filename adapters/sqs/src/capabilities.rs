@@ -2,21 +2,16 @@
 
 use std::time::Duration;
 
-use anyqueue::{
-    Capabilities, Coalesce, DEATH_BYTES, Dedup, DelayCapability, DeliveryCount, Durability, DurabilityLevel,
-    InspectCapability, LeaseCapability, LeaseKind, Limits, MoveGuarantee, Order, PriorityDiscipline, Reach,
-    Requeue, SettleConfirm, Strictness,
+use anyqueue::adapter::{
+    AgeClock, Capabilities, Coalesce, DEATH_BYTES, Dedup, DelayCapability, DeliveryCount, Durability,
+    DurabilityLevel, InspectCapability, LeaseCapability, LeaseKind, Limits, MoveGuarantee, Order,
+    PriorityDiscipline, Reach, Rejoin, Requeue, SettleConfirm, Strictness,
 };
 
-use crate::config::{Config, RETENTION};
+use crate::config::Config;
+use crate::limits::{MAX_DELAY, MAX_LEASE, MIN_LEASE, RETENTION};
 use crate::wire;
 
-/// The server counts leases in seconds.
-pub(crate) const MIN_LEASE: Duration = Duration::from_secs(1);
-/// The server's longest visibility timeout.
-pub(crate) const MAX_LEASE: Duration = Duration::from_hours(12);
-/// Half of what the server retains a message for, so that it does not die of its delay.
-pub(crate) const MAX_DELAY: Duration = Duration::from_hours(7 * 24);
 /// The longest delay on a FIFO queue, where a message can only be hidden; it leaves an hour for working on it.
 const MAX_HIDDEN: Duration = Duration::from_hours(11);
 /// Messages or settlements in one call: ten full requests side by side.
@@ -62,6 +57,7 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
         priority: if is_one { PriorityDiscipline::None } else { PriorityDiscipline::Strict },
         order: if fifo { Order::PerGroup } else { Order::None },
         requeue: Requeue::Unordered,
+        postponed: Rejoin::Unordered,
         exclusive: if fifo { Strictness::Strict } else { Strictness::BestEffort },
         fencing: Strictness::BestEffort,
         lease: LeaseCapability {
@@ -74,6 +70,7 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
         postpone_delay: delay(if fifo { MAX_HIDDEN } else { MAX_DELAY }),
         postpone_headers: !fifo,
         groups: fifo,
+        ages: AgeClock::Server,
         dedup: Dedup::None,
         delivery_count: DeliveryCount::Deliveries,
         moves: MoveGuarantee::AtLeastOnce,

@@ -6,6 +6,8 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use anyqueue::Clock;
+
 /// What the times in attributes of messages are counted in.
 pub(crate) const ATTRIBUTE_GRAIN: Duration = Duration::from_millis(1);
 /// What the times in headers of answers are counted in.
@@ -13,7 +15,11 @@ pub(crate) const HEADER_GRAIN: Duration = Duration::from_secs(1);
 
 /// The server's clock, between two bounds.
 #[derive(Debug, Default)]
-pub(crate) struct ServerClock(Mutex<Option<Bounds>>);
+pub(crate) struct ServerClock {
+    bounds: Mutex<Option<Bounds>>,
+    /// What is taken as long as the server has said nothing.
+    ours: Clock,
+}
 
 /// When the server's clock showed something, at the earliest and at the latest.
 #[derive(Clone, Copy, Debug)]
@@ -37,29 +43,33 @@ impl Bounds {
 }
 
 impl ServerClock {
+    pub(crate) fn new(ours: Clock) -> Self {
+        Self { bounds: Mutex::default(), ours }
+    }
+
     /// The server said this time, cut off to a multiple of `grain`, in an answer that arrived just now to a request that was sent at
     /// `asked` or later.
     pub(crate) fn heard(&self, server: SystemTime, grain: Duration, asked: Instant) {
         let at = Instant::now();
         let latest = server + grain + at.saturating_duration_since(asked);
         let news = Bounds { earliest: server, latest, at };
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
         *known = Some(known.map_or(news, |known| known.at(at).narrowed(news)));
     }
 
     /// The time that it is at least: for what must not be early.
     pub(crate) fn earliest(&self) -> SystemTime {
-        self.now().map_or_else(SystemTime::now, |bounds| bounds.earliest)
+        self.now().map_or_else(|| self.ours.wall(), |bounds| bounds.earliest)
     }
 
     /// The time that it is at most: for what must not seem younger than it is.
     pub(crate) fn latest(&self) -> SystemTime {
-        self.now().map_or_else(SystemTime::now, |bounds| bounds.latest)
+        self.now().map_or_else(|| self.ours.wall(), |bounds| bounds.latest)
     }
 
-    /// Nothing as long as the server has said nothing; this machine's clock is taken then.
+    /// Nothing as long as the server has said nothing.
     fn now(&self) -> Option<Bounds> {
-        let bounds = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bounds = *self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
         bounds.map(|bounds| bounds.at(Instant::now()))
     }
 }

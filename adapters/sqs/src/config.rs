@@ -1,16 +1,13 @@
 //! Options of queues of the service, typed and as URL parameters.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use anyqueue::{Backend, DEATH_BYTES, Operation, Result, Storage, StorageUrl, UrlOption};
+use anyqueue::adapter::{DEATH_BYTES, StorageUrl, UrlOption};
+use anyqueue::{Clock, Result};
 use aws_config::SdkConfig;
 
-use crate::SqsQueue;
-use crate::error::{NAME, invalid};
+use crate::error::invalid;
 
-/// How long the server keeps what nobody pulls: its longest.
-pub(crate) const RETENTION: Duration = Duration::from_hours(14 * 24);
 const MAX_LEVELS: u8 = 10;
 const MAX_MESSAGE_BYTES: u64 = 1024 * 1024;
 const MIN_MESSAGE_BYTES: u64 = 4 * DEATH_BYTES;
@@ -31,6 +28,7 @@ pub(crate) struct Config {
     pub(crate) create: bool,
     pub(crate) message_bytes: u64,
     pub(crate) linger: Duration,
+    pub(crate) clock: Clock,
     pub(crate) connect_timeout: Duration,
     pub(crate) call_timeout: Duration,
 }
@@ -42,7 +40,7 @@ impl Config {
     }
 }
 
-/// Options of queues of the service. Made by [`new`](Self::new) or [`SqsQueue::from_url`].
+/// Options of queues of the service. Made by [`new`](Self::new) or [`SqsQueue::from_url`](crate::SqsQueue::from_url).
 #[derive(Clone)]
 #[must_use = "call open()"]
 pub struct SqsBuilder(Config);
@@ -62,6 +60,7 @@ impl SqsBuilder {
             create: true,
             message_bytes: MAX_MESSAGE_BYTES,
             linger: Duration::from_millis(10),
+            clock: Clock::system(),
             connect_timeout: Duration::from_secs(5),
             call_timeout: Duration::from_secs(10),
         })
@@ -133,6 +132,12 @@ impl SqsBuilder {
         self
     }
 
+    /// The clock of this client, for tests with one that is wrong: leases, delays and ages go by the server's. Default: the host's.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.0.clock = clock;
+        self
+    }
+
     /// How long making a connection may take, at most an hour. Default: 5 s. URL: `connect_timeout=5s`.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.0.connect_timeout = timeout;
@@ -145,16 +150,7 @@ impl SqsBuilder {
         self
     }
 
-    /// Makes the handle. Nothing is asked of the server yet. Must be called within a tokio runtime with time and I/O enabled.
-    ///
-    /// # Errors
-    /// `InvalidInput` for an option out of bounds.
-    pub async fn open(self) -> Result<SqsQueue> {
-        let config = self.checked().map_err(|error| error.with_operation(Operation::Open))?;
-        Ok(SqsQueue::from_config(config).await)
-    }
-
-    fn checked(self) -> Result<Config> {
+    pub(crate) fn checked(self) -> Result<Config> {
         let config = self.0;
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
         let prefix = &config.prefix;
@@ -236,7 +232,8 @@ const fn option(name: &'static str, default: &'static str, help: &'static str) -
     UrlOption { name, default, help }
 }
 
-const OPTIONS: &[UrlOption] = &[
+/// All that a URL can say.
+pub(crate) const OPTIONS: &[UrlOption] = &[
     option("endpoint", "the region's", "where the service is, for emulators"),
     option("levels", "10", "priority levels, each a queue of its own, 1 to 10"),
     option("fifo", "false", "whether these are FIFO queues, which have groups and one level"),
@@ -250,19 +247,3 @@ const OPTIONS: &[UrlOption] = &[
     option("connect_timeout", "5s", "how long making a connection may take"),
     option("call_timeout", "10s", "how long the server may take to answer one request, beyond a wait"),
 ];
-
-/// This backend for an [`anyqueue::Registry`]: `sqs://eu-central-1/jobs?levels=3`.
-pub fn backend() -> Backend {
-    Backend {
-        name: NAME,
-        schemes: &["sqs"],
-        options: OPTIONS,
-        open: |url| {
-            Box::pin(async move {
-                let builder = SqsBuilder::from_url(&url)
-                    .map_err(|error| error.with_backend(NAME).with_operation(Operation::Open))?;
-                Ok(Arc::new(builder.open().await?) as Arc<dyn Storage>)
-            })
-        },
-    }
-}

@@ -1,13 +1,10 @@
 //! FIFO queues: which group a message is in, what makes it a repetition, and who of a group goes first.
 
-use std::collections::HashSet;
 use std::fmt::Write;
 
 use anyqueue::{MessageData, MessageId};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
-
-use crate::receive::Taken;
 
 /// The longest name of a group that is sent as it is. The server takes 128 characters.
 const MAX_PLAIN_CHARS: usize = 100;
@@ -56,21 +53,33 @@ fn alone(id: MessageId) -> String {
     format!("m-{id}")
 }
 
+/// What the server's group tells of a message that cannot be read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// It is in this group.
+    Group(String),
+    /// It is in none, and this is its id.
+    Alone(MessageId),
+    /// It is in one whose name was too long, or of other characters.
+    Nothing,
+}
+
+pub(crate) fn told(group: &str) -> Told {
+    if let Some(name) = group.strip_prefix("g-") {
+        return Told::Group(name.to_owned());
+    }
+    group.strip_prefix("m-").and_then(|id| id.parse().ok()).map_or(Told::Nothing, Told::Alone)
+}
+
 /// Whether nobody can wait behind this message.
 pub(crate) fn is_alone(message: &MessageData, group: &str) -> bool {
     group == alone(message.id())
 }
 
-/// The first of each group, and those behind them: the server hands out several of a group at once.
-pub(crate) fn heads(taken: Vec<Taken>) -> (Vec<Taken>, Vec<Taken>) {
-    let mut groups = HashSet::new();
-    taken
-        .into_iter()
-        .partition(|taken| taken.claim.group.as_ref().is_none_or(|group| groups.insert(group.clone())))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
@@ -86,6 +95,18 @@ mod tests {
         assert!(names.iter().all(|name| name.len() <= 128 && name.chars().all(allowed)), "{names:?}");
         let distinct: HashSet<_> = names.iter().collect();
         assert_eq!(distinct.len(), names.len(), "{names:?}");
+    }
+
+    #[test]
+    fn a_group_tells_what_it_was_made_of() {
+        let message = MessageData::new("x");
+        assert_eq!(told(&group(&message)), Told::Alone(message.id()));
+        for name in ["a", "m-a", "h-b", "g-g-"] {
+            let grouped = message.clone().with_group(name);
+            assert_eq!(told(&group(&grouped)), Told::Group(name.to_owned()));
+        }
+        assert_eq!(told(&group(&message.with_group("ä"))), Told::Nothing);
+        assert_eq!(told("another's"), Told::Nothing);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::receive::Taken;
+use crate::taken::Taken;
 
 /// Messages that are remembered; the oldest is forgotten first.
 const REMEMBERED: usize = 10_000;

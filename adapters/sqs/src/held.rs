@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyqueue::{Lease, MessageData, Token};
+use anyqueue::MessageData;
+use anyqueue::adapter::{Lease, Token};
 use uuid::Uuid;
 
 use crate::names::Place;
@@ -21,6 +22,8 @@ pub(crate) struct Claim {
     pub(crate) place: Place,
     pub(crate) receipt: Arc<str>,
     pub(crate) message: MessageData,
+    /// The envelope of one that cannot be read, in the body's characters.
+    pub(crate) stored: Option<Arc<str>>,
     /// What the server calls it.
     pub(crate) source: Arc<str>,
     /// Its group on a FIFO queue.
@@ -52,6 +55,7 @@ impl Claim {
             place,
             receipt,
             message,
+            stored: None,
             source: Arc::default(),
             group: None,
             pushed_at,
@@ -139,7 +143,7 @@ impl Ledger {
         let now = Instant::now();
         let mut state = self.lock();
         match state.claims.get_mut(&number) {
-            Some(claim) if claim.until > now && claim.place == place => {
+            Some(claim) if claim.until > now && claim.place == place && *claim.receipt == *receipt => {
                 if accept(claim) {
                     Known::Held(number, Box::new(claim.clone()))
                 } else {

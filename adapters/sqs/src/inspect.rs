@@ -1,8 +1,8 @@
 //! Counting. The server lets nobody look into a queue without receiving its messages.
 
+use anyqueue::adapter::{InspectQueueStorage, async_trait};
 use anyqueue::{
-    Browsed, CancelOutcome, Counts, DeleteOutcome, Error, InspectQueueStorage, MessageId, Operation,
-    PartitionId, Result, async_trait,
+    Browsed, CancelOutcome, Counts, DeleteOutcome, Error, MessageId, Operation, PartitionId, Result,
 };
 use aws_sdk_sqs::types::QueueAttributeName as Name;
 use futures_util::future::try_join_all;
@@ -10,7 +10,7 @@ use futures_util::future::try_join_all;
 use crate::SqsQueue;
 use crate::error::{NAME, Refused, closed, repeatable};
 use crate::names::Place;
-use crate::storage::Inner;
+use crate::shared::Inner;
 use crate::wire::strange;
 
 /// What the server tells about a queue, approximately.

@@ -7,18 +7,15 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyqueue::{ErrorKind, RetryClass};
-use futures_util::future::join_all;
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::batch::{Delete, Entry, Show};
-use crate::error::{Refused, own};
+use crate::entries::{BATCH, Delete, Outgoing, Show};
+use crate::entry::Entry;
+use crate::error::Refused;
 use crate::names::Place;
-use crate::server::{BATCH, Entries, Outgoing};
-use crate::storage::Inner;
 
 /// Where the answer to an entry goes.
-type Reply = oneshot::Sender<Result<(), Refused>>;
+pub(crate) type Reply = oneshot::Sender<Result<(), Refused>>;
 
 /// Requests of groups at once. Each takes a connection.
 const MAX_AT_ONCE: usize = 32;
@@ -26,7 +23,7 @@ const MAX_AT_ONCE: usize = 32;
 /// Those of each kind that wait for company.
 #[derive(Debug)]
 pub(crate) struct AllJoins {
-    at_once: Semaphore,
+    pub(crate) at_once: Semaphore,
     sent: Joins<Outgoing>,
     shown: Joins<Show>,
     deleted: Joins<Delete>,
@@ -86,7 +83,7 @@ struct Group<E> {
 
 /// What became of an entry that came.
 #[derive(Debug)]
-enum Joined<E> {
+pub(crate) enum Joined<E> {
     /// It is the first of a group, which is to be sent when its time is over.
     First(Arc<()>),
     /// It is in a group that somebody else sends.
@@ -96,7 +93,7 @@ enum Joined<E> {
 }
 
 impl<E> Joins<E> {
-    fn add(&self, place: &Place, entry: E, reply: Reply) -> Joined<E> {
+    pub(crate) fn add(&self, place: &Place, entry: E, reply: Reply) -> Joined<E> {
         let mut groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(group) = groups.get_mut(place) else {
             let mark = Arc::new(());
@@ -112,59 +109,12 @@ impl<E> Joins<E> {
     }
 
     /// The group of this mark, unless it is gone.
-    fn take(&self, place: &Place, mark: &Arc<()>) -> Vec<(E, Reply)> {
+    pub(crate) fn take(&self, place: &Place, mark: &Arc<()>) -> Vec<(E, Reply)> {
         let mut groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if groups.get(place).is_none_or(|group| !Arc::ptr_eq(&group.mark, mark)) {
             return Vec::new();
         }
         groups.remove(place).map(|group| group.waiting).unwrap_or_default()
-    }
-}
-
-impl Inner {
-    /// One answer per entry, in order. What does not fill a request shares one with entries of other callers. If its caller goes away
-    /// before that is sent, it is left out.
-    pub(crate) async fn request_joined<E: Single>(self: &Arc<Self>, entries: Vec<(Place, E)>) -> Entries {
-        if !self.config.joins() {
-            return self.request_all(entries).await;
-        }
-        let joined: Vec<_> = entries.into_iter().map(|(place, entry)| self.join(place, entry)).collect();
-        let unanswered = |_| {
-            let error = own(ErrorKind::Internal, "an entry was not answered: its runtime is gone");
-            Err(error.with_retry(RetryClass::MayDuplicate).into())
-        };
-        join_all(joined).await.into_iter().map(|answer| answer.unwrap_or_else(unanswered)).collect()
-    }
-
-    /// Puts an entry with others of its queue, and sends those that this makes full.
-    fn join<E: Single>(self: &Arc<Self>, place: Place, entry: E) -> oneshot::Receiver<Result<(), Refused>> {
-        let (reply, answer) = oneshot::channel();
-        match E::joins(&self.joins).add(&place, entry, reply) {
-            Joined::Waits => {}
-            Joined::Full(group) => self.send_group(place, group),
-            Joined::First(mark) => {
-                let inner = self.clone();
-                self.calls.spawn(async move {
-                    tokio::time::sleep(inner.config.linger).await;
-                    let group = E::joins(&inner.joins).take(&place, &mark);
-                    inner.send_group(place, group);
-                });
-            }
-        }
-        answer
-    }
-
-    fn send_group<E: Single>(self: &Arc<Self>, place: Place, group: Vec<(E, Reply)>) {
-        let inner = self.clone();
-        self.calls.spawn(async move {
-            let _turn = inner.joins.at_once.acquire().await;
-            let asked = group.into_iter().filter(|(_, reply)| !reply.is_closed());
-            let (entries, replies): (Vec<_>, Vec<_>) =
-                asked.map(|(entry, reply)| ((place.clone(), entry), reply)).unzip();
-            for (reply, answer) in replies.into_iter().zip(inner.request_all(entries).await) {
-                let _ = reply.send(answer); // whose caller has gone away needs none
-            }
-        });
     }
 }
 

@@ -14,7 +14,7 @@
 //! Ten strict priority levels, leases and delays in whole seconds, delivery counts, settlements that the service has confirmed, every
 //! byte of payload and headers. Each entry of each batch gets its own answer.
 //!
-//! The service answers a request that does not wait from a part of its servers only. So a pull without a wait may miss one of few
+//! The service returns a request that does not wait from a part of its servers only. So a pull without a wait may miss one of few
 //! messages, and of few messages a lower level may then go before a higher one; a pull that waits misses none. A `thorough` one misses none either: where it
 //! finds nothing it asks each level once more, with a wait of a second. So do a worker's `run_once`, redrives and purges, which end there.
 //!
@@ -37,7 +37,7 @@
 //! | settling and pulling in one round trip | each is a request of its own |
 //!
 //! Fencing is as strong as it can be made from here: a handle remembers when each of its leases ends, and after that asks the server
-//! nothing, but answers `Lost`. What is left is the time that a request is on its way.
+//! nothing, but returns `Lost`. What is left is the time that a request is on its way.
 //!
 //! # FIFO queues
 //! With [`fifo`](SqsBuilder::fifo) a partition is a FIFO queue, and its dead letters another. Groups are then kept: one member at a time,
@@ -110,7 +110,7 @@
 //! each for all that there is room for, and those in between before them, for one message each and side by side. So a pull takes few round
 //! trips, not one for each level, a higher level always goes first, and nothing is received of a level below as long as those above fill
 //! the request. What it takes too much, at most one message for each level that gave nothing before, is handed to the next pull within a
-//! quarter of a second, or given back. The service counts that as a delivery; this handle does not, but others do.
+//! quarter of a second, or released. The service counts that as a delivery; this handle does not, but others do.
 //!
 //! A level that was found empty eight times in a row is no longer asked by each pull, for that would cost, but watched by a long poll for
 //! one message, as long as pulls find enough elsewhere. A message that is pushed there goes first from when the poll brings it, which the
@@ -119,7 +119,7 @@
 //!
 //! If all are empty, a pull that waits begins one long poll at each level at once, so that neither waiting nor waking depends on the
 //! number of levels. A poll is never cancelled, for what it had selected would be lost for as long as its lease: what it brings when
-//! nobody waits any more is handed on or given back in the same way. Polls begin with one second and become longer the longer somebody
+//! nobody waits any more is handed on or released in the same way. Polls begin with one second and become longer the longer somebody
 //! pulls, up to twenty.
 //!
 //! | status | is done by |
@@ -140,11 +140,15 @@
 //! service does where it differs. Amazon SQS itself and other emulators are untested. The emulator has no `StartMessageMoveTask`: what is
 //! sent for it was tested, what the service does with it was not.
 
+mod backend;
 mod batch;
 mod behind;
 mod capabilities;
 mod clock;
 mod config;
+mod delays;
+mod entries;
+mod entry;
 mod error;
 mod fifo;
 mod give_backs;
@@ -152,6 +156,8 @@ mod held;
 mod hidden;
 mod inspect;
 mod join;
+mod joined;
+mod limits;
 mod lines;
 mod listener;
 mod names;
@@ -163,12 +169,16 @@ mod redrive;
 mod rules;
 mod server;
 mod settle;
+mod shared;
 mod step;
 mod storage;
 mod sweep;
+mod taken;
+mod unpack;
 mod wire;
 
-pub use config::{SqsBuilder, backend};
+pub use backend::backend;
+pub use config::SqsBuilder;
 pub use rules::server_rule;
 pub use server::Requests;
 pub use storage::SqsQueue;

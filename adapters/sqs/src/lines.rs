@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyqueue::{Error, PartitionId};
 use tokio::sync::Notify;
 
-use crate::receive::Taken;
+use crate::taken::Taken;
 
 /// A poll lasts no longer than this part of the time that has been waited before, so that one that nobody waits for any more, and
 /// that must not be cancelled, soon ends.
@@ -45,7 +45,7 @@ pub(crate) struct Line {
     state: Mutex<State>,
     /// Something came, failed, or a poll ended.
     pub(crate) changed: Notify,
-    /// Held while messages are given back. One that is on its way is at no level, and those below it would seem to be the first.
+    /// Held while messages are released. One that is on its way is at no level, and those below it would seem to be the first.
     pub(crate) giving_back: tokio::sync::Mutex<()>,
 }
 

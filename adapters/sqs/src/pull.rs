@@ -3,22 +3,27 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyqueue::{Delivery, Error, Operation, PartitionId, PullRequest, Result};
+use anyqueue::adapter::{Delivery, Extension, PullQueueStorage, PullRequest, Settlement, async_trait};
+use anyqueue::{Error, ExtendOutcome, Operation, PartitionId, Result, SettleOutcome};
 
 use crate::SqsQueue;
-use crate::batch::Show;
-use crate::capabilities::{MAX_LEASE, MIN_LEASE};
+use crate::entries::Show;
 use crate::error::{NAME, closed, invalid, repeatable};
 use crate::held::whole_secs;
+use crate::limits::check_lease;
 use crate::lines::{Line, Poll, Waiting};
 use crate::names::Place;
-use crate::receive::{Ask, Taken};
-use crate::storage::Inner;
+use crate::receive::Ask;
+use crate::shared::Inner;
+use crate::taken::Taken;
 
 /// How long what a poll brought for nobody is kept for the next pull of this handle, before it is released.
 const KEPT_FOR: Duration = Duration::from_millis(250);
 /// How much longer than its wait a pull stays for a poll that is about to end: polls last whole seconds.
 const LAST_POLL: Duration = Duration::from_millis(1300);
+
+/// A wait without end is taken for this one, so that there is room to reckon.
+const LONGEST_WAIT: Duration = Duration::from_hours(365 * 24);
 
 /// What a pull asks for, and since when.
 pub(crate) struct Terms {
@@ -33,17 +38,47 @@ impl Terms {
     }
 }
 
-impl SqsQueue {
-    pub(crate) async fn pull_messages(
+#[async_trait]
+impl PullQueueStorage for SqsQueue {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+        let _call = self.inner.calls.token();
+        self.pull_messages(partition, request).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+        let _call = self.inner.calls.token();
+        self.settle_all(settlements).await
+    }
+
+    async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
+        let _call = self.inner.calls.token();
+        self.extend_all(extensions).await
+    }
+
+    /// One after the other: the service has no request for both.
+    async fn exchange(
         &self,
+        settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+        let settled = self.settle(settlements).await;
+        (settled, self.pull(partition, request).await)
+    }
+}
+
+impl SqsQueue {
+    async fn pull_messages(
+        &self,
+        partition: &PartitionId,
+        mut request: PullRequest,
     ) -> Result<Vec<Delivery>> {
         if self.is_closed() {
             return Err(closed(Operation::Pull));
         }
         let inner = &self.inner;
         check(&request).map_err(stamp)?;
+        request.wait = request.wait.min(LONGEST_WAIT);
         let terms = Terms { began: Instant::now(), request };
         // Boxed, for the types of what it awaits are nested deeply.
         let mut taken = Box::pin(inner.sweep(partition, &terms)).await.map_err(stamp)?;
@@ -52,7 +87,7 @@ impl SqsQueue {
         } else if taken.is_empty() && terms.request.thorough {
             taken = Box::pin(inner.make_sure(partition, &terms)).await.map_err(stamp)?;
         }
-        Ok(taken.into_iter().map(|taken| taken.deliver(inner)).collect())
+        Ok(taken.into_iter().map(|taken| taken.deliver(&inner.ledger)).collect())
     }
 }
 
@@ -153,7 +188,7 @@ impl Inner {
         self.polls.spawn(async move { inner.let_go_unwanted(&line).await });
     }
 
-    /// Gives back in time what is kept now and nobody takes.
+    /// Releases in time what is kept now and nobody takes.
     async fn let_go_unwanted(&self, line: &Line) {
         let kept_at = Instant::now();
         loop {
@@ -211,7 +246,7 @@ impl Inner {
         good
     }
 
-    /// Gives back what nobody wants, and what is held behind it.
+    /// Releases what nobody wants, and what is held behind it.
     pub(crate) async fn let_go(&self, mut unwanted: Vec<Taken>) {
         let behind: Vec<_> = unwanted.iter().flat_map(|taken| self.behind.take(&taken.claim)).collect();
         unwanted.extend(behind);
@@ -220,7 +255,7 @@ impl Inner {
         self.change(&unwanted, 0).await;
     }
 
-    /// Gives back what is behind messages that are lost, unseen.
+    /// Releases what is behind messages that are lost, unseen.
     async fn let_go_behind(&self, lost: Vec<Taken>) {
         self.given_back.note_all(&lost);
         let behind: Vec<_> = lost.iter().flat_map(|taken| self.behind.take(&taken.claim)).collect();
@@ -247,14 +282,6 @@ fn check(request: &PullRequest) -> Result<()> {
         return Err(invalid("max is 0: ask for at least 1 message"));
     }
     check_lease(request.lease)
-}
-
-/// Whether a lease is as long as declared.
-pub(crate) fn check_lease(lease: Duration) -> Result<()> {
-    if (MIN_LEASE..=MAX_LEASE).contains(&lease) {
-        return Ok(());
-    }
-    Err(invalid("a lease is from 1s to 12h"))
 }
 
 /// Nothing is known to be claimed by a pull that failed, so it can be repeated.

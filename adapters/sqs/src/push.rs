@@ -1,27 +1,33 @@
 //! Storing messages.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use anyqueue::{Envelope, Error, MessageData, Operation, PartitionId, PushOutcome, Result};
+use anyqueue::adapter::{Envelope, PushQueueStorage, async_trait};
+use anyqueue::{Error, MessageData, Operation, PartitionId, PushOutcome, Result};
 
 use crate::SqsQueue;
-use crate::capabilities::MAX_DELAY;
+use crate::delays::delays;
+use crate::entries::Outgoing;
 use crate::error::{NAME, closed, invalid, own};
 use crate::fifo::Sequence;
-use crate::held::whole_secs;
+use crate::limits::MAX_DELAY;
 use crate::names::Place;
-use crate::server::Outgoing;
 use crate::wire;
 
-/// The longest delay that the server itself keeps when a message is sent.
-const MAX_SEND_DELAY_SECS: u64 = 900;
+#[async_trait]
+impl PushQueueStorage for SqsQueue {
+    fn encoded_len(&self, message: &MessageData) -> u64 {
+        wire::max_len(message)
+    }
+
+    async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
+        let _call = self.inner.calls.token();
+        self.push_all(partition, messages).await
+    }
+}
 
 impl SqsQueue {
-    pub(crate) async fn push_all(
-        &self,
-        partition: &PartitionId,
-        messages: &[MessageData],
-    ) -> Vec<Result<PushOutcome>> {
+    async fn push_all(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
         if self.is_closed() {
             return messages.iter().map(|_| Err(closed(Operation::Push))).collect();
         }
@@ -58,7 +64,7 @@ impl SqsQueue {
             let text = format!("the message takes {bytes} bytes in encoded form: at most {most} are allowed");
             return Err(own(anyqueue::ErrorKind::TooLarge, text));
         }
-        let delay = message.delay(SystemTime::now());
+        let delay = message.delay(config.clock.wall());
         if config.fifo && !delay.is_zero() {
             return Err(
                 Error::unsupported("a FIFO queue takes no delay of a single message").with_backend(NAME)
@@ -76,26 +82,6 @@ impl SqsQueue {
     }
 }
 
-/// A delay as the server keeps it, in seconds; and what the body says, if the server's own longest is too short.
-pub(crate) fn delays(delay: Duration) -> (i32, u64) {
-    let secs = whole_secs(delay);
-    let kept = i32::try_from(secs.min(MAX_SEND_DELAY_SECS)).unwrap_or(i32::MAX);
-    (kept, if secs > MAX_SEND_DELAY_SECS { secs } else { 0 })
-}
-
 fn stamp(error: Error) -> Error {
     error.with_backend(NAME).with_operation(Operation::Push)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn delays_are_rounded_up_and_what_the_server_cannot_keep_is_said() {
-        assert_eq!(delays(Duration::ZERO), (0, 0));
-        assert_eq!(delays(Duration::from_millis(1)), (1, 0));
-        assert_eq!(delays(Duration::from_mins(15)), (900, 0));
-        assert_eq!(delays(Duration::from_millis(900_001)), (900, 901));
-    }
 }

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyqueue::{ErrorKind, Result};
 use aws_sdk_sqs::types::QueueAttributeName;
 
-use crate::config::{Config, RETENTION};
+use crate::config::Config;
 use crate::error::{Refused, own};
+use crate::limits::RETENTION;
 use crate::names::{Names, Place};
 use crate::server::Server;
 use crate::wire::strange;

@@ -1,32 +1,24 @@
 //! From what the server hands out to messages that can be delivered.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use anyqueue::{Decoded, Delivery, Envelope, Lease, MessageData, Result};
+use anyqueue::Result;
+use anyqueue::adapter::Envelope;
 use aws_sdk_sqs::types::{Message, MessageSystemAttributeName as Name};
 
-use crate::batch::{Delete, Show};
-use crate::capabilities::MAX_LEASE;
 use crate::clock::ATTRIBUTE_GRAIN;
+use crate::delays::delays;
+use crate::entries::{Delete, Outgoing, Show};
 use crate::error::Refused;
-use crate::fifo;
 use crate::held::{Claim, whole_secs};
+use crate::limits::MAX_LEASE;
 use crate::names::Place;
-use crate::push::delays;
-use crate::server::Outgoing;
-use crate::storage::Inner;
+use crate::shared::Inner;
+use crate::taken::{Taken, heads};
+use crate::unpack::{Content, unpack};
 use crate::wire;
-
-/// A message that this handle has claimed and nobody was given yet.
-#[derive(Debug)]
-pub(crate) struct Taken {
-    pub(crate) claim: Claim,
-    pub(crate) lease: Duration,
-    pub(crate) age: Duration,
-    pub(crate) arrived: Instant,
-}
 
 /// One request for messages.
 #[derive(Clone, Copy, Debug)]
@@ -51,26 +43,22 @@ impl Inner {
         };
         let mut taken = Vec::with_capacity(messages.len());
         let mut early = Vec::new();
-        let mut blocked = HashSet::new();
         for message in messages {
             let group = self.group(&message);
-            let is_blocked = group.as_ref().is_some_and(|group| blocked.contains(group));
-            let Some(read) = self.read(&message, claimed).filter(|_| !is_blocked) else {
-                // Who cannot be read holds up its group.
-                blocked.extend(group);
-                continue;
-            };
+            let Some(read) = self.read(&message, group.as_deref(), claimed) else { continue };
             if let Some(left) = read.left {
                 early.push((read, left));
                 continue;
             }
             let mut claim =
-                Claim::new(place.clone(), read.receipt, read.message, claimed, claimed + ask.lease);
+                Claim::new(place.clone(), read.receipt, read.content.message, claimed, claimed + ask.lease);
+            claim.stored = read.content.stored;
             claim.source = message.message_id.as_deref().unwrap_or_default().into();
             claim.group = group;
             claim.pushed_at = read.pushed_at;
             claim.deliveries = read.deliveries;
-            taken.push(Taken { claim, lease: ask.lease, age: read.age, arrived: Instant::now() });
+            let (age, unreadable) = (read.age, read.content.unreadable);
+            taken.push(Taken { claim, lease: ask.lease, age, arrived: Instant::now(), unreadable });
         }
         self.hide(place, early).await;
         Ok(self.first_of_groups(taken))
@@ -78,7 +66,7 @@ impl Inner {
 
     /// Leaves the first of each group, and holds those behind them until their turn has come.
     fn first_of_groups(&self, taken: Vec<Taken>) -> Vec<Taken> {
-        let (heads, behind) = fifo::heads(taken);
+        let (heads, behind) = heads(taken);
         if !behind.is_empty() {
             let ended = self.behind.hold(behind);
             self.given_back.note_all(&ended);
@@ -113,11 +101,15 @@ impl Inner {
         let mut receipts = Vec::with_capacity(early.len());
         let mut copies = Vec::with_capacity(early.len());
         for (read, left) in early {
-            let mut envelope = Envelope::new(read.message, read.pushed_at);
+            let mut envelope = Envelope::new(read.content.message, read.pushed_at);
             // This reception was none of its deliveries.
             envelope.prior_deliveries = read.deliveries.saturating_sub(1);
             let (delay_secs, due_after_secs) = delays(left);
-            let Ok(body) = wire::encode(&envelope, due_after_secs) else { continue };
+            let body = match &read.content.stored {
+                Some(text) => wire::encode_unreadable(text, envelope, due_after_secs),
+                None => wire::encode(&envelope, due_after_secs),
+            };
+            let Ok(body) = body else { continue };
             receipts.push(read.receipt);
             copies.push((place.clone(), Outgoing { body, delay_secs, sequence: None }));
         }
@@ -132,18 +124,11 @@ impl Inner {
         }
     }
 
-    /// What is known of a message that was asked for then; `None` for one that cannot be read here.
-    fn read(&self, message: &Message, asked: Instant) -> Option<Read> {
+    /// What is known of a message of this group that was asked for then; `None` for one that cannot be settled.
+    fn read(&self, message: &Message, group: Option<&str>, asked: Instant) -> Option<Read> {
         let receipt: Arc<str> = message.receipt_handle.as_deref()?.into();
         let id = message.message_id.as_deref().unwrap_or_default();
-        let body = match wire::decode(message.body.as_deref().unwrap_or_default()) {
-            Ok(body) => body,
-            Err(error) => {
-                // A newer release may read it when its lease has ended; if nobody can, the server puts it aside in the end.
-                tracing::warn!(id, %error, "a message cannot be read; left alone");
-                return None;
-            }
-        };
+        let content = unpack(message.body.as_deref().unwrap_or_default(), id, group);
         let attributes = Attributes(message.attributes.as_ref());
         let clock = &self.server.clock;
         let sent = attributes.time(&Name::SentTimestamp).unwrap_or_else(|| clock.earliest());
@@ -156,22 +141,18 @@ impl Inner {
         } else {
             (clock.earliest().max(first), clock.latest().max(first))
         };
-        let due = sent + Duration::from_secs(body.due_after_secs);
-        let (early, left) = match body.due_after_secs {
+        let due = sent + Duration::from_secs(content.due_after_secs);
+        let (early, left) = match content.due_after_secs {
             0 => (0, None),
             _ => (
                 early_receptions(first, due),
                 due.duration_since(earliest).ok().filter(|left| !left.is_zero()),
             ),
         };
-        let (pushed_at, prior) = match &body.decoded {
-            // Only copies say when they were pushed.
-            Decoded::Envelope(envelope) => (envelope.pushed_at.unwrap_or(sent), envelope.prior_deliveries),
-            Decoded::Foreign(_) => (sent, 0),
-        };
+        let (pushed_at, prior) = (content.pushed_at.unwrap_or(sent), content.prior_deliveries);
         Some(Read {
             receipt,
-            message: body.decoded.into_message(id),
+            content,
             pushed_at,
             age: latest.duration_since(pushed_at).unwrap_or_default(),
             deliveries: prior + received.saturating_sub(early).saturating_sub(self.given_back.of(id)).max(1),
@@ -193,7 +174,7 @@ fn early_receptions(first: SystemTime, due: SystemTime) -> u32 {
 /// A message as it came.
 struct Read {
     receipt: Arc<str>,
-    message: MessageData,
+    content: Content,
     pushed_at: SystemTime,
     age: Duration,
     deliveries: u32,
@@ -216,16 +197,5 @@ impl Attributes<'_> {
     fn time(&self, name: &Name) -> Option<SystemTime> {
         let millis = self.text(name)?.parse().ok()?;
         SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis))
-    }
-}
-
-impl Taken {
-    /// Hands it to somebody.
-    pub(crate) fn deliver(self, inner: &Inner) -> Delivery {
-        let Self { claim, age, .. } = self;
-        let (message, until, deliveries) = (claim.message.clone(), claim.until, claim.deliveries);
-        let partition = claim.place.partition.clone();
-        let lease = Lease { partition, id: message.id(), token: inner.ledger.hold(claim) };
-        Delivery::new(lease, message).with_lease_until(until).with_delivery_count(deliveries).with_age(age)
     }
 }

@@ -5,11 +5,11 @@ use anyqueue::{Error, ErrorKind, Operation, PartitionId, Result};
 use crate::SqsQueue;
 use crate::error::{NAME, Refused, closed, own};
 use crate::names::Place;
-use crate::storage::Inner;
+use crate::shared::Inner;
 
 impl SqsQueue {
     /// Lets the service put all dead letters of a partition back by itself, with one `StartMessageMoveTask` for each level that has a
-    /// queue of dead letters. Answers how many tasks were begun; they go on after this, and cost no request a message.
+    /// queue of dead letters. Returns how many tasks were begun; they go on after this, and cost no request a message.
     ///
     /// [`DeadLetters::redrive`](anyqueue::DeadLetters::redrive) moves message by message instead: it can filter and stop at a limit, takes
     /// the headers about the death off, and works on every server. Use this one for a great many. Both at once do no harm.

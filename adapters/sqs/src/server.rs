@@ -20,19 +20,12 @@ use aws_sdk_sqs::types::{
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 
-use crate::batch::{Delete, Show};
 use crate::clock::ServerClock;
 use crate::config::Config;
+use crate::entries::{BATCH, Delete, Entries, Outgoing, Show};
 use crate::error::{Refused, TOO_LATE, classify, entry, own, repeatable};
-use crate::fifo::Sequence;
 use crate::listener::Listener;
 use crate::wire::strange;
-
-/// Entries in one batch: the server's limit.
-pub(crate) const BATCH: usize = 10;
-
-/// What became of each entry of a batch.
-pub(crate) type Entries = Vec<Result<(), Refused>>;
 
 /// The server, as this handle reaches it.
 #[derive(Debug)]
@@ -54,15 +47,6 @@ pub struct Requests {
     pub found_nothing: u64,
 }
 
-/// A message on its way to the server.
-#[derive(Clone, Debug)]
-pub(crate) struct Outgoing {
-    pub(crate) body: String,
-    pub(crate) delay_secs: i32,
-    /// For FIFO queues alone, which in turn refuse a delay.
-    pub(crate) sequence: Option<Sequence>,
-}
-
 impl Server {
     /// The client for this configuration. Nothing is asked yet.
     pub(crate) async fn new(config: &Config) -> Self {
@@ -70,7 +54,8 @@ impl Server {
             Some(sdk) => sdk.clone(),
             None => load(config).await,
         };
-        let (clock, requests) = (Arc::<ServerClock>::default(), Arc::<AtomicU64>::default());
+        let (clock, requests) =
+            (Arc::new(ServerClock::new(config.clock.clone())), Arc::<AtomicU64>::default());
         let listener = Listener { clock: clock.clone(), requests: requests.clone() };
         // Core repeats what is safe to repeat, and every call has a deadline here.
         let sdk = aws_sdk_sqs::config::Builder::from(&shared)

@@ -6,17 +6,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyqueue::{Action, Error, ExtendOutcome, Extension, Operation, Result, SettleOutcome, Settlement};
+use anyqueue::adapter::{Action, Extension, Settlement};
+use anyqueue::{Error, ExtendOutcome, Operation, Result, SettleOutcome};
 
 use crate::SqsQueue;
-use crate::batch::{Delete, Show};
-use crate::capabilities::MAX_DELAY;
+use crate::entries::{Delete, Show};
 use crate::error::{NAME, Refused, closed, invalid, repeatable};
 use crate::held::{Claim, Known, whole_secs};
+use crate::limits::{MAX_DELAY, check_lease};
 use crate::names::Place;
-use crate::pull::check_lease;
+use crate::shared::Inner;
 use crate::step::{Step, step_elsewhere};
-use crate::storage::Inner;
 
 /// One settlement on its way.
 struct Job {

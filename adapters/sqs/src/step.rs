@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use anyqueue::{Action, Envelope, Error, Headers, Result};
+use anyqueue::adapter::{Action, Envelope};
+use anyqueue::{Error, Headers, Result};
 
-use crate::capabilities::MAX_LEASE;
+use crate::delays::delays;
+use crate::entries::Outgoing;
 use crate::error::invalid;
 use crate::fifo::{Sequence, is_alone};
 use crate::held::{Claim, whole_secs};
+use crate::limits::MAX_LEASE;
 use crate::names::Place;
-use crate::push::delays;
-use crate::server::Outgoing;
-use crate::storage::Inner;
+use crate::shared::Inner;
 use crate::wire;
 
 /// What is left to do.
@@ -25,7 +26,7 @@ pub(crate) enum Step {
 }
 
 /// Whether the server itself can hide a message for so long: twelve hours from its reception on. Where nothing else is asked for,
-/// "to the end" takes a copy: a message that is only shown again may come before all others, for ever.
+/// "to the end" takes a copy: a message that is only shown again may come before all others, forever.
 fn can_hide(claim: &Claim, delay: Duration) -> bool {
     !delay.is_zero() && claim.claimed.elapsed() + delay + Duration::from_mins(1) < MAX_LEASE
 }
@@ -104,7 +105,11 @@ impl Copy<'_> {
         let mut envelope = Envelope::new(message, claim.pushed_at);
         envelope.prior_deliveries = self.prior_deliveries;
         let (delay_secs, due_after_secs) = delays(self.delay);
-        Ok(Outgoing { body: wire::encode(&envelope, due_after_secs)?, delay_secs, sequence: None })
+        let body = match &claim.stored {
+            Some(text) => wire::encode_unreadable(text, envelope, due_after_secs),
+            None => wire::encode(&envelope, due_after_secs),
+        }?;
+        Ok(Outgoing { body, delay_secs, sequence: None })
     }
 }
 

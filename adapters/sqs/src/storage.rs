@@ -3,32 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyqueue::{
-    Capabilities, Delivery, Error, ExtendOutcome, Extension, Health, InspectQueueStorage, MessageData,
-    Operation, PartitionId, PauseQueueStorage, PullQueueStorage, PullRequest, PushOutcome, PushQueueStorage,
-    QueueStorage, Result, SettleOutcome, Settlement, Storage, StorageUrl, async_trait,
+use anyqueue::adapter::{
+    Capabilities, InspectQueueStorage, PauseQueueStorage, QueueStorage, Storage, StorageUrl, async_trait,
 };
-use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use anyqueue::{Error, Health, Operation, Result};
 
-use crate::behind::Behind;
-use crate::capabilities::capabilities;
 use crate::config::{Config, SqsBuilder};
 use crate::error::{NAME, closed, repeatable};
-use crate::give_backs::GiveBacks;
-use crate::held::Ledger;
-use crate::hidden::Hidden;
-use crate::join::AllJoins;
-use crate::lines::Lines;
-use crate::queues::Queues;
-use crate::server::{Requests, Server};
-use crate::wire;
+use crate::server::Requests;
+use crate::shared::Inner;
 
-/// Long polls under way at once. Each takes a connection.
-const MAX_POLLS: usize = 512;
-/// Pulls that ask the server at once; others wait for their turn.
-const MAX_SWEEPS: usize = 32;
 /// How long closing waits for polls, which are never cancelled: what they select after that comes back when its lease ends.
 const POLLS_END: Duration = Duration::from_millis(1500);
 
@@ -38,34 +22,26 @@ pub struct SqsQueue {
     pub(crate) inner: Arc<Inner>,
 }
 
-#[derive(Debug)]
-pub(crate) struct Inner {
-    pub(crate) config: Config,
-    pub(crate) capabilities: Capabilities,
-    pub(crate) server: Server,
-    pub(crate) queues: Queues,
-    pub(crate) ledger: Ledger,
-    pub(crate) lines: Lines,
-    pub(crate) given_back: GiveBacks,
-    pub(crate) behind: Behind,
-    pub(crate) hidden: Hidden,
-    pub(crate) poll_room: Semaphore,
-    pub(crate) sweeps: Semaphore,
-    pub(crate) polls: TaskTracker,
-    pub(crate) closed: CancellationToken,
-    pub(crate) joins: AllJoins,
-    pub(crate) calls: TaskTracker,
-}
-
 impl std::fmt::Debug for SqsQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SqsQueue").field("config", &self.inner.config).finish_non_exhaustive()
     }
 }
 
+impl SqsBuilder {
+    /// Makes the handle. Nothing is asked of the server yet. Must be called within a tokio runtime with time and I/O enabled.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an option out of bounds.
+    pub async fn open(self) -> Result<SqsQueue> {
+        let config = self.checked().map_err(|error| error.with_operation(Operation::Open))?;
+        Ok(SqsQueue::from_config(config).await)
+    }
+}
+
 impl SqsQueue {
     /// Opens by URL, as in `sqs://eu-central-1/jobs`, with the options of [`backend`](crate::backend). Nothing is asked of the server
-    /// yet: [`init`](anyqueue::QueueStorage::init) does.
+    /// yet: [`init`](anyqueue::adapter::QueueStorage::init) does.
     ///
     /// # Errors
     /// `InvalidInput` for a URL or an option that cannot be used.
@@ -88,24 +64,7 @@ impl SqsQueue {
     }
 
     pub(crate) async fn from_config(config: Config) -> Self {
-        let inner = Inner {
-            capabilities: capabilities(&config),
-            server: Server::new(&config).await,
-            queues: Queues::new(&config),
-            ledger: Ledger::default(),
-            lines: Lines::default(),
-            given_back: GiveBacks::default(),
-            behind: Behind::default(),
-            hidden: Hidden::default(),
-            poll_room: Semaphore::new(MAX_POLLS),
-            sweeps: Semaphore::new(MAX_SWEEPS),
-            polls: TaskTracker::new(),
-            closed: CancellationToken::new(),
-            joins: AllJoins::default(),
-            calls: TaskTracker::new(),
-            config,
-        };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Arc::new(Inner::new(config).await) }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -153,47 +112,6 @@ impl QueueStorage for SqsQueue {
         inner.let_go(inner.behind.take_all()).await;
         let _ = tokio::time::timeout(POLLS_END, inner.polls.wait()).await;
         Ok(())
-    }
-}
-
-#[async_trait]
-impl PushQueueStorage for SqsQueue {
-    fn encoded_len(&self, message: &MessageData) -> u64 {
-        wire::max_len(message)
-    }
-
-    async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
-        let _call = self.inner.calls.token();
-        self.push_all(partition, messages).await
-    }
-}
-
-#[async_trait]
-impl PullQueueStorage for SqsQueue {
-    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
-        let _call = self.inner.calls.token();
-        self.pull_messages(partition, request).await
-    }
-
-    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
-        let _call = self.inner.calls.token();
-        self.settle_all(settlements).await
-    }
-
-    async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
-        let _call = self.inner.calls.token();
-        self.extend_all(extensions).await
-    }
-
-    /// One after the other: the service has no request for both.
-    async fn exchange(
-        &self,
-        settlements: &[Settlement],
-        partition: &PartitionId,
-        request: PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
-        let settled = self.settle(settlements).await;
-        (settled, self.pull(partition, request).await)
     }
 }
 

@@ -12,12 +12,13 @@ use std::time::Duration;
 use anyqueue::{PartitionId, Result};
 use futures_util::future::join_all;
 
+use crate::entries::BATCH;
 use crate::lines::{Line, Waiting};
 use crate::names::Place;
 use crate::pull::Terms;
-use crate::receive::{Ask, Taken};
-use crate::server::BATCH;
-use crate::storage::Inner;
+use crate::receive::Ask;
+use crate::shared::Inner;
+use crate::taken::Taken;
 
 /// Requests at once for further messages of one level.
 const MOST_AT_ONCE: usize = 10;
@@ -47,7 +48,7 @@ impl Inner {
         if terms.is_over(self) {
             return Ok(Vec::new());
         }
-        // While this looks, nobody gives back what was kept; and what is being given back has to be there first.
+        // While this looks, nobody releases what was kept; and what is being released has to be there first.
         let waiting = self.lines.of(partition, self.config.levels).join(terms.request.max);
         drop(waiting.line.giving_back.lock().await);
         let _turn = tokio::select! {

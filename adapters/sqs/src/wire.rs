@@ -1,21 +1,40 @@
 //! The body of a message: the envelope in characters that every server keeps.
 
-use anyqueue::{Decoded, Envelope, Error, ErrorKind, MessageData, Result};
+use anyqueue::adapter::{Decoded, Envelope};
+use anyqueue::{Bytes, Error, ErrorKind, MessageData, Result};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 /// How every envelope begins: its mark, in the alphabet below.
 const MARK: &str = "9kFR";
-/// Separates the envelope from the seconds that are to pass before the message is due; of no alphabet.
+/// Separates the envelope from the seconds that are to pass before the message is due, and those from what is kept beside an envelope
+/// that cannot be read; of no alphabet.
 const REST: char = '+';
 /// The longest such end: seconds of some years.
 pub(crate) const REST_BYTES: u64 = 11;
 
 /// A body, read.
-pub(crate) struct Body {
-    pub(crate) decoded: Decoded,
+pub(crate) struct Body<'b> {
+    pub(crate) content: Content<'b>,
     /// How long after it was sent the message is due, in whole seconds.
     pub(crate) due_after_secs: u64,
+    /// What a copy of a message that could not be read says beside it.
+    pub(crate) kept: Option<Envelope>,
+}
+
+/// What a body holds.
+pub(crate) enum Content<'b> {
+    Readable(Decoded),
+    Unreadable(Unreadable<'b>),
+}
+
+/// What begins like an envelope and cannot be read.
+pub(crate) struct Unreadable<'b> {
+    /// In the body's characters.
+    pub(crate) text: &'b str,
+    /// As far as those are of the alphabet, what they stand for.
+    pub(crate) bytes: Bytes,
+    pub(crate) why: Error,
 }
 
 /// The body for an envelope. `due_after_secs` says what the server's own delay cannot.
@@ -26,6 +45,14 @@ pub(crate) fn encode(envelope: &Envelope, due_after_secs: u64) -> Result<String>
         body.push_str(&due_after_secs.to_string());
     }
     Ok(body)
+}
+
+/// The body for a copy of a message that cannot be read: what is stored stays as it is, and the envelope beside it says the rest.
+pub(crate) fn encode_unreadable(text: &str, mut kept: Envelope, due_after_secs: u64) -> Result<String> {
+    let empty = MessageData::with_id(kept.message.id(), Bytes::new());
+    let (headers, options) = (kept.message.headers().clone(), kept.message.options().clone());
+    kept.message = empty.with_headers(headers).with_options(options);
+    Ok(format!("{text}{REST}{due_after_secs}{REST}{}", encode(&kept, 0)?))
 }
 
 /// An upper bound of the body's bytes, whatever becomes of the message.
@@ -39,19 +66,46 @@ pub(crate) const fn encoded_len(bytes: u64) -> u64 {
 }
 
 /// Reads a body. What does not begin like an envelope was put there by something else.
-pub(crate) fn decode(body: &str) -> Result<Body> {
-    let foreign = || Body { decoded: Decoded::Foreign(body.as_bytes().to_vec().into()), due_after_secs: 0 };
+pub(crate) fn decode(body: &str) -> Body<'_> {
     if !body.starts_with(MARK) {
-        return Ok(foreign());
+        return foreign(body);
     }
-    let (text, rest) = body.split_once(REST).unwrap_or((body, "0"));
-    let (Ok(bytes), Ok(due_after_secs)) = (URL_SAFE_NO_PAD.decode(text), rest.parse()) else {
-        return Ok(foreign());
+    let (text, due_after_secs, kept) = parts(body);
+    let (bytes, is_text) = match URL_SAFE_NO_PAD.decode(text) {
+        Ok(bytes) => (Bytes::from(bytes), true),
+        Err(_) => (Bytes::copy_from_slice(text.as_bytes()), false),
     };
-    match Envelope::decode(&bytes.into())? {
-        Decoded::Foreign(_) => Ok(foreign()),
-        decoded @ Decoded::Envelope(_) => Ok(Body { decoded, due_after_secs }),
+    let content = match Envelope::decode(&bytes) {
+        Ok(Decoded::Foreign(_)) if is_text && kept.is_none() => return foreign(body),
+        Ok(decoded @ Decoded::Envelope(_)) => Content::Readable(decoded),
+        Ok(Decoded::Foreign(_)) => Content::Unreadable(Unreadable { text, bytes, why: damaged() }),
+        Err(why) => Content::Unreadable(Unreadable { text, bytes, why }),
+    };
+    Body { content, due_after_secs, kept }
+}
+
+fn foreign(body: &str) -> Body<'_> {
+    let payload = Bytes::copy_from_slice(body.as_bytes());
+    Body { content: Content::Readable(Decoded::Foreign(payload)), due_after_secs: 0, kept: None }
+}
+
+/// The envelope, the seconds, and what is kept beside it. What does not end in one of the two ways is all envelope.
+fn parts(body: &str) -> (&str, u64, Option<Envelope>) {
+    let Some((front, last)) = body.rsplit_once(REST) else { return (body, 0, None) };
+    if let Ok(due_after_secs) = last.parse() {
+        return (front, due_after_secs, None);
     }
+    let kept = URL_SAFE_NO_PAD.decode(last).ok().and_then(|bytes| Envelope::decode(&bytes.into()).ok());
+    match (kept, front.rsplit_once(REST).map(|(text, secs)| (text, secs.parse()))) {
+        (Some(Decoded::Envelope(kept)), Some((text, Ok(due_after_secs)))) => {
+            (text, due_after_secs, Some(kept))
+        }
+        _ => (body, 0, None),
+    }
+}
+
+fn damaged() -> Error {
+    Error::new(ErrorKind::Corrupt, "a stored message does not parse")
 }
 
 /// An answer that no server of this kind gives.
@@ -69,6 +123,20 @@ mod tests {
         Envelope::new(MessageData::new(payload).with_header("a", "ü"), SystemTime::UNIX_EPOCH)
     }
 
+    fn readable<'r>(body: &'r Body<'_>) -> Option<&'r Decoded> {
+        match &body.content {
+            Content::Readable(decoded) => Some(decoded),
+            Content::Unreadable(_) => None,
+        }
+    }
+
+    fn why(body: &Body<'_>) -> Option<ErrorKind> {
+        match &body.content {
+            Content::Readable(_) => None,
+            Content::Unreadable(unreadable) => Some(unreadable.why.kind()),
+        }
+    }
+
     #[test]
     fn every_byte_comes_back_in_plain_characters() {
         let every: Vec<u8> = (0..=255).collect();
@@ -77,8 +145,8 @@ mod tests {
             let body = encode(&envelope, due_after_secs).unwrap();
             assert!(body.bytes().all(|byte| byte.is_ascii_graphic()), "{body}");
             assert!(body.len() as u64 <= max_len(&envelope.message));
-            let read = decode(&body).unwrap();
-            assert_eq!(read.decoded, Decoded::Envelope(envelope));
+            let read = decode(&body);
+            assert_eq!(readable(&read), Some(&Decoded::Envelope(envelope)));
             assert_eq!(read.due_after_secs, due_after_secs);
         }
     }
@@ -93,23 +161,49 @@ mod tests {
 
     #[test]
     fn what_is_no_envelope_is_delivered_as_it_is() {
-        for text in ["", "{}", "9kFR", "9kFR!", "9kFRAaA+x", "hello 9kFR"] {
-            let body = decode(text).unwrap();
-            assert_eq!(body.decoded, Decoded::Foreign(text.as_bytes().to_vec().into()), "{text}");
+        for text in ["", "{}", "9kFR", "hello 9kFR"] {
+            let body = decode(text);
+            assert_eq!(readable(&body), Some(&Decoded::Foreign(text.as_bytes().to_vec().into())), "{text}");
         }
         let newer = URL_SAFE_NO_PAD.encode(b"\xF6AQ\x02\xA0");
-        assert_eq!(decode(&newer).err().map(|error| error.kind()), Some(ErrorKind::Incompatible));
+        assert_eq!(why(&decode(&newer)), Some(ErrorKind::Incompatible));
+        let right = encode(&envelope(b"payload"), 0).unwrap();
+        let cut = right.get(..right.len() - 2).unwrap();
+        for damaged in ["9kFR!", "9kFRAaA+x", "9kFRAaA+1+x", cut, &format!("{cut}+7")] {
+            assert_eq!(why(&decode(damaged)), Some(ErrorKind::Corrupt), "{damaged}");
+        }
+    }
+
+    #[test]
+    fn a_copy_of_what_cannot_be_read_keeps_it_as_it_is_until_somebody_can() {
+        let (original, mut kept) = (envelope(b"payload"), envelope(b"stored"));
+        let right = encode(&original, 0).unwrap();
+        kept.message = kept.message.with_header("new", "1").with_group("g");
+        kept.prior_deliveries = 3;
+        for text in ["9kFR!", "9kFRAaA+x", right.get(..right.len() - 2).unwrap()] {
+            let body = encode_unreadable(text, kept.clone(), 900).unwrap();
+            let read = decode(&body);
+            let Content::Unreadable(unreadable) = &read.content else { panic!("{body}") };
+            assert_eq!((unreadable.text, read.due_after_secs), (text, 900));
+            let beside = read.kept.unwrap();
+            assert_eq!((beside.message.id(), beside.prior_deliveries), (kept.message.id(), 3));
+            assert_eq!(beside.message.headers(), kept.message.headers());
+            assert_eq!(beside.message.options().group.as_deref(), Some("g"));
+            assert!(beside.message.payload().is_empty());
+        }
+        let body = encode_unreadable(&right, kept, 0).unwrap();
+        assert_eq!(readable(&decode(&body)), Some(&Decoded::Envelope(original)));
     }
 
     proptest::proptest! {
         /// A body is what anybody wrote into the queue.
         #[test]
         fn any_body_is_read_or_refused(text in proptest::prop_oneof![".*", "9kFR[A-Za-z0-9_-]{0,80}(\\+[0-9]{0,25})?"]) {
-            match decode(&text) {
-                Ok(Body { decoded: Decoded::Foreign(payload), .. }) => proptest::prop_assert_eq!(payload, text.as_bytes()),
-                Ok(_) => {}
-                Err(error) => {
-                    proptest::prop_assert!(matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Incompatible));
+            match decode(&text).content {
+                Content::Readable(Decoded::Foreign(payload)) => proptest::prop_assert_eq!(payload, text.as_bytes()),
+                Content::Readable(Decoded::Envelope(_)) => {}
+                Content::Unreadable(Unreadable { why, .. }) => {
+                    proptest::prop_assert!(matches!(why.kind(), ErrorKind::Corrupt | ErrorKind::Incompatible));
                 }
             }
         }

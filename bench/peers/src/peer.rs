@@ -43,7 +43,7 @@ pub(crate) struct Opened {
 
 /// Pushes.
 pub(crate) trait Producer: Send {
-    /// One message, answered as the library answers it.
+    /// One message, answered as the library returns it.
     fn push(&mut self, payload: String) -> Job<'_, ()>;
     /// Several, by the library's own call for that.
     fn push_batch(&mut self, payloads: Vec<String>) -> Job<'_, ()>;

@@ -110,7 +110,7 @@ pub(super) async fn hold<C: Client>(client: &C, count: usize) -> Result<Vec<C::D
     pull_exactly(client, count, FILL).await
 }
 
-/// Runs one task per item side by side and answers what each made, in no order.
+/// Runs one task per item side by side and returns what each made, in no order.
 pub(super) async fn together<I, T, F>(
     items: impl IntoIterator<Item = I>,
     task: impl Fn(I) -> F,

@@ -105,7 +105,7 @@ impl State {
         Some(removed.payload)
     }
 
-    /// Gives back what leases held too long.
+    /// Releases what leases held too long.
     fn reap(&mut self, now: Instant) {
         while self.claims.front().is_some_and(|claim| claim.until <= now) {
             for (id, stored) in &mut self.messages {

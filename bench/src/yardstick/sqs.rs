@@ -1,6 +1,6 @@
 //! What SQS costs: requests for each message, and what they come to.
 //!
-//! The yardstick is a client by hand that sends, receives and deletes in full batches of ten: 0.3 requests a message.
+//! The yardstick is a hand-written client that sends, receives and deletes in full batches of ten: 0.3 requests a message.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,7 +28,7 @@ const DEFAULT_MESSAGES: usize = 6400;
 const SLOTS: usize = 8;
 /// How long one of its tasks takes.
 const TASK: Duration = Duration::from_millis(10);
-/// Of a client by hand that sends, receives and deletes ten at a time.
+/// Of a hand-written client that sends, receives and deletes ten at a time.
 const BY_HAND: f64 = 0.3;
 /// Dollars for a million requests to standard queues in most regions, after the free ones.
 const DOLLARS_PER_MILLION: f64 = 0.40;

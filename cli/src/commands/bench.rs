@@ -9,10 +9,10 @@ use clap::Args;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use crate::args::{Session, url_argument};
 use crate::failure::{Failure, Result};
 use crate::open::{self, Create};
 use crate::output::{Output, Table};
+use crate::session::{Session, url_argument};
 
 const HELP: &str = "\
 Examples:

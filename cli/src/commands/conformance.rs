@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyqueue_conformance::{Certificate, Options, Outcome, Report, Tier, run};
 use clap::{Args, ValueEnum};
 
-use crate::args::{Session, url_argument};
 use crate::failure::{Failure, Result};
+use crate::session::{Session, url_argument};
 use places::Places;
 
 const HELP: &str = "\

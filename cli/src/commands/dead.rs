@@ -13,13 +13,13 @@ use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::peek::find;
-use crate::args::{Session, pair, queue_name};
 use crate::failure::{Failure, Result};
 use crate::line::Line;
 use crate::open::Create;
 use crate::output::{Output, Table, duration, preview};
+use crate::session::{Session, pair, queue_name};
 
-/// A purge without a limit ends after so many all the same, so that a fast producer of dead letters cannot keep it going for ever.
+/// A purge without a limit ends after so many all the same, so that a fast producer of dead letters cannot keep it going forever.
 const PURGED_AT_MOST: u64 = 100_000_000;
 /// How long the backend may take for one page of a purge.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -275,7 +275,7 @@ impl Redrive {
     }
 }
 
-/// Deletes dead letters for ever
+/// Deletes dead letters forever
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -329,7 +329,7 @@ impl Purge {
         end.map(drop)
     }
 
-    /// Deletes page by page, and answers whether it stopped at the limit.
+    /// Deletes page by page, and returns whether it stopped at the limit.
     async fn delete(&self, queue: &Queue, limit: u64, deleted: &mut u64, bar: &ProgressBar) -> Result<bool> {
         let dead = self.queue.dead_letters();
         if !self.filter.is_empty() {
@@ -384,7 +384,7 @@ impl Purge {
     }
 }
 
-/// Deletes up to a page, and answers how many.
+/// Deletes up to a page, and returns how many.
 async fn purge_page(queue: &Queue, dead: &PartitionId, page: usize) -> Result<usize> {
     let Some(inspect) = queue.storage().inspect() else { return Ok(0) };
     let purge = tokio::time::timeout(PAGE_TIMEOUT, inspect.purge(dead, page));
@@ -392,7 +392,7 @@ async fn purge_page(queue: &Queue, dead: &PartitionId, page: usize) -> Result<us
     Ok(purge.await.map_err(late)??)
 }
 
-/// The same where the backend can only be pulled from; answers how many were taken, and counts those that are gone for good.
+/// The same where the backend can only be pulled from; returns how many were taken, and counts those that are gone for good.
 async fn take_page(queue: &Queue, dead: &PartitionId, page: usize, deleted: &mut u64) -> Result<usize> {
     let mut held = queue.pull(dead).max(page).await?;
     let all = held.iter_mut().map(|handler| (handler, QueueMessageStatus::Processed));

@@ -2,6 +2,7 @@
 
 mod clock;
 mod declared;
+mod findings;
 mod limits;
 mod probe;
 
@@ -9,13 +10,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyqueue::{ErrorKind, PartitionId, Queue};
 use clap::Args;
-use serde::Serialize;
 
 use self::clock::Clocks;
-use crate::args::{Session, queue_name, url_argument};
+use self::findings::{Finding, Findings, Verdict};
 use crate::failure::{Failure, Result, with_causes};
-use crate::open::{self, Create, Told};
+use crate::open::{self, Create};
 use crate::output::{Table, duration};
+use crate::session::{Session, queue_name, url_argument};
 
 const HELP: &str = "\
 Examples:
@@ -61,50 +62,6 @@ pub(crate) struct Doctor {
     /// Fails where the server does not tell its clock
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     max_clock_skew: Option<Duration>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Verdict {
-    Ok,
-    /// It cannot be told, by this backend or by any client: good to know, and no reason to stop.
-    Unknown,
-    Warning,
-    Failed,
-}
-
-/// What one check found.
-#[derive(Serialize)]
-struct Finding {
-    check: &'static str,
-    verdict: Verdict,
-    text: String,
-}
-
-/// What was found so far.
-#[derive(Default)]
-struct Findings(Vec<Finding>);
-
-impl Findings {
-    fn add(&mut self, check: &'static str, verdict: Verdict, text: impl Into<String>) {
-        self.0.push(Finding { check, verdict, text: text.into() });
-    }
-
-    /// Whether the result is there; else it is a failure of this check.
-    fn need<T>(&mut self, check: &'static str, result: anyqueue::Result<T>) -> Option<T> {
-        result.map_err(|error| self.add(check, Verdict::Failed, with_causes(&error))).ok()
-    }
-
-    fn told(&mut self, check: &'static str, told: Told) {
-        match told {
-            Told::Fact(text) => self.add(check, Verdict::Ok, text),
-            Told::Unknown(text) => self.add(check, Verdict::Unknown, text),
-        }
-    }
-
-    fn has(&self, verdict: Verdict) -> bool {
-        self.0.iter().any(|finding| finding.verdict == verdict)
-    }
 }
 
 impl Doctor {

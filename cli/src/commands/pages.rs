@@ -3,11 +3,11 @@
 use std::io;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use crate::args::{Session, description};
 use crate::failure::{Failure, Result};
+use crate::session::Session;
 
 /// Writes completions for a shell
 #[derive(Args)]
@@ -22,9 +22,10 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    pub(crate) fn run(self, session: &Session) -> Result {
+    /// Of this command, with all of its own.
+    pub(crate) fn run(self, session: &Session, mut whole: Command) -> Result {
         let mut text = Vec::new();
-        clap_complete::generate(self.shell, &mut description(), "anyqueue", &mut text);
+        clap_complete::generate(self.shell, &mut whole, "anyqueue", &mut text);
         session.output.bytes(text.trim_ascii_end())
     }
 }
@@ -42,14 +43,15 @@ pub(crate) struct Man {
 }
 
 impl Man {
-    pub(crate) fn run(self, session: &Session) -> Result {
+    /// Of this command, with all of its own.
+    pub(crate) fn run(self, session: &Session, whole: Command) -> Result {
         let Some(dir) = self.dir else {
             let mut text = Vec::new();
-            clap_mangen::Man::new(description()).render(&mut text)?;
+            clap_mangen::Man::new(whole).render(&mut text)?;
             return session.output.bytes(text.trim_ascii_end());
         };
         let told = |error: io::Error| Failure::Failed(format!("{}: {error}", dir.display()));
         std::fs::create_dir_all(&dir).map_err(told)?;
-        clap_mangen::generate_to(description(), &dir).map_err(told)
+        clap_mangen::generate_to(whole, &dir).map_err(told)
     }
 }

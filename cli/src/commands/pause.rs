@@ -4,9 +4,9 @@ use anyqueue::{PartitionId, Queue};
 use clap::Args;
 use serde_json::json;
 
-use crate::args::{Session, queue_name};
 use crate::failure::Result;
 use crate::open::Create;
+use crate::session::{Session, queue_name};
 
 /// Makes queues deliver nothing, to anybody, until they are resumed
 #[derive(Args)]

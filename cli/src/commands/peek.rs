@@ -3,11 +3,11 @@
 use anyqueue::{Browsed, MAX_PAGE, MessageId, MessageState, PartitionId, Queue};
 use clap::Args;
 
-use crate::args::{Session, queue_name};
 use crate::failure::{Failure, Result};
 use crate::line::Line;
 use crate::open::Create;
 use crate::output::{Output, Table, duration, preview};
+use crate::session::{Session, queue_name};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -8,11 +8,11 @@ use anyqueue::{
 use clap::{Args, ValueEnum};
 
 use super::nothing;
-use crate::args::{Session, queue_name};
 use crate::failure::{Failure, Result};
 use crate::line::Line;
 use crate::open::Create;
 use crate::output::Output;
+use crate::session::{Session, queue_name};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -56,11 +56,11 @@ pub(crate) struct Pull {
 enum Status {
     /// Done: removes them
     Processed,
-    /// Gives them back, uncounted
+    /// Releases them, uncounted
     Waiting,
-    /// Gives them back as failed attempts
+    /// Releases them as failed attempts
     Failed,
-    /// Gives them back after --delay
+    /// Releases them after --delay
     Postponed,
     /// Not wanted any more: removes them
     Cancelled,

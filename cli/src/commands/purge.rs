@@ -4,10 +4,10 @@ use anyqueue::{PartitionId, Queue};
 use clap::Args;
 use serde_json::json;
 
-use crate::args::{Session, queue_name};
 use crate::failure::{Failure, Result};
 use crate::open::Create;
 use crate::output::count;
+use crate::session::{Session, queue_name};
 
 /// Deletes all messages of a queue that nobody holds
 #[derive(Args)]

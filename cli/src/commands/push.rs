@@ -12,12 +12,12 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 use tokio::sync::mpsc::Receiver;
 
-use crate::args::{Session, pair, queue_name};
 use crate::failure::{Failure, Result, with_causes};
 use crate::line::Line;
 use crate::lines::{Batch, Numbered, batches};
 use crate::open::Create;
 use crate::output::Output;
+use crate::session::{Session, pair, queue_name};
 use crate::signals::stop_on_signal;
 
 const EXAMPLES: &str = "\

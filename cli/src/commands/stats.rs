@@ -7,10 +7,10 @@ use clap::Args;
 use serde::Serialize;
 
 use super::transfer::PROBE;
-use crate::args::{Session, queue_name};
 use crate::failure::{Failure, Result};
 use crate::open::Create;
 use crate::output::{Output, Table, count};
+use crate::session::{Session, queue_name};
 
 const EXAMPLES: &str = "\
 Examples:

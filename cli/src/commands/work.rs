@@ -13,11 +13,11 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::tell_pause;
-use crate::args::{Session, queue_name};
 use crate::exec::Exec;
 use crate::failure::{Failure, Result, with_causes};
 use crate::open::Create;
 use crate::output::Output;
+use crate::session::{Session, queue_name};
 use crate::signals::{end_signal, hangup};
 
 const HELP: &str = "\

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 /// So much of the end is kept.
 const KEPT_BYTES: usize = 1000;
-/// What was said last can arrive a little after the command has ended; processes that it left behind can say more for ever.
+/// What was said last can arrive a little after the command has ended; processes that it left behind can say more forever.
 const REST: Duration = Duration::from_millis(200);
 /// Bytes that are read at once.
 const READ_BYTES: usize = 8 << 10;

@@ -122,7 +122,7 @@ impl Bed {
         ["ready", "delayed", "leased", "dead"].map(|state| row[state].as_u64().unwrap())
     }
 
-    /// Waits until a file is there, and answers what it holds once that ends a line.
+    /// Waits until a file is there, and returns what it holds once that ends a line.
     pub(crate) async fn line_of(&self, name: &str) -> String {
         let path = self.path(name);
         until(&format!("{name} has a line"), async || {

@@ -357,7 +357,7 @@ async fn a_move_whose_target_dies_accounts_for_all_and_is_resumed() {
     assert!(moved < MESSAGES && (1..=10).contains(&unknown), "{first}");
     let stored = there().await;
     assert!((moved..=moved + unknown).contains(&stored), "{stored} are there: {first}");
-    // What was held is given back at once.
+    // What was held is released at once.
     assert_eq!(bed.counts("q").await, [MESSAGES - moved, 0, 0, 0], "{first}");
     let second = account(&bed.ok(&["move", "sqlite:jobs.db", server.url(), "q", "--json"]).await, false);
     assert_eq!(

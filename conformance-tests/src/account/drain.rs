@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyqueue::{Action, Clock, MessageId, PartitionId, PullRequest, SettleOutcome, Storage};
+use anyqueue::adapter::{Action, PullRequest, Storage};
+use anyqueue::{Clock, MessageId, PartitionId, SettleOutcome};
 
 use crate::check::{Book, Rules};
 use crate::context::{Timing, settlement};

@@ -5,7 +5,8 @@ mod drain;
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{Action, Clock, MessageId};
+use anyqueue::adapter::Action;
+use anyqueue::{Clock, MessageId};
 
 use crate::case::{CaseResult, Stop};
 use crate::check::{Book, Fate, Rules, Violation};

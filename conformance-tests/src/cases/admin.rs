@@ -8,7 +8,7 @@ use anyqueue::{
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::{Client, Context, ids};
-use crate::faulty::Fault;
+use crate::fault::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "admin.counts", [35], counts).needs(&[Need::COUNTS, Need::PUSH_DELAY]).kills(&[
@@ -86,9 +86,9 @@ async fn counts(c: &Context) -> CaseResult {
     counted(c, &p, 2, 2, 3, 0).await?;
     c.client().remove(&[first]).await?;
     counted(c, &p, 2, 2, 2, 0).await?;
-    c.client().settle_all(&[second], &anyqueue::Action::Release).await?;
+    c.client().settle_all(&[second], &anyqueue::adapter::Action::Release).await?;
     counted(c, &p, 3, 2, 1, 0).await?;
-    let to_dead = anyqueue::Action::Move { to: p.dead_letters(), headers: None };
+    let to_dead = anyqueue::adapter::Action::Move { to: p.dead_letters(), headers: None };
     c.client().settle_all(&[third], &to_dead).await?;
     counted(c, &p, 3, 2, 0, 1).await
 }
@@ -331,7 +331,7 @@ async fn cancel(c: &Context) -> CaseResult {
     c.client().remove(&held).await
 }
 
-/// What is not declared answers `Unsupported`, or is not there at all.
+/// What is not declared returns `Unsupported`, or is not there at all.
 async fn undeclared_is_unsupported(c: &Context) -> CaseResult {
     let (p, declared) = (c.partition("work")?, c.capabilities().inspect);
     let storage = c.client().storage();

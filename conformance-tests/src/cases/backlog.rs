@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{Action, MessageData, MessageId, PartitionId, PushOutcome, Storage};
+use anyqueue::adapter::{Action, Storage};
+use anyqueue::{MessageData, MessageId, PartitionId, PushOutcome};
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::Context;
-use crate::faulty::Fault;
+use crate::fault::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "backlog.deep", [15, 42], deep)
@@ -30,7 +31,7 @@ const LOOKS: usize = 20;
 /// Messages that one step of a purge may take.
 const STEP: usize = 1000;
 
-/// Pushes a deep backlog past the history and answers how many messages it has.
+/// Pushes a deep backlog past the history and returns how many messages it has.
 async fn fill(c: &Context, unseen: &dyn Storage, p: &PartitionId) -> CaseResult<usize> {
     let (wanted, begin) = (c.size(2_000, 1_000_000), Instant::now());
     let batch = c.capabilities().limits.push_batch.min(1000);
@@ -47,7 +48,7 @@ async fn fill(c: &Context, unseen: &dyn Storage, p: &PartitionId) -> CaseResult<
     Ok(count)
 }
 
-/// Empties the partition and answers how many messages it had.
+/// Empties the partition and returns how many messages it had.
 async fn clear(c: &Context, unseen: &dyn Storage, p: &PartitionId) -> CaseResult<usize> {
     let Some(inspect) = unseen.inspect() else { return Ok(0) };
     let mut purged = 0;
@@ -76,20 +77,13 @@ async fn fastest_round(c: &Context, p: &PartitionId) -> CaseResult<(Duration, Ve
 /// At the front of a deep queue order, priority and speed are those of a shallow one.
 async fn deep(c: &Context) -> CaseResult {
     let (shallow, p) = (c.partition("shallow")?, c.partition("deep")?);
-    c.client().push(&shallow, &c.messages(LOOKS, |_, message| message)).await?;
-    let (expected, _) = fastest_round(c, &shallow).await?;
+    let before = fastest_of_shallow(c, &shallow).await?;
 
     let first = c.client().push(&p, &c.messages(LOOKS, |_, message| message)).await?;
     let unseen = c.unseen().await?;
     let count = fill(c, &*unseen, &p).await?;
     let (fastest, taken) = fastest_round(c, &p).await?;
     c.equal(15, &taken, "the first of a deep queue", &first, &taken)?;
-    // Ten times is far beyond noise and far below what a search of the backlog takes.
-    let most = expected * 10 + Duration::from_millis(20);
-    let told = format!(
-        "a pull and a settlement within {most:?} before {count} messages, as {expected:?} did before none"
-    );
-    c.check(42, &[], fastest <= most, told, format!("{fastest:?} at the fastest"))?;
 
     let urgent = c.client().push(&p, &[c.message().with_priority(1)]).await?;
     let got = c.client().take(&p, 1).await?;
@@ -97,7 +91,21 @@ async fn deep(c: &Context) -> CaseResult {
     c.client().remove(&got).await?;
     let purged = clear(c, &*unseen, &p).await?;
     c.equal(36, &[], "the number purged", &count, &purged)?;
-    c.ok(41, "closing", unseen.close().await)
+    c.ok(41, "closing", unseen.close().await)?;
+
+    // Once more: what else the machine does may have begun meanwhile.
+    let expected = before.max(fastest_of_shallow(c, &shallow).await?);
+    // Ten times is far beyond noise and far below what a search of the backlog takes.
+    let most = expected * 10 + Duration::from_millis(20);
+    let told = format!(
+        "a pull and a settlement within {most:?} before {count} messages, as {expected:?} did before none"
+    );
+    c.check(42, &[], fastest <= most, told, format!("{fastest:?} at the fastest"))
+}
+
+async fn fastest_of_shallow(c: &Context, shallow: &PartitionId) -> CaseResult<Duration> {
+    c.client().push(shallow, &c.messages(LOOKS, |_, message| message)).await?;
+    Ok(fastest_round(c, shallow).await?.0)
 }
 
 /// A deep queue is counted exactly, and purged in steps of the size asked for.

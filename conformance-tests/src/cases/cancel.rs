@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{Action, SettleOutcome};
+use anyqueue::SettleOutcome;
+use anyqueue::adapter::Action;
 use tokio_util::sync::CancellationToken;
 
 use crate::case::{Case, CaseResult};
 use crate::context::{Context, ids, settlement};
-use crate::faulty::Fault;
+use crate::fault::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "cancel.stop_ends_the_wait", [13], stop_ends_the_wait).kills(&[Fault::IgnoresStop]),

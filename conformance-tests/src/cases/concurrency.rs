@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anyqueue::{Action, Delivery, MessageId};
+use anyqueue::MessageId;
+use anyqueue::adapter::{Action, Delivery};
 use futures_util::future::join_all;
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::{Client, Context, ids, settlement};
-use crate::faulty::Fault;
+use crate::fault::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "concurrency.no_overlap", [1, 14], no_overlap)

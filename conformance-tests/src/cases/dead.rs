@@ -1,11 +1,12 @@
 //! Dead letters: a message dies once, whole, and can be brought back.
 
-use anyqueue::{Action, DEATH_BYTES, Headers, PartitionId, header};
+use anyqueue::adapter::{Action, DEATH_BYTES};
+use anyqueue::{Headers, PartitionId, header};
 
 use super::payload::largest_message;
 use crate::case::{Case, CaseResult, Need};
 use crate::context::{Context, ids};
-use crate::faulty::Fault;
+use crate::fault::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "dead.intact", [5, 33], intact).kills(&[Fault::DeadVanish, Fault::MoveKeepsHeaders]),

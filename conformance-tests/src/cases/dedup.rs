@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use anyqueue::{Action, MessageData, MessageId, PartitionId, PushOutcome};
+use anyqueue::adapter::Action;
+use anyqueue::{MessageData, MessageId, PartitionId, PushOutcome};
 use futures_util::future::join_all;
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::{Client, Context};
-use crate::faulty::Fault;
+use crate::fault::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "dedup.second_is_duplicate", [32], second_is_duplicate)

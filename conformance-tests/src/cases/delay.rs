@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{Action, DeleteOutcome};
+use anyqueue::DeleteOutcome;
+use anyqueue::adapter::Action;
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::Context;
-use crate::faulty::Fault;
+use crate::fault::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "delay.never_early", [11, 30], never_early)
@@ -31,7 +32,7 @@ pub(super) const CASES: &[Case] = &[
         .needs(&[Need::PUSH_DELAY, Need::STRICT_PRIORITY])
         .kills(&[Fault::PriorityIgnored, Fault::DelayedForgetsPriority]),
     case!(Storage, "delay.matured_goes_last", [15, 30], matured_goes_last)
-        .needs(&[Need::PUSH_DELAY, Need::PUSH_ORDER])
+        .needs(&[Need::PUSH_DELAY, Need::PUSH_ORDER, Need::REJOIN_LAST])
         .kills(&[Fault::MaturedGoesFirst]),
     case!(Storage, "delay.postponed", [19, 30], postponed).needs(&[Need::POSTPONE_DELAY]).kills(&[
         Fault::PostponeAtOnce,
@@ -40,7 +41,7 @@ pub(super) const CASES: &[Case] = &[
         Fault::PostponeCounts,
     ]),
     case!(Storage, "delay.postponed_goes_last", [19, 30], postponed_goes_last)
-        .needs(&[Need::POSTPONE_DELAY, Need::PUSH_ORDER])
+        .needs(&[Need::POSTPONE_DELAY, Need::PUSH_ORDER, Need::REJOIN_LAST])
         .kills(&[Fault::PostponeToFront, Fault::PostponedGoesVeryLast]),
     case!(Storage, "delay.longest", [7, 30], longest)
         .needs(&[Need::PUSH_DELAY, Need::DELETE])

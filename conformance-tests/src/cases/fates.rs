@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use anyqueue::{Action, Delivery, MessageData, PartitionId, PullRequest, PushOutcome};
+use anyqueue::adapter::{Action, Delivery, PullRequest};
+use anyqueue::{MessageData, PartitionId, PushOutcome};
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::Context;
-use crate::faulty::Fault;
+use crate::fault::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "fates.released", [5, 19], released).kills(&[Fault::ReleaseLosesTask]),

@@ -4,16 +4,17 @@
 
 use std::time::{Duration, Instant};
 
+use anyqueue::adapter::{Action, Delivery, Extension, PullRequest};
 use anyqueue::{
-    Action, Delivery, Extension, MessageData, MessageId, PartitionId, PartitionOptions, PullRequest, Queue,
-    QueueMessageStatus::Processed, RetryClass, SettleOutcome,
+    MessageData, MessageId, PartitionId, PartitionOptions, Queue, QueueMessageStatus::Processed, RetryClass,
+    SettleOutcome,
 };
 use futures_util::future::join;
 use tokio::sync::watch;
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::{Client, Context, ids, settlement};
-use crate::faulty::Fault;
+use crate::fault::Fault;
 use crate::victim::Harm;
 
 pub(crate) const CASES: &[Case] = &[
@@ -327,7 +328,7 @@ async fn settle_unanswered(c: &Context) -> CaseResult {
     let answer = unanswered(c, client.storage().settle(&settlements)).await?;
     let about = [held.lease.id];
     let right = answer.len() == 1 && answer.iter().all(Result::is_err);
-    let right = right || c.capabilities().settle_confirm == anyqueue::SettleConfirm::Sent;
+    let right = right || c.capabilities().settle_confirm == anyqueue::adapter::SettleConfirm::Sent;
     c.check(20, &about, right, "an error: the server confirmed nothing", format!("{answer:?}"))?;
     let recovery = Recovery::begins();
     let again = loop {
@@ -336,8 +337,8 @@ async fn settle_unanswered(c: &Context) -> CaseResult {
             _ => recovery.again(c, "a settlement").await?,
         }
     };
-    let owned =
-        again == SettleOutcome::Settled || c.capabilities().lease.kind == anyqueue::LeaseKind::Connection;
+    let owned = again == SettleOutcome::Settled
+        || c.capabilities().lease.kind == anyqueue::adapter::LeaseKind::Connection;
     c.check(22, &about, owned, "Settled under a lease that holds", format!("{again:?}"))
 }
 
@@ -352,7 +353,7 @@ async fn extend_unanswered(c: &Context) -> CaseResult {
     let answer = unanswered(c, client.storage().extend(std::slice::from_ref(&extension))).await?;
     let about = [held.lease.id];
     // Where the lease is the connection, no server is asked.
-    let right = c.capabilities().lease.kind == anyqueue::LeaseKind::Connection
+    let right = c.capabilities().lease.kind == anyqueue::adapter::LeaseKind::Connection
         || (answer.len() == 1 && answer.iter().all(Result::is_err));
     c.check(26, &about, right, "an error: the server confirmed nothing", format!("{answer:?}"))?;
     let recovery = Recovery::begins();

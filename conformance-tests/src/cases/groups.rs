@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{Action, Delivery, MessageId, PullRequest};
+use anyqueue::MessageId;
+use anyqueue::adapter::{Action, Delivery, PullRequest};
 use futures_util::future::join_all;
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::{Client, Context, ids};
-use crate::faulty::Fault;
+use crate::fault::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "groups.one_at_a_time", [31], one_at_a_time).needs(NEEDS).kills(KILLS),

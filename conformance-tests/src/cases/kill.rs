@@ -3,14 +3,15 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use anyqueue::{MessageId, PartitionId, SettleConfirm};
+use anyqueue::adapter::SettleConfirm;
+use anyqueue::{MessageId, PartitionId};
 use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 
 use crate::case::{Case, CaseResult, Need};
 use crate::child::{Child, ChildEvent, Role};
 use crate::context::{Context, ids};
-use crate::faulty::Fault;
+use crate::fault::Fault;
 use crate::history::Op;
 
 pub(super) const CASES: &[Case] = &[

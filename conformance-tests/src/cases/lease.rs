@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyqueue::{
-    Action, Delivery, DeliveryCount, ExtendOutcome, Extension, PartitionId, PullRequest, SettleOutcome,
-};
+use anyqueue::adapter::{Action, Delivery, DeliveryCount, Extension, PullRequest};
+use anyqueue::{ExtendOutcome, PartitionId, SettleOutcome};
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::{Client, Context, ids};
-use crate::faulty::Fault;
+use crate::fault::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "lease.invisible_until_end", [14, 25], invisible_until_end)
@@ -283,7 +282,7 @@ async fn ended_is_lost(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// Settling under a lost lease answers `Lost` and does nothing to the new owner's message.
+/// Settling under a lost lease returns `Lost` and does nothing to the new owner's message.
 async fn stale_settlements(c: &Context) -> CaseResult {
     let (p, elsewhere) = (c.partition("work")?, c.partition("elsewhere")?);
     let other = c.fresh().await?;

@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{Action, ErrorKind, ExtendOutcome, Extension, MessageId, PullRequest, SettleOutcome};
+use anyqueue::adapter::{Action, Extension, PullRequest};
+use anyqueue::{ErrorKind, ExtendOutcome, MessageId, SettleOutcome};
 use futures_util::future::join_all;
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::{Context, settlement};
-use crate::faulty::Fault;
+use crate::fault::Fault;
 use crate::least::contradictions;
 
 pub(super) const CASES: &[Case] = &[
@@ -96,7 +97,7 @@ async fn declares_enough(c: &Context) -> CaseResult {
     c.equal(43, &[], "undeclared, of what this backend can have:", &Vec::new(), &missing)
 }
 
-/// Every call on a closed handle answers `Closed`, per item, and does nothing.
+/// Every call on a closed handle returns `Closed`, per item, and does nothing.
 async fn use_after_close(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let client = c.fresh().await?;
@@ -140,8 +141,8 @@ async fn use_after_close(c: &Context) -> CaseResult {
 }
 
 /// Brings back what a closed client holds under a long lease, through another client.
-async fn free(c: &Context, held: &anyqueue::Delivery) -> CaseResult {
-    if c.capabilities().lease.kind == anyqueue::LeaseKind::Timed {
+async fn free(c: &Context, held: &anyqueue::adapter::Delivery) -> CaseResult {
+    if c.capabilities().lease.kind == anyqueue::adapter::LeaseKind::Timed {
         c.client().try_settle(held, Action::Release).await?;
     }
     Ok(())

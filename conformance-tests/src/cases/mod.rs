@@ -8,20 +8,21 @@
 //! //    layer    id              clauses function
 //! ```
 //!
-//! - The id is `group.name`, and stays for ever. A new file joins `GROUPS` below.
+//! - The id is `group.name`, and stays forever. A new file joins `GROUPS` below.
 //! - Layer `Storage` means nothing but the recorder between case and adapter; for `Queue`, build one over
 //!   `c.client().storage().clone()`, which records what reaches the adapter.
 //! - `needs` are declared capabilities; add a constant to [`Need`](crate::Need) for a new one. What every backend must
 //!   give needs nothing.
-//! - `kills` names faulty adapters that the case must fail on, each in [`Fault`](crate::faulty::Fault). A fault that no case names
-//!   fails `tests/kills.rs`, and so does a case that names one and passes on it.
+//! - `kills` names faulty adapters that the case must fail on, each in [`Fault`](crate::Fault). A fault that no case names
+//!   fails `faults/tests/kills.rs`, and so does a case that names one and passes on it.
+//! - `.on_one_thread()` runs it, with its clients and queues, on a runtime of one thread of its own.
 //!
 //! What a case has at hand:
 //! - `c.client()` (the first client) and `c.fresh().await?` (another one, independent); `c.partition("work")?`;
 //!   `c.message()` and `c.messages(n, |index, message| message.with_priority(1))`: each body is unique.
 //! - `client.push`, `take(&p, n)` (exactly n, must come), `take_exact::<2>(&p)` (as an array), `pull`, `pull_now`,
 //!   `pull_with(&p, request)`, `nothing(&p, during, clause, "why")`, `settle_all`, `remove`, `try_settle`, `extend`.
-//!   They end the case on answers that no right backend gives. `client.storage()` answers everything unjudged.
+//!   They end the case on answers that no right backend gives. `client.storage()` returns everything unjudged.
 //! - Judgements: `c.check(clause, &[ids], ok, "expected", "seen")?`, `c.equal`, `c.in_order`, `c.same`, `c.error`,
 //!   `c.took`, `c.ok`. Each names the clause; `about` chooses whose history is shown (all if empty).
 //! - `c.timing()`: `lease` (one that expires), `long_lease` (holds for the case), `delay`, `slack`, `soon` (must come by then),
@@ -42,11 +43,15 @@ macro_rules! case {
 
 mod admin;
 mod backlog;
+mod beside;
+mod bounds;
 mod cancel;
 mod concurrency;
+mod crowd;
 mod dead;
 mod dedup;
 mod delay;
+mod edges;
 mod fates;
 mod fault;
 mod groups;
@@ -62,7 +67,9 @@ mod pull;
 mod punctual;
 mod push;
 mod queue_admin;
+mod queue_bounds;
 mod queue_close;
+mod queue_crowd;
 mod queue_dead;
 mod queue_lease;
 mod queue_limits;
@@ -73,7 +80,10 @@ mod queue_settle;
 mod queue_stream;
 mod random;
 mod settle;
+mod skew;
+mod steps;
 mod together;
+mod unreadable;
 mod waiting;
 
 use crate::case::Case;
@@ -82,6 +92,7 @@ use crate::case::Case;
 pub(crate) const GROUPS: &[&[Case]] = &[
     push::CASES,
     payload::CASES,
+    unreadable::CASES,
     pull::CASES,
     cancel::CASES,
     priority::CASES,
@@ -96,20 +107,28 @@ pub(crate) const GROUPS: &[&[Case]] = &[
     dead::CASES,
     together::CASES,
     waiting::CASES,
+    crowd::CASES,
     punctual::CASES,
     numbers::CASES,
+    bounds::CASES,
     backlog::CASES,
     admin::CASES,
     pause::CASES,
+    beside::CASES,
     life::CASES,
     queue_push::CASES,
     queue_refuse::CASES,
+    queue_bounds::CASES,
     queue_pull::CASES,
     queue_settle::CASES,
     queue_lease::CASES,
     queue_dead::CASES,
     queue_limits::CASES,
+    edges::CASES,
+    skew::CASES,
+    steps::CASES,
     queue_stream::CASES,
+    queue_crowd::CASES,
     queue_admin::CASES,
     kill::CASES,
     fault::CASES,

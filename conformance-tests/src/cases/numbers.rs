@@ -6,14 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyqueue::{
-    Action, Delivery, ExtendOutcome, Extension, ManualClock, MessageData, MessageId, PartitionId,
-    PullRequest, Settlement, Storage,
-};
+use anyqueue::adapter::{Action, Delivery, Extension, PullRequest, Settlement, Storage};
+use anyqueue::{ExtendOutcome, ManualClock, MessageData, MessageId, PartitionId};
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::{Context, ids, settlement};
-use crate::faulty::Fault;
+use crate::fault::Fault;
 use crate::harness::Harness;
 
 pub(super) const CASES: &[Case] = &[
@@ -27,6 +25,9 @@ pub(super) const CASES: &[Case] = &[
     case!(Storage, "numbers.delays", [30], delays)
         .needs(&[Need::PUSH_DELAY, LONG_DELAY])
         .kills(&[Fault::DelayOf32BitMillis]),
+    case!(Storage, "numbers.postponements", [30], postponements)
+        .needs(&[Need::POSTPONE_DELAY, LONG_POSTPONEMENT])
+        .kills(&[Fault::PostponeOf32BitMillis]),
     case!(Storage, "numbers.long_leases", [25, 26], long_leases)
         .needs(&[Need::TIMED_LEASE, Need::CONTROLLED_CLOCK])
         .kills(&[Fault::LeaseCappedAt32BitMicros, Fault::LeaseEndsLate]),
@@ -39,6 +40,10 @@ pub(super) const CASES: &[Case] = &[
 const LONG_LEASE: Need = Need::capability("leases of an hour", |c| c.lease.max >= Duration::from_hours(1));
 const LONG_DELAY: Need = Need::capability("push delays of an hour", |c| {
     c.push_delay.is_some_and(|delay| delay.max >= Duration::from_hours(1))
+});
+
+const LONG_POSTPONEMENT: Need = Need::capability("postponements of an hour", |c| {
+    c.postpone_delay.is_some_and(|delay| delay.max >= Duration::from_hours(1))
 });
 
 const LARGE: Duration = Duration::from_mins(2);
@@ -117,7 +122,7 @@ async fn leases(c: &Context) -> CaseResult {
 }
 
 async fn delays(c: &Context) -> CaseResult {
-    let (p, client, t) = (c.partition("work")?, c.client(), c.timing());
+    let (p, t) = (c.partition("work")?, c.timing());
     let max = c.capabilities().push_delay.map_or(Duration::ZERO, |delay| delay.max);
     let long: Vec<_> = beyond(t.delay, max).collect();
     // What is put off for so long stays behind, so the history does not see it.
@@ -127,11 +132,45 @@ async fn delays(c: &Context) -> CaseResult {
         let pushed = storage.push(&p, batch).await;
         c.ok(30, "a push", pushed.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
     }
-    let during = t.never_after(t.delay);
-    client.nothing(&p, during, 30, "nothing, as each delay is longer than half an hour").await?;
+    stay_away(c, &*storage, &p, &messages).await
+}
+
+async fn postponements(c: &Context) -> CaseResult {
+    let (p, t) = (c.partition("work")?, c.timing());
+    let max = c.capabilities().postpone_delay.map_or(Duration::ZERO, |delay| delay.max);
+    let storage = c.unseen().await?;
+    let mut messages = Vec::new();
+    for delay in beyond(t.delay, max).chain([max]) {
+        let message = c.message();
+        let pushed = storage.push(&p, std::slice::from_ref(&message)).await;
+        c.ok(30, "a push", pushed.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
+        let request = PullRequest::new(1, t.soon, t.long_lease);
+        let held = c.ok(8, "a pull", storage.pull(&p, request).await)?;
+        c.equal(8, &[], "deliveries", &vec![message.id()], &ids(&held))?;
+        let action = Action::Postpone { delay, headers: None };
+        let all: Vec<_> = held.iter().map(|held| settlement(held, action.clone())).collect();
+        let settled = storage.settle(&all).await;
+        let settled =
+            c.ok(30, "a postponement", settled.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
+        let told = format!("the outcome of a postponement by {delay:?}");
+        c.equal(30, &[], &told, &vec![anyqueue::SettleOutcome::Settled], &settled)?;
+        messages.push(message);
+    }
+    stay_away(c, &*storage, &p, &messages).await
+}
+
+/// Judges that nothing comes of what was put off for long, and deletes it where that can be.
+async fn stay_away(
+    c: &Context,
+    storage: &dyn Storage,
+    p: &PartitionId,
+    messages: &[MessageData],
+) -> CaseResult {
+    let during = c.timing().never_after(c.timing().delay);
+    c.client().nothing(p, during, 30, "nothing, as each delay is longer than half an hour").await?;
     let gone: Vec<MessageId> = messages.iter().map(MessageData::id).collect();
     if let Some(inspect) = storage.inspect().filter(|_| c.capabilities().inspect.delete) {
-        let deleted = inspect.delete(&p, &gone).await;
+        let deleted = inspect.delete(p, &gone).await;
         c.ok(36, "deleting", deleted.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
     }
     c.ok(41, "close", storage.close().await)

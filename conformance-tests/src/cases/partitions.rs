@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use anyqueue::{Action, PartitionId};
+use anyqueue::PartitionId;
+use anyqueue::adapter::Action;
 
 use crate::case::{Case, CaseResult};
 use crate::context::Context;
-use crate::faulty::Fault;
+use crate::fault::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "partitions.interleaved", [16], interleaved).kills(&[Fault::PartitionIgnored]),

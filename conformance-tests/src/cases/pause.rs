@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{Action, MAX_PAGE, PartitionId};
+use anyqueue::adapter::Action;
+use anyqueue::{MAX_PAGE, PartitionId};
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::{Client, Context};
-use crate::faulty::Fault;
+use crate::fault::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "pause.delivers_nothing", [37], delivers_nothing).needs(NEEDS).kills(&[Fault::PauseLocal]),

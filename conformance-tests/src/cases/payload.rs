@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use anyqueue::{Action, ErrorKind, Headers, MessageData, MessageId, PullRequest, RetryClass};
+use anyqueue::adapter::{Action, PullRequest};
+use anyqueue::{ErrorKind, Headers, MessageData, MessageId, RetryClass};
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::Context;
-use crate::faulty::Fault;
+use crate::fault::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "payload.every_byte", [5], every_byte).kills(&[

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{Action, MessageId};
+use anyqueue::MessageId;
+use anyqueue::adapter::Action;
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::Context;
-use crate::faulty::Fault;
+use crate::fault::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "priority.highest_first", [15], highest_first)

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{Delivery, PullRequest};
+use anyqueue::adapter::{Delivery, PullRequest};
 use futures_util::future::join_all;
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::{CLOCK_GRAIN, Client, Context};
-use crate::faulty::Fault;
+use crate::fault::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "pull.max_bounds", [8], max_bounds).kills(&[Fault::OneTooMany, Fault::OneByOne]),

@@ -4,12 +4,13 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{Action, PartitionId, PullRequest, SettleOutcome};
+use anyqueue::adapter::{Action, PullRequest};
+use anyqueue::{PartitionId, SettleOutcome};
 use futures_util::future::join;
 
 use crate::case::{Case, CaseResult, Need, Stop};
 use crate::context::{Context, ids};
-use crate::faulty::Fault;
+use crate::fault::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "punctual.wakes", [11], wakes).kills(&[Fault::PollsEachSecond]),

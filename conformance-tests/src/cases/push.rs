@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use anyqueue::{Action, MessageData, PushOutcome};
+use anyqueue::adapter::Action;
+use anyqueue::{MessageData, PushOutcome};
 use futures_util::future::join_all;
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::{Context, ids};
-use crate::faulty::Fault;
+use crate::fault::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "push.single", [1, 6], single).kills(&[Fault::OkBeforeStored]),
@@ -111,7 +112,7 @@ async fn same_body_twice(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// Repeating a push answers `Duplicate`, whether the message waits, is held or is dead, and stores nothing.
+/// Repeating a push returns `Duplicate`, whether the message waits, is held or is dead, and stores nothing.
 async fn same_id_twice(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let message = c.message();

@@ -10,7 +10,7 @@ use anyqueue::{
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::{Context, handler_ids};
-use crate::faulty::Fault;
+use crate::fault::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_admin.counts", [35], counts)
@@ -187,7 +187,7 @@ async fn delete_where_in_steps(c: &Context) -> CaseResult {
     c.same_ids(36, "what the filter refused", left, &c.drain(&queue, &p, c.timing().slack).await?)
 }
 
-/// A purge answers how many, in steps of any number, and leaves what is held and other partitions.
+/// A purge returns how many, in steps of any number, and leaves what is held and other partitions.
 async fn purge(c: &Context) -> CaseResult {
     let (p, near, queue) = (c.partition("work")?, c.partition("work2")?, c.queue()?);
     let count = anyqueue::MAX_PAGE + 3;

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 
 use crate::case::{Case, CaseResult};
 use crate::context::{Context, handler_ids, polled};
-use crate::faulty::Fault;
+use crate::fault::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_close.is_final", [41], is_final).kills(&[Fault::CloseDoesNothing]),
@@ -19,7 +19,7 @@ pub(super) const CASES: &[Case] = &[
         .kills(&[Fault::RemoveLostOneIn30]),
 ];
 
-/// After `close` every method answers `Closed`, and a stream ends.
+/// After `close` every method returns `Closed`, and a stream ends.
 async fn is_final(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.fresh_queue().await?);
     let sent = c.store(&queue, &p, vec![c.message()]).await?;
@@ -118,7 +118,7 @@ async fn wakes(c: &Context) -> CaseResult {
 }
 
 /// Closing it ten times at once, and once more, is as good as once.
-async fn ten_at_once(c: &Context) -> CaseResult {
+pub(super) async fn ten_at_once(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.fresh_queue().await?);
     let sent = c.store(&queue, &p, vec![c.message()]).await?;
     let closing = (0..10).map(|_| {

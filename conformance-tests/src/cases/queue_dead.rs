@@ -9,7 +9,7 @@ use anyqueue::{
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::{Context, handler_ids};
-use crate::faulty::Fault;
+use crate::fault::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_dead.poisonous", [33], poisonous)
@@ -234,7 +234,7 @@ async fn redrive_elsewhere(c: &Context) -> CaseResult {
     c.client().nothing(&p, c.timing().slack, 16, "nothing where they came from").await
 }
 
-/// Purging dead letters answers how many, and leaves the live ones.
+/// Purging dead letters returns how many, and leaves the live ones.
 async fn purge(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     let gone = dead(c, &queue, &p, 5).await?;

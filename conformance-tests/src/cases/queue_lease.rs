@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyqueue::adapter::{Action, Settlement, Storage};
 use anyqueue::{
-    Action, CancelOutcome, Error, ExtendOutcome, IoThread, MessageId, PartitionId, PartitionOptions, Queue,
-    QueueMessageStatus as Status, Result, SettleOutcome, Settlement, Storage,
+    CancelOutcome, Error, ExtendOutcome, IoThread, MessageId, PartitionId, PartitionOptions, Queue,
+    QueueMessageStatus as Status, Result, SettleOutcome,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::{CLOCK_GRAIN, Context};
-use crate::faulty::Fault;
+use crate::fault::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_lease.kept_alive", [14, 26], kept_alive)
@@ -53,7 +54,7 @@ fn options(c: &Context) -> PartitionOptions {
     PartitionOptions::default().with_lease(lease(c))
 }
 
-/// Waits for a signal that must come, and answers how long it took.
+/// Waits for a signal that must come, and returns how long it took.
 async fn fires(
     c: &Context,
     what: &str,

@@ -6,7 +6,7 @@ use anyqueue::{Expired, MessageId, PartitionId, Queue, QueueMessageStatus as Sta
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::{Context, handler_ids};
-use crate::faulty::Fault;
+use crate::fault::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_limits.max_deliveries", [28], max_deliveries)
@@ -37,7 +37,7 @@ pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_limits.expires_while_failing", [34], expires_while_failing).kills(&[Fault::AgeZero]),
 ];
 
-/// How one message is handed out and settled until it comes no more; answers how often it came.
+/// How one message is handed out and settled until it comes no more; returns how often it came.
 async fn fail_until_dead(c: &Context, queue: &Queue, p: &PartitionId, limit: u32) -> CaseResult<u32> {
     let mut times = 0;
     loop {
@@ -174,7 +174,7 @@ async fn starts_anew_after_redrive(c: &Context) -> CaseResult {
         );
         c.equal(28, &[id], &what, &2, &times)?;
         let letters = c.ok(33, "dead_letters", queue.dead_letters(&p))?;
-        // Refused once, so that it is given back before it is put back.
+        // Refused once, so that it is released before it is put back.
         c.ok(33, "redrive", letters.redrive().filter(|_| false).await)?;
         let mut looked = c.hold_one(&queue, &p.dead_letters()).await?;
         c.settle(&mut looked, Status::Waiting).await?;
@@ -187,7 +187,7 @@ async fn starts_anew_after_redrive(c: &Context) -> CaseResult {
     c.same_ids(33, "the message", &[id], &c.drain(&queue, &p, c.timing().slack).await?)
 }
 
-/// Redrives the one dead letter, as soon as it is given back.
+/// Redrives the one dead letter, as soon as it is released.
 async fn redriven(c: &Context, queue: &Queue, p: &PartitionId) -> CaseResult {
     let letters = c.ok(33, "dead_letters", queue.dead_letters(p))?;
     let deadline = std::time::Instant::now() + c.timing().soon;

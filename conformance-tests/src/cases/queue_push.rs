@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use anyqueue::{Error, ErrorKind, MessageData, MessageId, PartitionId, PushOutcome, Queue, Result, Storage};
+use anyqueue::adapter::Storage;
+use anyqueue::{Error, ErrorKind, MessageData, MessageId, PartitionId, PushOutcome, Queue, Result};
 use futures_util::future::join_all;
 
 use crate::case::{Case, CaseResult};
 use crate::context::{Altered, Context, handler_ids, polled};
-use crate::faulty::Fault;
+use crate::fault::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_push.batch_sizes", [2, 3], batch_sizes)

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyqueue::adapter::{Dedup, PriorityDiscipline, Storage};
 use anyqueue::{
-    Dedup, Error, ErrorKind, MAX_HEADER_NAME_BYTES, MAX_KEY_BYTES, MessageData, PartitionId,
-    PartitionOptions, PriorityDiscipline, Queue, QueueMessageStatus, Storage,
+    Error, ErrorKind, MAX_HEADER_NAME_BYTES, MAX_KEY_BYTES, MessageData, PartitionId, PartitionOptions,
+    Queue, QueueMessageStatus,
 };
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::{Altered, Context};
-use crate::faulty::Fault;
+use crate::fault::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_refuse.undeclared_push_options", [43], undeclared_push_options)

@@ -2,15 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+use anyqueue::adapter::{Action, Settlement};
 use anyqueue::{
-    Action, Error, ErrorKind, MessageId, PartitionId, PartitionOptions, Queue, QueueMessageStatus as Status,
-    SettleOutcome, Settlement, header,
+    Error, ErrorKind, MessageId, PartitionId, PartitionOptions, Queue, QueueMessageStatus as Status,
+    SettleOutcome, header,
 };
 use futures_util::future::join_all;
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::{Context, handler_ids, polled};
-use crate::faulty::Fault;
+use crate::fault::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_settle.removes", [19, 20], removes).kills(&[Fault::RemoveDoesNothing]),
@@ -59,10 +60,10 @@ async fn removes(c: &Context) -> CaseResult {
     c.client().nothing(&p, c.timing().never(), 19, "nothing after the removals").await
 }
 
-/// `Waiting`, `Running` and `Failed` give it back at once, ahead of what was never delivered where that is declared.
+/// `Waiting`, `Running` and `Failed` release it at once, ahead of what was never delivered where that is declared.
 async fn gives_back(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
-    let front = c.capabilities().requeue == anyqueue::Requeue::Front;
+    let front = c.capabilities().requeue == anyqueue::adapter::Requeue::Front;
     for status in [Status::Waiting, Status::Running, Status::Failed] {
         let first = c.store(&queue, &p, vec![c.message()]).await?;
         let mut handler = c.hold_one(&queue, &p).await?;
@@ -121,7 +122,7 @@ async fn poisons(c: &Context) -> CaseResult {
     c.settle(&mut dead, Status::Processed).await
 }
 
-/// The same status again answers the same; another one answers `Lost`, and changes nothing.
+/// The same status again returns the same; another one returns `Lost`, and changes nothing.
 async fn twice(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
     let sent = c.store(&queue, &p, c.messages(2, |_, task| task)).await?;
@@ -283,9 +284,9 @@ async fn runtime_ends(c: &Context) -> CaseResult {
     c.processed(&queue, &mut back).await
 }
 
-/// Holds messages until after the end of the runtime that they were pulled in, and answers which.
+/// Holds messages until after the end of the runtime that they were pulled in, and returns which.
 fn hold_past_runtime(
-    storage: std::sync::Arc<dyn anyqueue::Storage>,
+    storage: std::sync::Arc<dyn anyqueue::adapter::Storage>,
     options: PartitionOptions,
     partition: &PartitionId,
     wait: Duration,

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyqueue::adapter::Storage;
 use anyqueue::{
-    ErrorKind, HandlerStream, Queue, QueueMessageHandler, QueueMessageStatus as Status, RetryPolicy, Storage,
+    ErrorKind, HandlerStream, Queue, QueueMessageHandler, QueueMessageStatus as Status, RetryPolicy,
 };
 use futures_util::StreamExt as _;
 
 use crate::case::{Case, CaseResult};
 use crate::context::{Altered, Context, handler_ids};
-use crate::faulty::Fault;
+use crate::fault::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_stream.delivers_all", [8, 18], delivers_all).kills(&[Fault::RemoveLostOneIn30]),
@@ -96,7 +97,7 @@ async fn window(c: &Context) -> CaseResult {
     c.processed(&queue, &mut held).await
 }
 
-/// A stream that is dropped gives back at once what nobody took; handlers that were taken stay.
+/// A stream that is dropped releases at once what nobody took; handlers that were taken stay.
 async fn dropped_gives_back(c: &Context) -> CaseResult {
     let (p, queue, other) = (c.partition("work")?, c.queue()?, c.fresh_queue().await?);
     let sent = c.store(&queue, &p, c.messages(10, |_, task| task)).await?;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use anyqueue::Reach;
+use anyqueue::adapter::Reach;
 use futures_util::{StreamExt as _, stream};
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::Context;
-use crate::faulty::Fault;
+use crate::fault::Fault;
 use crate::random::{Budget, Search, Shape, apart, during, is_coarse};
 
 pub(super) const CASES: &[Case] = &[

@@ -2,14 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{
-    Action, Delivery, DeliveryCount, Headers, Lease, PullRequest, SettleOutcome, Settlement, Token,
-};
+use anyqueue::adapter::{Action, Delivery, DeliveryCount, Lease, PullRequest, Settlement, Token};
+use anyqueue::{Headers, SettleOutcome};
 use futures_util::future::join_all;
 
 use crate::case::{Case, CaseResult, Need};
 use crate::context::{Context, settlement};
-use crate::faulty::Fault;
+use crate::fault::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "settle.remove", [19, 20, 22], remove)
@@ -29,7 +28,7 @@ pub(super) const CASES: &[Case] = &[
         .needs(&[Need::REQUEUE_FRONT, Need::PUSH_ORDER])
         .kills(&[Fault::RetryToBack]),
     case!(Storage, "settle.postponed_goes_last", [19], postponed_goes_last)
-        .needs(&[Need::PUSH_ORDER])
+        .needs(&[Need::PUSH_ORDER, Need::REJOIN_LAST])
         .kills(&[Fault::PostponeToFront]),
     case!(Storage, "settle.postponed_alone", [19], postponed_alone).kills(&[Fault::PostponeDrops]),
     case!(Storage, "settle.postpone_headers", [5, 19], postpone_headers)
@@ -40,6 +39,7 @@ pub(super) const CASES: &[Case] = &[
     case!(Storage, "settle.twice", [22], twice).kills(&[Fault::SecondSettled]),
     case!(Storage, "settle.twice_in_one_batch", [20, 22], twice_in_one_batch).kills(&[Fault::SecondSettled]),
     case!(Storage, "settle.wrong_token", [20, 21], wrong_token).kills(&[Fault::TokenIgnored]),
+    case!(Storage, "settle.altered_tokens", [20, 21], altered_tokens).kills(&[Fault::TokenByItsStart]),
     case!(Storage, "settle.crossed_tokens", [20, 21], crossed_tokens)
         .needs(&[Need::FENCING])
         .kills(&[Fault::TokensInterchange]),
@@ -243,7 +243,7 @@ fn actions(c: &Context) -> CaseResult<Vec<Action>> {
     ])
 }
 
-/// A second settlement of the same delivery answers `Lost` and changes nothing, whatever the two were.
+/// A second settlement of the same delivery returns `Lost` and changes nothing, whatever the two were.
 async fn twice(c: &Context) -> CaseResult {
     let (p, elsewhere) = (c.partition("work")?, c.partition("elsewhere")?);
     for first in actions(c)? {
@@ -297,6 +297,32 @@ async fn wrong_token(c: &Context) -> CaseResult {
     c.client().remove(&[got]).await
 }
 
+/// Tokens that are none: the right one with something missing or added, and others of any length. (What is changed within may still
+/// be proof: of a token that says where to look and what proves it, the first part is a hint.)
+fn altered(right: &[u8]) -> Vec<Vec<u8>> {
+    let (half, most) = (right.len() / 2, right.len().saturating_sub(1));
+    let cut = |length: usize| right.iter().copied().take(length).collect::<Vec<_>>();
+    let longer = [right, b"x"].concat();
+    vec![Vec::new(), cut(half), cut(most), longer, vec![0; right.len()], vec![0xff; 64 * 1024]]
+}
+
+/// Nothing but the whole token proves a lease.
+async fn altered_tokens(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    c.client().push(&p, &[c.message()]).await?;
+    let [got] = c.client().take_exact(&p).await?;
+    for token in altered(got.lease.token.as_bytes()) {
+        let forged = Lease { token: Token::from_bytes(token), ..got.lease.clone() };
+        let forged = Delivery::new(forged, got.message.clone());
+        for action in [Action::Release, Action::Remove] {
+            let outcome = c.client().try_settle(&forged, action).await?;
+            c.equal(21, &[got.lease.id], "the outcome under another token", &SettleOutcome::Lost, &outcome)?;
+        }
+    }
+    c.client().nothing(&p, c.timing().slack, 21, "the message still held").await?;
+    c.client().remove(&[got]).await
+}
+
 /// A token proves what its pull claimed: shown with the id of what another pull claimed, it leaves that to who holds it. (What the token
 /// itself is of may be settled by it. Within a pull nothing is crossed, as one pull may have one token for all.)
 async fn crossed_tokens(c: &Context) -> CaseResult {
@@ -322,7 +348,7 @@ async fn crossed_tokens(c: &Context) -> CaseResult {
         let answer = c.ok(20, "a settlement", answers.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
         let told = "a removal by who holds it, after another's token was shown for it,";
         c.equal(21, &[], told, &vec![SettleOutcome::Settled], &answer)?;
-        // The other is gone, held, or given back.
+        // The other is gone, held, or released.
         storage.settle(&[settlement(other, Action::Remove)]).await;
         let request = PullRequest::new(1, c.timing().slack, c.timing().long_lease);
         let back = c.ok(8, "a pull", storage.pull(&p, request).await)?;

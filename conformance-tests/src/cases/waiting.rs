@@ -2,13 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{Action, Delivery, PartitionId};
+use anyqueue::PartitionId;
+use anyqueue::adapter::{Action, Delivery};
 use futures_util::future::{join, join_all};
 
 use super::together::{push_one, removes};
 use crate::case::{Case, CaseResult, Need};
 use crate::context::{Client, Context, ids, settlement};
-use crate::faulty::Fault;
+use crate::fault::Fault;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "waiting.moved_wakes", [9, 18], moved_wakes_waiter).kills(&[Fault::MoveWakesNobody]),
@@ -82,7 +83,7 @@ async fn batch_wakes_all(c: &Context) -> CaseResult {
     c.same(18, "one for each of the waiters", &sent, &all)
 }
 
-/// What is given back wakes who waits, by whichever settlement that makes it ready at once.
+/// What is released wakes who waits, by whichever settlement that makes it ready at once.
 async fn returned_wakes(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let (other, dead) = (c.fresh().await?, p.dead_letters());

@@ -75,6 +75,8 @@ pub(crate) struct Life<'a> {
     pub(crate) holds: Vec<usize>,
     /// Headers that settlements gave it.
     pub(crate) headers: Vec<&'a Headers>,
+    /// A move or a postponement of which nobody knows whether it was done: where that takes a copy, there may be two.
+    pub(crate) half_copied: bool,
     /// When its cancellation was requested of its holder.
     pub(crate) cancelled: Vec<Span>,
 }
@@ -226,7 +228,7 @@ impl<'a> Book<'a> {
                 Answer::Ok(got) => {
                     self.pull(call, partition, *lease, got);
                     if self.rules.overfetch {
-                        // What it claimed beyond its answer, waiting or not, is handed on or given back within slack.
+                        // What it claimed beyond its answer, waiting or not, is handed on or released within slack.
                         let to = span.to.saturating_add(self.rules.slack);
                         self.open_pulls.push((partition, Span { from: span.to, to }));
                     }
@@ -234,7 +236,7 @@ impl<'a> Book<'a> {
                 Answer::Fail(_) => {}
                 Answer::Unknown | Answer::Missing => {
                     // A pull that nobody hears of any more ends with its wait.
-                    let ended = span.to.min(span.from.saturating_add(*wait + self.rules.slack));
+                    let ended = span.to.min(span.from.saturating_add(wait.saturating_add(self.rules.slack)));
                     let to = ended.saturating_add(*lease + self.rules.slack);
                     self.open_pulls.push((partition, Span { from: span.from, to }));
                 }
@@ -380,6 +382,7 @@ impl<'a> Book<'a> {
         {
             life.headers.push(headers);
         }
+        life.half_copied |= !certain && matches!(action, Act::Postpone { .. } | Act::Move { .. });
         match action {
             Act::Remove => life.departures.push(Departure { place, span, certain, moved: false }),
             Act::Move { to, .. } => {

@@ -34,9 +34,10 @@ pub(super) fn exclusive(book: &Book<'_>) -> Verdict {
     Ok(())
 }
 
-/// Where ids are not unique, a push that is repeated because nobody heard of the first makes a second copy, with an owner of its own.
+/// Where ids are not unique, a push that is repeated because nobody heard of the first makes a second copy, with an owner of its own; and
+/// where moves are at least once, so does one that was cut off.
 fn may_be_twice(book: &Book<'_>, life: &Life<'_>) -> bool {
-    !book.rules.unique_ids && life.pushes.len() > 1
+    (!book.rules.unique_ids && life.pushes.len() > 1) || book.may_be_half_copied(life)
 }
 
 /// Clause 25: `lease_until` counts from before the claim was sent, and is neither too long nor uselessly short: nobody else has the
@@ -70,7 +71,8 @@ impl<'a> Book<'a> {
             && hold.tried.is_empty()
             && hold.sure_until == hold.span.from.saturating_add(hold.lease);
         let life = self.life_of(hold).filter(|life| untouched && !may_be_twice(self, life))?;
-        let next = self.holds_of(life).find(|other| other.span.to > hold.span.to)?;
+        let later = |other: &&Hold<'a>| other.span.to > hold.span.to && !self.may_be_swapped(hold, other);
+        let next = self.holds_of(life).find(later)?;
         let again = life.arrivals.iter().any(|arrival| arrival.span.to > hold.span.from);
         (next.place == hold.place && !again).then_some(next)
     }
@@ -116,7 +118,8 @@ pub(super) fn held_settles(book: &Book<'_>) -> Verdict {
                 && earlier.span.from <= attempt.span.to
                 && (other < at || earlier.span != attempt.span)
         });
-        let untouched = attempt.sure_until == hold.span.from.saturating_add(hold.lease);
+        let extended = hold.tried.iter().take(at).any(|earlier| earlier.action.is_none());
+        let untouched = !extended && attempt.sure_until == hold.span.from.saturating_add(hold.lease);
         // The holder was told that it can trust the lease for so long.
         let told = hold.delivered.lease_until.filter(|_| untouched && book.rules.timed_leases);
         let sure_until = attempt.sure_until.max(told.unwrap_or_default());
@@ -152,7 +155,10 @@ fn expected_count(book: &Book<'_>, hold: &Hold<'_>, life: &Life<'_>) -> Option<(
     let previous = book.previous(hold, life);
     let begun =
         previous.map(|previous| previous.span).or(life.last_push(hold).map(|arrival| arrival.span))?;
-    if book.claimed_unseen(hold, begun) {
+    if book.claimed_unseen(hold, begun) || book.order_is_unsure(hold, life) {
+        return None;
+    }
+    if book.may_be_half_copied(life) {
         return None;
     }
     let Some(previous) = previous else { return Some((1, 1)) };
@@ -161,7 +167,7 @@ fn expected_count(book: &Book<'_>, hold: &Hold<'_>, life: &Life<'_>) -> Option<(
     match previous.fate {
         Fate::Settled(Act::Remove | Act::Move { .. }, _) => Some((1, 1)),
         Fate::Settled(Act::Release | Act::Postpone { .. }, _) if taken_off => Some((count, count)),
-        // A client that closes may give back what it holds.
+        // A client that closes may release what it holds.
         Fate::Lapsed if previous.sure_until < previous.over_by.min(hold.span.from) && taken_off => {
             Some((count, count + 1))
         }

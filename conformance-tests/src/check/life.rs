@@ -49,7 +49,7 @@ fn returned_from(book: &Book<'_>, hold: &Hold<'_>, moved: bool) -> bool {
     let Some(life) = book.life_of(hold) else { return false };
     // Where ids are not unique, a push that was repeated may have stored the message twice.
     let pushes = life.arrivals.iter().filter(|arrival| arrival.pushed.is_some()).count();
-    if pushes > 1 && !book.rules.unique_ids {
+    if (pushes > 1 && !book.rules.unique_ids) || book.may_be_half_copied(life) {
         return false;
     }
     let left = |gone: &Departure| {
@@ -167,6 +167,11 @@ pub(super) fn nothing_lost(book: &Book<'_>) -> Verdict {
 }
 
 impl Book<'_> {
+    /// Whether a copy of the message may be left of a move or a postponement that was cut off.
+    pub(crate) fn may_be_half_copied(&self, life: &Life<'_>) -> bool {
+        !self.rules.moves_once && life.half_copied
+    }
+
     /// Messages that were acknowledged and that nobody can have removed since, once for each time.
     pub(crate) fn owed(&self) -> Vec<usize> {
         let owed = |(number, life): (&usize, &Life<'_>)| std::iter::repeat_n(*number, life.unremoved());

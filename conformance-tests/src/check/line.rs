@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, HashMap};
 use anyqueue::PartitionId;
 
 use super::book::{Book, Life, Span};
+use super::rules::Rejoin;
 use super::spells::{Spell, Standing};
 use super::timing::{client_closed, pulls};
 use super::{Verdict, refute};
 use crate::history::{Asked, Call, Content, Delivered};
 
 /// Clauses 9, 11, 25 and 30: a pull that answers fewer than it was asked for leaves nothing behind that was ready: pushed,
-/// given back, matured, or free by the end of a lease, within slack.
+/// released, matured, or free by the end of a lease, within slack.
 pub(super) fn ready_is_served(book: &Book<'_>) -> Verdict {
     let lines = lines(book);
     for (call, got) in pulls(book) {
@@ -38,7 +39,7 @@ pub(super) fn ready_is_served(book: &Book<'_>) -> Verdict {
         let clause = match spell.standing {
             Standing::New if spell.content.delay.is_some() => 30,
             Standing::New => 9,
-            Standing::Rejoined | Standing::Returned => 19,
+            Standing::Moved | Standing::Postponed | Standing::Returned => 19,
         };
         refute(true, clause, &[spell.message], || {
             let expected =
@@ -97,7 +98,7 @@ fn check_waiters(book: &Book<'_>, spell: &Spell<'_>) -> Verdict {
     Ok(())
 }
 
-/// Clauses 15 and 19: highest priority first; then what was given back; then in the order of joining the line.
+/// Clauses 15 and 19: highest priority first; then what was released; then in the order of joining the line.
 pub(super) fn in_order(book: &Book<'_>) -> Verdict {
     let lines = lines(book);
     for (call, got) in pulls(book) {
@@ -187,11 +188,15 @@ fn goes_first(book: &Book<'_>, first: &Spell<'_>, second: &Spell<'_>) -> bool {
     let in_turn = first.joined.before(second.joined) || (one_call && first.nth < second.nth);
     same_level
         && match (first.standing, second.standing) {
-            (Standing::Returned, Standing::New) => book.rules.requeue_front,
-            (Standing::New | Standing::Rejoined, Standing::New | Standing::Rejoined) => {
-                book.rules.push_order && in_turn
+            (Standing::Returned, Standing::New) => {
+                book.rules.requeue_front && (book.rules.rejoin == Rejoin::End || !second.rejoined())
             }
-            _ => false,
+            (Standing::Returned, _) | (_, Standing::Returned) => false,
+            _ => match (first.rejoined(), second.rejoined(), book.rules.rejoin) {
+                (false, false, _) | (_, _, Rejoin::End) => book.rules.push_order && in_turn,
+                (true, false, Rejoin::Front) => second.standing == Standing::New,
+                _ => false,
+            },
         }
 }
 

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use anyqueue::{
-    Capabilities, DurabilityLevel, LeaseKind, Order, PriorityDiscipline, Requeue, SettleConfirm, Strictness,
+use anyqueue::adapter::{
+    Capabilities, DurabilityLevel, LeaseKind, MoveGuarantee, Order, PriorityDiscipline, Requeue,
+    SettleConfirm, Strictness,
 };
 use serde::{Deserialize, Serialize};
 
@@ -28,8 +29,11 @@ pub(crate) struct Rules {
     pub(crate) priority: bool,
     pub(crate) push_order: bool,
     pub(crate) requeue_front: bool,
+    pub(crate) rejoin: Rejoin,
     pub(crate) groups: bool,
     pub(crate) unique_ids: bool,
+    /// A move, or a postponement by a copy, leaves one message whatever happens meanwhile.
+    pub(crate) moves_once: bool,
     pub(crate) dedup: Dedup,
     pub(crate) counting: Counting,
     /// Counts and pages show the very moment.
@@ -54,6 +58,15 @@ pub(crate) enum Dedup {
     Window,
 }
 
+/// Where what was postponed or has matured stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Rejoin {
+    End,
+    Front,
+    Unordered,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Counting {
@@ -76,8 +89,10 @@ impl Default for Rules {
             priority: true,
             push_order: true,
             requeue_front: true,
+            rejoin: Rejoin::End,
             groups: true,
             unique_ids: true,
+            moves_once: true,
             dedup: Dedup::WhileLive,
             counting: Counting::ExceptReleases,
             inspect_now: true,
@@ -109,17 +124,23 @@ impl Rules {
             priority: capabilities.priority == PriorityDiscipline::Strict,
             push_order: capabilities.order == Order::PushOrder,
             requeue_front: capabilities.requeue == Requeue::Front,
+            rejoin: match capabilities.postponed {
+                anyqueue::adapter::Rejoin::End => Rejoin::End,
+                anyqueue::adapter::Rejoin::Front => Rejoin::Front,
+                anyqueue::adapter::Rejoin::Unordered => Rejoin::Unordered,
+            },
             groups: capabilities.groups,
             unique_ids: capabilities.unique_ids,
+            moves_once: capabilities.moves == MoveGuarantee::Atomic,
             dedup: match capabilities.dedup {
-                anyqueue::Dedup::None => Dedup::None,
-                anyqueue::Dedup::WhileLive => Dedup::WhileLive,
-                anyqueue::Dedup::Window(_) => Dedup::Window,
+                anyqueue::adapter::Dedup::None => Dedup::None,
+                anyqueue::adapter::Dedup::WhileLive => Dedup::WhileLive,
+                anyqueue::adapter::Dedup::Window(_) => Dedup::Window,
             },
             counting: match capabilities.delivery_count {
-                anyqueue::DeliveryCount::None => Counting::None,
-                anyqueue::DeliveryCount::Deliveries => Counting::Deliveries,
-                anyqueue::DeliveryCount::ExceptReleases => Counting::ExceptReleases,
+                anyqueue::adapter::DeliveryCount::None => Counting::None,
+                anyqueue::adapter::DeliveryCount::Deliveries => Counting::Deliveries,
+                anyqueue::adapter::DeliveryCount::ExceptReleases => Counting::ExceptReleases,
             },
             inspect_now: capabilities.inspect.staleness.is_zero(),
             slack: capabilities.slack,

@@ -14,7 +14,7 @@ pub(crate) struct Spell<'a> {
     pub(crate) content: &'a Content,
     pub(crate) place: &'a PartitionId,
     pub(crate) standing: Standing,
-    /// When it was pushed or given back.
+    /// When it was pushed or released.
     pub(crate) begun: Span,
     /// When it took its place in the line: later than that if it was put off.
     pub(crate) joined: Span,
@@ -32,10 +32,20 @@ pub(crate) struct Spell<'a> {
 pub(crate) enum Standing {
     /// Pushed, and never delivered.
     New,
-    /// Postponed or moved: at the end of its priority.
-    Rejoined,
-    /// Given back: ahead of what is new.
+    /// Moved here: at the end of its priority.
+    Moved,
+    /// Postponed: by what is declared.
+    Postponed,
+    /// Released: ahead of what is new.
     Returned,
+}
+
+impl Spell<'_> {
+    /// Whether it has its place because a delay was over, or it was postponed.
+    pub(crate) fn rejoined(&self) -> bool {
+        let matured = self.standing == Standing::New && self.content.delay.is_some();
+        matured || self.standing == Standing::Postponed
+    }
 }
 
 impl<'a> Book<'a> {
@@ -59,6 +69,9 @@ impl<'a> Book<'a> {
         let previous = self.previous(hold, life);
         let arrival = life.last_push(hold).filter(|arrival| arrival.place == hold.place);
         let begun = previous.map(|previous| previous.span).or(arrival.map(|arrival| arrival.span))?;
+        if self.order_is_unsure(hold, life) {
+            return None;
+        }
         if !life.departures.iter().all(|departure| departure.certain) || self.claimed_unseen(hold, begun) {
             return None;
         }
@@ -77,6 +90,27 @@ impl<'a> Book<'a> {
         let pushed = life.last_push(hold).map(|arrival| arrival.span.from);
         let earlier = self.holds_of(life).filter(|other| other.span.to < hold.span.to);
         earlier.filter(|other| pushed.is_none_or(|pushed| other.span.to > pushed)).last()
+    }
+
+    /// Whether another delivery may have come between this one and the one before it, or taken its place: the order of claims is that
+    /// of the answers, except where [`Self::may_be_swapped`] says that it may not be.
+    pub(crate) fn order_is_unsure(&self, hold: &Hold<'a>, life: &Life<'a>) -> bool {
+        let previous = self.previous(hold, life);
+        self.holds_of(life).any(|other| {
+            self.may_be_swapped(hold, other)
+                || previous.is_some_and(|previous| self.may_be_swapped(previous, other))
+        })
+    }
+
+    /// Whether of two pulls at the same time the one that answered last may have claimed first: its lease was over, or released by the
+    /// end of its client, when the other answered.
+    pub(crate) fn may_be_swapped(&self, one: &Hold<'a>, other: &Hold<'a>) -> bool {
+        let claimed_first = |last: &Hold<'a>, first: &Hold<'a>| {
+            let over = last.sure_until <= first.span.to.saturating_add(self.rules.grain);
+            last.span.from < first.span.to && first.span.to <= last.span.to && (over || !self.rules.exclusive)
+        };
+        one.delivered.delivery != other.delivered.delivery
+            && (claimed_first(one, other) || claimed_first(other, one))
     }
 
     /// Whether a pull that nobody heard of may have held the message since `begun`.
@@ -117,10 +151,10 @@ impl<'a> Book<'a> {
                 (Standing::Returned, hold.place, span, (span, span.to), span.from)
             }
             Fate::Settled(Act::Postpone { delay, .. }, span) => {
-                (Standing::Rejoined, hold.place, span, self.matured(span, *delay), span.from)
+                (Standing::Postponed, hold.place, span, self.matured(span, *delay), span.from)
             }
             Fate::Settled(Act::Move { to, .. }, span) => {
-                (Standing::Rejoined, to, span, (span, span.to), span.from)
+                (Standing::Moved, to, span, (span, span.to), span.from)
             }
             Fate::Lapsed => {
                 let over = hold.over_by.saturating_add(self.rules.slack);

@@ -4,6 +4,12 @@ use super::book::{Book, Fate, Hold, Pause, Span};
 use super::{Verdict, refute};
 use crate::history::{Act, Answer, Asked, Call, Delivered};
 
+/// The moment from which on the message can have been there, if it was pushed once.
+fn pushed_after(book: &Book<'_>, hold: &Hold<'_>) -> std::time::Duration {
+    let arrivals = book.life_of(hold).map_or(&[][..], |life| &life.arrivals);
+    if let [only] = arrivals { only.span.from } else { std::time::Duration::ZERO }
+}
+
 /// The ended pulls of a history, with what they answered.
 pub(super) fn pulls<'b>(book: &'b Book<'_>) -> impl Iterator<Item = (&'b Call, &'b Vec<Delivered>)> {
     book.trace.events.iter().filter_map(|call| match &call.op {
@@ -29,10 +35,10 @@ pub(super) fn wait_kept(book: &Book<'_>) -> Verdict {
     for (call, got) in pulls(book) {
         let Asked::Pull { wait, stopped, .. } = &call.op else { continue };
         let Span { from, to } = call.span();
-        let (lasted, latest) = (to.saturating_sub(from), *wait + book.rules.slack);
+        let (lasted, latest) = (to.saturating_sub(from), wait.saturating_add(book.rules.slack));
         let may_end_early = !got.is_empty() || *stopped || client_closed(book, call);
         let early = !may_end_early && lasted + book.rules.grain < *wait;
-        refute(early || lasted > latest + book.rules.grain, 10, &[], || {
+        refute(early || lasted.saturating_sub(book.rules.grain) > latest, 10, &[], || {
             let least = if may_end_early { std::time::Duration::ZERO } else { *wait };
             (
                 format!("a pull to end after {least:?} to {latest:?}"),
@@ -64,7 +70,7 @@ pub(super) fn not_early(book: &Book<'_>) -> Verdict {
 
 /// The delay that this delivery had to wait for, and from when.
 fn put_off(book: &Book<'_>, hold: &Hold<'_>) -> Option<(std::time::Duration, std::time::Duration)> {
-    let life = book.life_of(hold)?;
+    let life = book.life_of(hold).filter(|life| !book.order_is_unsure(hold, life))?;
     match book.previous(hold, life).map(|previous| (previous.fate, previous.place)) {
         Some((Fate::Settled(Act::Postpone { delay, .. }, span), place)) if place == hold.place => {
             Some((span.from, *delay))
@@ -78,15 +84,16 @@ fn put_off(book: &Book<'_>, hold: &Hold<'_>) -> Option<(std::time::Duration, std
     }
 }
 
-/// Clause 37: a paused partition delivers nothing.
+/// Clause 37: a paused partition delivers nothing, not even to a pull that waited before.
 pub(super) fn paused(book: &Book<'_>) -> Verdict {
     for hold in &book.holds {
         let here = || book.pauses.iter().filter(|pause| pause.place == hold.place);
+        let claimed = Span { from: hold.span.from.max(pushed_after(book, hold)), to: hold.span.to };
         let paused = here().filter(|pause| pause.paused && pause.certain).any(|pause| {
             let resumed = |other: &Pause<'_>| {
                 !other.paused && other.span.to > pause.span.from && other.span.from < hold.span.to
             };
-            pause.span.before(hold.span) && !here().any(resumed)
+            pause.span.before(claimed) && !here().any(resumed)
         });
         refute(paused, 37, &[hold.delivered.message], || {
             (format!("nothing out of {}, which is paused", hold.place), "it was delivered".to_owned())

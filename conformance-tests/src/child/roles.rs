@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use anyqueue::{Action, MessageData, PartitionId, PullRequest, Result, SettleOutcome, Settlement, Storage};
+use anyqueue::adapter::{Action, PullRequest, Settlement, Storage};
+use anyqueue::{MessageData, PartitionId, Result, SettleOutcome};
 use tokio::process::Command;
 
 use super::{Child, ChildEvent, say};

@@ -3,11 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyqueue::{
-    Capabilities, Delivery, Error, ErrorKind, ExtendOutcome, Extension, Health, InspectQueueStorage,
-    MessageData, PartitionId, PauseQueueStorage, PullQueueStorage, PullRequest, PushOutcome,
-    PushQueueStorage, QueueStorage, Result, SettleOutcome, Settlement, Storage, async_trait,
-};
+use anyqueue::adapter::{Capabilities, Delivery, Forward, PullRequest, Settlement, Storage, async_trait};
+use anyqueue::{Error, ErrorKind, MessageData, PartitionId, PushOutcome, Result, SettleOutcome};
 
 /// Passes every call on, under altered capabilities (always to less than what the backend gives), and counts.
 #[derive(Debug)]
@@ -65,28 +62,13 @@ impl Altered {
 }
 
 #[async_trait]
-impl QueueStorage for Altered {
-    fn name(&self) -> &'static str {
-        self.inner.name()
+impl Forward for Altered {
+    fn inner(&self) -> &dyn Storage {
+        &*self.inner
     }
+
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
-    }
-    async fn init(&self) -> Result<()> {
-        self.inner.init().await
-    }
-    async fn check(&self) -> Result<Health> {
-        self.inner.check().await
-    }
-    async fn close(&self) -> Result<()> {
-        self.inner.close().await
-    }
-}
-
-#[async_trait]
-impl PushQueueStorage for Altered {
-    fn encoded_len(&self, message: &MessageData) -> u64 {
-        self.inner.encoded_len(message)
     }
 
     async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
@@ -94,21 +76,10 @@ impl PushQueueStorage for Altered {
         self.largest_push.fetch_max(messages.len(), Ordering::SeqCst);
         self.inner.push(partition, messages).await
     }
-}
 
-#[async_trait]
-impl PullQueueStorage for Altered {
     async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
         self.asked(&request)?;
         self.inner.pull(partition, request).await
-    }
-
-    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
-        self.inner.settle(settlements).await
-    }
-
-    async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
-        self.inner.extend(extensions).await
     }
 
     async fn exchange(
@@ -121,14 +92,5 @@ impl PullQueueStorage for Altered {
             Ok(()) => self.inner.exchange(settlements, partition, request).await,
             Err(error) => (self.inner.settle(settlements).await, Err(error)),
         }
-    }
-}
-
-impl Storage for Altered {
-    fn inspect(&self) -> Option<&dyn InspectQueueStorage> {
-        self.inner.inspect()
-    }
-    fn pause(&self) -> Option<&dyn PauseQueueStorage> {
-        self.inner.pause()
     }
 }

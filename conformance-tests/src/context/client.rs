@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyqueue::adapter::{
+    Action, Delivery, Extension, InspectQueueStorage, Limits, PauseQueueStorage, PullRequest, Settlement,
+    Storage, Strictness,
+};
 use anyqueue::{
-    Action, Delivery, Error, ExtendOutcome, Extension, InspectQueueStorage, Limits, MessageData, MessageId,
-    PartitionId, PauseQueueStorage, PullRequest, PushOutcome, Result, SettleOutcome, Settlement, Storage,
-    Strictness,
+    Error, ExtendOutcome, MessageData, MessageId, PartitionId, PushOutcome, Result, SettleOutcome,
 };
 use futures_util::future::join_all;
 

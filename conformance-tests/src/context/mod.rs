@@ -9,10 +9,8 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyqueue::{
-    Capabilities, Delivery, Error, ErrorKind, MessageData, MessageId, PartitionId, PushOutcome, Result,
-    Storage,
-};
+use anyqueue::adapter::{Capabilities, Delivery, Storage};
+use anyqueue::{Clock, Error, ErrorKind, MessageData, MessageId, PartitionId, PushOutcome, Result};
 
 use crate::case::{Case, CaseResult, Failure, Need, Offer, Outcome, Stop};
 use crate::child::{Child, Role};
@@ -89,12 +87,31 @@ impl Context {
     /// # Errors
     /// Fails the case if it cannot be opened.
     pub async fn fresh(&self) -> CaseResult<Client> {
-        let name = client_name(self.clients().len());
         let opened = open_storage(&*self.harness, self.victim(), &self.namespace).await;
+        self.join(opened)
+    }
+
+    /// Another client, which runs by this clock. Only for cases that need [`Need::SKEWED_CLIENT`].
+    ///
+    /// # Errors
+    /// Fails the case if it cannot be opened.
+    pub async fn fresh_skewed(&self, clock: Clock) -> CaseResult<Client> {
+        let opening = self.harness.open_skewed(&self.namespace, clock);
+        let opening = opening.ok_or_else(|| Stop::NotApplicable(Need::SKEWED_CLIENT.what.to_owned()))?;
+        let opened = match opening.await {
+            Ok(storage) => storage.init().await.map(|()| storage),
+            Err(error) => Err(error),
+        };
+        self.join(opened)
+    }
+
+    /// Takes a new client among the case's.
+    fn join(&self, opened: Result<Arc<dyn Storage>>) -> CaseResult<Client> {
         let storage =
             opened.map_err(|error| self.failed(38, &[], "another client to open", error.to_string()))?;
-        let client = client(storage, name, &self.history);
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner).push(client.clone());
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let client = client(storage, client_name(clients.len()), &self.history);
+        clients.push(client.clone());
         Ok(client)
     }
 
@@ -161,12 +178,12 @@ impl Context {
 
     /// A message with a body that no other message has.
     pub fn message(&self) -> MessageData {
-        let message = MessageData::new("");
-        let id = message.id();
-        let body = format!("{} {id}", self.case);
-        let message = MessageData::with_id(id, body);
-        self.history.number(id);
-        message
+        self.maker().message()
+    }
+
+    /// What makes messages in a task of its own.
+    pub(crate) fn maker(&self) -> Maker {
+        Maker { case: self.case, history: self.history.clone() }
     }
 
     /// `n` messages, refined by their number.
@@ -233,6 +250,15 @@ impl Context {
                 (*ids, *outcomes) = (vec![id], vec![Ok(PushOutcome::Stored(id))]);
             }
         });
+    }
+
+    /// Damages the stored form of a waiting message past the adapter.
+    ///
+    /// # Errors
+    /// Inconclusive if the harness cannot.
+    pub(crate) async fn corrupt(&self, partition: &PartitionId, id: MessageId) -> CaseResult {
+        let done = self.harness.corrupt(&self.namespace, partition, id).await;
+        done.map_err(|error| Stop::Inconclusive(format!("the harness could not damage a message: {error}")))
     }
 
     /// Whether the harness lets other processes open the storage.
@@ -378,6 +404,20 @@ impl Context {
             let _ = tokio::time::timeout(PATIENCE, client.storage().close()).await;
         }
         self.harness.remove(&self.namespace).await;
+    }
+}
+
+/// Makes messages with bodies that no other message has.
+pub(crate) struct Maker {
+    case: &'static str,
+    history: Arc<History>,
+}
+
+impl Maker {
+    pub(crate) fn message(&self) -> MessageData {
+        let id = MessageId::new();
+        self.history.number(id);
+        MessageData::with_id(id, format!("{} {id}", self.case))
     }
 }
 

@@ -5,9 +5,10 @@ use std::future::Future;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use anyqueue::adapter::{Lease, Strictness};
 use anyqueue::{
-    Lease, MessageData, MessageId, PartitionId, PartitionOptions, PushOutcome, Queue, QueueBuilder,
-    QueueMessageHandler, QueueMessageStatus, Result, SettleOutcome, Strictness,
+    MessageData, MessageId, PartitionId, PartitionOptions, PushOutcome, Queue, QueueBuilder,
+    QueueMessageHandler, QueueMessageStatus, Result, SettleOutcome,
 };
 
 use super::{Client, Context};
@@ -185,7 +186,7 @@ impl Context {
         self.check(clause, &[id], ok, "Settled, as it is held", format!("{answer:?}"))
     }
 
-    /// Judges that settling answers `Lost`.
+    /// Judges that settling returns `Lost`.
     ///
     /// # Errors
     /// Fails the case unless it does.
@@ -309,7 +310,7 @@ impl Context {
         seen: &[MessageId],
     ) -> CaseResult {
         self.same_ids(clause, what, expected, seen)?;
-        let ok = expected == seen || self.capabilities().order != anyqueue::Order::PushOrder;
+        let ok = expected == seen || self.capabilities().order != anyqueue::adapter::Order::PushOrder;
         let told = format!("{what}, in push order: {}", self.history().labels(expected));
         self.check(15, expected, ok, told, self.history().labels(seen))
     }
@@ -330,6 +331,22 @@ impl Context {
             .ok_or_else(|| Stop::Inconclusive("never delivered".to_owned()))
     }
 
+    /// The lease of the delivery of this message, which must come soon.
+    ///
+    /// # Errors
+    /// Fails the case with clause 18 if it does not come.
+    pub async fn delivered(&self, id: MessageId) -> CaseResult<Lease> {
+        let deadline = Instant::now() + self.timing().soon;
+        loop {
+            if let Ok(lease) = self.lease_of(id) {
+                return Ok(lease);
+            }
+            let expected = format!("{} at one of those who wait", self.label(id));
+            self.check(18, &[id], Instant::now() < deadline, expected, "nobody got it")?;
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
     /// How many extensions of this message the backend was asked for.
     pub fn extensions_of(&self, id: MessageId) -> usize {
         let events = self.history().events();
@@ -347,7 +364,7 @@ pub(crate) fn handler_ids(handlers: &[QueueMessageHandler]) -> Vec<MessageId> {
 }
 
 /// Takes a future through so many steps, alternately a poll and a pause, then drops it: after a poll, or after time
-/// for what the poll began. Answers what came of it before that.
+/// for what the poll began. Returns what came of it before that.
 pub(crate) async fn polled<T>(steps: usize, future: impl Future<Output = T>) -> Option<T> {
     let mut future = std::pin::pin!(future);
     for step in 0..steps {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyqueue::Capabilities;
+use anyqueue::adapter::Capabilities;
 
 /// How late a busy machine may run what is due: added to every upper bound, to no lower one.
 pub const SCHEDULING: Duration = Duration::from_secs(2);
@@ -38,8 +38,9 @@ pub struct Timing {
 
 impl Timing {
     pub(crate) fn of(capabilities: &Capabilities) -> Self {
-        let granularity =
-            |delay: Option<anyqueue::DelayCapability>| delay.map_or(Duration::ZERO, |d| d.granularity);
+        let granularity = |delay: Option<anyqueue::adapter::DelayCapability>| {
+            delay.map_or(Duration::ZERO, |d| d.granularity)
+        };
         let coarse = granularity(capabilities.push_delay).max(granularity(capabilities.postpone_delay));
         Self {
             lease: SHORT_LEASE.clamp(capabilities.lease.min, capabilities.lease.max),

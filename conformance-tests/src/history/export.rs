@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::{Duration, Instant};
 
+use anyqueue::adapter::{Action, Delivery, Lease, Settlement};
 use anyqueue::{
-    Action, Browsed, CancelOutcome, Counts, DeleteOutcome, Delivery, ExtendOutcome, Lease, MessageData,
-    MessageId, MessageState, PartitionId, PushOutcome, Result, SettleOutcome, Settlement, When,
+    Browsed, CancelOutcome, Counts, DeleteOutcome, ExtendOutcome, MessageData, MessageId, MessageState,
+    PartitionId, PushOutcome, Result, SettleOutcome, When,
 };
 
 use super::trace::{
@@ -117,7 +118,7 @@ impl Export<'_> {
                 Asked::Settle { items: items.collect() }
             }
             Op::Extend { extensions, outcomes } => {
-                let item = |(at, extension): (usize, &anyqueue::Extension)| Extended {
+                let item = |(at, extension): (usize, &anyqueue::adapter::Extension)| Extended {
                     message: self.names.message(extension.lease.id),
                     delivery: self.names.leases.get(&extension.lease).copied(),
                     duration: extension.duration,
@@ -280,18 +281,25 @@ fn act(action: &Action) -> Act {
     }
 }
 
+/// Short of a microsecond.
+const ALMOST_US: Duration = Duration::from_nanos(999);
+
 fn content(message: &MessageData) -> Content {
     let options = message.options();
     // A storage never sees times of day; a message that bears one keeps it only for the comparison of both ends.
-    let after = |when: Option<When>| when.map(|when| whole_us(when.from_now(std::time::UNIX_EPOCH)));
+    let after = |when: Option<When>| when.map(|when| when.from_now(std::time::UNIX_EPOCH));
     Content {
         body: body(message.payload()),
         headers: message.headers().clone(),
         task_id: message.task_id().map(str::to_owned),
         session_id: message.session_id().map(str::to_owned),
         priority: options.priority,
-        delay: after(options.delay),
-        expiry: after(options.expiry),
+        // The shortest is a delay all the same, and an expiry is stored in milliseconds: both are rounded up.
+        delay: after(options.delay).map(|delay| whole_us(delay.saturating_add(ALMOST_US))),
+        expiry: after(options.expiry).map(|expiry| {
+            let millis = expiry.as_nanos().div_ceil(1_000_000);
+            Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
+        }),
         group: options.group.as_deref().map(str::to_owned),
         dedup_key: options.dedup_key.as_deref().map(str::to_owned),
         max_retries: options.max_retries,

@@ -13,9 +13,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use anyqueue::adapter::{Action, Delivery, Extension, Settlement};
 use anyqueue::{
-    Action, Browsed, CancelOutcome, Clock, Counts, DeleteOutcome, Delivery, ExtendOutcome, Extension,
-    MessageData, MessageId, PartitionId, PushOutcome, Result, SettleOutcome, Settlement, TaskOptions, When,
+    Browsed, CancelOutcome, Clock, Counts, DeleteOutcome, ExtendOutcome, MessageData, MessageId, PartitionId,
+    PushOutcome, Result, SettleOutcome, TaskOptions, When,
 };
 
 pub(crate) use export::Exported;
@@ -34,7 +35,7 @@ const MAX_LINES: usize = 60;
 /// At most this many messages are named in a row.
 const MAX_LABELS: usize = 40;
 
-/// One call. `returned` stays empty while it is under way, and for ever if it was dropped.
+/// One call. `returned` stays empty while it is under way, and forever if it was dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     pub(crate) client: Arc<str>,
@@ -254,7 +255,8 @@ impl History {
     pub(crate) fn overdue(&self, beyond: Duration) -> Option<String> {
         let (inner, now) = (self.lock(), self.clock.now());
         let late = |event: &&Event| {
-            event.is_under_way() && now.saturating_duration_since(event.invoked) > event.wait + beyond
+            event.is_under_way()
+                && now.saturating_duration_since(event.invoked) > event.wait.saturating_add(beyond)
         };
         inner.events.iter().find(late).map(|event| inner.told(event))
     }

@@ -4,11 +4,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyqueue::{
-    Action, Delivery, Extension, Headers, MAX_PAGE, MessageData, MessageId, PartitionId,
-    PullQueueStorage as _, PullRequest, PushQueueStorage as _, QueueStorage as _, Result, Settlement,
-    Storage as _,
+use anyqueue::adapter::{
+    Action, Delivery, Extension, PullQueueStorage as _, PullRequest, PushQueueStorage as _,
+    QueueStorage as _, Settlement, Storage as _,
 };
+use anyqueue::{Headers, MAX_PAGE, MessageData, MessageId, PartitionId, Result};
 use futures_util::future::{Either, select};
 use tokio_util::sync::CancellationToken;
 
@@ -75,7 +75,7 @@ impl<'a> Actor<'a> {
         Ok(())
     }
 
-    /// Gives back what it holds.
+    /// Releases what it holds.
     pub(super) async fn leave(&mut self) {
         for delivery in std::mem::take(&mut self.held) {
             let _turn = self.stage.turn().await;

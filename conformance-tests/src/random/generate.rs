@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyqueue::{Capabilities, Dedup};
+use anyqueue::adapter::{Capabilities, Dedup};
 use fastrand::Rng;
 
 use super::plan::{Act, End, Fate, Message, Payload, Place, Plan, Pull, Settle, Step, Whose};

@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyqueue::{Capabilities, ManualClock, MessageId};
+use anyqueue::adapter::Capabilities;
+use anyqueue::{ManualClock, MessageId};
 
 use crate::case::{CaseResult, Failure, Stop};
 use crate::harness::Harness;
@@ -44,7 +45,7 @@ struct Found {
 }
 
 impl Search {
-    /// Tries plans, of this seed and those that follow it, as long as `more` says so. Answers how many were tried.
+    /// Tries plans, of this seed and those that follow it, as long as `more` says so. Returns how many were tried.
     ///
     /// # Errors
     /// Fails the case with the first plan that shows a fault, shrunk.
@@ -150,13 +151,47 @@ pub(crate) fn during(time: Duration) -> impl Fn(u64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
     use std::path::Path;
+    use std::sync::Mutex;
+
+    use anyqueue::adapter::{Storage, async_trait};
+    use anyqueue::{Clock, Result};
+    use anyqueue_memory::{MemoryConfig, MemoryQueue};
 
     use super::*;
-    use crate::faulty::FaultyHarness;
+    use crate::harness::Opening;
+
+    /// The memory backend.
+    #[derive(Default)]
+    struct Memory(Mutex<HashMap<String, MemoryQueue>>);
+
+    impl Memory {
+        /// The clock is that of the storage, if this is its first client.
+        fn client(&self, namespace: &str, clock: Clock) -> Arc<dyn Storage> {
+            let make = || MemoryQueue::with_config(MemoryConfig::default().with_clock(clock));
+            Arc::new(self.0.lock().unwrap().entry(namespace.to_owned()).or_insert_with(make).client())
+        }
+    }
+
+    #[async_trait]
+    impl Harness for Memory {
+        fn name(&self) -> &'static str {
+            "memory"
+        }
+
+        async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
+            Ok(self.client(namespace, Clock::system()))
+        }
+
+        fn open_on(&self, namespace: &str, clock: Clock) -> Option<Opening<'_>> {
+            let client = self.client(namespace, clock);
+            Some(Box::pin(async move { Ok(client) }))
+        }
+    }
 
     async fn search(waits: bool) -> Search {
-        let harness = Arc::new(FaultyHarness::faultless());
+        let harness = Arc::new(Memory::default());
         let capabilities = harness.open("any").await.unwrap().capabilities().clone();
         let shape = Shape { processes: 3, steps: 60, waits };
         let budget = Budget { attempts: 0, time: Duration::ZERO };

@@ -7,9 +7,8 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyqueue::{
-    Capabilities, Clock, ManualClock, MessageData, PartitionId, QueueStorage as _, Result, Storage as _,
-};
+use anyqueue::adapter::{Capabilities, QueueStorage as _, Storage as _};
+use anyqueue::{Clock, ManualClock, MessageData, PartitionId, Result};
 use futures_util::future::{Either, join_all, select};
 use tokio::sync::{Mutex as Turn, MutexGuard};
 

@@ -12,7 +12,7 @@ pub(crate) struct Budget {
 }
 
 /// Takes out ever smaller parts of the plan as long as what is left still `fails`, and answers the shortest with what it found.
-/// `fails` answers `None` where the plan passes, or fails in another way.
+/// `fails` returns `None` where the plan passes, or fails in another way.
 pub(crate) async fn shrink<T>(
     mut plan: Plan,
     mut found: T,

@@ -2,7 +2,8 @@
 
 use std::thread;
 
-use anyqueue::{Capabilities, Durability, DurabilityLevel, LeaseKind, Reach, Result};
+use anyqueue::Result;
+use anyqueue::adapter::{Capabilities, Durability, DurabilityLevel, LeaseKind, Reach};
 use serde::Serialize;
 
 use super::CaseReport;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use anyqueue::{
-    Capabilities, Dedup, DelayCapability, DeliveryCount, Durability, DurabilityLevel, InspectCapability,
-    LeaseCapability, LeaseKind, Limits, MoveGuarantee, Order, PriorityDiscipline, Reach, Requeue,
-    SettleConfirm, Strictness,
+use anyqueue::adapter::{
+    AgeClock, Capabilities, Dedup, DelayCapability, DeliveryCount, Durability, DurabilityLevel,
+    InspectCapability, LeaseCapability, LeaseKind, Limits, MoveGuarantee, Order, PriorityDiscipline, Reach,
+    Rejoin, Requeue, SettleConfirm, Strictness,
 };
 
 /// What backends declare, as a Markdown table with a column for each.
@@ -37,9 +37,11 @@ pub(super) fn rows(declared: &Capabilities) -> Vec<(&'static str, String)> {
         priority,
         order,
         requeue,
+        postponed,
         exclusive,
         fencing,
         lease: LeaseCapability { kind, min, max, max_hold },
+        ages,
         push_delay,
         postpone_delay,
         postpone_headers,
@@ -69,6 +71,7 @@ pub(super) fn rows(declared: &Capabilities) -> Vec<(&'static str, String)> {
         ("priorities", priorities(priority_levels, priority)),
         ("order within a priority", order_words(order).to_owned()),
         ("a returned message goes", requeue_words(requeue).to_owned()),
+        ("a postponed or matured message goes", rejoin_words(postponed).to_owned()),
         ("one holder at a time", strictness(exclusive).to_owned()),
         ("stale settlements are fenced off", strictness(fencing).to_owned()),
         ("lease ends with", lease_end(kind).to_owned()),
@@ -78,6 +81,7 @@ pub(super) fn rows(declared: &Capabilities) -> Vec<(&'static str, String)> {
         ("delay of a postponement", delay(postpone_delay)),
         ("a postponement can replace the headers", yes(postpone_headers)),
         ("groups", yes(groups)),
+        ("ages and expiry by the clock of", age_words(ages).to_owned()),
         ("deduplication", dedup_words(dedup)),
         ("delivery count", count_words(delivery_count).to_owned()),
         ("moves between partitions, death, redrive", move_words(moves).to_owned()),
@@ -90,7 +94,7 @@ pub(super) fn rows(declared: &Capabilities) -> Vec<(&'static str, String)> {
         ("a push wakes a waiting pull within", time(wake_latency)),
         ("held beyond what a pull asked for", overfetch.to_string()),
         ("settle and pull in one round trip", yes(exchange)),
-        ("waiting messages are kept", retention.map_or("for ever".to_owned(), time)),
+        ("waiting messages are kept", retention.map_or("forever".to_owned(), time)),
     ]);
     rows
 }
@@ -191,6 +195,14 @@ fn requeue_words(requeue: Requeue) -> &'static str {
     }
 }
 
+fn rejoin_words(postponed: Rejoin) -> &'static str {
+    match postponed {
+        Rejoin::End => "to the end",
+        Rejoin::Front => "to the front",
+        Rejoin::Unordered => "anywhere",
+    }
+}
+
 fn strictness(strictness: Strictness) -> &'static str {
     match strictness {
         Strictness::Strict => "always",
@@ -209,6 +221,13 @@ fn delay(delay: Option<DelayCapability>) -> String {
     delay.map_or("no".to_owned(), |DelayCapability { max, granularity }| {
         format!("up to {}, in steps of {}", time(max), time(granularity))
     })
+}
+
+fn age_words(ages: AgeClock) -> &'static str {
+    match ages {
+        AgeClock::Server => "the server or host",
+        AgeClock::Clients => "pusher and puller",
+    }
 }
 
 fn dedup_words(dedup: Dedup) -> String {
@@ -236,7 +255,7 @@ fn move_words(moves: MoveGuarantee) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use anyqueue::QueueStorage as _;
+    use anyqueue::adapter::QueueStorage as _;
 
     use super::*;
 
@@ -257,7 +276,7 @@ mod tests {
             "| capability | memory | other |",
             "| shared by | one process | all clients of a server |",
             "| deduplication | while the message lives | for 5m |",
-            "| waiting messages are kept | for ever | 14 days |",
+            "| waiting messages are kept | forever | 14 days |",
         ] {
             assert!(table.lines().any(|row| row == line), "{line:?} is not in:\n{table}");
         }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use super::{Queue, guard};
+use super::guard;
+use super::handle::Queue;
 use crate::error::{Operation, Result};
 use crate::inspect::{
     Browsed, CancelOutcome, Counts, DeleteOutcome, InspectQueueStorage, MAX_PAGE, PauseQueueStorage,
@@ -13,7 +14,7 @@ use crate::message::MessageId;
 use crate::partition::{IntoPartitionId, PartitionId};
 use crate::storage::Storage;
 
-/// A purge takes at most this many pages of [`MAX_PAGE`], so that a fast producer cannot keep it going for ever.
+/// A purge takes at most this many pages of [`MAX_PAGE`], so that a fast producer cannot keep it going forever.
 const PURGE_PAGES: usize = 100_000;
 
 /// What [`Queue::delete_where`] did.
@@ -134,7 +135,7 @@ impl Queue {
         Ok(done)
     }
 
-    /// Deletes everything that nobody holds, and answers how much. Messages pushed meanwhile may be deleted or not;
+    /// Deletes everything that nobody holds, and returns how much. Messages pushed meanwhile may be deleted or not;
     /// it ends after a hundred million all the same.
     ///
     /// # Errors

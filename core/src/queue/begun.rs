@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::Shared;
 use super::keeper::Held;
-use super::settle::{Reply, SettleRequest};
+use super::shared::Shared;
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::status::QueueMessageStatus;
 use crate::storage::SettleOutcome;
+
+/// Where the outcome of a settlement arrives. Whoever drops it leaves the settlement to be carried through.
+pub(crate) type Reply = oneshot::Receiver<Result<SettleOutcome>>;
 
 /// What became of a settlement; and of which, if one was asked for behind another.
 pub(crate) struct Ended {
@@ -57,12 +59,12 @@ impl Begun {
         }
     }
 
-    /// Lets another settlement follow this one, which was made with the status `before`.
+    /// Lets another settlement follow this one, which was made with the status `before`; `hand_over` hands it over.
     pub(crate) fn followed(
         mut self,
         before: QueueMessageStatus,
         status: QueueMessageStatus,
-        request: SettleRequest,
+        hand_over: impl FnOnce(&Shared) -> Reply + Send + 'static,
         shared: &Arc<Shared>,
         held: &Arc<Held>,
     ) -> Self {
@@ -77,7 +79,7 @@ impl Begun {
                 // Its error is nobody's any more: the new settlement takes its place.
                 Err(_) if held.is_lost() => Ended { status: Some(status), answer: Ok(SettleOutcome::Lost) },
                 Err(_) => {
-                    let mut reply = queue.hand_over(request);
+                    let mut reply = hand_over(&queue);
                     let answer = queue.exec.answer(&mut reply).await.unwrap_or_else(Err);
                     Ended { status: Some(status), answer }
                 }

@@ -104,7 +104,7 @@ impl<C: Call> Coalescer<C> {
         Self(Arc::new(Inner { call, config, room, gather, clock, lanes, idle }))
     }
 
-    /// Hands a request over and answers where its outcome will arrive. How many can be handed over at once is bounded by the
+    /// Hands a request over and returns where its outcome will arrive. How many can be handed over at once is bounded by the
     /// callers: each holds a slot (a held delivery, room in the push buffer).
     pub(crate) fn submit(
         &self,
@@ -157,7 +157,7 @@ impl<C: Call> Coalescer<C> {
         }
     }
 
-    /// Puts requests into their lane. If another call may be under way there, answers it: it must be run.
+    /// Puts requests into their lane. If another call may be under way there, returns it: it must be run.
     fn join(&self, lane: C::Lane, pending: impl Iterator<Item = Pending<C>>) -> Option<Flight<C>> {
         let mut lanes = self.0.lock();
         let state = lanes.entry(lane.clone()).or_insert_with(Lane::new);

@@ -1,23 +1,17 @@
-//! Dead letters: list, purge, and the steps of putting them back. Written once over the traits: a partition's dead letters are a partition.
+//! Dead letters: list and purge. Written once over the traits: a partition's dead letters are a partition.
 
 use std::time::{Duration, SystemTime};
 
+use super::guard;
+use super::handle::Queue;
 use super::handler::QueueMessageHandler;
-use super::redrive::Redrive;
-use super::{Queue, guard};
+use super::trickle::Trickle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::MAX_PAGE;
 use crate::message::{MessageData, MessageId, header};
 use crate::partition::{IntoPartitionId, PartitionId};
 use crate::status::QueueMessageStatus;
-use crate::storage::{Action, SettleOutcome, Settlement};
-
-/// Dead letters that a redrive's filter has refused, or that died again meanwhile, are held until it ends, up to this many, so that they are not offered to it
-/// again. Further ones are postponed for [`REDRIVE_ASIDE`] instead; where the backend cannot postpone, the redrive ends there.
-pub const REDRIVE_HOLD: usize = 4096;
-
-/// How long a refused dead letter beyond [`REDRIVE_HOLD`] stays invisible to pulls.
-pub const REDRIVE_ASIDE: Duration = Duration::from_mins(1);
+use crate::storage::SettleOutcome;
 
 /// The lease under which dead letters are looked at. The heartbeat renews it.
 const LEASE: Duration = Duration::from_secs(30);
@@ -72,7 +66,7 @@ impl DeadLetters {
     }
 
     /// A page of them in the order of their ids, after `after`, at most `limit` (and at most [`MAX_PAGE`](crate::MAX_PAGE)).
-    /// Where the backend cannot browse, the first `limit` are leased for a moment and given back, and `after` is `Unsupported`.
+    /// Where the backend cannot browse, the first `limit` are leased for a moment and released, and `after` is `Unsupported`.
     ///
     /// # Errors
     /// The server's.
@@ -84,18 +78,16 @@ impl DeadLetters {
         if after.is_some() {
             return Err(guard::unsupported("browsing, so no pages of dead letters"));
         }
-        let held = self.pull(limit.clamp(1, MAX_PAGE)).await?;
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
+        let held = self.pull(limit.min(MAX_PAGE)).await?;
         let listed = held.iter().map(|handler| handler.message().clone().into()).collect();
         self.give_back(held).await;
         Ok(listed)
     }
 
-    /// Puts dead letters back; refine it, then await it.
-    pub fn redrive(&self) -> Redrive {
-        Redrive::of(self.clone())
-    }
-
-    /// Deletes all of them that nobody holds, and answers how many.
+    /// Deletes all of them that nobody holds, and returns how many. Of those that die meanwhile some may stay.
     ///
     /// # Errors
     /// The server's; what was deleted before stays deleted.
@@ -103,78 +95,26 @@ impl DeadLetters {
         if self.queue.capabilities().inspect.purge {
             return self.queue.purge(&self.partition).await;
         }
-        let mut purged = 0;
+        let (mut purged, mut trickle) = (0, self.trickle());
         loop {
             let mut held = self.pull(MAX_PAGE).await?;
             if held.is_empty() {
                 return Ok(purged);
             }
+            let only_trickles = trickle.is_all(held.iter().map(QueueMessageHandler::message));
             let all = held.iter_mut().map(|handler| (handler, QueueMessageStatus::Processed));
             for outcome in self.queue.settle_many(all).await {
                 purged += u64::from(outcome? == SettleOutcome::Settled);
             }
-        }
-    }
-
-    /// Moves them, with the run's mark as the time, and answers how many.
-    pub(super) async fn put_back(
-        &self,
-        chosen: Vec<QueueMessageHandler>,
-        to: &PartitionId,
-        mark: &str,
-    ) -> Result<u64> {
-        let shared = &self.queue.0;
-        let settlements: Vec<Settlement> = chosen
-            .iter()
-            .map(|handler| {
-                let mut headers = handler.headers().clone();
-                for name in [header::DEAD_REASON, header::DEAD_AT, header::DEAD_DELIVERIES] {
-                    headers.remove(name);
-                }
-                headers.insert(header::REDRIVEN_AT.to_owned(), mark.to_owned());
-                let action = Action::Move { to: to.clone(), headers: Some(headers) };
-                shared.deliveries.note(handler.id(), &action);
-                Settlement { lease: handler.lease().clone(), action }
-            })
-            .collect();
-        let mut moved = 0;
-        let mut failed = None;
-        let room = shared.capabilities.limits.settle_batch.max(1);
-        let mut handlers = chosen.into_iter();
-        for part in settlements.chunks(room) {
-            for (answer, handler) in
-                shared.settle_apart(part.to_vec()).await.into_iter().zip(handlers.by_ref())
-            {
-                match answer {
-                    Ok(outcome) => {
-                        moved += u64::from(outcome == SettleOutcome::Settled);
-                        handler.conclude(outcome);
-                    }
-                    Err(error) => failed = Some(error),
-                }
+            if only_trickles {
+                return Ok(purged);
             }
         }
-        failed.map_or(Ok(moved), Err)
     }
 
-    /// Keeps refused dead letters out of the way. `false`: there is no more room for them.
-    pub(super) async fn set_aside(
-        &self,
-        refused: Vec<QueueMessageHandler>,
-        aside: &mut Vec<QueueMessageHandler>,
-    ) -> Result<bool> {
-        let shared = &self.queue.0;
-        let hold = REDRIVE_HOLD.min(shared.options.max_held / 2);
-        let mut overflow = refused;
-        let kept = overflow.len().min(hold.saturating_sub(aside.len()));
-        aside.extend(overflow.drain(..kept));
-        let Some(delay) = shared.capabilities.postpone_delay else {
-            return Ok(overflow.is_empty()); // what does not fit is given back, and would only be offered again
-        };
-        let status = QueueMessageStatus::postponed(delay.max.min(REDRIVE_ASIDE));
-        let all = overflow.iter_mut().map(|handler| (handler, status.clone()));
-        self.queue.settle_many(all).await.into_iter().collect::<Result<Vec<_>>>()?;
-        Ok(true)
+    /// For a run over all of them, which is to end though more die meanwhile.
+    pub(super) fn trickle(&self) -> Trickle {
+        Trickle::new(self.queue.clock().clone(), self.queue.capabilities().limits.pull_batch)
     }
 
     /// Releases them before the caller goes on, so that its next call finds them. What fails is released again in the

@@ -12,7 +12,7 @@ pub const MAX_HEADER_NAME_BYTES: usize = 256;
 
 /// Checks a message against what a backend declares, as [`Queue::push`](crate::Queue::push) does. For adapters with a way around
 /// `Queue`, such as a push inside the caller's own transaction. `encoded_len` is what
-/// [`PushQueueStorage::encoded_len`](crate::PushQueueStorage::encoded_len) says of the message.
+/// [`PushQueueStorage::encoded_len`](crate::adapter::PushQueueStorage::encoded_len) says of the message.
 ///
 /// # Errors
 /// [`Unsupported`](ErrorKind::Unsupported) for an option that is not declared, [`TooLarge`](ErrorKind::TooLarge) over the limit,

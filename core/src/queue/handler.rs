@@ -7,16 +7,16 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
-use super::begun::{Begun, Ended};
+use super::begun::{Begun, Ended, Reply};
+use super::feed::{Feed, WindowSlot};
+use super::guard;
 use super::keeper::Held;
-use super::settle::{Reply, SettleRequest};
-use super::stream::WindowSlot;
-use super::{Shared, guard};
+use super::shared::Shared;
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::message::{Headers, MessageData, MessageId};
 use crate::partition::PartitionId;
 use crate::status::QueueMessageStatus;
-use crate::storage::{ExtendOutcome, SettleOutcome, Settlement};
+use crate::storage::{ExtendOutcome, Lease, SettleOutcome, Settlement};
 
 /// A message that this process holds: what was delivered, and the right to say what becomes of it.
 ///
@@ -35,7 +35,25 @@ pub struct QueueMessageHandler {
     /// A settlement that was handed over and whose outcome nobody has seen yet.
     pending: Option<Begun>,
     /// Room in the window of a stream.
-    window: Option<Arc<WindowSlot>>,
+    window: Option<Arc<Slot>>,
+}
+
+/// Room for a handler in the window of its stream.
+pub(super) type Slot = WindowSlot<QueueMessageHandler>;
+
+/// Where the handlers of a stream come from.
+pub(super) type HandlerFeed = Feed<QueueMessageHandler>;
+
+/// A settlement to be joined with others, and the room in a stream's window that it makes.
+pub(super) struct SettleRequest {
+    pub(super) settlement: Settlement,
+    pub(super) window: Option<Arc<Slot>>,
+}
+
+impl From<Settlement> for SettleRequest {
+    fn from(settlement: Settlement) -> Self {
+        Self { settlement, window: None }
+    }
 }
 
 /// What came with the delivery.
@@ -60,7 +78,7 @@ impl QueueMessageHandler {
         }
     }
 
-    pub(crate) fn with_window(mut self, room: WindowSlot) -> Self {
+    pub(crate) fn with_window(mut self, room: Slot) -> Self {
         self.window = Some(Arc::new(room));
         self
     }
@@ -105,7 +123,7 @@ impl QueueMessageHandler {
         &self.held.lease.partition
     }
 
-    /// Deliveries so far, this one included, where the backend counts; see [`DeliveryCount`](crate::DeliveryCount).
+    /// Deliveries so far, this one included, where the backend counts; see [`DeliveryCount`](crate::adapter::DeliveryCount).
     pub fn delivery_count(&self) -> Option<u32> {
         self.receipt.delivery_count
     }
@@ -148,14 +166,14 @@ impl QueueMessageHandler {
     /// Ends the delivery. Settlements of many tasks share calls; a lone one goes at once.
     ///
     /// [`Lost`](SettleOutcome::Lost) means that ownership was lost before: nothing was changed, somebody else has the message or had it.
-    /// Settling again with the same status answers the same; with another one, `Lost`.
+    /// Settling again with the same status returns the same; with another one, `Lost`.
     ///
     /// # Errors
     /// Of the status, with the delivery still held: [`Unsupported`](ErrorKind::Unsupported), [`InvalidInput`](ErrorKind::InvalidInput) or
     /// [`TooLarge`](ErrorKind::TooLarge) for a delay or headers. Of the server, after what is safe was repeated: settle again.
     ///
     /// # Cancellation
-    /// Once polled, the settlement is carried through; a later call answers its outcome.
+    /// Once polled, the settlement is carried through; a later call returns its outcome.
     pub async fn settle(&mut self, status: QueueMessageStatus) -> Result<SettleOutcome> {
         if let Some(request) = self.prepare(status.clone())? {
             let reply = self.shared.hand_over(request);
@@ -201,7 +219,7 @@ impl QueueMessageHandler {
 
     /// What to hand over for this status. Nothing if the outcome is known already, and while an earlier settlement is under way:
     /// then this one follows it by itself, should it fail.
-    pub(crate) fn prepare(&mut self, status: QueueMessageStatus) -> Result<Option<SettleRequest>> {
+    pub(super) fn prepare(&mut self, status: QueueMessageStatus) -> Result<Option<SettleRequest>> {
         if let Some(ended) = self.pending.as_mut().and_then(Begun::ended_already) {
             // Its error is nobody's any more: the new settlement takes its place.
             let _ = self.end(ended);
@@ -226,7 +244,9 @@ impl QueueMessageHandler {
         let request = SettleRequest { settlement: Settlement { lease, action }, window: self.window.clone() };
         let before = std::mem::replace(&mut self.status, status);
         let Some(earlier) = self.pending.take() else { return Ok(Some(request)) };
-        self.pending = Some(earlier.followed(before, self.status.clone(), request, &self.shared, &self.held));
+        let hand_over = move |shared: &Shared| shared.hand_over(request);
+        self.pending =
+            Some(earlier.followed(before, self.status.clone(), hand_over, &self.shared, &self.held));
         Ok(None)
     }
 
@@ -263,7 +283,7 @@ impl QueueMessageHandler {
         Ok(())
     }
 
-    pub(crate) fn lease(&self) -> &crate::Lease {
+    pub(crate) fn lease(&self) -> &Lease {
         &self.held.lease
     }
 
@@ -274,12 +294,12 @@ impl QueueMessageHandler {
     }
 }
 
-/// Gives back what was not settled. Does no I/O: the release is handed to the batcher, which has a place for each delivery held.
+/// Releases what was not settled. Does no I/O: the release is handed to the batcher, which has a place for each delivery held.
 impl Drop for QueueMessageHandler {
     fn drop(&mut self) {
         if self.concluded.is_none() {
             self.shared.keeper.release(&self.held);
-            // Lost with its runtime, it is still ours to give back.
+            // Lost with its runtime, it is still ours to release.
             let is_ours = !self.held.is_lost() || self.shared.exec.has_ended();
             if self.pending.is_none() && is_ours {
                 self.shared.release(&self.held, &self.message, self.receipt.delivery_count);

@@ -88,7 +88,8 @@ struct Entry {
     /// For how long the lease was trusted when that was last settled: what the heartbeat goes by.
     beat: Duration,
     extend_at: Instant,
-    crossing: Crossing,
+    /// Of those that were extended at all: most are settled long before, and all pay for the room.
+    crossing: Option<Box<Crossing>>,
 }
 
 /// Everything a queue holds, and the heartbeat that keeps it.
@@ -135,7 +136,7 @@ impl LeaseKeeper {
                     held: held.clone(),
                     beat: hold.lease,
                     extend_at: far(hold.received, hold.lease / 3),
-                    crossing: Crossing::default(),
+                    crossing: None,
                     hold,
                 });
                 earliest = Some(earliest.map_or(entry.due(), |e| e.min(entry.due())));
@@ -221,7 +222,7 @@ impl State {
         let number = self.asked;
         let entry = self.get_mut(held)?;
         let duration = entry.hold.extension(now, wanted, keeper.least)?;
-        entry.crossing.begin(number, now, duration);
+        entry.crossing.get_or_insert_default().begin(number, now, duration);
         // The server may make it at any time from now on, and a shorter lease ends sooner.
         let end = far(now, duration);
         if end < entry.hold.trusted_until {
@@ -272,7 +273,7 @@ struct Look {
     extend: Vec<Arc<Held>>,
 }
 
-/// Runs the heartbeat until the queue is gone. `on_lost` is told of leases that ran out here (and gives back what is held by
+/// Runs the heartbeat until the queue is gone. `on_lost` is told of leases that ran out here (and releases what is held by
 /// connection).
 pub(crate) async fn heartbeat(
     keeper: Arc<LeaseKeeper>,
@@ -374,7 +375,7 @@ impl Asked {
             if by_hand {
                 entry.hold.lease = self.duration;
             }
-            if let Some(until) = entry.crossing.granted(self.number)
+            if let Some(until) = entry.crossing.as_mut().and_then(|crossing| crossing.granted(self.number))
                 && until >= entry.hold.trusted_until
             {
                 entry.trust(self.at, until);
@@ -395,8 +396,10 @@ impl Drop for Asked {
         if !self.is_over {
             // What takes effect after so long was given up by the server too.
             let until = far(self.at, self.keeper.call_timeout.saturating_mul(2));
-            if let Some(entry) = self.keeper.lock().get_mut(&self.held) {
-                entry.crossing.doubted(self.number, until);
+            if let Some(crossing) =
+                self.keeper.lock().get_mut(&self.held).and_then(|entry| entry.crossing.as_mut())
+            {
+                crossing.doubted(self.number, until);
             }
         }
     }

@@ -1,19 +1,14 @@
-//! How a queue is set up: options per partition, limits, clock, retries.
+//! What a queue is set to: options per partition, limits, clock, retries.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::caller::RetryPolicy;
-use super::{IntoStorage, Queue};
+use super::guard;
 use crate::capabilities::Capabilities;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::exec::Spawner;
-use crate::io::IoThread;
-use crate::partition::IntoPartitionId;
-use crate::storage::Storage;
 
 /// What becomes of a message that has expired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,9 +29,9 @@ pub struct PartitionOptions {
     /// How long a delivery is held in all, however often it is extended. Default 12 h, or what the backend allows.
     pub max_hold: Duration,
     /// After how many deliveries a message goes to the dead letters instead of to a handler, so that a message that kills its
-    /// consumers cannot do so for ever. Default 100, above what a worker retries; `None`: never.
+    /// consumers cannot do so forever. Default 100, above what a worker retries; `None`: never.
     ///
-    /// Where the server counts releases too ([`DeliveryCount::Deliveries`](crate::DeliveryCount)), a message may come up to twice as
+    /// Where the server counts releases too ([`DeliveryCount::Deliveries`](crate::adapter::DeliveryCount)), a message may come up to twice as
     /// often: what may have been releases by other processes is not held against it once. Where besides headers cannot be replaced
     /// (SQS FIFO), releases by other processes count.
     pub max_deliveries: Option<u32>,
@@ -83,20 +78,24 @@ impl PartitionOptions {
         self.expired = expired;
         self
     }
+
+    /// Whether the backend can keep them.
+    pub(super) fn check(&self, capabilities: &Capabilities) -> Result<()> {
+        guard::lease(self.lease, capabilities)?;
+        if self.max_deliveries == Some(0) {
+            return Err(Error::invalid(
+                "max_deliveries is 0: no message would ever reach a handler; the least is 1",
+            ));
+        }
+        if self.max_hold < self.lease {
+            return Err(Error::invalid("max_hold is shorter than the lease: raise it, or shorten the lease"));
+        }
+        Ok(())
+    }
 }
 
 /// A W3C `traceparent` for the message that is being pushed, if there is a trace.
 pub type TraceSource = Arc<dyn Fn() -> Option<String> + Send + Sync>;
-
-/// Sets up a [`Queue`].
-#[must_use]
-pub struct QueueBuilder {
-    pub(super) storage: Arc<dyn Storage>,
-    pub(super) options: Options,
-    pub(super) io: Option<IoThread>,
-    pub(super) spawner: Option<Spawner>,
-    partitions: Vec<(Result<String>, PartitionOptions)>,
-}
 
 /// What the builder settles once and for all.
 #[derive(Clone)]
@@ -115,136 +114,5 @@ pub(crate) struct Options {
 impl Options {
     pub(crate) fn of(&self, partition: &str) -> &PartitionOptions {
         self.partitions.get(partition).unwrap_or(&self.defaults)
-    }
-}
-
-impl QueueBuilder {
-    pub(super) fn new(storage: impl IntoStorage) -> Self {
-        Self {
-            storage: storage.into_storage(),
-            options: Options {
-                defaults: PartitionOptions::default(),
-                partitions: HashMap::new(),
-                clock: Clock::system(),
-                retry: RetryPolicy::default(),
-                call_timeout: Duration::from_secs(30),
-                max_held: 16_384,
-                push_buffer_bytes: 64 << 20,
-                metric_partitions: 1000,
-                trace: None,
-            },
-            io: None,
-            spawner: None,
-            partitions: Vec::new(),
-        }
-    }
-
-    /// Options of every partition that has none of its own.
-    pub fn defaults(mut self, options: PartitionOptions) -> Self {
-        self.options.defaults = options;
-        self
-    }
-
-    /// Options of one partition and its dead letters.
-    pub fn partition(mut self, partition: impl IntoPartitionId, options: PartitionOptions) -> Self {
-        self.partitions.push((partition.into_partition_id().map(|p| p.name().to_owned()), options));
-        self
-    }
-
-    /// Another clock: for tests, see [`ManualClock`](crate::ManualClock). For tokio's paused clock see [`Clock::system`].
-    pub fn clock(mut self, clock: Clock) -> Self {
-        self.options.clock = clock;
-        self
-    }
-
-    /// Makes calls and the heartbeat run on this thread instead of on the caller's runtime.
-    pub fn io(mut self, io: &IoThread) -> Self {
-        self.io = Some(io.clone());
-        self
-    }
-
-    /// Makes the queue's tasks run by this, instead of in a runtime. Its clock must then be one that is turned. For tests that decide
-    /// themselves what runs next; no part of what is promised to users.
-    #[doc(hidden)]
-    pub fn spawner(mut self, spawner: Spawner) -> Self {
-        self.spawner = Some(spawner);
-        self
-    }
-
-    /// How often, and how soon, a call that failed safely is repeated.
-    pub fn retry(mut self, retry: RetryPolicy) -> Self {
-        self.options.retry = retry;
-        self
-    }
-
-    /// The longest that one call to the backend may take, long polls apart. Default 30 s.
-    pub fn call_timeout(mut self, timeout: Duration) -> Self {
-        self.options.call_timeout = timeout;
-        self
-    }
-
-    /// The most deliveries this queue holds at once, over all partitions; pulls wait for room. Default 16384.
-    pub fn max_held(mut self, max_held: usize) -> Self {
-        self.options.max_held = max_held;
-        self
-    }
-
-    /// The most bytes of messages that wait in [`push`](Queue::push) at once; further pushes wait for room. Default 64 MiB.
-    pub fn push_buffer_bytes(mut self, bytes: usize) -> Self {
-        self.options.push_buffer_bytes = bytes;
-        self
-    }
-
-    /// The most partitions that metrics tell apart, by the label `partition`; further ones are counted together, as `(other)`.
-    /// Default 1000. With 0 no name of a partition appears in metrics.
-    pub fn metric_partitions(mut self, most: usize) -> Self {
-        self.options.metric_partitions = most;
-        self
-    }
-
-    /// Where the `traceparent` header of pushed messages comes from, unless they bear one.
-    pub fn trace(mut self, source: TraceSource) -> Self {
-        self.options.trace = Some(source);
-        self
-    }
-
-    /// Makes the queue. Does no I/O; call [`init`](Queue::init) once where the storage is not yet set up.
-    ///
-    /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) outside a tokio runtime without an [`IoThread`], for a bad partition name, and
-    /// for options the backend cannot keep.
-    pub fn build(mut self) -> Result<Queue> {
-        let capabilities = self.storage.capabilities().clone();
-        for (name, options) in std::mem::take(&mut self.partitions) {
-            check_partition(&options, &capabilities)?;
-            self.options.partitions.insert(name?, options);
-        }
-        check_partition(&self.options.defaults, &capabilities)?;
-        if self.options.max_held == 0 {
-            return Err(Error::invalid("max_held is 0: a queue that may hold nothing can pull nothing"));
-        }
-        Queue::from_builder(self, capabilities)
-    }
-}
-
-fn check_partition(options: &PartitionOptions, capabilities: &Capabilities) -> Result<()> {
-    super::guard::lease(options.lease, capabilities)?;
-    if options.max_deliveries == Some(0) {
-        return Err(Error::invalid(
-            "max_deliveries is 0: no message would ever reach a handler; the least is 1",
-        ));
-    }
-    if options.max_hold < options.lease {
-        return Err(Error::invalid("max_hold is shorter than the lease: raise it, or shorten the lease"));
-    }
-    Ok(())
-}
-
-impl fmt::Debug for QueueBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QueueBuilder")
-            .field("storage", &self.storage)
-            .field("io", &self.io)
-            .finish_non_exhaustive()
     }
 }

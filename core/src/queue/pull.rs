@@ -1,4 +1,4 @@
-//! Pulling: slots first, then the storage, then what core itself has to refuse.
+//! Pulling: slots first, then the storage; what comes is accepted.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
-use super::handler::{QueueMessageHandler, Receipt};
-use super::keeper::Hold;
-use super::refuse::Fate;
-use super::{Queue, Shared, guard};
+use super::feed::Terms;
+use super::guard;
+use super::handle::Queue;
+use super::handler::QueueMessageHandler;
+use super::shared::Shared;
 use crate::capabilities::{DeliveryCount, Requeue};
 use crate::clock::far;
 use crate::error::{Error, Operation, Result};
@@ -80,14 +81,14 @@ impl Pull {
     }
 }
 
-/// Answers up to `max` deliveries, or none when the wait is over.
+/// Returns up to `max` deliveries, or none when the wait is over.
 ///
 /// # Errors
 /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad name, `max` of 0 or a lease out of range; [`Closed`](crate::ErrorKind::Closed);
 /// else the server's, after what is safe was repeated within the wait.
 ///
 /// # Cancellation
-/// Dropping the future loses nothing: the call is carried through, and what it claimed is given back.
+/// Dropping the future loses nothing: the call is carried through, and what it claimed is released.
 impl IntoFuture for Pull {
     type Output = Result<Vec<QueueMessageHandler>>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
@@ -118,14 +119,6 @@ impl IntoFuture for Pull {
             answer
         })
     }
-}
-
-/// Where deliveries are pulled from and how they are held.
-#[derive(Debug)]
-pub(crate) struct Terms {
-    pub(crate) partition: PartitionId,
-    pub(crate) lease: Duration,
-    pub(crate) keep_alive: bool,
 }
 
 /// One pull on its way, independent of whoever waits for it.
@@ -185,7 +178,7 @@ impl Pulling {
             }
             refused = shared.next_batch(refused + got);
         }
-        // Asked for on the way through expired messages: dropped, it is given back.
+        // Asked for on the way through expired messages: dropped, it is released.
         handlers.truncate(self.max);
         Ok(handlers)
     }
@@ -206,7 +199,7 @@ impl Pulling {
             () = self.stop.cancelled() => return None,
             () = shared.closing.cancelled() => return None,
         };
-        // It is kept: let go, it would go to the next in the line, and round for ever among those who wait.
+        // It is kept: let go, it would go to the next in the line, and round forever among those who wait.
         if let Some(more) = shared.free_slots(want.saturating_sub(1)) {
             slots.merge(more);
         }
@@ -282,65 +275,5 @@ impl Shared {
             want /= 2; // others were quicker
         }
         None
-    }
-
-    /// Takes deliveries into care; those that have expired or were delivered too often go where they belong instead.
-    pub(crate) fn accept(
-        self: &Arc<Self>,
-        terms: &Terms,
-        deliveries: Vec<Delivery>,
-    ) -> Vec<QueueMessageHandler> {
-        let received = self.caller.clock.now();
-        let received_at = self.caller.clock.wall();
-        let options = self.options.of(terms.partition.name());
-        let max_hold =
-            self.capabilities.lease.max_hold.map_or(options.max_hold, |most| most.min(options.max_hold));
-        let mut accepted = Vec::with_capacity(deliveries.len());
-        for delivery in deliveries {
-            match self.refuse(&terms.partition, &delivery) {
-                Fate::Handed => accepted.push(delivery),
-                Fate::LeftToItsLease => {}
-                Fate::Settled(action) => {
-                    self.deliveries.note(delivery.lease.id, &action);
-                    let lane = self.settle_lane(&terms.partition);
-                    let settlement = Settlement { lease: delivery.lease, action };
-                    self.settler.submit_detached(&self.exec, lane, settlement.into());
-                }
-            }
-        }
-        let holds = accepted.iter().map(|delivery| {
-            let hold = Hold {
-                lease: terms.lease,
-                received,
-                trusted_until: delivery.lease_until.unwrap_or_else(|| far(received, terms.lease)),
-                extend_until: far(received, max_hold),
-                keep_alive: terms.keep_alive,
-            };
-            (delivery.lease.clone(), hold)
-        });
-        let held = self.keeper.hold(holds);
-        if self.exec.has_ended() {
-            for held in &held {
-                self.keeper.release(held);
-                held.fire_lost();
-            }
-        }
-        self.caller.labels.count(
-            "anyqueue_pulled_total",
-            self.name(),
-            &terms.partition,
-            accepted.len() as u64,
-        );
-        #[allow(clippy::cast_precision_loss, reason = "bounded by max_held")]
-        self.held.increment(accepted.len() as f64);
-        accepted
-            .into_iter()
-            .zip(held)
-            .map(|(delivery, held)| {
-                let receipt =
-                    Receipt { delivery_count: delivery.delivery_count, age: delivery.age, received_at };
-                QueueMessageHandler::new(self.clone(), held, delivery.message, receipt)
-            })
-            .collect()
     }
 }

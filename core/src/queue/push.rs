@@ -4,16 +4,15 @@ use std::sync::Arc;
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::caller::{Caller, Callers};
+use super::caller::Callers;
 use super::coalesce::Call;
-use super::{Queue, Shared, guard};
+use super::guard;
+use super::handle::Queue;
+use super::shared::{PushCall, Shared};
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::message::{MessageData, header};
 use crate::partition::{IntoPartitionId, PartitionId};
 use crate::storage::PushOutcome;
-
-/// Joined pushes of one partition.
-pub(crate) struct PushCall(pub(crate) Caller);
 
 impl Call for PushCall {
     type Lane = PartitionId;
@@ -44,7 +43,7 @@ impl Queue {
     /// a lone caller waits for nobody. Waits while the push buffer is full.
     ///
     /// # Errors
-    /// For what is refused before anything is sent see [`validate`](crate::validate). After an error of class
+    /// For what is refused before anything is sent see [`validate`](crate::adapter::validate). After an error of class
     /// [`MayDuplicate`](crate::RetryClass::MayDuplicate) the message may be stored.
     ///
     /// # Cancellation

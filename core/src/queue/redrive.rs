@@ -12,9 +12,18 @@ use crate::error::Result;
 use crate::inspect::MAX_PAGE;
 use crate::message::{MessageData, header};
 use crate::partition::{IntoPartitionId, PartitionId};
+use crate::status::QueueMessageStatus;
+use crate::storage::{Action, SettleOutcome, Settlement};
+
+/// Dead letters that a redrive's filter has refused, or that died again meanwhile, are held until it ends, up to this many, so that they are not offered to it
+/// again. Further ones are postponed for [`REDRIVE_ASIDE`] instead; where the backend cannot postpone, the redrive ends there.
+pub const REDRIVE_HOLD: usize = 4096;
+
+/// How long a refused dead letter beyond [`REDRIVE_HOLD`] stays invisible to pulls.
+pub const REDRIVE_ASIDE: Duration = Duration::from_mins(1);
 
 /// A run looks at up to so many times the dead letters that were there when it began: at these, at those of them that die again, and
-/// at what else dies meanwhile. Then it ends, so that consumers that let everything die cannot keep it going for ever.
+/// at what else dies meanwhile. Then it ends, so that consumers that let everything die cannot keep it going forever.
 const LOOKS: u64 = 3;
 
 /// The most that a run looks at where the backend cannot tell exactly how many there are.
@@ -26,7 +35,7 @@ type Progress = Box<dyn FnMut(Redriven) + Send>;
 /// A redrive being set up by [`DeadLetters::redrive`].
 ///
 /// Each message is moved on its own, atomically where the backend can; one that is interrupted leaves each message in
-/// exactly one place (or, where [`MoveGuarantee`](crate::MoveGuarantee) says so, in both), and can be run again.
+/// exactly one place (or, where [`MoveGuarantee`](crate::adapter::MoveGuarantee) says so, in both), and can be run again.
 ///
 /// What dies again while it runs stays dead: one run puts a message back once.
 #[must_use = "a redrive does nothing until it is awaited"]
@@ -52,7 +61,7 @@ pub struct Redriven {
 }
 
 impl Redrive {
-    pub(super) fn of(dead: DeadLetters) -> Self {
+    fn of(dead: DeadLetters) -> Self {
         let to = Ok(dead.partition.live());
         Self { dead, to, filter: None, progress: None, limit: usize::MAX }
     }
@@ -86,6 +95,7 @@ impl Redrive {
         let to = self.to.clone()?;
         guard::push_target(&to)?;
         let mark = mark(self.dead.queue.clock().wall());
+        let mut trickle = self.dead.trickle();
         let mut looks = self.dead.most_looks().await;
         let mut done = Redriven::default();
         let mut aside = Vec::new();
@@ -100,12 +110,13 @@ impl Redrive {
                 break;
             }
             looks = looks.saturating_sub(held.len() as u64);
+            let only_trickles = trickle.is_all(held.iter().map(QueueMessageHandler::message));
             let (chosen, refused) = self.choose(held, &mark, &mut done);
             done.moved += self.dead.put_back(chosen, &to, &mark).await?;
             if let Some(progress) = &mut self.progress {
                 progress(done);
             }
-            if !self.dead.set_aside(refused, &mut aside).await? {
+            if !self.dead.set_aside(refused, &mut aside).await? || only_trickles {
                 done.more = true;
                 break;
             }
@@ -132,6 +143,11 @@ impl Redrive {
 }
 
 impl DeadLetters {
+    /// Puts dead letters back; refine it, then await it.
+    pub fn redrive(&self) -> Redrive {
+        Redrive::of(self.clone())
+    }
+
     async fn most_looks(&self) -> u64 {
         let declared = self.queue.capabilities().inspect;
         if !declared.dead || !declared.staleness.is_zero() {
@@ -140,6 +156,62 @@ impl DeadLetters {
         // Without an answer the run goes on all the same, and meets the error itself if it lasts.
         let there = self.queue.counts(&self.partition).await.ok().and_then(|counts| counts.dead);
         there.map_or(MOST_LOOKS, |there| there.saturating_mul(LOOKS).saturating_add(MAX_PAGE as u64))
+    }
+
+    /// Moves them, with the run's mark as the time, and returns how many.
+    async fn put_back(&self, chosen: Vec<QueueMessageHandler>, to: &PartitionId, mark: &str) -> Result<u64> {
+        let shared = &self.queue.0;
+        let settlements: Vec<Settlement> = chosen
+            .iter()
+            .map(|handler| {
+                let mut headers = handler.headers().clone();
+                for name in [header::DEAD_REASON, header::DEAD_AT, header::DEAD_DELIVERIES] {
+                    headers.remove(name);
+                }
+                headers.insert(header::REDRIVEN_AT.to_owned(), mark.to_owned());
+                let action = Action::Move { to: to.clone(), headers: Some(headers) };
+                shared.deliveries.note(handler.id(), &action);
+                Settlement { lease: handler.lease().clone(), action }
+            })
+            .collect();
+        let mut moved = 0;
+        let mut failed = None;
+        let room = shared.capabilities.limits.settle_batch.max(1);
+        let mut handlers = chosen.into_iter();
+        for part in settlements.chunks(room) {
+            for (answer, handler) in
+                shared.settle_apart(part.to_vec()).await.into_iter().zip(handlers.by_ref())
+            {
+                match answer {
+                    Ok(outcome) => {
+                        moved += u64::from(outcome == SettleOutcome::Settled);
+                        handler.conclude(outcome);
+                    }
+                    Err(error) => failed = Some(error),
+                }
+            }
+        }
+        failed.map_or(Ok(moved), Err)
+    }
+
+    /// Keeps refused dead letters out of the way. `false`: there is no more room for them.
+    async fn set_aside(
+        &self,
+        refused: Vec<QueueMessageHandler>,
+        aside: &mut Vec<QueueMessageHandler>,
+    ) -> Result<bool> {
+        let shared = &self.queue.0;
+        let hold = REDRIVE_HOLD.min(shared.options.max_held / 2);
+        let mut overflow = refused;
+        let kept = overflow.len().min(hold.saturating_sub(aside.len()));
+        aside.extend(overflow.drain(..kept));
+        let Some(delay) = shared.capabilities.postpone_delay else {
+            return Ok(overflow.is_empty()); // what does not fit is released, and would only be offered again
+        };
+        let status = QueueMessageStatus::postponed(delay.max.min(REDRIVE_ASIDE));
+        let all = overflow.iter_mut().map(|handler| (handler, status.clone()));
+        self.queue.settle_many(all).await.into_iter().collect::<Result<Vec<_>>>()?;
+        Ok(true)
     }
 }
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::handler::QueueMessageHandler;
-use super::pull::Terms;
-use super::stream::{Batch, Feed};
-use super::{Queue, guard};
+use super::feed::{Batch, Feed, Terms};
+use super::guard;
+use super::handle::Queue;
+use super::handler::{HandlerFeed, QueueMessageHandler};
 use crate::error::Result;
 use crate::partition::IntoPartitionId;
 
@@ -50,17 +50,17 @@ impl Queue {
 
 /// Deliveries of a partition that come with settlements, made by [`Queue::refills`].
 ///
-/// Where the backend [settles and pulls in one call](crate::Capabilities::exchange), the settlement of a delivery that is
+/// Where the backend [settles and pulls in one call](crate::adapter::Capabilities::exchange), the settlement of a delivery that is
 /// [bound](Self::bind) brings another delivery in its place, while this is open: half the calls, and half the waiting. It is no
 /// substitute for pulls: a settlement may bring nothing, and where the backend cannot do it none ever does.
 ///
-/// What nobody has taken when this is dropped is given back.
+/// What nobody has taken when this is dropped is released.
 #[derive(Debug)]
 pub struct Refills {
-    incoming: mpsc::Receiver<Batch>,
-    feed: Arc<Feed>,
+    incoming: mpsc::Receiver<Batch<QueueMessageHandler>>,
+    feed: Arc<HandlerFeed>,
     /// Keeps the way open that the feed knows weakly.
-    _batches: mpsc::Sender<Batch>,
+    _batches: mpsc::Sender<Batch<QueueMessageHandler>>,
 }
 
 impl Refills {

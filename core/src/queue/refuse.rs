@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use super::action::dead_letter;
 use super::deliveries::Judged;
 use super::options::Expired;
-use super::{Shared, settle};
+use super::shared::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::message::{When, header};
 use crate::partition::PartitionId;
@@ -70,6 +71,6 @@ impl Shared {
 
     fn dead(&self, partition: &PartitionId, delivery: &Delivery, reason: &str) -> Action {
         let now = self.caller.clock.wall();
-        settle::dead_letter(partition, &delivery.message, delivery.delivery_count, reason, now)
+        dead_letter(partition, &delivery.message, delivery.delivery_count, reason, now)
     }
 }

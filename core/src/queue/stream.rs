@@ -3,24 +3,20 @@
 //! Its pump pulls when there is room. While the queue has messages, though, most room is made by settlements, and where
 //! the backend settles and pulls in one call those bring the next deliveries with them: see [`Feed`].
 
-mod pump;
-mod refill;
-
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_core::Stream;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use self::refill::Turns;
-use super::handler::QueueMessageHandler;
-use super::pull::Terms;
-use super::{Queue, guard};
+use super::feed::{self, Batch, Feed, Terms};
+use super::guard;
+use super::handle::Queue;
+use super::handler::{HandlerFeed, QueueMessageHandler};
 use crate::error::{Error, Result};
 use crate::partition::{IntoPartitionId, PartitionId};
 
@@ -104,7 +100,7 @@ impl StreamBuilder {
         let terms = Terms { partition, lease, keep_alive: self.keep_alive };
         let feed = Arc::new(Feed::new(self.queue, terms, window, &batches));
         let stop = CancellationToken::new();
-        let (pump, stopped) = (pump::run(feed.clone(), batches), stop.clone());
+        let (pump, stopped) = (feed::run(feed.clone(), batches), stop.clone());
         shared.exec.spawn(async move {
             // A stream that is dropped before this task's first turn pulls nothing.
             tokio::select! { biased; () = stopped.cancelled() => {}, () = pump => {} }
@@ -114,12 +110,12 @@ impl StreamBuilder {
 }
 
 /// Deliveries of a partition. Errors of the server are items too; the stream goes on after them, with growing pauses, and
-/// ends only when the queue is closed. Dropping it gives back what nobody took.
+/// ends only when the queue is closed. Dropping it releases what nobody took.
 #[derive(Debug)]
 pub struct HandlerStream {
-    incoming: mpsc::Receiver<Batch>,
+    incoming: mpsc::Receiver<Batch<QueueMessageHandler>>,
     buffer: VecDeque<QueueMessageHandler>,
-    feed: Arc<Feed>,
+    feed: Arc<HandlerFeed>,
     _stop: DropGuard,
 }
 
@@ -136,138 +132,10 @@ impl Stream for HandlerStream {
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
                 Poll::Ready(None) => return Poll::Ready(None),
                 Poll::Pending => {
-                    self.feed.window.hungry();
+                    self.feed.hungry();
                     return Poll::Pending;
                 }
             }
-        }
-    }
-}
-
-pub(crate) type Batch = Result<Vec<QueueMessageHandler>>;
-
-/// Where the deliveries of a stream, or of [`Refills`](super::Refills), come from and go to.
-#[derive(Debug)]
-pub(crate) struct Feed {
-    queue: Queue,
-    terms: Terms,
-    /// Whether settlements may bring deliveries.
-    open: AtomicBool,
-    window: Window,
-    turns: Turns,
-    /// Ends with the pump, whatever handlers live on.
-    batches: mpsc::WeakSender<Batch>,
-}
-
-impl Feed {
-    pub(crate) fn new(queue: Queue, terms: Terms, window: usize, batches: &mpsc::Sender<Batch>) -> Self {
-        Self {
-            queue,
-            terms,
-            open: AtomicBool::new(true),
-            window: Window::new(window),
-            turns: Turns::default(),
-            batches: batches.downgrade(),
-        }
-    }
-
-    pub(crate) fn set_open(&self, open: bool) {
-        self.open.store(open, Ordering::SeqCst);
-    }
-
-    /// Room for a delivery that came by another way.
-    pub(crate) fn slot(self: Arc<Self>) -> WindowSlot {
-        self.window.used.fetch_add(1, Ordering::SeqCst);
-        WindowSlot::new(self)
-    }
-
-    fn batch(&self, handlers: Vec<QueueMessageHandler>, room: Vec<WindowSlot>) -> Vec<QueueMessageHandler> {
-        // A handler without a slot, should the server have answered too many, is dropped: given back.
-        let batch: Vec<_> =
-            handlers.into_iter().zip(room).map(|(handler, slot)| handler.with_window(slot)).collect();
-        // A consumer that gets nothing (all had expired, say) is as hungry as before.
-        if !batch.is_empty() {
-            self.window.fed();
-        }
-        batch
-    }
-
-    /// All the room there is, once a quarter of the window is free, or any at all for a consumer that has nothing left and
-    /// that no other pull is under way for.
-    async fn room(self: &Arc<Self>, alone: bool) -> Vec<WindowSlot> {
-        let free = self.window.take_free(alone).await;
-        (0..free).map(|_| WindowSlot::new(self.clone())).collect()
-    }
-}
-
-/// How much of a stream's window is free.
-///
-/// Not a semaphore: the pump waits for a quarter *or*, when the consumer has nothing left, for any room at all, and a fair
-/// semaphore would let the first wish block the second.
-#[derive(Debug)]
-struct Window {
-    size: usize,
-    used: AtomicUsize,
-    /// The consumer waits, and has nothing left.
-    hungry: AtomicBool,
-    changed: Notify,
-}
-
-impl Window {
-    fn new(size: usize) -> Self {
-        Self { size, used: AtomicUsize::new(0), hungry: AtomicBool::new(false), changed: Notify::new() }
-    }
-
-    fn hungry(&self) {
-        self.hungry.store(true, Ordering::SeqCst);
-        self.changed.notify_one();
-    }
-
-    fn fed(&self) {
-        self.hungry.store(false, Ordering::SeqCst);
-    }
-
-    /// Only the pump takes of it; others hand on what they have.
-    async fn take_free(&self, alone: bool) -> usize {
-        loop {
-            let free = self.size - self.used.load(Ordering::SeqCst);
-            if free > 0 && (free >= self.size.div_ceil(4) || alone && self.hungry.load(Ordering::SeqCst)) {
-                self.used.fetch_add(free, Ordering::SeqCst);
-                return free;
-            }
-            // A change since the look above is remembered, so that it is not slept through.
-            self.changed.notified().await;
-        }
-    }
-}
-
-/// Room for one delivery in a stream's window, shared by its handler and its settlement under way.
-#[derive(Debug)]
-pub(crate) struct WindowSlot {
-    feed: Arc<Feed>,
-    passed_on: AtomicBool,
-}
-
-impl WindowSlot {
-    fn new(feed: Arc<Feed>) -> Self {
-        Self { feed, passed_on: AtomicBool::new(false) }
-    }
-
-    pub(crate) fn feed(&self) -> &Arc<Feed> {
-        &self.feed
-    }
-
-    /// The same room for another delivery; once.
-    pub(crate) fn pass_on(&self) -> Option<Self> {
-        (!self.passed_on.swap(true, Ordering::SeqCst)).then(|| Self::new(self.feed.clone()))
-    }
-}
-
-impl Drop for WindowSlot {
-    fn drop(&mut self) {
-        if !*self.passed_on.get_mut() {
-            self.feed.window.used.fetch_sub(1, Ordering::SeqCst);
-            self.feed.window.changed.notify_one();
         }
     }
 }

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use anyqueue::{ManualClock, Spawner};
+use anyqueue::ManualClock;
+use anyqueue::adapter::Spawner;
 use fastrand::Rng;
 use futures_util::future::BoxFuture;
 

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
+use anyqueue::adapter::*;
 use anyqueue::*;
 use fastrand::Rng;
 
@@ -78,7 +79,7 @@ impl Plan {
     }
 }
 
-/// One schedule; answers what was chosen, as one number.
+/// One schedule; returns what was chosen, as one number.
 fn run(seed: u64, kind: fn(&mut Plan, &mut Rng)) -> u64 {
     fastrand::seed(seed); // core's own, for the pauses between attempts
     let mut rng = Rng::with_seed(seed);

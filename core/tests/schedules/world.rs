@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use anyqueue::adapter::*;
 use anyqueue::*;
 use anyqueue_memory::{MemoryConfig, MemoryQueue};
 use fastrand::Rng;

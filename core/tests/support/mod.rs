@@ -13,6 +13,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
+use anyqueue::adapter::*;
 use anyqueue::*;
 use anyqueue_memory::MemoryQueue;
 use tokio::sync::{oneshot, watch};
@@ -178,28 +179,15 @@ impl std::ops::Deref for Shared {
 }
 
 #[async_trait]
-impl QueueStorage for Shared {
+impl Forward for Shared {
+    fn inner(&self) -> &dyn Storage {
+        &self.memory
+    }
     fn name(&self) -> &'static str {
         "spy"
     }
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
-    }
-    async fn init(&self) -> Result<()> {
-        self.memory.init().await
-    }
-    async fn check(&self) -> Result<Health> {
-        self.memory.check().await
-    }
-    async fn close(&self) -> Result<()> {
-        self.memory.close().await
-    }
-}
-
-#[async_trait]
-impl PushQueueStorage for Shared {
-    fn encoded_len(&self, message: &MessageData) -> u64 {
-        self.memory.encoded_len(message)
     }
     async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
         match self.push.pass(messages.len()).await {
@@ -223,10 +211,6 @@ impl PushQueueStorage for Shared {
             ),
         }
     }
-}
-
-#[async_trait]
-impl PullQueueStorage for Shared {
     async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
         match self.pull.pass(request.max).await {
             None => self.memory.pull(partition, request).await.map(|deliveries| self.marked(deliveries)),
@@ -269,15 +253,6 @@ impl PullQueueStorage for Shared {
                 Ok(Vec::new()),
             ),
         }
-    }
-}
-
-impl Storage for Shared {
-    fn inspect(&self) -> Option<&dyn InspectQueueStorage> {
-        self.memory.inspect()
-    }
-    fn pause(&self) -> Option<&dyn PauseQueueStorage> {
-        self.memory.pause()
     }
 }
 

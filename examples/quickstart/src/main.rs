@@ -1,6 +1,6 @@
 //! The tutorial: the SHA-256 sums of all files in a directory, worked through a queue in an SQLite file.
 //!
-//! Kill it at any moment and run it again with the same arguments: it goes on where it was. Three things make it so: a
+//! Kill it at any moment and run it again with the same arguments: it resumes. Three things make it so: a
 //! message's id is made from its file's path, so that the queue refuses what is pushed again as a duplicate; a sum is pushed,
 //! into a partition of its own, before its file is settled; and what a killed run held comes back when its lease ends.
 
@@ -33,7 +33,7 @@ async fn main() -> ExitCode {
     if matches!(all, Ok(true)) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Answers whether everything could be read.
+/// Returns whether everything could be read.
 async fn run(args: args::Args) -> Result<bool> {
     let args::Args { dir, out, queue: file, redrive } = &args;
     dir.read_dir().map_err(|error| format!("{}: {error}", dir.display()))?;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyqueue::{MessageData, MessageId, Queue, Registry, Result};
+use anyqueue::{MessageData, MessageId, Queue, Result};
 use anyqueue_worker::{Partition, TaskContext, TaskResult, Worker, task};
 
 const TEXT: &str =
@@ -56,8 +56,7 @@ async fn main() -> std::process::ExitCode {
 }
 
 async fn run(url: &str) -> Result<()> {
-    let registry = Registry::new().with(anyqueue_memory::backend()).with(anyqueue_sqlite::backend());
-    let queue = Queue::new(registry.open(url).await?)?;
+    let queue = Queue::new(anyqueue_backends::open(url).await?)?;
     queue.init().await?;
     queue.push("texts", task("split_text", &TEXT)?).await?;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyqueue::{Error, MessageData, Queue, QueueMessageStatus, Registry, Result};
+use anyqueue::{Error, MessageData, Queue, QueueMessageStatus, Result};
 use tokio::task::JoinSet;
 
 const TASKS: usize = 100;
@@ -19,9 +19,8 @@ async fn main() -> std::process::ExitCode {
 }
 
 async fn run(url: &str) -> Result<()> {
-    // The only place that names backends.
-    let registry = Registry::new().with(anyqueue_memory::backend()).with(anyqueue_sqlite::backend());
-    let queue = Queue::new(registry.open(url).await?)?;
+    // The backends are features in the manifest: nothing else names them.
+    let queue = Queue::new(anyqueue_backends::open(url).await?)?;
     queue.init().await?;
     println!("backend: {}", queue.storage().name());
 
@@ -41,7 +40,7 @@ async fn run(url: &str) -> Result<()> {
     queue.close().await
 }
 
-/// Works tasks until there are none, and answers how many.
+/// Works tasks until there are none, and returns how many.
 async fn work(queue: Queue) -> Result<usize> {
     let mut worked = 0;
     loop {

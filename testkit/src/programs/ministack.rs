@@ -2,7 +2,7 @@
 
 use std::env;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use async_trait::async_trait;
@@ -34,13 +34,42 @@ impl Ministack {
         Self { persistent: true }
     }
 
-    fn find(&self) -> Result<PathBuf> {
-        let data = env::var_os("XDG_DATA_HOME")
-            .map(PathBuf::from)
-            .or_else(|| env::home_dir().map(|home| home.join(".local/share")));
-        let own = data.map(|data| data.join(format!("anyqueue/{NAME}-{VERSION}/bin"))).unwrap_or_default();
-        find_program(NAME, &[&own]).ok_or(Error::Missing { program: NAME, install: self.install() })
+    /// How to start it: as setup installed it, served by uvicorn, which takes half the time of the machine that the server
+    /// takes which it brings along; else whatever the machine has.
+    fn find(&self) -> Result<Found> {
+        if let Some(uvicorn) = installed().filter(|path| path.is_file()) {
+            return Ok(Found::Installed(uvicorn));
+        }
+        let found = find_program(NAME, &[]).map(Found::Other);
+        found.ok_or(Error::Missing { program: NAME, install: self.install() })
     }
+}
+
+/// The program that serves ministack.
+enum Found {
+    /// uvicorn, beside the version that setup installs.
+    Installed(PathBuf),
+    /// ministack itself, of a version that it does not tell.
+    Other(PathBuf),
+}
+
+/// Where setup puts uvicorn.
+fn installed() -> Option<PathBuf> {
+    let data = env::var_os("XDG_DATA_HOME")
+        .map(PathBuf::from)
+        .or_else(|| env::home_dir().map(|home| home.join(".local/share")))?;
+    Some(data.join(format!("anyqueue/{NAME}-{VERSION}/bin/uvicorn")))
+}
+
+/// Serves ministack there. What is still asked when it is to stop is waited for no longer than its clients need to hear it.
+fn uvicorn(program: &Path, place: &Place) -> Command {
+    let mut command = place.command(program);
+    let port = place.addr().port().to_string();
+    command.args(["ministack.app:app", "--host", "127.0.0.1", "--port", &port]);
+    // uvicorn's own date is late by up to a second; ministack sets the true one where there is none.
+    command.arg("--no-date-header");
+    command.args(["--no-access-log", "--timeout-keep-alive", "75", "--timeout-graceful-shutdown", "1"]);
+    command
 }
 
 #[async_trait]
@@ -54,13 +83,18 @@ impl Program for Ministack {
     }
 
     async fn version(&self) -> Result<String> {
-        // The program does not tell. What setup did not install is of an unknown version.
-        let own = self.find()?.to_string_lossy().contains(&format!("{NAME}-{VERSION}"));
-        Ok(if own { VERSION } else { "unknown" }.to_owned())
+        let version = match self.find()? {
+            Found::Installed(_) => VERSION,
+            Found::Other(_) => "unknown",
+        };
+        Ok(version.to_owned())
     }
 
     fn command(&self, place: &Place) -> Result<Command> {
-        let mut command = place.command(self.find()?);
+        let mut command = match self.find()? {
+            Found::Installed(program) => uvicorn(&program, place),
+            Found::Other(program) => place.command(program),
+        };
         command
             // By default it listens on every interface.
             .env("BIND_HOST", "127.0.0.1")

@@ -99,7 +99,7 @@ impl RabbitMq {
         format!("rabbit{}@localhost", addr.port())
     }
 
-    /// Runs `rabbitmqctl` with these arguments against a node that [`Server::start`] started, and answers what it says. This takes
+    /// Runs `rabbitmqctl` with these arguments against a node that [`Server::start`] started, and returns what it says. This takes
     /// a second or two.
     ///
     /// # Errors

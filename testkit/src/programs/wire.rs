@@ -6,8 +6,12 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
-/// Sends the request on a new connection and reads as many bytes as are expected, which must be these.
-pub(super) async fn expect(addr: SocketAddr, request: &[u8], expected: &[u8]) -> io::Result<()> {
+/// Asks a server whether it serves: sends the request on a new connection and reads as many bytes as are expected, which must be these.
+/// It waits for them for as long as it takes: [`Program::ready`](crate::Program::ready) is given a second.
+///
+/// # Errors
+/// If there is no connection, it ends before the answer, or the answer is another one.
+pub async fn expect(addr: SocketAddr, request: &[u8], expected: &[u8]) -> io::Result<()> {
     let mut stream = TcpStream::connect(addr).await?;
     stream.write_all(request).await?;
     let mut answer = vec![0; expected.len()];
@@ -56,5 +60,34 @@ pub(super) async fn postgres_ready(addr: SocketAddr) -> io::Result<()> {
             // What it says on the way: that it trusts us, and its settings.
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_serves_that_answers_what_is_expected() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let server = tokio::spawn(async move {
+            for answer in [&b"PONG and more"[..], b"BUSY", b"PO"] {
+                let (mut client, _) = listener.accept().await.unwrap();
+                let mut request = [0; 4];
+                client.read_exact(&mut request).await.unwrap();
+                assert_eq!(&request, b"PING");
+                client.write_all(answer).await.unwrap();
+            }
+        });
+        expect(addr, b"PING", b"PONG").await.unwrap();
+        let other = expect(addr, b"PING", b"PONG").await.unwrap_err();
+        assert!(other.to_string().contains("BUSY"), "{other}");
+        let short = expect(addr, b"PING", b"PONG").await.unwrap_err();
+        assert_eq!(short.kind(), io::ErrorKind::UnexpectedEof);
+        server.await.unwrap();
+        expect(addr, b"PING", b"PONG").await.unwrap_err();
     }
 }

@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::orders::{Direction, End, Fault, Orders, Traffic};
 use super::pump::Pump;
-use super::{Direction, End, Fault, Orders, Traffic};
 use crate::port::Port;
 
 /// Further connections wait in the system's queue.

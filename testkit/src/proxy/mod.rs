@@ -1,81 +1,21 @@
 //! A TCP proxy within this process that does to connections what networks do.
 
 mod accept;
+mod orders;
 mod pump;
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
+pub use self::orders::{Direction, Fault, Traffic};
+
+use self::orders::Orders;
 use crate::error::{Doing, Result};
 use crate::port::Port;
-
-/// What a proxy does to all its connections, old and new.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Fault {
-    /// Nothing: bytes pass.
-    #[default]
-    Pass,
-    /// Bytes arrive this much later, each way. How many are under way at once is limited to a mebibyte each way.
-    Delay(Duration),
-    /// A black hole: connections are accepted and held, and nothing flows. What was sent flows once this is over.
-    Stall,
-    /// Bytes in this direction end: their receiver sees the end of the stream, and what is sent is swallowed. The other
-    /// direction goes on. A connection stays so when this is over.
-    HalfClose(Direction),
-    /// Connections are reset: those that are there, and each new one.
-    Reset,
-    /// Each connection is closed, both ways, once this many more bytes have passed in the direction.
-    CutAfter {
-        /// Which bytes count.
-        direction: Direction,
-        /// How many pass, counted from now, or from the beginning of a connection that is made later.
-        bytes: u64,
-    },
-    /// Requests pass, replies are swallowed.
-    DropReplies,
-    /// New connections are refused, as if nobody listened. Those that are there go on.
-    Refuse,
-}
-
-/// Which way bytes go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
-    /// From the client to the server.
-    ToServer,
-    /// From the server to the client.
-    ToClient,
-}
-
-/// What went through a proxy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct Traffic {
-    /// Connections that were accepted, also those that were reset at once.
-    pub accepted: u64,
-    /// Connections that are there now.
-    pub open: u64,
-    /// Bytes that were handed on to the server.
-    pub to_server_bytes: u64,
-    /// Bytes that were handed on to the client.
-    pub to_client_bytes: u64,
-    /// Bytes that a fault swallowed, both ways together.
-    pub swallowed_bytes: u64,
-}
-
-impl Traffic {
-    fn passed(&mut self, direction: Direction, bytes: u64) {
-        match direction {
-            Direction::ToServer => self.to_server_bytes += bytes,
-            Direction::ToClient => self.to_client_bytes += bytes,
-        }
-    }
-}
 
 /// Listens on a free loopback port and hands all that comes on to another address.
 ///
@@ -88,41 +28,6 @@ pub struct Proxy {
     obeyed: watch::Receiver<u64>,
     traffic: Arc<watch::Sender<Traffic>>,
     acceptor: AbortHandle,
-}
-
-/// What connections are to do.
-#[derive(Debug, Clone, Copy)]
-struct Orders {
-    /// Where new connections lead.
-    upstream: SocketAddr,
-    fault: Fault,
-    /// Rises with each [`Proxy::set`].
-    version: u64,
-    /// Rise with each call: a connection made at a lower number is to end.
-    cuts: u64,
-    resets: u64,
-}
-
-/// How a connection is to end before its time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    Close,
-    Reset,
-}
-
-impl Orders {
-    fn new(upstream: SocketAddr) -> Self {
-        Self { upstream, fault: Fault::default(), version: 0, cuts: 0, resets: 0 }
-    }
-
-    /// Whether a connection that was made under `born` is to end.
-    fn end(&self, born: &Self) -> Option<End> {
-        if self.resets > born.resets || self.fault == Fault::Reset {
-            Some(End::Reset)
-        } else {
-            (self.cuts > born.cuts).then_some(End::Close)
-        }
-    }
 }
 
 impl Proxy {

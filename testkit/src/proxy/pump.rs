@@ -9,7 +9,7 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Direction, End, Fault, Orders, Traffic};
+use super::orders::{Direction, End, Fault, Orders, Traffic};
 
 const CHUNK_BYTES: usize = 16 * 1024;
 /// How many chunks may wait for their time. More are left in the sender's buffers.

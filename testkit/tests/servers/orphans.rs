@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use anyqueue_testkit::{Program, Redis};
+use anyqueue_testkit::{Ministack, Program, Redis};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
@@ -12,19 +12,20 @@ use tokio::time::timeout;
 
 use crate::fixture::{LIMIT, eventually, is_refused};
 
-/// A process with a Redis of its own, that server's address, and the folder in which its data is.
-async fn holder() -> Option<(Child, SocketAddr, tempfile::TempDir)> {
-    // Says so, and fails where it must, if there is no Redis.
-    anyqueue_testkit::start_if_installed(Redis::new()).await.unwrap()?;
+/// A process with a server of its own, that server's address, and the folder in which its data is.
+async fn holder(name: &str, program: impl Program) -> Option<(Child, SocketAddr, tempfile::TempDir)> {
+    let start = format!("{}=", program.variable());
+    // Says so, and fails where it must, if there is none.
+    anyqueue_testkit::start_if_installed(program).await.unwrap()?;
     let temporary = tempfile::tempdir().unwrap();
     let mut holder = Command::new(env!("CARGO_BIN_EXE_anyqueue-testkit"));
-    holder.arg("redis").env("TMPDIR", temporary.path());
+    holder.arg(name).env("TMPDIR", temporary.path());
     holder.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
     let mut holder = holder.spawn().unwrap();
     let mut lines = BufReader::new(holder.stdout.take().unwrap()).lines();
     let line = timeout(LIMIT, lines.next_line()).await.unwrap().unwrap().unwrap();
-    let start = format!("{}=redis://", Redis::new().variable());
-    let addr = line.strip_prefix(&start).unwrap().trim_end_matches('/').parse().unwrap();
+    let (_scheme, addr) = line.strip_prefix(&start).unwrap().split_once("://").unwrap();
+    let addr = addr.trim_end_matches('/').parse().unwrap();
     TcpStream::connect(addr).await.unwrap();
     Some((holder, addr, temporary))
 }
@@ -35,7 +36,7 @@ fn content(folder: &tempfile::TempDir) -> Vec<PathBuf> {
 
 #[tokio::test]
 async fn a_killed_process_takes_its_servers_with_it() {
-    let Some((mut holder, addr, folder)) = holder().await else { return };
+    let Some((mut holder, addr, folder)) = holder("redis", Redis::new()).await else { return };
     assert_eq!(content(&folder).len(), 1);
     holder.kill().await.unwrap();
     eventually(|| content(&folder).is_empty()).await;
@@ -44,11 +45,21 @@ async fn a_killed_process_takes_its_servers_with_it() {
 
 #[tokio::test]
 async fn a_process_that_is_told_to_stop_leaves_nothing() {
-    let Some((mut holder, addr, folder)) = holder().await else { return };
+    let Some((mut holder, addr, folder)) = holder("redis", Redis::new()).await else { return };
     let pid = holder.id().unwrap().to_string();
     Command::new("kill").args(["-TERM", &pid]).status().await.unwrap();
     let status = timeout(LIMIT, holder.wait()).await.unwrap().unwrap();
     assert!(status.success(), "{status}");
     assert_eq!(content(&folder), [] as [PathBuf; 0]);
     is_refused(addr).await;
+}
+
+/// Which it would do in the temporary folder of all.
+#[tokio::test]
+async fn ministack_writes_nothing_beside_its_own_folder() {
+    let Some((mut holder, _, folder)) = holder("sqs", Ministack::new()).await else { return };
+    let beside = content(&folder);
+    assert_eq!(beside.len(), 1, "{beside:?}");
+    holder.kill().await.unwrap();
+    eventually(|| content(&folder).is_empty()).await;
 }

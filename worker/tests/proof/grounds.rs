@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use anyqueue::{PartitionOptions, Queue, Registry};
+use anyqueue::{PartitionOptions, Queue};
 use anyqueue_testkit::{
     Ministack, Postgres, Program, Provided, Proxy, RabbitMq, Redis, Result, Server, provide,
     start_if_installed,
@@ -122,22 +122,12 @@ impl Ground {
     }
 }
 
-pub(crate) fn registry() -> Registry {
-    let registry = Registry::new().with(anyqueue_memory::backend());
-    registry
-        .with(anyqueue_sqlite::backend())
-        .with(anyqueue_postgres::backend())
-        .with(anyqueue_redis::backend())
-        .with(anyqueue_rabbitmq::backend())
-        .with(anyqueue_sqs::backend())
-}
-
 pub(crate) fn options() -> PartitionOptions {
     PartitionOptions::default().with_lease(LEASE)
 }
 
 pub(crate) async fn open(url: &str) -> Queue {
-    let storage = registry().open(url).await.unwrap();
+    let storage = anyqueue_backends::open(url).await.unwrap();
     let queue = Queue::builder(storage).defaults(options()).build().unwrap();
     queue.init().await.unwrap();
     queue

@@ -110,7 +110,7 @@ pub(crate) async fn killed_workers_lose_nothing(ground: Ground) {
     assert!(slowest <= recovery, "recovery took {slowest:?}");
 }
 
-/// Answers how many ran again, and how long after the kill the last of them.
+/// Returns how many ran again, and how long after the kill the last of them.
 fn check(said: &HashMap<u32, Vec<Line>>, tasks: u32, killed: &HashMap<usize, Instant>) -> (usize, Duration) {
     let mut again = 0;
     let mut slowest = Duration::ZERO;

@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use anyqueue::{DeliveryCount, Queue, Strictness};
+use anyqueue::Queue;
+use anyqueue::adapter::{DeliveryCount, Strictness};
 use anyqueue_worker::{
     CancelReason, FailureKind, Partition, Retry, Summary, TaskContext, TaskError, Worker, WorkerBuilder,
     history, task,
@@ -79,7 +80,7 @@ pub(crate) fn total(runs: &Runs) -> usize {
 pub(crate) async fn two_workers_do_each_task_once(ground: Ground) {
     const TASKS: u32 = 2000;
     let queue = ground.open().await;
-    let other = if queue.capabilities().reach == anyqueue::Reach::Process {
+    let other = if queue.capabilities().reach == anyqueue::adapter::Reach::Process {
         queue.clone()
     } else {
         ground.open().await

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use anyqueue::{IoThread, Queue};
 use tokio::sync::mpsc;
 
-use crate::grounds::{Ground, LEASE, PARTITION, options, registry};
+use crate::grounds::{Ground, LEASE, PARTITION, options};
 use crate::load::{builder, empty, push, run};
 
 pub(crate) async fn a_handler_that_outlives_its_lease_runs_once(ground: Ground) {
@@ -33,7 +33,7 @@ pub(crate) async fn a_handler_that_outlives_its_lease_runs_once(ground: Ground) 
 pub(crate) async fn a_blocked_executor_loses_no_lease(ground: Ground) {
     let io = IoThread::start().unwrap();
     let url = ground.url.clone();
-    let storage = io.run(async move { registry().open(&url).await }).await.unwrap().unwrap();
+    let storage = io.run(async move { anyqueue_backends::open(&url).await }).await.unwrap().unwrap();
     let queue = Queue::builder(storage).defaults(options()).io(&io).build().unwrap();
     queue.init().await.unwrap();
     push(&queue, 0..1).await;

@@ -2,7 +2,7 @@
 //!
 //! That the cases named are those of the suite is checked by the test of `xtask-tables`, which writes them.
 
-use super::{File, Finding};
+use super::file::{File, Finding};
 
 pub(super) const CONTRACT: &str = "core/CONTRACT.md";
 
@@ -86,7 +86,7 @@ pub(super) fn clauses(text: &str) -> Vec<Clause> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample;
+    use super::super::file::sample;
     use super::*;
 
     fn lines(contract: &str) -> Vec<usize> {

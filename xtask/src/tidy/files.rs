@@ -1,6 +1,6 @@
 //! Rules for any file: it starts with what it is, stays short, and speaks of no particular machine.
 
-use super::{File, Finding};
+use super::file::{File, Finding};
 
 /// A file of more lines than this is split by idea.
 const MAX_LINES: usize = 500;
@@ -86,7 +86,7 @@ fn registry(file: &File, number: usize, line: &str) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample;
+    use super::super::file::sample;
     use super::*;
 
     fn rules(path: &str, text: &str) -> Vec<(usize, &'static str)> {

@@ -1,7 +1,7 @@
 //! Who may know whom, as far as sources show it: core and the suite name no backend, adapters stay thin.
 
+use super::file::{File, Finding};
 use super::source::{Source, has_word, is_word};
-use super::{File, Finding};
 
 /// Names by which a backend or its client is known.
 const BACKENDS: &[&str] =
@@ -86,7 +86,7 @@ fn answers_retry_class(lines: &[&str]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample;
+    use super::super::file::sample;
     use super::*;
 
     fn rules(path: &str, text: &str) -> Vec<(usize, &'static str)> {

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::contract::{CONTRACT, clauses};
-use super::{File, Finding};
+use super::file::{File, Finding};
 
 const CASES: &str = "docs/conformance/cases.md";
 
@@ -52,7 +52,7 @@ fn row(line: &str) -> Option<Row<'_>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample;
+    use super::super::file::sample;
     use super::*;
 
     fn found(rows: &str) -> Vec<String> {

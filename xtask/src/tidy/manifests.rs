@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{File, Finding};
+use super::file::{File, Finding};
 use crate::workspace::{Result, root};
 
 /// A member of the workspace.
@@ -25,6 +25,9 @@ pub(super) enum Kind {
 /// Clients of servers: they belong into adapters.
 const CLIENTS: &[&str] =
     &["sqlx", "rusqlite", "tokio-postgres", "redis", "lapin", "aws-sdk-sqs", "aws-config"];
+
+/// Those of our crates that the faulty backends are made with.
+const BELOW_FAULTS: &[&str] = &["anyqueue", "anyqueue-conformance", "anyqueue-memory"];
 
 /// Reads what `cargo metadata --no-deps` says.
 pub(super) fn parse(metadata: &str) -> Result<Vec<Package>> {
@@ -79,15 +82,19 @@ fn refusal(package: &Package, dependency: &str, kind: Kind, packages: &[Package]
     if kind == Kind::Dev {
         return None;
     }
-    match package.manifest.split('/').next().unwrap_or_default() {
+    let folder = package.manifest.rsplit_once('/').map_or("", |(folder, _)| folder);
+    match folder.split('/').next().unwrap_or_default() {
         "core" if ours || CLIENTS.contains(&dependency) => {
             Some("core depends on no backend and on no other of our crates")
         }
         "adapters" if ours && dependency != "anyqueue" => {
             Some("of our crates an adapter depends on `anyqueue` only")
         }
-        "conformance-tests" if ours && !["anyqueue", "anyqueue-memory"].contains(&dependency) => {
-            Some("the suite knows core, and memory as the ground of its faulty adapters, and nothing else")
+        "conformance-tests" if ours && folder == "conformance-tests" && dependency != "anyqueue" => {
+            Some("of our crates the suite depends on `anyqueue` only")
+        }
+        "conformance-tests" if ours && !BELOW_FAULTS.contains(&dependency) => {
+            Some("the faults know core, the suite, and memory, which they spoil")
         }
         _ => None,
     }
@@ -95,7 +102,7 @@ fn refusal(package: &Package, dependency: &str, kind: Kind, packages: &[Package]
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample;
+    use super::super::file::sample;
     use super::*;
 
     fn package(name: &str, manifest: &str, dependencies: &[(&str, Kind)]) -> Package {
@@ -122,6 +129,8 @@ mod tests {
             ("adapters/sqlite", "anyqueue-memory"),
             ("adapters/sqlite", "anyqueue-conformance"),
             ("conformance-tests", "anyqueue-sqlite"),
+            ("conformance-tests", "anyqueue-memory"),
+            ("conformance-tests/faults", "anyqueue-sqlite"),
             ("worker", "anyqueue-cli"),
         ] {
             assert_eq!(found(folder, dependency, Kind::Normal), 1, "{folder} -> {dependency}");
@@ -130,7 +139,8 @@ mod tests {
             ("core", "tokio"),
             ("adapters/sqlite", "anyqueue"),
             ("adapters/sqlite", "sqlx"),
-            ("conformance-tests", "anyqueue-memory"),
+            ("conformance-tests/faults", "anyqueue-memory"),
+            ("conformance-tests/faults", "anyqueue-conformance"),
             ("examples", "anyqueue-sqlite"),
         ] {
             assert_eq!(found(folder, dependency, Kind::Normal), 0, "{folder} -> {dependency}");

@@ -1,6 +1,8 @@
 //! `cargo xtask tidy`: the project's rules that a program can check.
 
+mod circles;
 mod contract;
+mod file;
 mod files;
 mod layers;
 mod links;
@@ -9,52 +11,11 @@ mod source;
 mod words;
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::path::Path;
 
+use self::file::{File, Finding};
+
 use crate::workspace::{self, Result, cargo, command};
-
-/// A rule that does not hold somewhere.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Finding {
-    file: String,
-    /// From 1.
-    line: usize,
-    rule: &'static str,
-    /// What to do about it.
-    advice: String,
-}
-
-impl Finding {
-    fn new(file: &File, line: usize, rule: &'static str, advice: impl Into<String>) -> Self {
-        Self { file: file.path.clone(), line, rule, advice: advice.into() }
-    }
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}: {}", self.file, self.line, self.rule, self.advice)
-    }
-}
-
-/// A text file of the repository.
-#[derive(Debug)]
-pub(crate) struct File {
-    /// From the top folder, with `/` between the parts.
-    path: String,
-    text: String,
-}
-
-impl File {
-    fn is_rust(&self) -> bool {
-        Path::new(&self.path).extension().is_some_and(|extension| extension == "rs")
-    }
-
-    /// The line (from 1) at which the text first stands; 1 where it does not.
-    fn line_of(&self, text: &str) -> usize {
-        self.text.lines().position(|line| line.contains(text)).map_or(1, |index| index + 1)
-    }
-}
 
 /// Checks every rule and prints what does not hold.
 pub(crate) fn run_tidy() -> Result<()> {
@@ -89,6 +50,7 @@ fn check(files: &[File], packages: &[manifests::Package]) -> Vec<Finding> {
     findings.extend(manifests::check(packages, files));
     findings.extend(contract::check(files));
     findings.extend(links::check(files));
+    findings.extend(circles::check(files));
     findings.sort();
     findings
 }
@@ -131,22 +93,10 @@ fn walk(root: &Path, folder: &Path, paths: &mut BTreeSet<String>) -> Result<()> 
     Ok(())
 }
 
-/// A file for the rules' tests.
-#[cfg(test)]
-fn sample(path: &str, text: &str) -> File {
-    File { path: path.to_owned(), text: text.to_owned() }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::file::sample;
     use super::*;
-
-    #[test]
-    fn a_finding_is_one_line_with_place_rule_and_advice() {
-        let file = sample("core/src/lib.rs", "");
-        let finding = Finding::new(&file, 7, "header", "start with //!");
-        assert_eq!(finding.to_string(), "core/src/lib.rs:7: header: start with //!");
-    }
 
     #[test]
     fn without_git_the_same_files_are_found_and_no_build_products() {
@@ -165,6 +115,8 @@ mod tests {
             sample("core/src/lib.rs", "//! A.\nuse anyqueue_sqlite::X;\n"),
             sample("core/CONTRACT.md", "### 2. Second\n"),
             sample("README.md", &path),
+            sample("a/src/lib.rs", "//! A.\nmod b;\npub struct A(b::B);\n"),
+            sample("a/src/b.rs", "//! B.\npub struct B(Box<super::A>);\n"),
         ];
         let packages = [manifests::Package {
             name: "anyqueue".to_owned(),
@@ -172,7 +124,17 @@ mod tests {
             dependencies: vec![("sqlx".to_owned(), manifests::Kind::Normal)],
         }];
         let rules: BTreeSet<&str> = check(&files, &packages).iter().map(|finding| finding.rule).collect();
-        let all = ["contract", "dependency", "header", "layer", "length", "place", "thin adapter", "word"];
+        let all = [
+            "circle",
+            "contract",
+            "dependency",
+            "header",
+            "layer",
+            "length",
+            "place",
+            "thin adapter",
+            "word",
+        ];
         assert_eq!(rules, BTreeSet::from(all));
     }
 }

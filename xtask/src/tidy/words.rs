@@ -1,7 +1,7 @@
 //! Words that no source of the project holds: what is unsafe, unfinished, not run or unbounded.
 
+use super::file::{File, Finding};
 use super::source::{Source, has_word};
-use super::{File, Finding};
 
 const IN_CODE: &[(&str, &str)] = &[
     ("unsafe", "write it in safe Rust"),
@@ -38,7 +38,7 @@ pub(super) fn check(file: &File, source: &Source) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample;
+    use super::super::file::sample;
     use super::*;
 
     fn lines(text: &str) -> Vec<usize> {

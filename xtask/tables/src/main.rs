@@ -73,10 +73,15 @@ fn tables() -> Result<Vec<Table>> {
     let figures = benchmarks::read(&path(benchmarks::FOLDER))?;
     let between = place::between_marks;
     let mut tables = vec![
-        table("README.md", "capabilities", between, reports::capability_matrix(&conformance)?),
+        table("docs/capabilities.md", "capabilities", between, reports::capability_matrix(&conformance)?),
         table("core/CONTRACT.md", "cases", place::cases_lines, cases_by_clause()),
         table("docs/conformance/cases.md", "cases", between, faults_by_case()),
-        table("README.md", "conformance", between, reports::conformance_matrix(&conformance)?),
+        table(
+            "docs/conformance/README.md",
+            "conformance",
+            between,
+            reports::conformance_matrix(&conformance)?,
+        ),
         table("README.md", "numbers", between, benchmarks::summary(&figures)),
         table("docs/benchmarks.md", "figures", between, benchmarks::page(&figures)),
     ];

@@ -8,16 +8,10 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use anyqueue::{MessageId, Token};
+use anyqueue::MessageId;
+use anyqueue::adapter::Token;
 
-use crate::message::{Message, Place};
-
-/// Names a claim; the derived order is the order in which claims lapse.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ClaimId {
-    until: Instant,
-    number: u64,
-}
+use crate::message::{ClaimId, Message, Place};
 
 #[derive(Debug, Default)]
 pub(super) struct Claims {

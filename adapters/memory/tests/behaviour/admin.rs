@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use anyqueue::adapter::{
+    Action, Extension, InspectQueueStorage, PauseQueueStorage, PullQueueStorage, PushQueueStorage,
+    QueueStorage, Settlement, Storage,
+};
 use anyqueue::{
-    Action, CancelOutcome, Counts, DeleteOutcome, ErrorKind, ExtendOutcome, Extension, InspectQueueStorage,
-    MessageData, MessageState, PartitionId, PauseQueueStorage, PullQueueStorage, PushOutcome,
-    PushQueueStorage, QueueStorage, Registry, RetryClass, SettleOutcome, Settlement, Storage,
+    CancelOutcome, Counts, DeleteOutcome, ErrorKind, ExtendOutcome, MessageData, MessageState, PartitionId,
+    PushOutcome, Registry, RetryClass, SettleOutcome,
 };
 use anyqueue_memory::{MemoryConfig, MemoryQueue, backend};
 

@@ -1,10 +1,8 @@
 //! Order, priorities, leases, fencing, delays and settlement of single messages.
 
 use crate::fixture::{Fixture, LEASE, NANO, kind, now, payloads, secs};
-use anyqueue::{
-    Action, ErrorKind, ExtendOutcome, Extension, MessageData, PullQueueStorage, PullRequest,
-    PushQueueStorage, SettleOutcome, Settlement,
-};
+use anyqueue::adapter::{Action, Extension, PullQueueStorage, PullRequest, PushQueueStorage, Settlement};
+use anyqueue::{ErrorKind, ExtendOutcome, MessageData, SettleOutcome};
 
 #[tokio::test]
 async fn urgent_messages_come_first_and_push_order_decides_among_equals() {

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use anyqueue::adapter::{
+    Action, Delivery, Extension, InspectQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage,
+    Settlement,
+};
 use anyqueue::{
-    Action, Counts, Delivery, ErrorKind, ExtendOutcome, Extension, InspectQueueStorage, ManualClock,
-    MessageData, MessageId, PartitionId, PullQueueStorage, PullRequest, PushOutcome, PushQueueStorage,
-    SettleOutcome, Settlement,
+    Counts, ErrorKind, ExtendOutcome, ManualClock, MessageData, MessageId, PartitionId, PushOutcome,
+    SettleOutcome,
 };
 use anyqueue_memory::{MemoryConfig, MemoryQueue};
 

@@ -6,10 +6,13 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
+use anyqueue::adapter::{
+    Action, Delivery, Extension, InspectQueueStorage, Lease, PauseQueueStorage, PullQueueStorage,
+    PullRequest, PushQueueStorage, Settlement,
+};
 use anyqueue::{
-    Action, CancelOutcome, Counts, DeleteOutcome, Delivery, ExtendOutcome, Extension, InspectQueueStorage,
-    Lease, MessageData, MessageId, MessageState, PartitionId, PauseQueueStorage, PullQueueStorage,
-    PullRequest, PushOutcome, PushQueueStorage, SettleOutcome, Settlement,
+    CancelOutcome, Counts, DeleteOutcome, ExtendOutcome, MessageData, MessageId, MessageState, PartitionId,
+    PushOutcome, SettleOutcome,
 };
 use futures_util::FutureExt;
 use proptest::prelude::*;

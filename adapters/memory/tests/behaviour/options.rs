@@ -1,9 +1,8 @@
 //! Groups, deduplication, unique ids, moves and dead letters.
 
 use crate::fixture::{Fixture, LEASE, payloads, secs};
-use anyqueue::{
-    Action, DeleteOutcome, InspectQueueStorage, MessageData, PartitionId, PushOutcome, PushQueueStorage,
-};
+use anyqueue::adapter::{Action, InspectQueueStorage, PushQueueStorage};
+use anyqueue::{DeleteOutcome, MessageData, PartitionId, PushOutcome};
 
 fn member(payload: &str) -> MessageData {
     MessageData::new(payload).with_group("g")

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use anyqueue::{
-    Action, Delivery, ErrorKind, ExtendOutcome, MessageData, PartitionId, PauseQueueStorage,
-    PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage, Result, Settlement,
+use anyqueue::adapter::{
+    Action, Delivery, PauseQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage,
+    Settlement,
 };
+use anyqueue::{ErrorKind, ExtendOutcome, MessageData, PartitionId, Result};
 use anyqueue_memory::MemoryQueue;
 use tokio_util::sync::CancellationToken;
 
@@ -63,7 +64,7 @@ fn waiters(t: &Fixture, n: usize) -> Vec<Waiting<'_>> {
     (0..n).map(|_| Waiting::new(t, wait(1))).collect()
 }
 
-/// Polls whoever was woken until nobody is. Answers how many polls that took, and what was delivered.
+/// Polls whoever was woken until nobody is. Returns how many polls that took, and what was delivered.
 fn settle_down(waiters: &mut Vec<Waiting<'_>>) -> (usize, Vec<Delivery>) {
     let (mut polls, mut delivered) = (0, Vec::new());
     while let Some(woken) = waiters.iter().position(Waiting::is_woken) {

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use anyqueue::{
-    Action, Delivery, Lease, MessageData, PartitionId, PullQueueStorage, PullRequest, PushOutcome,
-    PushQueueStorage, SettleOutcome, Settlement,
+use anyqueue::adapter::{
+    Action, Delivery, Lease, PullQueueStorage, PullRequest, PushQueueStorage, Settlement,
 };
+use anyqueue::{MessageData, PartitionId, PushOutcome, SettleOutcome};
 use anyqueue_postgres::PostgresQueue;
 use anyqueue_testkit::{Postgres, Provided, provide};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};

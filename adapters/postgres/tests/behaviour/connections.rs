@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use anyqueue::{MessageData, PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage, RetryClass};
+use anyqueue::adapter::{PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage};
+use anyqueue::{MessageData, RetryClass};
 use anyqueue_postgres::PostgresQueue;
 
 use crate::common::{Bed, LEASE, SOON, part, pull, pull_wait, push, remove, texts};

@@ -1,6 +1,7 @@
 //! Transactions of other levels than the functions are made for.
 
-use anyqueue::{ErrorKind, MessageData, PullQueueStorage, PushQueueStorage, QueueStorage, Settlement};
+use anyqueue::adapter::{PullQueueStorage, PushQueueStorage, QueueStorage, Settlement};
+use anyqueue::{ErrorKind, MessageData};
 use anyqueue_postgres::PostgresQueue;
 use sqlx::Connection;
 
@@ -12,9 +13,10 @@ fn member(text: &str) -> MessageData {
     MessageData::new(text).with_group("g")
 }
 
-async fn remove_all(queue: &PostgresQueue, held: Vec<anyqueue::Delivery>) {
-    let settlements =
-        held.into_iter().map(|held| Settlement { lease: held.lease, action: anyqueue::Action::Remove });
+async fn remove_all(queue: &PostgresQueue, held: Vec<anyqueue::adapter::Delivery>) {
+    let settlements = held
+        .into_iter()
+        .map(|held| Settlement { lease: held.lease, action: anyqueue::adapter::Action::Remove });
     for outcome in queue.settle(&settlements.collect::<Vec<_>>()).await {
         assert_eq!(outcome.unwrap(), anyqueue::SettleOutcome::Settled);
     }

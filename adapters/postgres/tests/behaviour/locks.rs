@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use anyqueue::{
-    Action, CancelOutcome, Delivery, InspectQueueStorage, MessageData, PullQueueStorage, PullRequest,
-    PushQueueStorage, SettleOutcome, Settlement,
+use anyqueue::adapter::{
+    Action, Delivery, InspectQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage, Settlement,
 };
+use anyqueue::{CancelOutcome, MessageData, SettleOutcome};
 use anyqueue_postgres::PostgresQueue;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
@@ -81,7 +81,7 @@ async fn waiting_pulls_do_not_ask_without_a_pause_for_what_is_due_but_locked() {
     let mut tx = conn.begin().await.unwrap();
     run(&mut tx, format!("SELECT FROM {}.message FOR UPDATE", bed.schema)).await;
 
-    // Each claim takes a value, which no rollback gives back.
+    // Each claim takes a value, which no rollback releases.
     bed.run(format!(
         "CREATE SEQUENCE {0}.claims; ALTER FUNCTION {0}.pull RENAME TO counted_pull;
          CREATE FUNCTION {0}.pull(text, boolean, integer, bigint, uuid, smallint[], bigint[], smallint[], bigint)

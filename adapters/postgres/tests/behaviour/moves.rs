@@ -1,9 +1,9 @@
 //! One id in several partitions: where such messages meet, they are one.
 
-use anyqueue::{
-    Action, Delivery, InspectQueueStorage, MessageData, PartitionId, PullQueueStorage, PushOutcome,
-    PushQueueStorage, RetryClass, SettleOutcome, Settlement,
+use anyqueue::adapter::{
+    Action, Delivery, InspectQueueStorage, PullQueueStorage, PushQueueStorage, Settlement,
 };
+use anyqueue::{MessageData, PartitionId, PushOutcome, RetryClass, SettleOutcome};
 use anyqueue_postgres::PostgresQueue;
 use sqlx::Connection;
 

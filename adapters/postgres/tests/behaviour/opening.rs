@@ -1,6 +1,7 @@
 //! Opening: migrations, and input that is wrong.
 
-use anyqueue::{ErrorKind, PushQueueStorage, QueueStorage, RetryClass};
+use anyqueue::adapter::{PushQueueStorage, QueueStorage};
+use anyqueue::{ErrorKind, RetryClass};
 use anyqueue_postgres::PostgresQueue;
 
 use crate::common::{Bed, part, pull, push, texts};

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use anyqueue::{
-    Action, ExtendOutcome, Extension, MessageData, PullQueueStorage, PullRequest, PushOutcome,
-    PushQueueStorage, QueueStorage, SettleOutcome, Settlement,
+use anyqueue::adapter::{
+    Action, Extension, PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage, Settlement,
 };
+use anyqueue::{ExtendOutcome, MessageData, PushOutcome, SettleOutcome};
 use anyqueue_postgres::PostgresQueue;
 use anyqueue_testkit::{PgBouncer, Postgres, Server, start_if_installed};
 

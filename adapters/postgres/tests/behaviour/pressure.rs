@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{PullQueueStorage, PullRequest, QueueStorage};
+use anyqueue::adapter::{PullQueueStorage, PullRequest, QueueStorage};
 use anyqueue_postgres::PostgresQueue;
 use sqlx::{Connection, PgConnection};
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use anyqueue::{
-    Action, InspectQueueStorage, MessageData, PauseQueueStorage, PullQueueStorage, PushOutcome,
-    PushQueueStorage, SettleOutcome, Settlement,
+use anyqueue::adapter::{
+    Action, InspectQueueStorage, PauseQueueStorage, PullQueueStorage, PushQueueStorage, Settlement,
 };
+use anyqueue::{MessageData, PushOutcome, SettleOutcome};
 use sqlx::{AssertSqlSafe, Connection};
 
 use crate::common::{Bed, part, pull, pull_wait, push, remove, run, texts};

@@ -1,9 +1,10 @@
-//! Pulls beside settlements. What is given back while a pull looks for messages must neither be passed over nor served where it was.
+//! Pulls beside settlements. What is released while a pull looks for messages must neither be passed over nor served where it was.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use anyqueue::{Action, Lease, MessageId, PullQueueStorage, QueueStorage, SettleOutcome, Settlement, Token};
+use anyqueue::adapter::{Action, Lease, PullQueueStorage, QueueStorage, Settlement, Token};
+use anyqueue::{MessageId, SettleOutcome};
 use anyqueue_postgres::PostgresQueue;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -16,7 +17,7 @@ const HANDLES: usize = 4;
 const TASKS: usize = 16;
 const ROUNDS: usize = 100;
 
-/// Pulls and gives back, over and over, from many tasks. The ids of each pull, in about the order of the answers.
+/// Pulls and releases, over and over, from many tasks. The ids of each pull, in about the order of the answers.
 async fn churn(bed: &Bed, action: Action) -> Vec<Vec<MessageId>> {
     let queues: Vec<PostgresQueue> = futures_util::future::join_all((0..HANDLES).map(|_| bed.open())).await;
     push(&bed.open().await, &part("work"), &["x"; MESSAGES]).await;

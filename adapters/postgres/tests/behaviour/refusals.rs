@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyqueue::{ErrorKind, MessageData, PushQueueStorage, QueueStorage, RetryClass};
+use anyqueue::adapter::{PushQueueStorage, QueueStorage};
+use anyqueue::{ErrorKind, MessageData, RetryClass};
 use anyqueue_postgres::PostgresQueue;
 use anyqueue_testkit::{Postgres, start_if_installed};
 use sqlx::{Connection, PgConnection};

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use anyqueue::{
-    ErrorKind, InspectQueueStorage, MessageData, MessageState, PushQueueStorage, Queue,
-    QueueMessageStatus::Processed, QueueStorage,
-};
+use anyqueue::adapter::{InspectQueueStorage, PushQueueStorage, QueueStorage};
+use anyqueue::{ErrorKind, MessageData, MessageState, Queue, QueueMessageStatus::Processed};
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use crate::common::{Bed, part, pull, push, run, texts};
@@ -147,8 +145,9 @@ async fn a_pull_answers_about_as_much_as_fits_the_memory() {
     for message in &large {
         queue.push(&p, std::slice::from_ref(message)).await.remove(0).unwrap();
     }
-    let firsts =
-        |held: &[anyqueue::Delivery]| held.iter().map(|held| held.message.payload()[0]).collect::<Vec<_>>();
+    let firsts = |held: &[anyqueue::adapter::Delivery]| {
+        held.iter().map(|held| held.message.payload()[0]).collect::<Vec<_>>()
+    };
     assert_eq!(firsts(&pull(&queue, &p, 1000).await), [0, 1, 2, 3]);
     assert_eq!(firsts(&pull(&queue, &p, 1000).await), [4, 5]);
 }

@@ -82,7 +82,7 @@ impl Actor {
         }
     }
 
-    /// Promises to those next in line what they ask for, and lets the server send it. Answers whether others may join later.
+    /// Promises to those next in line what they ask for, and lets the server send it. Returns whether others may join later.
     async fn admit(&mut self, level: u8) -> Result<bool> {
         let mut promised = self.promised();
         let mut open = self.levels.len() == 1;

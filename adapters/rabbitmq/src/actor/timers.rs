@@ -6,13 +6,11 @@ use anyqueue::Result;
 
 use super::Actor;
 
-/// How long a removal may wait for a pull that wants as many, so that the server's answer to it is not unwanted. Told before, it costs
+/// How long after a pull a removal may wait for the next that wants as many, so that the server's answer to it is not unwanted. Told before, it costs
 /// the consumer its end; and what was not told when this process dies comes again.
 const TELL: Duration = Duration::from_millis(30);
 /// How long a message that came unasked waits for the next pull, and credit that nobody needs for the next that does.
 const SPARE: Duration = Duration::from_millis(20);
-/// The same where messages are held ready on purpose.
-const READY: Duration = Duration::from_secs(1);
 /// How often a waiting pull's connection is looked after.
 const PULSE: Duration = Duration::from_millis(200);
 /// How long after a break pulls are tried again.
@@ -37,8 +35,9 @@ impl Actor {
         let in_a_while = |at: Option<Instant>, wanted: bool, after: Duration| {
             wanted.then(|| at.unwrap_or_else(|| Instant::now() + after))
         };
-        self.tell_at = desk.removed_since().map(|since| since + TELL);
-        let spare = if self.prefetch() > 0 { READY } else { SPARE };
+        // Pulls that come seldom are not waited for: then it costs little that the consumer ends.
+        self.tell_at = desk.removed_since().map(|since| since.min(self.last_pull) + TELL);
+        let spare = if self.prefetch() > 0 { self.stock.patience() } else { SPARE };
         self.spare_until = in_a_while(self.spare_until, self.has_excess(desk), spare);
         self.idle_at = in_a_while(self.idle_at, self.waiting.is_empty() && desk.is_idle(), IDLE);
     }

@@ -5,13 +5,14 @@ use std::time::Duration;
 use anyqueue::Result;
 use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
-use lapin::Channel;
-use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions};
+use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::FieldTable;
 
 use super::{Desk, Source, Standing};
 use crate::error::{Right, classify};
 use crate::link::within;
+use crate::stock::Stock;
+use crate::topology::count;
 
 /// Between two messages that are on their way it is never quiet for so long, unless the machine is busy.
 const QUIET: Duration = Duration::from_millis(3);
@@ -98,7 +99,7 @@ impl Desk {
     }
 
     /// A question to the queue, and then one to the channel: what the queue had handed over by the first has come when the second is
-    /// answered. Answers how many are ready still.
+    /// answered. Returns how many are ready still.
     pub(crate) fn question(&mut self, level: u8) -> impl Future<Output = Result<usize>> + Send + use<> {
         let (queue, told) = (self.queue(level), self.prefetch_told.unwrap_or(1));
         self.prefetch_told = Some(told);
@@ -112,22 +113,22 @@ impl Desk {
         async move { within(limit, both).await }
     }
 
-    /// Takes in what the queue had handed over when it was asked. Answers how many are ready still.
+    /// Takes in what the queue had handed over when it was asked. Returns how many are ready still.
     pub(crate) async fn catch_up(&mut self, level: u8) -> Result<usize> {
         let left = self.question(level).await?;
         self.take_in()?;
         Ok(left)
     }
 
-    /// Makes sure that a level has a consumer that may be sent something, with so much credit if it is new.
-    pub(crate) async fn stand(&mut self, level: u8, prefetch: usize) -> Result<()> {
+    /// Makes sure that a level has a consumer that may be sent something, with as much credit if it is new as the stock says.
+    pub(crate) async fn stand(&mut self, level: u8, stock: &mut Stock) -> Result<()> {
         if self.open(level) == 0 && self.spare.is_empty() {
             self.tell_all_removed()?;
         }
         // All that the consumer may be sent can be with those who hold it for long: whoever waits gets another.
         if self.open(level) == 0 && self.spare.is_empty() {
             self.retire(level)?;
-            self.consume(level, prefetch).await
+            self.consume(level, stock.next()).await
         } else {
             Ok(())
         }
@@ -186,11 +187,4 @@ impl Desk {
         };
         within(limit, ended).await
     }
-}
-
-/// Ready messages of a queue.
-pub(crate) async fn count(channel: &Channel, queue: String) -> Result<usize> {
-    let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-    let declared = channel.queue_declare(queue.into(), options, FieldTable::default()).await;
-    declared.map(|queue| queue.message_count() as usize).map_err(classify)
 }

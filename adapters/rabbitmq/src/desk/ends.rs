@@ -1,9 +1,10 @@
 //! The ends of deliveries: what the server is told, and when.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use anyqueue::Result;
+use anyqueue::{MessageId, Result};
 use futures_util::FutureExt;
 use lapin::options::{BasicAckOptions, BasicNackOptions, BasicQosOptions};
 
@@ -16,6 +17,9 @@ const PASSED_ON: usize = 16;
 const ROUNDS: usize = 10;
 /// How long it is given each time.
 const WHILE: Duration = Duration::from_millis(3);
+
+/// An acknowledgement that is older has been written, or never will be.
+const WRITTEN: Duration = Duration::from_millis(50);
 
 impl Desk {
     /// Notes the end of a delivery. The server is told soon, or when that brings a message that somebody has asked for.
@@ -83,11 +87,25 @@ impl Desk {
     }
 
     fn ack(&mut self, number: u64, multiple: bool) -> Result<()> {
+        self.told_at = Some(Instant::now());
         self.told = self.told.saturating_add(1);
         match self.channel.basic_ack(number, BasicAckOptions { multiple }).now_or_never() {
             Some(Err(error)) => Err(classify(error)),
             _ => Ok(()),
         }
+    }
+
+    /// Gives messages back that nobody has seen.
+    pub(crate) fn give_back_unseen(&mut self, messages: Vec<Arrived>) -> Result<()> {
+        for message in &messages {
+            self.unseen.note(message.stored.message.id(), message.stored.earlier);
+        }
+        self.give_back(messages)
+    }
+
+    /// A message is gone from here: what is remembered of it is of no use.
+    pub(crate) fn is_settled(&self, id: MessageId) {
+        self.unseen.forget(id);
     }
 
     /// Gives messages back to the front of their queues. Consumers of those levels are ended before, lest it comes back here.
@@ -99,6 +117,7 @@ impl Desk {
                 self.retire(level)?;
             }
             self.returned.insert(level);
+            self.at_risk.insert(level);
         }
         for message in messages {
             self.forget(message.number);
@@ -123,13 +142,51 @@ impl Desk {
         let spare = std::mem::take(&mut self.spare);
         let keys: Vec<u64> = self.standing.keys().copied().collect();
         let ended = keys.into_iter().try_for_each(|key| self.end(key));
-        let told = ended.and_then(|()| self.tell_all_removed()).and_then(|()| self.give_back(spare));
+        let told = ended.and_then(|()| self.tell_all_removed()).and_then(|()| self.give_back_unseen(spare));
         if told.is_ok() && self.is_alive() {
             let closing = async {
                 self.let_through().await;
                 let _ = self.channel.close(200, "done".into()).await;
             };
             let _ = tokio::time::timeout(self.limit, closing).await;
+        }
+        self.told_at = None;
+    }
+}
+
+impl Desk {
+    /// Tells what there is to tell and waits for nothing: others go on, also in this thread.
+    pub(crate) fn give_up(mut self) {
+        if self.is_alive() {
+            let _ = self.tell_all_removed();
+        }
+        self.told_at = None;
+    }
+}
+
+/// The program may end without a word, and with it the runtime: what was answered as settled is told nevertheless, and the client's
+/// thread gets the time to write it.
+impl Drop for Desk {
+    fn drop(&mut self) {
+        if !self.conn.status().connected() {
+            return;
+        }
+        if self.channel.status().connected() && !self.removed.is_empty() {
+            let _ = self.tell_all_removed();
+        }
+        if self.told_at.is_none_or(|at| at.elapsed() > WRITTEN) {
+            return;
+        }
+        // The broker's answer comes after all that was told. Where nobody hears it any more the time must do.
+        let until = Instant::now() + WRITTEN;
+        let mut closing = pin!(self.channel.close(200, "done".into()));
+        let mut answer = None;
+        while answer.is_none() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+            answer = closing.as_mut().now_or_never();
+        }
+        if answer.is_some_and(|answer| answer.is_err()) && self.channel.status().closing() {
+            std::thread::sleep(until.saturating_duration_since(Instant::now())); // it was on its way already
         }
     }
 }

@@ -1,95 +1,134 @@
 //! How old queues are. A quorum queue that is younger than about a second is empty after its only node was killed, whatever it had
 //! confirmed: seen on 3.10, where the node had not yet noted on disk which log is the queue's. So nobody is told that a message is
 //! stored before its queue is old enough: in trials queues of 0.3, 0.6 and 0.9 s were lost, and those of 1.2 s and more kept.
+//!
+//! Waiting alone proves nothing: the node must have lived through the wait. It has if the connection that it confirmed on still
+//! answers afterwards. That answer is to a mark, by which others know that the queue is old. The mark outlives the queue, so it is
+//! taken away before a queue that was removed is made anew.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyqueue::Result;
-use tokio::time::Instant;
+use anyqueue::{Error, ErrorKind, Result};
+use lapin::Channel;
 
 use super::Publisher;
-use super::publication::Publication;
-use super::session::Session;
-use crate::config::QueueType;
+use super::publication::{Publication, is_refused};
+use super::session::{LOOK, Session, Young};
+use crate::error::own;
 use crate::names::Names;
-use crate::topology::bind;
+use crate::topology::{bind, exists, unbind};
 
 /// How long the server may take to say how old a queue is. Without an answer it counts as young: that costs a wait, no message.
 const ASKING: Duration = Duration::from_secs(1);
 
-/// What this publisher knows of the queues that it has declared.
-#[derive(Debug, Default)]
-pub(super) struct Ages(Mutex<Known>);
-
-#[derive(Debug, Default)]
-struct Known {
-    /// Since when it knows them.
-    young: HashMap<String, Instant>,
-    old: HashSet<String>,
+/// What is known of a queue that is about to be declared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    Nothing,
+    /// It runs.
+    Made,
+    /// It outlives its node.
+    Old,
+    /// It was there once.
+    Removed,
 }
 
-impl Ages {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn is_old(&self, queue: &str) -> bool {
-        self.known().old.contains(queue)
-    }
-
-    fn young_since(&self, queue: &str) -> Option<Instant> {
-        self.known().young.get(queue).copied()
-    }
-
-    fn is_young(&self, queue: String) {
-        self.known().young.entry(queue).or_insert_with(Instant::now);
-    }
-
-    fn has_grown_old(&self, queue: String) {
-        let mut known = self.known();
-        known.young.remove(&queue);
-        known.old.insert(queue);
+impl Found {
+    pub(super) fn is_made(self) -> bool {
+        matches!(self, Self::Made | Self::Old)
     }
 }
 
 impl Publisher {
-    /// Whether there is anything to wait for: seldom.
-    pub(crate) fn has_young(&self) -> bool {
-        !self.ages.known().young.is_empty()
+    /// What is known of a queue that is about to be declared. `made` is what it has been asked for since it was made.
+    pub(super) async fn find(
+        &self,
+        session: &Session,
+        control: &mut Option<Channel>,
+        queue: &str,
+        made: Option<String>,
+    ) -> Result<Found> {
+        let ask = |mark| Publication::of(self.names.known(), mark, Vec::new());
+        let asked: Vec<_> = std::iter::once(Names::old(queue)).chain(made).map(ask).collect();
+        let end = std::time::Instant::now() + ASKING;
+        let mut answers = session.publish(&asked, true, end).await;
+        while answers.iter().any(|answer| answer.as_ref().is_err_and(is_refused))
+            && std::time::Instant::now() < end
+        {
+            // The server has just started, and so has the queue that swallows what is asked.
+            tokio::time::sleep(LOOK).await;
+            session.publish_again(&asked, &mut answers, is_refused, end).await;
+        }
+        if answers.iter().all(Result::is_err) {
+            return Ok(Found::Nothing);
+        }
+        let looking = async { exists(session.control(control).await?, queue.to_owned()).await };
+        let is_old = answers.first().is_some_and(Result::is_ok);
+        Ok(match self.on(&session.conn, looking).await? {
+            true if is_old => Found::Old,
+            true => Found::Made,
+            false => Found::Removed,
+        })
     }
 
-    /// A queue was declared: is it known to be old? Somebody else may have made it just now, so that not having made it tells nothing.
-    pub(super) async fn note_age(&self, session: &Session, queue: String) {
-        let matters = self.config.queue_type == QueueType::Quorum && !self.config.queue_age.is_zero();
-        if !matters || self.ages.is_old(&queue) {
-            return;
+    /// Takes a mark of a queue that was removed away.
+    pub(super) async fn unmark(
+        &self,
+        session: &Session,
+        control: &mut Option<Channel>,
+        mark: String,
+    ) -> Result<()> {
+        let unmarking = async {
+            let channel = session.control(control).await?;
+            unbind(channel, self.names.sink(), self.names.known(), mark).await
+        };
+        self.on(&session.conn, unmarking).await
+    }
+
+    /// Whether a queue that nobody consumes from, and that is about to be declared, needs no time to grow old.
+    pub(super) async fn is_old(
+        &self,
+        session: &Session,
+        control: &mut Option<Channel>,
+        queue: &str,
+    ) -> Result<bool> {
+        if self.config.queue_age.is_zero() {
+            return Ok(true);
         }
-        let ask = Publication { exchange: self.names.known(), key: Names::old(&queue), body: Vec::new() };
-        let asked = session.publish(&[ask], true, std::time::Instant::now() + ASKING).await;
-        if asked.iter().all(Result::is_ok) {
-            self.ages.has_grown_old(queue);
-        } else {
-            self.ages.is_young(queue);
+        let found = self.find(session, control, queue, None).await?;
+        if found == Found::Removed {
+            self.unmark(session, control, Names::old(queue)).await?;
         }
+        Ok(found == Found::Old)
     }
 
     /// Waits until these queues are old, and tells everybody.
-    pub(crate) async fn grown(&self, queues: BTreeSet<String>) {
-        for queue in queues {
-            let Some(since) = self.ages.young_since(&queue) else { continue };
-            tokio::time::sleep_until(since + self.config.queue_age).await;
-            if let Err(error) = self.tell_old(&queue).await {
-                // Others wait once more than they would have to.
-                tracing::debug!(queue, %error, "the age of a queue could not be told");
-            }
-            self.ages.has_grown_old(queue);
+    ///
+    /// # Errors
+    /// The node that has confirmed messages for them may have died meanwhile, or somebody has removed one: what was confirmed may
+    /// be lost.
+    pub(super) async fn grown(&self, session: &Session, young: Young) -> Result<()> {
+        if young.is_empty() {
+            return Ok(());
         }
+        for (queue, since) in young {
+            tokio::time::sleep_until(since + self.config.queue_age).await;
+            match session.young_since(&queue) {
+                None => {} // Somebody else has told it, over the same connection.
+                Some(now) if now == since => {
+                    self.tell_old(session, &queue).await?;
+                    session.has_grown_old(&queue, since);
+                }
+                Some(_) => return Err(lost()),
+            }
+        }
+        if session.is_alive() { Ok(()) } else { Err(lost()) }
     }
 
-    async fn tell_old(&self, queue: &str) -> Result<()> {
-        let session = self.session().await?;
+    async fn tell_old(&self, session: &Session, queue: &str) -> Result<()> {
+        if !session.is_alive() {
+            return Err(lost());
+        }
         let mut control = session.control.lock().await;
         let telling = async {
             let channel = session.control(&mut control).await?;
@@ -97,4 +136,11 @@ impl Publisher {
         };
         self.on(&session.conn, telling).await
     }
+}
+
+fn lost() -> Error {
+    own(
+        ErrorKind::Unavailable,
+        "the connection broke, or the queue was removed, before the queue was old enough to outlive that: the message may be lost",
+    )
 }

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use anyqueue::{Error, ErrorKind, Result};
 use futures_util::FutureExt;
 use lapin::options::BasicPublishOptions;
+use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Confirmation, PublisherConfirm};
 
 use crate::error::{own, uncertain};
@@ -18,6 +19,13 @@ pub(crate) struct Publication {
     pub(crate) exchange: String,
     pub(crate) key: String,
     pub(crate) body: Vec<u8>,
+    pub(crate) headers: Option<FieldTable>,
+}
+
+impl Publication {
+    pub(crate) fn of(exchange: String, key: String, body: Vec<u8>) -> Self {
+        Self { exchange, key, body, headers: None }
+    }
 }
 
 /// A message that the client was handed.
@@ -31,7 +39,10 @@ pub(super) async fn confirmation(sending: Sending<'_>) -> lapin::Result<Confirma
 /// Hands a message to the client. Its frames are in line when this returns, so that the order of calls is that of messages.
 pub(super) fn send<'a>(channel: &'a Channel, message: &'a Publication, mandatory: bool) -> Sending<'a> {
     let options = BasicPublishOptions { mandatory, ..BasicPublishOptions::default() };
-    let properties = BasicProperties::default().with_delivery_mode(PERSISTENT);
+    let mut properties = BasicProperties::default().with_delivery_mode(PERSISTENT);
+    if let Some(headers) = &message.headers {
+        properties = properties.with_headers(headers.clone());
+    }
     let (exchange, key) = (message.exchange.as_str().into(), message.key.as_str().into());
     let mut sending: Sending<'a> =
         Box::pin(channel.basic_publish(exchange, key, options, &message.body, properties));
@@ -73,6 +84,45 @@ pub(super) fn judge(
     answers
 }
 
+/// The server ends a channel over a message that is too large, and answers for no other on it any more. Tells those apart that it
+/// had got before, and perhaps stored, from those that it never looked at. Answers the largest body that it takes.
+pub(super) fn tell_apart(messages: &[Publication], answers: &mut [Result<()>]) -> Option<u64> {
+    let is_over =
+        |answer: &Result<()>| answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::TooLarge);
+    let told = answers.iter().find_map(|answer| answer.as_ref().err().filter(|_| is_over(answer)))?;
+    let bytes = |message: &Publication| message.body.len() as u64;
+    let failed = || messages.iter().zip(answers.iter()).filter(|(_, answer)| is_over(answer));
+    let largest = failed().map(|(message, _)| bytes(message)).max()?;
+    // Its last word is the limit.
+    let said = told.message().rsplit(|c: char| !c.is_ascii_digit()).find_map(|word| word.parse::<u64>().ok());
+    let most = said.filter(|most| *most < largest).unwrap_or(largest.saturating_sub(1));
+    let mut before = true;
+    for (message, answer) in messages.iter().zip(answers.iter_mut()).filter(|(_, answer)| is_over(answer)) {
+        *answer = Err(match (bytes(message) > most, before) {
+            (true, _) => too_large(most),
+            (false, true) => uncertain(own(
+                ErrorKind::Unavailable,
+                "the broker did not answer: it ended the channel over a larger message that came after",
+            )),
+            (false, false) => own(ErrorKind::Unavailable, UNSENT),
+        });
+        before = before && bytes(message) <= most;
+    }
+    Some(most)
+}
+
+pub(super) fn too_large(most: u64) -> Error {
+    let text = format!("the encoded message is larger than the server's max_message_size ({most} bytes)");
+    own(ErrorKind::TooLarge, text)
+}
+
+const UNSENT: &str =
+    "the broker has not looked at the message: it ended the channel over a larger one before";
+
+pub(super) fn unsent(error: &Error) -> bool {
+    error.message() == UNSENT
+}
+
 const REFUSED: &str = "the broker could not store the message: see its log for the state of the queue";
 
 fn refused() -> Error {
@@ -98,4 +148,29 @@ fn unroutable() -> Error {
 
 pub(super) fn is_unroutable(error: &Error) -> bool {
     error.message() == UNROUTABLE
+}
+
+#[cfg(test)]
+mod tests {
+    use anyqueue::RetryClass;
+
+    use super::*;
+
+    #[test]
+    fn one_that_is_too_large_harms_no_other() {
+        let message = |bytes| Publication::of(String::new(), String::new(), vec![0; bytes]);
+        let messages: Vec<_> = [10, 10, 101, 10, 200, 100].into_iter().map(message).collect();
+        let over = || {
+            let said = "the server's max_message_size is below message_bytes: PRECONDITION_FAILED - message size 101 \
+                        is larger than configured max size 100";
+            Err(own(ErrorKind::TooLarge, said))
+        };
+        let mut answers = vec![Ok(()), over(), over(), over(), over(), over()];
+        assert_eq!(tell_apart(&messages, &mut answers), Some(100));
+        let classes: Vec<_> = answers.iter().map(|answer| answer.as_ref().err().map(Error::retry)).collect();
+        let (never, safe) = (Some(RetryClass::Never), Some(RetryClass::Safe));
+        assert_eq!(classes, [None, Some(RetryClass::MayDuplicate), never, safe, never, safe]);
+        assert!(answers.iter().skip(3).step_by(2).all(|answer| answer.as_ref().is_err_and(unsent)));
+        assert_eq!(tell_apart(&messages, &mut [Ok(())]), None);
+    }
 }

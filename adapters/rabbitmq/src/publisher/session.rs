@@ -1,7 +1,8 @@
 //! What lives as long as one connection that publishes: its channels, and what it has declared.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyqueue::{Error, ErrorKind, Result};
@@ -11,14 +12,20 @@ use lapin::{Channel, Connection};
 use tokio::sync::Semaphore;
 use tokio::time::timeout_at;
 
-use super::CHANNELS;
-use super::publication::{Publication, confirmation, full, is_refused, judge, send};
+use super::publication::{Publication, confirmation, full, judge, send, tell_apart, too_large};
 use crate::error::{Right, classify, own, silent, uncertain};
+use crate::names::{Line, Names};
 
 /// Between two looks whether the broker takes messages again.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 /// A queue that was declared longer ago is ready.
 const YOUNG: Duration = Duration::from_secs(5);
+
+/// Calls that publish at once. More wait for their turn.
+const CHANNELS: usize = 16;
+
+/// Queues that were young, and since when this session knows them.
+pub(super) type Young = BTreeMap<String, tokio::time::Instant>;
 
 /// What lives as long as one connection.
 pub(super) struct Session {
@@ -26,10 +33,14 @@ pub(super) struct Session {
     /// Channels that nobody publishes on now.
     idle: Mutex<Vec<Channel>>,
     room: Semaphore,
-    /// Words of lines, and names of the ladder's parts, that this session has declared.
-    declared: Mutex<HashSet<String>>,
-    /// When the last of them was.
+    /// Words of lines, and names of the ladder's parts, that this session has declared, and when they were seen last.
+    declared: Mutex<HashMap<String, Instant>>,
+    /// When the last of them was declared.
     last_declared: Mutex<Instant>,
+    /// Queues that a push waits for to be older.
+    young: Mutex<Young>,
+    /// Of the bodies that the broker takes: it has told by refusing one.
+    max_body_bytes: AtomicU64,
     /// Declares; apart, because what is refused ends its channel.
     pub(super) control: tokio::sync::Mutex<Option<Channel>>,
 }
@@ -42,6 +53,8 @@ impl Session {
             room: Semaphore::new(CHANNELS),
             declared: Mutex::default(),
             last_declared: Mutex::new(Instant::now()),
+            young: Mutex::default(),
+            max_body_bytes: AtomicU64::new(u64::MAX),
             control: tokio::sync::Mutex::new(Some(control)),
         }
     }
@@ -50,18 +63,67 @@ impl Session {
         self.conn.status().connected()
     }
 
-    pub(super) fn knows(&self, word: &str) -> bool {
-        self.declared.lock().unwrap_or_else(PoisonError::into_inner).contains(word)
+    fn declared(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
+        self.declared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn has_declared(&self, name: String) {
+    fn young(&self) -> MutexGuard<'_, Young> {
+        self.young.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn knows(&self, name: &str) -> bool {
+        self.declared().contains_key(name)
+    }
+
+    /// Whether it was there within this time.
+    pub(super) fn was_seen(&self, name: &str, within: Duration) -> bool {
+        self.declared().get(name).is_some_and(|seen| seen.elapsed() < within)
+    }
+
+    pub(super) fn has_seen(&self, name: String) {
+        self.declared().insert(name, Instant::now());
+    }
+
+    /// Notes what was declared, and the queue of it that may have been made just now.
+    pub(super) fn has_declared(&self, name: String, young: Option<String>) {
         *self.last_declared.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-        self.declared.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
+        if let Some(queue) = young {
+            self.young().insert(queue, tokio::time::Instant::now());
+        }
+        self.has_seen(name);
     }
 
-    /// Somebody has removed a queue: what was declared is to be declared again.
-    pub(super) fn forget(&self) {
-        self.declared.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    pub(super) fn has_young(&self) -> bool {
+        !self.young().is_empty()
+    }
+
+    pub(super) fn young_since(&self, queue: &str) -> Option<tokio::time::Instant> {
+        self.young().get(queue).copied()
+    }
+
+    /// The queue that was young since then is so no more.
+    pub(super) fn has_grown_old(&self, queue: &str, since: tokio::time::Instant) {
+        let mut young = self.young();
+        if young.get(queue) == Some(&since) {
+            young.remove(queue);
+        }
+    }
+
+    /// Somebody has removed the queues of a line, or may have: they are to be declared again.
+    pub(super) fn forget_line(&self, names: &Names, line: &Line) {
+        let mut declared = self.declared();
+        declared.remove(&line.word());
+        declared.remove(&names.landing(line));
+    }
+
+    /// Somebody has removed a part of the ladder of delays.
+    pub(super) fn forget(&self, name: &str) {
+        self.declared().remove(name);
+    }
+
+    /// The largest body that the broker takes, as far as it has told.
+    pub(super) fn max_body_bytes(&self) -> u64 {
+        self.max_body_bytes.load(Ordering::Relaxed)
     }
 
     /// The channel for declarations, opened anew if the last one ended.
@@ -76,9 +138,33 @@ impl Session {
         Ok(control.insert(current))
     }
 
+    /// Publishes messages, but for those that are known to be too large.
+    pub(super) async fn publish(
+        &self,
+        messages: &[Publication],
+        mandatory: bool,
+        deadline: Instant,
+    ) -> Vec<Result<()>> {
+        let most = self.max_body_bytes();
+        let fits = |message: &&Publication| message.body.len() as u64 <= most;
+        if messages.iter().all(|message| fits(&message)) {
+            return self.publish_all(messages, mandatory, deadline).await;
+        }
+        let fitting: Vec<Publication> = messages.iter().filter(fits).cloned().collect();
+        let sent = match fitting.as_slice() {
+            [] => Vec::new(),
+            fitting => self.publish_all(fitting, mandatory, deadline).await,
+        };
+        let mut sent = sent.into_iter();
+        let answer = |message| {
+            if fits(&message) { sent.next().unwrap_or_else(|| Err(silent())) } else { Err(too_large(most)) }
+        };
+        messages.iter().map(answer).collect()
+    }
+
     /// Publishes messages on a channel that nobody else uses meanwhile: the client does not tell whose a returned message is, so
     /// whatever comes back on the channel must be of this call.
-    pub(super) async fn publish(
+    async fn publish_all(
         &self,
         messages: &[Publication],
         mandatory: bool,
@@ -111,30 +197,36 @@ impl Session {
         let confirmed = join_all(confirmed).await;
         if confirmed.iter().all(Result::is_ok) {
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(channel);
+            return judge(confirmed, messages, mandatory);
         }
-        judge(confirmed, messages, mandatory)
+        let mut answers = judge(confirmed, messages, mandatory);
+        if let Some(most) = tell_apart(messages, &mut answers) {
+            self.max_body_bytes.fetch_min(most, Ordering::Relaxed);
+        }
+        answers
     }
 
     /// Whether a line was declared a moment ago.
-    pub(super) fn is_young(&self) -> bool {
+    pub(super) fn has_just_declared(&self) -> bool {
         self.last_declared.lock().unwrap_or_else(PoisonError::into_inner).elapsed() < YOUNG
     }
 
-    /// Publishes again what was refused.
-    pub(super) async fn publish_refused(
+    /// Publishes again what was answered so.
+    pub(super) async fn publish_again(
         &self,
         messages: &[Publication],
         answers: &mut [Result<()>],
+        is_so: fn(&Error) -> bool,
         deadline: Instant,
     ) {
-        let is_refused = |answer: &Result<()>| answer.as_ref().is_err_and(is_refused);
+        let is_so = |answer: &Result<()>| answer.as_ref().is_err_and(is_so);
         let again: Vec<Publication> = messages
             .iter()
             .zip(answers.iter())
-            .filter(|(_, answer)| is_refused(answer))
+            .filter(|(_, answer)| is_so(answer))
             .map(|(message, _)| message.clone())
             .collect();
-        let places = answers.iter_mut().filter(|answer| is_refused(answer));
+        let places = answers.iter_mut().filter(|answer| is_so(answer));
         for (place, answer) in places.zip(self.publish(&again, true, deadline).await) {
             *place = answer;
         }

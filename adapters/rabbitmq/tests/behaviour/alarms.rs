@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{
-    Action, Error, ErrorKind, MessageData, MessageId, PullQueueStorage, PushOutcome, PushQueueStorage,
-    QueueStorage, RetryClass, Settlement,
+use anyqueue::adapter::{
+    Action, InspectQueueStorage, PullQueueStorage, PushQueueStorage, QueueStorage, Settlement,
 };
+use anyqueue::{Error, ErrorKind, MessageData, MessageId, PushOutcome, RetryClass};
 use anyqueue_rabbitmq::RabbitMqQueue;
 use anyqueue_testkit::RabbitMq;
 
@@ -117,4 +117,22 @@ async fn a_push_that_waits_for_the_end_of_an_alarm_is_stored_when_it_ends() {
     // One that was refused may have been on its way.
     let least = stored.len() + 2;
     becomes("all are there", || async { bed.ready(&p).await as usize >= least }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handle_that_has_pushed_nothing_sees_the_alarm_of_a_full_disk_and_counts_go_on() {
+    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let p = part("p");
+    push(&bed.open().await, &p, &messages(2)).await;
+    let limit = |bytes| ["set_disk_free_limit", bytes];
+    RabbitMq::control(bed.server(), &limit("100000GB")).await.unwrap();
+    let queue = bed.builder().call_timeout(LIMIT).open().await.unwrap();
+    let warnings = queue.check().await.unwrap().warnings;
+    assert!(warnings.iter().any(|warning| warning.contains("disk")), "{warnings:?}");
+    assert_eq!(queue.counts(&p).await.unwrap().ready, Some(2));
+    let got = take(&queue, &p, 2).await;
+    settle(&queue, &got, Action::Remove).await;
+    RabbitMq::control(bed.server(), &limit("50MB")).await.unwrap();
+    becomes("it is healthy again", || async { queue.check().await.unwrap().warnings.is_empty() }).await;
+    push(&queue, &p, &messages(1)).await;
 }

@@ -3,15 +3,15 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use anyqueue::{
-    Action, Delivery, ExtendOutcome, Extension, MessageData, PartitionId, PullQueueStorage, PullRequest,
-    PushOutcome, PushQueueStorage, Result, SettleOutcome, Settlement,
+use anyqueue::adapter::{
+    Action, Delivery, Extension, PullQueueStorage, PullRequest, PushQueueStorage, Settlement,
 };
+use anyqueue::{ExtendOutcome, MessageData, PartitionId, PushOutcome, Result, SettleOutcome};
 use anyqueue_rabbitmq::{RabbitMqBuilder, RabbitMqQueue};
 use anyqueue_testkit::{Provided, RabbitMq, Server, provide, start_if_installed};
-use lapin::options::QueueDeclareOptions;
+use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions};
 use lapin::types::FieldTable;
-use lapin::{Channel, Connection, ConnectionProperties, Queue};
+use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, Queue};
 use tokio::sync::OnceCell;
 
 pub(crate) const LEASE: Duration = Duration::from_mins(1);
@@ -69,7 +69,31 @@ impl Bed {
 
     /// The queue of a level, as the crate's documentation names it.
     pub(crate) fn queue(&self, partition: &PartitionId, level: u8) -> String {
-        format!("{}:{}:{level}", self.prefix, partition.name())
+        let dead = if partition.is_dead_letters() { ":dead" } else { "" };
+        format!("{}:{}{dead}:{level}", self.prefix, partition.name())
+    }
+
+    /// Removes queues, as an operator does.
+    pub(crate) async fn remove(&self, queues: &[String]) {
+        let (_conn, channel) = self.channel().await;
+        for queue in queues {
+            channel.queue_delete(queue.as_str().into(), QueueDeleteOptions::default()).await.unwrap();
+        }
+    }
+
+    /// Puts a message there, past the adapter.
+    pub(crate) async fn plant(&self, queue: &str, body: &[u8]) {
+        let (_conn, channel) = self.channel().await;
+        channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
+        let (options, properties) = (BasicPublishOptions::default(), BasicProperties::default());
+        let sent = channel.basic_publish("".into(), queue.into(), options, body, properties).await.unwrap();
+        assert!(sent.await.unwrap().is_ack());
+    }
+
+    /// Lets an operator set a policy for queues whose names match.
+    pub(crate) async fn policy(&self, name: &str, pattern: &str, policy: &str) {
+        let arguments = ["set_policy", name, pattern, policy, "--apply-to", "queues"];
+        RabbitMq::control(self.server(), &arguments).await.unwrap();
     }
 
     /// Messages that the broker would hand to anybody.
@@ -82,11 +106,20 @@ impl Bed {
         self.look(partition).await.consumer_count()
     }
 
+    /// The same, where the queue may be gone.
+    pub(crate) async fn consumers_if_any(&self, partition: &PartitionId) -> u32 {
+        self.try_look(&self.queue(partition, 0)).await.map_or(0, |queue| queue.consumer_count())
+    }
+
     async fn look(&self, partition: &PartitionId) -> Queue {
+        self.try_look(&self.queue(partition, 0)).await.unwrap()
+    }
+
+    /// A queue, if there is one of this name.
+    pub(crate) async fn try_look(&self, queue: &str) -> lapin::Result<Queue> {
         let (_conn, channel) = self.channel().await;
         let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        let queue = channel.queue_declare(self.queue(partition, 0).into(), options, FieldTable::default());
-        queue.await.unwrap()
+        channel.queue_declare(queue.into(), options, FieldTable::default()).await
     }
 }
 

@@ -1,11 +1,11 @@
-//! Brokers that die or end channels; queues that somebody removes.
+//! Brokers that die or end channels.
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{Action, ErrorKind, PullQueueStorage, PullRequest, PushQueueStorage, SettleOutcome};
+use anyqueue::adapter::{Action, PullQueueStorage, PullRequest};
+use anyqueue::{ErrorKind, SettleOutcome};
 use anyqueue_rabbitmq::RabbitMqQueue;
 use anyqueue_testkit::{Fault, Proxy, RabbitMq};
-use lapin::options::QueueDeleteOptions;
 
 use crate::common::{Bed, LEASE, SOON, becomes, holds, messages, part, push, settle, take, texts};
 
@@ -74,21 +74,4 @@ async fn a_channel_that_the_server_ends_is_made_anew() {
     assert_eq!(texts(&again), ["0"]);
     assert_eq!(settle(&queue, &held, Action::Remove).await, [SettleOutcome::Lost]);
     assert_eq!(settle(&queue, &again, Action::Remove).await, [SettleOutcome::Settled]);
-}
-
-#[tokio::test]
-async fn a_message_for_a_queue_that_was_removed_is_an_error_and_the_next_makes_it_anew() {
-    let Some(bed) = Bed::shared().await else { return };
-    let (p, queue) = (part("work"), bed.open().await);
-    push(&queue, &p, &messages(1)).await;
-    let (_conn, channel) = bed.channel().await;
-    channel.queue_delete(bed.queue(&p, 0).into(), QueueDeleteOptions::default()).await.unwrap();
-    let answers = queue.push(&p, &messages(3)).await;
-    assert_eq!(answers.len(), 3);
-    for answer in answers {
-        let error = answer.unwrap_err();
-        assert_eq!((error.kind(), error.retry()), (ErrorKind::Unavailable, anyqueue::RetryClass::Safe));
-    }
-    push(&queue, &p, &messages(3)).await;
-    assert_eq!(texts(&take(&queue, &p, 3).await), ["0", "1", "2"]);
 }

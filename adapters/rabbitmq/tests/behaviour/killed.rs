@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use anyqueue::MessageData;
+use anyqueue::adapter::PushQueueStorage;
 use anyqueue_rabbitmq::{QueueType, RabbitMqBuilder, RabbitMqQueue};
 use anyqueue_testkit::{Fault, Proxy, RabbitMq};
 
-use crate::common::{Bed, part, push, take, texts};
+use crate::common::{Bed, becomes, part, push, take, texts};
 use crate::load::Load;
 
 const MESSAGES: usize = 50_000;
@@ -54,6 +55,31 @@ async fn what_was_stored_in_queues_just_made_is_there_after_a_kill() {
     }
     got.sort();
     assert_eq!(got, ["first", "late", "second"]);
+}
+
+/// The node dies at several moments of the wait for the queue to be old: whoever was told that a message is stored finds it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_push_is_no_success_if_the_broker_died_before_its_queue_was_old() {
+    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let queue = bed.open().await;
+    push(&queue, &part("warm"), &[MessageData::new("warm")]).await;
+    for moment in [100, 800, 1700, 2400] {
+        let p = part(&format!("fresh{moment}"));
+        let pushing = tokio::spawn({
+            let (queue, p) = (queue.clone(), p.clone());
+            async move { queue.push(&p, &[MessageData::new("fresh")]).await.remove(0) }
+        });
+        becomes("the queue is there", || async { bed.try_look(&bed.queue(&p, 0)).await.is_ok() }).await;
+        tokio::time::sleep(Duration::from_millis(moment)).await;
+        let was_answered = pushing.is_finished();
+        bed.server().kill().await.unwrap();
+        let answer = pushing.await.unwrap();
+        bed.server().restart().await.unwrap();
+        assert!(was_answered || answer.is_err(), "after {moment} ms: {answer:?}");
+        if answer.is_ok() {
+            assert_eq!(texts(&take(&bed.open().await, &p, 1).await), ["fresh"]);
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

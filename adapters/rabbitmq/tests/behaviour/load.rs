@@ -6,10 +6,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyqueue::{
-    Action, MessageData, MessageId, PartitionId, PullQueueStorage, PullRequest, PushOutcome,
-    PushQueueStorage, RetryClass, Settlement,
-};
+use anyqueue::adapter::{Action, PullQueueStorage, PullRequest, PushQueueStorage, Settlement};
+use anyqueue::{MessageData, MessageId, PartitionId, PushOutcome, RetryClass};
 use anyqueue_rabbitmq::RabbitMqQueue;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::task::JoinHandle;

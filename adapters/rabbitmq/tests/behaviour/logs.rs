@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 
-use anyqueue::{MessageData, PushQueueStorage};
+use anyqueue::MessageData;
+use anyqueue::adapter::PushQueueStorage;
 use lapin::options::QueueDeleteOptions;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 

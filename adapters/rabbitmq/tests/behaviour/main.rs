@@ -3,14 +3,19 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
 mod alarms;
+mod aside;
 mod cluster;
 mod common;
+mod delays;
 mod faults;
 mod killed;
 mod load;
 mod logs;
+mod making;
 mod modes;
 mod opening;
 mod refusals;
+mod removed;
 mod strict;
 mod tls;
+mod unseen;

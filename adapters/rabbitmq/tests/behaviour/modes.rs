@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use anyqueue::{Action, MessageData, Queue, QueueMessageStatus::Processed, QueueStorage, SettleOutcome};
+use anyqueue::adapter::{Action, QueueStorage};
+use anyqueue::{MessageData, Queue, QueueMessageStatus::Processed, SettleOutcome};
 use anyqueue_rabbitmq::QueueType;
 use futures_util::StreamExt as _;
 use tokio::task::JoinSet;

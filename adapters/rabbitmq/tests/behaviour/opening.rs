@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{Error, ErrorKind, PushQueueStorage, QueueStorage};
+use anyqueue::adapter::{PushQueueStorage, QueueStorage};
+use anyqueue::{Error, ErrorKind};
 use anyqueue_rabbitmq::{QueueType, RabbitMqQueue};
 
 use anyqueue_testkit::RabbitMq;

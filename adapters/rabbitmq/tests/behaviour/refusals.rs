@@ -1,12 +1,13 @@
 //! Users without rights, virtual hosts, and wrong passwords: each is told apart, with what is missing, and no password is shown.
 
-use anyqueue::{
-    Action, Error, ErrorKind, PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage, RetryClass,
-};
+use std::time::Duration;
+
+use anyqueue::adapter::{Action, PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage};
+use anyqueue::{Error, ErrorKind, MessageData, RetryClass};
 use anyqueue_rabbitmq::RabbitMqQueue;
 use anyqueue_testkit::RabbitMq;
 
-use crate::common::{Bed, LEASE, SOON, messages, part, push, settle, take, texts};
+use crate::common::{Bed, LEASE, SOON, messages, part, pull, push, settle, take, texts};
 
 const SECRET: &str = "secret-word";
 
@@ -59,6 +60,24 @@ async fn each_right_that_is_missing_is_told() {
     assert_eq!(texts(&got), ["0", "1", "2"]);
     settle(&queue, &got, Action::Remove).await;
     assert!(!format!("{queue:?}").contains(SECRET));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removed_queue_is_empty_for_who_may_not_make_it_anew() {
+    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let (p, owner) = (part("p"), bed.builder().queue_age(Duration::ZERO).open().await.unwrap());
+    push(&owner, &p, &[MessageData::new("low"), MessageData::new("high").with_priority(5)]).await;
+    control(&bed, &["add_user", "app", SECRET]).await;
+    let shared = r"^(amq\.gen.*|.*:(known|news|sink))$";
+    control(&bed, &["set_permissions", "app", shared, ".*", ".*"]).await;
+    let queue = RabbitMqQueue::open(&url(&bed, "app", "%2f")).await.unwrap();
+    bed.remove(&[bed.queue(&p, 5)]).await;
+    assert_eq!(texts(&take(&queue, &p, 1).await), ["low"]);
+    bed.remove(&[bed.queue(&p, 0)]).await;
+    assert!(pull(&queue, &p, 1, Duration::from_millis(100)).await.is_empty());
+    owner.push(&p, &messages(1)).await.remove(0).unwrap_err();
+    push(&owner, &p, &messages(1)).await;
+    assert_eq!(texts(&take(&queue, &p, 1).await), ["0"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,10 +5,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use anyqueue::QueueMessageStatus::Processed;
-use anyqueue::{
-    Action, Delivery, MessageData, PartitionId, PullQueueStorage, PullRequest, Queue, SettleOutcome,
-    Settlement, Token,
-};
+use anyqueue::adapter::{Action, Delivery, PullQueueStorage, PullRequest, Settlement, Token};
+use anyqueue::{MessageData, PartitionId, Queue, SettleOutcome};
 use anyqueue_rabbitmq::RabbitMqQueue;
 use anyqueue_testkit::{Fault, Proxy, RabbitMq};
 use futures_util::{FutureExt, StreamExt};

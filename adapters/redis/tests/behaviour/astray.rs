@@ -1,8 +1,7 @@
 //! Ids in line whose records are not there, as where a cluster lost sight of a part of its keys: nothing is dropped in silence.
 
-use anyqueue::{
-    Action, InspectQueueStorage, MessageData, PullQueueStorage, QueueStorage, SettleOutcome, Settlement,
-};
+use anyqueue::adapter::{Action, InspectQueueStorage, PullQueueStorage, QueueStorage, Settlement};
+use anyqueue::{MessageData, SettleOutcome};
 use anyqueue_redis::RedisQueue;
 use redis::Value;
 

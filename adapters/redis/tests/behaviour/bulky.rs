@@ -1,6 +1,7 @@
 //! Messages of more than 16 KiB, whose records are kept apart.
 
-use anyqueue::{Action, DeleteOutcome, InspectQueueStorage, MessageData, PushOutcome, PushQueueStorage};
+use anyqueue::adapter::{Action, InspectQueueStorage, PushQueueStorage};
+use anyqueue::{DeleteOutcome, MessageData, PushOutcome};
 use redis::Value;
 
 use crate::common::{Bed, LEASE, part, pull, push, settle, texts};

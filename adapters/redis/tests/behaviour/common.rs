@@ -3,10 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use anyqueue::{
-    Action, Delivery, MessageData, PartitionId, PullQueueStorage, PullRequest, PushOutcome, PushQueueStorage,
-    SettleOutcome, Settlement,
-};
+use anyqueue::adapter::{Action, Delivery, PullQueueStorage, PullRequest, PushQueueStorage, Settlement};
+use anyqueue::{MessageData, PartitionId, PushOutcome, SettleOutcome};
 use anyqueue_redis::{RedisBuilder, RedisQueue};
 use anyqueue_testkit::{Redis, Server, start_if_installed};
 use redis::aio::MultiplexedConnection;

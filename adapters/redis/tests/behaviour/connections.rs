@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use anyqueue::{PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage, RetryClass};
+use anyqueue::RetryClass;
+use anyqueue::adapter::{PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage};
 
 use crate::common::{Bed, LEASE, SOON, messages, part, pull, pull_wait, push, texts};
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use anyqueue::{
-    Action, Extension, InspectQueueStorage, MessageData, MessageId, PullQueueStorage, PullRequest,
-    PushQueueStorage, Settlement,
+use anyqueue::adapter::{
+    Action, Extension, InspectQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage, Settlement,
 };
+use anyqueue::{MessageData, MessageId};
 use anyqueue_redis::RedisQueue;
 use anyqueue_testkit::Redis;
 

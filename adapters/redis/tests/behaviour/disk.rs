@@ -4,9 +4,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyqueue::{
-    Action, Error, ErrorKind, MessageData, MessageId, PushOutcome, PushQueueStorage, QueueStorage,
-};
+use anyqueue::adapter::{Action, PushQueueStorage, QueueStorage};
+use anyqueue::{Error, ErrorKind, MessageData, MessageId, PushOutcome};
 use anyqueue_redis::RedisQueue;
 use anyqueue_testkit::Redis;
 

@@ -3,10 +3,11 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyqueue::{
-    Action, DurabilityLevel, ErrorKind, Headers, InspectQueueStorage, MessageData, MoveGuarantee,
-    PullQueueStorage, PullRequest, QueueStorage, RetryClass, Strictness,
+use anyqueue::adapter::{
+    Action, DurabilityLevel, InspectQueueStorage, MoveGuarantee, PullQueueStorage, PullRequest, QueueStorage,
+    Strictness,
 };
+use anyqueue::{ErrorKind, Headers, MessageData, RetryClass};
 use anyqueue_redis::RedisQueue;
 use anyqueue_testkit::{Redis, RedisCluster, RedisSentinel, start_if_installed};
 

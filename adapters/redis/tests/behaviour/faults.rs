@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyqueue::{
-    Action, MessageData, MessageId, PartitionId, PullQueueStorage, PullRequest, PushOutcome,
-    PushQueueStorage, RetryClass, Settlement,
-};
+use anyqueue::adapter::{Action, PullQueueStorage, PullRequest, PushQueueStorage, Settlement};
+use anyqueue::{MessageData, MessageId, PartitionId, PushOutcome, RetryClass};
 use anyqueue_redis::RedisQueue;
 use anyqueue_testkit::{Fault, Proxy, Redis};
 use tokio::sync::watch;
@@ -202,7 +200,12 @@ async fn cut_off_thirty_times_in_the_middle_of_calls_it_loses_nothing() {
     for cut in 1..=30 {
         let before = Instant::now();
         while !(load.stored.since(before) && load.taken.since(before)) {
-            assert!(before.elapsed() < RECOVERY, "the handles do not go on after {cut} cuts");
+            assert!(
+                before.elapsed() < RECOVERY,
+                "the handles do not go on before cut {cut}: pushes {}, pulls {}",
+                load.stored.since(before),
+                load.taken.since(before),
+            );
             tokio::time::sleep(Duration::from_micros(500)).await;
         }
         assert!(!load.is_pushed(), "the load was over after {cut} cuts");

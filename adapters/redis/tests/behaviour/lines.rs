@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use anyqueue::{
-    Action, CancelOutcome, DeleteOutcome, ExtendOutcome, Extension, InspectQueueStorage, MessageData,
-    PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage,
+use anyqueue::adapter::{
+    Action, Extension, InspectQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage,
 };
+use anyqueue::{CancelOutcome, DeleteOutcome, ExtendOutcome, MessageData};
 
 use crate::common::{Bed, LEASE, fill, messages, part, pull, push, settle, texts};
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use anyqueue::{
-    Action, DeleteOutcome, DurabilityLevel, ErrorKind, ExtendOutcome, Extension, InspectQueueStorage,
-    MessageData, PauseQueueStorage, PullQueueStorage, PullRequest, PushOutcome, PushQueueStorage,
-    QueueStorage, RetryClass,
+use anyqueue::adapter::{
+    Action, DurabilityLevel, Extension, InspectQueueStorage, PauseQueueStorage, PullQueueStorage,
+    PullRequest, PushQueueStorage, QueueStorage,
 };
+use anyqueue::{DeleteOutcome, ErrorKind, ExtendOutcome, MessageData, PushOutcome, RetryClass};
 use anyqueue_redis::{RedisBuilder, RedisQueue};
 use anyqueue_testkit::Redis;
 

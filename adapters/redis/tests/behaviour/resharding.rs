@@ -2,10 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{
-    Action, ErrorKind, InspectQueueStorage, MessageData, PullQueueStorage, PullRequest, PushQueueStorage,
-    RetryClass,
-};
+use anyqueue::adapter::{Action, InspectQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage};
+use anyqueue::{ErrorKind, MessageData, RetryClass};
 use anyqueue_redis::RedisQueue;
 use anyqueue_testkit::{Redis, RedisCluster, Server};
 use redis::Value;

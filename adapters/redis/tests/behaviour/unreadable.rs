@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{Action, ErrorKind, InspectQueueStorage, MessageData, PartitionId, Queue};
+use anyqueue::adapter::{Action, InspectQueueStorage};
+use anyqueue::{ErrorKind, MessageData, PartitionId, Queue};
 use anyqueue_redis::RedisQueue;
 use redis::Value;
 

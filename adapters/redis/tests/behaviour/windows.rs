@@ -1,8 +1,7 @@
 //! Where messages are kept: those of a moment together, others with all that came alone; and that each is found in either place.
 
-use anyqueue::{
-    Action, DeleteOutcome, InspectQueueStorage, MessageData, MessageId, PushOutcome, PushQueueStorage,
-};
+use anyqueue::adapter::{Action, InspectQueueStorage, PushQueueStorage};
+use anyqueue::{DeleteOutcome, MessageData, MessageId, PushOutcome};
 use anyqueue_redis::RedisQueue;
 use redis::Value;
 

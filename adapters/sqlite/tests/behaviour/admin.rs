@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use crate::common::*;
-use anyqueue::{
-    Action, CancelOutcome, DeleteOutcome, ExtendOutcome, Extension, InspectQueueStorage, MessageId,
-    MessageState, PauseQueueStorage, PullQueueStorage,
-};
+use anyqueue::adapter::{Action, Extension, InspectQueueStorage, PauseQueueStorage, PullQueueStorage};
+use anyqueue::{CancelOutcome, DeleteOutcome, ExtendOutcome, MessageId, MessageState};
 
 #[tokio::test]
 async fn counts_tell_every_state() {

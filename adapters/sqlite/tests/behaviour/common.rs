@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyqueue::{
-    Action, Delivery, InspectQueueStorage, Lease, ManualClock, MessageData, MessageId, PartitionId,
-    PullQueueStorage, PullRequest, PushOutcome, PushQueueStorage, SettleOutcome, Settlement,
+use anyqueue::adapter::{
+    Action, Delivery, InspectQueueStorage, Lease, PullQueueStorage, PullRequest, PushQueueStorage, Settlement,
 };
+use anyqueue::{ManualClock, MessageData, MessageId, PartitionId, PushOutcome, SettleOutcome};
 use anyqueue_sqlite::SqliteQueue;
 use tempfile::TempDir;
 

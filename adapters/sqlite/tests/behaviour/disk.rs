@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use crate::common::*;
-use anyqueue::{Action, ErrorKind, InspectQueueStorage, MessageData, PushQueueStorage, SettleOutcome};
+use anyqueue::adapter::{Action, InspectQueueStorage, PushQueueStorage};
+use anyqueue::{ErrorKind, MessageData, SettleOutcome};
 use anyqueue_sqlite::SqliteQueue;
 
 /// A file system of its own, as small as the test needs it.
@@ -82,7 +84,14 @@ async fn a_disk_filled_by_others_is_full_until_there_is_room() {
     }
     assert_eq!(queue.counts(&p).await.unwrap().ready, Some(stored.len() as u64));
     std::fs::remove_file(&filler).unwrap();
-    push_text(&queue, &p, &["d"]).await;
+    // A child that another test starts in this moment holds the file, and so its room, until it runs its own program.
+    let room = async {
+        while let Err(error) = queue.push(&p, &[message("d")]).await.remove(0) {
+            assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), room).await.expect("there is room again");
     assert_eq!(drain(&queue, &p).await, ["a", "b", "c", "d"]);
 }
 

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::common::*;
-use anyqueue::{
-    Action, Delivery, ErrorKind, ExtendOutcome, Extension, Headers, InspectQueueStorage, PullQueueStorage,
-    PullRequest, SettleOutcome, Settlement, Token,
+use anyqueue::adapter::{
+    Action, Delivery, Extension, InspectQueueStorage, PullQueueStorage, PullRequest, Settlement, Token,
 };
+use anyqueue::{ErrorKind, ExtendOutcome, Headers, SettleOutcome};
 use anyqueue_sqlite::SqliteQueue;
 
 async fn extend(queue: &SqliteQueue, delivery: &Delivery, duration: Duration) -> ExtendOutcome {

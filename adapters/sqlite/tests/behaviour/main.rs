@@ -19,4 +19,5 @@ mod push;
 mod replaced;
 #[cfg(target_os = "linux")]
 mod threads;
+mod unreadable;
 mod waiting;

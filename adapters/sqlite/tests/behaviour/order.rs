@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::common::*;
-use anyqueue::{Action, MessageData, PushOutcome, PushQueueStorage, SettleOutcome};
+use anyqueue::adapter::{Action, PushQueueStorage};
+use anyqueue::{MessageData, PushOutcome, SettleOutcome};
 
 #[tokio::test]
 async fn higher_priority_first_and_push_order_within_one() {
@@ -103,7 +104,7 @@ async fn postponing_by_nothing_goes_to_the_end_at_once() {
     settle(&bed.queue, &got[0].lease, postpone(Duration::ZERO)).await;
     let again = pull(&bed.queue, &p, 10).await;
     assert_eq!(texts(&again), ["b", "a"]);
-    // Given back, it comes first.
+    // Released, it comes first.
     settle(&bed.queue, &again[1].lease, Action::Release).await;
     assert_eq!(texts(&pull(&bed.queue, &p, 1).await), ["a"]);
 }

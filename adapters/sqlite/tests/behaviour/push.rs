@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::common::*;
-use anyqueue::{ErrorKind, InspectQueueStorage, MessageData, PushOutcome, PushQueueStorage, QueueStorage};
+use anyqueue::adapter::{InspectQueueStorage, PushQueueStorage, QueueStorage};
+use anyqueue::{ErrorKind, MessageData, PushOutcome};
 use anyqueue_sqlite::SqliteQueue;
 use sqlx::{ConnectOptions, Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 

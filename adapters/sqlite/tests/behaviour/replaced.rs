@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use crate::common::*;
-use anyqueue::{
-    Action, Error, ErrorKind, Extension, InspectQueueStorage, PullQueueStorage, PullRequest,
-    PushQueueStorage, QueueStorage, Result, Settlement,
+use anyqueue::adapter::{
+    Action, Extension, InspectQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage,
+    Settlement,
 };
+use anyqueue::{Error, ErrorKind, Result};
 use anyqueue_sqlite::SqliteQueue;
 
 /// Moves a database with its logs.
@@ -17,7 +18,7 @@ fn rename(from: &Path, to: &Path) {
     }
 }
 
-/// Puts another queue file, as from a backup, in the place of the one that is open. Answers where that one is kept.
+/// Puts another queue file, as from a backup, in the place of the one that is open. Returns where that one is kept.
 async fn replace(path: &Path) -> PathBuf {
     let (other, kept) = (path.with_file_name("other.db"), path.with_file_name("kept.db"));
     SqliteQueue::open(&other).await.unwrap().close().await.unwrap();

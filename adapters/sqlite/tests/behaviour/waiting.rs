@@ -3,9 +3,8 @@
 use std::time::{Duration, Instant};
 
 use crate::common::*;
-use anyqueue::{
-    Action, Delivery, PartitionId, PauseQueueStorage, PullQueueStorage, PullRequest, QueueStorage,
-};
+use anyqueue::PartitionId;
+use anyqueue::adapter::{Action, Delivery, PauseQueueStorage, PullQueueStorage, PullRequest, QueueStorage};
 use anyqueue_sqlite::SqliteQueue;
 use tokio::task::JoinHandle;
 

@@ -1,11 +1,13 @@
 //! How the suite reaches SQLite: a file per case, and other processes on the same file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyqueue::{Clock, QueueStorage, Result, Storage};
-use anyqueue_conformance::{Harness, Need, Opening, async_trait, least};
+use anyqueue::adapter::{QueueStorage, Storage};
+use anyqueue::{Clock, Error, ErrorKind, MessageId, PartitionId, Result};
+use anyqueue_conformance::{Harness, Need, Opening, async_trait, corrupted, least};
 use anyqueue_sqlite::SqliteQueue;
+use rusqlite::Connection;
 
 /// A directory of its own, gone with the run.
 pub(crate) struct Sqlite(tempfile::TempDir);
@@ -18,6 +20,16 @@ impl Sqlite {
     fn path(&self, namespace: &str) -> PathBuf {
         self.0.path().join(format!("{namespace}.db"))
     }
+}
+
+fn body(path: &Path, id: MessageId) -> rusqlite::Result<Vec<u8>> {
+    let select = "SELECT body FROM anyqueue_message WHERE id = ?";
+    Connection::open(path)?.query_row(select, [id.as_bytes()], |row| row.get(0))
+}
+
+fn replace(path: &Path, id: MessageId, body: &[u8]) -> rusqlite::Result<()> {
+    let update = "UPDATE anyqueue_message SET body = ? WHERE id = ?";
+    Connection::open(path)?.execute(update, (body, id.as_bytes())).map(drop)
 }
 
 async fn open(path: PathBuf) -> Result<Arc<dyn Storage>> {
@@ -54,8 +66,26 @@ impl Harness for Sqlite {
     }
 
     fn rule(&self, need: &Need) -> Option<&'static str> {
-        (need.what == Need::VICTIM.what)
-            .then_some("SQLite is a library: there is no server to kill, and no connection to cut")
+        match need.what {
+            what if what == Need::VICTIM.what => {
+                Some("SQLite is a library: there is no server to kill, and no connection to cut")
+            }
+            what if what == Need::SKEWED_CLIENT.what => {
+                Some("time is the host's: all who use the file read one clock")
+            }
+            _ => None,
+        }
+    }
+
+    fn corrupts(&self) -> bool {
+        true
+    }
+
+    async fn corrupt(&self, namespace: &str, _: &PartitionId, id: MessageId) -> Result<()> {
+        let refused =
+            |error| Error::new(ErrorKind::Internal, "the row could not be changed").with_source(error);
+        let body = body(&self.path(namespace), id).map_err(refused)?;
+        replace(&self.path(namespace), id, &corrupted(&body)?).map_err(refused)
     }
 
     async fn remove(&self, namespace: &str) {

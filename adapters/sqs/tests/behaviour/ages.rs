@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::Action;
+use anyqueue::adapter::Action;
 
 use crate::common::{Bed, messages, part, push, settle, settled, take};
 use crate::wire::Trick;

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use anyqueue::{
-    Action, Delivery, MessageData, PartitionId, PullQueueStorage, PullRequest, PushOutcome, PushQueueStorage,
-    Result, SettleOutcome, Settlement,
-};
+use anyqueue::adapter::{Action, Delivery, PullQueueStorage, PullRequest, PushQueueStorage, Settlement};
+use anyqueue::{MessageData, PartitionId, PushOutcome, Result, SettleOutcome};
 use anyqueue_sqs::{SqsBuilder, SqsQueue};
 use anyqueue_testkit::{Ministack, Server, start_if_installed};
 use aws_config::{BehaviorVersion, Region, SdkConfig};

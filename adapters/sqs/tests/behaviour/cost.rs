@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::QueueMessageStatus::Processed;
-use anyqueue::{MessageData, PullQueueStorage, PullRequest, PushQueueStorage, Queue, QueueMessageHandler};
+use anyqueue::adapter::{PullQueueStorage, PullRequest, PushQueueStorage};
+use anyqueue::{MessageData, Queue, QueueMessageHandler};
 
 use crate::common::{Bed, LEASE, SOON, messages, part, push, settle, take};
 
@@ -94,7 +95,7 @@ async fn full_batches_take_one_request_for_ten() {
     assert!(queue.push(&part("p"), &messages(100)).await.iter().all(Result::is_ok));
     let held = queue.pull(&part("p"), PullRequest::new(100, SOON, LEASE)).await.unwrap();
     assert_eq!(held.len(), 100);
-    assert!(crate::common::settled(&settle(&queue, &held, &anyqueue::Action::Remove).await));
+    assert!(crate::common::settled(&settle(&queue, &held, &anyqueue::adapter::Action::Remove).await));
     assert_eq!(bed.wire.all().len(), before + 30);
 }
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use anyqueue::{Action, MessageData, PullQueueStorage, PullRequest};
+use anyqueue::MessageData;
+use anyqueue::adapter::{Action, PullQueueStorage, PullRequest};
 
 use crate::common::{Bed, LEASE, messages, part, push, settle, settled, take};
 use crate::wire::Trick;

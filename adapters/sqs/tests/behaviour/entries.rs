@@ -1,7 +1,8 @@
 //! Batches of which the server does a part: each entry gets its own answer, and what can be repeated is.
 
 use anyqueue::QueueMessageStatus::Processed;
-use anyqueue::{Action, ErrorKind, PushOutcome, PushQueueStorage, Queue, RetryClass, SettleOutcome};
+use anyqueue::adapter::{Action, PushQueueStorage};
+use anyqueue::{ErrorKind, PushOutcome, Queue, RetryClass, SettleOutcome};
 
 use crate::common::{Bed, SOON, messages, nothing, part, push, settle, settled, take};
 use crate::wire::{Failure, Trick};

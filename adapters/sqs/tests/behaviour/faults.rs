@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyqueue::QueueMessageStatus::Processed;
+use anyqueue::adapter::{Action, PullQueueStorage, PullRequest, PushQueueStorage};
 use anyqueue::{
-    Action, MessageData, MessageId, PartitionOptions, PullQueueStorage, PullRequest, PushQueueStorage, Queue,
-    QueueMessageHandler, RetryClass, SettleOutcome,
+    MessageData, MessageId, PartitionOptions, Queue, QueueMessageHandler, RetryClass, SettleOutcome,
 };
 use anyqueue_sqs::SqsQueue;
 use anyqueue_testkit::{Direction, Fault, Ministack, Proxy, Server, start_if_installed};

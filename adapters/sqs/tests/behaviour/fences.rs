@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use anyqueue::{Action, ExtendOutcome, Extension, PullQueueStorage, PullRequest, SettleOutcome};
+use anyqueue::adapter::{Action, Extension, PullQueueStorage, PullRequest};
+use anyqueue::{ExtendOutcome, SettleOutcome};
 
 use crate::common::{Bed, LEASE, SOON, messages, nothing, part, push, settle, settled, take};
 use crate::wire::{Failure, Trick};

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use anyqueue::{
-    Action, ErrorKind, MessageData, PullQueueStorage, PullRequest, PushQueueStorage, Queue, QueueStorage,
-    RetryClass,
-};
+use anyqueue::adapter::{Action, PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage};
+use anyqueue::{ErrorKind, MessageData, Queue, RetryClass};
 use anyqueue_sqs::SqsQueue;
 
 use crate::common::{Bed, LEASE, SOON, messages, nothing, part, push, settle, settled, take};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use anyqueue::{ErrorKind, PullQueueStorage, PullRequest, PushQueueStorage};
+use anyqueue::ErrorKind;
+use anyqueue::adapter::{PullQueueStorage, PullRequest, PushQueueStorage};
 use futures_util::future::join_all;
 
 use crate::common::{Bed, LEASE, messages, part, push};

@@ -15,4 +15,5 @@ mod joins;
 mod redrive;
 mod requests;
 mod sweep;
+mod unreadable;
 mod wire;

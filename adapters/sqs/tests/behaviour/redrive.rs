@@ -1,6 +1,7 @@
 //! Redrive by the service itself, of which the emulator knows nothing: a layer answers in its place.
 
-use anyqueue::{Action, ErrorKind, MessageData};
+use anyqueue::adapter::Action;
+use anyqueue::{ErrorKind, MessageData};
 use anyqueue_sqs::SqsQueue;
 
 use crate::common::{Bed, part, push, settle, settled, take};

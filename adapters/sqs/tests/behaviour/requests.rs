@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use anyqueue::{ErrorKind, PullQueueStorage, PullRequest, PushQueueStorage, Queue, QueueStorage, RetryClass};
+use anyqueue::adapter::{PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage};
+use anyqueue::{ErrorKind, Queue, RetryClass};
 use anyqueue_sqs::SqsQueue;
 
 use crate::common::{Bed, LEASE, SOON, messages, nothing, part, push, take};

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{Action, Delivery, MessageData, PullQueueStorage, PullRequest, Queue};
+use anyqueue::adapter::{Action, Delivery, PullQueueStorage, PullRequest};
+use anyqueue::{MessageData, Queue};
 use anyqueue_sqs::SqsQueue;
 
 use crate::common::{Bed, LEASE, SOON, part, push, settle, settled, take};
@@ -112,7 +113,7 @@ async fn what_a_pull_took_too_much_is_for_the_next_one_or_for_others() {
     assert_eq!(found(&first), [9]);
     let second = pull(&queue, 4).await;
     assert_eq!(found(&second), [9, 8, 8, 7], "the next pull here is handed what was taken");
-    // The rest is given back: nobody else has to wait for a lease's end.
+    // The rest is released: nobody else has to wait for a lease's end.
     let begun = Instant::now();
     let rest = take(&other, &part("p"), 15).await;
     assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
@@ -257,7 +258,7 @@ async fn what_is_being_given_back_goes_before_what_is_below_it() {
     let all: Vec<_> = (0..4).map(|level| MessageData::new("x").with_priority(level)).collect();
     push(&queue, "p", &all).await;
     assert_eq!(pull(&queue, 1).await[0].message.id(), all[3].id());
-    // The next ones came along, and are given back after a quarter of a second; that takes longer here.
+    // The next ones came along, and are released after a quarter of a second; that takes longer here.
     for _ in 0..9 {
         bed.wire.play("ChangeMessageVisibilityBatch", Trick::DelayRequest(Duration::from_secs(1)));
     }

@@ -23,6 +23,8 @@ pub(crate) enum Trick {
     FailEntry(usize, Failure),
     /// It is answered with this, and the server never sees it.
     Answer(&'static str),
+    /// The body of the entry at this position is stored so changed.
+    Spoil(usize, fn(&str) -> String),
     /// The server does it, and the answer is lost.
     LoseAnswer,
     /// The server is asked so much later.
@@ -177,6 +179,10 @@ fn altered(body: &Value, trick: Option<&Trick>) -> (Value, Vec<Value>) {
             failed.push(
                 json!({ "Id": entry["Id"], "Code": code, "Message": text, "SenderFault": sender_fault }),
             );
+        }
+        Some(Trick::Spoil(position, change)) => {
+            let body = change(entries[*position]["MessageBody"].as_str().unwrap());
+            entries[*position]["MessageBody"] = body.into();
         }
         Some(Trick::Set(field, value)) => {
             for entry in entries {

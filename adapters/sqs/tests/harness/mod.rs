@@ -1,10 +1,13 @@
 //! What both harnesses share: a prefix per case, and other processes on the same server.
 
+mod corrupt;
+
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyqueue::{Error, ErrorKind, QueueStorage, Result, Storage};
-use anyqueue_conformance::{Harm, Harness, Need, Victim, async_trait};
+use anyqueue::adapter::{QueueStorage, Storage};
+use anyqueue::{Clock, Error, ErrorKind, MessageId, PartitionId, Result};
+use anyqueue_conformance::{Harm, Harness, Need, Opening, Victim, async_trait};
 use anyqueue_sqs::SqsQueue;
 use anyqueue_testkit::{Fault, Ministack, Provided, Proxy, Server, provide};
 
@@ -32,6 +35,12 @@ async fn open(url: &str) -> Result<Arc<dyn Storage>> {
     Ok(Arc::new(queue))
 }
 
+async fn open_on(url: &str, clock: Clock) -> Result<Arc<dyn Storage>> {
+    let queue = SqsQueue::from_url(url)?.clock(clock).open().await?;
+    queue.init().await?;
+    Ok(Arc::new(queue))
+}
+
 #[async_trait]
 impl Harness for Sqs {
     fn name(&self) -> &'static str {
@@ -40,6 +49,11 @@ impl Harness for Sqs {
 
     async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
         open(&address(self.kind, &self.endpoint, namespace)).await
+    }
+
+    fn open_skewed(&self, namespace: &str, clock: Clock) -> Option<Opening<'_>> {
+        let address = address(self.kind, &self.endpoint, namespace);
+        Some(Box::pin(async move { open_on(&address, clock).await }))
     }
 
     fn address(&self, namespace: &str) -> Option<String> {
@@ -58,9 +72,19 @@ impl Harness for Sqs {
         anyqueue_sqs::server_rule(self.kind.fifo, need.what)
     }
 
-    /// The emulator is one thread of Python, which looks for a FIFO queue's next message among all that are there.
+    fn corrupts(&self) -> bool {
+        true
+    }
+
+    async fn corrupt(&self, namespace: &str, partition: &PartitionId, id: MessageId) -> Result<()> {
+        let end = if self.kind.fifo { ".fifo" } else { "" };
+        let queue = format!("{}_p0-{}{end}", namespace.replace('_', "__"), partition.name());
+        corrupt::corrupt(&self.endpoint, &queue, id).await
+    }
+
+    /// The emulator is one thread of Python; most cases wait most of the time.
     fn parallelism(&self) -> usize {
-        if self.kind.fifo { 3 } else { 5 }
+        8
     }
 
     async fn victim(&self) -> Result<Option<Arc<dyn Victim>>> {

@@ -32,7 +32,7 @@ pub(super) fn parts(url: &str) -> Result<(&str, &str)> {
     Ok((plain, options.split('&').next().unwrap_or_default()))
 }
 
-/// The queue of the client by hand.
+/// The queue of the hand-written client.
 pub(super) fn by_hand(prefix: &str) -> String {
     format!("{prefix}:by-hand")
 }

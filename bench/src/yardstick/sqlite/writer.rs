@@ -234,7 +234,7 @@ impl<'c> Writer<'c> {
         }
     }
 
-    /// Answers what has waited long enough.
+    /// Returns what has waited long enough.
     fn end_waits(&mut self) {
         let now = Instant::now();
         let (ended, waiting) = self.waiting.drain(..).partition(|pull: &Pull| pull.until <= now);

@@ -3,9 +3,9 @@
 use std::ops::RangeInclusive;
 use std::time::{Duration, SystemTime};
 
-use anyqueue::Reach;
+use anyqueue::adapter::Reach;
 
-use super::Verdict;
+use super::findings::Verdict;
 use crate::output::duration;
 
 /// More than this is told, though nobody asked.

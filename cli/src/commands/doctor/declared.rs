@@ -1,8 +1,8 @@
 //! What a backend says of itself: what it survives, how long a message can be held, how long it may wait.
 
-use anyqueue::{Capabilities, DurabilityLevel};
+use anyqueue::adapter::{Capabilities, DurabilityLevel};
 
-use super::{Findings, Verdict};
+use super::findings::{Findings, Verdict};
 use crate::open;
 use crate::output::duration;
 

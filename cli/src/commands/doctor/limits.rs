@@ -2,7 +2,8 @@
 
 use anyqueue::{PartitionId, Queue};
 
-use super::{Doctor, Findings, Verdict};
+use super::Doctor;
+use super::findings::{Findings, Verdict};
 use crate::commands::stats::all;
 use crate::failure::{Failure, Result};
 

@@ -47,7 +47,7 @@ async fn take(queue: &Queue, until: Instant) -> anyqueue::Result<QueueMessageHan
         return Err(Error::new(ErrorKind::TimedOut, text));
     };
     if handler.payload() != PAYLOAD.as_bytes() {
-        // Dropped, it is given back.
+        // Dropped, it is released.
         let text = format!("the queue {QUEUE} holds a message of somebody else: it is for probes alone");
         return Err(Error::new(ErrorKind::Incompatible, text));
     }

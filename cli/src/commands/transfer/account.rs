@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use anyqueue::{Error, ErrorKind, MessageId, Queue, RetryClass};
 use serde::Serialize;
 
-use super::run::Route;
+use super::route::Route;
 use crate::failure::{Failure, Result};
 use crate::output::{Output, count};
 
@@ -21,7 +21,7 @@ pub(crate) struct Account {
     pub(crate) already_there: u64,
     /// Refused by the target, and left at the source.
     pub(crate) refused: u64,
-    /// Given back to the source, and not copied.
+    /// Released to the source, and not copied.
     pub(crate) given_back: u64,
     /// Left at the source, and perhaps copied: the target did not answer. The next run finds out where ids are unique.
     pub(crate) unknown: u64,

@@ -4,8 +4,16 @@ use std::time::Duration;
 
 use anyqueue::{Headers, MessageData, RESERVED_HEADER_PREFIX, When, header};
 use anyqueue_worker::header as worker_header;
+use clap::ValueEnum;
 
-use super::Without;
+/// What messages can be moved without.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Without {
+    Priority,
+    Group,
+    DedupKey,
+    Ttl,
+}
 
 /// The message as it is pushed to the target: with what is left of its time to live, and without its delay, which is over.
 pub(super) fn copy(message: &MessageData, age: Duration, without: &[Without]) -> MessageData {

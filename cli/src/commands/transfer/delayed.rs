@@ -6,7 +6,8 @@ use anyqueue::{Browsed, DeleteOutcome, MAX_PAGE, MessageId, MessageState, When};
 
 use super::account::Account;
 use super::copies::copy;
-use super::run::{Route, Transfer, Verdict};
+use super::route::Route;
+use super::run::{Transfer, Verdict};
 use crate::failure::Result;
 
 /// What falls due sooner is left to be pulled: copying it would only race with its consumers.

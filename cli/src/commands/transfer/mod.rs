@@ -4,21 +4,25 @@ mod account;
 mod copies;
 mod delayed;
 mod place;
+mod route;
 mod run;
 
 use std::time::Duration;
 
-use anyqueue::{Capabilities, Dedup, Expired, PartitionId, PartitionOptions, Queue};
-use clap::{Args, ValueEnum};
+use anyqueue::adapter::{Capabilities, Dedup};
+use anyqueue::{Expired, PartitionId, PartitionOptions, Queue};
+use clap::Args;
 
 use super::stats::all;
-use crate::args::{Session, queue_name, url_argument};
 use crate::failure::{Failure, Result};
 use crate::open::{self, Create};
+use crate::session::{Session, queue_name, url_argument};
 use crate::signals::stop_on_signal;
 use account::Account;
+use copies::Without;
 pub(crate) use place::PROBE;
-use run::{Route, Transfer};
+use route::Route;
+use run::Transfer;
 
 const HELP: &str = "\
 Examples:
@@ -85,15 +89,6 @@ pub(crate) struct Move {
     /// Only says what there is, and what the target could not keep; the target is made if it is missing
     #[arg(long)]
     dry_run: bool,
-}
-
-/// What messages can be moved without.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Without {
-    Priority,
-    Group,
-    DedupKey,
-    Ttl,
 }
 
 impl Move {

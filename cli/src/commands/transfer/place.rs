@@ -43,7 +43,7 @@ pub(super) async fn is_one_place(source: &Queue, target: &Queue) -> Result<bool>
     Ok(comes_out)
 }
 
-/// Takes this message out, if it comes in time. Others are given back.
+/// Takes this message out, if it comes in time. Others are released.
 async fn take(queue: &Queue, probe: &PartitionId, id: MessageId) -> Result<bool> {
     let end = Instant::now() + ARRIVAL;
     let mut others: Vec<QueueMessageHandler> = Vec::new();
@@ -60,7 +60,7 @@ async fn take(queue: &Queue, probe: &PartitionId, id: MessageId) -> Result<bool>
             }
         }
     }
-    // What cannot be given back now expires.
+    // What cannot be released now expires.
     queue.settle_many(others.iter_mut().map(|other| (other, QueueMessageStatus::Waiting))).await;
     Ok(found)
 }

@@ -2,28 +2,22 @@
 
 use std::time::Duration;
 
+use anyqueue::adapter::DEATH_BYTES;
 use anyqueue::{
-    DEATH_BYTES, Error, ErrorKind, MessageData, MessageId, PartitionId, PushOutcome, Queue,
-    QueueMessageHandler, QueueMessageStatus, SettleOutcome,
+    Error, ErrorKind, MessageData, MessageId, PushOutcome, Queue, QueueMessageHandler, QueueMessageStatus,
+    SettleOutcome,
 };
 use tokio::sync::watch;
 
-use super::Without;
 use super::account::Account;
-use super::copies::{copy, live};
+use super::copies::{Without, copy, live};
+use super::route::Route;
 use crate::failure::{Failure, Result, with_causes};
 use crate::output::Output;
 
 /// How long the source leaves to the move what it holds; renewed while it lives. Short, so that what a killed move held soon comes
 /// back to the next one.
 pub(super) const LEASE: Duration = Duration::from_secs(10);
-
-/// From where to where.
-#[derive(Clone, Debug)]
-pub(crate) struct Route {
-    pub(crate) from: PartitionId,
-    pub(crate) to: PartitionId,
-}
 
 /// How it is done.
 pub(crate) struct Transfer<'a> {
@@ -69,7 +63,7 @@ impl Transfer<'_> {
             }
         };
         bar.finish_and_clear();
-        // What cannot be given back now comes back when its lease ends.
+        // What cannot be released now comes back when its lease ends.
         self.source.settle_many(refused.iter_mut().map(|h| (h, QueueMessageStatus::Waiting))).await;
         end
     }
@@ -88,7 +82,7 @@ impl Transfer<'_> {
         let pull = self.source.pull(&route.from).max(self.batch).wait(self.wait);
         tokio::select! {
             biased;
-            _ = stop.wait_for(|stop| *stop) => Ok(None), // what the pull claims is given back
+            _ = stop.wait_for(|stop| *stop) => Ok(None), // what the pull claims is released
             held = pull => Ok(Some(held?)),
         }
     }

@@ -6,15 +6,17 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use anyqueue::adapter::{
+    Action, Capabilities, Delivery, Extension, InspectQueueStorage, Lease, PauseQueueStorage,
+    PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage, Settlement, Storage, Token, async_trait,
+};
 use anyqueue::{
-    Action, Capabilities, Delivery, Error, ExtendOutcome, Extension, Health, InspectQueueStorage, Lease,
-    MessageData, Operation, PartitionId, PauseQueueStorage, PullQueueStorage, PullRequest, PushOutcome,
-    PushQueueStorage, QueueStorage, Result, SettleOutcome, Settlement, Storage, Token, async_trait,
+    Error, ExtendOutcome, Health, MessageData, Operation, PartitionId, PushOutcome, Result, SettleOutcome,
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::capabilities::{MAX_MESSAGES, capabilities};
+use crate::capabilities::{LONGEST_WAIT, MAX_MESSAGES, capabilities};
 
 /// A client of the list.
 #[derive(Debug)]
@@ -68,7 +70,7 @@ impl ListQueue {
         Ok(())
     }
 
-    /// Claims what is ready. Answers it, and when the next lease ends.
+    /// Claims what is ready. Returns it, and when the next lease ends.
     fn claim(&self, partition: &PartitionId, request: &PullRequest) -> (Vec<Delivery>, Option<Instant>) {
         let (now, token) = (Instant::now(), Token::random());
         let until = now + request.lease;
@@ -166,7 +168,7 @@ impl PushQueueStorage for ListQueue {
 #[async_trait]
 impl PullQueueStorage for ListQueue {
     async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
-        let deadline = Instant::now() + request.wait;
+        let deadline = Instant::now() + request.wait.min(LONGEST_WAIT);
         loop {
             self.open(Operation::Pull)?;
             // Before looking, so that what comes after the look wakes.
@@ -232,7 +234,10 @@ impl PullQueueStorage for ListQueue {
             row.held = Some((lease.token.clone(), now + *duration));
             Ok(ExtendOutcome::Extended)
         };
-        extensions.iter().map(extend).collect()
+        let answers = extensions.iter().map(extend).collect();
+        // An extension can also end a lease earlier than those who wait think.
+        self.shared.changed.notify_waiters();
+        answers
     }
 
     async fn exchange(

@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
-use anyqueue::{
-    Capabilities, Coalesce, Dedup, DeliveryCount, Durability, DurabilityLevel, InspectCapability,
-    LeaseCapability, LeaseKind, Limits, MoveGuarantee, Order, PriorityDiscipline, Reach, Requeue,
+use anyqueue::adapter::{
+    AgeClock, Capabilities, Coalesce, Dedup, DeliveryCount, Durability, DurabilityLevel, InspectCapability,
+    LeaseCapability, LeaseKind, Limits, MoveGuarantee, Order, PriorityDiscipline, Reach, Rejoin, Requeue,
     SettleConfirm, Strictness,
 };
 
 /// The most messages in the list. Nothing is without a limit.
 pub(crate) const MAX_MESSAGES: usize = 1_000_000;
+
+/// A wait without end is taken for this one: added to a time it would be too much.
+pub(crate) const LONGEST_WAIT: std::time::Duration = std::time::Duration::from_hours(24 * 365);
 
 pub(crate) fn capabilities() -> Capabilities {
     // A lock is quick: one call at a time joins whatever has gathered meanwhile.
@@ -27,6 +30,7 @@ pub(crate) fn capabilities() -> Capabilities {
         priority: PriorityDiscipline::None,
         order: Order::PushOrder,
         requeue: Requeue::Front,
+        postponed: Rejoin::End,
         exclusive: Strictness::Strict,
         fencing: Strictness::Strict,
         lease: LeaseCapability {
@@ -39,6 +43,7 @@ pub(crate) fn capabilities() -> Capabilities {
         postpone_delay: None,
         postpone_headers: false,
         groups: false,
+        ages: AgeClock::Server,
         dedup: Dedup::None,
         delivery_count: DeliveryCount::Deliveries,
         moves: MoveGuarantee::Atomic,

@@ -6,7 +6,7 @@ mod metrics;
 
 use std::time::Duration;
 
-use anyqueue::{Error, Queue, Registry, Result};
+use anyqueue::{Error, Queue, Result};
 use anyqueue_worker::{Partition, Retry, TaskContext, TaskError, TaskResult, Worker, history, task};
 use serde::{Deserialize, Serialize};
 
@@ -74,8 +74,7 @@ async fn run(url: &str, address: &str) -> Result<()> {
     let served =
         metrics::serve(address).await.map_err(|error| Error::invalid(format!("no metrics: {error}")))?;
     println!("metrics: http://{served}/metrics");
-    let registry = Registry::new().with(anyqueue_memory::backend()).with(anyqueue_sqlite::backend());
-    let queue = Queue::new(registry.open(url).await?)?;
+    let queue = Queue::new(anyqueue_backends::open(url).await?)?;
     queue.init().await?;
     push_some(&queue).await?;
 

@@ -12,7 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// More than the head of any scraper's request.
 const MAX_REQUEST_BYTES: usize = 16 * 1024;
 
-/// Records every metric of this process and serves them; answers where.
+/// Records every metric of this process and serves them; returns where.
 pub(crate) async fn serve(address: &str) -> Result<SocketAddr, Box<dyn std::error::Error>> {
     let metrics = PrometheusBuilder::new().install_recorder()?;
     let listener = TcpListener::bind(address).await?;

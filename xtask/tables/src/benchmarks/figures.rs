@@ -141,17 +141,6 @@ impl Figures {
         Ok(Self { backends, sqs, worker, peers })
     }
 
-    /// Every scenario that was measured anywhere, in the order of the bench.
-    pub(super) fn scenarios(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = Vec::new();
-        for line in self.backends.iter().flat_map(|backend| &backend.lines) {
-            if !names.contains(&line.scenario.as_str()) {
-                names.push(&line.scenario);
-            }
-        }
-        names
-    }
-
     /// This backend's line of this scenario.
     pub(super) fn line(&self, backend: &str, scenario: &str) -> Option<&Line> {
         self.backends.iter().find(|of| of.name == backend)?.line(scenario)
@@ -203,6 +192,10 @@ pub(super) fn ratio(ratio: Option<f64>) -> String {
 
 pub(super) fn milliseconds(ms: f64) -> String {
     if ms < 0.1 { format!("{ms:.3} ms") } else { format!("{ms:.2} ms") }
+}
+
+pub(super) fn percentiles((p50, p99): (f64, f64)) -> String {
+    format!("p50 {}, p99 {}", milliseconds(p50), milliseconds(p99))
 }
 
 pub(super) fn percent(share: f64) -> String {

@@ -5,7 +5,7 @@ use super::figures::{Backend, Line};
 /// The least that one scenario of one backend is to reach.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Goal {
-    /// Of what it is measured beside: the client by hand, or an empty queue.
+    /// Of what it is measured beside: the hand-written client, or an empty queue.
     Ratio(f64),
     /// Messages a second.
     Rate(f64),
@@ -15,12 +15,12 @@ pub(super) enum Goal {
     Processor(f64),
     /// Times what anyqueue does in another scenario.
     TimesOurs(f64, &'static str),
-    /// Times what the client by hand does in another scenario.
+    /// Times what the hand-written client does in another scenario.
     TimesByHand(f64, &'static str),
 }
 
 impl Goal {
-    /// The goal of this scenario on this backend, if it has one. That of a drain is for the kind in which the client by hand is fastest.
+    /// The goal of this scenario on this backend, if it has one. That of a drain is for the kind in which the hand-written client is fastest.
     pub(super) fn of(backend: &str, scenario: &str) -> Option<Self> {
         let kind = if backend.starts_with("rabbitmq") { "rabbitmq" } else { backend };
         #[allow(clippy::match_same_arms, reason = "in the order in which they were set")]

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::figures::{Cost, Figures, Peer, Worker, rate, ratio};
-use super::page::{measured_on, percentiles};
+use super::environment::measured_on;
+use super::figures::{Cost, Figures, Peer, Worker, percentiles, rate, ratio};
 use crate::reports::row;
 
 /// Requests for each message that work one at a time is to need at most.

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::figures::{Backend, Environment, Figures, Line, milliseconds, percent, rate, ratio};
+use super::environment::measured_on;
+use super::figures::{Backend, Figures, Line, percent, percentiles, rate, ratio};
 use super::goal::Goal;
 use super::more;
 use crate::reports::row;
@@ -30,7 +31,7 @@ fn goals(figures: &Figures) -> String {
     let verdicts: Vec<_> = judged.iter().map(|(backend, line, goal)| goal.reached(line, backend)).collect();
     let count = |verdict| verdicts.iter().filter(|of| **of == verdict).count();
     let mut text = format!(
-        "## Goals\n\n{} of {} are reached, beside the clients by hand. Set before anything was measured, but for the kind of \
+        "## Goals\n\n{} of {} are reached, against the hand-written clients. Set before anything was measured, but for the kind of \
          drain that one is for: that in which the client by hand was fastest.\n",
         count(Some(true)),
         judged.len()
@@ -116,53 +117,9 @@ fn by_hand(line: &Line) -> String {
     }
 }
 
-pub(super) fn percentiles((p50, p99): (f64, f64)) -> String {
-    format!("p50 {}, p99 {}", milliseconds(p50), milliseconds(p99))
-}
-
-/// On what it was measured: one sentence where that is the same for all, else one for each kind.
-pub(super) fn measured_on(lines: Vec<(&str, Option<&Environment>)>) -> String {
-    let mut kinds: Vec<(Option<&Environment>, Vec<&str>)> = Vec::new();
-    for (scenario, environment) in lines {
-        match kinds.iter_mut().find(|(kind, _)| *kind == environment) {
-            Some((_, scenarios)) => scenarios.push(scenario),
-            None => kinds.push((environment, vec![scenario])),
-        }
-    }
-    let alone = kinds.len() == 1;
-    let mut text = String::new();
-    for (environment, scenarios) in kinds {
-        let of_what = if alone { String::new() } else { format!("`{}`: ", scenarios.join("`, `")) };
-        let _ = write!(text, "{of_what}{}\n\n", environment.map_or_else(unknown, described));
-    }
-    text
-}
-
-fn unknown() -> String {
-    "On what machine, and when: not recorded with these figures.".to_owned()
-}
-
-fn described(on: &Environment) -> String {
-    let mut text = format!("Measured on {}", on.date);
-    if let Some(server) = &on.server {
-        let _ = write!(text, ", version {server}");
-    }
-    let _ = write!(text, ". {}", on.processor.as_deref().unwrap_or("Processor not told"));
-    if let Some(cores) = on.cores {
-        let _ = write!(text, ", {cores} cores");
-    }
-    if let Some(mib) = on.memory_mib {
-        let _ = write!(text, ", {} GiB", mib.div_ceil(1024));
-    }
-    let _ = write!(text, "; {}; {}.", on.system, on.rust);
-    if !on.optimized {
-        text.push_str(" **Not optimized: these figures say nothing.**");
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::figures::Environment;
     use super::*;
 
     fn figures(lines: Vec<Line>) -> Figures {

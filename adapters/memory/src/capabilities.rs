@@ -1,0 +1,69 @@
+//! What the store gives, as data.
+
+use std::time::Duration;
+
+use anyqueue::adapter::{
+    AgeClock, Capabilities, Coalesce, Dedup, DelayCapability, DeliveryCount, Durability, DurabilityLevel,
+    InspectCapability, LeaseCapability, LeaseKind, Limits, MoveGuarantee, Order, PriorityDiscipline, Reach,
+    Rejoin, Requeue, SettleConfirm, Strictness,
+};
+
+use crate::limits::{MAX_BATCH, MAX_DELAY, MAX_LEASE, MIN_LEASE, PRIORITY_LEVELS};
+
+/// The state changes at the very moment; a waiter learns of it by a timer, which ticks in milliseconds.
+const SLACK: Duration = Duration::from_millis(5);
+
+pub(crate) fn capabilities(max_message_bytes: u64) -> Capabilities {
+    let none = DurabilityLevel::None;
+    let delay = DelayCapability { max: MAX_DELAY, granularity: Duration::from_millis(1) };
+    let coalesce = Coalesce { in_flight: 1, linger: Duration::ZERO, across_partitions: true };
+    Capabilities {
+        reach: Reach::Process,
+        durability: Durability { push: none, claim: none, settle: none },
+        unique_ids: true,
+        settle_confirm: SettleConfirm::Confirmed,
+        priority_levels: PRIORITY_LEVELS,
+        priority: PriorityDiscipline::Strict,
+        order: Order::PushOrder,
+        requeue: Requeue::Front,
+        postponed: Rejoin::End,
+        exclusive: Strictness::Strict,
+        fencing: Strictness::Strict,
+        lease: LeaseCapability { kind: LeaseKind::Timed, min: MIN_LEASE, max: MAX_LEASE, max_hold: None },
+        push_delay: Some(delay),
+        postpone_delay: Some(delay),
+        postpone_headers: true,
+        groups: true,
+        ages: AgeClock::Server,
+        dedup: Dedup::WhileLive,
+        delivery_count: DeliveryCount::ExceptReleases,
+        moves: MoveGuarantee::Atomic,
+        inspect: InspectCapability {
+            ready: true,
+            delayed: true,
+            leased: true,
+            dead: true,
+            staleness: Duration::ZERO,
+            list: true,
+            browse: true,
+            delete: true,
+            purge: true,
+            cancel: true,
+        },
+        pause: true,
+        limits: Limits {
+            message_bytes: max_message_bytes,
+            push_batch: MAX_BATCH,
+            push_batch_bytes: 64 << 20,
+            pull_batch: MAX_BATCH,
+            settle_batch: MAX_BATCH,
+        },
+        slack: SLACK,
+        wake_latency: SLACK,
+        overfetch: 0,
+        exchange: true,
+        coalesce_push: coalesce,
+        coalesce_settle: coalesce,
+        retention: None,
+    }
+}

@@ -1,0 +1,207 @@
+//! Messages on their way into the database, and the answers to them.
+
+use std::time::{Duration, SystemTime};
+
+use anyqueue::adapter::Envelope;
+use anyqueue::{ErrorKind, MessageData, MessageId, PartitionId, PushOutcome, Result};
+use sqlx::Postgres;
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
+use uuid::Uuid;
+
+use crate::config::Config;
+use crate::error::{invalid, own};
+use crate::limits::{MAX_DELAY, PRIORITY_LEVELS};
+use crate::sql::{Statements, get, millis};
+use crate::waiters::Hint;
+
+/// What a message's id, lane and lengths take on the wire.
+const PLAIN_BYTES: usize = 32;
+
+/// Messages ready to be stored, as columns. Those that no message needs are empty.
+#[derive(Debug, Default)]
+pub(crate) struct Columns {
+    ids: Vec<Uuid>,
+    lanes: Vec<i16>,
+    delays_ms: Vec<i64>,
+    groups: Vec<Option<Vec<u8>>>,
+    keys: Vec<Option<Vec<u8>>>,
+    bodies: Vec<Vec<u8>>,
+}
+
+/// What was asked, and how it went so far: a message is good, or it is an error already.
+pub(crate) struct Batch {
+    verdicts: Vec<Result<MessageId>>,
+    columns: Columns,
+    least_delay: Option<Duration>,
+    at_once: usize,
+}
+
+impl Batch {
+    /// Encodes the messages that are within the limits.
+    pub(crate) fn prepare<'m>(
+        messages: impl ExactSizeIterator<Item = Result<&'m MessageData>>,
+        config: &Config,
+    ) -> Self {
+        let now = config.clock.wall();
+        let (verdicts, columns) =
+            (Vec::with_capacity(messages.len()), Columns::with_capacity(messages.len()));
+        let mut batch = Self { verdicts, columns, least_delay: None, at_once: 0 };
+        for message in messages {
+            let verdict = message.and_then(|message| batch.add(message, config.message_bytes, now));
+            batch.verdicts.push(verdict);
+        }
+        batch.columns.drop_unneeded();
+        batch
+    }
+
+    fn add(&mut self, message: &MessageData, message_bytes: u64, now: SystemTime) -> Result<MessageId> {
+        let options = message.options();
+        if options.priority >= PRIORITY_LEVELS {
+            let highest = PRIORITY_LEVELS - 1;
+            return Err(invalid(format!("priority {} is out of range: 0 to {highest}", options.priority)));
+        }
+        let encoded_bytes = Envelope::max_encoded_len(message);
+        if encoded_bytes > message_bytes {
+            let text = format!(
+                "the message takes {encoded_bytes} bytes in encoded form: at most {message_bytes} are allowed"
+            );
+            return Err(own(ErrorKind::TooLarge, text));
+        }
+        let delay = message.delay(now);
+        if delay > MAX_DELAY {
+            return Err(invalid("the delay is longer than the capabilities allow"));
+        }
+        let body = Envelope::new(message.clone(), now).encode()?;
+        if delay.is_zero() {
+            self.at_once += 1;
+        } else {
+            self.least_delay = Some(self.least_delay.map_or(delay, |least| least.min(delay)));
+        }
+        let columns = &mut self.columns;
+        columns.ids.push(Uuid::from_bytes(*message.id().as_bytes()));
+        columns.lanes.push(i16::from(PRIORITY_LEVELS - 1 - options.priority) * 2 + 1);
+        columns.delays_ms.push(millis(delay));
+        columns.groups.push(options.group.as_deref().map(|group| group.as_bytes().to_vec()));
+        columns.keys.push(options.dedup_key.as_deref().map(|key| key.as_bytes().to_vec()));
+        columns.bodies.push(body);
+        Ok(message.id())
+    }
+
+    /// Whether nothing is left to store.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.columns.ids.is_empty()
+    }
+
+    /// The statement that stores them, whatever they are and whatever is there already.
+    pub(crate) fn query(
+        &self,
+        statements: &Statements,
+        partition: &PartitionId,
+    ) -> Query<'_, Postgres, PgArguments> {
+        self.bind(statements.push.query(), partition)
+    }
+
+    /// The same in a transaction of the application's.
+    pub(crate) fn query_in(
+        &self,
+        statements: &Statements,
+        partition: &PartitionId,
+    ) -> Query<'_, Postgres, PgArguments> {
+        self.bind(statements.push_in.query(), partition)
+    }
+
+    fn bind<'b>(
+        &'b self,
+        query: Query<'b, Postgres, PgArguments>,
+        partition: &PartitionId,
+    ) -> Query<'b, Postgres, PgArguments> {
+        let Columns { ids, lanes, delays_ms, groups, keys, bodies } = &self.columns;
+        let query = query.bind(partition.name().to_owned()).bind(partition.is_dead_letters());
+        query.bind(ids).bind(lanes).bind(delays_ms).bind(groups).bind(keys).bind(bodies)
+    }
+
+    /// A statement that stores them all in half the time, if none is there already nor has a delay, a group or a key.
+    pub(crate) fn plain_query(
+        &self,
+        statements: &Statements,
+        partition: &PartitionId,
+    ) -> Option<Query<'_, Postgres, PgArguments>> {
+        let Columns { ids, lanes, delays_ms, groups, keys, bodies } = &self.columns;
+        if !(delays_ms.is_empty() && groups.is_empty() && keys.is_empty()) {
+            return None;
+        }
+        let query = statements.push_plain.query_of(self.columns.plain_bytes());
+        let query = query.bind(partition.name().to_owned()).bind(partition.is_dead_letters());
+        Some(query.bind(ids).bind(lanes).bind(bodies))
+    }
+
+    /// Whether so many rows are all.
+    pub(crate) fn is_all(&self, rows: u64) -> bool {
+        usize::try_from(rows) == Ok(self.columns.ids.len())
+    }
+
+    /// One answer per message, and what waiting pulls are to be told.
+    pub(crate) fn answers(self, rows: &[PgRow]) -> Result<(Vec<Result<PushOutcome>>, Hint)> {
+        let hint = Hint { ready: self.at_once, due: self.least_delay };
+        let mut known =
+            rows.iter().map(|row| -> Result<(i32, Option<Uuid>)> { Ok((get(row, 0)?, get(row, 1)?)) });
+        let mut next = known.next().transpose()?;
+        let (mut outcomes, mut number) = (Vec::with_capacity(self.verdicts.len()), 0);
+        for verdict in self.verdicts {
+            let id = match verdict {
+                Ok(id) => id,
+                Err(error) => {
+                    outcomes.push(Err(error));
+                    continue;
+                }
+            };
+            number += 1;
+            match next {
+                Some((duplicate, first)) if duplicate == number => {
+                    let first = first.map(|id| MessageId::from_bytes(*id.as_bytes()));
+                    outcomes.push(Ok(PushOutcome::Duplicate(first)));
+                    next = known.next().transpose()?;
+                }
+                _ => outcomes.push(Ok(PushOutcome::Stored(id))),
+            }
+        }
+        Ok((outcomes, hint))
+    }
+
+    /// The answers where nothing was stored: to the good ones, this error.
+    pub(crate) fn failed(self, error: &anyqueue::Error) -> Vec<Result<PushOutcome>> {
+        let answer = |verdict: Result<MessageId>| verdict.and_then(|_| Err(error.clone()));
+        self.verdicts.into_iter().map(answer).collect()
+    }
+}
+
+impl Columns {
+    fn with_capacity(messages: usize) -> Self {
+        Self {
+            ids: Vec::with_capacity(messages),
+            lanes: Vec::with_capacity(messages),
+            delays_ms: Vec::with_capacity(messages),
+            groups: Vec::with_capacity(messages),
+            keys: Vec::with_capacity(messages),
+            bodies: Vec::with_capacity(messages),
+        }
+    }
+
+    /// About as many bytes as the columns of plain messages take on the wire.
+    fn plain_bytes(&self) -> usize {
+        self.bodies.iter().map(|body| body.len() + PLAIN_BYTES).sum()
+    }
+
+    fn drop_unneeded(&mut self) {
+        if self.delays_ms.iter().all(|delay_ms| *delay_ms == 0) {
+            self.delays_ms.clear();
+        }
+        if self.groups.iter().all(Option::is_none) {
+            self.groups.clear();
+        }
+        if self.keys.iter().all(Option::is_none) {
+            self.keys.clear();
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! What the tasks of a storage share.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::feed::Feed;
+use crate::names::Names;
+use crate::publisher::Publisher;
+use crate::unseen::Unseen;
+
+/// What the tasks of a storage share.
+pub(crate) struct Tools {
+    pub(crate) config: Arc<Config>,
+    pub(crate) names: Names,
+    pub(crate) feed: Feed,
+    pub(crate) publisher: Publisher,
+    pub(crate) closed: CancellationToken,
+    pub(crate) unseen: Arc<Unseen>,
+}

@@ -1,0 +1,96 @@
+//! What was taken from the server and released unseen. The server counts that as a delivery, and nobody had the message: so it is
+//! taken off again, as far as this process remembers.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, PoisonError};
+
+use anyqueue::MessageId;
+
+/// Messages that are remembered; the oldest is forgotten first.
+const REMEMBERED: usize = 10_000;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Unseen(Mutex<Memory>);
+
+#[derive(Debug, Default)]
+struct Memory {
+    known: HashMap<MessageId, Known>,
+    oldest: VecDeque<MessageId>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Deliveries that nobody saw and that the server was seen to have counted.
+    counted: u32,
+    /// What the server had counted before the one that was released last: not all versions count that one.
+    before: Option<u32>,
+}
+
+impl Unseen {
+    /// A message that the server had delivered so often before goes back, and nobody has seen it.
+    pub(crate) fn note(&self, id: MessageId, before: u32) {
+        let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !memory.known.contains_key(&id) {
+            memory.oldest.push_back(id);
+        }
+        memory.known.entry(id).or_default().before = Some(before);
+        if memory.oldest.len() > REMEMBERED
+            && let Some(forgotten) = memory.oldest.pop_front()
+        {
+            memory.known.remove(&forgotten);
+        }
+    }
+
+    /// How many of the earlier deliveries that the server has counted were not seen by anybody.
+    pub(crate) fn of(&self, id: MessageId, earlier: u32) -> u32 {
+        if earlier == 0 {
+            return 0;
+        }
+        let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(known) = memory.known.get_mut(&id) else { return 0 };
+        if known.before.take().is_some_and(|before| earlier > before) {
+            known.counted += 1;
+        }
+        // Else it is another copy, which is counted anew.
+        if known.counted <= earlier { known.counted } else { 0 }
+    }
+
+    /// The message is gone, or its copy is counted anew.
+    pub(crate) fn forget(&self, id: MessageId) {
+        let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !memory.known.is_empty() && memory.known.remove(&id).is_some() {
+            memory.oldest.retain(|known| *known != id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_saw_is_taken_off_once_for_each_time_that_the_server_counts() {
+        let (unseen, id) = (Unseen::default(), MessageId::new());
+        assert_eq!(unseen.of(id, 3), 0);
+        unseen.note(id, 3);
+        assert_eq!((unseen.of(id, 4), unseen.of(id, 5)), (1, 1));
+        unseen.note(id, 5);
+        assert_eq!(unseen.of(id, 5), 1, "this server does not count what is given back");
+        unseen.note(id, 5);
+        assert_eq!(unseen.of(id, 6), 2);
+        assert_eq!(unseen.of(id, 1), 0, "another copy");
+        unseen.forget(id);
+        assert_eq!(unseen.of(id, 6), 0);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_forgets_the_oldest() {
+        let (unseen, first) = (Unseen::default(), MessageId::new());
+        unseen.note(first, 0);
+        assert_eq!(unseen.of(first, 1), 1);
+        (0..REMEMBERED).for_each(|_| unseen.note(MessageId::new(), 0));
+        assert_eq!(unseen.of(first, 1), 0);
+        assert_eq!(unseen.0.lock().unwrap().known.len(), REMEMBERED);
+    }
+}

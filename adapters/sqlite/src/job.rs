@@ -1,0 +1,129 @@
+//! What is asked of the writer, and what it answers.
+
+use std::time::Duration;
+
+use anyqueue::adapter::{Action, Extension, Lease, Settlement};
+use anyqueue::{ExtendOutcome, MessageId, PartitionId, PushOutcome, Result, SettleOutcome};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::admin::{Admin, AdminAnswer};
+use crate::insert::NewMessage;
+use crate::stored::Stored;
+use crate::token::token;
+
+/// Requests that may wait for the writer; more wait for a place.
+pub(crate) const QUEUED: usize = 1024;
+
+/// What is asked of the writer.
+#[derive(Debug)]
+pub(crate) enum Work {
+    Push {
+        partition: PartitionId,
+        messages: Vec<NewMessage>,
+    },
+    /// Settles, then claims, both of which may be absent.
+    Settle {
+        settlements: Vec<Settlement>,
+        claim: Option<Claim>,
+    },
+    Extend(Vec<Extension>),
+    Admin(Admin),
+}
+
+/// What it answers.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Push(Vec<PushOutcome>),
+    Settle(Vec<Result<SettleOutcome>>, Claimed),
+    Extend(Vec<Result<ExtendOutcome>>),
+    Admin(AdminAnswer),
+}
+
+/// A request and where to answer it.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) work: Work,
+    pub(crate) reply: oneshot::Sender<Result<Answer>>,
+}
+
+impl Work {
+    /// Whether somebody is told that it was done who may still be there after a loss of power.
+    pub(crate) fn must_last(&self) -> bool {
+        match self {
+            Self::Settle { settlements, .. } => !settlements.is_empty(),
+            Self::Extend(_) => false,
+            Self::Push { .. } | Self::Admin(_) => true,
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Push { messages, .. } => messages.iter().map(NewMessage::body_bytes).sum(),
+            _ => 0,
+        }
+    }
+}
+
+/// What one pull asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Claim {
+    pub(crate) partition: PartitionId,
+    pub(crate) max: usize,
+    pub(crate) lease: Duration,
+    /// Fires when nobody wants it any more.
+    pub(crate) stop: CancellationToken,
+}
+
+/// What it got. Once [bound](Self::return_to), what nobody takes is released, for a pull may be dropped at any moment.
+#[derive(Debug, Default)]
+pub(crate) struct Claimed {
+    secret: u128,
+    taken: Vec<Taken>,
+    origin: Option<(PartitionId, mpsc::WeakSender<Job>)>,
+}
+
+impl Claimed {
+    pub(crate) fn new(secret: u128, taken: Vec<Taken>) -> Self {
+        Self { secret, taken, origin: None }
+    }
+
+    /// From now on, after the commit, releases to the writer what is not taken.
+    pub(crate) fn return_to(&mut self, jobs: mpsc::WeakSender<Job>, partition: PartitionId) {
+        self.origin = Some((partition, jobs));
+    }
+
+    /// The messages and the secret of their tokens.
+    pub(crate) fn take(mut self) -> (Vec<Taken>, u128) {
+        (std::mem::take(&mut self.taken), self.secret)
+    }
+
+    fn release(&self, partition: &PartitionId) -> Work {
+        let release = |taken: &Taken| Settlement {
+            lease: Lease {
+                partition: partition.clone(),
+                id: MessageId::from_bytes([0; 16]), // the token says where the message is
+                token: token(taken.stored.seq, self.secret),
+            },
+            action: Action::Release,
+        };
+        Work::Settle { settlements: self.taken.iter().map(release).collect(), claim: None }
+    }
+}
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        let Some((partition, jobs)) = self.origin.take().filter(|_| !self.taken.is_empty()) else { return };
+        if let Some(jobs) = jobs.upgrade() {
+            // Where there is no room, or the handle is closed, it comes back at its lease's end.
+            let _ = jobs.try_send(Job { work: self.release(&partition), reply: oneshot::channel().0 });
+        }
+    }
+}
+
+/// One message as it is stored.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) stored: Stored,
+    pub(crate) deliveries: i64,
+}

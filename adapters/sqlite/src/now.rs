@@ -1,0 +1,29 @@
+//! The time of day, as the file keeps it.
+
+use std::time::{Duration, SystemTime};
+
+use anyqueue::Clock;
+
+/// A moment in milliseconds of Unix time, rounded both ways so that nothing is early.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    /// For asking what is over.
+    pub(crate) ms: i64,
+    ceil_ms: i64,
+}
+
+impl Now {
+    pub(crate) fn of(clock: &Clock) -> Self {
+        let since = clock.wall().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self { ms: i64::try_from(since.as_millis()).unwrap_or(i64::MAX), ceil_ms: ceil_ms(since) }
+    }
+
+    /// The end of a span that begins now.
+    pub(crate) fn after(self, span: Duration) -> i64 {
+        self.ceil_ms.saturating_add(ceil_ms(span))
+    }
+}
+
+fn ceil_ms(span: Duration) -> i64 {
+    i64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,89 @@
+//! A message as its row keeps it: an envelope, and beside it the headers that replace those of one that cannot be read.
+
+use std::time::{Duration, SystemTime};
+
+use anyqueue::adapter::{Decoded, Envelope};
+use anyqueue::{Bytes, Clock, Error, ErrorKind, Headers, MessageData, MessageId, Result};
+use rusqlite::Row;
+
+use crate::error::own;
+
+/// What a row says of its message.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) seq: i64,
+    id: MessageId,
+    body: Bytes,
+    headers: Option<Bytes>,
+}
+
+/// A message, read as far as it can be.
+pub(crate) struct Read {
+    pub(crate) message: MessageData,
+    /// Zero if it is not known.
+    pub(crate) age: Duration,
+    /// Why it cannot be read: its payload is then what is stored.
+    pub(crate) unreadable: Option<Error>,
+}
+
+impl Stored {
+    /// From the columns `seq`, `id`, `body` and `headers`, of which this is the first.
+    pub(crate) fn of(row: &Row<'_>, first: usize) -> rusqlite::Result<Self> {
+        let seq = row.get(first)?;
+        let id = row.get_ref(first + 1)?.as_bytes()?;
+        Ok(Self {
+            seq,
+            id: <[u8; 16]>::try_from(id).map_or_else(|_| foreign_id(seq), MessageId::from_bytes),
+            body: Bytes::copy_from_slice(row.get_ref(first + 2)?.as_bytes()?),
+            headers: row.get_ref(first + 3)?.as_bytes_or_null()?.map(Bytes::copy_from_slice),
+        })
+    }
+
+    /// Reads it. One that this library did not write is delivered as it is, and so is one that cannot be read, with the reason.
+    pub(crate) fn read(&self, clock: &Clock) -> Read {
+        let (message, pushed_at, unreadable) = match self.envelope() {
+            Ok(envelope) => (envelope.message, envelope.pushed_at, None),
+            Err(why) => (MessageData::with_id(self.id, self.body.clone()), None, Some(why)),
+        };
+        let age = pushed_at.and_then(|at| clock.wall().duration_since(at).ok()).unwrap_or_default();
+        match self.headers.as_ref().map(Envelope::decode) {
+            Some(Ok(carrier)) => {
+                let headers = carrier.into_message("").headers().clone();
+                Read { message: message.with_headers(headers), age, unreadable }
+            }
+            Some(Err(why)) => Read { message, age, unreadable: unreadable.or(Some(why)) },
+            None => Read { message, age, unreadable },
+        }
+    }
+
+    fn envelope(&self) -> Result<Envelope> {
+        match Envelope::decode(&self.body)? {
+            Decoded::Envelope(envelope) if envelope.message.id() == self.id => Ok(envelope),
+            Decoded::Envelope(_) => {
+                let text = "the id in a stored message is not the one that it is stored under";
+                Err(own(ErrorKind::Corrupt, text))
+            }
+            foreign @ Decoded::Foreign(_) => {
+                let mut envelope =
+                    Envelope::new(foreign.into_message(&self.seq.to_string()), SystemTime::UNIX_EPOCH);
+                envelope.pushed_at = None;
+                Ok(envelope)
+            }
+        }
+    }
+
+    /// The body and the headers to be stored, so that it has these headers. What cannot be read stays as it is.
+    pub(crate) fn with_headers(&self, headers: Headers) -> Result<(Bytes, Option<Vec<u8>>)> {
+        if let Ok(mut envelope) = self.envelope() {
+            envelope.message = envelope.message.with_headers(headers);
+            return Ok((envelope.encode()?.into(), None));
+        }
+        let carrier = MessageData::with_id(self.id, Vec::new()).with_headers(headers);
+        let carrier = Envelope::new(carrier, SystemTime::UNIX_EPOCH).encode()?;
+        Ok((self.body.clone(), Some(carrier)))
+    }
+}
+
+fn foreign_id(seq: i64) -> MessageId {
+    MessageId::from_foreign(&seq.to_string())
+}

@@ -1,0 +1,78 @@
+//! From a body to the message in it, also if that cannot be read.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use anyqueue::adapter::{Decoded, Envelope};
+use anyqueue::{Error, MessageData, MessageId};
+
+use crate::fifo::{Told, told};
+use crate::wire::{self, Body, Unreadable};
+
+/// What a body tells.
+pub(crate) struct Content {
+    pub(crate) message: MessageData,
+    /// Only copies say when they were pushed.
+    pub(crate) pushed_at: Option<SystemTime>,
+    pub(crate) prior_deliveries: u32,
+    pub(crate) due_after_secs: u64,
+    /// Of a message that cannot be read: its envelope in the body's characters, and why.
+    pub(crate) stored: Option<Arc<str>>,
+    pub(crate) unreadable: Option<Error>,
+}
+
+/// Unpacks the body of a message that the server calls `source`, of this group.
+pub(crate) fn unpack(body: &str, source: &str, group: Option<&str>) -> Content {
+    let Body { content, due_after_secs, kept } = wire::decode(body);
+    let mut unpacked = match content {
+        wire::Content::Readable(decoded) => readable(decoded, source),
+        wire::Content::Unreadable(unreadable) => as_it_is(unreadable, source, group, kept.as_ref()),
+    };
+    if let Some(kept) = &kept {
+        unpacked.message = unpacked.message.with_headers(kept.message.headers().clone());
+        (unpacked.pushed_at, unpacked.prior_deliveries) = (kept.pushed_at, kept.prior_deliveries);
+    }
+    unpacked.due_after_secs = due_after_secs;
+    unpacked
+}
+
+fn readable(decoded: Decoded, source: &str) -> Content {
+    let (pushed_at, prior_deliveries) = match &decoded {
+        Decoded::Envelope(envelope) => (envelope.pushed_at, envelope.prior_deliveries),
+        Decoded::Foreign(_) => (None, 0),
+    };
+    let message = decoded.into_message(source);
+    Content { message, pushed_at, prior_deliveries, due_after_secs: 0, stored: None, unreadable: None }
+}
+
+/// A message with what is stored as payload. Its id is the first thing that tells one: what was kept beside it, its group on the server,
+/// the server's own.
+fn as_it_is(
+    unreadable: Unreadable<'_>,
+    source: &str,
+    group: Option<&str>,
+    kept: Option<&Envelope>,
+) -> Content {
+    let Unreadable { text, bytes, why } = unreadable;
+    let told = group.map_or(Told::Nothing, told);
+    let id = match (kept, &told) {
+        (Some(kept), _) => kept.message.id(),
+        (None, Told::Alone(id)) => *id,
+        (None, Told::Group(_) | Told::Nothing) => MessageId::from_foreign(source),
+    };
+    let mut message = MessageData::with_id(id, bytes);
+    let kept_group = kept.and_then(|kept| kept.message.options().group.clone());
+    if let Some(group) = kept_group {
+        message = message.with_group(group);
+    } else if let Told::Group(group) = told {
+        message = message.with_group(group);
+    }
+    Content {
+        message,
+        pushed_at: None,
+        prior_deliveries: 0,
+        due_after_secs: 0,
+        stored: Some(text.into()),
+        unreadable: Some(why),
+    }
+}

@@ -1,0 +1,66 @@
+//! What a command works with: the common URL, the output, and how arguments are read.
+
+use anyqueue::{PartitionId, PartitionOptions, Queue};
+
+use crate::failure::Result;
+use crate::open::{self, Create};
+use crate::output::Output;
+
+/// Where the URL is taken from if it is not given.
+pub(crate) const URL_VARIABLE: &str = "ANYQUEUE_URL";
+
+/// Before the name of a variable that holds a URL.
+const VARIABLE_PREFIX: &str = "env:";
+
+/// What a command works with.
+pub(crate) struct Session {
+    url: Option<String>,
+    pub(crate) output: Output,
+}
+
+impl Session {
+    /// With the URL that all commands share, if it was given.
+    pub(crate) fn new(url: Option<String>, output: Output) -> Self {
+        Self { url, output }
+    }
+
+    /// The URL of the command: its own argument, or the common one.
+    pub(crate) fn url<'a>(&'a self, own: Option<&'a str>) -> Result<&'a str> {
+        own.or(self.url.as_deref()).filter(|url| !url.is_empty()).ok_or_else(open::no_url)
+    }
+
+    /// The queue at the common URL, ready for use.
+    pub(crate) async fn queue(&self, create: Create) -> Result<Queue> {
+        open::queue(self.url(None)?, create).await
+    }
+
+    /// The same with options for its partitions.
+    pub(crate) async fn queue_with(&self, create: Create, options: PartitionOptions) -> Result<Queue> {
+        open::queue_with(self.url(None)?, create, options).await
+    }
+}
+
+/// Reads a URL, or the name of the variable that holds it: what stands in the arguments of a command can be read by every user
+/// of the machine, and a URL can hold a password.
+pub(crate) fn url_argument(text: &str) -> Result<String, String> {
+    let Some(name) = text.strip_prefix(VARIABLE_PREFIX) else { return Ok(text.to_owned()) };
+    match std::env::var(name) {
+        Ok(url) if !url.is_empty() => Ok(url),
+        Ok(_) | Err(std::env::VarError::NotPresent) => Err(format!("the variable {name} is not set")),
+        Err(std::env::VarError::NotUnicode(_)) => Err(format!("the variable {name} is not UTF-8")),
+    }
+}
+
+/// Reads the name of a queue.
+pub(crate) fn queue_name(text: &str) -> Result<PartitionId, String> {
+    if text.contains("://") {
+        return Err("this is a URL: give it with --url, and here the name of a queue".to_owned());
+    }
+    PartitionId::new(text).map_err(|error| error.message().to_owned())
+}
+
+/// Reads `name=value`.
+pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write it as name=value")?;
+    Ok((name.to_owned(), value.to_owned()))
+}

@@ -1,0 +1,56 @@
+//! Which quirk makes which fault.
+
+use std::sync::Arc;
+
+use anyqueue_conformance::Fault;
+
+use crate::quirk::{Entry, Quirk};
+use crate::{client, groups, inspect, keys, lease, limits, pull, push, settle, time};
+
+const TOPICS: &[&[Entry]] = &[
+    push::batch::FAULTS,
+    push::options::FAULTS,
+    keys::freed::FAULTS,
+    client::names::FAULTS,
+    settle::stored_anew::FAULTS,
+    groups::locked::FAULTS,
+    settle::actions::FAULTS,
+    pull::redelivery::FAULTS,
+    lease::extend::FAULTS,
+    pull::exchange::FAULTS,
+    inspect::at_rest::FAULTS,
+    inspect::pause::FAULTS,
+    client::lifetime::FAULTS,
+    pull::wake::FAULTS,
+    pull::sharing::FAULTS,
+    settle::fields::FAULTS,
+    settle::batch::FAULTS,
+    keys::compared::FAULTS,
+    limits::numbers::FAULTS,
+    time::lateness::FAULTS,
+    inspect::beside_work::FAULTS,
+    limits::bounds::FAULTS,
+    client::crowd::FAULTS,
+    client::threads::FAULTS,
+    time::clocks::FAULTS,
+];
+
+fn entry(fault: Fault) -> Option<&'static Entry> {
+    TOPICS.iter().flat_map(|topic| topic.iter()).find(|entry| entry.fault == fault)
+}
+
+/// The fault's quirk, which the clients of a namespace share. None for those of [`Basic`](crate::basic::Basic), which each client
+/// has for itself, and for those of the model of a server.
+pub(crate) fn quirk(fault: Fault) -> Option<Arc<dyn Quirk>> {
+    entry(fault).map(|entry| (entry.make)())
+}
+
+/// The clauses that it breaks, for a fault that was written from the contract alone; none for others.
+pub fn breaks(fault: Fault) -> &'static [u8] {
+    entry(fault).map_or(&[], |entry| entry.breaks)
+}
+
+/// Whether it was written from the contract alone, and shows only in a rare situation.
+pub fn is_subtle(fault: Fault) -> bool {
+    entry(fault).is_some_and(|entry| entry.subtle)
+}

@@ -1,0 +1,155 @@
+//! Faults of groups that stay locked when their head is gone.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyqueue::adapter::{
+    Action, Delivery, InspectQueueStorage as _, Lease, PullQueueStorage as _, PullRequest, Settlement,
+    async_trait,
+};
+use anyqueue::{
+    Browsed, CancelOutcome, DeleteOutcome, MAX_PAGE, MessageId, MessageState, PartitionId, Result,
+    SettleOutcome,
+};
+use anyqueue_conformance::Fault;
+
+use crate::quirk::{Client, Entry, Kept, Pulled, Quirk, Settled, for_wait, subtle};
+
+pub(crate) const FAULTS: &[Entry] = &[
+    subtle(Fault::DeathLocksGroup, &[31], || locks(By::Death)),
+    subtle(Fault::CancelLocksGroup, &[31, 36], || locks(By::Cancel)),
+    subtle(Fault::DeleteLocksGroup, &[31, 36], || locks(By::Delete)),
+    subtle(Fault::PurgeLocksGroup, &[31, 36], || locks(By::Purge)),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    Death,
+    Cancel,
+    Delete,
+    Purge,
+}
+
+type Group = (PartitionId, Arc<str>);
+
+#[derive(Debug)]
+struct Locks {
+    by: By,
+    locked: Kept<HashSet<Group>>,
+    held: Kept<HashMap<Lease, Arc<str>>>,
+}
+
+fn locks(by: By) -> Arc<dyn Quirk> {
+    Arc::new(Locks { by, locked: Kept::default(), held: Kept::default() })
+}
+
+/// As good as forever.
+const YEAR: Duration = Duration::from_hours(365 * 24);
+
+impl Locks {
+    fn is_locked(&self, delivery: &Delivery) -> bool {
+        let group = delivery.message.options().group.clone();
+        group.is_some_and(|group| self.locked.lock().contains(&(delivery.lease.partition.clone(), group)))
+    }
+
+    fn lock_all(&self, partition: &PartitionId, groups: impl IntoIterator<Item = Arc<str>>) {
+        if !partition.is_dead_letters() {
+            self.locked.lock().extend(groups.into_iter().map(|group| (partition.clone(), group)));
+        }
+    }
+}
+
+async fn browse(client: &Client, partition: &PartitionId) -> Vec<Browsed> {
+    client.right.browse(partition, None, MAX_PAGE).await.unwrap_or_default()
+}
+
+/// The groups whose head is among these messages and not held. A head is the oldest of its group.
+fn heads(all: &[Browsed], gone: impl Fn(MessageId) -> bool) -> Vec<Arc<str>> {
+    let mut seen = BTreeSet::new();
+    let mut heads = Vec::new();
+    for browsed in all {
+        let Some(group) = browsed.message.options().group.clone() else { continue };
+        if seen.insert(Arc::clone(&group))
+            && browsed.state != MessageState::Leased
+            && gone(browsed.message.id())
+        {
+            heads.push(group);
+        }
+    }
+    heads
+}
+
+#[async_trait]
+impl Quirk for Locks {
+    /// What is next in a locked group is put off as good as forever.
+    async fn pull(&self, client: &Client, partition: &PartitionId, request: PullRequest) -> Pulled {
+        let deadline = Instant::now() + request.wait;
+        loop {
+            let wait = deadline.saturating_duration_since(Instant::now());
+            let deliveries = client.right.pull(partition, for_wait(&request, wait)).await?;
+            let over = deliveries.is_empty();
+            let (locked, free): (Vec<_>, Vec<_>) = deliveries.into_iter().partition(|it| self.is_locked(it));
+            for delivery in locked {
+                let action = Action::Postpone { delay: YEAR, headers: None };
+                client.settle_one(delivery.lease, action).await?;
+            }
+            let group = |it: &Delivery| Some((it.lease.clone(), it.message.options().group.clone()?));
+            self.held.lock().extend(free.iter().filter_map(group));
+            if over || !free.is_empty() {
+                return Ok(free);
+            }
+        }
+    }
+
+    async fn settle(&self, client: &Client, settlements: &[Settlement]) -> Settled {
+        let mut answers = Vec::with_capacity(settlements.len());
+        for Settlement { lease, action } in settlements {
+            let dies = matches!(action, Action::Move { to, .. } if *to == lease.partition.dead_letters());
+            let group = self.held.lock().get(lease).cloned();
+            let locks = self.by == By::Death && dies;
+            // Locked before the next can be seen by a pull that waits.
+            self.lock_all(&lease.partition, group.clone().filter(|_| locks));
+            let answer = client.settle_one(lease.clone(), action.clone()).await;
+            if let Some(group) = group.filter(|_| locks && !matches!(answer, Ok(SettleOutcome::Settled))) {
+                self.locked.lock().remove(&(lease.partition.clone(), group));
+            }
+            answers.push(answer);
+        }
+        answers
+    }
+
+    async fn delete(
+        &self,
+        client: &Client,
+        partition: &PartitionId,
+        ids: &[MessageId],
+    ) -> Vec<Result<DeleteOutcome>> {
+        if self.by == By::Delete {
+            self.lock_all(partition, heads(&browse(client, partition).await, |id| ids.contains(&id)));
+        }
+        client.right.delete(partition, ids).await
+    }
+
+    async fn cancel(
+        &self,
+        client: &Client,
+        partition: &PartitionId,
+        ids: &[MessageId],
+    ) -> Vec<Result<CancelOutcome>> {
+        if self.by == By::Cancel {
+            self.lock_all(partition, heads(&browse(client, partition).await, |id| ids.contains(&id)));
+        }
+        client.right.request_cancel(partition, ids).await
+    }
+
+    async fn purge(&self, client: &Client, partition: &PartitionId, limit: usize) -> Result<usize> {
+        let before = browse(client, partition).await;
+        let purged = client.right.purge(partition, limit).await?;
+        if self.by == By::Purge {
+            let left: HashSet<_> = browse(client, partition).await.iter().map(|it| it.message.id()).collect();
+            self.lock_all(partition, heads(&before, |id| !left.contains(&id)));
+        }
+        Ok(purged)
+    }
+}

@@ -1,0 +1,3 @@
+//! Faults of groups.
+
+pub(crate) mod locked;

@@ -1,0 +1,170 @@
+//! Harnesses over the faulty backends.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyqueue::adapter::{Decoded, Envelope, QueueStorage as _, Storage, async_trait};
+use anyqueue::{Clock, MessageId, PartitionId, Result};
+use anyqueue_conformance::{Fault, Harness, Need, Opening, Victim, least};
+use anyqueue_memory::{MemoryConfig, MemoryQueue};
+use bytes::Bytes;
+
+use crate::basic::Basic;
+use crate::catalogue::quirk;
+use crate::hollow::Hollow;
+use crate::quirk::Quirk;
+use crate::state::Shared;
+use crate::storage::Quirky;
+use crate::wire;
+
+/// The memory backend with one fault, or with none.
+#[derive(Debug)]
+pub struct FaultyHarness {
+    fault: Option<Fault>,
+    name: String,
+    /// Whether its server declares that settlements do not outlive it.
+    forgetful: bool,
+    spaces: Mutex<HashMap<String, Space>>,
+}
+
+/// One namespace.
+#[derive(Debug)]
+struct Space {
+    queue: MemoryQueue,
+    shared: Arc<Shared>,
+    /// The fault, if it is of that kind.
+    quirk: Option<Arc<dyn Quirk>>,
+    clients: usize,
+}
+
+impl Space {
+    fn new(fault: Option<Fault>, clock: Clock) -> Self {
+        let queue = MemoryQueue::with_config(MemoryConfig::default().with_clock(clock));
+        Self { queue, shared: Arc::default(), quirk: fault.and_then(quirk), clients: 0 }
+    }
+
+    /// A client with this clock of its own, beside that of the storage.
+    fn open(&mut self, fault: Option<Fault>, clock: Clock) -> Arc<dyn Storage> {
+        let memory: Arc<dyn Storage> = Arc::new(self.queue.client());
+        let quirk = self
+            .quirk
+            .clone()
+            .unwrap_or_else(|| Arc::new(Basic::new(Arc::clone(&memory), fault, Arc::clone(&self.shared))));
+        self.clients += 1;
+        Arc::new(Quirky::new(memory, self.clients - 1, clock, quirk))
+    }
+}
+
+impl FaultyHarness {
+    /// The memory backend with this fault.
+    pub fn new(fault: Fault) -> Self {
+        Self { fault: Some(fault), name: format!("{fault:?}"), forgetful: false, spaces: Mutex::default() }
+    }
+
+    /// The memory backend behind the same wrapper, without a fault: what the wrapper itself must not break.
+    pub fn faultless() -> Self {
+        Self { fault: None, name: "faultless".to_owned(), forgetful: false, spaces: Mutex::default() }
+    }
+
+    /// The same, over a server whose settlements die with it, as it declares.
+    pub fn forgetful() -> Self {
+        Self { fault: None, name: "forgetful".to_owned(), forgetful: true, spaces: Mutex::default() }
+    }
+
+    /// `clock` is the storage's, if this is its first client.
+    fn client(&self, namespace: &str, clock: Clock, own: Clock) -> Arc<dyn Storage> {
+        let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let space = spaces.entry(namespace.to_owned()).or_insert_with(|| Space::new(self.fault, clock));
+        space.open(self.fault, own)
+    }
+}
+
+#[async_trait]
+impl Harness for FaultyHarness {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
+        Ok(self.client(namespace, Clock::system(), Clock::system()))
+    }
+
+    fn open_on(&self, namespace: &str, clock: Clock) -> Option<Opening<'_>> {
+        let client = self.client(namespace, clock.clone(), clock);
+        Some(Box::pin(async move { Ok(client) }))
+    }
+
+    fn open_skewed(&self, namespace: &str, clock: Clock) -> Option<Opening<'_>> {
+        let client = self.client(namespace, Clock::system(), clock);
+        Some(Box::pin(async move { Ok(client) }))
+    }
+
+    fn least(&self) -> &'static [Need] {
+        // One of its faults is an undeclared capability that answers: that must be judged by its own case.
+        if self.fault == Some(Fault::DeclaresLess) { least::EVERYTHING } else { &[] }
+    }
+
+    /// It keeps fields; but as it would be if it kept bytes.
+    fn stores_bytes(&self) -> bool {
+        true
+    }
+
+    async fn plant(&self, namespace: &str, partition: &PartitionId, stored: &[u8]) -> Result<()> {
+        let bytes = Bytes::copy_from_slice(stored);
+        let decoded = match self.fault {
+            Some(Fault::ForeignDropped) if stored.starts_with(b"{") => return Ok(()),
+            Some(Fault::OldEnvelopeForeign) => Decoded::Foreign(bytes),
+            _ => Envelope::decode(&bytes)?,
+        };
+        let message = decoded.into_message("foreign-1");
+        let pushed = self.open(namespace).await?.push(partition, &[message]).await;
+        pushed.into_iter().try_for_each(|answer| answer.map(drop))
+    }
+
+    fn corrupts(&self) -> bool {
+        true
+    }
+
+    async fn corrupt(&self, namespace: &str, _: &PartitionId, id: MessageId) -> Result<()> {
+        let spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(space) = spaces.get(namespace) {
+            space.shared.lock().corrupted.insert(id);
+        }
+        Ok(())
+    }
+
+    async fn victim(&self) -> Result<Option<Arc<dyn Victim>>> {
+        Ok(Some(Arc::new(wire::Handle(wire::Server::new(self.fault, self.forgetful)))))
+    }
+
+    async fn remove(&self, namespace: &str) {
+        self.spaces.lock().unwrap_or_else(PoisonError::into_inner).remove(namespace);
+    }
+}
+
+/// A backend with nothing inside, which declares what the memory backend declares.
+#[derive(Debug)]
+pub struct HollowHarness(Hollow);
+
+impl HollowHarness {
+    /// Answers success to everything and does nothing.
+    pub fn agreeing() -> Self {
+        Self(Hollow::agreeing(MemoryQueue::new().capabilities().clone()))
+    }
+
+    /// Returns `Unsupported` to everything.
+    pub fn refusing() -> Self {
+        Self(Hollow::refusing(MemoryQueue::new().capabilities().clone()))
+    }
+}
+
+#[async_trait]
+impl Harness for HollowHarness {
+    fn name(&self) -> &'static str {
+        "hollow"
+    }
+
+    async fn open(&self, _namespace: &str) -> Result<Arc<dyn Storage>> {
+        Ok(Arc::new(self.0.clone()))
+    }
+}

@@ -1,0 +1,129 @@
+//! Backends without anything inside: one says yes to everything and does nothing, one refuses everything.
+
+use anyqueue::adapter::{
+    Capabilities, Delivery, Extension, InspectQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
+    PushQueueStorage, QueueStorage, Settlement, Storage, async_trait,
+};
+use anyqueue::{
+    Browsed, CancelOutcome, Counts, DeleteOutcome, Error, ExtendOutcome, Health, MessageData, MessageId,
+    PartitionId, PushOutcome, Result, SettleOutcome,
+};
+
+/// A backend that keeps nothing but declares everything.
+#[derive(Clone, Debug)]
+pub struct Hollow {
+    capabilities: Capabilities,
+    refuses: bool,
+}
+
+impl Hollow {
+    /// Answers success to everything and does nothing.
+    pub fn agreeing(capabilities: Capabilities) -> Self {
+        Self { capabilities, refuses: false }
+    }
+
+    /// Returns `Unsupported` to everything but `init` and `close`.
+    pub fn refusing(capabilities: Capabilities) -> Self {
+        Self { capabilities, refuses: true }
+    }
+
+    fn answer<T>(&self, yes: T) -> Result<T> {
+        if self.refuses { Err(Error::unsupported("this backend refuses everything")) } else { Ok(yes) }
+    }
+
+    fn answers<I, T>(&self, items: &[I], yes: impl Fn(&I) -> T) -> Vec<Result<T>> {
+        items.iter().map(|item| self.answer(yes(item))).collect()
+    }
+}
+
+#[async_trait]
+impl QueueStorage for Hollow {
+    fn name(&self) -> &'static str {
+        "hollow"
+    }
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+    async fn init(&self) -> Result<()> {
+        Ok(())
+    }
+    async fn check(&self) -> Result<Health> {
+        self.answer(Health::default())
+    }
+    async fn close(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl PushQueueStorage for Hollow {
+    fn encoded_len(&self, message: &MessageData) -> u64 {
+        message.payload().len() as u64
+    }
+    async fn push(&self, _: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
+        self.answers(messages, |message| PushOutcome::Stored(message.id()))
+    }
+}
+
+#[async_trait]
+impl PullQueueStorage for Hollow {
+    async fn pull(&self, _: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+        let _ = tokio::time::timeout(request.wait, request.stop.cancelled()).await;
+        self.answer(Vec::new())
+    }
+    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+        self.answers(settlements, |_| SettleOutcome::Settled)
+    }
+    async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
+        self.answers(extensions, |_| ExtendOutcome::Extended)
+    }
+    async fn exchange(
+        &self,
+        settlements: &[Settlement],
+        partition: &PartitionId,
+        request: PullRequest,
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+        (self.settle(settlements).await, self.pull(partition, request).await)
+    }
+}
+
+impl Storage for Hollow {
+    fn inspect(&self) -> Option<&dyn InspectQueueStorage> {
+        Some(self)
+    }
+    fn pause(&self) -> Option<&dyn PauseQueueStorage> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl InspectQueueStorage for Hollow {
+    async fn partitions(&self, _: Option<&PartitionId>, _: usize) -> Result<Vec<PartitionId>> {
+        self.answer(Vec::new())
+    }
+    async fn counts(&self, _: &PartitionId) -> Result<Counts> {
+        self.answer(Counts::known(0, 0, 0, 0))
+    }
+    async fn browse(&self, _: &PartitionId, _: Option<MessageId>, _: usize) -> Result<Vec<Browsed>> {
+        self.answer(Vec::new())
+    }
+    async fn delete(&self, _: &PartitionId, ids: &[MessageId]) -> Vec<Result<DeleteOutcome>> {
+        self.answers(ids, |_| DeleteOutcome::Deleted)
+    }
+    async fn purge(&self, _: &PartitionId, _: usize) -> Result<usize> {
+        self.answer(0)
+    }
+    async fn request_cancel(&self, _: &PartitionId, ids: &[MessageId]) -> Vec<Result<CancelOutcome>> {
+        self.answers(ids, |_| CancelOutcome::Removed)
+    }
+}
+
+#[async_trait]
+impl PauseQueueStorage for Hollow {
+    async fn set_paused(&self, _: &PartitionId, _: bool) -> Result<()> {
+        self.answer(())
+    }
+    async fn is_paused(&self, _: &PartitionId) -> Result<bool> {
+        self.answer(false)
+    }
+}

@@ -1,0 +1,4 @@
+//! Faults of deduplication keys.
+
+pub(crate) mod compared;
+pub(crate) mod freed;

@@ -1,0 +1,278 @@
+//! Faults of leases and of requests for cancellation.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyqueue::adapter::{
+    Action, Delivery, Extension, InspectQueueStorage as _, Lease, PullQueueStorage as _, PullRequest,
+    QueueStorage as _, Settlement, Token, async_trait,
+};
+use anyqueue::{CancelOutcome, ExtendOutcome, MessageId, PartitionId, Result};
+use anyqueue_conformance::Fault;
+
+use crate::quirk::{Client, Entry, Extended, Kept, Pulled, Quirk, Settled, subtle};
+
+pub(crate) const FAULTS: &[Entry] = &[
+    subtle(Fault::ExtendTakesBatch, &[25, 26], || Arc::new(ExtendTakesBatch::default())),
+    subtle(Fault::ExtendNeverShortens, &[26], || extended(never_shorter)),
+    subtle(Fault::ExtendAddsUp, &[26], || extended(added_up)),
+    subtle(Fault::SecondExtendIgnored, &[26], || extended(first_only)),
+    subtle(Fault::FirstLeaseForAll, &[25], || Arc::new(FirstLeaseForAll::default())),
+    subtle(Fault::SecondLeaseEndless, &[25], || Arc::new(Endless::default())),
+    subtle(Fault::DeadLeaseEndless, &[25, 33], || Arc::new(DeadLeaseEndless)),
+    subtle(Fault::TokenPerClient, &[21], || Arc::new(TokenPerClient::default())),
+    subtle(Fault::Row129Unleased, &[14], || Arc::new(Row129Unleased)),
+    subtle(Fault::CancelLostByExtension, &[26], || Arc::new(CancelLostByExtension::default())),
+    subtle(Fault::CancelLocal, &[26, 36], || Arc::new(CancelLocal::default())),
+];
+
+/// Long enough to pass forever.
+const DAY: Duration = Duration::from_hours(24);
+
+/// The other leases of the pull that each came from.
+#[derive(Debug, Default)]
+struct ExtendTakesBatch {
+    siblings: Kept<HashMap<Lease, Arc<[Lease]>>>,
+}
+
+#[async_trait]
+impl Quirk for ExtendTakesBatch {
+    async fn pull(&self, client: &Client, partition: &PartitionId, request: PullRequest) -> Pulled {
+        let deliveries = client.right.pull(partition, request).await?;
+        let batch: Arc<[Lease]> = deliveries.iter().map(|delivery| delivery.lease.clone()).collect();
+        self.siblings.lock().extend(batch.iter().map(|lease| (lease.clone(), Arc::clone(&batch))));
+        Ok(deliveries)
+    }
+
+    async fn extend(&self, client: &Client, extensions: &[Extension]) -> Extended {
+        let answers = client.right.extend(extensions).await;
+        for Extension { lease, duration } in extensions {
+            let siblings = self.siblings.lock().get(lease).cloned().unwrap_or_default();
+            let others = siblings.iter().filter(|other| *other != lease);
+            let others = others.map(|other| Extension { lease: other.clone(), duration: *duration });
+            client.right.extend(&others.collect::<Vec<_>>()).await;
+        }
+        answers
+    }
+}
+
+/// What is known of a lease: its end, and how often it was extended.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    until: Instant,
+    extensions: u32,
+}
+
+/// Extensions are stored with another duration.
+#[derive(Debug)]
+struct Extensions {
+    duration: fn(&Span, Duration) -> Duration,
+    spans: Kept<HashMap<Lease, Span>>,
+}
+
+fn extended(duration: fn(&Span, Duration) -> Duration) -> Arc<dyn Quirk> {
+    Arc::new(Extensions { duration, spans: Kept::default() })
+}
+
+fn left(span: &Span) -> Duration {
+    span.until.saturating_duration_since(Instant::now())
+}
+
+fn never_shorter(span: &Span, duration: Duration) -> Duration {
+    duration.max(left(span))
+}
+
+fn added_up(span: &Span, duration: Duration) -> Duration {
+    duration + left(span)
+}
+
+fn first_only(span: &Span, duration: Duration) -> Duration {
+    if span.extensions == 0 { duration } else { left(span) }
+}
+
+#[async_trait]
+impl Quirk for Extensions {
+    async fn pull(&self, client: &Client, partition: &PartitionId, request: PullRequest) -> Pulled {
+        let deliveries = client.right.pull(partition, request).await?;
+        let span = |it: &Delivery| Some((it.lease.clone(), Span { until: it.lease_until?, extensions: 0 }));
+        self.spans.lock().extend(deliveries.iter().filter_map(span));
+        Ok(deliveries)
+    }
+
+    async fn extend(&self, client: &Client, extensions: &[Extension]) -> Extended {
+        let limits = client.right.capabilities().lease;
+        let mut stored = extensions.to_vec();
+        for Extension { lease, duration } in &mut stored {
+            let mut spans = self.spans.lock();
+            if let Some(span) =
+                spans.get_mut(lease).filter(|_| *duration >= limits.min && *duration <= limits.max)
+            {
+                *duration = (self.duration)(span, *duration).clamp(limits.min, limits.max);
+                *span = Span { until: Instant::now() + *duration, extensions: span.extensions + 1 };
+            }
+        }
+        client.right.extend(&stored).await
+    }
+}
+
+/// A client keeps to the lease that it first asked for.
+#[derive(Debug, Default)]
+struct FirstLeaseForAll {
+    first: Kept<HashMap<(usize, PartitionId), Duration>>,
+}
+
+#[async_trait]
+impl Quirk for FirstLeaseForAll {
+    async fn pull(&self, client: &Client, partition: &PartitionId, mut request: PullRequest) -> Pulled {
+        let place = (client.number, partition.clone());
+        request.lease = *self.first.lock().entry(place).or_insert(request.lease);
+        client.right.pull(partition, request).await
+    }
+}
+
+async fn hold(client: &Client, lease: Lease) {
+    client.right.extend(&[Extension { lease, duration: DAY }]).await;
+}
+
+/// A message whose lease has ended once never comes back a second time.
+#[derive(Debug, Default)]
+struct Endless {
+    open: Kept<HashSet<MessageId>>,
+}
+
+#[async_trait]
+impl Quirk for Endless {
+    async fn pull(&self, client: &Client, partition: &PartitionId, request: PullRequest) -> Pulled {
+        let deliveries = client.right.pull(partition, request).await?;
+        for delivery in &deliveries {
+            let ended = !self.open.lock().insert(delivery.lease.id);
+            if ended {
+                hold(client, delivery.lease.clone()).await;
+            }
+        }
+        Ok(deliveries)
+    }
+
+    async fn settle(&self, client: &Client, settlements: &[Settlement]) -> Settled {
+        let answers = client.right.settle(settlements).await;
+        for (settlement, answer) in settlements.iter().zip(&answers) {
+            if matches!(answer, Ok(anyqueue::SettleOutcome::Settled)) {
+                self.open.lock().remove(&settlement.lease.id);
+            }
+        }
+        answers
+    }
+}
+
+#[derive(Debug)]
+struct DeadLeaseEndless;
+
+#[async_trait]
+impl Quirk for DeadLeaseEndless {
+    async fn pull(&self, client: &Client, partition: &PartitionId, request: PullRequest) -> Pulled {
+        let deliveries = client.right.pull(partition, request).await?;
+        for delivery in deliveries.iter().filter(|_| partition.is_dead_letters()) {
+            hold(client, delivery.lease.clone()).await;
+        }
+        Ok(deliveries)
+    }
+}
+
+/// The token is the name of the client. Inside, the last delivery of a message to it counts.
+#[derive(Debug, Default)]
+struct TokenPerClient {
+    last: Kept<HashMap<Lease, Lease>>,
+}
+
+impl TokenPerClient {
+    fn last(&self, lease: &Lease) -> Lease {
+        self.last.lock().get(lease).cloned().unwrap_or_else(|| lease.clone())
+    }
+}
+
+#[async_trait]
+impl Quirk for TokenPerClient {
+    async fn pull(&self, client: &Client, partition: &PartitionId, request: PullRequest) -> Pulled {
+        let mut deliveries = client.right.pull(partition, request).await?;
+        for delivery in &mut deliveries {
+            let inside = delivery.lease.clone();
+            delivery.lease.token = Token::from_bytes(format!("client-{}", client.number));
+            self.last.lock().insert(delivery.lease.clone(), inside);
+        }
+        Ok(deliveries)
+    }
+
+    async fn settle(&self, client: &Client, settlements: &[Settlement]) -> Settled {
+        let last = |it: &Settlement| Settlement { lease: self.last(&it.lease), ..it.clone() };
+        client.right.settle(&settlements.iter().map(last).collect::<Vec<_>>()).await
+    }
+
+    async fn extend(&self, client: &Client, extensions: &[Extension]) -> Extended {
+        let last = |it: &Extension| Extension { lease: self.last(&it.lease), ..it.clone() };
+        client.right.extend(&extensions.iter().map(last).collect::<Vec<_>>()).await
+    }
+}
+
+#[derive(Debug)]
+struct Row129Unleased;
+
+#[async_trait]
+impl Quirk for Row129Unleased {
+    async fn pull(&self, client: &Client, partition: &PartitionId, request: PullRequest) -> Pulled {
+        let deliveries = client.right.pull(partition, request).await?;
+        for delivery in deliveries.iter().skip(128) {
+            client.settle_one(delivery.lease.clone(), Action::Release).await?;
+        }
+        Ok(deliveries)
+    }
+}
+
+#[derive(Debug, Default)]
+struct CancelLostByExtension {
+    extended: Kept<HashSet<Lease>>,
+}
+
+#[async_trait]
+impl Quirk for CancelLostByExtension {
+    async fn extend(&self, client: &Client, extensions: &[Extension]) -> Extended {
+        let mut answers = client.right.extend(extensions).await;
+        for (extension, answer) in extensions.iter().zip(&mut answers) {
+            let again = !self.extended.lock().insert(extension.lease.clone());
+            if again && matches!(answer, Ok(ExtendOutcome::CancelRequested)) {
+                *answer = Ok(ExtendOutcome::Extended);
+            }
+        }
+        answers
+    }
+}
+
+/// Who asked for which cancellation.
+#[derive(Debug, Default)]
+struct CancelLocal {
+    asked: Kept<HashSet<(usize, MessageId)>>,
+}
+
+#[async_trait]
+impl Quirk for CancelLocal {
+    async fn cancel(
+        &self,
+        client: &Client,
+        partition: &PartitionId,
+        ids: &[MessageId],
+    ) -> Vec<Result<CancelOutcome>> {
+        self.asked.lock().extend(ids.iter().map(|id| (client.number, *id)));
+        client.right.request_cancel(partition, ids).await
+    }
+
+    async fn extend(&self, client: &Client, extensions: &[Extension]) -> Extended {
+        let mut answers = client.right.extend(extensions).await;
+        for (extension, answer) in extensions.iter().zip(&mut answers) {
+            let own = self.asked.lock().contains(&(client.number, extension.lease.id));
+            if !own && matches!(answer, Ok(ExtendOutcome::CancelRequested)) {
+                *answer = Ok(ExtendOutcome::Extended);
+            }
+        }
+        answers
+    }
+}

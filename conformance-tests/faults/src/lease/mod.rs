@@ -1,0 +1,3 @@
+//! Faults of leases and requests for cancellation.
+
+pub(crate) mod extend;

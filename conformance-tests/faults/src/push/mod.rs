@@ -1,0 +1,6 @@
+//! Faults of pushing: what is stored, under which id, in which order.
+
+pub(crate) mod basic;
+pub(crate) mod batch;
+pub(crate) mod identity;
+pub(crate) mod options;

@@ -1,0 +1,229 @@
+//! A fault as the calls that it spoils.
+//!
+//! Each is a [`Quirk`]: what it does not override is done right. The clients of one namespace share one quirk, and are told
+//! apart by their numbers.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyqueue::adapter::{
+    Action, Capabilities, Delivery, Extension, InspectQueueStorage as _, Lease, PauseQueueStorage as _,
+    PullQueueStorage as _, PullRequest, PushQueueStorage as _, QueueStorage as _, Settlement, async_trait,
+};
+use anyqueue::{
+    Browsed, CancelOutcome, Clock, Counts, DeleteOutcome, ExtendOutcome, Health, MessageData, MessageId,
+    PartitionId, PushOutcome, Result, SettleOutcome, TaskOptions,
+};
+use anyqueue_conformance::Fault;
+use tokio_util::sync::CancellationToken;
+
+use crate::right::Right;
+
+pub(crate) type Pushed = Vec<Result<PushOutcome>>;
+pub(crate) type Pulled = Result<Vec<Delivery>>;
+pub(crate) type Settled = Vec<Result<SettleOutcome>>;
+pub(crate) type Extended = Vec<Result<ExtendOutcome>>;
+
+/// A right client, under a faulty one.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) right: Right,
+    /// Of the clients of its namespace, from 0 on.
+    pub(crate) number: usize,
+    pub(crate) closed: CancellationToken,
+    /// This client's own, which may be wrong.
+    pub(crate) clock: Clock,
+}
+
+impl Client {
+    /// The message with this id.
+    pub(crate) async fn find(&self, partition: &PartitionId, id: MessageId) -> Option<Browsed> {
+        let before = u128::from_be_bytes(*id.as_bytes()).checked_sub(1);
+        let before = before.map(|number| MessageId::from_bytes(number.to_be_bytes()));
+        let page = self.right.browse(partition, before, 1).await.ok()?;
+        page.into_iter().find(|browsed| browsed.message.id() == id)
+    }
+
+    pub(crate) async fn settle_one(&self, lease: Lease, action: Action) -> Result<SettleOutcome> {
+        let answers = self.right.settle(&[Settlement { lease, action }]).await;
+        answers.into_iter().next().unwrap_or(Ok(SettleOutcome::Lost))
+    }
+
+    pub(crate) async fn push_one(
+        &self,
+        partition: &PartitionId,
+        message: MessageData,
+    ) -> Result<PushOutcome> {
+        let id = message.id();
+        let answers = self.right.push(partition, &[message]).await;
+        answers.into_iter().next().unwrap_or(Ok(PushOutcome::Duplicate(Some(id))))
+    }
+}
+
+/// One fault: the calls that it spoils.
+#[async_trait]
+pub(crate) trait Quirk: fmt::Debug + Send + Sync {
+    async fn push(&self, client: &Client, partition: &PartitionId, messages: &[MessageData]) -> Pushed {
+        client.right.push(partition, messages).await
+    }
+
+    async fn pull(&self, client: &Client, partition: &PartitionId, request: PullRequest) -> Pulled {
+        client.right.pull(partition, request).await
+    }
+
+    async fn settle(&self, client: &Client, settlements: &[Settlement]) -> Settled {
+        client.right.settle(settlements).await
+    }
+
+    async fn extend(&self, client: &Client, extensions: &[Extension]) -> Extended {
+        client.right.extend(extensions).await
+    }
+
+    async fn exchange(
+        &self,
+        client: &Client,
+        settlements: &[Settlement],
+        partition: &PartitionId,
+        request: PullRequest,
+    ) -> (Settled, Pulled) {
+        (self.settle(client, settlements).await, self.pull(client, partition, request).await)
+    }
+
+    async fn partitions(
+        &self,
+        client: &Client,
+        after: Option<&PartitionId>,
+        limit: usize,
+    ) -> Result<Vec<PartitionId>> {
+        client.right.partitions(after, limit).await
+    }
+
+    async fn counts(&self, client: &Client, partition: &PartitionId) -> Result<Counts> {
+        client.right.counts(partition).await
+    }
+
+    async fn browse(
+        &self,
+        client: &Client,
+        partition: &PartitionId,
+        after: Option<MessageId>,
+        limit: usize,
+    ) -> Result<Vec<Browsed>> {
+        client.right.browse(partition, after, limit).await
+    }
+
+    async fn delete(
+        &self,
+        client: &Client,
+        partition: &PartitionId,
+        ids: &[MessageId],
+    ) -> Vec<Result<DeleteOutcome>> {
+        client.right.delete(partition, ids).await
+    }
+
+    async fn purge(&self, client: &Client, partition: &PartitionId, limit: usize) -> Result<usize> {
+        client.right.purge(partition, limit).await
+    }
+
+    async fn cancel(
+        &self,
+        client: &Client,
+        partition: &PartitionId,
+        ids: &[MessageId],
+    ) -> Vec<Result<CancelOutcome>> {
+        client.right.request_cancel(partition, ids).await
+    }
+
+    async fn set_paused(&self, client: &Client, partition: &PartitionId, paused: bool) -> Result<()> {
+        client.right.set_paused(partition, paused).await
+    }
+
+    async fn is_paused(&self, client: &Client, partition: &PartitionId) -> Result<bool> {
+        client.right.is_paused(partition).await
+    }
+
+    /// What it declares otherwise.
+    fn declare(&self, _capabilities: &mut Capabilities) {}
+
+    async fn init(&self, client: &Client) -> Result<()> {
+        self.before_init(client).await;
+        client.right.init().await
+    }
+
+    async fn check(&self, client: &Client) -> Result<Health> {
+        client.right.check().await
+    }
+
+    async fn close(&self, client: &Client) -> Result<()> {
+        self.before_close(client).await;
+        client.closed.cancel();
+        client.right.close().await
+    }
+
+    /// Before the right `init`.
+    async fn before_init(&self, _client: &Client) {}
+
+    /// Before the right `close`, the first time.
+    async fn before_close(&self, _client: &Client) {}
+}
+
+/// What a closed client has.
+#[derive(Debug)]
+pub(crate) struct Faultless;
+
+impl Quirk for Faultless {}
+
+/// One fault of this kind.
+pub(crate) struct Entry {
+    pub(crate) fault: Fault,
+    pub(crate) breaks: &'static [u8],
+    pub(crate) subtle: bool,
+    pub(crate) make: fn() -> Arc<dyn Quirk>,
+}
+
+pub(crate) const fn plain(fault: Fault, breaks: &'static [u8], make: fn() -> Arc<dyn Quirk>) -> Entry {
+    Entry { fault, breaks, subtle: false, make }
+}
+
+pub(crate) const fn subtle(fault: Fault, breaks: &'static [u8], make: fn() -> Arc<dyn Quirk>) -> Entry {
+    Entry { fault, breaks, subtle: true, make }
+}
+
+/// The request, with another wait.
+pub(crate) fn for_wait(request: &PullRequest, wait: Duration) -> PullRequest {
+    let mut request = request.clone();
+    request.wait = wait;
+    request
+}
+
+/// What a fault remembers.
+#[derive(Debug, Default)]
+pub(crate) struct Kept<T>(Mutex<T>);
+
+impl<T> Kept<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The options of messages that are stored with other ones.
+#[derive(Debug, Default)]
+pub(crate) struct Originals(Kept<HashMap<MessageId, TaskOptions>>);
+
+impl Originals {
+    pub(crate) fn keep(&self, message: &MessageData) {
+        self.0.lock().insert(message.id(), message.options().clone());
+    }
+
+    pub(crate) fn restore(&self, message: &mut MessageData) {
+        if let Some(options) = self.0.lock().get(&message.id()) {
+            *message = message.clone().with_options(options.clone());
+        }
+    }
+}

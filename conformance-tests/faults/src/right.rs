@@ -1,0 +1,137 @@
+//! The right backend beneath a fault, whichever it is.
+
+use std::sync::Arc;
+
+use anyqueue::adapter::{
+    Capabilities, Delivery, Extension, InspectQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
+    PushQueueStorage, QueueStorage, Settlement, Storage, async_trait,
+};
+use anyqueue::{
+    Browsed, CancelOutcome, Counts, DeleteOutcome, Error, ExtendOutcome, Health, MessageData, MessageId,
+    PartitionId, PushOutcome, Result, SettleOutcome,
+};
+
+/// One client of it, with all calls, the optional ones among them.
+#[derive(Clone, Debug)]
+pub(crate) struct Right(Arc<dyn Storage>);
+
+impl Right {
+    pub(crate) fn new(storage: Arc<dyn Storage>) -> Self {
+        Self(storage)
+    }
+
+    fn inspector(&self) -> Result<&dyn InspectQueueStorage> {
+        self.0.inspect().ok_or_else(|| Error::unsupported("no inspection"))
+    }
+
+    fn pauser(&self) -> Result<&dyn PauseQueueStorage> {
+        self.0.pause().ok_or_else(|| Error::unsupported("no pause"))
+    }
+}
+
+#[async_trait]
+impl QueueStorage for Right {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.0.capabilities()
+    }
+
+    async fn init(&self) -> Result<()> {
+        self.0.init().await
+    }
+
+    async fn check(&self) -> Result<Health> {
+        self.0.check().await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.0.close().await
+    }
+}
+
+#[async_trait]
+impl PushQueueStorage for Right {
+    fn encoded_len(&self, message: &MessageData) -> u64 {
+        self.0.encoded_len(message)
+    }
+
+    async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
+        self.0.push(partition, messages).await
+    }
+}
+
+#[async_trait]
+impl PullQueueStorage for Right {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+        self.0.pull(partition, request).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+        self.0.settle(settlements).await
+    }
+
+    async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
+        self.0.extend(extensions).await
+    }
+
+    async fn exchange(
+        &self,
+        settlements: &[Settlement],
+        partition: &PartitionId,
+        request: PullRequest,
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+        self.0.exchange(settlements, partition, request).await
+    }
+}
+
+#[async_trait]
+impl InspectQueueStorage for Right {
+    async fn partitions(&self, after: Option<&PartitionId>, limit: usize) -> Result<Vec<PartitionId>> {
+        self.inspector()?.partitions(after, limit).await
+    }
+
+    async fn counts(&self, partition: &PartitionId) -> Result<Counts> {
+        self.inspector()?.counts(partition).await
+    }
+
+    async fn browse(
+        &self,
+        partition: &PartitionId,
+        after: Option<MessageId>,
+        limit: usize,
+    ) -> Result<Vec<Browsed>> {
+        self.inspector()?.browse(partition, after, limit).await
+    }
+
+    async fn delete(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<DeleteOutcome>> {
+        match self.inspector() {
+            Ok(inspector) => inspector.delete(partition, ids).await,
+            Err(error) => vec![Err(error); ids.len()],
+        }
+    }
+
+    async fn purge(&self, partition: &PartitionId, limit: usize) -> Result<usize> {
+        self.inspector()?.purge(partition, limit).await
+    }
+
+    async fn request_cancel(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<CancelOutcome>> {
+        match self.inspector() {
+            Ok(inspector) => inspector.request_cancel(partition, ids).await,
+            Err(error) => vec![Err(error); ids.len()],
+        }
+    }
+}
+
+#[async_trait]
+impl PauseQueueStorage for Right {
+    async fn set_paused(&self, partition: &PartitionId, paused: bool) -> Result<()> {
+        self.pauser()?.set_paused(partition, paused).await
+    }
+
+    async fn is_paused(&self, partition: &PartitionId) -> Result<bool> {
+        self.pauser()?.is_paused(partition).await
+    }
+}

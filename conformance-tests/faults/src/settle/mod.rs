@@ -1,0 +1,7 @@
+//! Faults of settling: what becomes of a message.
+
+pub(crate) mod actions;
+pub(crate) mod basic;
+pub(crate) mod batch;
+pub(crate) mod fields;
+pub(crate) mod stored_anew;

@@ -1,0 +1,149 @@
+//! The storage that a [`Quirk`] spoils.
+
+use std::sync::Arc;
+
+use anyqueue::adapter::{
+    Capabilities, Extension, InspectQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
+    PushQueueStorage, QueueStorage, Settlement, Storage, async_trait,
+};
+use anyqueue::{
+    Browsed, CancelOutcome, Clock, Counts, DeleteOutcome, Health, MessageData, MessageId, PartitionId, Result,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::quirk::{Client, Extended, Faultless, Pulled, Pushed, Quirk, Settled};
+use crate::right::Right;
+
+/// One client of a backend with one fault.
+#[derive(Debug)]
+pub(crate) struct Quirky {
+    client: Client,
+    quirk: Arc<dyn Quirk>,
+    capabilities: Capabilities,
+}
+
+impl Quirky {
+    pub(crate) fn new(storage: Arc<dyn Storage>, number: usize, clock: Clock, quirk: Arc<dyn Quirk>) -> Self {
+        let mut capabilities = storage.capabilities().clone();
+        quirk.declare(&mut capabilities);
+        let right = Right::new(storage);
+        let client = Client { right, number, closed: CancellationToken::new(), clock };
+        Self { client, quirk, capabilities }
+    }
+
+    /// A closed client is right: every call goes to the right backend, which refuses it.
+    fn quirk(&self) -> &dyn Quirk {
+        if self.client.closed.is_cancelled() { &Faultless } else { &*self.quirk }
+    }
+}
+
+#[async_trait]
+impl QueueStorage for Quirky {
+    fn name(&self) -> &'static str {
+        "faulty"
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    async fn init(&self) -> Result<()> {
+        self.quirk().init(&self.client).await
+    }
+
+    async fn check(&self) -> Result<Health> {
+        self.quirk().check(&self.client).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.quirk().close(&self.client).await
+    }
+}
+
+#[async_trait]
+impl PushQueueStorage for Quirky {
+    fn encoded_len(&self, message: &MessageData) -> u64 {
+        self.client.right.encoded_len(message)
+    }
+
+    async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Pushed {
+        self.quirk().push(&self.client, partition, messages).await
+    }
+}
+
+#[async_trait]
+impl PullQueueStorage for Quirky {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Pulled {
+        self.quirk().pull(&self.client, partition, request).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Settled {
+        self.quirk().settle(&self.client, settlements).await
+    }
+
+    async fn extend(&self, extensions: &[Extension]) -> Extended {
+        self.quirk().extend(&self.client, extensions).await
+    }
+
+    async fn exchange(
+        &self,
+        settlements: &[Settlement],
+        partition: &PartitionId,
+        request: PullRequest,
+    ) -> (Settled, Pulled) {
+        self.quirk().exchange(&self.client, settlements, partition, request).await
+    }
+}
+
+impl Storage for Quirky {
+    fn inspect(&self) -> Option<&dyn InspectQueueStorage> {
+        Some(self)
+    }
+
+    fn pause(&self) -> Option<&dyn PauseQueueStorage> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl InspectQueueStorage for Quirky {
+    async fn partitions(&self, after: Option<&PartitionId>, limit: usize) -> Result<Vec<PartitionId>> {
+        self.quirk().partitions(&self.client, after, limit).await
+    }
+
+    async fn counts(&self, partition: &PartitionId) -> Result<Counts> {
+        self.quirk().counts(&self.client, partition).await
+    }
+
+    async fn browse(
+        &self,
+        partition: &PartitionId,
+        after: Option<MessageId>,
+        limit: usize,
+    ) -> Result<Vec<Browsed>> {
+        self.quirk().browse(&self.client, partition, after, limit).await
+    }
+
+    async fn delete(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<DeleteOutcome>> {
+        self.quirk().delete(&self.client, partition, ids).await
+    }
+
+    async fn purge(&self, partition: &PartitionId, limit: usize) -> Result<usize> {
+        self.quirk().purge(&self.client, partition, limit).await
+    }
+
+    async fn request_cancel(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<CancelOutcome>> {
+        self.quirk().cancel(&self.client, partition, ids).await
+    }
+}
+
+#[async_trait]
+impl PauseQueueStorage for Quirky {
+    async fn set_paused(&self, partition: &PartitionId, paused: bool) -> Result<()> {
+        self.quirk().set_paused(&self.client, partition, paused).await
+    }
+
+    async fn is_paused(&self, partition: &PartitionId) -> Result<bool> {
+        self.quirk().is_paused(&self.client, partition).await
+    }
+}

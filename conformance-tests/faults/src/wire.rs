@@ -1,0 +1,318 @@
+//! A model of a server behind a network, over the memory backend: what the fault cases are tested with.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyqueue::adapter::{
+    Action, Capabilities, Delivery, Durability, DurabilityLevel, Extension, InspectCapability,
+    InspectQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage,
+    Reach, Settlement, Storage, async_trait,
+};
+use anyqueue::{
+    Error, ErrorKind, ExtendOutcome, Health, MessageData, MessageId, PartitionId, PushOutcome, Result,
+    RetryClass, SettleOutcome,
+};
+use anyqueue_conformance::Fault;
+use anyqueue_conformance::{Harm, Victim};
+use anyqueue_memory::MemoryQueue;
+use tokio::sync::watch;
+
+use crate::quirk::Kept;
+
+/// How long the model's clients wait for an answer, beyond what a pull may wait.
+const TIMEOUT: Duration = Duration::from_millis(1500);
+
+/// The network and the server's process, as clients meet them.
+#[derive(Clone, Debug, Default)]
+struct Line {
+    down: bool,
+    frozen: bool,
+    flow: Flow,
+    delay: Duration,
+    /// How often connections were cut. A client's connection is of the number that it began with.
+    cuts: u64,
+}
+
+/// What the network lets through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Flow {
+    #[default]
+    Both,
+    Requests,
+    Nothing,
+}
+
+/// A server of the model.
+#[derive(Debug)]
+pub(crate) struct Server {
+    memory: std::sync::Mutex<MemoryQueue>,
+    line: watch::Sender<Line>,
+    fault: Option<Fault>,
+    /// Whether it declares that no settlement outlives it.
+    forgetful: bool,
+    pushed: Kept<HashMap<MessageId, (PartitionId, MessageData)>>,
+    removed: Kept<Vec<MessageId>>,
+}
+
+impl Server {
+    pub(crate) fn new(fault: Option<Fault>, forgetful: bool) -> Arc<Self> {
+        let (memory, line) = (MemoryQueue::new().into(), watch::Sender::default());
+        let (pushed, removed) = (Kept::default(), Kept::default());
+        Arc::new(Self { memory, line, fault, forgetful, pushed, removed })
+    }
+
+    /// Whether what was removed is back when it has died.
+    fn forgets(&self) -> bool {
+        self.forgetful || self.fault == Some(Fault::RestartForgetsRemovals)
+    }
+
+    async fn forget(&self) {
+        let removed = std::mem::take(&mut *self.removed.lock());
+        for id in removed {
+            let known = self.pushed.lock().get(&id).cloned();
+            if let Some((partition, message)) = known {
+                let memory = self.memory().client();
+                memory.push(&partition, &[message]).await;
+            }
+        }
+    }
+
+    fn memory(&self) -> std::sync::MutexGuard<'_, MemoryQueue> {
+        self.memory.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// The case's hold on it.
+pub(crate) struct Handle(pub(crate) Arc<Server>);
+
+#[async_trait]
+impl Victim for Handle {
+    /// There is one storage in it, as there is one case.
+    async fn open(&self, _namespace: &str) -> Result<Arc<dyn Storage>> {
+        let server = self.0.clone();
+        let memory = server.memory().client();
+        let mut capabilities = memory.capabilities().clone();
+        capabilities.reach = Reach::Network;
+        let (lasts, settle) =
+            (DurabilityLevel::ProcessCrash, server.forgetful.then_some(DurabilityLevel::None));
+        capabilities.durability = Durability { push: lasts, claim: lasts, settle: settle.unwrap_or(lasts) };
+        capabilities.pause = false;
+        capabilities.inspect = InspectCapability {
+            ready: false,
+            delayed: false,
+            leased: false,
+            dead: false,
+            list: false,
+            browse: false,
+            delete: false,
+            purge: false,
+            cancel: false,
+            ..capabilities.inspect
+        };
+        Ok(Arc::new(Remote { server, closed: memory, capabilities, broken: AtomicBool::new(false) }))
+    }
+
+    async fn harm(&self, harm: Harm) -> Result<()> {
+        if harm == Harm::Kill && self.0.fault == Some(Fault::RestartForgets) {
+            *self.0.memory() = MemoryQueue::new();
+        }
+        if harm == Harm::Kill && self.0.forgets() {
+            self.0.forget().await;
+        }
+        let mut known = true;
+        self.0.line.send_modify(|line| match harm {
+            Harm::Kill => (line.down, line.cuts) = (true, line.cuts + 1),
+            Harm::Start => line.down = false,
+            Harm::Freeze => line.frozen = true,
+            Harm::Thaw => line.frozen = false,
+            Harm::Cut => line.cuts += 1,
+            Harm::Stall => line.flow = Flow::Nothing,
+            Harm::Mute => line.flow = Flow::Requests,
+            Harm::Delay(delay) => line.delay = delay,
+            Harm::Heal => {
+                *line = Line { down: line.down, frozen: line.frozen, cuts: line.cuts, ..Line::default() }
+            }
+            _ => known = false,
+        });
+        if known { Ok(()) } else { Err(Error::unsupported("the model does not know this harm")) }
+    }
+}
+
+/// A client of the model.
+#[derive(Debug)]
+struct Remote {
+    server: Arc<Server>,
+    /// Knows whether this client is closed, which no server has to be asked for.
+    closed: MemoryQueue,
+    capabilities: Capabilities,
+    /// A connection was lost, and the fault is that no new one is made.
+    broken: AtomicBool,
+}
+
+fn lost(what: &'static str) -> Error {
+    Error::new(ErrorKind::Unavailable, what).with_retry(RetryClass::Safe)
+}
+
+impl Remote {
+    fn is(&self, fault: Fault) -> bool {
+        self.server.fault == Some(fault)
+    }
+
+    /// One request and its answer, over a connection of this moment.
+    async fn call<T>(&self, patience: Duration, request: impl Future<Output = T>) -> Result<T> {
+        self.closed.check().await?;
+        let mut line = self.server.line.subscribe();
+        let (down, cuts) = {
+            let line = line.borrow();
+            (line.down, line.cuts)
+        };
+        if self.is(Fault::NeverReconnects) && self.broken.load(Ordering::SeqCst) {
+            return Err(lost("the connection was lost before"));
+        }
+        if down {
+            return Err(lost("connection refused"));
+        }
+        let travel = async {
+            self.pass(false).await;
+            let answer = request.await;
+            self.pass(true).await;
+            answer
+        };
+        let answer = tokio::select! {
+            biased;
+            _ = line.wait_for(|line| line.cuts != cuts) => Err(lost("the connection ended")),
+            answer = travel => Ok(answer),
+            () = tokio::time::sleep(patience + TIMEOUT) => {
+                Err(Error::new(ErrorKind::TimedOut, "no answer").with_retry(RetryClass::Safe))
+            }
+        };
+        if answer.is_err() {
+            self.broken.store(true, Ordering::SeqCst);
+        }
+        answer
+    }
+
+    /// The way to the server, or back.
+    async fn pass(&self, back: bool) {
+        let mut line = self.server.line.subscribe();
+        let stopped = |line: &Line| line.frozen || line.flow == Flow::Nothing;
+        let lose = back && line.borrow().flow == Flow::Requests;
+        let delay = line.borrow().delay;
+        tokio::time::sleep(delay).await;
+        if lose {
+            std::future::pending::<()>().await; // no healing brings this answer back
+        }
+        let _ = line.wait_for(|line| !stopped(line)).await;
+    }
+
+    fn memory(&self) -> MemoryQueue {
+        self.server.memory().client()
+    }
+
+    async fn items<A>(&self, count: usize, request: impl Future<Output = Vec<Result<A>>>) -> Vec<Result<A>> {
+        match self.call(Duration::ZERO, request).await {
+            Ok(answers) => answers,
+            Err(error) => (0..count).map(|_| Err(error.clone())).collect(),
+        }
+    }
+}
+
+#[async_trait]
+impl QueueStorage for Remote {
+    fn name(&self) -> &'static str {
+        "model"
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    async fn init(&self) -> Result<()> {
+        self.call(Duration::ZERO, async { self.memory().init().await }).await?
+    }
+
+    async fn check(&self) -> Result<Health> {
+        if self.is(Fault::HealthIgnoresOutage) {
+            return self.closed.check().await;
+        }
+        self.call(Duration::ZERO, async { self.memory().check().await }).await?
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.closed.close().await
+    }
+}
+
+#[async_trait]
+impl PushQueueStorage for Remote {
+    fn encoded_len(&self, message: &MessageData) -> u64 {
+        self.closed.encoded_len(message)
+    }
+
+    async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
+        if self.server.forgets() {
+            let pushed = messages.iter().map(|it| (it.id(), (partition.clone(), it.clone())));
+            self.server.pushed.lock().extend(pushed);
+        }
+        let answers =
+            self.items(messages.len(), async { self.memory().push(partition, messages).await }).await;
+        if !self.is(Fault::StoredWithoutAnswer) {
+            return answers;
+        }
+        let stored = |(answer, message): (Result<PushOutcome>, &MessageData)| {
+            answer.or_else(|_| Ok(PushOutcome::Stored(message.id())))
+        };
+        answers.into_iter().zip(messages).map(stored).collect()
+    }
+}
+
+#[async_trait]
+impl PullQueueStorage for Remote {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+        let wait = request.wait;
+        self.call(wait, async { self.memory().pull(partition, request).await }).await?
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+        let answers = self.items(settlements.len(), async { self.memory().settle(settlements).await }).await;
+        if self.server.forgets() {
+            let done = settlements.iter().zip(&answers).filter(|(it, answer)| {
+                it.action == Action::Remove && matches!(answer, Ok(SettleOutcome::Settled))
+            });
+            self.server.removed.lock().extend(done.map(|(it, _)| it.lease.id));
+        }
+        if !self.is(Fault::SettledWithoutAnswer) {
+            return answers;
+        }
+        answers.into_iter().map(|answer| answer.or(Ok(SettleOutcome::Settled))).collect()
+    }
+
+    async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
+        let answers = self.items(extensions.len(), async { self.memory().extend(extensions).await }).await;
+        if !self.is(Fault::ExtendedWithoutAnswer) {
+            return answers;
+        }
+        answers.into_iter().map(|answer| answer.or(Ok(ExtendOutcome::Extended))).collect()
+    }
+
+    async fn exchange(
+        &self,
+        settlements: &[Settlement],
+        partition: &PartitionId,
+        request: PullRequest,
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+        (self.settle(settlements).await, self.pull(partition, request).await)
+    }
+}
+
+impl Storage for Remote {
+    fn inspect(&self) -> Option<&dyn InspectQueueStorage> {
+        None
+    }
+
+    fn pause(&self) -> Option<&dyn PauseQueueStorage> {
+        None
+    }
+}

@@ -1,0 +1,135 @@
+//! The suite judged: it passes a right backend, finds every fault, and gives a hollow backend no certificate.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use anyqueue_conformance::{
+    Case, Certificate, Fault, Harness, Offer, Options, Outcome, cases, clause_title, run, run_case,
+};
+use anyqueue_faults::{FaultyHarness, HollowHarness, is_subtle};
+use futures_util::{StreamExt as _, stream};
+
+const PARALLELISM: usize = 16;
+
+/// The cases that can run here. Those with child processes meet their faults in `faulty_children.rs` of SQLite's tests: memory
+/// cannot be shared with a child.
+fn here() -> impl Iterator<Item = &'static Case> {
+    cases::all().filter(|case| !case.needs.iter().any(|need| need.offer == Some(Offer::Children)))
+}
+
+/// Why the case does not find the fault; `None` if it does.
+async fn survives(case: &'static Case, fault: Fault) -> Option<String> {
+    let harness: Arc<dyn Harness> = Arc::new(FaultyHarness::new(fault));
+    let report = run_case(harness, case, &Options::new()).await;
+    match &report.outcome {
+        Outcome::Fail(failure) if failure.seen.contains("hung") => {
+            Some(format!("{} hangs on {fault:?}: {failure}", case.id))
+        }
+        Outcome::Fail(failure) => {
+            let named = failure.to_string().contains(clause_title(failure.clause)) && failure.clause > 0;
+            (!named).then(|| format!("{} fails on {fault:?} without naming a clause: {failure}", case.id))
+        }
+        other => Some(format!("{} does not find {fault:?} ({}): {other:?}", case.id, fault.what())),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn each_case_finds_the_faults_that_it_names() {
+    let pairs = here().flat_map(|case| case.kills.iter().map(move |fault| survives(case, *fault)));
+    let survivors: Vec<String> = stream::iter(pairs)
+        .buffer_unordered(PARALLELISM)
+        .filter_map(|survivor| async { survivor })
+        .collect()
+        .await;
+    assert!(survivors.is_empty(), "{} survive:\n{}", survivors.len(), survivors.join("\n"));
+}
+
+/// Runs of each subtle fault, and how many of them may miss it.
+const RUNS: usize = 20;
+const MISSES: usize = 1;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn each_subtle_fault_is_found_in_nineteen_of_twenty_runs() {
+    let first_to_name =
+        |fault: Fault| here().find(|case| case.kills.contains(&fault)).map(|case| (case, fault));
+    let subtle = Fault::ALL.iter().copied().filter(|fault| is_subtle(*fault)).filter_map(first_to_name);
+    let runs = subtle.flat_map(|(case, fault)| (0..RUNS).map(move |_| survives(case, fault)));
+    let survivors: Vec<String> = stream::iter(runs)
+        .buffer_unordered(2 * PARALLELISM)
+        .filter_map(|survivor| async { survivor })
+        .collect()
+        .await;
+    let mut misses = std::collections::BTreeMap::new();
+    for told in &survivors {
+        *misses.entry(told).or_insert(0) += 1;
+    }
+    misses.retain(|_, count| *count > MISSES);
+    assert!(misses.is_empty(), "missed in more than {MISSES} of {RUNS} runs: {misses:#?}");
+}
+
+#[test]
+fn every_fault_is_named_by_a_case() {
+    let named: BTreeSet<Fault> = cases::all().flat_map(|case| case.kills.iter().copied()).collect();
+    let unnamed: Vec<_> = Fault::ALL.iter().filter(|fault| !named.contains(fault)).collect();
+    assert!(unnamed.is_empty(), "no case names {unnamed:?}");
+}
+
+#[test]
+fn every_case_names_a_fault() {
+    let harmless: Vec<_> = cases::all().filter(|c| c.kills.is_empty()).map(|c| c.id).collect();
+    assert!(harmless.is_empty(), "these cases are not proved able to fail: {harmless:?}");
+}
+
+#[test]
+fn ids_are_unique_and_clauses_exist() {
+    let mut ids = BTreeSet::new();
+    for case in cases::all() {
+        assert!(ids.insert(case.id), "{} occurs twice", case.id);
+        assert!(case.id.split_once('.').is_some_and(|(group, name)| !group.is_empty() && !name.is_empty()));
+        assert!(
+            !case.clauses.is_empty() && case.clauses.iter().all(|clause| !clause_title(*clause).is_empty())
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn the_wrapper_without_a_fault_gets_a_full_certificate() {
+    let report = run(Arc::new(FaultyHarness::faultless()), &Options::new()).await;
+    assert_eq!(report.certificate(), Certificate::Full, "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn the_model_of_a_server_without_a_fault_passes_every_fault_case() {
+    let report = run(Arc::new(FaultyHarness::faultless()), &Options::new().with_pattern("fault.")).await;
+    assert_eq!(report.tally().passed, report.cases.len(), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn a_server_that_declares_to_forget_settlements_may_forget_them() {
+    let report =
+        run(Arc::new(FaultyHarness::forgetful()), &Options::new().with_pattern("fault.killed")).await;
+    assert_eq!(report.tally().passed, report.cases.len(), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn a_backend_that_agrees_to_everything_and_does_nothing_gets_no_certificate() {
+    let report = run(Arc::new(HollowHarness::agreeing()), &Options::new()).await;
+    assert_eq!(report.certificate(), Certificate::Failed);
+    let passed: Vec<_> =
+        report.cases.iter().filter(|case| case.outcome == Outcome::Pass).map(|case| case.id).collect();
+    assert!(
+        passed.len() * 20 <= report.cases.len(),
+        "{} of {} pass: {passed:?}",
+        passed.len(),
+        report.cases.len()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn a_backend_that_refuses_everything_gets_no_certificate() {
+    let report = run(Arc::new(HollowHarness::refusing()), &Options::new()).await;
+    assert_eq!(report.certificate(), Certificate::Failed);
+    let passed: Vec<_> =
+        report.cases.iter().filter(|case| case.outcome == Outcome::Pass).map(|case| case.id).collect();
+    assert!(passed.is_empty(), "{passed:?}");
+}

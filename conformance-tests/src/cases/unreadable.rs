@@ -1,0 +1,247 @@
+//! What is stored and cannot be read is delivered as it is: it stops nobody, dies, and is not lost. The history takes a message for what was
+//! pushed, so these cases work past it and judge by themselves.
+
+use std::sync::Arc;
+
+use anyqueue::adapter::{Action, Delivery, PullRequest, Storage};
+use anyqueue::{
+    ErrorKind, Headers, MessageData, MessageId, MessageState, PartitionId, PushOutcome, Queue,
+    QueueMessageStatus::Processed, SettleOutcome, header,
+};
+
+use crate::case::{Case, CaseResult, Need};
+use crate::context::{Context, settlement};
+use crate::fault::Fault;
+
+pub(super) const CASES: &[Case] = &[
+    case!(Storage, "unreadable.stops_nobody", [5, 9], stops_nobody).needs(&[Need::CORRUPTIBLE]).kills(&[
+        Fault::UnreadableDropped,
+        Fault::UnreadableComesForEver,
+        Fault::UnreadableFailsPull,
+    ]),
+    case!(Storage, "unreadable.counted", [5, 28], counted)
+        .needs(&[Need::CORRUPTIBLE, Need::DELIVERY_COUNT])
+        .kills(&[Fault::UnreadableNotCounted]),
+    case!(Storage, "unreadable.moved_as_it_is", [5, 19, 33], moved_as_it_is)
+        .needs(&[Need::CORRUPTIBLE])
+        .kills(&[Fault::UnreadableLosesBytes]),
+    case!(Storage, "unreadable.shown_and_deleted", [5, 35, 36], shown_and_deleted)
+        .needs(&[Need::CORRUPTIBLE, Need::BROWSE, Need::DELETE])
+        .kills(&[Fault::UnreadableFailsPage]),
+    case!(Queue, "unreadable.dies", [5, 33], dies).needs(&[Need::CORRUPTIBLE]).kills(&[
+        Fault::UnreadableDropped,
+        Fault::UnreadableComesForEver,
+        Fault::UnreadableFailsPull,
+        Fault::UnreadableLosesBytes,
+    ]),
+];
+
+/// Three messages, of which the second cannot be read.
+struct Three {
+    storage: Arc<dyn Storage>,
+    p: PartitionId,
+    sent: [MessageData; 3],
+}
+
+impl Three {
+    async fn push(c: &Context) -> CaseResult<Self> {
+        let (storage, p) = (c.unseen().await?, c.partition("work")?);
+        let sent = [c.message(), c.message(), c.message()];
+        let answers = storage.push(&p, &sent).await;
+        let right = answers.iter().all(|answer| matches!(answer, Ok(PushOutcome::Stored(_))));
+        c.check(1, &[], right && answers.len() == 3, "three messages to be stored", format!("{answers:?}"))?;
+        let three = Self { storage, p, sent };
+        c.corrupt(&three.p, three.damaged().id()).await?;
+        Ok(three)
+    }
+
+    fn damaged(&self) -> &MessageData {
+        &self.sent[1]
+    }
+
+    /// Removes those that can be read, and answers the other.
+    async fn take_damaged(&self, c: &Context) -> CaseResult<Delivery> {
+        let got = gather(c, &self.storage, &self.p, 3).await?;
+        let (mut damaged, right): (Vec<_>, Vec<_>) =
+            got.into_iter().partition(|delivery| delivery.unreadable.is_some());
+        let seen: Vec<_> = right.iter().map(|delivery| delivery.message.payload().to_vec()).collect();
+        let expected = [&self.sent[0], &self.sent[2]].map(|message| message.payload().to_vec());
+        let whole = seen.len() == 2 && expected.iter().all(|payload| seen.contains(payload));
+        c.check(5, &[], whole, "the other two as they were pushed", format!("{right:?}"))?;
+        settle(c, &self.storage, &right, &Action::Remove).await?;
+        let damaged = damaged.pop().ok_or_else(|| c.failed(5, &[], "one that is unreadable", "none"))?;
+        self.as_it_is(c, &damaged)?;
+        Ok(damaged)
+    }
+
+    /// It comes once more, as it came before.
+    async fn take_again(&self, c: &Context, at: &PartitionId, before: &Delivery) -> CaseResult<Delivery> {
+        let mut got = gather(c, &self.storage, at, 1).await?;
+        let again = got.pop().ok_or_else(|| c.failed(5, &[], "it once more", "nothing"))?;
+        self.as_it_is(c, &again)?;
+        let same = (again.lease.id, again.message.payload()) == (before.lease.id, before.message.payload());
+        let seen = format!("{} of {} bytes", again.lease.id, again.message.payload().len());
+        let told = format!("{} with the same {} bytes", before.lease.id, before.message.payload().len());
+        c.check(5, &[], same, told, seen)?;
+        Ok(again)
+    }
+
+    fn as_it_is(&self, c: &Context, delivery: &Delivery) -> CaseResult {
+        let why = delivery.unreadable.as_ref().map(anyqueue::Error::kind);
+        c.equal(5, &[], "it to be delivered as unreadable", &Some(ErrorKind::Corrupt), &why)?;
+        let (bytes, payload) = (delivery.message.payload(), self.damaged().payload());
+        let kept = bytes.windows(payload.len()).any(|window| window == payload);
+        c.check(5, &[], kept, "what is stored as its payload", format!("{} bytes: {bytes:?}", bytes.len()))
+    }
+
+    /// Nothing comes any more.
+    async fn end(&self, c: &Context) -> CaseResult {
+        let request = PullRequest::new(1, c.timing().slack, c.timing().long_lease);
+        for at in [self.p.clone(), self.p.dead_letters()] {
+            let got = c.ok(8, "a pull", self.storage.pull(&at, request.clone()).await)?;
+            c.check(19, &[], got.is_empty(), "nothing any more", format!("{got:?}"))?;
+        }
+        c.ok(41, "close", self.storage.close().await)
+    }
+}
+
+/// So many deliveries, in as many pulls as it takes. Where one may come to two at once, it counts once.
+async fn gather(
+    c: &Context,
+    storage: &Arc<dyn Storage>,
+    at: &PartitionId,
+    n: usize,
+) -> CaseResult<Vec<Delivery>> {
+    let mut got: Vec<Delivery> = Vec::new();
+    while got.len() < n {
+        let request = PullRequest::new(n - got.len(), c.timing().soon, c.timing().long_lease);
+        let answer = storage.pull(at, request).await;
+        let more = answer.map_err(|error| {
+            c.failed(5, &[], "a pull to succeed, whatever is stored", format!("the error {error}"))
+        })?;
+        if more.is_empty() {
+            let seen = format!("{} within {:?}", got.len(), c.timing().soon);
+            return Err(c.failed(
+                5,
+                &[],
+                format!("{n} deliveries from {at}, with those that cannot be read"),
+                seen,
+            ));
+        }
+        let known = |id: MessageId| move |one: &Delivery| one.lease.id == id;
+        for delivery in more {
+            if !got.iter().any(known(delivery.lease.id)) {
+                got.push(delivery);
+            }
+        }
+    }
+    Ok(got)
+}
+
+async fn settle(c: &Context, storage: &Arc<dyn Storage>, held: &[Delivery], action: &Action) -> CaseResult {
+    let settlements: Vec<_> = held.iter().map(|delivery| settlement(delivery, action.clone())).collect();
+    let answers = storage.settle(&settlements).await;
+    let settled = answers.iter().all(|answer| matches!(answer, Ok(SettleOutcome::Settled)));
+    c.check(20, &[], settled, format!("Settled, by {action:?}"), format!("{answers:?}"))
+}
+
+/// Those before and behind it come with it, in one pull if the backend has them together.
+async fn stops_nobody(c: &Context) -> CaseResult {
+    let three = Three::push(c).await?;
+    let damaged = three.take_damaged(c).await?;
+    settle(c, &three.storage, &[damaged], &Action::Remove).await?;
+    three.end(c).await
+}
+
+async fn counted(c: &Context) -> CaseResult {
+    let three = Three::push(c).await?;
+    let mut held = three.take_damaged(c).await?;
+    for count in 1..=3 {
+        c.equal(28, &[], "the delivery count", &Some(count), &held.delivery_count)?;
+        settle(c, &three.storage, std::slice::from_ref(&held), &Action::Retry).await?;
+        held = three.take_again(c, &three.p, &held).await?;
+    }
+    settle(c, &three.storage, &[held], &Action::Remove).await?;
+    three.end(c).await
+}
+
+/// To the dead letters with a reason, and back: the same bytes under the same id, with the headers that the moves gave.
+async fn moved_as_it_is(c: &Context) -> CaseResult {
+    let three = Three::push(c).await?;
+    let held = three.take_damaged(c).await?;
+    let (dead, p) = (three.p.dead_letters(), three.p.clone());
+    let headers = Headers::from([(header::DEAD_REASON.to_owned(), "as the case says".to_owned())]);
+    settle(
+        c,
+        &three.storage,
+        std::slice::from_ref(&held),
+        &Action::Move { to: dead.clone(), headers: Some(headers.clone()) },
+    )
+    .await?;
+    let held = three.take_again(c, &dead, &held).await?;
+    c.equal(19, &[], "the new headers", &headers, held.message.headers())?;
+    let back = Action::Move { to: p.clone(), headers: Some(Headers::new()) };
+    settle(c, &three.storage, std::slice::from_ref(&held), &back).await?;
+    let held = three.take_again(c, &p, &held).await?;
+    c.equal(19, &[], "the new headers", &Headers::new(), held.message.headers())?;
+    settle(c, &three.storage, &[held], &Action::Remove).await?;
+    three.end(c).await
+}
+
+/// It is on the page among the others, and found by its id.
+async fn shown_and_deleted(c: &Context) -> CaseResult {
+    let three = Three::push(c).await?;
+    let inspect = three.storage.inspect();
+    let inspect =
+        inspect.ok_or_else(|| c.failed(35, &[], "inspection, as declared", "`inspect()` answers None"))?;
+    let page = c.ok(35, "a page with what cannot be read", inspect.browse(&three.p, None, 10).await)?;
+    let shown: Vec<_> =
+        page.iter().map(|shown| (shown.message.id(), shown.state, shown.unreadable.is_some())).collect();
+    let mut expected: Vec<_> = three
+        .sent
+        .iter()
+        .map(|message| (message.id(), MessageState::Ready, message.id() == three.damaged().id()))
+        .collect();
+    expected.sort_by_key(|(id, ..)| *id);
+    c.equal(35, &[], "the page (id, state, whether it is unreadable)", &expected, &shown)?;
+    let ids: Vec<_> = three.sent.iter().map(MessageData::id).collect();
+    let deleted = inspect.delete(&three.p, &ids).await;
+    let all = deleted.iter().all(|answer| matches!(answer, Ok(anyqueue::DeleteOutcome::Deleted)));
+    c.check(36, &[], all && deleted.len() == 3, "all three to be deleted", format!("{deleted:?}"))?;
+    three.end(c).await
+}
+
+/// Through the queue: a handler gets the others, and it is found among the dead letters with the reason.
+async fn dies(c: &Context) -> CaseResult {
+    let three = Three::push(c).await?;
+    let storage = c.unseen().await?;
+    let queue = c.ok(33, "a queue", Queue::new(storage))?;
+    let mut handled = Vec::new();
+    while handled.len() < 2 {
+        let pulled = queue.pull(three.p.name()).max(3).wait(c.timing().soon).await;
+        let mut handlers = c.ok(5, "a pull, whatever is stored", pulled)?;
+        c.check(5, &[], !handlers.is_empty(), "the other two", format!("{} of them", handled.len()))?;
+        for handler in &mut handlers {
+            c.ok(20, "a settlement", handler.settle(Processed).await)?;
+            if !handled.contains(&handler.payload().to_vec()) {
+                handled.push(handler.payload().to_vec());
+            }
+        }
+    }
+    let others = [&three.sent[0], &three.sent[2]].map(|message| message.payload().to_vec());
+    let whole = handled.len() == 2 && others.iter().all(|payload| handled.contains(payload));
+    c.check(5, &[], whole, "the other two as they were pushed, and nothing else", format!("{handled:?}"))?;
+    // It may come behind them.
+    let more = c.ok(5, "a pull", queue.pull(three.p.name()).wait(c.timing().slack).await)?;
+    c.check(5, &[], more.is_empty(), "no handler for what cannot be read", format!("{more:?}"))?;
+    let dead = gather(c, &three.storage, &three.p.dead_letters(), 1).await?;
+    for letter in &dead {
+        three.as_it_is(c, letter)?;
+        let reason = letter.message.headers().get(header::DEAD_REASON).map(String::as_str);
+        let told = reason.is_some_and(|reason| reason.starts_with("cannot be read: "));
+        c.check(33, &[], told, "the reason of its death", format!("{reason:?}"))?;
+    }
+    settle(c, &three.storage, &dead, &Action::Remove).await?;
+    c.ok(41, "close", queue.close().await)?;
+    three.end(c).await
+}

@@ -1,0 +1,28 @@
+//! What an adapter is written against. Applications need none of it: they use [`Queue`](crate::Queue).
+//!
+//! An adapter implements [`QueueStorage`], [`PushQueueStorage`], [`PullQueueStorage`] and [`Storage`], declares its [`Capabilities`],
+//! and where the backend can be looked into, [`InspectQueueStorage`] and [`PauseQueueStorage`]. A [`Backend`] makes it known by URL.
+//! What to keep is in the contract (`CONTRACT.md` of this crate); the crate `anyqueue-conformance` proves it.
+
+pub use crate::capabilities::{
+    AgeClock, Capabilities, Coalesce, Dedup, DelayCapability, DeliveryCount, Durability, DurabilityLevel,
+    InspectCapability, LeaseCapability, LeaseKind, Limits, MoveGuarantee, Order, PriorityDiscipline, Reach,
+    Rejoin, Requeue, SettleConfirm, Strictness,
+};
+pub use crate::counts::MessageCounts;
+pub use crate::envelope::{Decoded, Envelope};
+#[doc(hidden)]
+pub use crate::exec::Spawner;
+pub use crate::forward::Forward;
+pub use crate::inspect::{InspectQueueStorage, PauseQueueStorage};
+pub use crate::lifecycle::QueueStorage;
+pub use crate::namespace::Namespace;
+pub use crate::queue::{IntoStorage, validate};
+pub use crate::registry::{Backend, OpenFuture, StorageUrl, UrlOption};
+pub use crate::status::DEATH_BYTES;
+pub use crate::storage::{
+    Action, Delivery, Extension, Lease, PullQueueStorage, PullRequest, PushQueueStorage, Settlement, Storage,
+    Token,
+};
+
+pub use async_trait::async_trait;

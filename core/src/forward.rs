@@ -1,0 +1,194 @@
+//! Storages around storages.
+
+use std::fmt;
+
+use async_trait::async_trait;
+
+use crate::capabilities::Capabilities;
+use crate::error::Result;
+use crate::inspect::{InspectQueueStorage, PauseQueueStorage};
+use crate::lifecycle::{Health, QueueStorage};
+use crate::message::MessageData;
+use crate::partition::PartitionId;
+use crate::storage::{
+    Delivery, ExtendOutcome, Extension, PullQueueStorage, PullRequest, PushOutcome, PushQueueStorage,
+    SettleOutcome, Settlement, Storage,
+};
+
+/// A storage around another one: it forwards every call, except for those that it makes itself. Whoever implements this is a [`Storage`].
+///
+/// Each method has the promises of the trait of the same method: see [`QueueStorage`], [`PushQueueStorage`], [`PullQueueStorage`].
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicUsize, Ordering};
+/// use anyqueue::adapter::{Forward, Storage, async_trait};
+/// use anyqueue::{MessageData, PartitionId, PushOutcome, Queue, Result};
+///
+/// /// Counts what is pushed.
+/// #[derive(Debug)]
+/// struct Counted(Arc<dyn Storage>, Arc<AtomicUsize>);
+///
+/// #[async_trait]
+/// impl Forward for Counted {
+///     fn inner(&self) -> &dyn Storage {
+///         &*self.0
+///     }
+///
+///     async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
+///         self.1.fetch_add(messages.len(), Ordering::Relaxed);
+///         self.inner().push(partition, messages).await
+///     }
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// let count = Arc::new(AtomicUsize::new(0));
+/// let queue = Queue::new(Counted(Arc::new(anyqueue_memory::MemoryQueue::new()), count.clone()))?;
+/// queue.push("jobs", MessageData::new("one")).await?;
+/// assert_eq!(count.load(Ordering::Relaxed), 1);
+/// # Ok::<(), anyqueue::Error>(()) }).unwrap();
+/// ```
+#[async_trait]
+pub trait Forward: fmt::Debug + Send + Sync + 'static {
+    /// Where calls go.
+    fn inner(&self) -> &dyn Storage;
+
+    /// See [`QueueStorage::name`].
+    fn name(&self) -> &'static str {
+        self.inner().name()
+    }
+
+    /// See [`QueueStorage::capabilities`].
+    fn capabilities(&self) -> &Capabilities {
+        self.inner().capabilities()
+    }
+
+    /// See [`QueueStorage::init`].
+    async fn init(&self) -> Result<()> {
+        self.inner().init().await
+    }
+
+    /// See [`QueueStorage::check`].
+    async fn check(&self) -> Result<Health> {
+        self.inner().check().await
+    }
+
+    /// See [`QueueStorage::close`].
+    async fn close(&self) -> Result<()> {
+        self.inner().close().await
+    }
+
+    /// See [`PushQueueStorage::encoded_len`].
+    fn encoded_len(&self, message: &MessageData) -> u64 {
+        self.inner().encoded_len(message)
+    }
+
+    /// See [`PushQueueStorage::push`].
+    async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
+        self.inner().push(partition, messages).await
+    }
+
+    /// See [`PullQueueStorage::pull`].
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+        self.inner().pull(partition, request).await
+    }
+
+    /// See [`PullQueueStorage::settle`].
+    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+        self.inner().settle(settlements).await
+    }
+
+    /// See [`PullQueueStorage::extend`].
+    async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
+        self.inner().extend(extensions).await
+    }
+
+    /// See [`PullQueueStorage::exchange`]. This alone is not forwarded: it settles and pulls by the two methods above, so that what those do
+    /// otherwise is done here too. A storage that leaves both as they are can forward it, for the sake of one round trip.
+    async fn exchange(
+        &self,
+        settlements: &[Settlement],
+        partition: &PartitionId,
+        request: PullRequest,
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+        (self.settle(settlements).await, self.pull(partition, request).await)
+    }
+
+    /// See [`Storage::inspect`].
+    fn inspect(&self) -> Option<&dyn InspectQueueStorage> {
+        self.inner().inspect()
+    }
+
+    /// See [`Storage::pause`].
+    fn pause(&self) -> Option<&dyn PauseQueueStorage> {
+        self.inner().pause()
+    }
+}
+
+#[async_trait]
+impl<T: Forward> QueueStorage for T {
+    fn name(&self) -> &'static str {
+        Forward::name(self)
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        Forward::capabilities(self)
+    }
+
+    async fn init(&self) -> Result<()> {
+        Forward::init(self).await
+    }
+
+    async fn check(&self) -> Result<Health> {
+        Forward::check(self).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        Forward::close(self).await
+    }
+}
+
+#[async_trait]
+impl<T: Forward> PushQueueStorage for T {
+    fn encoded_len(&self, message: &MessageData) -> u64 {
+        Forward::encoded_len(self, message)
+    }
+
+    async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
+        Forward::push(self, partition, messages).await
+    }
+}
+
+#[async_trait]
+impl<T: Forward> PullQueueStorage for T {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+        Forward::pull(self, partition, request).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+        Forward::settle(self, settlements).await
+    }
+
+    async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
+        Forward::extend(self, extensions).await
+    }
+
+    async fn exchange(
+        &self,
+        settlements: &[Settlement],
+        partition: &PartitionId,
+        request: PullRequest,
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+        Forward::exchange(self, settlements, partition, request).await
+    }
+}
+
+impl<T: Forward> Storage for T {
+    fn inspect(&self) -> Option<&dyn InspectQueueStorage> {
+        Forward::inspect(self)
+    }
+
+    fn pause(&self) -> Option<&dyn PauseQueueStorage> {
+        Forward::pause(self)
+    }
+}

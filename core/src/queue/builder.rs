@@ -1,0 +1,185 @@
+//! Setting up a queue.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::caller::RetryPolicy;
+use super::handle::Queue;
+use super::options::{Options, PartitionOptions, TraceSource};
+use super::start;
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::exec::Spawner;
+use crate::io::IoThread;
+use crate::partition::IntoPartitionId;
+use crate::storage::Storage;
+
+/// What a [`Queue`] can be made of: any storage, or a shared `dyn` handle such as [`Registry::open`](crate::Registry::open)
+/// answers. Sealed.
+pub trait IntoStorage: sealed::Sealed {
+    /// The shared handle.
+    fn into_storage(self) -> Arc<dyn Storage>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl<T: crate::storage::Storage> Sealed for T {}
+    impl Sealed for std::sync::Arc<dyn crate::storage::Storage> {}
+}
+
+impl<T: Storage> IntoStorage for T {
+    fn into_storage(self) -> Arc<dyn Storage> {
+        Arc::new(self)
+    }
+}
+
+impl IntoStorage for Arc<dyn Storage> {
+    fn into_storage(self) -> Arc<dyn Storage> {
+        self
+    }
+}
+
+impl Queue {
+    /// A queue with default options.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) outside a tokio runtime, or if the backend cannot keep the default lease.
+    pub fn new(storage: impl IntoStorage) -> Result<Self> {
+        Self::builder(storage).build()
+    }
+
+    /// Options first.
+    pub fn builder(storage: impl IntoStorage) -> QueueBuilder {
+        QueueBuilder::new(storage)
+    }
+}
+
+/// Sets up a [`Queue`].
+#[must_use]
+pub struct QueueBuilder {
+    storage: Arc<dyn Storage>,
+    options: Options,
+    io: Option<IoThread>,
+    spawner: Option<Spawner>,
+    partitions: Vec<(Result<String>, PartitionOptions)>,
+}
+
+impl QueueBuilder {
+    fn new(storage: impl IntoStorage) -> Self {
+        Self {
+            storage: storage.into_storage(),
+            options: Options {
+                defaults: PartitionOptions::default(),
+                partitions: HashMap::new(),
+                clock: Clock::system(),
+                retry: RetryPolicy::default(),
+                call_timeout: Duration::from_secs(30),
+                max_held: 16_384,
+                push_buffer_bytes: 64 << 20,
+                metric_partitions: 1000,
+                trace: None,
+            },
+            io: None,
+            spawner: None,
+            partitions: Vec::new(),
+        }
+    }
+
+    /// Options of every partition that has none of its own.
+    pub fn defaults(mut self, options: PartitionOptions) -> Self {
+        self.options.defaults = options;
+        self
+    }
+
+    /// Options of one partition and its dead letters.
+    pub fn partition(mut self, partition: impl IntoPartitionId, options: PartitionOptions) -> Self {
+        self.partitions.push((partition.into_partition_id().map(|p| p.name().to_owned()), options));
+        self
+    }
+
+    /// Another clock: for tests, see [`ManualClock`](crate::ManualClock). For tokio's paused clock see [`Clock::system`].
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.options.clock = clock;
+        self
+    }
+
+    /// Makes calls and the heartbeat run on this thread instead of on the caller's runtime.
+    pub fn io(mut self, io: &IoThread) -> Self {
+        self.io = Some(io.clone());
+        self
+    }
+
+    /// Makes the queue's tasks run by this, instead of in a runtime. Its clock must then be one that is turned. For tests that decide
+    /// themselves what runs next; no part of what is promised to users.
+    #[doc(hidden)]
+    pub fn spawner(mut self, spawner: Spawner) -> Self {
+        self.spawner = Some(spawner);
+        self
+    }
+
+    /// How often, and how soon, a call that failed safely is repeated.
+    pub fn retry(mut self, retry: RetryPolicy) -> Self {
+        self.options.retry = retry;
+        self
+    }
+
+    /// The longest that one call to the backend may take, long polls apart. Default 30 s.
+    pub fn call_timeout(mut self, timeout: Duration) -> Self {
+        self.options.call_timeout = timeout;
+        self
+    }
+
+    /// The most deliveries this queue holds at once, over all partitions; pulls wait for room. Default 16384.
+    pub fn max_held(mut self, max_held: usize) -> Self {
+        self.options.max_held = max_held;
+        self
+    }
+
+    /// The most bytes of messages that wait in [`push`](Queue::push) at once; further pushes wait for room. Default 64 MiB.
+    pub fn push_buffer_bytes(mut self, bytes: usize) -> Self {
+        self.options.push_buffer_bytes = bytes;
+        self
+    }
+
+    /// The most partitions that metrics tell apart, by the label `partition`; further ones are counted together, as `(other)`.
+    /// Default 1000. With 0 no name of a partition appears in metrics.
+    pub fn metric_partitions(mut self, most: usize) -> Self {
+        self.options.metric_partitions = most;
+        self
+    }
+
+    /// Where the `traceparent` header of pushed messages comes from, unless they bear one.
+    pub fn trace(mut self, source: TraceSource) -> Self {
+        self.options.trace = Some(source);
+        self
+    }
+
+    /// Makes the queue. Does no I/O; call [`init`](Queue::init) once where the storage is not yet set up.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) outside a tokio runtime without an [`IoThread`], for a bad partition name, and
+    /// for options the backend cannot keep.
+    pub fn build(mut self) -> Result<Queue> {
+        let capabilities = self.storage.capabilities().clone();
+        for (name, options) in std::mem::take(&mut self.partitions) {
+            options.check(&capabilities)?;
+            self.options.partitions.insert(name?, options);
+        }
+        self.options.defaults.check(&capabilities)?;
+        if self.options.max_held == 0 {
+            return Err(Error::invalid("max_held is 0: a queue that may hold nothing can pull nothing"));
+        }
+        start::start(self.storage, self.options, self.io, self.spawner, capabilities)
+    }
+}
+
+impl fmt::Debug for QueueBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueueBuilder")
+            .field("storage", &self.storage)
+            .field("io", &self.io)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,13 @@
+//! What is asked of a pull for as long as it goes on.
+
+use std::time::Duration;
+
+use crate::partition::PartitionId;
+
+/// Where deliveries are pulled from and how they are held.
+#[derive(Debug)]
+pub(crate) struct Terms {
+    pub(crate) partition: PartitionId,
+    pub(crate) lease: Duration,
+    pub(crate) keep_alive: bool,
+}

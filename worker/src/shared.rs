@@ -1,0 +1,102 @@
+//! What the parts of a worker share. It knows none of them.
+
+use std::fmt;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use anyqueue::adapter::MessageCounts;
+use anyqueue::{Error, Queue};
+use tokio::sync::watch;
+
+use crate::config::{Config, Lane};
+use crate::handler::Routes;
+use crate::pool::Pool;
+use crate::runs::RunQueue;
+use crate::summary::Tally;
+
+/// Tasks whose failed attempts a worker remembers, where nobody else can.
+const REMEMBERED_FAILURES: usize = 10_000;
+
+/// How far a run has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Stage {
+    /// Not running, or running as usual.
+    Working,
+    /// Nothing new is taken on; what runs may end.
+    Draining,
+    /// Handlers are asked to stop.
+    Cancelling,
+}
+
+/// What the parts of a worker share.
+pub(crate) struct Shared {
+    pub(crate) queue: Queue,
+    pub(crate) lanes: Vec<Lane>,
+    pub(crate) routes: Routes,
+    pub(crate) config: Config,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) runs: RunQueue,
+    pub(crate) tally: Tally,
+    pub(crate) stage: watch::Sender<Stage>,
+    /// Failed attempts, where neither headers nor the backend can keep them.
+    pub(crate) failures: MessageCounts,
+    control: Mutex<Control>,
+    /// A run is under way.
+    pub(crate) busy: AtomicBool,
+}
+
+/// What is set and seen from outside while the worker runs.
+#[derive(Debug)]
+pub(crate) struct Control {
+    pub(crate) paused: Vec<bool>,
+    pub(crate) held_back: Option<String>,
+    /// When the fetch loop last went round.
+    pub(crate) turned_at: Instant,
+    /// When something last went on: a pull was answered, or there was no slot to pull for.
+    pub(crate) progress_at: Instant,
+    /// The last error of each partition whose last pull failed.
+    pub(crate) failing: Vec<Option<Error>>,
+    pub(crate) stuck: usize,
+}
+
+impl Shared {
+    pub(crate) fn new(queue: Queue, lanes: Vec<Lane>, routes: Routes, config: Config) -> Self {
+        let now = queue.clock().now();
+        let control = Control {
+            paused: vec![false; lanes.len()],
+            held_back: None,
+            turned_at: now,
+            progress_at: now,
+            failing: vec![None; lanes.len()],
+            stuck: 0,
+        };
+        Self {
+            pool: Arc::new(Pool::new(config.slots, lanes.len())),
+            runs: RunQueue::default(),
+            tally: Tally::default(),
+            stage: watch::Sender::new(Stage::Working),
+            failures: MessageCounts::new(REMEMBERED_FAILURES),
+            control: Mutex::new(control),
+            busy: AtomicBool::new(false),
+            queue,
+            lanes,
+            routes,
+            config,
+        }
+    }
+
+    pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker")
+            .field("queue", &self.queue)
+            .field("lanes", &self.lanes)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,57 @@
+//! A delivery on its way: what it has with it, what to do with it, and what became of it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyqueue::{QueueMessageHandler, QueueMessageStatus};
+
+use crate::handler::Route;
+use crate::pool::Ticket;
+use crate::summary::Outcome;
+use crate::telemetry::Series;
+
+/// A delivery on its way through a slot.
+pub(crate) struct Work {
+    pub(crate) ticket: Ticket,
+    pub(crate) delivery: QueueMessageHandler,
+    pub(crate) verdict: Verdict,
+    pub(crate) series: Arc<Series>,
+    /// When the worker got hold of it.
+    pub(crate) claimed_at: Instant,
+}
+
+/// What to do with a delivery that has a slot.
+pub(crate) enum Verdict {
+    Run(Arc<Route>),
+    /// Not to be run: to be settled like this.
+    End(QueueMessageStatus, Outcome),
+}
+
+/// What to settle a delivery with; nothing if it is somebody else's now.
+pub(crate) struct Decision {
+    pub(crate) status: Option<QueueMessageStatus>,
+    pub(crate) outcome: Outcome,
+}
+
+impl Decision {
+    pub(crate) fn settle(status: QueueMessageStatus, outcome: Outcome) -> Self {
+        Self { status: Some(status), outcome }
+    }
+
+    /// What a delivery is settled with that does not run.
+    pub(crate) fn into_verdict(self) -> Verdict {
+        Verdict::End(self.status.unwrap_or(QueueMessageStatus::Waiting), self.outcome)
+    }
+
+    pub(crate) fn lost() -> Self {
+        Self { status: None, outcome: Outcome::Lost }
+    }
+}
+
+/// Work that is done but for its settlement.
+pub(crate) struct Done {
+    pub(crate) work: Work,
+    pub(crate) decision: Decision,
+    /// The number of the attempt; 0 if the handler did not run.
+    pub(crate) attempts: u32,
+}

@@ -1,0 +1,185 @@
+//! Runs test programs side by side, as many as the machine has room for. `cargo test` runs one after the other, and most of them
+//! mostly wait.
+
+mod list;
+mod needs;
+mod one;
+mod schedule;
+
+use std::fs;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use self::list::Program;
+use self::needs::Needs;
+use self::one::{Counts, Ended, Limits};
+use self::schedule::{Job, Schedule};
+use crate::workspace::{Result, root};
+
+pub(crate) use self::list::note;
+
+/// All that `cargo test --workspace --all-targets` runs.
+pub(crate) const ALL: &[&str] = &["--workspace", "--all-targets"];
+/// What the quick run chooses from; of the suites it runs those that need no server.
+pub(crate) const QUICK: &[&str] = &["--workspace", "--lib", "--bins", "--test", SUITE];
+
+const SUITE: &str = "conformance";
+/// The backends without a server.
+const LOCAL: &[&str] = &["anyqueue-memory", "anyqueue-sqlite"];
+
+/// Runs every test program.
+pub(crate) fn run_all() -> Result<()> {
+    let programs = list::list(ALL)?;
+    let names: Vec<String> = programs.iter().map(Program::name).collect();
+    let unknown = needs::unknown(&names);
+    if !unknown.is_empty() {
+        return Err(format!(
+            "xtask/src/programs/needs.rs has programs that do not exist: {}",
+            unknown.join(", ")
+        ));
+    }
+    run(&programs)
+}
+
+/// Runs the unit tests, and the suites of the backends without a server.
+pub(crate) fn run_quick() -> Result<()> {
+    let mut programs = list::list(QUICK)?;
+    programs.retain(|program| program.target != SUITE || LOCAL.contains(&program.package.as_str()));
+    run(&programs)
+}
+
+/// Runs those whose name contains this.
+pub(crate) fn run_only(text: &str) -> Result<()> {
+    let mut programs = list::list(ALL)?;
+    programs.retain(|program| program.name().contains(text));
+    if programs.is_empty() {
+        Err(format!("no test program has {text:?} in its name"))
+    } else {
+        run(&programs)
+    }
+}
+
+/// Runs these to the end of each, also where one fails.
+fn run(programs: &[Program]) -> Result<()> {
+    let places = Places::new()?;
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    let cores = u32::try_from(cores).unwrap_or(u32::MAX);
+    let jobs = programs.iter().enumerate().map(|(index, program)| job(index, Needs::of(&program.name())));
+    let mut schedule = Schedule::new(cores, jobs.collect());
+    println!(
+        "{} programs on {cores} cores; what they say is kept in {}",
+        programs.len(),
+        places.output.display()
+    );
+    let begin = Instant::now();
+    let mut account = Account::default();
+    let (sender, receiver) = sync_channel(programs.len());
+    thread::scope(|scope| {
+        while !schedule.is_over() {
+            while let Some(job) = schedule.begin() {
+                let Some(program) = programs.get(job.index) else { continue };
+                let (sender, places) = (sender.clone(), &places);
+                scope.spawn(move || run_one(job.index, program, places, &sender));
+            }
+            // This end holds a sender too, so there is always one.
+            let Ok((index, ended)) = receiver.recv() else { break };
+            schedule.ended(index);
+            if let Some(program) = programs.get(index) {
+                account.add(program, &ended, &places.output_of(program));
+            }
+        }
+    });
+    // Each program's own folder is gone; where one cannot be removed, that was told.
+    let _ = fs::remove_dir(&places.temporary);
+    account.close(programs.len(), begin.elapsed())
+}
+
+fn job(index: usize, needs: Needs) -> Job {
+    Job { index, share: needs.share, seconds: needs.seconds }
+}
+
+fn run_one(index: usize, program: &Program, places: &Places, sender: &SyncSender<(usize, Ended)>) {
+    let mut command = program.command();
+    command.args(Needs::of(&program.name()).threads.map(|threads| format!("--test-threads={threads}")));
+    let ended = one::run(
+        command,
+        &places.output_of(program),
+        &places.temporary.join(index.to_string()),
+        Limits::USUAL,
+    );
+    // The other end waits for as many as there are.
+    let _ = sender.send((index, ended));
+}
+
+/// Where the programs' files are.
+struct Places {
+    output: PathBuf,
+    /// A folder for each program's temporary files. Short: paths of sockets are bounded.
+    temporary: PathBuf,
+}
+
+impl Places {
+    fn new() -> Result<Self> {
+        let output = root().join("target/programs");
+        let fault = |error: std::io::Error| format!("cannot empty {}: {error}", output.display());
+        if output.exists() {
+            fs::remove_dir_all(&output).map_err(fault)?;
+        }
+        fs::create_dir_all(&output).map_err(fault)?;
+        let temporary = std::env::temp_dir().join(format!("anyqueue-{}", std::process::id()));
+        Ok(Self { output, temporary })
+    }
+
+    fn output_of(&self, program: &Program) -> PathBuf {
+        self.output.join(format!("{}.txt", program.file_stem()))
+    }
+}
+
+/// What has come of the programs so far.
+#[derive(Default)]
+struct Account {
+    ended: usize,
+    counts: Counts,
+    /// One after the other they would have taken so long.
+    took: Duration,
+    failed: Vec<String>,
+}
+
+impl Account {
+    /// Says how one ended. What a failed one said is shown whole.
+    fn add(&mut self, program: &Program, ended: &Ended, output: &Path) {
+        self.ended += 1;
+        self.counts = self.counts.and(ended.counts);
+        self.took += ended.took;
+        let verdict = if ended.faults.is_empty() { "ok    " } else { "FAILED" };
+        println!("{:>7.1} s  {verdict}  {}  {}", ended.took.as_secs_f64(), ended.counts, program.name());
+        if ended.faults.is_empty() {
+            return;
+        }
+        let faults = ended.faults.join("; ");
+        let said = fs::read(output).unwrap_or_default();
+        println!("---- {} said:\n{}", program.name(), String::from_utf8_lossy(&said).trim_end());
+        println!("---- {}: {faults}; all that it said is above", program.name());
+        self.failed.push(format!("{}: {faults}", program.name()));
+    }
+
+    fn close(self, planned: usize, took: Duration) -> Result<()> {
+        println!(
+            "{} programs, {}, in {:.1} s; one after the other {:.1} s",
+            self.ended,
+            self.counts.to_string().trim_start(),
+            took.as_secs_f64(),
+            self.took.as_secs_f64()
+        );
+        if self.ended != planned {
+            return Err(format!("{} of {planned} programs were not run", planned.abs_diff(self.ended)));
+        }
+        match self.failed.as_slice() {
+            [] => Ok(()),
+            failed => Err(format!("{} programs failed:\n  {}", failed.len(), failed.join("\n  "))),
+        }
+    }
+}

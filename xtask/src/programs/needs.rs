@@ -1,0 +1,82 @@
+//! What each test program asks of the machine: measured once, kept in one table.
+
+use super::schedule::Share;
+
+/// What one program asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Needs {
+    pub(crate) share: Share,
+    /// About how long it takes on two cores with others beside it. Only the order comes from it.
+    pub(crate) seconds: u32,
+    /// Tests under way at once, where these mostly wait and the program would run as many as there are cores.
+    pub(crate) threads: Option<u32>,
+}
+
+/// One that the table does not have computes all the time, and is short.
+const UNKNOWN: Needs = Needs { share: Share::Tenths(10), seconds: 5, threads: None };
+
+/// Package and target, what it asks for, about how many seconds it takes, its threads where told, and why. A new program needs a
+/// row only if it is long, or mostly waits. Alone is what measures.
+type Row = (&'static str, Share, u32, Option<u32>, &'static str);
+
+const TABLE: &[Row] = &[
+    ("anyqueue-sqs/conformance", Share::Tenths(11), 146, None, "the stand-in is one Python process"),
+    ("anyqueue-sqs/fifo", Share::Tenths(7), 133, None, "the same"),
+    ("anyqueue-sqs/behaviour", Share::Tenths(5), 75, None, "the same, with pauses"),
+    ("anyqueue-rabbitmq/behaviour", Share::Tenths(8), 305, None, "brokers start, six seconds of a core each"),
+    (
+        "anyqueue-rabbitmq/conformance",
+        Share::Alone,
+        80,
+        None,
+        "the same, several at once, and late beside others",
+    ),
+    ("anyqueue-worker/proof", Share::Tenths(14), 117, None, "its leases are short: little may be beside it"),
+    ("anyqueue-cli/command", Share::Tenths(5), 80, Some(4), "waits for processes and servers"),
+    ("anyqueue-postgres/behaviour", Share::Tenths(5), 26, Some(4), "waits for time-outs and servers"),
+    ("anyqueue-postgres/conformance", Share::Tenths(10), 54, None, "sixteen cases at once"),
+    ("anyqueue-redis/behaviour", Share::Tenths(5), 60, Some(4), "waits for time-outs and servers"),
+    ("anyqueue-redis/cluster", Share::Tenths(17), 58, None, "the same, six servers: late beside others"),
+    ("anyqueue-redis/conformance", Share::Tenths(8), 19, None, "sixteen cases at once"),
+    ("anyqueue-faults/kills", Share::Tenths(4), 220, None, "waits for leases to end"),
+    ("anyqueue-faults/visible", Share::Tenths(3), 30, None, "waits for leases to end"),
+    ("anyqueue-sqlite/behaviour", Share::Tenths(4), 3, Some(4), "waits for locks and leases"),
+    ("anyqueue-sqlite/conformance", Share::Tenths(8), 15, None, "sixteen cases at once"),
+    ("anyqueue-sqlite/faulty_children", Share::Tenths(4), 17, None, "waits for processes"),
+    ("anyqueue-memory/conformance", Share::Tenths(4), 11, None, "waits for leases to end"),
+    ("anyqueue-testkit/servers", Share::Tenths(8), 38, None, "starts every server"),
+    ("anyqueue-testkit/proxy", Share::Alone, 5, None, "measures delays and rates"),
+    ("anyqueue-examples/guides", Share::Tenths(6), 5, None, "starts every server"),
+];
+
+impl Needs {
+    /// Of the program of this name.
+    pub(crate) fn of(name: &str) -> Self {
+        let row = TABLE.iter().find(|row| row.0 == name);
+        row.map_or(UNKNOWN, |&(_, share, seconds, threads, _)| Self { share, seconds, threads })
+    }
+}
+
+/// The rows that are of none of these programs.
+pub(crate) fn unknown(names: &[String]) -> Vec<&'static str> {
+    TABLE.iter().map(|row| row.0).filter(|row| !names.iter().any(|name| name == row)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_without_a_row_gets_a_core() {
+        assert_eq!(Needs::of("some/new"), UNKNOWN);
+        assert_eq!(UNKNOWN.share, Share::Tenths(10));
+    }
+
+    #[test]
+    fn rows_are_unique_and_those_of_no_program_are_named() {
+        let mut names: Vec<String> = TABLE.iter().map(|row| row.0.to_owned()).collect();
+        assert_eq!(unknown(&names), [] as [&str; 0]);
+        let gone = names.pop().unwrap();
+        assert_eq!(unknown(&names), [gone], "no name stands twice");
+    }
+}

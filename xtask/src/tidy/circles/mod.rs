@@ -1,0 +1,122 @@
+//! Circles of imports between the files of a crate: none of their files can be read, tested or changed without the others.
+//!
+//! A file imports another if a `use` or a path in its code stands for something that the other defines. `mod` lines do not
+//! count, nor does code for tests alone: a test may use what stands above that which it tests. A name that a file only passes on
+//! (`pub use`) is of the file that defines it: so whoever imports it from there imports that file, and the one that passes it
+//! on imports nothing, unless its own code uses the name as well.
+
+mod remaining;
+mod resolve;
+mod tree;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use self::remaining::{REMAINING, Remaining};
+use self::resolve::Edges;
+use self::tree::Tree;
+use super::file::{File, Finding};
+
+/// Imports shown of one file from one other.
+const SHOWN: usize = 2;
+
+/// The files of a circle, in order.
+type Circle = Vec<String>;
+
+/// What is wrong with the circles: those that the list of remaining ones does not have, and those that only it has.
+pub(super) fn check(files: &[File]) -> Vec<Finding> {
+    against(files, REMAINING)
+}
+
+fn against(files: &[File], remaining: &[Remaining]) -> Vec<Finding> {
+    let texts: BTreeMap<&str, &str> =
+        files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
+    let read = |path: &str| texts.get(path).map(|text| (*text).to_owned());
+    let mut findings = Vec::new();
+    let mut seen = BTreeSet::new();
+    for root in files.iter().filter(|file| file.is_rust() && is_root(&file.path)) {
+        let tree = match Tree::of(&root.path, &read) {
+            Ok(tree) => tree,
+            Err(why) => {
+                findings.push(Finding::new(root, 1, "circle", why));
+                continue;
+            }
+        };
+        let edges = resolve::edges(&tree);
+        for circle in circles(&edges) {
+            // Files that several roots share are seen as often.
+            if seen.insert(circle.clone()) && !remaining.iter().any(|listed| listed.is(&circle)) {
+                findings.extend(told(files, &circle, &edges));
+            }
+        }
+    }
+    let list = File { path: LIST.to_owned(), text: String::new() };
+    findings.extend(remaining.iter().filter(|listed| !seen.iter().any(|circle| listed.is(circle))).map(
+        |listed| {
+            let advice = format!("\"{}\" is no longer there, or has other files: mend the list", listed.name);
+            Finding::new(&list, 1, "circle", advice)
+        },
+    ));
+    findings
+}
+
+const LIST: &str = "xtask/src/tidy/circles/remaining.rs";
+
+/// Whether cargo takes the file for the root of a crate: by its place, as all of ours are.
+fn is_root(path: &str) -> bool {
+    let Some((folder, name)) = path.rsplit_once('/') else { return false };
+    let within =
+        |kinds: &[&str], folder: &str| kinds.iter().any(|kind| folder.ends_with(&format!("/{kind}")));
+    let targets = ["src/bin", "tests", "examples", "benches"];
+    let of_folder = folder.rsplit_once('/').is_some_and(|(above, _)| within(&targets, above));
+    within(&["src"], folder) && ["lib.rs", "main.rs"].contains(&name)
+        || within(&targets, folder)
+        || of_folder && name == "main.rs"
+}
+
+/// One finding with all files and the imports that close the circle.
+fn told(files: &[File], circle: &Circle, edges: &Edges) -> Option<Finding> {
+    let first = files.iter().find(|file| circle.first() == Some(&file.path))?;
+    let mut lines =
+        vec![format!("{} files import one another; have what they share in a file below them", circle.len())];
+    for file in circle {
+        lines.push(format!("    {file}"));
+        for ((from, to), places) in edges {
+            if from == file && circle.contains(to) {
+                for (line, path) in places.iter().take(SHOWN) {
+                    lines.push(format!("        {line}: {path} of {to}"));
+                }
+            }
+        }
+    }
+    Some(Finding::new(first, 1, "circle", lines.join("\n")))
+}
+
+/// The largest sets of files of which each leads to each other.
+fn circles(edges: &Edges) -> BTreeSet<Circle> {
+    let mut next: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (from, to) in edges.keys() {
+        next.entry(from).or_default().insert(to);
+    }
+    let reached: BTreeMap<&str, BTreeSet<&str>> =
+        next.keys().map(|from| (*from, reach(&next, from))).collect();
+    let leads = |from: &str, to: &str| reached.get(from).is_some_and(|reached| reached.contains(to));
+    let circle = |file: &str| {
+        let others = next.keys().filter(|other| leads(file, other) && leads(other, file));
+        others.map(|other| (*other).to_owned()).collect::<Circle>()
+    };
+    next.keys().map(|file| circle(file)).filter(|circle| circle.len() > 1).collect()
+}
+
+fn reach<'e>(next: &BTreeMap<&'e str, BTreeSet<&'e str>>, from: &str) -> BTreeSet<&'e str> {
+    let mut reached = BTreeSet::new();
+    let mut open: Vec<&str> = next.get(from).into_iter().flatten().copied().collect();
+    while let Some(file) = open.pop() {
+        if reached.insert(file) {
+            open.extend(next.get(file).into_iter().flatten().copied());
+        }
+    }
+    reached
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! Circles in small sources.
+
+use super::super::file::sample;
+use super::*;
+
+/// The circles of a crate with these files.
+fn found(sources: &[(&str, &str)]) -> Vec<Circle> {
+    let files: Vec<File> =
+        sources.iter().map(|(path, text)| sample(&format!("a/src/{path}"), text)).collect();
+    let findings = against(&files, &[]);
+    let circle = |finding: &Finding| {
+        let lines = finding.advice.lines().filter_map(|line| line.strip_prefix("    a/src/"));
+        lines.map(str::to_owned).collect()
+    };
+    findings.iter().map(circle).collect()
+}
+
+const ROOT: (&str, &str) = ("lib.rs", "mod one;\nmod two;\n");
+
+#[test]
+fn two_files_that_use_one_another_are_a_circle() {
+    let one = ("one.rs", "use crate::two::Two;\npub struct One(Two);\n");
+    for two in [
+        "use crate::one::One;\npub struct Two(Box<One>);",
+        "use super::one;\npub struct Two(Box<one::One>);",
+        "pub struct Two(Box<super::one::One>);",
+        "pub struct Two;\nfn two() { use crate::one::{self, One as First}; }",
+        "pub struct Two;\nfn two() { assert!(vec![crate::one::One::new()].is_empty()); }",
+        "use super::one::*;\npub struct Two(Box<One>);",
+        "pub struct Two;\nmod inner { fn two(_: super::super::one::One) {} }",
+    ] {
+        assert_eq!(found(&[ROOT, one, ("two.rs", two)]), [["one.rs", "two.rs"]], "{two}");
+    }
+}
+
+#[test]
+fn what_is_no_import_makes_no_circle() {
+    let one = ("one.rs", "use crate::two::Two;\npub struct One(Two);\n");
+    for two in [
+        "pub struct Two;",
+        "use crate::one;\npub struct Two;",
+        "pub struct Two;\n#[cfg(test)]\nmod tests { use crate::one::One; }",
+        "pub struct Two;\n#[cfg(test)]\nfn two(_: crate::one::One) {}",
+        "pub struct Two;\nfn two() { one::One::new() }",
+        "/// As [`crate::one::One`].\npub struct Two;",
+        "use one::One;\npub struct Two(One);",
+    ] {
+        assert_eq!(found(&[ROOT, one, ("two.rs", two)]), [] as [Circle; 0], "{two}");
+    }
+}
+
+#[test]
+fn a_name_that_is_passed_on_is_of_the_file_that_defines_it() {
+    let root = |own: &str| format!("mod one;\nmod two;\npub use self::one::One;\n{own}");
+    let one = ("one.rs", "pub struct One;");
+    let two = ("two.rs", "use crate::One;\npub struct Two(One);");
+    assert_eq!(found(&[("lib.rs", &root("")), one, two]), [] as [Circle; 0]);
+    // Through the name that was passed on, `one` uses `two` and `two` uses `one`.
+    let both = ("one.rs", "use crate::two::Two;\npub struct One(Two);");
+    assert_eq!(found(&[("lib.rs", &root("")), both, two]), [["one.rs", "two.rs"]]);
+    // What the root itself defines is the root's.
+    let above = ("one.rs", "use crate::Top;\npub struct One(Top);");
+    assert_eq!(found(&[("lib.rs", &root("pub struct Top;")), above, two]), [] as [Circle; 0]);
+    assert_eq!(found(&[("lib.rs", &root("pub struct Top(One);")), above, two]), [["lib.rs", "one.rs"]]);
+}
+
+/// Each of three stars may have each of their own first words: that is asked once, not three times at each turn.
+#[test]
+fn stars_of_other_crates_end() {
+    let two = "use alpha::*;\nuse beta::gamma::*;\nuse delta::*;\nuse super::one::*;\npub struct Two(One);";
+    let one = ("one.rs", "use crate::two::Two;\npub struct One(Two);\n");
+    assert_eq!(found(&[ROOT, one, ("two.rs", two)]), [["one.rs", "two.rs"]]);
+}
+
+#[test]
+fn a_circle_of_many_is_one_and_apart_from_others() {
+    let root = ("lib.rs", "mod a;\nmod b;\nmod c;\nmod d;\nmod e;\n");
+    let uses = |other: &str| format!("use super::{other}::X as Y;\npub struct X(Y);");
+    let sources = [
+        ("a.rs", uses("b")),
+        ("b/mod.rs", uses("c")),
+        ("c.rs", uses("a")),
+        ("d.rs", uses("e")),
+        ("e.rs", uses("d")),
+    ];
+    let mut files: Vec<(&str, &str)> = sources.iter().map(|(path, text)| (*path, text.as_str())).collect();
+    files.push(root);
+    assert_eq!(found(&files), [vec!["a.rs", "b/mod.rs", "c.rs"], vec!["d.rs", "e.rs"]]);
+}
+
+#[test]
+fn the_lines_that_close_a_circle_are_told() {
+    let files = [
+        sample("a/src/lib.rs", ROOT.1),
+        sample("a/src/one.rs", "//! One.\nuse crate::two::{\n    Two,\n};\npub struct One(Two);"),
+        sample("a/src/two.rs", "pub struct Two(Box<crate::one::One>);"),
+    ];
+    let findings = against(&files, &[]);
+    let advice = &findings[0].advice;
+    assert!(advice.contains("a/src/one.rs\n        3: crate::two::Two of a/src/two.rs"), "{advice}");
+    assert!(advice.contains("a/src/two.rs\n        1: crate::one::One of a/src/one.rs"), "{advice}");
+}
+
+#[test]
+fn the_list_holds_what_is_there_and_nothing_else() {
+    let mut files = vec![
+        sample("a/src/lib.rs", ROOT.1),
+        sample("a/src/one.rs", "use crate::two::Two;\npub struct One(Two);"),
+        sample("a/src/two.rs", "pub struct Two(Box<crate::one::One>);"),
+    ];
+    let listed = [Remaining::new("a: one and two", "a/src", "two one")];
+    assert_eq!(against(&files, &listed), []);
+    assert_eq!(against(&files, &[Remaining::new("a: all", "a/src", "on* two")]), []);
+    for other in ["one", "one two three", "t*", "one two three*"] {
+        assert_eq!(against(&files, &[Remaining::new("other", "a/src", other)]).len(), 2, "{other}");
+    }
+    files[2].text = "pub struct Two;".to_owned();
+    let findings = against(&files, &listed);
+    assert_eq!(findings.len(), 1);
+    assert_eq!(findings[0].file, LIST);
+    assert!(findings[0].advice.contains("a: one and two"), "{findings:?}");
+}
+
+#[test]
+fn the_roots_of_crates_are_known_by_their_places() {
+    for root in [
+        "a/src/lib.rs",
+        "a/src/main.rs",
+        "a/src/bin/b.rs",
+        "a/src/bin/b/main.rs",
+        "a/tests/b.rs",
+        "a/tests/b/main.rs",
+    ] {
+        assert!(is_root(root), "{root}");
+    }
+    for other in
+        ["a/src/b.rs", "a/src/b/mod.rs", "a/tests/b/c.rs", "a/tests/b/mod.rs", "a/src/bin/b/c.rs", "lib.rs"]
+    {
+        assert!(!is_root(other), "{other}");
+    }
+}
