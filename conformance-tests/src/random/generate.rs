@@ -125,7 +125,7 @@ impl Maker {
                 Payload::Plain
             },
             headers: self.often(20),
-            fields: self.often(25),
+            fields: self.often(50),
         }
     }
 

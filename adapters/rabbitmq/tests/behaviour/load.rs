@@ -22,8 +22,8 @@ const CALL: Duration = Duration::from_secs(30);
 const LONG: Duration = Duration::from_mins(3);
 /// One load at a time: each keeps the machine busy, and limits are of a broker that has it.
 static TURN: Semaphore = Semaphore::const_new(1);
-/// All that comes has come when nothing has for so long.
-const QUIET: Duration = Duration::from_secs(3);
+/// What has not come is lost when nothing has come for so long: longer than any lease, reconnection or stalled machine takes.
+const LOST_AFTER: Duration = Duration::from_secs(45);
 
 /// How many there were, and when the last was.
 #[derive(Default)]
@@ -44,7 +44,7 @@ impl Progress {
 }
 
 /// One partition under load: messages are pushed in batches, and each again until it is acknowledged, while another handle takes
-/// and removes them; until it is enough, and nothing comes any more.
+/// and removes them; until it is enough, and all that was acknowledged has come and nothing else does.
 pub(crate) struct Load {
     stored: Arc<Progress>,
     taken: Arc<Progress>,
@@ -65,10 +65,10 @@ impl Load {
         let (stored, taken) = (Arc::<Progress>::default(), Arc::<Progress>::default());
         let enough = CancellationToken::new();
         let pushing = push_all(from.clone(), partition.clone(), Arc::clone(&stored), enough.clone());
-        let (pushed, done) = watch::channel(false);
+        let (pushed, done) = watch::channel(None);
         let pushing = tokio::spawn(async move {
             let acknowledged = pushing.await;
-            let _ = pushed.send(true);
+            let _ = pushed.send(Some(acknowledged.clone()));
             acknowledged
         });
         let pulling = tokio::spawn(pull_all(to.clone(), partition.clone(), Arc::clone(&taken), done));
@@ -143,11 +143,13 @@ async fn pull_all(
     queue: RabbitMqQueue,
     partition: PartitionId,
     progress: Arc<Progress>,
-    pushed: watch::Receiver<bool>,
+    pushed: watch::Receiver<Option<HashSet<MessageId>>>,
 ) -> HashSet<MessageId> {
     let mut seen = HashSet::new();
-    let mut last = Instant::now();
-    while !*pushed.borrow() || last.elapsed() < QUIET {
+    let (mut last, mut is_empty) = (Instant::now(), false);
+    let is_all = |seen: &HashSet<_>| pushed.borrow().as_ref().is_some_and(|pushed| pushed.is_subset(seen));
+    let is_pushed = || pushed.borrow().is_some();
+    while !(is_empty && is_all(&seen)) && !(is_pushed() && last.elapsed() > LOST_AFTER) {
         let request = PullRequest::new(BATCH, Duration::from_millis(500), LEASE);
         let pulled = tokio::time::timeout(CALL, queue.pull(&partition, request)).await.expect("a pull hangs");
         let held = match pulled {
@@ -158,7 +160,8 @@ async fn pull_all(
                 continue;
             }
         };
-        if held.is_empty() {
+        is_empty = held.is_empty();
+        if is_empty {
             continue;
         }
         last = Instant::now();
