@@ -11,6 +11,7 @@ pub use crate::capabilities::{
 };
 pub use crate::counts::MessageCounts;
 pub use crate::envelope::{Decoded, Envelope};
+pub use crate::errors::Errors;
 #[doc(hidden)]
 pub use crate::exec::Spawner;
 pub use crate::forward::Forward;
@@ -24,5 +25,6 @@ pub use crate::storage::{
     Action, Delivery, Extension, Lease, PullQueueStorage, PullRequest, PushQueueStorage, Settlement, Storage,
     Token,
 };
+pub use crate::waiters::{Hint, Waiters, Waiting};
 
 pub use async_trait::async_trait;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::error::{Error, Result};
+
 /// What a backend, as configured and on this server, gives.
 ///
 /// Exhaustive and without `Default` on purpose: when a field is added, every adapter stops compiling until its
@@ -17,7 +19,7 @@ pub struct Capabilities {
     /// Pushing a message whose id still lives in the partition, or among its dead letters, returns `Duplicate`, so that repeating
     /// an uncertain push is safe.
     pub unique_ids: bool,
-    /// Whether a settlement is answered by the server.
+    /// Whether the server confirms a settlement.
     pub settle_confirm: SettleConfirm,
     /// Number of priority levels; 1 means none. Levels are 0 (least urgent) to `priority_levels − 1`.
     pub priority_levels: u8,
@@ -52,7 +54,7 @@ pub struct Capabilities {
     /// Whether [`Move`](crate::adapter::Action::Move) (and so death and redrive) is atomic, and so is a [`Postpone`](crate::adapter::Action::Postpone) that the
     /// backend makes by storing a copy.
     pub moves: MoveGuarantee,
-    /// What [`InspectQueueStorage`](crate::adapter::InspectQueueStorage) answers.
+    /// What [`InspectQueueStorage`](crate::adapter::InspectQueueStorage) can do.
     pub inspect: InspectCapability,
     /// Whether partitions can be paused.
     pub pause: bool,
@@ -110,7 +112,7 @@ pub enum DurabilityLevel {
     MachineLoss,
 }
 
-/// Whether a settlement is answered by the server.
+/// Whether the server confirms a settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettleConfirm {
     /// `Settled` means that the server said so.
@@ -188,6 +190,30 @@ pub struct LeaseCapability {
     pub max_hold: Option<Duration>,
 }
 
+impl LeaseCapability {
+    /// Leases that end by their time, from `min` to `max`, without limit in all.
+    #[must_use]
+    pub const fn timed(min: Duration, max: Duration) -> Self {
+        Self { kind: LeaseKind::Timed, min, max, max_hold: None }
+    }
+
+    /// Whether a lease can be had.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput), with the bounds, if it is too short or too long.
+    pub fn check(&self, lease: Duration) -> Result<()> {
+        if (self.min..=self.max).contains(&lease) {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "a lease of {} is out of range: {} to {} are allowed",
+            humantime::format_duration(lease),
+            humantime::format_duration(self.min),
+            humantime::format_duration(self.max)
+        )))
+    }
+}
+
 /// What ends a lease that nobody settles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseKind {
@@ -246,7 +272,7 @@ pub enum MoveGuarantee {
     AtLeastOnce,
 }
 
-/// What inspection answers. All `false` where the adapter has no [`InspectQueueStorage`](crate::adapter::InspectQueueStorage).
+/// What inspection can do. All `false` where the adapter has no [`InspectQueueStorage`](crate::adapter::InspectQueueStorage).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is an independent yes or no of the backend")]
 pub struct InspectCapability {

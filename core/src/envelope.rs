@@ -27,7 +27,7 @@ pub struct Envelope {
     pub message: MessageData,
     /// When it was pushed, by the clock of whoever encoded it first.
     pub pushed_at: Option<SystemTime>,
-    /// Deliveries before this copy was made, for backends that count anew with each copy.
+    /// Deliveries before this copy was made, for backends that start a new count with each copy.
     pub prior_deliveries: u32,
 }
 
@@ -103,7 +103,7 @@ impl Envelope {
         Ok(out)
     }
 
-    /// The length of [`encode`](Self::encode)'s answer, without encoding.
+    /// The length of what [`encode`](Self::encode) returns, without encoding.
     pub fn encoded_len(&self) -> u64 {
         (MARK_BYTES + minicbor::len(self.wire())) as u64
     }

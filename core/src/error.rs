@@ -9,6 +9,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong. Callers act on this and on [`RetryClass`], never on the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// An argument is wrong: a name, a lease, a `max` of zero, a URL option. The message says what is allowed.
@@ -62,6 +63,7 @@ impl fmt::Display for ErrorKind {
 
 /// What repeating the failed call would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum RetryClass {
     /// Repeating cannot help until something else changes.
     Never,
@@ -73,6 +75,7 @@ pub enum RetryClass {
 
 /// Which operation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "each variant is the method of the same name")]
 pub enum Operation {
@@ -103,6 +106,12 @@ impl Operation {
             Self::Inspect => "inspect",
             Self::Pause => "pause",
         }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 
@@ -170,6 +179,12 @@ impl Error {
     pub fn with_retry(mut self, retry: RetryClass) -> Self {
         self.0.retry = retry;
         self
+    }
+
+    /// The same error of a call that can be made again without harm, whether it took effect or not: `MayDuplicate` becomes `Safe`.
+    #[must_use]
+    pub fn repeatable(self) -> Self {
+        if self.retry() == RetryClass::MayDuplicate { self.with_retry(RetryClass::Safe) } else { self }
     }
 
     /// Names the backend.

@@ -15,7 +15,7 @@ use crate::storage::{
     SettleOutcome, Settlement, Storage,
 };
 
-/// A storage around another one: it forwards every call, except for those that it makes itself. Whoever implements this is a [`Storage`].
+/// A storage around another one: it forwards every call, except for those that it makes itself. Whatever implements this is a [`Storage`].
 ///
 /// Each method has the promises of the trait of the same method: see [`QueueStorage`], [`PushQueueStorage`], [`PullQueueStorage`].
 ///

@@ -41,7 +41,7 @@ pub trait InspectQueueStorage: QueueStorage {
         limit: usize,
     ) -> Result<Vec<Browsed>>;
 
-    /// Deletes messages by id, unless they are leased. One answer per id, in order.
+    /// Deletes messages by id, unless they are leased. One result per id, in order.
     async fn delete(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<DeleteOutcome>>;
 
     /// Deletes up to `limit` messages that are not leased and returns how many; fewer than `limit` means that none is left.
@@ -51,7 +51,7 @@ pub trait InspectQueueStorage: QueueStorage {
     async fn purge(&self, partition: &PartitionId, limit: usize) -> Result<usize>;
 
     /// Requests the cancellation of tasks by id. One that waits is removed; of one that is held, the holder learns by its
-    /// next extension. One answer per id, in order.
+    /// next extension. One result per id, in order.
     async fn request_cancel(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<CancelOutcome>>;
 }
 
@@ -75,6 +75,7 @@ const _: fn(&dyn InspectQueueStorage, &dyn PauseQueueStorage) = |_, _| {};
 
 /// How many messages of a partition are in which state; `None` where the backend cannot say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub struct Counts {
     /// Could be pulled now, or wait behind others of their group.
@@ -149,6 +150,7 @@ impl Browsed {
 
 /// Where a stored message stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum MessageState {
     /// Could be pulled now, or waits behind others of its group.
     Ready,
@@ -160,6 +162,7 @@ pub enum MessageState {
 
 /// What became of a deletion by id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum DeleteOutcome {
     /// Deleted.
     Deleted,
@@ -171,6 +174,7 @@ pub enum DeleteOutcome {
 
 /// What became of a request for cancellation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum CancelOutcome {
     /// It was waiting, and is removed.
     Removed,

@@ -74,6 +74,7 @@ mod clock;
 mod counts;
 mod envelope;
 mod error;
+mod errors;
 mod exec;
 mod forward;
 mod inspect;
@@ -84,9 +85,12 @@ mod namespace;
 mod partition;
 mod queue;
 mod registry;
+#[cfg(feature = "serde")]
+mod serialize;
 mod status;
 mod storage;
 pub mod telemetry;
+mod waiters;
 
 pub use clock::{Clock, ClockSetter, ManualClock, Skew};
 pub use error::{Error, ErrorKind, Operation, Result, RetryClass};
@@ -107,3 +111,4 @@ pub use status::{MAX_REASON_BYTES, QueueMessageStatus};
 pub use storage::{ExtendOutcome, PushOutcome, SettleOutcome};
 
 pub use bytes::Bytes;
+pub use tokio_util::sync::CancellationToken;

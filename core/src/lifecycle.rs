@@ -33,8 +33,8 @@ pub trait QueueStorage: fmt::Debug + Send + Sync + 'static {
     /// Says why the server cannot serve.
     async fn check(&self) -> Result<Health>;
 
-    /// Ends waiting pulls (they answer empty or [`Closed`](crate::ErrorKind::Closed)), lets calls in flight finish, frees
-    /// connections. What was leased comes back as after a crash. Idempotent; every later call except `close` answers
+    /// Ends waiting pulls (they return nothing or [`Closed`](crate::ErrorKind::Closed)), lets calls in flight finish, frees
+    /// connections. What was leased comes back as after a crash. Idempotent; every later call except `close` returns
     /// [`Closed`](crate::ErrorKind::Closed).
     ///
     /// # Errors
@@ -48,7 +48,7 @@ pub trait QueueStorage: fmt::Debug + Send + Sync + 'static {
 pub struct Health {
     /// The server's (or library's) version.
     pub server_version: Option<String>,
-    /// The server's clock while it was checked, where it tells. It is compared with the caller's: points in time that callers give
+    /// The server's clock while it was checked, where the server shows it. It is compared with the caller's: points in time that callers give
     /// (`not_before`, `expires_at`) are off by as much as the clocks are.
     pub server_time: Option<SystemTime>,
     /// What an operator should look at, in full sentences; empty when all is well.

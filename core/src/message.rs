@@ -139,7 +139,7 @@ pub const MAX_KEY_BYTES: usize = 256;
 /// One message to push. Made by [`MessageData::new`], refined by its methods.
 ///
 /// The id is made here. Pushing the *same* `MessageData` (or a clone) again is a repetition of one message, not a
-/// second message: backends with unique ids answer `Duplicate`. For a second message make another one.
+/// second message: backends with unique ids return `Duplicate`. For a second message make another one.
 ///
 /// ```
 /// use anyqueue::MessageData;
@@ -319,14 +319,14 @@ impl MessageData {
     }
 
     /// Whether an option is said as a time of day, so that [`normalised`](Self::normalised) changes something.
-    pub(crate) fn says_times(&self) -> bool {
+    pub(crate) fn has_absolute_times(&self) -> bool {
         let says = |when: Option<When>| matches!(when, Some(When::At(_)));
         says(self.0.options.delay) || says(self.0.options.expiry)
     }
 
     /// Turns times of day into durations from `now`, as every message is before a storage sees it.
     pub fn normalised(mut self, now: SystemTime) -> Self {
-        if self.says_times() {
+        if self.has_absolute_times() {
             let options = &mut self.parts().options;
             options.delay = options.delay.map(|delay| When::In(delay.from_now(now)));
             options.expiry = options.expiry.map(|expiry| When::In(expiry.from_now(now)));

@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
+/// What a name of dead letters ends with where it is shown. No valid name does.
+pub(crate) const DEAD_LETTERS_MARK: &str = " (dead letters)";
+
 /// A named queue within a storage, or the dead letters of one.
 ///
 /// A valid name is 1 to [`MAX_NAME_BYTES`](Self::MAX_NAME_BYTES) bytes of `A-Z a-z 0-9 . _ -`, case-sensitive.
@@ -70,7 +73,7 @@ impl PartitionId {
 impl fmt::Display for PartitionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;
-        if self.dead { f.write_str(" (dead letters)") } else { Ok(()) }
+        if self.dead { f.write_str(DEAD_LETTERS_MARK) } else { Ok(()) }
     }
 }
 

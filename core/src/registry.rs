@@ -13,7 +13,7 @@ use crate::error::{Error, Operation, Result};
 use crate::namespace::Namespace;
 use crate::storage::Storage;
 
-/// What [`Backend::open`] answers.
+/// What [`Backend::open`] returns.
 pub type OpenFuture = Pin<Box<dyn Future<Output = Result<Arc<dyn Storage>>> + Send>>;
 
 /// One backend as a [`Registry`] knows it. Each adapter crate has a function `backend()` that makes it.
@@ -21,7 +21,7 @@ pub type OpenFuture = Pin<Box<dyn Future<Output = Result<Arc<dyn Storage>>> + Se
 pub struct Backend {
     /// The backend's name.
     pub name: &'static str,
-    /// The URL schemes it answers to.
+    /// The URL schemes that it opens.
     pub schemes: &'static [&'static str],
     /// The options it takes as query parameters; the registry refuses others.
     pub options: &'static [UrlOption],
@@ -81,7 +81,7 @@ impl Registry {
         Self::default()
     }
 
-    /// Adds a backend. Where two answer to one scheme, the later one does.
+    /// Adds a backend. Where two open the same scheme, the later one wins.
     pub fn with(mut self, backend: Backend) -> Self {
         self.backends.insert(0, backend);
         self

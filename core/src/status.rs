@@ -1,5 +1,6 @@
 //! The seven statuses a delivery can be settled with.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::message::Headers;
@@ -14,12 +15,13 @@ use crate::message::Headers;
 /// | `Processed`, `Cancelled` | removes it | – |
 /// | `Poisonous` | moves it to the partition's dead letters, with the reason | – |
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum QueueMessageStatus {
     /// Not started. A fresh delivery is in this status.
     Waiting,
     /// Tried, and to be tried again.
     Failed,
-    /// Started but not finished; settling with it gives the message back.
+    /// Started but not finished; settling with it releases the message.
     Running,
     /// To be tried later.
     Postponed {
@@ -68,5 +70,12 @@ impl QueueMessageStatus {
             Self::Cancelled => "cancelled",
             Self::Poisonous { .. } => "poisonous",
         }
+    }
+}
+
+/// The name of the status alone, as [`as_str`](Self::as_str).
+impl fmt::Display for QueueMessageStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }

@@ -1,6 +1,6 @@
 //! The traits an adapter implements, and the types that cross them.
 //!
-//! Everything is batch-shaped, answers per item and in order, and is dyn-compatible. There are no default methods: a
+//! Everything is batch-shaped, returns a result per item, in order, and is dyn-compatible. There are no default methods: a
 //! default that loops would hide N round trips. What every backend needs alike (validation, splitting into batches,
 //! joining single calls, repeating what is safe, telemetry, drop handling) is *not* here: core does it once, above.
 
@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
+use crate::capabilities::LeaseCapability;
 use crate::error::{Error, Result};
 use crate::inspect::{InspectQueueStorage, PauseQueueStorage};
 use crate::lifecycle::QueueStorage;
@@ -23,7 +24,7 @@ pub trait PushQueueStorage: QueueStorage {
     /// The size of the message as [`Limits::message_bytes`](crate::adapter::Limits) counts it. Pure and fast.
     fn encoded_len(&self, message: &MessageData) -> u64;
 
-    /// Stores messages, in order. One answer per message, in order; a bad one harms no other.
+    /// Stores messages, in order. One result per message, in order; a bad one harms no other.
     ///
     /// Core guarantees: not empty, within [`Limits`](crate::adapter::Limits), only declared options,
     /// [normalised](MessageData::normalised) times. `Ok` means as durable as declared. Dropping the future may leave any of
@@ -45,12 +46,12 @@ pub trait PullQueueStorage: QueueStorage {
     /// its lease's end.
     async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>>;
 
-    /// Ends deliveries. One answer per settlement, in order. They may be of several partitions, and the same lease may occur
+    /// Ends deliveries. One result per settlement, in order. They may be of several partitions, and the same lease may occur
     /// twice (the second returns `Lost`). [`Move`](Action::Move) into a partition nobody has used yet creates it.
     async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>>;
 
-    /// Moves lease ends to now + the duration given. One answer per extension, in order. On a
-    /// [`Connection`](crate::adapter::LeaseKind::Connection) lease, which needs no extension, it tells whether the lease still holds.
+    /// Moves lease ends to now + the duration given. One result per extension, in order. On a
+    /// [`Connection`](crate::adapter::LeaseKind::Connection) lease, which needs no extension, it returns whether the lease still holds.
     async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>>;
 
     /// [`settle`](Self::settle), then [`pull`](Self::pull), in one round trip where the server allows (and
@@ -82,6 +83,7 @@ const _: fn(&dyn Storage, &dyn QueueStorage, &dyn PushQueueStorage, &dyn PullQue
 
 /// What became of one pushed message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum PushOutcome {
     /// Stored under its id.
     Stored(MessageId),
@@ -93,13 +95,13 @@ pub enum PushOutcome {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PullRequest {
-    /// The most deliveries to answer; at least 1 and at most [`Limits::pull_batch`](crate::adapter::Limits).
+    /// The most deliveries to return; at least 1 and at most [`Limits::pull_batch`](crate::adapter::Limits).
     pub max: usize,
     /// How long to wait for the first; zero means not at all.
     pub wait: Duration,
     /// The lease of each delivery, within [`LeaseCapability`](crate::adapter::LeaseCapability).
     pub lease: Duration,
-    /// Whether an answer of none must mean that nothing is there: a server that answers at once from a part of itself is then asked as a
+    /// Whether an empty result must mean that nothing is there: a server that answers at once from a part of itself is then asked as a
     /// whole, within [`slack`](crate::adapter::Capabilities::slack) beyond the wait. It makes no difference to a server that always knows.
     pub thorough: bool,
     /// Fires when the caller has gone away or the handle closes: finish early.
@@ -112,7 +114,19 @@ impl PullRequest {
         Self { max, wait, lease, thorough: false, stop: CancellationToken::new() }
     }
 
-    /// Sets whether an answer of none must mean that nothing is there.
+    /// Whether it asks for anything, and for a lease that can be had. Core checks that before it calls an adapter, which repeats it only
+    /// where another caller's mistake would harm it.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput), which says what to ask for.
+    pub fn check(&self, leases: &LeaseCapability) -> Result<()> {
+        if self.max == 0 {
+            return Err(Error::invalid("max is 0: ask for at least 1 message"));
+        }
+        leases.check(self.lease)
+    }
+
+    /// Sets whether an empty result must mean that nothing is there.
     #[must_use]
     pub fn with_thorough(mut self, thorough: bool) -> Self {
         self.thorough = thorough;
@@ -249,7 +263,7 @@ pub enum Action {
         headers: Option<Headers>,
     },
     /// Puts it at the end of its priority in another partition. Id, payload and options stay; the delivery count starts
-    /// anew; a delay is not repeated; a deduplication key is freed and not taken in the new place. In a live partition it
+    /// again at zero; a delay is not repeated; a deduplication key is freed and not taken in the new place. In a live partition it
     /// joins its group at the end. Dead letters know no groups.
     Move {
         /// Where to.
@@ -261,7 +275,7 @@ pub enum Action {
 
 /// The end of one delivery.
 ///
-/// It brings no message. A backend that stores anew what it moves or postpones keeps what it delivered until its lease is over, or reads it
+/// It brings no message. A backend that stores a new copy of what it moves or postpones keeps what it delivered until its lease is over, or reads it
 /// again under the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settlement {
@@ -273,6 +287,7 @@ pub struct Settlement {
 
 /// What became of a settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum SettleOutcome {
     /// Done.
     Settled,
@@ -291,6 +306,7 @@ pub struct Extension {
 
 /// What became of an extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum ExtendOutcome {
     /// Held on.
     Extended,

@@ -3,7 +3,7 @@
 //! | metric | kind | labels | is |
 //! |---|---|---|---|
 //! | `anyqueue_pushed_total` | counter | backend, partition | messages stored |
-//! | `anyqueue_duplicates_total` | counter | backend, partition | pushes answered `Duplicate` |
+//! | `anyqueue_duplicates_total` | counter | backend, partition | pushes that returned `Duplicate` |
 //! | `anyqueue_pulled_total` | counter | backend, partition | deliveries handed to handlers |
 //! | `anyqueue_settled_total` | counter | backend | settlements confirmed |
 //! | `anyqueue_lost_total` | counter | backend | settlements and extensions that came too late |

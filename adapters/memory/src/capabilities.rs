@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use anyqueue::adapter::{
     AgeClock, Capabilities, Coalesce, Dedup, DelayCapability, DeliveryCount, Durability, DurabilityLevel,
-    InspectCapability, LeaseCapability, LeaseKind, Limits, MoveGuarantee, Order, PriorityDiscipline, Reach,
-    Rejoin, Requeue, SettleConfirm, Strictness,
+    InspectCapability, Limits, MoveGuarantee, Order, PriorityDiscipline, Reach, Rejoin, Requeue,
+    SettleConfirm, Strictness,
 };
 
-use crate::limits::{MAX_BATCH, MAX_DELAY, MAX_LEASE, MIN_LEASE, PRIORITY_LEVELS};
+use crate::limits::{LEASE, MAX_BATCH, MAX_DELAY, PRIORITY_LEVELS};
 
 /// The state changes at the very moment; a waiter learns of it by a timer, which ticks in milliseconds.
 const SLACK: Duration = Duration::from_millis(5);
@@ -29,7 +29,7 @@ pub(crate) fn capabilities(max_message_bytes: u64) -> Capabilities {
         postponed: Rejoin::End,
         exclusive: Strictness::Strict,
         fencing: Strictness::Strict,
-        lease: LeaseCapability { kind: LeaseKind::Timed, min: MIN_LEASE, max: MAX_LEASE, max_hold: None },
+        lease: LEASE,
         push_delay: Some(delay),
         postpone_delay: Some(delay),
         postpone_headers: true,

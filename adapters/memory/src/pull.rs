@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyqueue::adapter::{Delivery, Extension, PullQueueStorage, PullRequest, Settlement, async_trait};
-use anyqueue::{ErrorKind, ExtendOutcome, Operation, PartitionId, Result, SettleOutcome};
+use anyqueue::{ExtendOutcome, Operation, PartitionId, Result, SettleOutcome};
 use tokio::sync::Notify;
 
-use crate::error::error;
-use crate::limits::{MAX_BATCH, check_lease};
+use crate::error::stamp;
+use crate::limits::{LEASE, MAX_BATCH};
 use crate::message::after;
 use crate::partition::Partition;
 use crate::state::{State, Store, enter};
@@ -95,14 +95,7 @@ impl MemoryQueue {
 
     fn check_pull(&self, request: &PullRequest) -> Result<()> {
         self.ensure_open(Operation::Pull)?;
-        if request.max == 0 {
-            return Err(error(
-                Operation::Pull,
-                ErrorKind::InvalidInput,
-                "a pull asks for at least 1 message",
-            ));
-        }
-        check_lease(Operation::Pull, request.lease)
+        request.check(&LEASE).map_err(|error| stamp(error, Operation::Pull))
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Instant;
 use anyqueue::adapter::{Action, Extension, Settlement};
 use anyqueue::{ErrorKind, ExtendOutcome, Headers, Operation, PartitionId, Result, SettleOutcome};
 
-use crate::error::error;
-use crate::limits::{MAX_DELAY, check_lease};
+use crate::error::{error, stamp};
+use crate::limits::{LEASE, MAX_DELAY};
 use crate::message::Message;
 use crate::partition::{Attempt, Partition};
 use crate::push::headers_len;
@@ -85,7 +85,7 @@ impl State {
     }
 
     fn extend(&mut self, now: Instant, Extension { lease, duration }: &Extension) -> Result<ExtendOutcome> {
-        check_lease(Operation::Extend, *duration)?;
+        LEASE.check(*duration).map_err(|error| stamp(error, Operation::Extend))?;
         let Some(partition) = enter(&mut self.partitions, now, &lease.partition) else {
             return Ok(ExtendOutcome::Lost);
         };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyqueue::adapter::{StorageUrl, UrlOption};
 use anyqueue::{Clock, Error, Result};
 
-use crate::error::invalid;
+use crate::error::ERRORS;
 use crate::identity::Identity;
 use crate::steps::Steady;
 
@@ -34,7 +34,7 @@ impl FromStr for Synchronous {
         match text {
             "full" => Ok(Self::Full),
             "normal" => Ok(Self::Normal),
-            _ => Err(invalid("synchronous is full or normal")),
+            _ => Err(ERRORS.invalid("synchronous is full or normal")),
         }
     }
 }
@@ -134,10 +134,12 @@ impl SqliteBuilder {
         config.max_bytes = url.option("max_bytes")?;
         config.message_bytes = url.option("message_bytes")?.unwrap_or(config.message_bytes);
         if url.url().has_host() {
-            return Err(invalid("a sqlite URL names no host: write sqlite:jobs.db or sqlite:///srv/jobs.db"));
+            return Err(
+                ERRORS.invalid("a sqlite URL names no host: write sqlite:jobs.db or sqlite:///srv/jobs.db")
+            );
         }
         if url.url().fragment().is_some() {
-            return Err(invalid("in a sqlite URL a # ends the file's name: write it as %23"));
+            return Err(ERRORS.invalid("in a sqlite URL a # ends the file's name: write it as %23"));
         }
         Ok(Self(config))
     }
@@ -146,26 +148,25 @@ impl SqliteBuilder {
 impl Config {
     pub(crate) fn checked(mut self) -> Result<Self> {
         if self.path.as_os_str().is_empty() || self.path == Path::new(":memory:") {
-            return Err(invalid(
-                "name a file, for example jobs.db (for a queue in memory use anyqueue-memory)",
-            ));
+            return Err(ERRORS
+                .invalid("name a file, for example jobs.db (for a queue in memory use anyqueue-memory)"));
         }
         let interval = Duration::from_millis(1)..=Duration::from_secs(1);
         if !interval.contains(&self.poll_interval) {
-            return Err(invalid("poll_interval is from 1ms to 1s"));
+            return Err(ERRORS.invalid("poll_interval is from 1ms to 1s"));
         }
         if self.busy_timeout > MAX_BUSY_TIMEOUT {
-            return Err(invalid("busy_timeout is at most 1h"));
+            return Err(ERRORS.invalid("busy_timeout is at most 1h"));
         }
         if !(1024..=MAX_MESSAGE_BYTES).contains(&self.message_bytes) {
-            return Err(invalid("message_bytes is from 1024 to 33554432"));
+            return Err(ERRORS.invalid("message_bytes is from 1024 to 33554432"));
         }
         if self.max_bytes.is_some_and(|bytes| bytes < 256 * 1024) {
-            return Err(invalid("max_bytes is at least 262144: an empty queue needs some room too"));
+            return Err(ERRORS.invalid("max_bytes is at least 262144: an empty queue needs some room too"));
         }
         // Absolute, so that SQLite does not take a name like file:x for a URI.
-        self.path =
-            std::path::absolute(&self.path).map_err(|e| invalid("the path is unusable").with_source(e))?;
+        self.path = std::path::absolute(&self.path)
+            .map_err(|e| ERRORS.invalid("the path is unusable").with_source(e))?;
         self.identity = Arc::default(); // each handle's own, of one builder too
         Ok(self)
     }

@@ -6,7 +6,7 @@ use anyqueue::{ErrorKind, Result};
 use rusqlite::{Connection, MAIN_DB, OpenFlags};
 
 use crate::config::{Config, Synchronous};
-use crate::error::{NO_RIGHT, classify, classify_open, own};
+use crate::error::{ERRORS, NO_RIGHT, classify, classify_open};
 
 /// Compiled statements kept per connection: more than there are.
 const STATEMENTS: usize = 64;
@@ -36,7 +36,7 @@ pub(crate) fn writer(config: &Config) -> Result<Connection> {
     let encoding: String = pragma(&conn, "encoding")?;
     if encoding != "UTF-8" {
         let text = format!("the file stores text as {encoding}: a queue needs a file in UTF-8");
-        return Err(own(ErrorKind::Incompatible, text));
+        return Err(ERRORS.error(ErrorKind::Incompatible, text));
     }
     limit_size(&conn, config, false)?;
     Ok(conn)
@@ -55,7 +55,7 @@ pub(crate) fn flush_commits(conn: &Connection, flush: bool) -> Result<()> {
     let level = if flush { "FULL" } else { "NORMAL" };
     conn.pragma_update(None, "synchronous", level).map_err(classify)?;
     if flush && !survives_power_loss(conn)? {
-        return Err(own(ErrorKind::Internal, "SQLite did not accept synchronous=FULL"));
+        return Err(ERRORS.error(ErrorKind::Internal, "SQLite did not accept synchronous=FULL"));
     }
     Ok(())
 }
@@ -75,7 +75,7 @@ fn write_ahead(conn: &Connection, config: &Config) -> Result<()> {
         match switched {
             Ok(mode) if mode.eq_ignore_ascii_case("wal") => return Ok(()),
             Ok(mode) => {
-                return Err(own(
+                return Err(ERRORS.error(
                     ErrorKind::Incompatible,
                     format!(
                         "the file stays in journal mode {mode:?}: a queue needs WAL, which network file systems do not offer"
@@ -112,7 +112,7 @@ pub(crate) fn free_bytes(conn: &Connection) -> Result<u64> {
 /// Checks that the file can be written. Where it cannot SQLite opens it all the same, and a transaction only reads.
 pub(crate) fn check_writable(conn: &Connection) -> Result<()> {
     if conn.is_readonly(MAIN_DB).map_err(classify)? {
-        return Err(own(ErrorKind::AccessDenied, NO_RIGHT));
+        return Err(ERRORS.error(ErrorKind::AccessDenied, NO_RIGHT));
     }
     Ok(())
 }

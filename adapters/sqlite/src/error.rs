@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use anyqueue::adapter::Errors;
 use anyqueue::{Error, ErrorKind, Operation};
 
 /// The backend's name in errors.
@@ -11,20 +12,7 @@ pub(crate) const NAME: &str = "sqlite";
 pub(crate) const NO_RIGHT: &str =
     "no right to write the file or its directory (SQLite writes -wal and -shm beside it)";
 
-/// An error of this backend's own.
-pub(crate) fn own(kind: ErrorKind, message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::new(kind, message).with_backend(NAME)
-}
-
-/// An argument that is wrong.
-pub(crate) fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    own(ErrorKind::InvalidInput, message)
-}
-
-/// The answer of a closed handle.
-pub(crate) fn closed(operation: Operation) -> Error {
-    Error::closed().with_backend(NAME).with_operation(operation)
-}
+pub(crate) const ERRORS: Errors = Errors::of(NAME);
 
 /// Classes an error of a statement.
 ///
@@ -45,7 +33,7 @@ pub(crate) fn classify(error: rusqlite::Error) -> Error {
         ),
         _ => (ErrorKind::Internal, "a statement was refused"),
     };
-    own(kind, message).with_source(error)
+    ERRORS.error(kind, message).with_source(error)
 }
 
 /// SQLite's result codes (<https://www.sqlite.org/rescode.html>); the low byte is the primary one.
@@ -91,16 +79,16 @@ pub(crate) fn classify_open(error: rusqlite::Error, path: &Path) -> Error {
     let classed = classify(error);
     let described = match parent {
         Some(parent) if cannot_open && !parent.exists() => {
-            invalid(format!("the directory {} does not exist: create it first", parent.display()))
+            ERRORS.invalid(format!("the directory {} does not exist: create it first", parent.display()))
         }
         Some(parent) if cannot_open && !parent.is_dir() => {
-            own(ErrorKind::AccessDenied, format!("{} is not a directory", parent.display()))
+            ERRORS.error(ErrorKind::AccessDenied, format!("{} is not a directory", parent.display()))
         }
-        _ if cannot_open && path.is_dir() => invalid(format!("{shown} is a directory: name a file")),
+        _ if cannot_open && path.is_dir() => ERRORS.invalid(format!("{shown} is a directory: name a file")),
         _ if cannot_open && !path.exists() => {
-            own(ErrorKind::AccessDenied, format!("{shown} does not exist, and was not made"))
+            ERRORS.error(ErrorKind::AccessDenied, format!("{shown} does not exist, and was not made"))
         }
-        _ => own(classed.kind(), format!("{shown}: {}", classed.message())),
+        _ => ERRORS.error(classed.kind(), format!("{shown}: {}", classed.message())),
     };
     described.with_retry(classed.retry()).with_operation(Operation::Open).with_source(classed)
 }

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use anyqueue::{Error, ErrorKind, Result};
 
-use crate::error::own;
+use crate::error::ERRORS;
 
 /// How often a file is opened anew that was replaced in that moment.
 const TRIES: usize = 10;
@@ -168,7 +168,7 @@ fn gone(path: &Path) -> Error {
         "{}: the file is gone, it was moved or deleted while open: put it back, or close this handle and open another",
         path.display()
     );
-    own(ErrorKind::Unavailable, text)
+    ERRORS.error(ErrorKind::Unavailable, text)
 }
 
 fn replaced(path: &Path) -> Error {
@@ -176,7 +176,7 @@ fn replaced(path: &Path) -> Error {
         "{}: another file was put in the place of the one that is open: put that one back, or close this handle and open another, as must every process that uses it",
         path.display()
     );
-    own(ErrorKind::Unavailable, text)
+    ERRORS.error(ErrorKind::Unavailable, text)
 }
 
 fn log_replaced(log: &Path) -> Error {
@@ -184,5 +184,5 @@ fn log_replaced(log: &Path) -> Error {
         "{}: SQLite's log was replaced or deleted while open: stop every process that uses the file, then open it anew",
         log.display()
     );
-    own(ErrorKind::Unavailable, text)
+    ERRORS.error(ErrorKind::Unavailable, text)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyqueue::adapter::Envelope;
 use anyqueue::{Clock, ErrorKind, MessageData, MessageId, PushOutcome, Result};
 
-use crate::error::{invalid, own};
+use crate::error::ERRORS;
 use crate::limits::{MAX_DELAY, PRIORITY_LEVELS};
 use crate::place::Ready;
 use crate::sql::{first, run};
@@ -39,19 +39,21 @@ impl NewMessage {
         let options = message.options();
         if options.priority >= PRIORITY_LEVELS {
             let highest = PRIORITY_LEVELS - 1;
-            return Err(invalid(format!("priority {} is out of range: 0 to {highest}", options.priority)));
+            return Err(
+                ERRORS.invalid(format!("priority {} is out of range: 0 to {highest}", options.priority))
+            );
         }
         let encoded_bytes = Envelope::max_encoded_len(message);
         if encoded_bytes > message_bytes {
             let text = format!(
                 "the message takes {encoded_bytes} bytes in encoded form: at most {message_bytes} are allowed"
             );
-            return Err(own(ErrorKind::TooLarge, text));
+            return Err(ERRORS.error(ErrorKind::TooLarge, text));
         }
         let now = clock.wall();
         let delay = message.delay(now);
         if delay > MAX_DELAY {
-            return Err(invalid("the delay is longer than the capabilities allow"));
+            return Err(ERRORS.invalid("the delay is longer than the capabilities allow"));
         }
         Ok(Self {
             id: message.id(),

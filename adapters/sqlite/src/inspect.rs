@@ -11,7 +11,7 @@ use rusqlite::{Connection, Row};
 
 use crate::SqliteQueue;
 use crate::admin::{Admin, AdminAnswer};
-use crate::error::own;
+use crate::error::ERRORS;
 use crate::job::{Answer, Work};
 use crate::now::Now;
 use crate::sql::{all, first};
@@ -91,9 +91,9 @@ impl SqliteQueue {
     async fn admin(&self, request: Admin, operation: Operation) -> Result<AdminAnswer> {
         match self.ask(Work::Admin(request), operation).await? {
             Answer::Admin(answer) => Ok(answer),
-            _ => {
-                Err(own(ErrorKind::Internal, "the writer answered another request").with_operation(operation))
-            }
+            _ => Err(ERRORS
+                .error(ErrorKind::Internal, "the writer answered another request")
+                .with_operation(operation)),
         }
     }
 }

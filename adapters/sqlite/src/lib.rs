@@ -120,7 +120,6 @@ mod storage;
 mod stored;
 mod token;
 mod tx;
-mod waiters;
 mod writer;
 
 pub use backend::backend;

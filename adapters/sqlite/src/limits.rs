@@ -1,21 +1,11 @@
-//! What is declared, and checked again where a call comes in.
+//! What is declared.
 
 use std::time::Duration;
 
-use anyqueue::Result;
-
-use crate::error::invalid;
+use anyqueue::adapter::LeaseCapability;
 
 /// Priority levels: 0 (least urgent) to 9.
 pub(crate) const PRIORITY_LEVELS: u8 = 10;
-pub(crate) const MIN_LEASE: Duration = Duration::from_millis(1);
-pub(crate) const MAX_LEASE: Duration = Duration::from_hours(30 * 24);
+pub(crate) const LEASE: LeaseCapability =
+    LeaseCapability::timed(Duration::from_millis(1), Duration::from_hours(30 * 24));
 pub(crate) const MAX_DELAY: Duration = Duration::from_hours(3650 * 24);
-
-/// Whether a lease is as long as declared.
-pub(crate) fn check_lease(lease: Duration) -> Result<()> {
-    if (MIN_LEASE..=MAX_LEASE).contains(&lease) {
-        return Ok(());
-    }
-    Err(invalid(format!("a lease is from {MIN_LEASE:?} to {} days", MAX_LEASE.as_secs() / 86_400)))
-}

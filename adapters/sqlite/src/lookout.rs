@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyqueue::adapter::Waiters;
 use anyqueue::{Clock, PartitionId, Result};
 use rusqlite::Connection;
 use tokio::time::Instant;
@@ -12,7 +13,6 @@ use crate::config::Config;
 use crate::connect;
 use crate::now::Now;
 use crate::sql::first;
-use crate::waiters::Wake;
 
 /// How long until the file is tried again after it could not be read.
 const AFTER_ERROR: Duration = Duration::from_millis(250);
@@ -27,30 +27,30 @@ pub(crate) const LOOK: &str = "SELECT
     FROM anyqueue_partition p WHERE p.dead = ?1 AND p.name = ?2 AND p.paused = 0";
 
 /// Runs until the handle closes. While nobody waits it sleeps.
-pub(crate) async fn serve(wake: Arc<Wake>, config: Config, closed: CancellationToken) {
+pub(crate) async fn serve(waiters: Arc<Waiters<i64>>, config: Config, closed: CancellationToken) {
     let mut file = File { config: config.clone(), conn: None, version: None, changed: Instant::now() };
     let mut next_look = Instant::now();
     loop {
-        if !wake.is_waited_for() {
+        if waiters.is_empty() {
             file.version = None; // what happens from now on must be looked at when somebody waits again
             next_look = Instant::now();
             tokio::select! {
                 () = closed.cancelled() => return,
-                () = wake.changed() => continue,
+                () = waiters.changed() => continue,
             }
         }
-        let due_ms = wake.next_due_ms();
+        let due_ms = waiters.next_due();
         tokio::select! {
             () = closed.cancelled() => return,
-            () = wake.changed() => {}
-            () = until(&config.clock, due_ms) => wake.fire(Now::of(&config.clock).ms),
+            () = waiters.changed() => {}
+            () = until(&config.clock, due_ms) => waiters.fire(Now::of(&config.clock).ms),
             () = tokio::time::sleep_until(next_look) => {
-                let pause = match file.look(&wake) {
+                let pause = match file.look(&waiters) {
                     Ok(()) => config.poll_interval * if file.changed.elapsed() < LIVELY { 1 } else { 2 },
                     Err(error) => {
                         tracing::warn!(%error, "cannot look for what other processes did");
                         file.conn = None;
-                        wake.all(); // their own look says why, rather than let them wait for nothing
+                        waiters.wake_each(usize::MAX); // their own look says why, rather than let them wait for nothing
                         AFTER_ERROR
                     }
                 };
@@ -76,7 +76,7 @@ struct File {
 
 impl File {
     /// Looks at every partition somebody waits for, if anything was committed since the last time.
-    fn look(&mut self, wake: &Wake) -> Result<()> {
+    fn look(&mut self, waiters: &Waiters<i64>) -> Result<()> {
         self.config.identity.look_closely(&self.config.path)?;
         let conn = match &mut self.conn {
             Some(conn) => conn,
@@ -87,22 +87,22 @@ impl File {
             return Ok(());
         }
         // The list is taken after the version: whoever joins later looks for messages by itself, later still.
-        for (partition, waiters) in wake.waiting() {
-            look_at(conn, wake, &partition, waiters)?;
+        for (partition, count) in waiters.partitions() {
+            look_at(conn, waiters, &partition, count)?;
         }
         (self.version, self.changed) = (version, Instant::now());
         Ok(())
     }
 }
 
-fn look_at(conn: &Connection, wake: &Wake, partition: &PartitionId, waiters: usize) -> Result<()> {
-    let waiters = i64::try_from(waiters).unwrap_or(i64::MAX);
-    let key = (partition.is_dead_letters(), partition.name(), waiters);
+fn look_at(conn: &Connection, waiters: &Waiters<i64>, partition: &PartitionId, count: usize) -> Result<()> {
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    let key = (partition.is_dead_letters(), partition.name(), count);
     let found = first(conn, LOOK, key, |row| Ok((row.get::<_, i64>(0)?, row.get::<_, Option<i64>>(1)?)))?;
     let Some((ready, due_ms)) = found else { return Ok(()) };
     if let Some(at_ms) = due_ms {
-        wake.due(partition, at_ms);
+        waiters.due(partition, at_ms);
     }
-    wake.ready(partition, usize::try_from(ready).unwrap_or(0));
+    waiters.wake(partition, usize::try_from(ready).unwrap_or(0));
     Ok(())
 }

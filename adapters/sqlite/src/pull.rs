@@ -2,16 +2,18 @@
 
 use std::time::Instant;
 
-use anyqueue::adapter::{Delivery, Extension, Lease, PullQueueStorage, PullRequest, Settlement, async_trait};
+use anyqueue::adapter::{
+    Delivery, Extension, Lease, PullQueueStorage, PullRequest, Settlement, Waiting, async_trait,
+};
 use anyqueue::{Error, ErrorKind, ExtendOutcome, Operation, PartitionId, Result, SettleOutcome};
 
 use crate::SqliteQueue;
-use crate::error::{NAME, invalid, own};
+use crate::error::{ERRORS, NAME};
 use crate::job::{Answer, Claim, Claimed, Work};
-use crate::limits::check_lease;
+use crate::limits::LEASE;
+use crate::storage::Inner;
 use crate::stored::Read;
 use crate::token::token;
-use crate::waiters::Waiting;
 
 #[async_trait]
 impl PullQueueStorage for SqliteQueue {
@@ -52,12 +54,12 @@ impl SqliteQueue {
         partition: &PartitionId,
         request: PullRequest,
     ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
-        if let Err(error) = check(&request) {
+        if let Err(error) = request.check(&LEASE) {
             return (self.settle_only(settlements).await, Err(stamp(error)));
         }
         let inner = &self.inner;
         let started = inner.config.clock.now();
-        let mut waiting = (!request.wait.is_zero()).then(|| inner.wake.join(partition));
+        let mut waiting = (!request.wait.is_zero()).then(|| inner.waiters.join(partition));
         let before = inner.config.clock.now();
         let (outcomes, claimed) = match self.claim(settlements, partition, &request).await {
             Ok(done) => done,
@@ -81,29 +83,23 @@ impl SqliteQueue {
         partition: &PartitionId,
         request: &PullRequest,
         started: Instant,
-        mut waiting: Waiting,
+        waiting: Waiting<i64>,
     ) -> Result<Vec<Delivery>> {
-        let inner = &self.inner;
-        let left = request.wait.saturating_sub(inner.config.clock.now().saturating_duration_since(started));
-        let mut over = std::pin::pin!(inner.config.clock.sleep(left));
-        loop {
+        let Inner { config, closed, .. } = &*self.inner;
+        let stop = async {
             tokio::select! {
-                biased;
-                () = inner.closed.cancelled() => return Ok(Vec::new()),
-                () = request.stop.cancelled() => return Ok(Vec::new()),
-                () = waiting.woken() => {}
-                () = &mut over => return Ok(Vec::new()),
+                () = closed.cancelled() => {}
+                () = request.stop.cancelled() => {}
             }
-            let next = inner.wake.join(partition);
-            let before = inner.config.clock.now();
+        };
+        let left = request.wait.saturating_sub(config.clock.now().saturating_duration_since(started));
+        let claim = || async {
+            let before = config.clock.now();
             let (_, claimed) = self.claim(&[], partition, request).await?;
-            let deliveries = self.deliver(claimed, partition, request, before);
-            waiting.spend();
-            waiting = next;
-            if !deliveries.is_empty() {
-                return Ok(self.pass_on(deliveries, request, partition));
-            }
-        }
+            Ok(self.deliver(claimed, partition, request, before))
+        };
+        let deliveries = waiting.claim(stop, config.clock.sleep(left), claim).await?;
+        Ok(self.pass_on(deliveries, request, partition))
     }
 
     /// Where this pull took all it wanted, more may be left for the next in line.
@@ -114,7 +110,7 @@ impl SqliteQueue {
         partition: &PartitionId,
     ) -> Vec<Delivery> {
         if deliveries.len() >= request.max {
-            self.inner.wake.ready(partition, 1);
+            self.inner.waiters.wake(partition, 1);
         }
         deliveries
     }
@@ -130,7 +126,7 @@ impl SqliteQueue {
         let work = Work::Settle { settlements: settlements.to_vec(), claim: Some(claim) };
         match self.ask(work, Operation::Pull).await? {
             Answer::Settle(outcomes, claimed) => Ok((outcomes.into_iter().map(stamped).collect(), claimed)),
-            _ => Err(stamp(own(ErrorKind::Internal, "the writer answered another request"))),
+            _ => Err(stamp(ERRORS.error(ErrorKind::Internal, "the writer answered another request"))),
         }
     }
 
@@ -164,13 +160,6 @@ impl SqliteQueue {
             Err(error) => settlements.iter().map(|_| Err(error.clone())).collect(),
         }
     }
-}
-
-fn check(request: &PullRequest) -> Result<()> {
-    if request.max == 0 {
-        return Err(invalid("a pull asks for at least one message"));
-    }
-    check_lease(request.lease)
 }
 
 fn stamp(error: Error) -> Error {

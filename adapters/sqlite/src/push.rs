@@ -5,7 +5,7 @@ use anyqueue::{Error, ErrorKind, MessageData, Operation, PartitionId, PushOutcom
 
 use crate::SqliteQueue;
 use crate::config::Config;
-use crate::error::{NAME, own};
+use crate::error::{ERRORS, NAME};
 use crate::insert::NewMessage;
 use crate::job::{Answer, Work};
 
@@ -42,7 +42,7 @@ pub(crate) fn part_good(
 
 /// Puts the outcomes of good messages between the errors of bad ones.
 pub(crate) fn answers(verdicts: Vec<Result<()>>, outcomes: Vec<PushOutcome>) -> Vec<Result<PushOutcome>> {
-    let missing = || own(ErrorKind::Internal, "a pushed message got no answer");
+    let missing = || ERRORS.error(ErrorKind::Internal, "a pushed message got no answer");
     let mut outcomes = outcomes.into_iter();
     verdicts.into_iter().map(|verdict| verdict.and_then(|()| outcomes.next().ok_or_else(missing))).collect()
 }

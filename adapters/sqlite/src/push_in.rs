@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use anyqueue::adapter::Waiters;
 use anyqueue::{
     Clock, Error, MAX_KEY_BYTES, MessageData, Operation, PartitionId, PushOutcome, RESERVED_HEADER_PREFIX,
     Result,
@@ -10,12 +11,11 @@ use sqlx::SqliteConnection;
 
 use crate::SqliteQueue;
 use crate::config::Config;
-use crate::error::{NAME, closed, invalid};
+use crate::error::{ERRORS, NAME};
 use crate::insert::NewMessage;
 use crate::push::{answers, part_good};
 use crate::push_tx::{PushTx, classify};
 use crate::tx::Hints;
-use crate::waiters::Wake;
 
 impl SqliteQueue {
     /// Stores messages within the caller's own transaction on the same file: they can be pulled once it is committed, and
@@ -27,7 +27,7 @@ impl SqliteQueue {
     /// the messages by polling.
     ///
     /// ```
-    /// # use anyqueue::adapter::{PullQueueStorage, PullRequest};
+    /// # use anyqueue::adapter::{PullQueueStorage, PullRequest, Waiters};
     /// # use anyqueue::{Error, ErrorKind, MessageData, PartitionId};
     /// # use anyqueue_sqlite::SqliteQueue;
     /// # use std::time::Duration;
@@ -71,7 +71,7 @@ impl SqliteQueue {
     ) -> Result<PushedIn> {
         let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Push);
         if self.inner.closed.is_cancelled() {
-            return Err(closed(Operation::Push));
+            return Err(ERRORS.closed(Operation::Push));
         }
         let Config { message_bytes, clock, identity, path, .. } = &self.inner.config;
         identity.look_at_database(path).map_err(stamp)?;
@@ -81,7 +81,10 @@ impl SqliteQueue {
             store(&mut tx, partition, messages, *message_bytes, clock).await.map_err(stamp)?;
         tx.commit().await.map_err(|error| stamp(classify(error)))?;
         let outcomes = outcomes.into_iter().map(|outcome| outcome.map_err(stamp)).collect();
-        Ok(PushedIn { outcomes, after_commit: AfterCommit { wake: Arc::clone(&self.inner.wake), hints } })
+        Ok(PushedIn {
+            outcomes,
+            after_commit: AfterCommit { waiters: Arc::clone(&self.inner.waiters), hints },
+        })
     }
 }
 
@@ -99,14 +102,14 @@ pub struct PushedIn {
 #[derive(Debug)]
 #[must_use = "call notify() after the commit"]
 pub struct AfterCommit {
-    wake: Arc<Wake>,
+    waiters: Arc<Waiters<i64>>,
     hints: Hints,
 }
 
 impl AfterCommit {
     /// Call this when the transaction is committed. Harmless otherwise.
     pub fn notify(self) {
-        self.hints.give(&self.wake);
+        self.hints.give(&self.waiters);
     }
 }
 
@@ -140,10 +143,12 @@ fn check(message: &MessageData) -> Result<()> {
         [message.task_id(), message.session_id(), options.group.as_deref(), options.dedup_key.as_deref()];
     if keys.into_iter().flatten().any(|key| key.len() > MAX_KEY_BYTES) {
         let text = format!("task id, session id, group and dedup key are at most {MAX_KEY_BYTES} bytes");
-        return Err(invalid(text));
+        return Err(ERRORS.invalid(text));
     }
     if message.headers().keys().any(|name| name.starts_with(RESERVED_HEADER_PREFIX)) {
-        return Err(invalid(format!("header names that begin with {RESERVED_HEADER_PREFIX} are reserved")));
+        return Err(
+            ERRORS.invalid(format!("header names that begin with {RESERVED_HEADER_PREFIX} are reserved"))
+        );
     }
     Ok(())
 }

@@ -5,7 +5,7 @@
 use anyqueue::{Clock, Error, ErrorKind, MessageId, PartitionId, PushOutcome, Result};
 use sqlx::{Row, SqliteConnection};
 
-use crate::error::{by_code, own};
+use crate::error::{ERRORS, by_code};
 use crate::insert::{INSERT, IS_DEAD, KNOWN, NewMessage};
 use crate::now::Now;
 use crate::place::{BLOCK, READY, START_GROUP, TIME};
@@ -105,5 +105,5 @@ pub(crate) fn classify(error: sqlx::Error) -> Error {
         }
         _ => (ErrorKind::Internal, "sqlx refused a statement"),
     };
-    own(kind, message).with_source(error)
+    ERRORS.error(kind, message).with_source(error)
 }

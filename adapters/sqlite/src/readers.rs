@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 
 use crate::config::Config;
 use crate::connect;
-use crate::error::own;
+use crate::error::ERRORS;
 
 /// How many there are at most; more requests wait for one.
 const READERS: u32 = 2;
@@ -68,7 +68,8 @@ impl Readers {
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let ended =
-        |error| own(ErrorKind::Internal, "a thread that read the file ended early").with_source(error);
+    let ended = |error| {
+        ERRORS.error(ErrorKind::Internal, "a thread that read the file ended early").with_source(error)
+    };
     tokio::task::spawn_blocking(work).await.map_err(ended)?
 }

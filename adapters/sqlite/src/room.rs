@@ -6,7 +6,7 @@ use anyqueue::{Error, ErrorKind};
 use rusqlite::Connection;
 
 use crate::connect;
-use crate::error::own;
+use crate::error::ERRORS;
 
 /// What pushes leave free, in bytes: as much as the log takes before it is written back. On a small disk a quarter of it.
 const RESERVE_BYTES: u64 = 4 * 1024 * 1024;
@@ -21,7 +21,7 @@ pub(crate) fn is_left(conn: &Connection, path: &Path) -> bool {
 /// The answer to a push that finds no room.
 pub(crate) fn full() -> Error {
     let text = "the disk is nearly full, and what is left is kept for taking messages out: free disk space, or take messages out; then pushing goes on";
-    own(ErrorKind::Full, text)
+    ERRORS.error(ErrorKind::Full, text)
 }
 
 /// Whether what pushes leave free is free, with what is free within the file.

@@ -3,7 +3,7 @@
 use anyqueue::{ErrorKind, Result};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use crate::error::{classify, own};
+use crate::error::{ERRORS, classify};
 use crate::sql::{first, run};
 
 /// Every migration this release knows, oldest first; its version is its place, from 1. Never change one that was released.
@@ -42,12 +42,12 @@ pub(crate) fn check(conn: &Connection) -> Result<()> {
         Some(version) if version == newest() => Ok(()),
         Some(version) => {
             refuse_newer(version)?;
-            Err(own(
+            Err(ERRORS.error(
                 ErrorKind::Incompatible,
                 "the queue's tables are of an older release: open the file once with create=true",
             ))
         }
-        None => Err(own(
+        None => Err(ERRORS.error(
             ErrorKind::Incompatible,
             "the queue's tables are not in this file: open it once with create=true",
         )),
@@ -67,7 +67,7 @@ fn refuse_newer(version: i64) -> Result<()> {
     if version <= newest() {
         return Ok(());
     }
-    Err(own(
+    Err(ERRORS.error(
         ErrorKind::Incompatible,
         format!(
             "the file was made by a newer release (schema {version}; this one knows up to {}): upgrade anyqueue-sqlite",

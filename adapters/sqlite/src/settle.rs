@@ -3,8 +3,8 @@
 use anyqueue::adapter::{Action, Extension, Lease, Settlement};
 use anyqueue::{ExtendOutcome, Headers, PartitionId, Result, SettleOutcome};
 
-use crate::error::invalid;
-use crate::limits::{MAX_DELAY, check_lease};
+use crate::error::ERRORS;
+use crate::limits::{LEASE, MAX_DELAY};
 use crate::place::Ready;
 use crate::sql::{first, run};
 use crate::stored::Stored;
@@ -37,7 +37,7 @@ pub(crate) fn settle(tx: &mut Tx<'_>, settlement: &Settlement) -> Result<Result<
     if let Action::Postpone { delay, .. } = &settlement.action
         && *delay > MAX_DELAY
     {
-        return Ok(Err(invalid("the delay is longer than the capabilities allow")));
+        return Ok(Err(ERRORS.invalid("the delay is longer than the capabilities allow")));
     }
     let Some(key @ (seq, part, ..)) = key(tx, &settlement.lease)? else { return Ok(Ok(SettleOutcome::Lost)) };
     let taken = first(tx.conn, TAKE, key, |row| {
@@ -117,7 +117,7 @@ fn replace_headers(tx: &mut Tx<'_>, seq: i64, headers: Option<&Headers>) -> Resu
 
 /// Moves a lease's end.
 pub(crate) fn extend(tx: &mut Tx<'_>, extension: &Extension) -> Result<Result<ExtendOutcome>> {
-    if let Err(refused) = check_lease(extension.duration) {
+    if let Err(refused) = LEASE.check(extension.duration) {
         return Ok(Err(refused));
     }
     let Some((seq, part, secret, now_ms)) = key(tx, &extension.lease)? else {

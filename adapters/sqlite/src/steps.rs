@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyqueue::{Clock, Result};
 use rusqlite::Connection;
 
-use crate::limits::MAX_LEASE;
+use crate::limits::LEASE;
 use crate::now::Now;
 use crate::sql::run;
 
@@ -109,7 +109,7 @@ impl Reading<'_> {
             if step_ms.abs() < STEP_MS {
                 return Ok(());
             }
-            let longest = i64::try_from(MAX_LEASE.as_millis()).unwrap_or(i64::MAX);
+            let longest = i64::try_from(LEASE.max.as_millis()).unwrap_or(i64::MAX);
             let last_ms = self.now.ms.saturating_sub(step_ms).saturating_add(longest);
             let moved = run(conn, MOVE_LEASES, (step_ms, last_ms))?;
             tracing::warn!(

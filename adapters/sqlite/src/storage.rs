@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyqueue::adapter::{
-    Capabilities, InspectQueueStorage, PauseQueueStorage, QueueStorage, Storage, async_trait,
+    Capabilities, InspectQueueStorage, PauseQueueStorage, QueueStorage, Storage, Waiters, async_trait,
 };
 use anyqueue::{Error, Health, Operation, Result};
 use rusqlite::Connection;
@@ -13,12 +13,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::capabilities::capabilities;
 use crate::config::{Config, SqliteBuilder, Synchronous};
-use crate::error::{NAME, closed};
+use crate::error::{ERRORS, NAME};
 use crate::job::{Answer, Job, QUEUED, Work};
 use crate::now::Now;
 use crate::readers::{Readers, blocking};
 use crate::tx::Parts;
-use crate::waiters::Wake;
 use crate::writer::Writer;
 use crate::{connect, schema};
 
@@ -32,7 +31,7 @@ pub(crate) struct Inner {
     pub(crate) config: Config,
     capabilities: Capabilities,
     jobs: mpsc::Sender<Job>,
-    pub(crate) wake: Arc<Wake>,
+    pub(crate) waiters: Arc<Waiters<i64>>,
     readers: Readers,
     pub(crate) closed: CancellationToken,
     closing: watch::Receiver<Option<Result<()>>>,
@@ -86,30 +85,30 @@ impl SqliteQueue {
         let power = connect::survives_power_loss(&opened).map_err(opening)?;
         let (jobs, queue) = mpsc::channel(QUEUED);
         let (closing_sender, closing) = watch::channel(None);
-        let (wake, stop) = (Arc::new(Wake::default()), CancellationToken::new());
+        let (waiters, stop) = (Arc::new(Waiters::new()), CancellationToken::new());
         let writer = Writer {
             config: config.clone(),
             conn: Some(opened),
             flushes: config.synchronous == Synchronous::Full,
-            wake: Arc::clone(&wake),
+            waiters: Arc::clone(&waiters),
             parts: Parts::default(),
             jobs: jobs.downgrade(),
         };
         writer.start(queue, stop.clone(), closing_sender).map_err(opening)?;
         let capabilities = capabilities(&config, power);
         let readers = Readers::new(&config);
-        let inner = Inner { config, capabilities, jobs, wake, readers, closed: stop, closing };
+        let inner = Inner { config, capabilities, jobs, waiters, readers, closed: stop, closing };
         Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Asks the writer, which answers after the commit.
     pub(crate) async fn ask(&self, work: Work, operation: Operation) -> Result<Answer> {
         if self.inner.closed.is_cancelled() {
-            return Err(closed(operation));
+            return Err(ERRORS.closed(operation));
         }
         let (reply, answer) = oneshot::channel();
-        self.inner.jobs.send(Job { work, reply }).await.map_err(|_| closed(operation))?;
-        let outcome = answer.await.map_err(|_| closed(operation))?;
+        self.inner.jobs.send(Job { work, reply }).await.map_err(|_| ERRORS.closed(operation))?;
+        let outcome = answer.await.map_err(|_| ERRORS.closed(operation))?;
         outcome.map_err(|error| error.with_backend(NAME).with_operation(operation))
     }
 
@@ -120,7 +119,7 @@ impl SqliteQueue {
         read: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         if self.inner.closed.is_cancelled() {
-            return Err(closed(operation));
+            return Err(ERRORS.closed(operation));
         }
         let answer = self.inner.readers.read(read).await;
         answer.map_err(|error| error.with_backend(NAME).with_operation(operation))
@@ -150,7 +149,7 @@ impl QueueStorage for SqliteQueue {
 
     async fn init(&self) -> Result<()> {
         if self.inner.closed.is_cancelled() {
-            return Err(closed(Operation::Init));
+            return Err(ERRORS.closed(Operation::Init));
         }
         let config = self.inner.config.clone();
         let prepared = blocking(move || prepare(&config).map(drop)).await;
@@ -159,7 +158,7 @@ impl QueueStorage for SqliteQueue {
 
     async fn check(&self) -> Result<Health> {
         if self.inner.closed.is_cancelled() {
-            return Err(closed(Operation::Check));
+            return Err(ERRORS.closed(Operation::Check));
         }
         let look = |conn: &Connection| schema::check(conn).and_then(|()| connect::check_writable(conn));
         self.read(Operation::Check, look).await?;

@@ -6,7 +6,7 @@ use anyqueue::adapter::{Decoded, Envelope};
 use anyqueue::{Bytes, Clock, Error, ErrorKind, Headers, MessageData, MessageId, Result};
 use rusqlite::Row;
 
-use crate::error::own;
+use crate::error::ERRORS;
 
 /// What a row says of its message.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl Stored {
             Decoded::Envelope(envelope) if envelope.message.id() == self.id => Ok(envelope),
             Decoded::Envelope(_) => {
                 let text = "the id in a stored message is not the one that it is stored under";
-                Err(own(ErrorKind::Corrupt, text))
+                Err(ERRORS.error(ErrorKind::Corrupt, text))
             }
             foreign @ Decoded::Foreign(_) => {
                 let mut envelope =

@@ -2,13 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
+use anyqueue::adapter::Waiters;
 use anyqueue::{Clock, PartitionId, Result};
 use rusqlite::Connection;
 
 use crate::now::Now;
 use crate::sql::{first, run};
 use crate::steps::{self, Noted, Steady};
-use crate::waiters::Wake;
 
 /// What a position is lessened by when its message is released: ahead of all that was never delivered.
 pub(crate) const FRONT: i64 = 1 << 62;
@@ -79,12 +79,12 @@ pub(crate) struct Hints(HashMap<PartitionId, Hint>);
 
 impl Hints {
     /// Tells them.
-    pub(crate) fn give(self, wake: &Wake) {
+    pub(crate) fn give(self, waiters: &Waiters<i64>) {
         for (partition, hint) in self.0 {
             if let Some(due_ms) = hint.due_ms {
-                wake.due(&partition, due_ms);
+                waiters.due(&partition, due_ms);
             }
-            wake.ready(&partition, hint.ready);
+            waiters.wake(&partition, hint.ready);
         }
     }
 

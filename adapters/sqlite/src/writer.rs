@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyqueue::adapter::Waiters;
 use anyqueue::{Error, ErrorKind, Result};
 use rusqlite::Connection;
 use tokio::runtime::Runtime;
@@ -12,13 +13,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Synchronous};
 use crate::connect;
-use crate::error::own;
+use crate::error::ERRORS;
 use crate::group::{self, Failure};
 use crate::job::{Answer, Job, QUEUED, Work};
 use crate::lookout;
 use crate::room;
 use crate::tx::{Hints, Parts};
-use crate::waiters::Wake;
 
 /// How long requests may gather. Counted in time, not in turns: on a busy machine one turn can last milliseconds.
 const GATHER: Duration = Duration::from_micros(200);
@@ -34,7 +34,7 @@ pub(crate) struct Writer {
     pub(crate) conn: Option<Connection>,
     /// Whether commits of the connection are flushed to the disk now.
     pub(crate) flushes: bool,
-    pub(crate) wake: Arc<Wake>,
+    pub(crate) waiters: Arc<Waiters<i64>>,
     pub(crate) parts: Parts,
     /// Where what nobody took is released.
     pub(crate) jobs: mpsc::WeakSender<Job>,
@@ -49,9 +49,9 @@ impl Writer {
         closing: Closing,
     ) -> Result<()> {
         let failed = |error: std::io::Error| {
-            own(ErrorKind::Unavailable, "no thread for the writer").with_source(error)
+            ERRORS.error(ErrorKind::Unavailable, "no thread for the writer").with_source(error)
         };
-        let look = lookout::serve(Arc::clone(&self.wake), self.config.clone(), closed.clone());
+        let look = lookout::serve(Arc::clone(&self.waiters), self.config.clone(), closed.clone());
         // The thread first: a runtime that no thread can be had for would panic when it is dropped here, within another one.
         let (give, take) = std::sync::mpsc::sync_channel::<Runtime>(1);
         let serve = move || {
@@ -62,7 +62,7 @@ impl Writer {
         };
         std::thread::Builder::new().name("anyqueue-sqlite".to_owned()).spawn(serve).map_err(failed)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
-        give.send(runtime).map_err(|_| own(ErrorKind::Internal, "the writer's thread ended"))
+        give.send(runtime).map_err(|_| ERRORS.error(ErrorKind::Internal, "the writer's thread ended"))
     }
 
     /// Serves until the handle closes and everything queued is done.
@@ -175,7 +175,7 @@ impl Writer {
 
     fn transact_one(&mut self, work: &Work) -> Result<Answer> {
         let mut answers = self.transact(&[work]).map_err(|failure| failure.error)?;
-        answers.pop().ok_or_else(|| own(ErrorKind::Internal, "the writer gave no answer"))
+        answers.pop().ok_or_else(|| ERRORS.error(ErrorKind::Internal, "the writer gave no answer"))
     }
 
     /// Does everything in one transaction. Only after its commit is anybody answered or woken.
@@ -183,7 +183,7 @@ impl Writer {
         let (answers, hints) = self.attempt(works).inspect_err(|_| self.roll_back())?;
         // Looked at after the commit: what is acknowledged was in the file that has the name, not in one that had it.
         self.look().map_err(|error| Failure { error, at_begin: true })?;
-        hints.give(&self.wake);
+        hints.give(&self.waiters);
         Ok(answers)
     }
 

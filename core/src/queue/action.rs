@@ -85,7 +85,7 @@ impl Shared {
         headers.retain(|name, value| {
             !(name.starts_with(RESERVED_HEADER_PREFIX) && old.get(name) == Some(value))
         });
-        guard::headers(&headers, false)?;
+        guard::headers(&headers)?;
         let reserved = old.iter().filter(|(name, _)| name.starts_with(RESERVED_HEADER_PREFIX));
         headers.extend(reserved.map(|(name, value)| (name.clone(), value.clone())));
         let encoded_len = self.storage().encoded_len(&message.clone().with_headers(headers.clone()));

@@ -75,10 +75,10 @@ impl Queue {
         .await
     }
 
-    /// Deletes messages by id, unless they are held. One answer per id, in order.
+    /// Deletes messages by id, unless they are held. One result per id, in order.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported), or a bad name; the server's are in the answers.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported), or a bad name; the server's errors are in the results.
     pub async fn delete(
         &self,
         partition: impl IntoPartitionId,
@@ -162,7 +162,7 @@ impl Queue {
     /// is held sees [`cancel_requested`](crate::QueueMessageHandler::cancel_requested) at its next heartbeat.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported), or a bad name; the server's are in the answers.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported), or a bad name; the server's errors are in the results.
     pub async fn request_cancel(
         &self,
         partition: impl IntoPartitionId,

@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::status::QueueMessageStatus;
 use crate::storage::SettleOutcome;
 
-/// Where the outcome of a settlement arrives. Whoever drops it leaves the settlement to be carried through.
+/// Where the outcome of a settlement arrives. Dropped, the settlement is carried through all the same.
 pub(crate) type Reply = oneshot::Receiver<Result<SettleOutcome>>;
 
 /// What became of a settlement; and of which, if one was asked for behind another.

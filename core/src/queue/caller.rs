@@ -43,10 +43,24 @@ impl RetryPolicy {
     /// Never repeats.
     pub const NEVER: Self = Self { attempts: 1, base: Duration::ZERO, cap: Duration::ZERO };
 
-    /// Another number of attempts.
+    /// Sets [`attempts`](Self::attempts); 0 is taken for 1.
     #[must_use]
     pub fn with_attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts.max(1);
+        self
+    }
+
+    /// Sets [`base`](Self::base).
+    #[must_use]
+    pub fn with_base(mut self, base: Duration) -> Self {
+        self.base = base;
+        self
+    }
+
+    /// Sets [`cap`](Self::cap).
+    #[must_use]
+    pub fn with_cap(mut self, cap: Duration) -> Self {
+        self.cap = cap;
         self
     }
 
@@ -60,7 +74,7 @@ impl RetryPolicy {
 
 /// The storage behind deadlines and retries.
 #[derive(Clone, Debug)]
-pub(crate) struct Caller {
+pub(crate) struct StorageCaller {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) clock: Clock,
     pub(crate) retry: RetryPolicy,
@@ -69,7 +83,7 @@ pub(crate) struct Caller {
     pub(crate) labels: Arc<PartitionLabels>,
 }
 
-impl Caller {
+impl StorageCaller {
     pub(crate) fn name(&self) -> &'static str {
         self.storage.name()
     }
@@ -166,7 +180,7 @@ impl Caller {
         }
     }
 
-    /// One call that answers as a whole: a deadline, and a panic in the adapter is an error.
+    /// One call with one result: a deadline, and a panic in the adapter is an error.
     pub(crate) async fn bounded<T>(
         &self,
         operation: Operation,

@@ -30,7 +30,7 @@ pub(crate) trait Call: Send + Sync + 'static {
     type Lane: Clone + Eq + Hash + Send + Sync + 'static;
     type Request: Send + 'static;
     type Answer: Send + 'static;
-    /// One call for several requests of one lane; one answer each, in order.
+    /// One call for several requests of one lane; one result each, in order.
     fn call(
         &self,
         lane: &Self::Lane,

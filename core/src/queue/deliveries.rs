@@ -17,7 +17,7 @@ const REMEMBERED: usize = 10_000;
 /// What this process knows of earlier deliveries.
 #[derive(Debug)]
 pub(crate) struct DeliveryCounts {
-    /// `None` where the server tells releases from other deliveries by itself.
+    /// `None` where the server itself distinguishes releases from other deliveries.
     own: Option<Own>,
     /// Whether a message can be put back with other headers.
     can_note: bool,

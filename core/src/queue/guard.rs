@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::capabilities::{Capabilities, Dedup, DelayCapability, LeaseCapability, PriorityDiscipline};
+use crate::capabilities::{Capabilities, Dedup, DelayCapability, PriorityDiscipline};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Headers, MAX_KEY_BYTES, MessageData, RESERVED_HEADER_PREFIX};
 use crate::partition::PartitionId;
@@ -33,7 +33,7 @@ pub fn validate(message: &MessageData, encoded_len: u64, capabilities: &Capabili
     if options.delay.is_some() {
         delay(message.delay(std::time::SystemTime::now()), capabilities.push_delay, "a delay at push")?;
     }
-    headers(message.headers(), false)?;
+    headers(message.headers())?;
     if encoded_len > capabilities.limits.message_bytes {
         return Err(too_large(encoded_len, capabilities.limits.message_bytes));
     }
@@ -64,8 +64,8 @@ fn key(what: &str, value: Option<&str>) -> Result<()> {
     }
 }
 
-/// Reserved headers are fine where they stood on the message before (`known`).
-pub(crate) fn headers(headers: &Headers, reserved_allowed: bool) -> Result<()> {
+/// Headers that a caller gives.
+pub(crate) fn headers(headers: &Headers) -> Result<()> {
     for name in headers.keys() {
         if name.is_empty() || name.len() > MAX_HEADER_NAME_BYTES {
             return Err(Error::invalid(format!(
@@ -73,7 +73,7 @@ pub(crate) fn headers(headers: &Headers, reserved_allowed: bool) -> Result<()> {
                 name.len()
             )));
         }
-        if !reserved_allowed && name.starts_with(RESERVED_HEADER_PREFIX) {
+        if name.starts_with(RESERVED_HEADER_PREFIX) {
             return Err(Error::invalid(format!(
                 "header {name:?}: names that begin with {RESERVED_HEADER_PREFIX:?} are reserved; choose another"
             )));
@@ -94,20 +94,6 @@ pub(crate) fn delay(delay: Duration, declared: Option<DelayCapability>, what: &s
         ))),
         Some(_) => Ok(()),
     }
-}
-
-/// A lease against what is declared for it.
-pub(crate) fn lease(lease: Duration, capabilities: &Capabilities) -> Result<()> {
-    let LeaseCapability { min, max, .. } = capabilities.lease;
-    if lease < min || lease > max {
-        return Err(Error::invalid(format!(
-            "a lease of {} is out of range: {} to {} are allowed",
-            humantime::format_duration(lease),
-            humantime::format_duration(min),
-            humantime::format_duration(max)
-        )));
-    }
-    Ok(())
 }
 
 /// Dead letters come from settlements only: a push into them would have no cause of death.

@@ -9,7 +9,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::begun::{Begun, Ended, Reply};
 use super::feed::{Feed, WindowSlot};
-use super::guard;
 use super::keeper::Held;
 use super::shared::Shared;
 use crate::error::{Error, ErrorKind, Operation, Result};
@@ -193,7 +192,7 @@ impl QueueMessageHandler {
     pub async fn extend(&mut self, duration: Duration) -> Result<ExtendOutcome> {
         let shared = &self.shared;
         let stamp = |error: Error| error.with_backend(shared.name()).with_operation(Operation::Extend);
-        guard::lease(duration, &shared.capabilities).map_err(stamp)?;
+        shared.capabilities.lease.check(duration).map_err(stamp)?;
         let _active = shared.enter(Operation::Extend)?;
         if self.concluded.is_some() || self.is_lost() {
             return Ok(ExtendOutcome::Lost);

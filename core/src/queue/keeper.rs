@@ -11,7 +11,7 @@ use slab::Slab;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::caller::Caller;
+use super::caller::StorageCaller;
 use super::crossing::Crossing;
 use crate::clock::far;
 use crate::exec::Exec;
@@ -277,7 +277,7 @@ struct Look {
 /// connection).
 pub(crate) async fn heartbeat(
     keeper: Arc<LeaseKeeper>,
-    caller: Caller,
+    caller: StorageCaller,
     exec: Exec,
     gone: CancellationToken,
     on_lost: impl Fn(&Held) + Send + Sync + 'static,
@@ -405,7 +405,7 @@ impl Drop for Asked {
     }
 }
 
-async fn extend(keeper: Arc<LeaseKeeper>, caller: Caller, due: Vec<Arc<Held>>) {
+async fn extend(keeper: Arc<LeaseKeeper>, caller: StorageCaller, due: Vec<Arc<Held>>) {
     let asked = keeper.ask_all(&due, caller.clock.now());
     // No longer than the shortest lease: after that the answer is worth nothing.
     let Some(shortest) = asked.iter().map(|asked| asked.duration).min() else { return };

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::caller::RetryPolicy;
-use super::guard;
 use crate::capabilities::Capabilities;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -81,7 +80,7 @@ impl PartitionOptions {
 
     /// Whether the backend can keep them.
     pub(super) fn check(&self, capabilities: &Capabilities) -> Result<()> {
-        guard::lease(self.lease, capabilities)?;
+        capabilities.lease.check(self.lease)?;
         if self.max_deliveries == Some(0) {
             return Err(Error::invalid(
                 "max_deliveries is 0: no message would ever reach a handler; the least is 1",

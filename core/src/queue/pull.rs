@@ -9,7 +9,6 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use super::feed::Terms;
-use super::guard;
 use super::handle::Queue;
 use super::handler::QueueMessageHandler;
 use super::shared::Shared;
@@ -55,7 +54,7 @@ impl Pull {
         self
     }
 
-    /// How long to wait for the first message. What is ready is answered at once, never held back to fill up.
+    /// How long to wait for the first message. What is ready is returned at once, never held back to fill up.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
@@ -73,7 +72,7 @@ impl Pull {
         self
     }
 
-    /// Whether an answer of none must mean that nothing is there, also without a wait. Only SQS, which answers at once from a sample of
+    /// Whether an empty result must mean that nothing is there, also without a wait. Only SQS, which answers at once from a sample of
     /// its servers, then takes a second longer to say so. Default: no.
     pub fn thorough(mut self, thorough: bool) -> Self {
         self.thorough = thorough;
@@ -103,7 +102,7 @@ impl IntoFuture for Pull {
             }
             let options = shared.options.of(partition.name());
             let lease = self.lease.unwrap_or(options.lease);
-            guard::lease(lease, &shared.capabilities).map_err(stamp)?;
+            shared.capabilities.lease.check(lease).map_err(stamp)?;
             let stop = CancellationToken::new();
             let task = Pulling {
                 until: far(shared.caller.clock.now(), self.wait),

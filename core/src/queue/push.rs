@@ -63,7 +63,7 @@ impl Queue {
         answer.unwrap_or_else(|error| Err(shared.unsure_push(error)))
     }
 
-    /// Pushes many, in order; any number, none included. One answer per message: a bad one harms no other, and after a cut those
+    /// Pushes many, in order; any number, none included. One result per message: a bad one harms no other, and after a cut those
     /// that were stored before it say so.
     ///
     /// # Errors
@@ -152,7 +152,7 @@ impl Shared {
         {
             message = message.with_header(header::TRACEPARENT, traceparent);
         }
-        if message.says_times() {
+        if message.has_absolute_times() {
             message = message.normalised(self.caller.clock.wall());
         }
         let encoded_len = self.storage().encoded_len(&message);

@@ -73,7 +73,7 @@ impl Redrive {
         self
     }
 
-    /// Is told after each page what was done so far, for whoever needs an account although a later page fails.
+    /// Called after each page with what was done so far, so that the account survives a later page that fails.
     pub fn progress(mut self, progress: impl FnMut(Redriven) + Send + 'static) -> Self {
         self.progress = Some(Box::new(progress));
         self

@@ -1,4 +1,4 @@
-//! What settlements bring with them, for whoever decides for itself when to pull.
+//! What settlements bring with them, for callers that decide themselves when to pull.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,6 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::feed::{Batch, Feed, Terms};
-use super::guard;
 use super::handle::Queue;
 use super::handler::{HandlerFeed, QueueMessageHandler};
 use crate::error::Result;
@@ -39,7 +38,7 @@ impl Queue {
     pub fn refills(&self, partition: impl IntoPartitionId, lease: Option<Duration>) -> Result<Refills> {
         let partition = partition.into_partition_id()?;
         let lease = lease.unwrap_or(self.0.options.of(partition.name()).lease);
-        guard::lease(lease, &self.0.capabilities)?;
+        self.0.capabilities.lease.check(lease)?;
         let (batches, incoming) = mpsc::channel(MAX_BATCHES);
         let terms = Terms { partition, lease, keep_alive: true };
         let feed = Arc::new(Feed::new(self.clone(), terms, usize::MAX, &batches));

@@ -52,7 +52,7 @@ impl Call for SettleCall {
 }
 
 impl Queue {
-    /// Settles many deliveries in as few calls as the backend allows; what others settle meanwhile may share them. One answer per
+    /// Settles many deliveries in as few calls as the backend allows; what others settle meanwhile may share them. One result per
     /// delivery, in order, as [`QueueMessageHandler::settle`] would give; what failed can be settled again.
     ///
     /// # Cancellation

@@ -6,7 +6,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use super::caller::Caller;
+use super::caller::StorageCaller;
 use super::coalesce::Coalescer;
 use super::deliveries::DeliveryCounts;
 use super::keeper::LeaseKeeper;
@@ -19,7 +19,7 @@ use crate::storage::{SettleOutcome, Settlement, Storage};
 
 /// What all clones, handlers and streams of a queue share.
 pub(crate) struct Shared {
-    pub(super) caller: Caller,
+    pub(super) caller: StorageCaller,
     pub(super) capabilities: Capabilities,
     pub(super) options: Options,
     pub(super) exec: Exec,
@@ -41,10 +41,10 @@ pub(crate) struct Shared {
 }
 
 /// Joined pushes of one partition; how they are made stands with the pushes.
-pub(super) struct PushCall(pub(super) Caller);
+pub(super) struct PushCall(pub(super) StorageCaller);
 
 /// Joined settlements; how they are made stands with the settlements.
-pub(super) struct SettleCall(pub(super) Caller);
+pub(super) struct SettleCall(pub(super) StorageCaller);
 
 impl Shared {
     pub(super) fn storage(&self) -> &Arc<dyn Storage> {
@@ -78,7 +78,7 @@ impl Shared {
         error.with_backend(self.name()).with_operation(operation)
     }
 
-    /// A call that answers as a whole, made where the queue's connections live.
+    /// A call with one result, made where the queue's connections live.
     pub(super) async fn bounded<T, F>(
         &self,
         operation: Operation,

@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::caller::Caller;
+use super::caller::StorageCaller;
 use super::coalesce::{Coalescer, GATHER, Room};
 use super::deliveries::DeliveryCounts;
 use super::handle::Queue;
@@ -34,7 +34,7 @@ pub(super) fn start(
 ) -> Result<Queue> {
     let clock = options.clock.clone();
     let exec = Exec::new(io, spawner, clock.clone(), options.call_timeout)?;
-    let caller = Caller {
+    let caller = StorageCaller {
         storage,
         clock: clock.clone(),
         retry: options.retry,

@@ -14,7 +14,6 @@ use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::feed::{self, Batch, Feed, Terms};
-use super::guard;
 use super::handle::Queue;
 use super::handler::{HandlerFeed, QueueMessageHandler};
 use crate::error::{Error, Result};
@@ -93,7 +92,7 @@ impl StreamBuilder {
         }
         let shared = self.queue.0.clone();
         let lease = self.lease.unwrap_or(shared.options.of(partition.name()).lease);
-        guard::lease(lease, &shared.capabilities)?;
+        shared.capabilities.lease.check(lease)?;
         let window = self.window.min(shared.options.max_held);
         // Each batch holds room in the window, so that one more place is enough for an error among them.
         let (batches, incoming) = mpsc::channel(window.saturating_add(1).min(MAX_BATCHES));
@@ -132,7 +131,7 @@ impl Stream for HandlerStream {
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
                 Poll::Ready(None) => return Poll::Ready(None),
                 Poll::Pending => {
-                    self.feed.hungry();
+                    self.feed.starved();
                     return Poll::Pending;
                 }
             }

@@ -65,7 +65,7 @@ impl HandlerFeed {
         // A handler without a slot, should the server have answered too many, is dropped: released.
         let batch: Vec<_> =
             handlers.into_iter().zip(room).map(|(handler, slot)| handler.with_window(slot)).collect();
-        // A consumer that gets nothing (all had expired, say) is as hungry as before.
+        // A consumer that gets nothing (all had expired, say) is as starved as before.
         if !batch.is_empty() {
             self.window.fed();
         }

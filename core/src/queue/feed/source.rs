@@ -56,8 +56,8 @@ impl<T> Feed<T> {
     }
 
     /// The consumer waits, and has nothing left.
-    pub(crate) fn hungry(&self) {
-        self.window.hungry();
+    pub(crate) fn starved(&self) {
+        self.window.starved();
     }
 }
 

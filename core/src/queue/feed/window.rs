@@ -16,29 +16,29 @@ pub(super) struct Window {
     size: usize,
     used: AtomicUsize,
     /// The consumer waits, and has nothing left.
-    hungry: AtomicBool,
+    starved: AtomicBool,
     changed: Notify,
 }
 
 impl Window {
     pub(super) fn new(size: usize) -> Self {
-        Self { size, used: AtomicUsize::new(0), hungry: AtomicBool::new(false), changed: Notify::new() }
+        Self { size, used: AtomicUsize::new(0), starved: AtomicBool::new(false), changed: Notify::new() }
     }
 
-    pub(super) fn hungry(&self) {
-        self.hungry.store(true, Ordering::SeqCst);
+    pub(super) fn starved(&self) {
+        self.starved.store(true, Ordering::SeqCst);
         self.changed.notify_one();
     }
 
     pub(super) fn fed(&self) {
-        self.hungry.store(false, Ordering::SeqCst);
+        self.starved.store(false, Ordering::SeqCst);
     }
 
     /// Only the pump takes of it; others hand on what they have.
     pub(super) async fn take_free(&self, alone: bool) -> usize {
         loop {
             let free = self.size - self.used.load(Ordering::SeqCst);
-            if free > 0 && (free >= self.size.div_ceil(4) || alone && self.hungry.load(Ordering::SeqCst)) {
+            if free > 0 && (free >= self.size.div_ceil(4) || alone && self.starved.load(Ordering::SeqCst)) {
                 let taken = free.min(MOST_ROOM);
                 self.used.fetch_add(taken, Ordering::SeqCst);
                 return taken;
