@@ -131,4 +131,6 @@ pub use backend::backend;
 pub use config::PostgresBuilder;
 pub use push_in::{AfterCommit, PushedIn};
 pub use report::TableReport;
+/// In the version whose connections [`PostgresQueue::push_in`] takes.
+pub use sqlx;
 pub use storage::PostgresQueue;

@@ -151,6 +151,12 @@ impl Config {
             return Err(ERRORS
                 .invalid("name a file, for example jobs.db (for a queue in memory use anyqueue-memory)"));
         }
+        if is_url(&self.path) {
+            return Err(ERRORS.invalid(
+                "that is a URL, and here goes the path of a file: leave out the scheme, or open it by Registry (a file of such a name: \
+                 begin it with ./)",
+            ));
+        }
         let interval = Duration::from_millis(1)..=Duration::from_secs(1);
         if !interval.contains(&self.poll_interval) {
             return Err(ERRORS.invalid("poll_interval is from 1ms to 1s"));
@@ -170,6 +176,16 @@ impl Config {
         self.identity = Arc::default(); // each handle's own, of one builder too
         Ok(self)
     }
+}
+
+/// Whether somebody took this for the place where a URL goes: no file of that name is to come of it.
+fn is_url(path: &Path) -> bool {
+    path.to_str().is_some_and(|text| {
+        text.starts_with("sqlite:")
+            || text
+                .split_once("://")
+                .is_some_and(|(scheme, _)| scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()))
+    })
 }
 
 /// All that a URL can say.

@@ -20,7 +20,7 @@
 //!
 //! # In an application's database
 //! All tables begin with `anyqueue_`, and their migrations keep a ledger of their own. With
-//! `SqliteQueue::push_in` (feature `sqlx`, on by default) messages are stored in the application's own transaction, or not at all:
+//! `SqliteQueue::push_in` (feature `sqlx`) messages are stored in the application's own transaction, or not at all:
 //!
 //! ```
 //! # #[cfg(feature = "sqlx")]
@@ -127,4 +127,7 @@ pub use config::{SqliteBuilder, Synchronous};
 #[cfg(feature = "sqlx")]
 pub use push_in::{AfterCommit, PushedIn};
 pub use report::FileReport;
+/// In the version whose connections [`SqliteQueue::push_in`] takes.
+#[cfg(feature = "sqlx")]
+pub use sqlx;
 pub use storage::SqliteQueue;

@@ -165,6 +165,20 @@ async fn a_file_of_a_newer_release_is_refused() {
 }
 
 #[tokio::test]
+async fn a_url_in_place_of_a_path_is_refused_and_makes_no_file() {
+    for url in ["sqlite:jobs.db", "sqlite:///tmp/jobs.db", "postgres://db.example/jobs"] {
+        let (found, text) = kind(SqliteQueue::open(url).await);
+        assert_eq!(found, ErrorKind::InvalidInput);
+        assert!(text.contains("that is a URL"), "{text}");
+        assert!(!std::path::Path::new(url).exists(), "{url}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let odd = dir.path().join("sqlite:jobs.db");
+    SqliteQueue::open(&odd).await.unwrap();
+    assert!(odd.exists(), "a path that has a folder is none");
+}
+
+#[tokio::test]
 async fn a_file_that_is_no_database_is_corrupt() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("q.db");
