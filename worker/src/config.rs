@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::PartitionId;
+use anyqueue::adapter::{Capabilities, DeliveryCount};
 
 use crate::governor::Governor;
 use crate::handler::Wrap;
 use crate::retry::Retry;
 use crate::schedule::Sharing;
 
-/// A partition as the worker works it: everything checked.
+/// A partition that the worker serves: everything checked.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct PartitionConfig {
     pub(crate) id: PartitionId,
     pub(crate) weight: u32,
     pub(crate) concurrency: usize,
@@ -21,7 +22,7 @@ pub(crate) struct Lane {
     pub(crate) lease: Option<Duration>,
 }
 
-/// What holds for the whole worker.
+/// What applies to the whole worker.
 #[derive(Clone)]
 pub(crate) struct Config {
     pub(crate) slots: usize,
@@ -32,13 +33,35 @@ pub(crate) struct Config {
     pub(crate) retry: Retry,
     pub(crate) retry_timeouts: bool,
     pub(crate) max_crashes: u32,
-    pub(crate) max_misses: u32,
-    pub(crate) miss_delay: Duration,
+    pub(crate) max_unknown: u32,
+    pub(crate) unknown_delay: Duration,
     pub(crate) drain: Duration,
     pub(crate) cancel_grace: Duration,
     pub(crate) governor: Option<Arc<dyn Governor>>,
     pub(crate) wraps: Vec<Wrap>,
     pub(crate) counting: Counting,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            slots: 16,
+            prefetch: 0,
+            prefetch_ttl: Duration::from_secs(10),
+            sharing: Sharing::Fair,
+            timeout: None,
+            retry: Retry::default(),
+            retry_timeouts: false,
+            max_crashes: 5,
+            max_unknown: 10,
+            unknown_delay: Duration::from_secs(30),
+            drain: Duration::from_secs(25),
+            cancel_grace: Duration::from_secs(5),
+            governor: None,
+            wraps: Vec::new(),
+            counting: Counting::Headers,
+        }
+    }
 }
 
 /// Where the number of failed attempts is kept.
@@ -48,6 +71,17 @@ pub(crate) enum Counting {
     Headers,
     /// In this worker's memory: the backend cannot replace headers, and counts releases as it counts failures.
     Memory,
-    /// By the backend, which counts failed deliveries only: what failed comes back at once.
+    /// By the backend, which counts failed deliveries only: a failed task comes back at once.
     Failures,
+}
+
+impl Counting {
+    /// The best that a backend allows.
+    pub(crate) fn on(capabilities: &Capabilities) -> Self {
+        match (capabilities.postpone_headers, capabilities.delivery_count) {
+            (true, _) if capabilities.postpone_delay.is_some() => Self::Headers,
+            (_, DeliveryCount::ExceptReleases) => Self::Failures,
+            _ => Self::Memory,
+        }
+    }
 }

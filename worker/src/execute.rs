@@ -46,7 +46,7 @@ pub(crate) async fn decide(shared: Arc<Shared>, mut work: Work) -> Done {
         }
         Verdict::End(status, outcome) => (Decision::settle(status.clone(), *outcome), 0),
     };
-    work.ticket.settling();
+    work.permit.settling();
     Done { work, decision, attempts }
 }
 
@@ -61,18 +61,18 @@ async fn attempt(shared: &Shared, work: &mut Work, route: &Route) -> (Decision, 
     }
     if expired(delivery, begin.saturating_duration_since(work.claimed_at)) {
         // The queue knows what becomes of expired messages, and does it at the next pull.
-        return (Decision::settle(QueueMessageStatus::Waiting, Outcome::PutOff), 0);
+        return (Decision::settle(QueueMessageStatus::Waiting, Outcome::Deferred), 0);
     }
     if delivery.cancel_requested().is_cancelled() {
         return (Decision::settle(QueueMessageStatus::Cancelled, Outcome::Cancelled), 0);
     }
     let attempt = shared.attempts(delivery).saturating_add(1);
-    let limit = shared.timeout(work.ticket.lane, route, delivery.message());
+    let limit = shared.timeout(work.permit.partition, route, delivery.message());
     let deadline = limit.and_then(|limit| begin.checked_add(limit));
     let task = TaskContext::new(&shared.queue, delivery, attempt, deadline);
-    if !work.ticket.list(task.clone()) {
-        let status = shared.put_off(ALREADY_HERE);
-        return (Decision::settle(status, Outcome::PutOff), 0);
+    if !work.permit.list(task.clone()) {
+        let status = shared.deferred(ALREADY_HERE);
+        return (Decision::settle(status, Outcome::Deferred), 0);
     }
     work.series.started((attempt == 1).then(|| waited(delivery, begin - work.claimed_at)));
     let span = tracing::info_span!(
@@ -85,7 +85,7 @@ async fn attempt(shared: &Shared, work: &mut Work, route: &Route) -> (Decision, 
     );
     let end = run(shared, delivery, route, &task).instrument(span).await;
     work.series.ran(clock.now().saturating_duration_since(begin));
-    (conclude(shared, work.ticket.lane, delivery, route, &task, end), attempt)
+    (conclude(shared, work.permit.partition, delivery, route, &task, end), attempt)
 }
 
 /// How long a message was ready before it ran.
@@ -168,18 +168,21 @@ fn panic_text(panic: &(dyn Any + Send)) -> String {
 /// What the end of a run means for the task. What is settled under a lost lease changes nothing, and is told as lost.
 fn conclude(
     shared: &Shared,
-    lane: usize,
+    partition: usize,
     delivery: &QueueMessageHandler,
     route: &Route,
     task: &TaskContext,
     end: End,
 ) -> Decision {
     use crate::message::FailureKind::{Failed, Panicked, TimedOut};
-    let failed =
-        |kind, class, text: &str| shared.failed(lane, delivery, route, task.attempt(), kind, class, text);
+    let failed = |kind, class, text: &str| {
+        shared.failed(partition, delivery, route, task.attempt(), kind, class, text)
+    };
     match (end, task.cancel_reason()) {
         (End::Answered(Ok(())), _) => Decision::settle(QueueMessageStatus::Processed, Outcome::Processed),
-        (End::Unreadable(text), _) => shared.missed(delivery, &format!("its payload cannot be read: {text}")),
+        (End::Unreadable(text), _) => {
+            shared.unknown_task(delivery, &format!("its payload cannot be read: {text}"))
+        }
         (_, Some(CancelReason::LeaseLost)) => Decision::lost(),
         (_, Some(CancelReason::Shutdown)) => {
             Decision::settle(QueueMessageStatus::Running, Outcome::Interrupted)

@@ -148,7 +148,7 @@ impl Routes {
     }
 
     /// Sets how a kind is worked; `false` if it has no handler.
-    pub(crate) fn refine(&mut self, kind: Kind) -> bool {
+    pub(crate) fn configure(&mut self, kind: Kind) -> bool {
         let route = self.by_kind.get_mut(&kind.name).and_then(Arc::get_mut);
         route.map(|route| route.kind = kind).is_some()
     }

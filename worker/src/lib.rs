@@ -88,23 +88,21 @@
 //!
 //! # Where a backend lacks something
 //!
-//! [`Worker::notices`] says so, and so does the log when the worker is made.
+//! [`Worker::limitations`] says so, and so does the log when the worker is made.
 
 #![forbid(unsafe_code)]
 
 mod builder;
 mod config;
 mod context;
-mod drain;
 mod error;
 mod execute;
 mod fetch;
 mod governor;
 mod handler;
-mod lane;
 mod message;
+mod partition;
 mod pool;
-mod ready;
 mod retry;
 mod runner;
 mod running;
@@ -120,12 +118,13 @@ pub mod testing;
 mod work;
 mod worker;
 
-pub use builder::{MAX_SLOTS, Partition, WorkerBuilder};
+pub use builder::{MAX_SLOTS, WorkerBuilder};
 pub use context::{CancelReason, TaskContext};
 pub use error::{ErrorClass, TaskError, TaskResult};
 pub use governor::{Governor, ResourceGovernor};
 pub use handler::{Kind, Run};
 pub use message::{Failure, FailureKind, MAX_ERROR_BYTES, MAX_HISTORY, header, history, task};
+pub use partition::Partition;
 pub use retry::Retry;
 pub use schedule::Sharing;
 pub use shared::Stage;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// | `task-kind` | what routes the task to its handler |
 /// | `task-attempts` | failed attempts so far |
 /// | `task-errors` | the last of their errors, as JSON: see [`Failure`](crate::Failure) |
-/// | `task-misses` | how often a worker did not know what to do with the task |
+/// | `task-unknown` | how often a worker did not know what to do with the task |
 /// | `task-redriven` | the redrive since which these count |
 /// | `traceparent` | the W3C trace context of the pusher |
 pub mod header {
@@ -23,7 +23,7 @@ pub mod header {
     /// The last errors.
     pub const ERRORS: &str = "task-errors";
     /// How often a worker did not know what to do with the task.
-    pub const MISSES: &str = "task-misses";
+    pub const UNKNOWN: &str = "task-unknown";
     /// The redrive since which the other headers count.
     pub const REDRIVEN: &str = "task-redriven";
 }
@@ -105,9 +105,9 @@ pub fn history(headers: &Headers) -> Vec<Failure> {
 }
 
 /// What the headers say about earlier runs. A redrive starts anew.
-pub(crate) struct Past<'a>(&'a Headers);
+pub(crate) struct TaskHeaders<'a>(&'a Headers);
 
-impl<'a> Past<'a> {
+impl<'a> TaskHeaders<'a> {
     pub(crate) fn of(headers: &'a Headers) -> Self {
         Self(headers)
     }
@@ -117,7 +117,7 @@ impl<'a> Past<'a> {
     }
 
     pub(crate) fn misses(&self) -> u32 {
-        self.number(header::MISSES)
+        self.number(header::UNKNOWN)
     }
 
     fn number(&self, name: &str) -> u32 {
@@ -139,8 +139,8 @@ impl<'a> Past<'a> {
     }
 
     /// The headers after one more worker did not know what to do.
-    pub(crate) fn missed(&self, misses: u32) -> Headers {
-        self.counted(header::MISSES, misses)
+    pub(crate) fn unknown_task(&self, misses: u32) -> Headers {
+        self.counted(header::UNKNOWN, misses)
     }
 
     fn counted(&self, name: &str, count: u32) -> Headers {
@@ -149,7 +149,7 @@ impl<'a> Past<'a> {
             && headers.insert(header::REDRIVEN.to_owned(), redriven.clone()) != Some(redriven)
         {
             headers.remove(header::ATTEMPTS);
-            headers.remove(header::MISSES);
+            headers.remove(header::UNKNOWN);
         }
         headers.insert(name.to_owned(), count.to_string());
         headers
@@ -168,21 +168,21 @@ mod tests {
     fn the_last_errors_travel_and_long_ones_are_cut() {
         let mut headers = Headers::from([("mine".to_owned(), "kept".to_owned())]);
         for attempt in 1..=7 {
-            headers = Past::of(&headers).failed(attempt, failure(attempt, &"ä".repeat(1000)));
+            headers = TaskHeaders::of(&headers).failed(attempt, failure(attempt, &"ä".repeat(1000)));
         }
         let errors = history(&headers);
         assert_eq!(errors.iter().map(|failure| failure.attempt).collect::<Vec<_>>(), [3, 4, 5, 6, 7]);
         assert!(errors.iter().all(|failure| failure.error.len() == MAX_ERROR_BYTES));
-        assert_eq!((Past::of(&headers).attempts(), headers["mine"].as_str()), (7, "kept"));
+        assert_eq!((TaskHeaders::of(&headers).attempts(), headers["mine"].as_str()), (7, "kept"));
     }
 
     #[test]
     fn a_redrive_starts_anew_and_keeps_the_history() {
-        let mut headers = Past::of(&Headers::new()).failed(3, failure(3, "no"));
+        let mut headers = TaskHeaders::of(&Headers::new()).failed(3, failure(3, "no"));
         headers.insert(anyqueue::header::REDRIVEN_AT.to_owned(), "now".to_owned());
-        assert_eq!(Past::of(&headers).attempts(), 0);
-        let headers = Past::of(&headers).failed(1, failure(1, "again"));
-        assert_eq!((Past::of(&headers).attempts(), history(&headers).len()), (1, 2));
+        assert_eq!(TaskHeaders::of(&headers).attempts(), 0);
+        let headers = TaskHeaders::of(&headers).failed(1, failure(1, "again"));
+        assert_eq!((TaskHeaders::of(&headers).attempts(), history(&headers).len()), (1, 2));
     }
 
     #[test]
@@ -191,6 +191,6 @@ mod tests {
             (header::ATTEMPTS.to_owned(), "many".to_owned()),
             (header::ERRORS.to_owned(), "{".to_owned()),
         ]);
-        assert_eq!((Past::of(&headers).attempts(), history(&headers)), (0, vec![]));
+        assert_eq!((TaskHeaders::of(&headers).attempts(), history(&headers)), (0, vec![]));
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct Pool {
     settling: AtomicUsize,
     /// Tasks ended since the worker was made.
     ended: AtomicU64,
-    lanes: Vec<AtomicUsize>,
+    partitions: Vec<AtomicUsize>,
     pub(crate) running: Running,
     /// The fetch loop wants to know of every slot that frees.
     pub(crate) eager: AtomicBool,
@@ -28,13 +28,13 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(slots: usize, lanes: usize) -> Self {
+    pub(crate) fn new(slots: usize, partitions: usize) -> Self {
         Self {
             slots,
             occupied: AtomicUsize::new(0),
             settling: AtomicUsize::new(0),
             ended: AtomicU64::new(0),
-            lanes: (0..lanes).map(|_| AtomicUsize::new(0)).collect(),
+            partitions: (0..partitions).map(|_| AtomicUsize::new(0)).collect(),
             running: Running::default(),
             eager: AtomicBool::new(false),
             changed: Notify::new(),
@@ -53,8 +53,8 @@ impl Pool {
         self.ended.load(SeqCst)
     }
 
-    pub(crate) fn in_lane(&self, lane: usize) -> usize {
-        self.lanes.get(lane).map_or(0, |running| running.load(SeqCst))
+    pub(crate) fn in_partition(&self, partition: usize) -> usize {
+        self.partitions.get(partition).map_or(0, |running| running.load(SeqCst))
     }
 
     /// Enough free slots to make a pull worth its while.
@@ -71,8 +71,8 @@ impl Pool {
 
     /// A slot frees: wakes the fetch loop if that should look now. While other settlements are on their way it need not: one
     /// pull for several slots costs no more than one for each.
-    fn freed(&self, lane: usize, settling: bool) {
-        if let Some(running) = self.lanes.get(lane) {
+    fn freed(&self, partition: usize, settling: bool) {
+        if let Some(running) = self.partitions.get(partition) {
             running.fetch_sub(1, SeqCst);
         }
         self.ended.fetch_add(1, SeqCst);
@@ -89,25 +89,25 @@ impl Pool {
 
 /// A slot that is occupied. It frees when this is dropped, however the task ends.
 #[derive(Debug)]
-pub(crate) struct Ticket {
+pub(crate) struct SlotPermit {
     pool: Arc<Pool>,
-    pub(crate) lane: usize,
+    pub(crate) partition: usize,
     route: Option<Arc<Route>>,
     /// The task that is listed as running here.
     listed: Option<MessageId>,
     settling: bool,
 }
 
-impl Ticket {
-    pub(crate) fn new(pool: &Arc<Pool>, lane: usize, route: Option<Arc<Route>>) -> Self {
+impl SlotPermit {
+    pub(crate) fn new(pool: &Arc<Pool>, partition: usize, route: Option<Arc<Route>>) -> Self {
         pool.occupied.fetch_add(1, SeqCst);
-        if let Some(running) = pool.lanes.get(lane) {
+        if let Some(running) = pool.partitions.get(partition) {
             running.fetch_add(1, SeqCst);
         }
         if let Some(route) = &route {
             route.running.fetch_add(1, SeqCst);
         }
-        Self { pool: pool.clone(), lane, route, listed: None, settling: false }
+        Self { pool: pool.clone(), partition, route, listed: None, settling: false }
     }
 
     /// Lists a task as running here; `false` if it is listed already.
@@ -127,7 +127,7 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for SlotPermit {
     fn drop(&mut self) {
         if let Some(id) = self.listed {
             self.pool.running.remove(id);
@@ -135,6 +135,6 @@ impl Drop for Ticket {
         if let Some(route) = &self.route {
             route.running.fetch_sub(1, SeqCst);
         }
-        self.pool.freed(self.lane, self.settling);
+        self.pool.freed(self.partition, self.settling);
     }
 }

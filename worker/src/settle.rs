@@ -12,7 +12,7 @@ use crate::config::Counting;
 use crate::error::ErrorClass;
 use crate::handler::Route;
 use crate::message::header::ERRORS;
-use crate::message::{Failure, FailureKind, Past, history};
+use crate::message::{Failure, FailureKind, TaskHeaders, history};
 use crate::retry::Retry;
 use crate::shared::Shared;
 use crate::summary::Outcome;
@@ -33,7 +33,7 @@ impl Done {
         self.work.series.ended(outcome, self.attempts);
         // The delivery goes first: its slot must not free while it still counts as held.
         drop(self.work.delivery);
-        drop(self.work.ticket);
+        drop(self.work.permit);
     }
 }
 
@@ -144,7 +144,7 @@ impl Shared {
     /// Failed attempts before this delivery.
     pub(crate) fn attempts(&self, delivery: &QueueMessageHandler) -> u32 {
         match self.config.counting {
-            Counting::Headers => Past::of(delivery.headers()).attempts(),
+            Counting::Headers => TaskHeaders::of(delivery.headers()).attempts(),
             Counting::Failures => delivery.delivery_count().unwrap_or(1).saturating_sub(1),
             // What was delivered less often since has been redriven.
             Counting::Memory => {
@@ -185,19 +185,19 @@ impl Shared {
     }
 
     /// How long one attempt may take.
-    pub(crate) fn timeout(&self, lane: usize, route: &Route, message: &MessageData) -> Option<Duration> {
-        let lane = || self.lanes.get(lane).and_then(|lane| lane.timeout);
-        message.options().max_duration.or(route.kind.timeout).or_else(lane).or(self.config.timeout)
+    pub(crate) fn timeout(&self, partition: usize, route: &Route, message: &MessageData) -> Option<Duration> {
+        let own = || self.partitions.get(partition).and_then(|config| config.timeout);
+        message.options().max_duration.or(route.kind.timeout).or_else(own).or(self.config.timeout)
     }
 
-    fn retry(&self, lane: usize, route: &Route, message: &MessageData) -> Retry {
-        let lane = || self.lanes.get(lane).and_then(|lane| lane.retry);
-        let retry = route.kind.retry.or_else(lane).unwrap_or(self.config.retry);
+    fn retry(&self, partition: usize, route: &Route, message: &MessageData) -> Retry {
+        let own = || self.partitions.get(partition).and_then(|config| config.retry);
+        let retry = route.kind.retry.or_else(own).unwrap_or(self.config.retry);
         message.options().max_retries.map_or(retry, |retries| retry.max(retries))
     }
 
     /// The status that offers a task again a little later, uncounted.
-    pub(crate) fn put_off(&self, delay: Duration) -> QueueMessageStatus {
+    pub(crate) fn deferred(&self, delay: Duration) -> QueueMessageStatus {
         match self.queue.capabilities().postpone_delay {
             Some(declared) => QueueMessageStatus::postponed(delay.min(declared.max)),
             None => QueueMessageStatus::Waiting,
@@ -208,7 +208,7 @@ impl Shared {
     #[allow(clippy::too_many_arguments, reason = "what is known of the attempt")]
     pub(crate) fn failed(
         &self,
-        lane: usize,
+        partition: usize,
         delivery: &QueueMessageHandler,
         route: &Route,
         attempt: u32,
@@ -216,7 +216,7 @@ impl Shared {
         class: ErrorClass,
         text: &str,
     ) -> Decision {
-        let retry = self.retry(lane, route, delivery.message());
+        let retry = self.retry(partition, route, delivery.message());
         let before = attempt.saturating_sub(1);
         let delay = match class {
             _ if kind == FailureKind::TimedOut && !self.config.retry_timeouts => None,
@@ -234,7 +234,7 @@ impl Shared {
         };
         let headers = || {
             let failure = Failure::new(attempt, kind, self.queue.clock().wall(), text);
-            Past::of(delivery.headers()).failed(attempt, failure)
+            TaskHeaders::of(delivery.headers()).failed(attempt, failure)
         };
         let most = self.queue.capabilities().postpone_delay.map_or(delay, |declared| declared.max);
         let delay = delay.min(most);
@@ -243,23 +243,26 @@ impl Shared {
     }
 
     /// Nobody here knows what to do with it: `why` says so.
-    pub(crate) fn missed(&self, delivery: &QueueMessageHandler, why: &str) -> Decision {
-        let past = Past::of(delivery.headers());
+    pub(crate) fn unknown_task(&self, delivery: &QueueMessageHandler, why: &str) -> Decision {
+        let past = TaskHeaders::of(delivery.headers());
         let misses = match self.config.counting {
             Counting::Headers => past.misses(),
             Counting::Memory | Counting::Failures => self.attempts(delivery),
         };
-        if misses >= self.config.max_misses {
+        if misses >= self.config.max_unknown {
             let reason = format!("no worker could run it in {} attempts: {why}", misses.saturating_add(1));
             self.forget(delivery);
             return Decision::settle(QueueMessageStatus::poisonous(reason), Outcome::Dead);
         }
         tracing::warn!(id = %delivery.id(), partition = %delivery.partition(), "a task is put off: {why}");
-        let most =
-            self.queue.capabilities().postpone_delay.map_or(self.config.miss_delay, |declared| declared.max);
-        let delay = self.config.miss_delay.min(most);
+        let most = self
+            .queue
+            .capabilities()
+            .postpone_delay
+            .map_or(self.config.unknown_delay, |declared| declared.max);
+        let delay = self.config.unknown_delay.min(most);
         self.remember(delivery);
-        let status = self.again(delay, || past.missed(misses.saturating_add(1)));
-        Decision::settle(status, Outcome::PutOff)
+        let status = self.again(delay, || past.unknown_task(misses.saturating_add(1)));
+        Decision::settle(status, Outcome::Deferred)
     }
 }

@@ -9,7 +9,7 @@ use anyqueue::adapter::MessageCounts;
 use anyqueue::{Error, Queue};
 use tokio::sync::watch;
 
-use crate::config::{Config, Lane};
+use crate::config::{Config, PartitionConfig};
 use crate::handler::Routes;
 use crate::pool::Pool;
 use crate::runs::RunQueue;
@@ -33,7 +33,7 @@ pub enum Stage {
 /// What the parts of a worker share.
 pub(crate) struct Shared {
     pub(crate) queue: Queue,
-    pub(crate) lanes: Vec<Lane>,
+    pub(crate) partitions: Vec<PartitionConfig>,
     pub(crate) routes: Routes,
     pub(crate) config: Config,
     pub(crate) pool: Arc<Pool>,
@@ -51,9 +51,9 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 pub(crate) struct Control {
     pub(crate) paused: Vec<bool>,
-    pub(crate) held_back: Option<String>,
+    pub(crate) throttled: Option<String>,
     /// When the fetch loop last went round.
-    pub(crate) turned_at: Instant,
+    pub(crate) ticked_at: Instant,
     /// When something last went on: a pull was answered, or there was no slot to pull for.
     pub(crate) progress_at: Instant,
     /// The last error of each partition whose last pull failed.
@@ -62,18 +62,23 @@ pub(crate) struct Control {
 }
 
 impl Shared {
-    pub(crate) fn new(queue: Queue, lanes: Vec<Lane>, routes: Routes, config: Config) -> Self {
+    pub(crate) fn new(
+        queue: Queue,
+        partitions: Vec<PartitionConfig>,
+        routes: Routes,
+        config: Config,
+    ) -> Self {
         let now = queue.clock().now();
         let control = Control {
-            paused: vec![false; lanes.len()],
-            held_back: None,
-            turned_at: now,
+            paused: vec![false; partitions.len()],
+            throttled: None,
+            ticked_at: now,
             progress_at: now,
-            failing: vec![None; lanes.len()],
+            failing: vec![None; partitions.len()],
             stuck: 0,
         };
         Self {
-            pool: Arc::new(Pool::new(config.slots, lanes.len())),
+            pool: Arc::new(Pool::new(config.slots, partitions.len())),
             runs: RunQueue::default(),
             tally: Tally::default(),
             stage: watch::Sender::new(Stage::Working),
@@ -81,7 +86,7 @@ impl Shared {
             control: Mutex::new(control),
             busy: AtomicBool::new(false),
             queue,
-            lanes,
+            partitions,
             routes,
             config,
         }
@@ -96,7 +101,7 @@ impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Worker")
             .field("queue", &self.queue)
-            .field("lanes", &self.lanes)
+            .field("partitions", &self.partitions)
             .finish_non_exhaustive()
     }
 }

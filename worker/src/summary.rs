@@ -11,9 +11,9 @@ pub(crate) enum Outcome {
     Cancelled,
     Interrupted,
     Lost,
-    PutOff,
+    Deferred,
     Unsettled,
-    Returned,
+    Released,
 }
 
 impl Outcome {
@@ -24,9 +24,9 @@ impl Outcome {
         Self::Cancelled,
         Self::Interrupted,
         Self::Lost,
-        Self::PutOff,
+        Self::Deferred,
         Self::Unsettled,
-        Self::Returned,
+        Self::Released,
     ];
 
     pub(crate) const fn as_str(self) -> &'static str {
@@ -37,9 +37,9 @@ impl Outcome {
             Self::Cancelled => "cancelled",
             Self::Interrupted => "interrupted",
             Self::Lost => "lost",
-            Self::PutOff => "put_off",
+            Self::Deferred => "deferred",
             Self::Unsettled => "unsettled",
-            Self::Returned => "returned",
+            Self::Released => "released",
         }
     }
 }
@@ -59,11 +59,11 @@ pub struct Summary {
     /// Begun, and released because of the shutdown, uncounted.
     pub interrupted: u64,
     /// Held, and released by the shutdown before it began.
-    pub returned: u64,
+    pub released: u64,
     /// Not settled because the lease was lost; somebody else has the task.
     pub lost: u64,
     /// Not run now: its kind is unknown here or runs often enough already, or an earlier run of it has not ended yet.
-    pub put_off: u64,
+    pub deferred: u64,
     /// Could not be settled; the task comes back when its lease ends.
     pub unsettled: u64,
     /// Still running when the shutdown's time was over: their handlers block and cannot be stopped.
@@ -96,9 +96,9 @@ impl Tally {
             dead: of(Outcome::Dead),
             cancelled: of(Outcome::Cancelled),
             interrupted: of(Outcome::Interrupted),
-            returned: of(Outcome::Returned),
+            released: of(Outcome::Released),
             lost: of(Outcome::Lost),
-            put_off: of(Outcome::PutOff),
+            deferred: of(Outcome::Deferred),
             unsettled: of(Outcome::Unsettled),
             abandoned: abandoned as u64,
         }

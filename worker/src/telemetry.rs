@@ -10,7 +10,7 @@
 //! | `anyqueue_worker_running` | gauge | partition | slots that are occupied |
 //! | `anyqueue_worker_ready` | gauge | partition | messages held that have not started |
 //! | `anyqueue_worker_stuck` | gauge | | handlers that did not end though they were asked to stop |
-//! | `anyqueue_worker_held_back` | gauge | | 1 while the governor lets nothing be pulled |
+//! | `anyqueue_worker_throttled` | gauge | | 1 while the governor lets nothing be pulled |
 //! | `anyqueue_worker_pull_errors_total` | counter | partition | pulls that failed |
 //!
 //! # Outcomes
@@ -23,7 +23,7 @@
 //! | `cancelled` | was removed because somebody requested it |
 //! | `interrupted` | was released by a shutdown, uncounted |
 //! | `lost` | belongs to somebody else: the lease was lost |
-//! | `put_off` | did not run now: unknown kind, too many of its kind, or an earlier run has not ended |
+//! | `deferred` | did not run now: unknown kind, too many of its kind, or an earlier run has not ended |
 //! | `unsettled` | could not be settled, and comes back when its lease ends |
 //!
 //! The label `kind` has the names for which handlers are registered; everything else is `other`. Each attempt is a `tracing` span of
@@ -99,37 +99,38 @@ fn ended(partition: &str, kind: &str, outcome: Outcome) -> Counter {
 
 /// All series of a run: registered when first used, by partition and handler.
 #[derive(Default)]
-pub(crate) struct Book(HashMap<(usize, Option<String>), Arc<Series>>, Option<Recent>);
+pub(crate) struct SeriesCache {
+    by_kind: HashMap<(usize, Option<String>), Arc<Series>>,
+    /// The series used last: most messages of a batch share it.
+    last: Option<(usize, Option<String>, Arc<Series>)>,
+}
 
-/// The series used last: most messages of a batch share it.
-type Recent = (usize, Option<String>, Arc<Series>);
-
-impl Book {
+impl SeriesCache {
     /// The series of a kind that has a handler, or of all others.
-    pub(crate) fn series(&mut self, lane: usize, partition: &str, kind: Option<&str>) -> Arc<Series> {
-        if let Some((last, name, series)) = &self.1
-            && *last == lane
+    pub(crate) fn of(&mut self, index: usize, partition: &str, kind: Option<&str>) -> Arc<Series> {
+        if let Some((last, name, series)) = &self.last
+            && *last == index
             && name.as_deref() == kind
         {
             return series.clone();
         }
-        let key = (lane, kind.map(str::to_owned));
-        let series = self.0.entry(key.clone()).or_insert_with(|| {
+        let key = (index, kind.map(str::to_owned));
+        let series = self.by_kind.entry(key.clone()).or_insert_with(|| {
             Arc::new(Series::new(partition, kind.filter(|kind| !kind.is_empty()).unwrap_or("other")))
         });
-        self.1 = Some((key.0, key.1, series.clone()));
+        self.last = Some((key.0, key.1, series.clone()));
         series.clone()
     }
 }
 
 /// What the fetch loop reports about one partition.
-pub(crate) struct LaneGauges {
+pub(crate) struct PartitionMetrics {
     running: Gauge,
     ready: Gauge,
     pub(crate) pull_errors: Counter,
 }
 
-impl LaneGauges {
+impl PartitionMetrics {
     pub(crate) fn new(partition: &str) -> Self {
         let label = partition.to_owned();
         Self {
@@ -151,6 +152,6 @@ pub(crate) fn stuck(handlers: usize) {
     gauge!("anyqueue_worker_stuck").set(handlers as f64);
 }
 
-pub(crate) fn held_back(held: bool) {
-    gauge!("anyqueue_worker_held_back").set(if held { 1.0 } else { 0.0 });
+pub(crate) fn throttled(held: bool) {
+    gauge!("anyqueue_worker_throttled").set(if held { 1.0 } else { 0.0 });
 }

@@ -6,13 +6,13 @@ use std::time::Instant;
 use anyqueue::{QueueMessageHandler, QueueMessageStatus};
 
 use crate::handler::Route;
-use crate::pool::Ticket;
+use crate::pool::SlotPermit;
 use crate::summary::Outcome;
 use crate::telemetry::Series;
 
 /// A delivery on its way through a slot.
 pub(crate) struct Work {
-    pub(crate) ticket: Ticket,
+    pub(crate) permit: SlotPermit,
     pub(crate) delivery: QueueMessageHandler,
     pub(crate) verdict: Verdict,
     pub(crate) series: Arc<Series>,

@@ -33,52 +33,52 @@ pub struct Health {
     /// Handlers that did not end within the grace after they were asked to stop.
     pub stuck: usize,
     /// How long ago the worker's loop last went round: it does so at least once a second.
-    pub since_turn: Duration,
+    pub since_tick: Duration,
     /// How long ago a pull was last answered, if with an error, or none was needed because every slot was occupied.
     pub since_progress: Duration,
     /// Partitions whose last pull failed, and the error.
     pub failing: Vec<(PartitionId, Error)>,
     /// Why the [governor](crate::Governor) lets the worker take on nothing.
-    pub held_back: Option<String>,
+    pub throttled: Option<String>,
 }
 
 impl Health {
     /// Whether the worker got on within this time; it does while its backend is down, which a restart would not mend. An idle worker's pulls are answered every ten seconds, so ask for more than
     /// that: a minute, for instance.
     pub fn is_live(&self, within: Duration) -> bool {
-        self.since_turn <= within && self.since_progress <= within
+        self.since_tick <= within && self.since_progress <= within
     }
 }
 
 impl Worker {
     pub(crate) fn new(shared: Shared) -> Self {
         let worker = Self(Arc::new(shared));
-        for notice in worker.notices() {
-            tracing::warn!("{notice}");
+        for limitation in worker.limitations() {
+            tracing::warn!("{limitation}");
         }
         worker
     }
 
     /// What this backend cannot give a worker, in full sentences; empty if nothing is missing. Also logged when the worker is made.
-    pub fn notices(&self) -> Vec<String> {
+    pub fn limitations(&self) -> Vec<String> {
         let capabilities = self.0.queue.capabilities();
-        let mut notices = Vec::new();
+        let mut limitations = Vec::new();
         match self.0.config.counting {
             Counting::Headers => {}
-            Counting::Memory => notices.push(
+            Counting::Memory => limitations.push(
                 "this backend cannot replace headers and counts releases as deliveries: each worker knows the failed attempts that it saw itself, so that a task can be tried more often than its limit where several work, and the errors of earlier attempts are lost",
             ),
-            Counting::Failures => notices.push(
+            Counting::Failures => limitations.push(
                 "this backend cannot postpone as a worker needs: failed tasks are tried again at once, and the errors of earlier attempts are lost",
             ),
         }
         if capabilities.delivery_count != DeliveryCount::ExceptReleases {
-            notices.push("this backend does not tell crashes from releases: only the queue's max_deliveries ends a crash loop");
+            limitations.push("this backend does not tell crashes from releases: only the queue's max_deliveries ends a crash loop");
         }
         if !capabilities.inspect.cancel {
-            notices.push("this backend takes no requests for cancellation: running tasks can be cancelled by a shutdown only");
+            limitations.push("this backend takes no requests for cancellation: running tasks can be cancelled by a shutdown only");
         }
-        notices.into_iter().map(str::to_owned).collect()
+        limitations.into_iter().map(str::to_owned).collect()
     }
 
     /// The queue it works.
@@ -167,15 +167,17 @@ impl Worker {
     pub fn health(&self) -> Health {
         let now = self.0.queue.clock().now();
         let control = self.0.control();
-        let failing = self.0.lanes.iter().zip(&control.failing);
+        let failing = self.0.partitions.iter().zip(&control.failing);
         Health {
             stage: *self.0.stage.borrow(),
             running: self.0.pool.occupied(),
             stuck: control.stuck,
-            since_turn: now.saturating_duration_since(control.turned_at),
+            since_tick: now.saturating_duration_since(control.ticked_at),
             since_progress: now.saturating_duration_since(control.progress_at),
-            failing: failing.filter_map(|(lane, error)| Some((lane.id.clone(), error.clone()?))).collect(),
-            held_back: control.held_back.clone(),
+            failing: failing
+                .filter_map(|(partition, error)| Some((partition.id.clone(), error.clone()?)))
+                .collect(),
+            throttled: control.throttled.clone(),
         }
     }
 
@@ -185,9 +187,9 @@ impl Worker {
     }
 
     fn set_paused(&self, partition: &PartitionId, paused: bool) -> Result<()> {
-        let lane = self.0.lanes.iter().position(|lane| lane.id == *partition);
+        let index = self.0.partitions.iter().position(|config| config.id == *partition);
         let mut control = self.0.control();
-        let Some(place) = lane.and_then(|lane| control.paused.get_mut(lane)) else {
+        let Some(place) = index.and_then(|index| control.paused.get_mut(index)) else {
             return Err(Error::invalid(format!("this worker does not work the partition {partition}")));
         };
         *place = paused;
@@ -235,7 +237,7 @@ impl<'a> Busy<'a> {
         shared.tally.reset();
         let now = shared.queue.clock().now();
         let mut control = shared.control();
-        (control.turned_at, control.progress_at) = (now, now);
+        (control.ticked_at, control.progress_at) = (now, now);
         Ok(Self(shared))
     }
 }

@@ -205,8 +205,11 @@ async fn where_headers_cannot_be_replaced_deliveries_count_the_attempts_and_star
     let retry = Retry::exponential(Duration::from_millis(1)).max(2);
     let builder = Worker::builder(queue.clone()).partition(Partition::new("p")).retry(retry);
     let worker = builder.handler("k", handler).build().unwrap();
-    let notices = worker.notices();
-    assert!(notices.iter().any(|notice| notice.contains("tried again at once")), "{notices:?}");
+    let limitations = worker.limitations();
+    assert!(
+        limitations.iter().any(|limitation| limitation.contains("tried again at once")),
+        "{limitations:?}"
+    );
     queue.push("p", task("k", &1).unwrap()).await.unwrap();
     let summary = soon("death", worker.run_once()).await.unwrap();
     assert_eq!((summary.retried, summary.dead, attempts.load(SeqCst)), (2, 1, 3));
@@ -230,8 +233,8 @@ async fn releases_by_others_are_no_failed_attempts_where_the_server_counts_them_
     let retry = Retry::exponential(Duration::from_millis(1)).max(2);
     let builder = Worker::builder(queue.clone()).partition(Partition::new("p")).retry(retry);
     let worker = builder.handler("k", handler).build().unwrap();
-    let notices = worker.notices();
-    assert!(notices.iter().any(|notice| notice.contains("saw itself")), "{notices:?}");
+    let limitations = worker.limitations();
+    assert!(limitations.iter().any(|limitation| limitation.contains("saw itself")), "{limitations:?}");
     queue.push("p", task("k", &1).unwrap()).await.unwrap();
     let run = tokio::spawn({
         let worker = worker.clone();

@@ -59,7 +59,7 @@ async fn while_every_kind_is_full_nothing_is_pulled_and_the_order_stays() {
     let begun: Vec<u64> = begun.lock().unwrap().iter().map(|(_, number)| u64::from(*number)).collect();
     assert_eq!(begun, (0..summary.processed).collect::<Vec<_>>(), "in the order of the pushes");
     assert!(summary.processed >= 38, "both places stay taken: {summary:?}");
-    assert_eq!((summary.put_off, summary.returned), (0, 0));
+    assert_eq!((summary.deferred, summary.released), (0, 0));
 }
 
 #[tokio::test]
@@ -76,7 +76,7 @@ async fn what_stands_behind_a_full_kind_is_found_and_not_at_any_price() {
     let place = begun.iter().position(|(kind, _)| kind == "b").unwrap();
     assert!(place < 15, "it waited until {place} others had begun");
     // Four times a second as many as there are slots; every message every second would be three thousand.
-    assert!(summary.put_off < 10 * 4 * SLOTS as u64 + 100, "{summary:?}");
+    assert!(summary.deferred < 10 * 4 * SLOTS as u64 + 100, "{summary:?}");
     assert!(summary.processed >= 19, "{summary:?}");
 }
 

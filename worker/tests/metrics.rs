@@ -59,12 +59,12 @@ fn every_documented_metric_is_recorded_with_its_labels() {
         ("anyqueue_worker_ended_total{kind=good,outcome=processed,partition=p}", 2),
         ("anyqueue_worker_ended_total{kind=bad,outcome=retried,partition=p}", 1),
         ("anyqueue_worker_ended_total{kind=bad,outcome=dead,partition=p}", 1),
-        ("anyqueue_worker_ended_total{kind=other,outcome=put_off,partition=p}", 1),
+        ("anyqueue_worker_ended_total{kind=other,outcome=deferred,partition=p}", 1),
         ("anyqueue_worker_wait_seconds{kind=bad,partition=p}", 1),
         ("anyqueue_worker_run_seconds{kind=bad,partition=p}", 2),
         ("anyqueue_worker_attempts{kind=bad,partition=p}", 1),
         ("anyqueue_worker_pull_errors_total{partition=p}", 1),
-        ("anyqueue_worker_held_back{}", 0),
+        ("anyqueue_worker_throttled{}", 0),
     ];
     for (series, value) in expected {
         assert_eq!(metrics.get(series), Some(&value), "{series} in {metrics:#?}");

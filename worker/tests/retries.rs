@@ -177,13 +177,13 @@ async fn a_panic_before_the_first_await_is_caught_too() {
 
 #[tokio::test]
 async fn an_unknown_kind_and_an_unreadable_payload_wait_for_a_worker_that_knows_them_then_die() {
-    let harness = harness(exact(), |worker| worker.misses(2, secs(30)), |_| async { Ok(()) });
+    let harness = harness(exact(), |worker| worker.unknown_tasks(2, secs(30)), |_| async { Ok(()) });
     harness.push("p", "newer", &1).await.unwrap();
     harness.push("p", "k", &"no number").await.unwrap();
     harness.push_message("p", MessageData::new("from elsewhere")).await.unwrap();
     for _ in 0..2 {
-        assert_eq!(harness.run().await.unwrap().put_off, 3);
-        assert_eq!(harness.run().await.unwrap().put_off, 0, "not at once");
+        assert_eq!(harness.run().await.unwrap().deferred, 3);
+        assert_eq!(harness.run().await.unwrap().deferred, 0, "not at once");
         harness.advance(secs(30)).await;
     }
     assert_eq!(harness.run().await.unwrap().dead, 3);

@@ -235,7 +235,7 @@ async fn a_task_never_runs_twice_at_once_in_one_worker() {
     settle_down().await;
     harness.worker().shutdown();
     let summary = run.await.unwrap().unwrap();
-    assert_eq!((summary.lost, summary.put_off, summary.processed), (1, 1, 1));
+    assert_eq!((summary.lost, summary.deferred, summary.processed), (1, 1, 1));
 }
 
 #[tokio::test]
@@ -260,7 +260,7 @@ async fn a_worker_that_stands_still_is_not_live_and_one_that_goes_on_is() {
     let watch = async {
         begins.recv().await.unwrap();
         harness.advance(secs(300)).await;
-        assert!(harness.worker().health().since_turn <= secs(5), "{:?}", harness.worker().health());
+        assert!(harness.worker().health().since_tick <= secs(5), "{:?}", harness.worker().health());
         gate.open.add_permits(1);
     };
     let (summary, ()) = tokio::join!(harness.run(), watch);
@@ -323,14 +323,14 @@ async fn the_governor_stops_the_pulling_and_gives_back_what_has_not_started() {
         switch.0.store(true, SeqCst);
         harness.advance(secs(2)).await;
         assert_eq!(leased(&harness).await, 1);
-        assert_eq!(harness.worker().health().held_back.as_deref(), Some("as the test wants"));
+        assert_eq!(harness.worker().health().throttled.as_deref(), Some("as the test wants"));
         gate.open.add_permits(9);
     };
     let (summary, ()) = tokio::join!(harness.run(), watch);
     assert_eq!(summary.unwrap().processed, 1);
     switch.0.store(false, SeqCst);
     assert_eq!(harness.run().await.unwrap().processed, 3);
-    assert_eq!(harness.worker().health().held_back, None);
+    assert_eq!(harness.worker().health().throttled, None);
 }
 
 #[tokio::test]

@@ -132,8 +132,8 @@ impl Work {
             builder = builder.timeout(timeout);
         }
         let worker = builder.build()?;
-        for notice in worker.notices() {
-            output.note(&notice);
+        for limitation in worker.limitations() {
+            output.note(&limitation);
         }
         for name in &self.queues {
             tell_pause(&queue, name, output).await;
@@ -213,9 +213,9 @@ fn report(output: Output, summary: &Summary) -> Result {
         ("dead", summary.dead),
         ("cancelled", summary.cancelled),
         ("interrupted", summary.interrupted),
-        ("returned", summary.returned),
+        ("released", summary.released),
         ("lost", summary.lost),
-        ("put_off", summary.put_off),
+        ("deferred", summary.deferred),
         ("unsettled", summary.unsettled),
         ("abandoned", summary.abandoned),
     ];

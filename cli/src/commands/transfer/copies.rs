@@ -49,7 +49,7 @@ fn fresh(mut headers: Headers) -> Headers {
     let redriven = headers.remove(worker_header::REDRIVEN);
     if redriven.as_ref() != headers.get(header::REDRIVEN_AT) {
         headers.remove(worker_header::ATTEMPTS);
-        headers.remove(worker_header::MISSES);
+        headers.remove(worker_header::UNKNOWN);
     }
     headers
 }

@@ -1,4 +1,4 @@
-//! The end of a run: nothing new, release, wait, ask to stop, release what was interrupted.
+//! The end of a run: take on nothing new, release what has not started, wait for what runs, then ask it to stop.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyqueue::QueueMessageStatus;
 use futures_util::StreamExt;
 
-use crate::fetch::Fetch;
+use super::state::Fetch;
 use crate::runner::LATE;
 use crate::shared::{Shared, Stage};
 use crate::summary::Outcome;
@@ -16,49 +16,47 @@ const LAST_CALLS: Duration = Duration::from_secs(5);
 
 impl Fetch {
     /// Ends the run; returns how many tasks are left, whose handlers cannot be stopped.
-    pub(crate) async fn drain(&mut self) -> usize {
+    pub(super) async fn drain(&mut self) -> usize {
         self.shared.pool.eager.store(true, std::sync::atomic::Ordering::SeqCst);
-        for lane in &self.lanes {
-            lane.refills.set_open(false);
+        for partition in &self.partitions {
+            partition.refills.set_open(false);
         }
-        self.give_back_in_time().await;
+        self.release_unstarted_in_time().await;
         let shared = self.shared.clone();
         let left = tokio::select! { left = end_running(&shared) => left, left = attend(&shared) => left };
         // Settlements that were under way may have brought more.
-        self.give_back_in_time().await;
+        self.release_unstarted_in_time().await;
         left
     }
 
-    async fn give_back_in_time(&mut self) {
+    async fn release_unstarted_in_time(&mut self) {
         let shared = self.shared.clone();
-        tokio::select! { () = self.give_back() => {}, () = shared.queue.clock().sleep(LAST_CALLS) => {} }
+        tokio::select! { () = self.release_unstarted() => {}, () = shared.queue.clock().sleep(LAST_CALLS) => {} }
     }
 
     /// Lets the pulls under way end, and releases everything that has not started.
-    async fn give_back(&mut self) {
-        for lane in &self.lanes {
-            if let Some(pull) = lane.pull.as_ref().filter(|pull| pull.granted == 0) {
-                pull.stop.cancel();
-            }
-        }
-        while let Some(answer) = self.pulls.next().await {
-            self.answered(answer);
+    async fn release_unstarted(&mut self) {
+        self.stop_pulls(|_, pull| pull.waits());
+        while let Some(pulled) = self.pulls.next().await {
+            self.finish_pull(pulled);
         }
         self.hold_refills(self.shared.queue.clock().now());
-        let mut held: Vec<_> =
-            self.lanes.iter_mut().flat_map(|lane| lane.ready.drain(..)).map(|ready| ready.delivery).collect();
+        let ready = self.partitions.iter_mut().flat_map(|partition| partition.ready.drain(..));
+        let mut held: Vec<_> = ready.map(|ready| ready.delivery).collect();
         let all = held.iter_mut().map(|delivery| (delivery, QueueMessageStatus::Waiting));
-        for answer in self.shared.queue.settle_many(all).await {
-            match answer {
-                Ok(_) => self.shared.tally.count(Outcome::Returned),
-                Err(error) => tracing::debug!(%error, "a message could not be given back; its lease ends it"),
+        for result in self.shared.queue.settle_many(all).await {
+            match result {
+                Ok(_) => self.shared.tally.count(Outcome::Released),
+                Err(error) => {
+                    tracing::debug!(%error, "a message could not be released; it comes back when its lease ends")
+                }
             }
         }
     }
 }
 
-/// Looks after what waits to be begun or settled, as the fetch loop did before: whoever should come back for it may be kept by a
-/// handler that blocks its thread. Never ends.
+/// Looks after what waits to be started or settled, as the fetch loop did before: the runner that should come back for it may be
+/// kept by a handler that blocks its thread. Never returns.
 async fn attend(shared: &Arc<Shared>) -> usize {
     loop {
         shared.runs.add(shared, []);
@@ -82,7 +80,7 @@ async fn end_running(shared: &Shared) -> usize {
     }
     let left = shared.pool.occupied();
     if left > 0 {
-        tracing::error!(left, "tasks are left behind: their handlers block and cannot be stopped");
+        tracing::error!(left, "tasks are left running: their handlers block and cannot be stopped");
     }
     left
 }

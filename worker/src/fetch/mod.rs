@@ -1,0 +1,48 @@
+//! The loop that pulls: it takes slots first, then claims messages for them.
+
+mod drain;
+mod partition;
+mod pull;
+mod ready;
+mod state;
+mod tick;
+
+use anyqueue::Result;
+use futures_util::StreamExt;
+
+pub(crate) use self::state::Fetch;
+use crate::shared::Stage;
+use crate::summary::Summary;
+
+impl Fetch {
+    /// Runs until it is told to stop, or until nothing is left in burst mode.
+    pub(crate) async fn run(mut self) -> Result<Summary> {
+        let shared = self.shared.clone();
+        while *shared.stage.borrow() == Stage::Working && self.failed.is_none() {
+            let now = shared.queue.clock().now();
+            if now >= self.next_tick {
+                self.tick(now);
+            }
+            let suspended = self.suspended();
+            self.hold_refills(now);
+            self.start_ready();
+            self.open_refills(&suspended);
+            self.release_overdue(now, &suspended);
+            self.start_pulls(now, &suspended);
+            if self.burst && self.is_done(&suspended) {
+                break;
+            }
+            let wake = self.wake_at(now);
+            tokio::select! {
+                Some(pulled) = self.pulls.next() => self.finish_pull(pulled),
+                () = shared.pool.changed.notified() => {}
+                () = shared.queue.clock().sleep_until(wake) => {}
+            }
+        }
+        let abandoned = self.drain().await;
+        match self.failed {
+            Some(error) => Err(error),
+            None => Ok(shared.tally.summary(abandoned)),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! What the fetch loop knows of one partition.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use anyqueue::{Error, PartitionId, QueueMessageHandler, Refills, Result};
+use tokio_util::sync::CancellationToken;
+
+use crate::handler::Routes;
+
+/// What the last pull showed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LastPull {
+    /// There was none lately.
+    Unknown,
+    /// It brought all that was asked for: there may be more.
+    More,
+    /// It brought less than was asked for.
+    Empty,
+}
+
+/// How a pull ended.
+pub(super) struct Pulled {
+    pub(super) partition: usize,
+    pub(super) asked: usize,
+    /// Nothing if it was stopped.
+    pub(super) result: Option<Result<Vec<QueueMessageHandler>>>,
+}
+
+/// A pull under way.
+#[derive(Debug)]
+pub(super) struct ActivePull {
+    /// Slots that are reserved for what it brings; none for a pull that waits for messages.
+    pub(super) reserved: usize,
+    pub(super) stop: CancellationToken,
+    /// Tasks that had ended when it began.
+    pub(super) seen: u64,
+}
+
+impl ActivePull {
+    /// Whether it waits for messages.
+    pub(super) fn waits(&self) -> bool {
+        self.reserved == 0
+    }
+}
+
+/// A message that is held and has not started.
+#[derive(Debug)]
+pub(super) struct Ready {
+    pub(super) delivery: QueueMessageHandler,
+    pub(super) claimed_at: Instant,
+}
+
+/// The state of one partition.
+#[derive(Debug)]
+pub(super) struct PartitionState {
+    pub(super) last_pull: LastPull,
+    pub(super) pull: Option<ActivePull>,
+    pub(super) ready: VecDeque<Ready>,
+    /// Of the ready: those that wait for others of their kind to end. They count against no slot.
+    pub(super) parked: usize,
+    /// Pulls in a row that brought only messages of full kinds, and more than may wait.
+    pub(super) blocked_pulls: u32,
+    /// When it may next be pulled from beyond what may wait of full kinds.
+    pub(super) probe_at: Option<Instant>,
+    /// Pulls that failed in a row.
+    pub(super) errors: u32,
+    pub(super) retry_at: Option<Instant>,
+    /// Tasks that had ended when it was last found empty.
+    pub(super) empty_at: Option<u64>,
+    /// What settlements bring with them, while only this partition has messages.
+    pub(super) refills: Refills,
+}
+
+/// The pause after a pull that failed; it doubles up to the longest.
+const PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// The pause after a pull that brought only messages to defer, because their kind is full; it doubles up to the longest.
+const PROBE_PAUSE: Duration = Duration::from_millis(25);
+const LONGEST_PROBE_PAUSE: Duration = Duration::from_millis(250);
+
+/// The pause after so many in a row.
+fn pause(times: u32, first: Duration, longest: Duration) -> Duration {
+    first.saturating_mul(1 << times.min(10).saturating_sub(1)).min(longest)
+}
+
+impl PartitionState {
+    pub(super) fn new(refills: Refills) -> Self {
+        Self {
+            last_pull: LastPull::Unknown,
+            pull: None,
+            ready: VecDeque::new(),
+            parked: 0,
+            blocked_pulls: 0,
+            probe_at: None,
+            errors: 0,
+            retry_at: None,
+            empty_at: None,
+            refills,
+        }
+    }
+
+    /// Slots that are reserved or needed: by the pull under way, and by what waits for nothing but a slot.
+    pub(super) fn claimed(&self) -> usize {
+        self.pull.as_ref().map_or(0, |pull| pull.reserved) + self.ready.len().saturating_sub(self.parked)
+    }
+
+    /// Takes up what a pull brought.
+    pub(super) fn hold(&mut self, deliveries: Vec<QueueMessageHandler>, routes: &Routes, now: Instant) {
+        let can_start =
+            |delivery| routes.of(QueueMessageHandler::message(delivery)).is_none_or(|route| route.has_room());
+        if deliveries.iter().any(can_start) {
+            (self.blocked_pulls, self.probe_at) = (0, None);
+        }
+        let ready = deliveries
+            .into_iter()
+            .map(|delivery| Ready { delivery: self.refills.bind(delivery), claimed_at: now });
+        self.ready.extend(ready);
+    }
+
+    /// Takes up what settlements brought. Returns whether that was anything.
+    pub(super) fn hold_refills(&mut self, now: Instant) -> bool {
+        let refills = self.refills.take();
+        let any = !refills.is_empty();
+        self.ready.extend(refills.into_iter().map(|delivery| Ready { delivery, claimed_at: now }));
+        any
+    }
+
+    /// Whether settlements may bring the next message: where the schedule has nothing to decide.
+    pub(super) fn takes_refills(&self) -> bool {
+        self.last_pull != LastPull::Empty && self.errors == 0 && self.parked == 0
+    }
+
+    /// Whether it may be pulled from now.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.pull.is_none() && self.retry_at.is_none_or(|at| at <= now)
+    }
+
+    /// The first message that does not wait for its kind.
+    pub(super) fn startable(&self, routes: &Routes) -> Option<usize> {
+        self.ready.iter().position(|ready| !waits_for_kind(ready, routes))
+    }
+
+    /// Counts anew what waits for its kind.
+    pub(super) fn count_parked(&mut self, routes: &Routes) {
+        self.parked = self.ready.iter().filter(|ready| waits_for_kind(ready, routes)).count();
+    }
+
+    /// A pull failed.
+    pub(super) fn failed(&mut self, id: &PartitionId, error: &Error, now: Instant) {
+        self.errors = self.errors.saturating_add(1);
+        let pause = pause(self.errors, PAUSE, LONGEST_PAUSE);
+        self.retry_at = now.checked_add(pause.mul_f64(0.5 + fastrand::f64()));
+        self.last_pull = LastPull::Unknown;
+        if self.errors.is_power_of_two() {
+            tracing::warn!(partition = %id, %error, errors = self.errors, "a pull failed; it will be retried");
+        }
+    }
+
+    /// Takes what has been held for too long.
+    pub(super) fn take_overdue(&mut self, now: Instant, ttl: Duration) -> Vec<Ready> {
+        let overdue = |ready: &Ready| now.saturating_duration_since(ready.claimed_at) >= ttl;
+        if !self.ready.front().is_some_and(overdue) {
+            return Vec::new();
+        }
+        let (late, in_time): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.ready).into_iter().partition(overdue);
+        self.ready = in_time.into();
+        late
+    }
+
+    /// How many more messages it may be pulled for. While only messages of full kinds came last, no more than may wait of those.
+    pub(super) fn demand(&self, now: Instant, most_parked: usize) -> usize {
+        let pauses = self.probe_at.is_some_and(|at| at > now);
+        if pauses { most_parked.saturating_sub(self.parked) } else { usize::MAX }
+    }
+
+    /// Takes the parked messages beyond `most`, the newest first.
+    pub(super) fn take_overparked(&mut self, routes: &Routes, most: usize, now: Instant) -> Vec<Ready> {
+        let mut excess = Vec::new();
+        let mut position = self.ready.len();
+        while self.parked > most && position > 0 {
+            position -= 1;
+            let Some(ready) = self.ready.get(position) else { break };
+            if waits_for_kind(ready, routes) {
+                excess.extend(self.ready.remove(position));
+                self.parked -= 1;
+            }
+        }
+        if !excess.is_empty() {
+            self.blocked_pulls = self.blocked_pulls.saturating_add(1);
+            self.probe_at = now.checked_add(pause(self.blocked_pulls, PROBE_PAUSE, LONGEST_PROBE_PAUSE));
+        }
+        excess
+    }
+}
+
+/// Whether as many of its kind run as may.
+pub(super) fn waits_for_kind(ready: &Ready, routes: &Routes) -> bool {
+    routes.of(ready.delivery.message()).is_some_and(|route| !route.has_room())
+}

@@ -1,0 +1,196 @@
+//! Pulls: for the slots that are free, and what comes of them.
+
+use std::time::{Duration, Instant};
+
+use anyqueue::{Error, ErrorKind, QueueMessageHandler};
+use futures_util::future::FutureExt;
+use tokio_util::sync::CancellationToken;
+
+use super::partition::{ActivePull, LastPull, PartitionState, Pulled};
+use super::state::{Fetch, GATHER, SATURATED, is_suspended};
+use crate::schedule::SlotRequest;
+
+/// How long a pull waits for messages. Pushes wake it; this bounds one call.
+const POLL_WAIT: Duration = Duration::from_secs(10);
+/// A burst gives up on a partition after this many failures in a row.
+const BURST_ERRORS: u32 = 5;
+
+impl Fetch {
+    /// Slots, and places for prefetched messages, that nothing is promised to.
+    fn room(&mut self, now: Instant) -> usize {
+        // In this order: what a settlement brings is there before its slot is free.
+        let occupied = self.shared.pool.occupied();
+        self.hold_refills(now);
+        // A burst leaves nothing for later: what waits for its kind keeps more from being pulled.
+        let parked = |partition: &PartitionState| if self.burst { partition.parked } else { 0 };
+        let claimed: usize =
+            self.partitions.iter().map(|partition| partition.claimed() + parked(partition)).sum();
+        // What was released for want of a slot would only be fetched again: not before a task has ended.
+        let prefetches = self.released_at != Some(self.shared.pool.ended());
+        let all = self.shared.config.slots + if prefetches { self.shared.config.prefetch } else { 0 };
+        // Where every kind is full nothing that a pull could bring would start.
+        all.saturating_sub(occupied + claimed).min(self.shared.routes.room().saturating_sub(claimed))
+    }
+
+    /// Pulls for the slots that are free: at once where messages are or may be, waiting where none were.
+    pub(super) fn start_pulls(&mut self, now: Instant, suspended: &[bool]) {
+        self.stop_pulls(|index, _| is_suspended(suspended, index));
+        let room = self.room(now);
+        if room == 0 {
+            let since = *self.full_since.get_or_insert(now);
+            if now.saturating_duration_since(since) >= SATURATED {
+                self.stop_pulls(|_, pull| pull.waits());
+            }
+            return;
+        }
+        self.full_since = None;
+        if self.gathers(room, now) {
+            return;
+        }
+        let (empty, others): (Vec<_>, Vec<_>) = self
+            .partitions
+            .iter()
+            .enumerate()
+            .filter(|(index, partition)| partition.is_due(now) && !is_suspended(suspended, *index))
+            .partition(|(_, partition)| partition.last_pull == LastPull::Empty);
+        let empty: Vec<usize> = empty.into_iter().map(|(index, _)| index).collect();
+        let requests: Vec<_> = others.into_iter().map(|(index, _)| self.slot_request(index, now)).collect();
+        for (request, reserved) in requests.iter().zip(self.schedule.deal(room, &requests)) {
+            if reserved > 0 {
+                self.pull(request.partition, reserved, Duration::ZERO);
+            }
+        }
+        if !self.burst {
+            self.wait_for_messages(&empty, now);
+        }
+    }
+
+    /// Starts pulls that wait, for which no slot is reserved.
+    fn wait_for_messages(&mut self, empty: &[usize], now: Instant) {
+        if empty.is_empty() {
+            return;
+        }
+        let share = (self.room(now) / empty.len()).max(1);
+        for index in empty {
+            let request = self.slot_request(*index, now);
+            let max = share.min(request.cap.saturating_sub(request.used));
+            if max > 0 {
+                self.pull(*index, max, POLL_WAIT);
+            }
+        }
+    }
+
+    fn slot_request(&self, index: usize, now: Instant) -> SlotRequest {
+        let partition = self.partitions.get(index);
+        let used = self.shared.pool.in_partition(index) + partition.map_or(0, PartitionState::claimed);
+        let demand = partition.map_or(0, |partition| partition.demand(now, self.shared.config.slots));
+        SlotRequest { partition: index, used, cap: self.cap(index).min(used.saturating_add(demand)) }
+    }
+
+    /// Few slots are free, and others will be in a moment: one pull for all of them then.
+    fn gathers(&mut self, room: usize, now: Instant) -> bool {
+        let pool = &self.shared.pool;
+        let since = *self.gathering_since.get_or_insert(now);
+        let gathers =
+            room < pool.quarter() && pool.settling() > 0 && now.saturating_duration_since(since) < GATHER;
+        if !gathers {
+            self.gathering_since = None;
+        }
+        gathers
+    }
+
+    /// Stops pulls. What they claim in that moment is released by core.
+    pub(super) fn stop_pulls(&self, which: impl Fn(usize, &ActivePull) -> bool) {
+        for (index, partition) in self.partitions.iter().enumerate() {
+            if let Some(pull) = partition.pull.as_ref().filter(|pull| which(index, pull)) {
+                pull.stop.cancel();
+            }
+        }
+    }
+
+    fn pull(&mut self, index: usize, max: usize, wait: Duration) {
+        let (Some(config), Some(partition)) =
+            (self.shared.partitions.get(index), self.partitions.get_mut(index))
+        else {
+            return;
+        };
+        let stop = CancellationToken::new();
+        let reserved = if wait.is_zero() { max } else { 0 };
+        partition.pull = Some(ActivePull { reserved, stop: stop.clone(), seen: self.shared.pool.ended() });
+        // A burst ends where nothing is.
+        let mut pull = self.shared.queue.pull(&config.id).max(max).wait(wait).thorough(self.burst);
+        if let Some(lease) = config.lease {
+            pull = pull.lease(lease);
+        }
+        let pulled = async move {
+            let result = tokio::select! {
+                biased;
+                result = pull.into_future() => Some(result),
+                () = stop.cancelled() => None,
+            };
+            Pulled { partition: index, asked: max, result }
+        };
+        self.pulls.push(pulled.boxed());
+    }
+
+    /// A pull has ended: takes up what it brought, or notes why it failed.
+    pub(super) fn finish_pull(&mut self, pulled: Pulled) {
+        let now = self.shared.queue.clock().now();
+        let (index, asked) = (pulled.partition, pulled.asked);
+        let Some(partition) = self.partitions.get_mut(index) else { return };
+        let pull = partition.pull.take();
+        if partition.last_pull == LastPull::Empty {
+            self.schedule.woken(index);
+        }
+        let error = match pulled.result {
+            None => {
+                partition.last_pull = LastPull::Unknown;
+                return;
+            }
+            Some(Ok(deliveries)) => {
+                self.hold_deliveries(index, asked, pull, deliveries, now);
+                None
+            }
+            Some(Err(error)) => {
+                self.note_failure(index, &error, now);
+                Some(error)
+            }
+        };
+        let mut control = self.shared.control();
+        // An error is progress too: a restart would not mend the backend.
+        control.progress_at = now;
+        if let Some(failing) = control.failing.get_mut(index) {
+            *failing = error;
+        }
+    }
+
+    fn hold_deliveries(
+        &mut self,
+        index: usize,
+        asked: usize,
+        pull: Option<ActivePull>,
+        deliveries: Vec<QueueMessageHandler>,
+        now: Instant,
+    ) {
+        let Some(partition) = self.partitions.get_mut(index) else { return };
+        partition.last_pull = if deliveries.len() >= asked { LastPull::More } else { LastPull::Empty };
+        partition.empty_at = pull.filter(|_| deliveries.is_empty()).map(|pull| pull.seen);
+        partition.hold(deliveries, &self.shared.routes, now);
+        (partition.errors, partition.retry_at) = (0, None);
+    }
+
+    fn note_failure(&mut self, index: usize, error: &Error, now: Instant) {
+        let (Some(config), Some(partition)) =
+            (self.shared.partitions.get(index), self.partitions.get_mut(index))
+        else {
+            return;
+        };
+        partition.failed(&config.id, error, now);
+        if error.kind() == ErrorKind::Closed || (self.burst && partition.errors >= BURST_ERRORS) {
+            self.failed = Some(error.clone());
+        }
+        if let Some(metrics) = self.metrics.get(index) {
+            metrics.pull_errors.increment(1);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What is held and has not started: started when a slot is free, released when none comes free.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyqueue::{QueueMessageHandler, QueueMessageStatus};
+
+use super::partition::{Ready, waits_for_kind};
+use super::state::{Fetch, is_suspended};
+use crate::handler::Route;
+use crate::pool::SlotPermit;
+use crate::schedule::SlotRequest;
+use crate::shared::Shared;
+use crate::summary::Outcome;
+use crate::work::{Verdict, Work};
+
+/// How long a task is deferred whose kind is full.
+const KIND_FULL: Duration = Duration::from_secs(1);
+
+impl Fetch {
+    /// Starts what is held, as far as slots are free.
+    pub(super) fn start_ready(&mut self) {
+        let mut begun = Vec::new();
+        let held = self.partitions.iter().enumerate().filter(|(_, partition)| !partition.ready.is_empty());
+        let held: Vec<usize> = held.map(|(index, _)| index).collect();
+        while self.shared.pool.occupied() < self.shared.config.slots {
+            let next = if let [only] = held.as_slice() {
+                let request = self.start_request(*only).filter(|request| request.used < request.cap);
+                request.map(|request| request.partition)
+            } else {
+                let requests: Vec<_> = held.iter().filter_map(|index| self.start_request(*index)).collect();
+                self.schedule.next(&requests)
+            };
+            let Some((index, ready)) = next.and_then(|index| Some((index, self.take_startable(index)?)))
+            else {
+                break;
+            };
+            begun.extend(self.start(index, ready));
+        }
+        self.shared.runs.add(&self.shared, begun);
+        let mut waits = false;
+        for partition in &mut self.partitions {
+            if !partition.ready.is_empty() || partition.parked > 0 {
+                partition.count_parked(&self.shared.routes);
+            }
+            waits |= !partition.ready.is_empty();
+        }
+        self.shared.pool.eager.store(waits || self.burst, Ordering::SeqCst);
+    }
+
+    /// The request of a partition that holds something that could start.
+    fn start_request(&self, index: usize) -> Option<SlotRequest> {
+        self.partitions.get(index)?.startable(&self.shared.routes)?;
+        let used = self.shared.pool.in_partition(index);
+        Some(SlotRequest { partition: index, used, cap: self.cap(index) })
+    }
+
+    fn take_startable(&mut self, index: usize) -> Option<Ready> {
+        let partition = self.partitions.get_mut(index)?;
+        let position = partition.startable(&self.shared.routes)?;
+        partition.ready.remove(position)
+    }
+
+    /// Gives a message a slot.
+    fn start(&mut self, index: usize, ready: Ready) -> Option<Work> {
+        self.schedule.started(index);
+        let config = self.shared.partitions.get(index)?;
+        let route = self.shared.routes.of(ready.delivery.message()).cloned();
+        let kind = route.as_ref().map(|route| route.kind.name.as_str());
+        let series = self.series.of(index, config.id.name(), kind);
+        Some(Work {
+            permit: SlotPermit::new(&self.shared.pool, index, route.clone()),
+            verdict: self.shared.judge(&ready.delivery, route),
+            delivery: ready.delivery,
+            claimed_at: ready.claimed_at,
+            series,
+        })
+    }
+
+    /// Releases what no slot came free for, and defers what there is too much of.
+    pub(super) fn release_overdue(&mut self, now: Instant, suspended: &[bool]) {
+        let mut overdue = Vec::new();
+        for index in 0..self.partitions.len() {
+            let ttl = if is_suspended(suspended, index) { Duration::ZERO } else { self.hold(index) };
+            let Some(partition) = self.partitions.get_mut(index) else { continue };
+            overdue.extend(partition.take_overdue(now, ttl).into_iter().map(|ready| (index, ready)));
+            // More than there are slots would be kept from other workers for nothing.
+            let excess = partition.take_overparked(&self.shared.routes, self.shared.config.slots, now);
+            overdue.extend(excess.into_iter().map(|ready| (index, ready)));
+        }
+        for (index, ready) in overdue {
+            if waits_for_kind(&ready, &self.shared.routes) {
+                let status = self.shared.deferred(KIND_FULL);
+                self.end(index, ready, status, Outcome::Deferred);
+            }
+            // Anything else is released by being dropped.
+            self.released_at = Some(self.shared.pool.ended());
+        }
+    }
+
+    /// Settles a message that is not to run.
+    fn end(&mut self, index: usize, ready: Ready, status: QueueMessageStatus, outcome: Outcome) {
+        let Some(config) = self.shared.partitions.get(index) else { return };
+        let work = Work {
+            permit: SlotPermit::new(&self.shared.pool, index, None),
+            verdict: Verdict::End(status, outcome),
+            delivery: ready.delivery,
+            claimed_at: ready.claimed_at,
+            series: self.series.of(index, config.id.name(), None),
+        };
+        self.shared.runs.add(&self.shared, [work]);
+    }
+}
+
+impl Shared {
+    /// Whether a delivery may run.
+    fn judge(&self, delivery: &QueueMessageHandler, route: Option<Arc<Route>>) -> Verdict {
+        let crashes = self.crashes(delivery);
+        if crashes > self.config.max_crashes {
+            let reason = format!("lost {crashes} times with the process that ran it");
+            return Verdict::End(QueueMessageStatus::poisonous(reason), Outcome::Dead);
+        }
+        if let Some(route) = route {
+            return Verdict::Run(route);
+        }
+        let kind = crate::context::kind(delivery.message());
+        self.unknown_task(delivery, &format!("its kind {kind:?} has no handler here")).into_verdict()
+    }
+}

@@ -1,0 +1,159 @@
+//! What the loop knows: its partitions, its pulls, and when it has to look again.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyqueue::{Error, Result};
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+
+use super::partition::{LastPull, PartitionState, Pulled};
+use crate::runner::LATE;
+use crate::schedule::Schedule;
+use crate::shared::Shared;
+use crate::telemetry::{PartitionMetrics, SeriesCache};
+
+/// How long few free slots wait for more to free, so that one pull serves several.
+pub(super) const GATHER: Duration = Duration::from_millis(2);
+/// How long waiting pulls may go on while no slot is free. What comes to them then is held for as long, and released.
+pub(super) const SATURATED: Duration = Duration::from_millis(100);
+
+/// Whether a partition takes on nothing; one that does not exist never does.
+pub(super) fn is_suspended(suspended: &[bool], index: usize) -> bool {
+    suspended.get(index).copied().unwrap_or(true)
+}
+
+/// One run of a worker.
+pub(crate) struct Fetch {
+    pub(super) shared: Arc<Shared>,
+    pub(super) partitions: Vec<PartitionState>,
+    pub(super) pulls: FuturesUnordered<BoxFuture<'static, Pulled>>,
+    pub(super) schedule: Schedule,
+    /// Ends when there is nothing more to do.
+    pub(super) burst: bool,
+    pub(super) series: SeriesCache,
+    pub(super) metrics: Vec<PartitionMetrics>,
+    /// Since when no slot is free.
+    pub(super) full_since: Option<Instant>,
+    /// Since when few free slots wait for more.
+    pub(super) gathering_since: Option<Instant>,
+    /// Tasks that had ended when something was last released because no slot came free.
+    pub(super) released_at: Option<u64>,
+    pub(super) next_tick: Instant,
+    pub(super) failed: Option<Error>,
+}
+
+impl Fetch {
+    /// # Errors
+    /// `InvalidInput` for a lease that the backend cannot give.
+    pub(crate) fn new(shared: Arc<Shared>, burst: bool) -> Result<Self> {
+        let configs = || shared.partitions.iter();
+        let partitions = configs()
+            .map(|config| Ok(PartitionState::new(shared.queue.refills(&config.id, config.lease)?)))
+            .collect::<Result<_>>()?;
+        let weights = configs().map(|config| config.weight);
+        Ok(Self {
+            partitions,
+            pulls: FuturesUnordered::new(),
+            schedule: Schedule::new(shared.config.sharing, shared.config.slots, weights),
+            burst,
+            series: SeriesCache::default(),
+            metrics: configs().map(|config| PartitionMetrics::new(config.id.name())).collect(),
+            full_since: None,
+            gathering_since: None,
+            released_at: None,
+            next_tick: shared.queue.clock().now(),
+            failed: None,
+            shared,
+        })
+    }
+
+    /// Partitions that take on nothing now: paused, or all of them while the governor says no.
+    pub(super) fn suspended(&self) -> Vec<bool> {
+        let control = self.shared.control();
+        if control.throttled.is_some() { vec![true; self.partitions.len()] } else { control.paused.clone() }
+    }
+
+    /// Takes up what settlements brought.
+    pub(super) fn hold_refills(&mut self, now: Instant) {
+        let mut any = false;
+        for partition in &mut self.partitions {
+            any |= partition.hold_refills(now);
+        }
+        if any {
+            self.shared.control().progress_at = now;
+        }
+    }
+
+    /// Settlements bring the next message where no other partition could want the slot.
+    pub(super) fn open_refills(&self, suspended: &[bool]) {
+        let mut willing = self
+            .partitions
+            .iter()
+            .enumerate()
+            .filter(|(_, partition)| partition.last_pull != LastPull::Empty)
+            .map(|(index, _)| index);
+        let only = willing.next().filter(|_| willing.next().is_none() && !self.burst);
+        for (index, partition) in self.partitions.iter().enumerate() {
+            let open = only == Some(index) && !is_suspended(suspended, index) && partition.takes_refills();
+            partition.refills.set_open(open);
+        }
+    }
+
+    /// The most slots of a partition.
+    pub(super) fn cap(&self, index: usize) -> usize {
+        self.shared.partitions.get(index).map_or(0, |config| config.concurrency)
+    }
+
+    /// How long a partition may hold what does not start.
+    pub(super) fn hold(&self, index: usize) -> Duration {
+        let parked = self.partitions.get(index).is_some_and(|partition| partition.parked > 0);
+        if parked && self.burst {
+            Duration::MAX
+        } else if parked || self.shared.config.prefetch > 0 {
+            self.shared.config.prefetch_ttl
+        } else {
+            SATURATED
+        }
+    }
+
+    /// Whether a burst has nothing more to do: no task has ended since every partition was found empty, and none runs.
+    pub(super) fn is_done(&mut self, suspended: &[bool]) -> bool {
+        let pool = &self.shared.pool;
+        let held =
+            self.partitions.iter().any(|partition| !partition.ready.is_empty() || partition.pull.is_some());
+        if held || pool.occupied() > 0 {
+            return false;
+        }
+        let ended = pool.ended();
+        let mut done = true;
+        for (partition, suspended) in self.partitions.iter_mut().zip(suspended) {
+            if *suspended || partition.empty_at == Some(ended) {
+                continue;
+            }
+            done = false;
+            if partition.last_pull == LastPull::Empty {
+                partition.last_pull = LastPull::Unknown;
+                // The loop goes round once more, and asks.
+                pool.changed.notify_one();
+            }
+        }
+        done
+    }
+
+    /// When the loop must go round if nothing happens.
+    pub(super) fn wake_at(&self, now: Instant) -> Instant {
+        let mut wake = self.next_tick;
+        for (index, partition) in self.partitions.iter().enumerate() {
+            let retry = partition.retry_at.filter(|at| *at > now);
+            let first = partition.ready.front();
+            let overdue = first.and_then(|ready| ready.claimed_at.checked_add(self.hold(index)));
+            let probe = partition.probe_at.filter(|at| *at > now);
+            wake = [retry, overdue, probe].into_iter().flatten().fold(wake, Instant::min);
+        }
+        let full = self.full_since.map(|since| since + SATURATED).filter(|at| *at > now);
+        let gathered = self.gathering_since.map(|since| since + GATHER).filter(|at| *at > now);
+        let runs = Some(now + LATE).filter(|_| self.shared.runs.is_left());
+        [full, gathered, runs].into_iter().flatten().fold(wake, Instant::min)
+    }
+}
