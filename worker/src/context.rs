@@ -1,4 +1,4 @@
-//! What a handler knows of its task, and how it learns that it should stop.
+//! What a handler knows about its task, and how it learns that it should stop.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -11,17 +11,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::message::{Failure, history, task};
 
-/// Why a handler is asked to stop.
+/// Why a handler was asked to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CancelReason {
-    /// It has taken longer than it may.
+    /// It has run longer than it may.
     Timeout,
-    /// The message is no longer this process's: somebody else may be working on it. Nothing that the handler does now is settled.
+    /// The message no longer belongs to this process: another worker may be processing it. The result will not be settled.
     LeaseLost,
-    /// Somebody [requested it](anyqueue::Queue::request_cancel).
+    /// [`Queue::request_cancel`](anyqueue::Queue::request_cancel) was called for it.
     CancelRequested,
-    /// The worker is shutting down. The task goes back, and no attempt is counted.
+    /// The worker is shutting down. The task is released, and the attempt is not counted.
     Shutdown,
 }
 
@@ -39,11 +39,26 @@ impl CancelReason {
     }
 }
 
-/// A task in its handler's hands: what was pushed, which attempt this is, and whether to stop. Cheap to clone.
+/// What a handler knows about its task: the message, which attempt this is, and whether to stop. Cheap to clone.
 ///
-/// A handler that awaits needs nothing of this to be stopped: its future is dropped some seconds after it was asked. One that
-/// wants to end in order awaits [`cancelled`](Self::cancelled) beside its work; one that computes asks
-/// [`cancel_reason`](Self::cancel_reason) now and then.
+/// A handler that awaits can be stopped without its help: its future is dropped some seconds after it was asked. To end in order,
+/// await [`cancelled`](Self::cancelled) beside the work. A handler that computes checks [`cancel_reason`](Self::cancel_reason) now
+/// and then.
+///
+/// ```
+/// use anyqueue_worker::{TaskContext, TaskError, TaskResult};
+/// use std::time::Duration;
+///
+/// async fn render(pages: u32, task: TaskContext) -> TaskResult {
+///     for page in 0..pages {
+///         tokio::select! {
+///             () = tokio::time::sleep(Duration::from_millis(10)) => println!("page {page} of task {}", task.id()),
+///             reason = task.cancelled() => return Err(TaskError::retry(format!("stopped: {}", reason.as_str()))),
+///         }
+///     }
+///     Ok(())
+/// }
+/// ```
 #[derive(Clone)]
 pub struct TaskContext(Arc<Inner>);
 
@@ -53,11 +68,11 @@ struct Inner {
     partition: PartitionId,
     attempt: u32,
     delivery_count: Option<u32>,
-    /// When the attempt is timed out.
+    /// When the attempt times out.
     deadline: Option<Instant>,
     /// The reason as its position in [`CancelReason::ALL`] + 1; 0 is none.
     reason: AtomicU8,
-    /// Made when somebody first asks: most handlers never do.
+    /// Made on first use: most handlers never ask for it.
     token: OnceLock<CancellationToken>,
     asked_at: Mutex<Option<Instant>>,
 }
@@ -82,7 +97,7 @@ impl TaskContext {
         }))
     }
 
-    /// The message's identity: the same for each attempt. Key effects by it to make a handler idempotent.
+    /// The id of the message, the same for each attempt. Use it as a key to make a handler idempotent.
     pub fn id(&self) -> MessageId {
         self.0.message.id()
     }
@@ -92,22 +107,22 @@ impl TaskContext {
         &self.0.message
     }
 
-    /// What routed the task to its handler; empty if the message names no kind.
+    /// The kind; empty if the message names none.
     pub fn kind(&self) -> &str {
         kind(&self.0.message)
     }
 
-    /// Where it was pulled from.
+    /// The partition it was pulled from.
     pub fn partition(&self) -> &PartitionId {
         &self.0.partition
     }
 
-    /// Which attempt this is, from 1. Runs that a shutdown or a crash interrupted are not counted.
+    /// Which attempt this is, from 1. Runs that a shutdown or a crash interrupted do not count.
     pub fn attempt(&self) -> u32 {
         self.0.attempt
     }
 
-    /// How often it was delivered, where the backend counts.
+    /// How often the message was delivered, where the backend counts it.
     pub fn delivery_count(&self) -> Option<u32> {
         self.0.delivery_count
     }
@@ -117,25 +132,25 @@ impl TaskContext {
         history(self.0.message.headers())
     }
 
-    /// The queue: to push further tasks, for instance.
+    /// The queue, for instance to push further tasks.
     pub fn queue(&self) -> &Queue {
         &self.0.queue
     }
 
-    /// The clock of the worker, which a test may turn.
+    /// The clock of the worker. A test may control it.
     pub fn clock(&self) -> &Clock {
         self.0.queue.clock()
     }
 
-    /// How long the attempt may still take; `None` if nothing limits it.
+    /// How much longer the attempt may take; `None` without a limit.
     pub fn remaining(&self) -> Option<Duration> {
         self.0.deadline.map(|deadline| deadline.saturating_duration_since(self.clock().now()))
     }
 
-    /// A task that belongs to this one's trace and session. Push it with [`queue`](Self::queue).
+    /// Makes a task with the trace and the session of this one. Push it with [`queue`](Self::queue).
     ///
     /// # Errors
-    /// As of [`task`].
+    /// As [`task`].
     pub fn child<T: Serialize>(&self, kind: &str, payload: &T) -> Result<MessageData> {
         let mut child = task(kind, payload)?;
         if let Some(trace) = self.0.message.headers().get(anyqueue::header::TRACEPARENT) {
@@ -147,13 +162,16 @@ impl TaskContext {
         })
     }
 
-    /// Whether the handler is asked to stop, and why. The first reason stays.
+    /// Why the handler should stop, if it should. The first reason stays.
     pub fn cancel_reason(&self) -> Option<CancelReason> {
         let position = self.0.reason.load(Ordering::SeqCst).checked_sub(1)?;
         CancelReason::ALL.get(usize::from(position)).copied()
     }
 
-    /// Waits until the handler is asked to stop, and returns why. Dropping the future is harmless.
+    /// Waits until the handler should stop, and returns why.
+    ///
+    /// # Cancellation
+    /// Dropping the future has no effect.
     pub async fn cancelled(&self) -> CancelReason {
         loop {
             if let Some(reason) = self.cancel_reason() {
@@ -177,7 +195,7 @@ impl TaskContext {
         self.0.deadline
     }
 
-    /// Asks the handler to stop.
+    /// Asks the handler to stop. The first reason stays.
     pub(crate) fn cancel(&self, reason: CancelReason) {
         let position = CancelReason::ALL.iter().position(|known| *known == reason).unwrap_or(0);
         let code = u8::try_from(position + 1).unwrap_or(u8::MAX);
@@ -208,7 +226,7 @@ impl fmt::Debug for TaskContext {
     }
 }
 
-/// What routes a message; empty if it does not say.
+/// The kind of a message; empty if it names none.
 pub(crate) fn kind(message: &MessageData) -> &str {
     message.headers().get(crate::message::header::KIND).map_or("", String::as_str)
 }

@@ -1,26 +1,27 @@
-//! How a handler says that a task was not done.
+//! How a handler reports a failure.
 
 use std::fmt;
 use std::time::Duration;
 
-/// What a handler answers.
+/// What a handler returns.
 pub type TaskResult = Result<(), TaskError>;
 
-/// What becomes of a task whose handler failed.
+/// What happens to a task whose handler failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ErrorClass {
-    /// It is tried again as the [`Retry`](crate::Retry) policy says.
+    /// It is retried as the [`Retry`](crate::Retry) policy says.
     Retry,
-    /// It is tried again after this long, if the policy has attempts left.
+    /// It is retried after this delay, if the policy has retries left.
     After(Duration),
-    /// Trying again cannot help: it goes to the dead letters.
+    /// A retry cannot help: it goes to the dead letters.
     Permanent,
 }
 
-/// Why a task was not done, and whether trying again can help.
+/// Why a task failed, and whether a retry can help.
 ///
-/// Any [`std::error::Error`] becomes one that is tried again, so that `?` works in handlers. Its text, with those of its
-/// sources, is kept with the message for people to read (see [`history`](crate::history)): it must hold no secrets.
+/// Any [`std::error::Error`] converts into one that is retried, so that `?` works in handlers. Its text and those of its sources are
+/// stored with the message for people to read (see [`history`](crate::history)). They must contain no secrets.
 ///
 /// ```
 /// use anyqueue_worker::{ErrorClass, TaskError};
@@ -35,22 +36,25 @@ pub struct TaskError {
 }
 
 impl TaskError {
-    /// Failed for now.
+    /// A failure that a retry may cure.
+    #[must_use]
     pub fn retry(text: impl Into<String>) -> Self {
         Self { class: ErrorClass::Retry, text: text.into() }
     }
 
-    /// Failed for now, and it is known when trying again makes sense.
+    /// A failure that a retry may cure, but not before this delay.
+    #[must_use]
     pub fn after(delay: Duration, text: impl Into<String>) -> Self {
         Self { class: ErrorClass::After(delay), text: text.into() }
     }
 
-    /// Failed for good.
+    /// A failure that no retry can cure.
+    #[must_use]
     pub fn permanent(text: impl Into<String>) -> Self {
         Self { class: ErrorClass::Permanent, text: text.into() }
     }
 
-    /// What becomes of the task.
+    /// What happens to the task.
     pub fn class(&self) -> ErrorClass {
         self.class
     }

@@ -1,4 +1,4 @@
-//! One delivery in a task of its own: the handler's run, watched, then the settlement.
+//! One run of a handler, watched, and what it means for the task.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -21,23 +21,23 @@ use crate::shared::{Shared, Stage};
 use crate::summary::Outcome;
 use crate::work::{Decision, Done, Verdict, Work};
 
-/// How long a task waits that runs here already, from an earlier delivery whose lease was lost.
+/// How long a task is deferred whose earlier run has not ended: that run lost its lease.
 const ALREADY_HERE: Duration = Duration::from_secs(1);
 
-/// A handler's run whose panics are caught.
+/// The run of a handler, with its panics caught.
 type Caught = CatchUnwind<AssertUnwindSafe<Run>>;
 
 /// How a run ended.
 enum End {
-    Answered(TaskResult),
+    Returned(TaskResult),
     Panicked(String),
-    /// It did not end in time after it was asked to, and was dropped; what it said if it panicked then.
+    /// It did not stop in time when asked, and was dropped; the panic's text if it panicked then.
     Dropped(Option<String>),
-    /// The payload cannot be read; the handler never ran.
+    /// The payload cannot be read: the handler did not run.
     Unreadable(String),
 }
 
-/// Takes a delivery to where only its settlement is missing.
+/// Takes a delivery as far as its settlement.
 pub(crate) async fn decide(shared: Arc<Shared>, mut work: Work) -> Done {
     let (decision, attempts) = match &work.verdict {
         Verdict::Run(route) => {
@@ -50,17 +50,17 @@ pub(crate) async fn decide(shared: Arc<Shared>, mut work: Work) -> Done {
     Done { work, decision, attempts }
 }
 
-/// Runs the handler once. Returns what to settle, and the number of this attempt.
+/// Runs the handler once. Returns how to settle, and the number of this attempt.
 async fn attempt(shared: &Shared, work: &mut Work, route: &Route) -> (Decision, u32) {
     let delivery = &work.delivery;
     let clock = shared.queue.clock();
     let begin = clock.now();
-    // The process may have stood still since it was pulled: nobody may have come round to tell that it is lost.
+    // The process may have been stopped since the pull. Then the heartbeat may not have noticed yet that the lease is lost.
     if delivery.is_lost() || delivery.lease_until().is_none_or(|until| until <= begin) {
         return (Decision::lost(), 0);
     }
     if expired(delivery, begin.saturating_duration_since(work.claimed_at)) {
-        // The queue knows what becomes of expired messages, and does it at the next pull.
+        // The next pull treats it as the queue treats expired messages.
         return (Decision::settle(QueueMessageStatus::Waiting, Outcome::Deferred), 0);
     }
     if delivery.cancel_requested().is_cancelled() {
@@ -103,10 +103,10 @@ async fn run(shared: &Shared, delivery: &QueueMessageHandler, route: &Route, tas
     }
 }
 
-/// Runs the handler to its end, and asks it to stop where there is a reason.
+/// Runs the handler to its end, and asks it to stop when there is a reason.
 async fn watch(shared: &Shared, delivery: &QueueMessageHandler, task: &TaskContext, run: Run) -> End {
     let mut run = AssertUnwindSafe(run).catch_unwind();
-    // Many handlers end at once: they need no timers, and a small task.
+    // Many handlers end at the first poll. They need no timers, and their tasks stay small.
     match poll_fn(|cx| Poll::Ready(Pin::new(&mut run).poll(cx))).await {
         Poll::Ready(end) => ended(run, end),
         Poll::Pending => Box::pin(watch_on(shared, delivery, task, run)).await,
@@ -146,16 +146,16 @@ async fn at(clock: &Clock, moment: Option<Instant>) {
     }
 }
 
-/// A run that came to its end.
+/// A run that has ended.
 fn ended(run: Caught, end: std::thread::Result<TaskResult>) -> End {
     let end = end.map_err(|panic| panic_text(&*panic));
     match (end, dropped(run)) {
-        (Ok(result), Ok(())) => End::Answered(result),
+        (Ok(result), Ok(())) => End::Returned(result),
         (Err(text), _) | (_, Err(text)) => End::Panicked(text),
     }
 }
 
-/// Drops what is left of a run: the error says what it panicked with. It must not take along whose thread this is.
+/// Drops what is left of a run. A panic in that must not reach the runner; the error is its text.
 fn dropped(run: Caught) -> Result<(), String> {
     catch_unwind(AssertUnwindSafe(|| drop(run))).map_err(|panic| panic_text(&*panic))
 }
@@ -165,7 +165,7 @@ fn panic_text(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
 
-/// What the end of a run means for the task. What is settled under a lost lease changes nothing, and is told as lost.
+/// What the end of a run means for the task. A settlement under a lost lease has no effect and is counted as lost.
 fn conclude(
     shared: &Shared,
     partition: usize,
@@ -179,7 +179,7 @@ fn conclude(
         shared.failed(partition, delivery, route, task.attempt(), kind, class, text)
     };
     match (end, task.cancel_reason()) {
-        (End::Answered(Ok(())), _) => Decision::settle(QueueMessageStatus::Processed, Outcome::Processed),
+        (End::Returned(Ok(())), _) => Decision::settle(QueueMessageStatus::Processed, Outcome::Processed),
         (End::Unreadable(text), _) => {
             shared.unknown_task(delivery, &format!("its payload cannot be read: {text}"))
         }
@@ -190,13 +190,13 @@ fn conclude(
         (_, Some(CancelReason::CancelRequested)) => {
             Decision::settle(QueueMessageStatus::Cancelled, Outcome::Cancelled)
         }
-        (End::Answered(Err(error)), None) => failed(Failed, error.class(), &error.to_string()),
-        (End::Answered(Err(error)), Some(CancelReason::Timeout)) => {
+        (End::Returned(Err(error)), None) => failed(Failed, error.class(), &error.to_string()),
+        (End::Returned(Err(error)), Some(CancelReason::Timeout)) => {
             failed(TimedOut, ErrorClass::Retry, &error.to_string())
         }
-        (End::Dropped(None), _) => failed(TimedOut, ErrorClass::Retry, "it took longer than it may"),
+        (End::Dropped(None), _) => failed(TimedOut, ErrorClass::Retry, "it ran longer than it may"),
         (End::Dropped(Some(text)), _) => {
-            let text = format!("it took longer than it may, and panicked when it was dropped: {text}");
+            let text = format!("it ran longer than it may, and panicked when it was dropped: {text}");
             failed(TimedOut, ErrorClass::Retry, &text)
         }
         (End::Panicked(text), _) => failed(Panicked, ErrorClass::Retry, &text),

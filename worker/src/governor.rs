@@ -1,20 +1,37 @@
-//! Whether this machine has room for more work.
+//! Whether this machine has room for more tasks.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Is asked about once a second, before pulling, whether to take on more work. While it says no, the worker pulls nothing and
-/// releases what it holds and has not started; what runs goes on. Must not block.
+/// Decides whether a worker may take on more tasks.
+///
+/// It is asked about once a second. While it says no, the worker pulls nothing and releases what it has not started. Running tasks
+/// continue. It must not block.
+///
+/// ```
+/// use std::sync::atomic::{AtomicBool, Ordering};
+/// use anyqueue_worker::Governor;
+///
+/// #[derive(Debug, Default)]
+/// struct Maintenance(AtomicBool);
+///
+/// impl Governor for Maintenance {
+///     fn check(&self) -> Result<(), String> {
+///         if self.0.load(Ordering::Relaxed) { Err("maintenance".to_owned()) } else { Ok(()) }
+///     }
+/// }
+/// assert_eq!(Maintenance::default().check(), Ok(()));
+/// ```
 pub trait Governor: fmt::Debug + Send + Sync + 'static {
-    /// `Err` says why no more work should be taken on, for people: it is logged and shown by [`Worker::health`](crate::Worker::health).
+    /// Whether the worker may take on more tasks.
     ///
     /// # Errors
-    /// Is no failure, but the answer "no".
+    /// Means no, and says why. The text is for people: it is logged and shown by [`Worker::health`](crate::Worker::health).
     fn check(&self) -> Result<(), String>;
 }
 
-/// Limits on load and memory as Linux tells them, the memory of the process's own control group included. What cannot be read
-/// limits nothing.
+/// Limits the load and the memory of the machine, and the memory of the process's control group, as Linux reports them. What cannot be
+/// read is not limited.
 ///
 /// ```
 /// use anyqueue_worker::{Governor, ResourceGovernor};
@@ -22,6 +39,7 @@ pub trait Governor: fmt::Debug + Send + Sync + 'static {
 /// assert_eq!(governor.check(), Ok(()));
 /// ```
 #[derive(Clone, Debug)]
+#[must_use = "give it to WorkerBuilder::governor"]
 pub struct ResourceGovernor {
     max_load_per_cpu: f64,
     max_memory: f64,
@@ -36,20 +54,18 @@ impl Default for ResourceGovernor {
 }
 
 impl ResourceGovernor {
-    /// A load of 4 per processor and 90 % of the memory.
+    /// Allows a load of 4 per processor and 90 % of the memory.
     pub fn new() -> Self {
         Self { max_load_per_cpu: 4.0, max_memory: 0.9, root: PathBuf::from("/") }
     }
 
-    /// The one-minute load average per processor above which no more work is taken on.
-    #[must_use]
+    /// The one-minute load average per processor above which no more tasks are taken on.
     pub fn max_load_per_cpu(mut self, load: f64) -> Self {
         self.max_load_per_cpu = load;
         self
     }
 
-    /// The share of the memory, of the machine or of the control group, above which no more work is taken on. From 0 to 1.
-    #[must_use]
+    /// The share of the memory of the machine or the control group above which no more tasks are taken on. From 0 to 1.
     pub fn max_memory(mut self, share: f64) -> Self {
         self.max_memory = share;
         self
@@ -74,7 +90,7 @@ impl ResourceGovernor {
         Some(1.0 - field("MemAvailable:")? / field("MemTotal:")?)
     }
 
-    /// The fullest of the process's control group and those above it.
+    /// The fullest of the process's control group and its parents.
     fn group_memory(&self) -> Option<f64> {
         let groups = self.read("proc/self/cgroup")?;
         let own =

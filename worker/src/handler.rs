@@ -1,4 +1,4 @@
-//! Handlers, erased when they are registered, and how a message finds its own.
+//! Handlers, type-erased when they are registered, and which message goes to which.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,14 +15,14 @@ use crate::context::{TaskContext, kind};
 use crate::error::TaskResult;
 use crate::retry::Retry;
 
-/// A handler on its way.
+/// The future of a handler, as wrappers see it.
 pub type Run = BoxFuture<'static, TaskResult>;
 /// What wraps the run of a handler.
 pub(crate) type Wrap = Arc<dyn Fn(TaskContext, Run) -> Run + Send + Sync>;
-/// Decodes the payload and begins; the error says what cannot be decoded.
+/// Decodes the payload and starts the handler. The error says why the payload cannot be decoded.
 type Start = Box<dyn Fn(Bytes, TaskContext) -> Result<Run, String> + Send + Sync>;
 
-/// How tasks of one kind are worked.
+/// The limits of one kind of task.
 ///
 /// ```
 /// use anyqueue_worker::{Kind, Retry};
@@ -30,7 +30,7 @@ type Start = Box<dyn Fn(Bytes, TaskContext) -> Result<Run, String> + Send + Sync
 /// let kind = Kind::new("render").concurrency(2).timeout(Duration::from_mins(5)).retry(Retry::never());
 /// ```
 #[derive(Clone, Debug)]
-#[must_use]
+#[must_use = "give it to WorkerBuilder::kind"]
 pub struct Kind {
     pub(crate) name: String,
     pub(crate) concurrency: usize,
@@ -39,31 +39,34 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// The kind of this name, without limits of its own.
+    /// The kind of this name, without limits.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), concurrency: usize::MAX, timeout: None, retry: None }
     }
 
-    /// At most this many at once in this process, over all partitions.
+    /// How many of its tasks run at once in this process, over all partitions, at most. At least 1.
     ///
-    /// While every kind that the worker knows is full, nothing is pulled, as with
-    /// [`Partition::concurrency`](crate::Partition::concurrency). While some kinds have room nobody can tell what a pull will bring: of a full
-    /// kind as many as there are slots wait, held, for up to [`prefetch_ttl`](crate::WorkerBuilder::prefetch_ttl), and what comes beyond is
-    /// postponed for a second, behind what was pushed since. Where that is all that comes, the worker looks at most four times a second for other
-    /// kinds behind it. So a kind with a long backlog holds up others that are pushed behind it, loses its order, and costs writes: give it
-    /// a partition of its own, whose concurrency costs nothing.
+    /// Give a kind with a long backlog a partition of its own and limit that by [`Partition::concurrency`](crate::Partition::concurrency),
+    /// which costs nothing. In a partition that it shares, such a kind holds up the kinds behind it, loses its order, and costs writes.
+    /// The reason is that nobody knows what kinds a pull will bring:
+    ///
+    /// - While every kind is full, nothing is pulled.
+    /// - While only some kinds are full, their messages are held for up to [`prefetch_ttl`](crate::WorkerBuilder::prefetch_ttl), as many as
+    ///   there are slots.
+    /// - Further messages of full kinds are postponed for a second, behind what was pushed meanwhile. While nothing else comes, the
+    ///   worker looks for other kinds at most every quarter of a second.
     pub fn concurrency(mut self, tasks: usize) -> Self {
         self.concurrency = tasks;
         self
     }
 
-    /// How long one attempt may take. Goes before the partition's; a message's own `max_duration` goes before both.
+    /// How long one attempt may take. Overrides the partition's limit. The message's `max_duration` overrides both.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// When failed tasks are tried again. Goes before the partition's.
+    /// When failed tasks are retried. Overrides the partition's policy.
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = Some(retry);
         self
@@ -147,18 +150,18 @@ impl Routes {
         self.by_kind.is_empty() && self.any.is_none()
     }
 
-    /// Sets how a kind is worked; `false` if it has no handler.
+    /// Sets the limits of a kind; `false` if it has no handler.
     pub(crate) fn configure(&mut self, kind: Kind) -> bool {
         let route = self.by_kind.get_mut(&kind.name).and_then(Arc::get_mut);
         route.map(|route| route.kind = kind).is_some()
     }
 
-    /// How many more tasks may begin if they are of the kinds that have room.
+    /// How many more tasks could start, if they were of kinds that have room.
     pub(crate) fn room(&self) -> usize {
         let mut sum: usize = 0;
         for route in self.any.iter().chain(self.by_kind.values()) {
             if route.kind.concurrency == usize::MAX {
-                return usize::MAX; // most workers know no limits, and ask often
+                return usize::MAX; // most workers set no limits, and ask often
             }
             sum = sum.saturating_add(route.room());
         }

@@ -34,36 +34,36 @@
 //! # What it promises, on every backend
 //!
 //! - **At least once.** A task is settled after its handler has ended, never before. It can run twice: when a process dies, or when
-//!   it loses its lease because the server was out of reach. Make handlers idempotent, or key their effect by
-//!   [`TaskContext::id`].
-//! - **A slot before a claim.** What is pulled can run; nothing is hoarded. [`prefetch`](WorkerBuilder::prefetch) is opt-in, and what
-//!   waits too long is released.
-//! - **Leases.** The queue's heartbeat renews them at a third. Where handlers compute without awaiting, give the queue an
-//!   [`IoThread`](anyqueue::IoThread), so that a blocked executor loses no lease. When one is lost all the same, the handler is asked
-//!   to stop and nothing is settled.
-//! - **Retries** come after c·2ⁿ ([`Retry`]); the count and the last errors travel with the message ([`history`]). What is out of
-//!   retries, permanent or timed out goes to the partition's dead letters. What a shutdown interrupts is released without
-//!   counting.
+//!   it loses its lease because the server was unreachable. Make handlers idempotent, for instance by [`TaskContext::id`].
+//! - **A slot before a claim.** A worker pulls only what it has free slots for. [`prefetch`](WorkerBuilder::prefetch) is opt-in, and
+//!   messages that wait too long are released.
+//! - **Leases.** The queue's heartbeat renews them after a third of their time. Where handlers compute without awaiting, give the
+//!   queue an [`IoThread`](anyqueue::IoThread), so that a blocked executor loses no lease. When a lease is lost all the same, the
+//!   handler is asked to stop and nothing is settled.
+//! - **Retries** come after c·2ⁿ ([`Retry`]). The count and the last errors travel with the message ([`history`]). Tasks that are out
+//!   of retries, failed permanently or timed out go to the partition's dead letters. Tasks that a shutdown interrupts are released,
+//!   uncounted.
 //! - **A panic** is a failed attempt. The slot is free afterwards.
-//! - **A crash loop** ends: a task that was lost with its process more than [`max_crashes`](WorkerBuilder::max_crashes) times goes to
+//! - **A crash loop** ends. A task that was lost with its process more than [`max_crashes`](WorkerBuilder::max_crashes) times goes to
 //!   the dead letters instead of running.
-//! - **Unknown kinds** and payloads that cannot be read are put off for a worker that knows them, then go to the dead letters.
-//! - **It never dies** of a backend's error, and a partition that fails does not hold up the others. [`Worker::health`] tells
-//!   whether it gets on.
+//! - **Unknown tasks** are those of an unknown kind, or whose payload cannot be read. They are deferred for a worker that knows them.
+//!   In the end they go to the dead letters.
+//! - **Backend errors never stop it**, and a partition that fails does not hold up the others. [`Worker::health`] says whether it
+//!   makes progress.
 //! - **A shutdown** ends within its times: [`WorkerBuilder::drain`].
 //!
-//! Tasks are cancelled from any process by [`Queue::request_cancel`](anyqueue::Queue::request_cancel): what waits is removed, and a
-//! handler that runs is asked to stop at its next heartbeat. Expired messages never start.
+//! [`Queue::request_cancel`](anyqueue::Queue::request_cancel) cancels tasks from any process. A waiting task is removed. The handler of
+//! a running task is asked to stop at its next heartbeat. Expired messages never start.
 //!
-//! # Handlers that do not await
+//! # Handlers that block
 //!
-//! A future is dropped when its time is over; a handler that blocks its thread cannot be. It is reported as stuck, in the log, by
-//! [`Health::stuck`] and by a metric. Run such work with `tokio::task::spawn_blocking`, and let it ask
+//! A future is dropped when its time is over. A handler that blocks its thread cannot be stopped. It is reported as stuck: in the log,
+//! by [`Health::stuck`] and by a metric. Run such work with `tokio::task::spawn_blocking`, and let it check
 //! [`TaskContext::cancel_reason`] now and then.
 //!
-//! A shutdown leaves such a handler behind in bounded time, and [`Summary::abandoned`] counts it. But the process does not end: at the end of
-//! `#[tokio::main]` the runtime waits for every thread that is blocked, also by `spawn_blocking`, as long as that takes. Where handlers may
-//! block, do not let it wait; what was left behind runs again when its lease ends:
+//! A shutdown leaves such a handler running after a limited time, and [`Summary::abandoned`] counts it. But the process does not end: at
+//! the end of `#[tokio::main]` the runtime waits for every blocked thread, also those of `spawn_blocking`. Where handlers may block, shut
+//! the runtime down without waiting. The tasks that were left running come back when their leases end:
 //!
 //! ```no_run
 //! # use anyqueue_worker::{Summary, Worker};
@@ -78,17 +78,17 @@
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     let runtime = tokio::runtime::Runtime::new()?;
 //!     let end = runtime.block_on(serve());
-//!     runtime.shutdown_background(); // rather than wait for handlers that block
+//!     runtime.shutdown_background(); // does not wait for handlers that block
 //!     println!("{:?}", end?);
 //!     Ok(())
 //! }
 //! ```
 //!
-//! Without that one more SIGTERM or SIGINT ends the process after [`Worker::run`] has returned and left handlers behind.
+//! Otherwise one more SIGTERM or SIGINT ends the process after [`Worker::run`] has returned and left handlers running.
 //!
-//! # Where a backend lacks something
+//! # What a backend cannot do
 //!
-//! [`Worker::limitations`] says so, and so does the log when the worker is made.
+//! [`Worker::limitations`] lists it. It is also logged when the worker is made.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Tasks as messages: the kind, the attempts and the errors travel in headers.
+//! Tasks as messages: kind, attempts and errors travel in headers.
 
 use std::time::SystemTime;
 
@@ -9,31 +9,31 @@ use serde::{Deserialize, Serialize};
 ///
 /// | header | is |
 /// |---|---|
-/// | `task-kind` | what routes the task to its handler |
+/// | `task-kind` | the kind, which selects the handler |
 /// | `task-attempts` | failed attempts so far |
-/// | `task-errors` | the last of their errors, as JSON: see [`Failure`](crate::Failure) |
-/// | `task-unknown` | how often a worker did not know what to do with the task |
-/// | `task-redriven` | the redrive since which these count |
-/// | `traceparent` | the W3C trace context of the pusher |
+/// | `task-errors` | their last errors, as JSON: see [`Failure`](crate::Failure) |
+/// | `task-unknown` | how often a worker did not know the kind, or could not read the payload |
+/// | `task-redriven` | the time of the redrive since which the task is counted |
+/// | `traceparent` | the W3C trace context of the sender |
 pub mod header {
-    /// What routes the task to its handler.
+    /// The kind, which selects the handler.
     pub const KIND: &str = "task-kind";
     /// Failed attempts so far.
     pub const ATTEMPTS: &str = "task-attempts";
     /// The last errors.
     pub const ERRORS: &str = "task-errors";
-    /// How often a worker did not know what to do with the task.
+    /// How often a worker did not know the kind, or could not read the payload.
     pub const UNKNOWN: &str = "task-unknown";
-    /// The redrive since which the other headers count.
+    /// The time of the redrive since which the task is counted.
     pub const REDRIVEN: &str = "task-redriven";
 }
 
-/// How many errors travel with a message; the oldest goes first.
+/// How many errors travel with a message. The oldest are dropped first.
 pub const MAX_HISTORY: usize = 5;
 /// The longest error text that travels with a message, in bytes.
 pub const MAX_ERROR_BYTES: usize = 256;
 
-/// A task of a kind: the payload as JSON, and the kind in a header. Options of the message are set as on any.
+/// Makes a task: a message with the payload as JSON and the kind in a header. Set further options as on any message.
 ///
 /// ```
 /// use anyqueue_worker::task;
@@ -57,7 +57,7 @@ pub fn task<T: Serialize>(kind: &str, payload: &T) -> Result<MessageData> {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FailureKind {
-    /// The handler answered an error.
+    /// The handler returned an error.
     Failed,
     /// It took too long.
     TimedOut,
@@ -84,9 +84,9 @@ pub struct Failure {
     pub attempt: u32,
     /// How it ended.
     pub kind: FailureKind,
-    /// When, RFC 3339 in UTC, by the worker's clock.
+    /// When it ended, by the worker's clock: RFC 3339 in UTC.
     pub at: String,
-    /// The error's text, cut to [`MAX_ERROR_BYTES`].
+    /// The text of the error, cut to [`MAX_ERROR_BYTES`].
     pub error: String,
 }
 
@@ -97,14 +97,14 @@ impl Failure {
     }
 }
 
-/// The failed attempts that a message carries, the oldest first, at most [`MAX_HISTORY`]. For dead letters: the last failure is
-/// their [reason](anyqueue::DeadLetter::reason), the ones before it are here.
+/// The failed attempts that a message carries, the oldest first, at most [`MAX_HISTORY`]. A dead letter has its last failure as its
+/// [reason](anyqueue::DeadLetter::reason), and those before it here.
 pub fn history(headers: &Headers) -> Vec<Failure> {
-    // What is not ours or damaged is no reason not to run the task.
+    // A foreign or damaged header is no reason not to run the task.
     headers.get(header::ERRORS).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
-/// What the headers say about earlier runs. A redrive starts anew.
+/// What the headers say about earlier runs. A redrive starts the counts again.
 pub(crate) struct TaskHeaders<'a>(&'a Headers);
 
 impl<'a> TaskHeaders<'a> {
@@ -116,7 +116,7 @@ impl<'a> TaskHeaders<'a> {
         self.number(header::ATTEMPTS)
     }
 
-    pub(crate) fn misses(&self) -> u32 {
+    pub(crate) fn unknown(&self) -> u32 {
         self.number(header::UNKNOWN)
     }
 
@@ -138,9 +138,9 @@ impl<'a> TaskHeaders<'a> {
         headers
     }
 
-    /// The headers after one more worker did not know what to do.
-    pub(crate) fn unknown_task(&self, misses: u32) -> Headers {
-        self.counted(header::UNKNOWN, misses)
+    /// The headers after one more worker did not know the task.
+    pub(crate) fn unknown_again(&self, times: u32) -> Headers {
+        self.counted(header::UNKNOWN, times)
     }
 
     fn counted(&self, name: &str, count: u32) -> Headers {

@@ -1,4 +1,4 @@
-//! The slots: how many tasks run, where, and when the fetch loop should look again.
+//! The slots: how many tasks run, in which partition, and when the fetch loop should look again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -15,13 +15,13 @@ use crate::running::Running;
 pub(crate) struct Pool {
     slots: usize,
     occupied: AtomicUsize,
-    /// Of the occupied: the handler has ended, and the settlement is on its way. These are free in a moment.
+    /// Of the occupied: those whose handler has ended and whose settlement is under way. They are free in a moment.
     settling: AtomicUsize,
     /// Tasks ended since the worker was made.
     ended: AtomicU64,
     partitions: Vec<AtomicUsize>,
     pub(crate) running: Running,
-    /// The fetch loop wants to know of every slot that frees.
+    /// Every slot that frees wakes the fetch loop.
     pub(crate) eager: AtomicBool,
     /// Wakes the fetch loop.
     pub(crate) changed: Notify,
@@ -57,7 +57,7 @@ impl Pool {
         self.partitions.get(partition).map_or(0, |running| running.load(SeqCst))
     }
 
-    /// Enough free slots to make a pull worth its while.
+    /// Enough free slots to make a pull worthwhile.
     pub(crate) fn quarter(&self) -> usize {
         self.slots.div_ceil(4)
     }
@@ -69,8 +69,8 @@ impl Pool {
         }
     }
 
-    /// A slot frees: wakes the fetch loop if that should look now. While other settlements are on their way it need not: one
-    /// pull for several slots costs no more than one for each.
+    /// A slot frees. Wakes the fetch loop, unless other settlements are under way: one pull for several slots is cheaper than one for
+    /// each.
     fn freed(&self, partition: usize, settling: bool) {
         if let Some(running) = self.partitions.get(partition) {
             running.fetch_sub(1, SeqCst);
@@ -87,13 +87,13 @@ impl Pool {
     }
 }
 
-/// A slot that is occupied. It frees when this is dropped, however the task ends.
+/// The right to a slot. Dropping it frees the slot, however the task ends.
 #[derive(Debug)]
 pub(crate) struct SlotPermit {
     pool: Arc<Pool>,
     pub(crate) partition: usize,
     route: Option<Arc<Route>>,
-    /// The task that is listed as running here.
+    /// The task that it lists as running.
     listed: Option<MessageId>,
     settling: bool,
 }
@@ -110,7 +110,7 @@ impl SlotPermit {
         Self { pool: pool.clone(), partition, route, listed: None, settling: false }
     }
 
-    /// Lists a task as running here; `false` if it is listed already.
+    /// Lists a task as running; `false` if it is listed already.
     pub(crate) fn list(&mut self, task: TaskContext) -> bool {
         let id = task.id();
         let listed = self.pool.running.insert_new(id, task);

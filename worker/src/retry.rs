@@ -1,8 +1,8 @@
-//! When a failed task is tried again.
+//! When a failed task is retried.
 
 use std::time::Duration;
 
-/// When a failed task is tried again: after c·2ⁿ, n being the number of failed attempts before this one, up to `max` times.
+/// When a failed task is retried: after c·2ⁿ, where n is the number of failed attempts before this one, up to `max` times.
 ///
 /// ```
 /// use anyqueue_worker::Retry;
@@ -13,6 +13,7 @@ use std::time::Duration;
 /// assert_eq!(delays, [seconds(20), seconds(40), seconds(80), None]);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use = "give it to a worker, a partition or a kind"]
 pub struct Retry {
     base: Duration,
     max: u32,
@@ -28,45 +29,42 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// Doubles from this delay on, with the rest as in the default.
+    /// Starts with this delay and doubles it each time. The rest is as in the default.
     pub fn exponential(base: Duration) -> Self {
         Self { base, max: 10, jitter: 0.1, cap: Duration::from_hours(6) }
     }
 
-    /// Never tries again.
+    /// Never retries.
     pub fn never() -> Self {
         Self::default().max(0)
     }
 
-    /// How often a task is tried again; 0 is never. Default 10. A message's own
-    /// [`max_retries`](anyqueue::TaskOptions::max_retries) goes before it.
-    #[must_use]
+    /// How often a task is retried; 0 is never. The message's [`max_retries`](anyqueue::TaskOptions::max_retries) overrides it.
+    /// Default: 10.
     pub fn max(mut self, retries: u32) -> Self {
         self.max = retries;
         self
     }
 
-    /// Each delay is changed at random by up to this share of it, so that what failed together does not come back together.
-    /// From 0 to 1. Default 0.1.
-    #[must_use]
+    /// By how much a delay is changed at random, as a share of it from 0 to 1. Tasks that failed together then do not come back
+    /// together. Default: 0.1.
     pub fn jitter(mut self, share: f64) -> Self {
         self.jitter = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
         self
     }
 
-    /// No delay is longer than this, jitter apart. Default 6 hours.
-    #[must_use]
+    /// The longest delay, before jitter. Default: 6 hours.
     pub fn cap(mut self, longest: Duration) -> Self {
         self.cap = longest;
         self
     }
 
-    /// How often a task is tried again.
+    /// How often a task is retried.
     pub fn retries(&self) -> u32 {
         self.max
     }
 
-    /// The delay after a failure that `failed` failed attempts went before; `None` if the task is not tried again.
+    /// The delay before the next retry, given how many attempts had failed before the last one; `None` if there is no retry.
     pub fn delay(&self, failed: u32) -> Option<Duration> {
         (failed < self.max).then(|| self.spread(self.base.saturating_mul(1 << failed.min(31)).min(self.cap)))
     }

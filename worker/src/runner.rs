@@ -1,9 +1,9 @@
 //! The tasks that run what has a slot.
 //!
-//! Most handlers of a busy worker end at once, and a task for each would cost more than they do. So *runners* take them one
-//! after the other, and the last of them settles together what has ended. A handler that awaits goes on in a task of its own. One that
-//! blocks its thread keeps nobody else waiting: as long as something is left to run, one more runner is on its way, and the fetch loop
-//! sends for another if that one does not arrive, or if nobody comes back to settle.
+//! Most handlers of a busy worker end at the first poll, and a task for each would cost more than they do. So *runners* take them one
+//! after the other, and the last runner settles together what has ended. A handler that awaits continues in a task of its own. One
+//! that blocks its thread delays no other: while something is left to run, one more runner has been requested. If that one does not
+//! start, or if no runner comes back to settle, the fetch loop requests another.
 
 use std::future::{Future, poll_fn};
 use std::sync::{Arc, MutexGuard};
@@ -19,75 +19,77 @@ use crate::shared::Shared;
 use crate::work::{Done, Work};
 
 /// The most settlements that wait for company.
-const MOST_TOGETHER: usize = 64;
-/// A runner that is sent for and has not begun after so long may be kept for a thread that is blocked, and one that should be back to
-/// settle may block its own.
+const MAX_TOGETHER: usize = 64;
+/// After so long a requested runner is late: it may be queued on a thread that is blocked. So is one that should be back to settle: it
+/// may block its own thread.
 pub(crate) const LATE: Duration = Duration::from_millis(5);
+
 /// What a runner does next.
 #[allow(clippy::large_enum_variant, reason = "moved out of at once")]
-enum Turn {
+enum Step {
     Run(Work),
     Settle(Vec<Done>),
     Nothing,
 }
 
 impl RunQueue {
-    /// Takes up what is to be run, and has it run. The fetch loop looks in at least once in [`LATE`], while something is left.
+    /// Takes up work and has it run. While something is left, the fetch loop calls this at least once in [`LATE`].
     pub(crate) fn add(&self, shared: &Arc<Shared>, work: impl IntoIterator<Item = Work>) {
         let mut state = self.lock();
         state.waiting.extend(work);
-        state.sent_for = state.sent_for.filter(|sent_for| sent_for.elapsed() < LATE);
+        state.requested_at = state.requested_at.filter(|requested| requested.elapsed() < LATE);
         let is_needed = state.is_left();
-        send_for_runner(shared, state, is_needed);
+        request_runner(shared, state, is_needed);
     }
 
-    /// Takes up what has ended, and returns what is next: running goes before settling, as long as that goes on quickly, and the
-    /// last who comes back settles for all.
-    fn turn(&self, runner: &mut Runner, ended: Option<Done>, now: Instant, took: Duration) -> Turn {
+    /// Takes up what has ended, and returns what is next. Running comes before settling while handlers are quick, and the last runner
+    /// that comes back settles for all.
+    fn next_step(&self, runner: &mut Runner, ended: Option<Done>, now: Instant, took: Duration) -> Step {
         let mut state = self.lock();
         state.out -= usize::from(std::mem::take(&mut runner.out));
         state.done.extend(ended);
-        let goes_on = state.done.is_empty() || took < QUICK && state.done.len() < MOST_TOGETHER;
-        let next = if goes_on { state.waiting.pop_front() } else { None };
-        let turn = match next {
+        let continues = state.done.is_empty() || took < QUICK && state.done.len() < MAX_TOGETHER;
+        let next = if continues { state.waiting.pop_front() } else { None };
+        let step = match next {
             Some(work) => {
                 runner.out = true;
                 state.out += 1;
-                Turn::Run(work)
+                Step::Run(work)
             }
-            None if state.done.is_empty() || goes_on && state.is_expecting(now) => Turn::Nothing,
-            None => Turn::Settle(std::mem::take(&mut state.done)),
+            None if state.done.is_empty() || continues && state.is_expecting(now) => Step::Nothing,
+            None => Step::Settle(std::mem::take(&mut state.done)),
         };
         state.turned = Some(now);
         let is_needed = !state.waiting.is_empty();
-        send_for_runner(&runner.shared, state, is_needed);
-        turn
+        request_runner(&runner.shared, state, is_needed);
+        step
     }
 }
 
-/// Whoever looks after what is left may block his thread next: another one is sent for, if none is on its way.
-fn send_for_runner(shared: &Arc<Shared>, mut state: MutexGuard<'_, State>, is_needed: bool) {
-    if is_needed && state.sent_for.is_none() {
-        state.sent_for = Some(Instant::now());
+/// Requests a runner, if none is requested: the one that runs now may block its thread next.
+fn request_runner(shared: &Arc<Shared>, mut state: MutexGuard<'_, State>, is_needed: bool) {
+    if is_needed && state.requested_at.is_none() {
+        state.requested_at = Some(Instant::now());
         drop(state);
-        let runner = Runner { shared: shared.clone(), sent_for: true, out: false, ended: false };
-        tokio::spawn(async move { runner.arrive().run(None).await });
+        let runner = Runner { shared: shared.clone(), requested: true, out: false, ended: false };
+        tokio::spawn(async move { runner.start().run(None).await });
     }
 }
 
 /// A task that runs what waits, one after the other.
 struct Runner {
     shared: Arc<Shared>,
-    sent_for: bool,
-    /// Whether it counts among those that have gone to run something.
+    /// Whether it was requested and has not started.
+    requested: bool,
+    /// Whether it counts as running something.
     out: bool,
     ended: bool,
 }
 
 impl Runner {
-    fn arrive(mut self) -> Self {
-        self.shared.runs.lock().sent_for = None;
-        self.sent_for = false;
+    fn start(mut self) -> Self {
+        self.shared.runs.lock().requested_at = None;
+        self.requested = false;
         self
     }
 
@@ -98,37 +100,37 @@ impl Runner {
                 let took = turned.elapsed();
                 turned += took;
                 let shared = self.shared.clone();
-                match shared.runs.turn(&mut self, ended.take(), turned, took) {
-                    Turn::Run(work) => ended = begin(&self.shared, work).await,
-                    Turn::Settle(done) => {
+                match shared.runs.next_step(&mut self, ended.take(), turned, took) {
+                    Step::Run(work) => ended = start(&self.shared, work).await,
+                    Step::Settle(done) => {
                         settle(&self.shared, done).await;
-                        // That has woken the fetch loop, maybe on this thread: no handler may block it first.
+                        // That may have woken the fetch loop on this thread: no handler may block it first.
                         break;
                     }
-                    Turn::Nothing => break,
+                    Step::Nothing => break,
                 }
                 tokio::task::consume_budget().await;
             }
-            self.leave();
+            self.end();
         }
         .boxed()
     }
 
-    fn leave(mut self) {
+    fn end(mut self) {
         self.ended = true;
     }
 }
 
-/// A runner that does not come to its end was dropped with its runtime: nobody may be left to run what waits, so that it is given
-/// back. One that panics takes only its own task along: the fetch loop sends for another.
+/// A runner that does not end was dropped with its runtime. Then there may be none left to run what waits, so that is released. One
+/// that panics loses only its own task: the fetch loop requests another runner.
 impl Drop for Runner {
     fn drop(&mut self) {
         if self.ended {
             return;
         }
         let mut state = self.shared.runs.lock();
-        if self.sent_for {
-            state.sent_for = None;
+        if self.requested {
+            state.requested_at = None;
         }
         state.out -= usize::from(self.out);
         if std::thread::panicking() {
@@ -140,13 +142,13 @@ impl Drop for Runner {
     }
 }
 
-/// Begins a task. Returns it if that was all; if not, it goes on in a task of its own.
-async fn begin(shared: &Arc<Shared>, work: Work) -> Option<Done> {
+/// Starts a handler. Returns the work if that was all; otherwise it continues in a task of its own.
+async fn start(shared: &Arc<Shared>, work: Work) -> Option<Done> {
     let mut deciding = Box::pin(decide(shared.clone(), work));
     match poll_fn(|cx| Poll::Ready(deciding.as_mut().poll(cx))).await {
         Poll::Ready(done) => Some(done),
         Poll::Pending => {
-            let runner = Runner { shared: shared.clone(), sent_for: false, out: false, ended: false };
+            let runner = Runner { shared: shared.clone(), requested: false, out: false, ended: false };
             spawn_for_any(async move {
                 let done = deciding.await;
                 runner.run(Some(done)).await;
@@ -156,7 +158,8 @@ async fn begin(shared: &Arc<Shared>, work: Work) -> Option<Done> {
     }
 }
 
-/// Spawns what any thread may take up: one of tokio's keeps for itself what it has spawned last, and a handler may block it next.
+/// Spawns a task that any thread may take up. A thread of tokio keeps the task that it spawned last for itself, and a handler may block
+/// that thread next.
 fn spawn_for_any(task: impl Future<Output = ()> + Send + 'static) {
     tokio::spawn(task);
     tokio::spawn(async {});

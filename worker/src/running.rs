@@ -1,4 +1,4 @@
-//! What runs here, so that no task runs twice at a time in one worker.
+//! The tasks that run, so that none runs twice at once in one worker.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -8,7 +8,7 @@ use anyqueue::MessageId;
 
 use crate::context::TaskContext;
 
-/// What runs here, by message. In parts with a lock each, so that tasks that begin and end seldom meet.
+/// The tasks that run, by message. In parts with a lock each, so that tasks seldom wait for each other.
 #[derive(Debug, Default)]
 pub(crate) struct Running([Mutex<HashMap<MessageId, TaskContext>>; PARTS]);
 

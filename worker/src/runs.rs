@@ -1,4 +1,4 @@
-//! What has a slot and waits to be run, and what has run and waits to be settled.
+//! What has a slot and waits to run, and what has run and waits to be settled.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::work::{Done, Work};
 
-/// What takes a runner longer is settled before it begins anything else: so nothing waits long for company.
+/// A runner that takes longer for a task settles it before it starts another. So nothing waits long for company.
 pub(crate) const QUICK: Duration = Duration::from_micros(100);
 
-/// What is left to do. Its length is bounded by the slots: all of this holds one.
+/// What is left to do. It is no longer than there are slots: each entry holds one.
 #[derive(Default)]
 pub(crate) struct RunQueue(Mutex<State>);
 
@@ -17,12 +17,12 @@ pub(crate) struct RunQueue(Mutex<State>);
 pub(crate) struct State {
     pub(crate) waiting: VecDeque<Work>,
     pub(crate) done: Vec<Done>,
-    /// Runners that have gone to run something.
+    /// Runners that are running something.
     pub(crate) out: usize,
-    /// When one of them was here last.
+    /// When one of them last asked for more.
     pub(crate) turned: Option<Instant>,
-    /// When a runner was sent for that has not begun yet.
-    pub(crate) sent_for: Option<Instant>,
+    /// When a runner was requested that has not started yet.
+    pub(crate) requested_at: Option<Instant>,
 }
 
 impl State {
@@ -30,14 +30,14 @@ impl State {
         !self.waiting.is_empty() || !self.done.is_empty()
     }
 
-    /// Whether somebody will be back in a moment, who can settle all that has ended.
+    /// Whether a runner will be back in a moment, which can settle all that has ended.
     pub(crate) fn is_expecting(&self, now: Instant) -> bool {
         self.out > 0 && self.turned.is_some_and(|turned| now.saturating_duration_since(turned) < QUICK)
     }
 }
 
 impl RunQueue {
-    /// Whether something waits to be run or settled, or may do so by the time that a runner is back.
+    /// Whether something waits to be run or settled, or will when a runner is back.
     pub(crate) fn is_left(&self) -> bool {
         let state = self.lock();
         state.is_left() || state.out > 0

@@ -1,4 +1,4 @@
-//! From the end of a run to a status, and that status into the queue.
+//! From the end of a run to a status, and its settlement.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::shared::Shared;
 use crate::summary::Outcome;
 use crate::work::{Decision, Done};
 
-/// The pause after a settlement that failed; it doubles up to the longest.
+/// The pause after a settlement that failed. It doubles up to the longest.
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -31,22 +31,22 @@ impl Done {
     fn end_as(self, shared: &Shared, outcome: Outcome) {
         shared.tally.count(outcome);
         self.work.series.ended(outcome, self.attempts);
-        // The delivery goes first: its slot must not free while it still counts as held.
+        // The delivery is dropped first: its slot must not free while it still counts as held.
         drop(self.work.delivery);
         drop(self.work.permit);
     }
 }
 
-/// Settles what is done, together, and frees its slots.
+/// Settles what has ended, together, and frees the slots.
 pub(crate) async fn settle(shared: &Arc<Shared>, mut done: Vec<Done>) {
     let settlements = done.iter_mut().filter_map(|done| {
         let status = done.decision.status.clone()?;
         Some((&mut done.work.delivery, status))
     });
-    let mut answers = shared.queue.settle_many(settlements).await.into_iter();
+    let mut results = shared.queue.settle_many(settlements).await.into_iter();
     for done in done {
-        let answer = done.decision.status.as_ref().and_then(|_| answers.next());
-        match answer {
+        let result = done.decision.status.as_ref().and_then(|_| results.next());
+        match result {
             Some(Ok(SettleOutcome::Settled)) => done.end(shared),
             Some(Ok(SettleOutcome::Lost)) | None => done.end_as(shared, Outcome::Lost),
             Some(Err(error)) => drop(tokio::spawn(settle_later(shared.clone(), done, error))),
@@ -54,7 +54,7 @@ pub(crate) async fn settle(shared: &Arc<Shared>, mut done: Vec<Done>) {
     }
 }
 
-/// Settles again and again, while the lease is trusted.
+/// Repeats the settlement while the lease holds.
 async fn settle_later(shared: Arc<Shared>, mut done: Done, error: Error) {
     let Some(status) = done.decision.status.clone() else { return };
     let outcome = settle_again(&shared, &mut done.work.delivery, &status, error).await;
@@ -62,7 +62,7 @@ async fn settle_later(shared: Arc<Shared>, mut done: Done, error: Error) {
     done.end_as(&shared, outcome);
 }
 
-/// Returns how the delivery ended, if not as it should.
+/// Returns how the delivery ended, if not as planned.
 async fn settle_again(
     shared: &Shared,
     delivery: &mut QueueMessageHandler,
@@ -76,21 +76,21 @@ async fn settle_again(
         match error.kind() {
             ErrorKind::Closed => return Some(Outcome::Unsettled),
             ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::TooLarge => {
-                tracing::warn!(id = %delivery.id(), %error, "a task could not be settled as it should be");
-                let Some(plainer) = plainer(&status, wanted, &error) else { return Some(Outcome::Unsettled) };
-                status = plainer;
+                tracing::warn!(id = %delivery.id(), %error, "a task could not be settled as planned");
+                let Some(next) = fallback(&status, wanted, &error) else { return Some(Outcome::Unsettled) };
+                status = next;
             }
             _ if delivery.lease_until().is_none_or(|until| until <= clock.now()) => {
                 return Some(Outcome::Lost);
             }
             _ => {
-                tracing::warn!(id = %delivery.id(), %error, "a task could not be settled; trying again while its lease holds");
+                tracing::warn!(id = %delivery.id(), %error, "a task could not be settled; retrying while its lease holds");
                 clock.sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
         error = match delivery.settle(status.clone()).await {
-            // It could not be tried again as it was meant to be.
+            // It was to be retried, but that could not be stored.
             Ok(SettleOutcome::Settled) => {
                 return matches!(status, QueueMessageStatus::Poisonous { .. }).then_some(Outcome::Dead);
             }
@@ -100,9 +100,9 @@ async fn settle_again(
     }
 }
 
-/// What comes nearest to a status that was refused: headers can be too large by now, for instance. The errors go first. The count is
-/// never left out: without it a task would be tried forever.
-fn plainer(
+/// The next best to a status that was refused, for instance because the headers have become too large. The errors are dropped first.
+/// The count never is: without it the task would be retried forever.
+fn fallback(
     status: &QueueMessageStatus,
     wanted: &QueueMessageStatus,
     error: &Error,
@@ -120,7 +120,7 @@ fn plainer(
     }
 }
 
-/// Why a task that should be tried again goes to the dead letters instead.
+/// Why a task that was to be retried goes to the dead letters instead.
 fn why_not_again(wanted: &QueueMessageStatus, error: &Error) -> String {
     let last = match wanted {
         QueueMessageStatus::Postponed { headers: Some(headers), .. } => history(headers).pop(),
@@ -130,10 +130,10 @@ fn why_not_again(wanted: &QueueMessageStatus, error: &Error) -> String {
         || "no worker could run it".to_owned(),
         |last| format!("{} in attempt {}: {}", last.kind.as_str(), last.attempt, last.error),
     );
-    format!("{attempt}; its attempts cannot be counted in it, so it is not tried again: {error}")
+    format!("{attempt}; not retried, because its attempts cannot be stored with it: {error}")
 }
 
-/// Whether it has expired since it was claimed, `held` ago.
+/// Whether the message has expired since it was claimed, `held` ago.
 pub(crate) fn expired(delivery: &QueueMessageHandler, held: Duration) -> bool {
     let expiry = delivery.message().options().expiry;
     let Some(When::In(time_to_live)) = expiry else { return false };
@@ -146,7 +146,7 @@ impl Shared {
         match self.config.counting {
             Counting::Headers => TaskHeaders::of(delivery.headers()).attempts(),
             Counting::Failures => delivery.delivery_count().unwrap_or(1).saturating_sub(1),
-            // What was delivered less often since has been redriven.
+            // A message that was delivered less often than that has been redriven since.
             Counting::Memory => {
                 let remembered = self.failures.of(delivery.id());
                 delivery.delivery_count().map_or(remembered, |count| remembered.min(count.saturating_sub(1)))
@@ -154,7 +154,7 @@ impl Shared {
         }
     }
 
-    /// One more failed attempt, or one more worker that did not know what to do.
+    /// Remembers one more failed attempt, or one more worker that did not know the task.
     fn remember(&self, delivery: &QueueMessageHandler) {
         if self.config.counting == Counting::Memory {
             self.failures.add(delivery.id());
@@ -167,8 +167,8 @@ impl Shared {
         }
     }
 
-    /// The status that offers a task again, with what it has behind it where that can be kept.
-    fn again(&self, delay: Duration, headers: impl FnOnce() -> Headers) -> QueueMessageStatus {
+    /// The status that has a task retried, with its history where that can be stored.
+    fn retried(&self, delay: Duration, headers: impl FnOnce() -> Headers) -> QueueMessageStatus {
         match (self.config.counting, self.queue.capabilities().postpone_delay) {
             (Counting::Headers, _) => QueueMessageStatus::Postponed { delay, headers: Some(headers()) },
             (Counting::Memory, Some(_)) => QueueMessageStatus::postponed(delay),
@@ -176,12 +176,12 @@ impl Shared {
         }
     }
 
-    /// How often it was lost with the process that ran it, where that can be told.
+    /// How often the task was lost with the process that ran it, where that is known.
     pub(crate) fn crashes(&self, delivery: &QueueMessageHandler) -> u32 {
-        let told = self.queue.capabilities().delivery_count
+        let known = self.queue.capabilities().delivery_count
             == anyqueue::adapter::DeliveryCount::ExceptReleases
             && self.config.counting == Counting::Headers;
-        delivery.delivery_count().filter(|_| told).map_or(0, |count| count.saturating_sub(1))
+        delivery.delivery_count().filter(|_| known).map_or(0, |count| count.saturating_sub(1))
     }
 
     /// How long one attempt may take.
@@ -196,7 +196,7 @@ impl Shared {
         message.options().max_retries.map_or(retry, |retries| retry.max(retries))
     }
 
-    /// The status that offers a task again a little later, uncounted.
+    /// The status that has a task delivered again a little later, uncounted.
     pub(crate) fn deferred(&self, delay: Duration) -> QueueMessageStatus {
         match self.queue.capabilities().postpone_delay {
             Some(declared) => QueueMessageStatus::postponed(delay.min(declared.max)),
@@ -205,7 +205,7 @@ impl Shared {
     }
 
     /// An attempt failed.
-    #[allow(clippy::too_many_arguments, reason = "what is known of the attempt")]
+    #[allow(clippy::too_many_arguments, reason = "all that is known about the attempt")]
     pub(crate) fn failed(
         &self,
         partition: usize,
@@ -239,22 +239,22 @@ impl Shared {
         let most = self.queue.capabilities().postpone_delay.map_or(delay, |declared| declared.max);
         let delay = delay.min(most);
         self.remember(delivery);
-        Decision::settle(self.again(delay, headers), Outcome::Retried)
+        Decision::settle(self.retried(delay, headers), Outcome::Retried)
     }
 
-    /// Nobody here knows what to do with it: `why` says so.
+    /// This worker cannot run the task; `why` is the reason.
     pub(crate) fn unknown_task(&self, delivery: &QueueMessageHandler, why: &str) -> Decision {
-        let past = TaskHeaders::of(delivery.headers());
-        let misses = match self.config.counting {
-            Counting::Headers => past.misses(),
+        let headers = TaskHeaders::of(delivery.headers());
+        let times = match self.config.counting {
+            Counting::Headers => headers.unknown(),
             Counting::Memory | Counting::Failures => self.attempts(delivery),
         };
-        if misses >= self.config.max_unknown {
-            let reason = format!("no worker could run it in {} attempts: {why}", misses.saturating_add(1));
+        if times >= self.config.max_unknown {
+            let reason = format!("no worker could run it in {} attempts: {why}", times.saturating_add(1));
             self.forget(delivery);
             return Decision::settle(QueueMessageStatus::poisonous(reason), Outcome::Dead);
         }
-        tracing::warn!(id = %delivery.id(), partition = %delivery.partition(), "a task is put off: {why}");
+        tracing::warn!(id = %delivery.id(), partition = %delivery.partition(), "a task is deferred: {why}");
         let most = self
             .queue
             .capabilities()
@@ -262,7 +262,7 @@ impl Shared {
             .map_or(self.config.unknown_delay, |declared| declared.max);
         let delay = self.config.unknown_delay.min(most);
         self.remember(delivery);
-        let status = self.again(delay, || past.unknown_task(misses.saturating_add(1)));
+        let status = self.retried(delay, || headers.unknown_again(times.saturating_add(1)));
         Decision::settle(status, Outcome::Deferred)
     }
 }

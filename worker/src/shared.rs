@@ -15,18 +15,18 @@ use crate::pool::Pool;
 use crate::runs::RunQueue;
 use crate::summary::Tally;
 
-/// Tasks whose failed attempts a worker remembers, where nobody else can.
+/// Tasks whose failed attempts a worker remembers, where neither headers nor the backend can.
 const REMEMBERED_FAILURES: usize = 10_000;
 
 /// How far a run has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Stage {
-    /// Not running, or running as usual.
+    /// It runs as usual, or has not started.
     Working,
-    /// Nothing new is taken on; what runs may end.
+    /// Nothing new is taken on. Running tasks may end.
     Draining,
-    /// Handlers are asked to stop.
+    /// Running handlers are asked to stop.
     Cancelling,
 }
 
@@ -47,14 +47,14 @@ pub(crate) struct Shared {
     pub(crate) busy: AtomicBool,
 }
 
-/// What is set and seen from outside while the worker runs.
+/// What is set or read from outside while the worker runs.
 #[derive(Debug)]
 pub(crate) struct Control {
     pub(crate) paused: Vec<bool>,
     pub(crate) throttled: Option<String>,
-    /// When the fetch loop last went round.
+    /// When the fetch loop last ticked.
     pub(crate) ticked_at: Instant,
-    /// When something last went on: a pull was answered, or there was no slot to pull for.
+    /// When the worker last made progress: a pull ended, or there was no slot to pull for.
     pub(crate) progress_at: Instant,
     /// The last error of each partition whose last pull failed.
     pub(crate) failing: Vec<Option<Error>>,

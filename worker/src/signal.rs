@@ -13,7 +13,7 @@ pub(crate) struct Signals {
 }
 
 fn failed(error: std::io::Error) -> Error {
-    Error::new(anyqueue::ErrorKind::Internal, "signals cannot be listened to").with_source(error)
+    Error::new(anyqueue::ErrorKind::Internal, "cannot listen to signals").with_source(error)
 }
 
 impl Signals {
@@ -40,7 +40,7 @@ impl Signals {
     #[cfg(not(unix))]
     pub(crate) async fn next(&mut self) -> i32 {
         if let Err(error) = tokio::signal::ctrl_c().await.map_err(failed) {
-            tracing::error!(%error, "the worker cannot be stopped by a signal");
+            tracing::error!(%error, "no signal can stop the worker");
             std::future::pending::<()>().await;
         }
         SIGINT
@@ -53,10 +53,10 @@ const SIGTERM: i32 = 15;
 const SIGINT: i32 = 2;
 const ENDED_BY: i32 = 128;
 
-/// Runs of workers that listen to signals now, in this process.
+/// Runs in this process that listen to signals now.
 static LISTENING: AtomicUsize = AtomicUsize::new(0);
-/// Whether the next signal that nobody listens to ends the process.
-static DEADLY: AtomicBool = AtomicBool::new(false);
+/// Whether a signal that no run listens to ends the process.
+static EXIT_ON_SIGNAL: AtomicBool = AtomicBool::new(false);
 
 /// A run that listens to signals.
 pub(crate) struct Listening(());
@@ -74,19 +74,19 @@ impl Drop for Listening {
     }
 }
 
-/// From now on a signal ends the process again, as it would had no run ever listened to it: tokio keeps what it once listens to from
-/// ending the process forever, and handlers that block keep the runtime from ending. While another run listens, it is that one's.
-pub(crate) async fn die_of_the_next() {
-    if DEADLY.swap(true, SeqCst) {
+/// Makes signals end the process again. Tokio disables their default action forever once it listens to them, and handlers that block
+/// keep the runtime from ending. While another run listens, a signal belongs to that run.
+pub(crate) async fn exit_on_next_signal() {
+    if EXIT_ON_SIGNAL.swap(true, SeqCst) {
         return;
     }
     let (ready, listening) = tokio::sync::oneshot::channel();
-    // A thread of its own, for those of the application's runtime may all be blocked.
+    // On a thread of its own: those of the application's runtime may all be blocked.
     let watch = move || {
         let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
         runtime.block_on(async move {
             let Ok(mut signals) = Signals::listen() else { return };
-            let _ = ready.send(()); // who asked may be gone
+            let _ = ready.send(()); // the caller may be gone
             loop {
                 let signal = signals.next().await;
                 if LISTENING.load(SeqCst) == 0 {
@@ -97,15 +97,25 @@ pub(crate) async fn die_of_the_next() {
     };
     let thread = std::thread::Builder::new().name("anyqueue-signals".to_owned()).spawn(watch);
     if thread.is_err() || listening.await.is_err() {
-        DEADLY.store(false, SeqCst);
-        tracing::warn!("no thread to listen to signals: only SIGKILL may end this process now");
+        EXIT_ON_SIGNAL.store(false, SeqCst);
+        tracing::warn!("cannot listen to signals any more: only SIGKILL may end this process now");
     }
 }
 
-/// Ends at the first SIGTERM or SIGINT: for [`Worker::run_until`](crate::Worker::run_until) beside other reasons to end.
+/// Waits for SIGTERM or SIGINT. Combine it with other reasons to stop in [`Worker::run_until`](crate::Worker::run_until).
+///
+/// ```
+/// # use anyqueue_worker::{Summary, Worker, shutdown_signal};
+/// async fn run(worker: Worker, stop: tokio::sync::oneshot::Receiver<()>) -> anyqueue::Result<Summary> {
+///     let shutdown = async {
+///         tokio::select! { _ = shutdown_signal() => {}, _ = stop => {} }
+///     };
+///     worker.run_until(shutdown).await
+/// }
+/// ```
 ///
 /// # Errors
-/// If signals cannot be listened to.
+/// If the process cannot listen to signals.
 pub async fn shutdown_signal() -> Result<()> {
     Signals::listen()?.next().await;
     Ok(())

@@ -1,8 +1,8 @@
-//! What became of the tasks of a run.
+//! How the tasks of a run ended.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How one delivery of a task ended, as logs and metrics name it.
+/// How one delivery of a task ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Processed,
@@ -44,33 +44,46 @@ impl Outcome {
     }
 }
 
-/// What became of the tasks of one run of a worker.
+/// How the tasks of one run of a worker ended. A task that was delivered several times is counted as often.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// # use anyqueue_worker::{Partition, TaskContext, Worker, task};
+/// # let queue = anyqueue::Queue::new(anyqueue_memory::MemoryQueue::new())?;
+/// # queue.push("mail", task("send_mail", &"a@example.org")?).await?;
+/// # let worker = Worker::builder(queue).partition(Partition::new("mail"));
+/// # let worker = worker.handler("send_mail", |_: String, _: TaskContext| async { Ok(()) }).build()?;
+/// let summary = worker.run_once().await?;
+/// println!("{} processed, {} dead", summary.processed, summary.dead);
+/// # assert_eq!((summary.processed, summary.dead), (1, 0));
+/// # Ok::<(), anyqueue::Error>(()) }).unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Done.
+    /// Processed with success.
     pub processed: u64,
-    /// Failed, and to be tried again.
+    /// Failed, to be retried.
     pub retried: u64,
-    /// Gone to the dead letters.
+    /// Moved to the dead letters.
     pub dead: u64,
-    /// Removed because somebody requested it.
+    /// Removed because of a cancellation request.
     pub cancelled: u64,
-    /// Begun, and released because of the shutdown, uncounted.
+    /// Interrupted by the shutdown, and released, uncounted.
     pub interrupted: u64,
-    /// Held, and released by the shutdown before it began.
+    /// Held but not started when the shutdown came, and released.
     pub released: u64,
-    /// Not settled because the lease was lost; somebody else has the task.
+    /// Not settled because the lease was lost. Another worker may have the task.
     pub lost: u64,
-    /// Not run now: its kind is unknown here or runs often enough already, or an earlier run of it has not ended yet.
+    /// Not run now, but later: the task is unknown here, its kind is full, or an earlier run of it has not ended.
     pub deferred: u64,
-    /// Could not be settled; the task comes back when its lease ends.
+    /// Impossible to settle. The task comes back when its lease ends.
     pub unsettled: u64,
-    /// Still running when the shutdown's time was over: their handlers block and cannot be stopped.
+    /// Still running at the end of the shutdown: their handlers block and cannot be stopped.
     pub abandoned: u64,
 }
 
-/// Counts while the run goes on.
+/// The counts during a run.
 #[derive(Debug, Default)]
 pub(crate) struct Tally([AtomicU64; Outcome::ALL.len()]);
 

@@ -1,34 +1,37 @@
-//! What a worker reports: metrics by the `metrics` facade, spans by `tracing`.
+//! What a worker reports: metrics through the `metrics` facade, spans through `tracing`.
 //!
 //! | metric | kind | labels | is |
 //! |---|---|---|---|
-//! | `anyqueue_worker_started_total` | counter | partition, kind | attempts begun |
-//! | `anyqueue_worker_ended_total` | counter | partition, kind, outcome | deliveries ended, by [outcome](#outcomes) |
-//! | `anyqueue_worker_wait_seconds` | histogram | partition, kind | from push, or the end of its delay, to the begin of the first attempt |
-//! | `anyqueue_worker_run_seconds` | histogram | partition, kind | time of one attempt |
-//! | `anyqueue_worker_attempts` | histogram | partition, kind | attempts that a task took until it was processed or dead |
-//! | `anyqueue_worker_running` | gauge | partition | slots that are occupied |
-//! | `anyqueue_worker_ready` | gauge | partition | messages held that have not started |
-//! | `anyqueue_worker_stuck` | gauge | | handlers that did not end though they were asked to stop |
-//! | `anyqueue_worker_throttled` | gauge | | 1 while the governor lets nothing be pulled |
+//! | `anyqueue_worker_started_total` | counter | partition, kind | attempts started |
+//! | `anyqueue_worker_ended_total` | counter | partition, kind, outcome | deliveries that ended, by [outcome](#outcomes) |
+//! | `anyqueue_worker_wait_seconds` | histogram | partition, kind | from the push, or the end of the delay, to the start of the first attempt |
+//! | `anyqueue_worker_run_seconds` | histogram | partition, kind | duration of one attempt |
+//! | `anyqueue_worker_attempts` | histogram | partition, kind | attempts of a task until it was processed or dead |
+//! | `anyqueue_worker_running` | gauge | partition | occupied slots |
+//! | `anyqueue_worker_ready` | gauge | partition | messages that are held and have not started |
+//! | `anyqueue_worker_stuck` | gauge | | handlers that did not stop when asked |
+//! | `anyqueue_worker_throttled` | gauge | | 1 while the governor stops the worker from pulling |
 //! | `anyqueue_worker_pull_errors_total` | counter | partition | pulls that failed |
 //!
 //! # Outcomes
 //!
 //! | outcome | the task |
 //! |---|---|
-//! | `processed` | is done |
-//! | `retried` | failed and is tried again later |
+//! | `processed` | succeeded |
+//! | `retried` | failed, and is retried later |
 //! | `dead` | went to the dead letters |
-//! | `cancelled` | was removed because somebody requested it |
+//! | `cancelled` | was removed because of a cancellation request |
 //! | `interrupted` | was released by a shutdown, uncounted |
-//! | `lost` | belongs to somebody else: the lease was lost |
-//! | `deferred` | did not run now: unknown kind, too many of its kind, or an earlier run has not ended |
+//! | `lost` | was not settled, because its lease was lost |
+//! | `deferred` | runs later: it is unknown here, its kind is full, or an earlier run has not ended |
 //! | `unsettled` | could not be settled, and comes back when its lease ends |
 //!
-//! The label `kind` has the names for which handlers are registered; everything else is `other`. Each attempt is a `tracing` span of
-//! level INFO named `anyqueue.task`, with the fields `partition`, `kind`, `id`, `attempt` and `traceparent`, the W3C trace context of the
-//! pusher. Install a metrics recorder before running a worker: series are registered when they are first used.
+//! Both labels have a fixed set of values. `partition` has the names of the partitions that the worker was built with. `kind` has the
+//! kinds with a handler of their own, and `other` for the rest.
+//!
+//! Each attempt is a `tracing` span of level INFO named `anyqueue.task`, with the fields `partition`, `kind`, `id`, `attempt` and
+//! `traceparent`, the W3C trace context of the sender. Install a metrics recorder before you run a worker: series are registered when
+//! they are first used.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -64,7 +67,7 @@ impl Series {
         }
     }
 
-    /// An attempt begins; `wait` if it is the first.
+    /// An attempt starts; `wait` if it is the first.
     pub(crate) fn started(&self, wait: Option<Duration>) {
         self.started.increment(1);
         if let Some(wait) = wait {
@@ -97,7 +100,7 @@ fn ended(partition: &str, kind: &str, outcome: Outcome) -> Counter {
     counter!("anyqueue_worker_ended_total", &labels)
 }
 
-/// All series of a run: registered when first used, by partition and handler.
+/// The series of a run by partition and kind, registered when first used.
 #[derive(Default)]
 pub(crate) struct SeriesCache {
     by_kind: HashMap<(usize, Option<String>), Arc<Series>>,

@@ -1,4 +1,4 @@
-//! A worker on the memory backend with time that a test turns: an application's handlers are tested without sleeping.
+//! A worker on the memory backend whose clock a test controls, to test handlers without sleeping.
 //!
 //! ```
 //! use anyqueue_worker::testing::Harness;
@@ -32,12 +32,12 @@ use serde::Serialize;
 
 use crate::{Summary, Worker, WorkerBuilder, task};
 
-/// How far [`Harness::advance`] moves the clock at once, so that heartbeats come in time.
+/// How far [`Harness::advance`] moves the clock in one step, so that heartbeats come in time.
 const STEP: Duration = Duration::from_secs(5);
-/// How often other tasks get their turn after each step.
+/// How often other tasks are polled after each step.
 const YIELDS: usize = 32;
 
-/// A queue in memory, a worker on it, and their clock. Use it on a current-thread runtime, as `#[tokio::test]` gives.
+/// A queue in memory, a worker on it, and their clock. Use it on a current-thread runtime, the default of `#[tokio::test]`.
 #[derive(Debug)]
 pub struct Harness {
     queue: Queue,
@@ -46,10 +46,10 @@ pub struct Harness {
 }
 
 impl Harness {
-    /// A harness for the worker that `build` sets up.
+    /// Makes a harness with the worker that `build` sets up.
     ///
     /// # Errors
-    /// As of [`WorkerBuilder::build`].
+    /// As [`WorkerBuilder::build`].
     pub fn new(build: impl FnOnce(WorkerBuilder) -> WorkerBuilder) -> Result<Self> {
         let clock = ManualClock::new();
         let storage = MemoryQueue::with_config(MemoryConfig::default().with_clock(clock.clock()));
@@ -71,7 +71,7 @@ impl Harness {
     /// Pushes a task of a kind.
     ///
     /// # Errors
-    /// As of [`task`] and [`Queue::push`].
+    /// As [`task`] and [`Queue::push`].
     pub async fn push<T: Serialize>(&self, partition: &str, kind: &str, payload: &T) -> Result<MessageId> {
         self.push_message(partition, task(kind, payload)?).await
     }
@@ -79,26 +79,26 @@ impl Harness {
     /// Pushes a message as it is.
     ///
     /// # Errors
-    /// As of [`Queue::push`].
+    /// As [`Queue::push`].
     pub async fn push_message(&self, partition: &str, message: MessageData) -> Result<MessageId> {
         let id = message.id();
         self.queue.push(partition, message).await?;
         Ok(id)
     }
 
-    /// Runs everything that is due, what handlers push meanwhile included, and returns what became of it.
+    /// Runs everything that is due, including what handlers push meanwhile, and returns how it ended.
     ///
     /// # Errors
-    /// As of [`Worker::run_once`].
+    /// As [`Worker::run_once`].
     pub async fn run(&self) -> Result<Summary> {
         self.worker.run_once().await
     }
 
-    /// Lets time pass, in steps, and lets whatever waits for it go on: join it with [`run`](Self::run) to see what time does to
-    /// handlers that run.
+    /// Lets time pass in steps, and lets the tasks that wait for it continue. Join it with [`run`](Self::run) to let time pass while
+    /// handlers run.
     pub async fn advance(&self, time: Duration) {
         let mut left = time;
-        turns().await; // what is about to begin begins before time passes
+        turns().await; // what is about to start starts before time passes
         while !left.is_zero() {
             let step = left.min(STEP);
             self.clock.advance(step);
@@ -107,8 +107,7 @@ impl Harness {
         }
     }
 
-    /// Lets time pass while nobody gets a turn, heartbeats included: as if the process had been stopped for so long. Leases that
-    /// end meanwhile are lost.
+    /// Lets time pass while nothing runs, not even heartbeats, as if the process had been stopped. Leases that end meanwhile are lost.
     pub fn stall(&self, time: Duration) {
         self.clock.advance(time);
     }
@@ -116,21 +115,21 @@ impl Harness {
     /// The dead letters of a partition, at most a thousand.
     ///
     /// # Errors
-    /// As of [`DeadLetters::list`](anyqueue::DeadLetters::list).
+    /// As [`DeadLetters::list`](anyqueue::DeadLetters::list).
     pub async fn dead(&self, partition: impl IntoPartitionId) -> Result<Vec<DeadLetter>> {
         self.queue.dead_letters(partition)?.list(None, 1000).await
     }
 
-    /// How many messages of a partition are in which state.
+    /// How many messages of a partition are in each state.
     ///
     /// # Errors
-    /// As of [`Queue::counts`].
+    /// As [`Queue::counts`].
     pub async fn counts(&self, partition: impl IntoPartitionId) -> Result<Counts> {
         self.queue.counts(partition).await
     }
 }
 
-/// Lets the other tasks of the runtime have some turns.
+/// Lets the other tasks of the runtime run for a while.
 async fn turns() {
     for _ in 0..YIELDS {
         tokio::task::yield_now().await;

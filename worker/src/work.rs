@@ -1,4 +1,4 @@
-//! A delivery on its way: what it has with it, what to do with it, and what became of it.
+//! A delivery on its way through a slot: what belongs to it, what to do with it, and how it ended.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,18 +16,18 @@ pub(crate) struct Work {
     pub(crate) delivery: QueueMessageHandler,
     pub(crate) verdict: Verdict,
     pub(crate) series: Arc<Series>,
-    /// When the worker got hold of it.
+    /// When the worker received it.
     pub(crate) claimed_at: Instant,
 }
 
 /// What to do with a delivery that has a slot.
 pub(crate) enum Verdict {
     Run(Arc<Route>),
-    /// Not to be run: to be settled like this.
+    /// It does not run, but is settled like this.
     End(QueueMessageStatus, Outcome),
 }
 
-/// What to settle a delivery with; nothing if it is somebody else's now.
+/// What to settle a delivery with; nothing if its lease was lost.
 pub(crate) struct Decision {
     pub(crate) status: Option<QueueMessageStatus>,
     pub(crate) outcome: Outcome,
@@ -38,7 +38,7 @@ impl Decision {
         Self { status: Some(status), outcome }
     }
 
-    /// What a delivery is settled with that does not run.
+    /// The verdict for a delivery that does not run.
     pub(crate) fn into_verdict(self) -> Verdict {
         Verdict::End(self.status.unwrap_or(QueueMessageStatus::Waiting), self.outcome)
     }
@@ -48,7 +48,7 @@ impl Decision {
     }
 }
 
-/// Work that is done but for its settlement.
+/// Work that only has to be settled.
 pub(crate) struct Done {
     pub(crate) work: Work,
     pub(crate) decision: Decision,

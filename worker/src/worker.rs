@@ -1,4 +1,4 @@
-//! The worker that people hold: it runs, is controlled while it runs, and says how it is.
+//! The worker: its runs, how they are controlled, and its health.
 
 use std::future::Future;
 use std::pin::pin;
@@ -13,38 +13,56 @@ use crate::config::Counting;
 use crate::context::TaskContext;
 use crate::fetch::Fetch;
 use crate::shared::{Shared, Stage};
-use crate::signal::{Listening, Signals, die_of_the_next};
+use crate::signal::{Listening, Signals, exit_on_next_signal};
 use crate::summary::Summary;
 
-/// Runs handlers over a queue. Cheap to clone; all clones are one worker, so that one can control what another runs.
+/// Runs handlers over a queue. See the [crate](crate) for what it promises.
 ///
-/// See the crate's documentation for what it promises.
+/// Cheap to clone. All clones are the same worker, so that one can control what another runs:
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// use anyqueue_worker::{Partition, TaskContext, Worker};
+/// # let queue = anyqueue::Queue::new(anyqueue_memory::MemoryQueue::new())?;
+/// let worker = Worker::builder(queue)
+///     .partition(Partition::new("mail"))
+///     .handler("send_mail", |_to: String, _: TaskContext| async { Ok(()) })
+///     .build()?;
+/// let control = worker.clone();
+/// let run = tokio::spawn(async move { worker.run().await });
+/// control.pause("mail")?;
+/// control.shutdown();
+/// run.await.unwrap()?;
+/// # Ok::<(), anyqueue::Error>(()) }).unwrap();
+/// ```
 #[derive(Clone, Debug)]
 pub struct Worker(pub(crate) Arc<Shared>);
 
-/// How a worker is doing, as [`Worker::health`] answers.
+/// How a worker is doing, as [`Worker::health`] returns it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Health {
     /// How far the run has come.
     pub stage: Stage,
-    /// Tasks that occupy a slot.
+    /// How many tasks occupy a slot.
     pub running: usize,
-    /// Handlers that did not end within the grace after they were asked to stop.
+    /// How many handlers did not end within the grace after they were asked to stop.
     pub stuck: usize,
-    /// How long ago the worker's loop last went round: it does so at least once a second.
+    /// How long ago the worker's loop last ticked. It does so about once a second.
     pub since_tick: Duration,
-    /// How long ago a pull was last answered, if with an error, or none was needed because every slot was occupied.
+    /// How long ago the worker last made progress: a pull ended, even with an error, or none was needed because every slot was occupied.
     pub since_progress: Duration,
-    /// Partitions whose last pull failed, and the error.
+    /// The partitions whose last pull failed, with the error.
     pub failing: Vec<(PartitionId, Error)>,
-    /// Why the [governor](crate::Governor) lets the worker take on nothing.
+    /// Why the [governor](crate::Governor) stops the worker from taking on tasks.
     pub throttled: Option<String>,
 }
 
 impl Health {
-    /// Whether the worker got on within this time; it does while its backend is down, which a restart would not mend. An idle worker's pulls are answered every ten seconds, so ask for more than
-    /// that: a minute, for instance.
+    /// Whether the worker made progress within this time. It also does while its backend is down, since a restart would not help.
+    ///
+    /// The pulls of an idle worker end every ten seconds, so allow for more than that: a minute, for instance.
+    #[must_use]
     pub fn is_live(&self, within: Duration) -> bool {
         self.since_tick <= within && self.since_progress <= within
     }
@@ -59,46 +77,49 @@ impl Worker {
         worker
     }
 
-    /// What this backend cannot give a worker, in full sentences; empty if nothing is missing. Also logged when the worker is made.
+    /// What the backend cannot do for a worker, in full sentences; empty if nothing is missing. Also logged when the worker is made.
     pub fn limitations(&self) -> Vec<String> {
         let capabilities = self.0.queue.capabilities();
         let mut limitations = Vec::new();
         match self.0.config.counting {
             Counting::Headers => {}
             Counting::Memory => limitations.push(
-                "this backend cannot replace headers and counts releases as deliveries: each worker knows the failed attempts that it saw itself, so that a task can be tried more often than its limit where several work, and the errors of earlier attempts are lost",
+                "this backend cannot replace headers and counts releases as deliveries: each worker counts only the failed attempts that it saw itself, so with several workers a task can be retried more often than its limit, and the errors of earlier attempts are lost",
             ),
             Counting::Failures => limitations.push(
-                "this backend cannot postpone as a worker needs: failed tasks are tried again at once, and the errors of earlier attempts are lost",
+                "this backend cannot postpone with new headers: failed tasks are retried at once, and the errors of earlier attempts are lost",
             ),
         }
         if capabilities.delivery_count != DeliveryCount::ExceptReleases {
-            limitations.push("this backend does not tell crashes from releases: only the queue's max_deliveries ends a crash loop");
+            limitations.push("this backend does not distinguish crashes from releases: only the queue's max_deliveries ends a crash loop");
         }
         if !capabilities.inspect.cancel {
-            limitations.push("this backend takes no requests for cancellation: running tasks can be cancelled by a shutdown only");
+            limitations.push("this backend does not support cancellation requests: only a shutdown can cancel running tasks");
         }
         limitations.into_iter().map(str::to_owned).collect()
     }
 
-    /// The queue it works.
+    /// The queue that it serves.
     pub fn queue(&self) -> &Queue {
         &self.0.queue
     }
 
-    /// Works until SIGTERM or SIGINT, then [shuts down](Self::shutdown). A second signal [hurries](Self::shutdown_now) that. The
+    /// Runs until SIGTERM or SIGINT, then [shuts down](Self::shutdown). On a second signal it shuts down [now](Self::shutdown_now). The
     /// queue stays open: close it afterwards.
     ///
-    /// If it leaves handlers behind that [cannot be stopped](Summary::abandoned), one more signal ends the process at once, with
-    /// status 143 or 130, unless another run listens to it. See [the crate](crate#handlers-that-do-not-await) for how to
-    /// end without one.
+    /// If it leaves handlers running that [cannot be stopped](Summary::abandoned), one more signal ends the process at once, with
+    /// status 143 or 130, unless another run listens to signals. See [the crate](crate#handlers-that-block) for how to end
+    /// without one.
     ///
     /// # Errors
-    /// If signals cannot be listened to; else as [`run_until`](Self::run_until).
+    /// If the process cannot listen to signals; otherwise as [`run_until`](Self::run_until).
+    ///
+    /// # Cancellation
+    /// As [`run_until`](Self::run_until).
     pub async fn run(&self) -> Result<Summary> {
         let summary = self.run_listening().await?;
         if summary.abandoned > 0 {
-            die_of_the_next().await;
+            exit_on_next_signal().await;
         }
         Ok(summary)
     }
@@ -112,50 +133,54 @@ impl Worker {
         work.await
     }
 
-    /// Works until the future ends, then [shuts down](Self::shutdown) and returns what became of the tasks.
+    /// Runs until the future ends, then [shuts down](Self::shutdown) and returns how the tasks ended.
     ///
     /// # Errors
     /// [`Closed`](anyqueue::ErrorKind::Closed) once the queue is closed; [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) if this worker
-    /// runs already. No error of the server ends it.
+    /// is already running. No other error of the backend ends the run.
     ///
     /// # Cancellation
-    /// Dropping the future stops the pulling and releases what has not started. Tasks that run go on, and are settled.
+    /// Dropping the future stops pulling and releases what has no slot yet. Tasks with a slot continue and are settled.
     pub async fn run_until(&self, shutdown: impl Future<Output = ()>) -> Result<Summary> {
         let mut work = pin!(self.work(false));
         tokio::select! { end = &mut work => return end, () = shutdown => self.shutdown() }
         work.await
     }
 
-    /// Works all that is there, what is pushed meanwhile included, and ends when every partition is empty. What is delayed, also
-    /// by a retry, is not waited for.
+    /// Processes everything that is ready, including what is pushed meanwhile, and ends when every partition is empty. It does not wait
+    /// for delayed tasks, nor for retries.
     ///
     /// # Errors
-    /// As [`run_until`](Self::run_until), and the server's after it has failed several times in a row.
+    /// As [`run_until`](Self::run_until), and the backend's error after several failures in a row.
+    ///
+    /// # Cancellation
+    /// As [`run_until`](Self::run_until).
     pub async fn run_once(&self) -> Result<Summary> {
         self.work(true).await
     }
 
-    /// Ends the run: takes on nothing more, releases what has not started, waits for what runs, asks it to stop, and releases
-    /// what was interrupted, uncounted. The times are those of [`WorkerBuilder::drain`](crate::WorkerBuilder::drain). Before a run, it ends the next one at once.
+    /// Ends the run in order. The worker takes on nothing more and releases what has not started. It waits for running tasks, then asks
+    /// them to stop, and releases those that it interrupted, uncounted. [`WorkerBuilder::drain`](crate::WorkerBuilder::drain) sets the
+    /// times. Called before a run, it ends the next one at once. Returns without waiting.
     pub fn shutdown(&self) {
         self.advance(Stage::Draining);
     }
 
-    /// As [`shutdown`](Self::shutdown), but what runs is asked to stop at once.
+    /// As [`shutdown`](Self::shutdown), but asks running tasks to stop at once.
     pub fn shutdown_now(&self) {
         self.advance(Stage::Cancelling);
     }
 
-    /// Takes on nothing more of this partition until it is [resumed](Self::resume). What runs goes on. Only this worker pauses:
-    /// see [`Queue::pause`] for all of them.
+    /// Takes on nothing more from this partition until it is [resumed](Self::resume). Running tasks continue. Other workers are not
+    /// affected: [`Queue::pause`] pauses them all.
     ///
     /// # Errors
-    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for a partition that this worker does not work.
+    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for a partition that this worker does not serve.
     pub fn pause(&self, partition: impl IntoPartitionId) -> Result<()> {
         self.set_paused(&partition.into_partition_id()?, true)
     }
 
-    /// Goes on with a partition that was [paused](Self::pause).
+    /// Resumes a partition that was [paused](Self::pause).
     ///
     /// # Errors
     /// As [`pause`](Self::pause).
@@ -163,7 +188,7 @@ impl Worker {
         self.set_paused(&partition.into_partition_id()?, false)
     }
 
-    /// How it is doing.
+    /// How the worker is doing.
     pub fn health(&self) -> Health {
         let now = self.0.queue.clock().now();
         let control = self.0.control();
@@ -181,7 +206,7 @@ impl Worker {
         }
     }
 
-    /// The tasks that run here now.
+    /// The tasks that are running.
     pub fn running(&self) -> Vec<TaskContext> {
         self.0.pool.running.tasks()
     }
@@ -190,7 +215,7 @@ impl Worker {
         let index = self.0.partitions.iter().position(|config| config.id == *partition);
         let mut control = self.0.control();
         let Some(place) = index.and_then(|index| control.paused.get_mut(index)) else {
-            return Err(Error::invalid(format!("this worker does not work the partition {partition}")));
+            return Err(Error::invalid(format!("this worker does not serve the partition {partition}")));
         };
         *place = paused;
         drop(control);
@@ -209,11 +234,12 @@ impl Worker {
 
     async fn work(&self, burst: bool) -> Result<Summary> {
         let _busy = Busy::begin(&self.0)?;
-        // On a task of its own: what awaits this may be no worker thread, and each wake-up would then cross threads.
+        // In a task of its own: the caller may not be on a thread of the runtime, and then each wake-up would cross threads.
         let fetch = tokio::spawn(Fetch::new(self.0.clone(), burst)?.run());
         let _stop = AbortOnDrop(fetch.abort_handle());
         fetch.await.unwrap_or_else(|error| {
-            Err(Error::new(anyqueue::ErrorKind::Internal, "the worker's loop ended").with_source(error))
+            Err(Error::new(anyqueue::ErrorKind::Internal, "the worker's loop ended unexpectedly")
+                .with_source(error))
         })
     }
 }
@@ -232,7 +258,9 @@ struct Busy<'a>(&'a Shared);
 impl<'a> Busy<'a> {
     fn begin(shared: &'a Shared) -> Result<Self> {
         if shared.busy.swap(true, Ordering::SeqCst) {
-            return Err(Error::invalid("this worker runs already: make another one, or await the first run"));
+            return Err(Error::invalid(
+                "this worker is already running: make another one, or await the first run",
+            ));
         }
         shared.tally.reset();
         let now = shared.queue.clock().now();

@@ -202,5 +202,5 @@ fn more_slots_than_any_machine_has_are_refused() {
     }
     let worker = builder().slots(MAX_SLOTS).prefetch(MAX_SLOTS).drain(Duration::MAX, Duration::MAX).build();
     let end = async { tokio::time::timeout(PATIENCE, worker.unwrap().run_once()).await };
-    assert_eq!(runtime.block_on(end).expect("it takes for ever").unwrap().processed, 0);
+    assert_eq!(runtime.block_on(end).expect("it never ends").unwrap().processed, 0);
 }

@@ -118,7 +118,7 @@ async fn a_time_out_is_told_apart_and_by_default_not_tried_again() {
     // A minute until it is asked to stop, five seconds until it is dropped.
     let (summary, ()) = tokio::join!(harness.run(), harness.advance(secs(66)));
     assert_eq!(summary.unwrap().dead, 1);
-    assert_eq!(reason(&harness).await, "timed_out in attempt 1: it took longer than it may");
+    assert_eq!(reason(&harness).await, "timed_out in attempt 1: it ran longer than it may");
 }
 
 #[tokio::test]

@@ -235,6 +235,6 @@ async fn a_closed_queue_ends_the_run_with_an_error() {
     let run = tokio::spawn(async move { worker.run_until(std::future::pending()).await });
     tokio::task::yield_now().await;
     queue.close().await.unwrap();
-    let end = tokio::time::timeout(PATIENCE, run).await.expect("it goes on for ever").unwrap();
+    let end = tokio::time::timeout(PATIENCE, run).await.expect("it never ends").unwrap();
     assert_eq!(end.unwrap_err().kind(), ErrorKind::Closed);
 }

@@ -1,4 +1,4 @@
-//! What is held and has not started: started when a slot is free, released when none comes free.
+//! Messages that are held and have not started: they start when a slot is free, or are released when none frees.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,9 +19,9 @@ use crate::work::{Verdict, Work};
 const KIND_FULL: Duration = Duration::from_secs(1);
 
 impl Fetch {
-    /// Starts what is held, as far as slots are free.
+    /// Starts what is held, as far as there are free slots.
     pub(super) fn start_ready(&mut self) {
-        let mut begun = Vec::new();
+        let mut started = Vec::new();
         let held = self.partitions.iter().enumerate().filter(|(_, partition)| !partition.ready.is_empty());
         let held: Vec<usize> = held.map(|(index, _)| index).collect();
         while self.shared.pool.occupied() < self.shared.config.slots {
@@ -36,9 +36,9 @@ impl Fetch {
             else {
                 break;
             };
-            begun.extend(self.start(index, ready));
+            started.extend(self.start(index, ready));
         }
-        self.shared.runs.add(&self.shared, begun);
+        self.shared.runs.add(&self.shared, started);
         let mut waits = false;
         for partition in &mut self.partitions {
             if !partition.ready.is_empty() || partition.parked > 0 {
