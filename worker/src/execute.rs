@@ -1,8 +1,7 @@
 //! One run of a handler, watched, and what it means for the task.
 
-use std::any::Any;
 use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -16,6 +15,7 @@ use tracing::Instrument;
 use crate::context::{CancelReason, TaskContext};
 use crate::error::{ErrorClass, TaskResult};
 use crate::handler::{Route, Run};
+use crate::panics;
 use crate::settle::expired;
 use crate::shared::{Shared, Stage};
 use crate::summary::Outcome;
@@ -96,10 +96,10 @@ fn waited(delivery: &QueueMessageHandler, held: Duration) -> Duration {
 
 async fn run(shared: &Shared, delivery: &QueueMessageHandler, route: &Route, task: &TaskContext) -> End {
     let start = || route.start(delivery.payload_bytes(), task, &shared.config.wraps);
-    match catch_unwind(AssertUnwindSafe(start)) {
+    match panics::caught(start) {
         Ok(Ok(run)) => watch(shared, delivery, task, run).await,
         Ok(Err(unreadable)) => End::Unreadable(unreadable),
-        Err(panic) => End::Panicked(panic_text(&*panic)),
+        Err(text) => End::Panicked(text),
     }
 }
 
@@ -148,7 +148,7 @@ async fn at(clock: &Clock, moment: Option<Instant>) {
 
 /// A run that has ended.
 fn ended(run: Caught, end: std::thread::Result<TaskResult>) -> End {
-    let end = end.map_err(|panic| panic_text(&*panic));
+    let end = end.map_err(panics::text);
     match (end, dropped(run)) {
         (Ok(result), Ok(())) => End::Returned(result),
         (Err(text), _) | (_, Err(text)) => End::Panicked(text),
@@ -157,12 +157,7 @@ fn ended(run: Caught, end: std::thread::Result<TaskResult>) -> End {
 
 /// Drops what is left of a run. A panic in that must not reach the runner; the error is its text.
 fn dropped(run: Caught) -> Result<(), String> {
-    catch_unwind(AssertUnwindSafe(|| drop(run))).map_err(|panic| panic_text(&*panic))
-}
-
-fn panic_text(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+    panics::caught(|| drop(run))
 }
 
 /// What the end of a run means for the task. A settlement under a lost lease has no effect and is counted as lost.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// Decides whether a worker may take on more tasks.
 ///
 /// It is asked about once a second. While it says no, the worker pulls nothing and releases what it has not started. Running tasks
-/// continue. It must not block.
+/// continue. It must not block. A panic counts as no.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicBool, Ordering};

@@ -101,6 +101,7 @@ mod fetch;
 mod governor;
 mod handler;
 mod message;
+mod panics;
 mod partition;
 mod pool;
 mod retry;

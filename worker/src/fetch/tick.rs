@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::state::Fetch;
-use crate::telemetry;
+use crate::{panics, telemetry};
 
 /// How often the loop goes round if nothing happens.
 const TICK: Duration = Duration::from_secs(1);
@@ -11,7 +11,7 @@ const TICK: Duration = Duration::from_secs(1);
 impl Fetch {
     pub(super) fn tick(&mut self, now: Instant) {
         self.next_tick = now + TICK;
-        let throttled = self.shared.config.governor.as_ref().and_then(|governor| governor.check().err());
+        let throttled = self.throttled();
         let stuck = self.stuck(now);
         for (index, (partition, metrics)) in self.partitions.iter().zip(&self.metrics).enumerate() {
             metrics.set(self.shared.pool.in_partition(index), partition.ready.len());
@@ -36,6 +36,13 @@ impl Fetch {
             }
             control.throttled = throttled;
         }
+    }
+
+    /// Why the governor says no, if it does.
+    fn throttled(&self) -> Option<String> {
+        let governor = self.shared.config.governor.as_ref()?;
+        let checked = panics::caught(|| governor.check());
+        checked.unwrap_or_else(|text| Err(format!("the governor panicked: {text}"))).err()
     }
 
     /// Handlers that should have stopped by now.

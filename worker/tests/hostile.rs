@@ -1,0 +1,72 @@
+//! Application code that misbehaves: the worker survives it, and says what happened.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at anything")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::time::Duration;
+
+use anyqueue_worker::testing::Harness;
+use anyqueue_worker::{Governor, Partition, Retry};
+
+/// Panics when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "a panic in Drop");
+    }
+}
+
+#[tokio::test]
+async fn a_panic_whose_payload_panics_in_drop_is_one_failed_attempt() {
+    let runs = Arc::new(AtomicU32::new(0));
+    let count = runs.clone();
+    let harness = Harness::new(|worker| {
+        worker.partition(Partition::new("p")).retry(Retry::never()).handler("k", move |(): (), _| {
+            let run = count.fetch_add(1, SeqCst);
+            async move {
+                if run < 3 {
+                    std::panic::panic_any(Bomb);
+                }
+                Ok(())
+            }
+        })
+    })
+    .unwrap();
+    harness.push("p", "k", &()).await.unwrap();
+    let summary = harness.run().await.unwrap();
+    assert_eq!((summary.dead, runs.load(SeqCst)), (1, 1), "{summary:?}");
+}
+
+/// Panics at first.
+#[derive(Debug, Default)]
+struct Broken(AtomicU32);
+
+impl Governor for Broken {
+    fn check(&self) -> Result<(), String> {
+        assert!(self.0.fetch_add(1, SeqCst) > 0, "as the test wants");
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_governor_that_panics_says_no() {
+    let harness = Harness::new(|worker| {
+        let worker = worker.partition(Partition::new("p")).governor(Broken::default());
+        worker.handler("k", |(): (), _| async { Ok(()) })
+    })
+    .unwrap();
+    harness.push("p", "k", &()).await.unwrap();
+    let watch = async {
+        harness.advance(Duration::from_millis(500)).await;
+        let throttled = harness.worker().health().throttled;
+        harness.advance(Duration::from_secs(2)).await;
+        harness.worker().shutdown();
+        throttled
+    };
+    let run = harness.worker().run_until(std::future::pending());
+    let (summary, throttled) = tokio::join!(run, watch);
+    assert_eq!(throttled.as_deref(), Some("the governor panicked: as the test wants"));
+    assert_eq!(summary.unwrap().processed, 1);
+}
