@@ -177,12 +177,17 @@ impl TaskContext {
             if let Some(reason) = self.cancel_reason() {
                 return reason;
             }
-            self.token().cancelled().await;
+            self.own_token().cancelled().await;
         }
     }
 
-    /// Fires when the handler is asked to stop: for what takes a token.
-    pub fn token(&self) -> &CancellationToken {
+    /// A token that is cancelled when the handler should stop, for code that takes one. Cancelling it has no effect on the task.
+    #[must_use]
+    pub fn token(&self) -> CancellationToken {
+        self.own_token().child_token()
+    }
+
+    fn own_token(&self) -> &CancellationToken {
         let token = self.0.token.get_or_init(CancellationToken::new);
         // The reason may have come before the token was there; `cancel` sets it before it looks for the token.
         if self.0.reason.load(Ordering::SeqCst) != 0 {

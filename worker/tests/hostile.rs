@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
 use anyqueue_worker::testing::Harness;
-use anyqueue_worker::{Governor, Partition, Retry};
+use anyqueue_worker::{CancelReason, Governor, Partition, Retry, TaskContext, TaskError};
 
 /// Panics when it is dropped.
 struct Bomb;
@@ -37,6 +37,32 @@ async fn a_panic_whose_payload_panics_in_drop_is_one_failed_attempt() {
     harness.push("p", "k", &()).await.unwrap();
     let summary = harness.run().await.unwrap();
     assert_eq!((summary.dead, runs.load(SeqCst)), (1, 1), "{summary:?}");
+}
+
+#[tokio::test]
+async fn a_handler_that_cancels_its_token_was_not_asked_to_stop() {
+    let harness = Harness::new(|worker| {
+        worker.partition(Partition::new("p")).handler("k", |(): (), task: TaskContext| async move {
+            task.token().cancel();
+            assert!(!task.token().is_cancelled(), "the next token is cancelled too");
+            assert_eq!(task.cancel_reason(), None);
+            Err(TaskError::retry(task.cancelled().await.as_str()))
+        })
+    })
+    .unwrap();
+    harness.push("p", "k", &()).await.unwrap();
+    let watch = async {
+        harness.advance(Duration::from_secs(1)).await;
+        let running = harness.worker().running();
+        harness.worker().shutdown_now();
+        harness.advance(Duration::from_secs(1)).await;
+        running
+    };
+    let (summary, running) = tokio::join!(harness.run(), watch);
+    assert_eq!(summary.unwrap().interrupted, 1);
+    let reasons: Vec<_> = running.iter().map(TaskContext::cancel_reason).collect();
+    assert_eq!(reasons, [Some(CancelReason::Shutdown)]);
+    assert!(running.iter().all(|task| task.token().is_cancelled()), "a token made later is cancelled too");
 }
 
 /// Panics at first.
