@@ -1,5 +1,6 @@
 //! How a worker is set up.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -246,8 +247,12 @@ impl WorkerBuilder {
     }
 
     fn check_handlers(&mut self) {
+        let mut names = HashSet::new();
         for kind in std::mem::take(&mut self.kinds) {
             let name = kind.name.clone();
+            if !names.insert(name.clone()) {
+                self.problems.push(format!("the kind {name:?} is named twice: set all its limits at once"));
+            }
             if kind.concurrency == 0 {
                 self.problems
                     .push(format!("the kind {name:?} may run 0 tasks: leave its handler out instead"));

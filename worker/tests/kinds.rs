@@ -81,6 +81,17 @@ async fn what_stands_behind_a_full_kind_is_found_and_not_at_any_price() {
 }
 
 #[tokio::test]
+async fn limits_of_a_kind_that_are_set_twice_are_refused() {
+    let refused = Harness::new(|worker| {
+        let worker = worker.partition(Partition::new("p")).kind(Kind::new("a").concurrency(1));
+        let worker = worker.kind(Kind::new("a").timeout(RUN));
+        worker.handler("a", |_: u32, _: TaskContext| async { Ok(()) })
+    });
+    let text = refused.map(|_| ()).unwrap_err().to_string();
+    assert!(text.contains("the kind \"a\" is named twice"), "{text}");
+}
+
+#[tokio::test]
 async fn a_worker_that_is_at_its_limits_is_live() {
     let long = Duration::from_mins(5);
     let one = |worker: WorkerBuilder| worker.partition(Partition::new("p").concurrency(1));
