@@ -187,12 +187,15 @@ fn conclude(
         }
         (End::Returned(Err(error)), None) => failed(Failed, error.class(), &error.to_string()),
         (End::Returned(Err(error)), Some(CancelReason::Timeout)) => {
-            failed(TimedOut, ErrorClass::Retry, &error.to_string())
+            failed(TimedOut, error.class(), &error.to_string())
         }
         (End::Dropped(None), _) => failed(TimedOut, ErrorClass::Retry, "it ran longer than it may"),
         (End::Dropped(Some(text)), _) => {
             let text = format!("it ran longer than it may, and panicked when it was dropped: {text}");
             failed(TimedOut, ErrorClass::Retry, &text)
+        }
+        (End::Panicked(text), Some(CancelReason::Timeout)) => {
+            failed(TimedOut, ErrorClass::Retry, &format!("it panicked: {text}"))
         }
         (End::Panicked(text), _) => failed(Panicked, ErrorClass::Retry, &text),
     }

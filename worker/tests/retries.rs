@@ -143,6 +143,32 @@ async fn a_time_out_can_be_tried_again_and_a_message_may_have_its_own_limit() {
 }
 
 #[tokio::test]
+async fn a_panic_after_the_time_out_is_a_time_out() {
+    let harness = harness(
+        exact(),
+        |worker| worker.timeout(secs(10)),
+        |task| async move { panic!("stopped by {}", task.cancelled().await.as_str()) },
+    );
+    harness.push("p", "k", &1).await.unwrap();
+    let (summary, ()) = tokio::join!(harness.run(), harness.advance(secs(11)));
+    assert_eq!(summary.unwrap().dead, 1);
+    assert_eq!(reason(&harness).await, "timed_out in attempt 1: it panicked: stopped by timeout");
+}
+
+#[tokio::test]
+async fn a_time_out_that_the_handler_calls_permanent_is_not_retried() {
+    let harness = harness(
+        exact(),
+        |worker| worker.retry_timeouts(true).timeout(secs(10)),
+        |task| async move { Err(TaskError::permanent(task.cancelled().await.as_str())) },
+    );
+    harness.push("p", "k", &1).await.unwrap();
+    let (summary, ()) = tokio::join!(harness.run(), harness.advance(secs(11)));
+    assert_eq!(summary.unwrap().dead, 1);
+    assert_eq!(reason(&harness).await, "timed_out permanently in attempt 1: timeout");
+}
+
+#[tokio::test]
 async fn a_panic_is_a_failed_attempt_and_takes_no_slot() {
     let harness = harness(
         exact().max(1),
