@@ -26,8 +26,8 @@
 //! | `deferred` | runs later: it is unknown here, its kind is full, or an earlier run has not ended |
 //! | `unsettled` | could not be settled, and comes back when its lease ends |
 //!
-//! Both labels have a fixed set of values. `partition` has the names of the partitions that the worker was built with. `kind` has the
-//! kinds with a handler of their own, and `other` for the rest.
+//! Both labels have a fixed set of values. `partition` has the partitions that the worker was built with: `mail`, or
+//! `mail (dead letters)`. `kind` has the kinds with a handler of their own, and `other` for the rest.
 //!
 //! Each attempt is a `tracing` span of level INFO named `anyqueue.task`, with the fields `partition`, `kind`, `id`, `attempt` and
 //! `traceparent`, the W3C trace context of the sender. Install a metrics recorder before you run a worker: series are registered when
@@ -37,6 +37,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyqueue::PartitionId;
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
 use crate::summary::Outcome;
@@ -53,8 +54,8 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    fn new(partition: &str, kind: &str) -> Self {
-        let (partition, kind) = (partition.to_owned(), kind.to_owned());
+    fn new(partition: &PartitionId, kind: &str) -> Self {
+        let (partition, kind) = (partition.to_string(), kind.to_owned());
         let labels = [("partition", partition.clone()), ("kind", kind.clone())];
         Self {
             started: counter!("anyqueue_worker_started_total", &labels),
@@ -110,7 +111,7 @@ pub(crate) struct SeriesCache {
 
 impl SeriesCache {
     /// The series of a kind that has a handler, or of all others.
-    pub(crate) fn of(&mut self, index: usize, partition: &str, kind: Option<&str>) -> Arc<Series> {
+    pub(crate) fn of(&mut self, index: usize, partition: &PartitionId, kind: Option<&str>) -> Arc<Series> {
         if let Some((last, name, series)) = &self.last
             && *last == index
             && name.as_deref() == kind
@@ -134,8 +135,8 @@ pub(crate) struct PartitionMetrics {
 }
 
 impl PartitionMetrics {
-    pub(crate) fn new(partition: &str) -> Self {
-        let label = partition.to_owned();
+    pub(crate) fn new(partition: &PartitionId) -> Self {
+        let label = partition.to_string();
         Self {
             running: gauge!("anyqueue_worker_running", "partition" => label.clone()),
             ready: gauge!("anyqueue_worker_ready", "partition" => label.clone()),

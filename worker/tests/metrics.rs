@@ -5,8 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use anyqueue::PartitionId;
 use anyqueue_worker::testing::Harness;
-use anyqueue_worker::{Partition, TaskError};
+use anyqueue_worker::{Partition, TaskContext, TaskError};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
 /// `name{label=value,…}` and the value; of histograms, how many were recorded.
@@ -77,5 +78,26 @@ fn every_documented_metric_is_recorded_with_its_labels() {
     let rows = documented.lines().filter(|line| line.starts_with("//! | `anyqueue_"));
     for name in rows.map(|row| row.split('`').nth(1).unwrap()) {
         assert!(metrics.keys().any(|series| series.starts_with(name)), "{name} was never recorded");
+    }
+}
+
+#[test]
+fn a_partition_and_its_dead_letters_are_told_apart() {
+    let metrics = recorded(async {
+        let partition = PartitionId::new("p").unwrap();
+        let harness = Harness::new(|worker| {
+            let worker =
+                worker.partition(Partition::new("p")).partition(Partition::new(partition.dead_letters()));
+            worker.handler("k", |(): (), task: TaskContext| async move {
+                if task.partition().is_dead_letters() { Ok(()) } else { Err(TaskError::permanent("no")) }
+            })
+        })
+        .unwrap();
+        harness.push("p", "k", &()).await.unwrap();
+        harness.run().await.unwrap();
+    });
+    for partition in ["p", "p (dead letters)"] {
+        let series = format!("anyqueue_worker_started_total{{kind=k,partition={partition}}}");
+        assert_eq!(metrics.get(&series), Some(&1), "{series} in {metrics:#?}");
     }
 }

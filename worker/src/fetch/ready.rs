@@ -68,7 +68,7 @@ impl Fetch {
         let config = self.shared.partitions.get(index)?;
         let route = self.shared.routes.of(ready.delivery.message()).cloned();
         let kind = route.as_ref().map(|route| route.kind.name.as_str());
-        let series = self.series.of(index, config.id.name(), kind);
+        let series = self.series.of(index, &config.id, kind);
         Some(Work {
             permit: SlotPermit::new(&self.shared.pool, index, route.clone()),
             verdict: self.shared.judge(&ready.delivery, route),
@@ -107,7 +107,7 @@ impl Fetch {
             verdict: Verdict::End(status, outcome),
             delivery: ready.delivery,
             claimed_at: ready.claimed_at,
-            series: self.series.of(index, config.id.name(), None),
+            series: self.series.of(index, &config.id, None),
         };
         self.shared.runs.add(&self.shared, [work]);
     }

@@ -58,7 +58,7 @@ impl Fetch {
             schedule: Schedule::new(shared.config.sharing, shared.config.slots, weights),
             burst,
             series: SeriesCache::default(),
-            metrics: configs().map(|config| PartitionMetrics::new(config.id.name())).collect(),
+            metrics: configs().map(|config| PartitionMetrics::new(&config.id)).collect(),
             full_since: None,
             gathering_since: None,
             released_at: None,
