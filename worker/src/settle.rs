@@ -29,6 +29,9 @@ impl Done {
     }
 
     fn end_as(self, shared: &Shared, outcome: Outcome) {
+        if outcome == Outcome::Dead {
+            shared.forget(&self.work.delivery);
+        }
         shared.tally.count(outcome);
         self.work.series.ended(outcome, self.attempts);
         // The delivery is dropped first: its slot must not free while it still counts as held.
@@ -161,6 +164,7 @@ impl Shared {
         }
     }
 
+    /// Forgets the failed attempts of a task that is dead. Not before that is settled: if the lease was lost, it comes back.
     fn forget(&self, delivery: &QueueMessageHandler) {
         if self.config.counting == Counting::Memory {
             self.failures.forget(delivery.id());
@@ -229,7 +233,6 @@ impl Shared {
         let Some(delay) = delay else {
             let permanent = if class == ErrorClass::Permanent { " permanently" } else { "" };
             let reason = format!("{how}{permanent} in attempt {attempt}: {text}");
-            self.forget(delivery);
             return Decision::settle(QueueMessageStatus::poisonous(reason), Outcome::Dead);
         };
         let headers = || {
@@ -251,7 +254,6 @@ impl Shared {
         };
         if times >= self.config.max_unknown {
             let reason = format!("no worker could run it in {} attempts: {why}", times.saturating_add(1));
-            self.forget(delivery);
             return Decision::settle(QueueMessageStatus::poisonous(reason), Outcome::Dead);
         }
         tracing::warn!(id = %delivery.id(), partition = %delivery.partition(), "a task is deferred: {why}");

@@ -34,6 +34,8 @@ struct Faults {
     /// Pulls that need not be sure find nothing, as on a server that answers from a part of itself.
     samples: AtomicBool,
     settlements: AtomicBool,
+    /// The next move into the dead letters finds that the lease was lost.
+    death: AtomicBool,
     /// How often others have released each message, on a server that counts that.
     releases: AtomicU32,
 }
@@ -74,6 +76,15 @@ impl Forward for Faulty {
     async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
         if self.faults.settlements.load(SeqCst) {
             return vec![Err(down()); settlements.len()];
+        }
+        let dies = settlements.iter().any(|settlement| matches!(settlement.action, Action::Move { .. }));
+        if dies && self.faults.death.swap(false, SeqCst) {
+            let release = |settlement: &Settlement| Settlement {
+                lease: settlement.lease.clone(),
+                action: Action::Release,
+            };
+            self.inner.settle(&settlements.iter().map(release).collect::<Vec<_>>()).await;
+            return settlements.iter().map(|_| Ok(SettleOutcome::Lost)).collect();
         }
         self.inner.settle(settlements).await
     }
@@ -244,4 +255,34 @@ async fn releases_by_others_are_no_failed_attempts_where_the_server_counts_them_
     assert_eq!((summary.retried, summary.dead), (2, 1));
     let seen: Vec<u32> = std::iter::from_fn(|| attempts.try_recv().ok()).collect();
     assert_eq!(seen, [1, 2, 3]);
+}
+
+#[tokio::test]
+async fn a_death_whose_lease_was_lost_gives_no_new_attempts() {
+    let (queue, faults) = faulty(|capabilities| {
+        capabilities.postpone_headers = false;
+        capabilities.delivery_count = DeliveryCount::Deliveries;
+    });
+    faults.releases.store(7, SeqCst);
+    faults.death.store(true, SeqCst);
+    let (seen, mut attempts) = mpsc::channel(9);
+    let handler = move |_: u32, task: TaskContext| {
+        let seen = seen.clone();
+        async move {
+            seen.send(task.attempt()).await?;
+            Err(TaskError::retry("no"))
+        }
+    };
+    let retry = Retry::exponential(Duration::from_millis(1)).max(2);
+    let builder = Worker::builder(queue.clone()).partition(Partition::new("p")).retry(retry);
+    let worker = builder.handler("k", handler).build().unwrap();
+    queue.push("p", task("k", &1).unwrap()).await.unwrap();
+    let died = async {
+        let dead = queue.pull(PartitionId::new("p").unwrap().dead_letters()).wait(PATIENCE).await.unwrap();
+        assert_eq!(dead.len(), 1, "it dies when its retries are used up");
+    };
+    let summary = soon("death", worker.run_until(died)).await.unwrap();
+    assert_eq!((summary.retried, summary.dead, summary.lost), (2, 1, 1), "{summary:?}");
+    let seen: Vec<u32> = std::iter::from_fn(|| attempts.try_recv().ok()).collect();
+    assert_eq!(seen, [1, 2, 3, 3]);
 }
