@@ -48,7 +48,7 @@ impl Fetch {
             match result {
                 Ok(_) => self.shared.tally.count(Outcome::Released),
                 Err(error) => {
-                    tracing::debug!(%error, "a message could not be released; it comes back when its lease ends")
+                    tracing::debug!(%error, "not released: the message comes back when its lease ends");
                 }
             }
         }

@@ -30,9 +30,10 @@ impl Fetch {
         }
         control.stuck = stuck;
         if throttled != control.throttled {
-            match &throttled {
-                Some(reason) => tracing::warn!(%reason, "the governor stops the worker from taking on tasks"),
-                None => tracing::info!("the governor lets the worker take on tasks again"),
+            if let Some(reason) = &throttled {
+                tracing::warn!(%reason, "the governor stops the worker from taking on tasks");
+            } else {
+                tracing::info!("the governor lets the worker take on tasks again");
             }
             control.throttled = throttled;
         }
