@@ -128,8 +128,8 @@ impl Worker {
         let _listening = Listening::begin();
         let mut signals = Signals::listen()?;
         let mut work = pin!(self.work(false));
-        tokio::select! { end = &mut work => return end, _ = signals.next() => self.shutdown() }
-        tokio::select! { end = &mut work => return end, _ = signals.next() => self.shutdown_now() }
+        tokio::select! { biased; end = &mut work => return end, _ = signals.next() => self.shutdown() }
+        tokio::select! { biased; end = &mut work => return end, _ = signals.next() => self.shutdown_now() }
         work.await
     }
 
@@ -143,7 +143,8 @@ impl Worker {
     /// Dropping the future stops pulling and releases what has no slot yet. Tasks with a slot continue and are settled.
     pub async fn run_until(&self, shutdown: impl Future<Output = ()>) -> Result<Summary> {
         let mut work = pin!(self.work(false));
-        tokio::select! { end = &mut work => return end, () = shutdown => self.shutdown() }
+        // The run first: one that is refused must not shut down the one that is under way.
+        tokio::select! { biased; end = &mut work => return end, () = shutdown => self.shutdown() }
         work.await
     }
 

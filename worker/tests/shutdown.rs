@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyqueue::{ErrorKind, Queue, QueueMessageHandler};
 use anyqueue_memory::MemoryQueue;
 use anyqueue_worker::{
-    CancelReason, Partition, Summary, TaskContext, TaskError, Worker, WorkerBuilder, task,
+    CancelReason, Partition, Stage, Summary, TaskContext, TaskError, Worker, WorkerBuilder, task,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -216,6 +216,21 @@ async fn a_worker_runs_once_at_a_time_and_again_afterwards() {
     push(&queue, 2).await;
     assert_eq!(worker.run_once().await.unwrap().processed, 2);
     assert_eq!(runs.load(SeqCst), 2);
+}
+
+#[tokio::test]
+async fn a_run_that_is_refused_does_not_end_the_one_that_goes_on() {
+    let queue = queue();
+    let worker = builder(&queue).handler("k", |_: u32, _| async { Ok(()) }).build().unwrap();
+    let first = run(&worker);
+    tokio::task::yield_now().await;
+    for _ in 0..20 {
+        let refused = worker.run_until(std::future::ready(())).await;
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(worker.health().stage, Stage::Working);
+    }
+    worker.shutdown();
+    end(first).await;
 }
 
 #[tokio::test]
