@@ -1,7 +1,7 @@
 //! The one owner of a partition's consuming channel: a task that serves pulls and settlements in turn.
 
-mod care;
-mod flow;
+mod maintenance;
+mod pipeline;
 mod timers;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -12,91 +12,91 @@ use anyqueue::adapter::{Delivery, Lease};
 use anyqueue::{Error, MessageId, PartitionId, Result};
 use tokio::sync::mpsc;
 
-use crate::command::{Claim, Command, Settled, Verb, Waiting};
+use crate::adaptive_prefetch::AdaptivePrefetch;
+use crate::command::{Claim, Command, Disposition, Settled, WaitingPull};
 use crate::config::QueueType;
-use crate::desk::{Arrived, Desk};
+use crate::consumer_channel::{ConsumerChannel, Received};
 use crate::error::closed;
-use crate::stock::Stock;
+use crate::shared::Shared;
 use crate::token::Tag;
-use crate::tools::Tools;
 
 /// Commands that may wait for the task. More wait in their tasks.
 pub(crate) const COMMANDS: usize = 1024;
 
 pub(crate) struct Actor {
-    pub(crate) tools: Arc<Tools>,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) partition: PartitionId,
     commands: mpsc::Receiver<Command>,
-    own: mpsc::WeakSender<Command>,
+    own_sender: mpsc::WeakSender<Command>,
     pub(crate) levels: BTreeSet<u8>,
     /// Levels whose queues are gone and could not be made anew, and since when.
     pub(crate) missing: BTreeMap<u8, Instant>,
     /// Levels whose dead letters were seen to.
-    pub(crate) guarded: BTreeSet<u8>,
-    pub(crate) stock: Stock,
-    pub(crate) desk: Option<Desk>,
-    pub(crate) waiting: VecDeque<Waiting>,
+    pub(crate) dead_letters_declared: BTreeSet<u8>,
+    pub(crate) adaptive_prefetch: AdaptivePrefetch,
+    pub(crate) channel: Option<ConsumerChannel>,
+    pub(crate) waiting: VecDeque<WaitingPull>,
     /// Messages of which copies are being made.
-    copying: HashMap<u64, Arrived>,
+    copying: HashMap<u64, Received>,
     last_pull: Instant,
-    tell_at: Option<Instant>,
-    spare_until: Option<Instant>,
+    flush_at: Option<Instant>,
+    release_at: Option<Instant>,
     idle_at: Option<Instant>,
 }
 
 impl Actor {
     /// Starts a task; it ends when all senders are gone, or the storage is closed.
     pub(crate) fn start(
-        tools: &Arc<Tools>,
+        shared: &Arc<Shared>,
         partition: &PartitionId,
     ) -> (mpsc::Sender<Command>, impl Future<Output = ()> + use<>) {
         let (sender, commands) = mpsc::channel(COMMANDS);
         let actor = Self {
-            tools: Arc::clone(tools),
+            shared: Arc::clone(shared),
             partition: partition.clone(),
             commands,
-            own: sender.downgrade(),
+            own_sender: sender.downgrade(),
             levels: BTreeSet::new(),
             missing: BTreeMap::new(),
-            guarded: BTreeSet::new(),
-            stock: Stock::new(tools.config.ready()),
-            desk: None,
+            dead_letters_declared: BTreeSet::new(),
+            adaptive_prefetch: AdaptivePrefetch::new(shared.config.ready()),
+            channel: None,
             waiting: VecDeque::new(),
             copying: HashMap::new(),
             last_pull: Instant::now(),
-            tell_at: None,
-            spare_until: None,
+            flush_at: None,
+            release_at: None,
             idle_at: None,
         };
         (sender, actor.run())
     }
 
     async fn run(mut self) {
-        let closed = self.tools.closed.clone();
+        let closed = self.shared.closed.clone();
         loop {
             let timer = self.next_timer();
             let happened = tokio::select! {
                 biased;
                 () = closed.cancelled() => break,
                 command = self.commands.recv() => match command {
-                    Some(command) => self.obey(command),
+                    Some(command) => self.handle(command),
                     None => break,
                 },
-                come = next(&mut self.desk) => come,
+                come = next(&mut self.channel) => come,
                 () = at(timer) => Ok(()),
             };
             let served = match happened.and_then(|()| self.take_in()) {
                 Ok(()) => tokio::select! {
                     biased;
                     () = closed.cancelled() => break,
-                    served = self.serve_and_heal() => served,
+                    served = self.serve_and_redeclare() => served,
                 },
                 Err(error) => Err(error),
             };
             if let Err(error) = served {
-                self.lose(&error);
+                self.channel_lost(&error);
             }
-            self.care();
+            self.declare_dead_letters();
             self.set_timers();
         }
         self.finish().await;
@@ -105,14 +105,14 @@ impl Actor {
     /// Takes in all that is there already, so that it is served together.
     fn take_in(&mut self) -> Result<()> {
         while let Ok(command) = self.commands.try_recv() {
-            self.obey(command)?;
+            self.handle(command)?;
         }
-        self.desk.as_mut().map_or(Ok(()), Desk::take_in)
+        self.channel.as_mut().map_or(Ok(()), ConsumerChannel::take_in)
     }
 
-    fn obey(&mut self, command: Command) -> Result<()> {
-        if self.desk.as_ref().is_some_and(|desk| !desk.is_alive()) {
-            self.desk = None;
+    fn handle(&mut self, command: Command) -> Result<()> {
+        if self.channel.as_ref().is_some_and(|channel| !channel.is_alive()) {
+            self.channel = None;
             self.copying.clear();
         }
         match command {
@@ -130,7 +130,7 @@ impl Actor {
                 let holds = items.into_iter().map(|(id, tag)| self.holds(id, tag)).collect();
                 let _ = reply.send(holds);
             }
-            Command::Back(tags) => self.take_back(&tags)?,
+            Command::Requeue(tags) => self.requeue_unclaimed(&tags)?,
             Command::Level(level) => {
                 self.missing.remove(&level);
                 self.levels.insert(level);
@@ -140,100 +140,102 @@ impl Actor {
     }
 
     fn holds(&self, id: MessageId, tag: Tag) -> bool {
-        self.desk.as_ref().is_some_and(|desk| {
-            let held = desk.held.get(&tag.number);
-            desk.life == tag.life && held.is_some_and(|held| held.stored.message.id() == id)
+        self.channel.as_ref().is_some_and(|channel| {
+            let held = channel.held.get(&tag.delivery_tag);
+            channel.id == tag.channel_id && held.is_some_and(|held| held.record.message.id() == id)
         })
     }
 
-    fn settle(&mut self, items: Vec<(MessageId, Tag, Verb)>) -> Vec<Settled> {
+    fn settle(&mut self, items: Vec<(MessageId, Tag, Disposition)>) -> Vec<Settled> {
         let mut returned = Vec::new();
         let mut answers = Vec::with_capacity(items.len());
-        for (id, tag, verb) in items {
+        for (id, tag, disposition) in items {
             let held = self.holds(id, tag);
-            let desk = self.desk.as_mut().filter(|_| held);
-            let Some((desk, arrived)) =
-                desk.and_then(|desk| desk.held.remove(&tag.number).map(|held| (desk, held)))
+            let channel = self.channel.as_mut().filter(|_| held);
+            let Some((channel, received)) = channel
+                .and_then(|channel| channel.held.remove(&tag.delivery_tag).map(|held| (channel, held)))
             else {
                 answers.push(Settled::Lost);
                 continue;
             };
-            answers.push(match verb {
-                Verb::Remove => {
-                    desk.is_settled(id);
-                    desk.remove(tag.number);
+            answers.push(match disposition {
+                Disposition::Ack => {
+                    channel.forget_unseen(id);
+                    channel.ack_later(tag.delivery_tag);
                     Settled::Done
                 }
-                Verb::Return => {
-                    returned.push(arrived);
+                Disposition::Requeue => {
+                    returned.push(received);
                     Settled::Done
                 }
-                Verb::Copy => {
-                    let original = Box::new(arrived.stored.clone());
-                    self.copying.insert(tag.number, arrived);
+                Disposition::Copy => {
+                    let original = Box::new(received.record.clone());
+                    self.copying.insert(tag.delivery_tag, received);
                     Settled::Copy(original)
                 }
             });
         }
-        if let Some(desk) = &mut self.desk
+        if let Some(channel) = &mut self.channel
             && !returned.is_empty()
-            && let Err(error) = desk.give_back(returned)
+            && let Err(error) = channel.requeue(returned)
         {
-            self.lose(&error);
+            self.channel_lost(&error);
         }
         answers
     }
 
     fn copied(&mut self, tag: Tag, done: bool) {
-        let Some(desk) = self.desk.as_mut().filter(|desk| desk.life == tag.life) else { return };
-        match self.copying.remove(&tag.number) {
+        let Some(channel) = self.channel.as_mut().filter(|channel| channel.id == tag.channel_id) else {
+            return;
+        };
+        match self.copying.remove(&tag.delivery_tag) {
             Some(held) if done => {
-                desk.is_settled(held.stored.message.id());
-                desk.remove(tag.number);
+                channel.forget_unseen(held.record.message.id());
+                channel.ack_later(tag.delivery_tag);
             }
-            Some(held) => drop(desk.held.insert(tag.number, held)),
+            Some(held) => drop(channel.held.insert(tag.delivery_tag, held)),
             None => {}
         }
     }
 
-    fn take_back(&mut self, tags: &[Tag]) -> Result<()> {
-        let Some(desk) = &mut self.desk else { return Ok(()) };
-        let mine = tags.iter().filter(|tag| tag.life == desk.life);
-        let back: Vec<Arrived> = mine.filter_map(|tag| desk.held.remove(&tag.number)).collect();
-        desk.give_back_unseen(back)
+    fn requeue_unclaimed(&mut self, tags: &[Tag]) -> Result<()> {
+        let Some(channel) = &mut self.channel else { return Ok(()) };
+        let mine = tags.iter().filter(|tag| tag.channel_id == channel.id);
+        let back: Vec<Received> = mine.filter_map(|tag| channel.held.remove(&tag.delivery_tag)).collect();
+        channel.requeue_unseen(back)
     }
 
     /// Returns a pull.
-    pub(crate) fn reply(&mut self, waiting: Waiting, messages: Vec<Arrived>) {
-        let Some(own) = self.own.upgrade() else { return };
-        let counts = self.tools.config.queue_type == QueueType::Quorum;
-        let now = self.tools.config.clock.wall();
-        let deliveries = match &mut self.desk {
-            Some(desk) => messages
+    pub(crate) fn reply(&mut self, waiting: WaitingPull, messages: Vec<Received>) {
+        let Some(sender) = self.own_sender.upgrade() else { return };
+        let counts = self.shared.config.queue_type == QueueType::Quorum;
+        let now = self.shared.config.clock.wall();
+        let deliveries = match &mut self.channel {
+            Some(channel) => messages
                 .into_iter()
-                .map(|message| hand_over(desk, &self.partition, message, (counts, now)))
+                .map(|message| hand_over(channel, &self.partition, message, (counts, now)))
                 .collect(),
             None => Vec::new(),
         };
         // If nobody is there any more, the claim gives everything back.
-        let _ = waiting.reply.send(Ok(Claim::new(deliveries, own)));
+        let _ = waiting.reply.send(Ok(Claim::new(deliveries, sender)));
     }
 
     /// The channel is gone, and with it whatever is held.
-    fn lose(&mut self, error: &Error) {
+    fn channel_lost(&mut self, error: &Error) {
         tracing::debug!(%error, partition = %self.partition, "a consumer's channel ended");
-        if let Some(desk) = self.desk.take() {
+        if let Some(channel) = self.channel.take() {
             if error.kind() == anyqueue::ErrorKind::TimedOut {
-                self.tools.feed.discard(&desk.conn);
+                self.shared.consumers.discard(&channel.conn);
             }
-            desk.give_up();
+            channel.abandon();
         }
         self.copying.clear();
         for mut waiting in std::mem::take(&mut self.waiting) {
-            if waiting.again || !may_pass(error) {
+            if waiting.is_retried || !may_pass(error) {
                 let _ = waiting.reply.send(Err(error.clone()));
             } else {
-                (waiting.fresh, waiting.again) = (true, true);
+                (waiting.fresh, waiting.is_retried) = (true, true);
                 self.waiting.push_back(waiting);
             }
         }
@@ -247,11 +249,11 @@ impl Actor {
         while let Ok(command) = self.commands.try_recv() {
             match command {
                 Command::Pull(waiting) => drop(waiting.reply.send(Err(closed(anyqueue::Operation::Pull)))),
-                other => drop(self.obey(other)),
+                other => drop(self.handle(other)),
             }
         }
-        if let Some(desk) = self.desk.take() {
-            desk.close().await;
+        if let Some(channel) = self.channel.take() {
+            channel.close().await;
         }
     }
 }
@@ -264,29 +266,29 @@ fn may_pass(error: &Error) -> bool {
 
 /// Turns a message into a delivery, which is held from now on.
 fn hand_over(
-    desk: &mut Desk,
+    channel: &mut ConsumerChannel,
     partition: &PartitionId,
-    message: Arrived,
+    message: Received,
     (counts, now): (bool, SystemTime),
 ) -> Delivery {
-    let tag = Tag { life: desk.life, number: message.number };
-    let stored = &message.stored;
-    let lease = Lease { partition: partition.clone(), id: stored.message.id(), token: tag.token() };
-    let mut delivery = Delivery::new(lease, stored.message.clone()).with_age(stored.age(now));
-    if let Some(count) = stored.deliveries.filter(|_| counts) {
+    let tag = Tag { channel_id: channel.id, delivery_tag: message.delivery_tag };
+    let record = &message.record;
+    let lease = Lease { partition: partition.clone(), id: record.message.id(), token: tag.token() };
+    let mut delivery = Delivery::new(lease, record.message.clone()).with_age(record.age(now));
+    if let Some(count) = record.deliveries.filter(|_| counts) {
         delivery = delivery.with_delivery_count(count);
     }
-    if let Some(raw) = &stored.raw {
-        delivery = delivery.with_unreadable(Some(raw.why.clone()));
+    if let Some(unreadable) = &record.unreadable {
+        delivery = delivery.with_unreadable(Some(unreadable.why.clone()));
     }
-    desk.held.insert(message.number, message);
+    channel.held.insert(message.delivery_tag, message);
     delivery
 }
 
 /// The next message of an open channel; never without one.
-async fn next(desk: &mut Option<Desk>) -> Result<()> {
-    match desk {
-        Some(desk) => desk.next().await,
+async fn next(channel: &mut Option<ConsumerChannel>) -> Result<()> {
+    match channel {
+        Some(channel) => channel.next().await,
         None => std::future::pending().await,
     }
 }

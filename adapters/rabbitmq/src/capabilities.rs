@@ -9,7 +9,7 @@ use anyqueue::adapter::{
 };
 
 use crate::config::{Config, QueueType};
-use crate::ladder;
+use crate::delay_queues;
 use crate::limits::PRIORITY_LEVELS;
 
 /// Messages, deliveries or settlements in one call.
@@ -29,7 +29,7 @@ const HOLD_MARGIN: Duration = Duration::from_secs(30);
 
 pub(crate) fn capabilities(config: &Config) -> Capabilities {
     let is_quorum = config.queue_type == QueueType::Quorum;
-    let delay = DelayCapability { max: ladder::MAX_DELAY, granularity: ladder::STEP };
+    let delay = DelayCapability { max: delay_queues::MAX_DELAY, granularity: delay_queues::STEP };
     let coalesce = |in_flight| Coalesce { in_flight, linger: Duration::ZERO, across_partitions: true };
     let hold = config.consumer_timeout.saturating_sub(HOLD_MARGIN).max(config.consumer_timeout / 2);
     // A quorum queue writes to disk before it confirms. A classic one may confirm a little earlier: it flushes in batches.

@@ -7,34 +7,34 @@ use anyqueue::{MessageId, Result};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::stored::Stored;
+use crate::record::Record;
 use crate::token::Tag;
 
 /// What a task is asked for.
 pub(crate) enum Command {
     /// A pull.
-    Pull(Waiting),
+    Pull(WaitingPull),
     /// A pull was asked to end early.
     Stop,
     /// Ends of deliveries, answered in order.
-    Settle(Vec<(MessageId, Tag, Verb)>, oneshot::Sender<Vec<Settled>>),
+    Settle(Vec<(MessageId, Tag, Disposition)>, oneshot::Sender<Vec<Settled>>),
     /// Whether a copy was made of a message that [`Settled::Copy`] was answered for.
     Copied(Tag, bool),
     /// Which of these are held.
     Holds(Vec<(MessageId, Tag)>, oneshot::Sender<Vec<bool>>),
     /// Deliveries that reached nobody.
-    Back(Vec<Tag>),
+    Requeue(Vec<Tag>),
     /// A level that exists.
     Level(u8),
 }
 
 /// What is to become of a delivery.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Verb {
+pub(crate) enum Disposition {
     /// It is gone.
-    Remove,
+    Ack,
     /// To the front of its queue.
-    Return,
+    Requeue,
     /// A copy of it goes elsewhere; then it is gone.
     Copy,
 }
@@ -44,23 +44,23 @@ pub(crate) enum Settled {
     Done,
     Lost,
     /// To be copied, then [`Command::Copied`].
-    Copy(Box<Stored>),
+    Copy(Box<Record>),
 }
 
 /// A pull that waits for its answer.
-pub(crate) struct Waiting {
+pub(crate) struct WaitingPull {
     pub(crate) max: usize,
     pub(crate) until: Instant,
     /// Nothing was looked for yet.
     pub(crate) fresh: bool,
     /// A channel broke over it, and it is tried once more.
-    pub(crate) again: bool,
+    pub(crate) is_retried: bool,
     /// Fires when nobody waits any more.
     pub(crate) stop: CancellationToken,
     pub(crate) reply: oneshot::Sender<Result<Claim>>,
 }
 
-impl Waiting {
+impl WaitingPull {
     /// Whether the wait is over, with or without an answer.
     pub(crate) fn is_over(&self) -> bool {
         self.until <= Instant::now() || self.stop.is_cancelled()
@@ -90,7 +90,7 @@ impl Drop for Claim {
         if tags.is_empty() {
             return;
         }
-        let command = Command::Back(tags);
+        let command = Command::Requeue(tags);
         if let Err(mpsc::error::TrySendError::Full(command)) = self.back.try_send(command)
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {

@@ -215,9 +215,9 @@ impl Config {
     }
 
     /// Where one of them is.
-    pub(crate) fn node(&self, place: usize) -> AMQPUri {
+    pub(crate) fn node(&self, index: usize) -> AMQPUri {
         let mut uri = self.uri.clone();
-        if let Some((host, port)) = place.checked_sub(1).and_then(|place| self.nodes.get(place)) {
+        if let Some((host, port)) = index.checked_sub(1).and_then(|index| self.nodes.get(index)) {
             host.clone_into(&mut uri.authority.host);
             uri.authority.port = *port;
         }

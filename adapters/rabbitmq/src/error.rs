@@ -9,13 +9,13 @@ use lapin::protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError};
 pub(crate) const NAME: &str = "rabbitmq";
 
 /// An error of this backend's own.
-pub(crate) fn own(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {
+pub(crate) fn error(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {
     Error::new(kind, message).with_backend(NAME)
 }
 
 /// An argument that is wrong.
 pub(crate) fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
-    own(ErrorKind::InvalidInput, message)
+    error(ErrorKind::InvalidInput, message)
 }
 
 /// The answer of a closed handle.
@@ -34,8 +34,8 @@ pub(crate) fn repeatable(error: Error) -> Error {
 }
 
 /// The server did not answer in time.
-pub(crate) fn silent() -> Error {
-    own(ErrorKind::TimedOut, "the server did not answer in time; the connection is made anew")
+pub(crate) fn timed_out() -> Error {
+    error(ErrorKind::TimedOut, "the server did not answer in time; the connection is made anew")
 }
 
 const MISSING: &str = "there is no such queue any more: ";
@@ -63,8 +63,8 @@ pub(crate) enum Right {
 
 impl Right {
     /// Classes an error of something that takes this right.
-    pub(crate) fn classify(self, error: lapin::Error) -> Error {
-        let classed = classify(error);
+    pub(crate) fn classify(self, cause: lapin::Error) -> Error {
+        let classed = classify(cause);
         if classed.kind() != ErrorKind::AccessDenied {
             return classed;
         }
@@ -76,73 +76,74 @@ impl Right {
             Self::Write => "to write",
             Self::Read => "to read",
         };
-        own(ErrorKind::AccessDenied, format!("the user has not the right {right}: {}", classed.message()))
+        error(ErrorKind::AccessDenied, format!("the user has not the right {right}: {}", classed.message()))
             .with_source(classed)
     }
 }
 
 /// Classes an error of the client. The server's own words are repeated where it refuses something: they name no credentials.
-pub(crate) fn classify(error: lapin::Error) -> Error {
-    let classed = match error.kind() {
+pub(crate) fn classify(cause: lapin::Error) -> Error {
+    let classed = match cause.kind() {
         lapin::ErrorKind::ProtocolError(refusal) => by_code(refusal.kind(), refusal.get_message().as_str()),
-        lapin::ErrorKind::ChannelsLimitReached => own(
+        lapin::ErrorKind::ChannelsLimitReached => error(
             ErrorKind::Full,
             "the connection has no channel left: each partition that is pulled takes one; raise the server's channel_max",
         ),
-        lapin::ErrorKind::ParsingError(_) | lapin::ErrorKind::InvalidProtocolVersion(_) => own(
+        lapin::ErrorKind::ParsingError(_) | lapin::ErrorKind::InvalidProtocolVersion(_) => error(
             ErrorKind::Incompatible,
             "what answers at this address does not speak AMQP 0-9-1 in the clear: with TLS write amqps://",
         ),
         lapin::ErrorKind::SerialisationError(_) => {
-            own(ErrorKind::Internal, "a request could not be written as AMQP")
+            error(ErrorKind::Internal, "a request could not be written as AMQP")
         }
-        lapin::ErrorKind::IOError(broken) if broken.to_string().contains("certificate") => own(
+        lapin::ErrorKind::IOError(broken) if broken.to_string().contains("certificate") => error(
             ErrorKind::Unavailable,
             format!("the server's certificate is not trusted: {broken}; see ca_file"),
         )
         .with_retry(RetryClass::Never),
-        _ => own(ErrorKind::Unavailable, "the connection to the server broke"),
+        _ => error(ErrorKind::Unavailable, "the connection to the server broke"),
     };
-    classed.with_source(error)
+    classed.with_source(cause)
 }
 
 fn by_code(code: &AMQPErrorKind, text: &str) -> Error {
     match code {
         AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) if text.contains("Login was refused") => {
-            own(ErrorKind::AccessDenied, "the server refused the login: check user and password")
+            error(ErrorKind::AccessDenied, "the server refused the login: check user and password")
         }
-        AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) => own(ErrorKind::AccessDenied, text.to_owned()),
+        AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) => error(ErrorKind::AccessDenied, text.to_owned()),
         AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) => {
-            own(ErrorKind::AccessDenied, format!("the virtual host cannot be used: {text}"))
+            error(ErrorKind::AccessDenied, format!("the virtual host cannot be used: {text}"))
         }
         AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) if text.contains("no queue '") => {
-            own(ErrorKind::Unavailable, format!("{MISSING}{text}"))
+            error(ErrorKind::Unavailable, format!("{MISSING}{text}"))
         }
         AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) => {
-            own(ErrorKind::Unavailable, format!("something is gone or not reachable now: {text}"))
+            error(ErrorKind::Unavailable, format!("something is gone or not reachable now: {text}"))
         }
-        AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) if text.contains("inequivalent arg") => own(
+        AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) if text.contains("inequivalent arg") => error(
             ErrorKind::Incompatible,
             format!(
                 "a queue or exchange of this name has other settings: choose another prefix, or remove it ({text})"
             ),
         ),
-        AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) if text.contains("larger than") => {
-            own(ErrorKind::TooLarge, format!("the server's max_message_size is below message_bytes: {text}"))
-        }
+        AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) if text.contains("larger than") => error(
+            ErrorKind::TooLarge,
+            format!("the server's max_message_size is below message_bytes: {text}"),
+        ),
         AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) => {
-            own(ErrorKind::Unavailable, format!("the server closed the channel: {text}"))
+            error(ErrorKind::Unavailable, format!("the server closed the channel: {text}"))
         }
         AMQPErrorKind::Soft(AMQPSoftError::RESOURCELOCKED) => {
-            own(ErrorKind::Unavailable, format!("{LOCKED}{text}"))
+            error(ErrorKind::Unavailable, format!("{LOCKED}{text}"))
         }
         AMQPErrorKind::Hard(AMQPHardError::CONNECTIONFORCED) => {
-            own(ErrorKind::Unavailable, format!("the server ended the connection: {text}"))
+            error(ErrorKind::Unavailable, format!("the server ended the connection: {text}"))
         }
         AMQPErrorKind::Hard(AMQPHardError::NOTIMPLEMENTED) => {
-            own(ErrorKind::Incompatible, format!("the server does not offer what is needed: {text}"))
+            error(ErrorKind::Incompatible, format!("the server does not offer what is needed: {text}"))
         }
-        _ => own(ErrorKind::Unavailable, format!("the server answered with an error: {text}")),
+        _ => error(ErrorKind::Unavailable, format!("the server answered with an error: {text}")),
     }
 }
 

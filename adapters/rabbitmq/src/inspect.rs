@@ -51,13 +51,13 @@ impl InspectQueueStorage for RabbitMqQueue {
 
 impl RabbitMqQueue {
     async fn ready(&self, partition: &PartitionId) -> Result<u64> {
-        let tools = &self.inner.tools;
-        match tools.publisher.known(partition).await {
-            Ok(lines) if lines.is_empty() => Ok(0),
-            Ok(lines) => tools.feed.count(lines).await,
+        let shared = &self.inner.shared;
+        match shared.publisher.known(partition).await {
+            Ok(level_queues) if level_queues.is_empty() => Ok(0),
+            Ok(level_queues) => shared.consumers.count(level_queues).await,
             // Whoever publishes may have to wait, or lack the right: this way needs neither, but fills the server's log.
             Err(_) => {
-                let found = tools.feed.try_all(crate::names::lines(partition)).await?;
+                let found = shared.consumers.try_all(crate::names::level_queues(partition)).await?;
                 Ok(found.into_iter().map(|(_, ready)| ready).sum())
             }
         }

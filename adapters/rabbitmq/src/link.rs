@@ -10,9 +10,9 @@ use lapin::uri::AMQPUri;
 use lapin::{Channel, Connection, ConnectionProperties};
 
 use crate::config::{Config, target};
-use crate::error::{classify, own, silent};
-use crate::hello::Hello;
-use crate::quiet;
+use crate::error::{classify, error, timed_out};
+use crate::handshake::Handshake;
+use crate::log_filter;
 
 /// One connection at a time. The client's own recovery is not used: who holds what must be known after each break.
 pub(crate) struct Link {
@@ -23,7 +23,7 @@ pub(crate) struct Link {
     current: Mutex<Current>,
     connecting: tokio::sync::Mutex<()>,
     /// Which node is to be tried first.
-    turn: AtomicUsize,
+    next_node: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -40,7 +40,7 @@ impl Link {
             purpose,
             current: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
-            turn: AtomicUsize::new(0),
+            next_node: AtomicUsize::new(0),
         }
     }
 
@@ -58,7 +58,7 @@ impl Link {
             return Ok(open);
         }
         let came = Instant::now();
-        let _turn = self.connecting.lock().await;
+        let _guard = self.connecting.lock().await;
         if let Some(open) = self.open_one() {
             return Ok(open);
         }
@@ -87,14 +87,14 @@ impl Link {
     async fn connect(&self) -> Result<Connection> {
         let count = self.config.node_count();
         let limit = self.config.connect_timeout / u32::try_from(count).unwrap_or(u32::MAX);
-        let first = self.turn.load(Ordering::Relaxed);
-        let mut failed = silent();
-        for place in (0..count).map(|offset| (first + offset) % count) {
-            let uri = self.config.node(place);
+        let first = self.next_node.load(Ordering::Relaxed);
+        let mut failed = timed_out();
+        for index in (0..count).map(|offset| (first + offset) % count) {
+            let uri = self.config.node(index);
             let target = target(&uri);
             match within(limit, self.connect_to(uri)).await {
                 Ok(conn) => {
-                    self.turn.store(place + 1, Ordering::Relaxed);
+                    self.next_node.store(index + 1, Ordering::Relaxed);
                     return Ok(conn);
                 }
                 Err(error) => failed = unreachable(&target, error),
@@ -109,20 +109,20 @@ impl Link {
         let properties = ConnectionProperties::default().with_connection_name(name.into());
         let tls = self.tls().await?;
         let runtime = lapin::runtime::default_runtime().map_err(classify)?;
-        let quiet = quiet::without_payloads();
+        let log_filter = log_filter::without_payloads();
         let connect = async move |uri: AMQPUri, runtime| {
-            quiet::listen_with(quiet.as_ref());
+            log_filter::set_for_thread(log_filter.as_ref());
             Ok(uri.connect_with_config_async(tls.as_ref(), &runtime).await?)
         };
         Connection::connector(uri, runtime, connect, properties).await.map_err(classify)
     }
 
     /// What the server that was connected to last says of itself.
-    pub(crate) async fn hello(&self) -> Result<Hello> {
-        let last = self.turn.load(Ordering::Relaxed).saturating_sub(1) % self.config.node_count();
+    pub(crate) async fn handshake(&self) -> Result<Handshake> {
+        let last = self.next_node.load(Ordering::Relaxed).saturating_sub(1) % self.config.node_count();
         let uri = self.config.node(last);
         let target = target(&uri);
-        let asking = async { Hello::ask(&uri, &self.tls().await?).await };
+        let asking = async { Handshake::ask(&uri, &self.tls().await?).await };
         within(self.config.connect_timeout, asking).await.map_err(|error| unreachable(&target, error))
     }
 
@@ -130,8 +130,8 @@ impl Link {
         let mut tls = OwnedTLSConfig::default();
         if let Some(path) = &self.config.ca_file {
             let read = tokio::fs::read_to_string(path).await;
-            tls.cert_chain = Some(read.map_err(|error| {
-                own(ErrorKind::InvalidInput, format!("ca_file {path:?} cannot be read")).with_source(error)
+            tls.cert_chain = Some(read.map_err(|cause| {
+                error(ErrorKind::InvalidInput, format!("ca_file {path:?} cannot be read")).with_source(cause)
             })?);
         }
         Ok(tls)
@@ -157,10 +157,10 @@ impl Link {
 }
 
 /// Why a node could not be connected to.
-fn unreachable(target: &str, error: Error) -> Error {
-    let kind = if error.kind() == ErrorKind::TimedOut { ErrorKind::Unavailable } else { error.kind() };
-    let retry = error.retry();
-    own(kind, format!("{target}: {}", error.message())).with_retry(retry).with_source(error)
+fn unreachable(target: &str, cause: Error) -> Error {
+    let kind = if cause.kind() == ErrorKind::TimedOut { ErrorKind::Unavailable } else { cause.kind() };
+    let retry = cause.retry();
+    error(kind, format!("{target}: {}", cause.message())).with_retry(retry).with_source(cause)
 }
 
 /// A channel of this connection.
@@ -170,7 +170,7 @@ pub(crate) async fn channel(conn: &Connection, limit: Duration) -> Result<Channe
 
 /// What must be answered within a time.
 pub(crate) async fn within<T>(limit: Duration, call: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::time::timeout(limit, call).await.unwrap_or_else(|_| Err(silent()))
+    tokio::time::timeout(limit, call).await.unwrap_or_else(|_| Err(timed_out()))
 }
 
 impl std::fmt::Debug for Link {

@@ -12,37 +12,37 @@ pub(crate) struct Names {
 
 /// One level of one partition: the server has a queue for each.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Line {
+pub(crate) struct LevelQueue {
     pub(crate) partition: PartitionId,
     pub(crate) level: u8,
 }
 
-impl Line {
+impl LevelQueue {
     pub(crate) fn new(partition: &PartitionId, level: u8) -> Self {
         Self { partition: partition.clone(), level }
     }
 
     /// No line of its own, but known as soon as the partition has one above level 0.
-    pub(crate) fn more(partition: &PartitionId) -> Self {
+    pub(crate) fn any_above_zero(partition: &PartitionId) -> Self {
         Self::new(partition, u8::MAX)
     }
 
     /// Where the server puts what it will not deliver from here any more: the dead letters, and from one level of those the next.
-    pub(crate) fn dead_line(&self) -> Self {
+    pub(crate) fn dead_letter_queue(&self) -> Self {
         let level =
             if self.partition.is_dead_letters() { (self.level + 1) % PRIORITY_LEVELS } else { self.level };
         Self { partition: self.partition.dead_letters(), level }
     }
 
     /// The line as one word of a routing key. Words are parted by dots, which names can hold and slashes not.
-    pub(crate) fn word(&self) -> String {
+    pub(crate) fn routing_word(&self) -> String {
         let kind = if self.partition.is_dead_letters() { 'd' } else { 'l' };
         format!("{kind}{}:{}", self.level, self.partition.name().replace('.', "/"))
     }
 
     /// The line of this word.
-    pub(crate) fn of_word(word: &str) -> Option<Self> {
-        let (head, name) = word.split_once(':')?;
+    pub(crate) fn from_routing_word(routing_word: &str) -> Option<Self> {
+        let (head, name) = routing_word.split_once(':')?;
         let live = PartitionId::new(&name.replace('/', ".")).ok()?;
         let mut letters = head.chars();
         let partition = match letters.next()? {
@@ -55,8 +55,8 @@ impl Line {
 }
 
 /// All lines that a partition can have.
-pub(crate) fn lines(partition: &PartitionId) -> Vec<Line> {
-    (0..PRIORITY_LEVELS).map(|level| Line::new(partition, level)).collect()
+pub(crate) fn level_queues(partition: &PartitionId) -> Vec<LevelQueue> {
+    (0..PRIORITY_LEVELS).map(|level| LevelQueue::new(partition, level)).collect()
 }
 
 impl Names {
@@ -65,14 +65,14 @@ impl Names {
     }
 
     /// The queue of a line.
-    pub(crate) fn queue(&self, line: &Line) -> String {
-        let dead = if line.partition.is_dead_letters() { ":dead" } else { "" };
-        format!("{}:{}{dead}:{}", self.prefix, line.partition.name(), line.level)
+    pub(crate) fn queue(&self, level_queue: &LevelQueue) -> String {
+        let dead = if level_queue.partition.is_dead_letters() { ":dead" } else { "" };
+        format!("{}:{}{dead}:{}", self.prefix, level_queue.partition.name(), level_queue.level)
     }
 
     /// Where what is due for a line waits until the line takes it: what one refuses, or has no queue for, is in no other's way.
-    pub(crate) fn landing(&self, line: &Line) -> String {
-        format!("{}:due", self.queue(line))
+    pub(crate) fn due_queue(&self, level_queue: &LevelQueue) -> String {
+        format!("{}:due", self.queue(level_queue))
     }
 
     /// The exchange that knows which lines there are: a message to a line's word is returned if there is none.
@@ -86,7 +86,7 @@ impl Names {
     }
 
     /// Who has declared this is making the queue.
-    pub(crate) fn turn(queue: &str) -> String {
+    pub(crate) fn declare_lock(queue: &str) -> String {
         format!("{queue}:making")
     }
 
@@ -96,7 +96,7 @@ impl Names {
     }
 
     /// The exchange on which new lines are announced.
-    pub(crate) fn news(&self) -> String {
+    pub(crate) fn announcements(&self) -> String {
         format!("{}:news", self.prefix)
     }
 
@@ -111,13 +111,13 @@ impl Names {
     }
 
     /// The exchange of one rung of the ladder of delays.
-    pub(crate) fn rung(&self, rung: u32) -> String {
-        format!("{}:delay:{rung}", self.prefix)
+    pub(crate) fn delay_stage(&self, stage: u32) -> String {
+        format!("{}:delay:{stage}", self.prefix)
     }
 
     /// The queue of one digit of a rung, where messages rest on their way down.
-    pub(crate) fn rest(&self, rung: u32, digit: u32) -> String {
-        format!("{}:delay:{rung}:{digit:x}", self.prefix)
+    pub(crate) fn delay_queue(&self, stage: u32, digit: u32) -> String {
+        format!("{}:delay:{stage}:{digit:x}", self.prefix)
     }
 }
 
@@ -129,17 +129,19 @@ mod tests {
     fn no_two_lines_share_a_name_and_words_are_read_back() {
         let names = Names::new("aq");
         let mail = PartitionId::new("mail.new").unwrap();
-        let lines = [Line::new(&mail, 0), Line::new(&mail, 9), Line::new(&mail.dead_letters(), 0)];
-        let queues: std::collections::HashSet<_> = lines.iter().map(|line| names.queue(line)).collect();
+        let level_queues =
+            [LevelQueue::new(&mail, 0), LevelQueue::new(&mail, 9), LevelQueue::new(&mail.dead_letters(), 0)];
+        let queues: std::collections::HashSet<_> =
+            level_queues.iter().map(|level_queue| names.queue(level_queue)).collect();
         assert_eq!(queues.len(), 3);
-        assert_eq!(names.queue(&lines[2]), "aq:mail.new:dead:0");
-        assert!(!queues.contains(&names.landing(&lines[0])));
-        assert_eq!(lines[0].dead_line(), lines[2]);
-        assert_eq!(Line::new(&mail.dead_letters(), 9).dead_line(), lines[2]);
-        for line in lines {
-            assert!(!line.word().contains('.'), "{}", line.word());
-            assert_eq!(Line::of_word(&line.word()), Some(line));
+        assert_eq!(names.queue(&level_queues[2]), "aq:mail.new:dead:0");
+        assert!(!queues.contains(&names.due_queue(&level_queues[0])));
+        assert_eq!(level_queues[0].dead_letter_queue(), level_queues[2]);
+        assert_eq!(LevelQueue::new(&mail.dead_letters(), 9).dead_letter_queue(), level_queues[2]);
+        for level_queue in level_queues {
+            assert!(!level_queue.routing_word().contains('.'), "{}", level_queue.routing_word());
+            assert_eq!(LevelQueue::from_routing_word(&level_queue.routing_word()), Some(level_queue));
         }
-        assert_eq!(Line::of_word("x0:mail"), None);
+        assert_eq!(LevelQueue::from_routing_word("x0:mail"), None);
     }
 }

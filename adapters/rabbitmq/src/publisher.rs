@@ -3,10 +3,10 @@
 //! A broker that is out of memory or disk stops reading from whoever publishes, so consumers have another connection.
 
 mod age;
+mod declare_lock;
 mod publication;
 mod send;
 mod session;
-mod turn;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use lapin::Connection;
 
 pub(crate) use self::publication::Publication;
 use self::publication::{full, is_unroutable};
-pub(crate) use self::send::Addressed;
+pub(crate) use self::send::OutgoingMessage;
 use self::session::Session;
 use crate::config::Config;
 use crate::error::classify;
-use crate::hello::Hello;
+use crate::handshake::Handshake;
 use crate::link::{Link, within};
-use crate::names::{Line, Names, lines};
+use crate::names::{LevelQueue, Names, level_queues};
 use crate::topology::declare_shared;
 
 /// Publishes for one storage.
@@ -72,8 +72,8 @@ impl Publisher {
     }
 
     /// What the server says of itself.
-    pub(crate) async fn hello(&self) -> Result<Hello> {
-        self.link.hello().await
+    pub(crate) async fn handshake(&self) -> Result<Handshake> {
+        self.link.handshake().await
     }
 
     /// What must be answered on a connection. One that is silent is given up, unless the broker has said why.
@@ -90,28 +90,31 @@ impl Publisher {
     }
 
     /// The lines that a partition has. Most have one, so whether there are more is asked first: the client logs what is returned.
-    pub(crate) async fn known(&self, partition: &PartitionId) -> Result<Vec<Line>> {
-        let first = self.known_of(vec![Line::new(partition, 0), Line::more(partition)]).await?;
-        if first.iter().any(|line| line.level > 0) {
-            self.known_of(lines(partition)).await
+    pub(crate) async fn known(&self, partition: &PartitionId) -> Result<Vec<LevelQueue>> {
+        let first =
+            self.known_of(vec![LevelQueue::new(partition, 0), LevelQueue::any_above_zero(partition)]).await?;
+        if first.iter().any(|level_queue| level_queue.level > 0) {
+            self.known_of(level_queues(partition)).await
         } else {
             Ok(first)
         }
     }
 
-    async fn known_of(&self, lines: Vec<Line>) -> Result<Vec<Line>> {
-        let ask = |line: &Line| Publication::of(self.names.known(), line.word(), Vec::new());
-        let asked: Vec<_> = lines.iter().map(ask).collect();
+    async fn known_of(&self, level_queues: Vec<LevelQueue>) -> Result<Vec<LevelQueue>> {
+        let ask = |level_queue: &LevelQueue| {
+            Publication::of(self.names.known(), level_queue.routing_word(), Vec::new())
+        };
+        let asked: Vec<_> = level_queues.iter().map(ask).collect();
         let session = self.session().await?;
         let answers = tokio::select! {
             answers = session.publish(&asked, true, Instant::now() + self.limit()) => answers,
             // It would not answer before the alarm is over; whoever asks has another way.
-            () = session.blocked() => return Err(full()),
+            () = session.wait_until_blocked() => return Err(full()),
         };
         let mut known = Vec::new();
-        for (line, answer) in lines.into_iter().zip(answers) {
+        for (level_queue, answer) in level_queues.into_iter().zip(answers) {
             match answer {
-                Ok(()) => known.push(line),
+                Ok(()) => known.push(level_queue),
                 Err(error) if is_unroutable(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -141,7 +144,7 @@ impl Publisher {
         let probe = [Publication::of(self.names.known(), "nobody".to_owned(), Vec::new())];
         let answers = tokio::select! {
             answers = session.publish(&probe, false, Instant::now() + self.limit()) => answers,
-            () = session.blocked() => return Ok(()),
+            () = session.wait_until_blocked() => return Ok(()),
         };
         match answers.into_iter().collect::<Result<()>>() {
             // Who may not push is not harmed.

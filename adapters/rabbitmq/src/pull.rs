@@ -8,9 +8,9 @@ use futures_util::future::join;
 use tokio::sync::oneshot;
 
 use crate::RabbitMqQueue;
-use crate::command::{Claim, Command, Waiting};
-use crate::error::{NAME, closed, invalid, repeatable, silent};
-use crate::places::{by_partition, put};
+use crate::batch::{by_partition, put};
+use crate::command::{Claim, Command, WaitingPull};
+use crate::error::{NAME, closed, invalid, repeatable, timed_out};
 use crate::settle::is_copied;
 use crate::token::Tag;
 
@@ -57,15 +57,15 @@ impl RabbitMqQueue {
         let (reply, mut answer) = oneshot::channel();
         let until = Instant::now() + request.wait.min(LONGEST_WAIT);
         let stop = request.stop.clone();
-        let waiting = Waiting { max: request.max, until, fresh: true, again: false, stop, reply };
-        if !self.order(partition, Command::Pull(waiting)).await {
+        let waiting = WaitingPull { max: request.max, until, fresh: true, is_retried: false, stop, reply };
+        if !self.command(partition, Command::Pull(waiting)).await {
             return Err(closed(Operation::Pull));
         }
         let answer = tokio::select! {
             biased;
             answer = &mut answer => answer,
             () = request.stop.cancelled() => {
-                self.tell(partition, Command::Stop).await;
+                self.command_if_running(partition, Command::Stop).await;
                 answer.await
             }
         };
@@ -98,31 +98,31 @@ impl RabbitMqQueue {
         }
         let mut answers: Vec<Result<ExtendOutcome>> = vec![Ok(ExtendOutcome::Lost); extensions.len()];
         let leases = extensions.iter().map(|extension| &extension.lease);
-        for (partition, places) in by_partition(leases) {
-            let asked: Vec<_> = places
+        for (partition, indexes) in by_partition(leases) {
+            let asked: Vec<_> = indexes
                 .iter()
-                .filter_map(|place| {
-                    let lease = &extensions.get(*place)?.lease;
-                    Some((*place, (lease.id, Tag::of(&lease.token)?)))
+                .filter_map(|index| {
+                    let lease = &extensions.get(*index)?.lease;
+                    Some((*index, (lease.id, Tag::of(&lease.token)?)))
                 })
                 .collect();
-            let (places, items): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
+            let (indexes, items): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
             let (reply, answer) = oneshot::channel();
-            if !self.tell(partition, Command::Holds(items, reply)).await {
+            if !self.command_if_running(partition, Command::Holds(items, reply)).await {
                 continue;
             }
-            let Ok(holds) = tokio::time::timeout(self.inner.tools.config.call_timeout, answer).await else {
-                let error = silent().with_retry(RetryClass::Safe).with_backend(NAME);
+            let Ok(holds) = tokio::time::timeout(self.inner.shared.config.call_timeout, answer).await else {
+                let error = timed_out().with_retry(RetryClass::Safe).with_backend(NAME);
                 let error = error.with_operation(Operation::Extend);
-                for place in places {
-                    put(&mut answers, place, Err(error.clone()));
+                for index in indexes {
+                    put(&mut answers, index, Err(error.clone()));
                 }
                 continue;
             };
             let holds = holds.unwrap_or_default();
-            for (place, held) in places.into_iter().zip(holds) {
+            for (index, held) in indexes.into_iter().zip(holds) {
                 if held {
-                    put(&mut answers, place, Ok(ExtendOutcome::Extended));
+                    put(&mut answers, index, Ok(ExtendOutcome::Extended));
                 }
             }
         }

@@ -5,11 +5,11 @@ use anyqueue::{ErrorKind, MessageData, Operation, PartitionId, PushOutcome, Resu
 
 use crate::RabbitMqQueue;
 use crate::command::Command;
-use crate::error::{NAME, closed, invalid, own};
-use crate::ladder;
+use crate::delay_queues;
+use crate::error::{NAME, closed, error, invalid};
 use crate::limits::PRIORITY_LEVELS;
-use crate::names::Line;
-use crate::publisher::Addressed;
+use crate::names::LevelQueue;
+use crate::publisher::OutgoingMessage;
 
 #[async_trait]
 impl PushQueueStorage for RabbitMqQueue {
@@ -49,25 +49,30 @@ impl RabbitMqQueue {
         answers
     }
 
-    fn publication(&self, partition: &PartitionId, message: &MessageData) -> Result<Addressed> {
+    fn publication(&self, partition: &PartitionId, message: &MessageData) -> Result<OutgoingMessage> {
         if message.options().priority >= PRIORITY_LEVELS {
             return Err(invalid(format!("priorities are from 0 to {}", PRIORITY_LEVELS - 1)));
         }
-        if Envelope::max_encoded_len(message) > self.inner.tools.config.message_bytes {
-            return Err(own(ErrorKind::TooLarge, "the encoded message is larger than message_bytes"));
+        if Envelope::max_encoded_len(message) > self.inner.shared.config.message_bytes {
+            return Err(error(ErrorKind::TooLarge, "the encoded message is larger than message_bytes"));
         }
-        let now = self.inner.tools.config.clock.wall();
-        let steps = ladder::steps(message.delay(now));
-        let line = Line::new(partition, message.options().priority);
-        Ok(Addressed { line, steps, body: Envelope::new(message.clone(), now).encode()?, headers: None })
+        let now = self.inner.shared.config.clock.wall();
+        let steps = delay_queues::steps(message.delay(now));
+        let level_queue = LevelQueue::new(partition, message.options().priority);
+        Ok(OutgoingMessage {
+            level_queue,
+            steps,
+            body: Envelope::new(message.clone(), now).encode()?,
+            headers: None,
+        })
     }
 
     /// Publishes to lines, which are made first if need be.
-    pub(crate) async fn send(&self, messages: Vec<Addressed>) -> Vec<Result<()>> {
-        let (answers, made) = self.inner.tools.publisher.send(messages).await;
-        for line in made {
+    pub(crate) async fn send(&self, messages: Vec<OutgoingMessage>) -> Vec<Result<()>> {
+        let (answers, made) = self.inner.shared.publisher.send(messages).await;
+        for level_queue in made {
             // Its own consumers need not wait for the news.
-            self.tell(&line.partition, Command::Level(line.level)).await;
+            self.command_if_running(&level_queue.partition, Command::Level(level_queue.level)).await;
         }
         answers
     }

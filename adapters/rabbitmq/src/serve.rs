@@ -6,13 +6,13 @@ use std::time::Duration;
 use anyqueue::Result;
 
 use crate::actor::Actor;
-use crate::command::Waiting;
-use crate::desk::{Arrived, Desk};
-use crate::error::silent;
-use crate::names::lines;
+use crate::command::WaitingPull;
+use crate::consumer_channel::{ConsumerChannel, Received};
+use crate::error::timed_out;
+use crate::names::level_queues;
 
 /// The most messages that are asked for at once.
-pub(crate) const MOST: usize = 5000;
+pub(crate) const MAX_CREDIT: usize = 5000;
 /// How long a level is passed over that somebody has removed and that cannot be made anew.
 const MISSING: Duration = Duration::from_secs(10);
 /// How often a pull looks for more than it has found.
@@ -21,9 +21,9 @@ const ROUNDS: usize = 8;
 impl Actor {
     /// Serves all who wait.
     pub(crate) async fn serve(&mut self) -> Result<()> {
-        self.keep_time().await?;
-        if let Some(desk) = &mut self.desk {
-            desk.tell_free()?;
+        self.run_due_timers().await?;
+        if let Some(channel) = &mut self.channel {
+            channel.flush_free_acks()?;
         }
         if self.waiting.is_empty() {
             return Ok(());
@@ -32,14 +32,14 @@ impl Actor {
         self.look_again();
         self.take_ready().await?;
         self.answer().await?;
-        self.listen().await
+        self.grant_awaited().await
     }
 
     /// Whoever gets something and has room for more, gets what else is ready.
     fn look_again(&mut self) {
-        let come = self.desk.as_ref().map_or(0, |desk| desk.spare.len());
+        let buffered = self.channel.as_ref().map_or(0, |channel| channel.buffered.len());
         if let Some(first) = self.waiting.front_mut()
-            && (1..first.max).contains(&come)
+            && (1..first.max).contains(&buffered)
         {
             first.fresh = true;
         }
@@ -47,40 +47,43 @@ impl Actor {
 
     /// A channel, and what levels there are. Whoever waited on a channel before looks anew.
     async fn open(&mut self) -> Result<()> {
-        if self.desk.as_ref().is_some_and(Desk::is_alive) {
+        if self.channel.as_ref().is_some_and(ConsumerChannel::is_alive) {
             return Ok(());
         }
-        self.desk = None;
+        self.channel = None;
         for waiting in &mut self.waiting {
             waiting.fresh = true;
         }
-        let tools = &self.tools;
-        let (conn, channel) = tools.feed.channel().await?;
+        let shared = &self.shared;
+        let (conn, channel) = shared.consumers.channel().await?;
         let known = async {
-            if tools.publisher.is_blocked().await {
-                Err(silent())
+            if shared.publisher.is_blocked().await {
+                Err(timed_out())
             } else {
-                tools.publisher.known(&self.partition).await
+                shared.publisher.known(&self.partition).await
             }
         };
         let found = if let Ok(found) = known.await {
             found
         } else {
             // Whoever publishes may have to wait, or lack the right: this way needs neither, but fills the server's log.
-            let found = tools.feed.try_all(lines(&self.partition)).await?;
-            found.into_iter().map(|(line, _)| line).collect()
+            let found = shared.consumers.try_all(level_queues(&self.partition)).await?;
+            found.into_iter().map(|(level_queue, _)| level_queue).collect()
         };
-        self.guarded.clear();
+        self.dead_letters_declared.clear();
         self.missing.retain(|_, since| since.elapsed() < MISSING);
-        let there = found.iter().map(|line| line.level).filter(|level| !self.missing.contains_key(level));
+        let there = found
+            .iter()
+            .map(|level_queue| level_queue.level)
+            .filter(|level| !self.missing.contains_key(level));
         self.levels.extend(there);
-        self.desk = Some(Desk::new(conn, channel, &self.partition, tools));
+        self.channel = Some(ConsumerChannel::new(conn, channel, &self.partition, shared));
         Ok(())
     }
 
     /// Brings what is ready for those who have not looked yet.
     async fn take_ready(&mut self) -> Result<()> {
-        let looks = |pull: &&Waiting| pull.fresh && !pull.stop.is_cancelled();
+        let looks = |pull: &&WaitingPull| pull.fresh && !pull.stop.is_cancelled();
         if !self.waiting.iter().any(|pull| looks(&pull)) {
             return Ok(());
         }
@@ -89,44 +92,44 @@ impl Actor {
         if ready == 0
             && let [only] = levels.as_slice()
         {
-            self.flow(*only).await?;
+            self.pipeline(*only).await?;
         }
         let wanted: usize = self.waiting.iter().map(|pull| if looks(&pull) { pull.max } else { 1 }).sum();
-        let wanted = wanted.min(MOST);
+        let wanted = wanted.min(MAX_CREDIT);
         for waiting in &mut self.waiting {
             waiting.fresh = false;
         }
-        let Some(desk) = &mut self.desk else { return Ok(()) };
+        let Some(channel) = &mut self.channel else { return Ok(()) };
         if ready > 0 {
             for level in levels {
-                desk.stand(level, &mut self.stock).await?;
-                if desk.spare.is_empty() {
-                    desk.catch_up(level).await?;
+                channel.ensure_consumer(level, &mut self.adaptive_prefetch).await?;
+                if channel.buffered.is_empty() {
+                    channel.catch_up(level).await?;
                 }
             }
             return Ok(());
         }
-        let missing = |desk: &Desk| wanted.saturating_sub(desk.spare.len());
-        if levels.is_empty() || missing(desk) == 0 {
+        let missing = |channel: &ConsumerChannel| wanted.saturating_sub(channel.buffered.len());
+        if levels.is_empty() || missing(channel) == 0 {
             return Ok(());
         }
         // Again if others were faster, or gave something back meanwhile.
         for _ in 0..ROUNDS {
-            let counts = desk.counts(&levels).await?;
+            let counts = channel.counts(&levels).await?;
             let mut found = false;
             for (level, count) in levels.iter().zip(counts) {
-                let most = missing(desk);
-                let ready = if desk.lags(*level) { most } else { most.min(count) };
+                let most = missing(channel);
+                let ready = if channel.count_may_lag(*level) { most } else { most.min(count) };
                 if ready == 0 {
                     continue;
                 }
                 found = true;
                 if levels.len() == 1 {
-                    desk.draw(ready);
+                    channel.take_from_backlog(ready);
                 }
-                desk.bring(*level, ready).await?;
+                channel.fetch(*level, ready).await?;
             }
-            if !found || missing(desk) == 0 {
+            if !found || missing(channel) == 0 {
                 break;
             }
         }
@@ -138,130 +141,129 @@ impl Actor {
     async fn answer(&mut self) -> Result<()> {
         let ready = self.prefetch();
         loop {
-            let come = self.desk.as_ref().map_or(0, |desk| desk.spare.len());
-            let left = self.left_after(come);
-            let Some(desk) = &mut self.desk else { break };
+            let buffered = self.channel.as_ref().map_or(0, |channel| channel.buffered.len());
+            let left = self.left_after(buffered);
+            let Some(channel) = &mut self.channel else { break };
             let too_much: Vec<u8> =
-                self.levels.iter().filter(|level| desk.open(**level) > left).copied().collect();
+                self.levels.iter().filter(|level| channel.credit(**level) > left).copied().collect();
             if too_much.is_empty() || left == self.waiting.len() || ready > 0 {
                 break;
             }
-            desk.withdraw(&too_much).await?;
+            channel.cancel_and_drain(&too_much).await?;
         }
         self.hand_over()
     }
 
     /// How much is waited for of each level once so many messages are handed over and the waits that are over have ended.
     fn left_after(&self, mut messages: usize) -> usize {
-        let is_left = |pull: &&Waiting| {
+        let is_left = |pull: &&WaitingPull| {
             let served = messages > 0 && !pull.is_over();
             messages = messages.saturating_sub(if served { pull.max } else { 0 });
             !served && !pull.is_over()
         };
         let left = self.waiting.iter().filter(is_left).count();
-        left.min(self.most_awaited())
+        left.min(self.max_awaited())
     }
 
     fn hand_over(&mut self) -> Result<()> {
-        if let Some(desk) = &mut self.desk {
+        if let Some(channel) = &mut self.channel {
             // Within a level as the server sent them: they have come through several consumers.
-            desk.spare.sort_unstable_by_key(|message| (Reverse(message.level), message.number));
+            channel.buffered.sort_unstable_by_key(|message| (Reverse(message.level), message.delivery_tag));
         }
         // Those who go on waiting come first: what is given to the others may come back.
         let (over, waiting): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.waiting).into_iter().partition(Waiting::is_over);
+            std::mem::take(&mut self.waiting).into_iter().partition(WaitingPull::is_over);
         let mut answers = Vec::new();
         for pull in waiting {
-            match self.take_spare(pull.max) {
+            match self.take_buffered(pull.max) {
                 messages if messages.is_empty() => self.waiting.push_back(pull),
                 messages => answers.push((pull, messages)),
             }
         }
         for pull in over {
-            let messages = self.take_spare(pull.max);
+            let messages = self.take_buffered(pull.max);
             answers.push((pull, messages));
         }
         // What came for nobody goes back before anybody hears that there is nothing more.
-        let given_back = match &mut self.desk {
-            Some(desk) if self.waiting.is_empty() && self.tools.config.prefetch == 0 => {
-                let spare = std::mem::take(&mut desk.spare);
-                desk.give_back_unseen(spare)
+        let requeued = match &mut self.channel {
+            Some(channel) if self.waiting.is_empty() && self.shared.config.prefetch == 0 => {
+                let buffered = std::mem::take(&mut channel.buffered);
+                channel.requeue_unseen(buffered)
             }
             _ => Ok(()),
         };
         for (pull, messages) in answers {
             self.reply(pull, messages);
         }
-        given_back
+        requeued
     }
 
-    pub(crate) fn take_spare(&mut self, most: usize) -> Vec<Arrived> {
-        let taken: Vec<Arrived> = self
-            .desk
-            .as_mut()
-            .map_or_else(Vec::new, |desk| desk.spare.drain(..most.min(desk.spare.len())).collect());
-        self.stock.was_drawn_on(taken.len());
+    pub(crate) fn take_buffered(&mut self, most: usize) -> Vec<Received> {
+        let taken: Vec<Received> = self.channel.as_mut().map_or_else(Vec::new, |channel| {
+            channel.buffered.drain(..most.min(channel.buffered.len())).collect()
+        });
+        self.adaptive_prefetch.record_taken(taken.len());
         taken
     }
 
     /// Of several levels one message each: what comes beyond what is waited for must be little.
-    fn most_awaited(&self) -> usize {
-        if self.levels.len() > 1 { 1 } else { MOST }
+    fn max_awaited(&self) -> usize {
+        if self.levels.len() > 1 { 1 } else { MAX_CREDIT }
     }
 
     /// How many messages of each level are held ready for pulls to come.
     pub(crate) fn prefetch(&self) -> usize {
-        self.tools.config.ready()
+        self.shared.config.ready()
     }
 
     /// How many messages of each level are waited for.
     fn awaited(&self) -> usize {
-        self.waiting.len().min(self.most_awaited())
+        self.waiting.len().min(self.max_awaited())
     }
 
     /// Lets the server send what is waited for, and no more.
-    async fn listen(&mut self) -> Result<()> {
+    async fn grant_awaited(&mut self) -> Result<()> {
         let (awaited, ready) = (self.awaited(), self.prefetch());
-        let Some(desk) = self.desk.as_mut() else { return Ok(()) };
+        let Some(channel) = self.channel.as_mut() else { return Ok(()) };
         for level in &self.levels {
             if ready > 0 {
-                desk.stand(*level, &mut self.stock).await?;
+                channel.ensure_consumer(*level, &mut self.adaptive_prefetch).await?;
                 continue;
             }
-            if desk.open(*level) > awaited {
-                desk.retire(*level)?; // what is on its way is for those who wait
+            if channel.credit(*level) > awaited {
+                channel.cancel(*level)?; // what is on its way is for those who wait
             }
-            if desk.open(*level) < awaited {
-                desk.offer(*level, awaited).await?;
+            if channel.credit(*level) < awaited {
+                channel.grant(*level, awaited).await?;
             }
         }
         Ok(())
     }
 
     /// Whether the server may send what nobody waits for, or has.
-    pub(crate) fn has_excess(&self, desk: &Desk) -> bool {
+    pub(crate) fn has_excess(&self, channel: &ConsumerChannel) -> bool {
         let awaited = self.awaited();
         if self.prefetch() > 0 && !self.waiting.is_empty() {
             return false;
         }
-        let lines = self.levels.iter().any(|level| desk.open(*level) > awaited);
-        lines || (self.waiting.is_empty() && !desk.spare.is_empty())
+        let excess_credit = self.levels.iter().any(|level| channel.credit(*level) > awaited);
+        excess_credit || (self.waiting.is_empty() && !channel.buffered.is_empty())
     }
 
     /// Takes back credit that nobody needs, and releases what nobody has come for.
-    pub(crate) fn let_go(&mut self) -> Result<()> {
+    pub(crate) fn release_excess(&mut self) -> Result<()> {
         let awaited = self.awaited();
         let nobody = self.waiting.is_empty();
-        let Some(desk) = &mut self.desk else { return Ok(()) };
+        let Some(channel) = &mut self.channel else { return Ok(()) };
         for level in &self.levels {
-            if nobody || desk.open(*level) > awaited {
-                desk.retire(*level)?;
+            if nobody || channel.credit(*level) > awaited {
+                channel.cancel(*level)?;
             }
         }
         if nobody {
-            let spare = std::mem::take(&mut desk.spare);
-            self.stock.was_too_large(spare.len());
-            desk.give_back_unseen(spare)?;
+            let buffered = std::mem::take(&mut channel.buffered);
+            self.adaptive_prefetch.record_unused(buffered.len());
+            channel.requeue_unseen(buffered)?;
         }
         Ok(())
     }

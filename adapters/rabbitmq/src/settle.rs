@@ -8,22 +8,22 @@ use futures_util::future::join_all;
 use tokio::sync::oneshot;
 
 use crate::RabbitMqQueue;
-use crate::command::{Command, Settled, Verb};
-use crate::error::{NAME, closed, silent};
-use crate::ladder;
+use crate::batch::{by_partition, put};
+use crate::command::{Command, Disposition, Settled};
+use crate::delay_queues;
+use crate::error::{NAME, closed, timed_out};
 use crate::limits::PRIORITY_LEVELS;
-use crate::names::Line;
-use crate::places::{by_partition, put};
-use crate::publisher::Addressed;
-use crate::stored::{Stored, put_beside};
+use crate::names::LevelQueue;
+use crate::publisher::OutgoingMessage;
+use crate::record::{Record, headers_to_table};
 use crate::token::Tag;
 
 /// A copy to be made, and the place of its settlement in the batch.
 struct Copy {
-    place: usize,
+    index: usize,
     partition: PartitionId,
     tag: Tag,
-    original: Box<Stored>,
+    original: Box<Record>,
 }
 
 impl RabbitMqQueue {
@@ -34,22 +34,22 @@ impl RabbitMqQueue {
         let mut answers: Vec<Result<SettleOutcome>> = vec![Ok(SettleOutcome::Lost); settlements.len()];
         let mut copies = Vec::new();
         let leases = settlements.iter().map(|settlement| &settlement.lease);
-        for (partition, places) in by_partition(leases) {
-            let answered = self.settle_here(settlements, partition, &places).await;
-            for (place, tag, answer) in answered {
+        for (partition, indexes) in by_partition(leases) {
+            let answered = self.settle_here(settlements, partition, &indexes).await;
+            for (index, tag, answer) in answered {
                 match answer {
-                    Ok(Settled::Done) => put(&mut answers, place, Ok(SettleOutcome::Settled)),
+                    Ok(Settled::Done) => put(&mut answers, index, Ok(SettleOutcome::Settled)),
                     Ok(Settled::Lost) => {}
                     Ok(Settled::Copy(original)) => {
-                        copies.push(Copy { place, partition: partition.clone(), tag, original });
+                        copies.push(Copy { index, partition: partition.clone(), tag, original });
                     }
-                    Err(error) => put(&mut answers, place, Err(error)),
+                    Err(error) => put(&mut answers, index, Err(error)),
                 }
             }
         }
         if !copies.is_empty() {
-            for (place, answer) in self.copy_all(settlements, copies).await {
-                put(&mut answers, place, answer);
+            for (index, answer) in self.copy_all(settlements, copies).await {
+                put(&mut answers, index, answer);
             }
         }
         answers
@@ -59,24 +59,32 @@ impl RabbitMqQueue {
         &self,
         settlements: &[Settlement],
         partition: &PartitionId,
-        places: &[usize],
+        indexes: &[usize],
     ) -> Vec<(usize, Tag, Result<Settled>)> {
-        let ours = places.iter().filter_map(|place| {
-            let settlement = settlements.get(*place)?;
-            Some((*place, settlement.lease.id, Tag::of(&settlement.lease.token)?, verb(&settlement.action)))
+        let ours = indexes.iter().filter_map(|index| {
+            let settlement = settlements.get(*index)?;
+            Some((
+                *index,
+                settlement.lease.id,
+                Tag::of(&settlement.lease.token)?,
+                disposition(&settlement.action),
+            ))
         });
         let ours: Vec<_> = ours.collect();
         let (reply, answer) = oneshot::channel();
-        let items = ours.iter().map(|(_, id, tag, verb)| (*id, *tag, *verb)).collect();
-        let answers: Vec<Result<Settled>> = if self.tell(partition, Command::Settle(items, reply)).await {
-            match tokio::time::timeout(self.inner.tools.config.call_timeout, answer).await {
+        let items = ours.iter().map(|(_, id, tag, disposition)| (*id, *tag, *disposition)).collect();
+        let answers: Vec<Result<Settled>> = if self
+            .command_if_running(partition, Command::Settle(items, reply))
+            .await
+        {
+            match tokio::time::timeout(self.inner.shared.config.call_timeout, answer).await {
                 Ok(answers) => answers.unwrap_or_default().into_iter().map(Ok).collect(),
-                Err(_) => ours.iter().map(|_| Err(stamp(silent().with_retry(RetryClass::Safe)))).collect(),
+                Err(_) => ours.iter().map(|_| Err(stamp(timed_out().with_retry(RetryClass::Safe)))).collect(),
             }
         } else {
             Vec::new() // Nobody pulls from there, so nobody holds anything.
         };
-        ours.into_iter().zip(answers).map(|((place, _, tag, _), answer)| (place, tag, answer)).collect()
+        ours.into_iter().zip(answers).map(|((index, _, tag, _), answer)| (index, tag, answer)).collect()
     }
 
     /// Copies messages to where they go and awaits the broker's word; only then the originals are removed. A crash in between
@@ -88,7 +96,7 @@ impl RabbitMqQueue {
     ) -> Vec<(usize, Result<SettleOutcome>)> {
         let actions: Vec<Option<Action>> = copies
             .iter()
-            .map(|copy| settlements.get(copy.place).map(|settlement| settlement.action.clone()))
+            .map(|copy| settlements.get(copy.index).map(|settlement| settlement.action.clone()))
             .collect();
         let queue = self.clone();
         let copying = self.inner.calls.spawn(async move { queue.copy(copies, actions).await });
@@ -100,27 +108,27 @@ impl RabbitMqQueue {
         copies: Vec<Copy>,
         actions: Vec<Option<Action>>,
     ) -> Vec<(usize, Result<SettleOutcome>)> {
-        let now = self.inner.tools.config.clock.wall();
+        let now = self.inner.shared.config.clock.wall();
         let mut ready = Vec::with_capacity(copies.len());
         let mut answers = Vec::with_capacity(copies.len());
         for (copy, action) in copies.into_iter().zip(actions) {
-            match action.ok_or_else(silent).and_then(|action| address(&copy, action, now)) {
-                Ok(addressed) => ready.push((copy, addressed)),
+            match action.ok_or_else(timed_out).and_then(|action| outgoing(&copy, action, now)) {
+                Ok(outgoing) => ready.push((copy, outgoing)),
                 Err(error) => {
-                    self.tell(&copy.partition, Command::Copied(copy.tag, false)).await;
-                    answers.push((copy.place, Err(stamp(error))));
+                    self.command_if_running(&copy.partition, Command::Copied(copy.tag, false)).await;
+                    answers.push((copy.index, Err(stamp(error))));
                 }
             }
         }
-        let (copies, addressed): (Vec<Copy>, Vec<Addressed>) = ready.into_iter().unzip();
-        let sent = self.send(addressed).await;
+        let (copies, outgoing): (Vec<Copy>, Vec<OutgoingMessage>) = ready.into_iter().unzip();
+        let sent = self.send(outgoing).await;
         let told = copies.into_iter().zip(sent).map(|(copy, sent)| async move {
-            self.tell(&copy.partition, Command::Copied(copy.tag, sent.is_ok())).await;
+            self.command_if_running(&copy.partition, Command::Copied(copy.tag, sent.is_ok())).await;
             // A copy too many is what a repetition may make; the declared guarantee of moves allows it.
             let again = |error: Error| {
                 if error.retry() == RetryClass::Never { error } else { error.with_retry(RetryClass::Safe) }
             };
-            (copy.place, sent.map(|()| SettleOutcome::Settled).map_err(|error| stamp(again(error))))
+            (copy.index, sent.map(|()| SettleOutcome::Settled).map_err(|error| stamp(again(error))))
         });
         answers.extend(join_all(told).await);
         answers
@@ -131,46 +139,46 @@ fn stamp(error: Error) -> Error {
     error.with_backend(NAME).with_operation(Operation::Settle)
 }
 
-fn verb(action: &Action) -> Verb {
+fn disposition(action: &Action) -> Disposition {
     match action {
-        Action::Remove => Verb::Remove,
-        Action::Release | Action::Retry => Verb::Return,
-        Action::Postpone { .. } | Action::Move { .. } => Verb::Copy,
+        Action::Remove => Disposition::Ack,
+        Action::Release | Action::Retry => Disposition::Requeue,
+        Action::Postpone { .. } | Action::Move { .. } => Disposition::Copy,
     }
 }
 
 /// Whether a copy is made of what is settled so.
 pub(crate) fn is_copied(action: &Action) -> bool {
-    matches!(verb(action), Verb::Copy)
+    matches!(disposition(action), Disposition::Copy)
 }
 
 /// The copy and where it goes.
-fn address(copy: &Copy, action: Action, now: SystemTime) -> Result<Addressed> {
-    let stored = &copy.original;
+fn outgoing(copy: &Copy, action: Action, now: SystemTime) -> Result<OutgoingMessage> {
+    let record = &copy.original;
     let (to, delay, headers, prior) = match action {
         Action::Postpone { delay, headers } => {
-            (copy.partition.clone(), delay, headers, stored.deliveries.unwrap_or(0))
+            (copy.partition.clone(), delay, headers, record.deliveries.unwrap_or(0))
         }
         Action::Move { to, headers } => (to, Duration::ZERO, headers, 0),
         Action::Remove | Action::Release | Action::Retry => (copy.partition.clone(), Duration::ZERO, None, 0),
     };
     let message = match headers {
-        Some(headers) => stored.message.clone().with_headers(Headers::clone(&headers)),
-        None => stored.message.clone(),
+        Some(headers) => record.message.clone().with_headers(Headers::clone(&headers)),
+        None => record.message.clone(),
     };
-    if let Some(raw) = &stored.raw {
+    if let Some(unreadable) = &record.unreadable {
         // Byte for byte, for whoever can read it; what core writes to it stands beside it.
-        let headers = Some(put_beside(message.headers()));
-        return Ok(Addressed {
-            line: Line::new(&to, raw.level),
-            steps: ladder::steps(delay),
-            body: raw.body.to_vec(),
+        let headers = Some(headers_to_table(message.headers()));
+        return Ok(OutgoingMessage {
+            level_queue: LevelQueue::new(&to, unreadable.level),
+            steps: delay_queues::steps(delay),
+            body: unreadable.body.to_vec(),
             headers,
         });
     }
     let level = message.options().priority.min(PRIORITY_LEVELS - 1);
-    let mut envelope = Envelope::new(message, stored.pushed_at.unwrap_or(now));
+    let mut envelope = Envelope::new(message, record.pushed_at.unwrap_or(now));
     envelope.prior_deliveries = prior;
-    let (line, steps) = (Line::new(&to, level), ladder::steps(delay));
-    Ok(Addressed { line, steps, body: envelope.encode()?, headers: None })
+    let (level_queue, steps) = (LevelQueue::new(&to, level), delay_queues::steps(delay));
+    Ok(OutgoingMessage { level_queue, steps, body: envelope.encode()?, headers: None })
 }

@@ -16,15 +16,15 @@ use crate::actor::Actor;
 use crate::capabilities::capabilities;
 use crate::command::Command;
 use crate::config::{Config, RabbitMqBuilder};
+use crate::consumer_connection::ConsumerConnection;
 use crate::error::{NAME, closed, repeatable};
-use crate::feed::Feed;
-use crate::hello::Hello;
-use crate::names::{Line, Names};
+use crate::handshake::Handshake;
+use crate::names::{LevelQueue, Names};
 use crate::publisher::Publisher;
-use crate::tools::Tools;
+use crate::shared::Shared;
 
 /// News of lines that may wait to be passed on.
-const NEWS: usize = 1024;
+const MAX_ANNOUNCEMENTS: usize = 1024;
 
 type Actors = Arc<Mutex<HashMap<PartitionId, mpsc::Sender<Command>>>>;
 
@@ -35,7 +35,7 @@ pub struct RabbitMqQueue {
 }
 
 pub(crate) struct Inner {
-    pub(crate) tools: Arc<Tools>,
+    pub(crate) shared: Arc<Shared>,
     capabilities: Capabilities,
     actors: Actors,
     pub(crate) calls: TaskTracker,
@@ -45,13 +45,13 @@ pub(crate) struct Inner {
 /// The last handle is gone: the tasks end too.
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.tools.closed.cancel();
+        self.shared.closed.cancel();
     }
 }
 
 impl std::fmt::Debug for RabbitMqQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RabbitMqQueue").field("config", &self.inner.tools.config).finish_non_exhaustive()
+        f.debug_struct("RabbitMqQueue").field("config", &self.inner.shared.config).finish_non_exhaustive()
     }
 }
 
@@ -91,33 +91,37 @@ impl RabbitMqQueue {
     pub(crate) async fn from_config(config: Config) -> Result<Self> {
         let config = Arc::new(config);
         let names = Names::new(&config.prefix);
-        let (news, heard) = mpsc::channel(NEWS);
-        let tools = Arc::new(Tools {
-            feed: Feed::new(&config, &names, news),
+        let (announcements, announced) = mpsc::channel(MAX_ANNOUNCEMENTS);
+        let shared = Arc::new(Shared {
+            consumers: ConsumerConnection::new(&config, &names, announcements),
             publisher: Publisher::new(&config, &names),
             closed: CancellationToken::new(),
             unseen: Arc::default(),
             names,
             config,
         });
-        tools.publisher.connect().await?;
+        shared.publisher.connect().await?;
         let inner = Inner {
-            capabilities: capabilities(&tools.config),
+            capabilities: capabilities(&shared.config),
             actors: Actors::default(),
             calls: TaskTracker::new(),
             tasks: TaskTracker::new(),
-            tools,
+            shared,
         };
-        inner.tasks.spawn(pass_on(heard, Arc::clone(&inner.actors), inner.tools.closed.clone()));
+        inner.tasks.spawn(forward_announcements(
+            announced,
+            Arc::clone(&inner.actors),
+            inner.shared.closed.clone(),
+        ));
         Ok(Self { inner: Arc::new(inner) })
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.inner.tools.closed.is_cancelled()
+        self.inner.shared.closed.is_cancelled()
     }
 
     /// Asks a partition's task for something, if there is one.
-    pub(crate) async fn tell(&self, partition: &PartitionId, command: Command) -> bool {
+    pub(crate) async fn command_if_running(&self, partition: &PartitionId, command: Command) -> bool {
         let actor = self.inner.actors().get(partition).cloned();
         match actor {
             Some(actor) => actor.send(command).await.is_ok(),
@@ -126,11 +130,11 @@ impl RabbitMqQueue {
     }
 
     /// Asks a partition's task for something, which is started if there is none.
-    pub(crate) async fn order(&self, partition: &PartitionId, command: Command) -> bool {
+    pub(crate) async fn command(&self, partition: &PartitionId, command: Command) -> bool {
         let actor = {
             let mut actors = self.inner.actors();
             actors.get(partition).cloned().unwrap_or_else(|| {
-                let (sender, task) = Actor::start(&self.inner.tools, partition);
+                let (sender, task) = Actor::start(&self.inner.shared, partition);
                 self.inner.tasks.spawn(task);
                 actors.insert(partition.clone(), sender.clone());
                 sender
@@ -147,11 +151,16 @@ impl Inner {
 }
 
 /// Passes news of lines on to the partitions concerned.
-async fn pass_on(mut heard: mpsc::Receiver<Line>, actors: Actors, closed: CancellationToken) {
-    while let Some(Some(line)) = closed.run_until_cancelled(heard.recv()).await {
-        let actor = actors.lock().unwrap_or_else(PoisonError::into_inner).get(&line.partition).cloned();
+async fn forward_announcements(
+    mut announced: mpsc::Receiver<LevelQueue>,
+    actors: Actors,
+    closed: CancellationToken,
+) {
+    while let Some(Some(level_queue)) = closed.run_until_cancelled(announced.recv()).await {
+        let actor =
+            actors.lock().unwrap_or_else(PoisonError::into_inner).get(&level_queue.partition).cloned();
         if let Some(actor) = actor {
-            let _ = actor.send(Command::Level(line.level)).await;
+            let _ = actor.send(Command::Level(level_queue.level)).await;
         }
     }
 }
@@ -173,11 +182,11 @@ impl QueueStorage for RabbitMqQueue {
             return Err(closed(Operation::Init));
         }
         let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Init);
-        let hello = self.inner.tools.publisher.hello().await.map_err(stamp)?;
-        if let Some(warning) = hello.judge().map_err(stamp)? {
+        let handshake = self.inner.shared.publisher.handshake().await.map_err(stamp)?;
+        if let Some(warning) = handshake.check_version().map_err(stamp)? {
             tracing::warn!("{warning}");
         }
-        self.inner.tools.publisher.ask().await.map_err(stamp)
+        self.inner.shared.publisher.ask().await.map_err(stamp)
     }
 
     async fn check(&self) -> Result<Health> {
@@ -185,26 +194,27 @@ impl QueueStorage for RabbitMqQueue {
             return Err(closed(Operation::Check));
         }
         let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Check);
-        self.inner.tools.publisher.ask().await.map_err(stamp)?;
-        self.inner.tools.publisher.probe().await.map_err(stamp)?;
+        self.inner.shared.publisher.ask().await.map_err(stamp)?;
+        self.inner.shared.publisher.probe().await.map_err(stamp)?;
         // That it works is known; what it is, is told by a connection that is only begun, and may be refused.
-        let hello = self.inner.tools.publisher.hello().await.ok();
-        let mut health = hello.map_or_else(|| Ok(Health::default()), Hello::into_health).map_err(stamp)?;
-        health.warnings.extend(self.inner.tools.publisher.warnings().await);
+        let handshake = self.inner.shared.publisher.handshake().await.ok();
+        let mut health =
+            handshake.map_or_else(|| Ok(Health::default()), Handshake::into_health).map_err(stamp)?;
+        health.warnings.extend(self.inner.shared.publisher.warnings().await);
         Ok(health)
     }
 
     async fn close(&self) -> Result<()> {
         let inner = &self.inner;
         inner.calls.close();
-        let longest = inner.tools.config.call_timeout + Duration::from_secs(1);
+        let longest = inner.shared.config.call_timeout + Duration::from_secs(1);
         // Copies that are under way need their partitions' tasks.
         let _ = tokio::time::timeout(longest, inner.calls.wait()).await;
-        inner.tools.closed.cancel();
+        inner.shared.closed.cancel();
         inner.tasks.close();
         let _ = tokio::time::timeout(longest, inner.tasks.wait()).await;
-        inner.tools.feed.close(longest).await;
-        inner.tools.publisher.close(longest).await;
+        inner.shared.consumers.close(longest).await;
+        inner.shared.publisher.close(longest).await;
         Ok(())
     }
 }

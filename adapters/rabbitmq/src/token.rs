@@ -8,22 +8,25 @@ const BYTES: usize = 24;
 /// One delivery on one channel. A channel's life has a random name, so that what a later channel numbers the same is not mistaken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag {
-    pub(crate) life: Uuid,
-    pub(crate) number: u64,
+    pub(crate) channel_id: Uuid,
+    pub(crate) delivery_tag: u64,
 }
 
 impl Tag {
     pub(crate) fn token(self) -> Token {
         let mut bytes = Vec::with_capacity(BYTES);
-        bytes.extend_from_slice(self.life.as_bytes());
-        bytes.extend_from_slice(&self.number.to_be_bytes());
+        bytes.extend_from_slice(self.channel_id.as_bytes());
+        bytes.extend_from_slice(&self.delivery_tag.to_be_bytes());
         Token::from_bytes(bytes)
     }
 
     /// The tag of a token, if it is one of ours.
     pub(crate) fn of(token: &Token) -> Option<Self> {
-        let (life, number) = token.as_bytes().split_first_chunk::<16>()?;
-        Some(Self { life: Uuid::from_bytes(*life), number: u64::from_be_bytes(number.try_into().ok()?) })
+        let (channel_id, delivery_tag) = token.as_bytes().split_first_chunk::<16>()?;
+        Some(Self {
+            channel_id: Uuid::from_bytes(*channel_id),
+            delivery_tag: u64::from_be_bytes(delivery_tag.try_into().ok()?),
+        })
     }
 }
 
@@ -33,7 +36,7 @@ mod tests {
 
     #[test]
     fn a_tag_is_read_back_and_nothing_else_is_one() {
-        let tag = Tag { life: Uuid::new_v4(), number: 7 };
+        let tag = Tag { channel_id: Uuid::new_v4(), delivery_tag: 7 };
         assert_eq!(Tag::of(&tag.token()), Some(tag));
         assert_eq!(Tag::of(&Token::random()), None);
         assert_eq!(Tag::of(&Token::from_bytes(vec![0; BYTES + 1])), None);

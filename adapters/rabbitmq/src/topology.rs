@@ -7,9 +7,9 @@ use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, ExchangeKind};
 
 use crate::config::QueueType;
+use crate::delay_queues::{self, DelayQueue, next_exchange};
 use crate::error::{Right, classify, is_missing};
-use crate::ladder::{self, Rest, below};
-use crate::names::{Line, Names};
+use crate::names::{LevelQueue, Names};
 
 /// How often a quorum queue delivers a message. It must have a limit, for only then does it put what was returned in front; and what
 /// exceeds the limit dies without a handler, so the limit is one that no message reaches. An operator's policy can set a lower one:
@@ -30,14 +30,14 @@ const DURABLE: QueueDeclareOptions = QueueDeclareOptions {
 /// The exchanges that all lines share.
 pub(crate) async fn declare_shared(channel: &Channel, names: &Names) -> Result<()> {
     let known = exchange(channel, names.known(), ExchangeKind::Direct);
-    let news = exchange(channel, names.news(), ExchangeKind::Fanout);
+    let announcements = exchange(channel, names.announcements(), ExchangeKind::Fanout);
     // It drops whatever comes; it is there so that what was routed to it counts as routed.
     // On all nodes of a cluster, so that it outlives the one where it was made.
     let arguments = table([("x-queue-type", text("quorum")), ("x-max-length", AMQPValue::LongInt(0))]);
     let sink = async { declared(channel.queue_declare(names.sink().into(), DURABLE, arguments).await) };
     // Sent at once: whoever opens a handle waits for this.
-    let (known, news, sink) = join3(known, news, sink).await;
-    known.and(news).and(sink)
+    let (known, announcements, sink) = join3(known, announcements, sink).await;
+    known.and(announcements).and(sink)
 }
 
 /// The exchange of what is due. What has no landing any more goes aside, where it is tried again and keeps nothing else waiting.
@@ -46,23 +46,23 @@ pub(crate) async fn declare_due(channel: &Channel, names: &Names) -> Result<()> 
     let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
     let arguments = table([("alternate-exchange", text(&names.stray()))]);
     declared(channel.exchange_declare(names.due().into(), ExchangeKind::Topic, options, arguments).await)?;
-    let arguments = passes_on(STRAY_MS, &names.due(), None);
+    let arguments = dead_letters_after(STRAY_MS, &names.due(), None);
     declared(channel.queue_declare(names.stray().into(), DURABLE, arguments).await)?;
     bind(channel, names.stray(), names.stray(), String::new()).await
 }
 
 /// What a queue has that holds messages for a time and then hands them on.
-fn passes_on(after_ms: u64, exchange: &str, key: Option<&str>) -> FieldTable {
+fn dead_letters_after(after_ms: u64, exchange: &str, key: Option<&str>) -> FieldTable {
     let mut arguments = table([
         ("x-queue-type", text("quorum")),
         ("x-message-ttl", AMQPValue::LongLongInt(i64::try_from(after_ms).unwrap_or(i64::MAX))),
     ]);
-    hands_on(&mut arguments, exchange, key);
+    dead_letters_to(&mut arguments, exchange, key);
     arguments
 }
 
 /// What is handed on stays until it has arrived; that needs a queue that refuses rather than drops.
-fn hands_on(arguments: &mut FieldTable, exchange: &str, key: Option<&str>) {
+fn dead_letters_to(arguments: &mut FieldTable, exchange: &str, key: Option<&str>) {
     arguments.insert("x-dead-letter-exchange".into(), text(exchange));
     if let Some(key) = key {
         arguments.insert("x-dead-letter-routing-key".into(), text(key));
@@ -72,56 +72,66 @@ fn hands_on(arguments: &mut FieldTable, exchange: &str, key: Option<&str>) {
 }
 
 /// The queue of a line, and its entries in the exchanges.
-pub(crate) async fn declare_line(
+pub(crate) async fn declare_level_queue(
     channel: &Channel,
     names: &Names,
     queue_type: QueueType,
-    line: &Line,
+    level_queue: &LevelQueue,
 ) -> Result<()> {
-    let queue = names.queue(line);
+    let queue = names.queue(level_queue);
     let arguments = match queue_type {
         QueueType::Quorum => {
             let mut arguments = table([
                 ("x-queue-type", text("quorum")),
                 ("x-delivery-limit", AMQPValue::LongLongInt(DELIVERY_LIMIT)),
             ]);
-            hands_on(&mut arguments, "", Some(&names.queue(&line.dead_line())));
+            dead_letters_to(&mut arguments, "", Some(&names.queue(&level_queue.dead_letter_queue())));
             arguments
         }
         QueueType::Classic => table([("x-queue-type", text("classic"))]),
     };
     declared(channel.queue_declare(queue.into(), DURABLE, arguments).await)?;
-    bind(channel, names.sink(), names.known(), line.word()).await?;
-    if line.level > 0 {
-        bind(channel, names.sink(), names.known(), Line::more(&line.partition).word()).await?;
+    bind(channel, names.sink(), names.known(), level_queue.routing_word()).await?;
+    if level_queue.level > 0 {
+        bind(
+            channel,
+            names.sink(),
+            names.known(),
+            LevelQueue::any_above_zero(&level_queue.partition).routing_word(),
+        )
+        .await?;
     }
     Ok(())
 }
 
 /// The exchange of a rung of the ladder. The one below must be there.
-pub(crate) async fn declare_rung(channel: &Channel, names: &Names, rung: u32) -> Result<()> {
-    let (name, below) = (names.rung(rung), below(names, rung));
+pub(crate) async fn declare_delay_stage(channel: &Channel, names: &Names, stage: u32) -> Result<()> {
+    let (name, below) = (names.delay_stage(stage), next_exchange(names, stage));
     exchange(channel, name.clone(), ExchangeKind::Topic).await?;
     let options = ExchangeBindOptions::default();
-    let passing = ladder::passing(rung).into();
-    let bound = channel.exchange_bind(below.into(), name.into(), passing, options, FieldTable::default());
+    let passing_key = delay_queues::passing_key(stage).into();
+    let bound = channel.exchange_bind(below.into(), name.into(), passing_key, options, FieldTable::default());
     bound.await.map_err(|error| Right::Bind.classify(error))
 }
 
 /// A queue of the ladder.
-pub(crate) async fn declare_rest(channel: &Channel, names: &Names, rest: Rest) -> Result<()> {
-    let (name, below) = (rest.queue(names), below(names, rest.rung));
-    let arguments = passes_on(rest.holds_ms(), &below, None);
+pub(crate) async fn declare_delay_queue(channel: &Channel, names: &Names, queue: DelayQueue) -> Result<()> {
+    let (name, below) = (queue.queue(names), next_exchange(names, queue.stage));
+    let arguments = dead_letters_after(queue.ttl_ms(), &below, None);
     declared(channel.queue_declare(name.clone().into(), DURABLE, arguments).await)?;
-    bind(channel, name, names.rung(rest.rung), rest.pattern()).await
+    bind(channel, name, names.delay_stage(queue.stage), queue.binding_key()).await
 }
 
 /// Where what is due for a line arrives, and goes on to it at once. Its name is asked for to see whether it was made.
-pub(crate) async fn declare_landing(channel: &Channel, names: &Names, line: &Line) -> Result<()> {
-    let name = names.landing(line);
-    let arguments = passes_on(0, "", Some(&names.queue(line)));
+pub(crate) async fn declare_due_queue(
+    channel: &Channel,
+    names: &Names,
+    level_queue: &LevelQueue,
+) -> Result<()> {
+    let name = names.due_queue(level_queue);
+    let arguments = dead_letters_after(0, "", Some(&names.queue(level_queue)));
     declared(channel.queue_declare(name.clone().into(), DURABLE, arguments).await)?;
-    bind(channel, name.clone(), names.due(), ladder::due_pattern(line)).await?;
+    bind(channel, name.clone(), names.due(), delay_queues::due_binding_key(level_queue)).await?;
     bind(channel, names.sink(), names.known(), name).await
 }
 

@@ -43,7 +43,7 @@ impl Unseen {
     }
 
     /// How many of the earlier deliveries that the server has counted were not seen by anybody.
-    pub(crate) fn of(&self, id: MessageId, earlier: u32) -> u32 {
+    pub(crate) fn count_of(&self, id: MessageId, earlier: u32) -> u32 {
         if earlier == 0 {
             return 0;
         }
@@ -72,25 +72,25 @@ mod tests {
     #[test]
     fn what_nobody_saw_is_taken_off_once_for_each_time_that_the_server_counts() {
         let (unseen, id) = (Unseen::default(), MessageId::new());
-        assert_eq!(unseen.of(id, 3), 0);
+        assert_eq!(unseen.count_of(id, 3), 0);
         unseen.note(id, 3);
-        assert_eq!((unseen.of(id, 4), unseen.of(id, 5)), (1, 1));
+        assert_eq!((unseen.count_of(id, 4), unseen.count_of(id, 5)), (1, 1));
         unseen.note(id, 5);
-        assert_eq!(unseen.of(id, 5), 1, "this server does not count what is given back");
+        assert_eq!(unseen.count_of(id, 5), 1, "this server does not count what is given back");
         unseen.note(id, 5);
-        assert_eq!(unseen.of(id, 6), 2);
-        assert_eq!(unseen.of(id, 1), 0, "another copy");
+        assert_eq!(unseen.count_of(id, 6), 2);
+        assert_eq!(unseen.count_of(id, 1), 0, "another copy");
         unseen.forget(id);
-        assert_eq!(unseen.of(id, 6), 0);
+        assert_eq!(unseen.count_of(id, 6), 0);
     }
 
     #[test]
     fn memory_is_bounded_and_forgets_the_oldest() {
         let (unseen, first) = (Unseen::default(), MessageId::new());
         unseen.note(first, 0);
-        assert_eq!(unseen.of(first, 1), 1);
+        assert_eq!(unseen.count_of(first, 1), 1);
         (0..REMEMBERED).for_each(|_| unseen.note(MessageId::new(), 0));
-        assert_eq!(unseen.of(first, 1), 0);
+        assert_eq!(unseen.count_of(first, 1), 0);
         assert_eq!(unseen.0.lock().unwrap().known.len(), REMEMBERED);
     }
 }

@@ -13,8 +13,8 @@ use lapin::Channel;
 
 use super::Publisher;
 use super::publication::{Publication, is_refused};
-use super::session::{LOOK, Session, Young};
-use crate::error::own;
+use super::session::{POLL_INTERVAL, Session, Young};
+use crate::error::error;
 use crate::names::Names;
 use crate::topology::{bind, exists, unbind};
 
@@ -56,7 +56,7 @@ impl Publisher {
             && std::time::Instant::now() < end
         {
             // The server has just started, and so has the queue that swallows what is asked.
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             session.publish_again(&asked, &mut answers, is_refused, end).await;
         }
         if answers.iter().all(Result::is_err) {
@@ -107,7 +107,7 @@ impl Publisher {
     /// # Errors
     /// The node that has confirmed messages for them may have died meanwhile, or somebody has removed one: what was confirmed may
     /// be lost.
-    pub(super) async fn grown(&self, session: &Session, young: Young) -> Result<()> {
+    pub(super) async fn wait_until_old(&self, session: &Session, young: Young) -> Result<()> {
         if young.is_empty() {
             return Ok(());
         }
@@ -116,7 +116,7 @@ impl Publisher {
             match session.young_since(&queue) {
                 None => {} // Somebody else has told it, over the same connection.
                 Some(now) if now == since => {
-                    self.tell_old(session, &queue).await?;
+                    self.announce_old(session, &queue).await?;
                     session.has_grown_old(&queue, since);
                 }
                 Some(_) => return Err(lost()),
@@ -125,7 +125,7 @@ impl Publisher {
         if session.is_alive() { Ok(()) } else { Err(lost()) }
     }
 
-    async fn tell_old(&self, session: &Session, queue: &str) -> Result<()> {
+    async fn announce_old(&self, session: &Session, queue: &str) -> Result<()> {
         if !session.is_alive() {
             return Err(lost());
         }
@@ -139,7 +139,7 @@ impl Publisher {
 }
 
 fn lost() -> Error {
-    own(
+    error(
         ErrorKind::Unavailable,
         "the connection broke, or the queue was removed, before the queue was old enough to outlive that: the message may be lost",
     )

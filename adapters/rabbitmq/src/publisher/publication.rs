@@ -9,7 +9,7 @@ use lapin::options::BasicPublishOptions;
 use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Confirmation, PublisherConfirm};
 
-use crate::error::{own, uncertain};
+use crate::error::{error, uncertain};
 
 const PERSISTENT: u8 = 2;
 
@@ -53,7 +53,7 @@ pub(super) fn send<'a>(channel: &'a Channel, message: &'a Publication, mandatory
 }
 
 /// What the broker said of each message. Returned ones are known by what they say.
-pub(super) fn judge(
+pub(super) fn outcomes(
     confirmed: Vec<Result<Confirmation>>,
     messages: &[Publication],
     mandatory: bool,
@@ -86,7 +86,7 @@ pub(super) fn judge(
 
 /// The server ends a channel over a message that is too large, and answers for no other on it any more. Tells those apart that it
 /// had got before, and perhaps stored, from those that it never looked at. Answers the largest body that it takes.
-pub(super) fn tell_apart(messages: &[Publication], answers: &mut [Result<()>]) -> Option<u64> {
+pub(super) fn classify_too_large(messages: &[Publication], answers: &mut [Result<()>]) -> Option<u64> {
     let is_over =
         |answer: &Result<()>| answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::TooLarge);
     let told = answers.iter().find_map(|answer| answer.as_ref().err().filter(|_| is_over(answer)))?;
@@ -94,17 +94,20 @@ pub(super) fn tell_apart(messages: &[Publication], answers: &mut [Result<()>]) -
     let failed = || messages.iter().zip(answers.iter()).filter(|(_, answer)| is_over(answer));
     let largest = failed().map(|(message, _)| bytes(message)).max()?;
     // Its last word is the limit.
-    let said = told.message().rsplit(|c: char| !c.is_ascii_digit()).find_map(|word| word.parse::<u64>().ok());
+    let said = told
+        .message()
+        .rsplit(|c: char| !c.is_ascii_digit())
+        .find_map(|routing_word| routing_word.parse::<u64>().ok());
     let most = said.filter(|most| *most < largest).unwrap_or(largest.saturating_sub(1));
     let mut before = true;
     for (message, answer) in messages.iter().zip(answers.iter_mut()).filter(|(_, answer)| is_over(answer)) {
         *answer = Err(match (bytes(message) > most, before) {
             (true, _) => too_large(most),
-            (false, true) => uncertain(own(
+            (false, true) => uncertain(error(
                 ErrorKind::Unavailable,
                 "the broker did not answer: it ended the channel over a larger message that came after",
             )),
-            (false, false) => own(ErrorKind::Unavailable, UNSENT),
+            (false, false) => error(ErrorKind::Unavailable, UNSENT),
         });
         before = before && bytes(message) <= most;
     }
@@ -113,20 +116,20 @@ pub(super) fn tell_apart(messages: &[Publication], answers: &mut [Result<()>]) -
 
 pub(super) fn too_large(most: u64) -> Error {
     let text = format!("the encoded message is larger than the server's max_message_size ({most} bytes)");
-    own(ErrorKind::TooLarge, text)
+    error(ErrorKind::TooLarge, text)
 }
 
 const UNSENT: &str =
     "the broker has not looked at the message: it ended the channel over a larger one before";
 
-pub(super) fn unsent(error: &Error) -> bool {
+pub(super) fn is_unsent(error: &Error) -> bool {
     error.message() == UNSENT
 }
 
 const REFUSED: &str = "the broker could not store the message: see its log for the state of the queue";
 
 fn refused() -> Error {
-    own(ErrorKind::Unavailable, REFUSED)
+    error(ErrorKind::Unavailable, REFUSED)
 }
 
 pub(super) fn is_refused(error: &Error) -> bool {
@@ -134,7 +137,7 @@ pub(super) fn is_refused(error: &Error) -> bool {
 }
 
 pub(super) fn full() -> Error {
-    own(
+    error(
         ErrorKind::Full,
         "the broker takes no messages: it is out of memory or disk (see its alarms), or let consumers catch up",
     )
@@ -143,7 +146,7 @@ pub(super) fn full() -> Error {
 const UNROUTABLE: &str = "the broker has no queue for the message any more; repeating declares it anew";
 
 fn unroutable() -> Error {
-    own(ErrorKind::Unavailable, UNROUTABLE)
+    error(ErrorKind::Unavailable, UNROUTABLE)
 }
 
 pub(super) fn is_unroutable(error: &Error) -> bool {
@@ -163,14 +166,14 @@ mod tests {
         let over = || {
             let said = "the server's max_message_size is below message_bytes: PRECONDITION_FAILED - message size 101 \
                         is larger than configured max size 100";
-            Err(own(ErrorKind::TooLarge, said))
+            Err(error(ErrorKind::TooLarge, said))
         };
         let mut answers = vec![Ok(()), over(), over(), over(), over(), over()];
-        assert_eq!(tell_apart(&messages, &mut answers), Some(100));
+        assert_eq!(classify_too_large(&messages, &mut answers), Some(100));
         let classes: Vec<_> = answers.iter().map(|answer| answer.as_ref().err().map(Error::retry)).collect();
         let (never, safe) = (Some(RetryClass::Never), Some(RetryClass::Safe));
         assert_eq!(classes, [None, Some(RetryClass::MayDuplicate), never, safe, never, safe]);
-        assert!(answers.iter().skip(3).step_by(2).all(|answer| answer.as_ref().is_err_and(unsent)));
-        assert_eq!(tell_apart(&messages, &mut [Ok(())]), None);
+        assert!(answers.iter().skip(3).step_by(2).all(|answer| answer.as_ref().is_err_and(is_unsent)));
+        assert_eq!(classify_too_large(&messages, &mut [Ok(())]), None);
     }
 }

@@ -8,20 +8,22 @@ use anyqueue::{Error, ErrorKind, Result};
 use lapin::types::FieldTable;
 
 use super::Publisher;
-use super::publication::{Publication, is_refused, is_unroutable, unsent};
-use super::session::{LOOK, Session, Young};
+use super::publication::{Publication, is_refused, is_unroutable, is_unsent};
+use super::session::{POLL_INTERVAL, Session, Young};
 use crate::config::QueueType;
+use crate::delay_queues::{self, DelayQueue};
 use crate::error::uncertain;
-use crate::ladder::{self, Rest};
-use crate::names::Line;
-use crate::topology::{declare_due, declare_landing, declare_line, declare_rest, declare_rung, exists};
+use crate::names::LevelQueue;
+use crate::topology::{
+    declare_delay_queue, declare_delay_stage, declare_due, declare_due_queue, declare_level_queue, exists,
+};
 
 /// How long a line of delayed messages is believed to be there still. Nobody hears when it is removed: they are only on their way.
-const BELIEVED: Duration = Duration::from_secs(1);
+const RECHECK_AFTER: Duration = Duration::from_secs(1);
 
 /// A stored form and where it goes, after so many steps of delay.
-pub(crate) struct Addressed {
-    pub(crate) line: Line,
+pub(crate) struct OutgoingMessage {
+    pub(crate) level_queue: LevelQueue,
     pub(crate) steps: u32,
     pub(crate) body: Vec<u8>,
     /// Headers of AMQP's.
@@ -30,7 +32,7 @@ pub(crate) struct Addressed {
 
 impl Publisher {
     /// Publishes to lines, which are made first if need be. Answers also which were.
-    pub(crate) async fn send(&self, messages: Vec<Addressed>) -> (Vec<Result<()>>, Vec<Line>) {
+    pub(crate) async fn send(&self, messages: Vec<OutgoingMessage>) -> (Vec<Result<()>>, Vec<LevelQueue>) {
         let mut made = Vec::new();
         if messages.is_empty() {
             return (Vec::new(), made);
@@ -49,20 +51,24 @@ impl Publisher {
         let mut to = Vec::with_capacity(count);
         let publications = messages.into_iter().map(|message| {
             let (exchange, key) = match message.steps {
-                0 => (String::new(), names.queue(&message.line)),
-                steps => (names.rung(ladder::first_rung(steps)), ladder::key(steps, &message.line)),
+                0 => (String::new(), names.queue(&message.level_queue)),
+                steps => (
+                    names.delay_stage(delay_queues::first_stage(steps)),
+                    delay_queues::routing_key(steps, &message.level_queue),
+                ),
             };
-            to.push((message.line, message.steps));
+            to.push((message.level_queue, message.steps));
             Publication { exchange, key, body: message.body, headers: message.headers }
         });
         let mut answers = self.publish(&session, publications.collect()).await;
         let gone = to.iter().zip(&answers).filter(|(_, answer)| answer.as_ref().is_err_and(is_unroutable));
-        for ((line, steps), _) in gone {
-            session.forget_line(names, line);
-            ladder::rests(*steps).for_each(|rest| session.forget(&rest.queue(names)));
+        for ((level_queue, steps), _) in gone {
+            session.forget_queue(names, level_queue);
+            delay_queues::queues_for(*steps)
+                .for_each(|delay_queue| session.forget(&delay_queue.queue(names)));
         }
         if answers.iter().any(Result::is_ok)
-            && let Err(error) = self.grown(&session, young).await
+            && let Err(error) = self.wait_until_old(&session, young).await
         {
             for answer in answers.iter_mut().filter(|answer| answer.is_ok()) {
                 *answer = Err(uncertain(error.clone()));
@@ -72,15 +78,17 @@ impl Publisher {
     }
 
     /// Those of the queues that these messages go through that are young: seldom any.
-    fn young(&self, session: &Session, messages: &[Addressed]) -> Young {
+    fn young(&self, session: &Session, messages: &[OutgoingMessage]) -> Young {
         let (names, mut queues) = (&self.names, BTreeSet::new());
         if session.has_young() {
             for message in messages {
-                queues.insert(names.queue(&message.line));
+                queues.insert(names.queue(&message.level_queue));
                 if message.steps > 0 {
-                    queues.insert(names.landing(&message.line));
+                    queues.insert(names.due_queue(&message.level_queue));
                 }
-                queues.extend(ladder::rests(message.steps).map(|rest| rest.queue(names)));
+                queues.extend(
+                    delay_queues::queues_for(message.steps).map(|delay_queue| delay_queue.queue(names)),
+                );
             }
         }
         queues
@@ -92,104 +100,116 @@ impl Publisher {
     async fn ensure_all(
         &self,
         session: &Session,
-        messages: &[Addressed],
-        made: &mut Vec<Line>,
+        messages: &[OutgoingMessage],
+        made: &mut Vec<LevelQueue>,
     ) -> Result<()> {
         let (mut seen, mut delayed) = (BTreeSet::new(), BTreeSet::new());
         for message in messages {
-            let line = &message.line;
-            if message.steps > 0 && delayed.insert((&line.partition, line.level)) {
-                self.doubt(session, line).await?;
+            let level_queue = &message.level_queue;
+            if message.steps > 0 && delayed.insert((&level_queue.partition, level_queue.level)) {
+                self.recheck(session, level_queue).await?;
             }
-            if seen.insert((&line.partition, line.level)) && self.ensure(session, line).await? {
-                made.push(line.clone());
+            if seen.insert((&level_queue.partition, level_queue.level))
+                && self.ensure(session, level_queue).await?
+            {
+                made.push(level_queue.clone());
             }
             if message.steps > 0 {
-                self.ensure_delay(session, message.steps, line).await?;
+                self.ensure_delay(session, message.steps, level_queue).await?;
             }
         }
         Ok(())
     }
 
     /// Makes sure that a line exists.
-    pub(crate) async fn make(&self, line: &Line) -> Result<()> {
+    pub(crate) async fn declare(&self, level_queue: &LevelQueue) -> Result<()> {
         let session = self.session().await?;
-        self.ensure(&session, line).await.map(drop)
+        self.ensure(&session, level_queue).await.map(drop)
     }
 
     /// Makes sure that a line exists, though somebody may have removed it.
-    pub(crate) async fn renew(&self, line: &Line) -> Result<()> {
+    pub(crate) async fn redeclare(&self, level_queue: &LevelQueue) -> Result<()> {
         let session = self.session().await?;
-        session.forget_line(&self.names, line);
-        self.ensure(&session, line).await.map(drop)
+        session.forget_queue(&self.names, level_queue);
+        self.ensure(&session, level_queue).await.map(drop)
     }
 
     /// Makes sure that a line exists. Returns whether it was declared just now.
-    async fn ensure(&self, session: &Session, line: &Line) -> Result<bool> {
-        if session.knows(&line.word()) {
+    async fn ensure(&self, session: &Session, level_queue: &LevelQueue) -> Result<bool> {
+        if session.knows(&level_queue.routing_word()) {
             return Ok(false);
         }
-        session.takes_messages(Instant::now() + self.limit()).await?;
+        session.wait_until_unblocked(Instant::now() + self.limit()).await?;
         let mut control = session.control.lock().await;
-        if session.knows(&line.word()) {
+        if session.knows(&level_queue.routing_word()) {
             return Ok(false);
         }
-        let queue = self.names.queue(line);
-        let (turn, old) = match self.config.queue_type {
-            QueueType::Quorum => self.turn_unless_made(session, &mut control, &queue, &line.word()).await?,
+        let queue = self.names.queue(level_queue);
+        let (lock, old) = match self.config.queue_type {
+            QueueType::Quorum => {
+                self.lock_unless_declared(session, &mut control, &queue, &level_queue.routing_word()).await?
+            }
             QueueType::Classic => (None, true),
         };
         let declaring = async {
             let channel = session.control(&mut control).await?;
-            declare_line(channel, &self.names, self.config.queue_type, line).await
+            declare_level_queue(channel, &self.names, self.config.queue_type, level_queue).await
         };
         self.on(&session.conn, declaring).await?;
         // Told before anything is published there, so that no consumer overlooks it.
-        let news = Publication::of(self.names.news(), String::new(), line.word().into_bytes());
-        let told = session.publish(&[news], false, Instant::now() + self.limit()).await;
+        let announcement = Publication::of(
+            self.names.announcements(),
+            String::new(),
+            level_queue.routing_word().into_bytes(),
+        );
+        let told = session.publish(&[announcement], false, Instant::now() + self.limit()).await;
         told.into_iter().collect::<Result<()>>()?;
-        drop(turn);
-        session.has_declared(line.word(), (!old).then_some(queue));
+        drop(lock);
+        session.has_declared(level_queue.routing_word(), (!old).then_some(queue));
         Ok(true)
     }
 
     /// Makes sure that the ladder has what a delay of so many steps needs, down to where the line takes it from.
-    async fn ensure_delay(&self, session: &Session, steps: u32, line: &Line) -> Result<()> {
-        let landing = self.names.landing(line);
-        let rests: Vec<Rest> =
-            ladder::rests(steps).filter(|rest| !session.knows(&rest.queue(&self.names))).collect();
-        if rests.is_empty() && session.knows(&landing) {
+    async fn ensure_delay(&self, session: &Session, steps: u32, level_queue: &LevelQueue) -> Result<()> {
+        let due_queue = self.names.due_queue(level_queue);
+        let missing: Vec<DelayQueue> = delay_queues::queues_for(steps)
+            .filter(|delay_queue| !session.knows(&delay_queue.queue(&self.names)))
+            .collect();
+        if missing.is_empty() && session.knows(&due_queue) {
             return Ok(());
         }
-        session.takes_messages(Instant::now() + self.limit()).await?;
+        session.wait_until_unblocked(Instant::now() + self.limit()).await?;
         let mut control = session.control.lock().await;
-        if !session.knows(&landing) {
-            let (turn, old) = self.turn_unless_made(session, &mut control, &landing, &landing).await?;
+        if !session.knows(&due_queue) {
+            let (lock, old) =
+                self.lock_unless_declared(session, &mut control, &due_queue, &due_queue).await?;
             let declaring = async {
                 let channel = session.control(&mut control).await?;
                 if !session.knows(&self.names.due()) {
                     declare_due(channel, &self.names).await?;
                     session.has_declared(self.names.due(), None);
                 }
-                declare_landing(channel, &self.names, line).await
+                declare_due_queue(channel, &self.names, level_queue).await
             };
             self.on(&session.conn, declaring).await?;
-            drop(turn);
-            session.has_declared(landing.clone(), (!old).then_some(landing));
+            drop(lock);
+            session.has_declared(due_queue.clone(), (!old).then_some(due_queue));
         }
-        for rung in 0..=ladder::first_rung(steps) {
-            if !session.knows(&self.names.rung(rung)) {
-                let declaring =
-                    async { declare_rung(session.control(&mut control).await?, &self.names, rung).await };
+        for stage in 0..=delay_queues::first_stage(steps) {
+            if !session.knows(&self.names.delay_stage(stage)) {
+                let declaring = async {
+                    declare_delay_stage(session.control(&mut control).await?, &self.names, stage).await
+                };
                 self.on(&session.conn, declaring).await?;
-                session.has_declared(self.names.rung(rung), None);
+                session.has_declared(self.names.delay_stage(stage), None);
             }
         }
-        for rest in rests {
-            let queue = rest.queue(&self.names);
+        for delay_queue in missing {
+            let queue = delay_queue.queue(&self.names);
             let old = self.is_old(session, &mut control, &queue).await?;
-            let declaring =
-                async { declare_rest(session.control(&mut control).await?, &self.names, rest).await };
+            let declaring = async {
+                declare_delay_queue(session.control(&mut control).await?, &self.names, delay_queue).await
+            };
             self.on(&session.conn, declaring).await?;
             session.has_declared(queue.clone(), (!old).then_some(queue));
         }
@@ -197,24 +217,24 @@ impl Publisher {
     }
 
     /// Asks now and then whether a line of delayed messages is there still, and forgets it if it is not.
-    async fn doubt(&self, session: &Session, line: &Line) -> Result<()> {
-        let landing = self.names.landing(line);
-        if !session.knows(&landing) || session.was_seen(&landing, BELIEVED) {
+    async fn recheck(&self, session: &Session, level_queue: &LevelQueue) -> Result<()> {
+        let due_queue = self.names.due_queue(level_queue);
+        if !session.knows(&due_queue) || session.was_seen(&due_queue, RECHECK_AFTER) {
             return Ok(());
         }
-        session.takes_messages(Instant::now() + self.limit()).await?;
+        session.wait_until_unblocked(Instant::now() + self.limit()).await?;
         let mut control = session.control.lock().await;
-        if session.was_seen(&landing, BELIEVED) {
+        if session.was_seen(&due_queue, RECHECK_AFTER) {
             return Ok(());
         }
-        for queue in [self.names.queue(line), landing.clone()] {
+        for queue in [self.names.queue(level_queue), due_queue.clone()] {
             let asking = async { exists(session.control(&mut control).await?, queue).await };
             if !self.on(&session.conn, asking).await? {
-                session.forget_line(&self.names, line);
+                session.forget_queue(&self.names, level_queue);
                 return Ok(());
             }
         }
-        session.has_seen(landing);
+        session.has_seen(due_queue);
         Ok(())
     }
 
@@ -222,20 +242,20 @@ impl Publisher {
     async fn publish(&self, session: &Arc<Session>, messages: Vec<Publication>) -> Vec<Result<()>> {
         let deadline = Instant::now() + self.limit();
         let mut answers = session.publish(&messages, true, deadline).await;
-        if answers.iter().any(|answer| answer.as_ref().is_err_and(unsent)) {
+        if answers.iter().any(|answer| answer.as_ref().is_err_and(is_unsent)) {
             // One was too large and ended the channel. What is too large is known now, so that this comes once.
-            session.publish_again(&messages, &mut answers, unsent, deadline).await;
+            session.publish_again(&messages, &mut answers, is_unsent, deadline).await;
         }
         while answers.iter().any(|answer| answer.as_ref().is_err_and(is_refused))
             && session.has_just_declared()
         {
             // Somebody else is just making the queue: the broker knows it, and refuses what comes before it is ready.
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             session.publish_again(&messages, &mut answers, is_refused, deadline).await;
         }
-        let silent =
+        let timed_out =
             |answer: &Result<()>| matches!(answer, Err(error) if error.kind() == ErrorKind::TimedOut);
-        if answers.iter().any(silent) {
+        if answers.iter().any(timed_out) {
             self.link.discard(&session.conn);
             let mut current = self.session.lock().await;
             current.take_if(|current| Arc::ptr_eq(current, session));

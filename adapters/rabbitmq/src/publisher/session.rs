@@ -12,12 +12,12 @@ use lapin::{Channel, Connection};
 use tokio::sync::Semaphore;
 use tokio::time::timeout_at;
 
-use super::publication::{Publication, confirmation, full, judge, send, tell_apart, too_large};
-use crate::error::{Right, classify, own, silent, uncertain};
-use crate::names::{Line, Names};
+use super::publication::{Publication, classify_too_large, confirmation, full, outcomes, send, too_large};
+use crate::error::{Right, classify, error, timed_out, uncertain};
+use crate::names::{LevelQueue, Names};
 
 /// Between two looks whether the broker takes messages again.
-pub(super) const LOOK: Duration = Duration::from_millis(20);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// A queue that was declared longer ago is ready.
 const YOUNG: Duration = Duration::from_secs(5);
 
@@ -32,7 +32,7 @@ pub(super) struct Session {
     pub(super) conn: Arc<Connection>,
     /// Channels that nobody publishes on now.
     idle: Mutex<Vec<Channel>>,
-    room: Semaphore,
+    permits: Semaphore,
     /// Words of lines, and names of the ladder's parts, that this session has declared, and when they were seen last.
     declared: Mutex<HashMap<String, Instant>>,
     /// When the last of them was declared.
@@ -50,7 +50,7 @@ impl Session {
         Self {
             conn,
             idle: Mutex::default(),
-            room: Semaphore::new(CHANNELS),
+            permits: Semaphore::new(CHANNELS),
             declared: Mutex::default(),
             last_declared: Mutex::new(Instant::now()),
             young: Mutex::default(),
@@ -110,10 +110,10 @@ impl Session {
     }
 
     /// Somebody has removed the queues of a line, or may have: they are to be declared again.
-    pub(super) fn forget_line(&self, names: &Names, line: &Line) {
+    pub(super) fn forget_queue(&self, names: &Names, level_queue: &LevelQueue) {
         let mut declared = self.declared();
-        declared.remove(&line.word());
-        declared.remove(&names.landing(line));
+        declared.remove(&level_queue.routing_word());
+        declared.remove(&names.due_queue(level_queue));
     }
 
     /// Somebody has removed a part of the ladder of delays.
@@ -157,7 +157,11 @@ impl Session {
         };
         let mut sent = sent.into_iter();
         let answer = |message| {
-            if fits(&message) { sent.next().unwrap_or_else(|| Err(silent())) } else { Err(too_large(most)) }
+            if fits(&message) {
+                sent.next().unwrap_or_else(|| Err(timed_out()))
+            } else {
+                Err(too_large(most))
+            }
         };
         messages.iter().map(answer).collect()
     }
@@ -172,17 +176,17 @@ impl Session {
     ) -> Vec<Result<()>> {
         let count = messages.len();
         let all = |error: Error| vec![Err(error); count];
-        if let Err(error) = self.takes_messages(deadline).await {
+        if let Err(error) = self.wait_until_unblocked(deadline).await {
             return all(error);
         }
-        let Ok(Ok(_room)) = timeout_at(deadline.into(), self.room.acquire()).await else {
-            return all(own(
+        let Ok(Ok(_permit)) = timeout_at(deadline.into(), self.permits.acquire()).await else {
+            return all(error(
                 ErrorKind::Full,
                 "too many messages wait for the broker's word: nothing was sent",
             ));
         };
         let channel =
-            match timeout_at(deadline.into(), self.channel()).await.unwrap_or_else(|_| Err(silent())) {
+            match timeout_at(deadline.into(), self.channel()).await.unwrap_or_else(|_| Err(timed_out())) {
                 Ok(channel) => channel,
                 Err(error) => return all(error),
             };
@@ -191,16 +195,16 @@ impl Session {
             match timeout_at(deadline.into(), confirmation(sent)).await {
                 Ok(answer) => answer.map_err(|error| uncertain(Right::Write.classify(error))),
                 Err(_) if self.conn.status().blocked() => Err(uncertain(full())),
-                Err(_) => Err(uncertain(silent())),
+                Err(_) => Err(uncertain(timed_out())),
             }
         });
         let confirmed = join_all(confirmed).await;
         if confirmed.iter().all(Result::is_ok) {
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(channel);
-            return judge(confirmed, messages, mandatory);
+            return outcomes(confirmed, messages, mandatory);
         }
-        let mut answers = judge(confirmed, messages, mandatory);
-        if let Some(most) = tell_apart(messages, &mut answers) {
+        let mut answers = outcomes(confirmed, messages, mandatory);
+        if let Some(most) = classify_too_large(messages, &mut answers) {
             self.max_body_bytes.fetch_min(most, Ordering::Relaxed);
         }
         answers
@@ -216,19 +220,19 @@ impl Session {
         &self,
         messages: &[Publication],
         answers: &mut [Result<()>],
-        is_so: fn(&Error) -> bool,
+        is_match: fn(&Error) -> bool,
         deadline: Instant,
     ) {
-        let is_so = |answer: &Result<()>| answer.as_ref().is_err_and(is_so);
+        let is_match = |answer: &Result<()>| answer.as_ref().is_err_and(is_match);
         let again: Vec<Publication> = messages
             .iter()
             .zip(answers.iter())
-            .filter(|(_, answer)| is_so(answer))
+            .filter(|(_, answer)| is_match(answer))
             .map(|(message, _)| message.clone())
             .collect();
-        let places = answers.iter_mut().filter(|answer| is_so(answer));
-        for (place, answer) in places.zip(self.publish(&again, true, deadline).await) {
-            *place = answer;
+        let slots = answers.iter_mut().filter(|answer| is_match(answer));
+        for (slot, answer) in slots.zip(self.publish(&again, true, deadline).await) {
+            *slot = answer;
         }
     }
 
@@ -248,19 +252,19 @@ impl Session {
     }
 
     /// Waits until the broker takes nothing any more.
-    pub(super) async fn blocked(&self) {
+    pub(super) async fn wait_until_blocked(&self) {
         while !self.conn.status().blocked() {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Waits while the broker takes nothing.
-    pub(super) async fn takes_messages(&self, deadline: Instant) -> Result<()> {
+    pub(super) async fn wait_until_unblocked(&self, deadline: Instant) -> Result<()> {
         while self.conn.status().blocked() {
-            if Instant::now() + LOOK > deadline {
+            if Instant::now() + POLL_INTERVAL > deadline {
                 return Err(full());
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }

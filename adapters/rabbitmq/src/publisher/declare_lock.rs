@@ -24,40 +24,40 @@ use crate::names::Names;
 use crate::topology::exists;
 
 /// Between two attempts. Making a queue takes some 20 ms, and the server notes each attempt that fails in its log.
-const ATTEMPT: Duration = Duration::from_millis(50);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A queue whose maker has died runs after so long, if ever: the server goes on with what it had begun. In trials it took up to 0.7 s on
 /// a machine that was very busy.
 const UNFINISHED: Duration = Duration::from_secs(2);
 
 /// The right to make a queue, until it is dropped.
-pub(super) struct Turn {
+pub(super) struct DeclareLock {
     channel: Channel,
     name: String,
 }
 
 impl Publisher {
     /// Waits until a queue is made, or may be made here. `made` is the mark that it gets then. Answers also whether it is old.
-    pub(super) async fn turn_unless_made(
+    pub(super) async fn lock_unless_declared(
         &self,
         session: &Session,
         control: &mut Option<Channel>,
         queue: &str,
         made: &str,
-    ) -> Result<(Option<Turn>, bool)> {
+    ) -> Result<(Option<DeclareLock>, bool)> {
         let (end, trusted) = (Instant::now() + self.limit(), self.config.queue_age.is_zero());
         loop {
             let found = self.find(session, control, queue, Some(made.to_owned())).await?;
             if found.is_made() {
                 return Ok((None, found == Found::Old || trusted));
             }
-            match self.on(&session.conn, self.try_turn(session, queue)).await {
-                Ok(turn) => {
+            match self.on(&session.conn, self.try_lock(session, queue)).await {
+                Ok(lock) => {
                     self.prepare(session, control, queue, made, found).await?;
-                    return Ok((Some(turn), trusted));
+                    return Ok((Some(lock), trusted));
                 }
-                Err(error) if is_locked(&error) && Instant::now() + ATTEMPT < end => {
-                    tokio::time::sleep(ATTEMPT).await;
+                Err(error) if is_locked(&error) && Instant::now() + RETRY_INTERVAL < end => {
+                    tokio::time::sleep(RETRY_INTERVAL).await;
                 }
                 Err(error) => return Err(error),
             }
@@ -85,18 +85,21 @@ impl Publisher {
         Ok(())
     }
 
-    async fn try_turn(&self, session: &Session, queue: &str) -> Result<Turn> {
+    async fn try_lock(&self, session: &Session, queue: &str) -> Result<DeclareLock> {
         // A channel for each attempt: one that fails ends it.
-        let turn = Turn { channel: channel(&session.conn, self.limit()).await?, name: Names::turn(queue) };
+        let lock = DeclareLock {
+            channel: channel(&session.conn, self.limit()).await?,
+            name: Names::declare_lock(queue),
+        };
         let options = QueueDeclareOptions { exclusive: true, ..QueueDeclareOptions::default() };
         let declared =
-            turn.channel.queue_declare(turn.name.as_str().into(), options, FieldTable::default()).await;
+            lock.channel.queue_declare(lock.name.as_str().into(), options, FieldTable::default()).await;
         declared.map_err(|error| Right::Configure.classify(error))?;
-        Ok(turn)
+        Ok(lock)
     }
 }
 
-impl Drop for Turn {
+impl Drop for DeclareLock {
     fn drop(&mut self) {
         // Sent when it is first polled, and the server sends no answer.
         let options = QueueDeleteOptions { nowait: true, ..QueueDeleteOptions::default() };

@@ -11,33 +11,33 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use super::{Actor, at, next};
-use crate::error::own;
-use crate::serve::MOST;
+use crate::error::error;
+use crate::serve::MAX_CREDIT;
 
 /// Between two messages that are on their way it is never quiet for so long, unless others have got them.
 const QUIET: Duration = Duration::from_millis(10);
 /// How long what the server says is ready may take to come.
 const OVERDUE: Duration = Duration::from_secs(2);
 /// After so long no further pull joins, so that what is due by time is done.
-const TURN: Duration = Duration::from_millis(200);
+const MAX_RUN: Duration = Duration::from_millis(200);
 
 impl Actor {
     /// Serves pulls in line, if the only level is known to have what they ask for. Whoever could not be served is left to look anew.
-    pub(crate) async fn flow(&mut self, level: u8) -> Result<()> {
+    pub(crate) async fn pipeline(&mut self, level: u8) -> Result<()> {
         if !self.waiting.iter().all(|pull| pull.fresh) {
             return Ok(());
         }
-        let served = self.flow_on(level).await;
+        let served = self.run_pipeline(level).await;
         for pull in &mut self.waiting {
             pull.fresh = true;
         }
         served
     }
 
-    async fn flow_on(&mut self, level: u8) -> Result<()> {
+    async fn run_pipeline(&mut self, level: u8) -> Result<()> {
         let mut moved = Instant::now();
-        let (end, mut quiet) = (moved + TURN, moved + QUIET);
-        let mut question: Option<BoxFuture<'static, Result<usize>>> = None;
+        let (end, mut quiet) = (moved + MAX_RUN, moved + QUIET);
+        let mut barrier: Option<BoxFuture<'static, Result<usize>>> = None;
         let mut open = true;
         loop {
             open = open && Instant::now() < end && self.admit(level).await?;
@@ -45,34 +45,34 @@ impl Actor {
             if self.promised() == 0 {
                 return Ok(());
             }
-            let come = self.come();
+            let before = self.buffered();
             let mut over = false;
             tokio::select! {
                 biased;
                 command = self.commands.recv() => match command {
-                    Some(command) => self.obey(command)?,
+                    Some(command) => self.handle(command)?,
                     None => return Ok(()),
                 },
-                come = next(&mut self.desk) => come?,
-                left = answered(&mut question) => {
-                    question = None;
+                come = next(&mut self.channel) => come?,
+                left = answered(&mut barrier) => {
+                    barrier = None;
                     over = left? == 0 || moved.elapsed() > OVERDUE;
                     quiet = Instant::now() + QUIET;
                 }
-                () = at(Some(quiet)), if question.is_none() => {
-                    question = self.desk.as_mut().map(|desk| desk.question(level).boxed());
+                () = at(Some(quiet)), if barrier.is_none() => {
+                    barrier = self.channel.as_mut().map(|channel| channel.barrier(level).boxed());
                 }
             }
             self.take_in()?;
-            if self.come() > come {
+            if self.buffered() > before {
                 moved = Instant::now();
                 quiet = moved + QUIET;
             }
-            let gone = || own(ErrorKind::Unavailable, "the consumer's channel ended");
-            let desk = self.desk.as_mut().ok_or_else(gone)?;
-            if desk.lags(level) {
+            let gone = || error(ErrorKind::Unavailable, "the consumer's channel ended");
+            let channel = self.channel.as_mut().ok_or_else(gone)?;
+            if channel.count_may_lag(level) {
                 // Consumers were ended: all that they were sent must have come before others are asked.
-                desk.withdraw(&[level]).await?;
+                channel.cancel_and_drain(&[level]).await?;
                 over = true;
             }
             if over {
@@ -86,27 +86,27 @@ impl Actor {
     async fn admit(&mut self, level: u8) -> Result<bool> {
         let mut promised = self.promised();
         let mut open = self.levels.len() == 1;
-        let Some(desk) = &mut self.desk else { return Ok(false) };
+        let Some(channel) = &mut self.channel else { return Ok(false) };
         for pull in self.waiting.iter_mut().filter(|pull| pull.fresh) {
-            let missing = (promised + pull.max).saturating_sub(desk.spare.len());
-            let room = promised == 0 || promised + pull.max <= MOST && desk.can_add(level, missing);
-            open = open && room && !pull.stop.is_cancelled() && desk.draw(pull.max);
+            let missing = (promised + pull.max).saturating_sub(channel.buffered.len());
+            let room = promised == 0 || promised + pull.max <= MAX_CREDIT && channel.can_add(level, missing);
+            open = open && room && !pull.stop.is_cancelled() && channel.take_from_backlog(pull.max);
             if !open {
                 break;
             }
             pull.fresh = false;
             promised += pull.max;
         }
-        let missing = promised.saturating_sub(desk.spare.len());
-        if desk.open(level) < missing {
-            desk.offer(level, missing).await?;
+        let missing = promised.saturating_sub(channel.buffered.len());
+        if channel.credit(level) < missing {
+            channel.grant(level, missing).await?;
         }
         Ok(open)
     }
 
     /// Messages that have come and nobody has been given.
-    fn come(&self) -> usize {
-        self.desk.as_ref().map_or(0, |desk| desk.spare.len())
+    fn buffered(&self) -> usize {
+        self.channel.as_ref().map_or(0, |channel| channel.buffered.len())
     }
 
     /// What those in line were promised and have not been given yet.
@@ -116,25 +116,26 @@ impl Actor {
 
     /// Answers those whose messages have all come, in order.
     fn answer_whole(&mut self) {
-        if let Some(desk) = &mut self.desk {
+        if let Some(channel) = &mut self.channel {
             // As the server sent them: they have come through several consumers.
-            desk.spare.sort_unstable_by_key(|message| (Reverse(message.level), message.number));
+            channel.buffered.sort_unstable_by_key(|message| (Reverse(message.level), message.delivery_tag));
         }
-        let is_whole =
-            |actor: &Self| actor.waiting.front().is_some_and(|pull| !pull.fresh && pull.max <= actor.come());
+        let is_whole = |actor: &Self| {
+            actor.waiting.front().is_some_and(|pull| !pull.fresh && pull.max <= actor.buffered())
+        };
         while is_whole(self)
             && let Some(pull) = self.waiting.pop_front()
         {
-            let messages = self.take_spare(pull.max);
+            let messages = self.take_buffered(pull.max);
             self.reply(pull, messages);
         }
     }
 }
 
 /// The answer to a question, if one was asked.
-async fn answered(question: &mut Option<BoxFuture<'static, Result<usize>>>) -> Result<usize> {
-    match question {
-        Some(question) => question.await,
+async fn answered(barrier: &mut Option<BoxFuture<'static, Result<usize>>>) -> Result<usize> {
+    match barrier {
+        Some(barrier) => barrier.await,
         None => std::future::pending().await,
     }
 }

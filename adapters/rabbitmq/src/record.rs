@@ -11,7 +11,7 @@ use lapin::types::{AMQPValue, FieldTable};
 
 /// What was read of a delivered message.
 #[derive(Clone, Debug)]
-pub(crate) struct Stored {
+pub(crate) struct Record {
     pub(crate) message: MessageData,
     pub(crate) pushed_at: Option<SystemTime>,
     /// Deliveries with this one; `None` where the queue does not count.
@@ -19,10 +19,10 @@ pub(crate) struct Stored {
     /// How often the queue has delivered this copy before.
     pub(crate) earlier: u32,
     /// What is stored, where it cannot be read.
-    pub(crate) raw: Option<Raw>,
+    pub(crate) unreadable: Option<Unreadable>,
 }
 
-impl Stored {
+impl Record {
     pub(crate) fn age(&self, now: SystemTime) -> Duration {
         self.pushed_at.and_then(|at| now.duration_since(at).ok()).unwrap_or_default()
     }
@@ -30,14 +30,14 @@ impl Stored {
 
 /// What could not be read, as it is stored.
 #[derive(Clone, Debug)]
-pub(crate) struct Raw {
+pub(crate) struct Unreadable {
     pub(crate) why: Error,
     pub(crate) body: Bytes,
     pub(crate) level: u8,
 }
 
 /// Reads a delivered message of a level.
-pub(crate) fn read(delivery: Delivery, level: u8) -> Stored {
+pub(crate) fn read(delivery: Delivery, level: u8) -> Record {
     let earlier = earlier(&delivery);
     let body = Bytes::from(delivery.data);
     let name = || {
@@ -45,42 +45,42 @@ pub(crate) fn read(delivery: Delivery, level: u8) -> Stored {
         // What has no name is named after what it says: so it has one name at each delivery.
         name.unwrap_or_else(|| MessageId::from_foreign(&String::from_utf8_lossy(&body)).to_string())
     };
-    let (message, pushed_at, prior, raw) = match Envelope::decode(&body) {
+    let (message, pushed_at, prior, unreadable) = match Envelope::decode(&body) {
         Ok(Decoded::Envelope(envelope)) => {
             (envelope.message, envelope.pushed_at, envelope.prior_deliveries, None)
         }
         Ok(foreign @ Decoded::Foreign(_)) => (foreign.into_message(&name()), None, 0, None),
         Err(why) => {
             let message = Decoded::Foreign(body.clone()).into_message(&name());
-            let headers = delivery.properties.headers().as_ref().and_then(beside);
+            let headers = delivery.properties.headers().as_ref().and_then(headers_from_table);
             let message = match headers {
                 Some(headers) => message.with_headers(headers),
                 None => message,
             };
-            (message, None, 0, Some(Raw { why, body: body.clone(), level }))
+            (message, None, 0, Some(Unreadable { why, body: body.clone(), level }))
         }
     };
     let deliveries = Some(prior.saturating_add(earlier).saturating_add(1));
-    Stored { message, pushed_at, deliveries, earlier, raw }
+    Record { message, pushed_at, deliveries, earlier, unreadable }
 }
 
 /// Under this the headers stand that a message has beside what cannot be read of it: the broker obeys nothing in there.
-const BESIDE: &str = "anyqueue";
+const HEADERS_KEY: &str = "anyqueue";
 
 /// Headers to be sent beside what cannot be read.
-pub(crate) fn put_beside(headers: &Headers) -> FieldTable {
+pub(crate) fn headers_to_table(headers: &Headers) -> FieldTable {
     let mut inner = FieldTable::default();
     for (name, value) in headers {
         inner.insert(name.as_str().into(), AMQPValue::LongString(value.as_str().into()));
     }
     let mut outer = FieldTable::default();
-    outer.insert(BESIDE.into(), AMQPValue::FieldTable(inner));
+    outer.insert(HEADERS_KEY.into(), AMQPValue::FieldTable(inner));
     outer
 }
 
-/// Headers that [`put_beside`] sent.
-fn beside(table: &FieldTable) -> Option<Headers> {
-    let AMQPValue::FieldTable(inner) = table.inner().get(BESIDE)? else { return None };
+/// Headers that [`headers_to_table`] sent.
+fn headers_from_table(table: &FieldTable) -> Option<Headers> {
+    let AMQPValue::FieldTable(inner) = table.inner().get(HEADERS_KEY)? else { return None };
     let text = |value: &AMQPValue| match value {
         AMQPValue::LongString(text) => Some(String::from_utf8_lossy(text.as_bytes()).into_owned()),
         _ => None,

@@ -11,78 +11,83 @@ use tracing::subscriber::{Interest, NoSubscriber};
 use tracing::{Dispatch, Event, Metadata, Subscriber, dispatcher};
 
 /// Where the client tells of messages that came back.
-const LEAKS: &str = "lapin::returned_messages";
+const RETURNED_MESSAGES: &str = "lapin::returned_messages";
 
 thread_local! {
-    static IS_QUIET: Cell<bool> = const { Cell::new(false) };
+    static IS_SET: Cell<bool> = const { Cell::new(false) };
 }
 
 /// What is heard here and now, without what shows payloads. `None` where nobody listens: to set something then would end what the
 /// facade falls back to.
 pub(crate) fn without_payloads() -> Option<Dispatch> {
-    let heard = dispatcher::get_default(Clone::clone);
-    (!heard.is::<NoSubscriber>()).then(|| Dispatch::new(Quiet { heard, most: LevelFilter::current() }))
+    let inner = dispatcher::get_default(Clone::clone);
+    (!inner.is::<NoSubscriber>())
+        .then(|| Dispatch::new(PayloadFilter { inner, max_level: LevelFilter::current() }))
 }
 
 /// Makes it what this thread's events go to, until the thread ends.
-pub(crate) fn listen_with(quiet: Option<&Dispatch>) {
-    if let Some(quiet) = quiet
-        && !IS_QUIET.replace(true)
+pub(crate) fn set_for_thread(log_filter: Option<&Dispatch>) {
+    if let Some(log_filter) = log_filter
+        && !IS_SET.replace(true)
     {
-        std::mem::forget(dispatcher::set_default(quiet));
+        std::mem::forget(dispatcher::set_default(log_filter));
     }
 }
 
-/// Passes on what another subscriber hears, but for [`LEAKS`].
-struct Quiet {
-    heard: Dispatch,
-    most: LevelFilter,
+/// Passes on what another subscriber hears, but for [`RETURNED_MESSAGES`].
+struct PayloadFilter {
+    inner: Dispatch,
+    max_level: LevelFilter,
 }
 
-impl Subscriber for Quiet {
+impl Subscriber for PayloadFilter {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
-        if metadata.target() == LEAKS { Interest::never() } else { self.heard.register_callsite(metadata) }
+        if metadata.target() == RETURNED_MESSAGES {
+            Interest::never()
+        } else {
+            self.inner.register_callsite(metadata)
+        }
     }
 
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() != LEAKS && self.heard.enabled(metadata)
+        metadata.target() != RETURNED_MESSAGES && self.inner.enabled(metadata)
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(self.most)
+        Some(self.max_level)
     }
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {
-        self.heard.new_span(span)
+        self.inner.new_span(span)
     }
 
     fn record(&self, span: &Id, values: &Record<'_>) {
-        self.heard.record(span, values);
+        self.inner.record(span, values);
     }
 
     fn record_follows_from(&self, span: &Id, follows: &Id) {
-        self.heard.record_follows_from(span, follows);
+        self.inner.record_follows_from(span, follows);
     }
 
     fn event(&self, event: &Event<'_>) {
-        if event.metadata().target() != LEAKS {
-            self.heard.event(event);
+        if event.metadata().target() != RETURNED_MESSAGES {
+            self.inner.event(event);
         }
     }
 
     fn enter(&self, span: &Id) {
-        self.heard.enter(span);
+        self.inner.enter(span);
     }
 
     fn exit(&self, span: &Id) {
-        self.heard.exit(span);
+        self.inner.exit(span);
     }
 
     fn clone_span(&self, id: &Id) -> Id {
-        self.heard.clone_span(id)
+        self.inner.clone_span(id)
     }
 
     fn try_close(&self, id: Id) -> bool {
-        self.heard.try_close(id)
+        self.inner.try_close(id)
     }
 }

@@ -8,10 +8,10 @@ use futures_util::future::{join, join_all};
 use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::FieldTable;
 
-use super::{Desk, Source, Standing};
+use super::{ConsumerChannel, DeliveryStream, Subscription};
+use crate::adaptive_prefetch::AdaptivePrefetch;
 use crate::error::{Right, classify};
 use crate::link::within;
-use crate::stock::Stock;
 use crate::topology::count;
 
 /// Between two messages that are on their way it is never quiet for so long, unless the machine is busy.
@@ -21,7 +21,7 @@ const OVERDUE: Duration = Duration::from_secs(2);
 /// Consumers of one level at once: when what is wanted grows, each is beside those before.
 const CONSUMERS: usize = 8;
 
-impl Desk {
+impl ConsumerChannel {
     /// Ready messages of each of these levels, as the server counts them.
     pub(crate) async fn counts(&mut self, levels: &[u8]) -> Result<Vec<usize>> {
         let queues: Vec<_> = levels.iter().map(|level| self.queue(*level)).collect();
@@ -35,8 +35,8 @@ impl Desk {
     }
 
     /// Takes so many off the backlog, if it is known to be as large.
-    pub(crate) fn draw(&mut self, many: usize) -> bool {
-        let enough = self.backlog >= many && self.returned.is_empty();
+    pub(crate) fn take_from_backlog(&mut self, many: usize) -> bool {
+        let enough = self.backlog >= many && self.requeued.is_empty();
         if enough {
             self.backlog -= many;
         }
@@ -44,21 +44,21 @@ impl Desk {
     }
 
     /// Whether counts of this level may lag behind what was returned.
-    pub(crate) fn lags(&self, level: u8) -> bool {
-        self.returned.contains(&level)
+    pub(crate) fn count_may_lag(&self, level: u8) -> bool {
+        self.requeued.contains(&level)
     }
 
     /// Lets the server send so many messages of a level, and waits until they have come, or others have got them.
-    pub(crate) async fn bring(&mut self, level: u8, many: usize) -> Result<()> {
-        let before = self.spare.len();
-        let lagged = self.lags(level);
-        self.offer(level, many).await?;
+    pub(crate) async fn fetch(&mut self, level: u8, many: usize) -> Result<()> {
+        let before = self.buffered.len();
+        let lagged = self.count_may_lag(level);
+        self.grant(level, many).await?;
         if lagged {
             self.catch_up(level).await?;
             return Ok(());
         }
         let overdue = tokio::time::Instant::now() + OVERDUE;
-        while self.spare.len() < before + many {
+        while self.buffered.len() < before + many {
             if let Ok(come) = tokio::time::timeout(QUIET, self.next()).await {
                 come?;
             } else {
@@ -72,9 +72,9 @@ impl Desk {
     }
 
     /// Lets the server send so many messages of a level in all.
-    pub(crate) async fn offer(&mut self, level: u8, many: usize) -> Result<()> {
-        let missing = many.saturating_sub(self.open(level));
-        let room = self.removable(level);
+    pub(crate) async fn grant(&mut self, level: u8, many: usize) -> Result<()> {
+        let missing = many.saturating_sub(self.credit(level));
+        let room = self.acks_for_level(level);
         if missing <= room.len() {
             return self.acknowledge(room.get(..missing).unwrap_or(&room));
         }
@@ -83,31 +83,31 @@ impl Desk {
             return self.consume(level, missing - room.len()).await;
         }
         // One for all of it: those before would be many small ones.
-        self.retire(level)?;
+        self.cancel(level)?;
         self.consume(level, many).await
     }
 
     /// Whether so many messages in all can be offered while some are on their way. Otherwise consumers would have to end, and what
     /// they were sent would come beyond what was asked for.
     pub(crate) fn can_add(&self, level: u8, many: usize) -> bool {
-        let missing = many.saturating_sub(self.open(level));
-        missing <= self.removable(level).len() || self.consumers(level) < CONSUMERS
+        let missing = many.saturating_sub(self.credit(level));
+        missing <= self.acks_for_level(level).len() || self.consumers(level) < CONSUMERS
     }
 
     fn consumers(&self, level: u8) -> usize {
-        self.standing.values().filter(|standing| standing.level == level).count()
+        self.subscriptions.values().filter(|subscription| subscription.level == level).count()
     }
 
     /// A question to the queue, and then one to the channel: what the queue had handed over by the first has come when the second is
     /// answered. Returns how many are ready still.
-    pub(crate) fn question(&mut self, level: u8) -> impl Future<Output = Result<usize>> + Send + use<> {
-        let (queue, told) = (self.queue(level), self.prefetch_told.unwrap_or(1));
-        self.prefetch_told = Some(told);
+    pub(crate) fn barrier(&mut self, level: u8) -> impl Future<Output = Result<usize>> + Send + use<> {
+        let (queue, prefetch) = (self.queue(level), self.qos_prefetch.unwrap_or(1));
+        self.qos_prefetch = Some(prefetch);
         let (channel, limit) = (self.channel.clone(), self.limit);
         let both = async move {
             // One after the other: the channel takes questions that come early before what the queue has sent it.
             let left = count(&channel, queue).await?;
-            let answered = channel.basic_qos(told, BasicQosOptions::default()).await;
+            let answered = channel.basic_qos(prefetch, BasicQosOptions::default()).await;
             answered.map(|()| left).map_err(classify)
         };
         async move { within(limit, both).await }
@@ -115,20 +115,24 @@ impl Desk {
 
     /// Takes in what the queue had handed over when it was asked. Returns how many are ready still.
     pub(crate) async fn catch_up(&mut self, level: u8) -> Result<usize> {
-        let left = self.question(level).await?;
+        let left = self.barrier(level).await?;
         self.take_in()?;
         Ok(left)
     }
 
     /// Makes sure that a level has a consumer that may be sent something, with as much credit if it is new as the stock says.
-    pub(crate) async fn stand(&mut self, level: u8, stock: &mut Stock) -> Result<()> {
-        if self.open(level) == 0 && self.spare.is_empty() {
-            self.tell_all_removed()?;
+    pub(crate) async fn ensure_consumer(
+        &mut self,
+        level: u8,
+        adaptive_prefetch: &mut AdaptivePrefetch,
+    ) -> Result<()> {
+        if self.credit(level) == 0 && self.buffered.is_empty() {
+            self.flush_acks()?;
         }
         // All that the consumer may be sent can be with those who hold it for long: whoever waits gets another.
-        if self.open(level) == 0 && self.spare.is_empty() {
-            self.retire(level)?;
-            self.consume(level, stock.next()).await
+        if self.credit(level) == 0 && self.buffered.is_empty() {
+            self.cancel(level)?;
+            self.consume(level, adaptive_prefetch.next_credit()).await
         } else {
             Ok(())
         }
@@ -136,51 +140,58 @@ impl Desk {
 
     /// One more consumer, with so much credit.
     async fn consume(&mut self, level: u8, prefetch: usize) -> Result<()> {
-        let told = u16::try_from(prefetch).unwrap_or(u16::MAX);
+        let prefetch = u16::try_from(prefetch).unwrap_or(u16::MAX);
         self.next_key += 1;
-        let (key, name, queue) = (self.next_key, format!("{level}-{}", self.next_key), self.queue(level));
+        let (key, consumer_tag, queue) =
+            (self.next_key, format!("{level}-{}", self.next_key), self.queue(level));
         let channel = self.channel.clone();
-        let known = self.prefetch_told == Some(told);
+        let is_set = self.qos_prefetch == Some(prefetch);
         let consume = async {
             let qos = async {
-                if known { Ok(()) } else { channel.basic_qos(told, BasicQosOptions::default()).await }
+                if is_set { Ok(()) } else { channel.basic_qos(prefetch, BasicQosOptions::default()).await }
             };
             let options = BasicConsumeOptions::default();
-            let consume =
-                channel.basic_consume(queue.into(), name.as_str().into(), options, FieldTable::default());
+            let consume = channel.basic_consume(
+                queue.into(),
+                consumer_tag.as_str().into(),
+                options,
+                FieldTable::default(),
+            );
             let (qos, consumer) = join(qos, consume).await;
             qos.and(consumer).map_err(|error| Right::Read.classify(error))
         };
         let messages = within(self.limit, consume).await?;
-        self.prefetch_told = Some(told);
-        self.returned.remove(&level);
-        self.sources.push(Source { key, level, messages });
-        self.standing.insert(key, Standing { level, name, prefetch: usize::from(told), out: 0 });
+        self.qos_prefetch = Some(prefetch);
+        self.requeued.remove(&level);
+        self.streams.push(DeliveryStream { key, level, messages });
+        self.subscriptions
+            .insert(key, Subscription { level, consumer_tag, prefetch: usize::from(prefetch), unacked: 0 });
         Ok(())
     }
 
     /// Ends a level's consumers without waiting for the server's word. What is held stays held, what is on its way will come.
-    pub(crate) fn retire(&mut self, level: u8) -> Result<()> {
-        let of_level = self.standing.iter().filter(|(_, standing)| standing.level == level);
+    pub(crate) fn cancel(&mut self, level: u8) -> Result<()> {
+        let of_level = self.subscriptions.iter().filter(|(_, subscription)| subscription.level == level);
         let keys: Vec<u64> = of_level.map(|(key, _)| *key).collect();
-        keys.iter().try_for_each(|key| self.end(*key))?;
+        keys.iter().try_for_each(|key| self.cancel_one(*key))?;
         // Nothing comes for what they held any more, so there is no reason to wait with telling.
-        if keys.is_empty() { Ok(()) } else { self.tell_free() }
+        if keys.is_empty() { Ok(()) } else { self.flush_free_acks() }
     }
 
     /// Ends one consumer.
-    pub(super) fn end(&mut self, key: u64) -> Result<()> {
-        let Some(standing) = self.standing.remove(&key) else { return Ok(()) };
-        let cancel = self.channel.basic_cancel(standing.name.into(), BasicCancelOptions::default());
+    pub(super) fn cancel_one(&mut self, key: u64) -> Result<()> {
+        let Some(subscription) = self.subscriptions.remove(&key) else { return Ok(()) };
+        let cancel =
+            self.channel.basic_cancel(subscription.consumer_tag.into(), BasicCancelOptions::default());
         cancel.now_or_never().transpose().map(drop).map_err(classify)
     }
 
     /// Ends consumers, and waits until all that the server has sent them has come.
-    pub(crate) async fn withdraw(&mut self, levels: &[u8]) -> Result<()> {
-        levels.iter().try_for_each(|level| self.retire(*level))?;
+    pub(crate) async fn cancel_and_drain(&mut self, levels: &[u8]) -> Result<()> {
+        levels.iter().try_for_each(|level| self.cancel(*level))?;
         let limit = self.limit;
         let ended = async {
-            while self.sources.iter().any(|source| levels.contains(&source.level)) {
+            while self.streams.iter().any(|stream| levels.contains(&stream.level)) {
                 self.next_or_end().await?;
             }
             Ok(())

@@ -6,12 +6,12 @@
 
 use std::time::Duration;
 
-use crate::names::{Line, Names};
+use crate::names::{LevelQueue, Names};
 
 /// What delays are rounded up to.
 pub(crate) const STEP: Duration = Duration::from_millis(100);
 /// Rungs from 0 to one less.
-const RUNGS: u32 = 7;
+const STAGES: u32 = 7;
 const BITS: u32 = 4;
 const DIGIT: u32 = (1 << BITS) - 1;
 /// The longest delay. Its highest digit holds for 19 days; the server allows 49.
@@ -19,26 +19,26 @@ pub(crate) const MAX_DELAY: Duration = Duration::from_hours(30 * 24);
 
 /// A queue of the ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rest {
-    pub(crate) rung: u32,
+pub(crate) struct DelayQueue {
+    pub(crate) stage: u32,
     pub(crate) digit: u32,
 }
 
-impl Rest {
+impl DelayQueue {
     /// How long it holds, in milliseconds.
-    pub(crate) fn holds_ms(self) -> u64 {
+    pub(crate) fn ttl_ms(self) -> u64 {
         let step = u64::try_from(STEP.as_millis()).unwrap_or(u64::MAX);
-        (step * u64::from(self.digit)) << (BITS * self.rung)
+        (step * u64::from(self.digit)) << (BITS * self.stage)
     }
 
     /// What it is called on the server.
     pub(crate) fn queue(self, names: &Names) -> String {
-        names.rest(self.rung, self.digit)
+        names.delay_queue(self.stage, self.digit)
     }
 
     /// What a message has in its key that rests here.
-    pub(crate) fn pattern(self) -> String {
-        pattern(self.rung, self.digit)
+    pub(crate) fn binding_key(self) -> String {
+        binding_key(self.stage, self.digit)
     }
 }
 
@@ -48,45 +48,47 @@ pub(crate) fn steps(delay: Duration) -> u32 {
     u32::try_from(steps).unwrap_or(u32::MAX)
 }
 
-fn digit(steps: u32, rung: u32) -> u32 {
-    (steps >> (BITS * rung)) & DIGIT
+fn digit(steps: u32, stage: u32) -> u32 {
+    (steps >> (BITS * stage)) & DIGIT
 }
 
 /// The rung where a message with so many steps (not zero) begins.
-pub(crate) fn first_rung(steps: u32) -> u32 {
+pub(crate) fn first_stage(steps: u32) -> u32 {
     steps.max(1).ilog2() / BITS
 }
 
 /// Where a message with so many steps rests.
-pub(crate) fn rests(steps: u32) -> impl Iterator<Item = Rest> {
-    (0..RUNGS).map(move |rung| Rest { rung, digit: digit(steps, rung) }).filter(|rest| rest.digit > 0)
+pub(crate) fn queues_for(steps: u32) -> impl Iterator<Item = DelayQueue> {
+    (0..STAGES)
+        .map(move |stage| DelayQueue { stage, digit: digit(steps, stage) })
+        .filter(|queue| queue.digit > 0)
 }
 
 /// The routing key: a digit for each rung from the highest down, and the line.
-pub(crate) fn key(steps: u32, line: &Line) -> String {
-    let digits = (0..RUNGS).rev().map(|rung| format!("{:x}.", digit(steps, rung)));
-    digits.chain([line.word()]).collect()
+pub(crate) fn routing_key(steps: u32, level_queue: &LevelQueue) -> String {
+    let digits = (0..STAGES).rev().map(|stage| format!("{:x}.", digit(steps, stage)));
+    digits.chain([level_queue.routing_word()]).collect()
 }
 
 /// What a message has in its key that passes a rung.
-pub(crate) fn passing(rung: u32) -> String {
-    pattern(rung, 0)
+pub(crate) fn passing_key(stage: u32) -> String {
+    binding_key(stage, 0)
 }
 
-fn pattern(rung: u32, digit: u32) -> String {
+fn binding_key(stage: u32, digit: u32) -> String {
     let words =
-        (0..RUNGS).rev().map(|other| if other == rung { format!("{digit:x}.") } else { "*.".to_owned() });
+        (0..STAGES).rev().map(|other| if other == stage { format!("{digit:x}.") } else { "*.".to_owned() });
     words.chain(["#".to_owned()]).collect()
 }
 
 /// What a line that messages become due for has in its key.
-pub(crate) fn due_pattern(line: &Line) -> String {
-    format!("#.{}", line.word())
+pub(crate) fn due_binding_key(level_queue: &LevelQueue) -> String {
+    format!("#.{}", level_queue.routing_word())
 }
 
 /// Where a message goes after this rung.
-pub(crate) fn below(names: &Names, rung: u32) -> String {
-    rung.checked_sub(1).map_or_else(|| names.due(), |below| names.rung(below))
+pub(crate) fn next_exchange(names: &Names, stage: u32) -> String {
+    stage.checked_sub(1).map_or_else(|| names.due(), |below| names.delay_stage(below))
 }
 
 #[cfg(test)]
@@ -99,24 +101,24 @@ mod tests {
     fn what_a_delay_rests_on_holds_exactly_as_long() {
         for ms in [1_u64, 100, 101, 450, 3_600_000, 86_400_000 * 30] {
             let steps = steps(Duration::from_millis(ms));
-            let held: u64 = rests(steps).map(Rest::holds_ms).sum();
+            let held: u64 = queues_for(steps).map(DelayQueue::ttl_ms).sum();
             assert!(held >= ms && held < ms + 100, "{ms} ms are held for {held} ms");
-            assert!(rests(steps).all(|rest| rest.rung <= first_rung(steps)));
+            assert!(queues_for(steps).all(|queue| queue.stage <= first_stage(steps)));
             assert!(
-                rests(steps).all(|rest| u32::try_from(rest.holds_ms()).is_ok()),
+                queues_for(steps).all(|queue| u32::try_from(queue.ttl_ms()).is_ok()),
                 "the server allows no more"
             );
         }
-        assert_eq!(rests(0).count(), 0);
+        assert_eq!(queues_for(0).count(), 0);
     }
 
     #[test]
     fn keys_are_short_enough_and_have_a_word_for_each_rung() {
         let name = "x".repeat(PartitionId::MAX_NAME_BYTES);
-        let line = Line::new(&PartitionId::new(&name).unwrap().dead_letters(), 9);
-        let key = key(0x1f3, &line);
+        let level_queue = LevelQueue::new(&PartitionId::new(&name).unwrap().dead_letters(), 9);
+        let key = routing_key(0x1f3, &level_queue);
         assert!(key.len() < 255 && key.starts_with("0.0.0.0.1.f.3.d9:"), "{key}");
-        assert_eq!(Rest { rung: 1, digit: 15 }.pattern(), "*.*.*.*.*.f.*.#");
-        assert_eq!(passing(0), "*.*.*.*.*.*.0.#");
+        assert_eq!(DelayQueue { stage: 1, digit: 15 }.binding_key(), "*.*.*.*.*.f.*.#");
+        assert_eq!(passing_key(0), "*.*.*.*.*.*.0.#");
     }
 }

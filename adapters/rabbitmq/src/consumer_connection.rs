@@ -15,34 +15,34 @@ use tokio::sync::mpsc;
 use crate::config::Config;
 use crate::error::{Right, classify, is_missing};
 use crate::link::{Link, channel, within};
-use crate::names::{Line, Names};
+use crate::names::{LevelQueue, Names};
 use crate::topology::{bind, count, declare_shared};
 
 /// Where news goes.
-pub(crate) type News = mpsc::Sender<Line>;
+pub(crate) type Announcements = mpsc::Sender<LevelQueue>;
 
 /// Makes channels for consumers.
-pub(crate) struct Feed {
+pub(crate) struct ConsumerConnection {
     config: Arc<Config>,
     names: Names,
     link: Link,
-    news: News,
+    announcements: Announcements,
     session: tokio::sync::Mutex<Option<Session>>,
 }
 
 struct Session {
     conn: Arc<Connection>,
-    hears: Arc<AtomicBool>,
+    is_listening: Arc<AtomicBool>,
     _bell: Channel,
 }
 
-impl Feed {
-    pub(crate) fn new(config: &Arc<Config>, names: &Names, news: News) -> Self {
+impl ConsumerConnection {
+    pub(crate) fn new(config: &Arc<Config>, names: &Names, announcements: Announcements) -> Self {
         Self {
             config: Arc::clone(config),
             names: names.clone(),
             link: Link::new(config, "consumer"),
-            news,
+            announcements,
             session: tokio::sync::Mutex::default(),
         }
     }
@@ -67,24 +67,24 @@ impl Feed {
     async fn start(&self) -> Result<Session> {
         let conn = self.link.connection().await?;
         let listening = within(self.limit(), self.listen(&conn)).await;
-        let (bell, consumer) = listening.inspect_err(|_| self.link.discard(&conn))?;
-        let hears = Arc::new(AtomicBool::new(true));
-        tokio::spawn(hear(consumer, self.news.clone(), Arc::clone(&hears)));
-        Ok(Session { conn, hears, _bell: bell })
+        let (channel, consumer) = listening.inspect_err(|_| self.link.discard(&conn))?;
+        let is_listening = Arc::new(AtomicBool::new(true));
+        tokio::spawn(forward(consumer, self.announcements.clone(), Arc::clone(&is_listening)));
+        Ok(Session { conn, is_listening, _bell: channel })
     }
 
     async fn listen(&self, conn: &Connection) -> Result<(Channel, Consumer)> {
-        let bell = conn.create_channel().await.map_err(classify)?;
+        let channel = conn.create_channel().await.map_err(classify)?;
         // Sent at once, as the first pull waits for it. A queue without a name is the one that the channel has declared last.
         let options =
             QueueDeclareOptions { exclusive: true, auto_delete: true, ..QueueDeclareOptions::default() };
-        let declaring = bell.queue_declare("".into(), options, FieldTable::default());
+        let declaring = channel.queue_declare("".into(), options, FieldTable::default());
         let options = BasicConsumeOptions { no_ack: true, ..BasicConsumeOptions::default() };
-        let consuming = bell.basic_consume("".into(), "news".into(), options, FieldTable::default());
+        let consuming = channel.basic_consume("".into(), "news".into(), options, FieldTable::default());
         let (shared, declared, bound, consumer) = join4(
-            declare_shared(&bell, &self.names),
+            declare_shared(&channel, &self.names),
             declaring,
-            bind(&bell, String::new(), self.names.news(), String::new()),
+            bind(&channel, String::new(), self.names.announcements(), String::new()),
             consuming,
         )
         .await;
@@ -92,19 +92,19 @@ impl Feed {
         declared.map_err(|error| Right::Configure.classify(error))?;
         bound?;
         let consumer = consumer.map_err(|error| Right::Read.classify(error))?;
-        Ok((bell, consumer))
+        Ok((channel, consumer))
     }
 
     /// Those of these lines that there are, with what is ready in each, found by trying. What does not exist ends the channel that
     /// asked.
-    pub(crate) async fn try_all(&self, lines: Vec<Line>) -> Result<Vec<(Line, u64)>> {
+    pub(crate) async fn try_all(&self, level_queues: Vec<LevelQueue>) -> Result<Vec<(LevelQueue, u64)>> {
         let mut found = Vec::new();
-        for line in lines {
+        for level_queue in level_queues {
             let (_conn, channel) = self.channel().await?;
-            match within(self.limit(), count(&channel, self.names.queue(&line))).await {
+            match within(self.limit(), count(&channel, self.names.queue(&level_queue))).await {
                 Ok(ready) => {
                     let _ = tokio::time::timeout(self.limit(), channel.close(200, "done".into())).await;
-                    found.push((line, ready as u64));
+                    found.push((level_queue, ready as u64));
                 }
                 Err(_) if !channel.status().connected() => {}
                 Err(error) => return Err(error),
@@ -114,14 +114,15 @@ impl Feed {
     }
 
     /// How many messages are ready in these lines, of which somebody may have removed some.
-    pub(crate) async fn count(&self, lines: Vec<Line>) -> Result<u64> {
+    pub(crate) async fn count(&self, level_queues: Vec<LevelQueue>) -> Result<u64> {
         let (_conn, channel) = self.channel().await?;
-        let counts = join_all(lines.iter().map(|line| count(&channel, self.names.queue(line))));
+        let counts =
+            join_all(level_queues.iter().map(|level_queue| count(&channel, self.names.queue(level_queue))));
         let counts = within(self.limit(), async { counts.await.into_iter().sum::<Result<usize>>() }).await;
         let _ = tokio::time::timeout(self.limit(), channel.close(200, "done".into())).await;
         match counts {
             Err(error) if is_missing(&error) => {
-                Ok(self.try_all(lines).await?.into_iter().map(|(_, ready)| ready).sum())
+                Ok(self.try_all(level_queues).await?.into_iter().map(|(_, ready)| ready).sum())
             }
             counts => counts.map(|ready| ready as u64),
         }
@@ -140,19 +141,19 @@ impl Feed {
 
 impl Session {
     fn is_alive(&self) -> bool {
-        self.conn.status().connected() && self.hears.load(Ordering::Acquire)
+        self.conn.status().connected() && self.is_listening.load(Ordering::Acquire)
     }
 }
 
 /// Passes news on until the connection ends. Whoever does not hear any more must not go on as if there was none.
-async fn hear(mut consumer: Consumer, news: News, hears: Arc<AtomicBool>) {
+async fn forward(mut consumer: Consumer, announcements: Announcements, is_listening: Arc<AtomicBool>) {
     while let Some(Ok(delivery)) = consumer.next().await {
-        let line = std::str::from_utf8(&delivery.data).ok().and_then(Line::of_word);
-        if let Some(line) = line
-            && news.send(line).await.is_err()
+        let level_queue = std::str::from_utf8(&delivery.data).ok().and_then(LevelQueue::from_routing_word);
+        if let Some(level_queue) = level_queue
+            && announcements.send(level_queue).await.is_err()
         {
             break;
         }
     }
-    hears.store(false, Ordering::Release);
+    is_listening.store(false, Ordering::Release);
 }

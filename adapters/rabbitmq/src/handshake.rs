@@ -6,9 +6,9 @@ use futures_util::{AsyncReadExt, AsyncWriteExt};
 use lapin::tcp::{AMQPUriTcpExt, OwnedTLSConfig};
 use lapin::uri::AMQPUri;
 
-use crate::error::{classify, own};
+use crate::error::{classify, error};
 
-const GREETING: &[u8] = b"AMQP\0\0\x09\x01";
+const PROTOCOL_HEADER: &[u8] = b"AMQP\0\0\x09\x01";
 /// Type, channel and size.
 const FRAME_HEAD_BYTES: usize = 7;
 /// The server's first frame has some hundreds.
@@ -21,18 +21,18 @@ const TESTED: (u32, u32) = (3, 10);
 
 /// What a server says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Hello {
+pub(crate) struct Handshake {
     product: String,
     version: String,
 }
 
-impl Hello {
+impl Handshake {
     /// Asks a server.
     pub(crate) async fn ask(uri: &AMQPUri, tls: &OwnedTLSConfig) -> Result<Self> {
         let runtime = lapin::runtime::default_runtime().map_err(classify)?;
         let asking = async {
             let mut stream = uri.connect_with_config_async(tls.as_ref(), &runtime).await?;
-            stream.write_all(GREETING).await?;
+            stream.write_all(PROTOCOL_HEADER).await?;
             let mut head = [0; FRAME_HEAD_BYTES];
             stream.read_exact(&mut head).await?;
             let [_, _, _, size @ ..] = head;
@@ -49,9 +49,9 @@ impl Hello {
     /// What an operator is told of this server.
     ///
     /// # Errors
-    /// As [`judge`](Self::judge).
+    /// As [`check_version`](Self::judge).
     pub(crate) fn into_health(self) -> Result<Health> {
-        let warning = self.judge()?;
+        let warning = self.check_version()?;
         let mut health = Health::of_version(self.version);
         health.warnings.extend(warning);
         Ok(health)
@@ -61,14 +61,14 @@ impl Hello {
     ///
     /// # Errors
     /// `Incompatible` for one that is too old.
-    pub(crate) fn judge(&self) -> Result<Option<String>> {
+    pub(crate) fn check_version(&self) -> Result<Option<String>> {
         let Self { product, version } = self;
         if product != PRODUCT {
             return Ok(Some(format!("{product} {version} is not {PRODUCT}: it was not tested")));
         }
         let mut numbers = version.split('.').map(|number| number.parse::<u32>().ok());
         match (numbers.next().flatten(), numbers.next().flatten()) {
-            (Some(major), Some(minor)) if (major, minor) < OLDEST => Err(own(
+            (Some(major), Some(minor)) if (major, minor) < OLDEST => Err(error(
                 ErrorKind::Incompatible,
                 format!("{PRODUCT} {version} is too old: 3.10 is the oldest that has what is needed"),
             )),
@@ -93,33 +93,36 @@ fn text(frame: &[u8], name: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn hello(product: &str, version: &str) -> Hello {
-        Hello { product: product.to_owned(), version: version.to_owned() }
+    fn handshake(product: &str, version: &str) -> Handshake {
+        Handshake { product: product.to_owned(), version: version.to_owned() }
     }
 
     #[test]
     fn too_old_is_refused_and_what_was_not_tested_is_told() {
         for old in ["3.9.27", "3.8.0", "2.10.1"] {
-            let error = hello("RabbitMQ", old).judge().unwrap_err();
+            let error = handshake("RabbitMQ", old).check_version().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Incompatible);
             assert!(error.message().contains(old), "{error}");
         }
-        assert_eq!(hello("RabbitMQ", "3.10.8").judge().unwrap(), None);
+        assert_eq!(handshake("RabbitMQ", "3.10.8").check_version().unwrap(), None);
         for new in ["3.13.7", "4.1.0", "4.0.0-rc.1", "strange"] {
-            let warning = hello("RabbitMQ", new).judge().unwrap().unwrap();
+            let warning = handshake("RabbitMQ", new).check_version().unwrap().unwrap();
             assert!(warning.contains(new), "{warning}");
         }
-        assert!(hello("LavinMQ", "2.0.0").judge().unwrap().unwrap().contains("LavinMQ 2.0.0"));
+        assert!(handshake("LavinMQ", "2.0.0").check_version().unwrap().unwrap().contains("LavinMQ 2.0.0"));
     }
 
     #[test]
     fn health_warns_of_what_was_not_tested() {
-        let tested = hello("RabbitMQ", "3.10.8").into_health().unwrap();
+        let tested = handshake("RabbitMQ", "3.10.8").into_health().unwrap();
         assert_eq!(tested, Health::of_version("3.10.8"));
-        let newer = hello("RabbitMQ", "4.1.0").into_health().unwrap();
+        let newer = handshake("RabbitMQ", "4.1.0").into_health().unwrap();
         assert_eq!(newer.server_version.as_deref(), Some("4.1.0"));
         assert!(newer.warnings.len() == 1 && newer.warnings[0].contains("was not tested"), "{newer:?}");
-        assert_eq!(hello("RabbitMQ", "3.9.27").into_health().unwrap_err().kind(), ErrorKind::Incompatible);
+        assert_eq!(
+            handshake("RabbitMQ", "3.9.27").into_health().unwrap_err().kind(),
+            ErrorKind::Incompatible
+        );
     }
 
     #[test]
