@@ -1,4 +1,4 @@
-//! The one owner of a partition's consuming channel: a task that serves pulls and settlements in turn.
+//! The task that owns a partition's consumer channel and serves its pulls and settlements, one after the other.
 
 mod maintenance;
 mod pipeline;
@@ -20,7 +20,7 @@ use crate::error::closed;
 use crate::shared::Shared;
 use crate::token::Tag;
 
-/// Commands that may wait for the task. More wait in their tasks.
+/// Commands that may be queued for the task. Senders wait for room beyond that.
 pub(crate) const COMMANDS: usize = 1024;
 
 pub(crate) struct Actor {
@@ -29,14 +29,14 @@ pub(crate) struct Actor {
     commands: mpsc::Receiver<Command>,
     own_sender: mpsc::WeakSender<Command>,
     pub(crate) levels: BTreeSet<u8>,
-    /// Levels whose queues are gone and could not be made anew, and since when.
+    /// Levels whose queues are gone and could not be declared again, and since when.
     pub(crate) missing: BTreeMap<u8, Instant>,
-    /// Levels whose dead letters were seen to.
+    /// Levels whose dead-letter queues were declared.
     pub(crate) dead_letters_declared: BTreeSet<u8>,
     pub(crate) adaptive_prefetch: AdaptivePrefetch,
     pub(crate) channel: Option<ConsumerChannel>,
     pub(crate) waiting: VecDeque<WaitingPull>,
-    /// Messages of which copies are being made.
+    /// Messages that are being copied.
     copying: HashMap<u64, Received>,
     last_pull: Instant,
     flush_at: Option<Instant>,
@@ -45,7 +45,7 @@ pub(crate) struct Actor {
 }
 
 impl Actor {
-    /// Starts a task; it ends when all senders are gone, or the storage is closed.
+    /// Starts the task. It ends when all senders are gone or the storage is closed.
     pub(crate) fn start(
         shared: &Arc<Shared>,
         partition: &PartitionId,
@@ -102,7 +102,7 @@ impl Actor {
         self.finish().await;
     }
 
-    /// Takes in all that is there already, so that it is served together.
+    /// Takes in everything that is there already, so that it is served together.
     fn take_in(&mut self) -> Result<()> {
         while let Ok(command) = self.commands.try_recv() {
             self.handle(command)?;
@@ -120,7 +120,7 @@ impl Actor {
                 self.last_pull = Instant::now();
                 self.waiting.push_back(waiting);
             }
-            Command::Stop => {} // The pull itself knows; this only wakes.
+            Command::Stop => {} // The pull sees its own token; this only wakes the task.
             Command::Settle(items, reply) => {
                 let answers = self.settle(items);
                 let _ = reply.send(answers);
@@ -205,7 +205,7 @@ impl Actor {
         channel.requeue_unseen(back)
     }
 
-    /// Returns a pull.
+    /// Answers a pull.
     pub(crate) fn reply(&mut self, waiting: WaitingPull, messages: Vec<Received>) {
         let Some(sender) = self.own_sender.upgrade() else { return };
         let counts = self.shared.config.queue_type == QueueType::Quorum;
@@ -217,13 +217,13 @@ impl Actor {
                 .collect(),
             None => Vec::new(),
         };
-        // If nobody is there any more, the claim gives everything back.
+        // If nobody waits any more, the claim requeues everything.
         let _ = waiting.reply.send(Ok(Claim::new(deliveries, sender)));
     }
 
-    /// The channel is gone, and with it whatever is held.
+    /// The channel is gone, and everything that was held on it.
     fn channel_lost(&mut self, error: &Error) {
-        tracing::debug!(%error, partition = %self.partition, "a consumer's channel ended");
+        tracing::debug!(%error, partition = %self.partition, "a consumer channel was closed");
         if let Some(channel) = self.channel.take() {
             if error.kind() == anyqueue::ErrorKind::TimedOut {
                 self.shared.consumers.discard(&channel.conn);
@@ -258,8 +258,8 @@ impl Actor {
     }
 }
 
-/// Whether a pull that has got nothing yet can be tried once more. A server that is asked for messages of a queue that somebody else
-/// is just making may end the connection (`INTERNAL_ERROR`, seen on 3.10), and then knows the queue a moment later.
+/// Whether a pull that has got nothing yet can be tried once more. A server that is asked for messages of a queue which another
+/// client is just declaring may end the connection (`INTERNAL_ERROR`, seen on 3.10); a moment later it serves them.
 fn may_pass(error: &Error) -> bool {
     error.kind() == anyqueue::ErrorKind::Unavailable && error.retry() != anyqueue::RetryClass::Never
 }
@@ -285,7 +285,7 @@ fn hand_over(
     delivery
 }
 
-/// The next message of an open channel; never without one.
+/// The next message of an open channel. Without a channel it waits forever.
 async fn next(channel: &mut Option<ConsumerChannel>) -> Result<()> {
     match channel {
         Some(channel) => channel.next().await,

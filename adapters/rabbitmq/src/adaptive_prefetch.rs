@@ -1,22 +1,22 @@
-//! How much is held ready for pulls to come. What nobody comes for in time is released, for others to take; the server counts that
-//! as a delivery, so it must not go on: after each time less is taken, and kept for longer.
+//! How much is prefetched. What no pull comes for in time is requeued for other consumers. The server counts that as a delivery,
+//! so it must not happen often: each time less is prefetched, and kept longer.
 
 use std::time::Duration;
 
-/// How long a message that is held ready waits for the next pull, at first.
+/// How long a prefetched message first waits for a pull.
 const MIN_HOLD_TIME: Duration = Duration::from_secs(1);
-/// How long at most.
+/// How long it waits at most.
 const MAX_HOLD_TIME: Duration = Duration::from_secs(16);
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct AdaptivePrefetch {
-    /// As much as is allowed.
+    /// The configured prefetch.
     max: usize,
-    /// As much as the next consumer may be sent.
+    /// The prefetch of the next consumer.
     credit: usize,
     hold_time: Duration,
-    /// Messages that pulls were given since some were released.
+    /// Messages that pulls took since some were last requeued.
     taken: usize,
 }
 
@@ -25,17 +25,17 @@ impl AdaptivePrefetch {
         Self { max, credit: max, hold_time: MIN_HOLD_TIME, taken: 0 }
     }
 
-    /// How long what is held ready waits for a pull.
+    /// How long prefetched messages wait for a pull.
     pub(crate) fn hold_time(&self) -> Duration {
         self.hold_time
     }
 
-    /// Pulls were given so many.
+    /// Pulls took this many messages.
     pub(crate) fn record_taken(&mut self, messages: usize) {
         self.taken = self.taken.saturating_add(messages);
     }
 
-    /// Nobody came for so many.
+    /// This many messages were left when their time was over.
     pub(crate) fn record_unused(&mut self, left: usize) {
         if left > 0 {
             self.credit = self.taken.clamp(1, self.max.max(1));
@@ -44,7 +44,7 @@ impl AdaptivePrefetch {
         self.taken = 0;
     }
 
-    /// What the next consumer may be sent: more than the last, as all of that was taken.
+    /// The prefetch of the next consumer: higher than the last, since all of that was taken.
     pub(crate) fn next_credit(&mut self) -> usize {
         let credit = self.credit;
         self.credit = (credit * 2).min(self.max);

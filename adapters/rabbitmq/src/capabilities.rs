@@ -1,4 +1,4 @@
-//! What this backend gives.
+//! What this backend can do.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use crate::config::{Config, QueueType};
 use crate::delay_queues;
 use crate::limits::PRIORITY_LEVELS;
 
-/// Messages, deliveries or settlements in one call.
+/// The most messages, deliveries or settlements in one call.
 const BATCH: usize = 1000;
 const BATCH_BYTES: u64 = 64 * 1024 * 1024;
-/// Pushing calls at once. The server writes to disk for all that has come meanwhile, so one call that carries what many tasks push
-/// is answered as fast as each of several that would carry parts of it, and costs the server less.
+/// Concurrent push calls. The server flushes to disk whatever has arrived meanwhile, so one call with the messages of many tasks
+/// is answered as fast as several calls with a part each, and costs the server less.
 const PUSH_CALLS: usize = 1;
-/// Settling calls at once: one can wait for copies to be confirmed.
+/// Concurrent settle calls: one of them can be waiting until copies are confirmed.
 const SETTLE_CALLS: usize = 2;
-/// How late timed things may be: timers, network, and the server's queues.
+/// How late anything timed may be, because of timers, the network and the server's queues.
 const SLACK: Duration = Duration::from_millis(300);
-/// From a confirmed push to its delivery to a consumer that waits.
+/// From a confirmed push to the delivery to a waiting consumer.
 const WAKE_LATENCY: Duration = Duration::from_millis(100);
-/// A delivery that is held for as long as the server allows ends a little before: the server looks once a minute.
+/// A delivery ends this long before the server's limit, which the server checks once a minute.
 const HOLD_MARGIN: Duration = Duration::from_secs(30);
 
 pub(crate) fn capabilities(config: &Config) -> Capabilities {
@@ -87,7 +87,7 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
         wake_latency: WAKE_LATENCY,
         // Where several levels are in use, one message of each can come while a pull waits for one.
         overfetch: overfetch * u32::from(PRIORITY_LEVELS) - u32::from(config.prefetch == 0),
-        // Settlements are told to nobody but the partition's task, and a strict pull takes the server a moment: they must not wait.
+        // Settlements go to the partition's task alone, and a strict pull takes the server a moment: they must not wait for it.
         exchange: config.prefetch > 0,
         coalesce_push: coalesce(PUSH_CALLS),
         coalesce_settle: coalesce(SETTLE_CALLS),

@@ -1,4 +1,4 @@
-//! What a partition's task is asked for, and what a pull among that is answered.
+//! Requests to a partition's task, and the answer to a pull.
 
 use std::time::Instant;
 
@@ -10,52 +10,52 @@ use tokio_util::sync::CancellationToken;
 use crate::record::Record;
 use crate::token::Tag;
 
-/// What a task is asked for.
+/// A request to a partition's task.
 pub(crate) enum Command {
-    /// A pull.
+    /// Pulls.
     Pull(WaitingPull),
-    /// A pull was asked to end early.
+    /// Wakes the task: a pull was asked to end early.
     Stop,
-    /// Ends of deliveries, answered in order.
+    /// Settles deliveries; the answers are in the same order.
     Settle(Vec<(MessageId, Tag, Disposition)>, oneshot::Sender<Vec<Settled>>),
-    /// Whether a copy was made of a message that [`Settled::Copy`] was answered for.
+    /// Whether the copy was made that [`Settled::Copy`] asked for.
     Copied(Tag, bool),
-    /// Which of these are held.
+    /// Asks which of these deliveries are held.
     Holds(Vec<(MessageId, Tag)>, oneshot::Sender<Vec<bool>>),
-    /// Deliveries that reached nobody.
+    /// Requeues deliveries that no caller received.
     Requeue(Vec<Tag>),
-    /// A level that exists.
+    /// Reports that a level exists.
     Level(u8),
 }
 
-/// What is to become of a delivery.
+/// What happens to a delivery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Disposition {
-    /// It is gone.
+    /// Acknowledges it.
     Ack,
-    /// To the front of its queue.
+    /// Puts it back at the front of its queue.
     Requeue,
-    /// A copy of it goes elsewhere; then it is gone.
+    /// Publishes a copy, then acknowledges it.
     Copy,
 }
 
-/// What became of it.
+/// The outcome of a [`Disposition`].
 pub(crate) enum Settled {
     Done,
     Lost,
-    /// To be copied, then [`Command::Copied`].
+    /// The caller must make the copy and report it by [`Command::Copied`].
     Copy(Box<Record>),
 }
 
-/// A pull that waits for its answer.
+/// A pull that waits for messages.
 pub(crate) struct WaitingPull {
     pub(crate) max: usize,
     pub(crate) until: Instant,
-    /// Nothing was looked for yet.
+    /// It has not looked for messages yet.
     pub(crate) fresh: bool,
-    /// A channel broke over it, and it is tried once more.
+    /// Its channel broke once, and it is tried again.
     pub(crate) is_retried: bool,
-    /// Fires when nobody waits any more.
+    /// Is cancelled when nobody waits any more.
     pub(crate) stop: CancellationToken,
     pub(crate) reply: oneshot::Sender<Result<Claim>>,
 }
@@ -67,7 +67,7 @@ impl WaitingPull {
     }
 }
 
-/// Deliveries on their way to a pull. If nobody takes them they are given back.
+/// Deliveries on their way to a pull. If nobody takes them, they are requeued.
 pub(crate) struct Claim {
     deliveries: Vec<Delivery>,
     back: mpsc::Sender<Command>,

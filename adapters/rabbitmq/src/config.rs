@@ -10,7 +10,7 @@ use crate::error::invalid;
 
 const MAX_MESSAGE_BYTES: u64 = 100 * 1024 * 1024;
 const MAX_TIMEOUT: Duration = Duration::from_hours(1);
-/// The server looks once a minute, and what it allows must have room for the leases that are usual.
+/// The server checks once a minute, and usual leases must fit in.
 const MIN_CONSUMER_TIMEOUT: Duration = Duration::from_mins(1);
 const MAX_CONSUMER_TIMEOUT: Duration = Duration::from_hours(30 * 24);
 const MAX_PREFETCH: u32 = 10_000;
@@ -23,7 +23,7 @@ const MAX_NODES: usize = 32;
 pub enum QueueType {
     /// Replicated, and on disk before a push is confirmed. The default.
     Quorum,
-    /// On one node, and without delivery counts: what kills its consumers is delivered forever.
+    /// On one node, and without delivery counts: a message that kills its consumers is delivered forever.
     Classic,
 }
 
@@ -34,7 +34,7 @@ impl FromStr for QueueType {
         match text {
             "quorum" => Ok(Self::Quorum),
             "classic" => Ok(Self::Classic),
-            _ => Err(invalid("queue_type is quorum or classic")),
+            _ => Err(invalid("queue_type must be quorum or classic")),
         }
     }
 }
@@ -58,90 +58,92 @@ pub(crate) struct Config {
     pub(crate) clock: Clock,
 }
 
-/// Options of a queue on a broker. Made by [`RabbitMqQueue::from_url`](crate::RabbitMqQueue::from_url).
+/// Options for a queue on a broker. Made by [`RabbitMqQueue::from_url`](crate::RabbitMqQueue::from_url).
 #[derive(Clone)]
 #[must_use = "call open()"]
 pub struct RabbitMqBuilder(pub(crate) Config);
 
 impl RabbitMqBuilder {
-    /// Further nodes of the cluster, by host and port, with the same login and virtual host. Whenever a connection is to be made,
-    /// they are tried in turn. At most 32. URL: `nodes=host:5672,host:5672`.
+    /// Further nodes of the cluster, by host and port, with the same login and virtual host. The nodes are tried in turn whenever
+    /// a connection is made. At most 32. URL: `nodes=host:5672,host:5672`.
     pub fn nodes(mut self, nodes: impl IntoIterator<Item = (String, u16)>) -> Self {
         self.0.nodes = nodes.into_iter().collect();
         self
     }
 
-    /// What all queues and exchanges begin with: 1 to 64 of `A-Z a-z 0-9 . _ -`. Storages with different prefixes know nothing of
-    /// each other. Default: `anyqueue`. URL: `prefix=anyqueue`.
+    /// What the names of all queues and exchanges begin with: 1 to 64 of `A-Z a-z 0-9 . _ -`. Storages with different prefixes do
+    /// not affect each other. Default: `anyqueue`. URL: `prefix=anyqueue`.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.0.prefix = prefix.into();
         self
     }
 
-    /// The type of the queues. All who use a prefix must choose the same. Default: quorum. URL: `queue_type=classic`.
+    /// The type of the queues. All clients with the same prefix must choose the same. Default: quorum. URL: `queue_type=classic`.
     pub fn queue_type(mut self, queue_type: QueueType) -> Self {
         self.0.queue_type = queue_type;
         self
     }
 
-    /// How many messages of each level of a partition may be held ready for pulls to come, for speed; they are out of others'
-    /// reach, and are released when nobody has pulled for a second, or for longer where that happens often. At most 10 000. 0, the default, means none: strict pulls.
-    /// URL: `prefetch=256`.
+    /// How many messages of each level of a partition may be prefetched for later pulls, for speed. Other clients cannot get them
+    /// meanwhile. They are released when nobody has pulled for a second, or for longer if that happens often. At most 10 000.
+    /// Default: 0, which means strict pulls without prefetching. URL: `prefetch=256`.
     pub fn prefetch(mut self, messages: u32) -> Self {
         self.0.prefetch = messages;
         self
     }
 
-    /// How old a quorum queue must be before a push to it is answered, at most a minute; 0 answers as soon as the server confirms. A
-    /// single node that is killed forgets what a queue younger than a second holds. Default: 2 s. URL: `queue_age=2s`.
+    /// How old a quorum queue must be before a push to it returns, at most a minute. With 0 a push returns as soon as the server
+    /// confirms. A single node that is killed loses the messages of a queue that is younger than a second. Default: 2 s. URL:
+    /// `queue_age=2s`.
     pub fn queue_age(mut self, age: Duration) -> Self {
         self.0.queue_age = age;
         self
     }
 
-    /// The clock of this client, for tests with one that is wrong: ages go by the clocks of pusher and puller, delays and leases by the
+    /// The clock of this client, for tests with a wrong one. Ages use the clocks of pusher and puller; delays and leases use the
     /// server's. Default: the host's.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.0.clock = clock;
         self
     }
 
-    /// How long making a connection may take, at most an hour; of several nodes each has its share. Default: 5 s. URL: `connect_timeout=5s`.
+    /// How long making a connection may take, at most an hour. Several nodes share the time equally. Default: 5 s. URL:
+    /// `connect_timeout=5s`.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.0.connect_timeout = timeout;
         self
     }
 
-    /// How long the server may take to answer, at most an hour. A push waits as long while the broker takes nothing because it
-    /// is out of memory or disk. Default: 10 s. URL: `call_timeout=10s`.
+    /// How long the server may take to answer, at most an hour. A push also waits this long while the broker takes no messages
+    /// because it is out of memory or disk. Default: 10 s. URL: `call_timeout=10s`.
     pub fn call_timeout(mut self, timeout: Duration) -> Self {
         self.0.call_timeout = timeout;
         self
     }
 
-    /// How often either side shows that it is alive, in whole seconds from 1 to 3600; a connection that is silent for twice as
-    /// long is given up. Default: 10 s. URL: `heartbeat=10s`.
+    /// How often either side shows that it is alive, in whole seconds from 1 to 3600. A connection that is silent for twice as
+    /// long is closed. Default: 10 s. URL: `heartbeat=10s`.
     pub fn heartbeat(mut self, interval: Duration) -> Self {
         self.0.heartbeat = interval;
         self
     }
 
-    /// The server's `consumer_timeout`, which cannot be asked for: how long it lets a consumer hold a message before it ends the
-    /// channel. A delivery is never held for longer than nearly this. From 1 min to 30 days. Default: 30 min, as the server's.
-    /// URL: `consumer_timeout=30m`.
+    /// The server's `consumer_timeout`, which a client cannot ask for: how long a consumer may hold a message before the server
+    /// closes the channel. Deliveries are held for a little less. From 1 min to 30 days. Default: 30 min, as the server's. URL:
+    /// `consumer_timeout=30m`.
     pub fn consumer_timeout(mut self, timeout: Duration) -> Self {
         self.0.consumer_timeout = timeout;
         self
     }
 
-    /// The largest message in its encoded form, in bytes, at most 100 MiB; not above what the server's `max_message_size` leaves,
-    /// with room for the headers of a dead letter. Default: 8 MiB. URL: `message_bytes=8388608`.
+    /// The largest encoded message in bytes, at most 100 MiB. Must be below the server's `max_message_size`, with room for the
+    /// headers of a dead letter. Default: 8 MiB. URL: `message_bytes=8388608`.
     pub fn message_bytes(mut self, bytes: u64) -> Self {
         self.0.message_bytes = bytes;
         self
     }
 
-    /// A file of certificates, in PEM, that servers are trusted by beside the system's own, for `amqps`. URL: `ca_file=/etc/ca.pem`.
+    /// A file with PEM certificates to trust in addition to the system's, for `amqps`. URL: `ca_file=/etc/ca.pem`.
     pub fn ca_file(mut self, path: impl Into<String>) -> Self {
         self.0.ca_file = Some(path.into());
         self
@@ -152,34 +154,34 @@ impl RabbitMqBuilder {
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         let prefix = &config.prefix;
         if prefix.is_empty() || prefix.len() > MAX_PREFIX_BYTES || !prefix.chars().all(allowed) {
-            return Err(invalid("prefix is 1 to 64 of A-Z a-z 0-9 . _ -"));
+            return Err(invalid("prefix must be 1 to 64 of A-Z a-z 0-9 . _ -"));
         }
         if config.nodes.len() > MAX_NODES {
-            return Err(invalid("nodes are at most 32"));
+            return Err(invalid("there can be at most 32 nodes"));
         }
         if config.ca_file.is_some() && config.uri.scheme != AMQPScheme::AMQPS {
-            return Err(invalid("ca_file is used with TLS alone: write amqps:// instead of amqp://"));
+            return Err(invalid("ca_file needs TLS: write amqps:// instead of amqp://"));
         }
         if config.prefetch > MAX_PREFETCH {
-            return Err(invalid("prefetch is from 0 to 10000"));
+            return Err(invalid("prefetch must be from 0 to 10000"));
         }
         if config.queue_age > MAX_QUEUE_AGE {
-            return Err(invalid("queue_age is from 0s to 1m"));
+            return Err(invalid("queue_age must be from 0s to 1m"));
         }
         let timeouts = Duration::from_millis(1)..=MAX_TIMEOUT;
         if !timeouts.contains(&config.connect_timeout) || !timeouts.contains(&config.call_timeout) {
-            return Err(invalid("connect_timeout and call_timeout are from 1ms to 1h"));
+            return Err(invalid("connect_timeout and call_timeout must be from 1ms to 1h"));
         }
         if !(Duration::from_secs(1)..=MAX_TIMEOUT).contains(&config.heartbeat) {
-            return Err(invalid("heartbeat is from 1s to 1h"));
+            return Err(invalid("heartbeat must be from 1s to 1h"));
         }
         if !(MIN_CONSUMER_TIMEOUT..=MAX_CONSUMER_TIMEOUT).contains(&config.consumer_timeout) {
             return Err(invalid(
-                "consumer_timeout is from 1m to 30 days: the server looks once a minute, so it knows no shorter one",
+                "consumer_timeout must be from 1m to 30 days: the server checks once a minute",
             ));
         }
         if !(1024..=MAX_MESSAGE_BYTES).contains(&config.message_bytes) {
-            return Err(invalid("message_bytes is from 1024 to 104857600"));
+            return Err(invalid("message_bytes must be from 1024 to 104857600"));
         }
         Ok(config)
     }
@@ -204,7 +206,7 @@ impl Config {
         }
     }
 
-    /// How many messages of each level are held ready.
+    /// How many messages of each level may be prefetched.
     pub(crate) fn ready(&self) -> usize {
         usize::try_from(self.prefetch).unwrap_or(usize::MAX)
     }
@@ -214,7 +216,7 @@ impl Config {
         1 + self.nodes.len()
     }
 
-    /// Where one of them is.
+    /// The address of one of them.
     pub(crate) fn node(&self, index: usize) -> AMQPUri {
         let mut uri = self.uri.clone();
         if let Some((host, port)) = index.checked_sub(1).and_then(|index| self.nodes.get(index)) {
@@ -225,7 +227,7 @@ impl Config {
     }
 }
 
-/// The server and virtual host, for messages.
+/// The server and virtual host, for error messages.
 pub(crate) fn target(uri: &AMQPUri) -> String {
     let authority = &uri.authority;
     format!("the broker at {}:{}, virtual host {:?}", authority.host, authority.port, uri.vhost)

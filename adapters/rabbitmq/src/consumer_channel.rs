@@ -1,8 +1,7 @@
-//! One open channel of a partition's consumer: what the server has handed over on it, and what it may hand over yet.
+//! An open channel with the consumers of a partition: the messages that the server has sent on it, and the credit for more.
 //!
-//! The server sends a consumer messages until as many as its *prefetch* are not settled. What is left of that is its *open*
-//! credit. A consumer's prefetch cannot be changed, so where a level is to get more than its consumers can be sent, it gets another
-//! one beside them.
+//! The server sends a consumer messages until as many as its *prefetch* are not acknowledged. The rest of the prefetch is the
+//! consumer's *credit*. A prefetch cannot be changed, so a level that needs more credit gets a further consumer.
 
 mod acknowledge;
 mod credit;
@@ -25,7 +24,7 @@ use crate::record::{Record, read};
 use crate::shared::Shared;
 use crate::unseen::Unseen;
 
-/// A message that has come and that no pull has been given yet, or that somebody holds.
+/// A message that was received. It is buffered until a pull takes it, and then held.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) delivery_tag: u64,
@@ -33,12 +32,12 @@ pub(crate) struct Received {
     pub(crate) record: Record,
 }
 
-/// A consumer that the server knows.
+/// A consumer on the server.
 struct Subscription {
     level: u8,
     consumer_tag: String,
     prefetch: usize,
-    /// What it has been sent and the server has not been told the end of.
+    /// Messages that it was sent and that were not acknowledged.
     unacked: usize,
 }
 
@@ -48,17 +47,17 @@ impl Subscription {
     }
 }
 
-/// Where a consumer's messages come from, until the server has confirmed its end.
+/// The stream of a consumer's messages, until the server has confirmed that it is cancelled.
 struct DeliveryStream {
     key: u64,
     level: u8,
     messages: Consumer,
 }
 
-/// A removal that the server was not told of yet.
+/// An acknowledgement that was not sent yet.
 #[derive(Clone, Copy)]
 struct PendingAck {
-    /// The consumer that it makes room in.
+    /// The consumer that gets credit from it.
     key: u64,
     at: Instant,
 }
@@ -67,35 +66,35 @@ struct PendingAck {
 pub(crate) struct ConsumerChannel {
     pub(crate) conn: Arc<Connection>,
     channel: Channel,
-    /// The channel's name for its life.
+    /// Unique among all channels.
     pub(crate) id: Uuid,
     partition: PartitionId,
     names: Names,
     limit: Duration,
-    /// How many messages of each level are held ready for pulls to come.
+    /// How many messages of each level may be prefetched for later pulls.
     ready: usize,
-    /// By their keys. A level can have several, which together may be sent what is wanted.
+    /// By key. A level can have several, whose credit adds up.
     subscriptions: BTreeMap<u64, Subscription>,
     streams: Vec<DeliveryStream>,
-    /// What the server waits to hear the end of, and the consumer that it was sent to.
+    /// Delivery tags that were not acknowledged, each with the key of its consumer.
     unacked: BTreeMap<u64, u64>,
-    /// Levels of which something has come again, or was returned: some policies make the server let such messages die.
+    /// Levels with a message that was redelivered or requeued: under some policies the server dead-letters such messages.
     pub(crate) may_dead_letter: BTreeSet<u8>,
-    /// Released, and seen by nobody.
+    /// Counts deliveries that were requeued unseen.
     unseen: Arc<Unseen>,
-    /// Come, and not yet given to anybody.
+    /// Received, and not yet given to a pull.
     pub(crate) buffered: Vec<Received>,
-    /// Given to somebody.
+    /// Given to a pull, and not settled.
     pub(crate) held: HashMap<u64, Received>,
-    /// Removed, and the server is to be told when that brings no message that nobody wants.
+    /// Acknowledgements to be sent once that brings no unwanted message.
     pending_acks: BTreeMap<u64, PendingAck>,
-    /// Levels to which something was returned that the server may not have counted yet.
+    /// Levels where a requeued message may be missing from the server's count.
     requeued: BTreeSet<u8>,
-    /// At least so many were ready when last asked, if nobody else took them.
+    /// How many messages were ready when the server was last asked, if nobody else took them.
     backlog: usize,
     qos_prefetch: Option<u16>,
     next_key: u64,
-    /// Acknowledgements sent, and when the last was.
+    /// Acknowledgements sent, and when the last one was.
     acks_sent: usize,
     last_ack_at: Option<Instant>,
 }
@@ -136,7 +135,7 @@ impl ConsumerChannel {
         self.channel.status().connected() && self.conn.status().connected()
     }
 
-    /// Whether the server waits for nothing from us.
+    /// Whether there are no consumers and no unacknowledged messages.
     pub(crate) fn is_idle(&self) -> bool {
         self.unacked.is_empty() && self.subscriptions.is_empty()
     }
@@ -145,7 +144,7 @@ impl ConsumerChannel {
         self.names.queue(&LevelQueue::new(&self.partition, level))
     }
 
-    /// How many more messages the server may send of this level.
+    /// How many more messages of this level the server may send.
     pub(crate) fn credit(&self, level: u8) -> usize {
         self.subscriptions
             .values()
@@ -154,17 +153,17 @@ impl ConsumerChannel {
             .sum()
     }
 
-    /// When the removal was made that is the next to be told.
+    /// When the oldest pending acknowledgement was made.
     pub(crate) fn oldest_pending_ack(&self) -> Option<Instant> {
         self.pending_acks.values().next().map(|pending| pending.at)
     }
 
-    /// The next message that comes, put with the spare ones.
+    /// Receives the next message and buffers it.
     pub(crate) async fn next(&mut self) -> Result<()> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// The next message, or the end of a consumer that was retired.
+    /// Waits for the next message, or for the end of a cancelled consumer.
     async fn next_or_end(&mut self) -> Result<()> {
         let streams = self.streams.len();
         poll_fn(|cx| match self.poll_next(cx) {
@@ -187,8 +186,9 @@ impl ConsumerChannel {
                 Poll::Ready(None) => {
                     let ended = self.streams.swap_remove(index);
                     if self.subscriptions.remove(&ended.key).is_some() {
-                        // The server ended it: its queue was removed, or its leader moved.
-                        let gone = error(anyqueue::ErrorKind::Unavailable, "the server ended the consumer");
+                        // The server cancelled it: its queue was removed, or the queue's leader moved.
+                        let gone =
+                            error(anyqueue::ErrorKind::Unavailable, "the server cancelled the consumer");
                         return Poll::Ready(Err(gone));
                     }
                 }
@@ -198,7 +198,7 @@ impl ConsumerChannel {
         Poll::Pending
     }
 
-    /// Takes in what is there already.
+    /// Receives all that is there already.
     pub(crate) fn take_in(&mut self) -> Result<()> {
         while let Some(come) = self.next().now_or_never() {
             come?;

@@ -1,4 +1,4 @@
-//! The connection that consumers share, and the news of lines that come into being.
+//! The connection that all consumers share, and the announcements of new queues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,10 +18,10 @@ use crate::link::{Link, channel, within};
 use crate::names::{LevelQueue, Names};
 use crate::topology::{bind, count, declare_shared};
 
-/// Where news goes.
+/// Where announcements go.
 pub(crate) type Announcements = mpsc::Sender<LevelQueue>;
 
-/// Makes channels for consumers.
+/// Opens channels for consumers.
 pub(crate) struct ConsumerConnection {
     config: Arc<Config>,
     names: Names,
@@ -51,7 +51,7 @@ impl ConsumerConnection {
         self.config.call_timeout
     }
 
-    /// A new channel. News of lines that come into being from now on will be heard.
+    /// Opens a channel. Queues that are declared from now on will be announced.
     pub(crate) async fn channel(&self) -> Result<(Arc<Connection>, Channel)> {
         let conn = {
             let mut current = self.session.lock().await;
@@ -75,7 +75,7 @@ impl ConsumerConnection {
 
     async fn listen(&self, conn: &Connection) -> Result<(Channel, Consumer)> {
         let channel = conn.create_channel().await.map_err(classify)?;
-        // Sent at once, as the first pull waits for it. A queue without a name is the one that the channel has declared last.
+        // Sent together, since the first pull waits for it. An empty queue name means the queue that the channel declared last.
         let options =
             QueueDeclareOptions { exclusive: true, auto_delete: true, ..QueueDeclareOptions::default() };
         let declaring = channel.queue_declare("".into(), options, FieldTable::default());
@@ -95,8 +95,8 @@ impl ConsumerConnection {
         Ok((channel, consumer))
     }
 
-    /// Those of these lines that there are, with what is ready in each, found by trying. What does not exist ends the channel that
-    /// asked.
+    /// Those of these queues that exist, with the number of ready messages in each. Tries one after the other, since asking for a
+    /// missing queue closes the channel.
     pub(crate) async fn try_all(&self, level_queues: Vec<LevelQueue>) -> Result<Vec<(LevelQueue, u64)>> {
         let mut found = Vec::new();
         for level_queue in level_queues {
@@ -113,7 +113,7 @@ impl ConsumerConnection {
         Ok(found)
     }
 
-    /// How many messages are ready in these lines, of which somebody may have removed some.
+    /// How many messages are ready in these queues. Queues that were removed count as empty.
     pub(crate) async fn count(&self, level_queues: Vec<LevelQueue>) -> Result<u64> {
         let (_conn, channel) = self.channel().await?;
         let counts =
@@ -128,7 +128,7 @@ impl ConsumerConnection {
         }
     }
 
-    /// Gives up a connection on which something was not answered.
+    /// Drops a connection on which a call was not answered.
     pub(crate) fn discard(&self, conn: &Arc<Connection>) {
         self.link.discard(conn);
     }
@@ -145,7 +145,7 @@ impl Session {
     }
 }
 
-/// Passes news on until the connection ends. Whoever does not hear any more must not go on as if there was none.
+/// Forwards announcements until the connection ends. The flag then tells that announcements are missed.
 async fn forward(mut consumer: Consumer, announcements: Announcements, is_listening: Arc<AtomicBool>) {
     while let Some(Ok(delivery)) = consumer.next().await {
         let level_queue = std::str::from_utf8(&delivery.data).ok().and_then(LevelQueue::from_routing_word);

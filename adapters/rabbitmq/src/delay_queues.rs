@@ -1,23 +1,23 @@
-//! Delays: a ladder of queues whose messages expire after a fixed time each.
+//! Delayed messages pass through queues where they expire after a fixed time.
 //!
-//! A delay is so many steps. Written in base 16 each of its digits but zero names a queue where the message rests on its way down:
-//! digit `d` of rung `r` holds it for `d` times 16^r steps. Each queue has one expiry for all its messages, so none ever waits behind
-//! a longer one, and only queues that some delay needs are made.
+//! A delay is a number of steps. Written in base 16, each digit except zero names a queue that the message passes: digit `d` of
+//! stage `s` holds it for `d` × 16^s steps. All messages of a queue have the same time to live, so none waits behind one with a
+//! longer delay. Queues are declared only when a delay needs them.
 
 use std::time::Duration;
 
 use crate::names::{LevelQueue, Names};
 
-/// What delays are rounded up to.
+/// Delays are rounded up to this.
 pub(crate) const STEP: Duration = Duration::from_millis(100);
-/// Rungs from 0 to one less.
+/// The number of stages; they count from 0.
 const STAGES: u32 = 7;
 const BITS: u32 = 4;
 const DIGIT: u32 = (1 << BITS) - 1;
-/// The longest delay. Its highest digit holds for 19 days; the server allows 49.
+/// The longest delay. Its highest digit takes 19 days; the server allows 49.
 pub(crate) const MAX_DELAY: Duration = Duration::from_hours(30 * 24);
 
-/// A queue of the ladder.
+/// A queue that holds messages for a fixed time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DelayQueue {
     pub(crate) stage: u32,
@@ -25,24 +25,24 @@ pub(crate) struct DelayQueue {
 }
 
 impl DelayQueue {
-    /// How long it holds, in milliseconds.
+    /// Its time to live in milliseconds.
     pub(crate) fn ttl_ms(self) -> u64 {
         let step = u64::try_from(STEP.as_millis()).unwrap_or(u64::MAX);
         (step * u64::from(self.digit)) << (BITS * self.stage)
     }
 
-    /// What it is called on the server.
+    /// Its name on the server.
     pub(crate) fn queue(self, names: &Names) -> String {
         names.delay_queue(self.stage, self.digit)
     }
 
-    /// What a message has in its key that rests here.
+    /// The binding key of messages that it holds.
     pub(crate) fn binding_key(self) -> String {
         binding_key(self.stage, self.digit)
     }
 }
 
-/// Steps of a delay, rounded up.
+/// The steps of a delay, rounded up.
 pub(crate) fn steps(delay: Duration) -> u32 {
     let steps = delay.min(MAX_DELAY).as_nanos().div_ceil(STEP.as_nanos());
     u32::try_from(steps).unwrap_or(u32::MAX)
@@ -52,25 +52,25 @@ fn digit(steps: u32, stage: u32) -> u32 {
     (steps >> (BITS * stage)) & DIGIT
 }
 
-/// The rung where a message with so many steps (not zero) begins.
+/// The first stage of a message with this many steps, which must not be zero.
 pub(crate) fn first_stage(steps: u32) -> u32 {
     steps.max(1).ilog2() / BITS
 }
 
-/// Where a message with so many steps rests.
+/// The queues that a message with this many steps passes.
 pub(crate) fn queues_for(steps: u32) -> impl Iterator<Item = DelayQueue> {
     (0..STAGES)
         .map(move |stage| DelayQueue { stage, digit: digit(steps, stage) })
         .filter(|queue| queue.digit > 0)
 }
 
-/// The routing key: a digit for each rung from the highest down, and the line.
+/// The routing key: a digit for each stage from the highest down, and the level's queue.
 pub(crate) fn routing_key(steps: u32, level_queue: &LevelQueue) -> String {
     let digits = (0..STAGES).rev().map(|stage| format!("{:x}.", digit(steps, stage)));
     digits.chain([level_queue.routing_word()]).collect()
 }
 
-/// What a message has in its key that passes a rung.
+/// The binding key of messages that skip a stage.
 pub(crate) fn passing_key(stage: u32) -> String {
     binding_key(stage, 0)
 }
@@ -81,12 +81,12 @@ fn binding_key(stage: u32, digit: u32) -> String {
     words.chain(["#".to_owned()]).collect()
 }
 
-/// What a line that messages become due for has in its key.
+/// The binding key of messages that are due for a level's queue.
 pub(crate) fn due_binding_key(level_queue: &LevelQueue) -> String {
     format!("#.{}", level_queue.routing_word())
 }
 
-/// Where a message goes after this rung.
+/// The exchange that a message goes to after this stage.
 pub(crate) fn next_exchange(names: &Names, stage: u32) -> String {
     stage.checked_sub(1).map_or_else(|| names.due(), |below| names.delay_stage(below))
 }

@@ -1,4 +1,4 @@
-//! What RabbitMQ and its client say, as kind and retry class.
+//! Errors of RabbitMQ and its client, as kind and retry class.
 
 use std::borrow::Cow;
 
@@ -8,51 +8,51 @@ use lapin::protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError};
 /// The backend's name in errors.
 pub(crate) const NAME: &str = "rabbitmq";
 
-/// An error of this backend's own.
+/// An error of this backend.
 pub(crate) fn error(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {
     Error::new(kind, message).with_backend(NAME)
 }
 
-/// An argument that is wrong.
+/// An invalid argument.
 pub(crate) fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
     error(ErrorKind::InvalidInput, message)
 }
 
-/// The answer of a closed handle.
+/// The error of a closed handle.
 pub(crate) fn closed(operation: Operation) -> Error {
     Error::closed().with_backend(NAME).with_operation(operation)
 }
 
-/// The same error, where what was asked may have happened.
+/// The same error, for a call that may have taken effect.
 pub(crate) fn uncertain(error: Error) -> Error {
     if error.retry() == RetryClass::Never { error } else { error.with_retry(RetryClass::MayDuplicate) }
 }
 
-/// The same error, where what was asked can be asked again without harm.
+/// The same error, for a call that can be repeated without harm.
 pub(crate) fn repeatable(error: Error) -> Error {
     if error.retry() == RetryClass::MayDuplicate { error.with_retry(RetryClass::Safe) } else { error }
 }
 
 /// The server did not answer in time.
 pub(crate) fn timed_out() -> Error {
-    error(ErrorKind::TimedOut, "the server did not answer in time; the connection is made anew")
+    error(ErrorKind::TimedOut, "the server did not answer in time; the next call makes a new connection")
 }
 
-const MISSING: &str = "there is no such queue any more: ";
+const MISSING: &str = "the queue does not exist any more: ";
 
-/// Whether the server has no queue of the name that was asked for. A queue whose node is away is another matter.
+/// Whether the server has no queue of this name. A queue whose node is down is a different error.
 pub(crate) fn is_missing(error: &Error) -> bool {
     error.message().starts_with(MISSING)
 }
 
-const LOCKED: &str = "somebody else has it for themselves: ";
+const LOCKED: &str = "another client has it exclusively: ";
 
-/// Whether somebody else has an exclusive queue of the name that was declared.
+/// Whether another client has an exclusive queue of this name.
 pub(crate) fn is_locked(error: &Error) -> bool {
     error.message().starts_with(LOCKED)
 }
 
-/// What a user must be allowed to do; the server does not tell which right it misses.
+/// A permission of the user. The server does not tell which one is missing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Right {
     Configure,
@@ -62,7 +62,7 @@ pub(crate) enum Right {
 }
 
 impl Right {
-    /// Classes an error of something that takes this right.
+    /// Classifies the error of a call that needs this permission.
     pub(crate) fn classify(self, cause: lapin::Error) -> Error {
         let classed = classify(cause);
         if classed.kind() != ErrorKind::AccessDenied {
@@ -76,32 +76,35 @@ impl Right {
             Self::Write => "to write",
             Self::Read => "to read",
         };
-        error(ErrorKind::AccessDenied, format!("the user has not the right {right}: {}", classed.message()))
-            .with_source(classed)
+        error(
+            ErrorKind::AccessDenied,
+            format!("the user lacks the permission {right}: {}", classed.message()),
+        )
+        .with_source(classed)
     }
 }
 
-/// Classes an error of the client. The server's own words are repeated where it refuses something: they name no credentials.
+/// Classifies an error of the client. Repeats the server's own words, which contain no credentials.
 pub(crate) fn classify(cause: lapin::Error) -> Error {
     let classed = match cause.kind() {
         lapin::ErrorKind::ProtocolError(refusal) => by_code(refusal.kind(), refusal.get_message().as_str()),
         lapin::ErrorKind::ChannelsLimitReached => error(
             ErrorKind::Full,
-            "the connection has no channel left: each partition that is pulled takes one; raise the server's channel_max",
+            "the connection has no channel left: each partition that is pulled from needs one; raise the server's channel_max",
         ),
         lapin::ErrorKind::ParsingError(_) | lapin::ErrorKind::InvalidProtocolVersion(_) => error(
             ErrorKind::Incompatible,
-            "what answers at this address does not speak AMQP 0-9-1 in the clear: with TLS write amqps://",
+            "the server at this address does not speak AMQP 0-9-1 without TLS: for TLS write amqps://",
         ),
         lapin::ErrorKind::SerialisationError(_) => {
-            error(ErrorKind::Internal, "a request could not be written as AMQP")
+            error(ErrorKind::Internal, "a request could not be encoded as AMQP")
         }
         lapin::ErrorKind::IOError(broken) if broken.to_string().contains("certificate") => error(
             ErrorKind::Unavailable,
             format!("the server's certificate is not trusted: {broken}; see ca_file"),
         )
         .with_retry(RetryClass::Never),
-        _ => error(ErrorKind::Unavailable, "the connection to the server broke"),
+        _ => error(ErrorKind::Unavailable, "the connection to the server was lost"),
     };
     classed.with_source(cause)
 }
@@ -119,7 +122,7 @@ fn by_code(code: &AMQPErrorKind, text: &str) -> Error {
             error(ErrorKind::Unavailable, format!("{MISSING}{text}"))
         }
         AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) => {
-            error(ErrorKind::Unavailable, format!("something is gone or not reachable now: {text}"))
+            error(ErrorKind::Unavailable, format!("something is missing or not reachable now: {text}"))
         }
         AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) if text.contains("inequivalent arg") => error(
             ErrorKind::Incompatible,
@@ -141,7 +144,7 @@ fn by_code(code: &AMQPErrorKind, text: &str) -> Error {
             error(ErrorKind::Unavailable, format!("the server ended the connection: {text}"))
         }
         AMQPErrorKind::Hard(AMQPHardError::NOTIMPLEMENTED) => {
-            error(ErrorKind::Incompatible, format!("the server does not offer what is needed: {text}"))
+            error(ErrorKind::Incompatible, format!("the server lacks a feature that is needed: {text}"))
         }
         _ => error(ErrorKind::Unavailable, format!("the server answered with an error: {text}")),
     }

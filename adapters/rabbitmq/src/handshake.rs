@@ -1,5 +1,5 @@
-//! What a server says of itself before anybody has logged in: its product and its version. The client does not pass it on, so it
-//! is asked on a connection of its own.
+//! The server's handshake: it tells its product and version before anybody logs in. The client does not expose that, so it takes
+//! a connection of its own.
 
 use anyqueue::{ErrorKind, Health, Result};
 use futures_util::{AsyncReadExt, AsyncWriteExt};
@@ -11,15 +11,15 @@ use crate::error::{classify, error};
 const PROTOCOL_HEADER: &[u8] = b"AMQP\0\0\x09\x01";
 /// Type, channel and size.
 const FRAME_HEAD_BYTES: usize = 7;
-/// The server's first frame has some hundreds.
+/// The server's first frame has some hundred bytes.
 const MAX_FRAME_BYTES: usize = 64 * 1024;
 const PRODUCT: &str = "RabbitMQ";
-/// Older ones lack what is needed: at-least-once dead-lettering of quorum queues.
+/// Older versions lack at-least-once dead-lettering of quorum queues.
 const OLDEST: (u32, u32) = (3, 10);
-/// Those that this release was tested on.
+/// The version that this release was tested with.
 const TESTED: (u32, u32) = (3, 10);
 
-/// What a server says of itself.
+/// What a server says about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Handshake {
     product: String,
@@ -27,7 +27,7 @@ pub(crate) struct Handshake {
 }
 
 impl Handshake {
-    /// Asks a server.
+    /// Connects to a server and reads its handshake.
     pub(crate) async fn ask(uri: &AMQPUri, tls: &OwnedTLSConfig) -> Result<Self> {
         let runtime = lapin::runtime::default_runtime().map_err(classify)?;
         let asking = async {
@@ -46,10 +46,10 @@ impl Handshake {
         Ok(Self { product: said("product"), version: said("version") })
     }
 
-    /// What an operator is told of this server.
+    /// The health of this server.
     ///
     /// # Errors
-    /// As [`check_version`](Self::judge).
+    /// As [`check_version`](Self::check_version).
     pub(crate) fn into_health(self) -> Result<Health> {
         let warning = self.check_version()?;
         let mut health = Health::of_version(self.version);
@@ -57,10 +57,10 @@ impl Handshake {
         Ok(health)
     }
 
-    /// What is to be known of this server, if it can be used at all.
+    /// A warning about this server, if there is a reason for one.
     ///
     /// # Errors
-    /// `Incompatible` for one that is too old.
+    /// `Incompatible` if it is too old.
     pub(crate) fn check_version(&self) -> Result<Option<String>> {
         let Self { product, version } = self;
         if product != PRODUCT {
@@ -70,7 +70,7 @@ impl Handshake {
         match (numbers.next().flatten(), numbers.next().flatten()) {
             (Some(major), Some(minor)) if (major, minor) < OLDEST => Err(error(
                 ErrorKind::Incompatible,
-                format!("{PRODUCT} {version} is too old: 3.10 is the oldest that has what is needed"),
+                format!("{PRODUCT} {version} is too old: 3.10 or later is needed"),
             )),
             (Some(major), Some(minor)) if (major, minor) == TESTED => Ok(None),
             _ => Ok(Some(format!("{PRODUCT} {version} was not tested: 3.10 was"))),
@@ -78,7 +78,7 @@ impl Handshake {
     }
 }
 
-/// The value of a text field in the server's first frame: its name as a short string, a mark for its type, and the long string.
+/// The value of a text field in the server's first frame: its name as a short string, its type, and its value as a long string.
 fn text(frame: &[u8], name: &str) -> Option<String> {
     let mut field = vec![u8::try_from(name.len()).ok()?];
     field.extend_from_slice(name.as_bytes());

@@ -1,4 +1,4 @@
-//! Looking into a partition: how much is ready, and how much is dead. A broker tells no more.
+//! Inspecting a partition: how many messages are ready and dead. A broker tells no more.
 
 use anyqueue::adapter::{InspectQueueStorage, async_trait};
 use anyqueue::{
@@ -9,7 +9,7 @@ use crate::RabbitMqQueue;
 use crate::error::{NAME, closed};
 
 fn unsupported() -> Error {
-    Error::unsupported("a broker shows messages only to who takes them")
+    Error::unsupported("a broker shows messages only to consumers that take them")
         .with_backend(NAME)
         .with_operation(Operation::Inspect)
 }
@@ -55,7 +55,7 @@ impl RabbitMqQueue {
         match shared.publisher.known(partition).await {
             Ok(level_queues) if level_queues.is_empty() => Ok(0),
             Ok(level_queues) => shared.consumers.count(level_queues).await,
-            // Whoever publishes may have to wait, or lack the right: this way needs neither, but fills the server's log.
+            // Publishing may have to wait, or be forbidden. This way needs neither, but fills the server's log.
             Err(_) => {
                 let found = shared.consumers.try_all(crate::names::level_queues(partition)).await?;
                 Ok(found.into_iter().map(|(_, ready)| ready).sum())

@@ -1,5 +1,4 @@
-//! The RabbitMQ backend of anyqueue: strict pulls over quorum queues, confirmed and mandatory publishing, connections that are made
-//! anew by themselves.
+//! The RabbitMQ backend of anyqueue: strict pulls over quorum queues, confirmed and mandatory publishing, automatic reconnection.
 //!
 //! ```no_run
 //! use anyqueue::{MessageData, Queue};
@@ -12,66 +11,68 @@
 //! ```
 //!
 //! # Guarantees
-//! Strict priority over ten levels, push order within one, returned messages in front, strict fencing, delays, delivery counts. A
-//! push is `Ok` once the broker has confirmed it; a message that reaches no queue is an error. A pull never holds more than it
-//! was asked for (see [below](#how-it-works) for partitions of several levels).
+//! Strict priority over ten levels, push order within a level, requeueing at the front, strict fencing, delays, delivery counts. A
+//! push is `Ok` once the broker has confirmed it; a message that reaches no queue is an error. A pull never holds more messages than it
+//! asked for (for partitions with several levels see [below](#how-it-works)).
 //!
-//! There are no groups, no deduplication, no unique ids, no browsing, no pauses: the broker has nothing to build them on.
+//! There are no groups, no deduplication, no unique ids, no browsing and no pauses: the broker offers nothing to build them on.
 //!
-//! | what | how far it goes |
+//! | what | limits |
 //! |---|---|
-//! | a push that nobody answered | may be stored: repeating it may make a second copy with the same id |
-//! | a settlement | is sent with the next pull, or 30 ms after the last one, and the protocol has no answer: a crash or a cut may redeliver. A program whose runtime ends without [`close`](anyqueue::adapter::QueueStorage::close) sends what it has left, one that is killed or calls `exit` does not |
-//! | a lease | lives as long as its channel; core's own timer releases what nobody extends. After a break every delivery held before returns `Lost` |
+//! | a push without an answer | may be stored: repeating it may make a second copy with the same id |
+//! | a settlement | is sent with the next pull, or 30 ms after the last one. The protocol does not confirm it: after a crash or a lost connection the message may be redelivered. If the runtime ends without [`close`](anyqueue::adapter::QueueStorage::close), pending settlements are still sent; if the process is killed or calls `exit`, they are not |
+//! | a lease | lives as long as its channel; core's own timer releases what nobody extends. After a broken connection every delivery that was held on it is `Lost` |
 //! | postponement, death, redrive | a copy is confirmed, then the original is removed: a crash in between leaves both |
-//! | the delivery count | is the broker's: it also counts what it had sent to a consumer that ended before seeing it. What this handle gave back unseen is taken off, of the last 10 000 such messages |
-//! | a message that cannot be read | is delivered as such, and moved or postponed byte for byte; headers that core adds are AMQP's then |
-//! | age | is by the clocks of pusher and puller, as the broker tells no time |
+//! | the delivery count | is the broker's, which also counts messages that it sent to a consumer and that no handler saw. Those that this handle requeued unseen are subtracted, for the last 10 000 such messages |
+//! | a message that cannot be read | is delivered as unreadable, and moved or postponed byte for byte; headers that core adds become AMQP headers |
+//! | age | is measured by the clocks of pusher and puller, since the broker does not tell its time |
 //!
 //! # Durability
-//! A quorum queue writes to disk before it confirms; a classic queue may confirm a little earlier, and has no delivery counts: a message
-//! that kills its consumers is delivered forever. All who use a prefix must choose the same
+//! A quorum queue writes to disk before it confirms. A classic queue may confirm a little earlier, and has no delivery counts: a message
+//! that kills its consumers is delivered forever. All clients with the same prefix must choose the same
 //! [`queue_type`](RabbitMqBuilder::queue_type).
 //!
-//! On a single node a quorum queue that is younger than about a second was seen to be empty after a `kill -9`, with all that it had
-//! confirmed. So a push is answered when its queue is [two seconds old](RabbitMqBuilder::queue_age) and the connection that it was
-//! confirmed on still answers; if that broke meanwhile, the push is an error, and may have been stored. The first pushes to a level of a
-//! partition take as long, and the first delayed ones. Consumers get the messages at once all the same. Who knows a queue to be old
-//! tells all others. One that was removed is young again, but a handle that knew it before, and did not see it being removed, may push to
-//! it without a wait. A queue whose only node was killed so early can be unusable for good (state `down`): remove it by hand.
+//! On a single node, a quorum queue younger than about a second was seen to be empty after a `kill -9`, with everything it had confirmed.
+//! So a push returns only when its queue is [two seconds old](RabbitMqBuilder::queue_age) and the connection that confirmed it still
+//! answers; if that connection broke meanwhile, the push is an error and may have been stored. So the first pushes to a level of a
+//! partition take that long, and so do the first delayed ones. Consumers get the messages at once nevertheless. A client that has seen
+//! a queue grow old tells all others. A removed queue is young again, but a handle that knew it before and did not notice the removal may
+//! push to it without waiting. If the only node of a queue was killed so early, the queue can become unusable (state `down`): remove it
+//! by hand.
 //!
 //! # Set-up
-//! RabbitMQ 3.10 or later with quorum queues. A user needs the rights to configure, write and read `^anyqueue:.*` and the
+//! RabbitMQ 3.10 or later with quorum queues. A user needs the permissions to configure, write and read `^anyqueue:.*` and the
 //! server-named queues (`^amq\.gen.*`) of its virtual host. The server does not tell which of the three is missing; errors say
 //! what the call needs.
 //!
-//! - Of a cluster name several nodes, as in `amqp://user:password@one/jobs?nodes=two:5672,three:5672`: whenever a connection is to be
-//!   made they are tried in turn. Quorum queues, and what all partitions share, survive the loss of one node of three; a classic
-//!   queue is away as long as its node is.
-//! - With `amqps://` the server's certificate must be vouched for by whom this system trusts, or by who is in `ca_file`, and bear the
-//!   name in the URL. Certificates of clients are not supported.
-//! - [`init`](anyqueue::adapter::QueueStorage::init) looks at the server's version, on a short connection that the server may log as broken off:
-//!   older than 3.10 is refused, and of what was not tested it warns in the log and by `check`. It warns of no queue type: a queue of another
-//!   type than configured is `Incompatible` at the first push.
-//! - The server's `consumer_timeout` (30 minutes unless set) ends the channel of a consumer that holds a message for longer, and it
-//!   cannot be asked for: tell it by [`consumer_timeout`](RabbitMqBuilder::consumer_timeout). Deliveries are held a little less long.
-//! - Its `max_message_size` (16 MiB from 4.0) must leave room for [`message_bytes`](RabbitMqBuilder::message_bytes). The server ends the
-//!   channel over a message that is larger: that one is `TooLarge`, those of the same call that it had not confirmed yet may be stored or
-//!   not (`MayDuplicate`), and the rest is sent again. From then on the size is known, and `check` tells it.
-//! - A policy of an operator that ends messages (`delivery-limit`) puts them with the dead letters, without a reason in their headers; what
-//!   ends dead letters so puts them one level up. What a `message-ttl` ends stays with the server, unseen, until its level has dead letters.
-//!   `max-length` refuses pushes: the queues are declared with `reject-publish`. Classic queues have no such protection.
+//! - For a cluster, name several nodes, as in `amqp://user:password@one/jobs?nodes=two:5672,three:5672`. They are tried in turn whenever
+//!   a connection is made. Quorum queues, and the exchanges and queues that all partitions share, survive the loss of one node of three;
+//!   a classic queue is unavailable while its node is down.
+//! - With `amqps://` the server's certificate must be signed by an authority that the system or `ca_file` trusts, and must match the
+//!   host name in the URL. Client certificates are not supported.
+//! - [`init`](anyqueue::adapter::QueueStorage::init) checks the server's version, on a short connection that the server may log as
+//!   aborted. Versions before 3.10 are refused; untested versions cause a warning in the log and in `check`. It does not check queue
+//!   types: a queue of another type than configured is `Incompatible` at the first push.
+//! - The server's `consumer_timeout` (30 minutes by default) closes the channel of a consumer that holds a message for longer. Clients
+//!   cannot ask for it, so configure the same value as [`consumer_timeout`](RabbitMqBuilder::consumer_timeout). Deliveries are held for
+//!   a little less.
+//! - Its `max_message_size` (16 MiB since 4.0) must be larger than [`message_bytes`](RabbitMqBuilder::message_bytes). The server closes
+//!   the channel over a message that is larger: that message is `TooLarge`, messages of the same call that were not confirmed yet may be
+//!   stored or not (`MayDuplicate`), and the rest is sent again. From then on the limit is known, and `check` reports it.
+//! - An operator's `delivery-limit` policy moves messages to the dead letters, without a reason in their headers; dead letters that
+//!   exceed it move to the next higher level. Messages that a `message-ttl` expires stay on the server, invisible, until their level has
+//!   dead letters. `max-length` refuses pushes: the queues are declared with `reject-publish`. Classic queues have no such protection.
 //!
 //! ## Versions
-//! | version | differs |
+//! | version | difference |
 //! |---|---|
-//! | 3.10 – 3.13 | a quorum queue returns a message to its front only if it has a delivery limit: it is set to two thousand million |
-//! | 4.0 – 4.2 | has a limit of 20 unless told otherwise: the one that is set stands above it |
-//! | from 4.3 | does not count returned messages; counts then are lower than declared |
+//! | 3.10 – 3.13 | a quorum queue requeues at the front only if it has a delivery limit: it is set to two thousand million |
+//! | 4.0 – 4.2 | the default delivery limit is 20: the one that is set overrides it |
+//! | from 4.3 | does not count requeued messages; delivery counts are lower than declared |
 //!
-//! Tested is 3.10.8 alone: one node, also with TLS, and three nodes on one machine of which one is killed; brokers killed, frozen, cut
-//! off and out of memory or disk. Untested: every other version, partitions of the network within a cluster,
-//! and other brokers that speak AMQP 0-9-1.
+//! Only 3.10.8 was tested: one node, also with TLS, and three nodes on one machine of which one is killed; brokers that are killed,
+//! frozen, cut off, or out of memory or disk. Untested: all other versions, network partitions within a cluster, and other brokers
+//! that speak AMQP 0-9-1.
 //!
 //! # By URL
 //! `amqp://user:password@host/vhost?prefix=jobs`, or `amqps` for TLS. The virtual host `/` is written `%2f`. With [`backend`] a [`Registry`](anyqueue::Registry) opens it.
@@ -91,45 +92,46 @@
 //! | `ca_file` | none | certificates in PEM to trust beside the system's own, for amqps |
 //!
 //! # Limits
-//! 100 MiB per message at most (8 MiB unless configured), batches of 1000, delays up to 30 days in steps of 100 ms. One channel per
-//! partition that is pulled at the same time; a server allows 2047 per connection.
+//! At most 100 MiB per message (8 MiB by default), batches of 1000, delays up to 30 days in steps of 100 ms. Each partition that is
+//! being pulled from needs a channel; a server allows 2047 per connection.
 //!
 //! # When the server is out of memory or disk
-//! It takes no messages then. A push waits for as long as `call_timeout`, and then is `Full`. If it had been sent before the alarm
-//! was known it may still be stored afterwards (`MayDuplicate`); later ones are not even sent (`Safe`). Pulls and removals go on;
-//! what needs a copy (postponement, death) stays held. All goes on by itself once there is room.
+//! It takes no messages then. A push waits up to `call_timeout` and then fails as `Full`. If it was sent before the alarm
+//! was known, it may still be stored afterwards (`MayDuplicate`); later ones are not sent at all (`Safe`). Pulls and removals continue;
+//! deliveries that need a copy (postponement, death) stay held. Everything resumes by itself once there is room.
 //!
 //! # How it works
-//! Each level of a partition has a queue, made with the first message. One handle at a time makes it, and the others wait: the server
-//! ends the connection of who consumes from a quorum queue that does not run yet. Who waits tries again each 50 ms, which the server logs
-//! as `RESOURCE_LOCKED`. Publishing and consuming have a connection each, as a broker
-//! in memory alarm stops reading from those who publish. Each partition that is pulled has a channel and a task that owns it.
+//! Each level of a partition has a queue, which is declared with its first message. Only one handle at a time declares it, and the others
+//! wait: the server closes the connection of a client that consumes from a quorum queue before it runs. A waiting handle tries again
+//! every 50 ms, which the server logs as `RESOURCE_LOCKED`. Publishing and consuming use a connection each, since a broker with a memory
+//! alarm stops reading from connections that publish. Each partition that is pulled from has a channel and a task that owns it.
 //!
-//! A pull asks how much is ready, and lets a consumer be sent exactly as much. What it settled before makes room in consumers
-//! that stand already, so a worker in full flow needs none anew; and as long as a partition's only level is known to have more, a pull
-//! that comes while another is under way is asked for at once. A pull that waits leaves room for one message. When it ends, the
-//! consumer is ended before it is answered, so that nothing comes for nobody. Where several levels are in use, one message of each
-//! may come at once for a pull that waits; what is too many is released at once.
+//! A pull asks how many messages are ready, and grants a consumer credit for exactly as many as it needs. Acknowledgements free credit
+//! of existing consumers, so a busy worker needs no new ones. While a partition's only level is known to have more messages, a pull that
+//! comes during another one gets its credit at once. A pull that waits grants credit for one message. When its wait is over, the
+//! consumer is cancelled before the pull returns, so that no message arrives for nobody. If several levels are in use, a waiting pull
+//! may receive one message of each at once; those beyond its limit are released at once.
 //!
-//! With [`prefetch`](RabbitMqBuilder::prefetch) consumers stand and hold messages ready, for speed. What no pull has come for in a second
-//! is released; from then on fewer are taken and they are kept longer, up to 16 seconds, until pulls take all again.
+//! With [`prefetch`](RabbitMqBuilder::prefetch), consumers stay and keep messages ready, for speed. Messages that no pull has taken
+//! within a second are released. From then on fewer are prefetched and they are kept longer, up to 16 seconds, until pulls take all of
+//! them again.
 //!
 //! | name | is |
 //! |---|---|
-//! | `anyqueue:mail:0` … `:9` | queues of the partition `mail`, by level |
-//! | `anyqueue:mail:dead:0` … | the same of its dead letters; the first of a level is made as soon as one of its messages is returned or comes again |
-//! | `anyqueue:mail:0:due` | takes over what was delayed, and hands it on: what the level refuses waits here, and in nobody else's way |
-//! | `anyqueue:mail:0:making`, `…:due:making` | is there for a moment while somebody makes that queue |
-//! | `anyqueue:known`, `anyqueue:sink` | which queues there are: a message there is swallowed, or returned if there is none |
+//! | `anyqueue:mail:0` … `:9` | the queues of the partition `mail`, by level |
+//! | `anyqueue:mail:dead:0` … | the same for its dead letters; the first of a level is declared as soon as one of its messages is requeued or redelivered |
+//! | `anyqueue:mail:0:due` | passes delayed messages on to their level; messages that the level refuses wait here and delay no others |
+//! | `anyqueue:mail:0:making`, `…:due:making` | exists for a moment while a client declares that queue |
+//! | `anyqueue:known`, `anyqueue:sink` | tell which queues exist: a message sent there is dropped if the queue exists, and returned if not |
 //! | `anyqueue:news` | announces new queues to consumers |
-//! | `anyqueue:delay:…`, `anyqueue:due` | the ladder of delays, in steps of 100 ms: queues whose messages expire and move on. As many as the delays in use need, at most 15 for each factor of 16 |
-//! | `anyqueue:stray` | what became due for a queue that was removed, `…:due` included; tried again each minute or three |
+//! | `anyqueue:delay:…`, `anyqueue:due` | delays, in steps of 100 ms: queues whose messages expire and move on. Only those that are needed exist, at most 15 for each factor of 16 |
+//! | `anyqueue:stray` | due messages of a queue that was removed, or whose `…:due` was; tried again every one to three minutes |
 //!
-//! A queue that somebody removes is made anew by the next pull, by a delayed push within about a second, and by the push after one that
-//! the broker returned. What the broker returns is not logged: the client would show payloads. That holds where a `tracing` subscriber is
-//! set before the handle is opened; with the `log` facade alone, silence the target `lapin::returned_messages`.
+//! A queue that somebody removes is declared again by the next pull, by a delayed push within about a second, and by the push after one
+//! that the broker returned. Returned messages are not logged, because the client would show their payloads. That requires a `tracing`
+//! subscriber that is set before the handle is opened; with the `log` facade alone, silence the target `lapin::returned_messages`.
 //!
-//! The body of a message is core's envelope. Headers of users stay in it, and so can command the broker nothing.
+//! The body of a message is core's envelope. User headers stay inside it, so they cannot control the broker.
 
 mod actor;
 mod adaptive_prefetch;

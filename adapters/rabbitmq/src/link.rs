@@ -1,4 +1,4 @@
-//! A connection that is made when needed, and made anew when it breaks.
+//! A connection that is made when needed, and made again when it breaks.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use crate::error::{classify, error, timed_out};
 use crate::handshake::Handshake;
 use crate::log_filter;
 
-/// One connection at a time. The client's own recovery is not used: who holds what must be known after each break.
+/// One connection at a time. The client's own recovery is not used: after each break it must be known which deliveries are still held.
 pub(crate) struct Link {
     config: Arc<Config>,
     /// What the connection is for, as the server shows it.
@@ -22,14 +22,14 @@ pub(crate) struct Link {
     // A std mutex: it is held for a few instructions and never across an await.
     current: Mutex<Current>,
     connecting: tokio::sync::Mutex<()>,
-    /// Which node is to be tried first.
+    /// The node to try first.
     next_node: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Current {
     conn: Option<Arc<Connection>>,
-    /// The last attempt that failed: an answer to all who waited for it.
+    /// The last attempt that failed, for all tasks that waited for it.
     failed: Option<(Instant, Error)>,
 }
 
@@ -52,7 +52,7 @@ impl Link {
         self.current().conn.clone().filter(|conn| conn.status().connected())
     }
 
-    /// The connection, made if there is none.
+    /// Returns the connection; makes one if there is none.
     pub(crate) async fn connection(&self) -> Result<Arc<Connection>> {
         if let Some(open) = self.open_one() {
             return Ok(open);
@@ -83,7 +83,7 @@ impl Link {
         }
     }
 
-    /// Tries the nodes in turn. The one that broke last is the last to be tried again.
+    /// Tries the nodes in turn. The one that broke last is tried last.
     async fn connect(&self) -> Result<Connection> {
         let count = self.config.node_count();
         let limit = self.config.connect_timeout / u32::try_from(count).unwrap_or(u32::MAX);
@@ -117,7 +117,7 @@ impl Link {
         Connection::connector(uri, runtime, connect, properties).await.map_err(classify)
     }
 
-    /// What the server that was connected to last says of itself.
+    /// The handshake of the server that was connected to last.
     pub(crate) async fn handshake(&self) -> Result<Handshake> {
         let last = self.next_node.load(Ordering::Relaxed).saturating_sub(1) % self.config.node_count();
         let uri = self.config.node(last);
@@ -137,7 +137,7 @@ impl Link {
         Ok(tls)
     }
 
-    /// Gives the connection up, so that the next call makes another.
+    /// Drops the connection, so that the next call makes another.
     pub(crate) fn discard(&self, conn: &Arc<Connection>) {
         let mut current = self.current();
         if current.conn.as_ref().is_some_and(|current| Arc::ptr_eq(current, conn)) {
@@ -145,30 +145,30 @@ impl Link {
         }
     }
 
-    /// Closes the connection in order, if the server still listens.
+    /// Closes the connection properly, if the server still listens.
     pub(crate) async fn close(&self, patience: Duration) {
         let conn = self.current().conn.take();
         if let Some(conn) = conn.filter(|conn| conn.status().connected()) {
-            // A broker that takes nothing would not hear it.
+            // A blocked broker would not read the request.
             let patience = if conn.status().blocked() { Duration::ZERO } else { patience };
             let _ = tokio::time::timeout(patience, conn.close(200, "bye".into())).await;
         }
     }
 }
 
-/// Why a node could not be connected to.
+/// The error for a node that could not be connected to.
 fn unreachable(target: &str, cause: Error) -> Error {
     let kind = if cause.kind() == ErrorKind::TimedOut { ErrorKind::Unavailable } else { cause.kind() };
     let retry = cause.retry();
     error(kind, format!("{target}: {}", cause.message())).with_retry(retry).with_source(cause)
 }
 
-/// A channel of this connection.
+/// Opens a channel on this connection.
 pub(crate) async fn channel(conn: &Connection, limit: Duration) -> Result<Channel> {
     within(limit, async { conn.create_channel().await.map_err(classify) }).await
 }
 
-/// What must be answered within a time.
+/// Limits the time of a call.
 pub(crate) async fn within<T>(limit: Duration, call: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::time::timeout(limit, call).await.unwrap_or_else(|_| Err(timed_out()))
 }

@@ -1,7 +1,8 @@
-//! Keeps payloads out of the log: the client logs each message that the broker returns, with its body, as a warning.
+//! Keeps payloads out of the log: the client logs each returned message as a warning, with its body.
 //!
-//! The client reads from the broker in a thread of its own, one for each connection, and runs nothing of ours there but the call that
-//! connects. That call gives the thread a subscriber that passes all on to the one of whoever opened the connection, but not this.
+//! The client reads each connection in a thread of its own, and our only code there is the call that connects. That call sets a
+//! subscriber for the thread: it forwards everything but those warnings to the subscriber that was set where the connection was
+//! opened.
 
 use std::cell::Cell;
 
@@ -10,22 +11,22 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::{Interest, NoSubscriber};
 use tracing::{Dispatch, Event, Metadata, Subscriber, dispatcher};
 
-/// Where the client tells of messages that came back.
+/// The target that the client logs returned messages under.
 const RETURNED_MESSAGES: &str = "lapin::returned_messages";
 
 thread_local! {
     static IS_SET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What is heard here and now, without what shows payloads. `None` where nobody listens: to set something then would end what the
-/// facade falls back to.
+/// The current subscriber without the events that show payloads. `None` if there is no subscriber: setting one would disable the
+/// fallback to the `log` facade.
 pub(crate) fn without_payloads() -> Option<Dispatch> {
     let inner = dispatcher::get_default(Clone::clone);
     (!inner.is::<NoSubscriber>())
         .then(|| Dispatch::new(PayloadFilter { inner, max_level: LevelFilter::current() }))
 }
 
-/// Makes it what this thread's events go to, until the thread ends.
+/// Makes it the subscriber of this thread, until the thread ends.
 pub(crate) fn set_for_thread(log_filter: Option<&Dispatch>) {
     if let Some(log_filter) = log_filter
         && !IS_SET.replace(true)
@@ -34,7 +35,7 @@ pub(crate) fn set_for_thread(log_filter: Option<&Dispatch>) {
     }
 }
 
-/// Passes on what another subscriber hears, but for [`RETURNED_MESSAGES`].
+/// Forwards everything to another subscriber except [`RETURNED_MESSAGES`].
 struct PayloadFilter {
     inner: Dispatch,
     max_level: LevelFilter,

@@ -1,16 +1,16 @@
-//! What things are called on the server.
+//! Names on the server.
 
 use anyqueue::PartitionId;
 
 use crate::limits::PRIORITY_LEVELS;
 
-/// The names that belong to one prefix.
+/// The names of one prefix.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     prefix: String,
 }
 
-/// One level of one partition: the server has a queue for each.
+/// The queue of one level of a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LevelQueue {
     pub(crate) partition: PartitionId,
@@ -22,25 +22,25 @@ impl LevelQueue {
         Self { partition: partition.clone(), level }
     }
 
-    /// No line of its own, but known as soon as the partition has one above level 0.
+    /// Not a queue, but known as soon as the partition has a level above 0.
     pub(crate) fn any_above_zero(partition: &PartitionId) -> Self {
         Self::new(partition, u8::MAX)
     }
 
-    /// Where the server puts what it will not deliver from here any more: the dead letters, and from one level of those the next.
+    /// Where the server dead-letters messages of this queue: to the dead letters, and those to their next level.
     pub(crate) fn dead_letter_queue(&self) -> Self {
         let level =
             if self.partition.is_dead_letters() { (self.level + 1) % PRIORITY_LEVELS } else { self.level };
         Self { partition: self.partition.dead_letters(), level }
     }
 
-    /// The line as one word of a routing key. Words are parted by dots, which names can hold and slashes not.
+    /// The queue as one word of a routing key. Words are separated by dots; partition names can contain dots, but no slashes.
     pub(crate) fn routing_word(&self) -> String {
         let kind = if self.partition.is_dead_letters() { 'd' } else { 'l' };
         format!("{kind}{}:{}", self.level, self.partition.name().replace('.', "/"))
     }
 
-    /// The line of this word.
+    /// Reads such a word.
     pub(crate) fn from_routing_word(routing_word: &str) -> Option<Self> {
         let (head, name) = routing_word.split_once(':')?;
         let live = PartitionId::new(&name.replace('/', ".")).ok()?;
@@ -54,7 +54,7 @@ impl LevelQueue {
     }
 }
 
-/// All lines that a partition can have.
+/// The queues of all levels that a partition can have.
 pub(crate) fn level_queues(partition: &PartitionId) -> Vec<LevelQueue> {
     (0..PRIORITY_LEVELS).map(|level| LevelQueue::new(partition, level)).collect()
 }
@@ -64,58 +64,59 @@ impl Names {
         Self { prefix: prefix.to_owned() }
     }
 
-    /// The queue of a line.
+    /// The queue's name on the server.
     pub(crate) fn queue(&self, level_queue: &LevelQueue) -> String {
         let dead = if level_queue.partition.is_dead_letters() { ":dead" } else { "" };
         format!("{}:{}{dead}:{}", self.prefix, level_queue.partition.name(), level_queue.level)
     }
 
-    /// Where what is due for a line waits until the line takes it: what one refuses, or has no queue for, is in no other's way.
+    /// The queue that due messages pass on their way to a level's queue. What one level refuses, or has no queue for, waits here
+    /// and delays no other.
     pub(crate) fn due_queue(&self, level_queue: &LevelQueue) -> String {
         format!("{}:due", self.queue(level_queue))
     }
 
-    /// The exchange that knows which lines there are: a message to a line's word is returned if there is none.
+    /// The exchange that knows which queues exist: a message with a queue's word is returned if there is no such queue.
     pub(crate) fn known(&self) -> String {
         format!("{}:known", self.prefix)
     }
 
-    /// What a queue is asked for there once it is old enough for the server to remember it.
+    /// The routing key, on that exchange, that marks a queue as old enough to survive a crash.
     pub(crate) fn old(queue: &str) -> String {
         format!("old {queue}")
     }
 
-    /// Who has declared this is making the queue.
+    /// The exclusive queue of the client that is declaring a queue.
     pub(crate) fn declare_lock(queue: &str) -> String {
         format!("{queue}:making")
     }
 
-    /// The queue that swallows what is asked there.
+    /// The queue that drops the messages of those questions.
     pub(crate) fn sink(&self) -> String {
         format!("{}:sink", self.prefix)
     }
 
-    /// The exchange on which new lines are announced.
+    /// The exchange that announces new queues.
     pub(crate) fn announcements(&self) -> String {
         format!("{}:news", self.prefix)
     }
 
-    /// The exchange that hands over what is due.
+    /// The exchange of due messages.
     pub(crate) fn due(&self) -> String {
         format!("{}:due", self.prefix)
     }
 
-    /// The exchange and the queue of what is due for a line that has no landing any more.
+    /// The exchange and the queue of due messages whose due queue is missing.
     pub(crate) fn stray(&self) -> String {
         format!("{}:stray", self.prefix)
     }
 
-    /// The exchange of one rung of the ladder of delays.
+    /// The exchange of one stage of a delay.
     pub(crate) fn delay_stage(&self, stage: u32) -> String {
         format!("{}:delay:{stage}", self.prefix)
     }
 
-    /// The queue of one digit of a rung, where messages rest on their way down.
+    /// The queue of one digit of a stage.
     pub(crate) fn delay_queue(&self, stage: u32, digit: u32) -> String {
         format!("{}:delay:{stage}:{digit:x}", self.prefix)
     }

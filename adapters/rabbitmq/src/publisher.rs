@@ -1,6 +1,6 @@
-//! Publishing: confirmed, mandatory, and within a bounded window, on a connection of its own.
+//! Publishing: confirmed, mandatory, and within a bounded window, on its own connection.
 //!
-//! A broker that is out of memory or disk stops reading from whoever publishes, so consumers have another connection.
+//! A broker that is out of memory or disk stops reading from clients that publish, so consumers use another connection.
 
 mod age;
 mod declare_lock;
@@ -48,7 +48,7 @@ impl Publisher {
         self.config.call_timeout
     }
 
-    /// The session, made anew after a break: everything is declared again then.
+    /// The session. It is made again after a break, and everything is declared again then.
     async fn session(&self) -> Result<Arc<Session>> {
         let mut current = self.session.lock().await;
         if let Some(session) = current.as_ref().filter(|session| session.is_alive()) {
@@ -66,17 +66,17 @@ impl Publisher {
         Ok(session)
     }
 
-    /// Connects, and declares nothing: a user may lack the right.
+    /// Connects and declares nothing: the user may lack the permission.
     pub(crate) async fn connect(&self) -> Result<()> {
         self.link.connection().await.map(drop)
     }
 
-    /// What the server says of itself.
+    /// The server's handshake.
     pub(crate) async fn handshake(&self) -> Result<Handshake> {
         self.link.handshake().await
     }
 
-    /// What must be answered on a connection. One that is silent is given up, unless the broker has said why.
+    /// Limits the time of a call. A connection without an answer is dropped, unless the broker has said why.
     async fn on<T>(&self, conn: &Arc<Connection>, call: impl Future<Output = Result<T>>) -> Result<T> {
         within(self.limit(), call).await.map_err(|error| {
             if conn.status().blocked() {
@@ -89,7 +89,8 @@ impl Publisher {
         })
     }
 
-    /// The lines that a partition has. Most have one, so whether there are more is asked first: the client logs what is returned.
+    /// The queues of a partition. Most have one, so first asks whether there are more: the client logs each message that is
+    /// returned.
     pub(crate) async fn known(&self, partition: &PartitionId) -> Result<Vec<LevelQueue>> {
         let first =
             self.known_of(vec![LevelQueue::new(partition, 0), LevelQueue::any_above_zero(partition)]).await?;
@@ -108,7 +109,7 @@ impl Publisher {
         let session = self.session().await?;
         let answers = tokio::select! {
             answers = session.publish(&asked, true, Instant::now() + self.limit()) => answers,
-            // It would not answer before the alarm is over; whoever asks has another way.
+            // A blocked broker answers only after the alarm. The caller has another way.
             () = session.wait_until_blocked() => return Err(full()),
         };
         let mut known = Vec::new();
@@ -127,18 +128,18 @@ impl Publisher {
         self.session.lock().await.as_ref().is_some_and(|session| session.conn.status().blocked())
     }
 
-    /// Asks the broker now.
+    /// Checks that the broker answers.
     pub(crate) async fn ask(&self) -> Result<()> {
         let session = self.session().await?;
         if session.conn.status().blocked() {
-            return Ok(()); // It returns nothing on this connection until the alarm is over.
+            return Ok(()); // On this connection it answers nothing until the alarm is over.
         }
         let mut control = session.control.lock().await;
         let asking = async { declare_shared(session.control(&mut control).await?, &self.names).await };
         self.on(&session.conn, asking).await
     }
 
-    /// Sends a message for nobody: only who publishes is told that the broker takes none.
+    /// Sends a message that no queue gets: only clients that publish learn that the broker is blocked.
     pub(crate) async fn probe(&self) -> Result<()> {
         let session = self.session().await?;
         let probe = [Publication::of(self.names.known(), "nobody".to_owned(), Vec::new())];
@@ -147,13 +148,13 @@ impl Publisher {
             () = session.wait_until_blocked() => return Ok(()),
         };
         match answers.into_iter().collect::<Result<()>>() {
-            // Who may not push is not harmed.
+            // A client without the permission does not push anyway.
             Err(error) if error.kind() != ErrorKind::AccessDenied => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// What an operator should know.
+    /// Warnings for an operator.
     pub(crate) async fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         let Some(session) = self.session.lock().await.clone() else { return warnings };

@@ -1,4 +1,4 @@
-//! Handing out messages.
+//! Pulling messages.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::error::{NAME, closed, invalid, repeatable, timed_out};
 use crate::settle::is_copied;
 use crate::token::Tag;
 
-/// No wait is longer.
+/// The longest wait.
 const LONGEST_WAIT: Duration = Duration::from_hours(24 * 365);
 
 #[async_trait]
@@ -43,13 +43,13 @@ impl PullQueueStorage for RabbitMqQueue {
 
 impl RabbitMqQueue {
     async fn pull_messages(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
-        // What a failed pull may have been sent comes back with its channel's end.
+        // Messages that a failed pull may have been sent are requeued when its channel is closed.
         let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Pull);
         if self.is_closed() {
             return Err(closed(Operation::Pull));
         }
         if request.max == 0 {
-            return Err(stamp(invalid("a pull asks for at least one message")));
+            return Err(stamp(invalid("a pull must ask for at least one message")));
         }
         if request.stop.is_cancelled() {
             return Ok(Vec::new());
@@ -81,17 +81,17 @@ impl RabbitMqQueue {
         partition: &PartitionId,
         request: PullRequest,
     ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
-        // The settlements are with their task first, and what it removes makes room for what the pull asks for.
+        // The settlements reach their task first, and their acknowledgements free the credit that the pull needs.
         let settled = self.settle_all(settlements);
         let pulled = self.pull_messages(partition, request);
         if settlements.iter().any(|settlement| is_copied(&settlement.action)) {
-            // Where a copy goes to this partition, the pull is to find it.
+            // If a copy goes to this partition, the pull must find it.
             return (settled.await, pulled.await);
         }
         join(settled, pulled).await
     }
 
-    /// Tells which leases hold: each ends with its channel, and no server need be asked.
+    /// Tells which leases still hold. Each ends with its channel, so no server is asked.
     async fn extend_all(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
         if self.is_closed() {
             return vec![Err(closed(Operation::Extend)); extensions.len()];

@@ -1,4 +1,4 @@
-//! Storing messages.
+//! Pushing messages.
 
 use anyqueue::adapter::{Envelope, PushQueueStorage, async_trait};
 use anyqueue::{ErrorKind, MessageData, Operation, PartitionId, PushOutcome, Result};
@@ -51,7 +51,7 @@ impl RabbitMqQueue {
 
     fn publication(&self, partition: &PartitionId, message: &MessageData) -> Result<OutgoingMessage> {
         if message.options().priority >= PRIORITY_LEVELS {
-            return Err(invalid(format!("priorities are from 0 to {}", PRIORITY_LEVELS - 1)));
+            return Err(invalid(format!("a priority must be from 0 to {}", PRIORITY_LEVELS - 1)));
         }
         if Envelope::max_encoded_len(message) > self.inner.shared.config.message_bytes {
             return Err(error(ErrorKind::TooLarge, "the encoded message is larger than message_bytes"));
@@ -67,11 +67,11 @@ impl RabbitMqQueue {
         })
     }
 
-    /// Publishes to lines, which are made first if need be.
+    /// Publishes to queues, which are declared first if need be.
     pub(crate) async fn send(&self, messages: Vec<OutgoingMessage>) -> Vec<Result<()>> {
         let (answers, made) = self.inner.shared.publisher.send(messages).await;
         for level_queue in made {
-            // Its own consumers need not wait for the news.
+            // This handle's consumers need not wait for the announcement.
             self.command_if_running(&level_queue.partition, Command::Level(level_queue.level)).await;
         }
         answers

@@ -1,5 +1,5 @@
-//! A message as the broker keeps it: core's envelope as the body. Headers of users never become headers of AMQP, some of which
-//! the broker obeys.
+//! A message as the broker stores it: core's envelope as the body. User headers never become AMQP headers, since the broker obeys
+//! some of those.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,16 +9,16 @@ use bytes::Bytes;
 use lapin::message::Delivery;
 use lapin::types::{AMQPValue, FieldTable};
 
-/// What was read of a delivered message.
+/// What was read from a delivered message.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub(crate) message: MessageData,
     pub(crate) pushed_at: Option<SystemTime>,
-    /// Deliveries with this one; `None` where the queue does not count.
+    /// Deliveries including this one; `None` if the queue does not count them.
     pub(crate) deliveries: Option<u32>,
     /// How often the queue has delivered this copy before.
     pub(crate) earlier: u32,
-    /// What is stored, where it cannot be read.
+    /// The stored form, if it cannot be read.
     pub(crate) unreadable: Option<Unreadable>,
 }
 
@@ -28,7 +28,7 @@ impl Record {
     }
 }
 
-/// What could not be read, as it is stored.
+/// A message that cannot be read, as it is stored.
 #[derive(Clone, Debug)]
 pub(crate) struct Unreadable {
     pub(crate) why: Error,
@@ -42,7 +42,7 @@ pub(crate) fn read(delivery: Delivery, level: u8) -> Record {
     let body = Bytes::from(delivery.data);
     let name = || {
         let name = delivery.properties.message_id().as_ref().map(ToString::to_string);
-        // What has no name is named after what it says: so it has one name at each delivery.
+        // A message without an id gets one from its content, so it has the same id at each delivery.
         name.unwrap_or_else(|| MessageId::from_foreign(&String::from_utf8_lossy(&body)).to_string())
     };
     let (message, pushed_at, prior, unreadable) = match Envelope::decode(&body) {
@@ -64,10 +64,10 @@ pub(crate) fn read(delivery: Delivery, level: u8) -> Record {
     Record { message, pushed_at, deliveries, earlier, unreadable }
 }
 
-/// Under this the headers stand that a message has beside what cannot be read of it: the broker obeys nothing in there.
+/// The AMQP header that holds the headers of an unreadable message. The broker obeys nothing in there.
 const HEADERS_KEY: &str = "anyqueue";
 
-/// Headers to be sent beside what cannot be read.
+/// The headers of an unreadable message, as AMQP headers.
 pub(crate) fn headers_to_table(headers: &Headers) -> FieldTable {
     let mut inner = FieldTable::default();
     for (name, value) in headers {
@@ -78,7 +78,7 @@ pub(crate) fn headers_to_table(headers: &Headers) -> FieldTable {
     outer
 }
 
-/// Headers that [`headers_to_table`] sent.
+/// Reads what [`headers_to_table`] wrote.
 fn headers_from_table(table: &FieldTable) -> Option<Headers> {
     let AMQPValue::FieldTable(inner) = table.inner().get(HEADERS_KEY)? else { return None };
     let text = |value: &AMQPValue| match value {
@@ -88,7 +88,7 @@ fn headers_from_table(table: &FieldTable) -> Option<Headers> {
     Some(inner.inner().iter().filter_map(|(name, value)| Some((name.to_string(), text(value)?))).collect())
 }
 
-/// How often this copy was delivered before, as a quorum queue counts it; nothing stands for none.
+/// How often this copy was delivered before, as a quorum queue counts it; without a header it is 0.
 fn earlier(delivery: &Delivery) -> u32 {
     let headers = delivery.properties.headers().as_ref();
     match headers.and_then(|headers| headers.inner().get("x-delivery-count")) {

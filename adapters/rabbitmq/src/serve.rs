@@ -1,4 +1,4 @@
-//! How waiting pulls are served: first what is ready, the most urgent first; then the server is let send as much as is waited for.
+//! Serving waiting pulls: first with what is ready, highest priority first; then the server gets credit for what they wait for.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use crate::consumer_channel::{ConsumerChannel, Received};
 use crate::error::timed_out;
 use crate::names::level_queues;
 
-/// The most messages that are asked for at once.
+/// The most credit that is granted at once.
 pub(crate) const MAX_CREDIT: usize = 5000;
-/// How long a level is passed over that somebody has removed and that cannot be made anew.
+/// How long a level is skipped whose queue was removed and cannot be declared again.
 const MISSING: Duration = Duration::from_secs(10);
-/// How often a pull looks for more than it has found.
+/// How often a pull looks for more messages.
 const ROUNDS: usize = 8;
 
 impl Actor {
-    /// Serves all who wait.
+    /// Serves all waiting pulls.
     pub(crate) async fn serve(&mut self) -> Result<()> {
         self.run_due_timers().await?;
         if let Some(channel) = &mut self.channel {
@@ -35,7 +35,7 @@ impl Actor {
         self.grant_awaited().await
     }
 
-    /// Whoever gets something and has room for more, gets what else is ready.
+    /// A pull that gets something and has room for more also gets what else is ready.
     fn look_again(&mut self) {
         let buffered = self.channel.as_ref().map_or(0, |channel| channel.buffered.len());
         if let Some(first) = self.waiting.front_mut()
@@ -45,7 +45,7 @@ impl Actor {
         }
     }
 
-    /// A channel, and what levels there are. Whoever waited on a channel before looks anew.
+    /// Opens a channel and finds the levels. Pulls that waited on an earlier channel look again.
     async fn open(&mut self) -> Result<()> {
         if self.channel.as_ref().is_some_and(ConsumerChannel::is_alive) {
             return Ok(());
@@ -66,7 +66,7 @@ impl Actor {
         let found = if let Ok(found) = known.await {
             found
         } else {
-            // Whoever publishes may have to wait, or lack the right: this way needs neither, but fills the server's log.
+            // Publishing may have to wait, or be forbidden. This way needs neither, but fills the server's log.
             let found = shared.consumers.try_all(level_queues(&self.partition)).await?;
             found.into_iter().map(|(level_queue, _)| level_queue).collect()
         };
@@ -81,7 +81,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Brings what is ready for those who have not looked yet.
+    /// Fetches what is ready for the pulls that have not looked yet.
     async fn take_ready(&mut self) -> Result<()> {
         let looks = |pull: &&WaitingPull| pull.fresh && !pull.stop.is_cancelled();
         if !self.waiting.iter().any(|pull| looks(&pull)) {
@@ -113,7 +113,7 @@ impl Actor {
         if levels.is_empty() || missing(channel) == 0 {
             return Ok(());
         }
-        // Again if others were faster, or gave something back meanwhile.
+        // Again, if other consumers were faster or something was requeued meanwhile.
         for _ in 0..ROUNDS {
             let counts = channel.counts(&levels).await?;
             let mut found = false;
@@ -136,8 +136,8 @@ impl Actor {
         Ok(())
     }
 
-    /// Hands over what has come, in order; ends waits that are over. Nothing may come later for whoever is answered, so credit that
-    /// was theirs is taken back before.
+    /// Answers pulls with what has arrived, in order, and those whose wait is over. Nothing may arrive for a pull that was
+    /// answered, so its credit is withdrawn first.
     async fn answer(&mut self) -> Result<()> {
         let ready = self.prefetch();
         loop {
@@ -154,7 +154,7 @@ impl Actor {
         self.hand_over()
     }
 
-    /// How much is waited for of each level once so many messages are handed over and the waits that are over have ended.
+    /// How many messages of each level are still awaited once this many were handed over and the expired waits have ended.
     fn left_after(&self, mut messages: usize) -> usize {
         let is_left = |pull: &&WaitingPull| {
             let served = messages > 0 && !pull.is_over();
@@ -167,10 +167,10 @@ impl Actor {
 
     fn hand_over(&mut self) -> Result<()> {
         if let Some(channel) = &mut self.channel {
-            // Within a level as the server sent them: they have come through several consumers.
+            // Within a level in the order in which the server sent them: they came through several consumers.
             channel.buffered.sort_unstable_by_key(|message| (Reverse(message.level), message.delivery_tag));
         }
-        // Those who go on waiting come first: what is given to the others may come back.
+        // Pulls that go on waiting come first: what the others are given may come back.
         let (over, waiting): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.waiting).into_iter().partition(WaitingPull::is_over);
         let mut answers = Vec::new();
@@ -184,7 +184,7 @@ impl Actor {
             let messages = self.take_buffered(pull.max);
             answers.push((pull, messages));
         }
-        // What came for nobody goes back before anybody hears that there is nothing more.
+        // Messages that nobody wants are requeued before a pull is told that there are no more.
         let requeued = match &mut self.channel {
             Some(channel) if self.waiting.is_empty() && self.shared.config.prefetch == 0 => {
                 let buffered = std::mem::take(&mut channel.buffered);
@@ -206,22 +206,22 @@ impl Actor {
         taken
     }
 
-    /// Of several levels one message each: what comes beyond what is waited for must be little.
+    /// With several levels one message of each: few messages may arrive beyond those that are awaited.
     fn max_awaited(&self) -> usize {
         if self.levels.len() > 1 { 1 } else { MAX_CREDIT }
     }
 
-    /// How many messages of each level are held ready for pulls to come.
+    /// How many messages of each level may be prefetched for later pulls.
     pub(crate) fn prefetch(&self) -> usize {
         self.shared.config.ready()
     }
 
-    /// How many messages of each level are waited for.
+    /// How many messages of each level are awaited.
     fn awaited(&self) -> usize {
         self.waiting.len().min(self.max_awaited())
     }
 
-    /// Lets the server send what is waited for, and no more.
+    /// Grants credit for the messages that are awaited, and no more.
     async fn grant_awaited(&mut self) -> Result<()> {
         let (awaited, ready) = (self.awaited(), self.prefetch());
         let Some(channel) = self.channel.as_mut() else { return Ok(()) };
@@ -231,7 +231,7 @@ impl Actor {
                 continue;
             }
             if channel.credit(*level) > awaited {
-                channel.cancel(*level)?; // what is on its way is for those who wait
+                channel.cancel(*level)?; // messages on their way are for the waiting pulls
             }
             if channel.credit(*level) < awaited {
                 channel.grant(*level, awaited).await?;
@@ -240,7 +240,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Whether the server may send what nobody waits for, or has.
+    /// Whether there is credit or a buffered message that no pull waits for.
     pub(crate) fn has_excess(&self, channel: &ConsumerChannel) -> bool {
         let awaited = self.awaited();
         if self.prefetch() > 0 && !self.waiting.is_empty() {
@@ -250,7 +250,7 @@ impl Actor {
         excess_credit || (self.waiting.is_empty() && !channel.buffered.is_empty())
     }
 
-    /// Takes back credit that nobody needs, and releases what nobody has come for.
+    /// Withdraws unused credit and requeues messages that no pull has come for.
     pub(crate) fn release_excess(&mut self) -> Result<()> {
         let awaited = self.awaited();
         let nobody = self.waiting.is_empty();

@@ -1,4 +1,4 @@
-//! Ending deliveries.
+//! Settling deliveries.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,7 +18,7 @@ use crate::publisher::OutgoingMessage;
 use crate::record::{Record, headers_to_table};
 use crate::token::Tag;
 
-/// A copy to be made, and the place of its settlement in the batch.
+/// A copy to make, and the position of its settlement in the batch.
 struct Copy {
     index: usize,
     partition: PartitionId,
@@ -82,13 +82,13 @@ impl RabbitMqQueue {
                 Err(_) => ours.iter().map(|_| Err(stamp(timed_out().with_retry(RetryClass::Safe)))).collect(),
             }
         } else {
-            Vec::new() // Nobody pulls from there, so nobody holds anything.
+            Vec::new() // Nobody has pulled from there, so nothing is held.
         };
         ours.into_iter().zip(answers).map(|((index, _, tag, _), answer)| (index, tag, answer)).collect()
     }
 
-    /// Copies messages to where they go and awaits the broker's word; only then the originals are removed. A crash in between
-    /// leaves both. Carried through though the caller may go away.
+    /// Publishes copies and waits until the broker has confirmed them; only then acknowledges the originals. A crash in between
+    /// leaves both. Runs to its end even if the caller goes away.
     async fn copy_all(
         &self,
         settlements: &[Settlement],
@@ -124,7 +124,7 @@ impl RabbitMqQueue {
         let sent = self.send(outgoing).await;
         let told = copies.into_iter().zip(sent).map(|(copy, sent)| async move {
             self.command_if_running(&copy.partition, Command::Copied(copy.tag, sent.is_ok())).await;
-            // A copy too many is what a repetition may make; the declared guarantee of moves allows it.
+            // A repetition may make a second copy; the declared guarantee of moves allows that.
             let again = |error: Error| {
                 if error.retry() == RetryClass::Never { error } else { error.with_retry(RetryClass::Safe) }
             };
@@ -147,12 +147,12 @@ fn disposition(action: &Action) -> Disposition {
     }
 }
 
-/// Whether a copy is made of what is settled so.
+/// Whether this action makes a copy.
 pub(crate) fn is_copied(action: &Action) -> bool {
     matches!(disposition(action), Disposition::Copy)
 }
 
-/// The copy and where it goes.
+/// The copy and its queue.
 fn outgoing(copy: &Copy, action: Action, now: SystemTime) -> Result<OutgoingMessage> {
     let record = &copy.original;
     let (to, delay, headers, prior) = match action {
@@ -167,7 +167,7 @@ fn outgoing(copy: &Copy, action: Action, now: SystemTime) -> Result<OutgoingMess
         None => record.message.clone(),
     };
     if let Some(unreadable) = &record.unreadable {
-        // Byte for byte, for whoever can read it; what core writes to it stands beside it.
+        // Byte for byte, for a client that can read it; headers that core adds become AMQP headers.
         let headers = Some(headers_to_table(message.headers()));
         return Ok(OutgoingMessage {
             level_queue: LevelQueue::new(&to, unreadable.level),

@@ -23,12 +23,12 @@ use crate::names::{LevelQueue, Names};
 use crate::publisher::Publisher;
 use crate::shared::Shared;
 
-/// News of lines that may wait to be passed on.
+/// Announcements that may wait to be forwarded.
 const MAX_ANNOUNCEMENTS: usize = 1024;
 
 type Actors = Arc<Mutex<HashMap<PartitionId, mpsc::Sender<Command>>>>;
 
-/// A queue on a broker, which any number of processes may use at once. Cloning shares the handle.
+/// A queue on a broker. Any number of processes may use it at once. Clones share the handle.
 #[derive(Clone)]
 pub struct RabbitMqQueue {
     pub(crate) inner: Arc<Inner>,
@@ -42,7 +42,7 @@ pub(crate) struct Inner {
     tasks: TaskTracker,
 }
 
-/// The last handle is gone: the tasks end too.
+/// The tasks end with the last handle.
 impl Drop for Inner {
     fn drop(&mut self) {
         self.shared.closed.cancel();
@@ -56,8 +56,8 @@ impl std::fmt::Debug for RabbitMqQueue {
 }
 
 impl RabbitMqBuilder {
-    /// Connects. Must be called within a multi-threaded or single-threaded tokio runtime with time and I/O enabled, whose end
-    /// ends the handle.
+    /// Connects. Must be called within a tokio runtime with time and I/O enabled, multi-threaded or not. The handle ends with
+    /// that runtime.
     ///
     /// # Errors
     /// `InvalidInput` for an option out of bounds, `Unavailable` if the server cannot be reached, `AccessDenied` for a refused
@@ -82,7 +82,7 @@ impl RabbitMqQueue {
     /// Options for connecting by URL.
     ///
     /// # Errors
-    /// `InvalidInput` for a URL that cannot be read. It is not repeated, for it may hold a password.
+    /// `InvalidInput` for an invalid URL. The error does not show it, since it may contain a password.
     pub fn from_url(url: &str) -> Result<RabbitMqBuilder> {
         let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Open);
         RabbitMqBuilder::from_url(&StorageUrl::parse(url).map_err(stamp)?).map_err(stamp)
@@ -120,7 +120,7 @@ impl RabbitMqQueue {
         self.inner.shared.closed.is_cancelled()
     }
 
-    /// Asks a partition's task for something, if there is one.
+    /// Sends a command to a partition's task, if there is one.
     pub(crate) async fn command_if_running(&self, partition: &PartitionId, command: Command) -> bool {
         let actor = self.inner.actors().get(partition).cloned();
         match actor {
@@ -129,7 +129,7 @@ impl RabbitMqQueue {
         }
     }
 
-    /// Asks a partition's task for something, which is started if there is none.
+    /// Sends a command to a partition's task. Starts the task if there is none.
     pub(crate) async fn command(&self, partition: &PartitionId, command: Command) -> bool {
         let actor = {
             let mut actors = self.inner.actors();
@@ -150,7 +150,7 @@ impl Inner {
     }
 }
 
-/// Passes news of lines on to the partitions concerned.
+/// Forwards announcements to the partitions concerned.
 async fn forward_announcements(
     mut announced: mpsc::Receiver<LevelQueue>,
     actors: Actors,
@@ -175,8 +175,8 @@ impl QueueStorage for RabbitMqQueue {
         &self.inner.capabilities
     }
 
-    /// Looks at the server's version, and declares the exchanges that all partitions share. Queues come with the first message of
-    /// each level.
+    /// Checks the server's version and declares the exchanges that all partitions share. Queues are declared with the first
+    /// message of each level.
     async fn init(&self) -> Result<()> {
         if self.is_closed() {
             return Err(closed(Operation::Init));
@@ -196,7 +196,7 @@ impl QueueStorage for RabbitMqQueue {
         let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Check);
         self.inner.shared.publisher.ask().await.map_err(stamp)?;
         self.inner.shared.publisher.probe().await.map_err(stamp)?;
-        // That it works is known; what it is, is told by a connection that is only begun, and may be refused.
+        // It works, as is known by now. Product and version come from a second connection, which may be refused.
         let handshake = self.inner.shared.publisher.handshake().await.ok();
         let mut health =
             handshake.map_or_else(|| Ok(Health::default()), Handshake::into_health).map_err(stamp)?;
@@ -208,7 +208,7 @@ impl QueueStorage for RabbitMqQueue {
         let inner = &self.inner;
         inner.calls.close();
         let longest = inner.shared.config.call_timeout + Duration::from_secs(1);
-        // Copies that are under way need their partitions' tasks.
+        // Copies under way need their partitions' tasks.
         let _ = tokio::time::timeout(longest, inner.calls.wait()).await;
         inner.shared.closed.cancel();
         inner.tasks.close();

@@ -1,11 +1,11 @@
-//! What proves that somebody holds a delivery: the life of a channel, and the delivery's number on it.
+//! The lease token: which channel, and which delivery tag on it.
 
 use anyqueue::adapter::Token;
 use uuid::Uuid;
 
 const BYTES: usize = 24;
 
-/// One delivery on one channel. A channel's life has a random name, so that what a later channel numbers the same is not mistaken.
+/// One delivery on one channel. Each channel has a random id, since every channel counts its delivery tags from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag {
     pub(crate) channel_id: Uuid,
@@ -20,7 +20,7 @@ impl Tag {
         Token::from_bytes(bytes)
     }
 
-    /// The tag of a token, if it is one of ours.
+    /// Reads a token, if it is one of this backend's.
     pub(crate) fn of(token: &Token) -> Option<Self> {
         let (channel_id, delivery_tag) = token.as_bytes().split_first_chunk::<16>()?;
         Some(Self {

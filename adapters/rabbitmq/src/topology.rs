@@ -1,4 +1,4 @@
-//! What must exist on the server. Declaring again what is there changes nothing.
+//! What must exist on the server. Declaring it again changes nothing.
 
 use anyqueue::Result;
 use futures_util::future::join3;
@@ -11,12 +11,12 @@ use crate::delay_queues::{self, DelayQueue, next_exchange};
 use crate::error::{Right, classify, is_missing};
 use crate::names::{LevelQueue, Names};
 
-/// How often a quorum queue delivers a message. It must have a limit, for only then does it put what was returned in front; and what
-/// exceeds the limit dies without a handler, so the limit is one that no message reaches. An operator's policy can set a lower one:
-/// so each line has its dead letters as the server's, and what policies make a queue lose (also by age or length) is there.
+/// The delivery limit of quorum queues. Only with a limit they requeue at the front. A message above the limit dies without a
+/// handler, so no message may reach it. An operator's policy can set a lower limit. So the server dead-letters each queue to its
+/// dead letters: what policies drop, also by age or length, ends up there.
 const DELIVERY_LIMIT: i64 = 2_000_000_000;
 
-/// How long what has no landing any more rests before it is tried again.
+/// How long a message rests whose due queue is missing, before it is tried again.
 const STRAY_MS: u64 = 60_000;
 
 const DURABLE: QueueDeclareOptions = QueueDeclareOptions {
@@ -27,20 +27,20 @@ const DURABLE: QueueDeclareOptions = QueueDeclareOptions {
     nowait: false,
 };
 
-/// The exchanges that all lines share.
+/// Declares the exchanges that all queues share.
 pub(crate) async fn declare_shared(channel: &Channel, names: &Names) -> Result<()> {
     let known = exchange(channel, names.known(), ExchangeKind::Direct);
     let announcements = exchange(channel, names.announcements(), ExchangeKind::Fanout);
-    // It drops whatever comes; it is there so that what was routed to it counts as routed.
-    // On all nodes of a cluster, so that it outlives the one where it was made.
+    // It drops all messages; it exists so that a message routed to it counts as routed. It is on all nodes of a cluster, so that
+    // it survives the node that it was declared on.
     let arguments = table([("x-queue-type", text("quorum")), ("x-max-length", AMQPValue::LongInt(0))]);
     let sink = async { declared(channel.queue_declare(names.sink().into(), DURABLE, arguments).await) };
-    // Sent at once: whoever opens a handle waits for this.
+    // Sent together: opening a handle waits for this.
     let (known, announcements, sink) = join3(known, announcements, sink).await;
     known.and(announcements).and(sink)
 }
 
-/// The exchange of what is due. What has no landing any more goes aside, where it is tried again and keeps nothing else waiting.
+/// Declares the exchange of due messages. A message whose due queue is missing goes aside and is tried again; it delays no other.
 pub(crate) async fn declare_due(channel: &Channel, names: &Names) -> Result<()> {
     exchange(channel, names.stray(), ExchangeKind::Fanout).await?;
     let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
@@ -51,7 +51,7 @@ pub(crate) async fn declare_due(channel: &Channel, names: &Names) -> Result<()> 
     bind(channel, names.stray(), names.stray(), String::new()).await
 }
 
-/// What a queue has that holds messages for a time and then hands them on.
+/// Arguments of a queue that holds messages for a time and then dead-letters them.
 fn dead_letters_after(after_ms: u64, exchange: &str, key: Option<&str>) -> FieldTable {
     let mut arguments = table([
         ("x-queue-type", text("quorum")),
@@ -61,7 +61,7 @@ fn dead_letters_after(after_ms: u64, exchange: &str, key: Option<&str>) -> Field
     arguments
 }
 
-/// What is handed on stays until it has arrived; that needs a queue that refuses rather than drops.
+/// A dead-lettered message stays until it has arrived. The server requires a queue that rejects publishes when it is full.
 fn dead_letters_to(arguments: &mut FieldTable, exchange: &str, key: Option<&str>) {
     arguments.insert("x-dead-letter-exchange".into(), text(exchange));
     if let Some(key) = key {
@@ -71,7 +71,7 @@ fn dead_letters_to(arguments: &mut FieldTable, exchange: &str, key: Option<&str>
     arguments.insert("x-overflow".into(), text("reject-publish"));
 }
 
-/// The queue of a line, and its entries in the exchanges.
+/// Declares the queue of a level and binds it.
 pub(crate) async fn declare_level_queue(
     channel: &Channel,
     names: &Names,
@@ -104,7 +104,7 @@ pub(crate) async fn declare_level_queue(
     Ok(())
 }
 
-/// The exchange of a rung of the ladder. The one below must be there.
+/// Declares the exchange of a delay stage. The one of the next lower stage must exist.
 pub(crate) async fn declare_delay_stage(channel: &Channel, names: &Names, stage: u32) -> Result<()> {
     let (name, below) = (names.delay_stage(stage), next_exchange(names, stage));
     exchange(channel, name.clone(), ExchangeKind::Topic).await?;
@@ -114,7 +114,7 @@ pub(crate) async fn declare_delay_stage(channel: &Channel, names: &Names, stage:
     bound.await.map_err(|error| Right::Bind.classify(error))
 }
 
-/// A queue of the ladder.
+/// Declares a queue that holds delayed messages.
 pub(crate) async fn declare_delay_queue(channel: &Channel, names: &Names, queue: DelayQueue) -> Result<()> {
     let (name, below) = (queue.queue(names), next_exchange(names, queue.stage));
     let arguments = dead_letters_after(queue.ttl_ms(), &below, None);
@@ -122,7 +122,8 @@ pub(crate) async fn declare_delay_queue(channel: &Channel, names: &Names, queue:
     bind(channel, name, names.delay_stage(queue.stage), queue.binding_key()).await
 }
 
-/// Where what is due for a line arrives, and goes on to it at once. Its name is asked for to see whether it was made.
+/// Declares the queue that due messages pass on their way to a level's queue. It is bound under its own name, which marks it as
+/// made.
 pub(crate) async fn declare_due_queue(
     channel: &Channel,
     names: &Names,
@@ -135,7 +136,7 @@ pub(crate) async fn declare_due_queue(
     bind(channel, names.sink(), names.known(), name).await
 }
 
-/// Whether there is such a queue. If there is not, the channel is gone.
+/// Whether the queue exists. If it does not, the server closes the channel.
 pub(crate) async fn exists(channel: &Channel, queue: String) -> Result<bool> {
     match count(channel, queue).await {
         Ok(_) => Ok(true),
@@ -144,7 +145,7 @@ pub(crate) async fn exists(channel: &Channel, queue: String) -> Result<bool> {
     }
 }
 
-/// Ready messages of a queue.
+/// The number of ready messages in a queue.
 pub(crate) async fn count(channel: &Channel, queue: String) -> Result<usize> {
     let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
     let declared = channel.queue_declare(queue.into(), options, FieldTable::default()).await;
@@ -156,7 +157,7 @@ async fn exchange(channel: &Channel, name: String, kind: ExchangeKind) -> Result
     declared(channel.exchange_declare(name.into(), kind, options, FieldTable::default()).await)
 }
 
-/// Takes back what [`bind`] did. Taking back what was never done changes nothing.
+/// Removes a binding. If there is none, nothing changes.
 pub(crate) async fn unbind(channel: &Channel, queue: String, exchange: String, key: String) -> Result<()> {
     let unbound = channel.queue_unbind(queue.into(), exchange.into(), key.into(), FieldTable::default());
     unbound.await.map_err(|error| Right::Bind.classify(error))

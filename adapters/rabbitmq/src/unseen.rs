@@ -1,12 +1,12 @@
-//! What was taken from the server and released unseen. The server counts that as a delivery, and nobody had the message: so it is
-//! taken off again, as far as this process remembers.
+//! Messages that were received and requeued before anybody saw them. The server counts that as a delivery, which is taken off
+//! again as far as this process remembers.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
 use anyqueue::MessageId;
 
-/// Messages that are remembered; the oldest is forgotten first.
+/// How many messages are remembered; the oldest are forgotten first.
 const REMEMBERED: usize = 10_000;
 
 /// See the module.
@@ -21,14 +21,14 @@ struct Memory {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Deliveries that nobody saw and that the server was seen to have counted.
+    /// Unseen deliveries that the server has counted.
     counted: u32,
-    /// What the server had counted before the one that was released last: not all versions count that one.
+    /// The server's count before the last unseen delivery: not all versions count a requeued one.
     before: Option<u32>,
 }
 
 impl Unseen {
-    /// A message that the server had delivered so often before goes back, and nobody has seen it.
+    /// A message goes back unseen, after the server had delivered it this many times before.
     pub(crate) fn note(&self, id: MessageId, before: u32) {
         let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !memory.known.contains_key(&id) {
@@ -42,7 +42,7 @@ impl Unseen {
         }
     }
 
-    /// How many of the earlier deliveries that the server has counted were not seen by anybody.
+    /// How many of the earlier deliveries that the server has counted were unseen.
     pub(crate) fn count_of(&self, id: MessageId, earlier: u32) -> u32 {
         if earlier == 0 {
             return 0;
@@ -52,11 +52,11 @@ impl Unseen {
         if known.before.take().is_some_and(|before| earlier > before) {
             known.counted += 1;
         }
-        // Else it is another copy, which is counted anew.
+        // Otherwise it is another copy, with a count of its own.
         if known.counted <= earlier { known.counted } else { 0 }
     }
 
-    /// The message is gone, or its copy is counted anew.
+    /// The message is settled, or its copy has a count of its own.
     pub(crate) fn forget(&self, id: MessageId) {
         let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !memory.known.is_empty() && memory.known.remove(&id).is_some() {
@@ -76,7 +76,7 @@ mod tests {
         unseen.note(id, 3);
         assert_eq!((unseen.count_of(id, 4), unseen.count_of(id, 5)), (1, 1));
         unseen.note(id, 5);
-        assert_eq!(unseen.count_of(id, 5), 1, "this server does not count what is given back");
+        assert_eq!(unseen.count_of(id, 5), 1, "this server does not count requeued messages");
         unseen.note(id, 5);
         assert_eq!(unseen.count_of(id, 6), 2);
         assert_eq!(unseen.count_of(id, 1), 0, "another copy");

@@ -1,4 +1,4 @@
-//! Options of a queue on a broker as URL parameters.
+//! URL parameters of a queue on a broker.
 
 use std::str::FromStr;
 
@@ -29,17 +29,17 @@ impl RabbitMqBuilder {
     }
 }
 
-/// The address, login and virtual host. The client's own reading falls back to defaults where it does not understand: not here.
+/// The address, login and virtual host. Where the client's parser would fall back to defaults, this is strict.
 fn uri(url: &StorageUrl) -> Result<AMQPUri> {
     let unusable = || {
         invalid(
-            "this is no usable AMQP URL: write amqp://user:password@host:5672/vhost, with %2f for the virtual host /",
+            "this is not a valid AMQP URL: write amqp://user:password@host:5672/vhost, with %2f for the virtual host /",
         )
     };
     let host = url.url().host_str().filter(|host| !host.is_empty()).ok_or_else(unusable)?;
     let mut plain = url.url().clone();
     plain.set_query(None); // our own options are not the client's
-    // The error of the client is left out: it may quote parts of the URL.
+    // The client's error is dropped: it may quote parts of the URL.
     let mut uri = AMQPUri::from_str(plain.as_str()).map_err(|_| unusable())?;
     host.trim_matches(['[', ']']).clone_into(&mut uri.authority.host);
     if matches!(url.url().path(), "" | "/") {
@@ -53,14 +53,14 @@ fn node(text: &str) -> Result<(String, u16)> {
         .rsplit_once(':')
         .and_then(|(host, port)| Some((host.trim_matches(['[', ']']).to_owned(), port.parse().ok()?)));
     node.filter(|(host, _)| !host.is_empty())
-        .ok_or_else(|| invalid("nodes are hosts and ports, as in nodes=one:5672,two:5672"))
+        .ok_or_else(|| invalid("nodes must be hosts and ports, as in nodes=one:5672,two:5672"))
 }
 
 const fn option(name: &'static str, default: &'static str, help: &'static str) -> UrlOption {
     UrlOption { name, default, help }
 }
 
-/// All that a URL can say.
+/// All options that a URL can have.
 pub(crate) const OPTIONS: &[UrlOption] = &[
     option("nodes", "none", "further nodes of the cluster: host:port,host:port"),
     option("prefix", "anyqueue", "what all queues and exchanges begin with, 1 to 64 of A-Z a-z 0-9 . _ -"),

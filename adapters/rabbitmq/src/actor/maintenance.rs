@@ -1,5 +1,5 @@
-//! What a partition's task does beside pulls: queues that somebody has removed are made anew, and dead letters are there when the
-//! server may need them.
+//! What a partition's task does besides serving pulls: it declares queues again that somebody has removed, and declares
+//! dead-letter queues before the server may need them.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::limits::PRIORITY_LEVELS;
 use crate::names::LevelQueue;
 
 impl Actor {
-    /// Serves all who wait, though somebody may have removed the queue of a level, or of all.
+    /// Serves all waiting pulls, even if somebody has removed the queue of some or all levels.
     pub(super) async fn serve_and_redeclare(&mut self) -> Result<()> {
         for _ in 0..PRIORITY_LEVELS {
             match self.serve().await {
@@ -23,8 +23,8 @@ impl Actor {
         self.serve().await
     }
 
-    /// Makes the queue anew that the server does not have. Where that cannot be, its level has no messages. Returns whether it was one
-    /// of this partition's.
+    /// Declares a queue again that the server does not have. If that fails, its level counts as empty. Returns whether it was a
+    /// queue of this partition.
     async fn redeclare(&mut self, error: &Error) -> bool {
         let names = &self.shared.names;
         let is_it = |level: &&u8| {
@@ -32,7 +32,7 @@ impl Actor {
             error.message().contains(&format!("'{queue}'"))
         };
         let Some(level) = self.levels.iter().find(is_it).copied() else { return false };
-        self.channel = None; // The question has ended the channel.
+        self.channel = None; // The server closed the channel over the missing queue.
         self.copying.clear();
         let publisher = &self.shared.publisher;
         let level_queue = LevelQueue::new(&self.partition, level);
@@ -43,12 +43,12 @@ impl Actor {
         true
     }
 
-    /// Starts what nobody waits for.
+    /// Starts to declare dead-letter queues that may be needed. Nobody waits for that.
     pub(super) fn declare_dead_letters(&mut self) {
         let Some(channel) = &mut self.channel else { return };
         let may_dead_letter = std::mem::take(&mut channel.may_dead_letter);
         if self.shared.config.queue_type == QueueType::Classic {
-            return; // It has no limit of deliveries.
+            return; // It has no delivery limit.
         }
         for level in may_dead_letter {
             if self.dead_letters_declared.insert(level) {
@@ -58,7 +58,7 @@ impl Actor {
                     let made =
                         shared.closed.run_until_cancelled(shared.publisher.declare(&level_queue)).await;
                     if let Some(Err(error)) = made {
-                        tracing::debug!(%error, partition = %level_queue.partition, "dead letters could not be seen to");
+                        tracing::debug!(%error, partition = %level_queue.partition, "a dead-letter queue could not be declared");
                     }
                 });
             }

@@ -1,7 +1,7 @@
-//! Serving one pull after the other while a partition's only level is known to have what they ask for.
+//! Serving pulls in a pipeline, while a partition's only level is known to have enough messages for them.
 //!
-//! What is settled meanwhile is heard, and each pull that comes lets the server send more before what was asked for earlier has
-//! come: so a consumer in full flow waits for the disk of the server only once, and not for each pull.
+//! Settlements are taken in meanwhile, and each new pull raises the credit before the messages of the previous one have arrived.
+//! So a busy consumer waits for the server's disk once, and not for each pull.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
@@ -14,15 +14,16 @@ use super::{Actor, at, next};
 use crate::error::error;
 use crate::serve::MAX_CREDIT;
 
-/// Between two messages that are on their way it is never quiet for so long, unless others have got them.
+/// While messages are on their way the pause between two is never this long, unless other consumers got them.
 const QUIET: Duration = Duration::from_millis(10);
-/// How long what the server says is ready may take to come.
+/// How long messages that the server counts as ready may take to arrive.
 const OVERDUE: Duration = Duration::from_secs(2);
-/// After so long no further pull joins, so that what is due by time is done.
+/// After this time no further pull joins, so that due timers can run.
 const MAX_RUN: Duration = Duration::from_millis(200);
 
 impl Actor {
-    /// Serves pulls in line, if the only level is known to have what they ask for. Whoever could not be served is left to look anew.
+    /// Serves pulls in order, as long as the only level is known to have enough for them. Pulls that could not be served look
+    /// again.
     pub(crate) async fn pipeline(&mut self, level: u8) -> Result<()> {
         if !self.waiting.iter().all(|pull| pull.fresh) {
             return Ok(());
@@ -68,10 +69,10 @@ impl Actor {
                 moved = Instant::now();
                 quiet = moved + QUIET;
             }
-            let gone = || error(ErrorKind::Unavailable, "the consumer's channel ended");
+            let gone = || error(ErrorKind::Unavailable, "the consumer's channel was closed");
             let channel = self.channel.as_mut().ok_or_else(gone)?;
             if channel.count_may_lag(level) {
-                // Consumers were ended: all that they were sent must have come before others are asked.
+                // Consumers were cancelled: everything they were sent must arrive before other consumers are started.
                 channel.cancel_and_drain(&[level]).await?;
                 over = true;
             }
@@ -82,7 +83,7 @@ impl Actor {
         }
     }
 
-    /// Promises to those next in line what they ask for, and lets the server send it. Returns whether others may join later.
+    /// Promises the next pulls their messages and grants the credit for them. Returns whether further pulls may join later.
     async fn admit(&mut self, level: u8) -> Result<bool> {
         let mut promised = self.promised();
         let mut open = self.levels.len() == 1;
@@ -104,20 +105,20 @@ impl Actor {
         Ok(open)
     }
 
-    /// Messages that have come and nobody has been given.
+    /// Messages that have arrived and that no pull has been given yet.
     fn buffered(&self) -> usize {
         self.channel.as_ref().map_or(0, |channel| channel.buffered.len())
     }
 
-    /// What those in line were promised and have not been given yet.
+    /// Messages that pulls were promised and have not been given yet.
     fn promised(&self) -> usize {
         self.waiting.iter().filter(|pull| !pull.fresh).map(|pull| pull.max).sum()
     }
 
-    /// Answers those whose messages have all come, in order.
+    /// Answers the pulls whose messages have all arrived, in order.
     fn answer_whole(&mut self) {
         if let Some(channel) = &mut self.channel {
-            // As the server sent them: they have come through several consumers.
+            // In the order in which the server sent them: they came through several consumers.
             channel.buffered.sort_unstable_by_key(|message| (Reverse(message.level), message.delivery_tag));
         }
         let is_whole = |actor: &Self| {
@@ -132,7 +133,7 @@ impl Actor {
     }
 }
 
-/// The answer to a question, if one was asked.
+/// The answer to a barrier, if one was sent.
 async fn answered(barrier: &mut Option<BoxFuture<'static, Result<usize>>>) -> Result<usize> {
     match barrier {
         Some(barrier) => barrier.await,

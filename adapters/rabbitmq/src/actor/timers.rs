@@ -1,4 +1,4 @@
-//! What a partition's task does by time.
+//! The timers of a partition's task.
 
 use std::time::{Duration, Instant};
 
@@ -6,16 +6,17 @@ use anyqueue::Result;
 
 use super::Actor;
 
-/// How long after a pull a removal may wait for the next that wants as many, so that the server's answer to it is not unwanted. Told before, it costs
-/// the consumer its end; and what was not told when this process dies comes again.
+/// How long after a pull an acknowledgement may be withheld for the next pull, which then needs no new consumer. An
+/// acknowledgement that is sent earlier costs the consumer; one that was not sent when the process dies makes its message come
+/// again.
 const FLUSH_AFTER: Duration = Duration::from_millis(30);
-/// How long a message that came unasked waits for the next pull, and credit that nobody needs for the next that does.
+/// How long unwanted messages and unused credit are kept for the next pull.
 const RELEASE_AFTER: Duration = Duration::from_millis(20);
-/// How often a waiting pull's connection is looked after.
+/// How often the connection of a waiting pull is checked.
 const LIVENESS_INTERVAL: Duration = Duration::from_millis(200);
-/// How long after a break pulls are tried again.
+/// How long after a broken connection pulls are tried again.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
-/// A channel that nobody needs is closed after so long.
+/// How long an idle channel is kept open.
 const CLOSE_AFTER: Duration = Duration::from_mins(1);
 
 impl Actor {
@@ -35,7 +36,7 @@ impl Actor {
         let in_a_while = |at: Option<Instant>, wanted: bool, after: Duration| {
             wanted.then(|| at.unwrap_or_else(|| Instant::now() + after))
         };
-        // Pulls that come seldom are not waited for: then it costs little that the consumer ends.
+        // If pulls are rare, acknowledgements do not wait for the next one: then cancelling the consumer costs little.
         self.flush_at = channel.oldest_pending_ack().map(|since| since.min(self.last_pull) + FLUSH_AFTER);
         let release_after =
             if self.prefetch() > 0 { self.adaptive_prefetch.hold_time() } else { RELEASE_AFTER };
@@ -43,7 +44,7 @@ impl Actor {
         self.idle_at = in_a_while(self.idle_at, self.waiting.is_empty() && channel.is_idle(), CLOSE_AFTER);
     }
 
-    /// Does what is due by time.
+    /// Does what is due.
     pub(crate) async fn run_due_timers(&mut self) -> Result<()> {
         let now = Instant::now();
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);

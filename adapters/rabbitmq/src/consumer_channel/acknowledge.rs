@@ -1,4 +1,4 @@
-//! The ends of deliveries: what the server is told, and when.
+//! Acknowledging and requeueing: what the server is told, and when.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -11,25 +11,25 @@ use lapin::options::{BasicAckOptions, BasicNackOptions, BasicQosOptions};
 use super::{ConsumerChannel, PendingAck, Received};
 use crate::error::classify;
 
-/// Acknowledgements that a channel of the server passes on without waiting for the queue.
+/// Acknowledgements that a server's channel passes on to a quorum queue without waiting for it.
 const PASSED_ON: usize = 16;
-/// How often at most it is given time for more.
+/// How often at most the channel is given time to pass on more.
 const ROUNDS: usize = 10;
-/// How long it is given each time.
+/// How long each time.
 const WHILE: Duration = Duration::from_millis(3);
 
-/// An acknowledgement that is older has been written, or never will be.
+/// An older acknowledgement has been written, or never will be.
 const WRITTEN: Duration = Duration::from_millis(50);
 
 impl ConsumerChannel {
-    /// Notes the end of a delivery. The server is told soon, or when that brings a message that somebody has asked for.
+    /// Acknowledges a delivery later: soon, or when the freed credit brings a message that a pull has asked for.
     pub(crate) fn ack_later(&mut self, delivery_tag: u64) {
         if let Some(key) = self.unacked.get(&delivery_tag) {
             self.pending_acks.insert(delivery_tag, PendingAck { key: *key, at: Instant::now() });
         }
     }
 
-    /// Tells the server of the removals that make room for nothing, or, where messages are held ready, of many at once.
+    /// Sends the acknowledgements that free no credit. With prefetched messages it sends all, once there are many.
     pub(crate) fn flush_free_acks(&mut self) -> Result<()> {
         if self.ready > 0 {
             return if self.pending_acks.len() > self.ready / 4 { self.flush_acks() } else { Ok(()) };
@@ -40,7 +40,7 @@ impl ConsumerChannel {
         self.acknowledge(&free)
     }
 
-    /// Removals whose telling lets the server send as many messages of this level.
+    /// Acknowledgements that would free credit of this level.
     pub(super) fn acks_for_level(&self, level: u8) -> Vec<u64> {
         let is_of_level = |pending: &PendingAck| {
             self.subscriptions.get(&pending.key).is_some_and(|subscription| subscription.level == level)
@@ -52,7 +52,7 @@ impl ConsumerChannel {
             .collect()
     }
 
-    /// Tells the server of all removals, after ending the consumers that this would make room in.
+    /// Sends all acknowledgements, after cancelling the consumers whose credit they would free.
     pub(crate) fn flush_acks(&mut self) -> Result<()> {
         if self.ready == 0 {
             let keys: BTreeSet<u64> = self.pending_acks.values().map(|pending| pending.key).collect();
@@ -62,7 +62,7 @@ impl ConsumerChannel {
         self.acknowledge(&rest)
     }
 
-    /// Acknowledges; numbers ascend. Those before all that is open otherwise go in one message.
+    /// Acknowledges; tags must ascend. Those before the first open delivery go in one frame.
     pub(super) fn acknowledge(&mut self, delivery_tags: &[u64]) -> Result<()> {
         for delivery_tag in delivery_tags {
             self.pending_acks.remove(delivery_tag);
@@ -77,8 +77,8 @@ impl ConsumerChannel {
         single.iter().try_for_each(|delivery_tag| self.ack(*delivery_tag, false))
     }
 
-    /// A channel passes on only some acknowledgements at a time to a quorum queue and keeps the others, and what it keeps when it is
-    /// closed is lost. So it is given time after many.
+    /// A server's channel passes on only some acknowledgements at a time to a quorum queue and keeps the others. What it keeps
+    /// when it is closed is lost. So after many it is given time.
     async fn let_acks_through(&self) {
         let rounds = self.acks_sent.div_ceil(PASSED_ON).saturating_sub(1).min(ROUNDS);
         for _ in 0..rounds {
@@ -99,7 +99,7 @@ impl ConsumerChannel {
         }
     }
 
-    /// Gives messages back that nobody has seen.
+    /// Requeues messages that nobody has seen.
     pub(crate) fn requeue_unseen(&mut self, messages: Vec<Received>) -> Result<()> {
         for message in &messages {
             self.unseen.note(message.record.message.id(), message.record.earlier);
@@ -107,12 +107,13 @@ impl ConsumerChannel {
         self.requeue(messages)
     }
 
-    /// A message is gone from here: what is remembered of it is of no use.
+    /// A message is settled: its unseen deliveries need not be remembered.
     pub(crate) fn forget_unseen(&self, id: MessageId) {
         self.unseen.forget(id);
     }
 
-    /// Gives messages back to the front of their queues. Consumers of those levels are ended before, lest it comes back here.
+    /// Requeues messages at the front of their queues. Consumers of those levels are cancelled first, so that the messages do not
+    /// come back here.
     pub(crate) fn requeue(&mut self, mut messages: Vec<Received>) -> Result<()> {
         messages.sort_unstable_by_key(|message| message.delivery_tag);
         let levels: BTreeSet<u8> = messages.iter().map(|message| message.level).collect();
@@ -133,7 +134,7 @@ impl ConsumerChannel {
         Ok(())
     }
 
-    /// The server has been told of the end of this.
+    /// The server has been told about this delivery.
     fn forget(&mut self, delivery_tag: u64) {
         let Some(key) = self.unacked.remove(&delivery_tag) else { return };
         if let Some(subscription) = self.subscriptions.get_mut(&key) {
@@ -141,7 +142,7 @@ impl ConsumerChannel {
         }
     }
 
-    /// Tells the server all there is to tell, and closes the channel.
+    /// Sends all that is pending and closes the channel.
     pub(crate) async fn close(mut self) {
         let buffered = std::mem::take(&mut self.buffered);
         let keys: Vec<u64> = self.subscriptions.keys().copied().collect();
@@ -159,7 +160,7 @@ impl ConsumerChannel {
 }
 
 impl ConsumerChannel {
-    /// Tells what there is to tell and waits for nothing: others go on, also in this thread.
+    /// Sends all that is pending and waits for nothing: the task goes on, in this thread too.
     pub(crate) fn abandon(mut self) {
         if self.is_alive() {
             let _ = self.flush_acks();
@@ -168,8 +169,8 @@ impl ConsumerChannel {
     }
 }
 
-/// The program may end without a word, and with it the runtime: what was answered as settled is told nevertheless, and the client's
-/// thread gets the time to write it.
+/// The runtime may end without a call of `close`. What was answered as settled is acknowledged nevertheless, and the client's
+/// thread gets time to write it.
 impl Drop for ConsumerChannel {
     fn drop(&mut self) {
         if !self.conn.status().connected() {
@@ -181,7 +182,8 @@ impl Drop for ConsumerChannel {
         if self.last_ack_at.is_none_or(|at| at.elapsed() > WRITTEN) {
             return;
         }
-        // The broker's answer comes after all that was told. Where nobody hears it any more the time must do.
+        // The broker confirms the close after it has read the acknowledgements. If nobody can read the confirmation, the wait
+        // must do.
         let until = Instant::now() + WRITTEN;
         let mut closing = pin!(self.channel.close(200, "done".into()));
         let mut answer = None;
@@ -190,7 +192,7 @@ impl Drop for ConsumerChannel {
             answer = closing.as_mut().now_or_never();
         }
         if answer.is_some_and(|answer| answer.is_err()) && self.channel.status().closing() {
-            std::thread::sleep(until.saturating_duration_since(Instant::now())); // it was on its way already
+            std::thread::sleep(until.saturating_duration_since(Instant::now())); // the channel was being closed already
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How many messages the server may hand over: consumers, what they may be sent, and what is known to be ready.
+//! Credit: consumers, how many messages the server may send them, and how many are known to be ready.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use crate::error::{Right, classify};
 use crate::link::within;
 use crate::topology::count;
 
-/// Between two messages that are on their way it is never quiet for so long, unless the machine is busy.
+/// While messages are on their way the pause between two is never this long, unless the machine is busy.
 const QUIET: Duration = Duration::from_millis(3);
-/// How long what the server says is ready may take to come.
+/// How long messages that the server counts as ready may take to arrive.
 const OVERDUE: Duration = Duration::from_secs(2);
-/// Consumers of one level at once: when what is wanted grows, each is beside those before.
+/// Consumers of one level at a time: when more credit is needed, a further consumer brings it.
 const CONSUMERS: usize = 8;
 
 impl ConsumerChannel {
@@ -34,7 +34,7 @@ impl ConsumerChannel {
         Ok(counts)
     }
 
-    /// Takes so many off the backlog, if it is known to be as large.
+    /// Takes this many messages off the known backlog. Returns false if it is not known to have so many.
     pub(crate) fn take_from_backlog(&mut self, many: usize) -> bool {
         let enough = self.backlog >= many && self.requeued.is_empty();
         if enough {
@@ -43,12 +43,12 @@ impl ConsumerChannel {
         enough
     }
 
-    /// Whether counts of this level may lag behind what was returned.
+    /// Whether the server's count of this level may still miss a requeued message.
     pub(crate) fn count_may_lag(&self, level: u8) -> bool {
         self.requeued.contains(&level)
     }
 
-    /// Lets the server send so many messages of a level, and waits until they have come, or others have got them.
+    /// Grants credit for this many messages of a level, and waits until they have arrived or others have got them.
     pub(crate) async fn fetch(&mut self, level: u8, many: usize) -> Result<()> {
         let before = self.buffered.len();
         let lagged = self.count_may_lag(level);
@@ -71,7 +71,7 @@ impl ConsumerChannel {
         Ok(())
     }
 
-    /// Lets the server send so many messages of a level in all.
+    /// Raises the credit of a level to this many messages in total.
     pub(crate) async fn grant(&mut self, level: u8, many: usize) -> Result<()> {
         let missing = many.saturating_sub(self.credit(level));
         let room = self.acks_for_level(level);
@@ -82,13 +82,13 @@ impl ConsumerChannel {
             self.acknowledge(&room)?;
             return self.consume(level, missing - room.len()).await;
         }
-        // One for all of it: those before would be many small ones.
+        // One consumer for all of it, in place of many small ones.
         self.cancel(level)?;
         self.consume(level, many).await
     }
 
-    /// Whether so many messages in all can be offered while some are on their way. Otherwise consumers would have to end, and what
-    /// they were sent would come beyond what was asked for.
+    /// Whether the credit can be raised to this many messages while some are on their way. Otherwise consumers would have to be
+    /// cancelled, and the messages they were sent would come in addition.
     pub(crate) fn can_add(&self, level: u8, many: usize) -> bool {
         let missing = many.saturating_sub(self.credit(level));
         missing <= self.acks_for_level(level).len() || self.consumers(level) < CONSUMERS
@@ -98,14 +98,14 @@ impl ConsumerChannel {
         self.subscriptions.values().filter(|subscription| subscription.level == level).count()
     }
 
-    /// A question to the queue, and then one to the channel: what the queue had handed over by the first has come when the second is
-    /// answered. Returns how many are ready still.
+    /// Asks the queue, then the channel: once the channel answers, every message that the queue had sent before its own answer
+    /// has arrived. Returns how many messages are still ready.
     pub(crate) fn barrier(&mut self, level: u8) -> impl Future<Output = Result<usize>> + Send + use<> {
         let (queue, prefetch) = (self.queue(level), self.qos_prefetch.unwrap_or(1));
         self.qos_prefetch = Some(prefetch);
         let (channel, limit) = (self.channel.clone(), self.limit);
         let both = async move {
-            // One after the other: the channel takes questions that come early before what the queue has sent it.
+            // One after the other: a channel answers a request at once, even before messages that the queue has sent it already.
             let left = count(&channel, queue).await?;
             let answered = channel.basic_qos(prefetch, BasicQosOptions::default()).await;
             answered.map(|()| left).map_err(classify)
@@ -113,14 +113,14 @@ impl ConsumerChannel {
         async move { within(limit, both).await }
     }
 
-    /// Takes in what the queue had handed over when it was asked. Returns how many are ready still.
+    /// Receives all that the queue has sent so far. Returns how many messages are still ready.
     pub(crate) async fn catch_up(&mut self, level: u8) -> Result<usize> {
         let left = self.barrier(level).await?;
         self.take_in()?;
         Ok(left)
     }
 
-    /// Makes sure that a level has a consumer that may be sent something, with as much credit if it is new as the stock says.
+    /// Makes sure that a level has a consumer with credit. A new one gets as much as `adaptive` allows.
     pub(crate) async fn ensure_consumer(
         &mut self,
         level: u8,
@@ -129,7 +129,7 @@ impl ConsumerChannel {
         if self.credit(level) == 0 && self.buffered.is_empty() {
             self.flush_acks()?;
         }
-        // All that the consumer may be sent can be with those who hold it for long: whoever waits gets another.
+        // All messages of the consumer may be with slow handlers: waiting pulls need another one.
         if self.credit(level) == 0 && self.buffered.is_empty() {
             self.cancel(level)?;
             self.consume(level, adaptive_prefetch.next_credit()).await
@@ -138,7 +138,7 @@ impl ConsumerChannel {
         }
     }
 
-    /// One more consumer, with so much credit.
+    /// Starts a further consumer with this prefetch.
     async fn consume(&mut self, level: u8, prefetch: usize) -> Result<()> {
         let prefetch = u16::try_from(prefetch).unwrap_or(u16::MAX);
         self.next_key += 1;
@@ -169,16 +169,17 @@ impl ConsumerChannel {
         Ok(())
     }
 
-    /// Ends a level's consumers without waiting for the server's word. What is held stays held, what is on its way will come.
+    /// Cancels a level's consumers without waiting for the server's confirmation. Held messages stay held, and those on their way
+    /// will arrive.
     pub(crate) fn cancel(&mut self, level: u8) -> Result<()> {
         let of_level = self.subscriptions.iter().filter(|(_, subscription)| subscription.level == level);
         let keys: Vec<u64> = of_level.map(|(key, _)| *key).collect();
         keys.iter().try_for_each(|key| self.cancel_one(*key))?;
-        // Nothing comes for what they held any more, so there is no reason to wait with telling.
+        // Acknowledging these frees no credit any more, so it need not wait.
         if keys.is_empty() { Ok(()) } else { self.flush_free_acks() }
     }
 
-    /// Ends one consumer.
+    /// Cancels one consumer.
     pub(super) fn cancel_one(&mut self, key: u64) -> Result<()> {
         let Some(subscription) = self.subscriptions.remove(&key) else { return Ok(()) };
         let cancel =
@@ -186,7 +187,7 @@ impl ConsumerChannel {
         cancel.now_or_never().transpose().map(drop).map_err(classify)
     }
 
-    /// Ends consumers, and waits until all that the server has sent them has come.
+    /// Cancels consumers, and waits until everything they were sent has arrived.
     pub(crate) async fn cancel_and_drain(&mut self, levels: &[u8]) -> Result<()> {
         levels.iter().try_for_each(|level| self.cancel(*level))?;
         let limit = self.limit;

@@ -1,10 +1,11 @@
-//! How old queues are. A quorum queue that is younger than about a second is empty after its only node was killed, whatever it had
-//! confirmed: seen on 3.10, where the node had not yet noted on disk which log is the queue's. So nobody is told that a message is
-//! stored before its queue is old enough: in trials queues of 0.3, 0.6 and 0.9 s were lost, and those of 1.2 s and more kept.
+//! How old queues are. A quorum queue that is younger than about a second is empty after its only node was killed, with
+//! everything it had confirmed. That was seen on 3.10, where the node had not yet recorded on disk which log belongs to the
+//! queue. So a push returns only once its queue is old enough. In trials queues of 0.3, 0.6 and 0.9 s were lost; those of 1.2 s
+//! and more were kept.
 //!
-//! Waiting alone proves nothing: the node must have lived through the wait. It has if the connection that it confirmed on still
-//! answers afterwards. That answer is to a mark, by which others know that the queue is old. The mark outlives the queue, so it is
-//! taken away before a queue that was removed is made anew.
+//! Waiting alone proves nothing: the node must have survived the wait. It has, if the connection that it confirmed on still
+//! answers afterwards. That answer sets a mark, which tells other clients that the queue is old. The mark outlives the queue, so
+//! it is removed before a removed queue is declared again.
 
 use std::time::Duration;
 
@@ -18,18 +19,19 @@ use crate::error::error;
 use crate::names::Names;
 use crate::topology::{bind, exists, unbind};
 
-/// How long the server may take to say how old a queue is. Without an answer it counts as young: that costs a wait, no message.
+/// How long the server may take to tell a queue's age. Without an answer the queue counts as young: that costs a wait, but no
+/// message.
 const ASKING: Duration = Duration::from_secs(1);
 
-/// What is known of a queue that is about to be declared.
+/// What is known about a queue that is to be declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Nothing,
-    /// It runs.
+    /// It is running.
     Made,
-    /// It outlives its node.
+    /// It survives a crash of its node.
     Old,
-    /// It was there once.
+    /// It existed once.
     Removed,
 }
 
@@ -40,7 +42,7 @@ impl Found {
 }
 
 impl Publisher {
-    /// What is known of a queue that is about to be declared. `made` is what it has been asked for since it was made.
+    /// What is known about a queue that is to be declared. `made` is the mark that it got when it was declared.
     pub(super) async fn find(
         &self,
         session: &Session,
@@ -55,7 +57,7 @@ impl Publisher {
         while answers.iter().any(|answer| answer.as_ref().is_err_and(is_refused))
             && std::time::Instant::now() < end
         {
-            // The server has just started, and so has the queue that swallows what is asked.
+            // The server has just started, and the queue that takes the questions is not ready.
             tokio::time::sleep(POLL_INTERVAL).await;
             session.publish_again(&asked, &mut answers, is_refused, end).await;
         }
@@ -71,7 +73,7 @@ impl Publisher {
         })
     }
 
-    /// Takes a mark of a queue that was removed away.
+    /// Removes a mark of a queue that was removed.
     pub(super) async fn unmark(
         &self,
         session: &Session,
@@ -85,7 +87,7 @@ impl Publisher {
         self.on(&session.conn, unmarking).await
     }
 
-    /// Whether a queue that nobody consumes from, and that is about to be declared, needs no time to grow old.
+    /// Whether a queue that nobody consumes from, and that is to be declared, is old already.
     pub(super) async fn is_old(
         &self,
         session: &Session,
@@ -102,11 +104,11 @@ impl Publisher {
         Ok(found == Found::Old)
     }
 
-    /// Waits until these queues are old, and tells everybody.
+    /// Waits until these queues are old, and marks them for all clients.
     ///
     /// # Errors
-    /// The node that has confirmed messages for them may have died meanwhile, or somebody has removed one: what was confirmed may
-    /// be lost.
+    /// The node that confirmed their messages may have died meanwhile, or somebody has removed a queue: confirmed messages may be
+    /// lost.
     pub(super) async fn wait_until_old(&self, session: &Session, young: Young) -> Result<()> {
         if young.is_empty() {
             return Ok(());
@@ -114,7 +116,7 @@ impl Publisher {
         for (queue, since) in young {
             tokio::time::sleep_until(since + self.config.queue_age).await;
             match session.young_since(&queue) {
-                None => {} // Somebody else has told it, over the same connection.
+                None => {} // Another task has marked it, over the same connection.
                 Some(now) if now == since => {
                     self.announce_old(session, &queue).await?;
                     session.has_grown_old(&queue, since);
@@ -141,6 +143,6 @@ impl Publisher {
 fn lost() -> Error {
     error(
         ErrorKind::Unavailable,
-        "the connection broke, or the queue was removed, before the queue was old enough to outlive that: the message may be lost",
+        "the connection broke, or the queue was removed, before the queue was old enough to survive a crash: the message may be lost",
     )
 }

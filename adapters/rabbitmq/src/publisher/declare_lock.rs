@@ -1,10 +1,10 @@
-//! One at a time makes a queue.
+//! Only one client at a time declares a queue.
 //!
-//! The server shows a quorum queue to others before it runs, and treats them badly until it does: whoever consumes from it loses the
-//! connection, with all that is held on it (`INTERNAL_ERROR`, seen on 3.10), and what falls due for it waits for three minutes. Who
-//! declares it in that moment is told that it is there, and cannot ask whether it runs. So nobody declares a queue that another may be
-//! making, and nobody is told of it before it is made: then it has a mark. Who makes it is known by an exclusive queue. That ends with
-//! its connection; what its maker has left behind without a mark is given some time.
+//! The server shows a quorum queue to other clients before it runs. A client that consumes from it then loses its connection,
+//! with everything that is held on it (`INTERNAL_ERROR`, seen on 3.10), and messages that fall due for it wait for three minutes.
+//! A client that declares it then is told that it exists, and cannot find out whether it runs. So a client declares a queue only
+//! while it holds a lock, and other clients use the queue only once it has a mark. The lock is an exclusive queue, which ends
+//! with its connection. A queue that was left behind without a mark is given some time.
 
 use std::time::Duration;
 
@@ -23,21 +23,22 @@ use crate::link::channel;
 use crate::names::Names;
 use crate::topology::exists;
 
-/// Between two attempts. Making a queue takes some 20 ms, and the server notes each attempt that fails in its log.
+/// The time between two attempts. Declaring a queue takes some 20 ms, and the server logs each failed attempt.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A queue whose maker has died runs after so long, if ever: the server goes on with what it had begun. In trials it took up to 0.7 s on
-/// a machine that was very busy.
+/// After this time a queue runs whose client died while declaring it, if it ever does: the server finishes what it has begun. In
+/// trials it took up to 0.7 s on a very busy machine.
 const UNFINISHED: Duration = Duration::from_secs(2);
 
-/// The right to make a queue, until it is dropped.
+/// The lock for declaring a queue. Dropping it unlocks.
 pub(super) struct DeclareLock {
     channel: Channel,
     name: String,
 }
 
 impl Publisher {
-    /// Waits until a queue is made, or may be made here. `made` is the mark that it gets then. Answers also whether it is old.
+    /// Waits until a queue is declared, or takes the lock for declaring it here. `made` is the mark that it gets then. Also
+    /// returns whether it is old.
     pub(super) async fn lock_unless_declared(
         &self,
         session: &Session,
@@ -64,7 +65,7 @@ impl Publisher {
         }
     }
 
-    /// Whoever has the turn looks what others have left behind.
+    /// With the lock, looks for what another client has left behind.
     async fn prepare(
         &self,
         session: &Session,
@@ -86,7 +87,7 @@ impl Publisher {
     }
 
     async fn try_lock(&self, session: &Session, queue: &str) -> Result<DeclareLock> {
-        // A channel for each attempt: one that fails ends it.
+        // A channel for each attempt: the server closes it if the attempt fails.
         let lock = DeclareLock {
             channel: channel(&session.conn, self.limit()).await?,
             name: Names::declare_lock(queue),
@@ -101,7 +102,7 @@ impl Publisher {
 
 impl Drop for DeclareLock {
     fn drop(&mut self) {
-        // Sent when it is first polled, and the server sends no answer.
+        // The request is sent at the first poll, and the server does not answer it.
         let options = QueueDeleteOptions { nowait: true, ..QueueDeleteOptions::default() };
         let _ = self.channel.queue_delete(self.name.as_str().into(), options).now_or_never();
     }

@@ -1,4 +1,4 @@
-//! One message for the broker, and the broker's word on it.
+//! One message for the broker, and whether the broker confirmed it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -28,15 +28,15 @@ impl Publication {
     }
 }
 
-/// A message that the client was handed.
+/// A message that was passed to the client.
 pub(super) type Sending<'a> = Pin<Box<dyn Future<Output = lapin::Result<PublisherConfirm>> + Send + 'a>>;
 
-/// Awaits the broker's word.
+/// Waits until the broker confirms, refuses or returns it.
 pub(super) async fn confirmation(sending: Sending<'_>) -> lapin::Result<Confirmation> {
     sending.await?.await
 }
 
-/// Hands a message to the client. Its frames are in line when this returns, so that the order of calls is that of messages.
+/// Passes a message to the client. Its frames are queued when this returns, so messages keep the order of the calls.
 pub(super) fn send<'a>(channel: &'a Channel, message: &'a Publication, mandatory: bool) -> Sending<'a> {
     let options = BasicPublishOptions { mandatory, ..BasicPublishOptions::default() };
     let mut properties = BasicProperties::default().with_delivery_mode(PERSISTENT);
@@ -52,7 +52,7 @@ pub(super) fn send<'a>(channel: &'a Channel, message: &'a Publication, mandatory
     }
 }
 
-/// What the broker said of each message. Returned ones are known by what they say.
+/// The result of each message. Returned messages are recognised by their content.
 pub(super) fn outcomes(
     confirmed: Vec<Result<Confirmation>>,
     messages: &[Publication],
@@ -63,7 +63,7 @@ pub(super) fn outcomes(
     for answer in confirmed {
         answers.push(match answer {
             Ok(confirmation) => {
-                // News that a listener on its way out did not take is no loss.
+                // An announcement that a closing consumer did not take is no loss.
                 let lost = mandatory && confirmation.is_nack();
                 returned.extend(confirmation.take_message());
                 if lost { Err(uncertain(refused())) } else { Ok(()) }
@@ -84,8 +84,8 @@ pub(super) fn outcomes(
     answers
 }
 
-/// The server ends a channel over a message that is too large, and answers for no other on it any more. Tells those apart that it
-/// had got before, and perhaps stored, from those that it never looked at. Answers the largest body that it takes.
+/// The server closes a channel over a message that is too large, and answers for no other message on it. Distinguishes messages
+/// that it had received before, and may have stored, from those that it never looked at. Returns the largest body that it takes.
 pub(super) fn classify_too_large(messages: &[Publication], answers: &mut [Result<()>]) -> Option<u64> {
     let is_over =
         |answer: &Result<()>| answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::TooLarge);
@@ -93,7 +93,7 @@ pub(super) fn classify_too_large(messages: &[Publication], answers: &mut [Result
     let bytes = |message: &Publication| message.body.len() as u64;
     let failed = || messages.iter().zip(answers.iter()).filter(|(_, answer)| is_over(answer));
     let largest = failed().map(|(message, _)| bytes(message)).max()?;
-    // Its last word is the limit.
+    // The last number is the limit.
     let said = told
         .message()
         .rsplit(|c: char| !c.is_ascii_digit())
@@ -105,7 +105,7 @@ pub(super) fn classify_too_large(messages: &[Publication], answers: &mut [Result
             (true, _) => too_large(most),
             (false, true) => uncertain(error(
                 ErrorKind::Unavailable,
-                "the broker did not answer: it ended the channel over a larger message that came after",
+                "the broker did not answer: it closed the channel over a larger message that came later",
             )),
             (false, false) => error(ErrorKind::Unavailable, UNSENT),
         });
@@ -120,7 +120,7 @@ pub(super) fn too_large(most: u64) -> Error {
 }
 
 const UNSENT: &str =
-    "the broker has not looked at the message: it ended the channel over a larger one before";
+    "the broker has not looked at the message: it closed the channel over an earlier one that was too large";
 
 pub(super) fn is_unsent(error: &Error) -> bool {
     error.message() == UNSENT
@@ -143,7 +143,8 @@ pub(super) fn full() -> Error {
     )
 }
 
-const UNROUTABLE: &str = "the broker has no queue for the message any more; repeating declares it anew";
+const UNROUTABLE: &str =
+    "the broker has no queue for the message any more; a repeated push declares it again";
 
 fn unroutable() -> Error {
     error(ErrorKind::Unavailable, UNROUTABLE)

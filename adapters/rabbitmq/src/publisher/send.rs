@@ -1,4 +1,4 @@
-//! Storing messages: what they need is made first, then they are published, and answered when nothing can take them away again.
+//! Sending messages: declares what they need, publishes them, and returns once nothing can take them away again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,20 +18,21 @@ use crate::topology::{
     declare_delay_queue, declare_delay_stage, declare_due, declare_due_queue, declare_level_queue, exists,
 };
 
-/// How long a line of delayed messages is believed to be there still. Nobody hears when it is removed: they are only on their way.
+/// How long a queue for delayed messages is assumed to exist. Nobody learns at once that it was removed, because its messages are
+/// only on their way.
 const RECHECK_AFTER: Duration = Duration::from_secs(1);
 
-/// A stored form and where it goes, after so many steps of delay.
+/// An encoded message, its queue, and its delay in steps.
 pub(crate) struct OutgoingMessage {
     pub(crate) level_queue: LevelQueue,
     pub(crate) steps: u32,
     pub(crate) body: Vec<u8>,
-    /// Headers of AMQP's.
+    /// AMQP headers.
     pub(crate) headers: Option<FieldTable>,
 }
 
 impl Publisher {
-    /// Publishes to lines, which are made first if need be. Answers also which were.
+    /// Publishes to queues, which are declared first if need be. Also returns the queues that were declared.
     pub(crate) async fn send(&self, messages: Vec<OutgoingMessage>) -> (Vec<Result<()>>, Vec<LevelQueue>) {
         let mut made = Vec::new();
         if messages.is_empty() {
@@ -77,7 +78,7 @@ impl Publisher {
         (answers, made)
     }
 
-    /// Those of the queues that these messages go through that are young: seldom any.
+    /// Those queues that these messages pass and that are young: rarely any.
     fn young(&self, session: &Session, messages: &[OutgoingMessage]) -> Young {
         let (names, mut queues) = (&self.names, BTreeSet::new());
         if session.has_young() {
@@ -121,20 +122,20 @@ impl Publisher {
         Ok(())
     }
 
-    /// Makes sure that a line exists.
+    /// Makes sure that a queue exists.
     pub(crate) async fn declare(&self, level_queue: &LevelQueue) -> Result<()> {
         let session = self.session().await?;
         self.ensure(&session, level_queue).await.map(drop)
     }
 
-    /// Makes sure that a line exists, though somebody may have removed it.
+    /// Makes sure that a queue exists even if somebody has removed it.
     pub(crate) async fn redeclare(&self, level_queue: &LevelQueue) -> Result<()> {
         let session = self.session().await?;
         session.forget_queue(&self.names, level_queue);
         self.ensure(&session, level_queue).await.map(drop)
     }
 
-    /// Makes sure that a line exists. Returns whether it was declared just now.
+    /// Makes sure that a queue exists. Returns whether it was declared just now.
     async fn ensure(&self, session: &Session, level_queue: &LevelQueue) -> Result<bool> {
         if session.knows(&level_queue.routing_word()) {
             return Ok(false);
@@ -156,7 +157,7 @@ impl Publisher {
             declare_level_queue(channel, &self.names, self.config.queue_type, level_queue).await
         };
         self.on(&session.conn, declaring).await?;
-        // Told before anything is published there, so that no consumer overlooks it.
+        // Announced before anything is published to it, so that no consumer misses it.
         let announcement = Publication::of(
             self.names.announcements(),
             String::new(),
@@ -169,7 +170,7 @@ impl Publisher {
         Ok(true)
     }
 
-    /// Makes sure that the ladder has what a delay of so many steps needs, down to where the line takes it from.
+    /// Declares what a delay of this many steps needs, down to the queue that passes due messages on.
     async fn ensure_delay(&self, session: &Session, steps: u32, level_queue: &LevelQueue) -> Result<()> {
         let due_queue = self.names.due_queue(level_queue);
         let missing: Vec<DelayQueue> = delay_queues::queues_for(steps)
@@ -216,7 +217,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Asks now and then whether a line of delayed messages is there still, and forgets it if it is not.
+    /// Checks now and then whether a queue for delayed messages still exists, and forgets it if it does not.
     async fn recheck(&self, session: &Session, level_queue: &LevelQueue) -> Result<()> {
         let due_queue = self.names.due_queue(level_queue);
         if !session.knows(&due_queue) || session.was_seen(&due_queue, RECHECK_AFTER) {
@@ -238,18 +239,18 @@ impl Publisher {
         Ok(())
     }
 
-    /// Publishes messages and waits for the broker's word on each.
+    /// Publishes messages and waits until the broker has confirmed each.
     async fn publish(&self, session: &Arc<Session>, messages: Vec<Publication>) -> Vec<Result<()>> {
         let deadline = Instant::now() + self.limit();
         let mut answers = session.publish(&messages, true, deadline).await;
         if answers.iter().any(|answer| answer.as_ref().is_err_and(is_unsent)) {
-            // One was too large and ended the channel. What is too large is known now, so that this comes once.
+            // One was too large and closed the channel. The limit is known from now on, so this happens once.
             session.publish_again(&messages, &mut answers, is_unsent, deadline).await;
         }
         while answers.iter().any(|answer| answer.as_ref().is_err_and(is_refused))
             && session.has_just_declared()
         {
-            // Somebody else is just making the queue: the broker knows it, and refuses what comes before it is ready.
+            // Another client is just declaring the queue: the broker knows it, and refuses messages until it runs.
             tokio::time::sleep(POLL_INTERVAL).await;
             session.publish_again(&messages, &mut answers, is_refused, deadline).await;
         }

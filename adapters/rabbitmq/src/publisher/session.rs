@@ -1,4 +1,4 @@
-//! What lives as long as one connection that publishes: its channels, and what it has declared.
+//! The lifetime of one publishing connection: its channels, and what was declared on it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,32 +16,32 @@ use super::publication::{Publication, classify_too_large, confirmation, full, ou
 use crate::error::{Right, classify, error, timed_out, uncertain};
 use crate::names::{LevelQueue, Names};
 
-/// Between two looks whether the broker takes messages again.
+/// The time between two checks whether the broker takes messages again.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// A queue that was declared longer ago is ready.
+/// A queue that was declared earlier than this is running.
 const YOUNG: Duration = Duration::from_secs(5);
 
-/// Calls that publish at once. More wait for their turn.
+/// Concurrent calls that publish. More calls wait for their turn.
 const CHANNELS: usize = 16;
 
 /// Queues that were young, and since when this session knows them.
 pub(super) type Young = BTreeMap<String, tokio::time::Instant>;
 
-/// What lives as long as one connection.
+/// See the module.
 pub(super) struct Session {
     pub(super) conn: Arc<Connection>,
-    /// Channels that nobody publishes on now.
+    /// Channels that are not in use.
     idle: Mutex<Vec<Channel>>,
     permits: Semaphore,
-    /// Words of lines, and names of the ladder's parts, that this session has declared, and when they were seen last.
+    /// What this session has declared (words of queues, names of queues and exchanges), and when it was last seen.
     declared: Mutex<HashMap<String, Instant>>,
-    /// When the last of them was declared.
+    /// When something was last declared.
     last_declared: Mutex<Instant>,
-    /// Queues that a push waits for to be older.
+    /// Queues that are not old enough for a push to return.
     young: Mutex<Young>,
-    /// Of the bodies that the broker takes: it has told by refusing one.
+    /// The largest body that the broker takes; known once it has refused one.
     max_body_bytes: AtomicU64,
-    /// Declares; apart, because what is refused ends its channel.
+    /// Its channel is for declarations alone, because a refused one closes the channel.
     pub(super) control: tokio::sync::Mutex<Option<Channel>>,
 }
 
@@ -75,7 +75,7 @@ impl Session {
         self.declared().contains_key(name)
     }
 
-    /// Whether it was there within this time.
+    /// Whether it was seen within this time.
     pub(super) fn was_seen(&self, name: &str, within: Duration) -> bool {
         self.declared().get(name).is_some_and(|seen| seen.elapsed() < within)
     }
@@ -84,7 +84,7 @@ impl Session {
         self.declared().insert(name, Instant::now());
     }
 
-    /// Notes what was declared, and the queue of it that may have been made just now.
+    /// Records what was declared, and the queue if it may be young.
     pub(super) fn has_declared(&self, name: String, young: Option<String>) {
         *self.last_declared.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         if let Some(queue) = young {
@@ -101,7 +101,7 @@ impl Session {
         self.young().get(queue).copied()
     }
 
-    /// The queue that was young since then is so no more.
+    /// A queue that was young since this time is old now.
     pub(super) fn has_grown_old(&self, queue: &str, since: tokio::time::Instant) {
         let mut young = self.young();
         if young.get(queue) == Some(&since) {
@@ -109,24 +109,24 @@ impl Session {
         }
     }
 
-    /// Somebody has removed the queues of a line, or may have: they are to be declared again.
+    /// Somebody has removed a queue, or may have: it must be declared again.
     pub(super) fn forget_queue(&self, names: &Names, level_queue: &LevelQueue) {
         let mut declared = self.declared();
         declared.remove(&level_queue.routing_word());
         declared.remove(&names.due_queue(level_queue));
     }
 
-    /// Somebody has removed a part of the ladder of delays.
+    /// Somebody has removed a delay queue.
     pub(super) fn forget(&self, name: &str) {
         self.declared().remove(name);
     }
 
-    /// The largest body that the broker takes, as far as it has told.
+    /// The largest body that the broker takes, as far as is known.
     pub(super) fn max_body_bytes(&self) -> u64 {
         self.max_body_bytes.load(Ordering::Relaxed)
     }
 
-    /// The channel for declarations, opened anew if the last one ended.
+    /// The channel for declarations; opens another if the last one was closed.
     pub(super) async fn control<'c>(&self, control: &'c mut Option<Channel>) -> Result<&'c Channel> {
         if control.as_ref().is_some_and(|channel| !channel.status().connected()) {
             *control = None;
@@ -138,7 +138,7 @@ impl Session {
         Ok(control.insert(current))
     }
 
-    /// Publishes messages, but for those that are known to be too large.
+    /// Publishes messages, except those that are known to be too large.
     pub(super) async fn publish(
         &self,
         messages: &[Publication],
@@ -166,8 +166,8 @@ impl Session {
         messages.iter().map(answer).collect()
     }
 
-    /// Publishes messages on a channel that nobody else uses meanwhile: the client does not tell whose a returned message is, so
-    /// whatever comes back on the channel must be of this call.
+    /// Publishes messages on a channel that no other call uses meanwhile. The client does not tell which call a returned message
+    /// belongs to, so every message that is returned on the channel must be of this one.
     async fn publish_all(
         &self,
         messages: &[Publication],
@@ -182,7 +182,7 @@ impl Session {
         let Ok(Ok(_permit)) = timeout_at(deadline.into(), self.permits.acquire()).await else {
             return all(error(
                 ErrorKind::Full,
-                "too many messages wait for the broker's word: nothing was sent",
+                "too many messages wait for the broker's confirmation: nothing was sent",
             ));
         };
         let channel =
@@ -210,12 +210,12 @@ impl Session {
         answers
     }
 
-    /// Whether a line was declared a moment ago.
+    /// Whether something was declared a moment ago.
     pub(super) fn has_just_declared(&self) -> bool {
         self.last_declared.lock().unwrap_or_else(PoisonError::into_inner).elapsed() < YOUNG
     }
 
-    /// Publishes again what was answered so.
+    /// Publishes those messages again whose error matches.
     pub(super) async fn publish_again(
         &self,
         messages: &[Publication],
@@ -251,14 +251,14 @@ impl Session {
         Ok(channel)
     }
 
-    /// Waits until the broker takes nothing any more.
+    /// Waits until the broker takes no messages.
     pub(super) async fn wait_until_blocked(&self) {
         while !self.conn.status().blocked() {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Waits while the broker takes nothing.
+    /// Waits until the broker takes messages.
     pub(super) async fn wait_until_unblocked(&self, deadline: Instant) -> Result<()> {
         while self.conn.status().blocked() {
             if Instant::now() + POLL_INTERVAL > deadline {
