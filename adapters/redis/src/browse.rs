@@ -7,19 +7,19 @@ use anyqueue::{Browsed, Bytes, MessageId, MessageState, Operation, PartitionId, 
 use redis::Value;
 
 use crate::RedisQueue;
-use crate::error::strange;
-use crate::names::place;
+use crate::error::unexpected_reply;
+use crate::names::partition_kind;
 use crate::record;
 use crate::reply::{bytes, count, exactly, int, list, optional_bytes, optional_list};
 use crate::script;
 use crate::window::start;
 
 /// A partition of up to so many messages tells all its ids at once.
-const FEW: u64 = 2000;
+const MAX_LISTED: u64 = 2000;
 /// Messages that one step of going through all of them looks at.
-const STEP: u64 = 200;
+const SCAN_COUNT: u64 = 200;
 /// Messages that are shown in one call.
-const SHOWN: usize = 50;
+const MESSAGES_PER_CALL: usize = 50;
 
 impl RedisQueue {
     /// Messages that go away while a page is made are made up for, so that a short page is the last one.
@@ -33,7 +33,7 @@ impl RedisQueue {
         while page.len() < limit {
             let wanted = limit - page.len();
             let ids = self.next_ids(partition, after, wanted).await?;
-            for ids in ids.chunks(SHOWN) {
+            for ids in ids.chunks(MESSAGES_PER_CALL) {
                 self.show(partition, ids, &mut page).await?;
             }
             if ids.len() < wanted {
@@ -52,27 +52,27 @@ impl RedisQueue {
         limit: usize,
     ) -> Result<Vec<MessageId>> {
         let mut call = self.new_call(&script::LIST, partition, 1, 8);
-        call.int(FEW);
+        call.int(MAX_LISTED);
         let listed = optional_list(self.run(&call, Operation::Inspect).await?)?;
-        let mut first = First { after, limit, ids: BTreeSet::new() };
+        let mut smallest = SmallestIds { after, limit, ids: BTreeSet::new() };
         match listed {
-            Some(ids) => first.add(ids)?,
-            None => self.go_through(partition, &mut first).await?,
+            Some(ids) => smallest.add(ids)?,
+            None => self.scan_all(partition, &mut smallest).await?,
         }
-        Ok(first.ids.into_iter().collect())
+        Ok(smallest.ids.into_iter().collect())
     }
 
-    async fn go_through(&self, partition: &PartitionId, first: &mut First) -> Result<()> {
-        let start = first.after.map_or([0; 6], start);
+    async fn scan_all(&self, partition: &PartitionId, smallest: &mut SmallestIds) -> Result<()> {
+        let start = smallest.after.map_or([0; 6], start);
         let (mut window, mut cursor) = (Vec::new(), b"0".to_vec());
         loop {
             let mut call = self.new_call(&script::SCAN, partition, 5, 128);
-            call.arg(&window).arg(&cursor).int(STEP).arg(&[place(partition)]);
+            call.arg(&window).arg(&cursor).int(SCAN_COUNT).arg(&[partition_kind(partition)]);
             call.arg(&start);
             let [next, at, ids] = exactly(self.run(&call, Operation::Inspect).await?)?;
-            first.add(list(ids)?)?;
+            smallest.add(list(ids)?)?;
             match optional_bytes(next)? {
-                Some(next) if !first.is_settled_before(&next) => (window, cursor) = (next, bytes(at)?),
+                Some(next) if !smallest.is_complete_before(&next) => (window, cursor) = (next, bytes(at)?),
                 _ => return Ok(()),
             }
         }
@@ -83,13 +83,14 @@ impl RedisQueue {
         let mut left = ids;
         while !left.is_empty() {
             let mut call = self.new_call(&script::SHOW, partition, left.len() + 1, 32 * left.len() + 96);
-            call.arg(&[place(partition)]);
+            call.arg(&[partition_kind(partition)]);
             for id in left {
                 call.arg(id.as_bytes());
             }
             let mut shown = list(self.run(&call, Operation::Inspect).await?)?.into_iter();
-            let now_us = count(&shown.next().ok_or_else(strange)?)?;
-            let passed = usize::try_from(count(&shown.next().ok_or_else(strange)?)?).unwrap_or(usize::MAX);
+            let now_us = count(&shown.next().ok_or_else(unexpected_reply)?)?;
+            let passed =
+                usize::try_from(count(&shown.next().ok_or_else(unexpected_reply)?)?).unwrap_or(usize::MAX);
             for shown in shown {
                 page.push(browsed(shown, now_us)?);
             }
@@ -100,15 +101,15 @@ impl RedisQueue {
 }
 
 /// The smallest ids of those that were seen.
-struct First {
+struct SmallestIds {
     after: Option<MessageId>,
     limit: usize,
     ids: BTreeSet<MessageId>,
 }
 
-impl First {
+impl SmallestIds {
     /// Whether no id that begins like this, or is larger, can be one of them.
-    fn is_settled_before(&self, window: &[u8]) -> bool {
+    fn is_complete_before(&self, window: &[u8]) -> bool {
         self.ids.len() >= self.limit && self.ids.last().is_none_or(|last| &last.as_bytes()[..] < window)
     }
 
@@ -131,7 +132,7 @@ fn browsed(shown: Value, now_us: u64) -> Result<Browsed> {
     let (stored, unreadable) = match record::decode(&record, headers.clone()) {
         Ok(stored) => (stored, None),
         Err(why) => {
-            let id = MessageId::from_bytes(bytes(id)?.try_into().map_err(|_| strange())?);
+            let id = MessageId::from_bytes(bytes(id)?.try_into().map_err(|_| unexpected_reply())?);
             (record::undecoded(id, &record, headers, 0, now_us), Some(why))
         }
     };

@@ -8,7 +8,7 @@ use anyqueue::adapter::{
     Rejoin, Requeue, SettleConfirm, Strictness,
 };
 
-use crate::config::{Config, Shape};
+use crate::config::{Config, Topology};
 use crate::limits::{BATCH, JITTER, MAX_DELAY, MAX_LEASE, MIN_LEASE, PRIORITY_LEVELS};
 
 const BATCH_BYTES: u64 = 64 * 1024 * 1024;
@@ -21,7 +21,7 @@ pub(crate) fn capabilities(config: &Config, level: DurabilityLevel) -> Capabilit
     // at a time.
     let coalesce = Coalesce { in_flight: 1, linger: Duration::ZERO, across_partitions: !config.is_cluster() };
     // A new master may not have got the last claims of the one before.
-    let has_one_master = config.shape == Shape::Server;
+    let has_one_master = config.topology == Topology::Server;
     Capabilities {
         reach: Reach::Network,
         durability: Durability { push: level, claim: level, settle: level },

@@ -18,7 +18,7 @@ const MAX_PREFIX_BYTES: usize = 64;
 pub(crate) struct Config {
     /// The server, or the first node of the cluster, or the first sentinel; and the login of the servers.
     pub(crate) connect: ConnectionInfo,
-    pub(crate) shape: Shape,
+    pub(crate) topology: Topology,
     /// Further nodes or sentinels, by host and port.
     pub(crate) nodes: Vec<(String, u16)>,
     pub(crate) tls: TlsFiles,
@@ -32,7 +32,7 @@ pub(crate) struct Config {
 
 /// What there is at the address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum Topology {
     /// One server, the master.
     Server,
     /// Some node of a Redis Cluster.
@@ -64,7 +64,7 @@ impl RedisBuilder {
         let settings = connect.redis_settings().clone().set_protocol(ProtocolVersion::RESP2);
         Self(Config {
             connect: connect.set_tcp_settings(tcp).set_redis_settings(settings),
-            shape: Shape::Server,
+            topology: Topology::Server,
             nodes: Vec::new(),
             tls: TlsFiles::default(),
             prefix: "anyqueue".to_owned(),
@@ -78,14 +78,14 @@ impl RedisBuilder {
 
     /// What is at the address is a node of a Redis Cluster; the others are found by it. URL: `redis-cluster://…`.
     pub fn cluster(mut self) -> Self {
-        self.0.shape = Shape::Cluster;
+        self.0.topology = Topology::Cluster;
         self
     }
 
     /// What is at the address is a sentinel, to be asked for the master of this name; user, password and database are the
     /// master's. Sentinels are asked without a login. URL: `redis-sentinel://…?master=mymaster`.
     pub fn sentinel(mut self, master: impl Into<String>) -> Self {
-        self.0.shape = Shape::Sentinel(master.into());
+        self.0.topology = Topology::Sentinel(master.into());
         self
     }
 
@@ -170,10 +170,10 @@ impl RedisBuilder {
         if !is_encrypted && (config.tls.authority.is_some() || config.tls.client.is_some()) {
             return Err(invalid("certificates are used with TLS alone: write rediss:// instead of redis://"));
         }
-        if config.shape == Shape::Cluster && config.connect.redis_settings().db() != 0 {
+        if config.topology == Topology::Cluster && config.connect.redis_settings().db() != 0 {
             return Err(invalid("a Redis Cluster has database 0 alone"));
         }
-        if config.shape == Shape::Server && !config.nodes.is_empty() {
+        if config.topology == Topology::Server && !config.nodes.is_empty() {
             return Err(invalid("further nodes belong to a cluster or to sentinels"));
         }
         Ok(config)
@@ -184,29 +184,29 @@ impl Config {
     /// The server and database, for messages.
     pub(crate) fn target(&self) -> String {
         let (address, db) = (self.connect.addr(), self.connect.redis_settings().db());
-        match &self.shape {
-            Shape::Server => format!("redis at {address}, database {db}"),
-            Shape::Cluster => format!("the redis cluster at {address}"),
-            Shape::Sentinel(master) => format!("redis master {master:?} of the sentinel at {address}"),
+        match &self.topology {
+            Topology::Server => format!("redis at {address}, database {db}"),
+            Topology::Cluster => format!("the redis cluster at {address}"),
+            Topology::Sentinel(master) => format!("redis master {master:?} of the sentinel at {address}"),
         }
     }
 
     /// Whether the partitions of a queue are on different servers.
     pub(crate) fn is_cluster(&self) -> bool {
-        self.shape == Shape::Cluster
+        self.topology == Topology::Cluster
     }
 
     /// The first address and the further ones.
     pub(crate) fn addresses(&self) -> Vec<ConnectionAddr> {
         let first = self.connect.addr().clone();
         let others: Vec<_> =
-            self.nodes.iter().map(|(host, port)| beside(&first, host.clone(), *port)).collect();
+            self.nodes.iter().map(|(host, port)| with_host(&first, host.clone(), *port)).collect();
         std::iter::once(first).chain(others).collect()
     }
 }
 
 /// Another address that is reached in the same way.
-pub(crate) fn beside(address: &ConnectionAddr, host: String, port: u16) -> ConnectionAddr {
+pub(crate) fn with_host(address: &ConnectionAddr, host: String, port: u16) -> ConnectionAddr {
     match address {
         ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
             ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }

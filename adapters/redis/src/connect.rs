@@ -14,7 +14,7 @@ use redis::{
     RedisResult, TlsCertificates, TlsMode, Value,
 };
 
-use crate::config::{Config, Shape, TlsFiles, beside};
+use crate::config::{Config, TlsFiles, Topology, with_host};
 use crate::error::{classify_connect, invalid};
 use crate::{reply, script};
 
@@ -27,11 +27,11 @@ const REDIRECTION_PAUSE_MS: u64 = 200;
 
 /// Makes connections.
 pub(crate) struct Connector {
-    way: Way,
+    client: ClientKind,
     options: AsyncConnectionConfig,
 }
 
-enum Way {
+enum ClientKind {
     Server(Client),
     /// Remembers the connection to a sentinel.
     Sentinel(tokio::sync::Mutex<SentinelClient>),
@@ -41,47 +41,47 @@ enum Way {
 /// A connection. Clones share it.
 #[derive(Clone)]
 pub(crate) enum Conn {
-    One(MultiplexedConnection),
+    Single(MultiplexedConnection),
     /// To all servers of a cluster. It finds new masters by itself.
-    Many(ClusterConnection),
+    Cluster(ClusterConnection),
 }
 
 impl Connector {
     pub(crate) async fn new(config: &Config) -> Result<Self> {
         let certificates = certificates(config).await?;
-        let way = Way::new(config, certificates);
+        let client = ClientKind::new(config, certificates);
         let options = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(config.connect_timeout))
             .set_response_timeout(Some(config.call_timeout))
             .set_pipeline_buffer_size(PIPELINE);
-        Ok(Self { way: way.map_err(|error| classify_connect(error, &config.target()))?, options })
+        Ok(Self { client: client.map_err(|error| classify_connect(error, &config.target()))?, options })
     }
 
     pub(crate) async fn connect(&self) -> RedisResult<Conn> {
-        let client = match &self.way {
-            Way::Server(client) => client.clone(),
-            Way::Sentinel(sentinel) => sentinel.lock().await.async_get_client().await?,
-            Way::Cluster(cluster, seeds) => {
+        let client = match &self.client {
+            ClientKind::Server(client) => client.clone(),
+            ClientKind::Sentinel(sentinel) => sentinel.lock().await.async_get_client().await?,
+            ClientKind::Cluster(cluster, seeds) => {
                 return match cluster.get_async_connection().await {
-                    Ok(conn) => Ok(Conn::Many(conn)),
+                    Ok(conn) => Ok(Conn::Cluster(conn)),
                     Err(error) => Err(self.refusal(seeds).await.unwrap_or(error)),
                 };
             }
         };
         let mut conn = client.get_multiplexed_async_connection_with_config(&self.options).await?;
         load_scripts(&mut conn).await?;
-        Ok(Conn::One(conn))
+        Ok(Conn::Single(conn))
     }
 
     /// What a node of a cluster said that did not want us, which the cluster's client does not tell.
     async fn refusal(&self, seeds: &[Client]) -> Option<RedisError> {
         for seed in seeds {
-            let told = match seed.get_multiplexed_async_connection_with_config(&self.options).await {
-                Ok(conn) => Conn::One(conn).send(redis::cmd("CLUSTER").arg("SLOTS")).await.err(),
+            let refusal = match seed.get_multiplexed_async_connection_with_config(&self.options).await {
+                Ok(conn) => Conn::Single(conn).send(redis::cmd("CLUSTER").arg("SLOTS")).await.err(),
                 Err(error) => Some(error),
             };
-            if told.as_ref().is_some_and(|error| !error.is_io_error()) {
-                return told;
+            if refusal.as_ref().is_some_and(|error| !error.is_io_error()) {
+                return refusal;
             }
         }
         None
@@ -90,10 +90,10 @@ impl Connector {
     /// A connection of its own that receives what is published. A cluster tells all its nodes, so any will do; `known` is asked
     /// which there are.
     pub(crate) async fn subscriber(&self, known: Option<Conn>) -> RedisResult<PubSub> {
-        let client = match &self.way {
-            Way::Server(client) => client.clone(),
-            Way::Sentinel(sentinel) => sentinel.lock().await.async_get_client().await?,
-            Way::Cluster(_, seeds) => return subscriber_of_any(seeds, known).await,
+        let client = match &self.client {
+            ClientKind::Server(client) => client.clone(),
+            ClientKind::Sentinel(sentinel) => sentinel.lock().await.async_get_client().await?,
+            ClientKind::Cluster(_, seeds) => return subscriber_of_any(seeds, known).await,
         };
         client.get_async_pubsub().await
     }
@@ -151,14 +151,14 @@ fn master_of(range: Value, like: &Client) -> Option<ConnectionAddr> {
     let mut master = reply::list(master).ok()?.into_iter();
     let (host, port) = (reply::text(master.next()?).ok()?, reply::count(&master.next()?).ok()?);
     let host = Some(host).filter(|host| !host.is_empty())?;
-    Some(beside(like.get_connection_info().addr(), host, u16::try_from(port).ok()?))
+    Some(with_host(like.get_connection_info().addr(), host, u16::try_from(port).ok()?))
 }
 
-impl Way {
+impl ClientKind {
     fn new(config: &Config, certificates: Option<TlsCertificates>) -> RedisResult<Self> {
-        Ok(match &config.shape {
-            Shape::Server => Self::Server(client(config.connect.clone(), certificates.as_ref())?),
-            Shape::Cluster => {
+        Ok(match &config.topology {
+            Topology::Server => Self::Server(client(config.connect.clone(), certificates.as_ref())?),
+            Topology::Cluster => {
                 let seeds =
                     config.addresses().into_iter().map(|address| config.connect.clone().set_addr(address));
                 let seeds: Vec<_> = seeds.collect();
@@ -166,7 +166,7 @@ impl Way {
                 let clients = clients.collect::<RedisResult<_>>()?;
                 Self::Cluster(cluster(config, seeds, certificates)?, clients)
             }
-            Shape::Sentinel(master) => {
+            Topology::Sentinel(master) => {
                 Self::Sentinel(tokio::sync::Mutex::new(sentinel(config, master, certificates)?))
             }
         })
@@ -265,8 +265,8 @@ impl Conn {
     /// Sends a command to the server that its key belongs to.
     pub(crate) async fn send(&mut self, cmd: &Cmd) -> RedisResult<Value> {
         let answer = match self {
-            Self::One(conn) => conn.send_packed_command(cmd).await?,
-            Self::Many(conn) => conn.req_packed_command(cmd).await?,
+            Self::Single(conn) => conn.send_packed_command(cmd).await?,
+            Self::Cluster(conn) => conn.req_packed_command(cmd).await?,
         };
         match answer {
             Value::ServerError(error) => Err(error.into()),
@@ -276,7 +276,7 @@ impl Conn {
 
     /// Sends a command to each master.
     pub(crate) async fn send_to_each(&mut self, cmd: &Cmd) -> RedisResult<Vec<Value>> {
-        let Self::Many(conn) = self else { return Ok(vec![self.send(cmd).await?]) };
+        let Self::Cluster(conn) = self else { return Ok(vec![self.send(cmd).await?]) };
         let to_all = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
         match conn.route_command(cmd.clone(), to_all).await? {
             Value::Map(answers) => Ok(answers.into_iter().map(|(_, answer)| answer).collect()),

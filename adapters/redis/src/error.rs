@@ -9,13 +9,13 @@ use redis::RedisError;
 pub(crate) const NAME: &str = "redis";
 
 /// An error of this backend's own.
-pub(crate) fn own(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {
+pub(crate) fn error(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {
     Error::new(kind, message).with_backend(NAME)
 }
 
 /// An argument that is wrong.
 pub(crate) fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
-    own(ErrorKind::InvalidInput, message)
+    error(ErrorKind::InvalidInput, message)
 }
 
 /// The answer of a closed handle.
@@ -24,8 +24,8 @@ pub(crate) fn closed(operation: Operation) -> Error {
 }
 
 /// An answer of another form than the scripts give.
-pub(crate) fn strange() -> Error {
-    own(ErrorKind::Incompatible, "the server's answer has another form than this release knows")
+pub(crate) fn unexpected_reply() -> Error {
+    error(ErrorKind::Incompatible, "the server's answer has another form than this release knows")
 }
 
 /// The same error, where a call that may have taken effect can be made again without harm.
@@ -34,17 +34,17 @@ pub(crate) fn repeatable(error: Error) -> Error {
 }
 
 /// Whether the server answered, so that the connection can be used again.
-pub(crate) fn leaves_connection(error: &RedisError) -> bool {
+pub(crate) fn is_server_answer(error: &RedisError) -> bool {
     matches!(error.kind(), redis::ErrorKind::Server(_) | redis::ErrorKind::Extension)
 }
 
 /// Whether a replica refused to write.
-pub(crate) fn is_of_replica(error: &RedisError) -> bool {
-    error.code() == Some("READONLY") || error.detail().is_some_and(|text| text.contains(OF_REPLICA))
+pub(crate) fn is_from_replica(error: &RedisError) -> bool {
+    error.code() == Some("READONLY") || error.detail().is_some_and(|text| text.contains(WRITE_ON_REPLICA))
 }
 
 /// What a script says that wrote on a replica.
-const OF_REPLICA: &str = "against a read only replica";
+const WRITE_ON_REPLICA: &str = "against a read only replica";
 
 /// Whether the task of the cluster's client ended, which nothing but a fault of it does: then there is nobody left to heal.
 pub(crate) fn is_client_gone(error: &RedisError) -> bool {
@@ -52,27 +52,27 @@ pub(crate) fn is_client_gone(error: &RedisError) -> bool {
 }
 
 /// Classes an error of making a connection: nothing was asked of the server yet.
-pub(crate) fn classify_connect(error: RedisError, target: &str) -> Error {
-    if error.detail().is_some_and(|text| text.contains("DB index")) {
+pub(crate) fn classify_connect(cause: RedisError, target: &str) -> Error {
+    if cause.detail().is_some_and(|text| text.contains("DB index")) {
         return invalid(format!("{target}: there is no such database; see the server's setting `databases`"));
     }
-    if leaves_connection(&error) || error.kind() == redis::ErrorKind::AuthenticationFailed {
-        let classed = classify(error);
+    if is_server_answer(&cause) || cause.kind() == redis::ErrorKind::AuthenticationFailed {
+        let classed = classify(cause);
         let text = format!("{target}: {}", classed.message());
-        return own(classed.kind(), text).with_retry(before(classed.retry())).with_source(classed);
+        return error(classed.kind(), text).with_retry(before(classed.retry())).with_source(classed);
     }
-    if error.kind() == redis::ErrorKind::MasterNameNotFoundBySentinel {
+    if cause.kind() == redis::ErrorKind::MasterNameNotFoundBySentinel {
         let text = format!("{target}: the sentinels know no such master that can be reached");
-        return own(ErrorKind::Unavailable, text).with_source(error);
+        return error(ErrorKind::Unavailable, text).with_source(cause);
     }
-    if error.to_string().to_lowercase().contains("certificate") {
+    if cause.to_string().to_lowercase().contains("certificate") {
         let text = format!(
             "{target}: a certificate is not accepted; see the option `ca`, or `cert` and `key` if the server asks for one"
         );
-        return own(ErrorKind::Unavailable, text).with_retry(RetryClass::Never).with_source(error);
+        return error(ErrorKind::Unavailable, text).with_retry(RetryClass::Never).with_source(cause);
     }
-    own(ErrorKind::Unavailable, format!("{target} cannot be reached: is the server running?"))
-        .with_source(error)
+    error(ErrorKind::Unavailable, format!("{target} cannot be reached: is the server running?"))
+        .with_source(cause)
 }
 
 /// What failed before anything was asked can be repeated, if it can succeed at all.
@@ -82,22 +82,22 @@ fn before(retry: RetryClass) -> RetryClass {
 
 /// Classes an error of a call to a cluster, whose servers hand over what they serve. Those that the client was sent on to, one after the
 /// other, did nothing; a script that could not reach a key of its own may have done a part.
-pub(crate) fn classify_of_cluster(error: RedisError) -> Error {
-    let text = error.detail().unwrap_or_default();
-    match error.code() {
-        Some("MOVED" | "ASK") => own(
+pub(crate) fn classify_of_cluster(cause: RedisError) -> Error {
+    let text = cause.detail().unwrap_or_default();
+    match cause.code() {
+        Some("MOVED" | "ASK") => error(
             ErrorKind::Unavailable,
             "the cluster hands this partition from one server to another (nothing was changed)",
         )
         .with_retry(RetryClass::Safe)
-        .with_source(error),
-        _ if NOT_LOCAL.iter().any(|said| text.contains(said)) => own(
+        .with_source(cause),
+        _ if NOT_LOCAL.iter().any(|said| text.contains(said)) => error(
             ErrorKind::Unavailable,
             "the cluster took a key of this partition away during the call: whether it was done is not known",
         )
         .with_retry(RetryClass::MayDuplicate)
-        .with_source(error),
-        _ => classify(error),
+        .with_source(cause),
+        _ => classify(cause),
     }
 }
 
@@ -106,22 +106,22 @@ const NOT_LOCAL: [&str; 2] =
     ["attempted to access a non local key", "attempted to access a key while the cluster"];
 
 /// Classes an error of a call. Where the answer was lost, the script may have run.
-pub(crate) fn classify(error: RedisError) -> Error {
-    let classed = if error.is_timeout() {
-        own(ErrorKind::TimedOut, "the server did not answer in time: whether it was done is not known")
+pub(crate) fn classify(cause: RedisError) -> Error {
+    let classed = if cause.is_timeout() {
+        error(ErrorKind::TimedOut, "the server did not answer in time: whether it was done is not known")
             .with_retry(RetryClass::MayDuplicate)
-    } else if error.kind() == redis::ErrorKind::AuthenticationFailed {
+    } else if cause.kind() == redis::ErrorKind::AuthenticationFailed {
         refused_login()
-    } else if leaves_connection(&error) {
-        by_code(error.code().unwrap_or_default(), error.detail().unwrap_or_default())
+    } else if is_server_answer(&cause) {
+        by_code(cause.code().unwrap_or_default(), cause.detail().unwrap_or_default())
     } else {
-        own(
+        error(
             ErrorKind::Unavailable,
             "the connection broke before the answer came: whether it was done is not known",
         )
         .with_retry(RetryClass::MayDuplicate)
     };
-    classed.with_source(error)
+    classed.with_source(cause)
 }
 
 /// Error codes. The server's own text is repeated only where it names what is missing; it shows no credentials.
@@ -130,55 +130,55 @@ fn by_code(code: &str, text: &str) -> Error {
     let safe = RetryClass::Safe;
     match code {
         "WRONGPASS" | "NOAUTH" => refused_login(),
-        "NOPERM" => own(ErrorKind::AccessDenied, format!("a right is missing: {text}")),
-        "OOM" => own(
+        "NOPERM" => error(ErrorKind::AccessDenied, format!("a right is missing: {text}")),
+        "OOM" => error(
             ErrorKind::Full,
             "the server has reached its maxmemory: nothing was stored; raise it, or let consumers catch up",
         ),
-        "READONLY" => own(
+        "READONLY" => error(
             ErrorKind::Unavailable,
             "the server is a read-only replica: connect to the master (nothing was changed)",
         ),
-        "LOADING" => own(ErrorKind::Unavailable, "the server is loading its data (nothing was changed)")
+        "LOADING" => error(ErrorKind::Unavailable, "the server is loading its data (nothing was changed)")
             .with_retry(safe),
-        "MISCONF" => own(
+        "MISCONF" => error(
             ErrorKind::Full,
             "the server cannot write its data to disk and so refuses writes (nothing was changed): see its log",
         ),
         "MASTERDOWN" | "NOREPLICAS" => {
-            own(ErrorKind::Unavailable, format!("the server refuses writes (nothing was changed): {text}"))
+            error(ErrorKind::Unavailable, format!("the server refuses writes (nothing was changed): {text}"))
                 .with_retry(safe)
         }
         "BUSY" => {
-            own(ErrorKind::Unavailable, "the server is busy with somebody's script (nothing was changed)")
+            error(ErrorKind::Unavailable, "the server is busy with somebody's script (nothing was changed)")
                 .with_retry(safe)
         }
-        "CLUSTERDOWN" | "TRYAGAIN" => own(
+        "CLUSTERDOWN" | "TRYAGAIN" => error(
             ErrorKind::Unavailable,
             format!(
                 "the cluster moves this partition, or does not serve it now (nothing was changed): {text}"
             ),
         )
         .with_retry(safe),
-        "MOVED" | "ASK" | "CROSSSLOT" => own(
+        "MOVED" | "ASK" | "CROSSSLOT" => error(
             ErrorKind::Incompatible,
             "the server belongs to a Redis Cluster: write redis-cluster:// instead of redis://",
         ),
-        "WRONGTYPE" => own(
+        "WRONGTYPE" => error(
             ErrorKind::Incompatible,
             "a key of this prefix holds something else: choose another prefix, or another database",
         ),
-        _ if text.contains("user executing the script") || text.contains("ACL failure in script") => own(
+        _ if text.contains("user executing the script") || text.contains("ACL failure in script") => error(
             ErrorKind::AccessDenied,
             format!("a right is missing: {text}; open the queue anew to learn which"),
         ),
         _ if text.contains("OOM command not allowed") => by_code("OOM", text),
-        _ if text.contains("cluster support disabled") => own(
+        _ if text.contains("cluster support disabled") => error(
             ErrorKind::Incompatible,
             "the server belongs to no Redis Cluster: write redis:// instead of redis-cluster://",
         ),
-        _ if text.contains(OF_REPLICA) => by_code("READONLY", text),
-        _ => own(ErrorKind::Internal, format!("the server answered with an error: {code} {text}")),
+        _ if text.contains(WRITE_ON_REPLICA) => by_code("READONLY", text),
+        _ => error(ErrorKind::Internal, format!("the server answered with an error: {code} {text}")),
     }
 }
 
@@ -192,7 +192,7 @@ fn within_script(text: &str) -> Option<(&str, &str)> {
 }
 
 fn refused_login() -> Error {
-    own(ErrorKind::AccessDenied, "the server refused the login: check user and password")
+    error(ErrorKind::AccessDenied, "the server refused the login: check user and password")
 }
 
 #[cfg(test)]

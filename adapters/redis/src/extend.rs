@@ -27,33 +27,33 @@ impl RedisQueue {
     }
 
     async fn extend_batch(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
-        let mut asked: HashMap<&PartitionId, Longer> = HashMap::new();
+        let mut asked: HashMap<&PartitionId, LeaseExtensions> = HashMap::new();
         let mut outcomes = Vec::with_capacity(extensions.len());
-        for (slot, extension) in extensions.iter().enumerate() {
+        for (index, extension) in extensions.iter().enumerate() {
             outcomes
                 .push(check_lease(extension.duration).map(|()| ExtendOutcome::Lost).map_err(stamp_extend));
             if let Some(proof) = Proof::of(&extension.lease)
                 && outcomes.last().is_some_and(Result::is_ok)
             {
-                asked.entry(&extension.lease.partition).or_default().add(slot, proof, extension.duration);
+                asked.entry(&extension.lease.partition).or_default().add(index, proof, extension.duration);
             }
         }
-        let calls = asked.iter().map(|(partition, longer)| self.extend_by(partition, longer));
-        for (longer, answer) in asked.values().zip(join_all(calls).await) {
-            for (number, slot) in longer.slots().enumerate() {
+        let calls = asked.iter().map(|(partition, extensions)| self.extend_by(partition, extensions));
+        for (extensions, answer) in asked.values().zip(join_all(calls).await) {
+            for (number, index) in extensions.indexes().enumerate() {
                 let outcome = answer.as_ref().map_err(|error| stamp_extend(error.clone()));
-                if let Some(place) = outcomes.get_mut(slot) {
-                    *place = outcome.map(|digits| outcome_of(digits.get(number)));
+                if let Some(slot) = outcomes.get_mut(index) {
+                    *slot = outcome.map(|digits| outcome_of(digits.get(number)));
                 }
             }
         }
         outcomes
     }
 
-    async fn extend_by(&self, partition: &PartitionId, longer: &Longer) -> Result<Vec<u8>> {
-        let entries: usize = longer.0.values().map(Vec::len).sum();
-        let mut call = self.new_call(&script::EXTEND, partition, 4 * longer.0.len(), 64 + 32 * entries);
-        for ((secret, lease_ms), messages) in &longer.0 {
+    async fn extend_by(&self, partition: &PartitionId, extensions: &LeaseExtensions) -> Result<Vec<u8>> {
+        let entries: usize = extensions.0.values().map(Vec::len).sum();
+        let mut call = self.new_call(&script::EXTEND, partition, 4 * extensions.0.len(), 64 + 32 * entries);
+        for ((secret, lease_ms), messages) in &extensions.0 {
             let mut entries = Vec::with_capacity(17 * messages.len());
             for (_, proof) in messages {
                 entries.extend_from_slice(proof.id.as_bytes());
@@ -67,17 +67,17 @@ impl RedisQueue {
 
 /// Extensions of one partition, by secret and duration in milliseconds: where the answers go.
 #[derive(Default)]
-struct Longer(HashMap<(Secret, u64), Vec<Extended>>);
+struct LeaseExtensions(HashMap<(Secret, u64), Vec<Extended>>);
 
 type Extended = (usize, Proof);
 
-impl Longer {
-    fn add(&mut self, slot: usize, proof: Proof, lease: Duration) {
-        self.0.entry((proof.secret, millis(lease))).or_default().push((slot, proof));
+impl LeaseExtensions {
+    fn add(&mut self, index: usize, proof: Proof, lease: Duration) {
+        self.0.entry((proof.secret, millis(lease))).or_default().push((index, proof));
     }
 
-    fn slots(&self) -> impl Iterator<Item = usize> {
-        self.0.values().flatten().map(|(slot, _)| *slot)
+    fn indexes(&self) -> impl Iterator<Item = usize> {
+        self.0.values().flatten().map(|(index, _)| *index)
     }
 }
 

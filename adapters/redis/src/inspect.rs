@@ -7,11 +7,11 @@ use anyqueue::{
 
 use crate::RedisQueue;
 use crate::error::{NAME, closed, repeatable};
-use crate::names::place;
+use crate::names::partition_kind;
 use crate::{reply, script};
 
 /// Ids in one call.
-const IDS: usize = 100;
+const IDS_PER_CALL: usize = 100;
 
 impl RedisQueue {
     /// The outcome for each id: gone, held, or missing.
@@ -23,7 +23,7 @@ impl RedisQueue {
         outcomes: [T; 3],
     ) -> Vec<Result<T>> {
         let mut answers = Vec::with_capacity(ids.len());
-        for ids in ids.chunks(IDS) {
+        for ids in ids.chunks(IDS_PER_CALL) {
             match self.take_out_some(partition, ids, cancel).await {
                 Ok(digits) => answers.extend((0..ids.len()).map(|number| {
                     let [gone, held, missing] = outcomes.clone();
@@ -46,7 +46,7 @@ impl RedisQueue {
         cancel: bool,
     ) -> Result<Vec<u8>> {
         let mut call = self.new_call(&script::TAKE_OUT, partition, ids.len() + 2, 32 * ids.len() + 96);
-        call.int(cancel.into()).arg(&[place(partition)]);
+        call.int(cancel.into()).arg(&[partition_kind(partition)]);
         for id in ids {
             call.arg(id.as_bytes());
         }
@@ -137,7 +137,7 @@ impl PauseQueueStorage for RedisQueue {
         call.int(paused.into());
         let stamp = |error: Error| repeatable(error).with_operation(Operation::Pause);
         if paused && !partition.is_dead_letters() {
-            self.make_listed(partition).await.map_err(stamp)?;
+            self.register_partition(partition).await.map_err(stamp)?;
         }
         self.run(&call, Operation::Pause).await.map(|_| ()).map_err(stamp)
     }

@@ -127,14 +127,13 @@
 //! that have ids aside, and hints are published on the channel `anyqueue:wake`. The score of a partition in the first is the layout of its
 //! keys, which is 2. Opening refuses any other, and a hash `anyqueue:messages`: both are from before the first release, or from a later one.
 
-mod astray;
 mod backend;
 mod browse;
 mod capabilities;
-mod carry;
 mod clock;
 mod config;
 mod connect;
+mod cross_slot_move;
 mod error;
 mod extend;
 mod hint;
@@ -142,10 +141,11 @@ mod inspect;
 mod limits;
 mod link;
 mod listener;
+mod missing_records;
 mod names;
-mod noted;
 mod pull;
 mod push;
+mod recent_names;
 mod record;
 mod reply;
 mod script;

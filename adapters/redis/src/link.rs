@@ -10,12 +10,12 @@ use redis::{Arg, Cmd, RedisError, RedisResult, ServerErrorKind, Value};
 use crate::config::Config;
 use crate::connect::{Conn, Connector};
 use crate::error::{
-    classify, classify_connect, classify_of_cluster, is_client_gone, is_of_replica, leaves_connection, own,
+    classify, classify_connect, classify_of_cluster, error, is_client_gone, is_from_replica, is_server_answer,
 };
 use crate::script::Script;
 
 /// A call that was given up after so long says that the connection may be dead, though nobody told us.
-const SUSPICIOUS: Duration = Duration::from_secs(1);
+const SUSPECT_AFTER: Duration = Duration::from_secs(1);
 
 /// One connection, made when needed, and made anew when it breaks. Calls are sent one after the other without waiting for answers.
 pub(crate) struct Link {
@@ -103,7 +103,7 @@ impl Link {
             return Ok(open);
         }
         let came = Instant::now();
-        let _turn = self.connecting.lock().await;
+        let _guard = self.connecting.lock().await;
         if let Some(open) = self.open_one() {
             return Ok(open);
         }
@@ -114,7 +114,7 @@ impl Link {
         }
         let connected = match tokio::time::timeout(self.connect_timeout, self.connector.connect()).await {
             Ok(connected) => connected.map_err(|error| classify_connect(error, &self.target)),
-            Err(_) => Err(own(ErrorKind::Unavailable, format!("{} did not answer in time", self.target))),
+            Err(_) => Err(error(ErrorKind::Unavailable, format!("{} did not answer in time", self.target))),
         };
         let mut current = self.current();
         match connected {
@@ -136,36 +136,36 @@ impl Link {
         let known = self.open_one().map(|(_, conn)| conn);
         match tokio::time::timeout(self.connect_timeout, self.connector.subscriber(known)).await {
             Ok(connected) => connected.map_err(|error| classify_connect(error, &self.target)),
-            Err(_) => Err(own(ErrorKind::Unavailable, format!("{} did not answer in time", self.target))),
+            Err(_) => Err(error(ErrorKind::Unavailable, format!("{} did not answer in time", self.target))),
         }
     }
 
     /// Runs a script. An error says whether it may have run.
     pub(crate) async fn call(&self, call: &Call) -> Result<Value> {
         let (generation, mut conn) = self.connection().await?;
-        let flight = Flight::new(self, generation, &conn);
+        let pending = PendingCall::new(self, generation, &conn);
         let mut answer = conn.send(&call.cmd).await;
         if answer.as_ref().is_err_and(is_unknown_script) {
             // Somebody made the server forget its scripts, or it is one of a cluster's. Nothing was done.
             answer = conn.send(&call.in_full()).await;
         }
-        flight.land(answer)
+        pending.finish(answer)
     }
 
     /// Runs a command that is no script.
     pub(crate) async fn command(&self, cmd: &Cmd) -> Result<Value> {
         let (generation, mut conn) = self.connection().await?;
-        let flight = Flight::new(self, generation, &conn);
+        let pending = PendingCall::new(self, generation, &conn);
         let answer = conn.send(cmd).await;
-        flight.land(answer)
+        pending.finish(answer)
     }
 
     /// Runs a command that is no script on each master.
     pub(crate) async fn command_to_each(&self, cmd: &Cmd) -> Result<Vec<Value>> {
         let (generation, mut conn) = self.connection().await?;
-        let flight = Flight::new(self, generation, &conn);
+        let pending = PendingCall::new(self, generation, &conn);
         let answers = conn.send_to_each(cmd).await;
-        flight.land(answers)
+        pending.finish(answers)
     }
 
     fn discard(&self, generation: u64) {
@@ -186,34 +186,34 @@ fn is_unknown_script(error: &RedisError) -> bool {
 }
 
 /// A call under way. Dropped half-way after a long wait, it takes the connection along.
-struct Flight<'l> {
+struct PendingCall<'l> {
     link: &'l Link,
     generation: u64,
     is_of_cluster: bool,
-    begun: Instant,
-    is_over: bool,
+    started: Instant,
+    is_finished: bool,
 }
 
-impl<'l> Flight<'l> {
+impl<'l> PendingCall<'l> {
     fn new(link: &'l Link, generation: u64, conn: &Conn) -> Self {
-        let is_of_cluster = matches!(conn, Conn::Many(_));
-        Self { link, generation, is_of_cluster, begun: Instant::now(), is_over: false }
+        let is_of_cluster = matches!(conn, Conn::Cluster(_));
+        Self { link, generation, is_of_cluster, started: Instant::now(), is_finished: false }
     }
 
     /// Whether the connection is to be made anew. Those of a cluster heal by themselves, and know more servers than a new client
     /// would be told. A replica may have been the master before: the master is to be looked for anew.
-    fn is_spoilt_by(&self, error: &RedisError) -> bool {
+    fn is_broken_by(&self, error: &RedisError) -> bool {
         if self.is_of_cluster {
             is_client_gone(error)
         } else {
-            !leaves_connection(error) || is_of_replica(error)
+            !is_server_answer(error) || is_from_replica(error)
         }
     }
 
-    fn land<T>(mut self, answer: RedisResult<T>) -> Result<T> {
-        self.is_over = true;
+    fn finish<T>(mut self, answer: RedisResult<T>) -> Result<T> {
+        self.is_finished = true;
         answer.map_err(|error| {
-            if self.is_spoilt_by(&error) {
+            if self.is_broken_by(&error) {
                 self.link.discard(self.generation);
             }
             if self.is_of_cluster { classify_of_cluster(error) } else { classify(error) }
@@ -221,9 +221,9 @@ impl<'l> Flight<'l> {
     }
 }
 
-impl Drop for Flight<'_> {
+impl Drop for PendingCall<'_> {
     fn drop(&mut self) {
-        if !self.is_over && !self.is_of_cluster && self.begun.elapsed() >= SUSPICIOUS {
+        if !self.is_finished && !self.is_of_cluster && self.started.elapsed() >= SUSPECT_AFTER {
             self.link.discard(self.generation);
         }
     }

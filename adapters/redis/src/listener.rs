@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::error::own;
+use crate::error::error;
 use crate::hint::Hint;
 use crate::limits::JITTER;
 use crate::link::Link;
@@ -78,7 +78,7 @@ impl Listener {
     /// Until the connection breaks. What was missed by then is found by looking.
     async fn listen(&self) -> Result<std::convert::Infallible> {
         let mut subscriber = self.link.subscriber().await?;
-        let broken = |_| own(ErrorKind::Unavailable, "the connection for hints broke");
+        let broken = |_| error(ErrorKind::Unavailable, "the connection for hints broke");
         subscriber.subscribe(&self.channel).await.map_err(broken)?;
         self.wake.look_at_all();
         let mut hints = subscriber.into_on_message();
@@ -89,6 +89,6 @@ impl Listener {
                 self.wake.hint(&partition, hint);
             }
         }
-        Err(own(ErrorKind::Unavailable, "the connection for hints broke"))
+        Err(error(ErrorKind::Unavailable, "the connection for hints broke"))
     }
 }

@@ -64,7 +64,7 @@ impl Names {
 
 /// A partition in words, as scripts and hints name it.
 pub(crate) fn word(partition: &PartitionId) -> String {
-    let kind = char::from(place(partition));
+    let kind = char::from(partition_kind(partition));
     format!("{kind} {}", partition.name())
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn partition(word: &str) -> Option<PartitionId> {
 }
 
 /// A partition as a record says where it is: among the dead letters or not.
-pub(crate) fn place(partition: &PartitionId) -> u8 {
+pub(crate) fn partition_kind(partition: &PartitionId) -> u8 {
     if partition.is_dead_letters() { b'd' } else { b'l' }
 }
 
@@ -94,7 +94,7 @@ mod tests {
         let mail = PartitionId::new("mail").unwrap();
         assert_eq!(names.state(&mail), "aq:{mail}:state");
         assert_eq!(names.state(&mail.dead_letters()), "aq:{mail}:dead:state");
-        assert_ne!(place(&mail), place(&mail.dead_letters()));
+        assert_ne!(partition_kind(&mail), partition_kind(&mail.dead_letters()));
         for id in [mail.clone(), mail.dead_letters()] {
             assert_eq!(partition(&word(&id)), Some(id));
         }

@@ -17,7 +17,7 @@ use crate::names::word;
 use crate::record;
 use crate::reply::{self, bytes, count, int, optional_bytes, optional_list};
 use crate::script;
-use crate::settle::{Bundle, Sorted};
+use crate::settle::{Bundle, SettlementBatch};
 use crate::token::Tokens;
 use crate::unreadable::{Undecoded, Unreadable};
 use crate::waiters::Waiting;
@@ -28,13 +28,13 @@ struct Claimed {
     /// Whether it ended before it had seen all: it is to be made again.
     is_cut_short: bool,
     /// Whether ids are aside whose records are missing.
-    has_astray: bool,
+    has_missing_records: bool,
     /// Those that cannot be read.
     unreadable: Unreadable,
 }
 
 /// For how long a pull goes on behind messages that were deleted in line, though it does not wait.
-const PROMPT: Duration = Duration::from_millis(50);
+const MIN_SEARCH: Duration = Duration::from_millis(50);
 
 #[async_trait]
 impl PullQueueStorage for RedisQueue {
@@ -82,15 +82,15 @@ impl RedisQueue {
         if settlements.len() > BATCH {
             return (self.settle_all(settlements).await, self.pull_messages(partition, request).await);
         }
-        let mut sorted = Sorted::new(settlements, self.inner.config.is_cluster());
-        let bundle = sorted.take_bundle(partition);
-        self.settle_sorted(&mut sorted).await;
+        let mut batch = SettlementBatch::new(settlements, self.inner.config.is_cluster());
+        let bundle = batch.take_bundle(partition);
+        self.settle_batch_parts(&mut batch).await;
         let Some(bundle) = bundle.filter(|_| check(&request).is_ok()) else {
-            return (sorted.into_outcomes(), self.pull_messages(partition, request).await);
+            return (batch.into_outcomes(), self.pull_messages(partition, request).await);
         };
         let started = Instant::now();
         let waiting = (!request.wait.is_zero()).then(|| self.inner.wake.join(partition));
-        let claimed = self.exchange_once(&bundle, &mut sorted, partition, &request).await;
+        let claimed = self.exchange_once(&bundle, &mut batch, partition, &request).await;
         let claimed = match claimed {
             Ok(claimed) if claimed.is_cut_short => self.claim(partition, &request, started).await,
             claimed => claimed.map(|claimed| claimed.deliveries),
@@ -101,13 +101,13 @@ impl RedisQueue {
             }
             (claimed, _) => claimed,
         };
-        (sorted.into_outcomes(), pulled)
+        (batch.into_outcomes(), pulled)
     }
 
     async fn exchange_once(
         &self,
         bundle: &Bundle<'_>,
-        sorted: &mut Sorted<'_>,
+        batch: &mut SettlementBatch<'_>,
         partition: &PartitionId,
         request: &PullRequest,
     ) -> Result<Claimed> {
@@ -120,13 +120,13 @@ impl RedisQueue {
         let answer = match self.run(&call, Operation::Settle).await {
             Ok(answer) => answer,
             Err(error) => {
-                sorted.fail(bundle, &error);
+                batch.fail(bundle, &error);
                 return Err(stamp(error));
             }
         };
         let mut answer = reply::list(answer).map_err(stamp)?;
         let settled = answer.pop().map_or_else(|| Ok(Vec::new()), bytes);
-        sorted.take_in(bundle, settled);
+        batch.record_answer(bundle, settled);
         self.deliver(Value::Array(answer), partition, request, before, secret).await.map_err(stamp)
     }
 
@@ -174,7 +174,7 @@ impl RedisQueue {
             let before = Instant::now();
             let answer = self.run(&call, Operation::Pull).await.map_err(stamp)?;
             let claimed = self.deliver(answer, partition, request, before, secret).await.map_err(stamp)?;
-            let is_late = started.elapsed() >= request.wait.max(PROMPT);
+            let is_late = started.elapsed() >= request.wait.max(MIN_SEARCH);
             if !claimed.is_cut_short || is_late || request.stop.is_cancelled() {
                 return Ok(claimed.deliveries);
             }
@@ -206,8 +206,8 @@ impl RedisQueue {
         secret: Uuid,
     ) -> Result<Claimed> {
         let mut claimed = self.read(answer, partition, request, before, secret)?;
-        if claimed.has_astray {
-            self.report_astray(partition).await;
+        if claimed.has_missing_records {
+            self.report_missing_records(partition).await;
         }
         let unreadable = std::mem::take(&mut claimed.unreadable);
         if !unreadable.messages.is_empty() {
@@ -227,7 +227,7 @@ impl RedisQueue {
     ) -> Result<Claimed> {
         let [now, due, more, records, counts, headers] = reply::exactly(answer)?;
         let (now_us, seen) = (count(&now)?, int(&more)?);
-        let (more, has_astray) = (seen & 1 != 0, seen & 2 != 0);
+        let (more, has_missing_records) = (seen & 1 != 0, seen & 2 != 0);
         self.inner.clock.set(now_us);
         let records = reply::list(records)?;
         let is_cut_short = records.is_empty() && more;
@@ -258,7 +258,7 @@ impl RedisQueue {
         if more && !is_cut_short {
             self.inner.wake.hint(partition, Hint::ready(1)); // what is left is for the next in line
         }
-        Ok(Claimed { deliveries, is_cut_short, has_astray, unreadable })
+        Ok(Claimed { deliveries, is_cut_short, has_missing_records, unreadable })
     }
 }
 

@@ -10,7 +10,7 @@ use redis::Value;
 use crate::RedisQueue;
 use crate::clock::millis;
 use crate::config::Config;
-use crate::error::{NAME, invalid, own, repeatable, strange};
+use crate::error::{NAME, error, invalid, repeatable, unexpected_reply};
 use crate::hint::Hint;
 use crate::limits::{BATCH, MAX_DELAY, PRIORITY_LEVELS};
 use crate::record::{self, GROUPED, Record};
@@ -22,7 +22,7 @@ const LARGE_BYTES: usize = 256 * 1024;
 /// Scripts keep records apart that take more; they are told whether there are any.
 const BULKY_BYTES: usize = 16 * 1024;
 /// Set beside a common level where there are.
-const WITH_BULKY: u8 = 16;
+const BULKY_BIT: u8 = 16;
 /// By how much a copy of a message can be larger than its first form, at most: numbers that grow.
 const GROWTH: u64 = 64;
 
@@ -88,7 +88,7 @@ impl RedisQueue {
         batch: &Batch,
         at_us: u64,
     ) -> Result<HashMap<usize, MessageId>> {
-        self.make_listed(partition).await?;
+        self.register_partition(partition).await?;
         let bytes = batch.rows.iter().map(|row| row.record.bytes.len() + 32).sum();
         let mut call = self.new_call(&script::PUSH, partition, 3 * batch.rows.len() + 4, bytes);
         let level = batch.common_level();
@@ -114,8 +114,8 @@ fn read_present(present: Value) -> Result<HashMap<usize, MessageId>> {
     let mut present = reply::list(present)?.into_iter();
     let mut found = HashMap::new();
     while let (Some(number), Some(id)) = (present.next(), present.next()) {
-        let number = usize::try_from(reply::count(&number)?).map_err(|_| strange())?;
-        let id = reply::bytes(id)?.try_into().map_err(|_| strange())?;
+        let number = usize::try_from(reply::count(&number)?).map_err(|_| unexpected_reply())?;
+        let id = reply::bytes(id)?.try_into().map_err(|_| unexpected_reply())?;
         found.insert(number, MessageId::from_bytes(id));
     }
     Ok(found)
@@ -177,8 +177,8 @@ impl Batch {
             row.record.flag == level && row.delay_us == 0 && row.record.bytes.len() <= LARGE_BYTES
         };
         let is_bulky = |row: &Row| row.record.bytes.len() > BULKY_BYTES;
-        let beside = if self.rows.iter().any(is_bulky) { WITH_BULKY } else { 0 };
-        (level < GROUPED && self.rows.iter().all(is_plain)).then_some(level + beside)
+        let bulky_bit = if self.rows.iter().any(is_bulky) { BULKY_BIT } else { 0 };
+        (level < GROUPED && self.rows.iter().all(is_plain)).then_some(level + bulky_bit)
     }
 
     /// One answer per message.
@@ -224,5 +224,5 @@ fn check_size(message: &MessageData, message_bytes: u64) -> Result<()> {
     let text = format!(
         "the message takes {encoded_bytes} bytes in encoded form: at most {message_bytes} are allowed"
     );
-    Err(own(ErrorKind::TooLarge, text))
+    Err(error(ErrorKind::TooLarge, text))
 }

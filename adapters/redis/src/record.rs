@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 use anyqueue::adapter::{Decoded, Envelope};
 use anyqueue::{Bytes, Error, ErrorKind, MessageData, MessageId, PartitionId, Result};
 
-use crate::error::own;
+use crate::error::error;
 use crate::limits::PRIORITY_LEVELS;
-use crate::names::place;
+use crate::names::partition_kind;
 
 /// Set where a message has a group.
 pub(crate) const GROUPED: u8 = 16;
@@ -32,7 +32,7 @@ pub(crate) fn encode(message: &MessageData, partition: &PartitionId, at_us: u64)
     let mut bytes = Vec::with_capacity(message.payload().len() + 128);
     bytes.push(flag);
     bytes.extend_from_slice(&at_us.to_be_bytes());
-    bytes.push(place(partition));
+    bytes.push(partition_kind(partition));
     for text in [group, key].into_iter().flatten() {
         let length = u16::try_from(text.len()).map_err(|_| too_long())?;
         bytes.extend_from_slice(&length.to_be_bytes());
@@ -45,7 +45,7 @@ pub(crate) fn encode(message: &MessageData, partition: &PartitionId, at_us: u64)
 }
 
 fn too_long() -> Error {
-    own(ErrorKind::InvalidInput, "a group or a key is longer than 65535 bytes")
+    error(ErrorKind::InvalidInput, "a group or a key is longer than 65535 bytes")
 }
 
 /// A stored message.
@@ -109,7 +109,7 @@ fn read_front(record: &[u8]) -> Option<(u8, u64, usize)> {
 }
 
 fn damaged() -> Error {
-    own(ErrorKind::Corrupt, "a stored message does not parse")
+    error(ErrorKind::Corrupt, "a stored message does not parse")
 }
 
 #[cfg(test)]

@@ -3,32 +3,32 @@
 use anyqueue::Result;
 use redis::Value;
 
-use crate::error::strange;
+use crate::error::unexpected_reply;
 
 /// A list.
 pub(crate) fn list(value: Value) -> Result<Vec<Value>> {
     match value {
         Value::Array(values) => Ok(values),
-        _ => Err(strange()),
+        _ => Err(unexpected_reply()),
     }
 }
 
 /// A list of exactly so many.
 pub(crate) fn exactly<const N: usize>(value: Value) -> Result<[Value; N]> {
-    list(value)?.try_into().map_err(|_| strange())
+    list(value)?.try_into().map_err(|_| unexpected_reply())
 }
 
 /// A number.
 pub(crate) fn int(value: &Value) -> Result<i64> {
     match value {
         Value::Int(number) => Ok(*number),
-        _ => Err(strange()),
+        _ => Err(unexpected_reply()),
     }
 }
 
 /// A number that is not negative.
 pub(crate) fn count(value: &Value) -> Result<u64> {
-    u64::try_from(int(value)?).map_err(|_| strange())
+    u64::try_from(int(value)?).map_err(|_| unexpected_reply())
 }
 
 /// Bytes.
@@ -37,7 +37,7 @@ pub(crate) fn bytes(value: Value) -> Result<Vec<u8>> {
         Value::BulkString(bytes) => Ok(bytes),
         Value::SimpleString(text) => Ok(text.into_bytes()),
         Value::Okay => Ok(b"OK".to_vec()),
-        _ => Err(strange()),
+        _ => Err(unexpected_reply()),
     }
 }
 
@@ -59,5 +59,5 @@ pub(crate) fn optional_list(value: Value) -> Result<Option<Vec<Value>>> {
 
 /// Text.
 pub(crate) fn text(value: Value) -> Result<String> {
-    String::from_utf8(bytes(value)?).map_err(|_| strange())
+    String::from_utf8(bytes(value)?).map_err(|_| unexpected_reply())
 }

@@ -64,7 +64,7 @@ scripts! {
     SETTLE = [COMMON, STORING, LEAVING, LEASES, ARRIVE, FINISH], "settle.lua";
     EXCHANGE = [COMMON, STORING, READING, LEAVING, LEASES, REAPING, TOMBS, CLAIM, ARRIVE, FINISH], "exchange.lua";
     COPY = [COMMON, LEAVING, LEASES], "copy.lua";
-    LAND = [COMMON, STORING, ARRIVE], "land.lua";
+    STORE_COPY = [COMMON, STORING, ARRIVE], "store_copy.lua";
     EXTEND = [COMMON, LEASES], "extend.lua";
     TAKE_OUT = [COMMON, LEAVING, LEASES, TOMBS], "take_out.lua";
     PURGE = [COMMON, READING, LEAVING, LEASES, REAPING, TOMBS, CLAIM], "purge.lua";

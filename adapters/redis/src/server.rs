@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 use anyqueue::adapter::DurabilityLevel;
 use anyqueue::{ErrorKind, Result};
 
-use crate::config::Shape;
-use crate::error::own;
+use crate::config::Topology;
+use crate::error::error;
 use crate::link::{Call, Link};
 use crate::names::{LAYOUT, Names};
 use crate::{reply, script};
@@ -21,30 +21,30 @@ pub(crate) struct Server {
     pub(crate) version: String,
     /// Its clock; releases from 6.2 on tell it.
     pub(crate) time: Option<SystemTime>,
-    pub(crate) survives: DurabilityLevel,
+    pub(crate) durability: DurabilityLevel,
     /// What an operator should look at.
     pub(crate) warnings: Vec<String>,
 }
 
 impl Server {
     /// Asks the server what it is. One that cannot serve is an error.
-    pub(crate) async fn ask(link: &Link, shape: &Shape) -> Result<Self> {
+    pub(crate) async fn ask(link: &Link, topology: &Topology) -> Result<Self> {
         let mut servers = Vec::new();
         for info in link.command_to_each(&redis::cmd("INFO")).await? {
             let info = Info::read(&reply::text(info)?);
-            info.check(shape)?;
+            info.check(topology)?;
             servers.push(info);
         }
         let fsync = Fsync::ask(link).await;
         // The oldest of a cluster, and what any of them has to say.
         let oldest = servers.iter().min_by_key(|info| numbers(info.get("redis_version")));
         let warnings: BTreeSet<_> = servers.iter().flat_map(|info| info.warnings(&fsync)).collect();
-        let survives = servers.iter().map(|info| info.survives(&fsync)).min();
+        let durability = servers.iter().map(|info| info.durability(&fsync)).min();
         Ok(Self {
             version: oldest.map(Info::shown_version).unwrap_or_default(),
             time: oldest.and_then(|info| time(info.get("server_time_usec"))),
             // The next master may not have got what the last one acknowledged.
-            survives: survives.filter(|_| *shape == Shape::Server).unwrap_or(DurabilityLevel::None),
+            durability: durability.filter(|_| *topology == Topology::Server).unwrap_or(DurabilityLevel::None),
             warnings: warnings.into_iter().collect(),
         })
     }
@@ -90,7 +90,7 @@ pub(crate) async fn check_layout(link: &Link, names: &Names) -> Result<()> {
         let text = format!(
             "the key {former} is of a layout from before the first release: use another prefix, or delete the keys of this one"
         );
-        return Err(own(ErrorKind::Incompatible, text));
+        return Err(error(ErrorKind::Incompatible, text));
     }
     // Those of the oldest and of the newest layout.
     for end in [0, -1] {
@@ -103,14 +103,14 @@ pub(crate) async fn check_layout(link: &Link, names: &Names) -> Result<()> {
                 "the partition {name} is of layout {layout}, and this release reads layout {LAYOUT} alone: use the release that wrote it, \
                  or another prefix, or delete the keys of this one"
             );
-            return Err(own(ErrorKind::Incompatible, text));
+            return Err(error(ErrorKind::Incompatible, text));
         }
     }
     Ok(())
 }
 
 /// Tries what the scripts do. What is refused is an error that names it.
-pub(crate) async fn check_rights(link: &Link, names: &Names) -> Result<()> {
+pub(crate) async fn check_permissions(link: &Link, names: &Names) -> Result<()> {
     let mut call = Call::new(&script::RIGHTS, &[&names.trial()], 1, 64);
     call.arg(names.channel().as_bytes());
     let prefix = names.trial().trim_end_matches("trial").to_owned();
@@ -124,7 +124,7 @@ pub(crate) async fn check_rights(link: &Link, names: &Names) -> Result<()> {
     let text = format!(
         "rights are missing: {missing}; grant them by ACL SETUSER, on the keys ~{prefix}* and the channels &{prefix}*"
     );
-    Err(own(ErrorKind::AccessDenied, text))
+    Err(error(ErrorKind::AccessDenied, text))
 }
 
 /// What the command INFO answers.
@@ -140,29 +140,29 @@ impl Info {
         self.0.get(name).map_or("", String::as_str)
     }
 
-    fn check(&self, shape: &Shape) -> Result<()> {
+    fn check(&self, topology: &Topology) -> Result<()> {
         let version = self.get("redis_version");
         if numbers(version) < OLDEST {
             let (major, minor) = OLDEST;
             let text = format!("the server is Redis {version}: {major}.{minor} or later is needed");
-            return Err(own(ErrorKind::Incompatible, text));
+            return Err(error(ErrorKind::Incompatible, text));
         }
         // Valkey calls it so.
         let mode = [self.get("redis_mode"), self.get("server_mode")];
-        if mode.contains(&"cluster") && *shape != Shape::Cluster {
+        if mode.contains(&"cluster") && *topology != Topology::Cluster {
             let text = "the server belongs to a Redis Cluster: write redis-cluster:// instead of redis://";
-            return Err(own(ErrorKind::Incompatible, text));
+            return Err(error(ErrorKind::Incompatible, text));
         }
         if self.get("role") == "slave" {
             let text = "the server is a read-only replica: connect to the master";
-            return Err(own(ErrorKind::Unavailable, text));
+            return Err(error(ErrorKind::Unavailable, text));
         }
         let policy = self.get("maxmemory_policy");
         if policy.starts_with("allkeys") {
             let text = format!(
                 "the server may throw away messages when its memory is full: set maxmemory-policy to noeviction (it is {policy})"
             );
-            return Err(own(ErrorKind::Incompatible, text));
+            return Err(error(ErrorKind::Incompatible, text));
         }
         Ok(())
     }
@@ -180,7 +180,7 @@ impl Info {
 
     /// Only a file that is flushed before each answer keeps every promise. The others lose the last writes in a crash of the server,
     /// which may hold them back while it waits for the disk.
-    fn survives(&self, fsync: &Fsync) -> DurabilityLevel {
+    fn durability(&self, fsync: &Fsync) -> DurabilityLevel {
         if self.has_append_only_file() && fsync.is("always") && fsync.on_rewrite == Some(true) {
             DurabilityLevel::PowerLoss
         } else {
@@ -245,9 +245,9 @@ mod tests {
 
     #[test]
     fn what_cannot_serve_is_refused_with_the_reason() {
-        assert!(info(&[]).check(&Shape::Server).is_ok());
-        assert!(info(&[("redis_mode", "cluster")]).check(&Shape::Cluster).is_ok());
-        assert!(info(&[("maxmemory_policy", "volatile-lru")]).check(&Shape::Server).is_ok());
+        assert!(info(&[]).check(&Topology::Server).is_ok());
+        assert!(info(&[("redis_mode", "cluster")]).check(&Topology::Cluster).is_ok());
+        assert!(info(&[("maxmemory_policy", "volatile-lru")]).check(&Topology::Server).is_ok());
         for (name, value, said) in [
             ("redis_version", "6.0.16", "6.2 or later"),
             ("redis_mode", "cluster", "redis-cluster://"),
@@ -255,7 +255,7 @@ mod tests {
             ("role", "slave", "replica"),
             ("maxmemory_policy", "allkeys-lru", "noeviction"),
         ] {
-            let error = info(&[(name, value)]).check(&Shape::Server).unwrap_err();
+            let error = info(&[(name, value)]).check(&Topology::Server).unwrap_err();
             assert!(error.message().contains(said), "{error}");
         }
     }
@@ -264,19 +264,19 @@ mod tests {
     fn what_a_server_survives_is_said_plainly() {
         let fsync = |when: &str, on_rewrite| Fsync { appendfsync: Some(when.to_owned()), on_rewrite };
         let always = fsync("always", Some(true));
-        assert_eq!(info(&[]).survives(&always), DurabilityLevel::PowerLoss);
+        assert_eq!(info(&[]).durability(&always), DurabilityLevel::PowerLoss);
         let rarely = fsync("always", Some(false));
         for weaker in
             [fsync("everysec", Some(true)), fsync("no", Some(true)), Fsync::default(), fsync("always", None)]
         {
-            assert_eq!(info(&[]).survives(&weaker), DurabilityLevel::None);
+            assert_eq!(info(&[]).durability(&weaker), DurabilityLevel::None);
         }
         assert_eq!(
-            (info(&[]).survives(&rarely), info(&[]).warnings(&rarely).len()),
+            (info(&[]).durability(&rarely), info(&[]).warnings(&rarely).len()),
             (DurabilityLevel::None, 1)
         );
         let forgetful = info(&[("aof_enabled", "0")]);
-        assert_eq!(forgetful.survives(&always), DurabilityLevel::None);
+        assert_eq!(forgetful.durability(&always), DurabilityLevel::None);
         assert_eq!(forgetful.warnings(&Fsync::default()).len(), 1);
         assert_eq!(info(&[("used_memory", "95"), ("maxmemory", "100")]).warnings(&Fsync::default()).len(), 1);
         assert!(info(&[]).warnings(&fsync("everysec", Some(true))).is_empty());

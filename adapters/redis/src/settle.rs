@@ -9,7 +9,7 @@ use futures_util::future::{join, join_all};
 
 use crate::RedisQueue;
 use crate::clock::millis;
-use crate::error::{NAME, invalid, repeatable, strange};
+use crate::error::{NAME, invalid, repeatable, unexpected_reply};
 use crate::limits::{BATCH, MAX_DELAY};
 use crate::link::Call;
 use crate::names::word;
@@ -20,7 +20,7 @@ use crate::window::{Window, window};
 
 pub(crate) type Secret = [u8; 16];
 /// Where an answer goes, and about which message.
-type Slot = (usize, MessageId);
+type IndexedId = (usize, MessageId);
 
 /// What a lease is proved with: the message, the 128 random bits of the claim, and what kind of message it is. A token of
 /// another form proves nothing.
@@ -49,13 +49,13 @@ impl Proof {
 #[derive(Default)]
 pub(crate) struct Bundle<'s> {
     /// Removals of messages without group and key, by secret and window: where their answers go, and their ids.
-    removals: Vec<((Secret, Window), Vec<Slot>)>,
+    removals: Vec<((Secret, Window), Vec<IndexedId>)>,
     others: Vec<Other<'s>>,
 }
 
 /// Any other settlement.
 struct Other<'s> {
-    slot: usize,
+    index: usize,
     proof: Proof,
     action: &'s Action,
     headers: Vec<u8>,
@@ -63,47 +63,47 @@ struct Other<'s> {
 
 /// Settlements by partition, and what became of each.
 #[derive(Default)]
-pub(crate) struct Sorted<'s> {
+pub(crate) struct SettlementBatch<'s> {
     outcomes: Vec<Result<SettleOutcome>>,
     bundles: HashMap<&'s PartitionId, Bundle<'s>>,
-    journeys: Vec<Journey<'s>>,
+    cross_slot_moves: Vec<CrossSlotMove<'s>>,
 }
 
 /// A move in a cluster to another partition, which may be on another server.
-struct Journey<'s> {
-    slot: usize,
+struct CrossSlotMove<'s> {
+    index: usize,
     proof: Proof,
     from: &'s PartitionId,
     to: &'s PartitionId,
     headers: Vec<u8>,
 }
 
-impl<'s> Sorted<'s> {
+impl<'s> SettlementBatch<'s> {
     /// Everything is lost until the server says otherwise. Of a lease that occurs twice, only the first can hold.
     pub(crate) fn new(settlements: &'s [Settlement], is_cluster: bool) -> Self {
-        let mut sorted = Self::default();
+        let mut batch = Self::default();
         let mut seen = HashSet::with_capacity(settlements.len());
-        for (slot, settlement) in settlements.iter().enumerate() {
-            sorted.outcomes.push(Ok(SettleOutcome::Lost));
+        for (index, settlement) in settlements.iter().enumerate() {
+            batch.outcomes.push(Ok(SettleOutcome::Lost));
             let Some(proof) = Proof::of(&settlement.lease) else { continue };
             match encode(&settlement.action, proof.id) {
                 Ok(headers) if seen.insert(proof) => {
                     let from = &settlement.lease.partition;
                     match &settlement.action {
                         Action::Move { to, .. } if is_cluster && to.name() != from.name() => {
-                            sorted.journeys.push(Journey { slot, proof, from, to, headers });
+                            batch.cross_slot_moves.push(CrossSlotMove { index, proof, from, to, headers });
                         }
                         action => {
-                            let bundle = sorted.bundles.entry(from).or_default();
-                            bundle.add(Other { slot, proof, action, headers });
+                            let bundle = batch.bundles.entry(from).or_default();
+                            bundle.add(Other { index, proof, action, headers });
                         }
                     }
                 }
                 Ok(_) => {}
-                Err(error) => sorted.set(slot, Err(stamp(error))),
+                Err(error) => batch.set(index, Err(stamp(error))),
             }
         }
-        sorted
+        batch
     }
 
     /// What is of this partition, taken out.
@@ -115,21 +115,21 @@ impl<'s> Sorted<'s> {
         self.outcomes
     }
 
-    fn set(&mut self, slot: usize, outcome: Result<SettleOutcome>) {
-        if let Some(place) = self.outcomes.get_mut(slot) {
-            *place = outcome;
+    fn set(&mut self, index: usize, outcome: Result<SettleOutcome>) {
+        if let Some(slot) = self.outcomes.get_mut(index) {
+            *slot = outcome;
         }
     }
 
     /// Takes in what the server answered about a bundle.
-    pub(crate) fn take_in(&mut self, bundle: &Bundle<'_>, answered: Result<Vec<u8>>) {
-        let slots = bundle.slots();
-        match answered
-            .and_then(|digits| if digits.len() == slots.len() { Ok(digits) } else { Err(strange()) })
-        {
+    pub(crate) fn record_answer(&mut self, bundle: &Bundle<'_>, answered: Result<Vec<u8>>) {
+        let indexes = bundle.indexes();
+        match answered.and_then(|digits| {
+            if digits.len() == indexes.len() { Ok(digits) } else { Err(unexpected_reply()) }
+        }) {
             Ok(digits) => {
-                for (slot, digit) in slots.into_iter().zip(digits) {
-                    self.set(slot, Ok(settled(digit)));
+                for (index, digit) in indexes.into_iter().zip(digits) {
+                    self.set(index, Ok(settled(digit)));
                 }
             }
             Err(error) => self.fail(bundle, &error),
@@ -138,8 +138,8 @@ impl<'s> Sorted<'s> {
 
     /// Takes in that nothing is known of a bundle.
     pub(crate) fn fail(&mut self, bundle: &Bundle<'_>, error: &Error) {
-        for slot in bundle.slots() {
-            self.set(slot, Err(stamp(error.clone())));
+        for index in bundle.indexes() {
+            self.set(index, Err(stamp(error.clone())));
         }
     }
 }
@@ -154,15 +154,15 @@ impl<'s> Bundle<'s> {
         // Most often the last: what was claimed together is settled together.
         let kind = (secret, window(id));
         match self.removals.iter_mut().rev().find(|(known, _)| *known == kind) {
-            Some((_, ids)) => ids.push((other.slot, id)),
-            None => self.removals.push((kind, vec![(other.slot, id)])),
+            Some((_, ids)) => ids.push((other.index, id)),
+            None => self.removals.push((kind, vec![(other.index, id)])),
         }
     }
 
     /// Where the answers go, in their order.
-    fn slots(&self) -> Vec<usize> {
-        let removals = self.removals.iter().flat_map(|(_, ids)| ids.iter().map(|(slot, _)| *slot));
-        removals.chain(self.others.iter().map(|other| other.slot)).collect()
+    fn indexes(&self) -> Vec<usize> {
+        let removals = self.removals.iter().flat_map(|(_, ids)| ids.iter().map(|(index, _)| *index));
+        removals.chain(self.others.iter().map(|other| other.index)).collect()
     }
 
     /// About how many arguments it takes, and how large they are.
@@ -224,22 +224,24 @@ impl RedisQueue {
 
     /// One script per partition, side by side.
     async fn settle_batch(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
-        let mut sorted = Sorted::new(settlements, self.inner.config.is_cluster());
-        self.settle_sorted(&mut sorted).await;
-        sorted.into_outcomes()
+        let mut batch = SettlementBatch::new(settlements, self.inner.config.is_cluster());
+        self.settle_batch_parts(&mut batch).await;
+        batch.into_outcomes()
     }
 
-    pub(crate) async fn settle_sorted(&self, sorted: &mut Sorted<'_>) {
-        let bundles = std::mem::take(&mut sorted.bundles);
+    pub(crate) async fn settle_batch_parts(&self, batch: &mut SettlementBatch<'_>) {
+        let bundles = std::mem::take(&mut batch.bundles);
         let calls = bundles.iter().map(|(partition, bundle)| self.settle_bundle(partition, bundle));
-        let journeys = std::mem::take(&mut sorted.journeys);
-        let carried = journeys.iter().map(|j| self.carry(j.from, &j.proof, j.to, &j.headers));
-        let (answers, arrivals) = join(join_all(calls), join_all(carried)).await;
+        let cross_slot_moves = std::mem::take(&mut batch.cross_slot_moves);
+        let moving = cross_slot_moves
+            .iter()
+            .map(|one| self.move_across_slots(one.from, &one.proof, one.to, &one.headers));
+        let (answers, moved) = join(join_all(calls), join_all(moving)).await;
         for (bundle, answer) in bundles.values().zip(answers) {
-            sorted.take_in(bundle, answer);
+            batch.record_answer(bundle, answer);
         }
-        for (journey, arrival) in journeys.iter().zip(arrivals) {
-            sorted.set(journey.slot, arrival.map_err(stamp));
+        for (cross_slot_move, outcome) in cross_slot_moves.iter().zip(moved) {
+            batch.set(cross_slot_move.index, outcome.map_err(stamp));
         }
     }
 

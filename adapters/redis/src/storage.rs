@@ -14,13 +14,13 @@ use tokio_util::task::TaskTracker;
 use crate::capabilities::capabilities;
 use crate::clock::ServerClock;
 use crate::config::{Config, RedisBuilder};
-use crate::error::{NAME, closed, own, repeatable};
+use crate::error::{NAME, closed, error, repeatable};
 use crate::link::{Call, Link};
 use crate::listener::{Listener, watch};
 use crate::names::Names;
-use crate::noted::Noted;
+use crate::recent_names::RecentNames;
 use crate::script::Script;
-use crate::server::{Server, check_layout, check_rights};
+use crate::server::{Server, check_layout, check_permissions};
 use crate::waiters::Wake;
 
 /// A queue on a Redis server, which any number of processes may use at once. Cloning shares the handle.
@@ -42,9 +42,9 @@ pub(crate) struct Inner {
     pub(crate) listen: CancellationToken,
     pub(crate) closed: CancellationToken,
     /// Partitions that this handle put into the list of a cluster.
-    pub(crate) listed: Noted,
+    pub(crate) listed: RecentNames,
     /// Partitions that it found ids in without records.
-    pub(crate) astray: Noted,
+    pub(crate) reported: RecentNames,
     tasks: TaskTracker,
     calls: TaskTracker,
 }
@@ -100,11 +100,11 @@ impl RedisQueue {
         let opening = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Open);
         let link = Arc::new(Link::new(&config).await.map_err(opening)?);
         let names = Names::new(&config.prefix);
-        let server = Server::ask(&link, &config.shape).await.map_err(opening)?;
-        check_rights(&link, &names).await.map_err(opening)?;
+        let server = Server::ask(&link, &config.topology).await.map_err(opening)?;
+        check_permissions(&link, &names).await.map_err(opening)?;
         check_layout(&link, &names).await.map_err(opening)?;
         let inner = Inner {
-            capabilities: capabilities(&config, server.survives),
+            capabilities: capabilities(&config, server.durability),
             names,
             link,
             clock: ServerClock::default(),
@@ -112,8 +112,8 @@ impl RedisQueue {
             caller: uuid::Uuid::new_v4().simple().to_string(),
             listen: CancellationToken::new(),
             closed: CancellationToken::new(),
-            listed: Noted::default(),
-            astray: Noted::default(),
+            listed: RecentNames::default(),
+            reported: RecentNames::default(),
             tasks: TaskTracker::new(),
             calls: TaskTracker::new(),
             config,
@@ -185,13 +185,13 @@ impl QueueStorage for RedisQueue {
             return Err(closed(Operation::Init));
         }
         let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Init);
-        let server = Server::ask(&self.inner.link, &self.inner.config.shape).await.map_err(stamp)?;
+        let server = Server::ask(&self.inner.link, &self.inner.config.topology).await.map_err(stamp)?;
         let declared = self.inner.capabilities.durability.push;
-        if server.survives < declared {
+        if server.durability < declared {
             let text = "the server survives less than when this handle was opened: see its appendonly and appendfsync, or open anew";
-            return Err(stamp(own(ErrorKind::Incompatible, text)));
+            return Err(stamp(error(ErrorKind::Incompatible, text)));
         }
-        check_rights(&self.inner.link, &self.inner.names).await.map_err(stamp)?;
+        check_permissions(&self.inner.link, &self.inner.names).await.map_err(stamp)?;
         check_layout(&self.inner.link, &self.inner.names).await.map_err(stamp)
     }
 
@@ -200,11 +200,11 @@ impl QueueStorage for RedisQueue {
             return Err(closed(Operation::Check));
         }
         let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Check);
-        let server = Server::ask(&self.inner.link, &self.inner.config.shape).await.map_err(stamp)?;
+        let server = Server::ask(&self.inner.link, &self.inner.config.topology).await.map_err(stamp)?;
         let mut health = Health::of_version(server.version);
         health.server_time = server.time;
         health.warnings = server.warnings;
-        health.warnings.append(&mut self.astray_warnings().await.map_err(stamp)?);
+        health.warnings.append(&mut self.missing_record_warnings().await.map_err(stamp)?);
         Ok(health)
     }
 

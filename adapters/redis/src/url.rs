@@ -4,17 +4,17 @@ use anyqueue::Result;
 use anyqueue::adapter::{StorageUrl, UrlOption};
 use redis::IntoConnectionInfo;
 
-use crate::config::{RedisBuilder, Shape};
+use crate::config::{RedisBuilder, Topology};
 use crate::error::invalid;
 
 const SENTINEL_PORT: u16 = 26379;
 
 impl RedisBuilder {
     pub(crate) fn from_url(url: &StorageUrl) -> Result<Self> {
-        let (scheme, shape) = match url.scheme().split_once('-') {
-            None => (url.scheme(), Shape::Server),
-            Some((scheme, "cluster")) => (scheme, Shape::Cluster),
-            Some((scheme, _)) => (scheme, Shape::Sentinel(String::new())),
+        let (scheme, topology) = match url.scheme().split_once('-') {
+            None => (url.scheme(), Topology::Server),
+            Some((scheme, "cluster")) => (scheme, Topology::Cluster),
+            Some((scheme, _)) => (scheme, Topology::Sentinel(String::new())),
         };
         let mut plain = url.url().clone();
         plain.set_query(None); // our own options are not the client's
@@ -22,21 +22,21 @@ impl RedisBuilder {
         if plain.set_scheme(scheme).is_err() {
             return Err(unusable());
         }
-        if plain.port().is_none() && matches!(shape, Shape::Sentinel(_)) {
+        if plain.port().is_none() && matches!(topology, Topology::Sentinel(_)) {
             plain.set_port(Some(SENTINEL_PORT)).map_err(|()| unusable())?;
         }
         // The error of the client is left out: it may quote parts of the URL.
         let mut builder = Self::new(plain.as_str().into_connection_info().map_err(|_| unusable())?);
         let master = url.option::<String>("master")?;
-        builder.0.shape = match (shape, master) {
-            (Shape::Sentinel(_), Some(master)) => Shape::Sentinel(master),
-            (Shape::Sentinel(_), None) => {
+        builder.0.topology = match (topology, master) {
+            (Topology::Sentinel(_), Some(master)) => Topology::Sentinel(master),
+            (Topology::Sentinel(_), None) => {
                 return Err(invalid(
                     "redis-sentinel:// needs the name of the master, as in ?master=mymaster",
                 ));
             }
             (_, Some(_)) => return Err(invalid("master=… belongs to redis-sentinel://")),
-            (shape, None) => shape,
+            (topology, None) => topology,
         };
         if let Some(nodes) = url.option::<String>("nodes")? {
             builder.0.nodes = nodes.split(',').map(node).collect::<Result<_>>()?;
@@ -96,13 +96,13 @@ mod tests {
     #[test]
     fn shapes_are_told_by_the_scheme() {
         let cluster = parse("rediss-cluster://u:p@a:1/?nodes=b:2,c:3&ca=/x").unwrap().0;
-        assert_eq!(cluster.shape, Shape::Cluster);
+        assert_eq!(cluster.topology, Topology::Cluster);
         let addresses: Vec<_> = cluster.addresses().iter().map(ToString::to_string).collect();
         assert_eq!(addresses, ["a:1", "b:2", "c:3"]);
         let sentinel = parse("redis-sentinel://a/3?master=m").unwrap().0;
-        assert_eq!(sentinel.shape, Shape::Sentinel("m".to_owned()));
+        assert_eq!(sentinel.topology, Topology::Sentinel("m".to_owned()));
         assert_eq!(sentinel.target(), "redis master \"m\" of the sentinel at a:26379");
-        assert_eq!(parse("redis://a/").unwrap().0.shape, Shape::Server);
+        assert_eq!(parse("redis://a/").unwrap().0.topology, Topology::Server);
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
-mod astray;
 mod bulky;
 mod common;
 mod connections;
@@ -11,6 +10,7 @@ mod disk;
 mod failover;
 mod faults;
 mod lines;
+mod missing_records;
 mod old;
 mod opening;
 mod resharding;

@@ -8,29 +8,29 @@ use crate::names::{partition, word};
 use crate::reply;
 
 /// Partitions that one check tells of.
-const SHOWN: usize = 8;
+const MAX_WARNINGS: usize = 8;
 
 impl RedisQueue {
     /// Notes for all that ids of this partition are aside. That this fails must not fail the pull that found them.
-    pub(crate) async fn report_astray(&self, partition: &PartitionId) {
+    pub(crate) async fn report_missing_records(&self, partition: &PartitionId) {
         let word = word(partition);
-        if self.inner.astray.is_recent(&word) {
+        if self.inner.reported.is_recent(&word) {
             return;
         }
         tracing::warn!(%partition, "messages whose records are missing were put aside: see the warnings of a check");
         let mut add = redis::cmd("SADD");
         add.arg(self.inner.names.astray()).arg(&word);
         match self.inner.link.command(&add).await {
-            Ok(_) => self.inner.astray.add(&word),
+            Ok(_) => self.inner.reported.add(&word),
             Err(error) => tracing::debug!(%error, %partition, "noted by a later pull"),
         }
     }
 
     /// Warnings of what is aside, of a few partitions.
-    pub(crate) async fn astray_warnings(&self) -> Result<Vec<String>> {
+    pub(crate) async fn missing_record_warnings(&self) -> Result<Vec<String>> {
         let (names, link) = (&self.inner.names, &self.inner.link);
         let mut some = redis::cmd("SRANDMEMBER");
-        some.arg(names.astray()).arg(SHOWN);
+        some.arg(names.astray()).arg(MAX_WARNINGS);
         let mut warnings = Vec::new();
         for word in reply::list(link.command(&some).await?)? {
             let word = reply::text(word)?;

@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 /// Partitions that are remembered. Beyond, all are forgotten, and told again.
 const REMEMBERED: usize = 10_000;
 /// For how long: the server may have lost it since, as after FLUSHALL or a fail-over.
-const LATELY: Duration = Duration::from_mins(1);
+const FORGET_AFTER: Duration = Duration::from_mins(1);
 
 /// Names, and when they were told.
 #[derive(Debug, Default)]
-pub(crate) struct Noted {
+pub(crate) struct RecentNames {
     // A std mutex: it is held for a few instructions and never across an await.
     names: Mutex<HashMap<String, Instant>>,
 }
 
-impl Noted {
+impl RecentNames {
     pub(crate) fn is_recent(&self, name: &str) -> bool {
         let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        names.get(name).is_some_and(|at| at.elapsed() < LATELY)
+        names.get(name).is_some_and(|at| at.elapsed() < FORGET_AFTER)
     }
 
     pub(crate) fn add(&self, name: &str) {
@@ -37,12 +37,12 @@ mod tests {
 
     #[test]
     fn what_was_told_is_told_again_when_time_has_passed() {
-        let noted = Noted::default();
-        assert!(!noted.is_recent("a"));
-        noted.add("a");
-        assert!(noted.is_recent("a") && !noted.is_recent("b"));
-        let before = Instant::now().checked_sub(LATELY).unwrap();
-        noted.names.lock().unwrap().insert("a".to_owned(), before);
-        assert!(!noted.is_recent("a"));
+        let recent_names = RecentNames::default();
+        assert!(!recent_names.is_recent("a"));
+        recent_names.add("a");
+        assert!(recent_names.is_recent("a") && !recent_names.is_recent("b"));
+        let before = Instant::now().checked_sub(FORGET_AFTER).unwrap();
+        recent_names.names.lock().unwrap().insert("a".to_owned(), before);
+        assert!(!recent_names.is_recent("a"));
     }
 }

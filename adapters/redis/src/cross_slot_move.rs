@@ -3,7 +3,7 @@
 use anyqueue::{Operation, PartitionId, Result, SettleOutcome};
 
 use crate::RedisQueue;
-use crate::error::strange;
+use crate::error::unexpected_reply;
 use crate::names::LAYOUT;
 use crate::reply::{bytes, exactly, optional_list};
 use crate::script;
@@ -11,7 +11,7 @@ use crate::settle::{Proof, settled};
 
 impl RedisQueue {
     /// In a cluster, puts a partition into the list of all before its first message or pause. Elsewhere scripts do that.
-    pub(crate) async fn make_listed(&self, partition: &PartitionId) -> Result<()> {
+    pub(crate) async fn register_partition(&self, partition: &PartitionId) -> Result<()> {
         if !self.inner.config.is_cluster() || self.inner.listed.is_recent(partition.name()) {
             return Ok(());
         }
@@ -24,7 +24,7 @@ impl RedisQueue {
 
     /// Moves a message to a partition that may be on another server: copies it there while the lease holds, then removes it here.
     /// Where this ends half-way it comes back here, and the copy is known by its id when it is moved again.
-    pub(crate) async fn carry(
+    pub(crate) async fn move_across_slots(
         &self,
         from: &PartitionId,
         proof: &Proof,
@@ -39,13 +39,13 @@ impl RedisQueue {
         let [record, kept] = exactly(redis::Value::Array(copied))?;
         let (record, kept) = (bytes(record)?, bytes(kept)?);
         let headers = if headers.is_empty() { &kept } else { headers };
-        self.make_listed(to).await?;
-        let mut land = self.new_call(&script::LAND, to, 3, 64 + record.len() + headers.len());
-        land.arg(proof.id.as_bytes()).arg(&record).arg(headers);
-        self.run(&land, Operation::Settle).await?;
+        self.register_partition(to).await?;
+        let mut store = self.new_call(&script::STORE_COPY, to, 3, 64 + record.len() + headers.len());
+        store.arg(proof.id.as_bytes()).arg(&record).arg(headers);
+        self.run(&store, Operation::Settle).await?;
         let mut remove = self.new_call(&script::SETTLE, from, 6, 128);
         remove.arg(b"").int(1).arg(b"D").arg(&proof.to_bytes()).arg(b"").arg(b"");
         let digits = bytes(self.run(&remove, Operation::Settle).await?)?;
-        digits.first().map(|digit| settled(*digit)).ok_or_else(strange)
+        digits.first().map(|digit| settled(*digit)).ok_or_else(unexpected_reply)
     }
 }
