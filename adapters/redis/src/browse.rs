@@ -1,4 +1,4 @@
-//! Pages of messages in the order of their ids, which no structure on the server has.
+//! Pages of messages in the order of their ids. The server has no structure in that order.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,15 +14,15 @@ use crate::reply::{bytes, count, exactly, int, list, optional_bytes, optional_li
 use crate::script;
 use crate::window::start;
 
-/// A partition of up to so many messages tells all its ids at once.
+/// A partition with at most this many messages lists all its ids in one call.
 const MAX_LISTED: u64 = 2000;
-/// Messages that one step of going through all of them looks at.
+/// How many messages one step of a scan looks at.
 const SCAN_COUNT: u64 = 200;
-/// Messages that are shown in one call.
+/// How many messages one call shows.
 const MESSAGES_PER_CALL: usize = 50;
 
 impl RedisQueue {
-    /// Messages that go away while a page is made are made up for, so that a short page is the last one.
+    /// Returns a page. Messages that go away meanwhile are replaced by later ones, so a short page is the last one.
     pub(crate) async fn page(
         &self,
         partition: &PartitionId,
@@ -44,7 +44,7 @@ impl RedisQueue {
         Ok(page)
     }
 
-    /// The first ids after this one, at most so many.
+    /// The smallest ids above `after`, at most `limit`.
     async fn next_ids(
         &self,
         partition: &PartitionId,
@@ -78,7 +78,7 @@ impl RedisQueue {
         }
     }
 
-    /// Adds these messages to the page, in as many calls as their size takes.
+    /// Adds these messages to the page, in as many calls as their size requires.
     async fn show(&self, partition: &PartitionId, ids: &[MessageId], page: &mut Vec<Browsed>) -> Result<()> {
         let mut left = ids;
         while !left.is_empty() {
@@ -100,7 +100,7 @@ impl RedisQueue {
     }
 }
 
-/// The smallest ids of those that were seen.
+/// The smallest of the ids that were seen.
 struct SmallestIds {
     after: Option<MessageId>,
     limit: usize,
@@ -108,14 +108,14 @@ struct SmallestIds {
 }
 
 impl SmallestIds {
-    /// Whether no id that begins like this, or is larger, can be one of them.
+    /// Whether no id that begins with these bytes, or is larger, can belong to the page.
     fn is_complete_before(&self, window: &[u8]) -> bool {
         self.ids.len() >= self.limit && self.ids.last().is_none_or(|last| &last.as_bytes()[..] < window)
     }
 
     fn add(&mut self, ids: Vec<Value>) -> Result<()> {
         for id in ids {
-            let Ok(id) = bytes(id)?.try_into() else { continue }; // the long value among the leases
+            let Ok(id) = bytes(id)?.try_into() else { continue }; // the bytes of a lease are longer than an id
             let id = MessageId::from_bytes(id);
             if self.after.is_none_or(|after| id > after) && self.ids.insert(id) && self.ids.len() > self.limit
             {

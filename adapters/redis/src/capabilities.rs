@@ -1,4 +1,4 @@
-//! What this backend gives.
+//! What this backend can do.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use crate::config::{Config, Topology};
 use crate::limits::{BATCH, JITTER, MAX_DELAY, MAX_LEASE, MIN_LEASE, PRIORITY_LEVELS};
 
 const BATCH_BYTES: u64 = 64 * 1024 * 1024;
-/// How late timed things may be: timers, network and the server's queue.
+/// How late anything timed may be, because of timers, the network and the server's queue.
 const SLACK: Duration = Duration::from_millis(100);
-/// The capabilities, on a server whose acknowledged data survives this.
+/// The capabilities on a server with this durability.
 pub(crate) fn capabilities(config: &Config, level: DurabilityLevel) -> Capabilities {
     let delay = DelayCapability { max: MAX_DELAY, granularity: Duration::from_millis(1) };
-    // While a call is under way the next gathers: two would each carry half, and a stream can bring its next deliveries with one
-    // at a time.
+    // One call at a time, while the next one gathers: two would carry half each, and a stream can fetch its next deliveries with
+    // only one at a time.
     let coalesce = Coalesce { in_flight: 1, linger: Duration::ZERO, across_partitions: !config.is_cluster() };
-    // A new master may not have got the last claims of the one before.
+    // A new master may lack the last claims of the previous one.
     let has_one_master = config.topology == Topology::Server;
     Capabilities {
         reach: Reach::Network,
@@ -65,7 +65,7 @@ pub(crate) fn capabilities(config: &Config, level: DurabilityLevel) -> Capabilit
             settle_batch: BATCH,
         },
         slack: SLACK,
-        // A hint may get lost with its connection, so what is promised is the poll, with its jitter.
+        // A hint can get lost with its connection, so the declared latency is the poll interval with its jitter.
         wake_latency: config.poll_interval.mul_f64(1.0 + JITTER) + SLACK,
         overfetch: 0,
         exchange: true,

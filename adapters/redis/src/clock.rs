@@ -1,9 +1,9 @@
-//! The server's time, and durations as it counts them.
+//! The server's time, and durations as scripts count them.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-/// About what the server's clock says, as its last answer told. Scripts correct what is far off.
+/// An estimate of the server's clock from its last answer. Scripts correct a value that is far off.
 #[derive(Debug)]
 pub(crate) struct ServerClock {
     start: Instant,
@@ -18,7 +18,7 @@ impl Default for ServerClock {
 }
 
 impl ServerClock {
-    /// Takes in a time that the server has just told.
+    /// Sets the time that the server has just returned.
     pub(crate) fn set(&self, now_us: u64) {
         let now_us = i64::try_from(now_us).unwrap_or(i64::MAX);
         self.start_us.store(now_us.saturating_sub(self.elapsed_us()), Ordering::Relaxed);
@@ -34,7 +34,7 @@ impl ServerClock {
     }
 }
 
-/// Whole milliseconds, rounded up: what is timed must not come early.
+/// Whole milliseconds, rounded up: nothing timed may come early.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -16,7 +16,7 @@ const MAX_PREFIX_BYTES: usize = 64;
 /// Everything that can be set when a queue is opened.
 #[derive(Clone)]
 pub(crate) struct Config {
-    /// The server, or the first node of the cluster, or the first sentinel; and the login of the servers.
+    /// The server, the first cluster node, or the first sentinel; with the login of the servers.
     pub(crate) connect: ConnectionInfo,
     pub(crate) topology: Topology,
     /// Further nodes or sentinels, by host and port.
@@ -30,18 +30,18 @@ pub(crate) struct Config {
     pub(crate) clock: Clock,
 }
 
-/// What there is at the address.
+/// What is at the address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Topology {
     /// One server, the master.
     Server,
-    /// Some node of a Redis Cluster.
+    /// A node of a Redis Cluster.
     Cluster,
-    /// A sentinel, which knows where the master of this name is.
+    /// A sentinel that knows the master of this name.
     Sentinel(String),
 }
 
-/// Where certificates are, in PEM.
+/// Files with certificates, in PEM.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TlsFiles {
     pub(crate) authority: Option<PathBuf>,
@@ -49,18 +49,18 @@ pub(crate) struct TlsFiles {
     pub(crate) client: Option<(PathBuf, PathBuf)>,
 }
 
-/// Options of a queue on a server. Made by [`new`](Self::new) or [`RedisQueue::from_url`](crate::RedisQueue::from_url).
+/// Options for a queue on a server. Made by [`new`](Self::new) or [`RedisQueue::from_url`](crate::RedisQueue::from_url).
 #[derive(Clone)]
 #[must_use = "call open()"]
 pub struct RedisBuilder(pub(crate) Config);
 
 impl RedisBuilder {
-    /// Options for connecting to the server that `connect` describes, user and password included. Whatever it says, the
-    /// connections speak RESP2, which every server does.
+    /// Options for connecting to the server that `connect` describes, with its user and password. Connections always use RESP2,
+    /// whatever `connect` says; every server speaks it.
     pub fn new(connect: ConnectionInfo) -> Self {
-        // Calls are sent without waiting for the answers of earlier ones: small packets must not wait either.
+        // Calls do not wait for the answers of earlier ones, so small packets must not wait either.
         let tcp = TcpSettings::default().set_nodelay(true);
-        // Answers are read as the second version of the protocol has them.
+        // Answers are parsed as RESP2.
         let settings = connect.redis_settings().clone().set_protocol(ProtocolVersion::RESP2);
         Self(Config {
             connect: connect.set_tcp_settings(tcp).set_redis_settings(settings),
@@ -76,49 +76,48 @@ impl RedisBuilder {
         })
     }
 
-    /// What is at the address is a node of a Redis Cluster; the others are found by it. URL: `redis-cluster://…`.
+    /// The address is a node of a Redis Cluster, which tells the other nodes. URL: `redis-cluster://…`.
     pub fn cluster(mut self) -> Self {
         self.0.topology = Topology::Cluster;
         self
     }
 
-    /// What is at the address is a sentinel, to be asked for the master of this name; user, password and database are the
-    /// master's. Sentinels are asked without a login. URL: `redis-sentinel://…?master=mymaster`.
+    /// The address is a sentinel, which is asked for the master of this name. User, password and database are the master's;
+    /// sentinels are asked without a login. URL: `redis-sentinel://…?master=mymaster`.
     pub fn sentinel(mut self, master: impl Into<String>) -> Self {
         self.0.topology = Topology::Sentinel(master.into());
         self
     }
 
-    /// Further nodes of the cluster, or sentinels, by host and port, to be asked where the first cannot be reached. URL:
+    /// Further nodes of the cluster, or further sentinels, by host and port, in case the first cannot be reached. URL:
     /// `nodes=host:port,host:port`.
     pub fn nodes(mut self, nodes: impl IntoIterator<Item = (String, u16)>) -> Self {
         self.0.nodes = nodes.into_iter().collect();
         self
     }
 
-    /// A file with the certificates, in PEM, of those who may vouch for the servers, instead of whom this system trusts. Only with
-    /// TLS. URL: `ca=/etc/redis/ca.crt`.
+    /// A PEM file with the certificate authorities to trust instead of the system's. Only with TLS. URL: `ca=/etc/redis/ca.crt`.
     pub fn authority(mut self, file: impl Into<PathBuf>) -> Self {
         self.0.tls.authority = Some(file.into());
         self
     }
 
-    /// Files with a certificate and its private key, in PEM, for servers that ask for one. Only with TLS. URL:
+    /// PEM files with a client certificate and its private key, for servers that ask for one. Only with TLS. URL:
     /// `cert=/etc/app.crt&key=/etc/app.key`.
     pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.0.tls.client = Some((certificate.into(), key.into()));
         self
     }
 
-    /// What all keys and channels begin with: 1 to 64 of `A-Z a-z 0-9 . _ : -`. Queues with different prefixes know nothing of
-    /// each other. Default: `anyqueue`. URL: `prefix=anyqueue`.
+    /// What all keys and channels begin with: 1 to 64 of `A-Z a-z 0-9 . _ : -`. Queues with different prefixes do not affect each
+    /// other. Default: `anyqueue`. URL: `prefix=anyqueue`.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.0.prefix = prefix.into();
         self
     }
 
-    /// How often waiting pulls look without being told, about, in case a hint got lost. Nothing polls while nobody waits. From
-    /// 1 ms to 60 s. Default: 900 ms. URL: `poll_interval=900ms`.
+    /// How often, approximately, waiting pulls look for messages by themselves, in case a hint got lost. Nothing polls while
+    /// nobody waits. From 1 ms to 60 s. Default: 900 ms. URL: `poll_interval=900ms`.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.0.poll_interval = interval;
         self
@@ -136,14 +135,13 @@ impl RedisBuilder {
         self
     }
 
-    /// The largest message in its encoded form, in bytes, at most 64 MiB. Default: 16 MiB. URL: `message_bytes=16777216`.
+    /// The largest encoded message in bytes, at most 64 MiB. Default: 16 MiB. URL: `message_bytes=16777216`.
     pub fn message_bytes(mut self, bytes: u64) -> Self {
         self.0.message_bytes = bytes;
         self
     }
 
-    /// The clock of this client, for tests with one that is wrong: leases, delays
-    /// and ages are by the server's clock. Default: the host's.
+    /// The clock of this client, for tests with a wrong one. Leases, delays and ages use the server's clock. Default: the host's.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.0.clock = clock;
         self
@@ -154,34 +152,34 @@ impl RedisBuilder {
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | ':' | '-');
         let prefix = &config.prefix;
         if prefix.is_empty() || prefix.len() > MAX_PREFIX_BYTES || !prefix.chars().all(allowed) {
-            return Err(invalid("prefix is 1 to 64 of A-Z a-z 0-9 . _ : -"));
+            return Err(invalid("prefix must be 1 to 64 of A-Z a-z 0-9 . _ : -"));
         }
         if !(Duration::from_millis(1)..=Duration::from_mins(1)).contains(&config.poll_interval) {
-            return Err(invalid("poll_interval is from 1ms to 60s"));
+            return Err(invalid("poll_interval must be from 1ms to 60s"));
         }
         let timeouts = Duration::from_millis(1)..=MAX_TIMEOUT;
         if !timeouts.contains(&config.connect_timeout) || !timeouts.contains(&config.call_timeout) {
-            return Err(invalid("connect_timeout and call_timeout are from 1ms to 1h"));
+            return Err(invalid("connect_timeout and call_timeout must be from 1ms to 1h"));
         }
         if !(1024..=MAX_MESSAGE_BYTES).contains(&config.message_bytes) {
-            return Err(invalid("message_bytes is from 1024 to 67108864"));
+            return Err(invalid("message_bytes must be from 1024 to 67108864"));
         }
         let is_encrypted = matches!(config.connect.addr(), ConnectionAddr::TcpTls { .. });
         if !is_encrypted && (config.tls.authority.is_some() || config.tls.client.is_some()) {
-            return Err(invalid("certificates are used with TLS alone: write rediss:// instead of redis://"));
+            return Err(invalid("certificates need TLS: write rediss:// instead of redis://"));
         }
         if config.topology == Topology::Cluster && config.connect.redis_settings().db() != 0 {
-            return Err(invalid("a Redis Cluster has database 0 alone"));
+            return Err(invalid("a Redis Cluster has only database 0"));
         }
         if config.topology == Topology::Server && !config.nodes.is_empty() {
-            return Err(invalid("further nodes belong to a cluster or to sentinels"));
+            return Err(invalid("nodes can only be set for a cluster or for sentinels"));
         }
         Ok(config)
     }
 }
 
 impl Config {
-    /// The server and database, for messages.
+    /// The server and database, for error messages.
     pub(crate) fn target(&self) -> String {
         let (address, db) = (self.connect.addr(), self.connect.redis_settings().db());
         match &self.topology {
@@ -196,7 +194,7 @@ impl Config {
         self.topology == Topology::Cluster
     }
 
-    /// The first address and the further ones.
+    /// All addresses, the first one first.
     pub(crate) fn addresses(&self) -> Vec<ConnectionAddr> {
         let first = self.connect.addr().clone();
         let others: Vec<_> =
@@ -205,7 +203,7 @@ impl Config {
     }
 }
 
-/// Another address that is reached in the same way.
+/// The same kind of address with another host and port.
 pub(crate) fn with_host(address: &ConnectionAddr, host: String, port: u16) -> ConnectionAddr {
     match address {
         ConnectionAddr::TcpTls { insecure, tls_params, .. } => {

@@ -1,4 +1,4 @@
-//! How connections are made: to one server, to the master that sentinels name, or to a cluster.
+//! Making connections: to one server, to a master that sentinels know, or to a cluster.
 
 use std::path::Path;
 
@@ -18,11 +18,11 @@ use crate::config::{Config, TlsFiles, Topology, with_host};
 use crate::error::{classify_connect, invalid};
 use crate::{reply, script};
 
-/// Calls that may wait for their turn to be sent. More wait in their tasks.
+/// Calls that may wait to be sent. More calls wait in their tasks.
 const PIPELINE: usize = 1024;
-/// How often the cluster's client sends a call again, within its time: after a redirection, or while the cluster votes.
+/// How often the cluster client sends a call again within its time: after a redirection, or while the cluster elects a master.
 const REDIRECTIONS: u32 = 64;
-/// The longest it pauses before that, in milliseconds.
+/// The longest pause before that, in milliseconds.
 const REDIRECTION_PAUSE_MS: u64 = 200;
 
 /// Makes connections.
@@ -33,7 +33,7 @@ pub(crate) struct Connector {
 
 enum ClientKind {
     Server(Client),
-    /// Remembers the connection to a sentinel.
+    /// Keeps its connection to a sentinel.
     Sentinel(tokio::sync::Mutex<SentinelClient>),
     Cluster(ClusterClient, Vec<Client>),
 }
@@ -42,7 +42,7 @@ enum ClientKind {
 #[derive(Clone)]
 pub(crate) enum Conn {
     Single(MultiplexedConnection),
-    /// To all servers of a cluster. It finds new masters by itself.
+    /// To all servers of a cluster. Finds new masters by itself.
     Cluster(ClusterConnection),
 }
 
@@ -73,7 +73,7 @@ impl Connector {
         Ok(Conn::Single(conn))
     }
 
-    /// What a node of a cluster said that did not want us, which the cluster's client does not tell.
+    /// The error of a cluster node that refused the connection. The cluster client does not expose it.
     async fn refusal(&self, seeds: &[Client]) -> Option<RedisError> {
         for seed in seeds {
             let refusal = match seed.get_multiplexed_async_connection_with_config(&self.options).await {
@@ -87,8 +87,8 @@ impl Connector {
         None
     }
 
-    /// A connection of its own that receives what is published. A cluster tells all its nodes, so any will do; `known` is asked
-    /// which there are.
+    /// Opens a connection that receives published messages. In a cluster any node will do, since each gets all of them; `known`
+    /// is asked for the nodes.
     pub(crate) async fn subscriber(&self, known: Option<Conn>) -> RedisResult<PubSub> {
         let client = match &self.client {
             ClientKind::Server(client) => client.clone(),
@@ -115,9 +115,9 @@ async fn subscriber_of_any(seeds: &[Client], known: Option<Conn>) -> RedisResult
     Err(last)
 }
 
-/// Loads the scripts: a server that was started again has forgotten them.
+/// Loads the scripts: a restarted server has forgotten them.
 async fn load_scripts(conn: &mut MultiplexedConnection) -> RedisResult<()> {
-    // Whoever has not logged in may not send anything as large as a script.
+    // Without a login a client may not send anything as large as a script.
     match redis::cmd("PING").query_async::<()>(conn).await {
         Err(error) if error.is_io_error() || error.code() == Some("NOAUTH") => return Err(error),
         _ => {}
@@ -127,13 +127,13 @@ async fn load_scripts(conn: &mut MultiplexedConnection) -> RedisResult<()> {
         load.add_command(script.load()).ignore();
     }
     match load.query_async::<()>(conn).await {
-        // What is refused is told when it is needed.
+        // A refused script is reported when it is needed.
         Err(error) if error.is_io_error() => Err(error),
         _ => Ok(()),
     }
 }
 
-/// The masters of a cluster, which are reached in the same way as this node of it.
+/// The masters of a cluster, reached in the same way as this node.
 async fn masters(conn: &mut Conn, like: &Client) -> RedisResult<Vec<Client>> {
     let slots = conn.send(redis::cmd("CLUSTER").arg("SLOTS")).await?;
     let mut addresses: Vec<_> =
@@ -145,7 +145,7 @@ async fn masters(conn: &mut Conn, like: &Client) -> RedisResult<Vec<Client>> {
         .collect()
 }
 
-/// A range of slots: its first, its last, its master, and replicas.
+/// A range of slots: its first, its last, its master, and its replicas.
 fn master_of(range: Value, like: &Client) -> Option<ConnectionAddr> {
     let master = reply::list(range).ok()?.into_iter().nth(2)?;
     let mut master = reply::list(master).ok()?.into_iter();
@@ -190,7 +190,7 @@ fn cluster(
         .response_timeout(config.call_timeout)
         .tcp_settings(TcpSettings::default().set_nodelay(true))
         .retries(REDIRECTIONS)
-        // Always about the same: a pause that grows overflows after some sixty times.
+        // A constant pause: one that grows would overflow after some sixty retries.
         .retry_wait_formula(REDIRECTION_PAUSE_MS, 1)
         .max_retry_wait(REDIRECTION_PAUSE_MS)
         .min_retry_wait(1);
@@ -234,7 +234,7 @@ fn is_encrypted(config: &Config) -> bool {
 /// Reads the files with certificates, if there are any.
 async fn certificates(config: &Config) -> Result<Option<TlsCertificates>> {
     if is_encrypted(config) && rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Where a program has compiled in more than one, rustls would not know which to take.
+        // If a program has compiled in several providers, rustls would not know which one to use.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
     let TlsFiles { authority, client } = &config.tls;

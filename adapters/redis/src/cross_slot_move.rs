@@ -1,4 +1,4 @@
-//! What a cluster cannot do in one step, because it concerns more than one of its servers.
+//! What a cluster cannot do in one step, because it involves several servers.
 
 use anyqueue::{Operation, PartitionId, Result, SettleOutcome};
 
@@ -10,7 +10,7 @@ use crate::script;
 use crate::settle::{Proof, settled};
 
 impl RedisQueue {
-    /// In a cluster, puts a partition into the list of all before its first message or pause. Elsewhere scripts do that.
+    /// In a cluster, adds a partition to the list of all partitions before its first message or pause. Elsewhere scripts do that.
     pub(crate) async fn register_partition(&self, partition: &PartitionId) -> Result<()> {
         if !self.inner.config.is_cluster() || self.inner.listed.is_recent(partition.name()) {
             return Ok(());
@@ -22,8 +22,9 @@ impl RedisQueue {
         Ok(())
     }
 
-    /// Moves a message to a partition that may be on another server: copies it there while the lease holds, then removes it here.
-    /// Where this ends half-way it comes back here, and the copy is known by its id when it is moved again.
+    /// Moves a message to a partition whose slot may be on another server: stores a copy there while the lease holds, then
+    /// removes the message here. If this is interrupted, the message comes back here; when it is moved again, the copy is
+    /// recognised by its id.
     pub(crate) async fn move_across_slots(
         &self,
         from: &PartitionId,

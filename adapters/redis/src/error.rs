@@ -1,4 +1,4 @@
-//! What Redis and its client say, as kind and retry class.
+//! Errors of Redis and its client, as kind and retry class.
 
 use std::borrow::Cow;
 
@@ -8,32 +8,32 @@ use redis::RedisError;
 /// The backend's name in errors.
 pub(crate) const NAME: &str = "redis";
 
-/// An error of this backend's own.
+/// An error of this backend.
 pub(crate) fn error(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {
     Error::new(kind, message).with_backend(NAME)
 }
 
-/// An argument that is wrong.
+/// An invalid argument.
 pub(crate) fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
     error(ErrorKind::InvalidInput, message)
 }
 
-/// The answer of a closed handle.
+/// The error of a closed handle.
 pub(crate) fn closed(operation: Operation) -> Error {
     Error::closed().with_backend(NAME).with_operation(operation)
 }
 
-/// An answer of another form than the scripts give.
+/// The error for a reply that no script of this release sends.
 pub(crate) fn unexpected_reply() -> Error {
-    error(ErrorKind::Incompatible, "the server's answer has another form than this release knows")
+    error(ErrorKind::Incompatible, "the server sent a reply that this release does not know")
 }
 
-/// The same error, where a call that may have taken effect can be made again without harm.
+/// The same error, for a call that can be repeated without harm even if it took effect.
 pub(crate) fn repeatable(error: Error) -> Error {
     if error.retry() == RetryClass::MayDuplicate { error.with_retry(RetryClass::Safe) } else { error }
 }
 
-/// Whether the server answered, so that the connection can be used again.
+/// Whether the server answered, so that the connection can still be used.
 pub(crate) fn is_server_answer(error: &RedisError) -> bool {
     matches!(error.kind(), redis::ErrorKind::Server(_) | redis::ErrorKind::Extension)
 }
@@ -43,18 +43,20 @@ pub(crate) fn is_from_replica(error: &RedisError) -> bool {
     error.code() == Some("READONLY") || error.detail().is_some_and(|text| text.contains(WRITE_ON_REPLICA))
 }
 
-/// What a script says that wrote on a replica.
+/// The error of a script that writes on a replica.
 const WRITE_ON_REPLICA: &str = "against a read only replica";
 
-/// Whether the task of the cluster's client ended, which nothing but a fault of it does: then there is nobody left to heal.
+/// Whether the cluster client's task has ended. Only a fault in it causes that, and then nothing repairs the connection.
 pub(crate) fn is_client_gone(error: &RedisError) -> bool {
     error.is_io_error() && error.to_string().contains("redis_cluster: Unable to")
 }
 
-/// Classes an error of making a connection: nothing was asked of the server yet.
+/// Classifies an error while connecting: nothing was sent to the server yet.
 pub(crate) fn classify_connect(cause: RedisError, target: &str) -> Error {
     if cause.detail().is_some_and(|text| text.contains("DB index")) {
-        return invalid(format!("{target}: there is no such database; see the server's setting `databases`"));
+        return invalid(format!(
+            "{target}: the database does not exist; see the server's setting `databases`"
+        ));
     }
     if is_server_answer(&cause) || cause.kind() == redis::ErrorKind::AuthenticationFailed {
         let classed = classify(cause);
@@ -62,12 +64,12 @@ pub(crate) fn classify_connect(cause: RedisError, target: &str) -> Error {
         return error(classed.kind(), text).with_retry(before(classed.retry())).with_source(classed);
     }
     if cause.kind() == redis::ErrorKind::MasterNameNotFoundBySentinel {
-        let text = format!("{target}: the sentinels know no such master that can be reached");
+        let text = format!("{target}: the sentinels know no reachable master of this name");
         return error(ErrorKind::Unavailable, text).with_source(cause);
     }
     if cause.to_string().to_lowercase().contains("certificate") {
         let text = format!(
-            "{target}: a certificate is not accepted; see the option `ca`, or `cert` and `key` if the server asks for one"
+            "{target}: a certificate was not accepted; see the option `ca`, or `cert` and `key` if the server asks for one"
         );
         return error(ErrorKind::Unavailable, text).with_retry(RetryClass::Never).with_source(cause);
     }
@@ -75,25 +77,25 @@ pub(crate) fn classify_connect(cause: RedisError, target: &str) -> Error {
         .with_source(cause)
 }
 
-/// What failed before anything was asked can be repeated, if it can succeed at all.
+/// A call that failed before anything was sent can be repeated, if it can succeed at all.
 fn before(retry: RetryClass) -> RetryClass {
     if retry == RetryClass::Never { RetryClass::Never } else { RetryClass::Safe }
 }
 
-/// Classes an error of a call to a cluster, whose servers hand over what they serve. Those that the client was sent on to, one after the
-/// other, did nothing; a script that could not reach a key of its own may have done a part.
+/// Classifies an error of a call to a cluster, whose slots move between servers. A call that was redirected until its time was
+/// over did nothing; a script that could not access a key may have done a part of its work.
 pub(crate) fn classify_of_cluster(cause: RedisError) -> Error {
     let text = cause.detail().unwrap_or_default();
     match cause.code() {
         Some("MOVED" | "ASK") => error(
             ErrorKind::Unavailable,
-            "the cluster hands this partition from one server to another (nothing was changed)",
+            "the cluster is moving this partition to another server (nothing was changed)",
         )
         .with_retry(RetryClass::Safe)
         .with_source(cause),
         _ if NOT_LOCAL.iter().any(|said| text.contains(said)) => error(
             ErrorKind::Unavailable,
-            "the cluster took a key of this partition away during the call: whether it was done is not known",
+            "the cluster moved a key of this partition during the call: it is not known whether the call took effect",
         )
         .with_retry(RetryClass::MayDuplicate)
         .with_source(cause),
@@ -101,15 +103,18 @@ pub(crate) fn classify_of_cluster(cause: RedisError) -> Error {
     }
 }
 
-/// What a script says in a cluster whose key is not served by its server, or by none.
+/// The error of a script in a cluster whose key is not served by its server, or by none.
 const NOT_LOCAL: [&str; 2] =
     ["attempted to access a non local key", "attempted to access a key while the cluster"];
 
-/// Classes an error of a call. Where the answer was lost, the script may have run.
+/// Classifies an error of a call. If the answer was lost, the script may have run.
 pub(crate) fn classify(cause: RedisError) -> Error {
     let classed = if cause.is_timeout() {
-        error(ErrorKind::TimedOut, "the server did not answer in time: whether it was done is not known")
-            .with_retry(RetryClass::MayDuplicate)
+        error(
+            ErrorKind::TimedOut,
+            "the server did not answer in time: it is not known whether the call took effect",
+        )
+        .with_retry(RetryClass::MayDuplicate)
     } else if cause.kind() == redis::ErrorKind::AuthenticationFailed {
         refused_login()
     } else if is_server_answer(&cause) {
@@ -117,20 +122,20 @@ pub(crate) fn classify(cause: RedisError) -> Error {
     } else {
         error(
             ErrorKind::Unavailable,
-            "the connection broke before the answer came: whether it was done is not known",
+            "the connection was lost before the answer came: it is not known whether the call took effect",
         )
         .with_retry(RetryClass::MayDuplicate)
     };
     classed.with_source(cause)
 }
 
-/// Error codes. The server's own text is repeated only where it names what is missing; it shows no credentials.
+/// Classifies error codes. The server's own text is repeated only where it names what is missing; it contains no credentials.
 fn by_code(code: &str, text: &str) -> Error {
     let (code, text) = within_script(text).unwrap_or((code, text));
     let safe = RetryClass::Safe;
     match code {
         "WRONGPASS" | "NOAUTH" => refused_login(),
-        "NOPERM" => error(ErrorKind::AccessDenied, format!("a right is missing: {text}")),
+        "NOPERM" => error(ErrorKind::AccessDenied, format!("a permission is missing: {text}")),
         "OOM" => error(
             ErrorKind::Full,
             "the server has reached its maxmemory: nothing was stored; raise it, or let consumers catch up",
@@ -143,20 +148,21 @@ fn by_code(code: &str, text: &str) -> Error {
             .with_retry(safe),
         "MISCONF" => error(
             ErrorKind::Full,
-            "the server cannot write its data to disk and so refuses writes (nothing was changed): see its log",
+            "the server refuses writes because it cannot write its data to disk (nothing was changed): see its log",
         ),
         "MASTERDOWN" | "NOREPLICAS" => {
             error(ErrorKind::Unavailable, format!("the server refuses writes (nothing was changed): {text}"))
                 .with_retry(safe)
         }
-        "BUSY" => {
-            error(ErrorKind::Unavailable, "the server is busy with somebody's script (nothing was changed)")
-                .with_retry(safe)
-        }
+        "BUSY" => error(
+            ErrorKind::Unavailable,
+            "the server is busy with a script of another client (nothing was changed)",
+        )
+        .with_retry(safe),
         "CLUSTERDOWN" | "TRYAGAIN" => error(
             ErrorKind::Unavailable,
             format!(
-                "the cluster moves this partition, or does not serve it now (nothing was changed): {text}"
+                "the cluster is moving this partition, or does not serve it now (nothing was changed): {text}"
             ),
         )
         .with_retry(safe),
@@ -170,20 +176,20 @@ fn by_code(code: &str, text: &str) -> Error {
         ),
         _ if text.contains("user executing the script") || text.contains("ACL failure in script") => error(
             ErrorKind::AccessDenied,
-            format!("a right is missing: {text}; open the queue anew to learn which"),
+            format!("a permission is missing: {text}; open the queue again to learn which one"),
         ),
         _ if text.contains("OOM command not allowed") => by_code("OOM", text),
         _ if text.contains("cluster support disabled") => error(
             ErrorKind::Incompatible,
-            "the server belongs to no Redis Cluster: write redis:// instead of redis-cluster://",
+            "the server does not belong to a Redis Cluster: write redis:// instead of redis-cluster://",
         ),
         _ if text.contains(WRITE_ON_REPLICA) => by_code("READONLY", text),
         _ => error(ErrorKind::Internal, format!("the server answered with an error: {code} {text}")),
     }
 }
 
-/// The code and text of what failed within a script, where the server puts them behind words of its own: Redis 6.2 does, for
-/// instance `Error running script (call to f_…): @user_script: 7: -MISCONF Errors writing …`.
+/// The code and text of an error within a script, if the server wraps them: Redis 6.2 answers, for instance, `Error running
+/// script (call to f_…): @user_script: 7: -MISCONF Errors writing …`.
 fn within_script(text: &str) -> Option<(&str, &str)> {
     let (_, last) = text.strip_prefix("Error running script")?.rsplit_once("@user_script:")?;
     let (_line, said) = last.split_once(": ")?;

@@ -17,7 +17,7 @@ use crate::settle::{Proof, Secret};
 
 impl RedisQueue {
     pub(crate) async fn extend_all(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
-        // Most often one batch. A script could not take in many more at once.
+        // Usually one batch. A script could not take many more at once.
         let mut batches = extensions.chunks(BATCH);
         let mut outcomes = self.extend_batch(batches.next().unwrap_or_default()).await;
         for batch in batches {
@@ -65,7 +65,7 @@ impl RedisQueue {
     }
 }
 
-/// Extensions of one partition, by secret and duration in milliseconds: where the answers go.
+/// The extensions of one partition, by secret and duration in milliseconds, with the positions of their answers.
 #[derive(Default)]
 struct LeaseExtensions(HashMap<(Secret, u64), Vec<Extended>>);
 

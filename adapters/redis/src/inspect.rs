@@ -1,4 +1,4 @@
-//! Looking into the queue, and what an operator does to it.
+//! Inspecting the queue, and an operator's changes to it.
 
 use anyqueue::adapter::{InspectQueueStorage, PauseQueueStorage, async_trait};
 use anyqueue::{
@@ -10,11 +10,11 @@ use crate::error::{NAME, closed, repeatable};
 use crate::names::partition_kind;
 use crate::{reply, script};
 
-/// Ids in one call.
+/// How many ids one call carries.
 const IDS_PER_CALL: usize = 100;
 
 impl RedisQueue {
-    /// The outcome for each id: gone, held, or missing.
+    /// The outcome for each id: removed, held, or missing.
     async fn take_out<T: Clone>(
         &self,
         partition: &PartitionId,
@@ -89,7 +89,7 @@ impl RedisQueue {
     }
 }
 
-/// Asking again does no harm: what is gone stays gone.
+/// Asking again is harmless: what was removed stays removed.
 pub(crate) fn stamp(error: Error) -> Error {
     repeatable(error).with_backend(NAME).with_operation(Operation::Inspect)
 }
@@ -104,8 +104,8 @@ impl InspectQueueStorage for RedisQueue {
         self.counts_now(partition).await.map_err(stamp)
     }
 
-    /// Where the partition has more than two thousand messages, this goes through all of it and its dead letters that were not pushed
-    /// together with others, in small steps, without their payloads if these are large.
+    /// If the partition has more than two thousand messages, this scans all of its messages and dead letters that were not pushed
+    /// together with others. It goes in small steps, and skips large payloads.
     async fn browse(
         &self,
         partition: &PartitionId,

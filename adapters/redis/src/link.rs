@@ -14,10 +14,11 @@ use crate::error::{
 };
 use crate::script::Script;
 
-/// A call that was given up after so long says that the connection may be dead, though nobody told us.
+/// A call that was dropped after this time suggests that the connection is dead, even if no error was seen.
 const SUSPECT_AFTER: Duration = Duration::from_secs(1);
 
-/// One connection, made when needed, and made anew when it breaks. Calls are sent one after the other without waiting for answers.
+/// One connection, made when needed, and made again when it breaks. Calls are sent without waiting for the answers of earlier
+/// ones.
 pub(crate) struct Link {
     connector: Connector,
     target: String,
@@ -29,10 +30,10 @@ pub(crate) struct Link {
 
 #[derive(Default)]
 struct Current {
-    /// Counts connections, so that an error of an old one does not end the new one.
+    /// Counts connections, so that an error on an old one does not close the new one.
     generation: u64,
     conn: Option<Conn>,
-    /// The last attempt that failed: an answer to all who waited for it.
+    /// The last attempt that failed, for all tasks that waited for it.
     failed: Option<(Instant, Error)>,
 }
 
@@ -43,7 +44,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// A call with these keys; `bytes` is about how much its arguments take.
+    /// A call with these keys; `bytes` is the approximate size of its arguments.
     pub(crate) fn new(script: &'static Script, keys: &[impl AsRef<str>], args: usize, bytes: usize) -> Self {
         let mut cmd = Cmd::with_capacity(args + keys.len() + 3, bytes + 256);
         cmd.arg("EVALSHA").arg(script.hash()).arg(keys.len());
@@ -53,7 +54,7 @@ impl Call {
         Self { script, cmd }
     }
 
-    /// The same with the whole script instead of its name.
+    /// The same call with the whole script instead of its hash.
     fn in_full(&self) -> Cmd {
         let mut cmd = redis::cmd("EVAL");
         cmd.arg(self.script.text());
@@ -131,7 +132,7 @@ impl Link {
         }
     }
 
-    /// A connection of its own that receives what is published.
+    /// Opens a connection that receives published messages.
     pub(crate) async fn subscriber(&self) -> Result<PubSub> {
         let known = self.open_one().map(|(_, conn)| conn);
         match tokio::time::timeout(self.connect_timeout, self.connector.subscriber(known)).await {
@@ -140,19 +141,19 @@ impl Link {
         }
     }
 
-    /// Runs a script. An error says whether it may have run.
+    /// Runs a script. An error tells whether it may have taken effect.
     pub(crate) async fn call(&self, call: &Call) -> Result<Value> {
         let (generation, mut conn) = self.connection().await?;
         let pending = PendingCall::new(self, generation, &conn);
         let mut answer = conn.send(&call.cmd).await;
         if answer.as_ref().is_err_and(is_unknown_script) {
-            // Somebody made the server forget its scripts, or it is one of a cluster's. Nothing was done.
+            // The server has forgotten the script, or is a cluster node that never had it. Nothing was done.
             answer = conn.send(&call.in_full()).await;
         }
         pending.finish(answer)
     }
 
-    /// Runs a command that is no script.
+    /// Runs a command.
     pub(crate) async fn command(&self, cmd: &Cmd) -> Result<Value> {
         let (generation, mut conn) = self.connection().await?;
         let pending = PendingCall::new(self, generation, &conn);
@@ -160,7 +161,7 @@ impl Link {
         pending.finish(answer)
     }
 
-    /// Runs a command that is no script on each master.
+    /// Runs a command on each master.
     pub(crate) async fn command_to_each(&self, cmd: &Cmd) -> Result<Vec<Value>> {
         let (generation, mut conn) = self.connection().await?;
         let pending = PendingCall::new(self, generation, &conn);
@@ -175,7 +176,7 @@ impl Link {
         }
     }
 
-    /// Lets go of the connection.
+    /// Drops the connection.
     pub(crate) fn close(&self) {
         self.current().conn = None;
     }
@@ -185,7 +186,7 @@ fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
-/// A call under way. Dropped half-way after a long wait, it takes the connection along.
+/// A call under way. If it is dropped after a long wait, the connection is dropped too.
 struct PendingCall<'l> {
     link: &'l Link,
     generation: u64,
@@ -200,8 +201,8 @@ impl<'l> PendingCall<'l> {
         Self { link, generation, is_of_cluster, started: Instant::now(), is_finished: false }
     }
 
-    /// Whether the connection is to be made anew. Those of a cluster heal by themselves, and know more servers than a new client
-    /// would be told. A replica may have been the master before: the master is to be looked for anew.
+    /// Whether a new connection is needed. A cluster client repairs its connections, and knows more servers than a new client
+    /// would. A replica may have been the master before, so the master must be found again.
     fn is_broken_by(&self, error: &RedisError) -> bool {
         if self.is_of_cluster {
             is_client_gone(error)

@@ -1,5 +1,5 @@
-//! Ids in line that have no record, as where a cluster lost sight of a part of its keys. Scripts put them aside, and back when the
-//! record is there again; operators are told.
+//! Ids that are ready but have no record, for instance because a cluster lost a part of its keys. Scripts put them aside, and
+//! back once the record is there again. Operators are warned.
 
 use anyqueue::{PartitionId, Result};
 
@@ -7,26 +7,28 @@ use crate::RedisQueue;
 use crate::names::{partition, word};
 use crate::reply;
 
-/// Partitions that one check tells of.
+/// How many partitions one check warns of.
 const MAX_WARNINGS: usize = 8;
 
 impl RedisQueue {
-    /// Notes for all that ids of this partition are aside. That this fails must not fail the pull that found them.
+    /// Records that this partition has ids without records. An error must not fail the pull that found them.
     pub(crate) async fn report_missing_records(&self, partition: &PartitionId) {
         let word = word(partition);
         if self.inner.reported.is_recent(&word) {
             return;
         }
-        tracing::warn!(%partition, "messages whose records are missing were put aside: see the warnings of a check");
+        tracing::warn!(%partition, "messages without records were put aside: see the warnings of a check");
         let mut add = redis::cmd("SADD");
         add.arg(self.inner.names.astray()).arg(&word);
         match self.inner.link.command(&add).await {
             Ok(_) => self.inner.reported.add(&word),
-            Err(error) => tracing::debug!(%error, %partition, "noted by a later pull"),
+            Err(error) => {
+                tracing::debug!(%error, %partition, "missing records could not be reported; a later pull tries again")
+            }
         }
     }
 
-    /// Warnings of what is aside, of a few partitions.
+    /// Warnings about such ids, for a few partitions.
     pub(crate) async fn missing_record_warnings(&self) -> Result<Vec<String>> {
         let (names, link) = (&self.inner.names, &self.inner.link);
         let mut some = redis::cmd("SRANDMEMBER");
@@ -45,8 +47,8 @@ impl RedisQueue {
             }
             let count = String::from_utf8_lossy(&count);
             warnings.push(format!(
-                "{count} messages of {partition} are kept aside, for their records are not there: in a cluster, look for slots that are \
-                 open or keys on the wrong server (redis-cli --cluster check); what comes back is delivered, and a purge forgets the rest"
+                "{count} messages of {partition} were put aside because their records are missing: in a cluster, look for slots that are \
+                 open or keys on the wrong server (redis-cli --cluster check); those that come back are delivered, and a purge removes the rest"
             ));
         }
         Ok(warnings)

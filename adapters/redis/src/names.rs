@@ -1,12 +1,12 @@
-//! What things are called on the server.
+//! Names on the server.
 
 use anyqueue::PartitionId;
 
-/// The layout of keys and records that this release reads and writes: the score of each partition in their list. Scripts know it
-/// too: `LAYOUT`.
+/// The layout of keys and records that this release reads and writes. It is the score of each partition in their list. Scripts
+/// have the same constant, `LAYOUT`.
 pub(crate) const LAYOUT: u32 = 2;
 
-/// The names that belong to one prefix.
+/// The names of one prefix.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     prefix: String,
@@ -17,17 +17,17 @@ impl Names {
         Self { prefix: prefix.to_owned() }
     }
 
-    /// Where releases before the first kept all messages.
+    /// Where versions before the first release kept all messages.
     pub(crate) fn former_messages(&self) -> String {
         format!("{}:messages", self.prefix)
     }
 
-    /// The sorted set of partitions' names.
+    /// The sorted set of partition names.
     pub(crate) fn partitions(&self) -> String {
         format!("{}:partitions", self.prefix)
     }
 
-    /// The set of partitions, in words, that have ids aside whose records are missing.
+    /// The set of partitions, as text, that have ids without records.
     pub(crate) fn astray(&self) -> String {
         format!("{}:astray", self.prefix)
     }
@@ -37,38 +37,38 @@ impl Names {
         format!("{}:wake", self.prefix)
     }
 
-    /// What claims of a partition took.
+    /// What the claims of a partition hold.
     pub(crate) fn taken(&self, partition: &PartitionId) -> String {
         let state = self.state(partition);
         format!("{}taken", state.trim_end_matches("state"))
     }
 
-    /// A key beside the partition's that never exists; a partition's scripts name it in a cluster. While the slot is moved from one
-    /// server to another, neither runs a script that names it, as it has not all the keys: so none sees a part of the partition.
+    /// A key in the partition's slot that never exists. In a cluster, every script names it. While a slot moves between servers,
+    /// neither server has all its keys, so both refuse such a script: no script sees only a part of a partition.
     pub(crate) fn absent(&self, partition: &PartitionId) -> String {
         format!("{}:{{{}}}:absent", self.prefix, partition.name())
     }
 
-    /// A key to try rights on.
+    /// A key for testing permissions.
     pub(crate) fn trial(&self) -> String {
         format!("{}:trial", self.prefix)
     }
 
-    /// The state of a partition. The scripts know the names of its other keys from this one's; the part in braces puts all of
-    /// them, and those of its dead letters, on one server of a cluster.
+    /// The state of a partition. Scripts derive the names of its other keys from this one. The part in braces puts all of them,
+    /// and those of the dead letters, on one server of a cluster.
     pub(crate) fn state(&self, partition: &PartitionId) -> String {
         let dead = if partition.is_dead_letters() { "dead:" } else { "" };
         format!("{}:{{{}}}:{dead}state", self.prefix, partition.name())
     }
 }
 
-/// A partition in words, as scripts and hints name it.
+/// A partition as text, as scripts and hints name it.
 pub(crate) fn word(partition: &PartitionId) -> String {
     let kind = char::from(partition_kind(partition));
     format!("{kind} {}", partition.name())
 }
 
-/// The partition of this word.
+/// Reads such a text.
 pub(crate) fn partition(word: &str) -> Option<PartitionId> {
     let (kind, name) = word.split_once(' ')?;
     let live = PartitionId::new(name).ok()?;
@@ -79,7 +79,7 @@ pub(crate) fn partition(word: &str) -> Option<PartitionId> {
     }
 }
 
-/// A partition as a record says where it is: among the dead letters or not.
+/// The kind of a partition in a record: `l` for live, `d` for dead letters.
 pub(crate) fn partition_kind(partition: &PartitionId) -> u8 {
     if partition.is_dead_letters() { b'd' } else { b'l' }
 }

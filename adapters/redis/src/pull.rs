@@ -22,18 +22,18 @@ use crate::token::Tokens;
 use crate::unreadable::{Undecoded, Unreadable};
 use crate::waiters::Waiting;
 
-/// What one claim found.
+/// The result of one claim.
 struct Claimed {
     deliveries: Vec<Delivery>,
-    /// Whether it ended before it had seen all: it is to be made again.
+    /// Whether it ended before it had looked at everything, so that it must be repeated.
     is_cut_short: bool,
-    /// Whether ids are aside whose records are missing.
+    /// Whether ids without records were put aside.
     has_missing_records: bool,
-    /// Those that cannot be read.
+    /// Messages that cannot be read.
     unreadable: Unreadable,
 }
 
-/// For how long a pull goes on behind messages that were deleted in line, though it does not wait.
+/// How long a pull without a wait keeps looking behind deleted messages.
 const MIN_SEARCH: Duration = Duration::from_millis(50);
 
 #[async_trait]
@@ -72,7 +72,7 @@ impl RedisQueue {
         }
     }
 
-    /// Settles and pulls in one script. What is of other partitions is settled before.
+    /// Settles and pulls in one script. Settlements of other partitions come first, in calls of their own.
     async fn settle_and_pull(
         &self,
         settlements: &[Settlement],
@@ -130,7 +130,7 @@ impl RedisQueue {
         self.deliver(Value::Array(answer), partition, request, before, secret).await.map_err(stamp)
     }
 
-    /// Tries again whenever woken, until the time is over or somebody says stop.
+    /// Tries again whenever woken, until the time is over or the request is stopped.
     async fn wait(
         &self,
         partition: &PartitionId,
@@ -139,7 +139,7 @@ impl RedisQueue {
         mut waiting: Waiting,
     ) -> Result<Vec<Delivery>> {
         let inner = &self.inner;
-        inner.listen.cancel(); // its being cancelled is what the listener waits for
+        inner.listen.cancel(); // the listener starts when this is cancelled
         let left = request.wait.saturating_sub(started.elapsed());
         let mut over = std::pin::pin!(tokio::time::sleep(left));
         loop {
@@ -160,7 +160,7 @@ impl RedisQueue {
         }
     }
 
-    /// Claims, and again while there is more behind what was deleted, within the time since `started` that the pull has.
+    /// Claims messages. Repeats that while there may be more behind deleted ones, within the time of the pull since `started`.
     async fn claim(
         &self,
         partition: &PartitionId,
@@ -188,7 +188,7 @@ impl RedisQueue {
         // A script could not take many more at once than the declared batch.
         call.int(request.max.min(BATCH) as u64).int(1000 * millis(request.lease));
         call.arg(secret.as_bytes());
-        // Whoever waits here is to be told of what comes later, even if this call itself does not wait.
+        // A pull that waits in this partition must be told of later messages, even if this call itself does not wait.
         if request.wait.is_zero() && !self.inner.wake.is_waited_at(partition) {
             call.arg(b"");
         } else {
@@ -196,7 +196,7 @@ impl RedisQueue {
         }
     }
 
-    /// Hands over what was claimed. What needs further calls is rare.
+    /// Returns what was claimed. Further calls are rarely needed.
     async fn deliver(
         &self,
         answer: Value,
@@ -256,7 +256,7 @@ impl RedisQueue {
         }
         self.inner.wake.hint(partition, Hint::due_us(int(&due)?));
         if more && !is_cut_short {
-            self.inner.wake.hint(partition, Hint::ready(1)); // what is left is for the next in line
+            self.inner.wake.hint(partition, Hint::ready(1)); // what is left is for the next waiting pull
         }
         Ok(Claimed { deliveries, is_cut_short, has_missing_records, unreadable })
     }
@@ -270,11 +270,11 @@ fn earlier(value: Option<Value>) -> Result<u32> {
 
 fn check(request: &PullRequest) -> Result<()> {
     let checked =
-        if request.max == 0 { Err(invalid("a pull asks for at least one message")) } else { Ok(()) };
+        if request.max == 0 { Err(invalid("a pull must ask for at least one message")) } else { Ok(()) };
     checked.and_then(|()| check_lease(request.lease)).map_err(stamp)
 }
 
-/// What an uncertain claim has taken comes back when its leases end.
+/// Messages of an uncertain claim come back when their leases end.
 fn stamp(error: Error) -> Error {
     repeatable(error).with_backend(NAME).with_operation(Operation::Pull)
 }

@@ -1,4 +1,4 @@
-//! Storing messages.
+//! Pushing messages.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
@@ -17,19 +17,19 @@ use crate::record::{self, GROUPED, Record};
 use crate::window::runs;
 use crate::{reply, script};
 
-/// Scripts call a message large that takes more; they are told of each.
+/// Scripts treat larger records as large; a call with one has no common level.
 const LARGE_BYTES: usize = 256 * 1024;
-/// Scripts keep records apart that take more; they are told whether there are any.
+/// Scripts keep larger records apart; they are told whether a call has any.
 const BULKY_BYTES: usize = 16 * 1024;
-/// Set beside a common level where there are.
+/// Added to a common level if there are any.
 const BULKY_BIT: u8 = 16;
-/// By how much a copy of a message can be larger than its first form, at most: numbers that grow.
+/// How much larger than its first form a copy of a message can become at most, because its numbers grow.
 const GROWTH: u64 = 64;
 
-/// What was asked: of each message whether it is bad, or its number in the call, from 1.
+/// A batch to store: for each message an error, or its number in the call, from 1.
 struct Batch {
     verdicts: Vec<Result<usize>>,
-    /// Of the messages in the call.
+    /// The numbers of the messages in the call.
     ids: HashMap<MessageId, usize>,
     rows: Vec<Row>,
 }
@@ -53,7 +53,7 @@ impl PushQueueStorage for RedisQueue {
 
 impl RedisQueue {
     async fn push_all(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
-        // Most often one batch. A script could not take in many more at once.
+        // Usually one batch. A script could not take many more at once.
         let mut batches = messages.chunks(BATCH);
         let mut outcomes = self.push_batch(partition, batches.next().unwrap_or_default()).await;
         for batch in batches {
@@ -75,13 +75,13 @@ impl RedisQueue {
             self.store(partition, &batch, at_us).await
         };
         self.inner.wake.hint(partition, batch.hint());
-        // An uncertain push can be made again: what was stored is known by its id.
+        // An uncertain push can be repeated: what was stored is recognised by its id.
         let stored =
             stored.map_err(|error| repeatable(error).with_backend(NAME).with_operation(Operation::Push));
         batch.answers(messages, &stored)
     }
 
-    /// Returns what is in the way of those that were not stored, by their number.
+    /// Returns the ids that kept messages from being stored, by the messages' numbers.
     async fn store(
         &self,
         partition: &PartitionId,
@@ -157,7 +157,7 @@ impl Batch {
         Ok(known)
     }
 
-    /// What waiting pulls of this handle are told, whether or not the answer came: others hear it from the server.
+    /// The hint for this handle's waiting pulls, whether or not the server answered. Other handles get theirs from the server.
     fn hint(&self) -> Hint {
         let mut hint = Hint::default();
         for row in &self.rows {
@@ -170,7 +170,7 @@ impl Batch {
         hint
     }
 
-    /// The level of all, if that is all there is to know of them; and whether some are bulky.
+    /// The level of all messages, if nothing else needs to be told about them, and whether some are bulky.
     fn common_level(&self) -> Option<u8> {
         let level = self.rows.first()?.record.flag;
         let is_plain = |row: &Row| {
@@ -190,7 +190,7 @@ impl Batch {
         let mut last = 0;
         let answer = |(message, verdict): (&MessageData, Result<usize>)| {
             let number = verdict?;
-            let is_repeated = number <= last; // the same message stands before it in this batch
+            let is_repeated = number <= last; // the same message came earlier in this batch
             last = last.max(number);
             let present = present.as_ref().map_err(Clone::clone)?;
             Ok(match present.get(&number) {
@@ -221,8 +221,6 @@ fn check_size(message: &MessageData, message_bytes: u64) -> Result<()> {
     if encoded_bytes <= message_bytes {
         return Ok(());
     }
-    let text = format!(
-        "the message takes {encoded_bytes} bytes in encoded form: at most {message_bytes} are allowed"
-    );
+    let text = format!("the encoded message has {encoded_bytes} bytes: at most {message_bytes} are allowed");
     Err(error(ErrorKind::TooLarge, text))
 }

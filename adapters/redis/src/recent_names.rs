@@ -1,15 +1,15 @@
-//! What a handle told the server of partitions lately, so that it need not tell it with every call.
+//! Names of partitions that a handle reported to the server recently, so that it need not repeat that with every call.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Partitions that are remembered. Beyond, all are forgotten, and told again.
+/// How many partitions are remembered. Beyond that all are forgotten and reported again.
 const REMEMBERED: usize = 10_000;
-/// For how long: the server may have lost it since, as after FLUSHALL or a fail-over.
+/// How long: the server may have lost them since, for instance by FLUSHALL or a fail-over.
 const FORGET_AFTER: Duration = Duration::from_mins(1);
 
-/// Names, and when they were told.
+/// Names, and when they were reported.
 #[derive(Debug, Default)]
 pub(crate) struct RecentNames {
     // A std mutex: it is held for a few instructions and never across an await.

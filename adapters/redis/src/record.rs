@@ -1,4 +1,4 @@
-//! The stored form of a message: what scripts act on, then core's envelope.
+//! The stored form of a message: what scripts read, then core's envelope.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,11 +9,11 @@ use crate::error::error;
 use crate::limits::PRIORITY_LEVELS;
 use crate::names::partition_kind;
 
-/// Set where a message has a group.
+/// Set if a message has a group.
 pub(crate) const GROUPED: u8 = 16;
-/// Set where a message has a deduplication key.
+/// Set if a message has a deduplication key.
 pub(crate) const KEYED: u8 = 32;
-/// The flag, the time, and the place.
+/// The flag, the time, and the kind of partition.
 const FIXED_BYTES: usize = 10;
 
 /// A message to be stored.
@@ -22,7 +22,7 @@ pub(crate) struct Record {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Encodes a message that is pushed at this time of the server's, in microseconds.
+/// Encodes a message that is pushed at this server time, in microseconds.
 pub(crate) fn encode(message: &MessageData, partition: &PartitionId, at_us: u64) -> Result<Record> {
     let options = message.options();
     let group = options.group.as_deref();
@@ -39,7 +39,7 @@ pub(crate) fn encode(message: &MessageData, partition: &PartitionId, at_us: u64)
         bytes.extend_from_slice(text.as_bytes());
     }
     let mut envelope = Envelope::new(message.clone(), SystemTime::UNIX_EPOCH);
-    envelope.pushed_at = None; // the record says it, by the server's clock
+    envelope.pushed_at = None; // the record has it, by the server's clock
     bytes.append(&mut envelope.encode()?);
     Ok(Record { flag, bytes })
 }
@@ -57,13 +57,13 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// How old the message is at this time of the server's.
+    /// How old the message is at this server time.
     pub(crate) fn age(&self, now_us: u64) -> Duration {
         Duration::from_micros(now_us.saturating_sub(self.pushed_us))
     }
 }
 
-/// Reads a record, and the envelope with the headers that replace its own, if any.
+/// Reads a record, and the envelope with replaced headers, if there is one.
 pub(crate) fn decode(record: &Bytes, headers: Option<Bytes>) -> Result<Stored> {
     let (flag, pushed_us, start) = read_front(record).ok_or_else(damaged)?;
     let Decoded::Envelope(envelope) = Envelope::decode(&record.slice(start..))? else {
@@ -77,7 +77,8 @@ pub(crate) fn decode(record: &Bytes, headers: Option<Bytes>) -> Result<Stored> {
     Ok(Stored { flag, pushed_us, message })
 }
 
-/// What there is to know of a record that cannot be read: its payload is what is stored. `level` is that of the line it came from.
+/// What is known about a record that cannot be read: its payload is the stored form. `level` is the level of the list that it
+/// came from.
 pub(crate) fn undecoded(
     id: MessageId,
     record: &Bytes,
@@ -109,7 +110,7 @@ fn read_front(record: &[u8]) -> Option<(u8, u64, usize)> {
 }
 
 fn damaged() -> Error {
-    error(ErrorKind::Corrupt, "a stored message does not parse")
+    error(ErrorKind::Corrupt, "a stored message cannot be parsed")
 }
 
 #[cfg(test)]
@@ -165,7 +166,7 @@ mod tests {
         })
     }
 
-    /// As a pull reads a record: what does not parse is handed out as it is stored.
+    /// What a pull does with a record: one that cannot be parsed is delivered as it is stored.
     fn read_or_refused(bytes: Vec<u8>) {
         let record = Bytes::from(bytes);
         if decode(&record, None).is_err() {

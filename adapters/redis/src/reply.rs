@@ -1,4 +1,4 @@
-//! Reading what scripts answer.
+//! Reading the replies of scripts.
 
 use anyqueue::Result;
 use redis::Value;
@@ -13,7 +13,7 @@ pub(crate) fn list(value: Value) -> Result<Vec<Value>> {
     }
 }
 
-/// A list of exactly so many.
+/// A list of exactly `N` values.
 pub(crate) fn exactly<const N: usize>(value: Value) -> Result<[Value; N]> {
     list(value)?.try_into().map_err(|_| unexpected_reply())
 }

@@ -1,10 +1,10 @@
-//! The scripts: what is in `scripts/`, put together.
+//! The scripts, assembled from the files in `scripts/`.
 
 use std::sync::LazyLock;
 
 use redis::Cmd;
 
-/// A script, and the name that the server has for it.
+/// A script, and the hash that the server knows it by.
 pub(crate) struct Script {
     text: String,
     hash: String,
@@ -16,17 +16,17 @@ impl Script {
         Self { hash: redis::Script::new(&text).get_hash().to_owned(), text }
     }
 
-    /// Its name on the server.
+    /// Its hash on the server.
     pub(crate) fn hash(&self) -> &str {
         &self.hash
     }
 
-    /// All of it.
+    /// Its text.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// The command that makes the server know it.
+    /// The command that loads it into the server.
     pub(crate) fn load(&self) -> Cmd {
         let mut load = redis::cmd("SCRIPT");
         load.arg("LOAD").arg(&self.text);
@@ -51,7 +51,7 @@ macro_rules! scripts {
             Script::new(&[$($part,)* include_str!(concat!("../scripts/", $file))])
         });)*
 
-        /// All of them, to be loaded when a connection is made.
+        /// All scripts, to be loaded when a connection is made.
         pub(crate) fn all() -> Vec<&'static Script> {
             vec![$(&*$name),*]
         }

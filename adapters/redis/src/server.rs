@@ -1,4 +1,4 @@
-//! What the server is: its version, its settings, and what it lets this user do.
+//! The server: its version, its settings, and the permissions of this user.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, SystemTime};
@@ -12,22 +12,22 @@ use crate::link::{Call, Link};
 use crate::names::{LAYOUT, Names};
 use crate::{reply, script};
 
-/// The oldest server whose commands suffice.
+/// The oldest supported server.
 const OLDEST: (u32, u32) = (6, 2);
 
-/// A server that can serve.
+/// A server that can be used.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) version: String,
-    /// Its clock; releases from 6.2 on tell it.
+    /// Its clock; Redis tells it since 6.2.
     pub(crate) time: Option<SystemTime>,
     pub(crate) durability: DurabilityLevel,
-    /// What an operator should look at.
+    /// Warnings for an operator.
     pub(crate) warnings: Vec<String>,
 }
 
 impl Server {
-    /// Asks the server what it is. One that cannot serve is an error.
+    /// Asks the server about itself. Returns an error if it cannot be used.
     pub(crate) async fn ask(link: &Link, topology: &Topology) -> Result<Self> {
         let mut servers = Vec::new();
         for info in link.command_to_each(&redis::cmd("INFO")).await? {
@@ -36,14 +36,14 @@ impl Server {
             servers.push(info);
         }
         let fsync = Fsync::ask(link).await;
-        // The oldest of a cluster, and what any of them has to say.
+        // The oldest server of a cluster, and the warnings of all.
         let oldest = servers.iter().min_by_key(|info| numbers(info.get("redis_version")));
         let warnings: BTreeSet<_> = servers.iter().flat_map(|info| info.warnings(&fsync)).collect();
         let durability = servers.iter().map(|info| info.durability(&fsync)).min();
         Ok(Self {
             version: oldest.map(Info::shown_version).unwrap_or_default(),
             time: oldest.and_then(|info| time(info.get("server_time_usec"))),
-            // The next master may not have got what the last one acknowledged.
+            // The next master may lack what this one has acknowledged.
             durability: durability.filter(|_| *topology == Topology::Server).unwrap_or(DurabilityLevel::None),
             warnings: warnings.into_iter().collect(),
         })
@@ -54,11 +54,11 @@ fn time(since_1970_us: &str) -> Option<SystemTime> {
     Some(SystemTime::UNIX_EPOCH + Duration::from_micros(since_1970_us.parse().ok()?))
 }
 
-/// When servers flush their append-only files, as far as the user may read it and it is the same on all masters.
+/// When servers flush their append-only files, if the user may read it and it is the same on all masters.
 #[derive(Debug, Default)]
 struct Fsync {
     appendfsync: Option<String>,
-    /// Whether it holds while a server rewrites the file too.
+    /// Whether that also holds while a server rewrites the file.
     on_rewrite: Option<bool>,
 }
 
@@ -83,16 +83,16 @@ async fn setting(link: &Link, name: &str) -> Option<String> {
     values.pop_first().filter(|_| values.is_empty())
 }
 
-/// Keys of another layout are not read: what they hold would seem lost.
+/// Refuses keys of another layout: their messages would seem lost.
 pub(crate) async fn check_layout(link: &Link, names: &Names) -> Result<()> {
     let former = names.former_messages();
     if reply::int(&link.command(redis::cmd("EXISTS").arg(&former)).await?)? != 0 {
         let text = format!(
-            "the key {former} is of a layout from before the first release: use another prefix, or delete the keys of this one"
+            "the key {former} is of a layout from before the first release: use another prefix, or delete the keys with this one"
         );
         return Err(error(ErrorKind::Incompatible, text));
     }
-    // Those of the oldest and of the newest layout.
+    // Partitions of the oldest and of the newest layout.
     for end in [0, -1] {
         let mut list = redis::cmd("ZRANGE");
         list.arg(names.partitions()).arg(end).arg(end).arg("WITHSCORES");
@@ -109,7 +109,7 @@ pub(crate) async fn check_layout(link: &Link, names: &Names) -> Result<()> {
     Ok(())
 }
 
-/// Tries what the scripts do. What is refused is an error that names it.
+/// Tries what the scripts do. Returns an error that names what is refused.
 pub(crate) async fn check_permissions(link: &Link, names: &Names) -> Result<()> {
     let mut call = Call::new(&script::RIGHTS, &[&names.trial()], 1, 64);
     call.arg(names.channel().as_bytes());
@@ -122,12 +122,12 @@ pub(crate) async fn check_permissions(link: &Link, names: &Names) -> Result<()> 
         return Ok(());
     }
     let text = format!(
-        "rights are missing: {missing}; grant them by ACL SETUSER, on the keys ~{prefix}* and the channels &{prefix}*"
+        "permissions are missing: {missing}; grant them with ACL SETUSER, for the keys ~{prefix}* and the channels &{prefix}*"
     );
     Err(error(ErrorKind::AccessDenied, text))
 }
 
-/// What the command INFO answers.
+/// The reply of the command INFO.
 struct Info(HashMap<String, String>);
 
 impl Info {
@@ -147,7 +147,7 @@ impl Info {
             let text = format!("the server is Redis {version}: {major}.{minor} or later is needed");
             return Err(error(ErrorKind::Incompatible, text));
         }
-        // Valkey calls it so.
+        // Valkey's name for it.
         let mode = [self.get("redis_mode"), self.get("server_mode")];
         if mode.contains(&"cluster") && *topology != Topology::Cluster {
             let text = "the server belongs to a Redis Cluster: write redis-cluster:// instead of redis://";
@@ -160,7 +160,7 @@ impl Info {
         let policy = self.get("maxmemory_policy");
         if policy.starts_with("allkeys") {
             let text = format!(
-                "the server may throw away messages when its memory is full: set maxmemory-policy to noeviction (it is {policy})"
+                "the server may evict messages when its memory is full: set maxmemory-policy to noeviction (it is {policy})"
             );
             return Err(error(ErrorKind::Incompatible, text));
         }
@@ -178,8 +178,8 @@ impl Info {
         self.get("aof_enabled") == "1"
     }
 
-    /// Only a file that is flushed before each answer keeps every promise. The others lose the last writes in a crash of the server,
-    /// which may hold them back while it waits for the disk.
+    /// Only a file that is flushed before each answer keeps every promise. Otherwise a crash loses the last writes, which the
+    /// server may hold back while it waits for the disk.
     fn durability(&self, fsync: &Fsync) -> DurabilityLevel {
         if self.has_append_only_file() && fsync.is("always") && fsync.on_rewrite == Some(true) {
             DurabilityLevel::PowerLoss
@@ -191,10 +191,10 @@ impl Info {
     fn warnings(&self, fsync: &Fsync) -> Vec<String> {
         let mut warnings = Vec::new();
         if !self.has_append_only_file() {
-            warnings.push("the server keeps no append-only file: a crash takes all since its last snapshot; set appendonly yes".to_owned());
+            warnings.push("the server has no append-only file: a crash loses everything since its last snapshot; set appendonly yes".to_owned());
         } else if fsync.is("no") {
             warnings.push(
-                "the server leaves flushing to the system: power loss takes up to half a minute; set appendfsync everysec or always"
+                "the server leaves flushing to the operating system: a power loss loses up to half a minute; set appendfsync everysec or always"
                     .to_owned(),
             );
         }
@@ -222,7 +222,7 @@ impl Info {
     }
 }
 
-/// The first two numbers of a version.
+/// The major and minor number of a version.
 fn numbers(version: &str) -> (u32, u32) {
     let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))

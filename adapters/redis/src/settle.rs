@@ -1,4 +1,4 @@
-//! Ending leases.
+//! Settling deliveries.
 
 use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
@@ -19,11 +19,11 @@ use crate::script;
 use crate::window::{Window, window};
 
 pub(crate) type Secret = [u8; 16];
-/// Where an answer goes, and about which message.
+/// The position of an answer, and its message.
 type IndexedId = (usize, MessageId);
 
-/// What a lease is proved with: the message, the 128 random bits of the claim, and what kind of message it is. A token of
-/// another form proves nothing.
+/// The proof of a lease: the message, the 128 random bits of the claim, and what kind of message it is. A token of another form
+/// proves nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Proof {
     pub(crate) id: MessageId,
@@ -45,10 +45,10 @@ impl Proof {
     }
 }
 
-/// What one script settles, all in one partition.
+/// The settlements of one script, all in one partition.
 #[derive(Default)]
 pub(crate) struct Bundle<'s> {
-    /// Removals of messages without group and key, by secret and window: where their answers go, and their ids.
+    /// Removals of messages without group and key, by secret and window, with the positions of their answers.
     removals: Vec<((Secret, Window), Vec<IndexedId>)>,
     others: Vec<Other<'s>>,
 }
@@ -61,7 +61,7 @@ struct Other<'s> {
     headers: Vec<u8>,
 }
 
-/// Settlements by partition, and what became of each.
+/// The settlements of a call, by partition, and their outcomes.
 #[derive(Default)]
 pub(crate) struct SettlementBatch<'s> {
     outcomes: Vec<Result<SettleOutcome>>,
@@ -69,7 +69,7 @@ pub(crate) struct SettlementBatch<'s> {
     cross_slot_moves: Vec<CrossSlotMove<'s>>,
 }
 
-/// A move in a cluster to another partition, which may be on another server.
+/// A move to another partition of a cluster, which may be on another server.
 struct CrossSlotMove<'s> {
     index: usize,
     proof: Proof,
@@ -79,7 +79,7 @@ struct CrossSlotMove<'s> {
 }
 
 impl<'s> SettlementBatch<'s> {
-    /// Everything is lost until the server says otherwise. Of a lease that occurs twice, only the first can hold.
+    /// Everything is lost until the server says otherwise. If a lease occurs twice, only the first one can hold.
     pub(crate) fn new(settlements: &'s [Settlement], is_cluster: bool) -> Self {
         let mut batch = Self::default();
         let mut seen = HashSet::with_capacity(settlements.len());
@@ -106,7 +106,7 @@ impl<'s> SettlementBatch<'s> {
         batch
     }
 
-    /// What is of this partition, taken out.
+    /// Removes and returns the settlements of this partition.
     pub(crate) fn take_bundle(&mut self, partition: &PartitionId) -> Option<Bundle<'s>> {
         self.bundles.remove(partition)
     }
@@ -121,7 +121,7 @@ impl<'s> SettlementBatch<'s> {
         }
     }
 
-    /// Takes in what the server answered about a bundle.
+    /// Records the server's answer to a bundle.
     pub(crate) fn record_answer(&mut self, bundle: &Bundle<'_>, answered: Result<Vec<u8>>) {
         let indexes = bundle.indexes();
         match answered.and_then(|digits| {
@@ -136,7 +136,7 @@ impl<'s> SettlementBatch<'s> {
         }
     }
 
-    /// Takes in that nothing is known of a bundle.
+    /// Records that a bundle failed.
     pub(crate) fn fail(&mut self, bundle: &Bundle<'_>, error: &Error) {
         for index in bundle.indexes() {
             self.set(index, Err(stamp(error.clone())));
@@ -151,7 +151,7 @@ impl<'s> Bundle<'s> {
             return;
         }
         let Proof { id, secret, .. } = other.proof;
-        // Most often the last: what was claimed together is settled together.
+        // Usually the last one: messages claimed together are settled together.
         let kind = (secret, window(id));
         match self.removals.iter_mut().rev().find(|(known, _)| *known == kind) {
             Some((_, ids)) => ids.push((other.index, id)),
@@ -159,13 +159,13 @@ impl<'s> Bundle<'s> {
         }
     }
 
-    /// Where the answers go, in their order.
+    /// The positions of the answers, in their order.
     fn indexes(&self) -> Vec<usize> {
         let removals = self.removals.iter().flat_map(|(_, ids)| ids.iter().map(|(index, _)| *index));
         removals.chain(self.others.iter().map(|other| other.index)).collect()
     }
 
-    /// About how many arguments it takes, and how large they are.
+    /// The approximate number and size of its arguments.
     pub(crate) fn size(&self) -> (usize, usize) {
         let removals: usize = self.removals.iter().map(|(_, ids)| 18 + 16 * ids.len()).sum();
         let others: usize = self.others.iter().map(|other| 160 + other.headers.len()).sum();
@@ -177,7 +177,7 @@ impl<'s> Bundle<'s> {
         let mut proofs = Vec::with_capacity(self.size().1);
         for ((secret, _), ids) in &self.removals {
             proofs.extend_from_slice(secret);
-            let count = u16::try_from(ids.len()).unwrap_or(u16::MAX); // a batch is far smaller
+            let count = u16::try_from(ids.len()).unwrap_or(u16::MAX); // a batch is much smaller
             proofs.extend_from_slice(&count.to_be_bytes());
             for (_, id) in ids {
                 proofs.extend_from_slice(id.as_bytes());
@@ -197,7 +197,7 @@ impl<'s> Bundle<'s> {
     }
 }
 
-/// Checks an action, and encodes the headers that it brings, if any.
+/// Checks an action, and encodes its headers, if it has any.
 fn encode(action: &Action, id: MessageId) -> Result<Vec<u8>> {
     match action {
         Action::Postpone { delay, .. } if *delay > MAX_DELAY => {
@@ -213,7 +213,7 @@ fn encode(action: &Action, id: MessageId) -> Result<Vec<u8>> {
 
 impl RedisQueue {
     pub(crate) async fn settle_all(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
-        // Most often one batch. A script could not take in many more at once.
+        // Usually one batch. A script could not take many more at once.
         let mut batches = settlements.chunks(BATCH);
         let mut outcomes = self.settle_batch(batches.next().unwrap_or_default()).await;
         for batch in batches {
@@ -222,7 +222,7 @@ impl RedisQueue {
         outcomes
     }
 
-    /// One script per partition, side by side.
+    /// Runs one script per partition, concurrently.
     async fn settle_batch(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
         let mut batch = SettlementBatch::new(settlements, self.inner.config.is_cluster());
         self.settle_batch_parts(&mut batch).await;
@@ -253,7 +253,7 @@ impl RedisQueue {
     }
 }
 
-/// What a settlement's digit means.
+/// The outcome that a digit of the reply stands for.
 pub(crate) fn settled(digit: u8) -> SettleOutcome {
     if digit == b'1' { SettleOutcome::Settled } else { SettleOutcome::Lost }
 }

@@ -23,7 +23,7 @@ use crate::script::Script;
 use crate::server::{Server, check_layout, check_permissions};
 use crate::waiters::Wake;
 
-/// A queue on a Redis server, which any number of processes may use at once. Cloning shares the handle.
+/// A queue on a Redis server. Any number of processes may use it at once. Clones share the handle.
 #[derive(Clone)]
 pub struct RedisQueue {
     pub(crate) inner: Arc<Inner>,
@@ -36,20 +36,20 @@ pub(crate) struct Inner {
     pub(crate) link: Arc<Link>,
     pub(crate) clock: ServerClock,
     pub(crate) wake: Arc<Wake>,
-    /// What this handle calls itself in hints, so that it knows its own.
+    /// The name of this handle in hints, so that it recognises its own.
     pub(crate) caller: String,
-    /// Cancelled when somebody waits for the first time.
+    /// Cancelled when a pull waits for the first time.
     pub(crate) listen: CancellationToken,
     pub(crate) closed: CancellationToken,
-    /// Partitions that this handle put into the list of a cluster.
+    /// Partitions that this handle has added to the list of a cluster.
     pub(crate) listed: RecentNames,
-    /// Partitions that it found ids in without records.
+    /// Partitions that this handle has reported for missing records.
     pub(crate) reported: RecentNames,
     tasks: TaskTracker,
     calls: TaskTracker,
 }
 
-/// The last handle is gone: the tasks end too.
+/// The tasks end with the last handle.
 impl Drop for Inner {
     fn drop(&mut self) {
         self.closed.cancel();
@@ -63,14 +63,15 @@ impl std::fmt::Debug for RedisQueue {
 }
 
 impl RedisBuilder {
-    /// Connects, and checks the server's settings and the user's rights. Must be called within a tokio runtime with time and I/O
-    /// enabled, whose end ends the handle.
+    /// Connects, and checks the server's settings and the user's permissions. Must be called within a tokio runtime with time and
+    /// I/O enabled. The handle ends with that runtime.
     ///
     /// # Errors
-    /// `InvalidInput` for an option out of bounds or a database or certificate that is not there, `Unavailable` if the server
-    /// cannot be reached, is a replica, or is not who it should be, `AccessDenied` for a wrong password or missing rights,
-    /// which are named, `Incompatible` for a server that is too old, that evicts keys, that belongs to a Redis Cluster though
-    /// none was said, or whose keys an earlier layout made.
+    /// - `InvalidInput` for an option out of bounds, or a database or certificate that does not exist.
+    /// - `Unavailable` if the server cannot be reached, is a replica, or its certificate is not accepted.
+    /// - `AccessDenied` for a wrong password or missing permissions, which are named.
+    /// - `Incompatible` for a server that is too old, evicts keys, or unexpectedly belongs to a Redis Cluster, and for keys of
+    ///   another layout.
     pub async fn open(self) -> Result<RedisQueue> {
         let config = self.checked().map_err(|error| error.with_operation(Operation::Open))?;
         RedisQueue::from_config(config).await
@@ -79,7 +80,7 @@ impl RedisBuilder {
 
 impl RedisQueue {
     /// Connects by URL, as in `redis://user:password@host:6379/0?prefix=jobs`, with the options of [`backend`](crate::backend),
-    /// and checks the server's settings and the user's rights.
+    /// and checks the server's settings and the user's permissions.
     ///
     /// # Errors
     /// As [`RedisBuilder::open`].
@@ -90,7 +91,7 @@ impl RedisQueue {
     /// Options for connecting by URL.
     ///
     /// # Errors
-    /// `InvalidInput` for a URL that cannot be read. It is not repeated, for it may hold a password.
+    /// `InvalidInput` for an invalid URL. The error does not show it, since it may contain a password.
     pub fn from_url(url: &str) -> Result<RedisBuilder> {
         let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Open);
         RedisBuilder::from_url(&StorageUrl::parse(url).map_err(stamp)?).map_err(stamp)
@@ -126,7 +127,7 @@ impl RedisQueue {
         self.inner.closed.is_cancelled()
     }
 
-    /// A call for this partition, about so large.
+    /// A call for this partition; `bytes` is the approximate size of its arguments.
     pub(crate) fn new_call(
         &self,
         script: &'static Script,
@@ -135,13 +136,13 @@ impl RedisQueue {
         bytes: usize,
     ) -> Call {
         let names = &self.inner.names;
-        // In a cluster, the list of partitions may be elsewhere.
+        // In a cluster, the list of partitions may be on another server.
         let is_cluster = self.inner.config.is_cluster();
         let second = if is_cluster { names.absent(partition) } else { names.partitions() };
         Call::new(script, &[names.state(partition), second], args, bytes)
     }
 
-    /// Runs a script, which is one step of the server's.
+    /// Runs a script, which the server executes atomically.
     pub(crate) async fn run(&self, call: &Call, operation: Operation) -> Result<Value> {
         let _counted = self.inner.calls.token();
         if self.is_closed() {
@@ -179,7 +180,7 @@ impl QueueStorage for RedisQueue {
         &self.inner.capabilities
     }
 
-    /// Creates nothing: keys come with the first message. Checks what [`RedisBuilder::open`] checks.
+    /// Creates nothing, since keys come with the first message. Checks what [`RedisBuilder::open`] checks.
     async fn init(&self) -> Result<()> {
         if self.is_closed() {
             return Err(closed(Operation::Init));
@@ -188,7 +189,7 @@ impl QueueStorage for RedisQueue {
         let server = Server::ask(&self.inner.link, &self.inner.config.topology).await.map_err(stamp)?;
         let declared = self.inner.capabilities.durability.push;
         if server.durability < declared {
-            let text = "the server survives less than when this handle was opened: see its appendonly and appendfsync, or open anew";
+            let text = "the server is less durable than when this handle was opened: see its appendonly and appendfsync, or open the queue again";
             return Err(stamp(error(ErrorKind::Incompatible, text)));
         }
         check_permissions(&self.inner.link, &self.inner.names).await.map_err(stamp)?;
@@ -211,7 +212,7 @@ impl QueueStorage for RedisQueue {
     async fn close(&self) -> Result<()> {
         self.inner.closed.cancel();
         self.inner.tasks.wait().await;
-        // Each ends within a call's time; the connection is not kept for longer than that.
+        // Each call ends within its time limit; the connection is not kept for longer than that.
         let longest = self.inner.config.call_timeout + Duration::from_secs(1);
         let _ = tokio::time::timeout(longest, self.inner.calls.wait()).await;
         self.inner.link.close();

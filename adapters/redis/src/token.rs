@@ -1,9 +1,9 @@
-//! What proves that a lease is held.
+//! The lease token.
 
 use anyqueue::adapter::Token;
 use uuid::Uuid;
 
-/// The tokens of one claim: its secret, and what settling has to know of the message. Most messages share one.
+/// The tokens of one claim: its secret, and what settling must know about the message. Most messages share one token.
 pub(crate) struct Tokens {
     secret: Uuid,
     last: Option<(u8, Token)>,

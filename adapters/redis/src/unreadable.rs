@@ -1,4 +1,4 @@
-//! Messages that were claimed and cannot be read: they are delivered as they are stored, so that the queue can put them away.
+//! Claimed messages that cannot be read. They are delivered as they are stored, so that the queue can put them aside.
 
 use std::time::Instant;
 
@@ -11,10 +11,10 @@ use crate::record;
 use crate::reply::optional_bytes;
 use crate::token::Tokens;
 
-/// What a claim notes of each message: its id, and the level of its line.
+/// What a claim records for each message: its id and its level.
 const ENTRY_BYTES: usize = 17;
 
-/// Those of one claim.
+/// The unreadable messages of one claim.
 #[derive(Default)]
 pub(crate) struct Unreadable {
     pub(crate) messages: Vec<Undecoded>,
@@ -22,9 +22,9 @@ pub(crate) struct Unreadable {
     pub(crate) now_us: u64,
 }
 
-/// One of them.
+/// An unreadable message.
 pub(crate) struct Undecoded {
-    /// Which of the claim it is.
+    /// Its position in the claim.
     pub(crate) number: usize,
     pub(crate) record: Bytes,
     pub(crate) headers: Option<Bytes>,
@@ -33,8 +33,8 @@ pub(crate) struct Undecoded {
 }
 
 impl RedisQueue {
-    /// Adds them to the deliveries of their claim. The answer had no ids beside the records: what the claim took is noted on the
-    /// server, in the same order.
+    /// Adds them to the deliveries of their claim. The reply had no ids beside the records; the server has them in the claim, in
+    /// the same order.
     pub(crate) async fn add_unreadable(
         &self,
         deliveries: &mut Vec<Delivery>,
@@ -47,7 +47,7 @@ impl RedisQueue {
         taken.arg(self.inner.names.taken(partition)).arg(secret.as_bytes());
         let entries = match self.inner.link.command(&taken).await.and_then(optional_bytes) {
             Ok(entries) => entries.unwrap_or_default(),
-            // They come back when their leases end.
+            // The messages come back when their leases end.
             Err(error) if deliveries.is_empty() => return Err(error),
             Err(_) => return Ok(()),
         };

@@ -1,4 +1,4 @@
-//! Options as URL parameters.
+//! URL parameters.
 
 use anyqueue::Result;
 use anyqueue::adapter::{StorageUrl, UrlOption};
@@ -25,7 +25,7 @@ impl RedisBuilder {
         if plain.port().is_none() && matches!(topology, Topology::Sentinel(_)) {
             plain.set_port(Some(SENTINEL_PORT)).map_err(|()| unusable())?;
         }
-        // The error of the client is left out: it may quote parts of the URL.
+        // The client's error is dropped: it may quote parts of the URL.
         let mut builder = Self::new(plain.as_str().into_connection_info().map_err(|_| unusable())?);
         let master = url.option::<String>("master")?;
         builder.0.topology = match (topology, master) {
@@ -35,7 +35,7 @@ impl RedisBuilder {
                     "redis-sentinel:// needs the name of the master, as in ?master=mymaster",
                 ));
             }
-            (_, Some(_)) => return Err(invalid("master=… belongs to redis-sentinel://")),
+            (_, Some(_)) => return Err(invalid("master=… needs redis-sentinel://")),
             (topology, None) => topology,
         };
         if let Some(nodes) = url.option::<String>("nodes")? {
@@ -45,7 +45,7 @@ impl RedisBuilder {
         builder.0.tls.client = match (url.option("cert")?, url.option("key")?) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
-            _ => return Err(invalid("cert and key go together")),
+            _ => return Err(invalid("cert and key must be set together")),
         };
         let config = &mut builder.0;
         config.prefix = url.option("prefix")?.unwrap_or_else(|| config.prefix.clone());
@@ -58,20 +58,20 @@ impl RedisBuilder {
 }
 
 fn unusable() -> anyqueue::Error {
-    invalid("this is no usable redis URL: write redis://user:password@host:6379/0, where 0 is the database")
+    invalid("this is not a valid redis URL: write redis://user:password@host:6379/0, where 0 is the database")
 }
 
 fn node(text: &str) -> Result<(String, u16)> {
     let node = text.rsplit_once(':').and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?)));
     node.filter(|(host, _)| !host.is_empty())
-        .ok_or_else(|| invalid("nodes are hosts and ports, as in nodes=one:6379,two:6379"))
+        .ok_or_else(|| invalid("nodes must be hosts and ports, as in nodes=one:6379,two:6379"))
 }
 
 const fn option(name: &'static str, default: &'static str, help: &'static str) -> UrlOption {
     UrlOption { name, default, help }
 }
 
-/// All that a URL can say.
+/// All options that a URL can have.
 pub(crate) const OPTIONS: &[UrlOption] = &[
     option("prefix", "anyqueue", "what all keys begin with, 1 to 64 of A-Z a-z 0-9 . _ : -"),
     option("nodes", "none", "further nodes of the cluster, or sentinels: host:port,host:port"),

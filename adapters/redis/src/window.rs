@@ -1,11 +1,11 @@
-//! Windows: which messages the server keeps together, in one hash.
+//! Windows: which messages the server stores together, in one hash.
 
 use anyqueue::MessageId;
 
-/// How many milliseconds a window has, as a mask of the last byte of them. Scripts know it too: `WINDOW_MS`.
+/// The length of a window in milliseconds, as a mask of their last byte. Scripts have the same constant, `WINDOW_MS`.
 const MASK: u8 = !(16 - 1);
 
-/// 16 milliseconds of the time with which an id of version 7 begins; none for other ids.
+/// 16 milliseconds of the time that a version 7 id begins with; `None` for other ids.
 pub(crate) type Window = Option<[u8; 6]>;
 
 pub(crate) fn window(id: MessageId) -> Window {
@@ -13,7 +13,7 @@ pub(crate) fn window(id: MessageId) -> Window {
     (version >> 4 == 7).then(|| start(id))
 }
 
-/// The name of the window that an id with this start is in, if it tells a time. No window before it has larger ids.
+/// The name of the window of an id that begins like this, if the id has a time. Windows before it have no larger ids.
 pub(crate) fn start(id: MessageId) -> [u8; 6] {
     let mut start = [0; 6];
     start.iter_mut().zip(id.as_bytes()).for_each(|(to, byte)| *to = *byte);
@@ -22,7 +22,7 @@ pub(crate) fn start(id: MessageId) -> [u8; 6] {
     start
 }
 
-/// How many of these follow one another that are of one window, and so on: two bytes each.
+/// The lengths of runs of ids in the same window, two bytes each.
 pub(crate) fn runs(ids: impl Iterator<Item = MessageId>) -> Vec<u8> {
     let (mut runs, mut last) = (Vec::new(), None);
     for id in ids {
