@@ -7,13 +7,13 @@ use futures_util::future::join_all;
 
 use crate::entries::{BATCH, Entries};
 use crate::entry::Entry;
-use crate::error::{Refused, own, repeatable};
-use crate::names::Place;
+use crate::error::{Refused, error, repeatable};
+use crate::names::LevelQueue;
 use crate::shared::Inner;
 
 impl Inner {
     /// One answer per entry, in order.
-    pub(crate) async fn request_all<E: Entry>(&self, entries: Vec<(Place, E)>) -> Entries {
+    pub(crate) async fn request_all<E: Entry>(&self, entries: Vec<(LevelQueue, E)>) -> Entries {
         let mut answers: Vec<Option<Result<(), Refused>>> = entries.iter().map(|_| None).collect();
         let in_turn = has_groups(&entries);
         let batches = batches(entries, self.config.message_bytes);
@@ -21,29 +21,29 @@ impl Inner {
             // Boxed, for the types of what it awaits are nested deeply.
             Box::pin(self.request_in_turn(batches)).await
         } else {
-            join_all(batches.into_iter().map(async |batch| (self.request(&batch).await, batch.slots))).await
+            join_all(batches.into_iter().map(async |batch| (self.request(&batch).await, batch.indexes))).await
         };
-        for (answered, slots) in answered {
-            for (slot, answer) in slots.into_iter().zip(answered) {
-                if let Some(place) = answers.get_mut(slot) {
-                    *place = Some(answer);
+        for (answered, indexes) in answered {
+            for (index, answer) in indexes.into_iter().zip(answered) {
+                if let Some(answer_slot) = answers.get_mut(index) {
+                    *answer_slot = Some(answer);
                 }
             }
         }
-        let unanswered = || Err(own(ErrorKind::Internal, "an entry was not answered").into());
+        let unanswered = || Err(error(ErrorKind::Internal, "an entry was not answered").into());
         answers.into_iter().map(|answer| answer.unwrap_or_else(unanswered)).collect()
     }
 
     /// One request after the other. What is behind a member of its group that failed for now is not sent, so that it is not stored first.
     async fn request_in_turn<E: Entry>(&self, batches: Vec<Batch<E>>) -> Vec<(Entries, Vec<usize>)> {
         let mut answered = Vec::with_capacity(batches.len());
-        let mut stopped: HashSet<(Place, String)> = HashSet::new();
+        let mut stopped: HashSet<(LevelQueue, String)> = HashSet::new();
         for batch in batches {
             let batch = if stopped.is_empty() {
                 batch
             } else {
-                let (batch, behind) = batch.without(&stopped);
-                answered.push((behind.iter().map(|_| Err(behind_failed())).collect(), behind));
+                let (batch, followers) = batch.without(&stopped);
+                answered.push((followers.iter().map(|_| Err(behind_failed())).collect(), followers));
                 batch
             };
             if batch.entries.is_empty() {
@@ -52,26 +52,26 @@ impl Inner {
             let answers = self.request(&batch).await;
             for (entry, answer) in batch.entries.iter().zip(&answers) {
                 if let Some(group) = entry.group().filter(|_| is_to_be_repeated(answer)) {
-                    stopped.insert((batch.place.clone(), group.to_owned()));
+                    stopped.insert((batch.level_queue.clone(), group.to_owned()));
                 }
             }
-            answered.push((answers, batch.slots));
+            answered.push((answers, batch.indexes));
         }
         answered
     }
 
     async fn request<E: Entry>(&self, batch: &Batch<E>) -> Entries {
-        let Batch { place, entries, .. } = batch;
-        let url = if E::MAKES {
-            self.queues.make(&self.server, place).await.map(Some)
+        let Batch { level_queue, entries, .. } = batch;
+        let url = if E::CREATES {
+            self.queues.find_or_create(&self.server, level_queue).await.map(Some)
         } else {
-            self.queues.find(&self.server, place).await
+            self.queues.find(&self.server, level_queue).await
         };
         let refused = match url {
             Ok(Some(url)) => {
                 let answers = E::request(&self.server, &url, entries).await;
                 if answers.iter().any(|answer| matches!(answer, Err(Refused::NoQueue))) {
-                    self.queues.forget(place, &url);
+                    self.queues.forget(level_queue, &url);
                 }
                 return answers;
             }
@@ -84,29 +84,32 @@ impl Inner {
 }
 
 /// Whether several entries are of one group.
-fn has_groups<E: Entry>(entries: &[(Place, E)]) -> bool {
+fn has_groups<E: Entry>(entries: &[(LevelQueue, E)]) -> bool {
     let mut seen = HashSet::new();
     !entries.iter().filter_map(|(_, entry)| entry.group()).all(|group| seen.insert(group))
 }
 
 /// Entries of one queue that share a request, and where their answers go.
 struct Batch<E> {
-    place: Place,
-    slots: Vec<usize>,
+    level_queue: LevelQueue,
+    indexes: Vec<usize>,
     entries: Vec<E>,
     bytes: u64,
 }
 
 impl<E: Entry> Batch<E> {
     /// The batch without the members of these groups, and where those wait for their answers.
-    fn without(self, stopped: &HashSet<(Place, String)>) -> (Self, Vec<usize>) {
-        let Self { place, slots, entries, bytes } = self;
+    fn without(self, stopped: &HashSet<(LevelQueue, String)>) -> (Self, Vec<usize>) {
+        let Self { level_queue, indexes, entries, bytes } = self;
         let is_behind = |(_, entry): &(usize, E)| {
-            entry.group().is_some_and(|group| stopped.contains(&(place.clone(), group.to_owned())))
+            entry.group().is_some_and(|group| stopped.contains(&(level_queue.clone(), group.to_owned())))
         };
-        let (behind, rest): (Vec<_>, Vec<_>) = slots.into_iter().zip(entries).partition(is_behind);
-        let (slots, entries) = rest.into_iter().unzip();
-        (Self { place, slots, entries, bytes }, behind.into_iter().map(|(slot, _)| slot).collect())
+        let (followers, rest): (Vec<_>, Vec<_>) = indexes.into_iter().zip(entries).partition(is_behind);
+        let (indexes, entries) = rest.into_iter().unzip();
+        (
+            Self { level_queue, indexes, entries, bytes },
+            followers.into_iter().map(|(index, _)| index).collect(),
+        )
     }
 }
 
@@ -121,28 +124,28 @@ fn is_to_be_repeated(answer: &Result<(), Refused>) -> bool {
 
 fn behind_failed() -> Refused {
     let text = "not sent, for one before it in its group failed and would come after it";
-    own(ErrorKind::Unavailable, text).with_retry(RetryClass::Safe).into()
+    error(ErrorKind::Unavailable, text).with_retry(RetryClass::Safe).into()
 }
 
 /// Full batches, in the order of the entries of each queue.
-fn batches<E: Entry>(entries: Vec<(Place, E)>, most_bytes: u64) -> Vec<Batch<E>> {
+fn batches<E: Entry>(entries: Vec<(LevelQueue, E)>, max_bytes: u64) -> Vec<Batch<E>> {
     let mut full = Vec::new();
-    let mut open: HashMap<Place, Batch<E>> = HashMap::new();
-    for (slot, (place, entry)) in entries.into_iter().enumerate() {
+    let mut open: HashMap<LevelQueue, Batch<E>> = HashMap::new();
+    for (index, (level_queue, entry)) in entries.into_iter().enumerate() {
         let bytes = entry.bytes();
         let is_full = open
-            .get(&place)
-            .is_some_and(|batch| batch.entries.len() == BATCH || batch.bytes + bytes > most_bytes);
-        if is_full && let Some(batch) = open.remove(&place) {
+            .get(&level_queue)
+            .is_some_and(|batch| batch.entries.len() == BATCH || batch.bytes + bytes > max_bytes);
+        if is_full && let Some(batch) = open.remove(&level_queue) {
             full.push(batch);
         }
-        let batch = open.entry(place.clone()).or_insert_with(|| Batch {
-            place,
-            slots: Vec::new(),
+        let batch = open.entry(level_queue.clone()).or_insert_with(|| Batch {
+            level_queue,
+            indexes: Vec::new(),
             entries: Vec::new(),
             bytes: 0,
         });
-        batch.slots.push(slot);
+        batch.indexes.push(index);
         batch.entries.push(entry);
         batch.bytes += bytes;
     }
@@ -159,12 +162,14 @@ mod tests {
 
     #[test]
     fn batches_are_full_by_number_and_by_size_and_keep_the_order_of_each_queue() {
-        let place = |level| Place::new(&PartitionId::new("p").unwrap(), level);
-        let message = |bytes: usize| Outgoing { body: "x".repeat(bytes), delay_secs: 0, sequence: None };
-        let entries = (0..25).map(|index| (place(index % 2), message(1))).collect();
-        let sizes = |entries: Vec<(Place, Outgoing)>| {
-            let mut sizes: Vec<_> =
-                batches(entries, 100).into_iter().map(|batch| (batch.place.level, batch.slots)).collect();
+        let level_queue = |level| LevelQueue::new(&PartitionId::new("p").unwrap(), level);
+        let message = |bytes: usize| Outgoing { body: "x".repeat(bytes), delay_secs: 0, fifo_ids: None };
+        let entries = (0..25).map(|index| (level_queue(index % 2), message(1))).collect();
+        let sizes = |entries: Vec<(LevelQueue, Outgoing)>| {
+            let mut sizes: Vec<_> = batches(entries, 100)
+                .into_iter()
+                .map(|batch| (batch.level_queue.level, batch.indexes))
+                .collect();
             sizes.sort();
             sizes
         };
@@ -177,8 +182,8 @@ mod tests {
             (1, odd[10..].to_vec()),
         ];
         assert_eq!(sizes(entries), expected);
-        let large = [60, 40, 1, 100, 100].map(|bytes| (place(0), message(bytes)));
-        let expected = [vec![0, 1], vec![2], vec![3], vec![4]].map(|slots| (0, slots)).to_vec();
+        let large = [60, 40, 1, 100, 100].map(|bytes| (level_queue(0), message(bytes)));
+        let expected = [vec![0, 1], vec![2], vec![3], vec![4]].map(|indexes| (0, indexes)).to_vec();
         assert_eq!(sizes(large.to_vec()), expected);
     }
 }

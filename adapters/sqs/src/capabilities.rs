@@ -10,10 +10,10 @@ use anyqueue::adapter::{
 
 use crate::config::Config;
 use crate::limits::{MAX_DELAY, MAX_LEASE, MIN_LEASE, RETENTION};
-use crate::wire;
+use crate::record;
 
 /// The longest delay on a FIFO queue, where a message can only be hidden; it leaves an hour for working on it.
-const MAX_HIDDEN: Duration = Duration::from_hours(11);
+const MAX_FIFO_POSTPONE: Duration = Duration::from_hours(11);
 /// Messages or settlements in one call: ten full requests side by side.
 const BATCH: usize = 100;
 /// Bytes in one call, as much as a few full requests.
@@ -46,7 +46,7 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
         Coalesce { in_flight, linger, across_partitions }
     };
     // What a message may still grow by when it dies.
-    let growth = wire::encoded_len(DEATH_BYTES) + wire::REST_BYTES;
+    let growth = record::encoded_len(DEATH_BYTES) + record::REST_BYTES;
     let message_bytes = config.message_bytes.saturating_sub(growth);
     Capabilities {
         reach: Reach::Network,
@@ -67,7 +67,7 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
             max_hold: Some(MAX_LEASE),
         },
         push_delay: if fifo { None } else { delay(MAX_DELAY) },
-        postpone_delay: delay(if fifo { MAX_HIDDEN } else { MAX_DELAY }),
+        postpone_delay: delay(if fifo { MAX_FIFO_POSTPONE } else { MAX_DELAY }),
         postpone_headers: !fifo,
         groups: fifo,
         ages: AgeClock::Server,

@@ -18,7 +18,7 @@ pub(crate) const HEADER_GRAIN: Duration = Duration::from_secs(1);
 pub(crate) struct ServerClock {
     bounds: Mutex<Option<Bounds>>,
     /// What is taken as long as the server has said nothing.
-    ours: Clock,
+    local: Clock,
 }
 
 /// When the server's clock showed something, at the earliest and at the latest.
@@ -36,35 +36,35 @@ impl Bounds {
     }
 
     /// What both leave, at the same moment. If that is nothing one of the clocks was set, and only the news is true.
-    fn narrowed(self, news: Self) -> Self {
-        let (earliest, latest) = (self.earliest.max(news.earliest), self.latest.min(news.latest));
-        if earliest <= latest { Self { earliest, latest, at: news.at } } else { news }
+    fn narrowed(self, observed: Self) -> Self {
+        let (earliest, latest) = (self.earliest.max(observed.earliest), self.latest.min(observed.latest));
+        if earliest <= latest { Self { earliest, latest, at: observed.at } } else { observed }
     }
 }
 
 impl ServerClock {
-    pub(crate) fn new(ours: Clock) -> Self {
-        Self { bounds: Mutex::default(), ours }
+    pub(crate) fn new(local: Clock) -> Self {
+        Self { bounds: Mutex::default(), local }
     }
 
     /// The server said this time, cut off to a multiple of `grain`, in an answer that arrived just now to a request that was sent at
     /// `asked` or later.
-    pub(crate) fn heard(&self, server: SystemTime, grain: Duration, asked: Instant) {
+    pub(crate) fn observe(&self, server: SystemTime, grain: Duration, asked: Instant) {
         let at = Instant::now();
         let latest = server + grain + at.saturating_duration_since(asked);
-        let news = Bounds { earliest: server, latest, at };
+        let observed = Bounds { earliest: server, latest, at };
         let mut known = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
-        *known = Some(known.map_or(news, |known| known.at(at).narrowed(news)));
+        *known = Some(known.map_or(observed, |known| known.at(at).narrowed(observed)));
     }
 
     /// The time that it is at least: for what must not be early.
     pub(crate) fn earliest(&self) -> SystemTime {
-        self.now().map_or_else(|| self.ours.wall(), |bounds| bounds.earliest)
+        self.now().map_or_else(|| self.local.wall(), |bounds| bounds.earliest)
     }
 
     /// The time that it is at most: for what must not seem younger than it is.
     pub(crate) fn latest(&self) -> SystemTime {
-        self.now().map_or_else(|| self.ours.wall(), |bounds| bounds.latest)
+        self.now().map_or_else(|| self.local.wall(), |bounds| bounds.latest)
     }
 
     /// Nothing as long as the server has said nothing.
@@ -88,7 +88,7 @@ mod tests {
     fn the_time_that_an_answer_took_lies_between_the_bounds() {
         let clock = ServerClock::default();
         let server = SystemTime::now() + SECOND * 3600;
-        clock.heard(server, ATTRIBUTE_GRAIN, before(Instant::now(), 5));
+        clock.observe(server, ATTRIBUTE_GRAIN, before(Instant::now(), 5));
         assert!(clock.earliest() >= server);
         assert!(clock.earliest() < server + SECOND * 5);
         assert!(clock.latest() >= server + SECOND * 5 + ATTRIBUTE_GRAIN);
@@ -99,10 +99,10 @@ mod tests {
         let clock = ServerClock::default();
         let server = SystemTime::now() + SECOND * 3600;
         let start = Instant::now();
-        clock.heard(server - SECOND * 2, ATTRIBUTE_GRAIN, before(start, 5));
-        clock.heard(server, ATTRIBUTE_GRAIN, start);
-        clock.heard(server - SECOND / 2, HEADER_GRAIN, start);
-        clock.heard(server - SECOND * 7, ATTRIBUTE_GRAIN, before(start, 20));
+        clock.observe(server - SECOND * 2, ATTRIBUTE_GRAIN, before(start, 5));
+        clock.observe(server, ATTRIBUTE_GRAIN, start);
+        clock.observe(server - SECOND / 2, HEADER_GRAIN, start);
+        clock.observe(server - SECOND * 7, ATTRIBUTE_GRAIN, before(start, 20));
         assert!(clock.earliest() >= server);
         assert!(clock.latest() <= server + start.elapsed() + ATTRIBUTE_GRAIN);
     }
@@ -112,7 +112,7 @@ mod tests {
         let clock = ServerClock::default();
         let server = SystemTime::now();
         for set_to in [server + SECOND * 3600, server - SECOND * 3600, server] {
-            clock.heard(set_to, HEADER_GRAIN, Instant::now());
+            clock.observe(set_to, HEADER_GRAIN, Instant::now());
             assert!(clock.earliest() >= set_to);
             assert!(clock.latest() < set_to + SECOND * 600);
         }

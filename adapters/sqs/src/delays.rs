@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::held::whole_secs;
+use crate::in_flight::whole_secs;
 
 /// The longest delay that the server itself keeps when a message is sent.
 const MAX_SEND_DELAY_SECS: u64 = 900;

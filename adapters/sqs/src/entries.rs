@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::Refused;
-use crate::fifo::Sequence;
+use crate::fifo::FifoIds;
 
 /// Entries in one batch: the server's limit.
 pub(crate) const BATCH: usize = 10;
@@ -17,12 +17,12 @@ pub(crate) struct Outgoing {
     pub(crate) body: String,
     pub(crate) delay_secs: i32,
     /// For FIFO queues alone, which in turn refuse a delay.
-    pub(crate) sequence: Option<Sequence>,
+    pub(crate) fifo_ids: Option<FifoIds>,
 }
 
 /// Makes a message visible after so many seconds.
 #[derive(Clone, Debug)]
-pub(crate) struct Show(pub(crate) Arc<str>, pub(crate) u64);
+pub(crate) struct ChangeVisibility(pub(crate) Arc<str>, pub(crate) u64);
 
 /// Deletes a message.
 #[derive(Clone, Debug)]

@@ -2,13 +2,13 @@
 
 use std::future::Future;
 
-use crate::entries::{Delete, Entries, Outgoing, Show};
+use crate::entries::{ChangeVisibility, Delete, Entries, Outgoing};
 use crate::server::Server;
 
 /// Something that requests carry ten of.
 pub(crate) trait Entry: Send + Sync + Sized {
     /// Whether a queue that is not there is made for it.
-    const MAKES: bool = false;
+    const CREATES: bool = false;
 
     /// What counts against the size of a request.
     fn bytes(&self) -> u64 {
@@ -25,14 +25,14 @@ pub(crate) trait Entry: Send + Sync + Sized {
 }
 
 impl Entry for Outgoing {
-    const MAKES: bool = true;
+    const CREATES: bool = true;
 
     fn bytes(&self) -> u64 {
         self.body.len() as u64
     }
 
     fn group(&self) -> Option<&str> {
-        self.sequence.as_ref().map(|sequence| sequence.group.as_str())
+        self.fifo_ids.as_ref().map(|fifo_ids| fifo_ids.group.as_str())
     }
 
     async fn request(server: &Server, url: &str, entries: &[Self]) -> Entries {
@@ -41,9 +41,9 @@ impl Entry for Outgoing {
     }
 }
 
-impl Entry for Show {
+impl Entry for ChangeVisibility {
     async fn request(server: &Server, url: &str, entries: &[Self]) -> Entries {
-        server.change(url, entries).await
+        server.change_visibility(url, entries).await
     }
 }
 

@@ -14,18 +14,23 @@ use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 pub(crate) const NAME: &str = "sqs";
 
 /// An error of this backend's own.
-pub(crate) fn own(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {
+pub(crate) fn error(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {
     Error::new(kind, message).with_backend(NAME)
 }
 
 /// An argument that is wrong.
 pub(crate) fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
-    own(ErrorKind::InvalidInput, message)
+    error(ErrorKind::InvalidInput, message)
 }
 
 /// The answer of a closed handle.
 pub(crate) fn closed(operation: Operation) -> Error {
     Error::closed().with_backend(NAME).with_operation(operation)
+}
+
+/// An answer that no server of this kind gives.
+pub(crate) fn unexpected_reply(what: &str) -> Error {
+    Error::new(ErrorKind::Incompatible, format!("the server's answer lacks {what}"))
 }
 
 /// The same error, where a call that may have taken effect can be made again without harm.
@@ -48,11 +53,12 @@ impl Refused {
     /// As an error, for calls for which a missing queue is one.
     pub(crate) fn into_error(self) -> Error {
         match self {
-            Self::NotHeld => own(ErrorKind::Internal, "the server knows no such receipt handle"),
-            Self::NoQueue => {
-                own(ErrorKind::Unavailable, "the queue is gone, or not yet there: it will be looked up anew")
-                    .with_retry(RetryClass::Safe)
-            }
+            Self::NotHeld => error(ErrorKind::Internal, "the server knows no such receipt handle"),
+            Self::NoQueue => error(
+                ErrorKind::Unavailable,
+                "the queue is gone, or not yet there: it will be looked up anew",
+            )
+            .with_retry(RetryClass::Safe),
             Self::Failed(error) => error,
         }
     }
@@ -65,42 +71,42 @@ impl From<Error> for Refused {
 }
 
 /// Classes the error of a request. Where the answer was lost, the request may have been done.
-pub(crate) fn classify<E>(error: &SdkError<E, HttpResponse>) -> Refused
+pub(crate) fn classify<E>(cause: &SdkError<E, HttpResponse>) -> Refused
 where
     E: ProvideErrorMetadata + StdError + Send + Sync + 'static,
 {
-    if let SdkError::ServiceError(service) = error {
+    if let SdkError::ServiceError(service) = cause {
         let (code, text) =
             (service.err().code().unwrap_or_default(), service.err().message().unwrap_or_default());
         return by_code(code, text, service.raw().status().as_u16() >= 500);
     }
     let uncertain = RetryClass::MayDuplicate;
-    let classed = match error {
-        _ if caused_by::<CredentialsError>(error) => own(
+    let classed = match cause {
+        _ if caused_by::<CredentialsError>(cause) => error(
             ErrorKind::AccessDenied,
             "no credentials: give them by the environment, a profile, a role, or in the URL",
         )
         .with_retry(RetryClass::Safe),
-        SdkError::ConstructionFailure(_) => own(ErrorKind::Internal, "the request could not be made"),
-        SdkError::TimeoutError(_) => own(ErrorKind::TimedOut, TOO_LATE).with_retry(uncertain),
+        SdkError::ConstructionFailure(_) => error(ErrorKind::Internal, "the request could not be made"),
+        SdkError::TimeoutError(_) => error(ErrorKind::TimedOut, TIMED_OUT).with_retry(uncertain),
         SdkError::DispatchFailure(failure) if failure.is_timeout() => {
-            own(ErrorKind::TimedOut, TOO_LATE).with_retry(uncertain)
+            error(ErrorKind::TimedOut, TIMED_OUT).with_retry(uncertain)
         }
-        SdkError::DispatchFailure(_) if is_refused(error) => own(
+        SdkError::DispatchFailure(_) if is_connection_refused(cause) => error(
             ErrorKind::Unavailable,
             "the server cannot be reached: is the endpoint right, and is it running?",
         )
         .with_retry(RetryClass::Safe),
-        _ => own(
+        _ => error(
             ErrorKind::Unavailable,
             "the connection broke before the answer came: whether it was done is not known",
         )
         .with_retry(uncertain),
     };
-    Refused::Failed(classed.with_source(Causes::of(error)))
+    Refused::Failed(classed.with_source(Causes::of(cause)))
 }
 
-pub(crate) const TOO_LATE: &str = "the server did not answer in time: whether it was done is not known";
+pub(crate) const TIMED_OUT: &str = "the server did not answer in time: whether it was done is not known";
 
 /// Classes an error of the server's, of a request or of an entry in a batch. The server's own text names what is missing or wrong;
 /// it shows no secrets.
@@ -115,21 +121,21 @@ pub(crate) fn by_code(code: &str, text: &str, server_fault: bool) -> Refused {
             return Refused::NotHeld;
         }
         "InvalidParameterValue" if text.contains("shorter than") => {
-            own(ErrorKind::TooLarge, format!("the server takes no message of this size: lower message_bytes. {text}"))
+            error(ErrorKind::TooLarge, format!("the server takes no message of this size: lower message_bytes. {text}"))
         }
-        "BatchRequestTooLong" => own(ErrorKind::TooLarge, "the server takes no batch of this size: lower message_bytes"),
+        "BatchRequestTooLong" => error(ErrorKind::TooLarge, "the server takes no batch of this size: lower message_bytes"),
         "RequestThrottled" | "Throttling" | "ThrottlingException" | "ThrottledException" | "TooManyRequestsException"
-        | "RequestLimitExceeded" | "SlowDown" | "KmsThrottled" => own(
+        | "RequestLimitExceeded" | "SlowDown" | "KmsThrottled" => error(
             ErrorKind::Unavailable,
             "the server throttles: too many requests a second (nothing was done); fewer, larger batches help",
         )
         .with_retry(safe),
-        "OverLimit" => own(
+        "OverLimit" => error(
             ErrorKind::Full,
             "the queue has as many messages in flight as the server allows, held or hidden by postponement: settle what is held (nothing was done)",
         )
         .with_retry(safe),
-        "ExpiredToken" | "ExpiredTokenException" | "RequestExpired" | "TokenRefreshRequired" => own(
+        "ExpiredToken" | "ExpiredTokenException" | "RequestExpired" | "TokenRefreshRequired" => error(
             ErrorKind::AccessDenied,
             "the credentials have expired: renew them (nothing was done); the next call takes the new ones",
         )
@@ -138,27 +144,27 @@ pub(crate) fn by_code(code: &str, text: &str, server_fault: bool) -> Refused {
         | "InvalidAccessKeyId" | "UnrecognizedClientException" | "SignatureDoesNotMatch" | "InvalidSignatureException"
         | "MissingAuthenticationToken" | "MissingAuthenticationTokenException" | "IncompleteSignature" | "InvalidSecurity"
         | "OptInRequired" | "KmsAccessDenied" | "KmsOptInRequired" => {
-            own(ErrorKind::AccessDenied, format!("the server refuses: {code}: {text}"))
+            error(ErrorKind::AccessDenied, format!("the server refuses: {code}: {text}"))
         }
         "InvalidAction" | "UnknownOperationException" | "UnsupportedOperation" => {
-            own(ErrorKind::Unsupported, format!("the server does not do this: {code}: {text}"))
+            error(ErrorKind::Unsupported, format!("the server does not do this: {code}: {text}"))
         }
-        "QueueDeletedRecently" => own(
+        "QueueDeletedRecently" => error(
             ErrorKind::Unavailable,
             "the queue was deleted less than a minute ago: the server makes none of this name before that is over",
         )
         .with_retry(safe),
-        "RequestTimeTooSkewed" => own(ErrorKind::AccessDenied, "this machine's clock is wrong: the server refuses its signatures"),
+        "RequestTimeTooSkewed" => error(ErrorKind::AccessDenied, "this machine's clock is wrong: the server refuses its signatures"),
         _ if server_fault => {
-            own(ErrorKind::Unavailable, format!("the server failed: {code} {text}")).with_retry(RetryClass::MayDuplicate)
+            error(ErrorKind::Unavailable, format!("the server failed: {code} {text}")).with_retry(RetryClass::MayDuplicate)
         }
-        _ => own(ErrorKind::Internal, format!("the server answered with an error: {code} {text}")),
+        _ => error(ErrorKind::Internal, format!("the server answered with an error: {code} {text}")),
     };
     Refused::Failed(error)
 }
 
 /// An entry of a batch that the server says it did not do.
-pub(crate) fn entry(code: &str, text: &str, sender_fault: bool) -> Refused {
+pub(crate) fn classify_entry(code: &str, text: &str, sender_fault: bool) -> Refused {
     match by_code(code, text, !sender_fault) {
         Refused::Failed(error) => Refused::Failed(repeatable(error)),
         refused => refused,
@@ -176,7 +182,7 @@ fn caused_by<C: StdError + 'static>(error: &(dyn StdError + 'static)) -> bool {
 }
 
 /// Whether no connection was made, so that nothing was sent.
-fn is_refused(error: &(dyn StdError + 'static)) -> bool {
+fn is_connection_refused(error: &(dyn StdError + 'static)) -> bool {
     let refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
     causes(error).any(|cause| cause.downcast_ref().is_some_and(refused))
 }
@@ -231,7 +237,7 @@ mod tests {
 
     #[test]
     fn an_entry_that_failed_at_the_server_was_not_done() {
-        let Refused::Failed(error) = entry("InternalError", "", false) else { panic!("an error") };
+        let Refused::Failed(error) = classify_entry("InternalError", "", false) else { panic!("an error") };
         assert_eq!(error.retry(), RetryClass::Safe);
     }
 }

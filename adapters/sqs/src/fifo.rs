@@ -11,31 +11,31 @@ const MAX_PLAIN_CHARS: usize = 100;
 
 /// What a message is sent to a FIFO queue with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Sequence {
+pub(crate) struct FifoIds {
     pub(crate) group: String,
     /// The server stores no second message with this within five minutes.
     pub(crate) dedup: String,
 }
 
-impl Sequence {
+impl FifoIds {
     /// Of one call that pushes a message. Another call is another push, whatever the message's id: the server remembers for five minutes
     /// also what was deleted meanwhile, and would answer as stored what it drops. So a message that comes back here, by a move or from its
-    /// own handler, would be lost.
-    pub(crate) fn pushed(message: &MessageData) -> Self {
+    /// lonely_group handler, would be lost.
+    pub(crate) fn of_push(message: &MessageData) -> Self {
         Self { group: group(message), dedup: format!("push-{}", Uuid::new_v4()) }
     }
 
-    /// Of the copy of a message that the server calls `source`: made again after a cut it is the same, but another one is made of each
+    /// Of the copy of a message that the server calls `message_id`: made again after a cut it is the same, but another one is made of each
     /// copy, so that none is lost. Dead letters know no groups.
-    pub(crate) fn copied(message: &MessageData, source: &str, is_dead: bool) -> Self {
-        let group = if is_dead { alone(message.id()) } else { group(message) };
-        Self { group, dedup: format!("copy-{source}") }
+    pub(crate) fn of_copy(message: &MessageData, message_id: &str, is_dead: bool) -> Self {
+        let group = if is_dead { own_group(message.id()) } else { group(message) };
+        Self { group, dedup: format!("copy-{message_id}") }
     }
 }
 
 /// The group on the server. The server takes no other characters than these and some signs.
 fn group(message: &MessageData) -> String {
-    let Some(group) = message.options().group.as_deref() else { return alone(message.id()) };
+    let Some(group) = message.options().group.as_deref() else { return own_group(message.id()) };
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
     if group.len() <= MAX_PLAIN_CHARS && group.chars().all(allowed) {
         return format!("g-{group}");
@@ -48,32 +48,32 @@ fn group(message: &MessageData) -> String {
     name
 }
 
-/// The group of a message that is in none: its own, so that it waits for nobody.
-fn alone(id: MessageId) -> String {
+/// The group of a message that is in none: its lonely_group, so that it waits for nobody.
+fn own_group(id: MessageId) -> String {
     format!("m-{id}")
 }
 
 /// What the server's group tells of a message that cannot be read.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum GroupName {
     /// It is in this group.
     Group(String),
     /// It is in none, and this is its id.
     Alone(MessageId),
     /// It is in one whose name was too long, or of other characters.
-    Nothing,
+    Unknown,
 }
 
-pub(crate) fn told(group: &str) -> Told {
+pub(crate) fn parse_group(group: &str) -> GroupName {
     if let Some(name) = group.strip_prefix("g-") {
-        return Told::Group(name.to_owned());
+        return GroupName::Group(name.to_owned());
     }
-    group.strip_prefix("m-").and_then(|id| id.parse().ok()).map_or(Told::Nothing, Told::Alone)
+    group.strip_prefix("m-").and_then(|id| id.parse().ok()).map_or(GroupName::Unknown, GroupName::Alone)
 }
 
 /// Whether nobody can wait behind this message.
 pub(crate) fn is_alone(message: &MessageData, group: &str) -> bool {
-    group == alone(message.id())
+    group == own_group(message.id())
 }
 
 #[cfg(test)]
@@ -86,8 +86,8 @@ mod tests {
     fn no_two_groups_share_a_name_and_all_names_are_allowed() {
         let long = "x".repeat(MAX_PLAIN_CHARS + 1);
         let lonely = MessageData::new("x");
-        let own = alone(lonely.id());
-        let groups = ["a", "A", "a b", "ä", "a-b", "m-a", own.as_str(), long.as_str()];
+        let lonely_group = own_group(lonely.id());
+        let groups = ["a", "A", "a b", "ä", "a-b", "m-a", lonely_group.as_str(), long.as_str()];
         let mut names: Vec<_> =
             groups.iter().map(|name| group(&MessageData::new("x").with_group(*name))).collect();
         names.push(group(&lonely));
@@ -100,19 +100,19 @@ mod tests {
     #[test]
     fn a_group_tells_what_it_was_made_of() {
         let message = MessageData::new("x");
-        assert_eq!(told(&group(&message)), Told::Alone(message.id()));
+        assert_eq!(parse_group(&group(&message)), GroupName::Alone(message.id()));
         for name in ["a", "m-a", "h-b", "g-g-"] {
             let grouped = message.clone().with_group(name);
-            assert_eq!(told(&group(&grouped)), Told::Group(name.to_owned()));
+            assert_eq!(parse_group(&group(&grouped)), GroupName::Group(name.to_owned()));
         }
-        assert_eq!(told(&group(&message.with_group("ä"))), Told::Nothing);
-        assert_eq!(told("another's"), Told::Nothing);
+        assert_eq!(parse_group(&group(&message.with_group("ä"))), GroupName::Unknown);
+        assert_eq!(parse_group("another's"), GroupName::Unknown);
     }
 
     #[test]
     fn each_push_of_a_message_is_one_of_its_own_in_the_same_group() {
         let message = MessageData::new("x").with_group("g");
-        let (first, second) = (Sequence::pushed(&message), Sequence::pushed(&message));
+        let (first, second) = (FifoIds::of_push(&message), FifoIds::of_push(&message));
         assert_eq!(first.group, second.group);
         assert_ne!(first.dedup, second.dedup);
     }
@@ -120,11 +120,11 @@ mod tests {
     #[test]
     fn a_copy_is_told_from_its_push_and_from_the_next_copy() {
         let message = MessageData::new("x").with_group("g");
-        let pushed = Sequence::pushed(&message);
-        let (first, second) = (Sequence::copied(&message, "1", false), Sequence::copied(&message, "2", true));
-        let ids: HashSet<_> = [&pushed, &first, &second].map(|sequence| sequence.dedup.clone()).into();
+        let pushed = FifoIds::of_push(&message);
+        let (first, second) = (FifoIds::of_copy(&message, "1", false), FifoIds::of_copy(&message, "2", true));
+        let ids: HashSet<_> = [&pushed, &first, &second].map(|fifo_ids| fifo_ids.dedup.clone()).into();
         assert_eq!(ids.len(), 3);
-        assert_eq!((first.group, first.dedup), (pushed.group, Sequence::copied(&message, "1", true).dedup));
+        assert_eq!((first.group, first.dedup), (pushed.group, FifoIds::of_copy(&message, "1", true).dedup));
         assert!(is_alone(&message, &second.group), "dead letters know no groups");
     }
 }

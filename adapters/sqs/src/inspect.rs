@@ -8,16 +8,15 @@ use aws_sdk_sqs::types::QueueAttributeName as Name;
 use futures_util::future::try_join_all;
 
 use crate::SqsQueue;
-use crate::error::{NAME, Refused, closed, repeatable};
-use crate::names::Place;
+use crate::error::{NAME, Refused, closed, repeatable, unexpected_reply};
+use crate::names::LevelQueue;
 use crate::shared::Inner;
-use crate::wire::strange;
 
 /// What the server tells about a queue, approximately.
 #[derive(Clone, Copy, Default)]
-struct Told {
+struct QueueCounts {
     visible: u64,
-    hidden: u64,
+    not_visible_or_delayed: u64,
 }
 
 impl SqsQueue {
@@ -26,44 +25,50 @@ impl SqsQueue {
             return Err(closed(Operation::Inspect));
         }
         let (live, dead) = (partition.live(), partition.dead_letters());
-        let (live, dead) = futures_util::try_join!(self.inner.told(&live), self.inner.told(&dead))?;
+        let (live, dead) =
+            futures_util::try_join!(self.inner.counts_of_levels(&live), self.inner.counts_of_levels(&dead))?;
         let mut counts = Counts::default();
         counts.ready = Some(live.visible);
-        counts.dead = Some(dead.visible + dead.hidden);
+        counts.dead = Some(dead.visible + dead.not_visible_or_delayed);
         Ok(counts)
     }
 }
 
 impl Inner {
     /// Of all levels together.
-    async fn told(&self, partition: &PartitionId) -> Result<Told> {
-        let levels =
-            (0..self.config.levels).map(async |level| self.told_of(&Place::new(partition, level)).await);
-        let told = try_join_all(levels).await?;
-        let sum = |a: Told, b: Told| Told { visible: a.visible + b.visible, hidden: a.hidden + b.hidden };
-        Ok(told.into_iter().fold(Told::default(), sum))
+    async fn counts_of_levels(&self, partition: &PartitionId) -> Result<QueueCounts> {
+        let levels = (0..self.config.levels)
+            .map(async |level| self.counts_of_queue(&LevelQueue::new(partition, level)).await);
+        let counts = try_join_all(levels).await?;
+        let sum = |a: QueueCounts, b: QueueCounts| QueueCounts {
+            visible: a.visible + b.visible,
+            not_visible_or_delayed: a.not_visible_or_delayed + b.not_visible_or_delayed,
+        };
+        Ok(counts.into_iter().fold(QueueCounts::default(), sum))
     }
 
-    async fn told_of(&self, place: &Place) -> Result<Told> {
+    async fn counts_of_queue(&self, level_queue: &LevelQueue) -> Result<QueueCounts> {
         const NAMES: [Name; 3] = [
             Name::ApproximateNumberOfMessages,
             Name::ApproximateNumberOfMessagesNotVisible,
             Name::ApproximateNumberOfMessagesDelayed,
         ];
-        let Some(url) = self.queues.find(&self.server, place).await? else { return Ok(Told::default()) };
+        let Some(url) = self.queues.find(&self.server, level_queue).await? else {
+            return Ok(QueueCounts::default());
+        };
         let answer = match self.server.attributes(&url, &NAMES).await {
             Err(Refused::NoQueue) => {
-                self.queues.forget(place, &url);
-                return Ok(Told::default());
+                self.queues.forget(level_queue, &url);
+                return Ok(QueueCounts::default());
             }
             answer => answer.map_err(Refused::into_error)?,
         };
         let counts: Option<Vec<u64>> = answer.iter().map(|count| count.as_deref()?.parse().ok()).collect();
         match counts.as_deref() {
             Some([visible, not_visible, delayed]) => {
-                Ok(Told { visible: *visible, hidden: not_visible + delayed })
+                Ok(QueueCounts { visible: *visible, not_visible_or_delayed: not_visible + delayed })
             }
-            _ => Err(strange("counts")),
+            _ => Err(unexpected_reply("counts")),
         }
     }
 }

@@ -9,32 +9,32 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::entries::{BATCH, Delete, Outgoing, Show};
+use crate::entries::{BATCH, ChangeVisibility, Delete, Outgoing};
 use crate::entry::Entry;
 use crate::error::Refused;
-use crate::names::Place;
+use crate::names::LevelQueue;
 
 /// Where the answer to an entry goes.
 pub(crate) type Reply = oneshot::Sender<Result<(), Refused>>;
 
 /// Requests of groups at once. Each takes a connection.
-const MAX_AT_ONCE: usize = 32;
+const MAX_CONCURRENT: usize = 32;
 
 /// Those of each kind that wait for company.
 #[derive(Debug)]
 pub(crate) struct AllJoins {
-    pub(crate) at_once: Semaphore,
+    pub(crate) permits: Semaphore,
     sent: Joins<Outgoing>,
-    shown: Joins<Show>,
+    changed: Joins<ChangeVisibility>,
     deleted: Joins<Delete>,
 }
 
 impl Default for AllJoins {
     fn default() -> Self {
         Self {
-            at_once: Semaphore::new(MAX_AT_ONCE),
+            permits: Semaphore::new(MAX_CONCURRENT),
             sent: Joins::default(),
-            shown: Joins::default(),
+            changed: Joins::default(),
             deleted: Joins::default(),
         }
     }
@@ -51,9 +51,9 @@ impl Single for Outgoing {
     }
 }
 
-impl Single for Show {
+impl Single for ChangeVisibility {
     fn joins(all: &AllJoins) -> &Joins<Self> {
-        &all.shown
+        &all.changed
     }
 }
 
@@ -65,7 +65,7 @@ impl Single for Delete {
 
 /// Those of one kind, by queue. Each has a caller that waits for its answer, so callers bound how many there are.
 #[derive(Debug)]
-pub(crate) struct Joins<E>(Mutex<HashMap<Place, Group<E>>>);
+pub(crate) struct Joins<E>(Mutex<HashMap<LevelQueue, Group<E>>>);
 
 impl<E> Default for Joins<E> {
     fn default() -> Self {
@@ -93,28 +93,28 @@ pub(crate) enum Joined<E> {
 }
 
 impl<E> Joins<E> {
-    pub(crate) fn add(&self, place: &Place, entry: E, reply: Reply) -> Joined<E> {
+    pub(crate) fn add(&self, level_queue: &LevelQueue, entry: E, reply: Reply) -> Joined<E> {
         let mut groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(group) = groups.get_mut(place) else {
+        let Some(group) = groups.get_mut(level_queue) else {
             let mark = Arc::new(());
             let group = Group { mark: mark.clone(), waiting: vec![(entry, reply)] };
-            groups.insert(place.clone(), group);
+            groups.insert(level_queue.clone(), group);
             return Joined::First(mark);
         };
         group.waiting.push((entry, reply));
         if group.waiting.len() < BATCH {
             return Joined::Waits;
         }
-        Joined::Full(groups.remove(place).map(|group| group.waiting).unwrap_or_default())
+        Joined::Full(groups.remove(level_queue).map(|group| group.waiting).unwrap_or_default())
     }
 
     /// The group of this mark, unless it is gone.
-    pub(crate) fn take(&self, place: &Place, mark: &Arc<()>) -> Vec<(E, Reply)> {
+    pub(crate) fn take(&self, level_queue: &LevelQueue, mark: &Arc<()>) -> Vec<(E, Reply)> {
         let mut groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if groups.get(place).is_none_or(|group| !Arc::ptr_eq(&group.mark, mark)) {
+        if groups.get(level_queue).is_none_or(|group| !Arc::ptr_eq(&group.mark, mark)) {
             return Vec::new();
         }
-        groups.remove(place).map(|group| group.waiting).unwrap_or_default()
+        groups.remove(level_queue).map(|group| group.waiting).unwrap_or_default()
     }
 }
 
@@ -125,11 +125,11 @@ mod tests {
     use super::*;
 
     fn add(joins: &Joins<usize>, level: u8, entry: usize) -> Joined<usize> {
-        joins.add(&place(level), entry, oneshot::channel().0)
+        joins.add(&level_queue(level), entry, oneshot::channel().0)
     }
 
-    fn place(level: u8) -> Place {
-        Place::new(&PartitionId::new("p").unwrap(), level)
+    fn level_queue(level: u8) -> LevelQueue {
+        LevelQueue::new(&PartitionId::new("p").unwrap(), level)
     }
 
     fn entries(group: Vec<(usize, Reply)>) -> Vec<usize> {
@@ -147,7 +147,7 @@ mod tests {
         let Joined::Full(group) = add(&joins, 0, 9) else { panic!("ten are there") };
         assert_eq!(entries(group), (0..10).collect::<Vec<_>>());
         let Joined::First(next) = add(&joins, 0, 10) else { panic!("the others are gone") };
-        assert!(joins.take(&place(0), &mark).is_empty(), "the time of the next group is not over");
-        assert_eq!(entries(joins.take(&place(0), &next)), [10]);
+        assert!(joins.take(&level_queue(0), &mark).is_empty(), "the time of the next group is not over");
+        assert_eq!(entries(joins.take(&level_queue(0), &next)), [10]);
     }
 }

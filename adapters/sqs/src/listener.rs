@@ -55,7 +55,7 @@ impl Intercept for Listener {
         let date = date.and_then(|date| aws_smithy_types::DateTime::from_str(date, Format::HttpDate).ok());
         let date = date.and_then(|date| SystemTime::try_from(date).ok());
         if let (Some(server), Some(Asked(asked))) = (date, bag.load::<Asked>()) {
-            self.clock.heard(server, HEADER_GRAIN, *asked);
+            self.clock.observe(server, HEADER_GRAIN, *asked);
         }
         Ok(())
     }

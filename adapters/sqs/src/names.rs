@@ -14,12 +14,12 @@ const HASH_BYTES: usize = 20;
 
 /// One queue of the server's: a level of a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct LevelQueue {
     pub(crate) partition: PartitionId,
     pub(crate) level: u8,
 }
 
-impl Place {
+impl LevelQueue {
     pub(crate) fn new(partition: &PartitionId, level: u8) -> Self {
         Self { partition: partition.clone(), level }
     }
@@ -40,10 +40,10 @@ impl Names {
 
     /// The queue's name: `jobs_p0-mail` for the lowest level of `mail`, `jobs_d0-mail` for its dead letters. A `_` in a prefix or
     /// name is doubled and a `.` becomes `_o`, so that no two places share a name. FIFO queues end with `.fifo`.
-    pub(crate) fn queue(&self, place: &Place) -> String {
-        let kind = if place.partition.is_dead_letters() { 'd' } else { 'p' };
-        let (prefix, name) = (escaped(&self.prefix), escaped(place.partition.name()));
-        let (full, end) = (format!("{prefix}_{kind}{}-{name}", place.level), self.end);
+    pub(crate) fn queue(&self, level_queue: &LevelQueue) -> String {
+        let kind = if level_queue.partition.is_dead_letters() { 'd' } else { 'p' };
+        let (prefix, name) = (escaped(&self.prefix), escaped(level_queue.partition.name()));
+        let (full, end) = (format!("{prefix}_{kind}{}-{name}", level_queue.level), self.end);
         if full.len() + end.len() <= MAX_NAME_CHARS {
             return full + end;
         }
@@ -52,7 +52,7 @@ impl Names {
     }
 
     /// A queue that nobody has: asking for it tells whether the server can be asked.
-    pub(crate) fn nobodys(&self) -> String {
+    pub(crate) fn nonexistent(&self) -> String {
         format!("{}_n", escaped(&self.prefix).chars().take(MAX_NAME_CHARS / 2).collect::<String>())
     }
 }
@@ -89,7 +89,7 @@ mod tests {
                 let live = PartitionId::new(name).unwrap();
                 for (partition, level) in [(live.clone(), 0), (live.clone(), 1), (live.dead_letters(), 1)] {
                     for fifo in [false, true] {
-                        let queue = Names::new(prefix, fifo).queue(&Place::new(&partition, level));
+                        let queue = Names::new(prefix, fifo).queue(&LevelQueue::new(&partition, level));
                         let plain = queue.strip_suffix(".fifo").unwrap_or(&queue);
                         let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
                         assert!(plain.chars().all(allowed), "{queue}");

@@ -8,16 +8,16 @@ use anyqueue::{Error, MessageData, Operation, PartitionId, PushOutcome, Result};
 use crate::SqsQueue;
 use crate::delays::delays;
 use crate::entries::Outgoing;
-use crate::error::{NAME, closed, invalid, own};
-use crate::fifo::Sequence;
+use crate::error::{NAME, closed, error, invalid};
+use crate::fifo::FifoIds;
 use crate::limits::MAX_DELAY;
-use crate::names::Place;
-use crate::wire;
+use crate::names::LevelQueue;
+use crate::record;
 
 #[async_trait]
 impl PushQueueStorage for SqsQueue {
     fn encoded_len(&self, message: &MessageData) -> u64 {
-        wire::max_len(message)
+        record::max_len(message)
     }
 
     async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
@@ -35,8 +35,8 @@ impl SqsQueue {
         let checked: Vec<Result<()>> = messages
             .iter()
             .map(|message| {
-                let place = Place::new(partition, message.options().priority);
-                self.outgoing(message).map(|outgoing| sent.push((place, outgoing)))
+                let level_queue = LevelQueue::new(partition, message.options().priority);
+                self.outgoing(message).map(|outgoing| sent.push((level_queue, outgoing)))
             })
             .collect();
         let mut answers = self.inner.request_joined(sent).await.into_iter();
@@ -45,7 +45,7 @@ impl SqsQueue {
             match answers.next() {
                 Some(Ok(())) => Ok(PushOutcome::Stored(message.id())),
                 Some(Err(refused)) => Err(refused.into_error()),
-                None => Err(own(anyqueue::ErrorKind::Internal, "a message was not answered")),
+                None => Err(error(anyqueue::ErrorKind::Internal, "a message was not answered")),
             }
         };
         let answered = messages.iter().zip(checked).map(stored);
@@ -59,10 +59,10 @@ impl SqsQueue {
         if priority >= config.levels {
             return Err(invalid(format!("priority {priority} is out of range: 0 to {}", config.levels - 1)));
         }
-        let (bytes, most) = (wire::max_len(message), self.inner.capabilities.limits.message_bytes);
+        let (bytes, most) = (record::max_len(message), self.inner.capabilities.limits.message_bytes);
         if bytes > most {
             let text = format!("the message takes {bytes} bytes in encoded form: at most {most} are allowed");
-            return Err(own(anyqueue::ErrorKind::TooLarge, text));
+            return Err(error(anyqueue::ErrorKind::TooLarge, text));
         }
         let delay = message.delay(config.clock.wall());
         if config.fifo && !delay.is_zero() {
@@ -77,8 +77,8 @@ impl SqsQueue {
         // The server itself knows when a message was sent; only copies have to say it.
         envelope.pushed_at = None;
         let (delay_secs, due_after_secs) = delays(delay);
-        let sequence = config.fifo.then(|| Sequence::pushed(message));
-        Ok(Outgoing { body: wire::encode(&envelope, due_after_secs)?, delay_secs, sequence })
+        let fifo_ids = config.fifo.then(|| FifoIds::of_push(message));
+        Ok(Outgoing { body: record::encode(&envelope, due_after_secs)?, delay_secs, fifo_ids })
     }
 }
 

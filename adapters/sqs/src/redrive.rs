@@ -3,8 +3,8 @@
 use anyqueue::{Error, ErrorKind, Operation, PartitionId, Result};
 
 use crate::SqsQueue;
-use crate::error::{NAME, Refused, closed, own};
-use crate::names::Place;
+use crate::error::{NAME, Refused, closed, error};
+use crate::names::LevelQueue;
 use crate::shared::Inner;
 
 impl SqsQueue {
@@ -26,7 +26,7 @@ impl SqsQueue {
         if self.inner.config.fifo {
             let text =
                 "dead letters of FIFO queues have left their groups: put them back with DeadLetters::redrive";
-            return Err(stamp(own(ErrorKind::Unsupported, text)));
+            return Err(stamp(error(ErrorKind::Unsupported, text)));
         }
         let mut begun = 0;
         for level in 0..self.inner.config.levels {
@@ -39,9 +39,10 @@ impl SqsQueue {
 impl Inner {
     /// Whether there is a queue to put back from.
     async fn start_redrive_of(&self, partition: &PartitionId, level: u8) -> Result<bool> {
-        let (from, to) = (Place::new(&partition.dead_letters(), level), Place::new(&partition.live(), level));
+        let (from, to) =
+            (LevelQueue::new(&partition.dead_letters(), level), LevelQueue::new(&partition.live(), level));
         let Some(from_url) = self.queues.find(&self.server, &from).await? else { return Ok(false) };
-        let to_url = self.queues.make(&self.server, &to).await?;
+        let to_url = self.queues.find_or_create(&self.server, &to).await?;
         let from_arn = self.queues.arn(&self.server, &from, &from_url).await?;
         let to_arn = self.queues.arn(&self.server, &to, &to_url).await?;
         match self.server.start_move(&from_arn, &to_arn).await {

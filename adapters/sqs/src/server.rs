@@ -22,10 +22,9 @@ use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 
 use crate::clock::ServerClock;
 use crate::config::Config;
-use crate::entries::{BATCH, Delete, Entries, Outgoing, Show};
-use crate::error::{Refused, TOO_LATE, classify, entry, own, repeatable};
+use crate::entries::{BATCH, ChangeVisibility, Delete, Entries, Outgoing};
+use crate::error::{Refused, TIMED_OUT, classify, classify_entry, error, repeatable, unexpected_reply};
 use crate::listener::Listener;
-use crate::wire::strange;
 
 /// The server, as this handle reaches it.
 #[derive(Debug)]
@@ -87,7 +86,7 @@ impl Server {
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
     {
         let Ok(answer) = tokio::time::timeout(longest, request).await else {
-            return Err(own(ErrorKind::TimedOut, TOO_LATE).with_retry(RetryClass::MayDuplicate).into());
+            return Err(error(ErrorKind::TimedOut, TIMED_OUT).with_retry(RetryClass::MayDuplicate).into());
         };
         answer.map_err(|error| classify(&error))
     }
@@ -95,7 +94,7 @@ impl Server {
     /// The queue's URL, if there is such a queue.
     pub(crate) async fn url(&self, name: &str) -> anyqueue::Result<Option<String>> {
         match self.call(self.call_timeout, self.client.get_queue_url().queue_name(name).send()).await {
-            Ok(answer) => Ok(Some(answer.queue_url.ok_or_else(|| strange("a queue's URL"))?)),
+            Ok(answer) => Ok(Some(answer.queue_url.ok_or_else(|| unexpected_reply("a queue's URL"))?)),
             Err(Refused::NoQueue) => {
                 self.found_nothing.fetch_add(1, Ordering::Relaxed);
                 Ok(None)
@@ -115,10 +114,10 @@ impl Server {
         let answer = tokio::time::timeout(self.call_timeout, request.send()).await;
         match answer {
             Ok(Err(SdkError::ServiceError(service))) if service.err().is_queue_name_exists() => Ok(None),
-            Ok(Ok(answer)) => Ok(Some(answer.queue_url.ok_or_else(|| strange("a queue's URL"))?)),
+            Ok(Ok(answer)) => Ok(Some(answer.queue_url.ok_or_else(|| unexpected_reply("a queue's URL"))?)),
             Ok(Err(error)) => Err(repeatable(classify(&error).into_error())),
             // Making it twice is the same as once.
-            Err(_) => Err(own(ErrorKind::TimedOut, TOO_LATE).with_retry(RetryClass::Safe)),
+            Err(_) => Err(error(ErrorKind::TimedOut, TIMED_OUT).with_retry(RetryClass::Safe)),
         }
     }
 
@@ -169,7 +168,7 @@ impl Server {
         let build = |(index, message): (usize, &Outgoing)| {
             let entry =
                 SendMessageBatchRequestEntry::builder().id(index.to_string()).message_body(&message.body);
-            match &message.sequence {
+            match &message.fifo_ids {
                 None => entry.delay_seconds(message.delay_secs),
                 Some(of) => entry.message_group_id(&of.group).message_deduplication_id(&of.dedup),
             }
@@ -190,8 +189,11 @@ impl Server {
     /// Deletes up to ten messages by their receipt handles.
     pub(crate) async fn delete(&self, url: &str, entries: &[Delete]) -> Entries {
         let count = entries.len();
-        let build = |(index, Delete(receipt)): (usize, &Delete)| {
-            DeleteMessageBatchRequestEntry::builder().id(index.to_string()).receipt_handle(&**receipt).build()
+        let build = |(index, Delete(receipt_handle)): (usize, &Delete)| {
+            DeleteMessageBatchRequestEntry::builder()
+                .id(index.to_string())
+                .receipt_handle(&**receipt_handle)
+                .build()
         };
         let Ok(entries) = entries.iter().enumerate().map(build).collect::<Result<Vec<_>, _>>() else {
             return all_refused(count, &unbuildable());
@@ -204,12 +206,12 @@ impl Server {
     }
 
     /// Makes up to ten messages visible after so many seconds each.
-    pub(crate) async fn change(&self, url: &str, entries: &[Show]) -> Entries {
+    pub(crate) async fn change_visibility(&self, url: &str, entries: &[ChangeVisibility]) -> Entries {
         let count = entries.len();
-        let build = |(index, Show(receipt, secs)): (usize, &Show)| {
+        let build = |(index, ChangeVisibility(receipt_handle, secs)): (usize, &ChangeVisibility)| {
             ChangeMessageVisibilityBatchRequestEntry::builder()
                 .id(index.to_string())
-                .receipt_handle(&**receipt)
+                .receipt_handle(&**receipt_handle)
                 .visibility_timeout(seconds(*secs))
                 .build()
         };
@@ -244,7 +246,7 @@ fn by_entry(
 ) -> Entries {
     let unanswered = || {
         let text = "the server did not answer each entry of a batch: whether it was done is not known";
-        Refused::Failed(own(ErrorKind::Unavailable, text).with_retry(RetryClass::MayDuplicate))
+        Refused::Failed(error(ErrorKind::Unavailable, text).with_retry(RetryClass::MayDuplicate))
     };
     let mut answers: Entries = (0..entries).map(|_| Err(unanswered())).collect();
     let mut set = |id: &str, answer| {
@@ -257,7 +259,7 @@ fn by_entry(
     }
     for refusal in failed {
         let text = refusal.message.as_deref().unwrap_or_default();
-        set(&refusal.id, Err(entry(&refusal.code, text, refusal.sender_fault)));
+        set(&refusal.id, Err(classify_entry(&refusal.code, text, refusal.sender_fault)));
     }
     answers
 }

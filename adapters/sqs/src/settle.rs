@@ -10,26 +10,26 @@ use anyqueue::adapter::{Action, Extension, Settlement};
 use anyqueue::{Error, ExtendOutcome, Operation, Result, SettleOutcome};
 
 use crate::SqsQueue;
-use crate::entries::{Delete, Show};
+use crate::entries::{ChangeVisibility, Delete};
 use crate::error::{NAME, Refused, closed, invalid, repeatable};
-use crate::held::{Claim, Known, whole_secs};
+use crate::in_flight::{Claim, LeaseLookup, whole_secs};
 use crate::limits::{MAX_DELAY, check_lease};
-use crate::names::Place;
+use crate::names::LevelQueue;
+use crate::settle_request::{SettleRequest, settle_request_of_other_handle};
 use crate::shared::Inner;
-use crate::step::{Step, step_elsewhere};
 
 /// One settlement on its way.
 struct Job {
-    slot: usize,
-    place: Place,
-    receipt: Arc<str>,
+    index: usize,
+    level_queue: LevelQueue,
+    receipt_handle: Arc<str>,
     /// Its number in the ledger and what is known of it; nothing of leases that another handle gave out.
     claim: Option<(u64, Box<Claim>)>,
-    step: Step,
+    request: SettleRequest,
 }
 
 /// What became of a job.
-enum End {
+enum Outcome {
     Settled,
     Lost,
     /// Not known, or not done; the lease goes on.
@@ -43,19 +43,19 @@ impl SqsQueue {
         }
         let mut outcomes: Vec<_> = settlements.iter().map(|_| Ok(SettleOutcome::Lost)).collect();
         let mut jobs = Vec::with_capacity(settlements.len());
-        for (slot, settlement) in settlements.iter().enumerate() {
-            match self.inner.job(slot, settlement) {
+        for (index, settlement) in settlements.iter().enumerate() {
+            match self.inner.job(index, settlement) {
                 Ok(job) => jobs.extend(job),
-                Err(error) => set(&mut outcomes, slot, Err(stamp(error, Operation::Settle))),
+                Err(error) => set(&mut outcomes, index, Err(stamp(error, Operation::Settle))),
             }
         }
-        for (slot, end) in Box::pin(self.inner.work(jobs)).await {
-            let outcome = match end {
-                End::Settled => Ok(SettleOutcome::Settled),
-                End::Lost => Ok(SettleOutcome::Lost),
-                End::Failed(error) => Err(stamp(error, Operation::Settle)),
+        for (index, outcome) in Box::pin(self.inner.run(jobs)).await {
+            let outcome = match outcome {
+                Outcome::Settled => Ok(SettleOutcome::Settled),
+                Outcome::Lost => Ok(SettleOutcome::Lost),
+                Outcome::Failed(error) => Err(stamp(error, Operation::Settle)),
             };
-            set(&mut outcomes, slot, outcome);
+            set(&mut outcomes, index, outcome);
         }
         outcomes
     }
@@ -66,39 +66,41 @@ impl SqsQueue {
         }
         let mut outcomes: Vec<_> = extensions.iter().map(|_| Ok(ExtendOutcome::Lost)).collect();
         let mut asked = Vec::new();
-        for (slot, extension) in extensions.iter().enumerate() {
-            let (place, receipt, number) = match self.inner.ledger.look(&extension.lease) {
-                Known::Held(number, claim) => (claim.place, claim.receipt, Some(number)),
-                Known::Elsewhere(place, receipt) => (place, receipt.into(), None),
-                Known::Lost => continue,
+        for (index, extension) in extensions.iter().enumerate() {
+            let (level_queue, receipt_handle, number) = match self.inner.in_flight.look(&extension.lease) {
+                LeaseLookup::Held(number, claim) => (claim.level_queue, claim.receipt_handle, Some(number)),
+                LeaseLookup::OtherHandle(level_queue, receipt_handle) => {
+                    (level_queue, receipt_handle.into(), None)
+                }
+                LeaseLookup::Lost => continue,
             };
             match check_lease(extension.duration) {
-                Ok(()) => asked.push((slot, place, receipt, number, extension.duration)),
-                Err(error) => set(&mut outcomes, slot, Err(stamp(error, Operation::Extend))),
+                Ok(()) => asked.push((index, level_queue, receipt_handle, number, extension.duration)),
+                Err(error) => set(&mut outcomes, index, Err(stamp(error, Operation::Extend))),
             }
         }
         let before = Instant::now();
-        let shown = asked
-            .iter()
-            .map(|(_, place, receipt, _, lease)| (place.clone(), Show(receipt.clone(), whole_secs(*lease))));
-        let answers = self.inner.request_joined(shown.collect()).await;
-        for ((slot, _, _, number, lease), answer) in asked.into_iter().zip(answers) {
+        let changes = asked.iter().map(|(_, level_queue, receipt_handle, _, lease)| {
+            (level_queue.clone(), ChangeVisibility(receipt_handle.clone(), whole_secs(*lease)))
+        });
+        let answers = self.inner.request_joined(changes.collect()).await;
+        for ((index, _, _, number, lease), answer) in asked.into_iter().zip(answers) {
             let outcome = match answer {
                 Ok(()) => {
                     if let Some(number) = number {
-                        self.inner.ledger.prolong(number, before + lease);
+                        self.inner.in_flight.extend(number, before + lease);
                     }
                     Ok(ExtendOutcome::Extended)
                 }
                 Err(Refused::NotHeld | Refused::NoQueue) => {
                     if let Some(number) = number {
-                        self.inner.ledger.end(number);
+                        self.inner.in_flight.end(number);
                     }
                     Ok(ExtendOutcome::Lost)
                 }
                 Err(Refused::Failed(error)) => Err(stamp(error, Operation::Extend)),
             };
-            set(&mut outcomes, slot, outcome);
+            set(&mut outcomes, index, outcome);
         }
         outcomes
     }
@@ -106,132 +108,145 @@ impl SqsQueue {
 
 impl Inner {
     /// What a settlement takes; nothing if the lease is lost.
-    fn job(&self, slot: usize, settlement: &Settlement) -> Result<Option<Job>> {
+    fn job(&self, index: usize, settlement: &Settlement) -> Result<Option<Job>> {
         let Settlement { lease, action } = settlement;
         if let Action::Postpone { delay, .. } = action
             && *delay > MAX_DELAY
         {
             return Err(invalid("the delay is longer than the capabilities allow"));
         }
-        let (place, receipt, claim) = match self.ledger.reserve(lease) {
-            Known::Lost => return Ok(None),
-            Known::Elsewhere(place, receipt) => (place, receipt.into(), None),
-            Known::Held(number, claim) => (claim.place.clone(), claim.receipt.clone(), Some((number, claim))),
-        };
-        let step = match &claim {
-            Some((number, claim)) => {
-                self.step(claim, action).inspect_err(|_| self.ledger.keep(*number, |_| {}))
+        let (level_queue, receipt_handle, claim) = match self.in_flight.reserve(lease) {
+            LeaseLookup::Lost => return Ok(None),
+            LeaseLookup::OtherHandle(level_queue, receipt_handle) => {
+                (level_queue, receipt_handle.into(), None)
             }
-            None => step_elsewhere(action),
+            LeaseLookup::Held(number, claim) => {
+                (claim.level_queue.clone(), claim.receipt_handle.clone(), Some((number, claim)))
+            }
+        };
+        let request = match &claim {
+            Some((number, claim)) => {
+                self.settle_request(claim, action).inspect_err(|_| self.in_flight.unreserve(*number, |_| {}))
+            }
+            None => settle_request_of_other_handle(action),
         }?;
-        Ok(Some(Job { slot, place, receipt, claim, step }))
+        Ok(Some(Job { index, level_queue, receipt_handle, claim, request }))
     }
 
     /// Does all jobs: copies first, then what is left, each by full batches side by side.
-    async fn work(self: &Arc<Self>, jobs: Vec<Job>) -> Vec<(usize, End)> {
-        let mut ends = Vec::with_capacity(jobs.len());
+    async fn run(self: &Arc<Self>, jobs: Vec<Job>) -> Vec<(usize, Outcome)> {
+        let mut done = Vec::with_capacity(jobs.len());
         let mut ready = Vec::with_capacity(jobs.len());
-        for (mut job, copied) in self.copy(jobs).await {
-            match copied {
+        for (mut job, is_copied) in self.copy(jobs).await {
+            match is_copied {
                 Ok(()) => {
-                    if matches!(job.step, Step::Copy(..)) {
-                        job.step = Step::Delete;
-                        job.mark(|claim| claim.copied = true);
+                    if matches!(job.request, SettleRequest::SendCopy(..)) {
+                        job.request = SettleRequest::Delete;
+                        job.mark(|claim| claim.is_copied = true);
                     }
                     ready.push(job);
                 }
-                Err(refused) => ends.push((job.slot, self.finish(&job, Err(refused)))),
+                Err(refused) => done.push((job.index, self.finish(&job, Err(refused)))),
             }
         }
-        let (shown, deleted): (Vec<_>, Vec<_>) =
-            ready.into_iter().partition(|job| matches!(job.step, Step::Reveal(_)));
-        let show = shown.iter().map(|job| {
-            let secs = if let Step::Reveal(secs) = job.step { secs } else { 0 };
-            (job.place.clone(), Show(job.receipt.clone(), secs))
+        let (changes, deleted): (Vec<_>, Vec<_>) =
+            ready.into_iter().partition(|job| matches!(job.request, SettleRequest::ChangeVisibility(_)));
+        let change = changes.iter().map(|job| {
+            let secs = if let SettleRequest::ChangeVisibility(secs) = job.request { secs } else { 0 };
+            (job.level_queue.clone(), ChangeVisibility(job.receipt_handle.clone(), secs))
         });
-        let delete = deleted.iter().map(|job| (job.place.clone(), Delete(job.receipt.clone())));
-        let (show, delete) = (self.request_joined(show.collect()), self.request_joined(delete.collect()));
-        let (show, delete, ()) = futures_util::join!(show, delete, self.let_go_behind_shown(&shown));
-        let answered = shown.into_iter().zip(show).chain(deleted.into_iter().zip(delete));
+        let delete = deleted.iter().map(|job| (job.level_queue.clone(), Delete(job.receipt_handle.clone())));
+        let (change, delete) = (self.request_joined(change.collect()), self.request_joined(delete.collect()));
+        let (change, delete, ()) =
+            futures_util::join!(change, delete, self.release_followers_of_visible(&changes));
+        let answered = changes.into_iter().zip(change).chain(deleted.into_iter().zip(delete));
         for (job, answer) in answered {
-            let end = self.finish(&job, answer);
-            self.follow(&job, &end);
-            ends.push((job.slot, end));
+            let outcome = self.finish(&job, answer);
+            self.follow(&job, &outcome);
+            done.push((job.index, outcome));
         }
-        ends
+        done
     }
 
     /// A message that comes again is the first of its group again. What is held behind it goes back; and as that counts, messages are
     /// asked for one by one for a while.
-    async fn let_go_behind_shown(&self, shown: &[Job]) {
-        let claims = shown.iter().filter_map(|job| job.claim.as_ref().map(|(_, claim)| claim));
-        let mut behind = Vec::new();
+    async fn release_followers_of_visible(&self, changes: &[Job]) {
+        let claims = changes.iter().filter_map(|job| job.claim.as_ref().map(|(_, claim)| claim));
+        let mut followers = Vec::new();
         for claim in claims {
-            let after = self.behind.take(claim);
-            if !after.is_empty() {
-                self.lines.of(&claim.place.partition, self.config.levels).saw_groups();
+            let released = self.group_backlog.take_group(claim);
+            if !released.is_empty() {
+                self.poll_states.of(&claim.level_queue.partition, self.config.levels).receive_one_at_a_time();
             }
-            behind.extend(after);
+            followers.extend(released);
         }
-        if !behind.is_empty() {
-            self.let_go(behind).await;
+        if !followers.is_empty() {
+            self.release(followers).await;
         }
     }
 
     /// Hands out what was held behind a message that is gone.
-    fn follow(self: &Arc<Self>, job: &Job, end: &End) {
+    fn follow(self: &Arc<Self>, job: &Job, outcome: &Outcome) {
         let Some((_, claim)) = job.claim.as_ref().filter(|(_, claim)| claim.group.is_some()) else { return };
-        match end {
-            End::Settled if matches!(job.step, Step::Delete) => {
-                let following = self.behind.follow(claim);
-                self.given_back.note_all(&following.ended);
-                let line = self.lines.of(&claim.place.partition, self.config.levels);
-                self.keep(&line, following.next.into_iter().collect());
+        match outcome {
+            Outcome::Settled if matches!(job.request, SettleRequest::Delete) => {
+                let after = self.group_backlog.next_after(claim);
+                self.unseen_receives.note_all(&after.expired);
+                let poll_state = self.poll_states.of(&claim.level_queue.partition, self.config.levels);
+                self.buffer(&poll_state, after.next.into_iter().collect());
             }
-            End::Lost => {
-                let (inner, behind) = (self.clone(), self.behind.take(claim));
-                if !behind.is_empty() {
-                    self.polls.spawn(async move { inner.let_go(behind).await });
+            Outcome::Lost => {
+                let (inner, followers) = (self.clone(), self.group_backlog.take_group(claim));
+                if !followers.is_empty() {
+                    self.long_polls.spawn(async move { inner.release(followers).await });
                 }
             }
-            End::Settled | End::Failed(_) => {}
+            Outcome::Settled | Outcome::Failed(_) => {}
         }
     }
 
     /// Stores the copies of those jobs that take one.
     async fn copy(self: &Arc<Self>, jobs: Vec<Job>) -> Vec<(Job, Result<(), Refused>)> {
-        let copies = jobs.iter().enumerate().filter_map(|(index, job)| match &job.step {
-            Step::Copy(place, message) => Some((index, place.clone(), message.clone())),
-            Step::Delete | Step::Reveal(_) => None,
+        let copies = jobs.iter().enumerate().filter_map(|(index, job)| match &job.request {
+            SettleRequest::SendCopy(level_queue, message) => {
+                Some((index, level_queue.clone(), message.clone()))
+            }
+            SettleRequest::Delete | SettleRequest::ChangeVisibility(_) => None,
         });
-        let (indices, copies): (Vec<_>, Vec<_>) =
-            copies.map(|(index, place, message)| (index, (place, message))).unzip();
+        let (copy_indexes, copies): (Vec<_>, Vec<_>) =
+            copies.map(|(index, level_queue, message)| (index, (level_queue, message))).unzip();
         let mut answers: HashMap<usize, _> =
-            indices.into_iter().zip(self.request_joined(copies).await).collect();
+            copy_indexes.into_iter().zip(self.request_joined(copies).await).collect();
         let answer = |(index, job)| (job, answers.remove(&index).map_or(Ok(()), |answer| answer));
         jobs.into_iter().enumerate().map(answer).collect()
     }
 
     /// What an answer means for the job, and for the lease.
-    fn finish(&self, job: &Job, answer: Result<(), Refused>) -> End {
-        let doubtful = job.claim.as_ref().is_some_and(|(_, claim)| claim.doubtful);
-        let end = match answer {
-            Ok(()) => End::Settled,
+    fn finish(&self, job: &Job, answer: Result<(), Refused>) -> Outcome {
+        let maybe_deleted = job.claim.as_ref().is_some_and(|(_, claim)| claim.maybe_deleted);
+        let outcome = match answer {
+            Ok(()) => Outcome::Settled,
             // An earlier deletion was not answered; nobody else has had the message since, for the lease still holds.
-            Err(Refused::NotHeld) if doubtful && matches!(job.step, Step::Delete) => End::Settled,
-            Err(Refused::NotHeld | Refused::NoQueue) if !matches!(job.step, Step::Copy(..)) => End::Lost,
-            Err(refused) => End::Failed(refused.into_error()),
+            Err(Refused::NotHeld) if maybe_deleted && matches!(job.request, SettleRequest::Delete) => {
+                Outcome::Settled
+            }
+            Err(Refused::NotHeld | Refused::NoQueue)
+                if !matches!(job.request, SettleRequest::SendCopy(..)) =>
+            {
+                Outcome::Lost
+            }
+            Err(refused) => Outcome::Failed(refused.into_error()),
         };
         if let Some((number, claim)) = &job.claim {
-            match &end {
-                End::Settled | End::Lost => self.ledger.end(*number),
-                End::Failed(_) => self.ledger.keep(*number, |kept| {
-                    kept.copied = claim.copied;
-                    kept.doubtful |= matches!(job.step, Step::Delete);
+            match &outcome {
+                Outcome::Settled | Outcome::Lost => self.in_flight.end(*number),
+                Outcome::Failed(_) => self.in_flight.unreserve(*number, |kept| {
+                    kept.is_copied = claim.is_copied;
+                    kept.maybe_deleted |= matches!(job.request, SettleRequest::Delete);
                 }),
             }
         }
-        end
+        outcome
     }
 }
 
@@ -243,9 +258,9 @@ impl Job {
     }
 }
 
-fn set<T>(outcomes: &mut [Result<T>], slot: usize, outcome: Result<T>) {
-    if let Some(place) = outcomes.get_mut(slot) {
-        *place = outcome;
+fn set<T>(outcomes: &mut [Result<T>], index: usize, outcome: Result<T>) {
+    if let Some(outcome_slot) = outcomes.get_mut(index) {
+        *outcome_slot = outcome;
     }
 }
 

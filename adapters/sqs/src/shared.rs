@@ -5,21 +5,21 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::behind::Behind;
 use crate::capabilities::capabilities;
 use crate::config::Config;
-use crate::give_backs::GiveBacks;
-use crate::held::Ledger;
-use crate::hidden::Hidden;
+use crate::group_backlog::GroupBacklog;
+use crate::in_flight::InFlight;
 use crate::join::AllJoins;
-use crate::lines::Lines;
+use crate::poll_state::PollStates;
+use crate::postponed::PostponedCounts;
 use crate::queues::Queues;
 use crate::server::Server;
+use crate::unseen_receives::UnseenReceives;
 
 /// Long polls under way at once. Each takes a connection.
-const MAX_POLLS: usize = 512;
+const MAX_LONG_POLLS: usize = 512;
 /// Pulls that ask the server at once; others wait for their turn.
-const MAX_SWEEPS: usize = 32;
+const MAX_LEVEL_POLLS: usize = 32;
 
 #[derive(Debug)]
 pub(crate) struct Inner {
@@ -27,14 +27,14 @@ pub(crate) struct Inner {
     pub(crate) capabilities: Capabilities,
     pub(crate) server: Server,
     pub(crate) queues: Queues,
-    pub(crate) ledger: Ledger,
-    pub(crate) lines: Lines,
-    pub(crate) given_back: GiveBacks,
-    pub(crate) behind: Behind,
-    pub(crate) hidden: Hidden,
-    pub(crate) poll_room: Semaphore,
-    pub(crate) sweeps: Semaphore,
-    pub(crate) polls: TaskTracker,
+    pub(crate) in_flight: InFlight,
+    pub(crate) poll_states: PollStates,
+    pub(crate) unseen_receives: UnseenReceives,
+    pub(crate) group_backlog: GroupBacklog,
+    pub(crate) postponed: PostponedCounts,
+    pub(crate) long_poll_permits: Semaphore,
+    pub(crate) level_polls: Semaphore,
+    pub(crate) long_polls: TaskTracker,
     pub(crate) closed: CancellationToken,
     pub(crate) joins: AllJoins,
     pub(crate) calls: TaskTracker,
@@ -46,14 +46,14 @@ impl Inner {
             capabilities: capabilities(&config),
             server: Server::new(&config).await,
             queues: Queues::new(&config),
-            ledger: Ledger::default(),
-            lines: Lines::default(),
-            given_back: GiveBacks::default(),
-            behind: Behind::default(),
-            hidden: Hidden::default(),
-            poll_room: Semaphore::new(MAX_POLLS),
-            sweeps: Semaphore::new(MAX_SWEEPS),
-            polls: TaskTracker::new(),
+            in_flight: InFlight::default(),
+            poll_states: PollStates::default(),
+            unseen_receives: UnseenReceives::default(),
+            group_backlog: GroupBacklog::default(),
+            postponed: PostponedCounts::default(),
+            long_poll_permits: Semaphore::new(MAX_LONG_POLLS),
+            level_polls: Semaphore::new(MAX_LEVEL_POLLS),
+            long_polls: TaskTracker::new(),
             closed: CancellationToken::new(),
             joins: AllJoins::default(),
             calls: TaskTracker::new(),

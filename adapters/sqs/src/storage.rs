@@ -72,11 +72,11 @@ impl SqsQueue {
     }
 
     /// Asks for a queue that is not there: whoever may ask gets an answer.
-    async fn ask(&self, operation: Operation) -> Result<()> {
+    async fn probe(&self, operation: Operation) -> Result<()> {
         if self.is_closed() {
             return Err(closed(operation));
         }
-        let answer = self.inner.server.url(&self.inner.queues.names().nobodys()).await;
+        let answer = self.inner.server.url(&self.inner.queues.names().nonexistent()).await;
         answer.map(drop).map_err(|error| repeatable(error).with_backend(NAME).with_operation(operation))
     }
 }
@@ -93,24 +93,24 @@ impl QueueStorage for SqsQueue {
 
     /// Creates nothing: queues come with the first message or the first wait. Checks that the server answers, and the credentials.
     async fn init(&self) -> Result<()> {
-        self.ask(Operation::Init).await
+        self.probe(Operation::Init).await
     }
 
     async fn check(&self) -> Result<Health> {
-        self.ask(Operation::Check).await.map(|()| Health::default())
+        self.probe(Operation::Check).await.map(|()| Health::default())
     }
 
     async fn close(&self) -> Result<()> {
         let inner = &self.inner;
         inner.closed.cancel();
         inner.calls.close();
-        inner.polls.close();
+        inner.long_polls.close();
         // Each call ends within its time; a poll may go on for its own.
         let longest = 2 * inner.config.call_timeout + Duration::from_secs(1);
         let _ = tokio::time::timeout(longest, inner.calls.wait()).await;
         // Nobody will ask for these any more.
-        inner.let_go(inner.behind.take_all()).await;
-        let _ = tokio::time::timeout(POLLS_END, inner.polls.wait()).await;
+        inner.release(inner.group_backlog.take_all()).await;
+        let _ = tokio::time::timeout(POLLS_END, inner.long_polls.wait()).await;
         Ok(())
     }
 }

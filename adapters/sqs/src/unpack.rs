@@ -6,8 +6,8 @@ use std::time::SystemTime;
 use anyqueue::adapter::{Decoded, Envelope};
 use anyqueue::{Error, MessageData, MessageId};
 
-use crate::fifo::{Told, told};
-use crate::wire::{self, Body, Unreadable};
+use crate::fifo::{GroupName, parse_group};
+use crate::record::{self, Body, Unreadable};
 
 /// What a body tells.
 pub(crate) struct Content {
@@ -21,12 +21,12 @@ pub(crate) struct Content {
     pub(crate) unreadable: Option<Error>,
 }
 
-/// Unpacks the body of a message that the server calls `source`, of this group.
-pub(crate) fn unpack(body: &str, source: &str, group: Option<&str>) -> Content {
-    let Body { content, due_after_secs, kept } = wire::decode(body);
+/// Unpacks the body of a message that the server calls `message_id`, of this group.
+pub(crate) fn unpack(body: &str, message_id: &str, group: Option<&str>) -> Content {
+    let Body { content, due_after_secs, kept } = record::decode(body);
     let mut unpacked = match content {
-        wire::Content::Readable(decoded) => readable(decoded, source),
-        wire::Content::Unreadable(unreadable) => as_it_is(unreadable, source, group, kept.as_ref()),
+        record::Content::Readable(decoded) => readable(decoded, message_id),
+        record::Content::Unreadable(unreadable) => as_it_is(unreadable, message_id, group, kept.as_ref()),
     };
     if let Some(kept) = &kept {
         unpacked.message = unpacked.message.with_headers(kept.message.headers().clone());
@@ -36,12 +36,12 @@ pub(crate) fn unpack(body: &str, source: &str, group: Option<&str>) -> Content {
     unpacked
 }
 
-fn readable(decoded: Decoded, source: &str) -> Content {
+fn readable(decoded: Decoded, message_id: &str) -> Content {
     let (pushed_at, prior_deliveries) = match &decoded {
         Decoded::Envelope(envelope) => (envelope.pushed_at, envelope.prior_deliveries),
         Decoded::Foreign(_) => (None, 0),
     };
-    let message = decoded.into_message(source);
+    let message = decoded.into_message(message_id);
     Content { message, pushed_at, prior_deliveries, due_after_secs: 0, stored: None, unreadable: None }
 }
 
@@ -49,22 +49,22 @@ fn readable(decoded: Decoded, source: &str) -> Content {
 /// the server's own.
 fn as_it_is(
     unreadable: Unreadable<'_>,
-    source: &str,
+    message_id: &str,
     group: Option<&str>,
     kept: Option<&Envelope>,
 ) -> Content {
     let Unreadable { text, bytes, why } = unreadable;
-    let told = group.map_or(Told::Nothing, told);
-    let id = match (kept, &told) {
+    let group_name = group.map_or(GroupName::Unknown, parse_group);
+    let id = match (kept, &group_name) {
         (Some(kept), _) => kept.message.id(),
-        (None, Told::Alone(id)) => *id,
-        (None, Told::Group(_) | Told::Nothing) => MessageId::from_foreign(source),
+        (None, GroupName::Alone(id)) => *id,
+        (None, GroupName::Group(_) | GroupName::Unknown) => MessageId::from_foreign(message_id),
     };
     let mut message = MessageData::with_id(id, bytes);
     let kept_group = kept.and_then(|kept| kept.message.options().group.clone());
     if let Some(group) = kept_group {
         message = message.with_group(group);
-    } else if let Told::Group(group) = told {
+    } else if let GroupName::Group(group) = group_name {
         message = message.with_group(group);
     }
     Content {

@@ -3,14 +3,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::taken::Taken;
+use crate::received::Received;
 
 /// Messages that are remembered; the oldest is forgotten first.
 const REMEMBERED: usize = 10_000;
 
 /// Counts by what the server calls a message.
 #[derive(Debug, Default)]
-pub(crate) struct GiveBacks(Mutex<Memory>);
+pub(crate) struct UnseenReceives(Mutex<Memory>);
 
 #[derive(Debug, Default)]
 struct Memory {
@@ -18,26 +18,26 @@ struct Memory {
     oldest: VecDeque<Arc<str>>,
 }
 
-impl GiveBacks {
+impl UnseenReceives {
     fn lock(&self) -> MutexGuard<'_, Memory> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// These were received, and go back unseen.
-    pub(crate) fn note_all(&self, unseen: &[Taken]) {
-        for taken in unseen {
-            self.note(&taken.claim.source);
+    pub(crate) fn note_all(&self, unseen: &[Received]) {
+        for received in unseen {
+            self.note(&received.claim.message_id);
         }
     }
 
-    fn note(&self, source: &Arc<str>) {
+    fn note(&self, message_id: &Arc<str>) {
         let mut memory = self.lock();
-        if let Some(count) = memory.counts.get_mut(source) {
+        if let Some(count) = memory.counts.get_mut(message_id) {
             *count += 1;
             return;
         }
-        memory.counts.insert(source.clone(), 1);
-        memory.oldest.push_back(source.clone());
+        memory.counts.insert(message_id.clone(), 1);
+        memory.oldest.push_back(message_id.clone());
         if memory.oldest.len() > REMEMBERED
             && let Some(forgotten) = memory.oldest.pop_front()
         {
@@ -46,8 +46,8 @@ impl GiveBacks {
     }
 
     /// How many of its receptions were such.
-    pub(crate) fn of(&self, source: &str) -> u32 {
-        self.lock().counts.get(source).copied().unwrap_or(0)
+    pub(crate) fn count_of(&self, message_id: &str) -> u32 {
+        self.lock().counts.get(message_id).copied().unwrap_or(0)
     }
 }
 
@@ -57,15 +57,15 @@ mod tests {
 
     #[test]
     fn they_are_counted_and_the_oldest_is_forgotten_first() {
-        let given = GiveBacks::default();
+        let unseen = UnseenReceives::default();
         let first: Arc<str> = "first".into();
-        given.note(&first);
-        given.note(&first);
-        assert_eq!((given.of("first"), given.of("other")), (2, 0));
+        unseen.note(&first);
+        unseen.note(&first);
+        assert_eq!((unseen.count_of("first"), unseen.count_of("other")), (2, 0));
         for other in 0..REMEMBERED {
-            given.note(&other.to_string().into());
+            unseen.note(&other.to_string().into());
         }
-        assert_eq!((given.of("first"), given.of("0")), (0, 1));
-        assert_eq!(given.lock().counts.len(), REMEMBERED);
+        assert_eq!((unseen.count_of("first"), unseen.count_of("0")), (0, 1));
+        assert_eq!(unseen.lock().counts.len(), REMEMBERED);
     }
 }

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use anyqueue::Error;
 use anyqueue::adapter::{Delivery, Lease};
 
-use crate::held::{Claim, Ledger};
+use crate::in_flight::{Claim, InFlight};
 
 /// One of them.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct Received {
     pub(crate) claim: Claim,
     pub(crate) lease: Duration,
     pub(crate) age: Duration,
@@ -19,22 +19,22 @@ pub(crate) struct Taken {
     pub(crate) unreadable: Option<Error>,
 }
 
-impl Taken {
+impl Received {
     /// Hands it to somebody.
-    pub(crate) fn deliver(self, ledger: &Ledger) -> Delivery {
+    pub(crate) fn deliver(self, in_flight: &InFlight) -> Delivery {
         let Self { claim, age, unreadable, .. } = self;
         let (message, until, deliveries) = (claim.message.clone(), claim.until, claim.deliveries);
-        let partition = claim.place.partition.clone();
-        let lease = Lease { partition, id: message.id(), token: ledger.hold(claim) };
+        let partition = claim.level_queue.partition.clone();
+        let lease = Lease { partition, id: message.id(), token: in_flight.hold(claim) };
         let delivery = Delivery::new(lease, message).with_lease_until(until).with_age(age);
         delivery.with_delivery_count(deliveries).with_unreadable(unreadable)
     }
 }
 
 /// The first of each group, and those behind them: the server hands out several of a group at once.
-pub(crate) fn heads(taken: Vec<Taken>) -> (Vec<Taken>, Vec<Taken>) {
+pub(crate) fn split_groups(received: Vec<Received>) -> (Vec<Received>, Vec<Received>) {
     let mut groups = HashSet::new();
-    taken
+    received
         .into_iter()
-        .partition(|taken| taken.claim.group.as_ref().is_none_or(|group| groups.insert(group.clone())))
+        .partition(|received| received.claim.group.as_ref().is_none_or(|group| groups.insert(group.clone())))
 }

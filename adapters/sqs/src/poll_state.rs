@@ -7,46 +7,47 @@ use std::time::{Duration, Instant};
 use anyqueue::{Error, PartitionId};
 use tokio::sync::Notify;
 
-use crate::taken::Taken;
+use crate::received::Received;
 
 /// A poll lasts no longer than this part of the time that has been waited before, so that one that nobody waits for any more, and
 /// that must not be cancelled, soon ends.
-const PART_OF_WAIT: u64 = 8;
+const WAIT_SHARE: u64 = 8;
 /// The longest poll: the server's limit.
 const LONGEST_POLL_SECS: u64 = 20;
 /// How long somebody who is about to pull may keep others from what was kept.
-const MOST_KEPT: Duration = Duration::from_millis(1200);
+const MAX_BUFFERED_FOR: Duration = Duration::from_millis(1200);
 
 /// A level that was found empty so often in a row is watched by a long poll while others give messages, and not asked by each pull.
-const QUIET_AFTER: u32 = 8;
+const WATCH_AFTER: u32 = 8;
 
 /// How long only one message is asked for at a time, once several of a group came at once and had to go back.
-const GROUPED_FOR: Duration = Duration::from_mins(1);
+const ONE_AT_A_TIME_FOR: Duration = Duration::from_mins(1);
 
 /// The partitions that somebody waits for.
 #[derive(Debug, Default)]
-pub(crate) struct Lines(Mutex<HashMap<PartitionId, Arc<Line>>>);
+pub(crate) struct PollStates(Mutex<HashMap<PartitionId, Arc<PollState>>>);
 
-impl Lines {
+impl PollStates {
     /// The partition's line, made if there is none.
-    pub(crate) fn of(&self, partition: &PartitionId, levels: u8) -> Arc<Line> {
-        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn of(&self, partition: &PartitionId, levels: u8) -> Arc<PollState> {
+        let mut poll_states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Nobody outside can come by a line while this lock is held.
-        if lines.len() > 64 && !lines.contains_key(partition) {
-            lines.retain(|_, line| Arc::strong_count(line) > 1 || !line.lock().is_idle());
+        if poll_states.len() > 64 && !poll_states.contains_key(partition) {
+            poll_states
+                .retain(|_, poll_state| Arc::strong_count(poll_state) > 1 || !poll_state.lock().is_idle());
         }
-        lines.entry(partition.clone()).or_insert_with(|| Arc::new(Line::new(levels))).clone()
+        poll_states.entry(partition.clone()).or_insert_with(|| Arc::new(PollState::new(levels))).clone()
     }
 }
 
 /// One partition's.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct PollState {
     state: Mutex<State>,
     /// Something came, failed, or a poll ended.
     pub(crate) changed: Notify,
     /// Held while messages are released. One that is on its way is at no level, and those below it would seem to be the first.
-    pub(crate) giving_back: tokio::sync::Mutex<()>,
+    pub(crate) releasing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -59,7 +60,7 @@ struct State {
     /// When somebody last came to pull.
     pulled: Instant,
     /// Messages of a group came at once and had to go back. Until then only one is asked for at a time.
-    grouped_until: Option<Instant>,
+    one_at_a_time_until: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -68,26 +69,26 @@ struct Level {
     poll_ends: Option<Instant>,
     /// For how long somebody has been waiting here without a break.
     waited_secs: u64,
-    kept: VecDeque<Taken>,
+    buffered: VecDeque<Received>,
     /// It gave something when it was last asked.
-    is_giving: bool,
+    had_messages: bool,
     /// How often in a row it was asked since, and gave nothing.
-    empties: u32,
+    empty_answers: u32,
 }
 
 impl Level {
     /// It is empty as long as the poll under way brings nothing. One that should have ended says nothing any more.
     fn is_watched(&self, now: Instant) -> bool {
-        self.empties >= QUIET_AFTER && self.poll_ends.is_some_and(|ends| now < ends)
+        self.empty_answers >= WATCH_AFTER && self.poll_ends.is_some_and(|ends| now < ends)
     }
 
-    fn gave(&mut self, something: bool) {
-        self.is_giving = something;
-        self.empties = if something { 0 } else { self.empties.saturating_add(1) };
+    fn record_answer(&mut self, something: bool) {
+        self.had_messages = something;
+        self.empty_answers = if something { 0 } else { self.empty_answers.saturating_add(1) };
     }
 
     fn begin_poll(&mut self, now: Instant, longest_secs: u64) -> u64 {
-        let wait_secs = (self.waited_secs / PART_OF_WAIT).min(LONGEST_POLL_SECS).min(longest_secs).max(1);
+        let wait_secs = (self.waited_secs / WAIT_SHARE).min(LONGEST_POLL_SECS).min(longest_secs).max(1);
         self.poll_ends = Some(now + Duration::from_secs(wait_secs));
         wait_secs
     }
@@ -95,7 +96,8 @@ impl Level {
 
 impl State {
     fn is_idle(&self) -> bool {
-        self.wanted == 0 && self.levels.iter().all(|level| level.poll_ends.is_none() && level.kept.is_empty())
+        self.wanted == 0
+            && self.levels.iter().all(|level| level.poll_ends.is_none() && level.buffered.is_empty())
     }
 
     fn level(&mut self, level: u8) -> Option<&mut Level> {
@@ -105,20 +107,26 @@ impl State {
 
 /// A poll to be begun.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Poll {
+pub(crate) struct LongPoll {
     pub(crate) level: u8,
     pub(crate) wait_secs: u64,
     pub(crate) max: usize,
 }
 
-impl Line {
+impl PollState {
     fn new(levels: u8) -> Self {
-        let level =
-            || Level { poll_ends: None, waited_secs: 0, kept: VecDeque::new(), is_giving: false, empties: 0 };
+        let level = || Level {
+            poll_ends: None,
+            waited_secs: 0,
+            buffered: VecDeque::new(),
+            had_messages: false,
+            empty_answers: 0,
+        };
         let levels = (0..levels).map(|_| level()).collect();
         let pulled = Instant::now();
-        let state = State { wanted: 0, failures: 0, last_failure: None, levels, pulled, grouped_until: None };
-        Self { state: Mutex::new(state), changed: Notify::new(), giving_back: tokio::sync::Mutex::default() }
+        let state =
+            State { wanted: 0, failures: 0, last_failure: None, levels, pulled, one_at_a_time_until: None };
+        Self { state: Mutex::new(state), changed: Notify::new(), releasing: tokio::sync::Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -130,12 +138,12 @@ impl Line {
         let mut state = self.lock();
         state.wanted += max;
         state.pulled = Instant::now();
-        Waiting { seen_failures: state.failures, line: self.clone(), max }
+        Waiting { seen_failures: state.failures, poll_state: self.clone(), max }
     }
 
     /// Whether a level gave something when it was last asked.
-    pub(crate) fn is_giving(&self, level: u8) -> bool {
-        self.lock().level(level).is_some_and(|level| level.is_giving)
+    pub(crate) fn had_messages(&self, level: u8) -> bool {
+        self.lock().level(level).is_some_and(|level| level.had_messages)
     }
 
     /// Whether a poll is under way that would have brought what a level has.
@@ -144,30 +152,30 @@ impl Line {
     }
 
     /// A level was asked, and gave something or nothing.
-    pub(crate) fn gave(&self, level: u8, something: bool) {
+    pub(crate) fn record_answer(&self, level: u8, something: bool) {
         if let Some(level) = self.lock().level(level) {
-            level.gave(something);
+            level.record_answer(something);
         }
     }
 
     /// Several messages of one group came at once, and had to go back.
-    pub(crate) fn saw_groups(&self) {
-        self.lock().grouped_until = Some(Instant::now() + GROUPED_FOR);
+    pub(crate) fn receive_one_at_a_time(&self) {
+        self.lock().one_at_a_time_until = Some(Instant::now() + ONE_AT_A_TIME_FOR);
     }
 
     /// How many messages to ask for at once, at most so many.
-    pub(crate) fn full(&self, most: usize) -> usize {
-        let is_grouped = self.lock().grouped_until.is_some_and(|until| Instant::now() < until);
-        if is_grouped { 1 } else { most }
+    pub(crate) fn request_size(&self, most: usize) -> usize {
+        let is_one_at_a_time = self.lock().one_at_a_time_until.is_some_and(|until| Instant::now() < until);
+        if is_one_at_a_time { 1 } else { most }
     }
 
     /// These messages are for whoever pulls next.
-    pub(crate) fn keep(&self, taken: Vec<Taken>) {
+    pub(crate) fn buffer(&self, received: Vec<Received>) {
         let mut state = self.lock();
-        for mut taken in taken {
-            taken.arrived = Instant::now();
-            if let Some(level) = state.level(taken.claim.place.level) {
-                level.kept.push_back(taken);
+        for mut received in received {
+            received.arrived = Instant::now();
+            if let Some(level) = state.level(received.claim.level_queue.level) {
+                level.buffered.push_back(received);
             }
         }
         drop(state);
@@ -175,15 +183,15 @@ impl Line {
     }
 
     /// What was kept at this level.
-    pub(crate) fn take_kept(&self, level: u8, max: usize) -> Vec<Taken> {
+    pub(crate) fn take_buffered(&self, level: u8, max: usize) -> Vec<Received> {
         let mut state = self.lock();
         let Some(level) = state.level(level) else { return Vec::new() };
-        let count = level.kept.len().min(max);
-        level.kept.drain(..count).collect()
+        let count = level.buffered.len().min(max);
+        level.buffered.drain(..count).collect()
     }
 
     /// Marks polls as under way at all levels that have none. They are to be begun by the caller.
-    pub(crate) fn arm(&self, longest_secs: u64) -> Vec<Poll> {
+    pub(crate) fn start_polls(&self, longest_secs: u64) -> Vec<LongPoll> {
         let mut state = self.lock();
         // All polls together bring at most one message per level more than is wanted.
         let max = state.wanted.div_ceil(state.levels.len().max(1)).max(1);
@@ -191,8 +199,8 @@ impl Line {
     }
 
     /// The same at the quiet levels alone, for one message each.
-    pub(crate) fn watch(&self, longest_secs: u64) -> Vec<Poll> {
-        begin_polls(&mut self.lock(), 1, longest_secs, |level| level.empties >= QUIET_AFTER)
+    pub(crate) fn start_watches(&self, longest_secs: u64) -> Vec<LongPoll> {
+        begin_polls(&mut self.lock(), 1, longest_secs, |level| level.empty_answers >= WATCH_AFTER)
     }
 
     /// When the last poll under way ends by itself.
@@ -201,17 +209,17 @@ impl Line {
     }
 
     /// A poll ended. What it brought is there for whoever pulls next.
-    pub(crate) fn landed(&self, poll: Poll, answer: Result<Vec<Taken>, Error>) {
-        let Poll { level, wait_secs, .. } = poll;
+    pub(crate) fn finish_poll(&self, poll: LongPoll, answer: Result<Vec<Received>, Error>) {
+        let LongPoll { level, wait_secs, .. } = poll;
         let mut state = self.lock();
         let was_wanted = state.wanted > 0 || state.pulled.elapsed() < Duration::from_secs(wait_secs);
         let failed = match answer {
-            Ok(taken) => {
+            Ok(received) => {
                 if let Some(level) = state.level(level)
-                    && !taken.is_empty()
+                    && !received.is_empty()
                 {
-                    level.gave(true);
-                    level.kept.extend(taken);
+                    level.record_answer(true);
+                    level.buffered.extend(received);
                 }
                 None
             }
@@ -230,17 +238,17 @@ impl Line {
     }
 
     /// What has been kept since before this moment, if nobody is about to take it. `None`: somebody is, so look again.
-    pub(crate) fn unwanted(&self, before: Instant) -> Option<Vec<Taken>> {
+    pub(crate) fn take_unwanted(&self, before: Instant) -> Option<Vec<Received>> {
         let mut state = self.lock();
-        let is_old = |taken: &&Taken| taken.arrived <= before;
-        let is_any = state.levels.iter().any(|level| level.kept.iter().any(|taken| is_old(&taken)));
-        if is_any && state.wanted > 0 && before.elapsed() < MOST_KEPT {
+        let is_old = |received: &&Received| received.arrived <= before;
+        let is_any = state.levels.iter().any(|level| level.buffered.iter().any(|received| is_old(&received)));
+        if is_any && state.wanted > 0 && before.elapsed() < MAX_BUFFERED_FOR {
             return None;
         }
         let mut unwanted = Vec::new();
         for level in &mut state.levels {
-            let count = level.kept.iter().take_while(is_old).count();
-            unwanted.extend(level.kept.drain(..count));
+            let count = level.buffered.iter().take_while(is_old).count();
+            unwanted.extend(level.buffered.drain(..count));
         }
         Some(unwanted)
     }
@@ -251,17 +259,21 @@ fn begin_polls(
     max: usize,
     longest_secs: u64,
     which: impl Fn(&Level) -> bool,
-) -> Vec<Poll> {
+) -> Vec<LongPoll> {
     let now = Instant::now();
     let idle = (0_u8..).zip(&mut state.levels).filter(|(_, level)| level.poll_ends.is_none() && which(level));
-    idle.map(|(number, level)| Poll { level: number, wait_secs: level.begin_poll(now, longest_secs), max })
-        .collect()
+    idle.map(|(number, level)| LongPoll {
+        level: number,
+        wait_secs: level.begin_poll(now, longest_secs),
+        max,
+    })
+    .collect()
 }
 
 /// Somebody who waits.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    pub(crate) line: Arc<Line>,
+    pub(crate) poll_state: Arc<PollState>,
     max: usize,
     seen_failures: u64,
 }
@@ -269,13 +281,13 @@ pub(crate) struct Waiting {
 impl Waiting {
     /// The error of a poll that failed since the wait began.
     pub(crate) fn failure(&self) -> Option<Error> {
-        let state = self.line.lock();
+        let state = self.poll_state.lock();
         if state.failures == self.seen_failures { None } else { state.last_failure.clone() }
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.line.lock().wanted -= self.max;
+        self.poll_state.lock().wanted -= self.max;
     }
 }

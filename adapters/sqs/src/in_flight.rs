@@ -9,7 +9,7 @@ use anyqueue::MessageData;
 use anyqueue::adapter::{Lease, Token};
 use uuid::Uuid;
 
-use crate::names::Place;
+use crate::names::LevelQueue;
 
 /// From this many on, leases that have ended are looked for and forgotten.
 const FIRST_PRUNE: usize = 1024;
@@ -19,13 +19,13 @@ const HEAD_BYTES: usize = 16 + 8 + 1;
 /// One held message.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
-    pub(crate) place: Place,
-    pub(crate) receipt: Arc<str>,
+    pub(crate) level_queue: LevelQueue,
+    pub(crate) receipt_handle: Arc<str>,
     pub(crate) message: MessageData,
     /// The envelope of one that cannot be read, in the body's characters.
     pub(crate) stored: Option<Arc<str>>,
     /// What the server calls it.
-    pub(crate) source: Arc<str>,
+    pub(crate) message_id: Arc<str>,
     /// Its group on a FIFO queue.
     pub(crate) group: Option<Arc<str>>,
     /// When it was pushed, by the server's clock.
@@ -33,56 +33,56 @@ pub(crate) struct Claim {
     /// Deliveries, this one included.
     pub(crate) deliveries: u32,
     /// When the server was asked for it.
-    pub(crate) claimed: Instant,
+    pub(crate) received_at: Instant,
     pub(crate) until: Instant,
     /// Its copy is stored: what is left is to delete it.
-    pub(crate) copied: bool,
+    pub(crate) is_copied: bool,
     /// Whether it was deleted is not known.
-    pub(crate) doubtful: bool,
-    settling: bool,
+    pub(crate) maybe_deleted: bool,
+    is_settling: bool,
 }
 
 impl Claim {
     pub(crate) fn new(
-        place: Place,
-        receipt: Arc<str>,
+        level_queue: LevelQueue,
+        receipt_handle: Arc<str>,
         message: MessageData,
-        claimed: Instant,
+        received_at: Instant,
         until: Instant,
     ) -> Self {
         let pushed_at = SystemTime::UNIX_EPOCH;
         Self {
-            place,
-            receipt,
+            level_queue,
+            receipt_handle,
             message,
             stored: None,
-            source: Arc::default(),
+            message_id: Arc::default(),
             group: None,
             pushed_at,
             deliveries: 1,
-            claimed,
+            received_at,
             until,
-            copied: false,
-            doubtful: false,
-            settling: false,
+            is_copied: false,
+            maybe_deleted: false,
+            is_settling: false,
         }
     }
 }
 
 /// What a token turns out to be.
 #[derive(Debug)]
-pub(crate) enum Known {
+pub(crate) enum LeaseLookup {
     /// A lease of this handle's that holds, and its number.
     Held(u64, Box<Claim>),
     /// A lease that another handle gave out: only the server can tell.
-    Elsewhere(Place, String),
+    OtherHandle(LevelQueue, String),
     /// A lease that has ended, or never was.
     Lost,
 }
 
 /// The leases of one handle.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct InFlight {
     handle: Uuid,
     state: Mutex<State>,
 }
@@ -94,14 +94,14 @@ struct State {
     prune_at: usize,
 }
 
-impl Default for Ledger {
+impl Default for InFlight {
     fn default() -> Self {
         let state = State { claims: HashMap::new(), next: 0, prune_at: FIRST_PRUNE };
         Self { handle: Uuid::new_v4(), state: Mutex::new(state) }
     }
 }
 
-impl Ledger {
+impl InFlight {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -116,54 +116,60 @@ impl Ledger {
         }
         let number = state.next;
         state.next += 1;
-        let mut token = Vec::with_capacity(HEAD_BYTES + claim.receipt.len());
+        let mut token = Vec::with_capacity(HEAD_BYTES + claim.receipt_handle.len());
         token.extend_from_slice(self.handle.as_bytes());
         token.extend_from_slice(&number.to_be_bytes());
-        token.push(claim.place.level);
-        token.extend_from_slice(claim.receipt.as_bytes());
+        token.push(claim.level_queue.level);
+        token.extend_from_slice(claim.receipt_handle.as_bytes());
         state.claims.insert(number, claim);
         Token::from_bytes(token)
     }
 
-    /// What is held under this lease, reserved for the caller until [`keep`](Self::keep) or [`end`](Self::end).
-    pub(crate) fn reserve(&self, lease: &Lease) -> Known {
-        self.find(lease, |claim| !std::mem::replace(&mut claim.settling, true))
+    /// What is held under this lease, reserved for the caller until [`unreserve`](Self::unreserve) or [`end`](Self::end).
+    pub(crate) fn reserve(&self, lease: &Lease) -> LeaseLookup {
+        self.find(lease, |claim| !std::mem::replace(&mut claim.is_settling, true))
     }
 
     /// What is held under this lease.
-    pub(crate) fn look(&self, lease: &Lease) -> Known {
+    pub(crate) fn look(&self, lease: &Lease) -> LeaseLookup {
         self.find(lease, |_| true)
     }
 
-    fn find(&self, lease: &Lease, accept: impl FnOnce(&mut Claim) -> bool) -> Known {
-        let Some((handle, number, place, receipt)) = read(lease) else { return Known::Lost };
+    fn find(&self, lease: &Lease, accept: impl FnOnce(&mut Claim) -> bool) -> LeaseLookup {
+        let Some((handle, number, level_queue, receipt_handle)) = read(lease) else {
+            return LeaseLookup::Lost;
+        };
         if handle != *self.handle.as_bytes() {
-            return Known::Elsewhere(place, receipt);
+            return LeaseLookup::OtherHandle(level_queue, receipt_handle);
         }
         let now = Instant::now();
         let mut state = self.lock();
         match state.claims.get_mut(&number) {
-            Some(claim) if claim.until > now && claim.place == place && *claim.receipt == *receipt => {
+            Some(claim)
+                if claim.until > now
+                    && claim.level_queue == level_queue
+                    && *claim.receipt_handle == *receipt_handle =>
+            {
                 if accept(claim) {
-                    Known::Held(number, Box::new(claim.clone()))
+                    LeaseLookup::Held(number, Box::new(claim.clone()))
                 } else {
-                    Known::Lost
+                    LeaseLookup::Lost
                 }
             }
-            _ => Known::Lost,
+            _ => LeaseLookup::Lost,
         }
     }
 
     /// The lease goes on, changed like this.
-    pub(crate) fn keep(&self, number: u64, change: impl FnOnce(&mut Claim)) {
+    pub(crate) fn unreserve(&self, number: u64, change: impl FnOnce(&mut Claim)) {
         if let Some(claim) = self.lock().claims.get_mut(&number) {
-            claim.settling = false;
+            claim.is_settling = false;
             change(claim);
         }
     }
 
     /// The lease ends later.
-    pub(crate) fn prolong(&self, number: u64, until: Instant) {
+    pub(crate) fn extend(&self, number: u64, until: Instant) {
         if let Some(claim) = self.lock().claims.get_mut(&number) {
             claim.until = until;
         }
@@ -175,13 +181,14 @@ impl Ledger {
     }
 }
 
-fn read(lease: &Lease) -> Option<([u8; 16], u64, Place, String)> {
+fn read(lease: &Lease) -> Option<([u8; 16], u64, LevelQueue, String)> {
     let (handle, rest) = lease.token.as_bytes().split_first_chunk()?;
     let (number, rest) = rest.split_first_chunk()?;
-    let (level, receipt) = rest.split_first()?;
-    let place = Place::new(&lease.partition, *level);
-    let receipt = std::str::from_utf8(receipt).ok().filter(|receipt| !receipt.is_empty())?;
-    Some((*handle, u64::from_be_bytes(*number), place, receipt.to_owned()))
+    let (level, receipt_handle) = rest.split_first()?;
+    let level_queue = LevelQueue::new(&lease.partition, *level);
+    let receipt_handle =
+        std::str::from_utf8(receipt_handle).ok().filter(|receipt_handle| !receipt_handle.is_empty())?;
+    Some((*handle, u64::from_be_bytes(*number), level_queue, receipt_handle.to_owned()))
 }
 
 /// Whole seconds, rounded up: what is timed must not come early.
@@ -196,8 +203,14 @@ mod tests {
     use super::*;
 
     fn claim(lease: Duration) -> Claim {
-        let place = Place::new(&PartitionId::new("p").unwrap(), 3);
-        Claim::new(place, "receipt".into(), MessageData::new("x"), Instant::now(), Instant::now() + lease)
+        let level_queue = LevelQueue::new(&PartitionId::new("p").unwrap(), 3);
+        Claim::new(
+            level_queue,
+            "receipt".into(),
+            MessageData::new("x"),
+            Instant::now(),
+            Instant::now() + lease,
+        )
     }
 
     fn lease(token: Token) -> Lease {
@@ -206,34 +219,36 @@ mod tests {
 
     #[test]
     fn a_lease_is_reserved_once_and_lost_when_it_has_ended() {
-        let ledger = Ledger::default();
-        let held = lease(ledger.hold(claim(Duration::from_mins(1))));
-        let Known::Held(number, _) = ledger.reserve(&held) else { panic!("held") };
-        assert!(matches!(ledger.reserve(&held), Known::Lost), "somebody settles it");
-        ledger.keep(number, |claim| claim.copied = true);
-        let Known::Held(_, again) = ledger.reserve(&held) else { panic!("kept") };
-        assert!(again.copied);
-        ledger.end(number);
-        assert!(matches!(ledger.reserve(&held), Known::Lost));
-        let over = lease(ledger.hold(claim(Duration::ZERO)));
-        assert!(matches!(ledger.reserve(&over), Known::Lost));
+        let in_flight = InFlight::default();
+        let held = lease(in_flight.hold(claim(Duration::from_mins(1))));
+        let LeaseLookup::Held(number, _) = in_flight.reserve(&held) else { panic!("held") };
+        assert!(matches!(in_flight.reserve(&held), LeaseLookup::Lost), "somebody settles it");
+        in_flight.unreserve(number, |claim| claim.is_copied = true);
+        let LeaseLookup::Held(_, again) = in_flight.reserve(&held) else { panic!("kept") };
+        assert!(again.is_copied);
+        in_flight.end(number);
+        assert!(matches!(in_flight.reserve(&held), LeaseLookup::Lost));
+        let over = lease(in_flight.hold(claim(Duration::ZERO)));
+        assert!(matches!(in_flight.reserve(&over), LeaseLookup::Lost));
     }
 
     #[test]
     fn other_handles_leases_are_told_from_forged_ones() {
-        let held = lease(Ledger::default().hold(claim(Duration::from_mins(1))));
-        let ledger = Ledger::default();
-        let Known::Elsewhere(place, receipt) = ledger.reserve(&held) else { panic!("elsewhere") };
-        assert_eq!((place.level, receipt.as_str()), (3, "receipt"));
-        assert!(matches!(ledger.reserve(&lease(Token::random())), Known::Lost));
+        let held = lease(InFlight::default().hold(claim(Duration::from_mins(1))));
+        let in_flight = InFlight::default();
+        let LeaseLookup::OtherHandle(level_queue, receipt_handle) = in_flight.reserve(&held) else {
+            panic!("elsewhere")
+        };
+        assert_eq!((level_queue.level, receipt_handle.as_str()), (3, "receipt"));
+        assert!(matches!(in_flight.reserve(&lease(Token::random())), LeaseLookup::Lost));
     }
 
     #[test]
     fn leases_that_ended_are_forgotten_in_time() {
-        let ledger = Ledger::default();
+        let in_flight = InFlight::default();
         for _ in 0..4 * FIRST_PRUNE {
-            ledger.hold(claim(Duration::ZERO));
+            in_flight.hold(claim(Duration::ZERO));
         }
-        assert!(ledger.lock().claims.len() <= FIRST_PRUNE);
+        assert!(in_flight.lock().claims.len() <= FIRST_PRUNE);
     }
 }

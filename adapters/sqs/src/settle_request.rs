@@ -8,58 +8,64 @@ use anyqueue::{Error, Headers, Result};
 use crate::delays::delays;
 use crate::entries::Outgoing;
 use crate::error::invalid;
-use crate::fifo::{Sequence, is_alone};
-use crate::held::{Claim, whole_secs};
+use crate::fifo::{FifoIds, is_alone};
+use crate::in_flight::{Claim, whole_secs};
 use crate::limits::MAX_LEASE;
-use crate::names::Place;
+use crate::names::LevelQueue;
+use crate::record;
 use crate::shared::Inner;
-use crate::wire;
 
 /// What is left to do.
-pub(crate) enum Step {
+pub(crate) enum SettleRequest {
     /// Store this copy there, then delete.
-    Copy(Place, Outgoing),
+    SendCopy(LevelQueue, Outgoing),
     /// Delete.
     Delete,
     /// Make it visible after so many seconds.
-    Reveal(u64),
+    ChangeVisibility(u64),
 }
 
 /// Whether the server itself can hide a message for so long: twelve hours from its reception on. Where nothing else is asked for,
 /// "to the end" takes a copy: a message that is only shown again may come before all others, forever.
-fn can_hide(claim: &Claim, delay: Duration) -> bool {
-    !delay.is_zero() && claim.claimed.elapsed() + delay + Duration::from_mins(1) < MAX_LEASE
+fn fits_visibility_timeout(claim: &Claim, delay: Duration) -> bool {
+    !delay.is_zero() && claim.received_at.elapsed() + delay + Duration::from_mins(1) < MAX_LEASE
 }
 
 impl Inner {
     /// What an action takes of a message that is known.
-    pub(crate) fn step(&self, claim: &Claim, action: &Action) -> Result<Step> {
-        let place = &claim.place;
+    pub(crate) fn settle_request(&self, claim: &Claim, action: &Action) -> Result<SettleRequest> {
+        let level_queue = &claim.level_queue;
         Ok(match action {
-            _ if claim.copied => Step::Delete,
-            Action::Remove => Step::Delete,
-            Action::Release | Action::Retry => Step::Reveal(0),
+            _ if claim.is_copied => SettleRequest::Delete,
+            Action::Remove => SettleRequest::Delete,
+            Action::Release | Action::Retry => SettleRequest::ChangeVisibility(0),
             Action::Postpone { delay, headers: None }
-                if can_hide(claim, *delay) && (self.config.fifo || self.hidden.add(place, *delay)) =>
+                if fits_visibility_timeout(claim, *delay)
+                    && (self.config.fifo || self.postponed.add(level_queue, *delay)) =>
             {
-                Step::Reveal(whole_secs(*delay))
+                SettleRequest::ChangeVisibility(whole_secs(*delay))
             }
             Action::Postpone { delay, headers } if !self.config.fifo => {
                 let copy =
                     Copy { headers: headers.as_ref(), delay: *delay, prior_deliveries: claim.deliveries };
-                self.copy_to(place.clone(), claim, &copy)?
+                self.copy_to(level_queue.clone(), claim, &copy)?
             }
             Action::Postpone { delay, headers } => self.postpone_in_place(claim, *delay, headers.as_ref())?,
             Action::Move { to, headers } => {
                 let copy = Copy { headers: headers.as_ref(), delay: Duration::ZERO, prior_deliveries: 0 };
-                self.copy_to(Place::new(to, place.level), claim, &copy)?
+                self.copy_to(LevelQueue::new(to, level_queue.level), claim, &copy)?
             }
         })
     }
 
     /// On a FIFO queue a postponed message holds its group, so it must stay where it is; only one that is in no group can go to the
     /// end.
-    fn postpone_in_place(&self, claim: &Claim, delay: Duration, headers: Option<&Headers>) -> Result<Step> {
+    fn postpone_in_place(
+        &self,
+        claim: &Claim,
+        delay: Duration,
+        headers: Option<&Headers>,
+    ) -> Result<SettleRequest> {
         if headers.is_some() {
             return Err(Error::unsupported("a message on a FIFO queue cannot be changed"));
         }
@@ -70,22 +76,22 @@ impl Inner {
         }
         let alone = claim.group.as_ref().is_some_and(|group| is_alone(&claim.message, group));
         if !alone {
-            return Ok(Step::Reveal(0));
+            return Ok(SettleRequest::ChangeVisibility(0));
         }
         self.copy_to(
-            claim.place.clone(),
+            claim.level_queue.clone(),
             claim,
             &Copy { headers: None, delay, prior_deliveries: claim.deliveries },
         )
     }
 
-    fn copy_to(&self, to: Place, claim: &Claim, copy: &Copy<'_>) -> Result<Step> {
+    fn copy_to(&self, to: LevelQueue, claim: &Claim, copy: &Copy<'_>) -> Result<SettleRequest> {
         let mut outgoing = copy.of(claim)?;
-        outgoing.sequence = self
+        outgoing.fifo_ids = self
             .config
             .fifo
-            .then(|| Sequence::copied(&claim.message, &claim.source, to.partition.is_dead_letters()));
-        Ok(Step::Copy(to, outgoing))
+            .then(|| FifoIds::of_copy(&claim.message, &claim.message_id, to.partition.is_dead_letters()));
+        Ok(SettleRequest::SendCopy(to, outgoing))
     }
 }
 
@@ -106,20 +112,20 @@ impl Copy<'_> {
         envelope.prior_deliveries = self.prior_deliveries;
         let (delay_secs, due_after_secs) = delays(self.delay);
         let body = match &claim.stored {
-            Some(text) => wire::encode_unreadable(text, envelope, due_after_secs),
-            None => wire::encode(&envelope, due_after_secs),
+            Some(text) => record::encode_unreadable(text, envelope, due_after_secs),
+            None => record::encode(&envelope, due_after_secs),
         }?;
-        Ok(Outgoing { body, delay_secs, sequence: None })
+        Ok(Outgoing { body, delay_secs, fifo_ids: None })
     }
 }
 
 /// What an action takes of a message that another handle was given: its content is not known here.
-pub(crate) fn step_elsewhere(action: &Action) -> Result<Step> {
+pub(crate) fn settle_request_of_other_handle(action: &Action) -> Result<SettleRequest> {
     match action {
-        Action::Remove => Ok(Step::Delete),
-        Action::Release | Action::Retry => Ok(Step::Reveal(0)),
+        Action::Remove => Ok(SettleRequest::Delete),
+        Action::Release | Action::Retry => Ok(SettleRequest::ChangeVisibility(0)),
         Action::Postpone { delay, headers: None } => {
-            Ok(Step::Reveal(whole_secs(*delay).min(MAX_LEASE.as_secs())))
+            Ok(SettleRequest::ChangeVisibility(whole_secs(*delay).min(MAX_LEASE.as_secs())))
         }
         Action::Postpone { .. } | Action::Move { .. } => {
             Err(invalid("a move, or a change of headers, takes the handle that pulled the message"))
@@ -135,22 +141,27 @@ mod tests {
 
     use super::*;
     use crate::SqsQueue;
-    use crate::hidden::MOST_HIDDEN;
+    use crate::postponed::MAX_POSTPONED;
 
     #[tokio::test]
     async fn a_postponed_message_is_sent_again_where_many_are_hidden_and_a_fifo_queue_hides_all() {
-        let (delay, place) = (Duration::from_hours(2), Place::new(&PartitionId::new("p").unwrap(), 0));
+        let (delay, level_queue) =
+            (Duration::from_hours(2), LevelQueue::new(&PartitionId::new("p").unwrap(), 0));
         let now = Instant::now();
-        let claim = Claim::new(place.clone(), "receipt".into(), MessageData::new("x"), now, now + delay);
+        let claim =
+            Claim::new(level_queue.clone(), "receipt".into(), MessageData::new("x"), now, now + delay);
         let action = Action::Postpone { delay, headers: None };
         for (url, hides) in [("sqs://k:s@r/p", false), ("sqs://k:s@r/p?fifo=true", true)] {
             let queue = SqsQueue::open(url).await.unwrap();
-            assert!(matches!(queue.inner.step(&claim, &action), Ok(Step::Reveal(7200))));
-            while queue.inner.hidden.add(&place, delay) {}
-            let step = queue.inner.step(&claim, &action).unwrap();
-            assert_eq!(matches!(step, Step::Reveal(7200)), hides);
-            if let Step::Copy(_, copy) = step {
-                assert_eq!(copy.delay_secs, 900, "the rest is said in the body, after {MOST_HIDDEN}");
+            assert!(matches!(
+                queue.inner.settle_request(&claim, &action),
+                Ok(SettleRequest::ChangeVisibility(7200))
+            ));
+            while queue.inner.postponed.add(&level_queue, delay) {}
+            let request = queue.inner.settle_request(&claim, &action).unwrap();
+            assert_eq!(matches!(request, SettleRequest::ChangeVisibility(7200)), hides);
+            if let SettleRequest::SendCopy(_, copy) = request {
+                assert_eq!(copy.delay_secs, 900, "the rest is said in the body, after {MAX_POSTPONED}");
             }
         }
     }

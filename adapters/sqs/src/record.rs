@@ -108,11 +108,6 @@ fn damaged() -> Error {
     Error::new(ErrorKind::Corrupt, "a stored message does not parse")
 }
 
-/// An answer that no server of this kind gives.
-pub(crate) fn strange(what: &str) -> Error {
-    Error::new(ErrorKind::Incompatible, format!("the server's answer lacks {what}"))
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::SystemTime;

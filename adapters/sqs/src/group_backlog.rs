@@ -1,0 +1,148 @@
+//! Messages of a FIFO queue that came along with the first of their group. Nobody else could be given them while that is held, so they are
+//! held too, and handed out when their turn has come.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crate::in_flight::Claim;
+use crate::names::LevelQueue;
+use crate::received::Received;
+
+/// From so many groups on, those are looked for and forgotten of which every lease has ended.
+const FIRST_PRUNE: usize = 1024;
+
+type Group = (LevelQueue, Arc<str>);
+
+/// Those behind the heads that this handle holds. A request brings at most nine of them, and every one is under a lease, which bounds them.
+#[derive(Debug, Default)]
+pub(crate) struct GroupBacklog(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    groups: HashMap<Group, VecDeque<Received>>,
+    prune_at: usize,
+}
+
+/// What is behind a head that is gone.
+#[derive(Debug, Default)]
+pub(crate) struct NextInGroup {
+    /// The new head.
+    pub(crate) next: Option<Received>,
+    /// Those whose leases have ended meanwhile: the server shows them by itself.
+    pub(crate) expired: Vec<Received>,
+}
+
+impl GroupBacklog {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Holds messages behind the first of their groups, in their order. Returns what was held of the same groups before: their leases have
+    /// ended, or the server would not have given out these.
+    pub(crate) fn hold(&self, backlog: Vec<Received>) -> Vec<Received> {
+        let mut state = self.lock();
+        if state.groups.len() >= state.prune_at.max(FIRST_PRUNE) {
+            let now = Instant::now();
+            state.groups.retain(|_, group| group.iter().any(|received| received.claim.until > now));
+            state.prune_at = 2 * state.groups.len();
+        }
+        let mut expired = Vec::new();
+        let received_at = backlog.first().map(|received| received.claim.received_at);
+        for received in backlog {
+            let Some(group) = group_of(&received.claim) else { continue };
+            let group = state.groups.entry(group).or_default();
+            if group.front().is_some_and(|first| Some(first.claim.received_at) != received_at) {
+                expired.extend(group.drain(..));
+            }
+            group.push_back(received);
+        }
+        expired
+    }
+
+    /// The head of a group is gone for good.
+    pub(crate) fn next_after(&self, head: &Claim) -> NextInGroup {
+        let Some(key) = group_of(head) else { return NextInGroup::default() };
+        let mut state = self.lock();
+        let Some(group) = state.groups.get_mut(&key) else { return NextInGroup::default() };
+        let next = group.pop_front();
+        if next.as_ref().is_some_and(|next| next.claim.until > Instant::now()) {
+            if group.is_empty() {
+                state.groups.remove(&key);
+            }
+            return NextInGroup { next, expired: Vec::new() };
+        }
+        let rest = state.groups.remove(&key).unwrap_or_default();
+        NextInGroup { next: None, expired: next.into_iter().chain(rest).collect() }
+    }
+
+    /// The head of a group comes again: all behind it have to go back.
+    pub(crate) fn take_group(&self, head: &Claim) -> Vec<Received> {
+        let key = group_of(head);
+        key.and_then(|key| self.lock().groups.remove(&key)).map_or_else(Vec::new, Vec::from)
+    }
+
+    /// All that is held.
+    pub(crate) fn take_all(&self) -> Vec<Received> {
+        self.lock().groups.drain().flat_map(|(_, group)| group).collect()
+    }
+}
+
+fn group_of(claim: &Claim) -> Option<Group> {
+    claim.group.as_ref().map(|group| (claim.level_queue.clone(), group.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use anyqueue::{MessageData, PartitionId};
+
+    use super::*;
+
+    fn received(group: &str, received_at: Instant, lease: Duration) -> Received {
+        let level_queue = LevelQueue::new(&PartitionId::new("p").unwrap(), 0);
+        let mut claim = Claim::new(
+            level_queue,
+            "receipt".into(),
+            MessageData::new("x"),
+            received_at,
+            received_at + lease,
+        );
+        claim.group = Some(group.into());
+        Received { claim, lease, age: Duration::ZERO, arrived: received_at, unreadable: None }
+    }
+
+    fn id(received: &Received) -> anyqueue::MessageId {
+        received.claim.message.id()
+    }
+
+    #[test]
+    fn they_follow_one_by_one_each_group_by_itself() {
+        let (backlog, now) = (GroupBacklog::default(), Instant::now());
+        let of = |group| received(group, now, Duration::from_mins(1));
+        let (first, second, other) = (of("a"), of("a"), of("b"));
+        let (ids, head) = ([id(&first), id(&second)], of("a").claim);
+        assert!(backlog.hold(vec![first, other, second]).is_empty());
+        for expected in ids {
+            assert_eq!(backlog.next_after(&head).next.as_ref().map(id), Some(expected));
+        }
+        assert!(backlog.next_after(&head).next.is_none());
+        assert_eq!(backlog.take_group(&of("b").claim).len(), 1);
+        assert!(backlog.take_all().is_empty());
+    }
+
+    #[test]
+    fn what_has_ended_follows_nobody_and_is_replaced_by_what_came_again() {
+        let (backlog, now) = (GroupBacklog::default(), Instant::now());
+        let head = received("a", now, Duration::ZERO).claim;
+        backlog.hold(vec![received("a", now, Duration::ZERO), received("a", now, Duration::from_mins(1))]);
+        let after = backlog.next_after(&head);
+        assert!(after.next.is_none());
+        assert_eq!(after.expired.len(), 2, "whoever is behind it cannot go before it");
+        backlog.hold(vec![received("a", now, Duration::ZERO)]);
+        let later = received("a", now + Duration::from_nanos(1), Duration::from_mins(1));
+        assert_eq!(backlog.hold(vec![later]).len(), 1);
+        assert!(backlog.next_after(&head).next.is_some());
+    }
+}

@@ -1,0 +1,240 @@
+//! What is there now: the levels are asked from the highest down, in few steps.
+//!
+//! Those that gave something last time are asked one after another, each for all that there is room for. Before each of them, those in
+//! between are asked for one message each, side by side: mostly they are empty. One of these that gives its message is asked for more
+//! before any lower one is. So a higher level always goes first, no level is asked once there is enough, and what a pull can take too
+//! much is one message of each level between two that give. A level that is watched by a poll, for it was empty again and again, is asked
+//! only if nothing is found elsewhere: what comes to it the poll brings.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyqueue::{PartitionId, Result};
+use futures_util::future::join_all;
+
+use crate::entries::BATCH;
+use crate::names::LevelQueue;
+use crate::poll_state::{PollState, Waiting};
+use crate::pull::PullContext;
+use crate::receive::ReceiveRequest;
+use crate::received::Received;
+use crate::shared::Inner;
+
+/// Requests at once for further messages of one level.
+const MAX_CONCURRENT: usize = 10;
+/// How long each level is polled before a thorough pull says that nothing is there: a request that waits asks all of the service.
+const THOROUGH_WAIT_SECS: u64 = 1;
+
+/// One pull's look at all levels.
+struct LevelPoll<'s> {
+    inner: &'s Inner,
+    poll_state: &'s PollState,
+    context: &'s PullContext,
+    partition: &'s PartitionId,
+    found: Vec<Received>,
+    /// Levels that are watched, and were not asked.
+    skipped: Vec<u8>,
+    /// By level, what one message asked for ahead has brought; `None` where none was.
+    ahead: Vec<Option<Result<Vec<Received>>>>,
+}
+
+impl Inner {
+    /// What is there now: higher levels first, lower ones only if there is room left.
+    pub(crate) async fn poll_levels(
+        self: &Arc<Self>,
+        partition: &PartitionId,
+        context: &PullContext,
+    ) -> Result<Vec<Received>> {
+        if context.is_stopped(self) {
+            return Ok(Vec::new());
+        }
+        // While this looks, nobody releases what was kept; and what is being released has to be there first.
+        let waiting = self.poll_states.of(partition, self.config.levels).join(context.request.max);
+        drop(waiting.poll_state.releasing.lock().await);
+        let _permit = tokio::select! {
+            permit = self.level_polls.acquire() => permit,
+            () = context.request.stop.cancelled() => return Ok(Vec::new()),
+            () = self.closed.cancelled() => return Ok(Vec::new()),
+        };
+        let mut level_poll = self.new_level_poll(partition, context, &waiting);
+        let end = Box::pin(level_poll.run()).await;
+        let found = self.finish_level_poll(level_poll, &waiting, end)?;
+        if !found.is_empty() {
+            self.watch(&waiting.poll_state, partition, context.request.lease);
+        }
+        Ok(found)
+    }
+
+    /// The same for a pull that must not take a part of the service for all of it: each level is asked by a poll.
+    pub(crate) async fn poll_thoroughly(
+        self: &Arc<Self>,
+        partition: &PartitionId,
+        context: &PullContext,
+    ) -> Result<Vec<Received>> {
+        if context.is_stopped(self) {
+            return Ok(Vec::new());
+        }
+        let waiting = self.poll_states.of(partition, self.config.levels).join(context.request.max);
+        let mut level_poll = self.new_level_poll(partition, context, &waiting);
+        let end = Box::pin(level_poll.run_thoroughly()).await;
+        self.finish_level_poll(level_poll, &waiting, end)
+    }
+
+    fn new_level_poll<'s>(
+        &'s self,
+        partition: &'s PartitionId,
+        context: &'s PullContext,
+        waiting: &'s Waiting,
+    ) -> LevelPoll<'s> {
+        let ahead = (0..self.config.levels).map(|_| None).collect();
+        LevelPoll {
+            inner: self,
+            poll_state: &waiting.poll_state,
+            context,
+            partition,
+            found: Vec::new(),
+            skipped: Vec::new(),
+            ahead,
+        }
+    }
+
+    /// What was found, if anything; what was taken too much is kept for the next pull here.
+    fn finish_level_poll(
+        self: &Arc<Self>,
+        level_poll: LevelPoll<'_>,
+        waiting: &Waiting,
+        end: Result<()>,
+    ) -> Result<Vec<Received>> {
+        let LevelPoll { found, ahead, .. } = level_poll;
+        self.buffer(&waiting.poll_state, ahead.into_iter().flatten().flatten().flatten().collect());
+        match end {
+            Err(error) if found.is_empty() => Err(error),
+            Err(error) => {
+                tracing::debug!(%error, "a level could not be asked; answering what the others brought");
+                Ok(found)
+            }
+            Ok(()) => Ok(found),
+        }
+    }
+}
+
+impl LevelPoll<'_> {
+    async fn run(&mut self) -> Result<()> {
+        let mut below = self.inner.config.levels;
+        while below > 0 && self.wants_more() {
+            // The next one that gives; or the lowest, for nothing is below it that it could take too much beside.
+            let next = (0..below).rev().find(|level| self.poll_state.had_messages(*level)).unwrap_or(0);
+            let (watched, between): (Vec<_>, Vec<_>) =
+                (next..below).rev().partition(|level| self.poll_state.is_watched(*level));
+            self.poll_ahead(between.iter().copied().filter(|level| *level > next), 0).await;
+            for level in (next..below).rev() {
+                if !self.wants_more() {
+                    return Ok(());
+                }
+                if watched.contains(&level) {
+                    self.take_buffered(level).await
+                } else {
+                    self.poll_level(level).await?
+                }
+            }
+            self.skipped.extend(watched);
+            below = next;
+        }
+        let skipped = std::mem::take(&mut self.skipped);
+        if self.found.is_empty() { self.poll_concurrently(skipped, 0).await } else { Ok(()) }
+    }
+
+    async fn run_thoroughly(&mut self) -> Result<()> {
+        self.poll_concurrently((0..self.inner.config.levels).rev().collect(), THOROUGH_WAIT_SECS).await
+    }
+
+    /// These levels, from the highest down, of which none gave anything of late.
+    async fn poll_concurrently(&mut self, levels: Vec<u8>, wait_secs: u64) -> Result<()> {
+        self.poll_ahead(levels.iter().copied(), wait_secs).await;
+        for level in levels {
+            if !self.wants_more() {
+                break;
+            }
+            self.poll_level(level).await?;
+        }
+        Ok(())
+    }
+
+    fn room(&self) -> usize {
+        self.context.request.max.saturating_sub(self.found.len())
+    }
+
+    fn wants_more(&self) -> bool {
+        self.room() > 0 && !self.context.is_stopped(self.inner)
+    }
+
+    /// One message of each of these levels, side by side.
+    async fn poll_ahead(&mut self, levels: impl Iterator<Item = u8>, wait_secs: u64) {
+        let asked = levels.map(async |level| (level, self.receive(level, 1, wait_secs).await));
+        let answers = join_all(asked).await;
+        for (level, answer) in answers {
+            if let Some(ahead) = self.ahead.get_mut(usize::from(level)) {
+                *ahead = Some(answer);
+            }
+        }
+    }
+
+    /// All of one level that there is room for: what was kept of it, what it gave ahead, and what it has beyond that.
+    async fn poll_level(&mut self, level: u8) -> Result<()> {
+        self.take_buffered(level).await;
+        if self.room() == 0 {
+            return Ok(());
+        }
+        match self.ahead.get_mut(usize::from(level)).and_then(Option::take) {
+            Some(Ok(ahead)) if ahead.is_empty() => return Ok(()),
+            Some(ahead) => self.found.extend(self.inner.renew(ahead?, self.context).await),
+            None => {}
+        }
+        let room = self.room();
+        if room > 0 {
+            let further = self.poll_further(level, room).await?;
+            self.found.extend(further);
+        }
+        Ok(())
+    }
+
+    async fn take_buffered(&mut self, level: u8) {
+        let buffered = self.poll_state.take_buffered(level, self.room());
+        self.found.extend(self.inner.renew(buffered, self.context).await);
+    }
+
+    /// Up to `room` messages of one level: one request, and if that was full as many at once as the rest takes. Each is paid for, also
+    /// if it brings nothing.
+    async fn poll_further(&self, level: u8, room: usize) -> Result<Vec<Received>> {
+        let full = self.poll_state.request_size(BATCH);
+        let mut received = self.receive(level, room.min(full), 0).await?;
+        if received.len() < full {
+            return Ok(received);
+        }
+        let full = self.poll_state.request_size(BATCH);
+        let rest = (received.len()..room)
+            .step_by(full)
+            .map(|before| self.receive(level, (room - before).min(full), 0));
+        for answer in join_all(rest.take(MAX_CONCURRENT)).await {
+            match answer {
+                Ok(more) => received.extend(more),
+                Err(error) => {
+                    tracing::debug!(%error, "a further request failed; answering what the first brought");
+                }
+            }
+        }
+        Ok(received)
+    }
+
+    /// One request. A level without a queue is empty.
+    async fn receive(&self, level: u8, max: usize, wait_secs: u64) -> Result<Vec<Received>> {
+        let (inner, lease): (_, Duration) = (self.inner, self.context.request.lease);
+        let level_queue = LevelQueue::new(self.partition, level);
+        let received = match inner.queues.find(&inner.server, &level_queue).await? {
+            Some(url) => inner.receive(&level_queue, &url, ReceiveRequest { max, wait_secs, lease }).await?,
+            None => Vec::new(),
+        };
+        self.poll_state.record_answer(level, !received.is_empty());
+        Ok(received)
+    }
+}
