@@ -1,4 +1,4 @@
-//! Many entries in full requests: by queue, ten at a time, side by side; each entry gets its own answer.
+//! Many entries in full requests: ten at a time for each queue, concurrently. Each entry gets its own answer.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,7 +18,7 @@ impl Inner {
         let in_turn = has_groups(&entries);
         let batches = batches(entries, self.config.message_bytes);
         let answered = if in_turn {
-            // Boxed, for the types of what it awaits are nested deeply.
+            // Boxed, because the types of the futures are deeply nested.
             Box::pin(self.request_in_turn(batches)).await
         } else {
             join_all(batches.into_iter().map(async |batch| (self.request(&batch).await, batch.indexes))).await
@@ -34,7 +34,8 @@ impl Inner {
         answers.into_iter().map(|answer| answer.unwrap_or_else(unanswered)).collect()
     }
 
-    /// One request after the other. What is behind a member of its group that failed for now is not sent, so that it is not stored first.
+    /// Sends one request after the other. If a member of a group fails and can be repeated, its followers are not sent, so that
+    /// they do not overtake it.
     async fn request_in_turn<E: Entry>(&self, batches: Vec<Batch<E>>) -> Vec<(Entries, Vec<usize>)> {
         let mut answered = Vec::with_capacity(batches.len());
         let mut stopped: HashSet<(LevelQueue, String)> = HashSet::new();
@@ -76,20 +77,20 @@ impl Inner {
                 return answers;
             }
             Ok(None) => Refused::NoQueue,
-            // Finding or making a queue does nothing to the entries.
+            // Finding or creating a queue does nothing to the entries.
             Err(error) => repeatable(error).into(),
         };
         entries.iter().map(|_| Err(refused.clone())).collect()
     }
 }
 
-/// Whether several entries are of one group.
+/// Whether several entries belong to the same group.
 fn has_groups<E: Entry>(entries: &[(LevelQueue, E)]) -> bool {
     let mut seen = HashSet::new();
     !entries.iter().filter_map(|(_, entry)| entry.group()).all(|group| seen.insert(group))
 }
 
-/// Entries of one queue that share a request, and where their answers go.
+/// Entries of one queue that share a request, and the positions of their answers.
 struct Batch<E> {
     level_queue: LevelQueue,
     indexes: Vec<usize>,
@@ -98,7 +99,7 @@ struct Batch<E> {
 }
 
 impl<E: Entry> Batch<E> {
-    /// The batch without the members of these groups, and where those wait for their answers.
+    /// The batch without the members of these groups, and the positions of the answers of those.
     fn without(self, stopped: &HashSet<(LevelQueue, String)>) -> (Self, Vec<usize>) {
         let Self { level_queue, indexes, entries, bytes } = self;
         let is_behind = |(_, entry): &(usize, E)| {
@@ -113,7 +114,7 @@ impl<E: Entry> Batch<E> {
     }
 }
 
-/// Whether its caller may make it again: then nothing of its group is to overtake it.
+/// Whether the caller may repeat it: then no follower of its group may overtake it.
 fn is_to_be_repeated(answer: &Result<(), Refused>) -> bool {
     match answer {
         Ok(()) | Err(Refused::NotHeld) => false,
@@ -123,11 +124,11 @@ fn is_to_be_repeated(answer: &Result<(), Refused>) -> bool {
 }
 
 fn behind_failed() -> Refused {
-    let text = "not sent, for one before it in its group failed and would come after it";
+    let text = "not sent, because an earlier message of its group failed and would come after it";
     error(ErrorKind::Unavailable, text).with_retry(RetryClass::Safe).into()
 }
 
-/// Full batches, in the order of the entries of each queue.
+/// Splits entries into full batches; each queue keeps its order.
 fn batches<E: Entry>(entries: Vec<(LevelQueue, E)>, max_bytes: u64) -> Vec<Batch<E>> {
     let mut full = Vec::new();
     let mut open: HashMap<LevelQueue, Batch<E>> = HashMap::new();

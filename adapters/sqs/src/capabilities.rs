@@ -1,4 +1,4 @@
-//! What this backend gives.
+//! What this backend can do.
 
 use std::time::Duration;
 
@@ -12,25 +12,25 @@ use crate::config::Config;
 use crate::limits::{MAX_DELAY, MAX_LEASE, MIN_LEASE, RETENTION};
 use crate::record;
 
-/// The longest delay on a FIFO queue, where a message can only be hidden; it leaves an hour for working on it.
+/// The longest delay on a FIFO queue, where a message can only be made invisible; leaves an hour for processing it.
 const MAX_FIFO_POSTPONE: Duration = Duration::from_hours(11);
-/// Messages or settlements in one call: ten full requests side by side.
+/// The most messages or settlements in one call: ten full requests at once.
 const BATCH: usize = 100;
-/// Bytes in one call, as much as a few full requests.
+/// The most bytes in one call, as much as a few full requests.
 const BATCH_BYTES: u64 = 8 * 1024 * 1024;
-/// One request brings at most so many of a group besides its first.
+/// One request brings at most this many messages of a group besides the first.
 const GROUP_OVERFETCH: u32 = 9;
-/// Single pushes or settlements at once that are joined here, by queue.
+/// Concurrent single pushes or settlements, which are joined here by queue.
 const SINGLES: usize = 4096;
-/// How late timed things may be: whole seconds, and the server's own lateness.
+/// How late anything timed may be, because of whole seconds and the server's own delays.
 const SLACK: Duration = Duration::from_millis(1500);
 /// From a push to the answer of a long poll.
 const WAKE_LATENCY: Duration = Duration::from_secs(1);
 /// How old the server's counts may be.
 const STALENESS: Duration = Duration::from_mins(1);
 
-/// What a pull may hold for a moment beyond what it was asked for: of each level below that it answers, one message; of one level, what
-/// a poll brings when nobody waits any more; of a FIFO queue, those that come along with the first of their group.
+/// How many messages a pull may hold for a moment beyond its limit: one of each level below those that it returns, on one level
+/// what a long poll brings too late, and on a FIFO queue the followers in a group.
 fn overfetch(config: &Config) -> u32 {
     if config.fifo { GROUP_OVERFETCH } else { u32::from(config.levels.saturating_sub(1)).max(1) }
 }
@@ -45,7 +45,7 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
         let (in_flight, linger) = if config.joins() { (SINGLES, Duration::ZERO) } else { (1, config.linger) };
         Coalesce { in_flight, linger, across_partitions }
     };
-    // What a message may still grow by when it dies.
+    // How much a message may grow when it becomes a dead letter.
     let growth = record::encoded_len(DEATH_BYTES) + record::REST_BYTES;
     let message_bytes = config.message_bytes.saturating_sub(growth);
     Capabilities {

@@ -1,27 +1,27 @@
-//! What time it is at the server, as its answers tell.
+//! The server's clock, as far as its answers tell.
 //!
-//! An answer with a time in it bounds the server's clock from both sides: that time had come when the answer arrived, and the next tick
-//! after it had not when the request was sent. All answers together leave little between the two.
+//! An answer with a time bounds the clock from both sides: that time had been reached when the answer arrived, and the next tick
+//! had not been reached when the request was sent. Together, many answers leave little room between the bounds.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyqueue::Clock;
 
-/// What the times in attributes of messages are counted in.
+/// The resolution of times in message attributes.
 pub(crate) const ATTRIBUTE_GRAIN: Duration = Duration::from_millis(1);
-/// What the times in headers of answers are counted in.
+/// The resolution of times in HTTP headers.
 pub(crate) const HEADER_GRAIN: Duration = Duration::from_secs(1);
 
 /// The server's clock, between two bounds.
 #[derive(Debug, Default)]
 pub(crate) struct ServerClock {
     bounds: Mutex<Option<Bounds>>,
-    /// What is taken as long as the server has said nothing.
+    /// Used until the server has told a time.
     local: Clock,
 }
 
-/// When the server's clock showed something, at the earliest and at the latest.
+/// The earliest and the latest time that the server's clock may show.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     earliest: SystemTime,
@@ -35,7 +35,7 @@ impl Bounds {
         Self { earliest: self.earliest + since, latest: self.latest + since, at: now }
     }
 
-    /// What both leave, at the same moment. If that is nothing one of the clocks was set, and only the news is true.
+    /// The overlap of both bounds at the same moment. If there is none, a clock was set, and only the new bounds are valid.
     fn narrowed(self, observed: Self) -> Self {
         let (earliest, latest) = (self.earliest.max(observed.earliest), self.latest.min(observed.latest));
         if earliest <= latest { Self { earliest, latest, at: observed.at } } else { observed }
@@ -47,8 +47,8 @@ impl ServerClock {
         Self { bounds: Mutex::default(), local }
     }
 
-    /// The server said this time, cut off to a multiple of `grain`, in an answer that arrived just now to a request that was sent at
-    /// `asked` or later.
+    /// Records a time that the server sent, truncated to a multiple of `grain`, in an answer that has just arrived. The request
+    /// was sent at `asked` or later.
     pub(crate) fn observe(&self, server: SystemTime, grain: Duration, asked: Instant) {
         let at = Instant::now();
         let latest = server + grain + at.saturating_duration_since(asked);
@@ -57,17 +57,17 @@ impl ServerClock {
         *known = Some(known.map_or(observed, |known| known.at(at).narrowed(observed)));
     }
 
-    /// The time that it is at least: for what must not be early.
+    /// The earliest time that it may be: for what must not come early.
     pub(crate) fn earliest(&self) -> SystemTime {
         self.now().map_or_else(|| self.local.wall(), |bounds| bounds.earliest)
     }
 
-    /// The time that it is at most: for what must not seem younger than it is.
+    /// The latest time that it may be: for ages, which must not be too low.
     pub(crate) fn latest(&self) -> SystemTime {
         self.now().map_or_else(|| self.local.wall(), |bounds| bounds.latest)
     }
 
-    /// Nothing as long as the server has said nothing.
+    /// `None` until the server has told a time.
     fn now(&self) -> Option<Bounds> {
         let bounds = *self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
         bounds.map(|bounds| bounds.at(Instant::now()))

@@ -1,4 +1,4 @@
-//! Options of queues of the service, typed and as URL parameters.
+//! Options for queues of the service, in code and as URL parameters.
 
 use std::time::Duration;
 
@@ -34,20 +34,20 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Whether single entries are joined by queue, and not by the core: it keeps those of a group in order.
+    /// Whether single entries are joined here by queue, and not by core, which keeps the order within a group.
     pub(crate) fn joins(&self) -> bool {
         !self.fifo && !self.linger.is_zero()
     }
 }
 
-/// Options of queues of the service. Made by [`new`](Self::new) or [`SqsQueue::from_url`](crate::SqsQueue::from_url).
+/// Options for queues of the service. Made by [`new`](Self::new) or [`SqsQueue::from_url`](crate::SqsQueue::from_url).
 #[derive(Clone)]
 #[must_use = "call open()"]
 pub struct SqsBuilder(Config);
 
 impl SqsBuilder {
-    /// Options for the queues of this region, such as `eu-central-1`. Credentials come by the standard chain: environment,
-    /// profile, container, instance.
+    /// Options for the queues of this region, such as `eu-central-1`. Credentials come from the SDK's standard chain:
+    /// environment, profile, container, instance.
     pub fn new(region: impl Into<String>) -> Self {
         Self(Config {
             region: region.into(),
@@ -73,36 +73,37 @@ impl SqsBuilder {
         self
     }
 
-    /// Where the service is, for emulators and private endpoints: `http://127.0.0.1:4566`. Default: the region's. URL:
+    /// The endpoint of the service, for emulators and private endpoints: `http://127.0.0.1:4566`. Default: the region's. URL:
     /// `endpoint=http://…`.
     pub fn endpoint(mut self, endpoint: impl Into<String>) -> Self {
         self.0.endpoint = Some(endpoint.into());
         self
     }
 
-    /// An access key and its secret, instead of the standard chain. URL: user and password.
+    /// An access key and its secret, in place of the standard chain. URL: user and password.
     pub fn credentials(mut self, key: impl Into<String>, secret: impl Into<String>) -> Self {
         self.0.credentials = Some((key.into(), secret.into()));
         self
     }
 
-    /// A configuration of the AWS SDK, for whatever else can be set there: an assumed role, another HTTP client. Region, endpoint,
-    /// credentials and `connect_timeout` are then its own, and it must name an HTTP client; its retries are switched off.
+    /// A configuration of the AWS SDK, for everything else that it offers: an assumed role, another HTTP client. It then
+    /// determines region, endpoint, credentials and connect timeout, and it must name an HTTP client; its retries are switched
+    /// off.
     pub fn sdk_config(mut self, config: SdkConfig) -> Self {
         self.0.sdk = Some(config);
         self
     }
 
-    /// Priority levels, each a queue of its own, from 1 to 10. All processes must use the same. Fewer cost less: a pull asks each level
-    /// above the one that it finds messages in. Default: 10. URL: `levels=10`.
+    /// The number of priority levels, from 1 to 10; each is a queue. All processes must use the same number. Fewer levels cost
+    /// less, because a pull asks each level above the one where it finds messages. Default: 10. URL: `levels=10`.
     pub fn levels(mut self, levels: u8) -> Self {
         self.0.levels = levels;
         self
     }
 
-    /// Whether the queues are FIFO queues: these have groups, and one level, for the service keeps a group together only within one
-    /// queue. Their names end with `.fifo`, so they are others than those without. Setting it sets [`levels`](Self::levels) to 1.
-    /// Default: no. URL: `fifo=true`.
+    /// Whether the queues are FIFO queues. These have groups, and only one level, because the service keeps a group together only
+    /// within one queue. Their names end with `.fifo`, so they are separate from standard queues. Setting this sets
+    /// [`levels`](Self::levels) to 1. Default: no. URL: `fifo=true`.
     pub fn fifo(mut self, fifo: bool) -> Self {
         self.0.fifo = fifo;
         if fifo {
@@ -111,28 +112,28 @@ impl SqsBuilder {
         self
     }
 
-    /// Whether queues that are missing are made. Without it the handle needs no right to create queues, and all levels of a partition
-    /// and of its dead letters must be there. Default: yes. URL: `create=true`.
+    /// Whether missing queues are created. If not, the handle needs no permission to create queues, and all levels of a partition
+    /// and of its dead letters must exist. Default: yes. URL: `create=true`.
     pub fn create(mut self, create: bool) -> Self {
         self.0.create = create;
         self
     }
 
-    /// The largest body of a message in bytes, at most 1 MiB; less for emulators that take less. A payload takes four thirds of its
-    /// size. Default: 1 MiB. URL: `message_bytes=1048576`.
+    /// The largest message body in bytes, at most 1 MiB; less for emulators with a lower limit. A payload takes four thirds of
+    /// its size. Default: 1 MiB. URL: `message_bytes=1048576`.
     pub fn message_bytes(mut self, bytes: u64) -> Self {
         self.0.message_bytes = bytes;
         self
     }
 
-    /// How long pushes and settlements that do not fill a request wait for others to share it with, at most a second. Requests cost
-    /// money, and a full one carries ten. Default: 10 ms. URL: `linger=10ms`.
+    /// How long pushes and settlements that do not fill a request wait for others to share it, at most a second. Each request
+    /// costs money, and a full one carries ten entries. Default: 10 ms. URL: `linger=10ms`.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.0.linger = linger;
         self
     }
 
-    /// The clock of this client, for tests with one that is wrong: leases, delays and ages go by the server's. Default: the host's.
+    /// The clock of this client, for tests with a wrong one. Leases, delays and ages use the server's clock. Default: the host's.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.0.clock = clock;
         self
@@ -144,7 +145,8 @@ impl SqsBuilder {
         self
     }
 
-    /// How long the server may take to answer one request, beyond a wait, at most an hour. Default: 10 s. URL: `call_timeout=10s`.
+    /// How long the server may take to answer one request, in addition to the wait of a poll, at most an hour. Default: 10 s.
+    /// URL: `call_timeout=10s`.
     pub fn call_timeout(mut self, timeout: Duration) -> Self {
         self.0.call_timeout = timeout;
         self
@@ -155,7 +157,7 @@ impl SqsBuilder {
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
         let prefix = &config.prefix;
         if prefix.is_empty() || prefix.len() > MAX_PREFIX_BYTES || !prefix.chars().all(allowed) {
-            return Err(invalid("the prefix is 1 to 64 of A-Z a-z 0-9 _ -"));
+            return Err(invalid("the prefix must be 1 to 64 of A-Z a-z 0-9 _ -"));
         }
         if config.region.is_empty() && config.sdk.is_none() {
             return Err(invalid(
@@ -163,21 +165,23 @@ impl SqsBuilder {
             ));
         }
         if !(1..=MAX_LEVELS).contains(&config.levels) {
-            return Err(invalid("levels is from 1 to 10"));
+            return Err(invalid("levels must be from 1 to 10"));
         }
         if config.fifo && config.levels != 1 {
-            let text = "FIFO queues have one level, for the service keeps a group only within one queue: leave levels out";
+            let text = "FIFO queues have one level, because the service keeps a group only within one queue: leave levels out";
             return Err(invalid(text));
         }
         if !(MIN_MESSAGE_BYTES..=MAX_MESSAGE_BYTES).contains(&config.message_bytes) {
-            return Err(invalid(format!("message_bytes is from {MIN_MESSAGE_BYTES} to {MAX_MESSAGE_BYTES}")));
+            return Err(invalid(format!(
+                "message_bytes must be from {MIN_MESSAGE_BYTES} to {MAX_MESSAGE_BYTES}"
+            )));
         }
         if config.linger > MAX_LINGER {
-            return Err(invalid("linger is at most 1s"));
+            return Err(invalid("linger must be at most 1s"));
         }
         let timeouts = Duration::from_millis(1)..=MAX_TIMEOUT;
         if !timeouts.contains(&config.connect_timeout) || !timeouts.contains(&config.call_timeout) {
-            return Err(invalid("connect_timeout and call_timeout are from 1ms to 1h"));
+            return Err(invalid("connect_timeout and call_timeout must be from 1ms to 1h"));
         }
         Ok(config)
     }
@@ -232,7 +236,7 @@ const fn option(name: &'static str, default: &'static str, help: &'static str) -
     UrlOption { name, default, help }
 }
 
-/// All that a URL can say.
+/// All options that a URL can have.
 pub(crate) const OPTIONS: &[UrlOption] = &[
     option("endpoint", "the region's", "where the service is, for emulators"),
     option("levels", "10", "priority levels, each a queue of its own, 1 to 10"),

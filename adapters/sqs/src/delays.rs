@@ -1,13 +1,13 @@
-//! Delays, of which the server itself keeps only short ones.
+//! Delays. The server itself supports only short ones.
 
 use std::time::Duration;
 
 use crate::in_flight::whole_secs;
 
-/// The longest delay that the server itself keeps when a message is sent.
+/// The longest delay that the server accepts for a message.
 const MAX_SEND_DELAY_SECS: u64 = 900;
 
-/// A delay as the server keeps it, in seconds; and what the body says, if the server's own longest is too short.
+/// The delay for the server in seconds, and the whole delay for the body if the server's limit is too low.
 pub(crate) fn delays(delay: Duration) -> (i32, u64) {
     let secs = whole_secs(delay);
     let kept = i32::try_from(secs.min(MAX_SEND_DELAY_SECS)).unwrap_or(i32::MAX);

@@ -1,26 +1,26 @@
-//! What requests carry ten of.
+//! Entries of batch requests.
 
 use std::sync::Arc;
 
 use crate::error::Refused;
 use crate::fifo::FifoIds;
 
-/// Entries in one batch: the server's limit.
+/// The most entries in one batch: the server's limit.
 pub(crate) const BATCH: usize = 10;
 
-/// What became of each entry of a batch.
+/// The result of each entry of a batch.
 pub(crate) type Entries = Vec<Result<(), Refused>>;
 
-/// A message on its way to the server.
+/// A message to be sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Outgoing {
     pub(crate) body: String,
     pub(crate) delay_secs: i32,
-    /// For FIFO queues alone, which in turn refuse a delay.
+    /// Only for FIFO queues, which do not support a delay.
     pub(crate) fifo_ids: Option<FifoIds>,
 }
 
-/// Makes a message visible after so many seconds.
+/// Sets a message's visibility timeout, in seconds.
 #[derive(Clone, Debug)]
 pub(crate) struct ChangeVisibility(pub(crate) Arc<str>, pub(crate) u64);
 

@@ -1,26 +1,26 @@
-//! How ten entries of a kind are asked for in one request.
+//! How up to ten entries of a kind are sent in one request.
 
 use std::future::Future;
 
 use crate::entries::{ChangeVisibility, Delete, Entries, Outgoing};
 use crate::server::Server;
 
-/// Something that requests carry ten of.
+/// An entry of a batch request.
 pub(crate) trait Entry: Send + Sync + Sized {
-    /// Whether a queue that is not there is made for it.
+    /// Whether a missing queue is created for it.
     const CREATES: bool = false;
 
-    /// What counts against the size of a request.
+    /// Its part of the request's size.
     fn bytes(&self) -> u64 {
         0
     }
 
-    /// Entries of one group keep their order, also if they are in different requests.
+    /// Entries of the same group keep their order, even in different requests.
     fn group(&self) -> Option<&str> {
         None
     }
 
-    /// One request.
+    /// Sends one request.
     fn request(server: &Server, url: &str, entries: &[Self]) -> impl Future<Output = Entries> + Send;
 }
 
@@ -36,7 +36,7 @@ impl Entry for Outgoing {
     }
 
     async fn request(server: &Server, url: &str, entries: &[Self]) -> Entries {
-        // Boxed, for the types of what it awaits are nested deeply.
+        // Boxed, because the types of the futures are deeply nested.
         Box::pin(server.send(url, entries)).await
     }
 }

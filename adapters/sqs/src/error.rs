@@ -1,4 +1,4 @@
-//! What SQS and its client say, as kind and retry class.
+//! Errors of SQS and its client, as kind and retry class.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -13,27 +13,27 @@ use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 /// The backend's name in errors.
 pub(crate) const NAME: &str = "sqs";
 
-/// An error of this backend's own.
+/// An error of this backend.
 pub(crate) fn error(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {
     Error::new(kind, message).with_backend(NAME)
 }
 
-/// An argument that is wrong.
+/// An invalid argument.
 pub(crate) fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
     error(ErrorKind::InvalidInput, message)
 }
 
-/// The answer of a closed handle.
+/// The error of a closed handle.
 pub(crate) fn closed(operation: Operation) -> Error {
     Error::closed().with_backend(NAME).with_operation(operation)
 }
 
-/// An answer that no server of this kind gives.
+/// The error for an answer that lacks something.
 pub(crate) fn unexpected_reply(what: &str) -> Error {
     Error::new(ErrorKind::Incompatible, format!("the server's answer lacks {what}"))
 }
 
-/// The same error, where a call that may have taken effect can be made again without harm.
+/// The same error, for a call that can be repeated without harm even if it took effect.
 pub(crate) fn repeatable(error: Error) -> Error {
     if error.retry() == RetryClass::MayDuplicate { error.with_retry(RetryClass::Safe) } else { error }
 }
@@ -41,22 +41,22 @@ pub(crate) fn repeatable(error: Error) -> Error {
 /// Why a request, or one entry of it, was not done.
 #[derive(Clone, Debug)]
 pub(crate) enum Refused {
-    /// The receipt handle holds nothing: the message is gone, or somebody else's.
+    /// The receipt handle is not valid any more: the message is gone, or another consumer has it.
     NotHeld,
-    /// There is no such queue.
+    /// The queue does not exist.
     NoQueue,
-    /// Something else.
+    /// Any other error.
     Failed(Error),
 }
 
 impl Refused {
-    /// As an error, for calls for which a missing queue is one.
+    /// As an error, for calls that need the queue.
     pub(crate) fn into_error(self) -> Error {
         match self {
             Self::NotHeld => error(ErrorKind::Internal, "the server knows no such receipt handle"),
             Self::NoQueue => error(
                 ErrorKind::Unavailable,
-                "the queue is gone, or not yet there: it will be looked up anew",
+                "the queue does not exist, or not yet: the next call looks it up again",
             )
             .with_retry(RetryClass::Safe),
             Self::Failed(error) => error,
@@ -70,7 +70,7 @@ impl From<Error> for Refused {
     }
 }
 
-/// Classes the error of a request. Where the answer was lost, the request may have been done.
+/// Classifies the error of a request. If the answer was lost, the request may have been done.
 pub(crate) fn classify<E>(cause: &SdkError<E, HttpResponse>) -> Refused
 where
     E: ProvideErrorMetadata + StdError + Send + Sync + 'static,
@@ -84,10 +84,10 @@ where
     let classed = match cause {
         _ if caused_by::<CredentialsError>(cause) => error(
             ErrorKind::AccessDenied,
-            "no credentials: give them by the environment, a profile, a role, or in the URL",
+            "no credentials: provide them by the environment, a profile, a role, or in the URL",
         )
         .with_retry(RetryClass::Safe),
-        SdkError::ConstructionFailure(_) => error(ErrorKind::Internal, "the request could not be made"),
+        SdkError::ConstructionFailure(_) => error(ErrorKind::Internal, "the request could not be built"),
         SdkError::TimeoutError(_) => error(ErrorKind::TimedOut, TIMED_OUT).with_retry(uncertain),
         SdkError::DispatchFailure(failure) if failure.is_timeout() => {
             error(ErrorKind::TimedOut, TIMED_OUT).with_retry(uncertain)
@@ -99,40 +99,41 @@ where
         .with_retry(RetryClass::Safe),
         _ => error(
             ErrorKind::Unavailable,
-            "the connection broke before the answer came: whether it was done is not known",
+            "the connection was lost before the answer came: it is not known whether the request was done",
         )
         .with_retry(uncertain),
     };
     Refused::Failed(classed.with_source(Causes::of(cause)))
 }
 
-pub(crate) const TIMED_OUT: &str = "the server did not answer in time: whether it was done is not known";
+pub(crate) const TIMED_OUT: &str =
+    "the server did not answer in time: it is not known whether the request was done";
 
-/// Classes an error of the server's, of a request or of an entry in a batch. The server's own text names what is missing or wrong;
-/// it shows no secrets.
+/// Classifies an error of the server, for a request or for an entry of a batch. The server's own text names what is missing or
+/// wrong; it contains no secrets.
 pub(crate) fn by_code(code: &str, text: &str, server_fault: bool) -> Refused {
     let safe = RetryClass::Safe;
     let bare = code.rsplit('.').next().unwrap_or_default();
     let error = match bare {
         "QueueDoesNotExist" | "NonExistentQueue" | "ResourceNotFoundException" => return Refused::NoQueue,
         "ReceiptHandleIsInvalid" | "MessageNotInflight" => return Refused::NotHeld,
-        // Told of a handle whose time is over, and of one that was never given out.
+        // Both an expired receipt handle and one that was never issued are reported like this.
         "InvalidParameterValue" if text.contains("eceipt handle") || text.contains("visibility timeout") => {
             return Refused::NotHeld;
         }
         "InvalidParameterValue" if text.contains("shorter than") => {
-            error(ErrorKind::TooLarge, format!("the server takes no message of this size: lower message_bytes. {text}"))
+            error(ErrorKind::TooLarge, format!("the message is too large for the server: lower message_bytes. {text}"))
         }
-        "BatchRequestTooLong" => error(ErrorKind::TooLarge, "the server takes no batch of this size: lower message_bytes"),
+        "BatchRequestTooLong" => error(ErrorKind::TooLarge, "the batch is too large for the server: lower message_bytes"),
         "RequestThrottled" | "Throttling" | "ThrottlingException" | "ThrottledException" | "TooManyRequestsException"
         | "RequestLimitExceeded" | "SlowDown" | "KmsThrottled" => error(
             ErrorKind::Unavailable,
-            "the server throttles: too many requests a second (nothing was done); fewer, larger batches help",
+            "the server throttles: too many requests per second (nothing was done); fewer, larger batches help",
         )
         .with_retry(safe),
         "OverLimit" => error(
             ErrorKind::Full,
-            "the queue has as many messages in flight as the server allows, held or hidden by postponement: settle what is held (nothing was done)",
+            "the queue has as many messages in flight as the server allows, including postponed ones: settle what is held (nothing was done)",
         )
         .with_retry(safe),
         "ExpiredToken" | "ExpiredTokenException" | "RequestExpired" | "TokenRefreshRequired" => error(
@@ -147,11 +148,11 @@ pub(crate) fn by_code(code: &str, text: &str, server_fault: bool) -> Refused {
             error(ErrorKind::AccessDenied, format!("the server refuses: {code}: {text}"))
         }
         "InvalidAction" | "UnknownOperationException" | "UnsupportedOperation" => {
-            error(ErrorKind::Unsupported, format!("the server does not do this: {code}: {text}"))
+            error(ErrorKind::Unsupported, format!("the server does not support this: {code}: {text}"))
         }
         "QueueDeletedRecently" => error(
             ErrorKind::Unavailable,
-            "the queue was deleted less than a minute ago: the server makes none of this name before that is over",
+            "a queue of this name was deleted less than a minute ago: the server creates it again only after that",
         )
         .with_retry(safe),
         "RequestTimeTooSkewed" => error(ErrorKind::AccessDenied, "this machine's clock is wrong: the server refuses its signatures"),
@@ -163,7 +164,7 @@ pub(crate) fn by_code(code: &str, text: &str, server_fault: bool) -> Refused {
     Refused::Failed(error)
 }
 
-/// An entry of a batch that the server says it did not do.
+/// Classifies an entry of a batch that the server reports as failed.
 pub(crate) fn classify_entry(code: &str, text: &str, sender_fault: bool) -> Refused {
     match by_code(code, text, !sender_fault) {
         Refused::Failed(error) => Refused::Failed(repeatable(error)),
@@ -181,7 +182,7 @@ fn caused_by<C: StdError + 'static>(error: &(dyn StdError + 'static)) -> bool {
     causes(error).any(<dyn StdError>::is::<C>)
 }
 
-/// Whether no connection was made, so that nothing was sent.
+/// Whether the connection was refused, so that nothing was sent.
 fn is_connection_refused(error: &(dyn StdError + 'static)) -> bool {
     let refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
     causes(error).any(|cause| cause.downcast_ref().is_some_and(refused))

@@ -1,4 +1,4 @@
-//! FIFO queues: which group a message is in, what makes it a repetition, and who of a group goes first.
+//! FIFO queues: message groups, and what makes a message a duplicate.
 
 use std::fmt::Write;
 
@@ -6,34 +6,34 @@ use anyqueue::{MessageData, MessageId};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-/// The longest name of a group that is sent as it is. The server takes 128 characters.
+/// The longest group name that is sent unchanged. The server accepts 128 characters.
 const MAX_PLAIN_CHARS: usize = 100;
 
-/// What a message is sent to a FIFO queue with.
+/// The group id and deduplication id of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FifoIds {
     pub(crate) group: String,
-    /// The server stores no second message with this within five minutes.
+    /// The server stores no second message with this id within five minutes.
     pub(crate) dedup: String,
 }
 
 impl FifoIds {
-    /// Of one call that pushes a message. Another call is another push, whatever the message's id: the server remembers for five minutes
-    /// also what was deleted meanwhile, and would answer as stored what it drops. So a message that comes back here, by a move or from its
-    /// lonely_group handler, would be lost.
+    /// For one push of a message. Each push gets its own id, whatever the message's id: the server remembers ids for five
+    /// minutes, even of deleted messages, and reports a dropped duplicate as stored. Otherwise a message that comes back here, by
+    /// a move or from its own handler, would be lost.
     pub(crate) fn of_push(message: &MessageData) -> Self {
         Self { group: group(message), dedup: format!("push-{}", Uuid::new_v4()) }
     }
 
-    /// Of the copy of a message that the server calls `message_id`: made again after a cut it is the same, but another one is made of each
-    /// copy, so that none is lost. Dead letters know no groups.
+    /// For a copy of the message that the server calls `message_id`. A repeated copy gets the same id, and a copy of a copy
+    /// another one, so that none is lost. Dead letters have no groups.
     pub(crate) fn of_copy(message: &MessageData, message_id: &str, is_dead: bool) -> Self {
         let group = if is_dead { own_group(message.id()) } else { group(message) };
         Self { group, dedup: format!("copy-{message_id}") }
     }
 }
 
-/// The group on the server. The server takes no other characters than these and some signs.
+/// The group on the server, which accepts only these characters and some signs.
 fn group(message: &MessageData) -> String {
     let Some(group) = message.options().group.as_deref() else { return own_group(message.id()) };
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
@@ -48,19 +48,19 @@ fn group(message: &MessageData) -> String {
     name
 }
 
-/// The group of a message that is in none: its lonely_group, so that it waits for nobody.
+/// The group of a message without one: its own, so that it waits for no other message.
 fn own_group(id: MessageId) -> String {
     format!("m-{id}")
 }
 
-/// What the server's group tells of a message that cannot be read.
+/// What the server's group tells about a message that cannot be read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum GroupName {
-    /// It is in this group.
+    /// The message is in this group.
     Group(String),
-    /// It is in none, and this is its id.
+    /// The message has no group, and this is its id.
     Alone(MessageId),
-    /// It is in one whose name was too long, or of other characters.
+    /// The group's name was too long, or has other characters.
     Unknown,
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn parse_group(group: &str) -> GroupName {
     group.strip_prefix("m-").and_then(|id| id.parse().ok()).map_or(GroupName::Unknown, GroupName::Alone)
 }
 
-/// Whether nobody can wait behind this message.
+/// Whether no other message can be in the group of this one.
 pub(crate) fn is_alone(message: &MessageData, group: &str) -> bool {
     group == own_group(message.id())
 }

@@ -1,5 +1,5 @@
-//! Messages of a FIFO queue that came along with the first of their group. Nobody else could be given them while that is held, so they are
-//! held too, and handed out when their turn has come.
+//! Messages of a FIFO queue that were received together with the first of their message group. Nobody else can receive them while
+//! that one is in flight, so this handle holds them too, and delivers each when its turn comes.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,12 +9,13 @@ use crate::in_flight::Claim;
 use crate::names::LevelQueue;
 use crate::received::Received;
 
-/// From so many groups on, those are looked for and forgotten of which every lease has ended.
+/// With this many groups, those are removed of which every lease has ended.
 const FIRST_PRUNE: usize = 1024;
 
 type Group = (LevelQueue, Arc<str>);
 
-/// Those behind the heads that this handle holds. A request brings at most nine of them, and every one is under a lease, which bounds them.
+/// The messages behind the first ones that this handle holds. A request brings at most nine of them, each with a lease, so their
+/// number is bounded.
 #[derive(Debug, Default)]
 pub(crate) struct GroupBacklog(Mutex<State>);
 
@@ -24,12 +25,12 @@ struct State {
     prune_at: usize,
 }
 
-/// What is behind a head that is gone.
+/// What follows when the first message of a group is gone.
 #[derive(Debug, Default)]
 pub(crate) struct NextInGroup {
-    /// The new head.
+    /// The new first message.
     pub(crate) next: Option<Received>,
-    /// Those whose leases have ended meanwhile: the server shows them by itself.
+    /// Messages whose leases have expired meanwhile: the server delivers them again by itself.
     pub(crate) expired: Vec<Received>,
 }
 
@@ -38,8 +39,8 @@ impl GroupBacklog {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Holds messages behind the first of their groups, in their order. Returns what was held of the same groups before: their leases have
-    /// ended, or the server would not have given out these.
+    /// Holds messages behind the first of their groups, in order. Returns what was held of the same groups before: those leases
+    /// have expired, or the server would not have delivered these messages.
     pub(crate) fn hold(&self, backlog: Vec<Received>) -> Vec<Received> {
         let mut state = self.lock();
         if state.groups.len() >= state.prune_at.max(FIRST_PRUNE) {
@@ -60,7 +61,7 @@ impl GroupBacklog {
         expired
     }
 
-    /// The head of a group is gone for good.
+    /// The first message of a group is gone for good.
     pub(crate) fn next_after(&self, head: &Claim) -> NextInGroup {
         let Some(key) = group_of(head) else { return NextInGroup::default() };
         let mut state = self.lock();
@@ -76,13 +77,13 @@ impl GroupBacklog {
         NextInGroup { next: None, expired: next.into_iter().chain(rest).collect() }
     }
 
-    /// The head of a group comes again: all behind it have to go back.
+    /// The first message of a group will be delivered again: all messages behind it must be released.
     pub(crate) fn take_group(&self, head: &Claim) -> Vec<Received> {
         let key = group_of(head);
         key.and_then(|key| self.lock().groups.remove(&key)).map_or_else(Vec::new, Vec::from)
     }
 
-    /// All that is held.
+    /// Removes and returns everything that is held.
     pub(crate) fn take_all(&self) -> Vec<Received> {
         self.lock().groups.drain().flat_map(|(_, group)| group).collect()
     }

@@ -1,5 +1,5 @@
-//! What this handle holds. The server's own fence is weak: a late deletion may succeed. So the handle remembers when each lease
-//! ends, and settles nothing after that.
+//! The messages in flight that this handle holds. The server's own fence is weak: a late deletion may succeed. So the handle
+//! remembers when each lease ends, and settles nothing after that.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,33 +11,33 @@ use uuid::Uuid;
 
 use crate::names::LevelQueue;
 
-/// From this many on, leases that have ended are looked for and forgotten.
+/// With this many leases, expired ones are removed.
 const FIRST_PRUNE: usize = 1024;
-/// Bytes before the receipt handle in a token: the handle that gave it out, a number, the level.
+/// The bytes of a token before the receipt handle: the handle that issued it, a number, and the level.
 const HEAD_BYTES: usize = 16 + 8 + 1;
 
-/// One held message.
+/// One message in flight.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     pub(crate) level_queue: LevelQueue,
     pub(crate) receipt_handle: Arc<str>,
     pub(crate) message: MessageData,
-    /// The envelope of one that cannot be read, in the body's characters.
+    /// The stored envelope of a message that cannot be read, as text.
     pub(crate) stored: Option<Arc<str>>,
-    /// What the server calls it.
+    /// The server's id of it.
     pub(crate) message_id: Arc<str>,
     /// Its group on a FIFO queue.
     pub(crate) group: Option<Arc<str>>,
     /// When it was pushed, by the server's clock.
     pub(crate) pushed_at: SystemTime,
-    /// Deliveries, this one included.
+    /// Deliveries including this one.
     pub(crate) deliveries: u32,
-    /// When the server was asked for it.
+    /// When the request that received it was sent.
     pub(crate) received_at: Instant,
     pub(crate) until: Instant,
-    /// Its copy is stored: what is left is to delete it.
+    /// Its copy is stored: only the deletion is left.
     pub(crate) is_copied: bool,
-    /// Whether it was deleted is not known.
+    /// A deletion was sent, and its result is not known.
     pub(crate) maybe_deleted: bool,
     is_settling: bool,
 }
@@ -69,14 +69,14 @@ impl Claim {
     }
 }
 
-/// What a token turns out to be.
+/// What a token stands for.
 #[derive(Debug)]
 pub(crate) enum LeaseLookup {
-    /// A lease of this handle's that holds, and its number.
+    /// A valid lease of this handle, and its number.
     Held(u64, Box<Claim>),
-    /// A lease that another handle gave out: only the server can tell.
+    /// A lease of another handle: only the server knows whether it is valid.
     OtherHandle(LevelQueue, String),
-    /// A lease that has ended, or never was.
+    /// A lease that has ended or never existed.
     Lost,
 }
 
@@ -106,7 +106,7 @@ impl InFlight {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a message into care; its lease is proved by the token.
+    /// Holds a message. The token proves its lease.
     pub(crate) fn hold(&self, claim: Claim) -> Token {
         let mut state = self.lock();
         if state.claims.len() >= state.prune_at {
@@ -125,12 +125,12 @@ impl InFlight {
         Token::from_bytes(token)
     }
 
-    /// What is held under this lease, reserved for the caller until [`unreserve`](Self::unreserve) or [`end`](Self::end).
+    /// Looks up a lease and reserves it for the caller until [`unreserve`](Self::unreserve) or [`end`](Self::end).
     pub(crate) fn reserve(&self, lease: &Lease) -> LeaseLookup {
         self.find(lease, |claim| !std::mem::replace(&mut claim.is_settling, true))
     }
 
-    /// What is held under this lease.
+    /// Looks up a lease.
     pub(crate) fn look(&self, lease: &Lease) -> LeaseLookup {
         self.find(lease, |_| true)
     }
@@ -160,7 +160,7 @@ impl InFlight {
         }
     }
 
-    /// The lease goes on, changed like this.
+    /// The lease continues, with this change.
     pub(crate) fn unreserve(&self, number: u64, change: impl FnOnce(&mut Claim)) {
         if let Some(claim) = self.lock().claims.get_mut(&number) {
             claim.is_settling = false;
@@ -168,14 +168,14 @@ impl InFlight {
         }
     }
 
-    /// The lease ends later.
+    /// Extends the lease.
     pub(crate) fn extend(&self, number: u64, until: Instant) {
         if let Some(claim) = self.lock().claims.get_mut(&number) {
             claim.until = until;
         }
     }
 
-    /// The lease has ended.
+    /// Ends the lease.
     pub(crate) fn end(&self, number: u64) {
         self.lock().claims.remove(&number);
     }
@@ -191,7 +191,7 @@ fn read(lease: &Lease) -> Option<([u8; 16], u64, LevelQueue, String)> {
     Some((*handle, u64::from_be_bytes(*number), level_queue, receipt_handle.to_owned()))
 }
 
-/// Whole seconds, rounded up: what is timed must not come early.
+/// Whole seconds, rounded up: nothing timed may come early.
 pub(crate) fn whole_secs(duration: Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }

@@ -1,4 +1,4 @@
-//! Counting. The server lets nobody look into a queue without receiving its messages.
+//! Counting messages. The server shows no messages without receiving them.
 
 use anyqueue::adapter::{InspectQueueStorage, async_trait};
 use anyqueue::{
@@ -12,7 +12,7 @@ use crate::error::{NAME, Refused, closed, repeatable, unexpected_reply};
 use crate::names::LevelQueue;
 use crate::shared::Inner;
 
-/// What the server tells about a queue, approximately.
+/// The server's approximate counts of a queue.
 #[derive(Clone, Copy, Default)]
 struct QueueCounts {
     visible: u64,
@@ -35,7 +35,7 @@ impl SqsQueue {
 }
 
 impl Inner {
-    /// Of all levels together.
+    /// The counts of all levels together.
     async fn counts_of_levels(&self, partition: &PartitionId) -> Result<QueueCounts> {
         let levels = (0..self.config.levels)
             .map(async |level| self.counts_of_queue(&LevelQueue::new(partition, level)).await);
@@ -84,7 +84,7 @@ fn unsupported(what: &str) -> Error {
 #[async_trait]
 impl InspectQueueStorage for SqsQueue {
     async fn partitions(&self, _: Option<&PartitionId>, _: usize) -> Result<Vec<PartitionId>> {
-        Err(unsupported("list of partitions: a queue's name may hold no more than a hash of it"))
+        Err(unsupported("list of partitions: a queue's name may contain only a hash of it"))
     }
 
     async fn counts(&self, partition: &PartitionId) -> Result<Counts> {
@@ -92,7 +92,7 @@ impl InspectQueueStorage for SqsQueue {
     }
 
     async fn browse(&self, _: &PartitionId, _: Option<MessageId>, _: usize) -> Result<Vec<Browsed>> {
-        Err(unsupported("look at messages without receiving them"))
+        Err(unsupported("way to see messages without receiving them"))
     }
 
     async fn delete(&self, _: &PartitionId, ids: &[MessageId]) -> Vec<Result<DeleteOutcome>> {
@@ -100,7 +100,7 @@ impl InspectQueueStorage for SqsQueue {
     }
 
     async fn purge(&self, _: &PartitionId, _: usize) -> Result<usize> {
-        Err(unsupported("purge that spares what is held"))
+        Err(unsupported("purge that keeps messages in flight"))
     }
 
     async fn request_cancel(&self, _: &PartitionId, ids: &[MessageId]) -> Vec<Result<CancelOutcome>> {

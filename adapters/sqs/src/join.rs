@@ -1,8 +1,8 @@
 //! Entries of many callers, joined into full requests.
 //!
-//! The core could join them by partition only, and of ten levels' entries few requests would be full. Here they are joined by queue: as
-//! many as fill a request go at once, and fewer wait for a moment first. So does what is left of a call of many entries, for the core
-//! makes calls of two or three where as many tasks come at the same time.
+//! Core could join them only by partition, and with ten levels few requests would be full. Here they are joined by queue: as many
+//! as fill a request are sent at once, and fewer wait for a moment first. The rest of a larger call waits too, because core makes
+//! calls of two or three when that many tasks come at the same time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,10 +17,10 @@ use crate::names::LevelQueue;
 /// Where the answer to an entry goes.
 pub(crate) type Reply = oneshot::Sender<Result<(), Refused>>;
 
-/// Requests of groups at once. Each takes a connection.
+/// Concurrent requests. Each takes a connection.
 const MAX_CONCURRENT: usize = 32;
 
-/// Those of each kind that wait for company.
+/// The waiting entries of each kind.
 #[derive(Debug)]
 pub(crate) struct AllJoins {
     pub(crate) permits: Semaphore,
@@ -63,7 +63,7 @@ impl Single for Delete {
     }
 }
 
-/// Those of one kind, by queue. Each has a caller that waits for its answer, so callers bound how many there are.
+/// The waiting entries of one kind, by queue. Each has a caller that waits for its answer, so callers bound their number.
 #[derive(Debug)]
 pub(crate) struct Joins<E>(Mutex<HashMap<LevelQueue, Group<E>>>);
 
@@ -73,22 +73,22 @@ impl<E> Default for Joins<E> {
     }
 }
 
-/// Those that wait for the same request.
+/// Entries that wait for the same request.
 #[derive(Debug)]
 struct Group<E> {
-    /// Tells it from those before and after it.
+    /// Distinguishes it from other groups of the same queue.
     mark: Arc<()>,
     waiting: Vec<(E, Reply)>,
 }
 
-/// What became of an entry that came.
+/// What an added entry leads to.
 #[derive(Debug)]
 pub(crate) enum Joined<E> {
-    /// It is the first of a group, which is to be sent when its time is over.
+    /// It is the first of a group, which must be sent when its time is over.
     First(Arc<()>),
-    /// It is in a group that somebody else sends.
+    /// It is in a group that another caller sends.
     Waits,
-    /// It makes a group full, which is to be sent at once.
+    /// It makes a group full, which must be sent at once.
     Full(Vec<(E, Reply)>),
 }
 
@@ -108,7 +108,7 @@ impl<E> Joins<E> {
         Joined::Full(groups.remove(level_queue).map(|group| group.waiting).unwrap_or_default())
     }
 
-    /// The group of this mark, unless it is gone.
+    /// Removes and returns the group with this mark, unless it is gone.
     pub(crate) fn take(&self, level_queue: &LevelQueue, mark: &Arc<()>) -> Vec<(E, Reply)> {
         let mut groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if groups.get(level_queue).is_none_or(|group| !Arc::ptr_eq(&group.mark, mark)) {

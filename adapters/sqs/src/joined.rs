@@ -1,4 +1,4 @@
-//! Sending what was joined.
+//! Sending joined entries.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::names::LevelQueue;
 use crate::shared::Inner;
 
 impl Inner {
-    /// One answer per entry, in order. What does not fill a request shares one with entries of other callers. If its caller goes away
-    /// before that is sent, it is left out.
+    /// One answer per entry, in order. Entries that do not fill a request share one with entries of other callers. If the caller
+    /// goes away before an entry is sent, it is left out.
     pub(crate) async fn request_joined<E: Single>(
         self: &Arc<Self>,
         entries: Vec<(LevelQueue, E)>,
@@ -31,7 +31,7 @@ impl Inner {
         join_all(joined).await.into_iter().map(|answer| answer.unwrap_or_else(unanswered)).collect()
     }
 
-    /// Puts an entry with others of its queue, and sends those that this makes full.
+    /// Adds an entry to the others of its queue, and sends the group if it is full.
     fn join<E: Single>(
         self: &Arc<Self>,
         level_queue: LevelQueue,
@@ -61,7 +61,7 @@ impl Inner {
             let (entries, replies): (Vec<_>, Vec<_>) =
                 asked.map(|(entry, reply)| ((level_queue.clone(), entry), reply)).unzip();
             for (reply, answer) in replies.into_iter().zip(inner.request_all(entries).await) {
-                let _ = reply.send(answer); // whose caller has gone away needs none
+                let _ = reply.send(answer); // a caller that has gone away needs no answer
             }
         });
     }

@@ -1,10 +1,10 @@
-//! What is there now: the levels are asked from the highest down, in few steps.
+//! Short polls of all levels, from the highest down, in few steps.
 //!
-//! Those that gave something last time are asked one after another, each for all that there is room for. Before each of them, those in
-//! between are asked for one message each, side by side: mostly they are empty. One of these that gives its message is asked for more
-//! before any lower one is. So a higher level always goes first, no level is asked once there is enough, and what a pull can take too
-//! much is one message of each level between two that give. A level that is watched by a poll, for it was empty again and again, is asked
-//! only if nothing is found elsewhere: what comes to it the poll brings.
+//! Levels that had messages last time are asked one after another, each for all that there is room for. Before each of them, the
+//! levels in between are asked for one message each, concurrently, since they are mostly empty. If one of these has a message, it
+//! is asked for more before any lower level. So a higher level always goes first, no level is asked once there is enough, and a
+//! pull receives at most one surplus message for each level in between. A level that was empty again and again is watched by a
+//! long poll, and is asked only if nothing is found elsewhere.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,26 +20,27 @@ use crate::receive::ReceiveRequest;
 use crate::received::Received;
 use crate::shared::Inner;
 
-/// Requests at once for further messages of one level.
+/// Concurrent requests for further messages of one level.
 const MAX_CONCURRENT: usize = 10;
-/// How long each level is polled before a thorough pull says that nothing is there: a request that waits asks all of the service.
+/// How long a thorough pull polls each level before it reports that it is empty: a request that waits asks all of the service's
+/// servers.
 const THOROUGH_WAIT_SECS: u64 = 1;
 
-/// One pull's look at all levels.
+/// The poll of all levels for one pull.
 struct LevelPoll<'s> {
     inner: &'s Inner,
     poll_state: &'s PollState,
     context: &'s PullContext,
     partition: &'s PartitionId,
     found: Vec<Received>,
-    /// Levels that are watched, and were not asked.
+    /// Watched levels that were not asked.
     skipped: Vec<u8>,
-    /// By level, what one message asked for ahead has brought; `None` where none was.
+    /// By level, the answer to a request for one message that was sent ahead; `None` if none was sent.
     ahead: Vec<Option<Result<Vec<Received>>>>,
 }
 
 impl Inner {
-    /// What is there now: higher levels first, lower ones only if there is room left.
+    /// Messages that are available now: higher levels first, lower ones only if there is room left.
     pub(crate) async fn poll_levels(
         self: &Arc<Self>,
         partition: &PartitionId,
@@ -48,7 +49,7 @@ impl Inner {
         if context.is_stopped(self) {
             return Ok(Vec::new());
         }
-        // While this looks, nobody releases what was kept; and what is being released has to be there first.
+        // Meanwhile nobody releases buffered messages; and those that are being released must be back first.
         let waiting = self.poll_states.of(partition, self.config.levels).join(context.request.max);
         drop(waiting.poll_state.releasing.lock().await);
         let _permit = tokio::select! {
@@ -65,7 +66,7 @@ impl Inner {
         Ok(found)
     }
 
-    /// The same for a pull that must not take a part of the service for all of it: each level is asked by a poll.
+    /// The same for a thorough pull, which needs an answer from all of the service's servers: polls each level with a wait.
     pub(crate) async fn poll_thoroughly(
         self: &Arc<Self>,
         partition: &PartitionId,
@@ -98,7 +99,7 @@ impl Inner {
         }
     }
 
-    /// What was found, if anything; what was taken too much is kept for the next pull here.
+    /// Returns what was found, if anything; buffers surplus messages for the next pull.
     fn finish_level_poll(
         self: &Arc<Self>,
         level_poll: LevelPoll<'_>,
@@ -110,7 +111,7 @@ impl Inner {
         match end {
             Err(error) if found.is_empty() => Err(error),
             Err(error) => {
-                tracing::debug!(%error, "a level could not be asked; answering what the others brought");
+                tracing::debug!(%error, "a level could not be polled; returning the messages of the others");
                 Ok(found)
             }
             Ok(()) => Ok(found),
@@ -122,7 +123,7 @@ impl LevelPoll<'_> {
     async fn run(&mut self) -> Result<()> {
         let mut below = self.inner.config.levels;
         while below > 0 && self.wants_more() {
-            // The next one that gives; or the lowest, for nothing is below it that it could take too much beside.
+            // The next level that had messages; or the lowest, below which there is nothing to receive too early.
             let next = (0..below).rev().find(|level| self.poll_state.had_messages(*level)).unwrap_or(0);
             let (watched, between): (Vec<_>, Vec<_>) =
                 (next..below).rev().partition(|level| self.poll_state.is_watched(*level));
@@ -148,7 +149,7 @@ impl LevelPoll<'_> {
         self.poll_concurrently((0..self.inner.config.levels).rev().collect(), THOROUGH_WAIT_SECS).await
     }
 
-    /// These levels, from the highest down, of which none gave anything of late.
+    /// Polls these levels, from the highest down; none of them had messages lately.
     async fn poll_concurrently(&mut self, levels: Vec<u8>, wait_secs: u64) -> Result<()> {
         self.poll_ahead(levels.iter().copied(), wait_secs).await;
         for level in levels {
@@ -168,7 +169,7 @@ impl LevelPoll<'_> {
         self.room() > 0 && !self.context.is_stopped(self.inner)
     }
 
-    /// One message of each of these levels, side by side.
+    /// Asks each of these levels for one message, concurrently.
     async fn poll_ahead(&mut self, levels: impl Iterator<Item = u8>, wait_secs: u64) {
         let asked = levels.map(async |level| (level, self.receive(level, 1, wait_secs).await));
         let answers = join_all(asked).await;
@@ -179,7 +180,7 @@ impl LevelPoll<'_> {
         }
     }
 
-    /// All of one level that there is room for: what was kept of it, what it gave ahead, and what it has beyond that.
+    /// Takes all that there is room for from one level: buffered messages, the answer sent ahead, and further ones.
     async fn poll_level(&mut self, level: u8) -> Result<()> {
         self.take_buffered(level).await;
         if self.room() == 0 {
@@ -203,8 +204,8 @@ impl LevelPoll<'_> {
         self.found.extend(self.inner.renew(buffered, self.context).await);
     }
 
-    /// Up to `room` messages of one level: one request, and if that was full as many at once as the rest takes. Each is paid for, also
-    /// if it brings nothing.
+    /// Up to `room` messages of one level: one request, and if that was full, as many concurrent requests as the rest needs. Each
+    /// is billed, even if it brings nothing.
     async fn poll_further(&self, level: u8, room: usize) -> Result<Vec<Received>> {
         let full = self.poll_state.request_size(BATCH);
         let mut received = self.receive(level, room.min(full), 0).await?;
@@ -219,14 +220,14 @@ impl LevelPoll<'_> {
             match answer {
                 Ok(more) => received.extend(more),
                 Err(error) => {
-                    tracing::debug!(%error, "a further request failed; answering what the first brought");
+                    tracing::debug!(%error, "a further request failed; returning what the first one brought");
                 }
             }
         }
         Ok(received)
     }
 
-    /// One request. A level without a queue is empty.
+    /// Sends one request. A level without a queue is empty.
     async fn receive(&self, level: u8, max: usize, wait_secs: u64) -> Result<Vec<Received>> {
         let (inner, lease): (_, Duration) = (self.inner, self.context.request.lease);
         let level_queue = LevelQueue::new(self.partition, level);

@@ -14,62 +14,62 @@
 //! Ten strict priority levels, leases and delays in whole seconds, delivery counts, settlements that the service has confirmed, every
 //! byte of payload and headers. Each entry of each batch gets its own answer.
 //!
-//! The service returns a request that does not wait from a part of its servers only. So a pull without a wait may miss one of few
-//! messages, and of few messages a lower level may then go before a higher one; a pull that waits misses none. A `thorough` one misses none either: where it
-//! finds nothing it asks each level once more, with a wait of a second. So do a worker's `run_once`, redrives and purges, which end there.
+//! The service answers a request that does not wait from only a part of its servers. So a pull without a wait may miss one of few
+//! messages, and a lower level may then go before a higher one; a pull that waits misses none. A `thorough` pull misses none either: if
+//! it finds nothing, it asks each level once more, with a wait of a second. A worker's `run_once`, redrives and purges use such pulls,
+//! because they end when nothing is left.
 //!
-//! What a standard queue cannot give is declared, and refused before anything is sent:
+//! What a standard queue cannot offer is declared, and refused before anything is sent:
 //!
-//! | not offered | the service's rule |
+//! | not offered | because of the service |
 //! |---|---|
-//! | order, and a front to return to | a standard queue keeps no order |
-//! | groups | these are a FIFO queue's: [`fifo`](SqsBuilder::fifo) |
-//! | deduplication | only FIFO queues drop duplicates, and they answer a duplicate as if it were stored: nobody could be told |
-//! | unique ids | a standard queue takes a message as often as it is sent: a push that is repeated after a cut may be there twice |
-//! | strict exclusiveness | a standard queue delivers at least once, and now and then twice |
-//! | strict fencing | a late deletion by an old receipt handle may succeed |
-//! | atomic moves | no request stores and deletes: the copy is stored first, then the original is deleted |
-//! | list of partitions | a queue's name may hold no more than a hash of the partition's |
-//! | browsing, deletion and cancellation by id | a message can only be seen, and deleted, by whoever has received it |
-//! | purge | `PurgeQueue` also deletes what is held |
-//! | counts of delayed and of leased messages | what is postponed and what is held are counted as one |
+//! | order, requeueing at the front | a standard queue keeps no order |
+//! | groups | only FIFO queues have them: [`fifo`](SqsBuilder::fifo) |
+//! | deduplication | only FIFO queues drop duplicates, and they report a duplicate as stored, so no pusher could be told |
+//! | unique ids | a standard queue accepts a message as often as it is sent: a push that is repeated after a lost connection may be stored twice |
+//! | strict exclusiveness | a standard queue delivers at least once, and sometimes twice |
+//! | strict fencing | a late deletion with an old receipt handle may succeed |
+//! | atomic moves | no request both stores and deletes: the copy is stored first, then the original is deleted |
+//! | list of partitions | a queue's name may contain only a hash of the partition's |
+//! | browsing, deletion and cancellation by id | a message can only be seen, and deleted, by a consumer that has received it |
+//! | purge | `PurgeQueue` also deletes messages in flight |
+//! | counts of delayed and of leased messages | postponed and held messages are counted together |
 //! | pause | a queue has no such state |
 //! | settling and pulling in one round trip | each is a request of its own |
 //!
-//! Fencing is as strong as it can be made from here: a handle remembers when each of its leases ends, and after that asks the server
-//! nothing, but returns `Lost`. What is left is the time that a request is on its way.
+//! Fencing is as strong as a client can make it: a handle remembers when each of its leases ends, and after that it sends nothing to the
+//! server, but returns `Lost`. Only the time that a request is on its way remains.
 //!
 //! # FIFO queues
-//! With [`fifo`](SqsBuilder::fifo) a partition is a FIFO queue, and its dead letters another. Groups are then kept: one member at a time,
-//! in push order. A message without a group is a group of its own. A message under a valid lease is nobody else's. A push whose
-//! answer is cut off may be stored. A message that is pushed again later, by a move or by its own handler, is
-//! another one, also within the five minutes for which the service remembers what it has seen. If an entry of a batch fails, those behind
-//! it in its group that were not sent yet are not sent before it. If some of its own request were stored, it is left to the caller to push
-//! it again, behind them. What is different there:
+//! With [`fifo`](SqsBuilder::fifo) a partition is a FIFO queue, and its dead letters another. Groups are kept: one member at a time, in
+//! push order. A message without a group is a group of its own. Nobody else can receive a message under a valid lease. A push whose
+//! answer is lost may be stored. A message that is pushed again later, by a move or by its own handler, counts as another message, even
+//! within the five minutes for which the service remembers deduplication ids. If an entry of a batch fails, later entries of its group
+//! that were not sent yet are not sent before it. If later entries of the same request were stored, the caller must push the failed one
+//! again, behind them. The differences:
 //!
-//! | not offered | the service's rule |
+//! | not offered | because of the service |
 //! |---|---|
-//! | priority levels | a group is kept together within one queue, and levels are several |
-//! | order between groups, and a front to return to | a returned message is the first of its group, not of the queue |
-//! | deduplication by key | a duplicate is dropped, but answered as if it were stored: a pusher could not be told which it was |
-//! | unique ids | the same: the service drops what it has seen within five minutes, also if that was deleted meanwhile, and answers that it is stored. So each push is told from every other |
-//! | delay at push | a FIFO queue takes no delay of a single message |
-//! | new headers, and delays beyond eleven hours, at a postponement | it has to hold its group, so it cannot be a copy: it is only hidden, for at most twelve hours from its reception |
-//! | redrive by the service | dead letters wait for nobody, so they have left their groups |
+//! | priority levels | a group is kept together only within one queue, and levels are several queues |
+//! | order between groups, requeueing at the front | a released message is the first of its group, not of the queue |
+//! | deduplication by key | a duplicate is dropped, but reported as stored, so no pusher could be told |
+//! | unique ids | the same: within five minutes the service drops a duplicate, even of a deleted message, and reports it as stored. So each push gets a deduplication id of its own |
+//! | delay at push | a FIFO queue supports no delay of a single message |
+//! | new headers, and delays beyond eleven hours, at a postponement | the message must hold up its group, so it cannot be a copy: it is only made invisible, for at most twelve hours from its receive |
+//! | redrive by the service | dead letters do not hold each other up, so they have left their groups |
 //!
-//! The service hands out several messages of a group at once. Those behind the first are held with it, for nobody else could be given
-//! them, and go to the next pulls here, each when the one before it is gone. If the first comes again, or the lease ends that they came
-//! with, they go back, which counts one delivery of each in the eyes of other processes. After that messages are asked for one by one for
-//! a minute. A FIFO queue takes 300 requests a second of each kind, unless its high
-//! throughput is switched on, which can be done at any time.
+//! The service delivers several messages of a group together. This handle holds those behind the first one, since nobody else could
+//! receive them, and delivers each to its next pulls when the one before it is gone. If the first one is released, or their lease ends,
+//! they are released too; other processes count that as a delivery of each. After that, messages are received one at a time for a minute.
+//! A FIFO queue allows 300 requests a second of each kind, unless its high throughput mode is enabled, which can be done at any time.
 //!
 //! # Set-up
-//! Credentials come by the standard chain of the AWS SDK, or in the URL for emulators. A handle that makes its queues needs
-//! `sqs:CreateQueue` and `sqs:GetQueueAttributes`; with `create=false` it needs the second for counts alone, and all levels of the
-//! partitions and of their dead letters. All need `sqs:GetQueueUrl` and, for what they do, `sqs:SendMessage`, `sqs:ReceiveMessage`, `sqs:DeleteMessage`
-//! and `sqs:ChangeMessageVisibility`. Queues that are made here keep messages for fourteen days, and have a redrive policy as backstop:
-//! after 1000 receptions the service itself puts a message among the dead letters of its level. [`SqsQueue::start_redrive`] lets the
-//! service put dead letters back; it needs `sqs:StartMessageMoveTask`.
+//! Credentials come from the standard chain of the AWS SDK, or for emulators from the URL. A handle that creates its queues needs
+//! `sqs:CreateQueue` and `sqs:GetQueueAttributes`; with `create=false` it needs only the second, for counts, and all levels of the
+//! partitions and of their dead letters must exist. All handles need `sqs:GetQueueUrl` and, depending on their use, `sqs:SendMessage`,
+//! `sqs:ReceiveMessage`, `sqs:DeleteMessage` and `sqs:ChangeMessageVisibility`. Queues that a handle creates keep messages for fourteen
+//! days, and have a redrive policy as a backstop: after 1000 receives the service itself moves a message to the dead letters of its
+//! level. [`SqsQueue::start_redrive`] lets the service move dead letters back; it needs `sqs:StartMessageMoveTask`.
 //!
 //! # By URL
 //! `sqs://REGION/PREFIX?levels=3`: the region, and what the names of all queues begin with. With [`backend`] a [`Registry`](anyqueue::Registry) opens it.
@@ -86,59 +86,62 @@
 //! | `call_timeout` | 10s | how long the server may take to answer one request, beyond a wait |
 //!
 //! # Limits
-//! 1 MiB per body, of which a payload takes four thirds of its size; leases from a second to twelve hours; delays up to seven days, half of
-//! what the service keeps a message for.
+//! 1 MiB per body, of which a payload takes four thirds of its size; leases from one second to twelve hours; delays up to seven days, half
+//! of the service's retention.
 //!
 //! # Cost
-//! Pushes and settlements of all callers share requests: ten of one queue go at once, and fewer wait for others, up to 10 ms
-//! ([`linger`](SqsBuilder::linger)). So an application that pushes and settles one at a time pays about as much under load as one that works
-//! in batches, 0.3 requests a message, also where messages of several levels come mixed. A pull costs at least a request, and one at each level that
-//! it looks at in vain: pull many at once. A worker pulls as many as it has free slots, so let that be forty or more where messages are
-//! many; with eight it takes twice as many requests. Levels that are not used cost little, a poll of up to twenty seconds at each. A stream asks for more when a quarter of its window is free: let that be a multiple of ten.
-//! [`SqsQueue::requests`] tells what was asked.
+//! Pushes and settlements of all callers share requests: ten entries of one queue are sent at once, and fewer wait for others up to 10 ms
+//! ([`linger`](SqsBuilder::linger)). So under load an application that pushes and settles one at a time pays about as much as one that
+//! works in batches, 0.3 requests per message, even if messages of several levels are mixed. A pull costs at least one request, and one
+//! more for each level that it polls in vain: pull many messages at once. A worker pulls as many as it has free slots, so give it forty
+//! or more if there are many messages; with eight it takes twice as many requests. Unused levels cost little: a poll of up to twenty
+//! seconds each. A stream asks for more when a quarter of its window is free: make that a multiple of ten.
+//! [`SqsQueue::requests`] counts the requests.
 //!
 //! # Ages
-//! How old a message is when it first comes, the service tells to the millisecond. When it comes again its age is reckoned from what answers have told of
-//! the service's clock. It is then never told too low, and too high by at most a second and the time that a request takes; mostly by a few milliseconds.
+//! At the first delivery, the service tells a message's age to the millisecond. At later ones it is computed from what answers tell
+//! about the service's clock. It is then never too low, and too high by at most a second plus the time of a request; usually by a few
+//! milliseconds.
 //!
 //! # How it works
-//! Each priority level of a partition, and of its dead letters, is a queue of its own: `jobs_p0-mail` is the lowest level of `mail` under
-//! the prefix `jobs`, and `jobs_d0-mail` holds its dead letters. Names that would be too long end with a hash. URLs are asked of the
-//! service, and asked for again when it says that a queue does not exist.
+//! Each priority level of a partition, and of its dead letters, is a queue: `jobs_p0-mail` is the lowest level of `mail` with the prefix
+//! `jobs`, and `jobs_d0-mail` holds its dead letters. Names that would be too long end with a hash. URLs are asked from the service,
+//! and asked again when it says that a queue does not exist.
 //!
-//! A pull looks at the levels from the highest down until it has enough. Those that gave something last time are asked one after another,
-//! each for all that there is room for, and those in between before them, for one message each and side by side. So a pull takes few round
-//! trips, not one for each level, a higher level always goes first, and nothing is received of a level below as long as those above fill
-//! the request. What it takes too much, at most one message for each level that gave nothing before, is handed to the next pull within a
-//! quarter of a second, or released. The service counts that as a delivery; this handle does not, but others do.
+//! A pull polls the levels from the highest down until it has enough. Levels that had messages last time are asked one after another,
+//! each for all that there is room for; the levels in between are asked before them, for one message each and concurrently. So a pull
+//! takes few round trips, not one for each level, a higher level always goes first, and nothing is received from a lower level while
+//! higher ones fill the request. Surplus messages, at most one for each level that was empty before, go to the next pull within a quarter
+//! of a second, or are released. The service counts that as a delivery; this handle does not, but others do.
 //!
-//! A level that was found empty eight times in a row is no longer asked by each pull, for that would cost, but watched by a long poll for
-//! one message, as long as pulls find enough elsewhere. A message that is pushed there goes first from when the poll brings it, which the
-//! service does at once. A level without a queue counts as empty. Where queues are not made, one that is watched is asked for again when
-//! the time of its poll is over, or when nothing is found elsewhere.
+//! A level that was empty eight times in a row is not asked by each pull any more, because that costs. Instead a long poll for one
+//! message watches it, as long as pulls find enough elsewhere. A message that is pushed there goes first as soon as the poll brings it,
+//! which the service does at once. A level without a queue counts as empty. If queues are not created, a watched level is looked up again
+//! when its poll would end, or when nothing is found elsewhere.
 //!
-//! If all are empty, a pull that waits begins one long poll at each level at once, so that neither waiting nor waking depends on the
-//! number of levels. A poll is never cancelled, for what it had selected would be lost for as long as its lease: what it brings when
-//! nobody waits any more is handed on or released in the same way. Polls begin with one second and become longer the longer somebody
-//! pulls, up to twenty.
+//! If all levels are empty, a pull that waits starts a long poll at each level at the same time, so that neither waiting nor waking
+//! depends on the number of levels. A poll is never cancelled, because its messages would be lost until their leases end: what it brings
+//! when no pull waits any more goes to the next pull or is released in the same way. Polls start with one second and become longer the
+//! longer pulls wait, up to twenty seconds.
 //!
 //! | status | is done by |
 //! |---|---|
 //! | processed | `DeleteMessageBatch` |
 //! | failed, released | a visibility timeout of 0 |
-//! | postponed for up to twelve hours | a visibility timeout; a copy where 10 000 of the queue are hidden already |
+//! | postponed for up to twelve hours | a visibility timeout; a copy if 10 000 messages of the queue are postponed already |
 //! | postponed for longer, to the end, or with new headers | a copy, then deletion |
-//! | dead, moved, redriven | a copy in the other queue, then deletion; if only the deletion fails no second copy is made |
+//! | dead, moved, redriven | a copy in the other queue, then deletion; if only the deletion fails, no second copy is made |
 //!
-//! A delay beyond the service's fifteen minutes is kept in the message: whoever receives it early hides it again, for up to twelve hours
-//! at a time. What is hidden is in flight to the service, as what is held is, and from about 120 000 of a queue on it hands out nothing
-//! more of it. So a handle hides at most 10 000 of a queue at once; beyond that it sends a copy with a delay, which costs two requests for
-//! ten instead of one, every fifteen minutes. On a FIFO queue nothing but hiding keeps a group together, so there is no such limit there.
+//! A delay beyond the service's fifteen minutes is stored in the message: a handle that receives it early postpones it again, for up to
+//! twelve hours at a time. To the service, postponed messages are in flight, like held ones, and a queue with about 120 000 messages in
+//! flight delivers no more. So a handle postpones at most 10 000 messages of a queue this way; beyond that it sends a copy with a delay,
+//! which costs two requests for ten messages instead of one, every fifteen minutes. On a FIFO queue only a visibility timeout keeps a group
+//! together, so there is no such limit there.
 //!
 //! # Tested
-//! Against the emulator ministack 1.5.33, which takes a stale receipt handle for an error, and against a layer that answers as the
-//! service does where it differs. Amazon SQS itself and other emulators are untested. The emulator has no `StartMessageMoveTask`: what is
-//! sent for it was tested, what the service does with it was not.
+//! With the emulator ministack 1.5.33, which treats a stale receipt handle as an error, and with a layer that answers as the service does
+//! where that differs. Amazon SQS itself and other emulators are untested. The emulator has no `StartMessageMoveTask`: the request
+//! was tested, what the service does with it was not.
 
 mod backend;
 mod batch;

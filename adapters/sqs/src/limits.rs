@@ -1,4 +1,4 @@
-//! What is declared, and checked again where a call comes in.
+//! Limits that are declared, and checked again in each call.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use anyqueue::Result;
 
 use crate::error::invalid;
 
-/// The server counts leases in seconds.
+/// The server counts visibility timeouts in seconds.
 pub(crate) const MIN_LEASE: Duration = Duration::from_secs(1);
 /// The server's longest visibility timeout.
 pub(crate) const MAX_LEASE: Duration = Duration::from_hours(12);
-/// Half of what the server retains a message for, so that it does not die of its delay.
+/// Half of the server's retention, so that no message expires because of its delay.
 pub(crate) const MAX_DELAY: Duration = Duration::from_hours(7 * 24);
-/// How long the server keeps what nobody pulls: its longest.
+/// How long the server keeps messages: its longest retention.
 pub(crate) const RETENTION: Duration = Duration::from_hours(14 * 24);
 
-/// Whether a lease is as long as declared.
+/// Checks a lease against the declared limits.
 pub(crate) fn check_lease(lease: Duration) -> Result<()> {
     if (MIN_LEASE..=MAX_LEASE).contains(&lease) {
         return Ok(());
     }
-    Err(invalid("a lease is from 1s to 12h"))
+    Err(invalid("a lease must be from 1s to 12h"))
 }

@@ -1,18 +1,18 @@
-//! What queues are called on the server.
+//! Names of queues on the server.
 
 use std::fmt::Write;
 
 use anyqueue::PartitionId;
 use sha2::{Digest, Sha256};
 
-/// The longest name of a queue.
+/// The longest name that a queue can have.
 const MAX_NAME_CHARS: usize = 80;
-/// How much of a name that is too long stays readable.
+/// How many characters of a longer name stay readable.
 const READABLE_CHARS: usize = 30;
-/// Bytes of the hash that a name keeps if it is too long.
+/// Bytes of the hash in a longer name.
 const HASH_BYTES: usize = 20;
 
-/// One queue of the server's: a level of a partition.
+/// The queue of one level of a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LevelQueue {
     pub(crate) partition: PartitionId,
@@ -25,11 +25,11 @@ impl LevelQueue {
     }
 }
 
-/// The names that belong to one prefix.
+/// The names of one prefix.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     prefix: String,
-    /// The service tells FIFO queues by the end of their names.
+    /// The names of FIFO queues must end like this.
     end: &'static str,
 }
 
@@ -39,7 +39,7 @@ impl Names {
     }
 
     /// The queue's name: `jobs_p0-mail` for the lowest level of `mail`, `jobs_d0-mail` for its dead letters. A `_` in a prefix or
-    /// name is doubled and a `.` becomes `_o`, so that no two places share a name. FIFO queues end with `.fifo`.
+    /// name is doubled and a `.` becomes `_o`, so that no two queues share a name. FIFO queues end with `.fifo`.
     pub(crate) fn queue(&self, level_queue: &LevelQueue) -> String {
         let kind = if level_queue.partition.is_dead_letters() { 'd' } else { 'p' };
         let (prefix, name) = (escaped(&self.prefix), escaped(level_queue.partition.name()));
@@ -51,7 +51,7 @@ impl Names {
         format!("{readable}_h{}{end}", hash(&full))
     }
 
-    /// A queue that nobody has: asking for it tells whether the server can be asked.
+    /// A queue that does not exist: asking for it tells whether the server answers.
     pub(crate) fn nonexistent(&self) -> String {
         format!("{}_n", escaped(&self.prefix).chars().take(MAX_NAME_CHARS / 2).collect::<String>())
     }

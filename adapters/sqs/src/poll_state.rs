@@ -1,4 +1,4 @@
-//! Who waits for messages of a partition, the long polls that are under way for them, and what these brought for nobody.
+//! The pulls that wait for messages of a partition, their long polls, and messages that are buffered for later pulls.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,29 +9,30 @@ use tokio::sync::Notify;
 
 use crate::received::Received;
 
-/// A poll lasts no longer than this part of the time that has been waited before, so that one that nobody waits for any more, and
-/// that must not be cancelled, soon ends.
+/// A poll lasts at most this share of the time that was waited before. A poll must not be cancelled, so one that nobody waits for
+/// any more soon ends.
 const WAIT_SHARE: u64 = 8;
-/// The longest poll: the server's limit.
+/// The longest poll that the server allows.
 const LONGEST_POLL_SECS: u64 = 20;
-/// How long somebody who is about to pull may keep others from what was kept.
+/// How long a waiting pull may keep buffered messages from being released.
 const MAX_BUFFERED_FOR: Duration = Duration::from_millis(1200);
 
-/// A level that was found empty so often in a row is watched by a long poll while others give messages, and not asked by each pull.
+/// A level that was empty this often in a row is watched by a long poll while other levels have messages, and not asked by each
+/// pull.
 const WATCH_AFTER: u32 = 8;
 
-/// How long only one message is asked for at a time, once several of a group came at once and had to go back.
+/// How long messages are received one at a time, after several of a group had to be released together.
 const ONE_AT_A_TIME_FOR: Duration = Duration::from_mins(1);
 
-/// The partitions that somebody waits for.
+/// The states of partitions that are polled.
 #[derive(Debug, Default)]
 pub(crate) struct PollStates(Mutex<HashMap<PartitionId, Arc<PollState>>>);
 
 impl PollStates {
-    /// The partition's line, made if there is none.
+    /// The state of a partition; made if there is none.
     pub(crate) fn of(&self, partition: &PartitionId, levels: u8) -> Arc<PollState> {
         let mut poll_states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Nobody outside can come by a line while this lock is held.
+        // While this lock is held, nobody else can get a state.
         if poll_states.len() > 64 && !poll_states.contains_key(partition) {
             poll_states
                 .retain(|_, poll_state| Arc::strong_count(poll_state) > 1 || !poll_state.lock().is_idle());
@@ -40,26 +41,26 @@ impl PollStates {
     }
 }
 
-/// One partition's.
+/// The state of one partition.
 #[derive(Debug)]
 pub(crate) struct PollState {
     state: Mutex<State>,
-    /// Something came, failed, or a poll ended.
+    /// Notified when messages came, something failed, or a poll ended.
     pub(crate) changed: Notify,
-    /// Held while messages are released. One that is on its way is at no level, and those below it would seem to be the first.
+    /// Held while messages are released. A message on its way back is at no level, so those below it would seem to be the first.
     pub(crate) releasing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// How many messages those who wait want in all.
+    /// How many messages the waiting pulls want in total.
     wanted: usize,
     failures: u64,
     last_failure: Option<Error>,
     levels: Vec<Level>,
-    /// When somebody last came to pull.
+    /// When the last pull came.
     pulled: Instant,
-    /// Messages of a group came at once and had to go back. Until then only one is asked for at a time.
+    /// Set when several messages of a group had to be released together. Until then messages are received one at a time.
     one_at_a_time_until: Option<Instant>,
 }
 
@@ -67,17 +68,17 @@ struct State {
 struct Level {
     /// When the poll under way ends by itself.
     poll_ends: Option<Instant>,
-    /// For how long somebody has been waiting here without a break.
+    /// How long pulls have been waiting without a break.
     waited_secs: u64,
     buffered: VecDeque<Received>,
-    /// It gave something when it was last asked.
+    /// Whether it had messages when it was last asked.
     had_messages: bool,
-    /// How often in a row it was asked since, and gave nothing.
+    /// How often in a row it was empty since then.
     empty_answers: u32,
 }
 
 impl Level {
-    /// It is empty as long as the poll under way brings nothing. One that should have ended says nothing any more.
+    /// Whether a poll would bring its messages. A poll that should have ended proves nothing any more.
     fn is_watched(&self, now: Instant) -> bool {
         self.empty_answers >= WATCH_AFTER && self.poll_ends.is_some_and(|ends| now < ends)
     }
@@ -105,7 +106,7 @@ impl State {
     }
 }
 
-/// A poll to be begun.
+/// A long poll to be started.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LongPoll {
     pub(crate) level: u8,
@@ -133,7 +134,7 @@ impl PollState {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for up to `max` messages, until the answer is dropped.
+    /// Waits for up to `max` messages, until the returned value is dropped.
     pub(crate) fn join(self: &Arc<Self>, max: usize) -> Waiting {
         let mut state = self.lock();
         state.wanted += max;
@@ -141,35 +142,35 @@ impl PollState {
         Waiting { seen_failures: state.failures, poll_state: self.clone(), max }
     }
 
-    /// Whether a level gave something when it was last asked.
+    /// Whether a level had messages when it was last asked.
     pub(crate) fn had_messages(&self, level: u8) -> bool {
         self.lock().level(level).is_some_and(|level| level.had_messages)
     }
 
-    /// Whether a poll is under way that would have brought what a level has.
+    /// Whether a poll is under way that would have brought a level's messages.
     pub(crate) fn is_watched(&self, level: u8) -> bool {
         self.lock().level(level).is_some_and(|level| level.is_watched(Instant::now()))
     }
 
-    /// A level was asked, and gave something or nothing.
+    /// Records whether a level had messages.
     pub(crate) fn record_answer(&self, level: u8, something: bool) {
         if let Some(level) = self.lock().level(level) {
             level.record_answer(something);
         }
     }
 
-    /// Several messages of one group came at once, and had to go back.
+    /// Several messages of a group were received together and had to be released.
     pub(crate) fn receive_one_at_a_time(&self) {
         self.lock().one_at_a_time_until = Some(Instant::now() + ONE_AT_A_TIME_FOR);
     }
 
-    /// How many messages to ask for at once, at most so many.
+    /// How many messages to request at once, at most `most`.
     pub(crate) fn request_size(&self, most: usize) -> usize {
         let is_one_at_a_time = self.lock().one_at_a_time_until.is_some_and(|until| Instant::now() < until);
         if is_one_at_a_time { 1 } else { most }
     }
 
-    /// These messages are for whoever pulls next.
+    /// Buffers messages for the next pull.
     pub(crate) fn buffer(&self, received: Vec<Received>) {
         let mut state = self.lock();
         for mut received in received {
@@ -182,7 +183,7 @@ impl PollState {
         self.changed.notify_waiters();
     }
 
-    /// What was kept at this level.
+    /// Removes and returns buffered messages of a level.
     pub(crate) fn take_buffered(&self, level: u8, max: usize) -> Vec<Received> {
         let mut state = self.lock();
         let Some(level) = state.level(level) else { return Vec::new() };
@@ -190,15 +191,15 @@ impl PollState {
         level.buffered.drain(..count).collect()
     }
 
-    /// Marks polls as under way at all levels that have none. They are to be begun by the caller.
+    /// Marks polls as under way at all levels without one. The caller must start them.
     pub(crate) fn start_polls(&self, longest_secs: u64) -> Vec<LongPoll> {
         let mut state = self.lock();
-        // All polls together bring at most one message per level more than is wanted.
+        // All polls together bring at most one message per level more than wanted.
         let max = state.wanted.div_ceil(state.levels.len().max(1)).max(1);
         begin_polls(&mut state, max, longest_secs, |_| true)
     }
 
-    /// The same at the quiet levels alone, for one message each.
+    /// The same, only at levels that were empty for long, for one message each.
     pub(crate) fn start_watches(&self, longest_secs: u64) -> Vec<LongPoll> {
         begin_polls(&mut self.lock(), 1, longest_secs, |level| level.empty_answers >= WATCH_AFTER)
     }
@@ -208,7 +209,7 @@ impl PollState {
         self.lock().levels.iter().filter_map(|level| level.poll_ends).max()
     }
 
-    /// A poll ended. What it brought is there for whoever pulls next.
+    /// A poll ended. Its messages are buffered for the next pull.
     pub(crate) fn finish_poll(&self, poll: LongPoll, answer: Result<Vec<Received>, Error>) {
         let LongPoll { level, wait_secs, .. } = poll;
         let mut state = self.lock();
@@ -237,7 +238,7 @@ impl PollState {
         self.changed.notify_waiters();
     }
 
-    /// What has been kept since before this moment, if nobody is about to take it. `None`: somebody is, so look again.
+    /// Removes messages that were buffered before this moment, if no pull is about to take them. `None`: a pull is, so try again.
     pub(crate) fn take_unwanted(&self, before: Instant) -> Option<Vec<Received>> {
         let mut state = self.lock();
         let is_old = |received: &&Received| received.arrived <= before;
@@ -270,7 +271,7 @@ fn begin_polls(
     .collect()
 }
 
-/// Somebody who waits.
+/// A waiting pull.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) poll_state: Arc<PollState>,

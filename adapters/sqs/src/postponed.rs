@@ -1,5 +1,5 @@
-//! How many messages of each queue this handle keeps hidden: the service counts them as in flight, and hands out nothing more of a queue
-//! that has about 120 000 of those.
+//! How many messages of each queue this handle has postponed by a visibility timeout. The service counts them as in flight, and
+//! delivers no more messages of a queue with about 120 000 in flight.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use crate::names::LevelQueue;
 
-/// Messages of one queue that one handle hides at once: a twelfth of what the service allows all of them together.
+/// The most messages of one queue that one handle postpones at a time: a twelfth of what the service allows for all handles
+/// together.
 pub(crate) const MAX_POSTPONED: u32 = 10_000;
-/// Ends are counted by the minute, so that a queue takes no more than 720 numbers.
+/// Ends are counted by the minute, so a queue needs at most 720 numbers.
 const GRAIN_SECS: u64 = 60;
 
-/// Counts by queue, and by when they come to an end.
+/// Counts by queue and by the minute when they end.
 #[derive(Debug)]
 pub(crate) struct PostponedCounts {
     since: Instant,
@@ -26,7 +27,7 @@ impl Default for PostponedCounts {
 }
 
 impl PostponedCounts {
-    /// Whether there is room for one more of this queue, which is then counted.
+    /// Counts one more message of this queue, if there is room for it.
     pub(crate) fn add(&self, level_queue: &LevelQueue, duration: Duration) -> bool {
         let now = self.since.elapsed();
         let mut queues = self.ends.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Pulling: a look at the levels, and long polls at all of them while there is nothing.
+//! Pulling: a poll of all levels, then long polls while there are no messages.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,22 +17,22 @@ use crate::receive::ReceiveRequest;
 use crate::received::Received;
 use crate::shared::Inner;
 
-/// How long what a poll brought for nobody is kept for the next pull of this handle, before it is released.
+/// How long surplus messages of a poll are buffered for this handle's next pull before they are released.
 const BUFFERED_FOR: Duration = Duration::from_millis(250);
-/// How much longer than its wait a pull stays for a poll that is about to end: polls last whole seconds.
+/// How much longer than its wait a pull waits for a poll that is about to end: polls last whole seconds.
 const LAST_POLL: Duration = Duration::from_millis(1300);
 
-/// A wait without end is taken for this one, so that there is room to reckon.
+/// The longest wait, so that times can be added.
 const LONGEST_WAIT: Duration = Duration::from_hours(365 * 24);
 
-/// What a pull asks for, and since when.
+/// The request of a pull, and when it started.
 pub(crate) struct PullContext {
     started: Instant,
     pub(crate) request: PullRequest,
 }
 
 impl PullContext {
-    /// Whether somebody said stop.
+    /// Whether the pull must end early.
     pub(crate) fn is_stopped(&self, inner: &Inner) -> bool {
         self.request.stop.is_cancelled() || inner.closed.is_cancelled()
     }
@@ -55,7 +55,7 @@ impl PullQueueStorage for SqsQueue {
         self.extend_all(extensions).await
     }
 
-    /// One after the other: the service has no request for both.
+    /// Settles, then pulls: the service has no request for both.
     async fn exchange(
         &self,
         settlements: &[Settlement],
@@ -80,7 +80,7 @@ impl SqsQueue {
         check(&request).map_err(stamp)?;
         request.wait = request.wait.min(LONGEST_WAIT);
         let context = PullContext { started: Instant::now(), request };
-        // Boxed, for the types of what it awaits are nested deeply.
+        // Boxed, because the types of the futures are deeply nested.
         let mut received = Box::pin(inner.poll_levels(partition, &context)).await.map_err(stamp)?;
         if received.is_empty() && !context.request.wait.is_zero() {
             received = inner.wait(partition, &context).await.map_err(stamp)?;
@@ -92,7 +92,7 @@ impl SqsQueue {
 }
 
 impl Inner {
-    /// Waits until something comes, the time is over, or somebody says stop.
+    /// Waits until messages come, the time is over, or the pull is stopped.
     async fn wait(self: &Arc<Self>, partition: &PartitionId, context: &PullContext) -> Result<Vec<Received>> {
         let request = &context.request;
         let deadline = context.started + request.wait;
@@ -100,7 +100,7 @@ impl Inner {
         loop {
             let changed = waiting.poll_state.changed.notified();
             tokio::pin!(changed);
-            changed.as_mut().enable(); // before looking, so that nothing comes unseen in between
+            changed.as_mut().enable(); // before looking, so that nothing is missed in between
             let received = self.take_waited(&waiting.poll_state, context).await;
             if !received.is_empty() {
                 return Ok(received);
@@ -126,7 +126,7 @@ impl Inner {
         }
     }
 
-    /// What polls have brought, highest level first.
+    /// What long polls have brought, highest level first.
     async fn take_waited(&self, poll_state: &PollState, context: &PullContext) -> Vec<Received> {
         let mut buffered = Vec::new();
         for level in (0..self.config.levels).rev() {
@@ -135,7 +135,7 @@ impl Inner {
         self.renew(buffered, context).await
     }
 
-    /// Long polls at all levels that have none.
+    /// Starts long polls at all levels without one.
     fn begin_polls(
         self: &Arc<Self>,
         waiting: &Waiting,
@@ -147,7 +147,7 @@ impl Inner {
         self.poll_all(&waiting.poll_state, waiting.poll_state.start_polls(longest), partition, lease);
     }
 
-    /// Long polls for one message each at the levels that were empty for long, so that pulls that find enough elsewhere need not ask them.
+    /// Starts long polls for one message at each level that was empty for long, so that pulls need not ask these levels.
     pub(crate) fn watch(
         self: &Arc<Self>,
         poll_state: &Arc<PollState>,
@@ -173,7 +173,7 @@ impl Inner {
         }
     }
 
-    /// One long poll, never cancelled: what it selects is handed on, or released if nobody wants it in time.
+    /// One long poll, never cancelled. Its messages are buffered for a pull, or released if none takes them in time.
     async fn poll(&self, poll_state: &PollState, level_queue: &LevelQueue, poll: LongPoll, lease: Duration) {
         let answer = self.poll_once(poll_state, level_queue, poll, lease).await;
         let brought = answer.as_ref().is_ok_and(|received| !received.is_empty());
@@ -183,7 +183,7 @@ impl Inner {
         }
     }
 
-    /// What a pull took too much is for the next one here, or is released if there is none in time.
+    /// Buffers surplus messages for the next pull of this handle. They are released if no pull takes them in time.
     pub(crate) fn buffer(self: &Arc<Self>, poll_state: &Arc<PollState>, received: Vec<Received>) {
         if received.is_empty() {
             return;
@@ -193,7 +193,7 @@ impl Inner {
         self.long_polls.spawn(async move { inner.release_unwanted(&poll_state).await });
     }
 
-    /// Releases in time what is kept now and nobody takes.
+    /// Releases what is buffered now, unless a pull takes it in time.
     async fn release_unwanted(&self, poll_state: &PollState) {
         let buffered_at = Instant::now();
         loop {
@@ -215,7 +215,7 @@ impl Inner {
         poll: LongPoll,
         lease: Duration,
     ) -> Result<Vec<Received>> {
-        // There is an end to connections, however many partitions are waited for.
+        // Bounds the connections, however many partitions are waited for.
         let _permit = self.long_poll_permits.acquire().await;
         let url = if self.queues.creates_missing() {
             Some(self.queues.find_or_create(&self.server, level_queue).await?)
@@ -223,7 +223,7 @@ impl Inner {
             self.queues.find(&self.server, level_queue).await?
         };
         let Some(url) = url else {
-            // It is looked for again when this wait is over.
+            // The queue is looked up again after this wait.
             tokio::time::sleep(Duration::from_secs(poll.wait_secs)).await;
             return Ok(Vec::new());
         };
@@ -235,8 +235,8 @@ impl Inner {
         .await
     }
 
-    /// Renews what was claimed before this pull began, or has lost much of its lease on the way. What cannot be renewed is left to
-    /// whoever gets it when its lease ends.
+    /// Renews messages that were received before this pull began, or that have lost much of their lease. Those that cannot be
+    /// renewed are delivered again when their leases end.
     pub(crate) async fn renew(&self, received: Vec<Received>, context: &PullContext) -> Vec<Received> {
         let lease = context.request.lease;
         let is_good = |received: &Received| {
@@ -262,17 +262,17 @@ impl Inner {
         good
     }
 
-    /// Releases what nobody wants, and what is held behind it.
+    /// Releases messages that nobody wants, and those held behind them.
     pub(crate) async fn release(&self, mut unwanted: Vec<Received>) {
         let followers: Vec<_> =
             unwanted.iter().flat_map(|received| self.group_backlog.take_group(&received.claim)).collect();
         unwanted.extend(followers);
-        // Also what cannot be shown at once was received for nobody.
+        // A message that cannot be released at once was received for nobody too.
         self.unseen_receives.note_all(&unwanted);
         self.change_visibility(&unwanted, 0).await;
     }
 
-    /// Releases what is behind messages that are lost, unseen.
+    /// Releases the followers of messages that are lost; nobody has seen them.
     async fn release_followers(&self, lost: Vec<Received>) {
         self.unseen_receives.note_all(&lost);
         let followers: Vec<_> =
@@ -282,7 +282,7 @@ impl Inner {
         }
     }
 
-    /// Makes messages visible after so many seconds. Whether each was done.
+    /// Changes the visibility timeouts of messages. Returns for each whether that was done.
     async fn change_visibility(&self, received: &[Received], secs: u64) -> Vec<bool> {
         let changes = received.iter().map(|received| {
             (
@@ -294,7 +294,7 @@ impl Inner {
     }
 }
 
-/// A lease counts from when the poll began, so a poll takes up no more than a part of it.
+/// A lease counts from the start of the poll, so a poll may take only a part of it.
 fn longest_poll_secs(lease: Duration) -> u64 {
     (lease / 3).as_secs()
 }
@@ -306,7 +306,7 @@ fn check(request: &PullRequest) -> Result<()> {
     check_lease(request.lease)
 }
 
-/// Nothing is known to be claimed by a pull that failed, so it can be repeated.
+/// A pull that failed holds nothing that is known, so it can be repeated.
 fn stamp(error: Error) -> Error {
     repeatable(error).with_backend(NAME).with_operation(Operation::Pull)
 }

@@ -1,4 +1,4 @@
-//! Storing messages.
+//! Pushing messages.
 
 use std::time::SystemTime;
 
@@ -52,7 +52,7 @@ impl SqsQueue {
         answered.map(|answer| answer.map_err(stamp)).collect()
     }
 
-    /// Checks a message, and makes of it what is sent.
+    /// Checks and encodes a message.
     fn outgoing(&self, message: &MessageData) -> Result<Outgoing> {
         let config = &self.inner.config;
         let priority = message.options().priority;
@@ -61,20 +61,20 @@ impl SqsQueue {
         }
         let (bytes, most) = (record::max_len(message), self.inner.capabilities.limits.message_bytes);
         if bytes > most {
-            let text = format!("the message takes {bytes} bytes in encoded form: at most {most} are allowed");
+            let text = format!("the encoded message has {bytes} bytes: at most {most} are allowed");
             return Err(error(anyqueue::ErrorKind::TooLarge, text));
         }
         let delay = message.delay(config.clock.wall());
         if config.fifo && !delay.is_zero() {
             return Err(
-                Error::unsupported("a FIFO queue takes no delay of a single message").with_backend(NAME)
+                Error::unsupported("a FIFO queue supports no delay of a single message").with_backend(NAME)
             );
         }
         if delay > MAX_DELAY {
             return Err(invalid("the delay is longer than the capabilities allow"));
         }
         let mut envelope = Envelope::new(message.clone(), SystemTime::UNIX_EPOCH);
-        // The server itself knows when a message was sent; only copies have to say it.
+        // The server knows when a message was sent; only copies must store it.
         envelope.pushed_at = None;
         let (delay_secs, due_after_secs) = delays(delay);
         let fifo_ids = config.fifo.then(|| FifoIds::of_push(message));

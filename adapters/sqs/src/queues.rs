@@ -1,4 +1,4 @@
-//! Which queues there are: URLs as the server tells them, kept until it says that there is no such queue.
+//! The queues and their URLs, which are cached until the server says that a queue does not exist.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,12 +12,13 @@ use crate::limits::RETENTION;
 use crate::names::{LevelQueue, Names};
 use crate::server::Server;
 
-/// URLs that are kept; beyond that all are asked for anew.
+/// How many URLs are cached; beyond that all are looked up again.
 const MAX_KNOWN: usize = 20_000;
-/// After so many receptions the server itself puts a message aside, in case that nobody here can. Its largest value.
+/// After this many receives the server moves a message to the dead-letter queue, in case no handle here can. The server's highest
+/// value.
 const MAX_RECEIVE_COUNT: u32 = 1000;
 
-/// One queue being made, for all who want it: the answer, once there is one.
+/// A queue that is being created; holds the answer for all callers once there is one.
 type Creating = Arc<tokio::sync::Mutex<Option<Result<Arc<str>>>>>;
 
 /// The queues of one handle.
@@ -60,16 +61,16 @@ impl Queues {
         url
     }
 
-    /// The server said that this queue is not there: it is looked up anew.
+    /// The server said that this queue does not exist: it will be looked up again.
     pub(crate) fn forget(&self, level_queue: &LevelQueue, url: &str) {
         let mut known = self.lock();
-        // Meanwhile somebody may have found the new one.
+        // Another task may have found the new one meanwhile.
         if known.get(level_queue).is_some_and(|kept| **kept == *url) {
             known.remove(level_queue);
         }
     }
 
-    /// The queue, if it is there.
+    /// The queue, if it exists.
     pub(crate) async fn find(&self, server: &Server, level_queue: &LevelQueue) -> Result<Option<Arc<str>>> {
         if let Some(url) = self.lock().get(level_queue) {
             return Ok(Some(url.clone()));
@@ -78,7 +79,7 @@ impl Queues {
         Ok(url.map(|url| self.remember(level_queue, url)))
     }
 
-    /// The queue, made if need be and if that is allowed: once for all who ask meanwhile, and its answer is theirs too.
+    /// The queue, created if it is missing and that is allowed. Concurrent callers share one request and its answer.
     pub(crate) async fn find_or_create(&self, server: &Server, level_queue: &LevelQueue) -> Result<Arc<str>> {
         if let Some(url) = self.lock().get(level_queue) {
             return Ok(url.clone());
@@ -88,7 +89,7 @@ impl Queues {
         if let Some(answer) = &*answer {
             return answer.clone();
         }
-        // If this future is dropped here, the next one in the line goes on.
+        // If this future is dropped here, the next waiting one continues.
         let created = self.create_one(server, level_queue).await;
         *answer = Some(created.clone());
         let mut all = self.creating();
@@ -119,7 +120,7 @@ impl Queues {
                 format!(r#"{{"deadLetterTargetArn":"{arn}","maxReceiveCount":"{MAX_RECEIVE_COUNT}"}}"#);
             settings.push((QueueAttributeName::RedrivePolicy, policy));
         }
-        // One that was made with other settings is taken as it is.
+        // An existing queue with other settings is used as it is.
         let url = match server.create(&name, &settings).await? {
             Some(url) => url,
             None => server.url(&name).await?.ok_or_else(|| Refused::NoQueue.into_error())?,
@@ -127,19 +128,19 @@ impl Queues {
         Ok(self.remember(level_queue, url))
     }
 
-    /// Whether missing queues are made.
+    /// Whether missing queues are created.
     pub(crate) fn creates_missing(&self) -> bool {
         self.create
     }
 
-    /// Where the server puts aside what is received again and again: the same level of the dead letters.
+    /// The dead-letter queue of a queue: the same level of the dead letters.
     async fn dead_letter_queue_arn(&self, server: &Server, level_queue: &LevelQueue) -> Result<String> {
         let level_queue = LevelQueue::new(&level_queue.partition.dead_letters(), level_queue.level);
         let url = Box::pin(self.find_or_create(server, &level_queue)).await?;
         self.arn(server, &level_queue, &url).await
     }
 
-    /// What the server calls a queue in policies and tasks.
+    /// The queue's ARN.
     pub(crate) async fn arn(&self, server: &Server, level_queue: &LevelQueue, url: &str) -> Result<String> {
         let answer = server.attributes(url, &[QueueAttributeName::QueueArn]).await;
         let [arn] = answer
@@ -154,5 +155,5 @@ impl Queues {
 }
 
 fn missing_text(name: &str) -> String {
-    format!("there is no queue {name}: make it, or let this handle make it (create=true)")
+    format!("the queue {name} does not exist: create it, or let this handle create it (create=true)")
 }

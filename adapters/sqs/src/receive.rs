@@ -1,4 +1,4 @@
-//! From what the server hands out to messages that can be delivered.
+//! From received messages to messages that can be delivered.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::record;
 use crate::shared::Inner;
 use crate::unpack::{Content, unpack};
 
-/// One request for messages.
+/// A request for messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceiveRequest {
     pub(crate) max: usize,
@@ -29,7 +29,7 @@ pub(crate) struct ReceiveRequest {
 }
 
 impl Inner {
-    /// Asks one queue once. A queue that is not there is empty.
+    /// Sends one request to one queue. A missing queue counts as empty.
     pub(crate) async fn receive(
         &self,
         level_queue: &LevelQueue,
@@ -75,7 +75,7 @@ impl Inner {
         Ok(self.first_of_groups(received))
     }
 
-    /// Leaves the first of each group, and holds those behind them until their turn has come.
+    /// Returns the first message of each group, and holds its followers until their turn comes.
     fn first_of_groups(&self, received: Vec<Received>) -> Vec<Received> {
         let (firsts, followers) = split_groups(received);
         if !followers.is_empty() {
@@ -90,8 +90,8 @@ impl Inner {
         self.config.fifo.then(|| group.as_str().into())
     }
 
-    /// Hides messages whose delay is longer than the server's own until it is over, or for as long as the server can. Beyond what is
-    /// hidden at once they are sent again. Those for which neither can be done come again when their leases end.
+    /// Postpones messages that are not due by a visibility timeout, as long as needed or as the server allows. With too many
+    /// postponed already, sends them again. If neither works, they are delivered again when their leases end.
     async fn postpone_early(&self, level_queue: &LevelQueue, early: Vec<(Parsed, Duration)>) {
         let has_room = |(_, left): &(Parsed, Duration)| {
             self.config.fifo || self.postponed.add(level_queue, (*left).min(MAX_POSTPONE))
@@ -101,20 +101,20 @@ impl Inner {
             (level_queue.clone(), ChangeVisibility(parsed.receipt_handle, whole_secs(left.min(MAX_POSTPONE))))
         });
         for refused in self.request_all(postponed.collect()).await.into_iter().filter_map(Result::err) {
-            tracing::debug!(?refused, "a message that is not due could not be hidden");
+            tracing::debug!(?refused, "a message that is not due could not be postponed");
         }
         if !others.is_empty() {
             Box::pin(self.send_again(level_queue, others)).await;
         }
     }
 
-    /// Stores copies with what is left of the delay, then deletes those that have one.
+    /// Stores copies with the rest of the delay, then deletes the originals of those that were stored.
     async fn send_again(&self, level_queue: &LevelQueue, early: Vec<(Parsed, Duration)>) {
         let mut receipt_handles = Vec::with_capacity(early.len());
         let mut copies = Vec::with_capacity(early.len());
         for (parsed, left) in early {
             let mut envelope = Envelope::new(parsed.content.message, parsed.pushed_at);
-            // This reception was none of its deliveries.
+            // This receive was not a delivery.
             envelope.prior_deliveries = parsed.deliveries.saturating_sub(1);
             let (delay_secs, due_after_secs) = delays(left);
             let body = match &parsed.content.stored {
@@ -131,12 +131,12 @@ impl Inner {
         for refused in self.request_all(deleted.collect()).await.into_iter().filter_map(Result::err) {
             tracing::debug!(
                 ?refused,
-                "a message that was sent again could not be deleted; it is there twice"
+                "a message that was sent again could not be deleted, so there are two copies of it"
             );
         }
     }
 
-    /// What is known of a message of this group that was asked for then; `None` for one that cannot be settled.
+    /// What is known about a received message; `None` for one that cannot be settled.
     fn parse(&self, message: &Message, group: Option<&str>, asked: Instant) -> Option<Parsed> {
         let receipt_handle: Arc<str> = message.receipt_handle.as_deref()?.into();
         let id = message.message_id.as_deref().unwrap_or_default();
@@ -146,7 +146,7 @@ impl Inner {
         let sent = attributes.time(&Name::SentTimestamp).unwrap_or_else(|| clock.earliest());
         let receive_count = attributes.number(&Name::ApproximateReceiveCount).unwrap_or(1);
         let first = attributes.time(&Name::ApproximateFirstReceiveTimestamp).unwrap_or(sent);
-        // The first reception is this one, and the server says when it was.
+        // This is the first receive, and the server tells when it happened.
         let (earliest, latest) = if receive_count == 1 {
             clock.observe(first, ATTRIBUTE_GRAIN, asked);
             (first, first)
@@ -177,28 +177,28 @@ impl Inner {
     }
 }
 
-/// The longest that a message is hidden at once: the server counts from its reception.
+/// The longest postponement at once: the server counts from the receive.
 const MAX_POSTPONE: Duration = MAX_LEASE.saturating_sub(Duration::from_mins(1));
 
-/// How often a message was receive_count before it was due, only to be hidden again.
+/// How often a message was received before it was due, only to be postponed again.
 fn early_receptions(first: SystemTime, due: SystemTime) -> u32 {
     let Ok(early) = due.duration_since(first) else { return 0 };
     let times = early.as_secs().div_ceil(MAX_POSTPONE.as_secs());
     u32::try_from(times).unwrap_or(u32::MAX)
 }
 
-/// A message as it came.
+/// A parsed message.
 struct Parsed {
     receipt_handle: Arc<str>,
     content: Content,
     pushed_at: SystemTime,
     age: Duration,
     deliveries: u32,
-    /// How long it still has to wait.
+    /// How long it must still wait, if it is not due.
     left: Option<Duration>,
 }
 
-/// What the server says beside the body.
+/// The message attributes of the server.
 struct Attributes<'m>(Option<&'m HashMap<Name, String>>);
 
 impl Attributes<'_> {

@@ -1,4 +1,4 @@
-//! Messages that this handle has claimed and nobody was given yet.
+//! Messages that this handle has received and that no pull has been given yet.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use anyqueue::adapter::{Delivery, Lease};
 
 use crate::in_flight::{Claim, InFlight};
 
-/// One of them.
+/// A received message.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) claim: Claim,
@@ -20,7 +20,7 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// Hands it to somebody.
+    /// Turns it into a delivery.
     pub(crate) fn deliver(self, in_flight: &InFlight) -> Delivery {
         let Self { claim, age, unreadable, .. } = self;
         let (message, until, deliveries) = (claim.message.clone(), claim.until, claim.deliveries);
@@ -31,7 +31,7 @@ impl Received {
     }
 }
 
-/// The first of each group, and those behind them: the server hands out several of a group at once.
+/// Splits off the first message of each group: the server delivers several of a group at once.
 pub(crate) fn split_groups(received: Vec<Received>) -> (Vec<Received>, Vec<Received>) {
     let mut groups = HashSet::new();
     received

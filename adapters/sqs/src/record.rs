@@ -1,43 +1,43 @@
-//! The body of a message: the envelope in characters that every server keeps.
+//! The body of a message: core's envelope as text, in characters that every server accepts.
 
 use anyqueue::adapter::{Decoded, Envelope};
 use anyqueue::{Bytes, Error, ErrorKind, MessageData, Result};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-/// How every envelope begins: its mark, in the alphabet below.
+/// How every envelope begins: its mark, encoded.
 const MARK: &str = "9kFR";
-/// Separates the envelope from the seconds that are to pass before the message is due, and those from what is kept beside an envelope
-/// that cannot be read; of no alphabet.
+/// Separates the envelope from the seconds until the message is due, and those from the envelope that is stored beside an
+/// unreadable one. Not in the alphabet of the encoding.
 const REST: char = '+';
-/// The longest such end: seconds of some years.
+/// The longest suffix: seconds of some years.
 pub(crate) const REST_BYTES: u64 = 11;
 
-/// A body, read.
+/// A decoded body.
 pub(crate) struct Body<'b> {
     pub(crate) content: Content<'b>,
-    /// How long after it was sent the message is due, in whole seconds.
+    /// How many seconds after it was sent the message is due.
     pub(crate) due_after_secs: u64,
-    /// What a copy of a message that could not be read says beside it.
+    /// The envelope that a copy stores beside an unreadable one.
     pub(crate) kept: Option<Envelope>,
 }
 
-/// What a body holds.
+/// The content of a body.
 pub(crate) enum Content<'b> {
     Readable(Decoded),
     Unreadable(Unreadable<'b>),
 }
 
-/// What begins like an envelope and cannot be read.
+/// An envelope that cannot be read.
 pub(crate) struct Unreadable<'b> {
-    /// In the body's characters.
+    /// As it is in the body.
     pub(crate) text: &'b str,
-    /// As far as those are of the alphabet, what they stand for.
+    /// Decoded, if it is valid text of the encoding.
     pub(crate) bytes: Bytes,
     pub(crate) why: Error,
 }
 
-/// The body for an envelope. `due_after_secs` says what the server's own delay cannot.
+/// The body for an envelope. `due_after_secs` is a delay that exceeds the server's own limit.
 pub(crate) fn encode(envelope: &Envelope, due_after_secs: u64) -> Result<String> {
     let mut body = URL_SAFE_NO_PAD.encode(envelope.encode()?);
     if due_after_secs > 0 {
@@ -47,7 +47,7 @@ pub(crate) fn encode(envelope: &Envelope, due_after_secs: u64) -> Result<String>
     Ok(body)
 }
 
-/// The body for a copy of a message that cannot be read: what is stored stays as it is, and the envelope beside it says the rest.
+/// The body for a copy of an unreadable message: the stored form stays unchanged, and an envelope beside it has the rest.
 pub(crate) fn encode_unreadable(text: &str, mut kept: Envelope, due_after_secs: u64) -> Result<String> {
     let empty = MessageData::with_id(kept.message.id(), Bytes::new());
     let (headers, options) = (kept.message.headers().clone(), kept.message.options().clone());
@@ -55,17 +55,17 @@ pub(crate) fn encode_unreadable(text: &str, mut kept: Envelope, due_after_secs: 
     Ok(format!("{text}{REST}{due_after_secs}{REST}{}", encode(&kept, 0)?))
 }
 
-/// An upper bound of the body's bytes, whatever becomes of the message.
+/// An upper bound of the body's size in bytes, whatever happens to the message.
 pub(crate) fn max_len(message: &MessageData) -> u64 {
     encoded_len(Envelope::max_encoded_len(message)) + REST_BYTES
 }
 
-/// Characters for so many bytes.
+/// The number of characters for this many bytes.
 pub(crate) const fn encoded_len(bytes: u64) -> u64 {
     (bytes * 4).div_ceil(3)
 }
 
-/// Reads a body. What does not begin like an envelope was put there by something else.
+/// Decodes a body. A body that does not begin like an envelope was sent by another program.
 pub(crate) fn decode(body: &str) -> Body<'_> {
     if !body.starts_with(MARK) {
         return foreign(body);
@@ -89,7 +89,7 @@ fn foreign(body: &str) -> Body<'_> {
     Body { content: Content::Readable(Decoded::Foreign(payload)), due_after_secs: 0, kept: None }
 }
 
-/// The envelope, the seconds, and what is kept beside it. What does not end in one of the two ways is all envelope.
+/// The envelope, the seconds, and the envelope beside it. Without a valid suffix, all is envelope.
 fn parts(body: &str) -> (&str, u64, Option<Envelope>) {
     let Some((front, last)) = body.rsplit_once(REST) else { return (body, 0, None) };
     if let Ok(due_after_secs) = last.parse() {
@@ -105,7 +105,7 @@ fn parts(body: &str) -> (&str, u64, Option<Envelope>) {
 }
 
 fn damaged() -> Error {
-    Error::new(ErrorKind::Corrupt, "a stored message does not parse")
+    Error::new(ErrorKind::Corrupt, "a stored message cannot be parsed")
 }
 
 #[cfg(test)]
@@ -191,7 +191,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// A body is what anybody wrote into the queue.
+        /// A body can be anything that was sent to the queue.
         #[test]
         fn any_body_is_read_or_refused(text in proptest::prop_oneof![".*", "9kFR[A-Za-z0-9_-]{0,80}(\\+[0-9]{0,25})?"]) {
             match decode(&text).content {

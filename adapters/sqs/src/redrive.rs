@@ -1,4 +1,4 @@
-//! Redrive by the server itself.
+//! Redrive by the service itself.
 
 use anyqueue::{Error, ErrorKind, Operation, PartitionId, Result};
 
@@ -8,16 +8,18 @@ use crate::names::LevelQueue;
 use crate::shared::Inner;
 
 impl SqsQueue {
-    /// Lets the service put all dead letters of a partition back by itself, with one `StartMessageMoveTask` for each level that has a
-    /// queue of dead letters. Returns how many tasks were begun; they go on after this, and cost no request a message.
+    /// Lets the service move all dead letters of a partition back, with one `StartMessageMoveTask` for each level that has a
+    /// dead-letter queue. Returns how many tasks were started. They continue in the background, and need no request per message.
     ///
-    /// [`DeadLetters::redrive`](anyqueue::DeadLetters::redrive) moves message by message instead: it can filter and stop at a limit, takes
-    /// the headers about the death off, and works on every server. Use this one for a great many. Both at once do no harm.
+    /// [`DeadLetters::redrive`](anyqueue::DeadLetters::redrive) moves one message after the other instead: it can filter, can
+    /// stop at a limit, removes the headers about the death, and works on every server. Use `start_redrive` for very many
+    /// messages. Using both at the same time is harmless.
     ///
     /// # Errors
-    /// `Unsupported` on FIFO queues, whose dead letters have left their groups, and on servers without such tasks. The server's, if it
-    /// refuses: it takes only queues that are dead-letter queues of others, as those are which were made here. Tasks that were begun
-    /// before an error go on. Dropping the future leaves open whether the task under way was begun.
+    /// `Unsupported` on FIFO queues, whose dead letters have left their groups, and on servers without such tasks. Otherwise the
+    /// server's error if it refuses: it accepts only queues that are dead-letter queues of others, as all are that this handle
+    /// has created. Tasks that were started before an error continue. If the future is dropped, the last task may or may not have
+    /// been started.
     pub async fn start_redrive(&self, partition: &PartitionId) -> Result<usize> {
         let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Settle);
         if self.is_closed() {
@@ -37,7 +39,7 @@ impl SqsQueue {
 }
 
 impl Inner {
-    /// Whether there is a queue to put back from.
+    /// Returns whether there is a dead-letter queue.
     async fn start_redrive_of(&self, partition: &PartitionId, level: u8) -> Result<bool> {
         let (from, to) =
             (LevelQueue::new(&partition.dead_letters(), level), LevelQueue::new(&partition.live(), level));

@@ -1,4 +1,4 @@
-//! Requests to the server, each with its deadline.
+//! Requests to the server, each with a deadline.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::entries::{BATCH, ChangeVisibility, Delete, Entries, Outgoing};
 use crate::error::{Refused, TIMED_OUT, classify, classify_entry, error, repeatable, unexpected_reply};
 use crate::listener::Listener;
 
-/// The server, as this handle reaches it.
+/// The client of this handle.
 #[derive(Debug)]
 pub(crate) struct Server {
     client: Client,
@@ -36,18 +36,18 @@ pub(crate) struct Server {
     found_nothing: AtomicU64,
 }
 
-/// What a handle has asked of the service, which bills each request.
+/// Counts of a handle's requests, each of which the service bills.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Requests {
-    /// Requests that were answered, those of the next field included.
+    /// Requests that were answered, including those in the next field.
     pub answered: u64,
     /// Requests that found nothing: no message at a level, or no queue for it.
     pub found_nothing: u64,
 }
 
 impl Server {
-    /// The client for this configuration. Nothing is asked yet.
+    /// Builds the client. Sends no request.
     pub(crate) async fn new(config: &Config) -> Self {
         let shared = match &config.sdk {
             Some(sdk) => sdk.clone(),
@@ -56,7 +56,7 @@ impl Server {
         let (clock, requests) =
             (Arc::new(ServerClock::new(config.clock.clone())), Arc::<AtomicU64>::default());
         let listener = Listener { clock: clock.clone(), requests: requests.clone() };
-        // Core repeats what is safe to repeat, and every call has a deadline here.
+        // Core repeats calls that are safe to repeat, and every call has a deadline here.
         let sdk = aws_sdk_sqs::config::Builder::from(&shared)
             .retry_config(RetryConfig::disabled())
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
@@ -71,7 +71,7 @@ impl Server {
         }
     }
 
-    /// What was asked so far.
+    /// The requests so far.
     pub(crate) fn requests(&self) -> Requests {
         let found_nothing = self.found_nothing.load(Ordering::Relaxed);
         Requests { answered: self.requests.load(Ordering::Relaxed), found_nothing }
@@ -91,7 +91,7 @@ impl Server {
         answer.map_err(|error| classify(&error))
     }
 
-    /// The queue's URL, if there is such a queue.
+    /// The queue's URL, if the queue exists.
     pub(crate) async fn url(&self, name: &str) -> anyqueue::Result<Option<String>> {
         match self.call(self.call_timeout, self.client.get_queue_url().queue_name(name).send()).await {
             Ok(answer) => Ok(Some(answer.queue_url.ok_or_else(|| unexpected_reply("a queue's URL"))?)),
@@ -103,7 +103,7 @@ impl Server {
         }
     }
 
-    /// Makes a queue, or finds the one of the same settings. `None`: there is one with others.
+    /// Creates a queue, or finds the one with the same settings. `None`: there is one with other settings.
     pub(crate) async fn create(
         &self,
         name: &str,
@@ -116,12 +116,12 @@ impl Server {
             Ok(Err(SdkError::ServiceError(service))) if service.err().is_queue_name_exists() => Ok(None),
             Ok(Ok(answer)) => Ok(Some(answer.queue_url.ok_or_else(|| unexpected_reply("a queue's URL"))?)),
             Ok(Err(error)) => Err(repeatable(classify(&error).into_error())),
-            // Making it twice is the same as once.
+            // Creating it twice is harmless.
             Err(_) => Err(error(ErrorKind::TimedOut, TIMED_OUT).with_retry(RetryClass::Safe)),
         }
     }
 
-    /// Attributes of a queue.
+    /// Returns attributes of a queue.
     pub(crate) async fn attributes(
         &self,
         url: &str,
@@ -133,13 +133,13 @@ impl Server {
         Ok(names.iter().map(|name| known.get(name).cloned()).collect())
     }
 
-    /// Lets the server itself move all messages of a dead-letter queue to another.
+    /// Starts a task of the server that moves all messages of a dead-letter queue to another queue.
     pub(crate) async fn start_move(&self, from_arn: &str, to_arn: &str) -> Result<(), Refused> {
         let request = self.client.start_message_move_task().source_arn(from_arn).destination_arn(to_arn);
         self.call(self.call_timeout, request.send()).await.map(drop)
     }
 
-    /// Up to `max` messages, at most ten.
+    /// Receives up to `max` messages, at most ten.
     pub(crate) async fn receive(
         &self,
         url: &str,
@@ -205,7 +205,7 @@ impl Server {
         }
     }
 
-    /// Makes up to ten messages visible after so many seconds each.
+    /// Changes the visibility timeouts of up to ten messages.
     pub(crate) async fn change_visibility(&self, url: &str, entries: &[ChangeVisibility]) -> Entries {
         let count = entries.len();
         let build = |(index, ChangeVisibility(receipt_handle, secs)): (usize, &ChangeVisibility)| {
@@ -231,21 +231,21 @@ fn seconds(secs: u64) -> i32 {
 }
 
 fn unbuildable() -> Refused {
-    Error::new(ErrorKind::Internal, "an entry of a batch could not be made").into()
+    Error::new(ErrorKind::Internal, "an entry of a batch could not be built").into()
 }
 
 fn all_refused(entries: usize, refused: &Refused) -> Entries {
     (0..entries).map(|_| Err(refused.clone())).collect()
 }
 
-/// Sorts the answers of a batch by entry. The server may leave out none, but is not trusted with that.
+/// Assigns the answers of a batch to its entries. The server should leave out none, but that is checked.
 fn by_entry(
     entries: usize,
     done: impl Iterator<Item = String>,
     failed: Vec<BatchResultErrorEntry>,
 ) -> Entries {
     let unanswered = || {
-        let text = "the server did not answer each entry of a batch: whether it was done is not known";
+        let text = "the server did not answer each entry of a batch: it is not known which were done";
         Refused::Failed(error(ErrorKind::Unavailable, text).with_retry(RetryClass::MayDuplicate))
     };
     let mut answers: Entries = (0..entries).map(|_| Err(unanswered())).collect();
@@ -264,7 +264,7 @@ fn by_entry(
     answers
 }
 
-/// The configuration by the standard chain of environment, profiles and roles.
+/// Loads the configuration from the standard chain of environment, profiles and roles.
 async fn load(config: &Config) -> SdkConfig {
     let http = aws_smithy_http_client::Builder::new();
     let is_plain = config.endpoint.as_deref().is_some_and(|endpoint| endpoint.starts_with("http://"));

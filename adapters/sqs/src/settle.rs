@@ -1,6 +1,7 @@
-//! Ending and extending leases.
+//! Settling deliveries and extending leases.
 //!
-//! A settlement takes one or two requests: what goes elsewhere, or changes, is first stored anew and then deleted where it was.
+//! A settlement takes one or two requests: a message that moves or changes is first stored as a copy, then the original is
+//! deleted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,21 +19,21 @@ use crate::names::LevelQueue;
 use crate::settle_request::{SettleRequest, settle_request_of_other_handle};
 use crate::shared::Inner;
 
-/// One settlement on its way.
+/// One settlement under way.
 struct Job {
     index: usize,
     level_queue: LevelQueue,
     receipt_handle: Arc<str>,
-    /// Its number in the ledger and what is known of it; nothing of leases that another handle gave out.
+    /// Its number and claim; `None` for a lease of another handle.
     claim: Option<(u64, Box<Claim>)>,
     request: SettleRequest,
 }
 
-/// What became of a job.
+/// The outcome of a job.
 enum Outcome {
     Settled,
     Lost,
-    /// Not known, or not done; the lease goes on.
+    /// Not done, or not known; the lease continues.
     Failed(Error),
 }
 
@@ -107,7 +108,7 @@ impl SqsQueue {
 }
 
 impl Inner {
-    /// What a settlement takes; nothing if the lease is lost.
+    /// Prepares a settlement; `None` if the lease is lost.
     fn job(&self, index: usize, settlement: &Settlement) -> Result<Option<Job>> {
         let Settlement { lease, action } = settlement;
         if let Action::Postpone { delay, .. } = action
@@ -133,7 +134,7 @@ impl Inner {
         Ok(Some(Job { index, level_queue, receipt_handle, claim, request }))
     }
 
-    /// Does all jobs: copies first, then what is left, each by full batches side by side.
+    /// Runs all jobs: copies first, then the other requests, in full batches and concurrently.
     async fn run(self: &Arc<Self>, jobs: Vec<Job>) -> Vec<(usize, Outcome)> {
         let mut done = Vec::with_capacity(jobs.len());
         let mut ready = Vec::with_capacity(jobs.len());
@@ -168,8 +169,8 @@ impl Inner {
         done
     }
 
-    /// A message that comes again is the first of its group again. What is held behind it goes back; and as that counts, messages are
-    /// asked for one by one for a while.
+    /// A message that becomes visible again is the first of its group again. Its followers are released; as that counts as a
+    /// delivery, messages are received one at a time for a while.
     async fn release_followers_of_visible(&self, changes: &[Job]) {
         let claims = changes.iter().filter_map(|job| job.claim.as_ref().map(|(_, claim)| claim));
         let mut followers = Vec::new();
@@ -185,7 +186,7 @@ impl Inner {
         }
     }
 
-    /// Hands out what was held behind a message that is gone.
+    /// Delivers the follower of a message that is gone.
     fn follow(self: &Arc<Self>, job: &Job, outcome: &Outcome) {
         let Some((_, claim)) = job.claim.as_ref().filter(|(_, claim)| claim.group.is_some()) else { return };
         match outcome {
@@ -205,7 +206,7 @@ impl Inner {
         }
     }
 
-    /// Stores the copies of those jobs that take one.
+    /// Stores the copies of those jobs that need one.
     async fn copy(self: &Arc<Self>, jobs: Vec<Job>) -> Vec<(Job, Result<(), Refused>)> {
         let copies = jobs.iter().enumerate().filter_map(|(index, job)| match &job.request {
             SettleRequest::SendCopy(level_queue, message) => {
@@ -221,12 +222,12 @@ impl Inner {
         jobs.into_iter().enumerate().map(answer).collect()
     }
 
-    /// What an answer means for the job, and for the lease.
+    /// Evaluates an answer, and updates the lease.
     fn finish(&self, job: &Job, answer: Result<(), Refused>) -> Outcome {
         let maybe_deleted = job.claim.as_ref().is_some_and(|(_, claim)| claim.maybe_deleted);
         let outcome = match answer {
             Ok(()) => Outcome::Settled,
-            // An earlier deletion was not answered; nobody else has had the message since, for the lease still holds.
+            // An earlier deletion was not answered. Nobody else has had the message since, because the lease still holds.
             Err(Refused::NotHeld) if maybe_deleted && matches!(job.request, SettleRequest::Delete) => {
                 Outcome::Settled
             }

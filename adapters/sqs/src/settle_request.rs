@@ -1,4 +1,4 @@
-//! What a settlement takes: each action as the requests that are left to make for it.
+//! Each action as the requests that it needs.
 
 use std::time::Duration;
 
@@ -15,24 +15,24 @@ use crate::names::LevelQueue;
 use crate::record;
 use crate::shared::Inner;
 
-/// What is left to do.
+/// The requests that are left to make.
 pub(crate) enum SettleRequest {
-    /// Store this copy there, then delete.
+    /// Store this copy in this queue, then delete the original.
     SendCopy(LevelQueue, Outgoing),
     /// Delete.
     Delete,
-    /// Make it visible after so many seconds.
+    /// Change the visibility timeout to this many seconds.
     ChangeVisibility(u64),
 }
 
-/// Whether the server itself can hide a message for so long: twelve hours from its reception on. Where nothing else is asked for,
-/// "to the end" takes a copy: a message that is only shown again may come before all others, forever.
+/// Whether a visibility timeout can postpone a message for this long: at most twelve hours from its receive. Without a delay, a
+/// postponement to the end needs a copy: a message that only becomes visible again may come before all others, forever.
 fn fits_visibility_timeout(claim: &Claim, delay: Duration) -> bool {
     !delay.is_zero() && claim.received_at.elapsed() + delay + Duration::from_mins(1) < MAX_LEASE
 }
 
 impl Inner {
-    /// What an action takes of a message that is known.
+    /// The requests for an action on a known message.
     pub(crate) fn settle_request(&self, claim: &Claim, action: &Action) -> Result<SettleRequest> {
         let level_queue = &claim.level_queue;
         Ok(match action {
@@ -58,8 +58,8 @@ impl Inner {
         })
     }
 
-    /// On a FIFO queue a postponed message holds its group, so it must stay where it is; only one that is in no group can go to the
-    /// end.
+    /// On a FIFO queue a postponed message holds up its group, so it must stay where it is. Only a message without a group can go
+    /// to the end.
     fn postpone_in_place(
         &self,
         claim: &Claim,
@@ -71,7 +71,7 @@ impl Inner {
         }
         if !delay.is_zero() {
             return Err(invalid(
-                "the service hides a message for twelve hours from its reception on, and it was held for too long already",
+                "the service can postpone a message only up to twelve hours after its receive, and it was held for too long already",
             ));
         }
         let alone = claim.group.as_ref().is_some_and(|group| is_alone(&claim.message, group));
@@ -119,7 +119,7 @@ impl Copy<'_> {
     }
 }
 
-/// What an action takes of a message that another handle was given: its content is not known here.
+/// The requests for an action on a message of another handle, whose content is not known here.
 pub(crate) fn settle_request_of_other_handle(action: &Action) -> Result<SettleRequest> {
     match action {
         Action::Remove => Ok(SettleRequest::Delete),
@@ -128,7 +128,7 @@ pub(crate) fn settle_request_of_other_handle(action: &Action) -> Result<SettleRe
             Ok(SettleRequest::ChangeVisibility(whole_secs(*delay).min(MAX_LEASE.as_secs())))
         }
         Action::Postpone { .. } | Action::Move { .. } => {
-            Err(invalid("a move, or a change of headers, takes the handle that pulled the message"))
+            Err(invalid("only the handle that pulled a message can move it or change its headers"))
         }
     }
 }

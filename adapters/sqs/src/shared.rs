@@ -16,9 +16,9 @@ use crate::queues::Queues;
 use crate::server::Server;
 use crate::unseen_receives::UnseenReceives;
 
-/// Long polls under way at once. Each takes a connection.
+/// Concurrent long polls. Each takes a connection.
 const MAX_LONG_POLLS: usize = 512;
-/// Pulls that ask the server at once; others wait for their turn.
+/// Concurrent pulls that poll levels; others wait for their turn.
 const MAX_LEVEL_POLLS: usize = 32;
 
 #[derive(Debug)]

@@ -13,10 +13,11 @@ use crate::error::{NAME, closed, repeatable};
 use crate::server::Requests;
 use crate::shared::Inner;
 
-/// How long closing waits for polls, which are never cancelled: what they select after that comes back when its lease ends.
+/// How long closing waits for long polls, which are never cancelled. What they receive later is delivered again when its lease
+/// ends.
 const POLLS_END: Duration = Duration::from_millis(1500);
 
-/// Queues of Amazon SQS, which any number of processes may use at once. Cloning shares the handle.
+/// Queues of Amazon SQS. Any number of processes may use them at once. Clones share the handle.
 #[derive(Clone)]
 pub struct SqsQueue {
     pub(crate) inner: Arc<Inner>,
@@ -29,7 +30,7 @@ impl std::fmt::Debug for SqsQueue {
 }
 
 impl SqsBuilder {
-    /// Makes the handle. Nothing is asked of the server yet. Must be called within a tokio runtime with time and I/O enabled.
+    /// Makes the handle, without a request to the server. Must be called within a tokio runtime with time and I/O enabled.
     ///
     /// # Errors
     /// `InvalidInput` for an option out of bounds.
@@ -40,11 +41,11 @@ impl SqsBuilder {
 }
 
 impl SqsQueue {
-    /// Opens by URL, as in `sqs://eu-central-1/jobs`, with the options of [`backend`](crate::backend). Nothing is asked of the server
-    /// yet: [`init`](anyqueue::adapter::QueueStorage::init) does.
+    /// Opens by URL, as in `sqs://eu-central-1/jobs`, with the options of [`backend`](crate::backend). Sends no request:
+    /// [`init`](anyqueue::adapter::QueueStorage::init) does.
     ///
     /// # Errors
-    /// `InvalidInput` for a URL or an option that cannot be used.
+    /// `InvalidInput` for an invalid URL or option.
     pub async fn open(url: &str) -> Result<Self> {
         Self::from_url(url)?.open().await
     }
@@ -52,13 +53,13 @@ impl SqsQueue {
     /// Options by URL.
     ///
     /// # Errors
-    /// `InvalidInput` for a URL that cannot be read. It is not repeated, for it may hold a secret.
+    /// `InvalidInput` for an invalid URL. The error does not show it, since it may contain a secret.
     pub fn from_url(url: &str) -> Result<SqsBuilder> {
         let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Open);
         SqsBuilder::from_url(&StorageUrl::parse(url).map_err(stamp)?).map_err(stamp)
     }
 
-    /// What this handle has asked of the service so far.
+    /// Counts of the requests that this handle has made so far.
     pub fn requests(&self) -> Requests {
         self.inner.server.requests()
     }
@@ -71,7 +72,7 @@ impl SqsQueue {
         self.inner.closed.is_cancelled()
     }
 
-    /// Asks for a queue that is not there: whoever may ask gets an answer.
+    /// Asks for a queue that does not exist: tells whether the server answers and accepts the credentials.
     async fn probe(&self, operation: Operation) -> Result<()> {
         if self.is_closed() {
             return Err(closed(operation));
@@ -91,7 +92,8 @@ impl QueueStorage for SqsQueue {
         &self.inner.capabilities
     }
 
-    /// Creates nothing: queues come with the first message or the first wait. Checks that the server answers, and the credentials.
+    /// Creates nothing, since queues are created with the first message or the first wait. Checks that the server answers, and
+    /// the credentials.
     async fn init(&self) -> Result<()> {
         self.probe(Operation::Init).await
     }
@@ -105,10 +107,10 @@ impl QueueStorage for SqsQueue {
         inner.closed.cancel();
         inner.calls.close();
         inner.long_polls.close();
-        // Each call ends within its time; a poll may go on for its own.
+        // Each call ends within its time limit; a long poll may continue for its own.
         let longest = 2 * inner.config.call_timeout + Duration::from_secs(1);
         let _ = tokio::time::timeout(longest, inner.calls.wait()).await;
-        // Nobody will ask for these any more.
+        // No pull will take these any more.
         inner.release(inner.group_backlog.take_all()).await;
         let _ = tokio::time::timeout(POLLS_END, inner.long_polls.wait()).await;
         Ok(())

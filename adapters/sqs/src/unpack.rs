@@ -1,4 +1,4 @@
-//! From a body to the message in it, also if that cannot be read.
+//! From a body to its message, even if that cannot be read.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -9,14 +9,14 @@ use anyqueue::{Error, MessageData, MessageId};
 use crate::fifo::{GroupName, parse_group};
 use crate::record::{self, Body, Unreadable};
 
-/// What a body tells.
+/// The content of a body.
 pub(crate) struct Content {
     pub(crate) message: MessageData,
-    /// Only copies say when they were pushed.
+    /// Only copies store when they were pushed.
     pub(crate) pushed_at: Option<SystemTime>,
     pub(crate) prior_deliveries: u32,
     pub(crate) due_after_secs: u64,
-    /// Of a message that cannot be read: its envelope in the body's characters, and why.
+    /// The stored envelope of a message that cannot be read, as text, and the reason.
     pub(crate) stored: Option<Arc<str>>,
     pub(crate) unreadable: Option<Error>,
 }
@@ -45,8 +45,8 @@ fn readable(decoded: Decoded, message_id: &str) -> Content {
     Content { message, pushed_at, prior_deliveries, due_after_secs: 0, stored: None, unreadable: None }
 }
 
-/// A message with what is stored as payload. Its id is the first thing that tells one: what was kept beside it, its group on the server,
-/// the server's own.
+/// A message with its stored form as payload. Its id is the first one known: that stored beside it, that in its group on the
+/// server, or the server's own.
 fn as_it_is(
     unreadable: Unreadable<'_>,
     message_id: &str,

@@ -1,14 +1,14 @@
-//! How often this handle gave a message back that nobody was handed, which the server counts as a delivery all the same.
+//! How often this handle received a message and released it before anybody saw it. The server counts that as a delivery.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::received::Received;
 
-/// Messages that are remembered; the oldest is forgotten first.
+/// How many messages are remembered; the oldest are forgotten first.
 const REMEMBERED: usize = 10_000;
 
-/// Counts by what the server calls a message.
+/// Counts by the server's message id.
 #[derive(Debug, Default)]
 pub(crate) struct UnseenReceives(Mutex<Memory>);
 
@@ -23,7 +23,7 @@ impl UnseenReceives {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// These were received, and go back unseen.
+    /// Records that these messages were received and go back unseen.
     pub(crate) fn note_all(&self, unseen: &[Received]) {
         for received in unseen {
             self.note(&received.claim.message_id);
@@ -45,7 +45,7 @@ impl UnseenReceives {
         }
     }
 
-    /// How many of its receptions were such.
+    /// How often this message was received and released unseen.
     pub(crate) fn count_of(&self, message_id: &str) -> u32 {
         self.lock().counts.get(message_id).copied().unwrap_or(0)
     }
