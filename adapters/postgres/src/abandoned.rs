@@ -1,7 +1,7 @@
-//! Ending server processes whose answer nobody waits for any more.
+//! Ending server processes whose answers nobody waits for any more.
 //!
-//! A process that waits for a lock does not notice that its client has gone. Left alone, each call that is given up would leave
-//! one behind, and the next call would need a new connection.
+//! A process that waits for a lock does not notice that its client has gone. Each abandoned call would leave one behind, and the
+//! next call would need a new connection.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,15 +12,15 @@ use tokio::sync::Semaphore;
 
 use crate::session::Process;
 
-/// For so long at most, processes that were left take the place of connections. One that cannot be ended by then ends by the server's
-/// own limit, if the server is there at all.
+/// How long abandoned processes count as connections at most. One that cannot be ended in this time ends by the server's own
+/// limit, if the server runs at all.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 const END: &str = "SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
     JOIN unnest($1, $2) AS p(pid, started_us)
     ON a.pid = p.pid AND (extract(epoch FROM a.backend_start) * 1000000)::bigint = p.started_us";
 
-/// Ends what is left behind, over one further connection at a time.
+/// Ends abandoned processes, over one further connection at a time.
 #[derive(Debug)]
 pub(crate) struct Abandoned {
     options: PgConnectOptions,
@@ -45,7 +45,7 @@ impl Abandoned {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes over a process and the permit of its connection, which comes back when the process was told to end.
+    /// Takes over a process and the permit of its connection. The permit is returned when the process was told to end.
     pub(crate) fn take(self: &Arc<Self>, process: Process) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             self.permits.add_permits(1);
@@ -71,8 +71,10 @@ impl Abandoned {
             }
             match tokio::time::timeout(PATIENCE, self.end(&processes)).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::debug!(%error, "calls that were given up go on at the server"),
-                Err(_) => tracing::debug!("calls that were given up go on at the server: it does not answer"),
+                Ok(Err(error)) => tracing::debug!(%error, "abandoned calls are still running at the server"),
+                Err(_) => {
+                    tracing::debug!("abandoned calls are still running at the server: it does not answer")
+                }
             }
             self.permits.add_permits(processes.len());
         }

@@ -1,4 +1,4 @@
-//! Messages on their way into the database, and the answers to them.
+//! Batches of messages to be stored, and their answers.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,15 +10,15 @@ use sqlx::query::Query;
 use uuid::Uuid;
 
 use crate::config::Config;
-use crate::error::{invalid, own};
+use crate::error::{error, invalid};
 use crate::limits::{MAX_DELAY, PRIORITY_LEVELS};
 use crate::sql::{Statements, get, millis};
 use crate::waiters::Hint;
 
-/// What a message's id, lane and lengths take on the wire.
+/// The wire size of a message's id, lane and lengths.
 const PLAIN_BYTES: usize = 32;
 
-/// Messages ready to be stored, as columns. Those that no message needs are empty.
+/// Encoded messages, as columns. A column that no message needs is empty.
 #[derive(Debug, Default)]
 pub(crate) struct Columns {
     ids: Vec<Uuid>,
@@ -29,12 +29,12 @@ pub(crate) struct Columns {
     bodies: Vec<Vec<u8>>,
 }
 
-/// What was asked, and how it went so far: a message is good, or it is an error already.
+/// A batch to store: for each message its id, or an error.
 pub(crate) struct Batch {
     verdicts: Vec<Result<MessageId>>,
     columns: Columns,
     least_delay: Option<Duration>,
-    at_once: usize,
+    ready_now: usize,
 }
 
 impl Batch {
@@ -46,7 +46,7 @@ impl Batch {
         let now = config.clock.wall();
         let (verdicts, columns) =
             (Vec::with_capacity(messages.len()), Columns::with_capacity(messages.len()));
-        let mut batch = Self { verdicts, columns, least_delay: None, at_once: 0 };
+        let mut batch = Self { verdicts, columns, least_delay: None, ready_now: 0 };
         for message in messages {
             let verdict = message.and_then(|message| batch.add(message, config.message_bytes, now));
             batch.verdicts.push(verdict);
@@ -63,10 +63,9 @@ impl Batch {
         }
         let encoded_bytes = Envelope::max_encoded_len(message);
         if encoded_bytes > message_bytes {
-            let text = format!(
-                "the message takes {encoded_bytes} bytes in encoded form: at most {message_bytes} are allowed"
-            );
-            return Err(own(ErrorKind::TooLarge, text));
+            let text =
+                format!("the encoded message has {encoded_bytes} bytes: at most {message_bytes} are allowed");
+            return Err(error(ErrorKind::TooLarge, text));
         }
         let delay = message.delay(now);
         if delay > MAX_DELAY {
@@ -74,7 +73,7 @@ impl Batch {
         }
         let body = Envelope::new(message.clone(), now).encode()?;
         if delay.is_zero() {
-            self.at_once += 1;
+            self.ready_now += 1;
         } else {
             self.least_delay = Some(self.least_delay.map_or(delay, |least| least.min(delay)));
         }
@@ -93,7 +92,7 @@ impl Batch {
         self.columns.ids.is_empty()
     }
 
-    /// The statement that stores them, whatever they are and whatever is there already.
+    /// The statement that stores any messages, whatever is stored already.
     pub(crate) fn query(
         &self,
         statements: &Statements,
@@ -102,7 +101,7 @@ impl Batch {
         self.bind(statements.push.query(), partition)
     }
 
-    /// The same in a transaction of the application's.
+    /// The same in a transaction of the application.
     pub(crate) fn query_in(
         &self,
         statements: &Statements,
@@ -121,7 +120,7 @@ impl Batch {
         query.bind(ids).bind(lanes).bind(delays_ms).bind(groups).bind(keys).bind(bodies)
     }
 
-    /// A statement that stores them all in half the time, if none is there already nor has a delay, a group or a key.
+    /// A statement that takes half the time, for messages without delay, group and key, none of which is stored already.
     pub(crate) fn plain_query(
         &self,
         statements: &Statements,
@@ -136,14 +135,14 @@ impl Batch {
         Some(query.bind(ids).bind(lanes).bind(bodies))
     }
 
-    /// Whether so many rows are all.
+    /// Whether this is the number of all messages.
     pub(crate) fn is_all(&self, rows: u64) -> bool {
         usize::try_from(rows) == Ok(self.columns.ids.len())
     }
 
-    /// One answer per message, and what waiting pulls are to be told.
+    /// One answer per message, and the hint for waiting pulls.
     pub(crate) fn answers(self, rows: &[PgRow]) -> Result<(Vec<Result<PushOutcome>>, Hint)> {
-        let hint = Hint { ready: self.at_once, due: self.least_delay };
+        let hint = Hint { ready: self.ready_now, due: self.least_delay };
         let mut known =
             rows.iter().map(|row| -> Result<(i32, Option<Uuid>)> { Ok((get(row, 0)?, get(row, 1)?)) });
         let mut next = known.next().transpose()?;
@@ -169,7 +168,7 @@ impl Batch {
         Ok((outcomes, hint))
     }
 
-    /// The answers where nothing was stored: to the good ones, this error.
+    /// The answers if nothing was stored: valid messages get this error.
     pub(crate) fn failed(self, error: &anyqueue::Error) -> Vec<Result<PushOutcome>> {
         let answer = |verdict: Result<MessageId>| verdict.and_then(|_| Err(error.clone()));
         self.verdicts.into_iter().map(answer).collect()
@@ -188,7 +187,7 @@ impl Columns {
         }
     }
 
-    /// About as many bytes as the columns of plain messages take on the wire.
+    /// The approximate wire size of the columns of plain messages.
     fn plain_bytes(&self) -> usize {
         self.bodies.iter().map(|body| body.len() + PLAIN_BYTES).sum()
     }

@@ -1,4 +1,4 @@
-//! Options of a queue in a database, typed and as URL parameters.
+//! Options for a queue in a database, in code and as URL parameters.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use crate::sql::Schema;
 const MAX_MESSAGE_BYTES: u64 = 64 * 1024 * 1024;
 const MAX_CONNECTIONS: u32 = 1000;
 const MAX_TIMEOUT: Duration = Duration::from_hours(1);
-/// How often waiting pulls look without being told, where notifications tell them.
+/// How often waiting pulls poll if notifications wake them.
 const POLL_NOTIFIED: Duration = Duration::from_millis(450);
-/// The same, where nothing tells them.
+/// The same without notifications.
 const POLL_ALONE: Duration = Duration::from_millis(25);
 
 /// Everything that can be set when a queue is opened.
@@ -35,7 +35,7 @@ pub(crate) struct Config {
     pub(crate) clock: Clock,
 }
 
-/// Options of a queue in a database. Made by [`new`](Self::new) or [`PostgresQueue::from_url`](crate::PostgresQueue::from_url).
+/// Options for a queue in a database. Made by [`new`](Self::new) or [`PostgresQueue::from_url`](crate::PostgresQueue::from_url).
 #[derive(Clone)]
 #[must_use = "call open()"]
 pub struct PostgresBuilder {
@@ -70,23 +70,23 @@ impl PostgresBuilder {
         }
     }
 
-    /// The schema that holds the queue's tables and functions: up to 40 of `a-z 0-9 _`. Queues in different schemas know nothing of each
-    /// other. Default: `anyqueue`. URL: `schema=anyqueue`.
+    /// The schema that holds the queue's tables and functions: up to 40 of `a-z 0-9 _`. Queues in different schemas do not affect
+    /// each other. Default: `anyqueue`. URL: `schema=anyqueue`.
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
         self.schema = schema.into();
         self
     }
 
-    /// Whether to create the schema, or to upgrade it, where needed. Without it, it must be there, and the role needs no right but to
-    /// use it. Default: true. URL: `create=true|false`.
+    /// Whether to create or upgrade the schema if needed. If not, the schema must exist, and the role needs only the permission
+    /// to use it. Default: true. URL: `create=true|false`.
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;
         self
     }
 
-    /// Whether to send and receive notifications, which wake waiting pulls at once. Turn it off behind a proxy that hands out its
+    /// Whether to send and receive notifications, which wake waiting pulls at once. Turn it off behind a proxy that assigns
     /// connections per transaction (`PgBouncer` in transaction mode): waiting pulls then only poll, and no settings are made that
-    /// others would find on a shared connection. Default: true.
+    /// other clients would find on a shared connection. Default: true.
     /// URL: `notify=true|false`.
     pub fn notify(mut self, notify: bool) -> Self {
         self.notify = notify;
@@ -94,20 +94,21 @@ impl PostgresBuilder {
     }
 
     /// Whether to keep prepared statements. Turn it off behind a proxy that cannot keep them per client; each call then takes
-    /// three round trips more. Default: true. URL: `prepared=true|false`.
+    /// three more round trips. Default: true. URL: `prepared=true|false`.
     pub fn prepared(mut self, prepared: bool) -> Self {
         self.prepared = prepared;
         self
     }
 
-    /// How often waiting pulls look for messages, about; no notification is needed for that. Nothing polls while nobody
-    /// waits. From 1 ms to 60 s. Default: 450 ms, without [`notify`](Self::notify) 25 ms. URL: `poll_interval=450ms`.
+    /// How often, approximately, waiting pulls look for messages by themselves. Nothing polls while nobody waits. From 1 ms to 60
+    /// s. Default: 450 ms, without [`notify`](Self::notify) 25 ms. URL: `poll_interval=450ms`.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.poll_interval = Some(interval);
         self
     }
 
-    /// The most connections of this handle, besides one that listens and one that ends calls that were given up. Opened when needed. From 1 to 1000. Default: 8.
+    /// The most connections of this handle, not counting one that listens and one that ends abandoned calls. Opened when needed.
+    /// From 1 to 1000. Default: 8.
     /// URL: `max_connections=8`.
     pub fn max_connections(mut self, connections: u32) -> Self {
         self.max_connections = connections;
@@ -126,14 +127,14 @@ impl PostgresBuilder {
         self
     }
 
-    /// The largest message in its encoded form, in bytes, at most 64 MiB. Default: 16 MiB. URL: `message_bytes=16777216`.
+    /// The largest encoded message in bytes, at most 64 MiB. Default: 16 MiB. URL: `message_bytes=16777216`.
     pub fn message_bytes(mut self, bytes: u64) -> Self {
         self.message_bytes = bytes;
         self
     }
 
-    /// The clock of this client, for tests with one that is wrong: messages are stored with the time of day at which it pushed them, which
-    /// nothing goes by. Leases, delays and ages are by the server's clock. Default: the host's.
+    /// The clock of this client, for tests with a wrong one. Messages store the client's time of their push, but nothing depends
+    /// on it: leases, delays and ages use the server's clock. Default: the host's.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
@@ -143,20 +144,20 @@ impl PostgresBuilder {
         let poll = if self.notify { POLL_NOTIFIED } else { POLL_ALONE };
         let poll_interval = self.poll_interval.unwrap_or(poll);
         if !(Duration::from_millis(1)..=Duration::from_mins(1)).contains(&poll_interval) {
-            return Err(invalid("poll_interval is from 1ms to 60s"));
+            return Err(invalid("poll_interval must be from 1ms to 60s"));
         }
         if !(1..=MAX_CONNECTIONS).contains(&self.max_connections) {
-            return Err(invalid("max_connections is from 1 to 1000"));
+            return Err(invalid("max_connections must be from 1 to 1000"));
         }
         let timeouts = Duration::from_millis(1)..=MAX_TIMEOUT;
         if !timeouts.contains(&self.connect_timeout) || !timeouts.contains(&self.call_timeout) {
-            return Err(invalid("connect_timeout and call_timeout are from 1ms to 1h"));
+            return Err(invalid("connect_timeout and call_timeout must be from 1ms to 1h"));
         }
         if !(1024..=MAX_MESSAGE_BYTES).contains(&self.message_bytes) {
-            return Err(invalid("message_bytes is from 1024 to 67108864"));
+            return Err(invalid("message_bytes must be from 1024 to 67108864"));
         }
         Ok(Config {
-            // No proxy has to know a setting that only concerns numbers of a kind that are not used.
+            // Spares proxies a setting that only concerns floating-point numbers, which are not used.
             connect: self.connect.disable_statement_logging().extra_float_digits(None),
             schema: Schema::new(&self.schema)?,
             create: self.create,
@@ -186,22 +187,22 @@ impl PostgresBuilder {
     }
 }
 
-/// What sqlx reads of the URL. Our own options are taken out, since it would log those it does not know.
+/// The options that sqlx reads from the URL. Those of this backend are removed, since sqlx would log unknown ones.
 fn connect_options(url: &StorageUrl) -> Result<PgConnectOptions> {
     let mut plain = url.url().clone();
     plain
         .query_pairs_mut()
         .clear()
         .extend_pairs(url.url().query_pairs().filter(|(key, _)| PASSED_ON.contains(&&**key)));
-    // The error of sqlx is left out: it may quote parts of the URL.
+    // The error of sqlx is dropped: it may quote parts of the URL.
     let options = PgConnectOptions::from_str(plain.as_str());
     let options = options
-        .map_err(|_| invalid("this is no usable postgres URL: write postgres://user@host:5432/database"))?;
+        .map_err(|_| invalid("this is not a valid postgres URL: write postgres://user@host:5432/database"))?;
     Ok(if options.get_application_name().is_none() { options.application_name("anyqueue") } else { options })
 }
 
 impl Config {
-    /// The server and database, for messages.
+    /// The server and database, for error messages.
     pub(crate) fn target(&self) -> String {
         let connect = &self.connect;
         let database = connect.get_database().unwrap_or(connect.get_username());
@@ -229,14 +230,14 @@ impl std::fmt::Debug for PostgresBuilder {
     }
 }
 
-/// URL parameters that are sqlx's.
+/// URL parameters that sqlx reads.
 const PASSED_ON: [&str; 6] = ["sslmode", "sslrootcert", "sslcert", "sslkey", "application_name", "host"];
 
 const fn option(name: &'static str, default: &'static str, help: &'static str) -> UrlOption {
     UrlOption { name, default, help }
 }
 
-/// All that a URL can say.
+/// All options that a URL can have.
 pub(crate) const OPTIONS: &[UrlOption] = &[
     option("schema", "anyqueue", "the schema that holds the queue, up to 40 of a-z 0-9 _"),
     option("create", "true", "whether to create or upgrade the schema where needed"),

@@ -1,4 +1,4 @@
-//! Looking into the queue, and what an operator does to it.
+//! Inspecting the queue, and an operator's changes to it.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -15,16 +15,16 @@ use crate::pull::{age, decode};
 use crate::sql::{get, int};
 use crate::waiters::Hint;
 
-/// How often what somebody was just dealing with is asked for again.
+/// How often locked messages are tried again.
 const TAKE_OUT_TRIES: usize = 10;
-/// For so long a purge waits for others to let go of messages, one after the other. What is locked for longer counts as held.
-const PURGE_PATIENCE: Duration = Duration::from_secs(1);
-/// How long until what others were dealing with is tried again: they take about as long as a call.
-const AGAIN: Duration = Duration::from_millis(10);
+/// How long a purge waits for locks of others without progress. What is locked for longer counts as held.
+const PURGE_LOCK_WAIT: Duration = Duration::from_secs(1);
+/// The pause before locked messages are tried again: a lock is held for about the time of a call.
+const RETRY_AFTER: Duration = Duration::from_millis(10);
 
-/// What became of messages that were to be taken out.
+/// The outcomes of messages that should be removed.
 #[derive(Default)]
-struct TakenOut {
+struct RemovalOutcomes {
     gone: HashSet<Uuid>,
     held: HashSet<Uuid>,
     busy: HashSet<Uuid>,
@@ -50,36 +50,41 @@ fn browsed(row: &PgRow) -> Result<Browsed> {
 }
 
 impl PostgresQueue {
-    async fn take_out(&self, partition: &PartitionId, ids: &[MessageId], cancel: bool) -> Result<TakenOut> {
+    async fn take_out(
+        &self,
+        partition: &PartitionId,
+        ids: &[MessageId],
+        cancel: bool,
+    ) -> Result<RemovalOutcomes> {
         let mut ids: Vec<_> = ids.iter().map(uuid).collect();
         ids.sort_unstable();
-        let mut taken = TakenOut::default();
+        let mut removal = RemovalOutcomes::default();
         for _ in 0..TAKE_OUT_TRIES {
             let query = self.inner.statements.take_out.query().bind(partition.name().to_owned());
             let query = query.bind(partition.is_dead_letters()).bind(ids).bind(cancel);
             let rows = self.fetch(query, Operation::Inspect).await?;
             let Some(row) = rows.first() else { break };
-            self.tell_advanced(partition, get(row, 3)?);
+            self.hint_advanced(partition, get(row, 3)?);
             let list = |column| Ok(get::<Option<Vec<Uuid>>>(row, column)?.unwrap_or_default());
-            taken.gone.extend(list(0)?);
-            taken.held.extend(list(1)?);
+            removal.gone.extend(list(0)?);
+            removal.held.extend(list(1)?);
             ids = list(2)?;
-            taken.busy = ids.iter().copied().collect();
+            removal.busy = ids.iter().copied().collect();
             if ids.is_empty() {
                 break;
             }
             ids.sort_unstable();
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(RETRY_AFTER).await;
         }
-        Ok(taken)
+        Ok(removal)
     }
 
-    /// Groups went on, at places that pulls may have left behind.
-    fn tell_advanced(&self, partition: &PartitionId, advanced: i32) {
+    /// Groups advanced, possibly at positions that pulls have passed already.
+    fn hint_advanced(&self, partition: &PartitionId, advanced: i32) {
         let advanced = usize::try_from(advanced).unwrap_or(0);
         if advanced > 0 {
-            self.inner.marks.forget(partition);
-            self.tell(partition, Hint::ready(advanced));
+            self.inner.scan_starts.forget(partition);
+            self.send_hint(partition, Hint::ready(advanced));
         }
     }
 
@@ -92,11 +97,11 @@ impl PostgresQueue {
         [gone, held, missing]: [T; 3],
     ) -> Vec<Result<T>> {
         match self.take_out(partition, ids, cancel).await {
-            Ok(mut taken) => {
+            Ok(mut removal) => {
                 let outcome = |id: &MessageId| match uuid(id) {
-                    id if taken.gone.remove(&id) => gone.clone(), // not there any more if it is asked for twice
-                    // Locked all the time: whoever does that holds it.
-                    id if taken.held.contains(&id) || taken.busy.contains(&id) => held.clone(),
+                    id if removal.gone.remove(&id) => gone.clone(), // missing if it is asked for twice
+                    // Locked all the time, so it counts as held.
+                    id if removal.held.contains(&id) || removal.busy.contains(&id) => held.clone(),
                     _ => missing.clone(),
                 };
                 ids.iter().map(outcome).map(Ok).collect()
@@ -115,7 +120,7 @@ impl InspectQueueStorage for PostgresQueue {
         rows.iter().map(|row| PartitionId::new(get(row, 0)?)).collect()
     }
 
-    /// Reads one index entry per message: some 100 ms for a million.
+    /// Reads one index entry per message: about 100 ms for a million.
     async fn counts(&self, partition: &PartitionId) -> Result<Counts> {
         let query = self.inner.statements.counts.query();
         let query = query.bind(partition.name().to_owned()).bind(partition.is_dead_letters());
@@ -152,16 +157,16 @@ impl InspectQueueStorage for PostgresQueue {
             let Some(row) = rows.first() else { return Ok(purged) };
             let now_purged = usize::try_from(get::<i32>(row, 0)?).unwrap_or(0);
             purged += now_purged;
-            self.tell_advanced(partition, get(row, 2)?);
+            self.hint_advanced(partition, get(row, 2)?);
             if purged >= limit || !get::<bool>(row, 1)? {
                 return Ok(purged);
             }
             if now_purged > 0 {
                 progress = Instant::now();
-            } else if progress.elapsed() >= PURGE_PATIENCE {
+            } else if progress.elapsed() >= PURGE_LOCK_WAIT {
                 return Ok(purged);
             } else {
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(RETRY_AFTER).await;
             }
         }
     }
@@ -179,7 +184,7 @@ impl PauseQueueStorage for PostgresQueue {
         let query = query.bind(partition.name().to_owned()).bind(partition.is_dead_letters()).bind(paused);
         self.fetch(query, Operation::Pause).await?;
         if !paused {
-            self.tell(partition, Hint::ready(usize::MAX));
+            self.send_hint(partition, Hint::ready(usize::MAX));
         }
         Ok(())
     }

@@ -11,13 +11,13 @@
 //! ```
 //!
 //! # Guarantees
-//! Strict priority over ten levels, push order within one, strict fencing, groups, deduplication, delays, atomic moves. What is
-//! acknowledged is committed; whether a commit survives power loss is up to the server's `synchronous_commit` and `fsync`, and is
-//! declared accordingly. Claims do not wait for the disk: if the server crashes, the messages are delivered again. All
+//! Strict priority over ten levels, push order within a level, strict fencing, groups, deduplication, delays, atomic moves. What
+//! is acknowledged is committed; whether a commit survives power loss depends on the server's `synchronous_commit` and `fsync`,
+//! and is declared accordingly. Claims do not wait for the disk: if the server crashes, the messages are delivered again. All
 //! times are the server's.
 //!
 //! # In an application's database
-//! With [`PostgresQueue::push_in`] messages are stored in the application's own transaction, or not at all:
+//! [`PostgresQueue::push_in`] stores messages in the application's own transaction:
 //!
 //! ```no_run
 //! # use anyqueue::{MessageData, PartitionId};
@@ -33,18 +33,20 @@
 //! ```
 //!
 //! # Set-up
-//! `PostgreSQL` 13 or later. Opening creates the schema, for which the role needs the right to create schemas in the
+//! `PostgreSQL` 13 or later. Opening a queue creates the schema; for that the role needs the permission to create schemas in the
 //! database, once. With [`create`](PostgresBuilder::create) off it needs only `USAGE` on the schema and `SELECT, INSERT, UPDATE,
 //! DELETE` on its tables. Behind `PgBouncer` in transaction mode turn off [`notify`](PostgresBuilder::notify) and, unless it keeps
 //! prepared statements, [`prepared`](PostgresBuilder::prepared).
 //!
-//! With `notify` on, connections are the handle's own, and it sets `default_transaction_isolation`, `statement_timeout` and
-//! `idle_in_transaction_session_timeout` on them: a call ends at the server shortly before the client gives it up, and of one that is
-//! dropped half-way the server process is ended, over one further connection. With `notify` off nothing is set that others could find on a
-//! shared connection: without prepared statements each transaction has its own settings; with them a call that is given up ends at
-//! the server only when its locks are free, and the role's transactions have to begin at `READ COMMITTED`, or the handle does not open.
+//! With `notify` on, connections belong to the handle alone, and it sets `default_transaction_isolation`, `statement_timeout` and
+//! `idle_in_transaction_session_timeout` on them: a call ends at the server shortly before the client's timeout, and the server
+//! process of a call that is dropped is ended, over one further connection. With `notify` off, nothing is set that other clients
+//! could find on a shared connection. Without prepared statements each transaction has its own settings. With them, an abandoned
+//! call ends at the server only when it gets its locks, and the role's transactions must begin at `READ COMMITTED`, or opening
+//! the queue fails.
 //!
-//! TLS is rustls's: `sslmode=verify-full`, with `sslrootcert` for an authority of one's own, checks that the server is who it should be.
+//! TLS is provided by rustls. `sslmode=verify-full`, with `sslrootcert` for an authority of your own, verifies the server's
+//! identity.
 //!
 //! # By URL
 //! `postgres://user@host/database?schema=jobs`; the scheme `postgresql` is the same. With [`backend`] a [`Registry`](anyqueue::Registry) opens it.
@@ -68,38 +70,40 @@
 //! | `host` | of the URL | the directory of a Unix socket, or a host |
 //!
 //! # Limits
-//! 64 MiB per message at most (16 MiB unless configured), batches of 1000, leases up to 30 days, delays up to ten years. A pull answers
-//! about 32 MiB at most, and then fewer messages than asked for.
+//! At most 64 MiB per message (16 MiB by default), batches of 1000, leases up to 30 days, delays up to ten years. A pull returns
+//! about 32 MiB at most, even if that means fewer messages than requested.
 //!
-//! Of delays that end together the urgent come first, however many they are. Of leases that end together, which are made ready a
-//! thousand with each pull, an urgent one can come after others while there are many thousands.
+//! If many delays end at the same time, messages of higher priority come first, however many there are. If many leases end at the
+//! same time, each pull makes a thousand of their messages ready, so with many thousands one of higher priority can come after
+//! others.
 //!
 //! # Operation
-//! A transaction that stays open for long, anywhere on the server, keeps dead rows from being cleaned up. Where looking through
-//! them becomes slow (5 ms), pulls begin shortly before their last find, and look everywhere only for a twentieth of the
-//! time, or when they find nothing. Until then a message that became ready at an old place waits: one from a transaction
-//! of the application's that took long, or the next of a group that another process let go on. `check` warns of such
+//! A transaction that stays open for long, anywhere on the server, keeps dead rows from being cleaned up. When scanning them
+//! becomes slow (5 ms), pulls start shortly before the last message they found, and scan everything only for a twentieth of the
+//! time, or when they find nothing. Until then, messages that became ready at an old position wait: one from a long transaction
+//! of the application, or the next of a group that another process has advanced. `check` warns of such
 //! transactions; [`table_report`](PostgresQueue::table_report) tells more.
 //!
-//! What `check` asks takes the same time however many partitions and messages there are. A purge deletes what nobody holds, beside consumers
-//! too; a row that somebody keeps locked for longer than a second counts as held.
+//! The time of `check` does not depend on the number of partitions and messages. A purge deletes everything that is not held,
+//! even while consumers work; a row that stays locked for longer than a second counts as held.
 //!
-//! An id that is pushed again while it lives shows in the server's log as a violated constraint; it does no harm.
+//! If an id is pushed again while it exists, the server logs a violated constraint; that is harmless.
 //!
 //! # How it works
-//! A message is one row. Partial indexes hold what is ready, leased or delayed, and behind others of its group, so that no
-//! statement's cost grows with the backlog. Each call is one call of a function in the schema, one round trip, on one of
-//! a few connections. Waiting pulls are woken by notifications, sent after the commit and never within it, and poll
-//! seldom in case one is lost ([`poll_interval`](PostgresBuilder::poll_interval)).
+//! A message is one row. Partial indexes contain what is ready, leased, delayed, or waiting behind others of its group, so that
+//! no statement's cost grows with the backlog. Each call is one call of a function in the schema, one round trip, on one of
+//! a few connections. Waiting pulls are woken by notifications, which are sent after the commit and never within it, and poll
+//! rarely in case one is lost ([`poll_interval`](PostgresBuilder::poll_interval)).
 //!
-//! A partition and its dead letters share one key, so that an id lives once in both; in another partition it may live again.
-//! Where two messages of one id are moved to one partition, they become one.
+//! A partition and its dead letters share one key, so an id is unique in both; another partition may contain it too. If two
+//! messages with the same id are moved to one partition, they become one.
 //!
 //! # Tested
-//! On `PostgreSQL` 15.18, and behind `PgBouncer` 1.18 in transaction mode; the conformance suite also on 16.2, but for the cases that
-//! harm a server of their own. Other versions and hosted variants are untested. After the end of a connection the handle makes a new one, also to a standby that took over, once the address of the URL leads there.
-//! A standby whose primary waits for it (`synchronous_standby_names`) has all that was acknowledged: that is tested. One that follows
-//! asynchronously can lack the last of it.
+//! With `PostgreSQL` 15.18, and behind `PgBouncer` 1.18 in transaction mode; the conformance suite also with 16.2, except the
+//! cases that disrupt a server of their own. Other versions and hosted variants are untested. When a connection ends, the handle
+//! makes a new one, also to a standby that has taken over, once the address in the URL leads to it. A standby whose primary waits
+//! for it (`synchronous_standby_names`) has everything that was acknowledged, which is tested. One that follows asynchronously
+//! can lack the last of it.
 
 mod abandoned;
 mod backend;
@@ -107,23 +111,23 @@ mod batch;
 mod capabilities;
 mod config;
 mod error;
+mod hint_sender;
 mod inspect;
 mod limits;
-mod lookout;
-mod marks;
 mod notifier;
+mod permissions;
+mod poller;
 mod pool;
 mod pull;
 mod push;
 mod push_in;
 mod report;
-mod rights;
+mod scan_starts;
 mod schema;
 mod session;
 mod settle;
 mod sql;
 mod storage;
-mod teller;
 mod token;
 mod waiters;
 

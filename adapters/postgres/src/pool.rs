@@ -1,7 +1,6 @@
-//! Connections: a few, opened when needed, kept while they work.
+//! Connections: a few, opened when needed, kept while they are usable.
 //!
-//! Not sqlx's pool: that one asks the server something each time a connection is released, which would double the number of
-//! round trips.
+//! Not sqlx's pool: that one sends a request each time a connection is released, which would double the number of round trips.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +14,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::abandoned::Abandoned;
 use crate::config::Config;
-use crate::error::{classify, classify_connect, leaves_connection, own};
+use crate::error::{classify, classify_connect, error, keeps_connection};
 use crate::session::{Process, Session};
 
 /// The connections of one handle.
@@ -30,12 +29,12 @@ pub(crate) struct Pool {
     permits: Arc<Semaphore>,
     abandoned: Arc<Abandoned>,
     // A std mutex: it is held for a few instructions and never across an await.
-    idle: Mutex<Vec<Kept>>,
-    /// Counts the times that a connection broke. What was opened before is then no longer trusted.
+    idle: Mutex<Vec<PoolEntry>>,
+    /// Counts broken connections. Connections that were opened before are then no longer trusted.
     generation: AtomicU64,
 }
 
-struct Kept {
+struct PoolEntry {
     conn: PgConnection,
     process: Option<Process>,
     generation: u64,
@@ -59,26 +58,26 @@ impl Pool {
         }
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Kept>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<PoolEntry>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection for one piece of work.
-    pub(crate) async fn lend(&self) -> Result<Lent<'_>> {
+    /// A connection for one call.
+    pub(crate) async fn acquire(&self) -> Result<PooledConnection<'_>> {
         let busy =
-            || own(ErrorKind::TimedOut, "all connections of this handle are busy: raise max_connections");
+            || error(ErrorKind::TimedOut, "all connections of this handle are busy: raise max_connections");
         let permit =
             tokio::time::timeout(self.call_timeout, self.permits.acquire()).await.map_err(|_| busy())?;
         let permit = permit.map_err(|_| anyqueue::Error::closed())?;
         let generation = self.generation.load(Ordering::Acquire);
-        let kept = self.idle().pop();
-        let kept = if let Some(kept) = kept {
-            kept
+        let entry = self.idle().pop();
+        let entry = if let Some(entry) = entry {
+            entry
         } else {
             let (conn, process) = self.connect().await?;
-            Kept { conn, process, generation }
+            PoolEntry { conn, process, generation }
         };
-        Ok(Lent { pool: self, kept: Some(kept), is_left: false, permit: Some(permit) })
+        Ok(PooledConnection { pool: self, entry: Some(entry), is_mid_call: false, permit: Some(permit) })
     }
 
     async fn connect(&self) -> Result<(PgConnection, Option<Process>)> {
@@ -89,53 +88,55 @@ impl Pool {
         };
         match tokio::time::timeout(self.connect_timeout, connect).await {
             Ok(connected) => connected.map_err(|error| classify_connect(error, &self.target)),
-            Err(_) => Err(own(ErrorKind::Unavailable, format!("{} did not answer in time", self.target))),
+            Err(_) => Err(error(ErrorKind::Unavailable, format!("{} did not answer in time", self.target))),
         }
     }
 
     /// Runs one statement in a transaction of its own.
     pub(crate) async fn fetch(&self, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<PgRow>> {
-        self.lend().await?.fetch(query).await
+        self.acquire().await?.fetch(query).await
     }
 
-    /// Runs one statement that stores rows, in a transaction of its own, and returns how many: none if one of them is in the way.
+    /// Runs one statement that stores rows, in a transaction of its own, and returns how many: none if one of them exists
+    /// already.
     pub(crate) async fn store(&self, query: Query<'_, Postgres, PgArguments>) -> Result<u64> {
         let insert = async |conn: &mut PgConnection| match query.execute(conn).await {
             Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Ok(0),
             done => done.map(|done| done.rows_affected()),
         };
-        self.lend().await?.run(insert).await
+        self.acquire().await?.run(insert).await
     }
 
-    /// Distrusts all connections that were opened before.
-    fn renew(&self) {
+    /// No longer trusts connections that were opened before.
+    fn distrust_all(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
         self.idle().clear();
     }
 
-    /// Waits for what is lent, and closes.
+    /// Waits for connections in use, and closes all.
     pub(crate) async fn close(&self) {
         let all = tokio::time::timeout(self.call_timeout, self.permits.acquire_many(self.connections)).await;
-        drop(all); // whether or not they came back in time
+        drop(all); // whether or not they were returned in time
         self.permits.close();
         let idle = std::mem::take(&mut *self.idle());
-        for kept in idle {
-            // A server that does not answer the farewell is of no interest any more.
-            let _ = tokio::time::timeout(Duration::from_secs(1), kept.conn.close()).await;
+        for entry in idle {
+            // Whether the server answers does not matter any more.
+            let _ = tokio::time::timeout(Duration::from_secs(1), entry.conn.close()).await;
         }
     }
 }
 
-/// A connection on loan. It goes back if what was done with it came to its end; else it is closed, and its server process is ended.
-pub(crate) struct Lent<'p> {
+/// A connection in use. It is returned to the pool if its last call has finished; otherwise it is closed, and its server process
+/// is ended.
+pub(crate) struct PooledConnection<'p> {
     pool: &'p Pool,
-    kept: Option<Kept>,
-    /// Whether something was begun with it that has not come to its end.
-    is_left: bool,
+    entry: Option<PoolEntry>,
+    /// Whether a call has started and not finished.
+    is_mid_call: bool,
     permit: Option<SemaphorePermit<'p>>,
 }
 
-impl Lent<'_> {
+impl PooledConnection<'_> {
     /// Runs one statement in a transaction of its own.
     pub(crate) async fn fetch(&mut self, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<PgRow>> {
         let Pool { prepared, session, .. } = self.pool;
@@ -143,8 +144,8 @@ impl Lent<'_> {
             if *prepared {
                 return query.fetch_all(conn).await;
             }
-            // Preparing and running an unnamed statement are two round trips, which a transaction keeps on one connection
-            // behind a proxy that hands out its own per transaction.
+            // Preparing and running an unnamed statement takes two round trips. A transaction keeps them on one connection behind
+            // a proxy that assigns connections per transaction.
             let mut tx = conn.begin_with(session.transaction()).await?;
             let rows = query.persistent(false).fetch_all(&mut *tx).await?;
             tx.commit().await?;
@@ -153,33 +154,33 @@ impl Lent<'_> {
         .await
     }
 
-    /// Does something with the connection, within the time that a call may take.
+    /// Uses the connection, within the time that a call may take.
     pub(crate) async fn run<T>(
         &mut self,
         work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
     ) -> Result<T> {
-        let Some(kept) = self.kept.as_mut().filter(|_| !self.is_left) else {
-            return Err(own(ErrorKind::Unavailable, "the connection broke in an earlier step"));
+        let Some(entry) = self.entry.as_mut().filter(|_| !self.is_mid_call) else {
+            return Err(error(ErrorKind::Unavailable, "the connection broke in an earlier step"));
         };
-        self.is_left = true; // also if this future is dropped half-way
-        let Ok(done) = tokio::time::timeout(self.pool.call_timeout, work(&mut kept.conn)).await else {
-            self.pool.renew();
-            let text = "the server did not answer in time: whether it was done is not known";
-            return Err(own(ErrorKind::TimedOut, text).with_retry(RetryClass::MayDuplicate));
+        self.is_mid_call = true; // also if this future is dropped half-way
+        let Ok(done) = tokio::time::timeout(self.pool.call_timeout, work(&mut entry.conn)).await else {
+            self.pool.distrust_all();
+            let text = "the server did not answer in time: it is not known whether the call took effect";
+            return Err(error(ErrorKind::TimedOut, text).with_retry(RetryClass::MayDuplicate));
         };
         match done {
             Ok(value) => {
-                self.is_left = false;
+                self.is_mid_call = false;
                 Ok(value)
             }
             Err(error) => {
-                if leaves_connection(&error) {
-                    self.is_left = false;
+                if keeps_connection(&error) {
+                    self.is_mid_call = false;
                 } else {
                     if matches!(error, sqlx::Error::Database(_)) {
-                        self.kept = None; // its last word: the process ends by itself
+                        self.entry = None; // the server's last message: its process ends by itself
                     }
-                    self.pool.renew();
+                    self.pool.distrust_all();
                 }
                 Err(classify(error))
             }
@@ -187,22 +188,22 @@ impl Lent<'_> {
     }
 }
 
-impl Drop for Lent<'_> {
+impl Drop for PooledConnection<'_> {
     fn drop(&mut self) {
-        let Some(kept) = self.kept.take() else { return };
-        if self.is_left {
-            let process = kept.process;
-            drop(kept); // closed first, so that nothing that it has not read yet is begun
+        let Some(entry) = self.entry.take() else { return };
+        if self.is_mid_call {
+            let process = entry.process;
+            drop(entry); // closed first, so that the process starts nothing that it has not read yet
             if let Some(process) = process
                 && let Some(permit) = self.permit.take()
             {
                 permit.forget();
                 self.pool.abandoned.take(process);
             }
-        } else if kept.generation == self.pool.generation.load(Ordering::Acquire)
+        } else if entry.generation == self.pool.generation.load(Ordering::Acquire)
             && !self.pool.permits.is_closed()
         {
-            self.pool.idle().push(kept);
+            self.pool.idle().push(entry);
         }
     }
 }

@@ -16,15 +16,15 @@ use sqlx::query::Query;
 use uuid::Uuid;
 
 use crate::PostgresQueue;
-use crate::error::{NAME, invalid, own, repeatable};
+use crate::error::{NAME, error, invalid, repeatable};
 use crate::limits::check_lease;
-use crate::marks::Stretches;
-use crate::settle::{self, Sorted, decode_headers, read_settled};
+use crate::scan_starts::ScanRanges;
+use crate::settle::{self, SettlementBatch, decode_headers, read_settled};
 use crate::sql::{get, int, millis};
-use crate::token::{Place, token};
+use crate::token::{TupleId, token};
 use crate::waiters::{Hint, Waiting};
 
-/// About how many bytes of messages one pull answers, as the function of the same name in the schema has it.
+/// The approximate size of the messages that one pull returns; the schema has a function of the same name.
 const PULL_BYTES: usize = 32 * 1024 * 1024;
 
 #[async_trait]
@@ -63,24 +63,24 @@ impl PostgresQueue {
         }
     }
 
-    /// Settles and pulls in one statement where all that is settled is removed, which is what happens in a hurry.
+    /// Settles and pulls in one statement if all settlements are removals, which is the common case under load.
     async fn settle_and_pull(
         &self,
         settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
     ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
-        let sorted = Sorted::new(settlements);
-        if !sorted.only_removes() || check(&request).is_err() {
+        let batch = SettlementBatch::new(settlements);
+        if !batch.only_removes() || check(&request).is_err() {
             return (self.settle_all(settlements).await, self.pull_messages(partition, request).await);
         }
         let started = Instant::now();
         let waiting = (!request.wait.is_zero()).then(|| self.inner.wake.join(partition));
-        let (done, claimed) = match self.exchange_once(settlements, &sorted, partition, &request).await {
+        let (done, claimed) = match self.exchange_once(settlements, &batch, partition, &request).await {
             Ok((done, deliveries)) => (Ok(done), deliveries.map_err(stamp)),
             Err(error) => (Err(settle::stamp(error.clone())), Err(stamp(error))),
         };
-        let outcomes = sorted.removed(&done);
+        let outcomes = batch.removed(&done);
         let pulled = match (claimed, waiting) {
             (Ok(deliveries), Some(waiting)) if deliveries.is_empty() => {
                 self.wait(partition, &request, started, waiting).await
@@ -93,13 +93,13 @@ impl PostgresQueue {
     async fn exchange_once(
         &self,
         settlements: &[Settlement],
-        sorted: &Sorted<'_>,
+        batch: &SettlementBatch<'_>,
         partition: &PartitionId,
         request: &PullRequest,
     ) -> Result<(Option<Vec<i32>>, Result<Vec<Delivery>>)> {
         let claim = Claim::new(self, partition, request);
         let text = &self.inner.statements.exchange;
-        let query = sorted.bind_removals(claim.bind(text.query_of(sorted.removal_bytes())));
+        let query = batch.bind_removals(claim.bind(text.query_of(batch.removal_bytes())));
         let rows = self.fetch(query, Operation::Pull).await?;
         let (mut done, mut claimed) = (None, Vec::with_capacity(rows.len()));
         for row in &rows {
@@ -108,17 +108,17 @@ impl PostgresQueue {
             } else {
                 let advanced;
                 (done, advanced) = read_settled(row, 9)?;
-                self.tell_settled(settlements.iter(), advanced);
+                self.hint_settled(settlements.iter(), advanced);
             }
         }
-        // The settlements are done: a failure from here on is not theirs.
-        if claimed.is_empty() && claim.looked.is_part() {
+        // The settlements are done: a later error does not concern them.
+        if claimed.is_empty() && claim.ranges.is_part() {
             return Ok((done, self.claim_anywhere(partition, request).await));
         }
         Ok((done, self.deliver(claimed, &claim)))
     }
 
-    /// Tries again whenever woken, until the time is over or somebody says stop.
+    /// Tries again whenever woken, until the time is over or the request is stopped.
     async fn wait(
         &self,
         partition: &PartitionId,
@@ -127,7 +127,7 @@ impl PostgresQueue {
         mut waiting: Waiting,
     ) -> Result<Vec<Delivery>> {
         let inner = &self.inner;
-        inner.listen.cancel(); // its being cancelled is what the listener waits for
+        inner.listen.cancel(); // the listener starts when this is cancelled
         let left = request.wait.saturating_sub(started.elapsed());
         let mut over = std::pin::pin!(tokio::time::sleep(left));
         loop {
@@ -155,23 +155,23 @@ impl PostgresQueue {
             .fetch(claim.bind(self.inner.statements.pull.query()), Operation::Pull)
             .await
             .map_err(stamp)?;
-        if rows.is_empty() && claim.looked.is_part() {
+        if rows.is_empty() && claim.ranges.is_part() {
             return self.claim_anywhere(partition, request).await.map_err(stamp);
         }
         self.deliver(rows.iter().collect(), &claim).map_err(stamp)
     }
 
-    /// Looks everywhere, however long that takes.
+    /// Scans everything, however long that takes.
     async fn claim_anywhere(&self, partition: &PartitionId, request: &PullRequest) -> Result<Vec<Delivery>> {
-        let claim = Claim { looked: Stretches::all(), ..Claim::new(self, partition, request) };
+        let claim = Claim { ranges: ScanRanges::all(), ..Claim::new(self, partition, request) };
         let rows = self.fetch(claim.bind(self.inner.statements.pull.query()), Operation::Pull).await?;
         self.deliver(rows.iter().collect(), &claim)
     }
 
-    /// Reads what was claimed. A message that cannot be read is delivered as it is stored: core knows what to do with it.
+    /// Reads claimed messages. One that cannot be read is delivered as it is stored; core handles it.
     fn deliver(&self, rows: Vec<&PgRow>, claim: &Claim<'_>) -> Result<Vec<Delivery>> {
-        let Claim { partition, request, secret, before, looked } = claim;
-        // By the server's clock, so that neither the network nor a flush counts; nothing found tells nothing of that.
+        let Claim { partition, request, secret, before, ranges } = claim;
+        // By the server's clock, so that neither the network nor a flush counts. Without messages the server does not tell it.
         let took = rows.first().map_or(Ok(Some(before.elapsed())), |row| looking_time(row, 10))?;
         let mut sorted = Vec::with_capacity(rows.len());
         for row in rows {
@@ -180,15 +180,15 @@ impl PostgresQueue {
         sorted.sort_unstable_by_key(|(lane, pos, _)| (*lane, *pos));
         let found = sorted.iter().map(|(lane, pos, _)| (*lane, *pos));
         match took {
-            Some(took) => self.inner.marks.learn(partition, looked, (*before, took), found),
-            None => self.inner.marks.forget(partition), // marks would hide what is due and was left
+            Some(took) => self.inner.scan_starts.record(partition, ranges, (*before, took), found),
+            None => self.inner.scan_starts.forget(partition), // a start would hide what is due and was left
         }
         let (mut deliveries, mut bytes) = (Vec::with_capacity(sorted.len()), 0);
         for (_, _, row) in sorted {
             let id = get::<Uuid>(row, 1)?;
             let (message, unreadable) = decode(row, id, 6)?;
             bytes += message.payload().len();
-            let token = token(*secret, get(row, 0)?, place(row, 8)?);
+            let token = token(*secret, get(row, 0)?, tid(row, 8)?);
             let lease = Lease { partition: (*partition).clone(), id: message.id(), token };
             let count = u32::try_from(get::<i32>(row, 4)?).unwrap_or(0);
             let delivery = Delivery::new(lease, message).with_lease_until(*before + request.lease);
@@ -198,45 +198,45 @@ impl PostgresQueue {
         if !deliveries.is_empty() {
             let due = Hint::due(request.lease);
             if request.lease < 2 * self.inner.config.poll_interval {
-                self.tell(partition, due); // it may end before others poll
+                self.send_hint(partition, due); // the lease may end before others poll
             } else {
                 self.inner.wake.hint(partition, due);
             }
         }
         if deliveries.len() >= request.max || bytes >= PULL_BYTES / 2 {
-            self.inner.wake.hint(partition, Hint::ready(1)); // more may be left for the next in line
+            self.inner.wake.hint(partition, Hint::ready(1)); // more may be left for the next waiting pull
         }
         Ok(deliveries)
     }
 }
 
-/// One attempt to get messages.
+/// One attempt to claim messages.
 struct Claim<'r> {
     partition: &'r PartitionId,
     request: &'r PullRequest,
     secret: Uuid,
-    /// When it was sent, at the earliest.
+    /// Not later than when it was sent.
     before: Instant,
-    looked: Stretches,
+    ranges: ScanRanges,
 }
 
 impl<'r> Claim<'r> {
     fn new(queue: &PostgresQueue, partition: &'r PartitionId, request: &'r PullRequest) -> Self {
         let before = Instant::now();
-        let looked = queue.inner.marks.stretches(partition, before);
-        Self { partition, request, secret: Uuid::new_v4(), before, looked }
+        let ranges = queue.inner.scan_starts.ranges(partition, before);
+        Self { partition, request, secret: Uuid::new_v4(), before, ranges }
     }
 
     fn bind(&self, query: Query<'static, Postgres, PgArguments>) -> Query<'static, Postgres, PgArguments> {
         let query = query.bind(self.partition.name().to_owned()).bind(self.partition.is_dead_letters());
         let query = query.bind(int(self.request.max)).bind(millis(self.request.lease)).bind(self.secret);
-        let Stretches { lanes, places, last_lanes, due_ms } = self.looked.clone();
-        query.bind(lanes).bind(places).bind(last_lanes).bind(due_ms)
+        let ScanRanges { lanes, positions, last_lanes, due_ms } = self.ranges.clone();
+        query.bind(lanes).bind(positions).bind(last_lanes).bind(due_ms)
     }
 }
 
-/// Reads a message: its headers, if they were replaced, from this column, its body from the next. One that this library
-/// did not write is delivered as it is, and so is one that cannot be read, with the reason.
+/// Reads a message: replaced headers from this column, the body from the next one. A message that another program wrote is
+/// delivered as it is; so is one that cannot be read, with the reason.
 pub(crate) fn decode(row: &PgRow, id: Uuid, column: usize) -> Result<(MessageData, Option<Error>)> {
     let body = Bytes::copy_from_slice(get::<&[u8]>(row, column + 1)?);
     let as_it_is = |payload| MessageData::with_id(MessageId::from_bytes(*id.as_bytes()), payload);
@@ -245,8 +245,8 @@ pub(crate) fn decode(row: &PgRow, id: Uuid, column: usize) -> Result<(MessageDat
             (envelope.message, None)
         }
         Ok(Decoded::Envelope(_)) => {
-            let text = "the id in a stored message is not the one that it is stored under";
-            (as_it_is(body), Some(own(ErrorKind::Corrupt, text)))
+            let text = "the id in a stored message differs from the one that it is stored under";
+            (as_it_is(body), Some(error(ErrorKind::Corrupt, text)))
         }
         Ok(Decoded::Foreign(payload)) => {
             (as_it_is(payload).with_header(header::FOREIGN_ID, id.to_string()), None)
@@ -260,18 +260,18 @@ pub(crate) fn decode(row: &PgRow, id: Uuid, column: usize) -> Result<(MessageDat
     }
 }
 
-/// How long the server looked for what it claimed; `None` if more is due than it could make ready.
+/// How long the server scanned; `None` if more messages are due than it could make ready.
 fn looking_time(row: &PgRow, column: usize) -> Result<Option<Duration>> {
     let looked_us = get::<Option<i32>>(row, column)?;
     Ok(looked_us.map(|us| Duration::from_micros(u64::try_from(us).unwrap_or(0))))
 }
 
-fn place(row: &PgRow, column: usize) -> Result<Place> {
-    Place::read(get(row, column)?)
-        .ok_or_else(|| own(ErrorKind::Incompatible, "the server tells places in another form"))
+fn tid(row: &PgRow, column: usize) -> Result<TupleId> {
+    TupleId::read(get(row, column)?)
+        .ok_or_else(|| error(ErrorKind::Incompatible, "the server sent a tuple id of an unknown form"))
 }
 
-/// A time that has passed, by the server's clock.
+/// An age, by the server's clock.
 pub(crate) fn age(row: &PgRow, column: usize) -> Result<Duration> {
     let PgInterval { days, microseconds, .. } = get(row, column)?;
     let micros = i64::from(days) * 86_400_000_000 + microseconds;
@@ -280,11 +280,11 @@ pub(crate) fn age(row: &PgRow, column: usize) -> Result<Duration> {
 
 fn check(request: &PullRequest) -> Result<()> {
     let checked =
-        if request.max == 0 { Err(invalid("a pull asks for at least one message")) } else { Ok(()) };
+        if request.max == 0 { Err(invalid("a pull must ask for at least one message")) } else { Ok(()) };
     checked.and_then(|()| check_lease(request.lease)).map_err(stamp)
 }
 
-/// What an uncertain claim has taken comes back when its leases end.
+/// Messages of an uncertain claim come back when their leases end.
 fn stamp(error: Error) -> Error {
     repeatable(error).with_backend(NAME).with_operation(Operation::Pull)
 }

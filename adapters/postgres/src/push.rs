@@ -1,4 +1,4 @@
-//! Pushing: a batch goes out in one statement, where all are new and plain in a quicker one.
+//! Pushing: one statement for a batch, and a faster one if all messages are new and plain.
 
 use anyqueue::adapter::{Envelope, PushQueueStorage, async_trait};
 use anyqueue::{Error, MessageData, Operation, PartitionId, PushOutcome, Result};
@@ -21,14 +21,14 @@ impl PushQueueStorage for PostgresQueue {
         if batch.is_empty() && !self.is_closed() {
             return batch.failed(&closed(Operation::Push));
         }
-        // An uncertain push can be made again: what was stored is known by its id.
+        // An uncertain push can be repeated: what was stored is recognised by its id.
         let rows = match self.store(partition, &batch).await.map_err(repeatable) {
             Ok(rows) => rows,
             Err(error) => return batch.failed(&error),
         };
         match batch.answers(&rows) {
             Ok((outcomes, hint)) => {
-                self.tell(partition, hint);
+                self.send_hint(partition, hint);
                 outcomes.into_iter().map(|outcome| outcome.map_err(stamp)).collect()
             }
             Err(error) => messages.iter().map(|_| Err(stamp(error.clone()))).collect(),
@@ -37,10 +37,10 @@ impl PushQueueStorage for PostgresQueue {
 }
 
 impl PostgresQueue {
-    /// Stores a batch, and answers the rows of those that were not stored.
+    /// Stores a batch, and returns the rows of messages that were not stored.
     async fn store(&self, partition: &PartitionId, batch: &Batch) -> Result<Vec<PgRow>> {
         let Inner { config, statements, pool, .. } = &*self.inner;
-        // Where each statement has to be planned anew, nothing is gained by trying the quicker one first.
+        // If each statement must be planned again, trying the faster one first gains nothing.
         if config.prepared
             && !self.is_closed()
             && let Some(query) = batch.plain_query(statements, partition)

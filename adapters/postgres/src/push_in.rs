@@ -1,4 +1,4 @@
-//! Storing messages within a transaction of the application's own.
+//! Storing messages in a transaction of the application.
 
 use std::sync::PoisonError;
 
@@ -11,26 +11,26 @@ use sqlx::{Connection, PgConnection};
 use crate::PostgresQueue;
 use crate::batch::Batch;
 use crate::error::{NAME, classify, closed, invalid, repeatable};
-use crate::teller::Teller;
+use crate::hint_sender::HintSender;
 use crate::waiters::Hint;
 
-/// More partitions than this are not remembered to be there: pushes into them ask again.
+/// How many partitions are remembered to exist; pushes into others ask again.
 const MAX_REMEMBERED: usize = 10_000;
 
 impl PostgresQueue {
-    /// Stores messages within the caller's own transaction in the same database: they can be pulled once it is committed, and
-    /// are gone with it if it is rolled back.
+    /// Stores messages in the caller's transaction in the same database: they can be pulled once it is committed, and are gone if
+    /// it is rolled back.
     ///
-    /// A connection without a transaction stores at once. `outcomes` has one answer per message, in order; a bad message
-    /// harms no other. After the commit, tell [`after_commit`](PushedIn::after_commit): it wakes waiting pulls, here and in
-    /// other processes. Without it they find the messages by polling. Until the transaction ends, pushes with the same
-    /// deduplication keys or ids wait for it, and what shares a call with them; nothing else does. Groups are joined after the
-    /// commit. Behind a proxy that hands out connections per transaction, `conn` must be in one.
+    /// A connection without a transaction stores at once. `outcomes` has one answer per message, in order; an invalid message
+    /// does not affect the others. After the commit, call [`after_commit.notify()`](AfterCommit::notify), which wakes waiting
+    /// pulls in this and other processes. Without that they find the messages by polling. Until the transaction ends, pushes with
+    /// the same deduplication keys or ids wait for it, with everything that shares a call with them; nothing else waits. Groups
+    /// are joined after the commit. Behind a proxy that assigns connections per transaction, `conn` must be in a transaction.
     ///
-    /// A transaction of any isolation level will do. Above `READ COMMITTED` the server refuses a message that collides with what
-    /// others committed since the transaction began, as it does any such change: with `Unavailable`, and the transaction is to be
-    /// repeated. A partition that nobody has used yet is made beforehand, on a connection of the handle, and stays if the
-    /// transaction is rolled back.
+    /// The transaction can have any isolation level. Above `READ COMMITTED` the server refuses a message that conflicts with what
+    /// others have committed since the transaction began, like any such change: the error is `Unavailable`, and the transaction
+    /// must be repeated. A new partition is created beforehand, on a connection of the handle, and stays if the transaction is
+    /// rolled back.
     ///
     /// ```no_run
     /// # async fn order(queue: anyqueue_postgres::PostgresQueue, mut conn: sqlx::PgConnection) -> Result<(), Box<dyn std::error::Error>> {
@@ -46,8 +46,8 @@ impl PostgresQueue {
     /// ```
     ///
     /// # Errors
-    /// If the statement failed; nothing was stored, and unless the connection broke, the caller's transaction can go on. (One that was
-    /// begun behind sqlx's back, by a `BEGIN` of one's own, has failed with it, as by any other error.)
+    /// If the statement failed. Nothing was stored then, and unless the connection broke, the caller's transaction can continue.
+    /// (A transaction that was begun by a `BEGIN` that sqlx does not know about has failed too, as with any other error.)
     /// `Incompatible` if the connection is to a database without this queue's schema.
     pub async fn push_in(
         &self,
@@ -65,30 +65,30 @@ impl PostgresQueue {
         let batch = Batch::prepare(checked, &self.inner.config);
         let mut rows = Vec::new();
         if !batch.is_empty() {
-            self.make(partition).await?;
+            self.create_partition(partition).await?;
             rows = self.store_in(conn, &batch, partition).await.map_err(|error| stamp(classify(error)))?;
         }
         let (outcomes, hint) = batch.answers(&rows).map_err(stamp)?;
         let outcomes = outcomes.into_iter().map(|outcome| outcome.map_err(stamp)).collect();
         let after_commit =
-            AfterCommit { teller: self.inner.teller.clone(), partition: partition.clone(), hint };
+            AfterCommit { hint_sender: self.inner.hint_sender.clone(), partition: partition.clone(), hint };
         Ok(PushedIn { outcomes, after_commit })
     }
 
-    /// Makes a new partition in a transaction of its own: until the caller's ends, everybody else who uses it would wait.
-    async fn make(&self, partition: &PartitionId) -> Result<()> {
-        let made = || self.inner.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if made().contains(partition) {
+    /// Creates a new partition in a transaction of its own: in the caller's, all others who use it would have to wait.
+    async fn create_partition(&self, partition: &PartitionId) -> Result<()> {
+        let known_partitions = || self.inner.known_partitions.lock().unwrap_or_else(PoisonError::into_inner);
+        if known_partitions().contains(partition) {
             return Ok(());
         }
         let query = self.inner.statements.part_for.query();
         let query = query.bind(partition.name().to_owned()).bind(partition.is_dead_letters());
         self.fetch(query, Operation::Push).await.map_err(repeatable)?;
-        let mut made = made();
-        if made.len() >= MAX_REMEMBERED {
-            made.clear();
+        let mut known_partitions = known_partitions();
+        if known_partitions.len() >= MAX_REMEMBERED {
+            known_partitions.clear();
         }
-        made.insert(partition.clone());
+        known_partitions.insert(partition.clone());
         Ok(())
     }
 
@@ -100,8 +100,8 @@ impl PostgresQueue {
     ) -> Result<Vec<PgRow>, sqlx::Error> {
         let query = batch.query_in(&self.inner.statements, partition).persistent(self.inner.config.prepared);
         if !conn.is_in_transaction() {
-            // No transaction of our own: it is one statement, and what sqlx knows nothing of may be under way all the same. Its
-            // commit is not ours to make.
+            // No transaction here: it is a single statement, and a transaction that sqlx does not know about may be open, which
+            // must not be committed here.
             return query.fetch_all(conn).await;
         }
         let mut savepoint = conn.begin().await?;
@@ -111,13 +111,13 @@ impl PostgresQueue {
     }
 }
 
-/// What [`PostgresQueue::push_in`] answers.
+/// The result of [`PostgresQueue::push_in`].
 #[derive(Debug)]
 #[must_use = "the outcomes may hold errors, and after_commit wakes waiting pulls"]
 pub struct PushedIn {
-    /// One answer per message, in order; true once the transaction is committed.
+    /// One answer per message, in order; valid once the transaction is committed.
     pub outcomes: Vec<Result<PushOutcome>>,
-    /// To be told after the commit.
+    /// To be notified after the commit.
     pub after_commit: AfterCommit,
 }
 
@@ -125,26 +125,26 @@ pub struct PushedIn {
 #[derive(Debug)]
 #[must_use = "call notify() after the commit"]
 pub struct AfterCommit {
-    teller: Teller,
+    hint_sender: HintSender,
     partition: PartitionId,
     hint: Hint,
 }
 
 impl AfterCommit {
-    /// Call this when the transaction is committed. Harmless otherwise. Sends nothing itself: a task of the handle does.
+    /// Call this after the commit; without one it is harmless. It does not block: a task of the handle sends the notification.
     pub fn notify(self) {
-        self.teller.tell(&self.partition, self.hint);
+        self.hint_sender.send(&self.partition, self.hint);
     }
 }
 
-/// What core checks of a message before a storage sees it, for the push that does not pass through core.
+/// The checks that core makes before a storage gets a message, for this push, which does not go through core.
 fn check(message: &MessageData) -> Result<()> {
     let options = message.options();
     let keys =
         [message.task_id(), message.session_id(), options.group.as_deref(), options.dedup_key.as_deref()];
     if keys.into_iter().flatten().any(|key| key.len() > MAX_KEY_BYTES) {
         return Err(invalid(format!(
-            "task id, session id, group and dedup key are at most {MAX_KEY_BYTES} bytes"
+            "task id, session id, group and dedup key must be at most {MAX_KEY_BYTES} bytes"
         )));
     }
     if message.headers().keys().any(|name| name.starts_with(RESERVED_HEADER_PREFIX)) {

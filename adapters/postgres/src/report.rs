@@ -1,4 +1,4 @@
-//! What an operator should know about the queue's tables.
+//! A report about the queue's tables, for operators.
 
 use std::time::Duration;
 
@@ -10,33 +10,33 @@ use crate::pull::age;
 use crate::schema;
 use crate::sql::get;
 
-/// From so many on, dead rows are worth a warning, if there are also more of them than of live ones.
-const MANY_DEAD_ROWS: u64 = 100_000;
-/// From this age on, a transaction keeps too much from being cleaned up.
+/// This many dead rows are worth a warning, if there are also more of them than live ones.
+const MIN_DEAD_ROWS: u64 = 100_000;
+/// A transaction of this age keeps too much from being cleaned up.
 const OLD_TRANSACTION: Duration = Duration::from_mins(5);
 
-/// The state of the queue's hot table, and what wears it out.
+/// The state of the queue's message table, and what bloats it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableReport {
     /// Rows of messages, as the server estimates.
     pub live_rows: u64,
-    /// Rows that wait to be cleaned up by autovacuum, as the server estimates. They make every pull slower.
+    /// Rows that autovacuum has not cleaned up yet, as the server estimates. They make every pull slower.
     pub dead_rows: u64,
-    /// How long the oldest transaction on the server has been open that keeps dead rows from being cleaned up; `None` if there is none,
-    /// or the role may not see it (it needs `pg_read_all_stats`).
+    /// The age of the oldest open transaction on the server that keeps dead rows from being cleaned up; `None` if there is none,
+    /// or if the role may not see it (it needs `pg_read_all_stats`).
     pub oldest_transaction: Option<Duration>,
     /// The partition whose first ready message has waited longest since its push, and how long.
     pub oldest_ready: Option<(PartitionId, Duration)>,
 }
 
 impl TableReport {
-    /// What should be looked at, in full sentences.
+    /// Warnings for an operator, as full sentences.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        if self.dead_rows >= MANY_DEAD_ROWS && self.dead_rows > self.live_rows {
+        if self.dead_rows >= MIN_DEAD_ROWS && self.dead_rows > self.live_rows {
             warnings.push(format!(
-                "{} dead rows wait to be cleaned up beside {} live ones: check that autovacuum runs and keeps up",
+                "{} dead rows wait to be cleaned up, with {} live ones: check that autovacuum runs and keeps up",
                 self.dead_rows, self.live_rows
             ));
         }
@@ -53,8 +53,8 @@ impl TableReport {
 }
 
 impl PostgresQueue {
-    /// Asks the server about the queue's tables: its statistics, and one message of each partition and level that has something ready. A few
-    /// microseconds for each of those.
+    /// Asks the server about the queue's tables: reads its statistics, and one message of each partition and level that has ready
+    /// messages, which takes a few microseconds each.
     ///
     /// # Errors
     /// If the server cannot be asked.
@@ -64,8 +64,8 @@ impl PostgresQueue {
             .map_err(|error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Check))
     }
 
-    /// Drops the queue's schema with every message in it, for all who use it: what was made for a trial or a test. Close the handle
-    /// afterwards.
+    /// Drops the queue's schema with every message in it, for all clients. Meant for schemas of trials and tests. Close the
+    /// handle afterwards.
     ///
     /// # Errors
     /// If the role does not own the schema, or the server cannot be asked.
@@ -75,15 +75,15 @@ impl PostgresQueue {
     }
 
     async fn report(&self) -> Result<TableReport> {
-        let mut report = self.wear().await?;
+        let mut report = self.bloat().await?;
         for row in self.fetch(self.inner.statements.oldest_ready.query(), Operation::Check).await? {
             report.oldest_ready = Some((PartitionId::new(get(&row, 0)?)?, age(&row, 1)?));
         }
         Ok(report)
     }
 
-    /// What the server has counted anyway, so that it takes the same time however much there is.
-    pub(crate) async fn wear(&self) -> Result<TableReport> {
+    /// Reads only what the server counts anyway, so it takes the same time for any number of messages.
+    pub(crate) async fn bloat(&self) -> Result<TableReport> {
         let statements = &self.inner.statements;
         let mut report = TableReport::default();
         for row in self.fetch(statements.table.query(), Operation::Check).await? {
@@ -105,12 +105,12 @@ mod tests {
     fn dead_rows_and_old_transactions_are_warned_of() {
         let fine = TableReport { live_rows: 5, dead_rows: 50_000, ..TableReport::default() };
         assert!(fine.warnings().is_empty());
-        let worn = TableReport {
+        let bloated = TableReport {
             live_rows: 5,
             dead_rows: 200_000,
             oldest_transaction: Some(Duration::from_mins(10)),
             oldest_ready: None,
         };
-        assert_eq!(worn.warnings().len(), 2);
+        assert_eq!(bloated.warnings().len(), 2);
     }
 }

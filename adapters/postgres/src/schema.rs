@@ -1,4 +1,4 @@
-//! The queue's schema: made and upgraded by migrations with a ledger of their own.
+//! The queue's schema: created and upgraded by migrations, which are recorded in a table.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,11 +6,11 @@ use anyqueue::{ErrorKind, Result};
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 
-use crate::error::{classify, own};
+use crate::error::{classify, error};
 use crate::pool::Pool;
 use crate::sql::Schema;
 
-/// Every migration this release knows, oldest first; its version is its place, from 1. Never change one that was released.
+/// Every migration of this release, oldest first; its version is its position, from 1. Never change one that was released.
 const MIGRATIONS: &[(&str, &[&str])] = &[(
     "queue",
     &[
@@ -23,30 +23,30 @@ const MIGRATIONS: &[(&str, &[&str])] = &[(
     ],
 )];
 
-const LEDGER: &str = "CREATE TABLE IF NOT EXISTS {schema}.migration (
+const MIGRATION_TABLE: &str = "CREATE TABLE IF NOT EXISTS {schema}.migration (
     version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())";
 const ENTRY: &str = "INSERT INTO {schema}.migration (version, name) VALUES ($1, $2)";
 const NEWEST: &str = "SELECT coalesce(max(version), 0) FROM {schema}.migration";
-/// Tells processes that migrate one schema apart from everybody else's locks.
+/// Distinguishes the lock of migrations from locks of other programs.
 const LOCK_CLASS: i32 = 0x616e_7971;
-/// The oldest server this release is made for.
+/// The oldest supported server.
 const MIN_SERVER: i32 = 130_000;
 
 fn newest() -> i32 {
     i32::try_from(MIGRATIONS.len()).unwrap_or(i32::MAX)
 }
 
-/// Brings the schema up to this release, in one transaction under a lock: many processes may try at once.
+/// Upgrades the schema to this release, in one transaction under a lock: many processes may try at the same time.
 pub(crate) async fn migrate(pool: &Pool, schema: &Schema) -> Result<()> {
     if applied(pool, schema).await? == Some(newest()) {
-        return Ok(()); // the usual case takes no lock and needs no right to create
+        return Ok(()); // the usual case takes no lock and needs no permission to create
     }
     let migrated =
-        pool.lend().await?.run(async |conn: &mut PgConnection| migrate_alone(conn, schema).await).await?;
+        pool.acquire().await?.run(async |conn: &mut PgConnection| migrate_alone(conn, schema).await).await?;
     refuse_newer(migrated)
 }
 
-/// Answers the version that was there already if it is a newer one.
+/// Returns the version of the schema, which stays as it is if it is newer.
 async fn migrate_alone(conn: &mut PgConnection, schema: &Schema) -> Result<i32, sqlx::Error> {
     let mut tx = conn.begin().await?;
     let lock = sqlx::query("SELECT pg_advisory_xact_lock($1, hashtext($2))").persistent(false);
@@ -55,12 +55,12 @@ async fn migrate_alone(conn: &mut PgConnection, schema: &Schema) -> Result<i32, 
     if !exists.fetch_one(&mut *tx).await?.try_get::<bool, _>(0)? {
         sqlx::raw_sql(schema.text("CREATE SCHEMA {schema}").safe()).execute(&mut *tx).await?;
     }
-    sqlx::raw_sql(schema.text(LEDGER).safe()).execute(&mut *tx).await?;
+    sqlx::raw_sql(schema.text(MIGRATION_TABLE).safe()).execute(&mut *tx).await?;
     let done = schema.text(NEWEST).query().persistent(false).fetch_one(&mut *tx).await?.try_get(0)?;
     if done > newest() {
         return Ok(done);
     }
-    // The functions keep this path, with temporary tables last so that none can take a table's place.
+    // The functions keep this path, with temporary tables last so that none can replace a table.
     sqlx::raw_sql(schema.text("SET LOCAL search_path = {schema}, pg_temp").safe()).execute(&mut *tx).await?;
     for (version, (name, scripts)) in (1..).zip(MIGRATIONS).filter(|(version, _)| *version > done) {
         for script in *scripts {
@@ -72,7 +72,7 @@ async fn migrate_alone(conn: &mut PgConnection, schema: &Schema) -> Result<i32, 
     Ok(newest())
 }
 
-/// Drops the schema with all that is in it.
+/// Drops the schema with everything in it.
 pub(crate) async fn remove(pool: &Pool, schema: &Schema) -> Result<()> {
     let drop_all = async |conn: &mut PgConnection| {
         sqlx::raw_sql(schema.text("DROP SCHEMA IF EXISTS {schema} CASCADE").safe())
@@ -80,10 +80,10 @@ pub(crate) async fn remove(pool: &Pool, schema: &Schema) -> Result<()> {
             .await
             .map(drop)
     };
-    pool.lend().await?.run(drop_all).await
+    pool.acquire().await?.run(drop_all).await
 }
 
-/// Checks that the schema is this release's, and creates nothing.
+/// Checks that the schema is of this release, and creates nothing.
 pub(crate) async fn check(pool: &Pool, schema: &Schema) -> Result<()> {
     match applied(pool, schema).await? {
         Some(version) if version == newest() => Ok(()),
@@ -91,22 +91,22 @@ pub(crate) async fn check(pool: &Pool, schema: &Schema) -> Result<()> {
             refuse_newer(version)?;
             let text =
                 format!("schema {} is of an older release: open it once with create=true", schema.name());
-            Err(own(ErrorKind::Incompatible, text))
+            Err(error(ErrorKind::Incompatible, text))
         }
         None => {
             let text =
                 format!("there is no queue in schema {}: open it once with create=true", schema.name());
-            Err(own(ErrorKind::Incompatible, text))
+            Err(error(ErrorKind::Incompatible, text))
         }
     }
 }
 
-/// The server's version, if this release is made for it.
+/// The server's version, if it is supported.
 pub(crate) async fn server_version(pool: &Pool) -> Result<String> {
     let text = "SELECT current_setting('server_version'), current_setting('server_version_num')::integer";
     let rows = pool.fetch(sqlx::query(text)).await?;
     let row: &PgRow =
-        rows.first().ok_or_else(|| own(ErrorKind::Incompatible, "the server does not tell its version"))?;
+        rows.first().ok_or_else(|| error(ErrorKind::Incompatible, "the server does not tell its version"))?;
     let (version, number): (String, i32) =
         (row.try_get(0).map_err(classify)?, row.try_get(1).map_err(classify)?);
     refuse_older(number, &version)?;
@@ -128,13 +128,13 @@ fn refuse_older(number: i32, version: &str) -> Result<()> {
     }
     let needed = MIN_SERVER / 10_000;
     let text = format!("the server is PostgreSQL {version}: this release needs {needed} or newer");
-    Err(own(ErrorKind::Incompatible, text))
+    Err(error(ErrorKind::Incompatible, text))
 }
 
-/// The newest migration in the schema; `None` if there is no ledger.
+/// The newest migration in the schema; `None` if none was recorded.
 async fn applied(pool: &Pool, schema: &Schema) -> Result<Option<i32>> {
-    let ledger = format!("{}.migration", schema.name());
-    let exists = pool.fetch(sqlx::query("SELECT to_regclass($1) IS NOT NULL").bind(ledger)).await?;
+    let migration_table = format!("{}.migration", schema.name());
+    let exists = pool.fetch(sqlx::query("SELECT to_regclass($1) IS NOT NULL").bind(migration_table)).await?;
     if !exists.first().map_or(Ok(false), |row| row.try_get(0)).map_err(classify)? {
         return Ok(None);
     }
@@ -146,7 +146,7 @@ fn refuse_newer(version: i32) -> Result<()> {
     if version <= newest() {
         return Ok(());
     }
-    Err(own(
+    Err(error(
         ErrorKind::Incompatible,
         format!(
             "the schema was made by a newer release (version {version}; this one knows up to {}): upgrade anyqueue-postgres",

@@ -1,4 +1,4 @@
-//! What is asked of the server for each connection: the isolation that the functions need, and an end to what takes too long.
+//! Settings of each connection: the isolation level that the functions need, and limits in time.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use sqlx::{AssertSqlSafe, PgConnection, Row, SqlSafeStr};
 
 use crate::config::Config;
 
-/// The server gives up before the client does, by a tenth of the time or this: then the client is told that nothing was changed, and
-/// the connection lives on.
-const MOST_EARLIER: Duration = Duration::from_secs(1);
+/// The server's limit is shorter than the client's by a tenth, or by this: then the client learns that nothing was changed, and
+/// the connection stays usable.
+const MAX_LEAD: Duration = Duration::from_secs(1);
 
-/// A server process, told apart from a later one of the same number.
+/// A server process, distinguishable from a later one with the same pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) pid: i32,
@@ -20,21 +20,21 @@ pub(crate) struct Process {
 /// Settings of sessions and transactions.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
-    /// Whether connections are the handle's own for as long as they last. Behind a proxy that shares them nothing may be set that
-    /// others would find.
-    is_own: bool,
+    /// Whether connections belong to this handle alone. Behind a proxy that shares them, nothing may be set that others would
+    /// find.
+    is_exclusive: bool,
     limit_ms: u128,
 }
 
 impl Session {
     pub(crate) fn new(config: &Config) -> Self {
-        let limit = config.call_timeout.saturating_sub((config.call_timeout / 10).min(MOST_EARLIER));
-        Self { is_own: config.notify, limit_ms: limit.as_millis().max(1) } // 0 would mean no limit
+        let limit = config.call_timeout.saturating_sub((config.call_timeout / 10).min(MAX_LEAD));
+        Self { is_exclusive: config.notify, limit_ms: limit.as_millis().max(1) } // 0 would mean no limit
     }
 
-    /// Prepares a new connection, and tells which process serves it, if that stays so.
+    /// Prepares a new connection, and returns the process that serves it, if that does not change.
     pub(crate) async fn begin(&self, conn: &mut PgConnection) -> Result<Option<Process>, sqlx::Error> {
-        if !self.is_own {
+        if !self.is_exclusive {
             return Ok(None);
         }
         let limit_ms = self.limit_ms;
@@ -48,7 +48,7 @@ impl Session {
         Ok(Some(Process { pid: row.try_get(0)?, started_us: row.try_get(1)? }))
     }
 
-    /// What begins a transaction of several statements. It sets nothing that outlasts it.
+    /// The statement that begins a transaction. Its settings end with the transaction.
     pub(crate) fn transaction(&self) -> impl SqlSafeStr + use<> {
         let limit_ms = self.limit_ms;
         AssertSqlSafe(format!(

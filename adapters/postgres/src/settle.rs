@@ -1,4 +1,4 @@
-//! Ending and extending leases.
+//! Settling deliveries and extending leases.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -14,113 +14,113 @@ use crate::PostgresQueue;
 use crate::error::{NAME, invalid, repeatable};
 use crate::limits::{MAX_DELAY, check_lease};
 use crate::sql::{Statements, get, millis};
-use crate::token::{Proof, bind_proofs, bind_proofs_and_places};
+use crate::token::{Proof, bind_proofs, bind_proofs_and_tids};
 use crate::waiters::Hint;
 
-/// What a proof and its place take on the wire, lengths included.
+/// The wire size of a proof and its tuple id, lengths included.
 const PROOF_BYTES: usize = 64;
 
-/// Settlements of one kind go out in one statement.
+/// The kinds of settlements. All of one kind share a statement.
 #[derive(Clone, Copy)]
 enum Kind {
     Remove,
-    GiveBack,
+    Release,
     Move,
 }
 
-/// One settlement on its way: where its answer goes, its proof, and the headers that it brings, encoded.
-struct Asked<'s> {
-    slot: usize,
+/// One settlement: the position of its answer, its proof, and its headers, encoded.
+struct PendingSettlement<'s> {
+    index: usize,
     proof: Proof,
     settlement: &'s Settlement,
     headers: Option<Vec<u8>>,
 }
 
-/// Settlements by kind, each list by id, so that no two calls wait for each other.
+/// Settlements by kind, each list ordered by id, so that no two calls wait for each other.
 #[derive(Default)]
-pub(crate) struct Sorted<'s> {
+pub(crate) struct SettlementBatch<'s> {
     outcomes: Vec<Result<SettleOutcome>>,
-    removals: Vec<Asked<'s>>,
-    returns: Vec<Asked<'s>>,
-    moves: Vec<Asked<'s>>,
+    removals: Vec<PendingSettlement<'s>>,
+    releases: Vec<PendingSettlement<'s>>,
+    moves: Vec<PendingSettlement<'s>>,
 }
 
-impl<'s> Sorted<'s> {
-    /// Everything is lost until the server says otherwise. Of a lease that occurs twice, only the first can hold.
+impl<'s> SettlementBatch<'s> {
+    /// Everything is lost until the server says otherwise. If a lease occurs twice, only the first one can hold.
     pub(crate) fn new(settlements: &'s [Settlement]) -> Self {
-        let mut sorted =
+        let mut batch =
             Self { outcomes: vec![Ok(SettleOutcome::Lost); settlements.len()], ..Self::default() };
         let mut all = Vec::with_capacity(settlements.len());
-        for (slot, settlement) in settlements.iter().enumerate() {
+        for (index, settlement) in settlements.iter().enumerate() {
             let Some(proof) = Proof::of(&settlement.lease) else { continue };
             match encode(&settlement.action, settlement.lease.id) {
-                Ok(headers) => all.push(Asked { slot, proof, settlement, headers }),
-                Err(error) => sorted.set(slot, Err(error)),
+                Ok(headers) => all.push(PendingSettlement { index, proof, settlement, headers }),
+                Err(error) => batch.set(index, Err(error)),
             }
         }
-        all.sort_unstable_by_key(|asked| (asked.proof, asked.slot));
-        all.dedup_by_key(|asked| asked.proof);
-        for asked in all {
-            sorted.list(&asked.settlement.action).push(asked);
+        all.sort_unstable_by_key(|pending| (pending.proof, pending.index));
+        all.dedup_by_key(|pending| pending.proof);
+        for pending in all {
+            batch.list(&pending.settlement.action).push(pending);
         }
-        sorted
+        batch
     }
 
-    fn list(&mut self, action: &Action) -> &mut Vec<Asked<'s>> {
+    fn list(&mut self, action: &Action) -> &mut Vec<PendingSettlement<'s>> {
         match action {
             Action::Remove => &mut self.removals,
-            Action::Release | Action::Retry | Action::Postpone { .. } => &mut self.returns,
+            Action::Release | Action::Retry | Action::Postpone { .. } => &mut self.releases,
             Action::Move { .. } => &mut self.moves,
         }
     }
 
-    fn set(&mut self, slot: usize, outcome: Result<SettleOutcome>) {
-        if let Some(place) = self.outcomes.get_mut(slot) {
-            *place = outcome;
+    fn set(&mut self, index: usize, outcome: Result<SettleOutcome>) {
+        if let Some(outcome_slot) = self.outcomes.get_mut(index) {
+            *outcome_slot = outcome;
         }
     }
 
-    /// Whether there is nothing to do but to remove.
+    /// Whether all settlements are removals.
     pub(crate) fn only_removes(&self) -> bool {
-        self.returns.is_empty() && self.moves.is_empty() && !self.removals.is_empty()
+        self.releases.is_empty() && self.moves.is_empty() && !self.removals.is_empty()
     }
 
-    /// Binds the proofs of what is to be removed.
+    /// Binds the proofs of the removals.
     pub(crate) fn bind_removals(
         &self,
         query: Query<'static, Postgres, PgArguments>,
     ) -> Query<'static, Postgres, PgArguments> {
-        bind_proofs_and_places(query, self.removals.iter().map(|asked| asked.proof))
+        bind_proofs_and_tids(query, self.removals.iter().map(|pending| pending.proof))
     }
 
-    /// About as many bytes as these take on the wire.
+    /// The approximate wire size of the removals.
     pub(crate) fn removal_bytes(&self) -> usize {
         self.removals.len() * PROOF_BYTES
     }
 
-    /// Takes in the answer about removals, or why there is none, and answers all.
+    /// Records the answer to the removals, and returns all outcomes.
     pub(crate) fn removed(mut self, done: &Result<Option<Vec<i32>>>) -> Vec<Result<SettleOutcome>> {
-        let asked = std::mem::take(&mut self.removals);
-        self.take_in(&asked, done);
+        let pending = std::mem::take(&mut self.removals);
+        self.record_answer(&pending, done);
         self.outcomes
     }
 
-    fn take_in(&mut self, asked: &[Asked<'_>], done: &Result<Option<Vec<i32>>>) {
+    fn record_answer(&mut self, pending: &[PendingSettlement<'_>], done: &Result<Option<Vec<i32>>>) {
         match done {
             Ok(numbers) => {
                 for number in numbers.iter().flatten() {
                     let index = usize::try_from(*number).unwrap_or(0).checked_sub(1);
-                    if let Some(asked) = index.and_then(|index| asked.get(index)) {
-                        self.set(asked.slot, Ok(SettleOutcome::Settled));
+                    if let Some(pending) = index.and_then(|index| pending.get(index)) {
+                        self.set(pending.index, Ok(SettleOutcome::Settled));
                     }
                 }
             }
-            Err(error) => asked.iter().for_each(|asked| self.set(asked.slot, Err(error.clone()))),
+            Err(error) => pending.iter().for_each(|pending| self.set(pending.index, Err(error.clone()))),
         }
     }
 }
 
-/// Checks an action, and encodes the headers that it brings.
+/// Checks an action, and encodes its headers.
 fn encode(action: &Action, id: MessageId) -> Result<Option<Vec<u8>>> {
     match action {
         Action::Postpone { delay, .. } if *delay > MAX_DELAY => {
@@ -143,14 +143,14 @@ pub(crate) fn decode_headers(stored: &[u8]) -> Result<Headers> {
 fn bind(
     statements: &Statements,
     kind: Kind,
-    asked: &mut [Asked<'_>],
+    pending: &mut [PendingSettlement<'_>],
 ) -> Query<'static, Postgres, PgArguments> {
-    let headers: Vec<_> = asked.iter_mut().map(|asked| asked.headers.take()).collect();
-    let proofs = asked.iter().map(|asked| asked.proof);
-    let actions = || asked.iter().map(|asked| &asked.settlement.action);
+    let headers: Vec<_> = pending.iter_mut().map(|pending| pending.headers.take()).collect();
+    let proofs = pending.iter().map(|pending| pending.proof);
+    let actions = || pending.iter().map(|pending| &pending.settlement.action);
     match kind {
-        Kind::Remove => bind_proofs_and_places(statements.remove.query(), proofs),
-        Kind::GiveBack => {
+        Kind::Remove => bind_proofs_and_tids(statements.remove.query(), proofs),
+        Kind::Release => {
             let (codes, delays_ms): (Vec<i16>, Vec<i64>) = actions()
                 .map(|action| match action {
                     Action::Retry => (2, 0),
@@ -172,41 +172,41 @@ fn bind(
 }
 
 impl PostgresQueue {
-    /// One statement per kind, each a transaction of its own: settlements have nothing to do with each other.
+    /// One statement per kind, each in a transaction of its own: settlements are independent of each other.
     pub(crate) async fn settle_all(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
-        let mut sorted = Sorted::new(settlements);
-        for kind in [Kind::Remove, Kind::GiveBack, Kind::Move] {
-            let mut asked = std::mem::take(match kind {
-                Kind::Remove => &mut sorted.removals,
-                Kind::GiveBack => &mut sorted.returns,
-                Kind::Move => &mut sorted.moves,
+        let mut batch = SettlementBatch::new(settlements);
+        for kind in [Kind::Remove, Kind::Release, Kind::Move] {
+            let mut pending = std::mem::take(match kind {
+                Kind::Remove => &mut batch.removals,
+                Kind::Release => &mut batch.releases,
+                Kind::Move => &mut batch.moves,
             });
-            if !asked.is_empty() {
-                let query = bind(&self.inner.statements, kind, &mut asked);
-                let done = self.settle_by(query, &asked).await;
-                sorted.take_in(&asked, &done.map_err(stamp));
+            if !pending.is_empty() {
+                let query = bind(&self.inner.statements, kind, &mut pending);
+                let done = self.settle_by(query, &pending).await;
+                batch.record_answer(&pending, &done.map_err(stamp));
             }
         }
-        sorted.outcomes
+        batch.outcomes
     }
 
     async fn settle_by(
         &self,
         query: Query<'static, Postgres, PgArguments>,
-        asked: &[Asked<'_>],
+        pending: &[PendingSettlement<'_>],
     ) -> Result<Option<Vec<i32>>> {
         let rows = self.fetch(query, Operation::Settle).await?;
         let (done, advanced) = rows.first().map_or(Ok((None, 0)), |row| read_settled(row, 0))?;
-        self.tell_settled(asked.iter().map(|asked| asked.settlement), advanced);
+        self.hint_settled(pending.iter().map(|pending| pending.settlement), advanced);
         Ok(done)
     }
 
-    /// Tells waiting pulls what settlements made available.
-    pub(crate) fn tell_settled<'s>(&self, settlements: impl Iterator<Item = &'s Settlement>, advanced: i32) {
+    /// Wakes pulls that wait for what settlements have made available.
+    pub(crate) fn hint_settled<'s>(&self, settlements: impl Iterator<Item = &'s Settlement>, advanced: i32) {
         let advanced = usize::try_from(advanced).unwrap_or(0);
         let mut settlements = settlements.filter(|s| advanced > 0 || s.action != Action::Remove).peekable();
         if settlements.peek().is_none() {
-            return; // removals let nothing go on but groups
+            return; // removals only advance groups
         }
         let mut hints = HashMap::new();
         for settlement in settlements {
@@ -222,11 +222,11 @@ impl PostgresQueue {
             hints.entry(from).or_default();
         }
         for (partition, mut hint) in hints {
-            hint.add(Hint::ready(advanced)); // in which of them is not known; a hint too many does no harm
+            hint.add(Hint::ready(advanced)); // it is not known in which of them; a surplus hint is harmless
             if advanced > 0 {
-                self.inner.marks.forget(partition);
+                self.inner.scan_starts.forget(partition);
             }
-            self.tell(partition, hint);
+            self.send_hint(partition, hint);
         }
     }
 
@@ -236,9 +236,9 @@ impl PostgresQueue {
             .iter()
             .filter(valid)
             .filter_map(|extension| Some((Proof::of(&extension.lease)?, millis(extension.duration))));
-        let mut asked: Vec<_> = proved.collect();
-        asked.sort_unstable();
-        let held = self.extend_by(asked).await.map_err(repeatable);
+        let mut pending: Vec<_> = proved.collect();
+        pending.sort_unstable();
+        let held = self.extend_by(pending).await.map_err(repeatable);
         let outcome = |extension: &Extension| {
             check_lease(extension.duration)?;
             let held = held.as_ref().map_err(Clone::clone)?;
@@ -251,20 +251,20 @@ impl PostgresQueue {
         extensions.iter().map(outcome).collect()
     }
 
-    /// The leases that hold, and whether their cancellation was requested.
-    async fn extend_by(&self, asked: Vec<(Proof, i64)>) -> Result<HashMap<(Uuid, Uuid), bool>> {
-        if asked.is_empty() && !self.is_closed() {
+    /// The leases that still hold, and whether their cancellation was requested.
+    async fn extend_by(&self, pending: Vec<(Proof, i64)>) -> Result<HashMap<(Uuid, Uuid), bool>> {
+        if pending.is_empty() && !self.is_closed() {
             return Ok(HashMap::new());
         }
-        let leases_ms: Vec<_> = asked.iter().map(|(_, lease_ms)| *lease_ms).collect();
+        let leases_ms: Vec<_> = pending.iter().map(|(_, lease_ms)| *lease_ms).collect();
         let query = self.inner.statements.extend.query();
-        let query = bind_proofs(query, asked.iter().map(|(proof, _)| *proof)).bind(leases_ms);
+        let query = bind_proofs(query, pending.iter().map(|(proof, _)| *proof)).bind(leases_ms);
         let rows = self.fetch(query, Operation::Extend).await?;
         rows.iter().map(|row| Ok(((get(row, 0)?, get(row, 1)?), get(row, 2)?))).collect()
     }
 }
 
-/// The numbers of those that were settled, and how many groups went on, from this column on.
+/// The numbers of the settled ones, and how many groups advanced, from this column on.
 pub(crate) fn read_settled(row: &PgRow, column: usize) -> Result<(Option<Vec<i32>>, i32)> {
     Ok((get(row, column)?, get::<Option<i32>>(row, column + 1)?.unwrap_or(0)))
 }
@@ -287,8 +287,8 @@ mod tests {
         let lease = Lease { partition: PartitionId::new("p").unwrap(), id: MessageId::new(), token };
         let settlement = |action| Settlement { lease: lease.clone(), action };
         let twice = [settlement(Action::Release), settlement(Action::Remove), settlement(Action::Remove)];
-        let sorted = Sorted::new(&twice);
-        assert!(sorted.removals.is_empty() && sorted.moves.is_empty());
-        assert_eq!(sorted.returns.iter().map(|asked| asked.slot).collect::<Vec<_>>(), [0]);
+        let batch = SettlementBatch::new(&twice);
+        assert!(batch.removals.is_empty() && batch.moves.is_empty());
+        assert_eq!(batch.releases.iter().map(|pending| pending.index).collect::<Vec<_>>(), [0]);
     }
 }

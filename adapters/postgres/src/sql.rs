@@ -1,4 +1,4 @@
-//! The statements of a handle: calls of the functions in its schema, whose name is checked and quoted here and nowhere else.
+//! The statements of a handle: calls of the functions in its schema. The schema's name is checked and quoted only here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use crate::error::{classify, invalid};
 /// The longest name of a schema, in bytes: the channel of its notifications is named after it.
 const MAX_SCHEMA_BYTES: usize = 40;
 
-/// No statement has more.
+/// The most arguments of a statement.
 const MAX_ARGUMENTS: usize = 13;
-/// What the names and the frames of arrays take besides.
+/// The additional wire size of names and array headers.
 const FRAME_BYTES: usize = 256;
 
 /// A schema's name, safe to be put between double quotes.
@@ -28,7 +28,7 @@ impl Schema {
         let begins = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
         if name.len() > MAX_SCHEMA_BYTES || !begins || !name.chars().all(allowed) || name.starts_with("pg_") {
             return Err(invalid(format!(
-                "a schema's name has 1 to {MAX_SCHEMA_BYTES} of a-z 0-9 _ and begins with a letter, but not with pg_"
+                "a schema's name must be 1 to {MAX_SCHEMA_BYTES} of a-z 0-9 _ and begin with a letter, but not with pg_"
             )));
         }
         Ok(Self(name.into()))
@@ -58,7 +58,7 @@ impl Text {
         sqlx::query(AssertSqlSafe(Arc::clone(&self.0)))
     }
 
-    /// As [`query`](Self::query), with room for so many bytes of arguments, which then need not be moved as they become more.
+    /// Like [`query`](Self::query), with room for this many bytes of arguments, so that the buffer need not grow.
     pub(crate) fn query_of(&self, argument_bytes: usize) -> Query<'static, Postgres, PgArguments> {
         let mut arguments = PgArguments::default();
         arguments.reserve(MAX_ARGUMENTS, argument_bytes + FRAME_BYTES);
@@ -165,12 +165,12 @@ pub(crate) fn get<'r, T: Decode<'r, Postgres> + Type<Postgres>>(row: &'r PgRow, 
     row.try_get(column).map_err(classify)
 }
 
-/// Whole milliseconds, rounded up: what is timed must not come early.
+/// Whole milliseconds, rounded up: nothing timed may come early.
 pub(crate) fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
 
-/// A count or a limit as the server takes it.
+/// A count or a limit for the server.
 pub(crate) fn int(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }

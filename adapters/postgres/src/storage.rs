@@ -16,17 +16,16 @@ use tokio_util::task::TaskTracker;
 use crate::capabilities::capabilities;
 use crate::config::{Config, PostgresBuilder};
 use crate::error::{NAME, closed, repeatable, wrong_isolation};
-use crate::lookout::{Listener, Lookout};
-use crate::marks::Marks;
+use crate::hint_sender::HintSender;
 use crate::notifier::Notifier;
+use crate::poller::{Listener, Poller};
 use crate::pool::Pool;
+use crate::scan_starts::ScanStarts;
 use crate::sql::{Statements, get};
-use crate::teller::Teller;
 use crate::waiters::{Hint, Wake};
-use crate::{rights, schema};
+use crate::{permissions, schema};
 
-/// A durable queue in a schema of a `PostgreSQL` database, which any number of processes may use at once. Cloning shares the
-/// handle.
+/// A durable queue in a schema of a `PostgreSQL` database. Any number of processes may use it at once. Clones share the handle.
 #[derive(Clone)]
 pub struct PostgresQueue {
     pub(crate) inner: Arc<Inner>,
@@ -38,17 +37,17 @@ pub(crate) struct Inner {
     pub(crate) pool: Arc<Pool>,
     pub(crate) statements: Arc<Statements>,
     pub(crate) wake: Arc<Wake>,
-    pub(crate) marks: Marks,
-    /// Partitions that are there, as far as pushes in the application's transactions have seen to it.
-    pub(crate) made: Mutex<HashSet<PartitionId>>,
-    pub(crate) teller: Teller,
-    /// Cancelled when somebody waits for the first time.
+    pub(crate) scan_starts: ScanStarts,
+    /// Partitions that are known to exist, for pushes in the application's transactions.
+    pub(crate) known_partitions: Mutex<HashSet<PartitionId>>,
+    pub(crate) hint_sender: HintSender,
+    /// Cancelled when a pull waits for the first time.
     pub(crate) listen: CancellationToken,
     pub(crate) closed: CancellationToken,
     tasks: TaskTracker,
 }
 
-/// The last handle is gone: the tasks end too.
+/// The tasks end with the last handle.
 impl Drop for Inner {
     fn drop(&mut self) {
         self.closed.cancel();
@@ -63,12 +62,12 @@ impl std::fmt::Debug for PostgresQueue {
 
 impl PostgresBuilder {
     /// Connects and, with [`create`](Self::create), prepares the schema. Must be called within a tokio runtime with time and I/O
-    /// enabled, whose end ends the handle.
+    /// enabled. The handle ends with that runtime.
     ///
     /// # Errors
     /// `InvalidInput` for an option out of bounds or an unknown database, `Unavailable` if the server cannot be reached,
-    /// `AccessDenied` for a wrong password or a missing right, `Incompatible` for a server that is too old, a schema that a newer
-    /// release made or, without `create`, one that is not there.
+    /// `AccessDenied` for a wrong password or a missing permission, `Incompatible` for a server that is too old, a schema of a
+    /// newer release or, without `create`, a missing schema.
     pub async fn open(self) -> Result<PostgresQueue> {
         let config = self.checked().map_err(|error| error.with_operation(Operation::Open))?;
         PostgresQueue::from_config(config).await
@@ -88,7 +87,7 @@ impl PostgresQueue {
     /// Options for connecting by URL.
     ///
     /// # Errors
-    /// `InvalidInput` for a URL that cannot be read. It is not repeated, for it may hold a password.
+    /// `InvalidInput` for an invalid URL. The error does not show it, since it may contain a password.
     pub fn from_url(url: &str) -> Result<PostgresBuilder> {
         let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Open);
         PostgresBuilder::from_url(&StorageUrl::parse(url).map_err(stamp)?).map_err(stamp)
@@ -104,10 +103,10 @@ impl PostgresQueue {
         let inner = Inner {
             capabilities: capabilities(&config, flushed),
             statements: Arc::new(Statements::new(&config.schema)),
-            teller: Teller { wake: Arc::clone(&wake), outbox: config.notify.then(Arc::default) },
+            hint_sender: HintSender { wake: Arc::clone(&wake), outbox: config.notify.then(Arc::default) },
             wake,
-            marks: Marks::default(),
-            made: Mutex::default(),
+            scan_starts: ScanStarts::default(),
+            known_partitions: Mutex::default(),
             listen: CancellationToken::new(),
             closed: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -135,9 +134,9 @@ impl PostgresQueue {
         rows.map_err(|error| error.with_backend(NAME).with_operation(operation))
     }
 
-    /// Tells waiting pulls, here and in other processes.
-    pub(crate) fn tell(&self, partition: &PartitionId, hint: Hint) {
-        self.inner.teller.tell(partition, hint);
+    /// Wakes waiting pulls, here and in other processes.
+    pub(crate) fn send_hint(&self, partition: &PartitionId, hint: Hint) {
+        self.inner.hint_sender.send(partition, hint);
     }
 }
 
@@ -145,14 +144,14 @@ impl Inner {
     fn start(&self) {
         let (wake, pool, statements) = (&self.wake, &self.pool, &self.statements);
         let sender = fastrand::u64(..);
-        let lookout = Lookout {
+        let poller = Poller {
             wake: Arc::clone(wake),
             pool: Arc::clone(pool),
             statements: Arc::clone(statements),
             poll_interval: self.config.poll_interval,
         };
-        self.tasks.spawn(lookout.serve(self.closed.clone()));
-        if let Some(outbox) = &self.teller.outbox {
+        self.tasks.spawn(poller.serve(self.closed.clone()));
+        if let Some(outbox) = &self.hint_sender.outbox {
             let notifier = Notifier {
                 outbox: Arc::clone(outbox),
                 pool: Arc::clone(pool),
@@ -214,16 +213,16 @@ impl QueueStorage for PostgresQueue {
         }
         let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Check);
         schema::check(&self.inner.pool, &self.inner.config.schema).await.map_err(stamp)?;
-        rights::check(&self.inner.pool, &self.inner.config.schema).await.map_err(stamp)?;
+        permissions::check(&self.inner.pool, &self.inner.config.schema).await.map_err(stamp)?;
         let mut health = Health::of_version(schema::server_version(&self.inner.pool).await.map_err(stamp)?);
         health.server_time = schema::server_time(&self.inner.pool).await.map_err(stamp)?;
-        health.warnings = self.wear().await.map_err(stamp)?.warnings();
+        health.warnings = self.bloat().await.map_err(stamp)?.warnings();
         Ok(health)
     }
 
     async fn close(&self) -> Result<()> {
         self.inner.closed.cancel();
-        self.inner.tasks.wait().await; // each ends within a second or a call
+        self.inner.tasks.wait().await; // each task ends within a second or the time of a call
         self.inner.pool.close().await;
         Ok(())
     }

@@ -24,14 +24,14 @@ const SPARED: u32 = 10;
 const AFTER_ERROR: Duration = Duration::from_millis(250);
 
 /// Looks at partitions that somebody waits for.
-pub(crate) struct Lookout {
+pub(crate) struct Poller {
     pub(crate) wake: Arc<Wake>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) statements: Arc<Statements>,
     pub(crate) poll_interval: Duration,
 }
 
-impl Lookout {
+impl Poller {
     /// Runs until the handle closes. While nobody waits it sleeps.
     pub(crate) async fn serve(self, closed: CancellationToken) {
         let mut next_look = Instant::now();

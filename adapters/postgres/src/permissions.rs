@@ -1,12 +1,12 @@
-//! Whether the role may do what the queue's statements do. The functions run with the rights of whoever calls them.
+//! Checks that the role may do what the queue's statements do. The functions run with the permissions of their caller.
 
 use anyqueue::{ErrorKind, Result};
 
-use crate::error::{own, read_only};
+use crate::error::{error, read_only};
 use crate::pool::Pool;
 use crate::sql::{Schema, get};
 
-/// What is done with each table, but for the ledger, which is read before.
+/// The privileges for each table. The table of migrations is read before.
 const NEEDED: [(&str, &[&str]); 3] = [
     ("partition", &["SELECT", "INSERT", "UPDATE"]),
     ("message", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
@@ -23,10 +23,10 @@ const MISSING: &str = "SELECT n.privilege || ' on table ' || n.name
 
 const READ_ONLY: &str = "SELECT current_setting('transaction_read_only') = 'on'";
 
-/// Asks the server for what is missing.
+/// Asks the server for missing privileges.
 ///
 /// # Errors
-/// `AccessDenied` with the list; `Unavailable` where nobody can write, as on a replica.
+/// `AccessDenied` with the list; `Unavailable` if nobody can write, as on a replica.
 pub(crate) async fn check(pool: &Pool, schema: &Schema) -> Result<()> {
     let rows = pool.fetch(sqlx::query(READ_ONLY)).await?;
     if rows.first().map_or(Ok(false), |row| get(row, 0))? {
@@ -46,9 +46,9 @@ pub(crate) async fn check(pool: &Pool, schema: &Schema) -> Result<()> {
         return Ok(());
     }
     let text = format!(
-        "rights are missing in schema {}: {}; GRANT them to the role of the URL",
+        "permissions are missing in schema {}: {}; GRANT them to the role of the URL",
         schema.name(),
         missing.join(", ")
     );
-    Err(own(ErrorKind::AccessDenied, text))
+    Err(error(ErrorKind::AccessDenied, text))
 }

@@ -1,4 +1,4 @@
-//! Telling waiting pulls, in this process and elsewhere, what can be pulled.
+//! Hints for waiting pulls, in this process and elsewhere.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use anyqueue::PartitionId;
 use crate::notifier::Outbox;
 use crate::waiters::{Hint, Wake};
 
-/// Reaches the waiting pulls of this handle and, by notifications, those of others.
+/// Sends hints to the waiting pulls of this handle and, by notifications, of others.
 #[derive(Clone, Debug)]
-pub(crate) struct Teller {
+pub(crate) struct HintSender {
     pub(crate) wake: Arc<Wake>,
-    /// `None` where notifications are off.
+    /// `None` if notifications are off.
     pub(crate) outbox: Option<Arc<Outbox>>,
 }
 
-impl Teller {
-    pub(crate) fn tell(&self, partition: &PartitionId, hint: Hint) {
+impl HintSender {
+    pub(crate) fn send(&self, partition: &PartitionId, hint: Hint) {
         if hint.is_empty() {
             return;
         }
