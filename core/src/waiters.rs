@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::error::Result;
 use crate::partition::PartitionId;
@@ -55,8 +56,7 @@ impl Hint {
 /// comes unnoticed between looking and waiting. Whoever pushes or releases [wakes](Self::wake) as many as there are messages, those
 /// first that came first; whoever leaves without having used its wake-up passes it on. So no wake-up is lost.
 ///
-/// `T` is a time of the adapter's choice. With [`tokio::time::Instant`] there is [`watch`](Self::watch), the task that wakes for what
-/// falls due. Nothing here blocks for longer than it takes to walk the partitions that somebody waits for.
+/// `T` is a time of the adapter's choice. With that of tokio there is [`watch`](Self::watch), the task that wakes for what falls due. Nothing here blocks for longer than it takes to walk the partitions that somebody waits for.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -71,7 +71,7 @@ impl Hint {
 /// waiting.woken().await;
 /// # Ok::<(), anyqueue::Error>(()) }).unwrap();
 /// ```
-pub struct Waiters<T> {
+pub struct Waiters<T = Instant> {
     // A std mutex: it is held for a few instructions and never across an await.
     lines: Mutex<HashMap<PartitionId, Line<T>>>,
     /// Somebody found nothing, and does not know what comes next.
@@ -124,7 +124,6 @@ impl<T> Waiters<T> {
         } else {
             let line = Line { waiters: VecDeque::from([waiter.clone()]), due: None };
             lines.insert(partition.clone(), line);
-            self.changed.notify_one(); // its due time is not known
         }
         drop(lines);
         Waiting { waiters: self.clone(), partition: partition.clone(), waiter, is_spent: false }
@@ -166,8 +165,8 @@ impl<T> Waiters<T> {
         self.lines().contains_key(partition)
     }
 
-    /// Ends when a first pull begins to wait for a partition, when something is due earlier than known before, or when somebody
-    /// [found nothing](Self::found_nothing). One that happened before the call ends it at once.
+    /// Ends when a pull begins to wait, when something is due earlier than known before, or when somebody
+    /// [found nothing](Self::found_nothing). What happened before the call ends it at once.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }
@@ -252,7 +251,7 @@ impl<T> Line<T> {
 
 /// A place in the line of a partition. Dropped after it was woken, and not [spent](Self::spend), it wakes the next.
 #[must_use = "dropped, it leaves the line"]
-pub struct Waiting<T> {
+pub struct Waiting<T = Instant> {
     waiters: Arc<Waiters<T>>,
     partition: PartitionId,
     waiter: Arc<Waiter>,
@@ -268,6 +267,7 @@ impl<T> fmt::Debug for Waiting<T> {
 impl<T> Waiting<T> {
     /// Ends when woken.
     pub async fn woken(&self) {
+        self.waiters.changed.notify_one(); // when the next message is due may not be known
         self.waiter.notify.notified().await;
     }
 
@@ -276,27 +276,27 @@ impl<T> Waiting<T> {
         self.is_spent = true;
     }
 
-    /// Claims whenever woken, until there is something; nothing once `stop` or `over` ends. Dropped, it leaves the line and passes its
-    /// wake-up on.
-    ///
-    /// `stop` is heeded before all else; who is woken at the moment at which the wait is `over` still claims.
+    /// Claims whenever woken, until there is something; nothing once the handle is `closed`, the pull is asked to `stop`, or its wait is
+    /// `over`. Who is woken at the very end of the wait still claims. Dropped, it leaves the line and passes its wake-up on.
     ///
     /// # Errors
     /// The first of `claim`.
     pub async fn claim<F>(
         mut self,
-        stop: impl Future<Output = ()>,
+        closed: &CancellationToken,
+        stop: &CancellationToken,
         over: impl Future<Output = ()>,
         claim: impl Fn() -> F,
     ) -> Result<Vec<Delivery>>
     where
         F: Future<Output = Result<Vec<Delivery>>>,
     {
-        let (mut stop, mut over) = (std::pin::pin!(stop), std::pin::pin!(over));
+        let mut over = std::pin::pin!(over);
         loop {
             tokio::select! {
                 biased;
-                () = &mut stop => return Ok(Vec::new()),
+                () = closed.cancelled() => return Ok(Vec::new()),
+                () = stop.cancelled() => return Ok(Vec::new()),
                 () = self.woken() => {}
                 () = &mut over => return Ok(Vec::new()),
             }
@@ -399,10 +399,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_wait_claims_when_woken_until_there_is_something_and_a_failed_claim_passes_the_wake_up_on() {
         let (waiters, p) = parts();
-        let (first, second) = (waiters.join(&p), waiters.join(&p));
+        let (first, second, never) = (waiters.join(&p), waiters.join(&p), CancellationToken::new());
         waiters.wake(&p, 1);
-        let failed =
-            first.claim(pending(), pending(), || async { Err(Error::new(ErrorKind::Unavailable, "gone")) });
+        let failed = first
+            .claim(&never, &never, pending(), || async { Err(Error::new(ErrorKind::Unavailable, "gone")) });
         assert_eq!(failed.await.unwrap_err().kind(), ErrorKind::Unavailable);
         assert!(is_woken(&second), "what the failed one was woken for is still there");
 
@@ -413,7 +413,7 @@ mod tests {
             Ok(Vec::new())
         };
         drop(second);
-        assert_eq!(third.claim(pending(), over, claim).await.unwrap().len(), 0);
+        assert_eq!(third.claim(&never, &never, over, claim).await.unwrap().len(), 0);
         assert_eq!(claims.into_inner(), 1, "woken once, it looked once, and waited on");
         assert!(waiters.is_empty());
     }

@@ -73,7 +73,7 @@ impl Abandoned {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::debug!(%error, "abandoned calls are still running at the server"),
                 Err(_) => {
-                    tracing::debug!("abandoned calls are still running at the server: it does not answer")
+                    tracing::debug!("abandoned calls are still running at the server: it does not answer");
                 }
             }
             self.permits.add_permits(processes.len());

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use anyqueue::adapter::Envelope;
+use anyqueue::adapter::{Envelope, Hint};
 use anyqueue::{ErrorKind, MessageData, MessageId, PartitionId, PushOutcome, Result};
 use sqlx::Postgres;
 use sqlx::postgres::{PgArguments, PgRow};
@@ -10,10 +10,9 @@ use sqlx::query::Query;
 use uuid::Uuid;
 
 use crate::config::Config;
-use crate::error::{error, invalid};
+use crate::error::ERRORS;
 use crate::limits::{MAX_DELAY, PRIORITY_LEVELS};
 use crate::sql::{Statements, get, millis};
-use crate::waiters::Hint;
 
 /// The wire size of a message's id, lane and lengths.
 const PLAIN_BYTES: usize = 32;
@@ -59,17 +58,19 @@ impl Batch {
         let options = message.options();
         if options.priority >= PRIORITY_LEVELS {
             let highest = PRIORITY_LEVELS - 1;
-            return Err(invalid(format!("priority {} is out of range: 0 to {highest}", options.priority)));
+            return Err(
+                ERRORS.invalid(format!("priority {} is out of range: 0 to {highest}", options.priority))
+            );
         }
         let encoded_bytes = Envelope::max_encoded_len(message);
         if encoded_bytes > message_bytes {
             let text =
                 format!("the encoded message has {encoded_bytes} bytes: at most {message_bytes} are allowed");
-            return Err(error(ErrorKind::TooLarge, text));
+            return Err(ERRORS.error(ErrorKind::TooLarge, text));
         }
         let delay = message.delay(now);
         if delay > MAX_DELAY {
-            return Err(invalid("the delay is longer than the capabilities allow"));
+            return Err(ERRORS.invalid("the delay is longer than the capabilities allow"));
         }
         let body = Envelope::new(message.clone(), now).encode()?;
         if delay.is_zero() {

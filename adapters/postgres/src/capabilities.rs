@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use anyqueue::adapter::{
     AgeClock, Capabilities, Coalesce, Dedup, DelayCapability, DeliveryCount, Durability, DurabilityLevel,
-    InspectCapability, LeaseCapability, LeaseKind, Limits, MoveGuarantee, Order, PriorityDiscipline, Reach,
-    Rejoin, Requeue, SettleConfirm, Strictness,
+    InspectCapability, Limits, MoveGuarantee, Order, PriorityDiscipline, Reach, Rejoin, Requeue,
+    SettleConfirm, Strictness,
 };
 
 use crate::config::Config;
-use crate::limits::{JITTER, MAX_DELAY, MAX_LEASE, MIN_LEASE, PRIORITY_LEVELS};
+use crate::limits::{JITTER, LEASE, MAX_DELAY, PRIORITY_LEVELS};
 
 /// The most messages, deliveries or settlements in one call. A position has room for 1024 messages of one call.
 const BATCH: usize = 1000;
@@ -43,7 +43,7 @@ pub(crate) fn capabilities(config: &Config, flushed: bool) -> Capabilities {
         postponed: Rejoin::End,
         exclusive: Strictness::Strict,
         fencing: Strictness::Strict,
-        lease: LeaseCapability { kind: LeaseKind::Timed, min: MIN_LEASE, max: MAX_LEASE, max_hold: None },
+        lease: LEASE,
         push_delay: Some(delay),
         postpone_delay: Some(delay),
         postpone_headers: true,

@@ -8,7 +8,7 @@ use anyqueue::{Clock, Result};
 use sqlx::ConnectOptions;
 use sqlx::postgres::PgConnectOptions;
 
-use crate::error::invalid;
+use crate::error::ERRORS;
 use crate::sql::Schema;
 
 const MAX_MESSAGE_BYTES: u64 = 64 * 1024 * 1024;
@@ -144,17 +144,17 @@ impl PostgresBuilder {
         let poll = if self.notify { POLL_NOTIFIED } else { POLL_ALONE };
         let poll_interval = self.poll_interval.unwrap_or(poll);
         if !(Duration::from_millis(1)..=Duration::from_mins(1)).contains(&poll_interval) {
-            return Err(invalid("poll_interval must be from 1ms to 60s"));
+            return Err(ERRORS.invalid("poll_interval must be from 1ms to 60s"));
         }
         if !(1..=MAX_CONNECTIONS).contains(&self.max_connections) {
-            return Err(invalid("max_connections must be from 1 to 1000"));
+            return Err(ERRORS.invalid("max_connections must be from 1 to 1000"));
         }
         let timeouts = Duration::from_millis(1)..=MAX_TIMEOUT;
         if !timeouts.contains(&self.connect_timeout) || !timeouts.contains(&self.call_timeout) {
-            return Err(invalid("connect_timeout and call_timeout must be from 1ms to 1h"));
+            return Err(ERRORS.invalid("connect_timeout and call_timeout must be from 1ms to 1h"));
         }
         if !(1024..=MAX_MESSAGE_BYTES).contains(&self.message_bytes) {
-            return Err(invalid("message_bytes must be from 1024 to 67108864"));
+            return Err(ERRORS.invalid("message_bytes must be from 1024 to 67108864"));
         }
         Ok(Config {
             // Spares proxies a setting that only concerns floating-point numbers, which are not used.
@@ -196,8 +196,9 @@ fn connect_options(url: &StorageUrl) -> Result<PgConnectOptions> {
         .extend_pairs(url.url().query_pairs().filter(|(key, _)| PASSED_ON.contains(&&**key)));
     // The error of sqlx is dropped: it may quote parts of the URL.
     let options = PgConnectOptions::from_str(plain.as_str());
-    let options = options
-        .map_err(|_| invalid("this is not a valid postgres URL: write postgres://user@host:5432/database"))?;
+    let options = options.map_err(|_| {
+        ERRORS.invalid("this is not a valid postgres URL: write postgres://user@host:5432/database")
+    })?;
     Ok(if options.get_application_name().is_none() { options.application_name("anyqueue") } else { options })
 }
 

@@ -1,31 +1,17 @@
 //! Errors of PostgreSQL and sqlx, as kind and retry class.
 
-use std::borrow::Cow;
-
-use anyqueue::{Error, ErrorKind, Operation, RetryClass};
+use anyqueue::adapter::Errors;
+use anyqueue::{Error, ErrorKind, RetryClass};
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
 /// The backend's name in errors.
 pub(crate) const NAME: &str = "postgres";
 
-/// An error of this backend.
-pub(crate) fn error(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {
-    Error::new(kind, message).with_backend(NAME)
-}
-
-/// An invalid argument.
-pub(crate) fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
-    error(ErrorKind::InvalidInput, message)
-}
-
-/// The error of a closed handle.
-pub(crate) fn closed(operation: Operation) -> Error {
-    Error::closed().with_backend(NAME).with_operation(operation)
-}
+pub(crate) const ERRORS: Errors = Errors::of(NAME);
 
 /// The error of a server that accepts no writes.
 pub(crate) fn read_only() -> Error {
-    error(
+    ERRORS.error(
         ErrorKind::Unavailable,
         "the server is read-only, as a replica is: connect to the primary (nothing was changed)",
     )
@@ -37,17 +23,12 @@ pub(crate) fn wrong_isolation(level: &str) -> Error {
         "transactions here begin at the level {level}: set default_transaction_isolation to 'read committed' for the role, or set \
          notify=true without a proxy, or prepared=false"
     );
-    error(ErrorKind::Incompatible, text)
+    ERRORS.error(ErrorKind::Incompatible, text)
 }
 
 /// The error for a reply that no function of this release sends.
 fn unexpected_reply() -> Error {
-    error(ErrorKind::Incompatible, "the server sent a reply that this release does not know")
-}
-
-/// The same error, for a call that can be repeated without harm even if it took effect.
-pub(crate) fn repeatable(error: Error) -> Error {
-    if error.retry() == RetryClass::MayDuplicate { error.with_retry(RetryClass::Safe) } else { error }
+    ERRORS.error(ErrorKind::Incompatible, "the server sent a reply that this release does not know")
 }
 
 /// Whether the connection is still usable after this error.
@@ -65,24 +46,23 @@ pub(crate) fn keeps_connection(error: &sqlx::Error) -> bool {
 pub(crate) fn classify_connect(cause: sqlx::Error, target: &str) -> Error {
     let no_tls = |why: &dyn std::fmt::Display| {
         let text = format!("no TLS connection to {target} ({why}): check sslmode and sslrootcert");
-        error(ErrorKind::Unavailable, text).with_retry(RetryClass::Never)
+        ERRORS.error(ErrorKind::Unavailable, text).with_retry(RetryClass::Never)
     };
     let classed = match &cause {
         // The data makes no sense, or the certificate is not trusted.
         sqlx::Error::Io(io) if io.kind() == std::io::ErrorKind::InvalidData => no_tls(io),
-        sqlx::Error::Io(_) => {
-            error(ErrorKind::Unavailable, format!("{target} cannot be reached: is the server running?"))
-        }
+        sqlx::Error::Io(_) => ERRORS
+            .error(ErrorKind::Unavailable, format!("{target} cannot be reached: is the server running?")),
         sqlx::Error::Tls(why) => no_tls(why),
-        sqlx::Error::Configuration(_) => invalid("the connection options are not valid"),
+        sqlx::Error::Configuration(_) => ERRORS.invalid("the connection options are not valid"),
         sqlx::Error::Database(_) => {
             let classed = classify(cause);
             let text = format!("{target}: {}", classed.message());
             let retry =
                 if classed.retry() == RetryClass::Never { RetryClass::Never } else { RetryClass::Safe };
-            return error(classed.kind(), text).with_retry(retry).with_source(classed);
+            return ERRORS.error(classed.kind(), text).with_retry(retry).with_source(classed);
         }
-        _ => error(ErrorKind::Unavailable, format!("{target} closed the connection")),
+        _ => ERRORS.error(ErrorKind::Unavailable, format!("{target} closed the connection")),
     };
     classed.with_source(cause)
 }
@@ -97,8 +77,8 @@ pub(crate) fn classify(cause: sqlx::Error) -> Error {
         sqlx::Error::ColumnDecode { .. }
         | sqlx::Error::Decode(_)
         | sqlx::Error::ColumnIndexOutOfBounds { .. } => unexpected_reply(),
-        sqlx::Error::Encode(_) => error(ErrorKind::Internal, "a value cannot be sent to the server"),
-        _ => error(
+        sqlx::Error::Encode(_) => ERRORS.error(ErrorKind::Internal, "a value cannot be sent to the server"),
+        _ => ERRORS.error(
             ErrorKind::Unavailable,
             "the connection was lost before the answer came: it is not known whether the call took effect",
         )
@@ -112,60 +92,60 @@ pub(crate) fn classify(cause: sqlx::Error) -> Error {
 fn by_code(code: &str, text: &str) -> Error {
     let safe = RetryClass::Safe;
     match code {
-        "28P01" | "28000" => error(
+        "28P01" | "28000" => ERRORS.error(
             ErrorKind::AccessDenied,
             format!("the server refused the login ({text}): check user, password and pg_hba.conf"),
         ),
-        "42501" => error(ErrorKind::AccessDenied, format!("a permission is missing: {text}")),
-        "3D000" => invalid(format!("{text}: create it first, or name another")),
+        "42501" => ERRORS.error(ErrorKind::AccessDenied, format!("a permission is missing: {text}")),
+        "3D000" => ERRORS.invalid(format!("{text}: create it first, or name another")),
         "25006" => read_only(),
-        "53100" => error(ErrorKind::Full, "the server's disk is full: nothing was changed"),
+        "53100" => ERRORS.error(ErrorKind::Full, "the server's disk is full: nothing was changed"),
         "53200" => {
-            error(ErrorKind::Unavailable, "the server is out of memory: nothing was changed").with_retry(safe)
+            ERRORS.error(ErrorKind::Unavailable, "the server is out of memory: nothing was changed").with_retry(safe)
         }
-        "53300" => error(
+        "53300" => ERRORS.error(
             ErrorKind::Unavailable,
             "the server has no connection left: raise its max_connections, or lower max_connections of the handles",
         ),
         // Also sent when the wait for a synchronous replica is interrupted, which is after the commit.
-        "57P01" | "57P02" | "57P05" => error(
+        "57P01" | "57P02" | "57P05" => ERRORS.error(
             ErrorKind::Unavailable,
             "the server closed the connection: it is shutting down, or an administrator closed it",
         )
         .with_retry(RetryClass::MayDuplicate),
-        "57P03" => error(ErrorKind::Unavailable, "the server is starting up or shutting down"),
+        "57P03" => ERRORS.error(ErrorKind::Unavailable, "the server is starting up or shutting down"),
         // Among them: a message was stored where another call moved it to (23505).
-        "23505" | "40001" | "40P01" | "55P03" => error(
+        "23505" | "40001" | "40P01" | "55P03" => ERRORS.error(
             ErrorKind::Unavailable,
             "the transaction was aborted in favour of another one: nothing was changed",
         ),
         // These end the transaction before its commit.
-        "25P03" | "25P04" => error(
+        "25P03" | "25P04" => ERRORS.error(
             ErrorKind::Unavailable,
             "the server's transaction timeout ended this one: nothing was changed",
         ),
-        "25P02" => invalid("the transaction has already failed: roll it back (nothing was stored)"),
+        "25P02" => ERRORS.invalid("the transaction has already failed: roll it back (nothing was stored)"),
         // Raised by the queue's functions.
-        "AQ001" => error(ErrorKind::Incompatible, text.to_owned()),
-        "57014" => error(
+        "AQ001" => ERRORS.error(ErrorKind::Incompatible, text.to_owned()),
+        "57014" => ERRORS.error(
             ErrorKind::TimedOut,
             "the server's statement_timeout or an administrator ended the statement: nothing was changed",
         ),
-        "3F000" | "42P01" | "42883" | "42703" => error(
+        "3F000" | "42P01" | "42883" | "42703" => ERRORS.error(
             ErrorKind::Incompatible,
             format!(
                 "the queue's schema is missing or incomplete ({text}): open it once with create=true, or call init"
             ),
         ),
         "54000" | "22P05" | "54001" => {
-            error(ErrorKind::TooLarge, format!("the server cannot store this: {text}"))
+            ERRORS.error(ErrorKind::TooLarge, format!("the server cannot store this: {text}"))
         }
-        "XX001" | "XX002" => error(ErrorKind::Corrupt, format!("the server found damaged data: {text}")),
-        _ if code.starts_with("08") => error(ErrorKind::Unavailable, "the connection to the server failed")
+        "XX001" | "XX002" => ERRORS.error(ErrorKind::Corrupt, format!("the server found damaged data: {text}")),
+        _ if code.starts_with("08") => ERRORS.error(ErrorKind::Unavailable, "the connection to the server failed")
             .with_retry(RetryClass::MayDuplicate),
         _ if code.starts_with("58") => {
-            error(ErrorKind::Unavailable, format!("the server had a system error: {text}"))
+            ERRORS.error(ErrorKind::Unavailable, format!("the server had a system error: {text}"))
         }
-        _ => error(ErrorKind::Internal, format!("the server refused a statement ({code}): {text}")),
+        _ => ERRORS.error(ErrorKind::Internal, format!("the server refused a statement ({code}): {text}")),
     }
 }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use anyqueue::PartitionId;
+use anyqueue::adapter::{Hint, Waiters};
 
 use crate::notifier::Outbox;
-use crate::waiters::{Hint, Wake};
 
 /// Sends hints to the waiting pulls of this handle and, by notifications, of others.
 #[derive(Clone, Debug)]
 pub(crate) struct HintSender {
-    pub(crate) wake: Arc<Wake>,
+    pub(crate) waiters: Arc<Waiters>,
     /// `None` if notifications are off.
     pub(crate) outbox: Option<Arc<Outbox>>,
 }
@@ -20,7 +20,7 @@ impl HintSender {
         if hint.is_empty() {
             return;
         }
-        self.wake.hint(partition, hint);
+        self.waiters.hint(partition, hint);
         if let Some(outbox) = &self.outbox {
             outbox.put(partition, hint);
         }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use anyqueue::adapter::{InspectQueueStorage, PauseQueueStorage, async_trait};
+use anyqueue::adapter::{Hint, InspectQueueStorage, PauseQueueStorage, async_trait};
 use anyqueue::{
     Browsed, CancelOutcome, Counts, DeleteOutcome, MessageId, MessageState, Operation, PartitionId, Result,
 };
@@ -13,7 +13,6 @@ use uuid::Uuid;
 use crate::PostgresQueue;
 use crate::pull::{age, decode};
 use crate::sql::{get, int};
-use crate::waiters::Hint;
 
 /// How often locked messages are tried again.
 const TAKE_OUT_TRIES: usize = 10;

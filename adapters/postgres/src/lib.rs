@@ -129,7 +129,6 @@ mod settle;
 mod sql;
 mod storage;
 mod token;
-mod waiters;
 
 pub use backend::backend;
 pub use config::PostgresBuilder;

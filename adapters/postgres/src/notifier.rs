@@ -7,13 +7,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use anyqueue::adapter::Hint;
 use anyqueue::{PartitionId, Result};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::pool::Pool;
 use crate::sql::Statements;
-use crate::waiters::Hint;
 
 /// The least time between two notifications of one handle.
 const PAUSE: Duration = Duration::from_millis(5);

@@ -2,7 +2,7 @@
 
 use anyqueue::{ErrorKind, Result};
 
-use crate::error::{error, read_only};
+use crate::error::{ERRORS, read_only};
 use crate::pool::Pool;
 use crate::sql::{Schema, get};
 
@@ -50,5 +50,5 @@ pub(crate) async fn check(pool: &Pool, schema: &Schema) -> Result<()> {
         schema.name(),
         missing.join(", ")
     );
-    Err(error(ErrorKind::AccessDenied, text))
+    Err(ERRORS.error(ErrorKind::AccessDenied, text))
 }

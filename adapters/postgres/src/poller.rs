@@ -3,9 +3,11 @@
 //! Notifications make it quick. Polling makes it right: a notification is lost when the connection breaks, and none comes
 //! through some proxies.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use anyqueue::adapter::{Hint, Waiters};
 use anyqueue::{PartitionId, Result};
 use sqlx::postgres::{PgListener, PgNotification, PgPoolOptions};
 use tokio::time::Instant;
@@ -16,38 +18,31 @@ use crate::limits::JITTER;
 use crate::notifier::Note;
 use crate::pool::Pool;
 use crate::sql::{Statements, get, int};
-use crate::waiters::{Hint, Wake};
 
 /// How many times as long as a slow look took nobody looks again.
 const SPARED: u32 = 10;
+/// How long until a pull looks again for what is due but was not to be had: somebody has it locked.
+const LOCKED_PAUSE: Duration = Duration::from_millis(5);
+/// It doubles up to this, which is within the slack.
+const LOCKED_PAUSE_MAX: Duration = Duration::from_millis(100);
 /// How long until the server is tried again after it could not be asked.
 const AFTER_ERROR: Duration = Duration::from_millis(250);
 
 /// Looks at partitions that somebody waits for.
 pub(crate) struct Poller {
-    pub(crate) wake: Arc<Wake>,
+    pub(crate) waiters: Arc<Waiters>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) statements: Arc<Statements>,
     pub(crate) poll_interval: Duration,
+    pub(crate) locked: LockedPauses,
 }
 
 impl Poller {
     /// Runs until the handle closes. While nobody waits it sleeps.
     pub(crate) async fn serve(self, closed: CancellationToken) {
-        let mut next_look = Instant::now();
-        loop {
-            if self.wake.is_unseen() {
-                next_look = Instant::now();
-            }
-            let waited_for = self.wake.is_waited_for();
-            tokio::select! {
-                () = closed.cancelled() => return,
-                () = self.wake.changed() => {}
-                () = until(self.wake.next_due()), if waited_for => self.wake.fire(Instant::now()),
-                () = tokio::time::sleep_until(next_look), if waited_for => {
-                    next_look = Instant::now() + self.look_or_warn().await;
-                }
-            }
+        tokio::select! {
+            () = closed.cancelled() => {}
+            () = self.waiters.watch(Duration::ZERO, || self.look_or_warn()) => {}
         }
     }
 
@@ -66,7 +61,8 @@ impl Poller {
     }
 
     async fn look(&self) -> Result<()> {
-        let waiting = self.wake.waiting();
+        let waiting = self.waiters.partitions();
+        self.locked.keep(&waiting);
         let names: Vec<String> = waiting.iter().map(|(partition, _)| partition.name().to_owned()).collect();
         let deads: Vec<bool> = waiting.iter().map(|(partition, _)| partition.is_dead_letters()).collect();
         let limits: Vec<i32> = waiting.iter().map(|(_, waiters)| int(*waiters)).collect();
@@ -79,22 +75,39 @@ impl Poller {
             let ready = usize::try_from(get::<i32>(&row, 1)?).unwrap_or(0);
             let due_ms = get::<Option<i64>>(&row, 2)?;
             let due = due_ms.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0)));
-            self.wake.look(partition, ready, due);
+            let due = self.locked.next(partition, due);
+            self.waiters.hint(partition, Hint { ready, due });
         }
         Ok(())
     }
 }
 
-async fn until(due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(due).await,
-        None => std::future::pending().await,
+/// How long to wait before what is due, but locked by somebody else, is looked for again.
+#[derive(Debug, Default)]
+pub(crate) struct LockedPauses(Mutex<HashMap<PartitionId, Duration>>);
+
+impl LockedPauses {
+    /// Forgets partitions that nobody waits for.
+    fn keep(&self, waiting: &[(PartitionId, usize)]) {
+        let mut pauses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        pauses.retain(|partition, _| waiting.iter().any(|(kept, _)| kept == partition));
+    }
+
+    /// After how long to look again. What is overdue is looked for at once. If it is still there at the next look, somebody else has it
+    /// locked, and asking for it without a pause, which doubles each time, would be a busy loop.
+    fn next(&self, partition: &PartitionId, due: Option<Duration>) -> Option<Duration> {
+        let mut pauses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let pause = pauses.remove(partition).unwrap_or_default();
+        if due.is_some_and(|due| due.is_zero()) {
+            pauses.insert(partition.clone(), (pause * 2).clamp(LOCKED_PAUSE, LOCKED_PAUSE_MAX));
+        }
+        due.map(|due| due.max(pause))
     }
 }
 
 /// Receives notifications on a connection of its own, from the first wait until the handle closes.
 pub(crate) struct Listener {
-    pub(crate) wake: Arc<Wake>,
+    pub(crate) waiters: Arc<Waiters>,
     pub(crate) config: Config,
     pub(crate) sender: u64,
     pub(crate) begin: CancellationToken,
@@ -132,7 +145,7 @@ impl Listener {
         listener.ignore_pool_close_event(true);
         listener.eager_reconnect(false);
         listener.listen(&self.config.schema.channel()).await?;
-        self.look_at_all();
+        self.waiters.wake_each(1); // notifications may have been missed
         loop {
             match listener.try_recv().await? {
                 Some(notification) => self.receive(&notification),
@@ -145,15 +158,32 @@ impl Listener {
         if let Some(note) = Note::read(notification.payload())
             && note.sender != self.sender
         {
-            self.wake.hint(&note.partition, note.hint);
+            self.waiters.hint(&note.partition, note.hint);
         }
     }
+}
 
-    /// Notifications may have been missed.
-    fn look_at_all(&self) {
-        let all: Vec<(PartitionId, usize)> = self.wake.waiting();
-        for (partition, _) in all {
-            self.wake.hint(&partition, Hint::ready(1));
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stays_overdue_is_looked_for_at_once_and_then_less_and_less_often() {
+        let (locked, mail) = (LockedPauses::default(), PartitionId::new("mail").unwrap());
+        let next = |due| locked.next(&mail, Some(due)).unwrap();
+        let pauses: Vec<Duration> = (0..9).map(|_| next(Duration::ZERO)).collect();
+        assert_eq!(pauses.first(), Some(&Duration::ZERO));
+        assert!(pauses.iter().all(|pause| *pause <= LOCKED_PAUSE_MAX));
+        assert!(pauses.iter().sum::<Duration>() > 3 * LOCKED_PAUSE_MAX, "{pauses:?}");
+        next(LOCKED_PAUSE_MAX);
+        assert_eq!(
+            next(Duration::ZERO),
+            Duration::ZERO,
+            "what came to be overdue since is looked for at once"
+        );
+        locked.next(&mail, None);
+        assert_eq!(next(Duration::ZERO), Duration::ZERO, "and so is what comes after nothing was due");
+        locked.keep(&[]);
+        assert_eq!(next(Duration::ZERO), Duration::ZERO);
     }
 }

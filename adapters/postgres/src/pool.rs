@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::abandoned::Abandoned;
 use crate::config::Config;
-use crate::error::{classify, classify_connect, error, keeps_connection};
+use crate::error::{ERRORS, classify, classify_connect, keeps_connection};
 use crate::session::{Process, Session};
 
 /// The connections of one handle.
@@ -64,8 +64,10 @@ impl Pool {
 
     /// A connection for one call.
     pub(crate) async fn acquire(&self) -> Result<PooledConnection<'_>> {
-        let busy =
-            || error(ErrorKind::TimedOut, "all connections of this handle are busy: raise max_connections");
+        let busy = || {
+            ERRORS
+                .error(ErrorKind::TimedOut, "all connections of this handle are busy: raise max_connections")
+        };
         let permit =
             tokio::time::timeout(self.call_timeout, self.permits.acquire()).await.map_err(|_| busy())?;
         let permit = permit.map_err(|_| anyqueue::Error::closed())?;
@@ -88,7 +90,9 @@ impl Pool {
         };
         match tokio::time::timeout(self.connect_timeout, connect).await {
             Ok(connected) => connected.map_err(|error| classify_connect(error, &self.target)),
-            Err(_) => Err(error(ErrorKind::Unavailable, format!("{} did not answer in time", self.target))),
+            Err(_) => {
+                Err(ERRORS.error(ErrorKind::Unavailable, format!("{} did not answer in time", self.target)))
+            }
         }
     }
 
@@ -160,13 +164,13 @@ impl PooledConnection<'_> {
         work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
     ) -> Result<T> {
         let Some(entry) = self.entry.as_mut().filter(|_| !self.is_mid_call) else {
-            return Err(error(ErrorKind::Unavailable, "the connection broke in an earlier step"));
+            return Err(ERRORS.error(ErrorKind::Unavailable, "the connection broke in an earlier step"));
         };
         self.is_mid_call = true; // also if this future is dropped half-way
         let Ok(done) = tokio::time::timeout(self.pool.call_timeout, work(&mut entry.conn)).await else {
             self.pool.distrust_all();
             let text = "the server did not answer in time: it is not known whether the call took effect";
-            return Err(error(ErrorKind::TimedOut, text).with_retry(RetryClass::MayDuplicate));
+            return Err(ERRORS.error(ErrorKind::TimedOut, text).with_retry(RetryClass::MayDuplicate));
         };
         match done {
             Ok(value) => {

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyqueue::adapter::{
-    Decoded, Delivery, Envelope, Extension, Lease, PullQueueStorage, PullRequest, Settlement, async_trait,
+    Decoded, Delivery, Envelope, Extension, Hint, Lease, PullQueueStorage, PullRequest, Settlement, Waiting,
+    async_trait,
 };
 use anyqueue::{
     Bytes, Error, ErrorKind, ExtendOutcome, MessageData, MessageId, Operation, PartitionId, Result,
@@ -16,13 +17,12 @@ use sqlx::query::Query;
 use uuid::Uuid;
 
 use crate::PostgresQueue;
-use crate::error::{NAME, error, invalid, repeatable};
-use crate::limits::check_lease;
+use crate::error::{ERRORS, NAME};
+use crate::limits::LEASE;
 use crate::scan_starts::ScanRanges;
 use crate::settle::{self, SettlementBatch, decode_headers, read_settled};
 use crate::sql::{get, int, millis};
 use crate::token::{TupleId, token};
-use crate::waiters::{Hint, Waiting};
 
 /// The approximate size of the messages that one pull returns; the schema has a function of the same name.
 const PULL_BYTES: usize = 32 * 1024 * 1024;
@@ -53,9 +53,9 @@ impl PullQueueStorage for PostgresQueue {
 
 impl PostgresQueue {
     async fn pull_messages(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
-        check(&request)?;
+        request.check(&LEASE).map_err(stamp)?;
         let started = Instant::now();
-        let waiting = (!request.wait.is_zero()).then(|| self.inner.wake.join(partition));
+        let waiting = (!request.wait.is_zero()).then(|| self.inner.waiters.join(partition));
         let deliveries = self.claim(partition, &request).await?;
         match waiting {
             Some(waiting) if deliveries.is_empty() => self.wait(partition, &request, started, waiting).await,
@@ -71,11 +71,11 @@ impl PostgresQueue {
         request: PullRequest,
     ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
         let batch = SettlementBatch::new(settlements);
-        if !batch.only_removes() || check(&request).is_err() {
+        if !batch.only_removes() || request.check(&LEASE).is_err() {
             return (self.settle_all(settlements).await, self.pull_messages(partition, request).await);
         }
         let started = Instant::now();
-        let waiting = (!request.wait.is_zero()).then(|| self.inner.wake.join(partition));
+        let waiting = (!request.wait.is_zero()).then(|| self.inner.waiters.join(partition));
         let (done, claimed) = match self.exchange_once(settlements, &batch, partition, &request).await {
             Ok((done, deliveries)) => (Ok(done), deliveries.map_err(stamp)),
             Err(error) => (Err(settle::stamp(error.clone())), Err(stamp(error))),
@@ -124,29 +124,20 @@ impl PostgresQueue {
         partition: &PartitionId,
         request: &PullRequest,
         started: Instant,
-        mut waiting: Waiting,
+        waiting: Waiting,
     ) -> Result<Vec<Delivery>> {
         let inner = &self.inner;
         inner.listen.cancel(); // the listener starts when this is cancelled
         let left = request.wait.saturating_sub(started.elapsed());
-        let mut over = std::pin::pin!(tokio::time::sleep(left));
-        loop {
-            inner.wake.found_nothing(partition);
-            tokio::select! {
-                biased;
-                () = inner.closed.cancelled() => return Ok(Vec::new()),
-                () = request.stop.cancelled() => return Ok(Vec::new()),
-                () = waiting.woken() => {}
-                () = &mut over => return Ok(Vec::new()),
-            }
-            let next = inner.wake.join(partition);
+        let claim = || async {
             let deliveries = self.claim(partition, request).await?;
-            waiting.spend();
-            waiting = next;
-            if !deliveries.is_empty() {
-                return Ok(deliveries);
+            if deliveries.is_empty() {
+                inner.waiters.found_nothing();
             }
-        }
+            Ok(deliveries)
+        };
+        inner.waiters.found_nothing();
+        waiting.claim(&inner.closed, &request.stop, tokio::time::sleep(left), claim).await
     }
 
     async fn claim(&self, partition: &PartitionId, request: &PullRequest) -> Result<Vec<Delivery>> {
@@ -200,11 +191,11 @@ impl PostgresQueue {
             if request.lease < 2 * self.inner.config.poll_interval {
                 self.send_hint(partition, due); // the lease may end before others poll
             } else {
-                self.inner.wake.hint(partition, due);
+                self.inner.waiters.hint(partition, due);
             }
         }
         if deliveries.len() >= request.max || bytes >= PULL_BYTES / 2 {
-            self.inner.wake.hint(partition, Hint::ready(1)); // more may be left for the next waiting pull
+            self.inner.waiters.hint(partition, Hint::ready(1)); // more may be left for the next waiting pull
         }
         Ok(deliveries)
     }
@@ -246,7 +237,7 @@ pub(crate) fn decode(row: &PgRow, id: Uuid, column: usize) -> Result<(MessageDat
         }
         Ok(Decoded::Envelope(_)) => {
             let text = "the id in a stored message differs from the one that it is stored under";
-            (as_it_is(body), Some(error(ErrorKind::Corrupt, text)))
+            (as_it_is(body), Some(ERRORS.error(ErrorKind::Corrupt, text)))
         }
         Ok(Decoded::Foreign(payload)) => {
             (as_it_is(payload).with_header(header::FOREIGN_ID, id.to_string()), None)
@@ -268,7 +259,7 @@ fn looking_time(row: &PgRow, column: usize) -> Result<Option<Duration>> {
 
 fn tid(row: &PgRow, column: usize) -> Result<TupleId> {
     TupleId::read(get(row, column)?)
-        .ok_or_else(|| error(ErrorKind::Incompatible, "the server sent a tuple id of an unknown form"))
+        .ok_or_else(|| ERRORS.error(ErrorKind::Incompatible, "the server sent a tuple id of an unknown form"))
 }
 
 /// An age, by the server's clock.
@@ -278,13 +269,7 @@ pub(crate) fn age(row: &PgRow, column: usize) -> Result<Duration> {
     Ok(Duration::from_micros(u64::try_from(micros).unwrap_or(0)))
 }
 
-fn check(request: &PullRequest) -> Result<()> {
-    let checked =
-        if request.max == 0 { Err(invalid("a pull must ask for at least one message")) } else { Ok(()) };
-    checked.and_then(|()| check_lease(request.lease)).map_err(stamp)
-}
-
 /// Messages of an uncertain claim come back when their leases end.
 fn stamp(error: Error) -> Error {
-    repeatable(error).with_backend(NAME).with_operation(Operation::Pull)
+    error.repeatable().with_backend(NAME).with_operation(Operation::Pull)
 }

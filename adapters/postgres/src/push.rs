@@ -6,7 +6,7 @@ use sqlx::postgres::PgRow;
 
 use crate::PostgresQueue;
 use crate::batch::Batch;
-use crate::error::{NAME, closed, repeatable};
+use crate::error::{ERRORS, NAME};
 use crate::storage::Inner;
 
 #[async_trait]
@@ -19,10 +19,10 @@ impl PushQueueStorage for PostgresQueue {
         let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Push);
         let batch = Batch::prepare(messages.iter().map(Ok), &self.inner.config);
         if batch.is_empty() && !self.is_closed() {
-            return batch.failed(&closed(Operation::Push));
+            return batch.failed(&ERRORS.closed(Operation::Push));
         }
         // An uncertain push can be repeated: what was stored is recognised by its id.
-        let rows = match self.store(partition, &batch).await.map_err(repeatable) {
+        let rows = match self.store(partition, &batch).await.map_err(Error::repeatable) {
             Ok(rows) => rows,
             Err(error) => return batch.failed(&error),
         };

@@ -2,6 +2,7 @@
 
 use std::sync::PoisonError;
 
+use anyqueue::adapter::Hint;
 use anyqueue::{
     Error, MAX_KEY_BYTES, MessageData, Operation, PartitionId, PushOutcome, RESERVED_HEADER_PREFIX, Result,
 };
@@ -10,9 +11,8 @@ use sqlx::{Connection, PgConnection};
 
 use crate::PostgresQueue;
 use crate::batch::Batch;
-use crate::error::{NAME, classify, closed, invalid, repeatable};
+use crate::error::{ERRORS, NAME, classify};
 use crate::hint_sender::HintSender;
-use crate::waiters::Hint;
 
 /// How many partitions are remembered to exist; pushes into others ask again.
 const MAX_REMEMBERED: usize = 10_000;
@@ -57,7 +57,7 @@ impl PostgresQueue {
     ) -> Result<PushedIn> {
         let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Push);
         if self.is_closed() {
-            return Err(closed(Operation::Push));
+            return Err(ERRORS.closed(Operation::Push));
         }
         let now = self.inner.config.clock.wall();
         let normalised: Vec<_> = messages.iter().map(|message| message.clone().normalised(now)).collect();
@@ -83,7 +83,7 @@ impl PostgresQueue {
         }
         let query = self.inner.statements.part_for.query();
         let query = query.bind(partition.name().to_owned()).bind(partition.is_dead_letters());
-        self.fetch(query, Operation::Push).await.map_err(repeatable)?;
+        self.fetch(query, Operation::Push).await.map_err(Error::repeatable)?;
         let mut known_partitions = known_partitions();
         if known_partitions.len() >= MAX_REMEMBERED {
             known_partitions.clear();
@@ -143,12 +143,14 @@ fn check(message: &MessageData) -> Result<()> {
     let keys =
         [message.task_id(), message.session_id(), options.group.as_deref(), options.dedup_key.as_deref()];
     if keys.into_iter().flatten().any(|key| key.len() > MAX_KEY_BYTES) {
-        return Err(invalid(format!(
+        return Err(ERRORS.invalid(format!(
             "task id, session id, group and dedup key must be at most {MAX_KEY_BYTES} bytes"
         )));
     }
     if message.headers().keys().any(|name| name.starts_with(RESERVED_HEADER_PREFIX)) {
-        return Err(invalid(format!("header names that begin with {RESERVED_HEADER_PREFIX} are reserved")));
+        return Err(
+            ERRORS.invalid(format!("header names that begin with {RESERVED_HEADER_PREFIX} are reserved"))
+        );
     }
     Ok(())
 }

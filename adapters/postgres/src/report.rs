@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyqueue::{Error, Operation, PartitionId, Result};
 
 use crate::PostgresQueue;
-use crate::error::{NAME, repeatable};
+use crate::error::NAME;
 use crate::pull::age;
 use crate::schema;
 use crate::sql::get;
@@ -61,7 +61,7 @@ impl PostgresQueue {
     pub async fn table_report(&self) -> Result<TableReport> {
         self.report()
             .await
-            .map_err(|error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Check))
+            .map_err(|error: Error| error.repeatable().with_backend(NAME).with_operation(Operation::Check))
     }
 
     /// Drops the queue's schema with every message in it, for all clients. Meant for schemas of trials and tests. Close the
@@ -71,7 +71,7 @@ impl PostgresQueue {
     /// If the role does not own the schema, or the server cannot be asked.
     pub async fn drop_schema(&self) -> Result<()> {
         let dropped = schema::remove(&self.inner.pool, &self.inner.config.schema).await;
-        dropped.map_err(|error| repeatable(error).with_backend(NAME).with_operation(Operation::Close))
+        dropped.map_err(|error| error.repeatable().with_backend(NAME).with_operation(Operation::Close))
     }
 
     async fn report(&self) -> Result<TableReport> {

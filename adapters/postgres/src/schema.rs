@@ -6,7 +6,7 @@ use anyqueue::{ErrorKind, Result};
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 
-use crate::error::{classify, error};
+use crate::error::{ERRORS, classify};
 use crate::pool::Pool;
 use crate::sql::Schema;
 
@@ -91,12 +91,12 @@ pub(crate) async fn check(pool: &Pool, schema: &Schema) -> Result<()> {
             refuse_newer(version)?;
             let text =
                 format!("schema {} is of an older release: open it once with create=true", schema.name());
-            Err(error(ErrorKind::Incompatible, text))
+            Err(ERRORS.error(ErrorKind::Incompatible, text))
         }
         None => {
             let text =
                 format!("there is no queue in schema {}: open it once with create=true", schema.name());
-            Err(error(ErrorKind::Incompatible, text))
+            Err(ERRORS.error(ErrorKind::Incompatible, text))
         }
     }
 }
@@ -105,8 +105,9 @@ pub(crate) async fn check(pool: &Pool, schema: &Schema) -> Result<()> {
 pub(crate) async fn server_version(pool: &Pool) -> Result<String> {
     let text = "SELECT current_setting('server_version'), current_setting('server_version_num')::integer";
     let rows = pool.fetch(sqlx::query(text)).await?;
-    let row: &PgRow =
-        rows.first().ok_or_else(|| error(ErrorKind::Incompatible, "the server does not tell its version"))?;
+    let row: &PgRow = rows
+        .first()
+        .ok_or_else(|| ERRORS.error(ErrorKind::Incompatible, "the server does not tell its version"))?;
     let (version, number): (String, i32) =
         (row.try_get(0).map_err(classify)?, row.try_get(1).map_err(classify)?);
     refuse_older(number, &version)?;
@@ -128,7 +129,7 @@ fn refuse_older(number: i32, version: &str) -> Result<()> {
     }
     let needed = MIN_SERVER / 10_000;
     let text = format!("the server is PostgreSQL {version}: this release needs {needed} or newer");
-    Err(error(ErrorKind::Incompatible, text))
+    Err(ERRORS.error(ErrorKind::Incompatible, text))
 }
 
 /// The newest migration in the schema; `None` if none was recorded.
@@ -146,7 +147,7 @@ fn refuse_newer(version: i32) -> Result<()> {
     if version <= newest() {
         return Ok(());
     }
-    Err(error(
+    Err(ERRORS.error(
         ErrorKind::Incompatible,
         format!(
             "the schema was made by a newer release (version {version}; this one knows up to {}): upgrade anyqueue-postgres",

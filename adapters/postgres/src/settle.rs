@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::SystemTime;
 
-use anyqueue::adapter::{Action, Envelope, Extension, Settlement};
+use anyqueue::adapter::{Action, Envelope, Extension, Hint, Settlement};
 use anyqueue::{Error, ExtendOutcome, Headers, MessageData, MessageId, Operation, Result, SettleOutcome};
 use sqlx::Postgres;
 use sqlx::postgres::{PgArguments, PgRow};
@@ -11,11 +11,10 @@ use sqlx::query::Query;
 use uuid::Uuid;
 
 use crate::PostgresQueue;
-use crate::error::{NAME, invalid, repeatable};
-use crate::limits::{MAX_DELAY, check_lease};
+use crate::error::{ERRORS, NAME};
+use crate::limits::{LEASE, MAX_DELAY};
 use crate::sql::{Statements, get, millis};
 use crate::token::{Proof, bind_proofs, bind_proofs_and_tids};
-use crate::waiters::Hint;
 
 /// The wire size of a proof and its tuple id, lengths included.
 const PROOF_BYTES: usize = 64;
@@ -124,7 +123,7 @@ impl<'s> SettlementBatch<'s> {
 fn encode(action: &Action, id: MessageId) -> Result<Option<Vec<u8>>> {
     match action {
         Action::Postpone { delay, .. } if *delay > MAX_DELAY => {
-            Err(invalid("the delay is longer than the capabilities allow"))
+            Err(ERRORS.invalid("the delay is longer than the capabilities allow"))
         }
         Action::Postpone { headers: Some(headers), .. } | Action::Move { headers: Some(headers), .. } => {
             let carrier = MessageData::with_id(id, Vec::new()).with_headers(headers.clone());
@@ -231,16 +230,16 @@ impl PostgresQueue {
     }
 
     pub(crate) async fn extend_all(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
-        let valid = |extension: &&Extension| check_lease(extension.duration).is_ok();
+        let valid = |extension: &&Extension| LEASE.check(extension.duration).is_ok();
         let proved = extensions
             .iter()
             .filter(valid)
             .filter_map(|extension| Some((Proof::of(&extension.lease)?, millis(extension.duration))));
         let mut pending: Vec<_> = proved.collect();
         pending.sort_unstable();
-        let held = self.extend_by(pending).await.map_err(repeatable);
+        let held = self.extend_by(pending).await.map_err(Error::repeatable);
         let outcome = |extension: &Extension| {
-            check_lease(extension.duration)?;
+            LEASE.check(extension.duration)?;
             let held = held.as_ref().map_err(Clone::clone)?;
             Ok(match Proof::of(&extension.lease).and_then(|proof| held.get(&(proof.id, proof.secret))) {
                 Some(true) => ExtendOutcome::CancelRequested,
@@ -271,7 +270,7 @@ pub(crate) fn read_settled(row: &PgRow, column: usize) -> Result<(Option<Vec<i32
 
 /// Settling twice is harmless.
 pub(crate) fn stamp(error: Error) -> Error {
-    repeatable(error).with_backend(NAME).with_operation(Operation::Settle)
+    error.repeatable().with_backend(NAME).with_operation(Operation::Settle)
 }
 
 #[cfg(test)]

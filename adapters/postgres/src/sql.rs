@@ -8,7 +8,7 @@ use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{Arguments, AssertSqlSafe, Decode, Postgres, Row, Type};
 
-use crate::error::{classify, invalid};
+use crate::error::{ERRORS, classify};
 
 /// The longest name of a schema, in bytes: the channel of its notifications is named after it.
 const MAX_SCHEMA_BYTES: usize = 40;
@@ -27,7 +27,7 @@ impl Schema {
         let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         let begins = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
         if name.len() > MAX_SCHEMA_BYTES || !begins || !name.chars().all(allowed) || name.starts_with("pg_") {
-            return Err(invalid(format!(
+            return Err(ERRORS.invalid(format!(
                 "a schema's name must be 1 to {MAX_SCHEMA_BYTES} of a-z 0-9 _ and begin with a letter, but not with pg_"
             )));
         }

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use anyqueue::adapter::{
-    Capabilities, InspectQueueStorage, PauseQueueStorage, QueueStorage, Storage, StorageUrl, async_trait,
+    Capabilities, Hint, InspectQueueStorage, PauseQueueStorage, QueueStorage, Storage, StorageUrl, Waiters,
+    async_trait,
 };
 use anyqueue::{Error, Health, Operation, PartitionId, Result};
 use sqlx::Postgres;
@@ -15,14 +16,13 @@ use tokio_util::task::TaskTracker;
 
 use crate::capabilities::capabilities;
 use crate::config::{Config, PostgresBuilder};
-use crate::error::{NAME, closed, repeatable, wrong_isolation};
+use crate::error::{ERRORS, NAME, wrong_isolation};
 use crate::hint_sender::HintSender;
 use crate::notifier::Notifier;
-use crate::poller::{Listener, Poller};
+use crate::poller::{Listener, LockedPauses, Poller};
 use crate::pool::Pool;
 use crate::scan_starts::ScanStarts;
 use crate::sql::{Statements, get};
-use crate::waiters::{Hint, Wake};
 use crate::{permissions, schema};
 
 /// A durable queue in a schema of a `PostgreSQL` database. Any number of processes may use it at once. Clones share the handle.
@@ -36,7 +36,7 @@ pub(crate) struct Inner {
     capabilities: Capabilities,
     pub(crate) pool: Arc<Pool>,
     pub(crate) statements: Arc<Statements>,
-    pub(crate) wake: Arc<Wake>,
+    pub(crate) waiters: Arc<Waiters>,
     pub(crate) scan_starts: ScanStarts,
     /// Partitions that are known to exist, for pushes in the application's transactions.
     pub(crate) known_partitions: Mutex<HashSet<PartitionId>>,
@@ -99,12 +99,15 @@ impl PostgresQueue {
         schema::server_version(&pool).await.map_err(opening)?;
         prepare(&config, &pool).await.map_err(opening)?;
         let flushed = read_settings(&pool).await.map_err(opening)?;
-        let wake = Arc::default();
+        let waiters = Arc::default();
         let inner = Inner {
             capabilities: capabilities(&config, flushed),
             statements: Arc::new(Statements::new(&config.schema)),
-            hint_sender: HintSender { wake: Arc::clone(&wake), outbox: config.notify.then(Arc::default) },
-            wake,
+            hint_sender: HintSender {
+                waiters: Arc::clone(&waiters),
+                outbox: config.notify.then(Arc::default),
+            },
+            waiters,
             scan_starts: ScanStarts::default(),
             known_partitions: Mutex::default(),
             listen: CancellationToken::new(),
@@ -128,7 +131,7 @@ impl PostgresQueue {
         operation: Operation,
     ) -> Result<Vec<PgRow>> {
         if self.is_closed() {
-            return Err(closed(operation));
+            return Err(ERRORS.closed(operation));
         }
         let rows = self.inner.pool.fetch(query).await;
         rows.map_err(|error| error.with_backend(NAME).with_operation(operation))
@@ -142,13 +145,14 @@ impl PostgresQueue {
 
 impl Inner {
     fn start(&self) {
-        let (wake, pool, statements) = (&self.wake, &self.pool, &self.statements);
+        let (waiters, pool, statements) = (&self.waiters, &self.pool, &self.statements);
         let sender = fastrand::u64(..);
         let poller = Poller {
-            wake: Arc::clone(wake),
+            waiters: Arc::clone(waiters),
             pool: Arc::clone(pool),
             statements: Arc::clone(statements),
             poll_interval: self.config.poll_interval,
+            locked: LockedPauses::default(),
         };
         self.tasks.spawn(poller.serve(self.closed.clone()));
         if let Some(outbox) = &self.hint_sender.outbox {
@@ -161,7 +165,7 @@ impl Inner {
             };
             self.tasks.spawn(notifier.serve(self.closed.clone()));
             let (config, begin) = (self.config.clone(), self.listen.clone());
-            let listener = Listener { wake: Arc::clone(wake), config, sender, begin };
+            let listener = Listener { waiters: Arc::clone(waiters), config, sender, begin };
             self.tasks.spawn(listener.serve(self.closed.clone()));
         }
         self.tasks.close();
@@ -201,17 +205,17 @@ impl QueueStorage for PostgresQueue {
 
     async fn init(&self) -> Result<()> {
         if self.is_closed() {
-            return Err(closed(Operation::Init));
+            return Err(ERRORS.closed(Operation::Init));
         }
         let prepared = prepare(&self.inner.config, &self.inner.pool).await;
-        prepared.map_err(|error| repeatable(error).with_backend(NAME).with_operation(Operation::Init))
+        prepared.map_err(|error| error.repeatable().with_backend(NAME).with_operation(Operation::Init))
     }
 
     async fn check(&self) -> Result<Health> {
         if self.is_closed() {
-            return Err(closed(Operation::Check));
+            return Err(ERRORS.closed(Operation::Check));
         }
-        let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Check);
+        let stamp = |error: Error| error.repeatable().with_backend(NAME).with_operation(Operation::Check);
         schema::check(&self.inner.pool, &self.inner.config.schema).await.map_err(stamp)?;
         permissions::check(&self.inner.pool, &self.inner.config.schema).await.map_err(stamp)?;
         let mut health = Health::of_version(schema::server_version(&self.inner.pool).await.map_err(stamp)?);

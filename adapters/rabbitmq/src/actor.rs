@@ -16,7 +16,7 @@ use crate::adaptive_prefetch::AdaptivePrefetch;
 use crate::command::{Claim, Command, Disposition, Settled, WaitingPull};
 use crate::config::QueueType;
 use crate::consumer_channel::{ConsumerChannel, Received};
-use crate::error::closed;
+use crate::error::ERRORS;
 use crate::shared::Shared;
 use crate::token::Tag;
 
@@ -248,7 +248,9 @@ impl Actor {
         self.commands.close();
         while let Ok(command) = self.commands.try_recv() {
             match command {
-                Command::Pull(waiting) => drop(waiting.reply.send(Err(closed(anyqueue::Operation::Pull)))),
+                Command::Pull(waiting) => {
+                    drop(waiting.reply.send(Err(ERRORS.closed(anyqueue::Operation::Pull))));
+                }
                 other => drop(self.handle(other)),
             }
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyqueue::{Clock, Error, Result};
 use lapin::uri::{AMQPScheme, AMQPUri};
 
-use crate::error::invalid;
+use crate::error::ERRORS;
 
 const MAX_MESSAGE_BYTES: u64 = 100 * 1024 * 1024;
 const MAX_TIMEOUT: Duration = Duration::from_hours(1);
@@ -34,7 +34,7 @@ impl FromStr for QueueType {
         match text {
             "quorum" => Ok(Self::Quorum),
             "classic" => Ok(Self::Classic),
-            _ => Err(invalid("queue_type must be quorum or classic")),
+            _ => Err(ERRORS.invalid("queue_type must be quorum or classic")),
         }
     }
 }
@@ -154,34 +154,33 @@ impl RabbitMqBuilder {
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         let prefix = &config.prefix;
         if prefix.is_empty() || prefix.len() > MAX_PREFIX_BYTES || !prefix.chars().all(allowed) {
-            return Err(invalid("prefix must be 1 to 64 of A-Z a-z 0-9 . _ -"));
+            return Err(ERRORS.invalid("prefix must be 1 to 64 of A-Z a-z 0-9 . _ -"));
         }
         if config.nodes.len() > MAX_NODES {
-            return Err(invalid("there can be at most 32 nodes"));
+            return Err(ERRORS.invalid("there can be at most 32 nodes"));
         }
         if config.ca_file.is_some() && config.uri.scheme != AMQPScheme::AMQPS {
-            return Err(invalid("ca_file needs TLS: write amqps:// instead of amqp://"));
+            return Err(ERRORS.invalid("ca_file needs TLS: write amqps:// instead of amqp://"));
         }
         if config.prefetch > MAX_PREFETCH {
-            return Err(invalid("prefetch must be from 0 to 10000"));
+            return Err(ERRORS.invalid("prefetch must be from 0 to 10000"));
         }
         if config.queue_age > MAX_QUEUE_AGE {
-            return Err(invalid("queue_age must be from 0s to 1m"));
+            return Err(ERRORS.invalid("queue_age must be from 0s to 1m"));
         }
         let timeouts = Duration::from_millis(1)..=MAX_TIMEOUT;
         if !timeouts.contains(&config.connect_timeout) || !timeouts.contains(&config.call_timeout) {
-            return Err(invalid("connect_timeout and call_timeout must be from 1ms to 1h"));
+            return Err(ERRORS.invalid("connect_timeout and call_timeout must be from 1ms to 1h"));
         }
         if !(Duration::from_secs(1)..=MAX_TIMEOUT).contains(&config.heartbeat) {
-            return Err(invalid("heartbeat must be from 1s to 1h"));
+            return Err(ERRORS.invalid("heartbeat must be from 1s to 1h"));
         }
         if !(MIN_CONSUMER_TIMEOUT..=MAX_CONSUMER_TIMEOUT).contains(&config.consumer_timeout) {
-            return Err(invalid(
-                "consumer_timeout must be from 1m to 30 days: the server checks once a minute",
-            ));
+            return Err(ERRORS
+                .invalid("consumer_timeout must be from 1m to 30 days: the server checks once a minute"));
         }
         if !(1024..=MAX_MESSAGE_BYTES).contains(&config.message_bytes) {
-            return Err(invalid("message_bytes must be from 1024 to 104857600"));
+            return Err(ERRORS.invalid("message_bytes must be from 1024 to 104857600"));
         }
         Ok(config)
     }

@@ -18,7 +18,7 @@ use lapin::message::Delivery;
 use lapin::{Channel, Connection, Consumer};
 use uuid::Uuid;
 
-use crate::error::{classify, error};
+use crate::error::{ERRORS, classify};
 use crate::names::{LevelQueue, Names};
 use crate::record::{Record, read};
 use crate::shared::Shared;
@@ -187,8 +187,8 @@ impl ConsumerChannel {
                     let ended = self.streams.swap_remove(index);
                     if self.subscriptions.remove(&ended.key).is_some() {
                         // The server cancelled it: its queue was removed, or the queue's leader moved.
-                        let gone =
-                            error(anyqueue::ErrorKind::Unavailable, "the server cancelled the consumer");
+                        let gone = ERRORS
+                            .error(anyqueue::ErrorKind::Unavailable, "the server cancelled the consumer");
                         return Poll::Ready(Err(gone));
                     }
                 }

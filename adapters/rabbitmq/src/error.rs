@@ -1,41 +1,23 @@
 //! Errors of RabbitMQ and its client, as kind and retry class.
 
-use std::borrow::Cow;
-
-use anyqueue::{Error, ErrorKind, Operation, RetryClass};
+use anyqueue::adapter::Errors;
+use anyqueue::{Error, ErrorKind, RetryClass};
 use lapin::protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError};
 
 /// The backend's name in errors.
 pub(crate) const NAME: &str = "rabbitmq";
 
-/// An error of this backend.
-pub(crate) fn error(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {
-    Error::new(kind, message).with_backend(NAME)
-}
-
-/// An invalid argument.
-pub(crate) fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
-    error(ErrorKind::InvalidInput, message)
-}
-
-/// The error of a closed handle.
-pub(crate) fn closed(operation: Operation) -> Error {
-    Error::closed().with_backend(NAME).with_operation(operation)
-}
+pub(crate) const ERRORS: Errors = Errors::of(NAME);
 
 /// The same error, for a call that may have taken effect.
 pub(crate) fn uncertain(error: Error) -> Error {
     if error.retry() == RetryClass::Never { error } else { error.with_retry(RetryClass::MayDuplicate) }
 }
 
-/// The same error, for a call that can be repeated without harm.
-pub(crate) fn repeatable(error: Error) -> Error {
-    if error.retry() == RetryClass::MayDuplicate { error.with_retry(RetryClass::Safe) } else { error }
-}
-
 /// The server did not answer in time.
 pub(crate) fn timed_out() -> Error {
-    error(ErrorKind::TimedOut, "the server did not answer in time; the next call makes a new connection")
+    ERRORS
+        .error(ErrorKind::TimedOut, "the server did not answer in time; the next call makes a new connection")
 }
 
 const MISSING: &str = "the queue does not exist any more: ";
@@ -76,11 +58,12 @@ impl Right {
             Self::Write => "to write",
             Self::Read => "to read",
         };
-        error(
-            ErrorKind::AccessDenied,
-            format!("the user lacks the permission {right}: {}", classed.message()),
-        )
-        .with_source(classed)
+        ERRORS
+            .error(
+                ErrorKind::AccessDenied,
+                format!("the user lacks the permission {right}: {}", classed.message()),
+            )
+            .with_source(classed)
     }
 }
 
@@ -88,23 +71,23 @@ impl Right {
 pub(crate) fn classify(cause: lapin::Error) -> Error {
     let classed = match cause.kind() {
         lapin::ErrorKind::ProtocolError(refusal) => by_code(refusal.kind(), refusal.get_message().as_str()),
-        lapin::ErrorKind::ChannelsLimitReached => error(
+        lapin::ErrorKind::ChannelsLimitReached => ERRORS.error(
             ErrorKind::Full,
             "the connection has no channel left: each partition that is pulled from needs one; raise the server's channel_max",
         ),
-        lapin::ErrorKind::ParsingError(_) | lapin::ErrorKind::InvalidProtocolVersion(_) => error(
+        lapin::ErrorKind::ParsingError(_) | lapin::ErrorKind::InvalidProtocolVersion(_) => ERRORS.error(
             ErrorKind::Incompatible,
             "the server at this address does not speak AMQP 0-9-1 without TLS: for TLS write amqps://",
         ),
         lapin::ErrorKind::SerialisationError(_) => {
-            error(ErrorKind::Internal, "a request could not be encoded as AMQP")
+            ERRORS.error(ErrorKind::Internal, "a request could not be encoded as AMQP")
         }
-        lapin::ErrorKind::IOError(broken) if broken.to_string().contains("certificate") => error(
+        lapin::ErrorKind::IOError(broken) if broken.to_string().contains("certificate") => ERRORS.error(
             ErrorKind::Unavailable,
             format!("the server's certificate is not trusted: {broken}; see ca_file"),
         )
         .with_retry(RetryClass::Never),
-        _ => error(ErrorKind::Unavailable, "the connection to the server was lost"),
+        _ => ERRORS.error(ErrorKind::Unavailable, "the connection to the server was lost"),
     };
     classed.with_source(cause)
 }
@@ -112,41 +95,41 @@ pub(crate) fn classify(cause: lapin::Error) -> Error {
 fn by_code(code: &AMQPErrorKind, text: &str) -> Error {
     match code {
         AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) if text.contains("Login was refused") => {
-            error(ErrorKind::AccessDenied, "the server refused the login: check user and password")
+            ERRORS.error(ErrorKind::AccessDenied, "the server refused the login: check user and password")
         }
-        AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) => error(ErrorKind::AccessDenied, text.to_owned()),
+        AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) => ERRORS.error(ErrorKind::AccessDenied, text.to_owned()),
         AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) => {
-            error(ErrorKind::AccessDenied, format!("the virtual host cannot be used: {text}"))
+            ERRORS.error(ErrorKind::AccessDenied, format!("the virtual host cannot be used: {text}"))
         }
         AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) if text.contains("no queue '") => {
-            error(ErrorKind::Unavailable, format!("{MISSING}{text}"))
+            ERRORS.error(ErrorKind::Unavailable, format!("{MISSING}{text}"))
         }
         AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) => {
-            error(ErrorKind::Unavailable, format!("something is missing or not reachable now: {text}"))
+            ERRORS.error(ErrorKind::Unavailable, format!("something is missing or not reachable now: {text}"))
         }
-        AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) if text.contains("inequivalent arg") => error(
+        AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) if text.contains("inequivalent arg") => ERRORS.error(
             ErrorKind::Incompatible,
             format!(
                 "a queue or exchange of this name has other settings: choose another prefix, or remove it ({text})"
             ),
         ),
-        AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) if text.contains("larger than") => error(
+        AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) if text.contains("larger than") => ERRORS.error(
             ErrorKind::TooLarge,
             format!("the server's max_message_size is below message_bytes: {text}"),
         ),
         AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) => {
-            error(ErrorKind::Unavailable, format!("the server closed the channel: {text}"))
+            ERRORS.error(ErrorKind::Unavailable, format!("the server closed the channel: {text}"))
         }
         AMQPErrorKind::Soft(AMQPSoftError::RESOURCELOCKED) => {
-            error(ErrorKind::Unavailable, format!("{LOCKED}{text}"))
+            ERRORS.error(ErrorKind::Unavailable, format!("{LOCKED}{text}"))
         }
         AMQPErrorKind::Hard(AMQPHardError::CONNECTIONFORCED) => {
-            error(ErrorKind::Unavailable, format!("the server ended the connection: {text}"))
+            ERRORS.error(ErrorKind::Unavailable, format!("the server ended the connection: {text}"))
         }
         AMQPErrorKind::Hard(AMQPHardError::NOTIMPLEMENTED) => {
-            error(ErrorKind::Incompatible, format!("the server lacks a feature that is needed: {text}"))
+            ERRORS.error(ErrorKind::Incompatible, format!("the server lacks a feature that is needed: {text}"))
         }
-        _ => error(ErrorKind::Unavailable, format!("the server answered with an error: {text}")),
+        _ => ERRORS.error(ErrorKind::Unavailable, format!("the server answered with an error: {text}")),
     }
 }
 

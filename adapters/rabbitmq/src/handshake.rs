@@ -6,7 +6,7 @@ use futures_util::{AsyncReadExt, AsyncWriteExt};
 use lapin::tcp::{AMQPUriTcpExt, OwnedTLSConfig};
 use lapin::uri::AMQPUri;
 
-use crate::error::{classify, error};
+use crate::error::{ERRORS, classify};
 
 const PROTOCOL_HEADER: &[u8] = b"AMQP\0\0\x09\x01";
 /// Type, channel and size.
@@ -68,7 +68,7 @@ impl Handshake {
         }
         let mut numbers = version.split('.').map(|number| number.parse::<u32>().ok());
         match (numbers.next().flatten(), numbers.next().flatten()) {
-            (Some(major), Some(minor)) if (major, minor) < OLDEST => Err(error(
+            (Some(major), Some(minor)) if (major, minor) < OLDEST => Err(ERRORS.error(
                 ErrorKind::Incompatible,
                 format!("{PRODUCT} {version} is too old: 3.10 or later is needed"),
             )),

@@ -6,7 +6,7 @@ use anyqueue::{
 };
 
 use crate::RabbitMqQueue;
-use crate::error::{NAME, closed};
+use crate::error::{ERRORS, NAME};
 
 fn unsupported() -> Error {
     Error::unsupported("a broker shows messages only to consumers that take them")
@@ -22,7 +22,7 @@ impl InspectQueueStorage for RabbitMqQueue {
 
     async fn counts(&self, partition: &PartitionId) -> Result<Counts> {
         if self.is_closed() {
-            return Err(closed(Operation::Inspect));
+            return Err(ERRORS.closed(Operation::Inspect));
         }
         let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Inspect);
         let ready = self.ready(&partition.live()).await.map_err(stamp)?;

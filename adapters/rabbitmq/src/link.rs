@@ -10,7 +10,7 @@ use lapin::uri::AMQPUri;
 use lapin::{Channel, Connection, ConnectionProperties};
 
 use crate::config::{Config, target};
-use crate::error::{classify, error, timed_out};
+use crate::error::{ERRORS, classify, timed_out};
 use crate::handshake::Handshake;
 use crate::log_filter;
 
@@ -131,7 +131,9 @@ impl Link {
         if let Some(path) = &self.config.ca_file {
             let read = tokio::fs::read_to_string(path).await;
             tls.cert_chain = Some(read.map_err(|cause| {
-                error(ErrorKind::InvalidInput, format!("ca_file {path:?} cannot be read")).with_source(cause)
+                ERRORS
+                    .error(ErrorKind::InvalidInput, format!("ca_file {path:?} cannot be read"))
+                    .with_source(cause)
             })?);
         }
         Ok(tls)
@@ -160,7 +162,7 @@ impl Link {
 fn unreachable(target: &str, cause: Error) -> Error {
     let kind = if cause.kind() == ErrorKind::TimedOut { ErrorKind::Unavailable } else { cause.kind() };
     let retry = cause.retry();
-    error(kind, format!("{target}: {}", cause.message())).with_retry(retry).with_source(cause)
+    ERRORS.error(kind, format!("{target}: {}", cause.message())).with_retry(retry).with_source(cause)
 }
 
 /// Opens a channel on this connection.

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use crate::RabbitMqQueue;
 use crate::batch::{by_partition, put};
 use crate::command::{Claim, Command, WaitingPull};
-use crate::error::{NAME, closed, invalid, repeatable, timed_out};
+use crate::error::{ERRORS, NAME, timed_out};
 use crate::settle::is_copied;
 use crate::token::Tag;
 
@@ -44,12 +44,12 @@ impl PullQueueStorage for RabbitMqQueue {
 impl RabbitMqQueue {
     async fn pull_messages(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
         // Messages that a failed pull may have been sent are requeued when its channel is closed.
-        let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Pull);
+        let stamp = |error: Error| error.repeatable().with_backend(NAME).with_operation(Operation::Pull);
         if self.is_closed() {
-            return Err(closed(Operation::Pull));
+            return Err(ERRORS.closed(Operation::Pull));
         }
         if request.max == 0 {
-            return Err(stamp(invalid("a pull must ask for at least one message")));
+            return Err(stamp(ERRORS.invalid("a pull must ask for at least one message")));
         }
         if request.stop.is_cancelled() {
             return Ok(Vec::new());
@@ -59,7 +59,7 @@ impl RabbitMqQueue {
         let stop = request.stop.clone();
         let waiting = WaitingPull { max: request.max, until, fresh: true, is_retried: false, stop, reply };
         if !self.command(partition, Command::Pull(waiting)).await {
-            return Err(closed(Operation::Pull));
+            return Err(ERRORS.closed(Operation::Pull));
         }
         let answer = tokio::select! {
             biased;
@@ -71,7 +71,7 @@ impl RabbitMqQueue {
         };
         match answer {
             Ok(claim) => claim.map(Claim::take).map_err(stamp),
-            Err(_) => Err(closed(Operation::Pull)),
+            Err(_) => Err(ERRORS.closed(Operation::Pull)),
         }
     }
 
@@ -94,7 +94,7 @@ impl RabbitMqQueue {
     /// Tells which leases still hold. Each ends with its channel, so no server is asked.
     async fn extend_all(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
         if self.is_closed() {
-            return vec![Err(closed(Operation::Extend)); extensions.len()];
+            return vec![Err(ERRORS.closed(Operation::Extend)); extensions.len()];
         }
         let mut answers: Vec<Result<ExtendOutcome>> = vec![Ok(ExtendOutcome::Lost); extensions.len()];
         let leases = extensions.iter().map(|extension| &extension.lease);

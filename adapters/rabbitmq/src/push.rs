@@ -6,7 +6,7 @@ use anyqueue::{ErrorKind, MessageData, Operation, PartitionId, PushOutcome, Resu
 use crate::RabbitMqQueue;
 use crate::command::Command;
 use crate::delay_queues;
-use crate::error::{NAME, closed, error, invalid};
+use crate::error::{ERRORS, NAME};
 use crate::limits::PRIORITY_LEVELS;
 use crate::names::LevelQueue;
 use crate::publisher::OutgoingMessage;
@@ -26,7 +26,7 @@ impl RabbitMqQueue {
     async fn push_all(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
         let stamp = |error: anyqueue::Error| error.with_backend(NAME).with_operation(Operation::Push);
         if self.is_closed() {
-            return vec![Err(closed(Operation::Push)); messages.len()];
+            return vec![Err(ERRORS.closed(Operation::Push)); messages.len()];
         }
         let mut answers: Vec<Result<PushOutcome>> = Vec::with_capacity(messages.len());
         let mut publications = Vec::with_capacity(messages.len());
@@ -51,10 +51,10 @@ impl RabbitMqQueue {
 
     fn publication(&self, partition: &PartitionId, message: &MessageData) -> Result<OutgoingMessage> {
         if message.options().priority >= PRIORITY_LEVELS {
-            return Err(invalid(format!("a priority must be from 0 to {}", PRIORITY_LEVELS - 1)));
+            return Err(ERRORS.invalid(format!("a priority must be from 0 to {}", PRIORITY_LEVELS - 1)));
         }
         if Envelope::max_encoded_len(message) > self.inner.shared.config.message_bytes {
-            return Err(error(ErrorKind::TooLarge, "the encoded message is larger than message_bytes"));
+            return Err(ERRORS.error(ErrorKind::TooLarge, "the encoded message is larger than message_bytes"));
         }
         let now = self.inner.shared.config.clock.wall();
         let steps = delay_queues::steps(message.delay(now));

@@ -11,7 +11,7 @@ use crate::RabbitMqQueue;
 use crate::batch::{by_partition, put};
 use crate::command::{Command, Disposition, Settled};
 use crate::delay_queues;
-use crate::error::{NAME, closed, timed_out};
+use crate::error::{ERRORS, NAME, timed_out};
 use crate::limits::PRIORITY_LEVELS;
 use crate::names::LevelQueue;
 use crate::publisher::OutgoingMessage;
@@ -29,7 +29,7 @@ struct Copy {
 impl RabbitMqQueue {
     pub(crate) async fn settle_all(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
         if self.is_closed() {
-            return vec![Err(closed(Operation::Settle)); settlements.len()];
+            return vec![Err(ERRORS.closed(Operation::Settle)); settlements.len()];
         }
         let mut answers: Vec<Result<SettleOutcome>> = vec![Ok(SettleOutcome::Lost); settlements.len()];
         let mut copies = Vec::new();

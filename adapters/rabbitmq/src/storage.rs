@@ -17,7 +17,7 @@ use crate::capabilities::capabilities;
 use crate::command::Command;
 use crate::config::{Config, RabbitMqBuilder};
 use crate::consumer_connection::ConsumerConnection;
-use crate::error::{NAME, closed, repeatable};
+use crate::error::{ERRORS, NAME};
 use crate::handshake::Handshake;
 use crate::names::{LevelQueue, Names};
 use crate::publisher::Publisher;
@@ -179,9 +179,9 @@ impl QueueStorage for RabbitMqQueue {
     /// message of each level.
     async fn init(&self) -> Result<()> {
         if self.is_closed() {
-            return Err(closed(Operation::Init));
+            return Err(ERRORS.closed(Operation::Init));
         }
-        let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Init);
+        let stamp = |error: Error| error.repeatable().with_backend(NAME).with_operation(Operation::Init);
         let handshake = self.inner.shared.publisher.handshake().await.map_err(stamp)?;
         if let Some(warning) = handshake.check_version().map_err(stamp)? {
             tracing::warn!("{warning}");
@@ -191,9 +191,9 @@ impl QueueStorage for RabbitMqQueue {
 
     async fn check(&self) -> Result<Health> {
         if self.is_closed() {
-            return Err(closed(Operation::Check));
+            return Err(ERRORS.closed(Operation::Check));
         }
-        let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Check);
+        let stamp = |error: Error| error.repeatable().with_backend(NAME).with_operation(Operation::Check);
         self.inner.shared.publisher.ask().await.map_err(stamp)?;
         self.inner.shared.publisher.probe().await.map_err(stamp)?;
         // It works, as is known by now. Product and version come from a second connection, which may be refused.

@@ -7,7 +7,7 @@ use anyqueue::adapter::{StorageUrl, UrlOption};
 use lapin::uri::AMQPUri;
 
 use crate::config::{Config, RabbitMqBuilder};
-use crate::error::invalid;
+use crate::error::ERRORS;
 
 impl RabbitMqBuilder {
     pub(crate) fn from_url(url: &StorageUrl) -> Result<Self> {
@@ -32,7 +32,7 @@ impl RabbitMqBuilder {
 /// The address, login and virtual host. Where the client's parser would fall back to defaults, this is strict.
 fn uri(url: &StorageUrl) -> Result<AMQPUri> {
     let unusable = || {
-        invalid(
+        ERRORS.invalid(
             "this is not a valid AMQP URL: write amqp://user:password@host:5672/vhost, with %2f for the virtual host /",
         )
     };
@@ -53,7 +53,7 @@ fn node(text: &str) -> Result<(String, u16)> {
         .rsplit_once(':')
         .and_then(|(host, port)| Some((host.trim_matches(['[', ']']).to_owned(), port.parse().ok()?)));
     node.filter(|(host, _)| !host.is_empty())
-        .ok_or_else(|| invalid("nodes must be hosts and ports, as in nodes=one:5672,two:5672"))
+        .ok_or_else(|| ERRORS.invalid("nodes must be hosts and ports, as in nodes=one:5672,two:5672"))
 }
 
 const fn option(name: &'static str, default: &'static str, help: &'static str) -> UrlOption {

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use anyqueue::adapter::{
     AgeClock, Capabilities, Coalesce, Dedup, DelayCapability, DeliveryCount, Durability, DurabilityLevel,
-    InspectCapability, LeaseCapability, LeaseKind, Limits, MoveGuarantee, Order, PriorityDiscipline, Reach,
-    Rejoin, Requeue, SettleConfirm, Strictness,
+    InspectCapability, Limits, MoveGuarantee, Order, PriorityDiscipline, Reach, Rejoin, Requeue,
+    SettleConfirm, Strictness,
 };
 
 use crate::config::{Config, Topology};
-use crate::limits::{BATCH, JITTER, MAX_DELAY, MAX_LEASE, MIN_LEASE, PRIORITY_LEVELS};
+use crate::limits::{BATCH, JITTER, LEASE, MAX_DELAY, PRIORITY_LEVELS};
 
 const BATCH_BYTES: u64 = 64 * 1024 * 1024;
 /// How late anything timed may be, because of timers, the network and the server's queue.
@@ -34,7 +34,7 @@ pub(crate) fn capabilities(config: &Config, level: DurabilityLevel) -> Capabilit
         postponed: Rejoin::End,
         exclusive: if has_one_master { Strictness::Strict } else { Strictness::BestEffort },
         fencing: Strictness::Strict,
-        lease: LeaseCapability { kind: LeaseKind::Timed, min: MIN_LEASE, max: MAX_LEASE, max_hold: None },
+        lease: LEASE,
         push_delay: Some(delay),
         postpone_delay: Some(delay),
         postpone_headers: true,

@@ -7,7 +7,7 @@ use anyqueue::{Clock, Result};
 use redis::io::tcp::TcpSettings;
 use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion};
 
-use crate::error::invalid;
+use crate::error::ERRORS;
 
 const MAX_MESSAGE_BYTES: u64 = 64 * 1024 * 1024;
 const MAX_TIMEOUT: Duration = Duration::from_hours(1);
@@ -152,27 +152,27 @@ impl RedisBuilder {
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | ':' | '-');
         let prefix = &config.prefix;
         if prefix.is_empty() || prefix.len() > MAX_PREFIX_BYTES || !prefix.chars().all(allowed) {
-            return Err(invalid("prefix must be 1 to 64 of A-Z a-z 0-9 . _ : -"));
+            return Err(ERRORS.invalid("prefix must be 1 to 64 of A-Z a-z 0-9 . _ : -"));
         }
         if !(Duration::from_millis(1)..=Duration::from_mins(1)).contains(&config.poll_interval) {
-            return Err(invalid("poll_interval must be from 1ms to 60s"));
+            return Err(ERRORS.invalid("poll_interval must be from 1ms to 60s"));
         }
         let timeouts = Duration::from_millis(1)..=MAX_TIMEOUT;
         if !timeouts.contains(&config.connect_timeout) || !timeouts.contains(&config.call_timeout) {
-            return Err(invalid("connect_timeout and call_timeout must be from 1ms to 1h"));
+            return Err(ERRORS.invalid("connect_timeout and call_timeout must be from 1ms to 1h"));
         }
         if !(1024..=MAX_MESSAGE_BYTES).contains(&config.message_bytes) {
-            return Err(invalid("message_bytes must be from 1024 to 67108864"));
+            return Err(ERRORS.invalid("message_bytes must be from 1024 to 67108864"));
         }
         let is_encrypted = matches!(config.connect.addr(), ConnectionAddr::TcpTls { .. });
         if !is_encrypted && (config.tls.authority.is_some() || config.tls.client.is_some()) {
-            return Err(invalid("certificates need TLS: write rediss:// instead of redis://"));
+            return Err(ERRORS.invalid("certificates need TLS: write rediss:// instead of redis://"));
         }
         if config.topology == Topology::Cluster && config.connect.redis_settings().db() != 0 {
-            return Err(invalid("a Redis Cluster has only database 0"));
+            return Err(ERRORS.invalid("a Redis Cluster has only database 0"));
         }
         if config.topology == Topology::Server && !config.nodes.is_empty() {
-            return Err(invalid("nodes can only be set for a cluster or for sentinels"));
+            return Err(ERRORS.invalid("nodes can only be set for a cluster or for sentinels"));
         }
         Ok(config)
     }

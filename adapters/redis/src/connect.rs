@@ -15,7 +15,7 @@ use redis::{
 };
 
 use crate::config::{Config, TlsFiles, Topology, with_host};
-use crate::error::{classify_connect, invalid};
+use crate::error::{ERRORS, classify_connect};
 use crate::{reply, script};
 
 /// Calls that may wait to be sent. More calls wait in their tasks.
@@ -257,7 +257,7 @@ async fn certificates(config: &Config) -> Result<Option<TlsCertificates>> {
 async fn read(file: &Path) -> Result<Vec<u8>> {
     let read = tokio::fs::read(file).await;
     read.map_err(|error| {
-        invalid(format!("the certificate {} cannot be read", file.display())).with_source(error)
+        ERRORS.invalid(format!("the certificate {} cannot be read", file.display())).with_source(error)
     })
 }
 

@@ -1,36 +1,17 @@
 //! Errors of Redis and its client, as kind and retry class.
 
-use std::borrow::Cow;
-
-use anyqueue::{Error, ErrorKind, Operation, RetryClass};
+use anyqueue::adapter::Errors;
+use anyqueue::{Error, ErrorKind, RetryClass};
 use redis::RedisError;
 
 /// The backend's name in errors.
 pub(crate) const NAME: &str = "redis";
 
-/// An error of this backend.
-pub(crate) fn error(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {
-    Error::new(kind, message).with_backend(NAME)
-}
-
-/// An invalid argument.
-pub(crate) fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
-    error(ErrorKind::InvalidInput, message)
-}
-
-/// The error of a closed handle.
-pub(crate) fn closed(operation: Operation) -> Error {
-    Error::closed().with_backend(NAME).with_operation(operation)
-}
+pub(crate) const ERRORS: Errors = Errors::of(NAME);
 
 /// The error for a reply that no script of this release sends.
 pub(crate) fn unexpected_reply() -> Error {
-    error(ErrorKind::Incompatible, "the server sent a reply that this release does not know")
-}
-
-/// The same error, for a call that can be repeated without harm even if it took effect.
-pub(crate) fn repeatable(error: Error) -> Error {
-    if error.retry() == RetryClass::MayDuplicate { error.with_retry(RetryClass::Safe) } else { error }
+    ERRORS.error(ErrorKind::Incompatible, "the server sent a reply that this release does not know")
 }
 
 /// Whether the server answered, so that the connection can still be used.
@@ -54,26 +35,26 @@ pub(crate) fn is_client_gone(error: &RedisError) -> bool {
 /// Classifies an error while connecting: nothing was sent to the server yet.
 pub(crate) fn classify_connect(cause: RedisError, target: &str) -> Error {
     if cause.detail().is_some_and(|text| text.contains("DB index")) {
-        return invalid(format!(
-            "{target}: the database does not exist; see the server's setting `databases`"
-        ));
+        return ERRORS
+            .invalid(format!("{target}: the database does not exist; see the server's setting `databases`"));
     }
     if is_server_answer(&cause) || cause.kind() == redis::ErrorKind::AuthenticationFailed {
         let classed = classify(cause);
         let text = format!("{target}: {}", classed.message());
-        return error(classed.kind(), text).with_retry(before(classed.retry())).with_source(classed);
+        return ERRORS.error(classed.kind(), text).with_retry(before(classed.retry())).with_source(classed);
     }
     if cause.kind() == redis::ErrorKind::MasterNameNotFoundBySentinel {
         let text = format!("{target}: the sentinels know no reachable master of this name");
-        return error(ErrorKind::Unavailable, text).with_source(cause);
+        return ERRORS.error(ErrorKind::Unavailable, text).with_source(cause);
     }
     if cause.to_string().to_lowercase().contains("certificate") {
         let text = format!(
             "{target}: a certificate was not accepted; see the option `ca`, or `cert` and `key` if the server asks for one"
         );
-        return error(ErrorKind::Unavailable, text).with_retry(RetryClass::Never).with_source(cause);
+        return ERRORS.error(ErrorKind::Unavailable, text).with_retry(RetryClass::Never).with_source(cause);
     }
-    error(ErrorKind::Unavailable, format!("{target} cannot be reached: is the server running?"))
+    ERRORS
+        .error(ErrorKind::Unavailable, format!("{target} cannot be reached: is the server running?"))
         .with_source(cause)
 }
 
@@ -87,13 +68,13 @@ fn before(retry: RetryClass) -> RetryClass {
 pub(crate) fn classify_of_cluster(cause: RedisError) -> Error {
     let text = cause.detail().unwrap_or_default();
     match cause.code() {
-        Some("MOVED" | "ASK") => error(
+        Some("MOVED" | "ASK") => ERRORS.error(
             ErrorKind::Unavailable,
             "the cluster is moving this partition to another server (nothing was changed)",
         )
         .with_retry(RetryClass::Safe)
         .with_source(cause),
-        _ if NOT_LOCAL.iter().any(|said| text.contains(said)) => error(
+        _ if NOT_LOCAL.iter().any(|said| text.contains(said)) => ERRORS.error(
             ErrorKind::Unavailable,
             "the cluster moved a key of this partition during the call: it is not known whether the call took effect",
         )
@@ -110,17 +91,18 @@ const NOT_LOCAL: [&str; 2] =
 /// Classifies an error of a call. If the answer was lost, the script may have run.
 pub(crate) fn classify(cause: RedisError) -> Error {
     let classed = if cause.is_timeout() {
-        error(
-            ErrorKind::TimedOut,
-            "the server did not answer in time: it is not known whether the call took effect",
-        )
-        .with_retry(RetryClass::MayDuplicate)
+        ERRORS
+            .error(
+                ErrorKind::TimedOut,
+                "the server did not answer in time: it is not known whether the call took effect",
+            )
+            .with_retry(RetryClass::MayDuplicate)
     } else if cause.kind() == redis::ErrorKind::AuthenticationFailed {
         refused_login()
     } else if is_server_answer(&cause) {
         by_code(cause.code().unwrap_or_default(), cause.detail().unwrap_or_default())
     } else {
-        error(
+        ERRORS.error(
             ErrorKind::Unavailable,
             "the connection was lost before the answer came: it is not known whether the call took effect",
         )
@@ -135,56 +117,56 @@ fn by_code(code: &str, text: &str) -> Error {
     let safe = RetryClass::Safe;
     match code {
         "WRONGPASS" | "NOAUTH" => refused_login(),
-        "NOPERM" => error(ErrorKind::AccessDenied, format!("a permission is missing: {text}")),
-        "OOM" => error(
+        "NOPERM" => ERRORS.error(ErrorKind::AccessDenied, format!("a permission is missing: {text}")),
+        "OOM" => ERRORS.error(
             ErrorKind::Full,
             "the server has reached its maxmemory: nothing was stored; raise it, or let consumers catch up",
         ),
-        "READONLY" => error(
+        "READONLY" => ERRORS.error(
             ErrorKind::Unavailable,
             "the server is a read-only replica: connect to the master (nothing was changed)",
         ),
-        "LOADING" => error(ErrorKind::Unavailable, "the server is loading its data (nothing was changed)")
+        "LOADING" => ERRORS.error(ErrorKind::Unavailable, "the server is loading its data (nothing was changed)")
             .with_retry(safe),
-        "MISCONF" => error(
+        "MISCONF" => ERRORS.error(
             ErrorKind::Full,
             "the server refuses writes because it cannot write its data to disk (nothing was changed): see its log",
         ),
         "MASTERDOWN" | "NOREPLICAS" => {
-            error(ErrorKind::Unavailable, format!("the server refuses writes (nothing was changed): {text}"))
+            ERRORS.error(ErrorKind::Unavailable, format!("the server refuses writes (nothing was changed): {text}"))
                 .with_retry(safe)
         }
-        "BUSY" => error(
+        "BUSY" => ERRORS.error(
             ErrorKind::Unavailable,
             "the server is busy with a script of another client (nothing was changed)",
         )
         .with_retry(safe),
-        "CLUSTERDOWN" | "TRYAGAIN" => error(
+        "CLUSTERDOWN" | "TRYAGAIN" => ERRORS.error(
             ErrorKind::Unavailable,
             format!(
                 "the cluster is moving this partition, or does not serve it now (nothing was changed): {text}"
             ),
         )
         .with_retry(safe),
-        "MOVED" | "ASK" | "CROSSSLOT" => error(
+        "MOVED" | "ASK" | "CROSSSLOT" => ERRORS.error(
             ErrorKind::Incompatible,
             "the server belongs to a Redis Cluster: write redis-cluster:// instead of redis://",
         ),
-        "WRONGTYPE" => error(
+        "WRONGTYPE" => ERRORS.error(
             ErrorKind::Incompatible,
             "a key of this prefix holds something else: choose another prefix, or another database",
         ),
-        _ if text.contains("user executing the script") || text.contains("ACL failure in script") => error(
+        _ if text.contains("user executing the script") || text.contains("ACL failure in script") => ERRORS.error(
             ErrorKind::AccessDenied,
             format!("a permission is missing: {text}; open the queue again to learn which one"),
         ),
         _ if text.contains("OOM command not allowed") => by_code("OOM", text),
-        _ if text.contains("cluster support disabled") => error(
+        _ if text.contains("cluster support disabled") => ERRORS.error(
             ErrorKind::Incompatible,
             "the server does not belong to a Redis Cluster: write redis:// instead of redis-cluster://",
         ),
         _ if text.contains(WRITE_ON_REPLICA) => by_code("READONLY", text),
-        _ => error(ErrorKind::Internal, format!("the server answered with an error: {code} {text}")),
+        _ => ERRORS.error(ErrorKind::Internal, format!("the server answered with an error: {code} {text}")),
     }
 }
 
@@ -198,7 +180,7 @@ fn within_script(text: &str) -> Option<(&str, &str)> {
 }
 
 fn refused_login() -> Error {
-    error(ErrorKind::AccessDenied, "the server refused the login: check user and password")
+    ERRORS.error(ErrorKind::AccessDenied, "the server refused the login: check user and password")
 }
 
 #[cfg(test)]

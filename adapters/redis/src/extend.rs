@@ -9,8 +9,8 @@ use futures_util::future::join_all;
 
 use crate::RedisQueue;
 use crate::clock::millis;
-use crate::error::{NAME, repeatable};
-use crate::limits::{BATCH, check_lease};
+use crate::error::NAME;
+use crate::limits::{BATCH, LEASE};
 use crate::reply::bytes;
 use crate::script;
 use crate::settle::{Proof, Secret};
@@ -31,7 +31,7 @@ impl RedisQueue {
         let mut outcomes = Vec::with_capacity(extensions.len());
         for (index, extension) in extensions.iter().enumerate() {
             outcomes
-                .push(check_lease(extension.duration).map(|()| ExtendOutcome::Lost).map_err(stamp_extend));
+                .push(LEASE.check(extension.duration).map(|()| ExtendOutcome::Lost).map_err(stamp_extend));
             if let Some(proof) = Proof::of(&extension.lease)
                 && outcomes.last().is_some_and(Result::is_ok)
             {
@@ -91,5 +91,5 @@ fn outcome_of(digit: Option<&u8>) -> ExtendOutcome {
 
 /// Extending twice is harmless.
 fn stamp_extend(error: Error) -> Error {
-    repeatable(error).with_backend(NAME).with_operation(Operation::Extend)
+    error.repeatable().with_backend(NAME).with_operation(Operation::Extend)
 }

@@ -6,7 +6,7 @@ use anyqueue::{
 };
 
 use crate::RedisQueue;
-use crate::error::{NAME, closed, repeatable};
+use crate::error::{ERRORS, NAME};
 use crate::names::partition_kind;
 use crate::{reply, script};
 
@@ -79,7 +79,7 @@ impl RedisQueue {
 
     async fn list_partitions(&self, after: Option<&PartitionId>, limit: usize) -> Result<Vec<PartitionId>> {
         if self.is_closed() {
-            return Err(closed(Operation::Inspect));
+            return Err(ERRORS.closed(Operation::Inspect));
         }
         let from = after.map_or_else(|| "-".to_owned(), |after| format!("({}", after.name()));
         let mut list = redis::cmd("ZRANGEBYLEX");
@@ -91,7 +91,7 @@ impl RedisQueue {
 
 /// Asking again is harmless: what was removed stays removed.
 pub(crate) fn stamp(error: Error) -> Error {
-    repeatable(error).with_backend(NAME).with_operation(Operation::Inspect)
+    error.repeatable().with_backend(NAME).with_operation(Operation::Inspect)
 }
 
 #[async_trait]
@@ -135,7 +135,7 @@ impl PauseQueueStorage for RedisQueue {
     async fn set_paused(&self, partition: &PartitionId, paused: bool) -> Result<()> {
         let mut call = self.new_call(&script::PAUSE, partition, 1, 8);
         call.int(paused.into());
-        let stamp = |error: Error| repeatable(error).with_operation(Operation::Pause);
+        let stamp = |error: Error| error.repeatable().with_operation(Operation::Pause);
         if paused && !partition.is_dead_letters() {
             self.register_partition(partition).await.map_err(stamp)?;
         }
@@ -144,11 +144,11 @@ impl PauseQueueStorage for RedisQueue {
 
     async fn is_paused(&self, partition: &PartitionId) -> Result<bool> {
         if self.is_closed() {
-            return Err(closed(Operation::Pause));
+            return Err(ERRORS.closed(Operation::Pause));
         }
         let mut ask = redis::cmd("HEXISTS");
         ask.arg(self.inner.names.state(partition)).arg("paused");
-        let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Pause);
+        let stamp = |error: Error| error.repeatable().with_backend(NAME).with_operation(Operation::Pause);
         let answer = self.inner.link.command(&ask).await.map_err(stamp)?;
         reply::int(&answer).map(|paused| paused == 1).map_err(stamp)
     }

@@ -155,7 +155,6 @@ mod storage;
 mod token;
 mod unreadable;
 mod url;
-mod waiters;
 mod window;
 
 pub use backend::backend;

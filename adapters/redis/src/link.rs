@@ -10,7 +10,8 @@ use redis::{Arg, Cmd, RedisError, RedisResult, ServerErrorKind, Value};
 use crate::config::Config;
 use crate::connect::{Conn, Connector};
 use crate::error::{
-    classify, classify_connect, classify_of_cluster, error, is_client_gone, is_from_replica, is_server_answer,
+    ERRORS, classify, classify_connect, classify_of_cluster, is_client_gone, is_from_replica,
+    is_server_answer,
 };
 use crate::script::Script;
 
@@ -115,7 +116,9 @@ impl Link {
         }
         let connected = match tokio::time::timeout(self.connect_timeout, self.connector.connect()).await {
             Ok(connected) => connected.map_err(|error| classify_connect(error, &self.target)),
-            Err(_) => Err(error(ErrorKind::Unavailable, format!("{} did not answer in time", self.target))),
+            Err(_) => {
+                Err(ERRORS.error(ErrorKind::Unavailable, format!("{} did not answer in time", self.target)))
+            }
         };
         let mut current = self.current();
         match connected {
@@ -137,7 +140,9 @@ impl Link {
         let known = self.open_one().map(|(_, conn)| conn);
         match tokio::time::timeout(self.connect_timeout, self.connector.subscriber(known)).await {
             Ok(connected) => connected.map_err(|error| classify_connect(error, &self.target)),
-            Err(_) => Err(error(ErrorKind::Unavailable, format!("{} did not answer in time", self.target))),
+            Err(_) => {
+                Err(ERRORS.error(ErrorKind::Unavailable, format!("{} did not answer in time", self.target)))
+            }
         }
     }
 

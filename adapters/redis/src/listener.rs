@@ -3,51 +3,35 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyqueue::adapter::Waiters;
 use anyqueue::{ErrorKind, Result};
 use futures_util::StreamExt;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::error::error;
-use crate::hint::Hint;
+use crate::error::ERRORS;
+use crate::hint;
 use crate::limits::JITTER;
 use crate::link::Link;
-use crate::waiters::Wake;
 
 /// How long until the server is tried again after it could not be asked.
 const AFTER_ERROR: Duration = Duration::from_millis(250);
 
-/// Wakes for what is due, and now and then for what was missed. While nobody waits it sleeps.
-pub(crate) async fn watch(wake: Arc<Wake>, poll_interval: Duration, closed: CancellationToken) {
-    let mut next_look = Instant::now() + jittered(poll_interval);
-    loop {
-        let waited_for = wake.is_waited_for();
-        tokio::select! {
-            () = closed.cancelled() => return,
-            () = wake.changed() => {}
-            () = until(wake.next_due()), if waited_for => wake.fire(Instant::now()),
-            () = tokio::time::sleep_until(next_look), if waited_for => {
-                wake.look_at_all();
-                next_look = Instant::now() + jittered(poll_interval);
-            }
-        }
-    }
-}
-
-fn jittered(interval: Duration) -> Duration {
-    interval.mul_f64(1.0 - JITTER + 2.0 * JITTER * fastrand::f64())
-}
-
-async fn until(due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(due).await,
-        None => std::future::pending().await,
+/// Wakes for what is due, and polls now and then in case a hint was lost. While nobody waits it sleeps.
+pub(crate) async fn watch(waiters: Arc<Waiters>, poll_interval: Duration, closed: CancellationToken) {
+    let jittered = || poll_interval.mul_f64(1.0 - JITTER + 2.0 * JITTER * fastrand::f64());
+    let poll = || {
+        waiters.wake_each(1);
+        std::future::ready(jittered())
+    };
+    tokio::select! {
+        () = closed.cancelled() => {}
+        () = waiters.watch(jittered(), poll) => {}
     }
 }
 
 /// Receives hints on a connection of its own, from the first wait until the handle closes.
 pub(crate) struct Listener {
-    pub(crate) wake: Arc<Wake>,
+    pub(crate) waiters: Arc<Waiters>,
     pub(crate) link: Arc<Link>,
     pub(crate) channel: String,
     /// The name of this handle, whose own calls are no news.
@@ -78,17 +62,17 @@ impl Listener {
     /// Until the connection breaks. What was missed by then is found by looking.
     async fn listen(&self) -> Result<std::convert::Infallible> {
         let mut subscriber = self.link.subscriber().await?;
-        let broken = |_| error(ErrorKind::Unavailable, "the connection for hints broke");
+        let broken = |_| ERRORS.error(ErrorKind::Unavailable, "the connection for hints broke");
         subscriber.subscribe(&self.channel).await.map_err(broken)?;
-        self.wake.look_at_all();
+        self.waiters.wake_each(1);
         let mut hints = subscriber.into_on_message();
         while let Some(message) = hints.next().await {
-            if let Some((partition, hint, caller)) = Hint::read(message.get_payload_bytes())
+            if let Some((partition, hint, caller)) = hint::read(message.get_payload_bytes())
                 && (caller != self.caller || hint.ready == 0)
             {
-                self.wake.hint(&partition, hint);
+                self.waiters.hint(&partition, hint);
             }
         }
-        Err(error(ErrorKind::Unavailable, "the connection for hints broke"))
+        Err(ERRORS.error(ErrorKind::Unavailable, "the connection for hints broke"))
     }
 }

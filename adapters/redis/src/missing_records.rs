@@ -23,7 +23,7 @@ impl RedisQueue {
         match self.inner.link.command(&add).await {
             Ok(_) => self.inner.reported.add(&word),
             Err(error) => {
-                tracing::debug!(%error, %partition, "missing records could not be reported; a later pull tries again")
+                tracing::debug!(%error, %partition, "missing records could not be reported; a later pull tries again");
             }
         }
     }

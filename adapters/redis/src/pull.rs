@@ -2,16 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::adapter::{Delivery, Extension, Lease, PullQueueStorage, PullRequest, Settlement, async_trait};
+use anyqueue::adapter::{
+    Delivery, Extension, Hint, Lease, PullQueueStorage, PullRequest, Settlement, Waiting, async_trait,
+};
 use anyqueue::{Bytes, Error, ExtendOutcome, Operation, PartitionId, Result, SettleOutcome};
 use redis::Value;
 use uuid::Uuid;
 
 use crate::RedisQueue;
 use crate::clock::millis;
-use crate::error::{NAME, closed, invalid, repeatable};
-use crate::hint::Hint;
-use crate::limits::{BATCH, check_lease};
+use crate::error::{ERRORS, NAME};
+use crate::hint::due_us;
+use crate::limits::{BATCH, LEASE};
 use crate::link::Call;
 use crate::names::word;
 use crate::record;
@@ -20,7 +22,6 @@ use crate::script;
 use crate::settle::{Bundle, SettlementBatch};
 use crate::token::Tokens;
 use crate::unreadable::{Undecoded, Unreadable};
-use crate::waiters::Waiting;
 
 /// The result of one claim.
 struct Claimed {
@@ -62,9 +63,9 @@ impl PullQueueStorage for RedisQueue {
 
 impl RedisQueue {
     async fn pull_messages(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
-        check(&request)?;
+        request.check(&LEASE).map_err(stamp)?;
         let started = Instant::now();
-        let waiting = (!request.wait.is_zero()).then(|| self.inner.wake.join(partition));
+        let waiting = (!request.wait.is_zero()).then(|| self.inner.waiters.join(partition));
         let deliveries = self.claim(partition, &request, started).await?;
         match waiting {
             Some(waiting) if deliveries.is_empty() => self.wait(partition, &request, started, waiting).await,
@@ -85,11 +86,11 @@ impl RedisQueue {
         let mut batch = SettlementBatch::new(settlements, self.inner.config.is_cluster());
         let bundle = batch.take_bundle(partition);
         self.settle_batch_parts(&mut batch).await;
-        let Some(bundle) = bundle.filter(|_| check(&request).is_ok()) else {
+        let Some(bundle) = bundle.filter(|_| request.check(&LEASE).is_ok()) else {
             return (batch.into_outcomes(), self.pull_messages(partition, request).await);
         };
         let started = Instant::now();
-        let waiting = (!request.wait.is_zero()).then(|| self.inner.wake.join(partition));
+        let waiting = (!request.wait.is_zero()).then(|| self.inner.waiters.join(partition));
         let claimed = self.exchange_once(&bundle, &mut batch, partition, &request).await;
         let claimed = match claimed {
             Ok(claimed) if claimed.is_cut_short => self.claim(partition, &request, started).await,
@@ -136,28 +137,13 @@ impl RedisQueue {
         partition: &PartitionId,
         request: &PullRequest,
         started: Instant,
-        mut waiting: Waiting,
+        waiting: Waiting,
     ) -> Result<Vec<Delivery>> {
         let inner = &self.inner;
         inner.listen.cancel(); // the listener starts when this is cancelled
         let left = request.wait.saturating_sub(started.elapsed());
-        let mut over = std::pin::pin!(tokio::time::sleep(left));
-        loop {
-            tokio::select! {
-                biased;
-                () = inner.closed.cancelled() => return Ok(Vec::new()),
-                () = request.stop.cancelled() => return Ok(Vec::new()),
-                () = waiting.woken() => {}
-                () = &mut over => return Ok(Vec::new()),
-            }
-            let next = inner.wake.join(partition);
-            let deliveries = self.claim(partition, request, started).await?;
-            waiting.spend();
-            waiting = next;
-            if !deliveries.is_empty() {
-                return Ok(deliveries);
-            }
-        }
+        let claim = || self.claim(partition, request, started);
+        waiting.claim(&inner.closed, &request.stop, tokio::time::sleep(left), claim).await
     }
 
     /// Claims messages. Repeats that while there may be more behind deleted ones, within the time of the pull since `started`.
@@ -179,7 +165,7 @@ impl RedisQueue {
                 return Ok(claimed.deliveries);
             }
             if self.is_closed() {
-                return Err(closed(Operation::Pull));
+                return Err(ERRORS.closed(Operation::Pull));
             }
         }
     }
@@ -189,7 +175,7 @@ impl RedisQueue {
         call.int(request.max.min(BATCH) as u64).int(1000 * millis(request.lease));
         call.arg(secret.as_bytes());
         // A pull that waits in this partition must be told of later messages, even if this call itself does not wait.
-        if request.wait.is_zero() && !self.inner.wake.is_waited_at(partition) {
+        if request.wait.is_zero() && !self.inner.waiters.has(partition) {
             call.arg(b"");
         } else {
             call.arg(word(partition).as_bytes());
@@ -254,9 +240,9 @@ impl RedisQueue {
                 }
             }
         }
-        self.inner.wake.hint(partition, Hint::due_us(int(&due)?));
+        self.inner.waiters.hint(partition, due_us(int(&due)?));
         if more && !is_cut_short {
-            self.inner.wake.hint(partition, Hint::ready(1)); // what is left is for the next waiting pull
+            self.inner.waiters.hint(partition, Hint::ready(1)); // what is left is for the next waiting pull
         }
         Ok(Claimed { deliveries, is_cut_short, has_missing_records, unreadable })
     }
@@ -268,13 +254,7 @@ fn earlier(value: Option<Value>) -> Result<u32> {
     Ok(std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok()).unwrap_or(0))
 }
 
-fn check(request: &PullRequest) -> Result<()> {
-    let checked =
-        if request.max == 0 { Err(invalid("a pull must ask for at least one message")) } else { Ok(()) };
-    checked.and_then(|()| check_lease(request.lease)).map_err(stamp)
-}
-
 /// Messages of an uncertain claim come back when their leases end.
 fn stamp(error: Error) -> Error {
-    repeatable(error).with_backend(NAME).with_operation(Operation::Pull)
+    error.repeatable().with_backend(NAME).with_operation(Operation::Pull)
 }

@@ -3,15 +3,14 @@
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
-use anyqueue::adapter::{Envelope, PushQueueStorage, async_trait};
+use anyqueue::adapter::{Envelope, Hint, PushQueueStorage, async_trait};
 use anyqueue::{ErrorKind, MessageData, MessageId, Operation, PartitionId, PushOutcome, Result};
 use redis::Value;
 
 use crate::RedisQueue;
 use crate::clock::millis;
 use crate::config::Config;
-use crate::error::{NAME, error, invalid, repeatable, unexpected_reply};
-use crate::hint::Hint;
+use crate::error::{ERRORS, NAME, unexpected_reply};
 use crate::limits::{BATCH, MAX_DELAY, PRIORITY_LEVELS};
 use crate::record::{self, GROUPED, Record};
 use crate::window::runs;
@@ -74,10 +73,10 @@ impl RedisQueue {
         } else {
             self.store(partition, &batch, at_us).await
         };
-        self.inner.wake.hint(partition, batch.hint());
+        self.inner.waiters.hint(partition, batch.hint());
         // An uncertain push can be repeated: what was stored is recognised by its id.
         let stored =
-            stored.map_err(|error| repeatable(error).with_backend(NAME).with_operation(Operation::Push));
+            stored.map_err(|error| error.repeatable().with_backend(NAME).with_operation(Operation::Push));
         batch.answers(messages, &stored)
     }
 
@@ -207,11 +206,13 @@ impl Batch {
 fn check(message: &MessageData, now: SystemTime) -> Result<Duration> {
     let priority = message.options().priority;
     if priority >= PRIORITY_LEVELS {
-        return Err(invalid(format!("priority {priority} is out of range: 0 to {}", PRIORITY_LEVELS - 1)));
+        return Err(
+            ERRORS.invalid(format!("priority {priority} is out of range: 0 to {}", PRIORITY_LEVELS - 1))
+        );
     }
     let delay = message.delay(now);
     if delay > MAX_DELAY {
-        return Err(invalid("the delay is longer than the capabilities allow"));
+        return Err(ERRORS.invalid("the delay is longer than the capabilities allow"));
     }
     Ok(delay)
 }
@@ -222,5 +223,5 @@ fn check_size(message: &MessageData, message_bytes: u64) -> Result<()> {
         return Ok(());
     }
     let text = format!("the encoded message has {encoded_bytes} bytes: at most {message_bytes} are allowed");
-    Err(error(ErrorKind::TooLarge, text))
+    Err(ERRORS.error(ErrorKind::TooLarge, text))
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use anyqueue::adapter::{Decoded, Envelope};
 use anyqueue::{Bytes, Error, ErrorKind, MessageData, MessageId, PartitionId, Result};
 
-use crate::error::error;
+use crate::error::ERRORS;
 use crate::limits::PRIORITY_LEVELS;
 use crate::names::partition_kind;
 
@@ -45,7 +45,7 @@ pub(crate) fn encode(message: &MessageData, partition: &PartitionId, at_us: u64)
 }
 
 fn too_long() -> Error {
-    error(ErrorKind::InvalidInput, "a group or a key is longer than 65535 bytes")
+    ERRORS.error(ErrorKind::InvalidInput, "a group or a key is longer than 65535 bytes")
 }
 
 /// A stored message.
@@ -110,7 +110,7 @@ fn read_front(record: &[u8]) -> Option<(u8, u64, usize)> {
 }
 
 fn damaged() -> Error {
-    error(ErrorKind::Corrupt, "a stored message cannot be parsed")
+    ERRORS.error(ErrorKind::Corrupt, "a stored message cannot be parsed")
 }
 
 #[cfg(test)]

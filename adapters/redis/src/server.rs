@@ -7,7 +7,7 @@ use anyqueue::adapter::DurabilityLevel;
 use anyqueue::{ErrorKind, Result};
 
 use crate::config::Topology;
-use crate::error::error;
+use crate::error::ERRORS;
 use crate::link::{Call, Link};
 use crate::names::{LAYOUT, Names};
 use crate::{reply, script};
@@ -90,7 +90,7 @@ pub(crate) async fn check_layout(link: &Link, names: &Names) -> Result<()> {
         let text = format!(
             "the key {former} is of a layout from before the first release: use another prefix, or delete the keys with this one"
         );
-        return Err(error(ErrorKind::Incompatible, text));
+        return Err(ERRORS.error(ErrorKind::Incompatible, text));
     }
     // Partitions of the oldest and of the newest layout.
     for end in [0, -1] {
@@ -103,7 +103,7 @@ pub(crate) async fn check_layout(link: &Link, names: &Names) -> Result<()> {
                 "the partition {name} is of layout {layout}, and this release reads layout {LAYOUT} alone: use the release that wrote it, \
                  or another prefix, or delete the keys of this one"
             );
-            return Err(error(ErrorKind::Incompatible, text));
+            return Err(ERRORS.error(ErrorKind::Incompatible, text));
         }
     }
     Ok(())
@@ -124,7 +124,7 @@ pub(crate) async fn check_permissions(link: &Link, names: &Names) -> Result<()> 
     let text = format!(
         "permissions are missing: {missing}; grant them with ACL SETUSER, for the keys ~{prefix}* and the channels &{prefix}*"
     );
-    Err(error(ErrorKind::AccessDenied, text))
+    Err(ERRORS.error(ErrorKind::AccessDenied, text))
 }
 
 /// The reply of the command INFO.
@@ -145,24 +145,24 @@ impl Info {
         if numbers(version) < OLDEST {
             let (major, minor) = OLDEST;
             let text = format!("the server is Redis {version}: {major}.{minor} or later is needed");
-            return Err(error(ErrorKind::Incompatible, text));
+            return Err(ERRORS.error(ErrorKind::Incompatible, text));
         }
         // Valkey's name for it.
         let mode = [self.get("redis_mode"), self.get("server_mode")];
         if mode.contains(&"cluster") && *topology != Topology::Cluster {
             let text = "the server belongs to a Redis Cluster: write redis-cluster:// instead of redis://";
-            return Err(error(ErrorKind::Incompatible, text));
+            return Err(ERRORS.error(ErrorKind::Incompatible, text));
         }
         if self.get("role") == "slave" {
             let text = "the server is a read-only replica: connect to the master";
-            return Err(error(ErrorKind::Unavailable, text));
+            return Err(ERRORS.error(ErrorKind::Unavailable, text));
         }
         let policy = self.get("maxmemory_policy");
         if policy.starts_with("allkeys") {
             let text = format!(
                 "the server may evict messages when its memory is full: set maxmemory-policy to noeviction (it is {policy})"
             );
-            return Err(error(ErrorKind::Incompatible, text));
+            return Err(ERRORS.error(ErrorKind::Incompatible, text));
         }
         Ok(())
     }

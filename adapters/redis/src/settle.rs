@@ -9,7 +9,7 @@ use futures_util::future::{join, join_all};
 
 use crate::RedisQueue;
 use crate::clock::millis;
-use crate::error::{NAME, invalid, repeatable, unexpected_reply};
+use crate::error::{ERRORS, NAME, unexpected_reply};
 use crate::limits::{BATCH, MAX_DELAY};
 use crate::link::Call;
 use crate::names::word;
@@ -201,7 +201,7 @@ impl<'s> Bundle<'s> {
 fn encode(action: &Action, id: MessageId) -> Result<Vec<u8>> {
     match action {
         Action::Postpone { delay, .. } if *delay > MAX_DELAY => {
-            Err(invalid("the delay is longer than the capabilities allow"))
+            Err(ERRORS.invalid("the delay is longer than the capabilities allow"))
         }
         Action::Postpone { headers: Some(headers), .. } | Action::Move { headers: Some(headers), .. } => {
             let carrier = MessageData::with_id(id, Vec::new()).with_headers(headers.clone());
@@ -260,5 +260,5 @@ pub(crate) fn settled(digit: u8) -> SettleOutcome {
 
 /// Settling twice is harmless.
 fn stamp(error: Error) -> Error {
-    repeatable(error).with_backend(NAME).with_operation(Operation::Settle)
+    error.repeatable().with_backend(NAME).with_operation(Operation::Settle)
 }

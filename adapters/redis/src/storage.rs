@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    Capabilities, InspectQueueStorage, PauseQueueStorage, QueueStorage, Storage, StorageUrl, async_trait,
+    Capabilities, InspectQueueStorage, PauseQueueStorage, QueueStorage, Storage, StorageUrl, Waiters,
+    async_trait,
 };
 use anyqueue::{Error, ErrorKind, Health, Operation, PartitionId, Result};
 use redis::Value;
@@ -14,14 +15,13 @@ use tokio_util::task::TaskTracker;
 use crate::capabilities::capabilities;
 use crate::clock::ServerClock;
 use crate::config::{Config, RedisBuilder};
-use crate::error::{NAME, closed, error, repeatable};
+use crate::error::{ERRORS, NAME};
 use crate::link::{Call, Link};
 use crate::listener::{Listener, watch};
 use crate::names::Names;
 use crate::recent_names::RecentNames;
 use crate::script::Script;
 use crate::server::{Server, check_layout, check_permissions};
-use crate::waiters::Wake;
 
 /// A queue on a Redis server. Any number of processes may use it at once. Clones share the handle.
 #[derive(Clone)]
@@ -35,7 +35,7 @@ pub(crate) struct Inner {
     pub(crate) names: Names,
     pub(crate) link: Arc<Link>,
     pub(crate) clock: ServerClock,
-    pub(crate) wake: Arc<Wake>,
+    pub(crate) waiters: Arc<Waiters>,
     /// The name of this handle in hints, so that it recognises its own.
     pub(crate) caller: String,
     /// Cancelled when a pull waits for the first time.
@@ -98,7 +98,7 @@ impl RedisQueue {
     }
 
     pub(crate) async fn from_config(config: Config) -> Result<Self> {
-        let opening = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Open);
+        let opening = |error: Error| error.repeatable().with_backend(NAME).with_operation(Operation::Open);
         let link = Arc::new(Link::new(&config).await.map_err(opening)?);
         let names = Names::new(&config.prefix);
         let server = Server::ask(&link, &config.topology).await.map_err(opening)?;
@@ -109,7 +109,7 @@ impl RedisQueue {
             names,
             link,
             clock: ServerClock::default(),
-            wake: Arc::default(),
+            waiters: Arc::default(),
             caller: uuid::Uuid::new_v4().simple().to_string(),
             listen: CancellationToken::new(),
             closed: CancellationToken::new(),
@@ -146,7 +146,7 @@ impl RedisQueue {
     pub(crate) async fn run(&self, call: &Call, operation: Operation) -> Result<Value> {
         let _counted = self.inner.calls.token();
         if self.is_closed() {
-            return Err(closed(operation));
+            return Err(ERRORS.closed(operation));
         }
         let answer = self.inner.link.call(call).await;
         answer.map_err(|error| error.with_backend(NAME).with_operation(operation))
@@ -156,9 +156,9 @@ impl RedisQueue {
 impl Inner {
     fn start(&self) {
         let interval = self.config.poll_interval;
-        self.tasks.spawn(watch(Arc::clone(&self.wake), interval, self.closed.clone()));
+        self.tasks.spawn(watch(Arc::clone(&self.waiters), interval, self.closed.clone()));
         let listener = Listener {
-            wake: Arc::clone(&self.wake),
+            waiters: Arc::clone(&self.waiters),
             link: Arc::clone(&self.link),
             channel: self.names.channel(),
             caller: self.caller.clone(),
@@ -183,14 +183,14 @@ impl QueueStorage for RedisQueue {
     /// Creates nothing, since keys come with the first message. Checks what [`RedisBuilder::open`] checks.
     async fn init(&self) -> Result<()> {
         if self.is_closed() {
-            return Err(closed(Operation::Init));
+            return Err(ERRORS.closed(Operation::Init));
         }
-        let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Init);
+        let stamp = |error: Error| error.repeatable().with_backend(NAME).with_operation(Operation::Init);
         let server = Server::ask(&self.inner.link, &self.inner.config.topology).await.map_err(stamp)?;
         let declared = self.inner.capabilities.durability.push;
         if server.durability < declared {
             let text = "the server is less durable than when this handle was opened: see its appendonly and appendfsync, or open the queue again";
-            return Err(stamp(error(ErrorKind::Incompatible, text)));
+            return Err(stamp(ERRORS.error(ErrorKind::Incompatible, text)));
         }
         check_permissions(&self.inner.link, &self.inner.names).await.map_err(stamp)?;
         check_layout(&self.inner.link, &self.inner.names).await.map_err(stamp)
@@ -198,9 +198,9 @@ impl QueueStorage for RedisQueue {
 
     async fn check(&self) -> Result<Health> {
         if self.is_closed() {
-            return Err(closed(Operation::Check));
+            return Err(ERRORS.closed(Operation::Check));
         }
-        let stamp = |error: Error| repeatable(error).with_backend(NAME).with_operation(Operation::Check);
+        let stamp = |error: Error| error.repeatable().with_backend(NAME).with_operation(Operation::Check);
         let server = Server::ask(&self.inner.link, &self.inner.config.topology).await.map_err(stamp)?;
         let mut health = Health::of_version(server.version);
         health.server_time = server.time;

@@ -5,7 +5,7 @@ use anyqueue::adapter::{StorageUrl, UrlOption};
 use redis::IntoConnectionInfo;
 
 use crate::config::{RedisBuilder, Topology};
-use crate::error::invalid;
+use crate::error::ERRORS;
 
 const SENTINEL_PORT: u16 = 26379;
 
@@ -31,11 +31,11 @@ impl RedisBuilder {
         builder.0.topology = match (topology, master) {
             (Topology::Sentinel(_), Some(master)) => Topology::Sentinel(master),
             (Topology::Sentinel(_), None) => {
-                return Err(invalid(
-                    "redis-sentinel:// needs the name of the master, as in ?master=mymaster",
-                ));
+                return Err(
+                    ERRORS.invalid("redis-sentinel:// needs the name of the master, as in ?master=mymaster")
+                );
             }
-            (_, Some(_)) => return Err(invalid("master=… needs redis-sentinel://")),
+            (_, Some(_)) => return Err(ERRORS.invalid("master=… needs redis-sentinel://")),
             (topology, None) => topology,
         };
         if let Some(nodes) = url.option::<String>("nodes")? {
@@ -45,7 +45,7 @@ impl RedisBuilder {
         builder.0.tls.client = match (url.option("cert")?, url.option("key")?) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
-            _ => return Err(invalid("cert and key must be set together")),
+            _ => return Err(ERRORS.invalid("cert and key must be set together")),
         };
         let config = &mut builder.0;
         config.prefix = url.option("prefix")?.unwrap_or_else(|| config.prefix.clone());
@@ -58,13 +58,15 @@ impl RedisBuilder {
 }
 
 fn unusable() -> anyqueue::Error {
-    invalid("this is not a valid redis URL: write redis://user:password@host:6379/0, where 0 is the database")
+    ERRORS.invalid(
+        "this is not a valid redis URL: write redis://user:password@host:6379/0, where 0 is the database",
+    )
 }
 
 fn node(text: &str) -> Result<(String, u16)> {
     let node = text.rsplit_once(':').and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?)));
     node.filter(|(host, _)| !host.is_empty())
-        .ok_or_else(|| invalid("nodes must be hosts and ports, as in nodes=one:6379,two:6379"))
+        .ok_or_else(|| ERRORS.invalid("nodes must be hosts and ports, as in nodes=one:6379,two:6379"))
 }
 
 const fn option(name: &'static str, default: &'static str, help: &'static str) -> UrlOption {

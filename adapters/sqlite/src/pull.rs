@@ -86,19 +86,13 @@ impl SqliteQueue {
         waiting: Waiting<i64>,
     ) -> Result<Vec<Delivery>> {
         let Inner { config, closed, .. } = &*self.inner;
-        let stop = async {
-            tokio::select! {
-                () = closed.cancelled() => {}
-                () = request.stop.cancelled() => {}
-            }
-        };
         let left = request.wait.saturating_sub(config.clock.now().saturating_duration_since(started));
         let claim = || async {
             let before = config.clock.now();
             let (_, claimed) = self.claim(&[], partition, request).await?;
             Ok(self.deliver(claimed, partition, request, before))
         };
-        let deliveries = waiting.claim(stop, config.clock.sleep(left), claim).await?;
+        let deliveries = waiting.claim(closed, &request.stop, config.clock.sleep(left), claim).await?;
         Ok(self.pass_on(deliveries, request, partition))
     }
 

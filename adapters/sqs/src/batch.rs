@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 
 use crate::entries::{BATCH, Entries};
 use crate::entry::Entry;
-use crate::error::{Refused, error, repeatable};
+use crate::error::{ERRORS, Refused};
 use crate::names::LevelQueue;
 use crate::shared::Inner;
 
@@ -30,7 +30,7 @@ impl Inner {
                 }
             }
         }
-        let unanswered = || Err(error(ErrorKind::Internal, "an entry was not answered").into());
+        let unanswered = || Err(ERRORS.error(ErrorKind::Internal, "an entry was not answered").into());
         answers.into_iter().map(|answer| answer.unwrap_or_else(unanswered)).collect()
     }
 
@@ -78,7 +78,7 @@ impl Inner {
             }
             Ok(None) => Refused::NoQueue,
             // Finding or creating a queue does nothing to the entries.
-            Err(error) => repeatable(error).into(),
+            Err(error) => error.repeatable().into(),
         };
         entries.iter().map(|_| Err(refused.clone())).collect()
     }
@@ -125,7 +125,7 @@ fn is_to_be_repeated(answer: &Result<(), Refused>) -> bool {
 
 fn behind_failed() -> Refused {
     let text = "not sent, because an earlier message of its group failed and would come after it";
-    error(ErrorKind::Unavailable, text).with_retry(RetryClass::Safe).into()
+    ERRORS.error(ErrorKind::Unavailable, text).with_retry(RetryClass::Safe).into()
 }
 
 /// Splits entries into full batches; each queue keeps its order.

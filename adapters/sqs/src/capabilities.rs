@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use anyqueue::adapter::{
     AgeClock, Capabilities, Coalesce, DEATH_BYTES, Dedup, DelayCapability, DeliveryCount, Durability,
-    DurabilityLevel, InspectCapability, LeaseCapability, LeaseKind, Limits, MoveGuarantee, Order,
-    PriorityDiscipline, Reach, Rejoin, Requeue, SettleConfirm, Strictness,
+    DurabilityLevel, InspectCapability, Limits, MoveGuarantee, Order, PriorityDiscipline, Reach, Rejoin,
+    Requeue, SettleConfirm, Strictness,
 };
 
 use crate::config::Config;
-use crate::limits::{MAX_DELAY, MAX_LEASE, MIN_LEASE, RETENTION};
+use crate::limits::{LEASE, MAX_DELAY, RETENTION};
 use crate::record;
 
 /// The longest delay on a FIFO queue, where a message can only be made invisible; leaves an hour for processing it.
@@ -60,12 +60,7 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
         postponed: Rejoin::Unordered,
         exclusive: if fifo { Strictness::Strict } else { Strictness::BestEffort },
         fencing: Strictness::BestEffort,
-        lease: LeaseCapability {
-            kind: LeaseKind::Timed,
-            min: MIN_LEASE,
-            max: MAX_LEASE,
-            max_hold: Some(MAX_LEASE),
-        },
+        lease: LEASE,
         push_delay: if fifo { None } else { delay(MAX_DELAY) },
         postpone_delay: delay(if fifo { MAX_FIFO_POSTPONE } else { MAX_DELAY }),
         postpone_headers: !fifo,

@@ -6,7 +6,7 @@ use anyqueue::adapter::{DEATH_BYTES, StorageUrl, UrlOption};
 use anyqueue::{Clock, Result};
 use aws_config::SdkConfig;
 
-use crate::error::invalid;
+use crate::error::ERRORS;
 
 const MAX_LEVELS: u8 = 10;
 const MAX_MESSAGE_BYTES: u64 = 1024 * 1024;
@@ -157,31 +157,29 @@ impl SqsBuilder {
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
         let prefix = &config.prefix;
         if prefix.is_empty() || prefix.len() > MAX_PREFIX_BYTES || !prefix.chars().all(allowed) {
-            return Err(invalid("the prefix must be 1 to 64 of A-Z a-z 0-9 _ -"));
+            return Err(ERRORS.invalid("the prefix must be 1 to 64 of A-Z a-z 0-9 _ -"));
         }
         if config.region.is_empty() && config.sdk.is_none() {
-            return Err(invalid(
-                "the region is missing: write sqs://region/prefix, as in sqs://eu-central-1/jobs",
-            ));
+            return Err(ERRORS
+                .invalid("the region is missing: write sqs://region/prefix, as in sqs://eu-central-1/jobs"));
         }
         if !(1..=MAX_LEVELS).contains(&config.levels) {
-            return Err(invalid("levels must be from 1 to 10"));
+            return Err(ERRORS.invalid("levels must be from 1 to 10"));
         }
         if config.fifo && config.levels != 1 {
             let text = "FIFO queues have one level, because the service keeps a group only within one queue: leave levels out";
-            return Err(invalid(text));
+            return Err(ERRORS.invalid(text));
         }
         if !(MIN_MESSAGE_BYTES..=MAX_MESSAGE_BYTES).contains(&config.message_bytes) {
-            return Err(invalid(format!(
-                "message_bytes must be from {MIN_MESSAGE_BYTES} to {MAX_MESSAGE_BYTES}"
-            )));
+            return Err(ERRORS
+                .invalid(format!("message_bytes must be from {MIN_MESSAGE_BYTES} to {MAX_MESSAGE_BYTES}")));
         }
         if config.linger > MAX_LINGER {
-            return Err(invalid("linger must be at most 1s"));
+            return Err(ERRORS.invalid("linger must be at most 1s"));
         }
         let timeouts = Duration::from_millis(1)..=MAX_TIMEOUT;
         if !timeouts.contains(&config.connect_timeout) || !timeouts.contains(&config.call_timeout) {
-            return Err(invalid("connect_timeout and call_timeout must be from 1ms to 1h"));
+            return Err(ERRORS.invalid("connect_timeout and call_timeout must be from 1ms to 1h"));
         }
         Ok(config)
     }
@@ -211,7 +209,7 @@ impl SqsBuilder {
 /// A part of a URL, percent-decoded.
 fn plain(text: &str) -> Result<String> {
     let decoded = percent_encoding::percent_decode_str(text).decode_utf8();
-    decoded.map(Into::into).map_err(|_| invalid("the access key or its secret is not UTF-8"))
+    decoded.map(Into::into).map_err(|_| ERRORS.invalid("the access key or its secret is not UTF-8"))
 }
 
 /// Without the credentials.

@@ -1,11 +1,11 @@
 //! Errors of SQS and its client, as kind and retry class.
 
-use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 use std::io;
 
-use anyqueue::{Error, ErrorKind, Operation, RetryClass};
+use anyqueue::adapter::Errors;
+use anyqueue::{Error, ErrorKind, RetryClass};
 use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
@@ -13,29 +13,11 @@ use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 /// The backend's name in errors.
 pub(crate) const NAME: &str = "sqs";
 
-/// An error of this backend.
-pub(crate) fn error(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {
-    Error::new(kind, message).with_backend(NAME)
-}
-
-/// An invalid argument.
-pub(crate) fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
-    error(ErrorKind::InvalidInput, message)
-}
-
-/// The error of a closed handle.
-pub(crate) fn closed(operation: Operation) -> Error {
-    Error::closed().with_backend(NAME).with_operation(operation)
-}
+pub(crate) const ERRORS: Errors = Errors::of(NAME);
 
 /// The error for an answer that lacks something.
 pub(crate) fn unexpected_reply(what: &str) -> Error {
     Error::new(ErrorKind::Incompatible, format!("the server's answer lacks {what}"))
-}
-
-/// The same error, for a call that can be repeated without harm even if it took effect.
-pub(crate) fn repeatable(error: Error) -> Error {
-    if error.retry() == RetryClass::MayDuplicate { error.with_retry(RetryClass::Safe) } else { error }
 }
 
 /// Why a request, or one entry of it, was not done.
@@ -53,12 +35,13 @@ impl Refused {
     /// As an error, for calls that need the queue.
     pub(crate) fn into_error(self) -> Error {
         match self {
-            Self::NotHeld => error(ErrorKind::Internal, "the server knows no such receipt handle"),
-            Self::NoQueue => error(
-                ErrorKind::Unavailable,
-                "the queue does not exist, or not yet: the next call looks it up again",
-            )
-            .with_retry(RetryClass::Safe),
+            Self::NotHeld => ERRORS.error(ErrorKind::Internal, "the server knows no such receipt handle"),
+            Self::NoQueue => ERRORS
+                .error(
+                    ErrorKind::Unavailable,
+                    "the queue does not exist, or not yet: the next call looks it up again",
+                )
+                .with_retry(RetryClass::Safe),
             Self::Failed(error) => error,
         }
     }
@@ -82,22 +65,22 @@ where
     }
     let uncertain = RetryClass::MayDuplicate;
     let classed = match cause {
-        _ if caused_by::<CredentialsError>(cause) => error(
+        _ if caused_by::<CredentialsError>(cause) => ERRORS.error(
             ErrorKind::AccessDenied,
             "no credentials: provide them by the environment, a profile, a role, or in the URL",
         )
         .with_retry(RetryClass::Safe),
-        SdkError::ConstructionFailure(_) => error(ErrorKind::Internal, "the request could not be built"),
-        SdkError::TimeoutError(_) => error(ErrorKind::TimedOut, TIMED_OUT).with_retry(uncertain),
+        SdkError::ConstructionFailure(_) => ERRORS.error(ErrorKind::Internal, "the request could not be built"),
+        SdkError::TimeoutError(_) => ERRORS.error(ErrorKind::TimedOut, TIMED_OUT).with_retry(uncertain),
         SdkError::DispatchFailure(failure) if failure.is_timeout() => {
-            error(ErrorKind::TimedOut, TIMED_OUT).with_retry(uncertain)
+            ERRORS.error(ErrorKind::TimedOut, TIMED_OUT).with_retry(uncertain)
         }
-        SdkError::DispatchFailure(_) if is_connection_refused(cause) => error(
+        SdkError::DispatchFailure(_) if is_connection_refused(cause) => ERRORS.error(
             ErrorKind::Unavailable,
             "the server cannot be reached: is the endpoint right, and is it running?",
         )
         .with_retry(RetryClass::Safe),
-        _ => error(
+        _ => ERRORS.error(
             ErrorKind::Unavailable,
             "the connection was lost before the answer came: it is not known whether the request was done",
         )
@@ -122,21 +105,21 @@ pub(crate) fn by_code(code: &str, text: &str, server_fault: bool) -> Refused {
             return Refused::NotHeld;
         }
         "InvalidParameterValue" if text.contains("shorter than") => {
-            error(ErrorKind::TooLarge, format!("the message is too large for the server: lower message_bytes. {text}"))
+            ERRORS.error(ErrorKind::TooLarge, format!("the message is too large for the server: lower message_bytes. {text}"))
         }
-        "BatchRequestTooLong" => error(ErrorKind::TooLarge, "the batch is too large for the server: lower message_bytes"),
+        "BatchRequestTooLong" => ERRORS.error(ErrorKind::TooLarge, "the batch is too large for the server: lower message_bytes"),
         "RequestThrottled" | "Throttling" | "ThrottlingException" | "ThrottledException" | "TooManyRequestsException"
-        | "RequestLimitExceeded" | "SlowDown" | "KmsThrottled" => error(
+        | "RequestLimitExceeded" | "SlowDown" | "KmsThrottled" => ERRORS.error(
             ErrorKind::Unavailable,
             "the server throttles: too many requests per second (nothing was done); fewer, larger batches help",
         )
         .with_retry(safe),
-        "OverLimit" => error(
+        "OverLimit" => ERRORS.error(
             ErrorKind::Full,
             "the queue has as many messages in flight as the server allows, including postponed ones: settle what is held (nothing was done)",
         )
         .with_retry(safe),
-        "ExpiredToken" | "ExpiredTokenException" | "RequestExpired" | "TokenRefreshRequired" => error(
+        "ExpiredToken" | "ExpiredTokenException" | "RequestExpired" | "TokenRefreshRequired" => ERRORS.error(
             ErrorKind::AccessDenied,
             "the credentials have expired: renew them (nothing was done); the next call takes the new ones",
         )
@@ -145,21 +128,21 @@ pub(crate) fn by_code(code: &str, text: &str, server_fault: bool) -> Refused {
         | "InvalidAccessKeyId" | "UnrecognizedClientException" | "SignatureDoesNotMatch" | "InvalidSignatureException"
         | "MissingAuthenticationToken" | "MissingAuthenticationTokenException" | "IncompleteSignature" | "InvalidSecurity"
         | "OptInRequired" | "KmsAccessDenied" | "KmsOptInRequired" => {
-            error(ErrorKind::AccessDenied, format!("the server refuses: {code}: {text}"))
+            ERRORS.error(ErrorKind::AccessDenied, format!("the server refuses: {code}: {text}"))
         }
         "InvalidAction" | "UnknownOperationException" | "UnsupportedOperation" => {
-            error(ErrorKind::Unsupported, format!("the server does not support this: {code}: {text}"))
+            ERRORS.error(ErrorKind::Unsupported, format!("the server does not support this: {code}: {text}"))
         }
-        "QueueDeletedRecently" => error(
+        "QueueDeletedRecently" => ERRORS.error(
             ErrorKind::Unavailable,
             "a queue of this name was deleted less than a minute ago: the server creates it again only after that",
         )
         .with_retry(safe),
-        "RequestTimeTooSkewed" => error(ErrorKind::AccessDenied, "this machine's clock is wrong: the server refuses its signatures"),
+        "RequestTimeTooSkewed" => ERRORS.error(ErrorKind::AccessDenied, "this machine's clock is wrong: the server refuses its signatures"),
         _ if server_fault => {
-            error(ErrorKind::Unavailable, format!("the server failed: {code} {text}")).with_retry(RetryClass::MayDuplicate)
+            ERRORS.error(ErrorKind::Unavailable, format!("the server failed: {code} {text}")).with_retry(RetryClass::MayDuplicate)
         }
-        _ => error(ErrorKind::Internal, format!("the server answered with an error: {code} {text}")),
+        _ => ERRORS.error(ErrorKind::Internal, format!("the server answered with an error: {code} {text}")),
     };
     Refused::Failed(error)
 }
@@ -167,7 +150,7 @@ pub(crate) fn by_code(code: &str, text: &str, server_fault: bool) -> Refused {
 /// Classifies an entry of a batch that the server reports as failed.
 pub(crate) fn classify_entry(code: &str, text: &str, sender_fault: bool) -> Refused {
     match by_code(code, text, !sender_fault) {
-        Refused::Failed(error) => Refused::Failed(repeatable(error)),
+        Refused::Failed(error) => Refused::Failed(error.repeatable()),
         refused => refused,
     }
 }

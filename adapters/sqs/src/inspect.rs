@@ -8,7 +8,7 @@ use aws_sdk_sqs::types::QueueAttributeName as Name;
 use futures_util::future::try_join_all;
 
 use crate::SqsQueue;
-use crate::error::{NAME, Refused, closed, repeatable, unexpected_reply};
+use crate::error::{ERRORS, NAME, Refused, unexpected_reply};
 use crate::names::LevelQueue;
 use crate::shared::Inner;
 
@@ -22,7 +22,7 @@ struct QueueCounts {
 impl SqsQueue {
     async fn count(&self, partition: &PartitionId) -> Result<Counts> {
         if self.is_closed() {
-            return Err(closed(Operation::Inspect));
+            return Err(ERRORS.closed(Operation::Inspect));
         }
         let (live, dead) = (partition.live(), partition.dead_letters());
         let (live, dead) =
@@ -74,7 +74,7 @@ impl Inner {
 }
 
 fn stamp(error: Error) -> Error {
-    repeatable(error).with_backend(NAME).with_operation(Operation::Inspect)
+    error.repeatable().with_backend(NAME).with_operation(Operation::Inspect)
 }
 
 fn unsupported(what: &str) -> Error {

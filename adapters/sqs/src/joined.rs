@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use tokio::sync::oneshot;
 
 use crate::entries::Entries;
-use crate::error::{Refused, error};
+use crate::error::{ERRORS, Refused};
 use crate::join::{Joined, Reply, Single};
 use crate::names::LevelQueue;
 use crate::shared::Inner;
@@ -25,7 +25,7 @@ impl Inner {
         let joined: Vec<_> =
             entries.into_iter().map(|(level_queue, entry)| self.join(level_queue, entry)).collect();
         let unanswered = |_| {
-            let error = error(ErrorKind::Internal, "an entry was not answered: its runtime is gone");
+            let error = ERRORS.error(ErrorKind::Internal, "an entry was not answered: its runtime is gone");
             Err(error.with_retry(RetryClass::MayDuplicate).into())
         };
         join_all(joined).await.into_iter().map(|answer| answer.unwrap_or_else(unanswered)).collect()

@@ -133,9 +133,9 @@ impl LevelPoll<'_> {
                     return Ok(());
                 }
                 if watched.contains(&level) {
-                    self.take_buffered(level).await
+                    self.take_buffered(level).await;
                 } else {
-                    self.poll_level(level).await?
+                    self.poll_level(level).await?;
                 }
             }
             self.skipped.extend(watched);

@@ -1,24 +1,19 @@
-//! Limits that are declared, and checked again in each call.
+//! Limits that are declared.
 
 use std::time::Duration;
 
-use anyqueue::Result;
+use anyqueue::adapter::{LeaseCapability, LeaseKind};
 
-use crate::error::invalid;
-
-/// The server counts visibility timeouts in seconds.
-pub(crate) const MIN_LEASE: Duration = Duration::from_secs(1);
 /// The server's longest visibility timeout.
 pub(crate) const MAX_LEASE: Duration = Duration::from_hours(12);
+/// The server counts visibility timeouts in seconds, and hides a message for no longer in all than by one of them.
+pub(crate) const LEASE: LeaseCapability = LeaseCapability {
+    kind: LeaseKind::Timed,
+    min: Duration::from_secs(1),
+    max: MAX_LEASE,
+    max_hold: Some(MAX_LEASE),
+};
 /// Half of the server's retention, so that no message expires because of its delay.
 pub(crate) const MAX_DELAY: Duration = Duration::from_hours(7 * 24);
 /// How long the server keeps messages: its longest retention.
 pub(crate) const RETENTION: Duration = Duration::from_hours(14 * 24);
-
-/// Checks a lease against the declared limits.
-pub(crate) fn check_lease(lease: Duration) -> Result<()> {
-    if (MIN_LEASE..=MAX_LEASE).contains(&lease) {
-        return Ok(());
-    }
-    Err(invalid("a lease must be from 1s to 12h"))
-}

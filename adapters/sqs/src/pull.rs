@@ -8,9 +8,9 @@ use anyqueue::{Error, ExtendOutcome, Operation, PartitionId, Result, SettleOutco
 
 use crate::SqsQueue;
 use crate::entries::ChangeVisibility;
-use crate::error::{NAME, closed, invalid, repeatable};
+use crate::error::{ERRORS, NAME};
 use crate::in_flight::whole_secs;
-use crate::limits::check_lease;
+use crate::limits::LEASE;
 use crate::names::LevelQueue;
 use crate::poll_state::{LongPoll, PollState, Waiting};
 use crate::receive::ReceiveRequest;
@@ -74,10 +74,10 @@ impl SqsQueue {
         mut request: PullRequest,
     ) -> Result<Vec<Delivery>> {
         if self.is_closed() {
-            return Err(closed(Operation::Pull));
+            return Err(ERRORS.closed(Operation::Pull));
         }
         let inner = &self.inner;
-        check(&request).map_err(stamp)?;
+        request.check(&LEASE).map_err(stamp)?;
         request.wait = request.wait.min(LONGEST_WAIT);
         let context = PullContext { started: Instant::now(), request };
         // Boxed, because the types of the futures are deeply nested.
@@ -299,14 +299,7 @@ fn longest_poll_secs(lease: Duration) -> u64 {
     (lease / 3).as_secs()
 }
 
-fn check(request: &PullRequest) -> Result<()> {
-    if request.max == 0 {
-        return Err(invalid("max is 0: ask for at least 1 message"));
-    }
-    check_lease(request.lease)
-}
-
 /// A pull that failed holds nothing that is known, so it can be repeated.
 fn stamp(error: Error) -> Error {
-    repeatable(error).with_backend(NAME).with_operation(Operation::Pull)
+    error.repeatable().with_backend(NAME).with_operation(Operation::Pull)
 }

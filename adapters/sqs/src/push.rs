@@ -8,7 +8,7 @@ use anyqueue::{Error, MessageData, Operation, PartitionId, PushOutcome, Result};
 use crate::SqsQueue;
 use crate::delays::delays;
 use crate::entries::Outgoing;
-use crate::error::{NAME, closed, error, invalid};
+use crate::error::{ERRORS, NAME};
 use crate::fifo::FifoIds;
 use crate::limits::MAX_DELAY;
 use crate::names::LevelQueue;
@@ -29,7 +29,7 @@ impl PushQueueStorage for SqsQueue {
 impl SqsQueue {
     async fn push_all(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
         if self.is_closed() {
-            return messages.iter().map(|_| Err(closed(Operation::Push))).collect();
+            return messages.iter().map(|_| Err(ERRORS.closed(Operation::Push))).collect();
         }
         let mut sent = Vec::with_capacity(messages.len());
         let checked: Vec<Result<()>> = messages
@@ -45,7 +45,7 @@ impl SqsQueue {
             match answers.next() {
                 Some(Ok(())) => Ok(PushOutcome::Stored(message.id())),
                 Some(Err(refused)) => Err(refused.into_error()),
-                None => Err(error(anyqueue::ErrorKind::Internal, "a message was not answered")),
+                None => Err(ERRORS.error(anyqueue::ErrorKind::Internal, "a message was not answered")),
             }
         };
         let answered = messages.iter().zip(checked).map(stored);
@@ -57,12 +57,14 @@ impl SqsQueue {
         let config = &self.inner.config;
         let priority = message.options().priority;
         if priority >= config.levels {
-            return Err(invalid(format!("priority {priority} is out of range: 0 to {}", config.levels - 1)));
+            return Err(
+                ERRORS.invalid(format!("priority {priority} is out of range: 0 to {}", config.levels - 1))
+            );
         }
         let (bytes, most) = (record::max_len(message), self.inner.capabilities.limits.message_bytes);
         if bytes > most {
             let text = format!("the encoded message has {bytes} bytes: at most {most} are allowed");
-            return Err(error(anyqueue::ErrorKind::TooLarge, text));
+            return Err(ERRORS.error(anyqueue::ErrorKind::TooLarge, text));
         }
         let delay = message.delay(config.clock.wall());
         if config.fifo && !delay.is_zero() {
@@ -71,7 +73,7 @@ impl SqsQueue {
             );
         }
         if delay > MAX_DELAY {
-            return Err(invalid("the delay is longer than the capabilities allow"));
+            return Err(ERRORS.invalid("the delay is longer than the capabilities allow"));
         }
         let mut envelope = Envelope::new(message.clone(), SystemTime::UNIX_EPOCH);
         // The server knows when a message was sent; only copies must store it.

@@ -7,7 +7,7 @@ use anyqueue::{ErrorKind, Result};
 use aws_sdk_sqs::types::QueueAttributeName;
 
 use crate::config::Config;
-use crate::error::{Refused, error, unexpected_reply};
+use crate::error::{ERRORS, Refused, unexpected_reply};
 use crate::limits::RETENTION;
 use crate::names::{LevelQueue, Names};
 use crate::server::Server;
@@ -106,7 +106,7 @@ impl Queues {
     async fn create_one(&self, server: &Server, level_queue: &LevelQueue) -> Result<Arc<str>> {
         let name = self.names.queue(level_queue);
         if !self.create {
-            let missing = || error(ErrorKind::Incompatible, missing_text(&name));
+            let missing = || ERRORS.error(ErrorKind::Incompatible, missing_text(&name));
             return self.find(server, level_queue).await?.ok_or_else(missing);
         }
         let kept = (QueueAttributeName::MessageRetentionPeriod, RETENTION.as_secs().to_string());

@@ -3,7 +3,7 @@
 use anyqueue::{Error, ErrorKind, Operation, PartitionId, Result};
 
 use crate::SqsQueue;
-use crate::error::{NAME, Refused, closed, error};
+use crate::error::{ERRORS, NAME, Refused};
 use crate::names::LevelQueue;
 use crate::shared::Inner;
 
@@ -23,12 +23,12 @@ impl SqsQueue {
     pub async fn start_redrive(&self, partition: &PartitionId) -> Result<usize> {
         let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Settle);
         if self.is_closed() {
-            return Err(closed(Operation::Settle));
+            return Err(ERRORS.closed(Operation::Settle));
         }
         if self.inner.config.fifo {
             let text =
                 "dead letters of FIFO queues have left their groups: put them back with DeadLetters::redrive";
-            return Err(stamp(error(ErrorKind::Unsupported, text)));
+            return Err(stamp(ERRORS.error(ErrorKind::Unsupported, text)));
         }
         let mut begun = 0;
         for level in 0..self.inner.config.levels {

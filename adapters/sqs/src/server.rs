@@ -23,7 +23,7 @@ use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use crate::clock::ServerClock;
 use crate::config::Config;
 use crate::entries::{BATCH, ChangeVisibility, Delete, Entries, Outgoing};
-use crate::error::{Refused, TIMED_OUT, classify, classify_entry, error, repeatable, unexpected_reply};
+use crate::error::{ERRORS, Refused, TIMED_OUT, classify, classify_entry, unexpected_reply};
 use crate::listener::Listener;
 
 /// The client of this handle.
@@ -86,7 +86,10 @@ impl Server {
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
     {
         let Ok(answer) = tokio::time::timeout(longest, request).await else {
-            return Err(error(ErrorKind::TimedOut, TIMED_OUT).with_retry(RetryClass::MayDuplicate).into());
+            return Err(ERRORS
+                .error(ErrorKind::TimedOut, TIMED_OUT)
+                .with_retry(RetryClass::MayDuplicate)
+                .into());
         };
         answer.map_err(|error| classify(&error))
     }
@@ -115,9 +118,9 @@ impl Server {
         match answer {
             Ok(Err(SdkError::ServiceError(service))) if service.err().is_queue_name_exists() => Ok(None),
             Ok(Ok(answer)) => Ok(Some(answer.queue_url.ok_or_else(|| unexpected_reply("a queue's URL"))?)),
-            Ok(Err(error)) => Err(repeatable(classify(&error).into_error())),
+            Ok(Err(error)) => Err(classify(&error).into_error().repeatable()),
             // Creating it twice is harmless.
-            Err(_) => Err(error(ErrorKind::TimedOut, TIMED_OUT).with_retry(RetryClass::Safe)),
+            Err(_) => Err(ERRORS.error(ErrorKind::TimedOut, TIMED_OUT).with_retry(RetryClass::Safe)),
         }
     }
 
@@ -246,7 +249,7 @@ fn by_entry(
 ) -> Entries {
     let unanswered = || {
         let text = "the server did not answer each entry of a batch: it is not known which were done";
-        Refused::Failed(error(ErrorKind::Unavailable, text).with_retry(RetryClass::MayDuplicate))
+        Refused::Failed(ERRORS.error(ErrorKind::Unavailable, text).with_retry(RetryClass::MayDuplicate))
     };
     let mut answers: Entries = (0..entries).map(|_| Err(unanswered())).collect();
     let mut set = |id: &str, answer| {

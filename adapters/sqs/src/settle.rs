@@ -12,9 +12,9 @@ use anyqueue::{Error, ExtendOutcome, Operation, Result, SettleOutcome};
 
 use crate::SqsQueue;
 use crate::entries::{ChangeVisibility, Delete};
-use crate::error::{NAME, Refused, closed, invalid, repeatable};
+use crate::error::{ERRORS, NAME, Refused};
 use crate::in_flight::{Claim, LeaseLookup, whole_secs};
-use crate::limits::{MAX_DELAY, check_lease};
+use crate::limits::{LEASE, MAX_DELAY};
 use crate::names::LevelQueue;
 use crate::settle_request::{SettleRequest, settle_request_of_other_handle};
 use crate::shared::Inner;
@@ -40,7 +40,7 @@ enum Outcome {
 impl SqsQueue {
     pub(crate) async fn settle_all(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
         if self.is_closed() {
-            return settlements.iter().map(|_| Err(closed(Operation::Settle))).collect();
+            return settlements.iter().map(|_| Err(ERRORS.closed(Operation::Settle))).collect();
         }
         let mut outcomes: Vec<_> = settlements.iter().map(|_| Ok(SettleOutcome::Lost)).collect();
         let mut jobs = Vec::with_capacity(settlements.len());
@@ -63,7 +63,7 @@ impl SqsQueue {
 
     pub(crate) async fn extend_all(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
         if self.is_closed() {
-            return extensions.iter().map(|_| Err(closed(Operation::Extend))).collect();
+            return extensions.iter().map(|_| Err(ERRORS.closed(Operation::Extend))).collect();
         }
         let mut outcomes: Vec<_> = extensions.iter().map(|_| Ok(ExtendOutcome::Lost)).collect();
         let mut asked = Vec::new();
@@ -75,7 +75,7 @@ impl SqsQueue {
                 }
                 LeaseLookup::Lost => continue,
             };
-            match check_lease(extension.duration) {
+            match LEASE.check(extension.duration) {
                 Ok(()) => asked.push((index, level_queue, receipt_handle, number, extension.duration)),
                 Err(error) => set(&mut outcomes, index, Err(stamp(error, Operation::Extend))),
             }
@@ -114,7 +114,7 @@ impl Inner {
         if let Action::Postpone { delay, .. } = action
             && *delay > MAX_DELAY
         {
-            return Err(invalid("the delay is longer than the capabilities allow"));
+            return Err(ERRORS.invalid("the delay is longer than the capabilities allow"));
         }
         let (level_queue, receipt_handle, claim) = match self.in_flight.reserve(lease) {
             LeaseLookup::Lost => return Ok(None),
@@ -267,5 +267,5 @@ fn set<T>(outcomes: &mut [Result<T>], index: usize, outcome: Result<T>) {
 
 /// Settling or extending twice is harmless.
 fn stamp(error: Error, operation: Operation) -> Error {
-    repeatable(error).with_backend(NAME).with_operation(operation)
+    error.repeatable().with_backend(NAME).with_operation(operation)
 }

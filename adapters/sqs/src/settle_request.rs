@@ -7,7 +7,7 @@ use anyqueue::{Error, Headers, Result};
 
 use crate::delays::delays;
 use crate::entries::Outgoing;
-use crate::error::invalid;
+use crate::error::ERRORS;
 use crate::fifo::{FifoIds, is_alone};
 use crate::in_flight::{Claim, whole_secs};
 use crate::limits::MAX_LEASE;
@@ -70,7 +70,7 @@ impl Inner {
             return Err(Error::unsupported("a message on a FIFO queue cannot be changed"));
         }
         if !delay.is_zero() {
-            return Err(invalid(
+            return Err(ERRORS.invalid(
                 "the service can postpone a message only up to twelve hours after its receive, and it was held for too long already",
             ));
         }
@@ -128,7 +128,7 @@ pub(crate) fn settle_request_of_other_handle(action: &Action) -> Result<SettleRe
             Ok(SettleRequest::ChangeVisibility(whole_secs(*delay).min(MAX_LEASE.as_secs())))
         }
         Action::Postpone { .. } | Action::Move { .. } => {
-            Err(invalid("only the handle that pulled a message can move it or change its headers"))
+            Err(ERRORS.invalid("only the handle that pulled a message can move it or change its headers"))
         }
     }
 }

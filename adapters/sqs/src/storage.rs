@@ -9,7 +9,7 @@ use anyqueue::adapter::{
 use anyqueue::{Error, Health, Operation, Result};
 
 use crate::config::{Config, SqsBuilder};
-use crate::error::{NAME, closed, repeatable};
+use crate::error::{ERRORS, NAME};
 use crate::server::Requests;
 use crate::shared::Inner;
 
@@ -75,10 +75,10 @@ impl SqsQueue {
     /// Asks for a queue that does not exist: tells whether the server answers and accepts the credentials.
     async fn probe(&self, operation: Operation) -> Result<()> {
         if self.is_closed() {
-            return Err(closed(operation));
+            return Err(ERRORS.closed(operation));
         }
         let answer = self.inner.server.url(&self.inner.queues.names().nonexistent()).await;
-        answer.map(drop).map_err(|error| repeatable(error).with_backend(NAME).with_operation(operation))
+        answer.map(drop).map_err(|error| error.repeatable().with_backend(NAME).with_operation(operation))
     }
 }
 

@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use super::{Actor, at, next};
-use crate::error::error;
+use crate::error::ERRORS;
 use crate::serve::MAX_CREDIT;
 
 /// While messages are on their way the pause between two is never this long, unless other consumers got them.
@@ -69,7 +69,7 @@ impl Actor {
                 moved = Instant::now();
                 quiet = moved + QUIET;
             }
-            let gone = || error(ErrorKind::Unavailable, "the consumer's channel was closed");
+            let gone = || ERRORS.error(ErrorKind::Unavailable, "the consumer's channel was closed");
             let channel = self.channel.as_mut().ok_or_else(gone)?;
             if channel.count_may_lag(level) {
                 // Consumers were cancelled: everything they were sent must arrive before other consumers are started.

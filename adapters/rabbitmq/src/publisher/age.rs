@@ -15,7 +15,7 @@ use lapin::Channel;
 use super::Publisher;
 use super::publication::{Publication, is_refused};
 use super::session::{POLL_INTERVAL, Session, Young};
-use crate::error::error;
+use crate::error::ERRORS;
 use crate::names::Names;
 use crate::topology::{bind, exists, unbind};
 
@@ -141,7 +141,7 @@ impl Publisher {
 }
 
 fn lost() -> Error {
-    error(
+    ERRORS.error(
         ErrorKind::Unavailable,
         "the connection broke, or the queue was removed, before the queue was old enough to survive a crash: the message may be lost",
     )

@@ -9,7 +9,7 @@ use lapin::options::BasicPublishOptions;
 use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Confirmation, PublisherConfirm};
 
-use crate::error::{error, uncertain};
+use crate::error::{ERRORS, uncertain};
 
 const PERSISTENT: u8 = 2;
 
@@ -103,11 +103,11 @@ pub(super) fn classify_too_large(messages: &[Publication], answers: &mut [Result
     for (message, answer) in messages.iter().zip(answers.iter_mut()).filter(|(_, answer)| is_over(answer)) {
         *answer = Err(match (bytes(message) > most, before) {
             (true, _) => too_large(most),
-            (false, true) => uncertain(error(
+            (false, true) => uncertain(ERRORS.error(
                 ErrorKind::Unavailable,
                 "the broker did not answer: it closed the channel over a larger message that came later",
             )),
-            (false, false) => error(ErrorKind::Unavailable, UNSENT),
+            (false, false) => ERRORS.error(ErrorKind::Unavailable, UNSENT),
         });
         before = before && bytes(message) <= most;
     }
@@ -116,7 +116,7 @@ pub(super) fn classify_too_large(messages: &[Publication], answers: &mut [Result
 
 pub(super) fn too_large(most: u64) -> Error {
     let text = format!("the encoded message is larger than the server's max_message_size ({most} bytes)");
-    error(ErrorKind::TooLarge, text)
+    ERRORS.error(ErrorKind::TooLarge, text)
 }
 
 const UNSENT: &str =
@@ -129,7 +129,7 @@ pub(super) fn is_unsent(error: &Error) -> bool {
 const REFUSED: &str = "the broker could not store the message: see its log for the state of the queue";
 
 fn refused() -> Error {
-    error(ErrorKind::Unavailable, REFUSED)
+    ERRORS.error(ErrorKind::Unavailable, REFUSED)
 }
 
 pub(super) fn is_refused(error: &Error) -> bool {
@@ -137,7 +137,7 @@ pub(super) fn is_refused(error: &Error) -> bool {
 }
 
 pub(super) fn full() -> Error {
-    error(
+    ERRORS.error(
         ErrorKind::Full,
         "the broker takes no messages: it is out of memory or disk (see its alarms), or let consumers catch up",
     )
@@ -147,7 +147,7 @@ const UNROUTABLE: &str =
     "the broker has no queue for the message any more; a repeated push declares it again";
 
 fn unroutable() -> Error {
-    error(ErrorKind::Unavailable, UNROUTABLE)
+    ERRORS.error(ErrorKind::Unavailable, UNROUTABLE)
 }
 
 pub(super) fn is_unroutable(error: &Error) -> bool {
@@ -167,7 +167,7 @@ mod tests {
         let over = || {
             let said = "the server's max_message_size is below message_bytes: PRECONDITION_FAILED - message size 101 \
                         is larger than configured max size 100";
-            Err(error(ErrorKind::TooLarge, said))
+            Err(ERRORS.error(ErrorKind::TooLarge, said))
         };
         let mut answers = vec![Ok(()), over(), over(), over(), over(), over()];
         assert_eq!(classify_too_large(&messages, &mut answers), Some(100));

@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout_at;
 
 use super::publication::{Publication, classify_too_large, confirmation, full, outcomes, send, too_large};
-use crate::error::{Right, classify, error, timed_out, uncertain};
+use crate::error::{ERRORS, Right, classify, timed_out, uncertain};
 use crate::names::{LevelQueue, Names};
 
 /// The time between two checks whether the broker takes messages again.
@@ -180,7 +180,7 @@ impl Session {
             return all(error);
         }
         let Ok(Ok(_permit)) = timeout_at(deadline.into(), self.permits.acquire()).await else {
-            return all(error(
+            return all(ERRORS.error(
                 ErrorKind::Full,
                 "too many messages wait for the broker's confirmation: nothing was sent",
             ));
