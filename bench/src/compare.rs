@@ -7,9 +7,10 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::client::{Client, Result, Yardstick};
+use crate::measure::{self, InDepth, Rest, Size};
 use crate::ours::Ours;
 use crate::report::Report;
-use crate::scenario::{self, InDepth, Rest, Scenario, Size};
+use crate::scenario::Scenario;
 use crate::scratch::Scratch;
 use crate::yardstick::memory::Memory;
 use crate::yardstick::postgres::Postgres;
@@ -126,7 +127,7 @@ async fn rates<Y: Yardstick>(scenario: Scenario, settings: &Settings, report: Re
 async fn rate<C: Client, Y: Yardstick>(scenario: Scenario, settings: &Settings, size: Size) -> Result<f64> {
     let opened = Opened::<C>::new::<Y>(settings).await?;
     let client = opened.client.clone();
-    let rate = on_a_worker(async move { scenario::rate(scenario, &client, size).await })
+    let rate = on_a_worker(async move { measure::rate(scenario, &client, size).await })
         .await
         .map_err(|error| format!("{}: {error}", C::SIDE))?;
     opened.close::<Y>().await?;
@@ -154,10 +155,10 @@ async fn latency<C: Client, Y: Yardstick>(
     let client = opened.client.clone();
     let latencies = if scenario == Scenario::LatencyAcross {
         let arguments = child_arguments::<Y>(&opened.url, size, by_hand);
-        on_a_worker(async move { scenario::across(&client, size, &arguments).await }).await?
+        on_a_worker(async move { measure::across(&client, size, &arguments).await }).await?
     } else {
         let rest = if scenario == Scenario::FirstAfterIdle { Rest::Seconds } else { Rest::Moment };
-        on_a_worker(async move { scenario::in_process(&client, size, rest).await }).await?
+        on_a_worker(async move { measure::in_process(&client, size, rest).await }).await?
     };
     opened.close::<Y>().await?;
     Ok(latencies)
@@ -181,7 +182,7 @@ async fn push_stamped<Y: Yardstick>(url: &str, by_hand: bool, settings: &Setting
 
 async fn push_stamped_by<C: Client>(url: &str, size: Size) -> Result<()> {
     let client = C::open(url).await?;
-    scenario::push_stamped(&client, size).await?;
+    measure::push_stamped(&client, size).await?;
     client.close().await
 }
 
@@ -198,7 +199,7 @@ async fn idle<Y: Yardstick>(settings: &Settings, report: Report) -> Result<Repor
 
 async fn idle_round<C: Client, Y: Yardstick>(settings: &Settings, size: Size) -> Result<f64> {
     let opened = Opened::<C>::new::<Y>(settings).await?;
-    let share = scenario::idle(&opened.client, size).await?;
+    let share = measure::idle(&opened.client, size).await?;
     opened.close::<Y>().await?;
     Ok(share)
 }
@@ -214,7 +215,7 @@ async fn depth<Y: Yardstick>(
     let deep = Opened::<Ours>::new::<Y>(settings).await?;
     let (empty, full) = (shallow.client.clone(), deep.client.clone());
     let (size, rounds) = ((size, settings.messages.is_some()), settings.rounds);
-    let work = async move { scenario::depth(&empty, &full, depth, size, rounds).await };
+    let work = async move { measure::depth(&empty, &full, depth, size, rounds).await };
     let (empty_rates, deep_rates) = on_a_worker(work).await?;
     shallow.close::<Y>().await?;
     deep.close::<Y>().await?;

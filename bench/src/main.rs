@@ -6,6 +6,7 @@
 mod client;
 mod compare;
 mod environment;
+mod measure;
 mod ours;
 mod report;
 mod scenario;
@@ -107,7 +108,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
             if chosen(&arguments.scenario, scenario.name()) {
                 let report = scenario.runtime()?.block_on(async {
                     tokio::select! {
-                        report = measure(backend, scenario, &settings) => Ok(report),
+                        report = report_of(backend, scenario, &settings) => Ok(report),
                         // Ended in an orderly way, so that the scratch directory goes too.
                         _ = tokio::signal::ctrl_c() => Err("interrupted"),
                     }
@@ -137,7 +138,7 @@ fn settings(arguments: &Arguments) -> Result<Settings> {
 }
 
 /// A failure is a result too: the other scenarios go on.
-async fn measure(backend: &Backend, scenario: Scenario, settings: &Settings) -> Report {
+async fn report_of(backend: &Backend, scenario: Scenario, settings: &Settings) -> Report {
     let measured = tokio::time::timeout(compare::PATIENCE, (backend.compare)(scenario, settings)).await;
     let measured = measured.unwrap_or_else(|_| Err(format!("not done after {:?}", compare::PATIENCE).into()));
     measured.unwrap_or_else(|error| Report::new(backend.name, scenario).failed(&error))

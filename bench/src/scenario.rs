@@ -1,34 +1,6 @@
-//! What is measured. Scenarios know nothing of backends.
-
-mod cycle;
-mod depth;
-mod drain;
-mod idle;
-mod latency;
-mod load;
-mod push;
-mod settle;
-
-use std::time::Duration;
+//! What is measured, as the command line names it. Scenarios know nothing of backends.
 
 use tokio::runtime::{self, Runtime};
-
-use crate::client::{Client, Result};
-
-pub(crate) use depth::{InDepth, depth};
-pub(crate) use idle::idle;
-pub(crate) use latency::{Rest, across, in_process, push_stamped};
-
-/// Tasks that work side by side in the concurrent scenarios.
-const TASKS: usize = 64;
-/// Messages in one call of the batch scenarios.
-const BATCH: usize = 100;
-/// How long one round of one side is meant to take, if it is as fast as the warm-up.
-const ROUND: Duration = Duration::from_millis(700);
-/// How long one round, its preparation included, may take: a scenario that misses a message waits for it without limit.
-const ROUND_AT_MOST: Duration = Duration::from_mins(1);
-/// More would measure the memory of this machine.
-const MAX_MESSAGES: usize = 500_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scenario {
@@ -141,52 +113,4 @@ impl Scenario {
             Self::InFlight => "in-flight",
         }
     }
-}
-
-/// How much one round takes on.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Size {
-    pub(crate) messages: usize,
-    pub(crate) payload_bytes: usize,
-}
-
-impl Size {
-    /// What takes about [`ROUND`] at this rate.
-    pub(crate) fn for_a_round(self, per_second: f64) -> Self {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped right after")]
-        let messages = (per_second * ROUND.as_secs_f64()) as usize;
-        Self { messages: messages.clamp(BATCH, MAX_MESSAGES).next_multiple_of(BATCH), ..self }
-    }
-}
-
-/// Runs one round of a scenario that measures a rate, and answers messages per second. The queue must be empty before; what
-/// the scenario leaves behind has been checked.
-pub(crate) async fn rate<C: Client>(scenario: Scenario, client: &C, size: Size) -> Result<f64> {
-    let round = async {
-        match scenario {
-            Scenario::PushOne => push::one(client, size).await,
-            Scenario::PushBatch => push::batches(client, size).await,
-            Scenario::Push8 => push::concurrent(client, size, 8).await,
-            Scenario::PushConcurrent => push::concurrent(client, size, TASKS).await,
-            Scenario::Cycle
-            | Scenario::Payload100
-            | Scenario::Payload1000
-            | Scenario::Payload4000
-            | Scenario::Payload16000 => cycle::empty(client, size).await,
-            Scenario::SettleConcurrent => settle::concurrent(client, size).await,
-            Scenario::Drain64 => drain::in_one_task(client, size, 64).await,
-            Scenario::Drain512 => drain::in_one_task(client, size, 512).await,
-            Scenario::DrainTasks => drain::in_tasks(client, size, 64).await,
-            _ => Err(format!("{} does not measure a rate", scenario.name()).into()),
-        }
-    };
-    let took = tokio::time::timeout(ROUND_AT_MOST, round)
-        .await
-        .map_err(|_| format!("not done after {ROUND_AT_MOST:?}: is a message missing?"))??;
-    Ok(per_second(size.messages, took))
-}
-
-#[allow(clippy::cast_precision_loss, reason = "counts stay far below 2^52")]
-fn per_second(messages: usize, took: Duration) -> f64 {
-    messages as f64 / took.as_secs_f64()
 }

@@ -35,11 +35,6 @@ impl Remaining {
 
 pub(super) const REMAINING: &[Remaining] = &[
     Remaining {
-        name: "bench: clients and scenarios",
-        folder: "bench/src",
-        files: "client scenario scenario/cycle scenario/drain scenario/load scenario/push scenario/settle",
-    },
-    Remaining {
         name: "bench: the hand-written client of PostgreSQL",
         folder: "bench/src/yardstick",
         files: "postgres postgres/crew postgres/server postgres/table",

@@ -6,7 +6,7 @@ use std::future::Future;
 use anyqueue::{Bytes, MessageId};
 use tokio::task::JoinSet;
 
-use super::Size;
+use super::size::Size;
 use crate::client::{Client, Result};
 
 /// Messages in one call when a scenario fills or empties a queue outside of its measurement.

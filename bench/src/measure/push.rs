@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::load::{distinct, expect, expect_remaining, payload, payloads, shares, together};
-use super::{BATCH, Size};
+use super::size::{BATCH, Size};
 use crate::client::{Client, Result};
 
 pub(super) async fn one<C: Client>(client: &C, size: Size) -> Result<Duration> {

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::load::{Seen, each_once, expect_remaining, fill};
-use super::{Size, TASKS};
+use super::size::{Size, TASKS};
 use crate::client::{Client, Result, Source};
 
 /// The handlers are futures of one task. The puller holds at most `window` messages, those in the handlers' hands included.

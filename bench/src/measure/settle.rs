@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::load::{Seen, each_once, expect_remaining, fill, hold, together};
-use super::{Size, TASKS};
+use super::size::{Size, TASKS};
 use crate::client::{Client, Result};
 
 pub(super) async fn concurrent<C: Client>(client: &C, size: Size) -> Result<Duration> {

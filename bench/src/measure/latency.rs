@@ -9,8 +9,8 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::process::Command;
 use tokio::sync::mpsc;
 
-use super::Size;
 use super::load::{expect, expect_remaining, number, payload};
+use super::size::Size;
 use crate::client::{Client, Result};
 
 /// Longer than any message should take.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::cycle::cycles;
 use super::load::{each_once, expect, expect_remaining, fill, hold};
-use super::{Size, per_second};
+use super::size::{Size, per_second};
 use crate::client::{Client, Result};
 
 /// How long a server gets after the filling, to write to its disk what that left to be written.

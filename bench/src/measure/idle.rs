@@ -6,8 +6,8 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::Size;
 use super::load::payload;
+use super::size::Size;
 use crate::client::{Client, Result};
 
 const CONSUMERS: usize = 4;

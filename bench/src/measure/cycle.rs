@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyqueue::MessageId;
 
 use super::load::{Seen, each_once, expect_remaining, payloads, pull_exactly};
-use super::{BATCH, Size};
+use super::size::{BATCH, Size};
 use crate::client::{Client, Result};
 
 /// What a run of cycles did.
