@@ -2,6 +2,7 @@
 //! round trip.
 
 mod crew;
+mod delivery;
 mod place;
 mod server;
 mod table;
@@ -12,10 +13,9 @@ use std::time::{Duration, Instant};
 
 use anyqueue::{Bytes, MessageId};
 use tokio::sync::mpsc;
-use uuid::Uuid;
 
 use self::crew::{Asked, Crew};
-use self::place::Place;
+use self::delivery::Delivery;
 use self::table::Table;
 use crate::client::{Client, Result, Source, Yardstick};
 use crate::scenario::Scenario;
@@ -26,20 +26,6 @@ const LOOK: Duration = Duration::from_millis(500);
 /// A handle; what single calls ask for is done by the tasks of its crew, many calls at once.
 #[derive(Clone)]
 pub(crate) struct Postgres(Arc<Crew>);
-
-pub(crate) struct Delivery {
-    proof: Proof,
-    payload: Bytes,
-    _deliveries: i32,
-}
-
-/// What a delivery is settled with. Nothing extends leases here, so a row that is held stays where it is.
-#[derive(Clone, Copy)]
-struct Proof {
-    place: Place,
-    id: Uuid,
-    token: Uuid,
-}
 
 impl Client for Postgres {
     type Delivery = Delivery;

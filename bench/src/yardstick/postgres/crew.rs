@@ -11,8 +11,8 @@ use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
 
+use super::delivery::{Delivery, Proof};
 use super::table::{Table, base, schema};
-use super::{Delivery, Proof};
 use crate::client::Result;
 
 /// At most so many requests share a statement.

@@ -7,7 +7,7 @@ use sqlx::postgres::{PgArguments, PgConnectOptions, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, Postgres, Row};
 use uuid::Uuid;
 
-use super::{Delivery, Proof};
+use super::delivery::{Delivery, Proof};
 use crate::client::{LEASE, Result};
 
 /// What is ready, and what is leased, are in an index each. That of ids keeps room for the entries that claims add.

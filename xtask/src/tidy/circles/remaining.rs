@@ -35,11 +35,6 @@ impl Remaining {
 
 pub(super) const REMAINING: &[Remaining] = &[
     Remaining {
-        name: "bench: the hand-written client of PostgreSQL",
-        folder: "bench/src/yardstick",
-        files: "postgres postgres/crew postgres/server postgres/table",
-    },
-    Remaining {
         name: "bench: the hand-written client of RabbitMQ",
         folder: "bench/src/yardstick",
         files: "rabbitmq rabbitmq/feed",
