@@ -1,5 +1,7 @@
 //! RabbitMQ by hand: one channel that publishes with confirms, one with a standing consumer whose prefetch is the window.
 
+mod acks;
+mod delivery;
 mod feed;
 mod server;
 
@@ -15,15 +17,15 @@ use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 use tokio::sync::Mutex;
 
-use self::feed::{Acks, Feed};
+use self::acks::Acks;
+use self::delivery::{Delivery, ID_BYTES};
+use self::feed::Feed;
 use crate::client::{Client, Result, Source, Yardstick};
 use crate::scenario::Scenario;
 
 const PERSISTENT: u8 = 2;
 /// As many as a quorum queue must be allowed to return a message to its front.
 const DELIVERY_LIMIT: i64 = 2_000_000_000;
-/// What begins each body: the message's id.
-const ID_BYTES: usize = 16;
 /// How long a call that does not want to wait is given for what is there already: the server sends it a moment later.
 const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
@@ -89,13 +91,6 @@ struct Handle {
     /// Asks how many messages are ready.
     control: Channel,
     feed: Mutex<Feed>,
-    acks: Arc<Acks>,
-}
-
-pub(crate) struct Delivery {
-    id: MessageId,
-    payload: Bytes,
-    number: u64,
     acks: Arc<Acks>,
 }
 

@@ -1,5 +1,6 @@
 //! SQLite by hand: one thread owns the connection and joins whatever is asked at once into one transaction.
 
+mod delivery;
 mod table;
 mod writer;
 
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyqueue::{Bytes, MessageId};
 use tokio::sync::{mpsc as async_mpsc, oneshot};
 
+use self::delivery::Delivery;
 use self::table::Table;
 use self::writer::{Feeder, Request, Writer};
 use crate::client::{Client, Result, Source, Yardstick};
@@ -24,14 +26,6 @@ pub(crate) struct Sqlite(Arc<Handle>);
 struct Handle {
     requests: Mutex<Option<mpsc::SyncSender<Request>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-pub(crate) struct Delivery {
-    place: i64,
-    id: MessageId,
-    token: [u8; 16],
-    payload: Bytes,
-    _deliveries: u32,
 }
 
 impl Sqlite {

@@ -1,16 +1,16 @@
-//! A standing consumer, and the acknowledgements that let the server send it more.
+//! A standing consumer, and what the server may send it.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::{Bytes, MessageId};
 use futures_util::{FutureExt, StreamExt};
-use lapin::options::{BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
+use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::FieldTable;
 use lapin::{Channel, Consumer};
 
-use super::{Delivery, ID_BYTES};
+use super::acks::Acks;
+use super::delivery::{Delivery, ID_BYTES};
 use crate::client::Result;
 
 /// The server is told of many settlements at once: of a quarter of what it may send.
@@ -35,7 +35,7 @@ struct Standing {
 
 impl Feed {
     pub(super) fn new(channel: Channel, queue: String, ahead: u16) -> Self {
-        let acks = Arc::new(Acks { channel: channel.clone(), book: Mutex::default() });
+        let acks = Arc::new(Acks::new(channel.clone()));
         Self { channel, queue, ahead: ahead.into(), standing: None, acks }
     }
 
@@ -95,70 +95,5 @@ impl Feed {
             taken.push(next?);
         }
         Ok(taken)
-    }
-}
-
-/// What was settled on a channel, and what the server has been told of it.
-pub(super) struct Acks {
-    channel: Channel,
-    book: Mutex<Book>,
-}
-
-#[derive(Default)]
-struct Book {
-    /// The last message that came.
-    last: u64,
-    /// All up to this one are settled.
-    floor: u64,
-    /// Whether those after it are.
-    settled: VecDeque<bool>,
-    told: u64,
-    tell_after: u64,
-}
-
-impl Acks {
-    fn book(&self) -> std::sync::MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn tell_after(&self, many: usize) -> u64 {
-        let mut book = self.book();
-        book.tell_after = many as u64;
-        book.told
-    }
-
-    fn told(&self) -> u64 {
-        self.book().told
-    }
-
-    fn came(&self, number: u64) {
-        self.book().last = number;
-    }
-
-    /// Tells the server once enough in a row are settled, or all.
-    pub(super) fn settle(&self, numbers: &[u64]) -> Result<()> {
-        if !self.channel.status().connected() {
-            return Err("a lease was lost".into());
-        }
-        let mut book = self.book();
-        for number in numbers {
-            let place = usize::try_from(number - book.floor - 1)?;
-            if book.settled.len() <= place {
-                book.settled.resize(place + 1, false);
-            }
-            book.settled.get_mut(place).into_iter().for_each(|settled| *settled = true);
-        }
-        while book.settled.front() == Some(&true) {
-            book.settled.pop_front();
-            book.floor += 1;
-        }
-        let untold = book.floor - book.told;
-        if untold > 0 && (untold >= book.tell_after || book.floor == book.last) {
-            book.told = book.floor;
-            // Under the lock: the server takes no number after a larger one.
-            let told = self.channel.basic_ack(book.floor, BasicAckOptions { multiple: true }).now_or_never();
-            told.transpose()?;
-        }
-        Ok(())
     }
 }

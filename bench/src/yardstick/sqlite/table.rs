@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyqueue::{Bytes, MessageId};
 use rusqlite::{Connection, Statement, params};
 
-use super::Delivery;
+use super::delivery::Delivery;
 use crate::client::{LEASE, Result};
 
 /// `until` is 0 for what is ready and the lease's end in Unix milliseconds for what is held, so that one index serves

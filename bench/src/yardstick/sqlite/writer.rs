@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyqueue::{Bytes, MessageId};
 use tokio::sync::{mpsc, oneshot};
 
-use super::Delivery;
+use super::delivery::Delivery;
 use super::table::Table;
 use crate::client::Result;
 

@@ -35,19 +35,9 @@ impl Remaining {
 
 pub(super) const REMAINING: &[Remaining] = &[
     Remaining {
-        name: "bench: the hand-written client of RabbitMQ",
-        folder: "bench/src/yardstick",
-        files: "rabbitmq rabbitmq/feed",
-    },
-    Remaining {
         name: "bench: the hand-written client of Redis",
         folder: "bench/src/yardstick",
         files: "redis redis/pump",
-    },
-    Remaining {
-        name: "bench: the hand-written client of SQLite",
-        folder: "bench/src/yardstick",
-        files: "sqlite sqlite/table sqlite/writer",
     },
     Remaining {
         name: "the suite: cases, and what runs them",

@@ -1,0 +1,82 @@
+//! The acknowledgements that let the server send more.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use futures_util::FutureExt;
+use lapin::Channel;
+use lapin::options::BasicAckOptions;
+
+use crate::client::Result;
+
+/// What was settled on a channel, and what the server has been told of it.
+pub(super) struct Acks {
+    channel: Channel,
+    book: Mutex<Book>,
+}
+
+#[derive(Default)]
+struct Book {
+    /// The last message that came.
+    last: u64,
+    /// All up to this one are settled.
+    floor: u64,
+    /// Whether those after it are.
+    settled: VecDeque<bool>,
+    told: u64,
+    tell_after: u64,
+}
+
+impl Acks {
+    pub(super) fn new(channel: Channel) -> Self {
+        Self { channel, book: Mutex::default() }
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the server told once so many are settled. Returns up to which it has been told already.
+    pub(super) fn tell_after(&self, many: usize) -> u64 {
+        let mut book = self.book();
+        book.tell_after = many as u64;
+        book.told
+    }
+
+    /// Up to which the server has been told.
+    pub(super) fn told(&self) -> u64 {
+        self.book().told
+    }
+
+    /// This one has come.
+    pub(super) fn came(&self, number: u64) {
+        self.book().last = number;
+    }
+
+    /// Tells the server once enough in a row are settled, or all.
+    pub(super) fn settle(&self, numbers: &[u64]) -> Result<()> {
+        if !self.channel.status().connected() {
+            return Err("a lease was lost".into());
+        }
+        let mut book = self.book();
+        for number in numbers {
+            let place = usize::try_from(number - book.floor - 1)?;
+            if book.settled.len() <= place {
+                book.settled.resize(place + 1, false);
+            }
+            book.settled.get_mut(place).into_iter().for_each(|settled| *settled = true);
+        }
+        while book.settled.front() == Some(&true) {
+            book.settled.pop_front();
+            book.floor += 1;
+        }
+        let untold = book.floor - book.told;
+        if untold > 0 && (untold >= book.tell_after || book.floor == book.last) {
+            book.told = book.floor;
+            // Under the lock: the server takes no number after a larger one.
+            let told = self.channel.basic_ack(book.floor, BasicAckOptions { multiple: true }).now_or_never();
+            told.transpose()?;
+        }
+        Ok(())
+    }
+}

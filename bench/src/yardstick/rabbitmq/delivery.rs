@@ -1,0 +1,17 @@
+//! A message that this client holds.
+
+use std::sync::Arc;
+
+use anyqueue::{Bytes, MessageId};
+
+use super::acks::Acks;
+
+/// What begins each body: the message's id.
+pub(super) const ID_BYTES: usize = 16;
+
+pub(crate) struct Delivery {
+    pub(super) id: MessageId,
+    pub(super) payload: Bytes,
+    pub(super) number: u64,
+    pub(super) acks: Arc<Acks>,
+}
