@@ -1,6 +1,9 @@
 //! Redis by hand: one pipelined connection, one script per call, one record per claim; settling and claiming in one script.
 
+mod delivery;
+mod handle;
 mod pump;
+mod request;
 mod script;
 
 use std::path::Path;
@@ -9,107 +12,21 @@ use std::time::{Duration, Instant};
 
 use anyqueue::{Bytes, MessageId};
 use anyqueue_testkit::Server;
-use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, Client as RedisClient, Cmd, IntoConnectionInfo, RedisResult, Value};
+use redis::{AsyncConnectionConfig, Client as RedisClient, IntoConnectionInfo, Value};
 use tokio::sync::{mpsc, oneshot};
 
-use self::pump::{Feeder, Pump, Request, Settle};
-use crate::client::{Client, LEASE, Result, Source, Yardstick};
+use self::delivery::Delivery;
+use self::handle::Handle;
+use self::pump::Pump;
+use self::request::{Feeder, GATHERED, Request, Settle};
+use crate::client::{Client, Result, Source, Yardstick};
 use crate::scenario::Scenario;
 
 /// Longer than a pause of a busy machine.
 const ANSWER: Duration = Duration::from_secs(30);
-/// Settlements that share a call.
-const GATHERED: usize = 1024;
-
 #[derive(Clone)]
 pub(crate) struct Redis(Arc<Handle>);
-
-struct Handle {
-    connection: MultiplexedConnection,
-    /// Where whoever waits blocks; one at a time, as one hint is enough.
-    blocking: tokio::sync::Mutex<MultiplexedConnection>,
-    scripts: script::Hashes,
-    requests: mpsc::Sender<Request>,
-}
-
-pub(crate) struct Delivery {
-    id: MessageId,
-    token: [u8; 16],
-    payload: Bytes,
-    _deliveries: u32,
-}
-
-fn call(hash: &str) -> Cmd {
-    let mut cmd = redis::cmd("EVALSHA");
-    cmd.arg(hash).arg(0);
-    cmd
-}
-
-impl Handle {
-    async fn run(&self, cmd: &Cmd) -> RedisResult<Value> {
-        self.connection.clone().send_packed_command(cmd).await
-    }
-
-    async fn store(&self, payloads: Vec<Bytes>) -> Result<Vec<MessageId>> {
-        let mut cmd = call(&self.scripts.push);
-        let ids: Vec<_> = payloads.iter().map(|_| MessageId::new()).collect();
-        for (id, payload) in ids.iter().zip(&payloads) {
-            cmd.arg(&id.as_bytes()[..]).arg(&payload[..]);
-        }
-        match self.run(&cmd).await? {
-            Value::Int(stored) if usize::try_from(stored)? == ids.len() => Ok(ids),
-            other => Err(format!("a push answered {other:?}").into()),
-        }
-    }
-
-    /// Removes what is held, and claims up to `max`.
-    async fn cycle(&self, held: &[(MessageId, [u8; 16])], max: usize) -> Result<(Vec<bool>, Vec<Delivery>)> {
-        let token = fastrand::u128(..).to_be_bytes();
-        let mut cmd = call(&self.scripts.cycle);
-        cmd.arg(max).arg(LEASE.as_millis().to_string()).arg(&token[..]);
-        // Those of one claim together; mostly there is one.
-        let mut held: Vec<_> = held.iter().enumerate().collect();
-        held.sort_by_key(|(_, (_, token))| *token);
-        for claim in held.chunk_by(|(_, (_, one)), (_, (_, other))| one == other) {
-            if let Some((_, (_, token))) = claim.first() {
-                cmd.arg(&token[..]).arg(claim.len());
-            }
-            for (_, (id, _)) in claim {
-                cmd.arg(&id.as_bytes()[..]);
-            }
-        }
-        let answer: (Vec<u8>, Vec<Bytes>, Vec<Bytes>, Vec<Option<u32>>) =
-            redis::from_redis_value(self.run(&cmd).await?)?;
-        let (settled, ids, payloads, counts) = answer;
-        let mut counts = counts.into_iter();
-        let delivery = |(id, payload): (Bytes, Bytes)| {
-            let id = MessageId::from_bytes(<[u8; 16]>::try_from(&id[..]).map_err(|_| "no id")?);
-            let deliveries = counts.next().flatten().unwrap_or(0) + 1;
-            Ok(Delivery { id, token, payload, _deliveries: deliveries })
-        };
-        let claimed = ids.into_iter().zip(payloads).map(delivery).collect::<Result<_>>()?;
-        let mut in_order = vec![false; held.len()];
-        for ((place, _), digit) in held.iter().zip(settled) {
-            if let Some(settled) = in_order.get_mut(*place) {
-                *settled = digit == b'1';
-            }
-        }
-        Ok((in_order, claimed))
-    }
-
-    /// Until a push says that it came to an empty queue, or this time is over.
-    async fn wait(&self, wait: Duration) -> Result<()> {
-        let until = Instant::now() + wait;
-        let mut blocking = self.blocking.lock().await;
-        let left = until.saturating_duration_since(Instant::now());
-        let mut cmd = redis::cmd("BLPOP");
-        cmd.arg(script::EXTRA).arg(left.max(Duration::from_millis(1)).as_secs_f64());
-        blocking.send_packed_command(&cmd).await?;
-        Ok(())
-    }
-}
 
 impl Client for Redis {
     type Delivery = Delivery;

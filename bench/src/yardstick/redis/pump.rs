@@ -6,47 +6,15 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
-use super::{Delivery, GATHERED, Handle};
+use super::delivery::Delivery;
+use super::handle::Handle;
+use super::request::{CYCLES, Feeder, GATHERED, Request, Settle};
 use crate::client::Result;
 
-/// Cycles under way at once: while the server works on one, those work whom the other answered.
-const CYCLES: usize = 2;
 /// How long an idle feeder blocks at a time.
 const IDLE: Duration = Duration::from_millis(500);
-
-pub(super) enum Request {
-    Settle(Settle),
-    Feed(Feeder),
-}
-
-/// A removal, and who waits for it.
-pub(super) struct Settle {
-    pub(super) id: anyqueue::MessageId,
-    pub(super) token: [u8; 16],
-    pub(super) done: oneshot::Sender<bool>,
-}
-
-/// A puller's window.
-pub(super) struct Feeder {
-    window: usize,
-    held: usize,
-    /// Whether the last claim found less than it wanted.
-    dry: bool,
-    to: mpsc::Sender<Delivery>,
-}
-
-impl Feeder {
-    pub(super) fn new(window: usize, to: mpsc::Sender<Delivery>) -> Self {
-        Self { window, held: 0, dry: false, to }
-    }
-
-    fn wanted(&self) -> usize {
-        let free = (self.window - self.held).min(self.window.div_ceil(CYCLES));
-        if free >= (self.window / 4).max(1) { free } else { 0 }
-    }
-}
 
 /// What a cycle answered: the settlements with whether each was held, what was claimed, and how many were wanted.
 type Cycle = (Vec<Settle>, Vec<bool>, Vec<Delivery>, usize);

@@ -33,17 +33,10 @@ impl Remaining {
     }
 }
 
-pub(super) const REMAINING: &[Remaining] = &[
-    Remaining {
-        name: "bench: the hand-written client of Redis",
-        folder: "bench/src/yardstick",
-        files: "redis redis/pump",
-    },
-    Remaining {
-        name: "the suite: cases, and what runs them",
-        folder: "conformance-tests/src",
-        files: "account/drain account/mod case cases/* check/book check/mod child child/roles context/client \
+pub(super) const REMAINING: &[Remaining] = &[Remaining {
+    name: "the suite: cases, and what runs them",
+    folder: "conformance-tests/src",
+    files: "account/drain account/mod case cases/* check/book check/mod child child/roles context/client \
                 context/mod context/queue harness least one_thread random/actor random/mod random/run \
                 report/about report/mod run",
-    },
-];
+}];

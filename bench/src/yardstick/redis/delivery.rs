@@ -1,0 +1,10 @@
+//! A message that this client holds.
+
+use anyqueue::{Bytes, MessageId};
+
+pub(crate) struct Delivery {
+    pub(super) id: MessageId,
+    pub(super) token: [u8; 16],
+    pub(super) payload: Bytes,
+    pub(super) _deliveries: u32,
+}
