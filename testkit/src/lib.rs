@@ -71,6 +71,11 @@
 //! Where each test is a process of its own, start the servers once. `anyqueue-testkit redis postgres` prints the variables
 //! and keeps the servers until it is interrupted.
 //!
+//! # The conformance suite over a server
+//!
+//! With the feature `harness`, `harness::ServerHarness` runs the suite of `anyqueue-conformance` over a backend with a server; the
+//! adapter tells it, as a `harness::ServerBackend`, which program that is and how a client is opened.
+//!
 //! # What is left behind
 //!
 //! Nothing. When a [`Server`] is dropped, or its process exits, crashes or is killed, a small shell process that waits at the
@@ -83,6 +88,8 @@
 
 mod certificates;
 mod error;
+#[cfg(feature = "harness")]
+pub mod harness;
 mod place;
 mod port;
 mod process;

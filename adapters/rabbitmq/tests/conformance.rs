@@ -1,137 +1,57 @@
 //! The conformance suite over the RabbitMQ backend: a prefix per case, and other processes on the same broker. With
 //! `ANYQUEUE_TEST_AMQP_QUEUES=classic` over classic queues.
 
+mod harness;
+
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyqueue::adapter::{
-    Action, Decoded, Envelope, PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage, Settlement,
-    Storage,
-};
-use anyqueue::{Bytes, Clock, Error, ErrorKind, MessageData, MessageId, PartitionId, Result};
-use anyqueue_conformance::{Harm, Harness, Need, Opening, Victim, async_trait, corrupted, least};
+use anyqueue::adapter::Storage;
+use anyqueue::{Clock, MessageId, PartitionId, Result};
+use anyqueue_conformance::{Need, async_trait, least};
 use anyqueue_rabbitmq::RabbitMqQueue;
-use anyqueue_testkit::{Fault, Provided, Proxy, Server, provide};
-use lapin::options::{BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions};
-use lapin::{BasicProperties, Connection, ConnectionProperties};
+use anyqueue_testkit::Server;
+use anyqueue_testkit::harness::{ServerBackend, ServerHarness};
 
-const SOON: Duration = Duration::from_secs(10);
+use harness::rules::{CLASSIC, RULES};
 
-/// The broker tries again after three seconds, not three minutes, to hand on what fell due and did not arrive. That happens on a busy
-/// machine, and the suite does not wait so long.
-fn broker() -> anyqueue_testkit::RabbitMq {
-    let hands_on_again = "-rabbit dead_letter_worker_publisher_confirm_timeout 3000";
-    anyqueue_testkit::RabbitMq::new().erlang_arguments(hands_on_again)
-}
-
+/// Over quorum or classic queues.
 struct RabbitMq {
-    url: String,
-    _server: Provided,
-}
-
-/// Whether the suite runs over classic queues.
-fn is_classic() -> bool {
-    std::env::var("ANYQUEUE_TEST_AMQP_QUEUES").is_ok_and(|queues| queues == "classic")
-}
-
-/// A prefix per namespace. Each case has queues of its own: it would wait two seconds for each of them to be old.
-fn address(url: &str, namespace: &str) -> String {
-    let separator = if url.contains('?') { '&' } else { '?' };
-    let queues = if is_classic() { "&queue_type=classic" } else { "" };
-    format!("{url}{separator}prefix={namespace}{queues}&queue_age=0s")
-}
-
-/// Classic queues count no deliveries.
-const CLASSIC: &[Need] = &[
-    Need::PRIORITY,
-    Need::STRICT_PRIORITY,
-    Need::PUSH_ORDER,
-    Need::REQUEUE_FRONT,
-    Need::FENCING,
-    Need::PUSH_DELAY,
-    Need::POSTPONE_DELAY,
-];
-
-async fn open(url: &str) -> Result<Arc<dyn Storage>> {
-    let queue = RabbitMqQueue::open(url).await?;
-    queue.init().await?;
-    Ok(Arc::new(queue))
-}
-
-async fn open_on(url: &str, clock: Clock) -> Result<Arc<dyn Storage>> {
-    let queue = RabbitMqQueue::from_url(url)?.clock(clock).open().await?;
-    queue.init().await?;
-    Ok(Arc::new(queue))
+    classic: bool,
 }
 
 #[async_trait]
-impl Harness for RabbitMq {
+impl ServerBackend for RabbitMq {
+    type Program = anyqueue_testkit::RabbitMq;
+
     fn name(&self) -> &'static str {
-        if is_classic() { "rabbitmq-classic" } else { "rabbitmq" }
+        if self.classic { "rabbitmq-classic" } else { "rabbitmq" }
     }
 
-    async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
-        open(&address(&self.url, namespace)).await
+    /// The broker tries again after three seconds, not three minutes, to hand on what fell due and did not arrive. That happens on a
+    /// busy machine, and the suite does not wait so long.
+    fn program(&self) -> Self::Program {
+        let hands_on_again = "-rabbit dead_letter_worker_publisher_confirm_timeout 3000";
+        anyqueue_testkit::RabbitMq::new().erlang_arguments(hands_on_again)
     }
 
-    fn open_skewed(&self, namespace: &str, clock: Clock) -> Option<Opening<'_>> {
-        let address = address(&self.url, namespace);
-        Some(Box::pin(async move { open_on(&address, clock).await }))
+    /// Each case has queues of its own: it would wait two seconds for each of them to be old.
+    fn options(&self, namespace: &str) -> String {
+        let queues = if self.classic { "&queue_type=classic" } else { "" };
+        format!("prefix={namespace}{queues}&queue_age=0s")
     }
 
-    fn address(&self, namespace: &str) -> Option<String> {
-        Some(address(&self.url, namespace))
-    }
-
-    async fn attach(address: &str) -> Result<Arc<dyn Storage>> {
-        open(address).await
+    async fn open(address: &str, clock: Clock) -> Result<Arc<dyn Storage>> {
+        Ok(Arc::new(RabbitMqQueue::from_url(address)?.clock(clock).open().await?))
     }
 
     fn least(&self) -> &'static [Need] {
-        if is_classic() { CLASSIC } else { least::BROKER }
+        if self.classic { CLASSIC } else { least::BROKER }
     }
 
     fn rule(&self, need: &Need) -> Option<&'static str> {
         RULES.iter().find(|(what, _)| *what == need.what).map(|(_, rule)| *rule)
-    }
-
-    fn stores_bytes(&self) -> bool {
-        true
-    }
-
-    async fn plant(&self, namespace: &str, partition: &PartitionId, stored: &[u8]) -> Result<()> {
-        // A message that comes and goes: then the partition has its queue.
-        let queue = RabbitMqQueue::open(&address(&self.url, namespace)).await?;
-        for answer in queue.push(partition, &[MessageData::new("first")]).await {
-            answer?;
-        }
-        for delivery in queue.pull(partition, PullRequest::new(1, SOON, SOON)).await? {
-            let settled = queue.settle(&[Settlement { lease: delivery.lease, action: Action::Remove }]).await;
-            settled.into_iter().collect::<Result<Vec<_>>>()?;
-        }
-        queue.close().await?;
-        let name = format!("{namespace}:{}:0", partition.name());
-        publish(&self.url, &name, stored).await.map_err(unplanted)
-    }
-
-    fn corrupts(&self) -> bool {
-        true
-    }
-
-    async fn corrupt(&self, namespace: &str, partition: &PartitionId, id: MessageId) -> Result<()> {
-        let dead = if partition.is_dead_letters() { ":dead" } else { "" };
-        let queue = format!("{namespace}:{}{dead}:0", partition.name());
-        let stored = take_all(&self.url, &queue).await.map_err(unplanted)?;
-        for body in stored {
-            let is_it = |envelope: &Envelope| envelope.message.id() == id;
-            let body = match Envelope::decode(&Bytes::from(body.clone())) {
-                Ok(Decoded::Envelope(envelope)) if is_it(&envelope) => corrupted(&body)?,
-                _ => body,
-            };
-            publish(&self.url, &queue, &body).await.map_err(unplanted)?;
-        }
-        Ok(())
     }
 
     /// Each case makes dozens of queues; of more cases at once the calls take longer than the two seconds that are allowed for.
@@ -139,130 +59,26 @@ impl Harness for RabbitMq {
         8
     }
 
-    async fn victim(&self) -> Result<Option<Arc<dyn Victim>>> {
-        Ok(Some(Arc::new(OwnServer::start().await.map_err(failed)?)))
-    }
-}
-
-/// Why the broker cannot have it.
-const RULES: &[(&str, &str)] = &[
-    (
-        Need::TIMED_LEASE.what,
-        "a delivery is its channel's: AMQP 0-9-1 knows no end by time; core's own timer gives back what nobody extends",
-    ),
-    (Need::DELIVERY_COUNT.what, "a classic queue counts no deliveries"),
-    (Need::GROUPS.what, "a single active consumer is per queue: the broker orders no group within one"),
-    (Need::DEDUP.what, "the broker compares no messages"),
-    (Need::DEDUP_WHILE_LIVE.what, "the broker compares no messages"),
-    (Need::UNIQUE_IDS.what, "the broker compares no messages"),
-    (
-        Need::COUNTS.what,
-        "the broker counts ready messages of a queue; what is held or delayed it tells only to managers",
-    ),
-    (Need::LIST.what, "AMQP 0-9-1 cannot list queues"),
-    (Need::BROWSE.what, "the broker shows a message only to who takes it"),
-    (Need::DELETE.what, "the broker finds no message by its id"),
-    (Need::PURGE.what, "a queue is purged as a whole: no bound, and delayed messages stay"),
-    (Need::CANCEL.what, "the broker finds no message by its id"),
-    (Need::PAUSE.what, "consumers of a queue cannot be paused"),
-    (
-        Need::SERVER_AGES.what,
-        "AMQP 0-9-1 does not tell the broker's time: a message bears that of who pushed it",
-    ),
-    (Need::CONTROLLED_CLOCK.what, "time is the server's: its clock cannot be turned"),
-];
-
-fn unplanted(error: lapin::Error) -> Error {
-    Error::new(ErrorKind::Unavailable, "the message could not be planted").with_source(error)
-}
-
-/// All that a queue has ready, in order.
-async fn take_all(url: &str, queue: &str) -> lapin::Result<Vec<Vec<u8>>> {
-    let conn = Connection::connect(url, ConnectionProperties::default()).await?;
-    let channel = conn.create_channel().await?;
-    let mut bodies = Vec::new();
-    while let Some(got) = channel.basic_get(queue.into(), BasicGetOptions { no_ack: true }).await? {
-        bodies.push(got.delivery.data);
-    }
-    conn.close(200, "done".into()).await?;
-    Ok(bodies)
-}
-
-async fn publish(url: &str, queue: &str, body: &[u8]) -> lapin::Result<()> {
-    let conn = Connection::connect(url, ConnectionProperties::default()).await?;
-    let channel = conn.create_channel().await?;
-    channel.confirm_select(ConfirmSelectOptions::default()).await?;
-    let (options, properties) = (BasicPublishOptions::default(), BasicProperties::default());
-    channel.basic_publish("".into(), queue.into(), options, body, properties).await?.await?;
-    conn.close(200, "done".into()).await
-}
-
-/// A broker for one case, and what it is reached through.
-struct OwnServer {
-    server: Server,
-    proxy: Proxy,
-}
-
-impl OwnServer {
-    async fn start() -> anyqueue_testkit::Result<Self> {
-        let server = Server::start(broker()).await?;
-        let proxy = Proxy::start(server.addr())?;
-        Ok(Self { server, proxy })
-    }
-}
-
-fn failed(error: anyqueue_testkit::Error) -> Error {
-    Error::new(ErrorKind::Unavailable, "the test server").with_source(error)
-}
-
-#[async_trait]
-impl Victim for OwnServer {
-    async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
-        open(&address(&format!("amqp://guest:guest@{}/%2f", self.proxy.addr()), namespace)).await
+    /// A quorum queue that is younger than a second does not survive this, and this run does not wait for it to be older.
+    async fn kill(&self, server: &Server) -> anyqueue_testkit::Result<()> {
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        server.kill().await
     }
 
-    async fn harm(&self, harm: Harm) -> Result<()> {
-        let done = match harm {
-            Harm::Kill => {
-                // A quorum queue that is younger than a second does not survive this, and this run does not wait for it to be older.
-                tokio::time::sleep(Duration::from_millis(1500)).await;
-                self.server.kill().await
-            }
-            Harm::Start => self.server.restart().await,
-            Harm::Freeze => self.server.freeze().await,
-            Harm::Thaw => self.server.thaw().await,
-            Harm::Cut => {
-                self.proxy.reset_all();
-                Ok(())
-            }
-            Harm::Stall => self.proxy.set(Fault::Stall).await,
-            Harm::Mute => self.proxy.set(Fault::DropReplies).await,
-            Harm::Delay(delay) => self.proxy.set(Fault::Delay(delay)).await,
-            Harm::Heal => self.proxy.set(Fault::Pass).await,
-            _ => return Err(Error::unsupported("a harm of a later release")),
-        };
-        done.map_err(failed)
+    fn stores_bytes(&self) -> bool {
+        true
     }
-}
 
-/// The broker of this run. Without one nothing is run, which was said; in CI that is an error.
-fn server() -> Provided {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let provided = runtime.map(|runtime| runtime.block_on(provide(broker())));
-    match provided {
-        Ok(Ok(provided)) => provided,
-        other => {
-            eprintln!("no server for the suite: {other:?}");
-            std::process::exit(1)
-        }
+    async fn plant(&self, url: &str, prefix: &str, partition: &PartitionId, stored: &[u8]) -> Result<()> {
+        harness::plant(url, &self.address(url, prefix), prefix, partition, stored).await
+    }
+
+    async fn corrupt(&self, url: &str, prefix: &str, partition: &PartitionId, id: MessageId) -> Result<()> {
+        harness::corrupt(url, prefix, partition, id).await
     }
 }
 
 fn main() -> ExitCode {
-    // A child process attaches to its parent's server; it needs none of its own.
-    anyqueue_conformance::main(|| {
-        let server = server();
-        let Some(url) = server.url().map(str::to_owned) else { std::process::exit(0) };
-        RabbitMq { url, _server: server }
-    })
+    let queues = std::env::var("ANYQUEUE_TEST_AMQP_QUEUES");
+    ServerHarness::main(RabbitMq { classic: queues.is_ok_and(|queues| queues == "classic") })
 }

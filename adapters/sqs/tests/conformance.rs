@@ -5,11 +5,10 @@ mod harness;
 use std::process::ExitCode;
 
 use anyqueue_conformance::least;
+use anyqueue_testkit::harness::ServerHarness;
 
 use harness::Kind;
 
-const STANDARD: Kind = Kind { name: "sqs", fifo: false, least: least::CLOUD };
-
 fn main() -> ExitCode {
-    harness::main(&STANDARD)
+    ServerHarness::main(Kind { name: "sqs", fifo: false, least: least::CLOUD })
 }

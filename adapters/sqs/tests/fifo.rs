@@ -5,11 +5,10 @@ mod harness;
 use std::process::ExitCode;
 
 use anyqueue_conformance::least;
+use anyqueue_testkit::harness::ServerHarness;
 
 use harness::Kind;
 
-const FIFO: Kind = Kind { name: "sqs-fifo", fifo: true, least: least::CLOUD_FIFO };
-
 fn main() -> ExitCode {
-    harness::main(&FIFO)
+    ServerHarness::main(Kind { name: "sqs-fifo", fifo: true, least: least::CLOUD_FIFO })
 }

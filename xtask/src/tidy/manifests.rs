@@ -29,6 +29,9 @@ const CLIENTS: &[&str] =
 /// Those of our crates that the faulty backends are made with.
 const BELOW_FAULTS: &[&str] = &["anyqueue", "anyqueue-conformance", "anyqueue-memory"];
 
+/// Those of our crates that the testkit's harness is made of.
+const BELOW_TESTKIT: &[&str] = &["anyqueue", "anyqueue-conformance"];
+
 /// Reads what `cargo metadata --no-deps` says.
 pub(super) fn parse(metadata: &str) -> Result<Vec<Package>> {
     let metadata: Value =
@@ -96,6 +99,9 @@ fn refusal(package: &Package, dependency: &str, kind: Kind, packages: &[Package]
         "conformance-tests" if ours && !BELOW_FAULTS.contains(&dependency) => {
             Some("the faults know core, the suite, and memory, which they spoil")
         }
+        "testkit" if ours && !BELOW_TESTKIT.contains(&dependency) => {
+            Some("the testkit knows core and the suite alone, so that every other crate can test with it")
+        }
         _ => None,
     }
 }
@@ -131,6 +137,7 @@ mod tests {
             ("conformance-tests", "anyqueue-sqlite"),
             ("conformance-tests", "anyqueue-memory"),
             ("conformance-tests/faults", "anyqueue-sqlite"),
+            ("testkit", "anyqueue-sqlite"),
             ("worker", "anyqueue-cli"),
         ] {
             assert_eq!(found(folder, dependency, Kind::Normal), 1, "{folder} -> {dependency}");
@@ -141,6 +148,7 @@ mod tests {
             ("adapters/sqlite", "sqlx"),
             ("conformance-tests/faults", "anyqueue-memory"),
             ("conformance-tests/faults", "anyqueue-conformance"),
+            ("testkit", "anyqueue-conformance"),
             ("examples", "anyqueue-sqlite"),
         ] {
             assert_eq!(found(folder, dependency, Kind::Normal), 0, "{folder} -> {dependency}");

@@ -1,0 +1,123 @@
+//! The conformance suite's harness over any backend that has a server: written once, told what one backend differs in.
+
+mod backend;
+mod own_server;
+
+use std::fmt;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyqueue::adapter::Storage;
+use anyqueue::{Clock, MessageId, PartitionId, Result};
+use anyqueue_conformance::{Harness, Need, Opening, Victim};
+use async_trait::async_trait;
+
+pub use self::backend::{ServerBackend, Servers};
+
+use self::backend::open;
+use self::own_server::OwnServer;
+
+/// A conformance harness over a private server, or over the one that the environment names: a namespace per case, other processes
+/// on the same server, clients whose clocks are wrong, and a server of its own behind a [`Proxy`](crate::Proxy) for each case that
+/// harms one.
+///
+/// A backend is a type that implements [`ServerBackend`], and not a handful of values: a child process opens a storage by its
+/// address alone, where nobody has made a harness.
+pub struct ServerHarness<B> {
+    backend: Arc<B>,
+    servers: Servers,
+}
+
+impl<B: ServerBackend> ServerHarness<B> {
+    /// Over servers that run already.
+    pub fn new(backend: B, servers: Servers) -> Self {
+        Self { backend: Arc::new(backend), servers }
+    }
+
+    /// The `main` of a test target with `harness = false`: the suite over the backend's servers. Without any on this machine nothing
+    /// is run, which was said; where the variable `CI` or `ANYQUEUE_REQUIRE_SERVERS` is set, that is a failure.
+    pub fn main(backend: B) -> ExitCode {
+        // A child process attaches to its parent's server; it needs none of its own.
+        anyqueue_conformance::main(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            match runtime.map(|runtime| runtime.block_on(backend.servers())) {
+                Ok(Ok(Some(servers))) => Self::new(backend, servers),
+                Ok(Ok(None)) => std::process::exit(0),
+                other => {
+                    eprintln!("no server for the suite: {other:?}");
+                    std::process::exit(1)
+                }
+            }
+        })
+    }
+
+    fn at(&self, namespace: &str) -> String {
+        self.backend.address(self.servers.url(), namespace)
+    }
+}
+
+impl<B> fmt::Debug for ServerHarness<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerHarness").field("servers", &self.servers).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl<B: ServerBackend> Harness for ServerHarness<B> {
+    fn name(&self) -> &str {
+        self.backend.name()
+    }
+
+    async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
+        open::<B>(&self.at(namespace), Clock::system()).await
+    }
+
+    fn open_skewed(&self, namespace: &str, clock: Clock) -> Option<Opening<'_>> {
+        let address = self.at(namespace);
+        Some(Box::pin(async move { open::<B>(&address, clock).await }))
+    }
+
+    fn address(&self, namespace: &str) -> Option<String> {
+        Some(self.at(namespace))
+    }
+
+    async fn attach(address: &str) -> Result<Arc<dyn Storage>> {
+        open::<B>(address, Clock::system()).await
+    }
+
+    fn least(&self) -> &'static [Need] {
+        self.backend.least()
+    }
+
+    fn rule(&self, need: &Need) -> Option<&'static str> {
+        self.backend.rule(need)
+    }
+
+    fn stores_bytes(&self) -> bool {
+        self.backend.stores_bytes()
+    }
+
+    async fn plant(&self, namespace: &str, partition: &PartitionId, stored: &[u8]) -> Result<()> {
+        self.backend.plant(self.servers.url(), namespace, partition, stored).await
+    }
+
+    fn corrupts(&self) -> bool {
+        self.backend.corrupts()
+    }
+
+    async fn corrupt(&self, namespace: &str, partition: &PartitionId, id: MessageId) -> Result<()> {
+        self.backend.corrupt(self.servers.url(), namespace, partition, id).await
+    }
+
+    async fn victim(&self) -> Result<Option<Arc<dyn Victim>>> {
+        let Some(program) = self.backend.own_program() else { return Ok(None) };
+        Ok(Some(Arc::new(OwnServer::start(Arc::clone(&self.backend), program).await?)))
+    }
+    fn parallelism(&self) -> usize {
+        self.backend.parallelism()
+    }
+
+    async fn remove(&self, namespace: &str) {
+        self.backend.remove(self.servers.url(), namespace).await;
+    }
+}

@@ -1,0 +1,62 @@
+//! A server that one case has to itself, behind a proxy, to be harmed.
+
+use std::sync::Arc;
+
+use anyqueue::adapter::Storage;
+use anyqueue::{Clock, Error, ErrorKind, Result};
+use anyqueue_conformance::{Harm, Victim};
+use async_trait::async_trait;
+
+use super::backend::{ServerBackend, open};
+use crate::program::Program;
+use crate::proxy::{Fault, Proxy};
+use crate::server::Server;
+
+pub(super) struct OwnServer<B> {
+    backend: Arc<B>,
+    server: Server,
+    proxy: Proxy,
+}
+
+impl<B: ServerBackend> OwnServer<B> {
+    pub(super) async fn start(backend: Arc<B>, program: impl Program) -> Result<Self> {
+        let server = Server::start(program).await.map_err(failed)?;
+        let proxy = Proxy::start(server.addr()).map_err(failed)?;
+        Ok(Self { backend, server, proxy })
+    }
+
+    /// How clients reach the server through the proxy.
+    fn url(&self) -> String {
+        self.server.url().replace(&self.server.addr().to_string(), &self.proxy.addr().to_string())
+    }
+}
+
+fn failed(error: crate::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, "the test server").with_source(error)
+}
+
+#[async_trait]
+impl<B: ServerBackend> Victim for OwnServer<B> {
+    async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
+        open::<B>(&self.backend.address(&self.url(), namespace), Clock::system()).await
+    }
+
+    async fn harm(&self, harm: Harm) -> Result<()> {
+        let done = match harm {
+            Harm::Kill => self.backend.kill(&self.server).await,
+            Harm::Start => self.server.restart().await,
+            Harm::Freeze => self.server.freeze().await,
+            Harm::Thaw => self.server.thaw().await,
+            Harm::Cut => {
+                self.proxy.reset_all();
+                Ok(())
+            }
+            Harm::Stall => self.proxy.set(Fault::Stall).await,
+            Harm::Mute => self.proxy.set(Fault::DropReplies).await,
+            Harm::Delay(delay) => self.proxy.set(Fault::Delay(delay)).await,
+            Harm::Heal => self.proxy.set(Fault::Pass).await,
+            _ => return Err(Error::unsupported("a harm of a later release")),
+        };
+        done.map_err(failed)
+    }
+}
