@@ -42,7 +42,7 @@
 //!
 //! `cargo xtask setup` installs them all. Another server needs an implementation of [`Program`]: how it is found, started,
 //! asked whether it is ready, and stopped. The source of [`Redis`] is an example of a hundred lines; [`find_program`], [`run_helper`],
-//! [`version_in`] and [`expect_answer`] are what it is made of.
+//! [`version_of`] and [`expect_answer`] are what it is made of.
 //!
 //! # One server per test binary
 //!
@@ -105,7 +105,7 @@ mod server;
 pub use certificates::Certificates;
 pub use error::{Error, Result};
 pub use place::Place;
-pub use program::{Program, StopSignal, find_program, run_helper, version_in};
+pub use program::{Program, StopSignal, find_program, run_helper, version_of};
 pub use programs::wire::expect as expect_answer;
 pub use programs::{Ministack, PgBouncer, Postgres, RabbitMq, Redis, RedisSentinel};
 pub use provide::{Provided, provide, start_if_installed};

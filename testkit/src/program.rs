@@ -127,8 +127,18 @@ pub async fn run_helper(command: Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// The version that a program tells when it is run with `--version`; empty if it tells none.
+///
+/// # Errors
+/// As of [`run_helper`].
+pub async fn version_of(program: &Path) -> Result<String> {
+    let mut command = Command::new(program);
+    command.arg("--version");
+    Ok(version_in(&run_helper(command).await?).unwrap_or_default())
+}
+
 /// The version in what a program says about itself: the first word that begins with a digit, after `v=` or by itself.
-pub fn version_in(text: &str) -> Option<String> {
+fn version_in(text: &str) -> Option<String> {
     let words = text.split_whitespace().map(|word| word.strip_prefix("v=").unwrap_or(word));
     words.map(str::to_owned).find(|word| word.starts_with(|c: char| c.is_ascii_digit()))
 }

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use super::wire;
 use crate::error::{Error, Result};
 use crate::place::Place;
-use crate::program::{Program, find_program, run_helper, version_in};
+use crate::program::{Program, find_program, version_of};
 
 const NAME: &str = "pgbouncer";
 
@@ -74,9 +74,7 @@ impl Program for PgBouncer {
     }
 
     async fn version(&self) -> Result<String> {
-        let mut command = Command::new(self.find()?);
-        command.arg("--version");
-        Ok(version_in(&run_helper(command).await?).unwrap_or_default())
+        version_of(&self.find()?).await
     }
 
     async fn prepare(&self, place: &Place) -> Result<()> {

@@ -14,7 +14,7 @@ use super::wire;
 use crate::certificates::Certificates;
 use crate::error::{Doing, Error, Result};
 use crate::place::Place;
-use crate::program::{Program, StopSignal, find_program, run_helper, version_in};
+use crate::program::{Program, StopSignal, find_program, run_helper, version_of};
 use crate::server::Server;
 
 const NAME: &str = "postgres";
@@ -108,9 +108,7 @@ impl Program for Postgres {
     }
 
     async fn version(&self) -> Result<String> {
-        let mut command = Command::new(self.find(NAME)?);
-        command.arg("--version");
-        Ok(version_in(&run_helper(command).await?).unwrap_or_default())
+        version_of(&self.find(NAME)?).await
     }
 
     async fn prepare(&self, place: &Place) -> Result<()> {

@@ -11,7 +11,7 @@ use super::wire;
 use crate::certificates::Certificates;
 use crate::error::{Error, Result};
 use crate::place::Place;
-use crate::program::{Program, find_program, run_helper, version_in};
+use crate::program::{Program, find_program, version_of};
 
 const NAME: &str = "redis-server";
 
@@ -82,9 +82,7 @@ impl Program for Redis {
     }
 
     async fn version(&self) -> Result<String> {
-        let mut command = Command::new(self.find()?);
-        command.arg("--version");
-        Ok(version_in(&run_helper(command).await?).unwrap_or_default())
+        version_of(&self.find()?).await
     }
 
     fn command(&self, place: &Place) -> Result<Command> {

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use super::wire;
 use crate::error::{Error, Result};
 use crate::place::Place;
-use crate::program::{Program, find_program, run_helper, version_in};
+use crate::program::{Program, find_program, version_of};
 
 const NAME: &str = "redis-server";
 
@@ -43,9 +43,7 @@ impl Program for RedisSentinel {
     }
 
     async fn version(&self) -> Result<String> {
-        let mut command = Command::new(self.find()?);
-        command.arg("--version");
-        Ok(version_in(&run_helper(command).await?).unwrap_or_default())
+        version_of(&self.find()?).await
     }
 
     /// The sentinel writes what it learns into its own configuration.
