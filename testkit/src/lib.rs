@@ -76,6 +76,10 @@
 //! With the feature `harness`, `harness::ServerHarness` runs the suite of `anyqueue-conformance` over a backend with a server; the
 //! adapter tells it, as a `harness::ServerBackend`, which program that is and how a client is opened.
 //!
+//! # Spans and logs
+//!
+//! With the feature `recorder`, `recorder::Recorder` writes down what a program under test tells of by `tracing`.
+//!
 //! # What is left behind
 //!
 //! Nothing. When a [`Server`] is dropped, or its process exits, crashes or is killed, a small shell process that waits at the
@@ -99,6 +103,8 @@ mod provide;
 mod proxy;
 mod rabbit_cluster;
 mod reaper;
+#[cfg(feature = "recorder")]
+pub mod recorder;
 mod redis_cluster;
 mod server;
 
