@@ -6,8 +6,8 @@ use std::sync::Arc;
 use anyqueue::adapter::{Storage, async_trait};
 use anyqueue::{Clock, Error, ErrorKind, MessageId, PartitionId, Result};
 
-use crate::case::Need;
-use crate::run::PARALLELISM;
+use crate::need::Need;
+use crate::options::PARALLELISM;
 use crate::victim::Victim;
 
 /// A storage on its way.

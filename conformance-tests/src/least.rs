@@ -15,7 +15,7 @@ use anyqueue::adapter::{
     SettleConfirm, Strictness,
 };
 
-use crate::case::Need;
+use crate::need::Need;
 
 const TEN_PRIORITIES: Need = Need::capability("ten strict priority levels", |c| {
     c.priority_levels >= 10 && c.priority == PriorityDiscipline::Strict

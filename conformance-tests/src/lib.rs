@@ -64,15 +64,17 @@ mod harness;
 mod history;
 pub mod least;
 mod libtest;
-mod one_thread;
+mod need;
+mod options;
 mod random;
 mod recorder;
 mod report;
 mod run;
+mod verdict;
 mod victim;
 
 pub use anyqueue::adapter::async_trait;
-pub use case::{Case, CaseFuture, CaseResult, Failure, Layer, Need, Offer, Outcome, Stop};
+pub use case::{Case, CaseFuture};
 pub use check::{Violation, invariants};
 pub use child::{Child, ChildEvent, Role, run_if_child};
 pub use clause::clause_title;
@@ -81,8 +83,11 @@ pub use fault::Fault;
 pub use harness::{Harness, Opening, corrupted};
 pub use history::Trace;
 pub use libtest::main;
+pub use need::{Need, Offer};
+pub use options::{Layer, Options, Tier};
 pub use report::{About, CaseReport, Certificate, Report, Tally, capability_table, markdown_matrix};
-pub use run::{Options, Tier, run, run_case};
+pub use run::{run, run_case};
+pub use verdict::{CaseResult, Failure, Outcome, Stop};
 pub use victim::{Harm, Victim};
 
 /// Makes the `main` of a test target with `harness = false`: one test per case, against the harness given.

@@ -47,3 +47,11 @@ pub enum Harm {
     /// Ends `Stall`, `Mute` and `Delay` for new connections. What was lost stays lost.
     Heal,
 }
+
+/// What the note of a harm begins with.
+pub(crate) const HARMED: &str = "the server: ";
+
+/// The note of the server's death.
+pub(crate) fn killed() -> String {
+    format!("{HARMED}{:?}", Harm::Kill)
+}

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use anyqueue::adapter::Action;
 use anyqueue::{Clock, MessageId};
 
-use crate::case::{CaseResult, Stop};
 use crate::check::{Book, Fate, Rules, Violation};
 use crate::context::{Client, Context, settlement};
 use crate::history::Exported;
+use crate::verdict::{CaseResult, Stop};
 pub(crate) use drain::{Drain, Stuck};
 
 /// Between two looks at counts.

@@ -6,9 +6,11 @@ use anyqueue::{
     CancelOutcome, Counts, DeleteOutcome, ErrorKind, ExtendOutcome, MessageId, MessageState, PartitionId,
 };
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::{Client, Context, ids};
 use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "admin.counts", [35], counts).needs(&[Need::COUNTS, Need::PUSH_DELAY]).kills(&[

@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 use anyqueue::adapter::{Action, Storage};
 use anyqueue::{MessageData, MessageId, PartitionId, PushOutcome};
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::Context;
 use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "backlog.deep", [15, 42], deep)

@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 use anyqueue::adapter::Storage;
 use anyqueue::{CancelOutcome, DeleteOutcome, MessageId, PartitionId, Queue, Result, SettleOutcome};
 
-use crate::case::{Case, CaseResult, Need, Stop};
+use crate::case::Case;
 use crate::context::{Altered, Client, Context};
 use crate::fault::Fault;
 use crate::history::Op;
+use crate::need::Need;
+use crate::verdict::{CaseResult, Stop};
 use work::{DEADLINE, Fates, Work};
 
 pub(super) const CASES: &[Case] = &[

@@ -9,9 +9,11 @@ use anyqueue::{
 use futures_util::future::join;
 use tokio_util::sync::CancellationToken;
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::{Context, ids, settlement};
 use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "bounds.fields", [5, 7], fields).kills(&[

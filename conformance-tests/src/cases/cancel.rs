@@ -6,9 +6,10 @@ use anyqueue::SettleOutcome;
 use anyqueue::adapter::Action;
 use tokio_util::sync::CancellationToken;
 
-use crate::case::{Case, CaseResult};
+use crate::case::Case;
 use crate::context::{Context, ids, settlement};
 use crate::fault::Fault;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "cancel.stop_ends_the_wait", [13], stop_ends_the_wait).kills(&[Fault::IgnoresStop]),

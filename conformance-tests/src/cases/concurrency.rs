@@ -8,9 +8,11 @@ use anyqueue::MessageId;
 use anyqueue::adapter::{Action, Delivery};
 use futures_util::future::join_all;
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::{Client, Context, ids, settlement};
 use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "concurrency.no_overlap", [1, 14], no_overlap)

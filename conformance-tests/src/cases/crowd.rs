@@ -9,10 +9,11 @@ use anyqueue::adapter::{Action, Delivery, PullRequest, Storage};
 use anyqueue::{MessageData, MessageId, PartitionId, PushOutcome, Result, SettleOutcome};
 use futures_util::future::{join, join_all, join3};
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::{Client, Context, ids, settlement};
 use crate::fault::Fault;
-use crate::one_thread;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "crowd.settlers", [20, 22], settlers).kills(&[Fault::SettleRace]),
@@ -369,7 +370,7 @@ async fn idle(c: &Context) -> CaseResult {
     );
     let looking = async {
         c.pull_begins(c.client()).await?;
-        one_thread::is_idle(c, 42, "pulls wait").await?;
+        c.thread_is_idle(42, "pulls wait").await?;
         c.client().push(&p, &c.messages(WAITERS, |_, message| message)).await
     };
     let (got, sent) = join(waiting, looking).await;

@@ -4,9 +4,11 @@ use anyqueue::adapter::{Action, DEATH_BYTES};
 use anyqueue::{Headers, PartitionId, header};
 
 use super::payload::largest_message;
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::{Context, ids};
 use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "dead.intact", [5, 33], intact).kills(&[Fault::DeadVanish, Fault::MoveKeepsHeaders]),

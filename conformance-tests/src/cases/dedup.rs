@@ -6,9 +6,11 @@ use anyqueue::adapter::Action;
 use anyqueue::{MessageData, MessageId, PartitionId, PushOutcome};
 use futures_util::future::join_all;
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::{Client, Context};
 use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "dedup.second_is_duplicate", [32], second_is_duplicate)

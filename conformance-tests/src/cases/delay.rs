@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 use anyqueue::DeleteOutcome;
 use anyqueue::adapter::Action;
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::Context;
 use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "delay.never_early", [11, 30], never_early)

@@ -4,9 +4,11 @@ use std::time::{Duration, SystemTime};
 
 use anyqueue::{ErrorKind, MessageData, MessageId, QueueMessageStatus as Status};
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::Context;
 use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Queue, "edges.delays", [30], delays)

@@ -5,9 +5,11 @@ use std::time::Duration;
 use anyqueue::adapter::{Action, Delivery, PullRequest};
 use anyqueue::{MessageData, PartitionId, PushOutcome};
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::Context;
 use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "fates.released", [5, 19], released).kills(&[Fault::ReleaseLosesTask]),

@@ -12,9 +12,11 @@ use anyqueue::{
 use futures_util::future::join;
 use tokio::sync::watch;
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::{Client, Context, ids, settlement};
 use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 use crate::victim::Harm;
 
 pub(crate) const CASES: &[Case] = &[

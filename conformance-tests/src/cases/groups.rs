@@ -6,9 +6,11 @@ use anyqueue::MessageId;
 use anyqueue::adapter::{Action, Delivery, PullRequest};
 use futures_util::future::join_all;
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::{Client, Context, ids};
 use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "groups.one_at_a_time", [31], one_at_a_time).needs(NEEDS).kills(KILLS),

@@ -8,11 +8,13 @@ use anyqueue::{MessageId, PartitionId};
 use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::child::{Child, ChildEvent, Role};
 use crate::context::{Context, ids};
 use crate::fault::Fault;
 use crate::history::Op;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "kill.pusher_after_ok", [1], pusher_after_ok)

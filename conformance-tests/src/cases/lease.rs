@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 use anyqueue::adapter::{Action, Delivery, DeliveryCount, Extension, PullRequest};
 use anyqueue::{ExtendOutcome, PartitionId, SettleOutcome};
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::{Client, Context, ids};
 use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "lease.invisible_until_end", [14, 25], invisible_until_end)

@@ -6,10 +6,12 @@ use anyqueue::adapter::{Action, Extension, PullRequest};
 use anyqueue::{ErrorKind, ExtendOutcome, MessageId, SettleOutcome};
 use futures_util::future::join_all;
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::{Context, settlement};
 use crate::fault::Fault;
 use crate::least::contradictions;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "life.declares_enough", [7, 43], declares_enough).kills(&[Fault::DeclaresLess]),

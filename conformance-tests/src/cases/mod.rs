@@ -37,7 +37,7 @@
 
 macro_rules! case {
     ($layer:ident, $id:literal, [$($clause:literal),+], $run:path) => {
-        $crate::case::Case::new($id, $crate::case::Layer::$layer, &[$($clause),+], |c| Box::pin($run(c)))
+        $crate::case::Case::new($id, $crate::options::Layer::$layer, &[$($clause),+], |c| Box::pin($run(c)))
     };
 }
 

@@ -9,10 +9,12 @@ use std::time::Duration;
 use anyqueue::adapter::{Action, Delivery, Extension, PullRequest, Settlement, Storage};
 use anyqueue::{ExtendOutcome, ManualClock, MessageData, MessageId, PartitionId};
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::{Context, ids, settlement};
 use crate::fault::Fault;
 use crate::harness::Harness;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "numbers.deliveries", [28], deliveries)
@@ -192,7 +194,7 @@ impl<'a> Turned<'a> {
         let namespace = format!("turned_{}", uuid::Uuid::new_v4().simple());
         let opening = harness.open_on(&namespace, clock.clock());
         let opening =
-            opening.ok_or_else(|| crate::case::Stop::NotApplicable("a controlled clock".to_owned()))?;
+            opening.ok_or_else(|| crate::verdict::Stop::NotApplicable("a controlled clock".to_owned()))?;
         let storage = c.ok(38, "a storage on a controlled clock", opening.await)?;
         c.ok(38, "initialising it", storage.init().await)?;
         Ok(Self { c, clock, storage, p: c.partition("work")?, harness, namespace })

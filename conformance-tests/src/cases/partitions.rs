@@ -5,9 +5,10 @@ use std::time::Duration;
 use anyqueue::PartitionId;
 use anyqueue::adapter::Action;
 
-use crate::case::{Case, CaseResult};
+use crate::case::Case;
 use crate::context::Context;
 use crate::fault::Fault;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "partitions.interleaved", [16], interleaved).kills(&[Fault::PartitionIgnored]),

@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 use anyqueue::adapter::Action;
 use anyqueue::{MAX_PAGE, PartitionId};
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::{Client, Context};
 use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "pause.delivers_nothing", [37], delivers_nothing).needs(NEEDS).kills(&[Fault::PauseLocal]),

@@ -5,9 +5,11 @@ use std::time::Duration;
 use anyqueue::adapter::{Action, PullRequest};
 use anyqueue::{ErrorKind, Headers, MessageData, MessageId, RetryClass};
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::Context;
 use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "payload.every_byte", [5], every_byte).kills(&[

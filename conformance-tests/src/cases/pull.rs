@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 use anyqueue::adapter::{Delivery, PullRequest};
 use futures_util::future::join_all;
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::{CLOCK_GRAIN, Client, Context};
 use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "pull.max_bounds", [8], max_bounds).kills(&[Fault::OneTooMany, Fault::OneByOne]),

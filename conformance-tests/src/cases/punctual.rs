@@ -8,9 +8,11 @@ use anyqueue::adapter::{Action, PullRequest};
 use anyqueue::{PartitionId, SettleOutcome};
 use futures_util::future::join;
 
-use crate::case::{Case, CaseResult, Need, Stop};
+use crate::case::Case;
 use crate::context::{Context, ids};
 use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::{CaseResult, Stop};
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "punctual.wakes", [11], wakes).kills(&[Fault::PollsEachSecond]),

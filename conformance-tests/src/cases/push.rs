@@ -6,9 +6,11 @@ use anyqueue::adapter::Action;
 use anyqueue::{MessageData, PushOutcome};
 use futures_util::future::join_all;
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::{Context, ids};
 use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "push.single", [1, 6], single).kills(&[Fault::OkBeforeStored]),

@@ -8,9 +8,11 @@ use anyqueue::{
     Counts, DeleteOutcome, MessageId, MessageState, PartitionId, Queue, QueueMessageStatus as Status, header,
 };
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::{Context, handler_ids};
 use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_admin.counts", [35], counts)

@@ -8,9 +8,11 @@ use anyqueue::{
 };
 use futures_util::StreamExt as _;
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::{Context, handler_ids};
 use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_bounds.builders", [42, 43], builders)

@@ -6,9 +6,10 @@ use anyqueue::{Error, ErrorKind, PartitionId, Queue, QueueMessageStatus as Statu
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 
-use crate::case::{Case, CaseResult};
+use crate::case::Case;
 use crate::context::{Context, handler_ids, polled};
 use crate::fault::Fault;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_close.is_final", [41], is_final).kills(&[Fault::CloseDoesNothing]),

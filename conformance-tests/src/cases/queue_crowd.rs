@@ -14,10 +14,11 @@ use futures_util::future::join_all;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::{Context, handler_ids, polled};
 use crate::fault::Fault;
-use crate::one_thread;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_crowd.pulls_share_slots", [12, 18], pulls_share_slots).kills(&[Fault::OneTooMany]),
@@ -342,13 +343,13 @@ async fn idle(c: &Context) -> CaseResult {
     c.store(&queue, &p, c.messages(SLOTS + 1, |_, task| task)).await?;
     let mut held = c.hold(&queue, &p, SLOTS).await?;
     let mut line = Line::form(c, &queue, &p, 3).await;
-    one_thread::is_idle(c, 42, "pulls wait for slots").await?;
+    c.thread_is_idle(42, "pulls wait for slots").await?;
     free_one(c, &mut held).await?;
     held.extend(line.next(c).await?);
-    one_thread::is_idle(c, 42, "the others go on waiting").await?;
+    c.thread_is_idle(42, "the others go on waiting").await?;
     // The next has a slot, and waits for a message.
     free_one(c, &mut held).await?;
-    one_thread::is_idle(c, 42, "one waits for a message and one for a slot").await?;
+    c.thread_is_idle(42, "one waits for a message and one for a slot").await?;
     for _ in 0..2 {
         c.store(&queue, &p, vec![c.message()]).await?;
         let mut got = line.next(c).await?;

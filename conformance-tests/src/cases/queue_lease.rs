@@ -10,9 +10,11 @@ use anyqueue::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::{CLOCK_GRAIN, Context};
 use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_lease.kept_alive", [14, 26], kept_alive)

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use anyqueue::{Expired, MessageId, PartitionId, Queue, QueueMessageStatus as Status, header};
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::{Context, handler_ids};
 use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_limits.max_deliveries", [28], max_deliveries)

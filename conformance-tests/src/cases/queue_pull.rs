@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use anyqueue::adapter::Storage;
 use anyqueue::{MessageId, PartitionId, Queue};
 
-use crate::case::{Case, CaseResult};
+use crate::case::Case;
 use crate::context::{Altered, Context, handler_ids, polled};
 use crate::fault::Fault;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_pull.above_the_cap", [8], above_the_cap).kills(&[Fault::OneByOne]),

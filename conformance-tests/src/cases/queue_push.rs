@@ -7,9 +7,10 @@ use anyqueue::adapter::Storage;
 use anyqueue::{Error, ErrorKind, MessageData, MessageId, PartitionId, PushOutcome, Queue, Result};
 use futures_util::future::join_all;
 
-use crate::case::{Case, CaseResult};
+use crate::case::Case;
 use crate::context::{Altered, Context, handler_ids, polled};
 use crate::fault::Fault;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_push.batch_sizes", [2, 3], batch_sizes)

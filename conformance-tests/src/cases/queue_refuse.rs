@@ -9,9 +9,11 @@ use anyqueue::{
     Queue, QueueMessageStatus,
 };
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::{Altered, Context};
 use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_refuse.undeclared_push_options", [43], undeclared_push_options)

@@ -9,9 +9,11 @@ use anyqueue::{
 };
 use futures_util::future::join_all;
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::{Context, handler_ids, polled};
 use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_settle.removes", [19, 20], removes).kills(&[Fault::RemoveDoesNothing]),

@@ -9,9 +9,10 @@ use anyqueue::{
 };
 use futures_util::StreamExt as _;
 
-use crate::case::{Case, CaseResult};
+use crate::case::Case;
 use crate::context::{Altered, Context, handler_ids};
 use crate::fault::Fault;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_stream.delivers_all", [8, 18], delivers_all).kills(&[Fault::RemoveLostOneIn30]),

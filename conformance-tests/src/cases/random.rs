@@ -5,10 +5,12 @@ use std::time::Duration;
 use anyqueue::adapter::Reach;
 use futures_util::{StreamExt as _, stream};
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::Context;
 use crate::fault::Fault;
+use crate::need::Need;
 use crate::random::{Budget, Search, Shape, apart, during, is_coarse};
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "random.histories", [1, 5, 14, 21, 22, 25], histories)

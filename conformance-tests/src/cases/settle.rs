@@ -6,9 +6,11 @@ use anyqueue::adapter::{Action, Delivery, DeliveryCount, Lease, PullRequest, Set
 use anyqueue::{Headers, SettleOutcome};
 use futures_util::future::join_all;
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::{Context, settlement};
 use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "settle.remove", [19, 20, 22], remove)

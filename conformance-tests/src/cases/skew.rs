@@ -4,9 +4,11 @@ use std::time::{Duration, Instant};
 
 use anyqueue::{Clock, MessageData, Queue, QueueMessageHandler, QueueMessageStatus as Status, Skew};
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::{Context, handler_ids};
 use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Queue, "skew.delays", [29, 30], delays)

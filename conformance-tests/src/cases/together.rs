@@ -6,9 +6,11 @@ use anyqueue::adapter::{Action, Delivery};
 use anyqueue::{Headers, MessageData, MessageId, PartitionId, PushOutcome, SettleOutcome};
 use futures_util::future::join_all;
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::{CLOCK_GRAIN, Client, Context, SCHEDULING, ids, settlement};
 use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "together.key_over_priorities", [32], key_over_priorities)

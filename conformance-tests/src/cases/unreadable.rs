@@ -9,9 +9,11 @@ use anyqueue::{
     QueueMessageStatus::Processed, SettleOutcome, header,
 };
 
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::{Context, settlement};
 use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "unreadable.stops_nobody", [5, 9], stops_nobody).needs(&[Need::CORRUPTIBLE]).kills(&[

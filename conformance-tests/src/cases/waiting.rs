@@ -7,9 +7,11 @@ use anyqueue::adapter::{Action, Delivery};
 use futures_util::future::{join, join_all};
 
 use super::together::{push_one, removes};
-use crate::case::{Case, CaseResult, Need};
+use crate::case::Case;
 use crate::context::{Client, Context, ids, settlement};
 use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "waiting.moved_wakes", [9, 18], moved_wakes_waiter).kills(&[Fault::MoveWakesNobody]),

@@ -9,11 +9,11 @@ use std::time::Duration;
 use anyqueue::{Headers, PartitionId};
 
 use super::rules::Rules;
-use crate::context::{HARMED, killed};
 use crate::history::{
     Act, Answer, Asked, Call, Cancellation, Content, Deletion, Delivered, Extending, Push, Pushed, Settling,
     Trace,
 };
+use crate::victim::{HARMED, killed};
 
 /// A time that never comes.
 pub(crate) const NEVER: Duration = Duration::MAX;

@@ -1,7 +1,7 @@
 //! Answers match what was asked, and deliveries what was pushed.
 
 use super::book::{Book, Hold, Life};
-use super::{Verdict, refute};
+use super::verdict::{Verdict, refute};
 use crate::history::{Answer, Asked, Content, Push};
 
 /// Clauses 2 and 20: a batch is answered item by item, and each answer is about its own item.

@@ -2,7 +2,7 @@
 
 use super::book::{Book, Fate, Hold, Life, Try};
 use super::rules::Counting;
-use super::{Verdict, refute};
+use super::verdict::{Verdict, refute};
 use crate::history::Act;
 
 /// Clause 14: the times at which owners certainly held a message never overlap.

@@ -3,7 +3,7 @@
 use anyqueue::PartitionId;
 
 use super::book::{Book, Span};
-use super::{Verdict, refute};
+use super::verdict::{Verdict, refute};
 use crate::history::{Answer, Asked, Cancellation, Deletion, State};
 
 /// What a message's state certainly was throughout a span; `None` if that is not certain.

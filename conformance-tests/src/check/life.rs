@@ -2,7 +2,7 @@
 
 use super::book::{Arrival, Book, Departure, Hold, Life, NEVER, Span};
 use super::rules::Dedup;
-use super::{Verdict, refute};
+use super::verdict::{Verdict, refute};
 use crate::history::{Answer, Asked, Call, Push, Pushed};
 
 /// Clauses 43 and 32: a push that was refused, or answered `Duplicate`, stored nothing.

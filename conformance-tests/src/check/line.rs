@@ -8,7 +8,7 @@ use super::book::{Book, Life, Span};
 use super::rules::Rejoin;
 use super::spells::{Spell, Standing};
 use super::timing::{client_closed, pulls};
-use super::{Verdict, refute};
+use super::verdict::{Verdict, refute};
 use crate::history::{Asked, Call, Content, Delivered};
 
 /// Clauses 9, 11, 25 and 30: a pull that answers fewer than it was asked for leaves nothing behind that was ready: pushed,

@@ -12,9 +12,11 @@ mod line;
 mod rules;
 mod spells;
 mod timing;
+mod verdict;
 
 pub(crate) use book::{Book, Fate};
 pub(crate) use rules::Rules;
+use verdict::{Broken, Verdict};
 
 use crate::history::{Answer, Asked, Push, Settling, Trace};
 
@@ -38,26 +40,6 @@ pub struct Violation {
 struct Invariant {
     name: &'static str,
     check: fn(&Book<'_>) -> Verdict,
-}
-
-/// Nothing, or what is wrong.
-type Verdict = Result<(), Box<Broken>>;
-
-/// A violation, before it has the invariant's name.
-struct Broken {
-    clause: u8,
-    about: Vec<usize>,
-    expected: String,
-    seen: String,
-}
-
-/// Holds unless `broken`; the texts are only made if it is.
-fn refute(broken: bool, clause: u8, about: &[usize], texts: impl FnOnce() -> (String, String)) -> Verdict {
-    if !broken {
-        return Ok(());
-    }
-    let (expected, seen) = texts();
-    Err(Box::new(Broken { clause, about: about.to_vec(), expected, seen }))
 }
 
 macro_rules! invariants {

@@ -1,7 +1,7 @@
 //! How much a pull answers, how long it takes, and what it must not answer yet.
 
 use super::book::{Book, Fate, Hold, Pause, Span};
-use super::{Verdict, refute};
+use super::verdict::{Verdict, refute};
 use crate::history::{Act, Answer, Asked, Call, Delivered};
 
 /// The moment from which on the message can have been there, if it was pushed once.

@@ -12,9 +12,10 @@ use anyqueue::{
 };
 use futures_util::future::join_all;
 
-use super::{Timing, fail};
-use crate::case::{CaseResult, Stop};
+use super::failure::fail;
+use super::timing::Timing;
 use crate::history::History;
+use crate::verdict::{CaseResult, Stop};
 
 /// The shortest time between two looks for what must not come.
 const NEXT_LOOK: Duration = Duration::from_millis(20);

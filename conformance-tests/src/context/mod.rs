@@ -2,6 +2,8 @@
 
 mod altered;
 mod client;
+mod failure;
+mod idle;
 mod queue;
 mod timing;
 
@@ -12,25 +14,19 @@ use std::time::{Duration, Instant};
 use anyqueue::adapter::{Capabilities, Delivery, Storage};
 use anyqueue::{Clock, Error, ErrorKind, MessageData, MessageId, PartitionId, PushOutcome, Result};
 
-use crate::case::{Case, CaseResult, Failure, Need, Offer, Outcome, Stop};
 use crate::child::{Child, Role};
 use crate::harness::Harness;
 use crate::history::{History, Op, Ticket};
+use crate::need::Need;
+use crate::options::{Options, Tier};
 use crate::recorder::Recorder;
-use crate::run::{Options, Tier};
-use crate::victim::{Harm, Victim};
-
-/// What the note of a harm begins with.
-pub(crate) const HARMED: &str = "the server: ";
-
-/// The note of the server's death.
-pub(crate) fn killed() -> String {
-    format!("{HARMED}{:?}", Harm::Kill)
-}
+use crate::verdict::{CaseResult, Outcome, Stop};
+use crate::victim::{HARMED, Harm, Victim};
 
 pub(crate) use altered::Altered;
 pub use client::Client;
 pub(crate) use client::settlement;
+use failure::fail;
 pub(crate) use queue::{handler_ids, polled};
 pub(crate) use timing::CLOCK_GRAIN;
 pub use timing::{SCHEDULING, Timing};
@@ -51,12 +47,13 @@ pub struct Context {
 }
 
 impl Context {
+    /// What the case of this id works with; with a server of its own if it wants one.
     pub(crate) async fn open(
         harness: Arc<dyn Harness>,
-        case: &'static Case,
+        case: &'static str,
+        wants_victim: bool,
         options: &Options,
     ) -> Result<Arc<Self>> {
-        let (case, wants_victim) = (case.id, case.needs_offer(Offer::Victim));
         let namespace = namespace(case);
         let history = Arc::new(History::new());
         let victim = if wants_victim { harness.victim().await? } else { None };
@@ -433,18 +430,6 @@ impl Debug for Context {
 /// The ids of deliveries, in their order.
 pub(crate) fn ids(deliveries: &[Delivery]) -> Vec<MessageId> {
     deliveries.iter().map(|delivery| delivery.lease.id).collect()
-}
-
-pub(crate) fn fail(
-    history: &History,
-    clause: u8,
-    about: &[MessageId],
-    expected: impl Into<String>,
-    seen: impl Into<String>,
-) -> Stop {
-    let history = history.lines(about);
-    let (expected, seen) = (expected.into(), seen.into());
-    Stop::Fail(Box::new(Failure { clause, expected, seen, history, likely: Vec::new() }))
 }
 
 /// What is only in one of the two, which is what a reader wants to know about; both if they differ in order alone.

@@ -12,8 +12,8 @@ use anyqueue::{
 };
 
 use super::{Client, Context};
-use crate::case::{CaseResult, Stop};
 use crate::history::Op;
+use crate::verdict::{CaseResult, Stop};
 
 /// Between two looks for what must come.
 const LOOK: Duration = Duration::from_millis(2);

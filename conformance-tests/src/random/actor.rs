@@ -13,7 +13,7 @@ use futures_util::future::{Either, select};
 use tokio_util::sync::CancellationToken;
 
 use super::plan::{Act, End, Fate, Message, Payload, Place, Pull, Settle, Whose};
-use super::run::{Stage, not_opened, partition};
+use super::stage::{Stage, not_opened, partition};
 use crate::account::Stuck;
 use crate::context::SCHEDULING;
 use crate::history::Op;

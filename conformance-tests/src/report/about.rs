@@ -6,11 +6,11 @@ use anyqueue::Result;
 use anyqueue::adapter::{Capabilities, Durability, DurabilityLevel, LeaseKind, Reach};
 use serde::Serialize;
 
-use super::CaseReport;
 use super::capabilities::{rows, survives};
-use crate::case::Outcome;
+use super::case::CaseReport;
 use crate::harness::Harness;
 use crate::least;
+use crate::verdict::Outcome;
 
 /// The backend that was run against, as it described itself when the run ended.
 #[derive(Clone, Debug, Serialize)]

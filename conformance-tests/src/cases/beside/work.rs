@@ -9,8 +9,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::case::{CaseResult, Stop};
 use crate::context::{Context, Maker};
+use crate::verdict::{CaseResult, Stop};
 
 /// No call may take longer beside work that goes on, and no work beside a call. It is meant for what never ends: a call may be many
 /// requests, each of which takes a second where the machine is busy.
