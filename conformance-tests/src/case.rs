@@ -4,6 +4,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
+use crate::clause::Clause;
 use crate::context::Context;
 use crate::fault::Fault;
 use crate::need::{Need, Offer};
@@ -19,7 +20,7 @@ pub struct Case {
     /// `group.name`; stable across releases.
     pub id: &'static str,
     /// The clauses of the contract that it proves.
-    pub clauses: &'static [u8],
+    pub clauses: &'static [Clause],
     /// What stands between the case and the adapter.
     pub layer: Layer,
     /// What the backend or the harness must offer.
@@ -41,7 +42,7 @@ impl Case {
     pub const fn new(
         id: &'static str,
         layer: Layer,
-        clauses: &'static [u8],
+        clauses: &'static [Clause],
         run: for<'a> fn(&'a Context) -> CaseFuture<'a>,
     ) -> Self {
         let deadline = Duration::from_secs(30);
@@ -102,7 +103,7 @@ impl Case {
 
     /// Whether it needs this of the harness.
     pub fn needs_offer(&self, offer: Offer) -> bool {
-        self.needs.iter().any(|need| need.offer == Some(offer))
+        self.needs.iter().any(|need| need.offer() == Some(offer))
     }
 
     /// The part of the id before the dot.
@@ -112,7 +113,7 @@ impl Case {
 
     /// Whether a run with these options includes it.
     pub(crate) fn is_selected(&self, options: &Options) -> bool {
-        let needs = |wanted: &String| self.needs.iter().any(|need| need.what.contains(wanted.as_str()));
+        let needs = |wanted: &String| self.needs.iter().any(|need| need.what().contains(wanted.as_str()));
         let in_tier =
             if options.tier == Tier::Soak { self.tier == Tier::Soak } else { self.tier <= options.tier };
         in_tier

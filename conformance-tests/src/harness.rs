@@ -71,7 +71,7 @@ pub trait Harness: Send + Sync + 'static {
 
     /// The server's own rule because of which the backend cannot have what a case needs. Reports cite it beside the case
     /// that does not apply.
-    fn rule(&self, need: &Need) -> Option<&'static str> {
+    fn rule(&self, need: Need) -> Option<&'static str> {
         let _ = need;
         None
     }

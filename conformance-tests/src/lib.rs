@@ -77,7 +77,7 @@ pub use anyqueue::adapter::async_trait;
 pub use case::{Case, CaseFuture};
 pub use check::{Violation, invariants};
 pub use child::{Child, ChildEvent, Role, run_if_child};
-pub use clause::clause_title;
+pub use clause::Clause;
 pub use context::{Client, Context, SCHEDULING, Timing};
 pub use fault::Fault;
 pub use harness::{Harness, Opening, corrupted};

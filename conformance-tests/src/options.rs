@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::clause::Clause;
 use serde::Serialize;
 
 /// Cases under way at once unless told otherwise. They mostly wait, so this does not depend on the number of cores.
@@ -64,7 +65,7 @@ pub struct Options {
     /// Only cases of this layer.
     pub layer: Option<Layer>,
     /// Only cases that prove this clause.
-    pub clause: Option<u8>,
+    pub clause: Option<Clause>,
     /// Only cases that need a capability whose name ([`Need::what`]) contains this.
     pub capability: Option<String>,
     /// Cases under way at once; at least 1.
@@ -119,7 +120,7 @@ impl Options {
 
     /// Only cases that prove this clause of the contract.
     #[must_use]
-    pub fn with_clause(mut self, clause: u8) -> Self {
+    pub fn with_clause(mut self, clause: Clause) -> Self {
         self.clause = Some(clause);
         self
     }

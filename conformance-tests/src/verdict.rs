@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::clause::clause_title;
+use crate::clause::Clause;
 
 /// What a case's function answers: nothing, or why it stopped.
 pub type CaseResult<T = ()> = std::result::Result<T, Stop>;
@@ -25,7 +25,7 @@ pub enum Stop {
 #[non_exhaustive]
 pub struct Failure {
     /// The clause of the contract.
-    pub clause: u8,
+    pub clause: Clause,
     /// What the clause makes of this situation.
     pub expected: String,
     /// What happened instead.
@@ -38,7 +38,7 @@ pub struct Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "clause {} ({}) is broken", self.clause, clause_title(self.clause))?;
+        writeln!(f, "clause {} ({}) is broken", self.clause, self.clause.title())?;
         writeln!(f, "  expected: {}", self.expected)?;
         write!(f, "  seen:     {}", self.seen)?;
         if !self.history.is_empty() {
@@ -82,7 +82,7 @@ impl Outcome {
         Self::NotApplicable { needs: format!("{what} (offered by the harness)"), declared: false, rule: None }
     }
 
-    pub(crate) fn broken(clause: u8, expected: &str, seen: &str) -> Self {
+    pub(crate) fn broken(clause: Clause, expected: &str, seen: &str) -> Self {
         let (expected, seen) = (expected.to_owned(), seen.to_owned());
         Self::Fail(Failure { clause, expected, seen, history: Vec::new(), likely: Vec::new() })
     }

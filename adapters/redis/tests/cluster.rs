@@ -24,22 +24,22 @@ async fn open(url: &str) -> Result<Arc<dyn Storage>> {
 
 /// All that one server gives, but atomic moves between partitions, which can be on two.
 const LEAST: &[Need] = &[
-    Need::PRIORITY,
-    Need::STRICT_PRIORITY,
-    Need::PUSH_ORDER,
-    Need::REQUEUE_FRONT,
-    Need::TIMED_LEASE,
-    Need::FENCING,
-    Need::PUSH_DELAY,
-    Need::POSTPONE_DELAY,
-    Need::GROUPS,
-    Need::DEDUP,
-    Need::DEDUP_WHILE_LIVE,
-    Need::DELIVERY_COUNT,
-    Need::COUNTS,
-    Need::BROWSE,
-    Need::DELETE,
-    Need::PAUSE,
+    Need::Priority,
+    Need::StrictPriority,
+    Need::PushOrder,
+    Need::RequeueFront,
+    Need::TimedLease,
+    Need::Fencing,
+    Need::PushDelay,
+    Need::PostponeDelay,
+    Need::Groups,
+    Need::Dedup,
+    Need::DedupWhileLive,
+    Need::DeliveryCount,
+    Need::Counts,
+    Need::Browse,
+    Need::Delete,
+    Need::Pause,
 ];
 
 #[async_trait]
@@ -64,9 +64,8 @@ impl Harness for Cluster {
         LEAST
     }
 
-    fn rule(&self, need: &Need) -> Option<&'static str> {
-        (need.what == Need::CONTROLLED_CLOCK.what)
-            .then_some("time is the server's: its clock cannot be turned")
+    fn rule(&self, need: Need) -> Option<&'static str> {
+        (need == Need::ControlledClock).then_some("time is the server's: its clock cannot be turned")
     }
 }
 

@@ -78,9 +78,8 @@ impl Harness for Redis {
         least::EVERYTHING
     }
 
-    fn rule(&self, need: &Need) -> Option<&'static str> {
-        (need.what == Need::CONTROLLED_CLOCK.what)
-            .then_some("time is the server's: its clock cannot be turned")
+    fn rule(&self, need: Need) -> Option<&'static str> {
+        (need == Need::ControlledClock).then_some("time is the server's: its clock cannot be turned")
     }
 
     fn corrupts(&self) -> bool {

@@ -9,6 +9,7 @@ use anyqueue::adapter::Action;
 use anyqueue::{Clock, MessageId};
 
 use crate::check::{Book, Fate, Rules, Violation};
+use crate::clause::Clause;
 use crate::context::{Client, Context, settlement};
 use crate::history::Exported;
 use crate::verdict::{CaseResult, Stop};
@@ -77,14 +78,14 @@ async fn empty(c: &Context, drain: &Client, book: &Book<'_>) -> CaseResult {
     for partition in book.partitions.iter().filter(|partition| !partition.is_dead_letters()) {
         let deadline = Instant::now() + declared.staleness;
         loop {
-            let counts = c.ok(35, "counts", inspect.counts(partition).await)?;
+            let counts = c.ok(Clause::Inspection, "counts", inspect.counts(partition).await)?;
             let left = [counts.ready, counts.delayed, counts.leased, counts.dead];
             if left.iter().flatten().all(|count| *count == 0) {
                 break;
             }
             if Instant::now() > deadline {
                 let expected = format!("{partition} to be empty once everything was removed from it");
-                return Err(c.failed(19, &[], expected, format!("{counts:?}")));
+                return Err(c.failed(Clause::SettleActions, &[], expected, format!("{counts:?}")));
             }
             tokio::time::sleep(LOOK).await;
         }

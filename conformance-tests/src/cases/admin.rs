@@ -7,48 +7,49 @@ use anyqueue::{
 };
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{Client, Context, ids};
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "admin.counts", [35], counts).needs(&[Need::COUNTS, Need::PUSH_DELAY]).kills(&[
+    case!(Storage, "admin.counts", [Inspection], counts).needs(&[Need::Counts, Need::PushDelay]).kills(&[
         Fault::CountsLocal,
         Fault::LeasedCountedReady,
         Fault::ReleaseCounts,
     ]),
-    case!(Storage, "admin.list", [35], list).needs(&[Need::LIST]).kills(&[Fault::ListUnordered]),
-    case!(Storage, "admin.browse_pages", [35], browse_pages)
-        .needs(&[Need::BROWSE])
+    case!(Storage, "admin.list", [Inspection], list).needs(&[Need::List]).kills(&[Fault::ListUnordered]),
+    case!(Storage, "admin.browse_pages", [Inspection], browse_pages)
+        .needs(&[Need::Browse])
         .kills(&[Fault::BrowseRepeats]),
-    case!(Storage, "admin.browse_many", [35], browse_many)
-        .needs(&[Need::BROWSE])
+    case!(Storage, "admin.browse_many", [Inspection], browse_many)
+        .needs(&[Need::Browse])
         .kills(&[Fault::BrowseEndsAtHundred]),
-    case!(Storage, "admin.browse_states", [35], browse_states)
-        .needs(&[Need::BROWSE, Need::PUSH_DELAY])
+    case!(Storage, "admin.browse_states", [Inspection], browse_states)
+        .needs(&[Need::Browse, Need::PushDelay])
         .kills(&[Fault::BrowseAllReady]),
-    case!(Storage, "admin.browse_leases_nothing", [35], browse_leases_nothing)
-        .needs(&[Need::BROWSE])
+    case!(Storage, "admin.browse_leases_nothing", [Inspection], browse_leases_nothing)
+        .needs(&[Need::Browse])
         .kills(&[Fault::BrowseLeases]),
-    case!(Storage, "admin.delete", [36], delete)
-        .needs(&[Need::DELETE])
+    case!(Storage, "admin.delete", [Deletion], delete)
+        .needs(&[Need::Delete])
         .kills(&[Fault::DeleteTakesLeased, Fault::TwinDeleted]),
-    case!(Storage, "admin.delete_here_only", [16, 36], delete_here_only)
-        .needs(&[Need::DELETE])
+    case!(Storage, "admin.delete_here_only", [PartitionsApart, Deletion], delete_here_only)
+        .needs(&[Need::Delete])
         .kills(&[Fault::DeleteAnywhere]),
-    case!(Storage, "admin.purge", [36], purge).needs(&[Need::PURGE]).kills(&[Fault::PurgeTakesLeased]),
-    case!(Storage, "admin.purge_limit", [36], purge_limit)
-        .needs(&[Need::PURGE])
+    case!(Storage, "admin.purge", [Deletion], purge).needs(&[Need::Purge]).kills(&[Fault::PurgeTakesLeased]),
+    case!(Storage, "admin.purge_limit", [Deletion], purge_limit)
+        .needs(&[Need::Purge])
         .kills(&[Fault::PurgeIgnoresLimit]),
-    case!(Storage, "admin.purge_during_pulls", [14, 36], purge_during_pulls)
-        .needs(&[Need::PURGE])
+    case!(Storage, "admin.purge_during_pulls", [Exclusive, Deletion], purge_during_pulls)
+        .needs(&[Need::Purge])
         .kills(&[Fault::PurgeTakesLeased]),
-    case!(Storage, "admin.cancel", [26, 36], cancel)
-        .needs(&[Need::CANCEL])
+    case!(Storage, "admin.cancel", [Extend, Deletion], cancel)
+        .needs(&[Need::Cancel])
         .kills(&[Fault::CancelNotTold, Fault::CancelLostByExtension]),
-    case!(Storage, "admin.undeclared_is_unsupported", [43], undeclared_is_unsupported)
-        .needs(&[Need::UNDECLARED])
+    case!(Storage, "admin.undeclared_is_unsupported", [Unsupported], undeclared_is_unsupported)
+        .needs(&[Need::Undeclared])
         .kills(&[Fault::UndeclaredAnswered]),
 ];
 
@@ -67,9 +68,9 @@ async fn counted(
     let (client, expected) = (c.fresh().await?, Counts::known(ready, delayed, leased, dead));
     let deadline = Instant::now() + c.capabilities().inspect.staleness;
     loop {
-        let counts = c.ok(35, "counts", client.inspect()?.counts(p).await)?;
+        let counts = c.ok(Clause::Inspection, "counts", client.inspect()?.counts(p).await)?;
         if counts == expected || Instant::now() >= deadline {
-            return c.equal(35, &[], "the counts", &expected, &counts);
+            return c.equal(Clause::Inspection, &[], "the counts", &expected, &counts);
         }
         tokio::time::sleep(c.timing().slack).await;
     }
@@ -108,14 +109,20 @@ async fn list(c: &Context) -> CaseResult {
         let mut seen: Vec<PartitionId> = Vec::new();
         loop {
             let next = client.inspect()?.partitions(seen.last(), page).await;
-            let next = c.ok(35, "the list", next)?;
-            c.check(35, &[], next.len() <= page, format!("at most {page}"), format!("{}", next.len()))?;
+            let next = c.ok(Clause::Inspection, "the list", next)?;
+            c.check(
+                Clause::Inspection,
+                &[],
+                next.len() <= page,
+                format!("at most {page}"),
+                format!("{}", next.len()),
+            )?;
             if next.is_empty() || seen.len() > expected.len() {
                 break;
             }
             seen.extend(next);
         }
-        c.equal(35, &[], "the partitions, in byte order,", &expected, &seen)?;
+        c.equal(Clause::Inspection, &[], "the partitions, in byte order,", &expected, &seen)?;
     }
     Ok(())
 }
@@ -130,8 +137,18 @@ async fn browse_all(
     let mut seen: Vec<MessageId> = Vec::new();
     // A backend that repeats pages would never end.
     while seen.len() < MOST_BROWSED {
-        let next = c.ok(35, "browsing", client.inspect()?.browse(p, seen.last().copied(), page).await)?;
-        c.check(35, &[], next.len() <= page, format!("at most {page}"), format!("{}", next.len()))?;
+        let next = c.ok(
+            Clause::Inspection,
+            "browsing",
+            client.inspect()?.browse(p, seen.last().copied(), page).await,
+        )?;
+        c.check(
+            Clause::Inspection,
+            &[],
+            next.len() <= page,
+            format!("at most {page}"),
+            format!("{}", next.len()),
+        )?;
         if next.is_empty() {
             break;
         }
@@ -149,12 +166,18 @@ async fn browse_pages(c: &Context) -> CaseResult {
     let client = c.fresh().await?;
     for page in [1, 3, 10, 100] {
         let seen = browse_all(c, &client, &p, page).await?;
-        c.equal(35, &[], &format!("the messages by pages of {page}:"), &sent, &seen)?;
+        c.equal(Clause::Inspection, &[], &format!("the messages by pages of {page}:"), &sent, &seen)?;
     }
-    let all = c.ok(35, "browsing", client.inspect()?.browse(&p, None, 100).await)?;
+    let all = c.ok(Clause::Inspection, "browsing", client.inspect()?.browse(&p, None, 100).await)?;
     for browsed in &all {
         let pushed = messages.iter().find(|message| message.id() == browsed.message.id());
-        c.equal(5, &[browsed.message.id()], "the message", &pushed, &Some(&browsed.message))?;
+        c.equal(
+            Clause::ContentIntact,
+            &[browsed.message.id()],
+            "the message",
+            &pushed,
+            &Some(&browsed.message),
+        )?;
     }
     Ok(())
 }
@@ -166,8 +189,8 @@ async fn browse_many(c: &Context) -> CaseResult {
     sent.sort_unstable();
     for page in [60, 100, MOST_BROWSED] {
         let seen = browse_all(c, c.client(), &p, page).await?;
-        c.same_ids(35, &format!("by pages of {page}"), &sent, &seen)?;
-        c.equal(35, &[], "the order of the ids", &true, &(sent == seen))?;
+        c.same_ids(Clause::Inspection, &format!("by pages of {page}"), &sent, &seen)?;
+        c.equal(Clause::Inspection, &[], "the order of the ids", &true, &(sent == seen))?;
     }
     let got = c.client().take(&p, sent.len()).await?;
     c.client().remove(&got).await
@@ -181,18 +204,18 @@ async fn browse_states(c: &Context) -> CaseResult {
     let held = c.client().take(&p, 1).await?;
     let ready = c.client().push(&p, &[c.message()]).await?;
     let delayed = c.client().push(&p, &[c.message().with_delay(delay)]).await?;
-    let browsed = c.ok(35, "browsing", c.client().inspect()?.browse(&p, None, 10).await)?;
+    let browsed = c.ok(Clause::Inspection, "browsing", c.client().inspect()?.browse(&p, None, 10).await)?;
     let seen = |state| -> Vec<MessageId> {
         browsed.iter().filter(|browsed| browsed.state == state).map(|browsed| browsed.message.id()).collect()
     };
-    c.equal(35, &leased, "leased", &leased, &seen(MessageState::Leased))?;
-    c.equal(35, &ready, "ready", &ready, &seen(MessageState::Ready))?;
-    c.equal(35, &delayed, "delayed", &delayed, &seen(MessageState::Delayed))?;
+    c.equal(Clause::Inspection, &leased, "leased", &leased, &seen(MessageState::Leased))?;
+    c.equal(Clause::Inspection, &ready, "ready", &ready, &seen(MessageState::Ready))?;
+    c.equal(Clause::Inspection, &delayed, "delayed", &delayed, &seen(MessageState::Delayed))?;
     let dues = browsed.iter().filter_map(|browsed| Some((browsed.state, browsed.due_in?)));
     let wrong: Vec<_> = dues
         .filter(|(state, due_in)| *state != MessageState::Delayed || *due_in > delay || due_in.is_zero())
         .collect();
-    c.equal(35, &delayed, "due within its delay, if that is told, for", &Vec::new(), &wrong)?;
+    c.equal(Clause::Inspection, &delayed, "due within its delay, if that is told, for", &Vec::new(), &wrong)?;
     c.client().remove(&held).await
 }
 
@@ -205,17 +228,17 @@ async fn browse_leases_nothing(c: &Context) -> CaseResult {
     }
     let other = c.fresh().await?;
     let got = other.pull_now(&p, 10).await?;
-    c.same(35, "everything, at once, after browsing", &sent, &got)?;
-    if (Need::DELIVERY_COUNT.declared)(c.capabilities()) {
+    c.same(Clause::Inspection, "everything, at once, after browsing", &sent, &got)?;
+    if Need::DeliveryCount.is_declared(c.capabilities()) {
         let counts: Vec<_> = got.iter().map(|delivery| delivery.delivery_count).collect();
-        c.equal(35, &[], "delivery counts of", &vec![Some(1); 5], &counts)?;
+        c.equal(Clause::Inspection, &[], "delivery counts of", &vec![Some(1); 5], &counts)?;
     }
     other.remove(&got).await
 }
 
 async fn deleted(c: &Context, p: &PartitionId, ids: &[MessageId]) -> CaseResult<Vec<DeleteOutcome>> {
     let answers = c.client().inspect()?.delete(p, ids).await;
-    c.ok(36, "deleting", answers.into_iter().collect())
+    c.ok(Clause::Deletion, "deleting", answers.into_iter().collect())
 }
 
 /// What waits is deleted, what is held is left alone, what is not there is not found.
@@ -231,13 +254,19 @@ async fn delete(c: &Context) -> CaseResult {
     let outcomes = deleted(c, &p, &asked).await?;
     let expected =
         vec![DeleteOutcome::Leased, DeleteOutcome::Deleted, DeleteOutcome::NotFound, DeleteOutcome::NotFound];
-    c.equal(36, &asked, "the outcomes", &expected, &outcomes)?;
+    c.equal(Clause::Deletion, &asked, "the outcomes", &expected, &outcomes)?;
     let got = c.client().pull(&p, 10).await?;
-    c.in_order(36, "what was not deleted", &[stays], &got)?;
+    c.in_order(Clause::Deletion, "what was not deleted", &[stays], &got)?;
     c.client().remove(&got).await?;
     c.client().remove(&held).await?;
     let outcomes = deleted(c, &p, &[stays]).await?;
-    c.equal(36, &[stays], "the outcome for what was removed", &vec![DeleteOutcome::NotFound], &outcomes)
+    c.equal(
+        Clause::Deletion,
+        &[stays],
+        "the outcome for what was removed",
+        &vec![DeleteOutcome::NotFound],
+        &outcomes,
+    )
 }
 
 /// An id is deleted only where it was asked for.
@@ -246,10 +275,10 @@ async fn delete_here_only(c: &Context) -> CaseResult {
     let sent = c.client().push(&a, &[c.message()]).await?;
     for place in [&b, &a.dead_letters()] {
         let outcomes = deleted(c, place, &sent).await?;
-        c.equal(36, &sent, "the outcome elsewhere", &vec![DeleteOutcome::NotFound], &outcomes)?;
+        c.equal(Clause::Deletion, &sent, "the outcome elsewhere", &vec![DeleteOutcome::NotFound], &outcomes)?;
     }
     let got = c.client().take(&a, 1).await?;
-    c.in_order(16, "the message where it was", &sent, &got)?;
+    c.in_order(Clause::PartitionsApart, "the message where it was", &sent, &got)?;
     c.client().remove(&got).await
 }
 
@@ -260,15 +289,15 @@ async fn purge(c: &Context) -> CaseResult {
     c.client().push(&p, &c.messages(2, |_, message| message)).await?;
     let held = c.client().take(&p, 2).await?;
     c.client().push(&p, &c.messages(5, |_, message| message)).await?;
-    let purged = c.ok(36, "a purge", c.client().inspect()?.purge(&p, 100).await)?;
-    c.equal(36, &[], "the number purged", &5, &purged)?;
-    c.client().nothing(&p, c.timing().slack, 36, "nothing left to pull").await?;
+    let purged = c.ok(Clause::Deletion, "a purge", c.client().inspect()?.purge(&p, 100).await)?;
+    c.equal(Clause::Deletion, &[], "the number purged", &5, &purged)?;
+    c.client().nothing(&p, c.timing().slack, Clause::Deletion, "nothing left to pull").await?;
     c.client().remove(&held).await?;
     let got = c.client().take(&other, 1).await?;
-    c.in_order(36, "another partition's message", &kept, &got)?;
+    c.in_order(Clause::Deletion, "another partition's message", &kept, &got)?;
     c.client().remove(&got).await?;
-    let purged = c.ok(36, "a purge", c.client().inspect()?.purge(&p, 100).await)?;
-    c.equal(36, &[], "the number purged of an empty partition", &0, &purged)
+    let purged = c.ok(Clause::Deletion, "a purge", c.client().inspect()?.purge(&p, 100).await)?;
+    c.equal(Clause::Deletion, &[], "the number purged of an empty partition", &0, &purged)
 }
 
 /// A purge is done in steps of the size asked for; the last, smaller one tells the end.
@@ -276,8 +305,8 @@ async fn purge_limit(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     c.client().push(&p, &c.messages(7, |_, message| message)).await?;
     for expected in [3, 3, 1, 0] {
-        let purged = c.ok(36, "a purge", c.client().inspect()?.purge(&p, 3).await)?;
-        c.equal(36, &[], "the number purged of at most 3", &expected, &purged)?;
+        let purged = c.ok(Clause::Deletion, "a purge", c.client().inspect()?.purge(&p, 3).await)?;
+        c.equal(Clause::Deletion, &[], "the number purged of at most 3", &expected, &purged)?;
     }
     Ok(())
 }
@@ -290,7 +319,7 @@ async fn purge_during_pulls(c: &Context) -> CaseResult {
     let purging = async {
         let mut purged = 0;
         for _ in 0..10 {
-            purged += c.ok(36, "a purge", other.inspect()?.purge(&p, 10).await)?;
+            purged += c.ok(Clause::Deletion, "a purge", other.inspect()?.purge(&p, 10).await)?;
             tokio::task::yield_now().await;
         }
         CaseResult::Ok(purged)
@@ -308,7 +337,7 @@ async fn purge_during_pulls(c: &Context) -> CaseResult {
         }
     };
     let (purged, seen) = futures_util::join!(purging, consuming);
-    c.equal(36, &[], "purged and removed together", &sent.len(), &(purged? + seen?.len()))
+    c.equal(Clause::Deletion, &[], "purged and removed together", &sent.len(), &(purged? + seen?.len()))
 }
 
 /// Cancelling removes what waits; of what is held, the holder learns by extending.
@@ -320,16 +349,25 @@ async fn cancel(c: &Context) -> CaseResult {
     let other = c.fresh().await?;
     let asked = [&held_id[..], &waiting, &[MessageId::new()]].concat();
     let answers = other.inspect()?.request_cancel(&p, &asked).await;
-    let outcomes = c.ok(36, "cancelling", answers.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
+    let outcomes =
+        c.ok(Clause::Deletion, "cancelling", answers.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
     let expected = vec![CancelOutcome::Requested, CancelOutcome::Removed, CancelOutcome::NotFound];
-    c.equal(36, &asked, "the outcomes", &expected, &outcomes)?;
+    c.equal(Clause::Deletion, &asked, "the outcomes", &expected, &outcomes)?;
     for delivery in &held {
         for _ in 0..2 {
             let outcome = c.client().extend(delivery, c.timing().long_lease).await?;
-            c.equal(26, &held_id, "the holder's answer", &ExtendOutcome::CancelRequested, &outcome)?;
+            c.equal(
+                Clause::Extend,
+                &held_id,
+                "the holder's answer",
+                &ExtendOutcome::CancelRequested,
+                &outcome,
+            )?;
         }
     }
-    other.nothing(&p, c.timing().slack, 36, "the held message still held, the other gone").await?;
+    other
+        .nothing(&p, c.timing().slack, Clause::Deletion, "the held message still held, the other gone")
+        .await?;
     c.client().remove(&held).await
 }
 
@@ -339,22 +377,28 @@ async fn undeclared_is_unsupported(c: &Context) -> CaseResult {
     let storage = c.client().storage();
     let any = declared.ready || declared.delayed || declared.leased || declared.dead || declared.list;
     let any = any || declared.browse || declared.delete || declared.purge || declared.cancel;
-    c.equal(43, &[], "`inspect()` as declared:", &any, &storage.inspect().is_some())?;
-    c.equal(43, &[], "`pause()` as declared:", &c.capabilities().pause, &storage.pause().is_some())?;
+    c.equal(Clause::Unsupported, &[], "`inspect()` as declared:", &any, &storage.inspect().is_some())?;
+    c.equal(
+        Clause::Unsupported,
+        &[],
+        "`pause()` as declared:",
+        &c.capabilities().pause,
+        &storage.pause().is_some(),
+    )?;
     let Some(inspect) = storage.inspect() else { return Ok(()) };
     let (kind, one) = (ErrorKind::Unsupported, [MessageId::new()]);
     if !declared.list {
-        c.error(43, "the list", kind, &inspect.partitions(None, 1).await)?;
+        c.error(Clause::Unsupported, "the list", kind, &inspect.partitions(None, 1).await)?;
     }
     if !declared.browse {
-        c.error(43, "browsing", kind, &inspect.browse(&p, None, 1).await)?;
+        c.error(Clause::Unsupported, "browsing", kind, &inspect.browse(&p, None, 1).await)?;
     }
     if !declared.purge {
-        c.error(43, "a purge", kind, &inspect.purge(&p, 1).await)?;
+        c.error(Clause::Unsupported, "a purge", kind, &inspect.purge(&p, 1).await)?;
     }
     if !declared.delete {
         c.error(
-            43,
+            Clause::Unsupported,
             "deleting",
             kind,
             &inspect.delete(&p, &one).await.into_iter().collect::<anyqueue::Result<Vec<_>>>(),
@@ -363,7 +407,7 @@ async fn undeclared_is_unsupported(c: &Context) -> CaseResult {
     if !declared.cancel {
         let answers =
             inspect.request_cancel(&p, &one).await.into_iter().collect::<anyqueue::Result<Vec<_>>>();
-        c.error(43, "cancelling", kind, &answers)?;
+        c.error(Clause::Unsupported, "cancelling", kind, &answers)?;
     }
     Ok(())
 }

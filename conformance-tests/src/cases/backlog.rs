@@ -6,18 +6,19 @@ use anyqueue::adapter::{Action, Storage};
 use anyqueue::{MessageData, MessageId, PartitionId, PushOutcome};
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::Context;
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "backlog.deep", [15, 42], deep)
-        .needs(&[Need::STRICT_PRIORITY, Need::PUSH_ORDER, Need::PURGE])
+    case!(Storage, "backlog.deep", [Order, Resources], deep)
+        .needs(&[Need::StrictPriority, Need::PushOrder, Need::Purge])
         .kills(&[Fault::SearchesBacklog, Fault::TiesReversed, Fault::PriorityIgnored])
         .deadline(DEADLINE),
-    case!(Storage, "backlog.counted_and_purged", [35, 36, 42], counted_and_purged)
-        .needs(&[Need::COUNTS, Need::PURGE])
+    case!(Storage, "backlog.counted_and_purged", [Inspection, Deletion, Resources], counted_and_purged)
+        .needs(&[Need::Counts, Need::Purge])
         .kills(&[Fault::LosesEleventh])
         .deadline(DEADLINE),
 ];
@@ -42,8 +43,8 @@ async fn fill(c: &Context, unseen: &dyn Storage, p: &PartitionId) -> CaseResult<
         let numbers = count..wanted.min(count + batch);
         let messages: Vec<_> = numbers.map(|n| MessageData::new(format!("backlog {n}"))).collect();
         for answer in unseen.push(p, &messages).await {
-            let stored = matches!(c.ok(1, "a push", answer)?, PushOutcome::Stored(_));
-            c.check(1, &[], stored, "Stored", "Duplicate")?;
+            let stored = matches!(c.ok(Clause::Stored, "a push", answer)?, PushOutcome::Stored(_));
+            c.check(Clause::Stored, &[], stored, "Stored", "Duplicate")?;
         }
         count += messages.len();
     }
@@ -55,7 +56,7 @@ async fn clear(c: &Context, unseen: &dyn Storage, p: &PartitionId) -> CaseResult
     let Some(inspect) = unseen.inspect() else { return Ok(0) };
     let mut purged = 0;
     loop {
-        let step = c.ok(36, "a purge", inspect.purge(p, STEP).await)?;
+        let step = c.ok(Clause::Deletion, "a purge", inspect.purge(p, STEP).await)?;
         purged += step;
         if step < STEP {
             return Ok(purged);
@@ -85,15 +86,15 @@ async fn deep(c: &Context) -> CaseResult {
     let unseen = c.unseen().await?;
     let count = fill(c, &*unseen, &p).await?;
     let (fastest, taken) = fastest_round(c, &p).await?;
-    c.equal(15, &taken, "the first of a deep queue", &first, &taken)?;
+    c.equal(Clause::Order, &taken, "the first of a deep queue", &first, &taken)?;
 
     let urgent = c.client().push(&p, &[c.message().with_priority(1)]).await?;
     let got = c.client().take(&p, 1).await?;
-    c.in_order(15, "the urgent message, ahead of the backlog", &urgent, &got)?;
+    c.in_order(Clause::Order, "the urgent message, ahead of the backlog", &urgent, &got)?;
     c.client().remove(&got).await?;
     let purged = clear(c, &*unseen, &p).await?;
-    c.equal(36, &[], "the number purged", &count, &purged)?;
-    c.ok(41, "closing", unseen.close().await)?;
+    c.equal(Clause::Deletion, &[], "the number purged", &count, &purged)?;
+    c.ok(Clause::Close, "closing", unseen.close().await)?;
 
     // Once more: what else the machine does may have begun meanwhile.
     let expected = before.max(fastest_of_shallow(c, &shallow).await?);
@@ -102,7 +103,7 @@ async fn deep(c: &Context) -> CaseResult {
     let told = format!(
         "a pull and a settlement within {most:?} before {count} messages, as {expected:?} did before none"
     );
-    c.check(42, &[], fastest <= most, told, format!("{fastest:?} at the fastest"))
+    c.check(Clause::Resources, &[], fastest <= most, told, format!("{fastest:?} at the fastest"))
 }
 
 async fn fastest_of_shallow(c: &Context, shallow: &PartitionId) -> CaseResult<Duration> {
@@ -115,10 +116,10 @@ async fn counted_and_purged(c: &Context) -> CaseResult {
     let (p, unseen) = (c.partition("deep")?, c.unseen().await?);
     let count = fill(c, &*unseen, &p).await?;
     if let Some(inspect) = unseen.inspect() {
-        let counts = c.ok(35, "counts", inspect.counts(&p).await)?;
-        c.equal(35, &[], "the number that is ready", &Some(count as u64), &counts.ready)?;
+        let counts = c.ok(Clause::Inspection, "counts", inspect.counts(&p).await)?;
+        c.equal(Clause::Inspection, &[], "the number that is ready", &Some(count as u64), &counts.ready)?;
     }
     let purged = clear(c, &*unseen, &p).await?;
-    c.equal(36, &[], "the number purged", &count, &purged)?;
-    c.ok(41, "closing", unseen.close().await)
+    c.equal(Clause::Deletion, &[], "the number purged", &count, &purged)?;
+    c.ok(Clause::Close, "closing", unseen.close().await)
 }

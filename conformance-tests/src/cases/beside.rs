@@ -12,6 +12,7 @@ use anyqueue::adapter::Storage;
 use anyqueue::{CancelOutcome, DeleteOutcome, MessageId, PartitionId, Queue, Result, SettleOutcome};
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{Altered, Client, Context};
 use crate::fault::Fault;
 use crate::history::Op;
@@ -20,44 +21,46 @@ use crate::verdict::{CaseResult, Stop};
 use work::{DEADLINE, Fates, Work};
 
 pub(super) const CASES: &[Case] = &[
-    case!(Queue, "beside.purge", [36, 40], purge)
-        .needs(&[Need::PURGE])
+    case!(Queue, "beside.purge", [Deletion, Recovery], purge)
+        .needs(&[Need::Purge])
         .kills(&[Fault::PurgeCountsFirst, Fault::PurgeUntilEmpty])
         .deadline(LONG),
-    case!(Queue, "beside.purge_dead", [33, 36, 40], purge_dead)
-        .needs(&[Need::PURGE])
+    case!(Queue, "beside.purge_dead", [DeadLetters, Deletion, Recovery], purge_dead)
+        .needs(&[Need::Purge])
         .kills(&[Fault::PurgeCountsFirst])
         .deadline(LONG),
-    case!(Queue, "beside.purge_dead_by_pulls", [33, 40], purge_dead_by_pulls)
+    case!(Queue, "beside.purge_dead_by_pulls", [DeadLetters, Recovery], purge_dead_by_pulls)
         .kills(&[Fault::MoveLostBesidePush])
         .deadline(LONG),
-    case!(Queue, "beside.redrive", [33, 40], redrive).kills(&[Fault::MoveLostBesidePush]).deadline(LONG),
-    case!(Queue, "beside.delete", [36, 40], delete)
-        .needs(&[Need::DELETE, Need::BROWSE])
+    case!(Queue, "beside.redrive", [DeadLetters, Recovery], redrive)
+        .kills(&[Fault::MoveLostBesidePush])
+        .deadline(LONG),
+    case!(Queue, "beside.delete", [Deletion, Recovery], delete)
+        .needs(&[Need::Delete, Need::Browse])
         .kills(&[Fault::DeleteTakesClaimed])
         .deadline(LONG),
-    case!(Queue, "beside.delete_where", [36, 40], delete_where)
-        .needs(&[Need::DELETE, Need::BROWSE])
+    case!(Queue, "beside.delete_where", [Deletion, Recovery], delete_where)
+        .needs(&[Need::Delete, Need::Browse])
         .kills(&[Fault::DeleteTakesClaimed])
         .deadline(LONG),
-    case!(Queue, "beside.cancel", [36, 40], cancel)
-        .needs(&[Need::CANCEL, Need::BROWSE])
+    case!(Queue, "beside.cancel", [Deletion, Recovery], cancel)
+        .needs(&[Need::Cancel, Need::Browse])
         .kills(&[Fault::CancelTakesClaimed])
         .deadline(LONG),
-    case!(Queue, "beside.counts", [35, 40], counts)
-        .needs(&[Need::COUNTS])
+    case!(Queue, "beside.counts", [Inspection, Recovery], counts)
+        .needs(&[Need::Counts])
         .kills(&[Fault::CountsStale])
         .deadline(LONG),
-    case!(Queue, "beside.browse", [35, 40], browse)
-        .needs(&[Need::BROWSE])
+    case!(Queue, "beside.browse", [Inspection, Recovery], browse)
+        .needs(&[Need::Browse])
         .kills(&[Fault::BrowseByNumber, Fault::BrowseLocksOut])
         .deadline(LONG),
-    case!(Queue, "beside.partitions", [35, 40], partitions)
-        .needs(&[Need::LIST])
+    case!(Queue, "beside.partitions", [Inspection, Recovery], partitions)
+        .needs(&[Need::List])
         .kills(&[Fault::ListByNumber])
         .deadline(LONG),
-    case!(Queue, "beside.pause", [37, 40], pause)
-        .needs(&[Need::PAUSE])
+    case!(Queue, "beside.pause", [Pause, Recovery], pause)
+        .needs(&[Need::Pause])
         .kills(&[Fault::PauseMissesBusy])
         .deadline(LONG),
 ];
@@ -83,7 +86,7 @@ type Call = for<'a> fn(&'a Desk) -> Pin<Box<dyn Future<Output = Result<u64>> + S
 /// One management call.
 struct Managed {
     name: &'static str,
-    clause: u8,
+    clause: Clause,
     fates: Fates,
     call: Call,
     /// How much of a call to the storage counts towards what it says.
@@ -121,7 +124,7 @@ impl Desk {
 async fn bounded<T>(c: &Context, name: &str, call: impl Future<Output = T>) -> CaseResult<T> {
     tokio::time::timeout(DEADLINE, call).await.map_err(|_| {
         let expected = format!("{name} to end within {DEADLINE:?}, though producers and consumers go on");
-        c.failed(40, &[], expected, "it went on")
+        c.failed(Clause::Recovery, &[], expected, "it went on")
     })
 }
 
@@ -132,14 +135,14 @@ async fn beside(c: &Context, managed: &Managed, desk: Desk) -> CaseResult {
     let mut work = Work::begin(c, std::slice::from_ref(&desk.p), 2, *fates).await?;
     let (start, mut calls, mut said) = (Instant::now(), 0, 0);
     while said == 0 || calls < CALLS && start.elapsed() < ENOUGH {
-        work.goes_on(c, (40, name), STEP).await?;
+        work.goes_on(c, (Clause::Recovery, name), STEP).await?;
         said += c.ok(*clause, name, bounded(c, name, call(&desk)).await?)?;
         calls += 1;
         if calls == MOST_CALLS && said == 0 {
             return Err(Stop::Inconclusive(format!("{name} never found anything to do")));
         }
     }
-    work.goes_on(c, (40, name), STEP).await?;
+    work.goes_on(c, (Clause::Recovery, name), STEP).await?;
     work.end(c).await?;
     c.equal(*clause, &[], &format!("what {name} says that it took:"), &desk.took(c, *took), &said)
 }
@@ -147,7 +150,7 @@ async fn beside(c: &Context, managed: &Managed, desk: Desk) -> CaseResult {
 async fn purge(c: &Context) -> CaseResult {
     let purge = Managed {
         name: "a purge",
-        clause: 36,
+        clause: Clause::Deletion,
         fates: Fates::Mixed,
         call: |desk| Box::pin(desk.queue.purge(&desk.p)),
         took: purged,
@@ -166,7 +169,7 @@ async fn purge_of_dead(desk: &Desk) -> Result<u64> {
 async fn purge_dead(c: &Context) -> CaseResult {
     let purge = Managed {
         name: "a purge of the dead letters",
-        clause: 36,
+        clause: Clause::Deletion,
         fates: Fates::Deadly,
         call: |desk| Box::pin(purge_of_dead(desk)),
         took: purged,
@@ -178,7 +181,7 @@ async fn purge_dead(c: &Context) -> CaseResult {
 async fn purge_dead_by_pulls(c: &Context) -> CaseResult {
     let purge = Managed {
         name: "a purge of the dead letters by pulls",
-        clause: 33,
+        clause: Clause::DeadLetters,
         fates: Fates::Deadly,
         call: |desk| Box::pin(purge_of_dead(desk)),
         took: settled,
@@ -187,7 +190,7 @@ async fn purge_dead_by_pulls(c: &Context) -> CaseResult {
     let storage = Altered::new(client.storage(), |declared| declared.inspect.purge = false);
     let storage: Arc<dyn Storage> = storage;
     let queue = Queue::builder(storage).defaults(c.long_options()).build();
-    let desk = Desk { queue: c.ok(43, "a queue", queue)?, client, p: c.partition("work")? };
+    let desk = Desk { queue: c.ok(Clause::Unsupported, "a queue", queue)?, client, p: c.partition("work")? };
     beside(c, &purge, desk).await
 }
 
@@ -208,7 +211,7 @@ fn settled(op: &Op) -> usize {
 async fn redrive(c: &Context) -> CaseResult {
     let redrive = Managed {
         name: "a redrive",
-        clause: 33,
+        clause: Clause::DeadLetters,
         fates: Fates::Deadly,
         call: |desk| Box::pin(async move { Ok(desk.queue.dead_letters(&desk.p)?.redrive().await?.moved) }),
         took: settled,
@@ -219,7 +222,7 @@ async fn redrive(c: &Context) -> CaseResult {
 async fn delete(c: &Context) -> CaseResult {
     let delete = Managed {
         name: "a deletion",
-        clause: 36,
+        clause: Clause::Deletion,
         fates: Fates::Mixed,
         call: |desk| {
             Box::pin(async move {
@@ -241,7 +244,7 @@ fn deleted(op: &Op) -> usize {
 async fn delete_where(c: &Context) -> CaseResult {
     let delete = Managed {
         name: "a deletion by filter",
-        clause: 36,
+        clause: Clause::Deletion,
         fates: Fates::Mixed,
         call: |desk| {
             Box::pin(async move {
@@ -261,7 +264,7 @@ async fn delete_where(c: &Context) -> CaseResult {
 async fn cancel(c: &Context) -> CaseResult {
     let cancel = Managed {
         name: "a cancellation",
-        clause: 36,
+        clause: Clause::Deletion,
         fates: Fates::Mixed,
         call: |desk| {
             Box::pin(async move {
@@ -282,7 +285,7 @@ async fn cancel(c: &Context) -> CaseResult {
 async fn counts(c: &Context) -> CaseResult {
     let counts = Managed {
         name: "counting",
-        clause: 35,
+        clause: Clause::Inspection,
         fates: Fates::Mixed,
         call: |desk| Box::pin(async move { desk.queue.counts(&desk.p).await.map(|_| 1) }),
         took: |op| usize::from(matches!(op, Op::Counts { outcome: Ok(_), .. })),
@@ -299,13 +302,19 @@ fn seen_once<T: Ord + Clone>(c: &Context, stays: &[T], seen: &[T]) -> CaseResult
     let missed = stays.iter().filter(|one| !times.contains_key(one)).count();
     let twice = times.values().filter(|times| **times > 1).count();
     let told = format!("all {} that stay, and nothing twice", stays.len());
-    c.check(35, &[], missed + twice == 0, told, format!("{missed} not shown, {twice} shown twice"))
+    c.check(
+        Clause::Inspection,
+        &[],
+        missed + twice == 0,
+        told,
+        format!("{missed} not shown, {twice} shown twice"),
+    )
 }
 
 /// Among messages that come and go there are some that stay: they are held. Pages show each of these once, and lock out nobody.
 async fn browse(c: &Context) -> CaseResult {
     const PAGE: usize = 10;
-    let (desk, beside) = (Desk::new(c).await?, (35, "browsing"));
+    let (desk, beside) = (Desk::new(c).await?, (Clause::Inspection, "browsing"));
     // Their ids are among those of the others.
     let all = c.messages(BACKLOG * 4 / 3, |_, message| message);
     let (stays, goes): (Vec<_>, Vec<_>) = all.into_iter().enumerate().partition(|(index, _)| index % 4 == 0);
@@ -318,7 +327,7 @@ async fn browse(c: &Context) -> CaseResult {
         let mut seen: Vec<MessageId> = Vec::new();
         loop {
             let page = bounded(c, "browsing", desk.queue.browse(&desk.p, seen.last().copied(), PAGE)).await?;
-            let page = c.ok(35, "browsing", page)?;
+            let page = c.ok(Clause::Inspection, "browsing", page)?;
             seen.extend(page.iter().map(|browsed| browsed.message.id()));
             // Whoever comes up with new messages all the time is not followed forever.
             if page.len() < PAGE || seen.last() > stays.last() || seen.len() > 100 * PAGE {
@@ -336,7 +345,7 @@ async fn browse(c: &Context) -> CaseResult {
 
 /// Among partitions that come and go there are some that stay. Pages of the list show each of these once, in order.
 async fn partitions(c: &Context) -> CaseResult {
-    let (desk, beside) = (Desk::new(c).await?, (35, "listing partitions"));
+    let (desk, beside) = (Desk::new(c).await?, (Clause::Inspection, "listing partitions"));
     let (mut stays, mut goes) = (Vec::new(), Vec::new());
     for index in 0..8 {
         stays.push(c.partition(&format!("p{index}-stays"))?);
@@ -351,7 +360,7 @@ async fn partitions(c: &Context) -> CaseResult {
         let mut seen: Vec<PartitionId> = Vec::new();
         loop {
             let page = bounded(c, "the list", desk.queue.partitions(seen.last(), 2)).await?;
-            let page = c.ok(35, "the list", page)?;
+            let page = c.ok(Clause::Inspection, "the list", page)?;
             seen.extend(page.iter().cloned());
             if page.is_empty() || seen.len() > 2 * (stays.len() + goes.len()) {
                 break;
@@ -359,7 +368,7 @@ async fn partitions(c: &Context) -> CaseResult {
             work.goes_on(c, beside, (2, 2)).await?;
         }
         seen_once(c, &stays, &seen)?;
-        c.check(35, &[], seen.is_sorted(), "the list in order", format!("{seen:?}"))?;
+        c.check(Clause::Inspection, &[], seen.is_sorted(), "the list in order", format!("{seen:?}"))?;
     }
     work.end(c).await
 }
@@ -367,18 +376,18 @@ async fn partitions(c: &Context) -> CaseResult {
 /// While it is paused, producers go on; the history judges that nothing of what they push then is delivered, not even to a pull that
 /// waited before. Once it is resumed, consumers go on.
 async fn pause(c: &Context) -> CaseResult {
-    let (desk, paused) = (Desk::new(c).await?, (37, "a pause"));
+    let (desk, paused) = (Desk::new(c).await?, (Clause::Pause, "a pause"));
     c.client().push(&desk.p, &c.messages(BACKLOG, |_, message| message)).await?;
     let mut work = Work::begin(c, std::slice::from_ref(&desk.p), 2, Fates::Mixed).await?;
     let start = Instant::now();
     for _ in (0..CALLS).take_while(|_| start.elapsed() < ENOUGH) {
-        work.goes_on(c, (37, "a resumption"), STEP).await?;
+        work.goes_on(c, (Clause::Pause, "a resumption"), STEP).await?;
         let answer = bounded(c, "a pause", desk.queue.pause(&desk.p)).await?;
-        c.ok(37, "a pause", answer)?;
+        c.ok(Clause::Pause, "a pause", answer)?;
         work.goes_on(c, paused, (12, 0)).await?;
         let answer = bounded(c, "a resumption", desk.queue.resume(&desk.p)).await?;
-        c.ok(37, "a resumption", answer)?;
+        c.ok(Clause::Pause, "a resumption", answer)?;
     }
-    work.goes_on(c, (37, "a resumption"), STEP).await?;
+    work.goes_on(c, (Clause::Pause, "a resumption"), STEP).await?;
     work.end(c).await
 }

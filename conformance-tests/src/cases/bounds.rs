@@ -10,31 +10,32 @@ use futures_util::future::join;
 use tokio_util::sync::CancellationToken;
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{Context, ids, settlement};
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "bounds.fields", [5, 7], fields).kills(&[
+    case!(Storage, "bounds.fields", [ContentIntact, Limits], fields).kills(&[
         Fault::LongNamesCut,
         Fault::HeadersBeyond255Lost,
         Fault::RetriesOf31Bits,
         Fault::ZeroRetriesLost,
     ]),
-    case!(Storage, "bounds.batches", [8, 20], batches)
+    case!(Storage, "bounds.batches", [PullBounds, SettleOutcomes], batches)
         .kills(&[Fault::LastOfFullSettlement, Fault::LosesEleventh])
         .deadline(LONG),
-    case!(Storage, "bounds.extensions", [26], extensions)
-        .needs(&[Need::TIMED_LEASE])
+    case!(Storage, "bounds.extensions", [Extend], extensions)
+        .needs(&[Need::TimedLease])
         .kills(&[Fault::LastOfFullExtension, Fault::ExtendsFirstHundred])
         .deadline(LONG),
-    case!(Storage, "bounds.leases", [25], leases)
-        .needs(&[Need::TIMED_LEASE])
+    case!(Storage, "bounds.leases", [LeaseEnd], leases)
+        .needs(&[Need::TimedLease])
         .kills(&[Fault::LeastLeaseEndless]),
-    case!(Storage, "bounds.waits", [9, 10, 11], waits).kills(&[Fault::WaitOverflows]),
-    case!(Storage, "bounds.pages", [35, 36], pages)
-        .needs(&[Need::BROWSE, Need::PURGE, Need::DELETE, Need::LIST])
+    case!(Storage, "bounds.waits", [ReadyAtOnce, PullWait, PushWakes], waits).kills(&[Fault::WaitOverflows]),
+    case!(Storage, "bounds.pages", [Inspection, Deletion], pages)
+        .needs(&[Need::Browse, Need::Purge, Need::Delete, Need::List])
         .kills(&[Fault::LimitZeroIsNone]),
 ];
 
@@ -63,7 +64,7 @@ fn at_the_ends(c: &Context) -> Vec<MessageData> {
         if declared.groups {
             keyed = keyed.with_group(text.as_str());
         }
-        if (Need::DEDUP.declared)(declared) {
+        if Need::Dedup.is_declared(declared) {
             keyed = keyed.with_dedup_key(text);
         }
         all.push(keyed);
@@ -89,10 +90,16 @@ async fn fields(c: &Context) -> CaseResult {
     let sent = client.push(&p, &messages).await?;
     for action in [Action::Retry, Action::Remove] {
         let held = client.take(&p, sent.len()).await?;
-        c.same(5, "one of each kind", &sent, &held)?;
+        c.same(Clause::ContentIntact, "one of each kind", &sent, &held)?;
         for delivery in &held {
             let pushed = messages.iter().find(|message| message.id() == delivery.lease.id);
-            c.equal(5, &[delivery.lease.id], "the message", &pushed, &Some(&delivery.message))?;
+            c.equal(
+                Clause::ContentIntact,
+                &[delivery.lease.id],
+                "the message",
+                &pushed,
+                &Some(&delivery.message),
+            )?;
         }
         client.settle_all(&held, &action).await?;
     }
@@ -111,10 +118,17 @@ async fn batches(c: &Context) -> CaseResult {
     let (p, held) = (c.partition("work")?, full_batch(c).await?);
     let all: Vec<_> = held.iter().map(|held| settlement(held, Action::Release)).collect();
     let answers = c.client().storage().settle(&all).await;
-    let answers = c.ok(20, "each settlement", answers.into_iter().collect::<Result<Vec<_>>>())?;
-    c.equal(20, &[], "the outcomes", &vec![SettleOutcome::Settled; held.len()], &answers)?;
+    let answers =
+        c.ok(Clause::SettleOutcomes, "each settlement", answers.into_iter().collect::<Result<Vec<_>>>())?;
+    c.equal(
+        Clause::SettleOutcomes,
+        &[],
+        "the outcomes",
+        &vec![SettleOutcome::Settled; held.len()],
+        &answers,
+    )?;
     let back = c.client().take(&p, held.len()).await?;
-    c.same(20, "all that was released in one call", &ids(&held), &back)?;
+    c.same(Clause::SettleOutcomes, "all that was released in one call", &ids(&held), &back)?;
     c.client().remove(&back).await
 }
 
@@ -124,11 +138,11 @@ async fn extensions(c: &Context) -> CaseResult {
     let duration = c.timing().lease;
     let all: Vec<_> = held.iter().map(|held| Extension { lease: held.lease.clone(), duration }).collect();
     let answers = c.client().storage().extend(&all).await;
-    let answers = c.ok(26, "each extension", answers.into_iter().collect::<Result<Vec<_>>>())?;
-    c.equal(26, &[], "the outcomes", &vec![ExtendOutcome::Extended; held.len()], &answers)?;
+    let answers = c.ok(Clause::Extend, "each extension", answers.into_iter().collect::<Result<Vec<_>>>())?;
+    c.equal(Clause::Extend, &[], "the outcomes", &vec![ExtendOutcome::Extended; held.len()], &answers)?;
     tokio::time::sleep(c.timing().never_after(duration)).await;
     let back = c.client().take(&p, held.len()).await?;
-    c.same(26, "all whose leases were made shorter in one call", &ids(&held), &back)?;
+    c.same(Clause::Extend, "all whose leases were made shorter in one call", &ids(&held), &back)?;
     c.client().remove(&back).await
 }
 
@@ -139,15 +153,21 @@ async fn leases(c: &Context) -> CaseResult {
     for _ in 0..2 {
         let got =
             client.pull_with(&p, PullRequest::new(1, c.timing().latest(declared.min), declared.min)).await?;
-        c.in_order(25, "the message, each time that the shortest lease is over", &sent, &got)?;
+        c.in_order(Clause::LeaseEnd, "the message, each time that the shortest lease is over", &sent, &got)?;
     }
     let wait = c.timing().latest(declared.min);
     let got = client.pull_with(&p, PullRequest::new(1, wait, declared.max)).await?;
-    c.in_order(25, "the message", &sent, &got)?;
-    client.nothing(&p, c.timing().never(), 25, "nothing under the longest lease").await?;
+    c.in_order(Clause::LeaseEnd, "the message", &sent, &got)?;
+    client.nothing(&p, c.timing().never(), Clause::LeaseEnd, "nothing under the longest lease").await?;
     for held in &got {
         let outcome = client.extend(held, declared.max).await?;
-        c.equal(26, &sent, "an extension by the longest lease", &ExtendOutcome::Extended, &outcome)?;
+        c.equal(
+            Clause::Extend,
+            &sent,
+            "an extension by the longest lease",
+            &ExtendOutcome::Extended,
+            &outcome,
+        )?;
     }
     client.remove(&got).await
 }
@@ -158,7 +178,7 @@ async fn waits(c: &Context) -> CaseResult {
     let request = || client.request(1, Duration::MAX);
     let sent = client.push(&p, &[c.message()]).await?;
     let ready = within(c, client.pull_with(&p, request())).await??;
-    c.in_order(9, "what is ready", &sent, &ready)?;
+    c.in_order(Clause::ReadyAtOnce, "what is ready", &sent, &ready)?;
     client.remove(&ready).await?;
     let woken = within(c, client.pull_with(&p, request()));
     let (woken, sent) = join(woken, async {
@@ -167,7 +187,7 @@ async fn waits(c: &Context) -> CaseResult {
     })
     .await;
     let (woken, sent) = (woken??, sent?);
-    c.in_order(11, "what was pushed during the wait", &sent, &woken)?;
+    c.in_order(Clause::PushWakes, "what was pushed during the wait", &sent, &woken)?;
     let stop = CancellationToken::new();
     let all = settlement_of(&woken);
     let stopped = within(c, client.storage().exchange(&all, &p, request().with_stop(stop.clone())));
@@ -177,9 +197,9 @@ async fn waits(c: &Context) -> CaseResult {
     })
     .await;
     let (settled, pulled) = stopped?;
-    c.ok(20, "settling in an exchange", settled.into_iter().collect::<Result<Vec<_>>>())?;
-    let none = c.ok(10, "a pull that is stopped", pulled)?;
-    c.in_order(10, "an answer that was stopped", &[], &none)
+    c.ok(Clause::SettleOutcomes, "settling in an exchange", settled.into_iter().collect::<Result<Vec<_>>>())?;
+    let none = c.ok(Clause::PullWait, "a pull that is stopped", pulled)?;
+    c.in_order(Clause::PullWait, "an answer that was stopped", &[], &none)
 }
 
 fn settlement_of(held: &[Delivery]) -> Vec<anyqueue::adapter::Settlement> {
@@ -192,7 +212,7 @@ async fn within<T>(c: &Context, call: impl Future<Output = T>) -> CaseResult<T> 
     let ended = tokio::time::timeout(soon, call).await;
     ended.map_err(|_| {
         c.failed(
-            10,
+            Clause::PullWait,
             &[],
             "an answer soon, however long it may wait",
             format!("none after {:?}", start.elapsed()),
@@ -207,25 +227,28 @@ async fn pages(c: &Context) -> CaseResult {
     let mut sent = client.push(&p, &c.messages(3, |_, message| message)).await?;
     sent.sort_unstable();
     for (limit, expected) in [(0, 0), (1, 1), (MAX_PAGE, sent.len())] {
-        let page = c.ok(35, "browsing", inspect.browse(&p, None, limit).await)?;
+        let page = c.ok(Clause::Inspection, "browsing", inspect.browse(&p, None, limit).await)?;
         let seen: Vec<_> = page.iter().map(|browsed| browsed.message.id()).collect();
         let told = format!("with a limit of {limit}, the messages");
-        c.equal(35, &sent, &told, &sent.get(..expected).unwrap_or_default().to_vec(), &seen)?;
-        let listed = c.ok(35, "the list", inspect.partitions(None, limit).await)?;
+        c.equal(Clause::Inspection, &sent, &told, &sent.get(..expected).unwrap_or_default().to_vec(), &seen)?;
+        let listed = c.ok(Clause::Inspection, "the list", inspect.partitions(None, limit).await)?;
         c.equal(
-            35,
+            Clause::Inspection,
             &sent,
             &format!("with a limit of {limit}, the partitions"),
             &limit.min(1),
             &listed.len(),
         )?;
     }
-    let none =
-        c.ok(36, "deleting none", inspect.delete(&p, &[]).await.into_iter().collect::<Result<Vec<_>>>())?;
-    c.equal(36, &sent, "the outcomes of deleting none", &0, &none.len())?;
+    let none = c.ok(
+        Clause::Deletion,
+        "deleting none",
+        inspect.delete(&p, &[]).await.into_iter().collect::<Result<Vec<_>>>(),
+    )?;
+    c.equal(Clause::Deletion, &sent, "the outcomes of deleting none", &0, &none.len())?;
     for (limit, expected) in [(0, 0), (1, 1), (MAX_PAGE, 2), (MAX_PAGE, 0)] {
-        let purged = c.ok(36, "a purge", inspect.purge(&p, limit).await)?;
-        c.equal(36, &sent, &format!("with a limit of {limit}, purged"), &expected, &purged)?;
+        let purged = c.ok(Clause::Deletion, "a purge", inspect.purge(&p, limit).await)?;
+        c.equal(Clause::Deletion, &sent, &format!("with a limit of {limit}, purged"), &expected, &purged)?;
     }
     Ok(())
 }

@@ -7,18 +7,21 @@ use anyqueue::adapter::Action;
 use tokio_util::sync::CancellationToken;
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{Context, ids, settlement};
 use crate::fault::Fault;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "cancel.stop_ends_the_wait", [13], stop_ends_the_wait).kills(&[Fault::IgnoresStop]),
-    case!(Storage, "cancel.stopped_before_it_began", [13], stopped_before_it_began)
+    case!(Storage, "cancel.stop_ends_the_wait", [DroppedPull], stop_ends_the_wait)
         .kills(&[Fault::IgnoresStop]),
-    case!(Storage, "cancel.stopped_eats_nothing", [13], stopped_eats_nothing)
+    case!(Storage, "cancel.stopped_before_it_began", [DroppedPull], stopped_before_it_began)
+        .kills(&[Fault::IgnoresStop]),
+    case!(Storage, "cancel.stopped_eats_nothing", [DroppedPull], stopped_eats_nothing)
         .kills(&[Fault::StoppedPullLoses]),
-    case!(Storage, "cancel.stop_races_push", [13], stop_races_push).kills(&[Fault::StoppedPullLoses]),
-    case!(Storage, "cancel.stop_ends_an_exchange", [13], stop_ends_an_exchange)
+    case!(Storage, "cancel.stop_races_push", [DroppedPull], stop_races_push)
+        .kills(&[Fault::StoppedPullLoses]),
+    case!(Storage, "cancel.stop_ends_an_exchange", [DroppedPull], stop_ends_an_exchange)
         .kills(&[Fault::ExchangeIgnoresStop]),
 ];
 
@@ -40,8 +43,14 @@ async fn stop_ends_the_wait(c: &Context) -> CaseResult {
         Instant::now()
     };
     let (got, stopped) = futures_util::join!(c.client().pull_with(&p, request), stopping);
-    c.in_order(13, "an empty answer", &[], &got?)?;
-    c.took(13, &[], "an answer to the stop", stopped.elapsed(), (Duration::ZERO, c.timing().soon))
+    c.in_order(Clause::DroppedPull, "an empty answer", &[], &got?)?;
+    c.took(
+        Clause::DroppedPull,
+        &[],
+        "an answer to the stop",
+        stopped.elapsed(),
+        (Duration::ZERO, c.timing().soon),
+    )
 }
 
 async fn stopped_before_it_began(c: &Context) -> CaseResult {
@@ -50,8 +59,8 @@ async fn stopped_before_it_began(c: &Context) -> CaseResult {
     stop.cancel();
     let start = Instant::now();
     let got = c.client().pull_with(&p, c.client().request(1, long_wait(c)).with_stop(stop)).await?;
-    c.in_order(13, "an empty answer", &[], &got)?;
-    c.took(13, &[], "an answer", start.elapsed(), (Duration::ZERO, c.timing().soon))
+    c.in_order(Clause::DroppedPull, "an empty answer", &[], &got)?;
+    c.took(Clause::DroppedPull, &[], "an answer", start.elapsed(), (Duration::ZERO, c.timing().soon))
 }
 
 /// Pulls that were stopped take nothing of what is pushed later.
@@ -68,12 +77,12 @@ async fn stopped_eats_nothing(c: &Context) -> CaseResult {
     };
     let (got, ()) = futures_util::join!(futures_util::future::join_all(pulls), stopping);
     for got in got {
-        c.in_order(13, "an empty answer", &[], &got?)?;
+        c.in_order(Clause::DroppedPull, "an empty answer", &[], &got?)?;
     }
     let sent = c.client().push(&p, &c.messages(5, |_, message| message)).await?;
     tokio::time::sleep(SETTLED_IN).await; // whoever waits in secret takes them now
     let got = c.client().take(&p, 5).await?;
-    c.same(13, "everything that was pushed after the stop", &sent, &got)?;
+    c.same(Clause::DroppedPull, "everything that was pushed after the stop", &sent, &got)?;
     c.client().remove(&got).await
 }
 
@@ -96,7 +105,7 @@ async fn stop_races_push(c: &Context) -> CaseResult {
         if got.is_empty() {
             got = c.client().pull(&p, 1).await?;
         }
-        c.equal(13, &sent, "the message, from one of the two pulls,", &sent, &ids(&got))?;
+        c.equal(Clause::DroppedPull, &sent, "the message, from one of the two pulls,", &sent, &ids(&got))?;
         c.client().remove(&got).await?;
     }
     Ok(())
@@ -116,9 +125,19 @@ async fn stop_ends_an_exchange(c: &Context) -> CaseResult {
     };
     let ((settled, pulled), stopped) =
         futures_util::join!(c.client().storage().exchange(&batch, &p, request), stopping);
-    let settled = c.ok(20, "the settlement", settled.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
-    c.equal(20, &sent, "the outcome", &vec![SettleOutcome::Settled], &settled)?;
-    let got = c.ok(9, "the pull", pulled)?;
-    c.in_order(13, "an empty answer", &[], &got)?;
-    c.took(13, &[], "an answer to the stop", stopped.elapsed(), (Duration::ZERO, c.timing().soon))
+    let settled = c.ok(
+        Clause::SettleOutcomes,
+        "the settlement",
+        settled.into_iter().collect::<anyqueue::Result<Vec<_>>>(),
+    )?;
+    c.equal(Clause::SettleOutcomes, &sent, "the outcome", &vec![SettleOutcome::Settled], &settled)?;
+    let got = c.ok(Clause::ReadyAtOnce, "the pull", pulled)?;
+    c.in_order(Clause::DroppedPull, "an empty answer", &[], &got)?;
+    c.took(
+        Clause::DroppedPull,
+        &[],
+        "an answer to the stop",
+        stopped.elapsed(),
+        (Duration::ZERO, c.timing().soon),
+    )
 }

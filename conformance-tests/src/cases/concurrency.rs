@@ -9,20 +9,22 @@ use anyqueue::adapter::{Action, Delivery};
 use futures_util::future::join_all;
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{Client, Context, ids, settlement};
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "concurrency.no_overlap", [1, 14], no_overlap)
+    case!(Storage, "concurrency.no_overlap", [Stored, Exclusive], no_overlap)
         .kills(&[Fault::SharedDelivery, Fault::SecondChunkFirst])
         .deadline(LONG),
-    case!(Storage, "concurrency.stuck_holder", [12, 14], stuck_holder).kills(&[Fault::Prefetches]),
-    case!(Storage, "concurrency.push_and_pull", [1, 14, 18], push_and_pull)
+    case!(Storage, "concurrency.stuck_holder", [NoPrefetch, Exclusive], stuck_holder)
+        .kills(&[Fault::Prefetches]),
+    case!(Storage, "concurrency.push_and_pull", [Stored, Exclusive, AllWaitersWake], push_and_pull)
         .kills(&[Fault::SharedDelivery, Fault::LosesEleventh])
         .deadline(LONG),
-    case!(Storage, "concurrency.random_fates", [14, 19, 20], random_fates)
+    case!(Storage, "concurrency.random_fates", [Exclusive, SettleActions, SettleOutcomes], random_fates)
         .kills(&[
             Fault::RetryDrops,
             Fault::RemoveLostOneIn30,
@@ -31,8 +33,8 @@ pub(super) const CASES: &[Case] = &[
             Fault::PostponeResetsCount,
         ])
         .deadline(LONG),
-    case!(Storage, "concurrency.oldest_is_served", [17], oldest_is_served)
-        .needs(&[Need::PUSH_ORDER])
+    case!(Storage, "concurrency.oldest_is_served", [NoStarvation], oldest_is_served)
+        .needs(&[Need::PushOrder])
         .kills(&[Fault::TiesReversed]),
 ];
 
@@ -69,7 +71,7 @@ async fn no_overlap(c: &Context) -> CaseResult {
         }
     });
     let seen = join_all(consumers).await.into_iter().collect::<CaseResult<Vec<_>>>()?.concat();
-    c.same(14, "each message for exactly one consumer", &sent, &seen)
+    c.same(Clause::Exclusive, "each message for exactly one consumer", &sent, &seen)
 }
 
 /// Somebody who holds a message and does nothing holds up nobody else.
@@ -80,7 +82,7 @@ async fn stuck_holder(c: &Context) -> CaseResult {
     let stuck = c.client().pull(&p, 1).await?;
     let rest = worker.take(&p, 19).await?;
     worker.remove(&rest).await?;
-    c.same(12, "everything else", &sent, &[stuck.clone(), rest].concat())?;
+    c.same(Clause::NoPrefetch, "everything else", &sent, &[stuck.clone(), rest].concat())?;
     c.client().remove(&stuck).await
 }
 
@@ -116,7 +118,7 @@ async fn push_and_pull(c: &Context) -> CaseResult {
     let (sent, seen) = futures_util::join!(join_all(pushing), join_all(pulling));
     let sent: Vec<MessageId> = sent.into_iter().collect::<CaseResult<Vec<_>>>()?.concat();
     let seen: Vec<Delivery> = seen.into_iter().collect::<CaseResult<Vec<_>>>()?.concat();
-    c.same(1, "everything that was pushed, once", &sent, &seen)
+    c.same(Clause::Stored, "everything that was pushed, once", &sent, &seen)
 }
 
 /// Consumers settle as the dice fall; in the end each message was removed exactly once.
@@ -153,7 +155,7 @@ async fn random_fates(c: &Context) -> CaseResult {
     let wrong: Vec<_> = sent.iter().filter(|id| removed.get(id) != Some(&1)).copied().collect();
     let seen = format!("{} were not", wrong.len());
     c.check(
-        19,
+        Clause::SettleActions,
         wrong.get(..1).unwrap_or_default(),
         wrong.is_empty(),
         "each message removed exactly once",
@@ -178,10 +180,10 @@ async fn oldest_is_served(c: &Context) -> CaseResult {
         waiting.extend(c.client().push(&p, &c.messages(5, |_, message| message)).await?);
         let got = c.client().take(&p, 3).await?;
         let oldest: Vec<_> = waiting.drain(..3).collect();
-        c.in_order(17, "the oldest", &oldest, &got)?;
+        c.in_order(Clause::NoStarvation, "the oldest", &oldest, &got)?;
         c.client().remove(&got).await?;
     }
     let rest = c.client().take(&p, waiting.len()).await?;
-    c.equal(17, &[], "the rest", &waiting, &ids(&rest))?;
+    c.equal(Clause::NoStarvation, &[], "the rest", &waiting, &ids(&rest))?;
     c.client().remove(&rest).await
 }

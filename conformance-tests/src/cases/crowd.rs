@@ -10,43 +10,48 @@ use anyqueue::{MessageData, MessageId, PartitionId, PushOutcome, Result, SettleO
 use futures_util::future::{join, join_all, join3};
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{Client, Context, ids, settlement};
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "crowd.settlers", [20, 22], settlers).kills(&[Fault::SettleRace]),
-    case!(Storage, "crowd.pushers_of_one_id", [4, 32], pushers_of_one_id)
-        .needs(&[Need::UNIQUE_IDS])
+    case!(Storage, "crowd.settlers", [SettleOutcomes, SettleTwice], settlers).kills(&[Fault::SettleRace]),
+    case!(Storage, "crowd.pushers_of_one_id", [PushErrors, Deduplication], pushers_of_one_id)
+        .needs(&[Need::UniqueIds])
         .kills(&[Fault::IdRace]),
-    case!(Storage, "crowd.closers", [41], closers)
+    case!(Storage, "crowd.closers", [Close], closers)
         .kills(&[Fault::ClosesBlockEachOther, Fault::CloseDoesNotWake]),
-    case!(Storage, "crowd.openers", [38], openers).kills(&[Fault::InitStartsOver, Fault::InitEmpties]),
-    case!(Storage, "crowd.returned", [9, 18], returned).kills(&[Fault::ReturnWakesOne]),
-    case!(Storage, "crowd.resumed", [18, 37], resumed).needs(&[Need::PAUSE]).kills(&[Fault::ResumeWakesOne]),
-    case!(Storage, "crowd.matured", [18, 30], matured)
-        .needs(&[Need::PUSH_DELAY])
+    case!(Storage, "crowd.openers", [Init], openers).kills(&[Fault::InitStartsOver, Fault::InitEmpties]),
+    case!(Storage, "crowd.returned", [ReadyAtOnce, AllWaitersWake], returned).kills(&[Fault::ReturnWakesOne]),
+    case!(Storage, "crowd.resumed", [AllWaitersWake, Pause], resumed)
+        .needs(&[Need::Pause])
+        .kills(&[Fault::ResumeWakesOne]),
+    case!(Storage, "crowd.matured", [AllWaitersWake, Delays], matured)
+        .needs(&[Need::PushDelay])
         .kills(&[Fault::OneWatchesTheTime]),
-    case!(Storage, "crowd.postponed", [18, 30], postponed)
-        .needs(&[Need::POSTPONE_DELAY])
+    case!(Storage, "crowd.postponed", [AllWaitersWake, Delays], postponed)
+        .needs(&[Need::PostponeDelay])
         .kills(&[Fault::OneWatchesTheTime]),
-    case!(Storage, "crowd.leases_end", [18, 25], leases_end)
-        .needs(&[Need::TIMED_LEASE])
+    case!(Storage, "crowd.leases_end", [AllWaitersWake, LeaseEnd], leases_end)
+        .needs(&[Need::TimedLease])
         .kills(&[Fault::OneWatchesTheTime]),
-    case!(Storage, "crowd.pullers_of_a_group", [18, 31], pullers_of_a_group)
-        .needs(&[Need::GROUPS])
+    case!(Storage, "crowd.pullers_of_a_group", [AllWaitersWake, Groups], pullers_of_a_group)
+        .needs(&[Need::Groups])
         .kills(&[Fault::FreedGroupForgetsOthers, Fault::GroupUnlocksAtDelivery]),
-    case!(Storage, "one_thread.returned", [9, 18], returned)
+    case!(Storage, "one_thread.returned", [ReadyAtOnce, AllWaitersWake], returned)
         .on_one_thread()
         .kills(&[Fault::WaitBlocksThread, Fault::NeedsSeveralThreads]),
-    case!(Storage, "one_thread.matured", [18, 30], matured)
-        .needs(&[Need::PUSH_DELAY])
+    case!(Storage, "one_thread.matured", [AllWaitersWake, Delays], matured)
+        .needs(&[Need::PushDelay])
         .on_one_thread()
         .kills(&[Fault::OneWatchesTheTime, Fault::WaitBlocksThread]),
-    case!(Storage, "one_thread.settlers", [20, 22], settlers).on_one_thread().kills(&[Fault::SettleRace]),
-    case!(Storage, "one_thread.closers", [41], closers).on_one_thread().kills(&[Fault::WaitBlocksThread]),
-    case!(Storage, "one_thread.idle", [42], idle).on_one_thread().kills(&[Fault::SpinsWhileWaiting]),
+    case!(Storage, "one_thread.settlers", [SettleOutcomes, SettleTwice], settlers)
+        .on_one_thread()
+        .kills(&[Fault::SettleRace]),
+    case!(Storage, "one_thread.closers", [Close], closers).on_one_thread().kills(&[Fault::WaitBlocksThread]),
+    case!(Storage, "one_thread.idle", [Resources], idle).on_one_thread().kills(&[Fault::SpinsWhileWaiting]),
 ];
 
 /// How many do the same at once, where they need not wait for each other.
@@ -88,7 +93,7 @@ async fn settled_by_one(c: &Context, round: usize) -> CaseResult {
     let settled = |(_, answer): &(&Action, &SettleOutcome)| **answer == SettleOutcome::Settled;
     let winners: Vec<&Action> = all.zip(&answers).filter(settled).map(|(action, _)| action).collect();
     let told = format!("one of {MANY} settlements at once to be Settled");
-    c.check(20, &sent, winners.len() == 1, told, format!("{answers:?}"))?;
+    c.check(Clause::SettleOutcomes, &sent, winners.len() == 1, told, format!("{answers:?}"))?;
     let place = match winners.first() {
         Some(Action::Remove) | None => None,
         Some(Action::Move { to, .. }) => Some(to),
@@ -101,7 +106,7 @@ async fn settled_by_one(c: &Context, round: usize) -> CaseResult {
     let dead = p.dead_letters();
     let empty = |place| client.pull_with(place, client.request(1, c.timing().slack));
     let (live, dead) = join(empty(&p), empty(&dead)).await;
-    c.in_order(22, "nothing beyond what the winner wanted", &[], &[live?, dead?].concat())
+    c.in_order(Clause::SettleTwice, "nothing beyond what the winner wanted", &[], &[live?, dead?].concat())
 }
 
 /// Of those who push one message at once one stores it; the others are told that it is there.
@@ -113,9 +118,9 @@ async fn pushers_of_one_id(c: &Context) -> CaseResult {
         async move { client.storage().push(p, &[message]).await }
     });
     let answers = join_all(pushes).await.concat();
-    let answers = c.ok(4, "each push", answers.into_iter().collect::<Result<Vec<_>>>())?;
+    let answers = c.ok(Clause::PushErrors, "each push", answers.into_iter().collect::<Result<Vec<_>>>())?;
     let id = message.id();
-    c.equal(2, &[id], "the number of answers", &MANY, &answers.len())?;
+    c.equal(Clause::PushResults, &[id], "the number of answers", &MANY, &answers.len())?;
     let is_duplicate = |answer: &PushOutcome| match answer {
         PushOutcome::Duplicate(first) => first.is_none_or(|first| first == id),
         PushOutcome::Stored(_) => false,
@@ -123,9 +128,15 @@ async fn pushers_of_one_id(c: &Context) -> CaseResult {
     let stored = answers.iter().filter(|answer| **answer == PushOutcome::Stored(id)).count();
     let duplicates = answers.iter().filter(|answer| is_duplicate(answer)).count();
     let told = format!("Stored once, and Duplicate of it for the other {}", MANY - 1);
-    c.check(32, &[id], (stored, duplicates) == (1, MANY - 1), told, format!("{answers:?}"))?;
+    c.check(
+        Clause::Deduplication,
+        &[id],
+        (stored, duplicates) == (1, MANY - 1),
+        told,
+        format!("{answers:?}"),
+    )?;
     let got = c.client().take(&p, 1).await?;
-    c.client().nothing(&p, c.timing().slack, 32, "one message only").await?;
+    c.client().nothing(&p, c.timing().slack, Clause::Deduplication, "one message only").await?;
     c.client().remove(&got).await
 }
 
@@ -153,20 +164,28 @@ async fn closers(c: &Context) -> CaseResult {
     let (closes, start, took) = all_closed?;
     for close in closes {
         let ok = matches!(close, Ok(Ok(())));
-        c.check(41, &[], ok, "each close of several at once to succeed", format!("{close:?}"))?;
+        c.check(Clause::Close, &[], ok, "each close of several at once to succeed", format!("{close:?}"))?;
     }
     let bounds = (Duration::ZERO, c.timing().soon);
-    c.took(41, &[], "the last close", took, bounds)?;
-    c.took(41, &[], "the end of all waits", ended.saturating_duration_since(start), bounds)?;
+    c.took(Clause::Close, &[], "the last close", took, bounds)?;
+    c.took(Clause::Close, &[], "the end of all waits", ended.saturating_duration_since(start), bounds)?;
     for answer in waited {
         let ok = answer.as_ref().map_or_else(is_closed, Vec::is_empty);
-        c.check(41, &[], ok, "a pull that waited to end with nothing, or closed", format!("{answer:?}"))?;
+        c.check(
+            Clause::Close,
+            &[],
+            ok,
+            "a pull that waited to end with nothing, or closed",
+            format!("{answer:?}"),
+        )?;
     }
     let mut stored = Vec::new();
     for answer in pushed.concat() {
         match answer {
             Ok(outcome) => stored.push(outcome),
-            Err(error) => c.check(41, &[], is_closed(&error), "stored, or closed", error.to_string())?,
+            Err(error) => {
+                c.check(Clause::Close, &[], is_closed(&error), "stored, or closed", error.to_string())?
+            }
         }
     }
     let expected: Vec<MessageId> = stored
@@ -174,7 +193,7 @@ async fn closers(c: &Context) -> CaseResult {
         .filter_map(|outcome| if let PushOutcome::Stored(id) = outcome { Some(*id) } else { None })
         .collect();
     let got = c.client().take(&p, expected.len()).await?;
-    c.same(41, "what was acknowledged", &expected, &got)?;
+    c.same(Clause::Close, "what was acknowledged", &expected, &got)?;
     c.client().remove(&got).await
 }
 
@@ -194,25 +213,28 @@ async fn openers(c: &Context) -> CaseResult {
         Ok(storage)
     });
     let opened: Vec<Result<Arc<dyn Storage>>> = join_all(opened).await;
-    let opened =
-        c.ok(38, "each of several that open at once", opened.into_iter().collect::<Result<Vec<_>>>())?;
+    let opened = c.ok(
+        Clause::Init,
+        "each of several that open at once",
+        opened.into_iter().collect::<Result<Vec<_>>>(),
+    )?;
     let mut came = Vec::new();
     for storage in &opened {
         let request = PullRequest::new(1, c.timing().soon, c.timing().long_lease);
-        let got = c.ok(8, "a pull", storage.pull(&p, request).await)?;
+        let got = c.ok(Clause::PullBounds, "a pull", storage.pull(&p, request).await)?;
         let all: Vec<_> = got.iter().map(|held| settlement(held, Action::Remove)).collect();
         if !all.is_empty() {
             let removed = storage.settle(&all).await;
-            c.ok(20, "a removal", removed.into_iter().collect::<Result<Vec<_>>>())?;
+            c.ok(Clause::SettleOutcomes, "a removal", removed.into_iter().collect::<Result<Vec<_>>>())?;
         }
         came.extend(ids(&got));
     }
     for storage in &opened {
-        c.ok(41, "close", storage.close().await)?;
+        c.ok(Clause::Close, "close", storage.close().await)?;
     }
     harness.remove(&namespace).await;
     let sent: Vec<_> = messages.iter().map(MessageData::id).collect();
-    c.same_ids(38, "what each pushed after its own init", &sent, &came)
+    c.same_ids(Clause::Init, "what each pushed after its own init", &sent, &came)
 }
 
 /// What came to several who wait, each of another client, and when the last of them got it.
@@ -251,7 +273,7 @@ async fn each_of_several<T>(
 /// Judges that each got one, and the last of them in time; removes them.
 async fn one_each(
     c: &Context,
-    clause: u8,
+    clause: Clause,
     woken: Woken,
     sent: &[MessageId],
     (since, bounds): (Instant, (Duration, Duration)),
@@ -280,7 +302,7 @@ async fn returned(c: &Context) -> CaseResult {
             holder.settle_all(&held, &action).await.map(|()| since)
         })
         .await?;
-        one_each(c, 18, woken, &sent, (since, (Duration::ZERO, c.timing().soon))).await?;
+        one_each(c, Clause::AllWaitersWake, woken, &sent, (since, (Duration::ZERO, c.timing().soon))).await?;
     }
     Ok(())
 }
@@ -290,13 +312,13 @@ async fn resumed(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let sent = c.client().push(&p, &c.messages(WAITERS, |_, message| message)).await?;
     let pause = c.client().pause()?;
-    c.ok(37, "pausing", pause.set_paused(&p, true).await)?;
+    c.ok(Clause::Pause, "pausing", pause.set_paused(&p, true).await)?;
     let (woken, since) = each_of_several(c, &p, async {
         let since = Instant::now();
-        c.ok(37, "resuming", pause.set_paused(&p, false).await).map(|()| since)
+        c.ok(Clause::Pause, "resuming", pause.set_paused(&p, false).await).map(|()| since)
     })
     .await?;
-    one_each(c, 18, woken, &sent, (since, (Duration::ZERO, c.timing().soon))).await
+    one_each(c, Clause::AllWaitersWake, woken, &sent, (since, (Duration::ZERO, c.timing().soon))).await
 }
 
 /// Delays that end together wake as many.
@@ -307,7 +329,7 @@ async fn matured(c: &Context) -> CaseResult {
         CaseResult::Ok((c.client().push(&p, &messages).await?, since))
     })
     .await?;
-    one_each(c, 18, woken, &sent, (since, (delay, c.timing().latest(delay)))).await
+    one_each(c, Clause::AllWaitersWake, woken, &sent, (since, (delay, c.timing().latest(delay)))).await
 }
 
 /// So do postponements.
@@ -320,7 +342,7 @@ async fn postponed(c: &Context) -> CaseResult {
         c.client().settle_all(&held, &Action::Postpone { delay, headers: None }).await.map(|()| since)
     })
     .await?;
-    one_each(c, 18, woken, &sent, (since, (delay, c.timing().latest(delay)))).await
+    one_each(c, Clause::AllWaitersWake, woken, &sent, (since, (delay, c.timing().latest(delay)))).await
 }
 
 /// So do leases that end together, though nobody says so.
@@ -336,7 +358,7 @@ async fn leases_end(c: &Context) -> CaseResult {
         CaseResult::Ok(since)
     })
     .await?;
-    one_each(c, 18, woken, &sent, (since, (lease, c.timing().latest(lease)))).await
+    one_each(c, Clause::AllWaitersWake, woken, &sent, (since, (lease, c.timing().latest(lease)))).await
 }
 
 /// Several wait for one group: each removal gives its next to one of them, and nobody is forgotten.
@@ -350,7 +372,7 @@ async fn pullers_of_a_group(c: &Context) -> CaseResult {
             let others = sent.get(n + 1..).unwrap_or_default();
             let early = others.iter().find(|other| c.lease_of(**other).is_ok());
             let told = "no other of the group while one is held";
-            c.check(31, &sent, early.is_none(), told, format!("{early:?}"))?;
+            c.check(Clause::Groups, &sent, early.is_none(), told, format!("{early:?}"))?;
             let removal = anyqueue::adapter::Settlement { lease: held, action: Action::Remove };
             c.client().settle(&[removal]).await?;
         }
@@ -358,7 +380,7 @@ async fn pullers_of_a_group(c: &Context) -> CaseResult {
     })
     .await?;
     let all: Vec<Delivery> = woken.got.into_iter().flat_map(|(_, got)| got).collect();
-    c.same(18, "one for each who waits", &sent, &all)
+    c.same(Clause::AllWaitersWake, "one for each who waits", &sent, &all)
 }
 
 /// Several that wait take no processor time: whoever else is on their thread has it for himself.
@@ -370,11 +392,11 @@ async fn idle(c: &Context) -> CaseResult {
     );
     let looking = async {
         c.pull_begins(c.client()).await?;
-        c.thread_is_idle(42, "pulls wait").await?;
+        c.thread_is_idle(Clause::Resources, "pulls wait").await?;
         c.client().push(&p, &c.messages(WAITERS, |_, message| message)).await
     };
     let (got, sent) = join(waiting, looking).await;
     let sent = sent?;
     let got = got.into_iter().collect::<CaseResult<Vec<_>>>()?.concat();
-    c.same(18, "one for each who waits", &sent, &got)
+    c.same(Clause::AllWaitersWake, "one for each who waits", &sent, &got)
 }

@@ -5,28 +5,33 @@ use anyqueue::{Headers, PartitionId, header};
 
 use super::payload::largest_message;
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{Context, ids};
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "dead.intact", [5, 33], intact).kills(&[Fault::DeadVanish, Fault::MoveKeepsHeaders]),
-    case!(Storage, "dead.once", [33], once).kills(&[Fault::MoveCopies, Fault::DeadVanish]),
-    case!(Storage, "dead.redrive", [28, 33], redrive).kills(&[
+    case!(Storage, "dead.intact", [ContentIntact, DeadLetters], intact)
+        .kills(&[Fault::DeadVanish, Fault::MoveKeepsHeaders]),
+    case!(Storage, "dead.once", [DeadLetters], once).kills(&[Fault::MoveCopies, Fault::DeadVanish]),
+    case!(Storage, "dead.redrive", [DeliveryCount, DeadLetters], redrive).kills(&[
         Fault::MoveCopies,
         Fault::MoveKeepsCount,
         Fault::RedeliveryLosesHeaders,
     ]),
-    case!(Storage, "dead.head_does_not_block", [33], head_does_not_block).kills(&[Fault::DeadVanish]),
-    case!(Storage, "dead.in_priority_order", [15, 33], in_priority_order)
-        .needs(&[Need::STRICT_PRIORITY])
+    case!(Storage, "dead.head_does_not_block", [DeadLetters], head_does_not_block)
+        .kills(&[Fault::DeadVanish]),
+    case!(Storage, "dead.in_priority_order", [Order, DeadLetters], in_priority_order)
+        .needs(&[Need::StrictPriority])
         .kills(&[Fault::PriorityInverted, Fault::MoveForgetsPriority]),
-    case!(Storage, "dead.know_no_groups", [31, 33], know_no_groups)
-        .needs(&[Need::GROUPS])
+    case!(Storage, "dead.know_no_groups", [Groups, DeadLetters], know_no_groups)
+        .needs(&[Need::Groups])
         .kills(&[Fault::DeadKeepGroups, Fault::DeathLocksGroup]),
-    case!(Storage, "dead.largest_can_die", [7, 33], largest_can_die).kills(&[Fault::LargeCannotDie]),
-    case!(Storage, "dead.settled_like_any", [19, 33], settled_like_any).kills(&[Fault::RetryDrops]),
+    case!(Storage, "dead.largest_can_die", [Limits, DeadLetters], largest_can_die)
+        .kills(&[Fault::LargeCannotDie]),
+    case!(Storage, "dead.settled_like_any", [SettleActions, DeadLetters], settled_like_any)
+        .kills(&[Fault::RetryDrops]),
 ];
 
 fn die(p: &PartitionId, headers: Option<Headers>) -> Action {
@@ -43,7 +48,7 @@ async fn intact(c: &Context) -> CaseResult {
     headers.insert(header::DEAD_REASON.to_owned(), "it cannot be parsed".to_owned());
     c.client().settle_all(&[held], &die(&p, Some(headers.clone()))).await?;
     let [dead] = c.client().take_exact(&p.dead_letters()).await?;
-    c.equal(33, &sent, "the headers of the dead letter", &headers, dead.message.headers())?;
+    c.equal(Clause::DeadLetters, &sent, "the headers of the dead letter", &headers, dead.message.headers())?;
     c.client().remove(&[dead]).await
 }
 
@@ -53,10 +58,10 @@ async fn once(c: &Context) -> CaseResult {
     let sent = c.client().push(&p, &c.messages(3, |_, message| message)).await?;
     let held = c.client().take(&p, 3).await?;
     c.client().settle_all(&held, &die(&p, None)).await?;
-    c.client().nothing(&p, c.timing().never(), 33, "nothing left where it lived").await?;
+    c.client().nothing(&p, c.timing().never(), Clause::DeadLetters, "nothing left where it lived").await?;
     let dead = c.client().take(&p.dead_letters(), 3).await?;
-    c.same(33, "each dead letter once", &sent, &dead)?;
-    c.client().nothing(&p.dead_letters(), c.timing().slack, 33, "no second copy").await?;
+    c.same(Clause::DeadLetters, "each dead letter once", &sent, &dead)?;
+    c.client().nothing(&p.dead_letters(), c.timing().slack, Clause::DeadLetters, "no second copy").await?;
     c.client().remove(&dead).await
 }
 
@@ -73,12 +78,14 @@ async fn redrive(c: &Context) -> CaseResult {
     let dead = c.client().take(&p.dead_letters(), 1).await?;
     c.client().settle_all(&dead, &Action::Move { to: p.clone(), headers: None }).await?;
     let alive = c.client().take(&p, 1).await?;
-    c.in_order(33, "the redriven message", &sent, &alive)?;
-    if (Need::DELIVERY_COUNT.declared)(c.capabilities()) {
+    c.in_order(Clause::DeadLetters, "the redriven message", &sent, &alive)?;
+    if Need::DeliveryCount.is_declared(c.capabilities()) {
         let counts: Vec<_> = alive.iter().map(|delivery| delivery.delivery_count).collect();
-        c.equal(28, &sent, "a delivery count of", &vec![Some(1)], &counts)?;
+        c.equal(Clause::DeliveryCount, &sent, "a delivery count of", &vec![Some(1)], &counts)?;
     }
-    c.client().nothing(&p.dead_letters(), c.timing().slack, 33, "nothing left among the dead").await?;
+    c.client()
+        .nothing(&p.dead_letters(), c.timing().slack, Clause::DeadLetters, "nothing left among the dead")
+        .await?;
     c.client().remove(&alive).await
 }
 
@@ -92,8 +99,8 @@ async fn head_does_not_block(c: &Context) -> CaseResult {
     let dead = c.client().take(&p.dead_letters(), 1).await?;
     c.client().remove(&rest).await?;
     c.client().remove(&dead).await?;
-    c.same(33, "the head among the dead", &ids(&head), &dead)?;
-    c.same(33, "everything, once", &sent, &[dead, rest].concat())
+    c.same(Clause::DeadLetters, "the head among the dead", &ids(&head), &dead)?;
+    c.same(Clause::DeadLetters, "everything, once", &sent, &[dead, rest].concat())
 }
 
 /// Dead letters are pulled by priority, like any partition.
@@ -107,7 +114,7 @@ async fn in_priority_order(c: &Context) -> CaseResult {
     }
     let dead = c.client().take(&p.dead_letters(), 2).await?;
     sent.reverse();
-    c.in_order(15, "the higher priority first", &sent, &dead)?;
+    c.in_order(Clause::Order, "the higher priority first", &sent, &dead)?;
     c.client().remove(&dead).await
 }
 
@@ -120,7 +127,7 @@ async fn know_no_groups(c: &Context) -> CaseResult {
         c.client().settle_all(&head, &die(&p, None)).await?;
     }
     let dead = c.client().pull(&p.dead_letters(), 10).await?;
-    c.same(33, "all dead members at once", &sent, &dead)?;
+    c.same(Clause::DeadLetters, "all dead members at once", &sent, &dead)?;
     c.client().remove(&dead).await
 }
 
@@ -135,7 +142,7 @@ async fn largest_can_die(c: &Context) -> CaseResult {
     headers.insert(header::DEAD_REASON.to_owned(), "x".repeat(room));
     c.client().settle_all(&[held], &die(&p, Some(headers.clone()))).await?;
     let [dead] = c.client().take_exact(&p.dead_letters()).await?;
-    c.equal(33, &sent, "the headers of the dead letter", &headers, dead.message.headers())?;
+    c.equal(Clause::DeadLetters, &sent, "the headers of the dead letter", &headers, dead.message.headers())?;
     c.client().remove(&[dead]).await
 }
 
@@ -147,8 +154,10 @@ async fn settled_like_any(c: &Context) -> CaseResult {
     c.client().settle_all(&held, &die(&p, None)).await?;
     for action in [Action::Release, Action::Retry, Action::Remove] {
         let dead = c.client().take(&p.dead_letters(), 1).await?;
-        c.in_order(19, "the dead letter", &sent, &dead)?;
+        c.in_order(Clause::SettleActions, "the dead letter", &sent, &dead)?;
         c.client().settle_all(&dead, &action).await?;
     }
-    c.client().nothing(&p.dead_letters(), c.timing().slack, 19, "nothing after its removal").await
+    c.client()
+        .nothing(&p.dead_letters(), c.timing().slack, Clause::SettleActions, "nothing after its removal")
+        .await
 }

@@ -7,55 +7,55 @@ use anyqueue::{MessageData, MessageId, PartitionId, PushOutcome};
 use futures_util::future::join_all;
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{Client, Context};
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
-pub(super) const CASES: &[Case] = &[
-    case!(Storage, "dedup.second_is_duplicate", [32], second_is_duplicate)
-        .needs(NEEDS)
-        .kills(&[Fault::DedupIgnored, Fault::DuplicateNamesItself]),
-    case!(Storage, "dedup.in_one_batch", [2, 32], in_one_batch).needs(NEEDS).kills(&[
-        Fault::DuplicateEndsBatch,
-        Fault::DedupIgnored,
-        Fault::TwinKeysInBatch,
-    ]),
-    case!(Storage, "dedup.sixteen_at_once", [32], sixteen_at_once)
-        .needs(NEEDS)
-        .kills(&[Fault::DedupRace, Fault::DedupPerClient]),
-    case!(Storage, "dedup.per_partition", [16, 32], per_partition)
-        .needs(NEEDS)
-        .kills(&[Fault::DedupAcrossPartitions]),
-    case!(Storage, "dedup.while_it_lives", [32], while_it_lives).needs(WHILE_LIVE).kills(&[
-        Fault::DedupUntilDelivery,
-        Fault::KeyFreeAfterRetry,
-        Fault::KeyFreeWhilePostponed,
-    ]),
-    case!(Storage, "dedup.while_delayed", [32], while_delayed)
-        .needs(&[Need::DEDUP_WHILE_LIVE, Need::PUSH_DELAY])
-        .kills(&[Fault::DedupForgetsDelayed]),
-    case!(Storage, "dedup.free_after_removal", [32], free_after_removal)
-        .needs(WHILE_LIVE)
-        .kills(&[Fault::DedupForever]),
-    case!(Storage, "dedup.free_after_death", [32], free_after_death)
-        .needs(WHILE_LIVE)
-        .kills(&[Fault::DedupForever, Fault::DeathKeepsKey]),
-    case!(Storage, "dedup.moved_takes_no_key", [32], moved_takes_no_key)
-        .needs(WHILE_LIVE)
-        .kills(&[Fault::DedupForever, Fault::MoveTakesKey]),
-    case!(Storage, "dedup.keys_by_bytes", [32], keys_by_bytes).needs(&[Need::DEDUP]).kills(&[
-        Fault::KeyTrimmed,
-        Fault::KeyCaseless,
-        Fault::KeyComposed,
-    ]),
-    case!(Storage, "dedup.purge_leaves_held", [32, 36], purge_leaves_held)
-        .needs(&[Need::DEDUP_WHILE_LIVE, Need::PURGE])
-        .kills(&[Fault::PurgeFreesHeldKeys]),
-];
+pub(super) const CASES: &[Case] =
+    &[
+        case!(Storage, "dedup.second_is_duplicate", [Deduplication], second_is_duplicate)
+            .needs(NEEDS)
+            .kills(&[Fault::DedupIgnored, Fault::DuplicateNamesItself]),
+        case!(Storage, "dedup.in_one_batch", [PushResults, Deduplication], in_one_batch)
+            .needs(NEEDS)
+            .kills(&[Fault::DuplicateEndsBatch, Fault::DedupIgnored, Fault::TwinKeysInBatch]),
+        case!(Storage, "dedup.sixteen_at_once", [Deduplication], sixteen_at_once)
+            .needs(NEEDS)
+            .kills(&[Fault::DedupRace, Fault::DedupPerClient]),
+        case!(Storage, "dedup.per_partition", [PartitionsApart, Deduplication], per_partition)
+            .needs(NEEDS)
+            .kills(&[Fault::DedupAcrossPartitions]),
+        case!(Storage, "dedup.while_it_lives", [Deduplication], while_it_lives).needs(WHILE_LIVE).kills(&[
+            Fault::DedupUntilDelivery,
+            Fault::KeyFreeAfterRetry,
+            Fault::KeyFreeWhilePostponed,
+        ]),
+        case!(Storage, "dedup.while_delayed", [Deduplication], while_delayed)
+            .needs(&[Need::DedupWhileLive, Need::PushDelay])
+            .kills(&[Fault::DedupForgetsDelayed]),
+        case!(Storage, "dedup.free_after_removal", [Deduplication], free_after_removal)
+            .needs(WHILE_LIVE)
+            .kills(&[Fault::DedupForever]),
+        case!(Storage, "dedup.free_after_death", [Deduplication], free_after_death)
+            .needs(WHILE_LIVE)
+            .kills(&[Fault::DedupForever, Fault::DeathKeepsKey]),
+        case!(Storage, "dedup.moved_takes_no_key", [Deduplication], moved_takes_no_key)
+            .needs(WHILE_LIVE)
+            .kills(&[Fault::DedupForever, Fault::MoveTakesKey]),
+        case!(Storage, "dedup.keys_by_bytes", [Deduplication], keys_by_bytes).needs(&[Need::Dedup]).kills(&[
+            Fault::KeyTrimmed,
+            Fault::KeyCaseless,
+            Fault::KeyComposed,
+        ]),
+        case!(Storage, "dedup.purge_leaves_held", [Deduplication, Deletion], purge_leaves_held)
+            .needs(&[Need::DedupWhileLive, Need::Purge])
+            .kills(&[Fault::PurgeFreesHeldKeys]),
+    ];
 
-const NEEDS: &[Need] = &[Need::DEDUP];
-const WHILE_LIVE: &[Need] = &[Need::DEDUP_WHILE_LIVE];
+const NEEDS: &[Need] = &[Need::Dedup];
+const WHILE_LIVE: &[Need] = &[Need::DedupWhileLive];
 
 fn keyed(c: &Context) -> MessageData {
     c.message().with_dedup_key("the key")
@@ -72,15 +72,21 @@ async fn is_duplicate(
     let message = keyed(c);
     let about = [first, message.id()];
     let mut answers = client.storage().push(p, &[message]).await;
-    let answer = answers.pop().ok_or_else(|| c.failed(2, &about, "one answer", "none"))?;
-    let answer = c.ok(32, "the second push", answer)?;
+    let answer = answers.pop().ok_or_else(|| c.failed(Clause::PushResults, &about, "one answer", "none"))?;
+    let answer = c.ok(Clause::Deduplication, "the second push", answer)?;
     let ok = matches!(answer, PushOutcome::Duplicate(id) if id.is_none_or(|id| id == first));
-    c.check(32, &about, ok, format!("Duplicate of {} {when}", c.label(first)), format!("{answer:?}"))
+    c.check(
+        Clause::Deduplication,
+        &about,
+        ok,
+        format!("Duplicate of {} {when}", c.label(first)),
+        format!("{answer:?}"),
+    )
 }
 
 /// The one id of a push of one message.
 fn only(c: &Context, sent: &[MessageId]) -> CaseResult<MessageId> {
-    sent.first().copied().ok_or_else(|| c.failed(2, &[], "one id", "none"))
+    sent.first().copied().ok_or_else(|| c.failed(Clause::PushResults, &[], "one id", "none"))
 }
 
 /// The second message with a key is not stored, though its body differs, and whoever pushes it.
@@ -93,8 +99,8 @@ async fn second_is_duplicate(c: &Context) -> CaseResult {
     is_duplicate(c, &other, &p, first, "while it waits").await?;
     let second = c.client().push(&p, &[c.message().with_dedup_key("The key")]).await?;
     let got = c.client().take(&p, 2).await?;
-    c.same(32, "the first of each key", &[sent, second].concat(), &got)?;
-    c.client().nothing(&p, c.timing().slack, 32, "nothing else").await?;
+    c.same(Clause::Deduplication, "the first of each key", &[sent, second].concat(), &got)?;
+    c.client().nothing(&p, c.timing().slack, Clause::Deduplication, "nothing else").await?;
     c.client().remove(&got).await
 }
 
@@ -104,15 +110,16 @@ async fn in_one_batch(c: &Context) -> CaseResult {
     let batch = [keyed(c), keyed(c), c.message()];
     let [first, _, third] = batch.each_ref().map(MessageData::id);
     let answers = c.client().storage().push(&p, &batch).await;
-    let answers = c.ok(2, "each item", answers.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
+    let answers =
+        c.ok(Clause::PushResults, "each item", answers.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
     let stored: Vec<_> = answers
         .iter()
         .filter_map(|answer| if let PushOutcome::Stored(id) = answer { Some(*id) } else { None })
         .collect();
-    c.equal(32, &[first], "the messages stored", &vec![first, third], &stored)?;
+    c.equal(Clause::Deduplication, &[first], "the messages stored", &vec![first, third], &stored)?;
     let got = c.client().take(&p, 2).await?;
-    c.same(32, "the first and the one without a key", &[first, third], &got)?;
-    c.client().nothing(&p, c.timing().slack, 32, "nothing else").await?;
+    c.same(Clause::Deduplication, "the first and the one without a key", &[first, third], &got)?;
+    c.client().nothing(&p, c.timing().slack, Clause::Deduplication, "nothing else").await?;
     c.client().remove(&got).await
 }
 
@@ -126,11 +133,12 @@ async fn sixteen_at_once(c: &Context) -> CaseResult {
         async move { client.storage().push(p, &[message]).await }
     });
     let answers = join_all(pushes).await.concat();
-    let answers = c.ok(32, "each push", answers.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
+    let answers =
+        c.ok(Clause::Deduplication, "each push", answers.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
     let stored = answers.iter().filter(|answer| matches!(answer, PushOutcome::Stored(_))).count();
-    c.equal(32, &[], "the number of messages stored", &1, &stored)?;
+    c.equal(Clause::Deduplication, &[], "the number of messages stored", &1, &stored)?;
     let got = c.client().take(&p, 1).await?;
-    c.client().nothing(&p, c.timing().slack, 32, "one message only").await?;
+    c.client().nothing(&p, c.timing().slack, Clause::Deduplication, "one message only").await?;
     c.client().remove(&got).await
 }
 
@@ -140,7 +148,7 @@ async fn per_partition(c: &Context) -> CaseResult {
         let p = c.partition(name)?;
         let sent = c.client().push(&p, &[keyed(c)]).await?;
         let got = c.client().pull(&p, 10).await?;
-        c.in_order(32, "the message", &sent, &got)?;
+        c.in_order(Clause::Deduplication, "the message", &sent, &got)?;
     }
     Ok(())
 }
@@ -157,7 +165,7 @@ async fn while_it_lives(c: &Context) -> CaseResult {
         is_duplicate(c, c.client(), &p, first, "when it is back").await?;
     }
     let got = c.client().take(&p, 1).await?;
-    c.in_order(32, "the first message", &[first], &got)?;
+    c.in_order(Clause::Deduplication, "the first message", &[first], &got)?;
     c.client().remove(&got).await
 }
 
@@ -167,7 +175,7 @@ async fn while_delayed(c: &Context) -> CaseResult {
     let first = only(c, &c.client().push(&p, &[keyed(c).with_delay(delay)]).await?)?;
     is_duplicate(c, c.client(), &p, first, "while it is delayed").await?;
     let got = c.client().pull_with(&p, c.client().request(10, c.timing().latest(delay))).await?;
-    c.in_order(32, "the delayed message", &[first], &got)?;
+    c.in_order(Clause::Deduplication, "the delayed message", &[first], &got)?;
     c.client().remove(&got).await
 }
 
@@ -177,7 +185,7 @@ async fn free_after_removal(c: &Context) -> CaseResult {
     for _ in 0..3 {
         let sent = c.client().push(&p, &[keyed(c)]).await?;
         let got = c.client().take(&p, 1).await?;
-        c.in_order(32, "the message", &sent, &got)?;
+        c.in_order(Clause::Deduplication, "the message", &sent, &got)?;
         c.client().remove(&got).await?;
     }
     Ok(())
@@ -193,7 +201,7 @@ async fn free_after_death(c: &Context) -> CaseResult {
     let dead = c.client().take(&p.dead_letters(), 1).await?;
     c.client().settle_all(&dead, &Action::Move { to: p.clone(), headers: None }).await?;
     let got = c.client().take(&p, 2).await?;
-    c.same(32, "the redriven message and the next with its key", &sent, &got)?;
+    c.same(Clause::Deduplication, "the redriven message and the next with its key", &sent, &got)?;
     c.client().remove(&got).await
 }
 
@@ -206,10 +214,10 @@ async fn moved_takes_no_key(c: &Context) -> CaseResult {
     let home = c.client().push(&p, &[keyed(c)]).await?;
     let abroad = c.client().push(&to, &[keyed(c)]).await?;
     let got = c.client().take(&p, 1).await?;
-    c.in_order(32, "the next with the key at home", &home, &got)?;
+    c.in_order(Clause::Deduplication, "the next with the key at home", &home, &got)?;
     c.client().remove(&got).await?;
     let got = c.client().take(&to, 2).await?;
-    c.same(32, "the moved one and another with its key", &[moved, abroad].concat(), &got)?;
+    c.same(Clause::Deduplication, "the moved one and another with its key", &[moved, abroad].concat(), &got)?;
     c.client().remove(&got).await
 }
 
@@ -223,7 +231,7 @@ async fn keys_by_bytes(c: &Context) -> CaseResult {
     let messages: Vec<_> = NEARLY_EQUAL.iter().map(|key| c.message().with_dedup_key(*key)).collect();
     let sent = c.client().push(&p, &messages).await?;
     let got = c.client().take(&p, sent.len()).await?;
-    c.same(32, "one for each key", &sent, &got)?;
+    c.same(Clause::Deduplication, "one for each key", &sent, &got)?;
     c.client().remove(&got).await
 }
 
@@ -233,15 +241,21 @@ async fn purge_leaves_held(c: &Context) -> CaseResult {
     c.client().push(&p, &[c.message().with_dedup_key("held")]).await?;
     let held = c.client().take(&p, 1).await?;
     c.client().push(&p, &[c.message().with_dedup_key("waiting")]).await?;
-    let purged = c.ok(36, "a purge", c.client().inspect()?.purge(&p, 10).await)?;
-    c.equal(36, &[], "purged", &1, &purged)?;
+    let purged = c.ok(Clause::Deletion, "a purge", c.client().inspect()?.purge(&p, 10).await)?;
+    c.equal(Clause::Deletion, &[], "purged", &1, &purged)?;
     let free = c.client().push(&p, &[c.message().with_dedup_key("waiting")]).await?;
     let taken = c.message().with_dedup_key("held");
     let about = [taken.id()];
     let answer = c.client().storage().push(&p, &[taken]).await;
     let right = matches!(answer.as_slice(), [Ok(PushOutcome::Duplicate(_))]);
-    c.check(32, &about, right, "a duplicate, as the first is held", format!("{answer:?}"))?;
+    c.check(
+        Clause::Deduplication,
+        &about,
+        right,
+        "a duplicate, as the first is held",
+        format!("{answer:?}"),
+    )?;
     let got = c.client().take(&p, 1).await?;
-    c.in_order(36, "what was pushed after the purge", &free, &got)?;
+    c.in_order(Clause::Deletion, "what was pushed after the purge", &free, &got)?;
     c.client().remove(&[held, got].concat()).await
 }

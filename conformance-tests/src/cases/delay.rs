@@ -6,47 +6,45 @@ use anyqueue::DeleteOutcome;
 use anyqueue::adapter::Action;
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::Context;
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "delay.never_early", [11, 30], never_early)
-        .needs(&[Need::PUSH_DELAY])
+    case!(Storage, "delay.never_early", [PushWakes, Delays], never_early)
+        .needs(&[Need::PushDelay])
         .kills(&[Fault::EarlyDelay, Fault::DelayWholeSeconds]),
-    case!(Storage, "delay.fractional_seconds", [30], fractional_seconds)
-        .needs(&[Need::PUSH_DELAY])
+    case!(Storage, "delay.fractional_seconds", [Delays], fractional_seconds)
+        .needs(&[Need::PushDelay])
         .kills(&[Fault::DelayWholeSeconds, Fault::EarlyDelay]),
-    case!(Storage, "delay.does_not_block", [30], does_not_block)
-        .needs(&[Need::PUSH_DELAY])
+    case!(Storage, "delay.does_not_block", [Delays], does_not_block)
+        .needs(&[Need::PushDelay])
         .kills(&[Fault::DelayBlocks]),
-    case!(Storage, "delay.zero_is_now", [30], zero_is_now)
-        .needs(&[Need::PUSH_DELAY])
+    case!(Storage, "delay.zero_is_now", [Delays], zero_is_now)
+        .needs(&[Need::PushDelay])
         .kills(&[Fault::ZeroDelayForever]),
-    case!(Storage, "delay.outlives_pusher", [1, 30], outlives_pusher)
-        .needs(&[Need::PUSH_DELAY])
+    case!(Storage, "delay.outlives_pusher", [Stored, Delays], outlives_pusher)
+        .needs(&[Need::PushDelay])
         .kills(&[Fault::EarlyDelay, Fault::DelayedDieWithPusher]),
-    case!(Storage, "delay.each_its_own", [30], each_its_own)
-        .needs(&[Need::PUSH_DELAY])
+    case!(Storage, "delay.each_its_own", [Delays], each_its_own)
+        .needs(&[Need::PushDelay])
         .kills(&[Fault::EarlyDelay, Fault::DelayWholeSeconds]),
-    case!(Storage, "delay.matured_by_priority", [15, 30], matured_by_priority)
-        .needs(&[Need::PUSH_DELAY, Need::STRICT_PRIORITY])
+    case!(Storage, "delay.matured_by_priority", [Order, Delays], matured_by_priority)
+        .needs(&[Need::PushDelay, Need::StrictPriority])
         .kills(&[Fault::PriorityIgnored, Fault::DelayedForgetsPriority]),
-    case!(Storage, "delay.matured_goes_last", [15, 30], matured_goes_last)
-        .needs(&[Need::PUSH_DELAY, Need::PUSH_ORDER, Need::REJOIN_LAST])
+    case!(Storage, "delay.matured_goes_last", [Order, Delays], matured_goes_last)
+        .needs(&[Need::PushDelay, Need::PushOrder, Need::RejoinLast])
         .kills(&[Fault::MaturedGoesFirst]),
-    case!(Storage, "delay.postponed", [19, 30], postponed).needs(&[Need::POSTPONE_DELAY]).kills(&[
-        Fault::PostponeAtOnce,
-        Fault::EarlyDelay,
-        Fault::DelayWholeSeconds,
-        Fault::PostponeCounts,
-    ]),
-    case!(Storage, "delay.postponed_goes_last", [19, 30], postponed_goes_last)
-        .needs(&[Need::POSTPONE_DELAY, Need::PUSH_ORDER, Need::REJOIN_LAST])
+    case!(Storage, "delay.postponed", [SettleActions, Delays], postponed)
+        .needs(&[Need::PostponeDelay])
+        .kills(&[Fault::PostponeAtOnce, Fault::EarlyDelay, Fault::DelayWholeSeconds, Fault::PostponeCounts]),
+    case!(Storage, "delay.postponed_goes_last", [SettleActions, Delays], postponed_goes_last)
+        .needs(&[Need::PostponeDelay, Need::PushOrder, Need::RejoinLast])
         .kills(&[Fault::PostponeToFront, Fault::PostponedGoesVeryLast]),
-    case!(Storage, "delay.longest", [7, 30], longest)
-        .needs(&[Need::PUSH_DELAY, Need::DELETE])
+    case!(Storage, "delay.longest", [Limits, Delays], longest)
+        .needs(&[Need::PushDelay, Need::Delete])
         .kills(&[Fault::LongDelayOverflows, Fault::DeleteMissesDelayed]),
 ];
 
@@ -66,8 +64,8 @@ async fn due(c: &Context, delay: Duration) -> CaseResult {
     let sent = c.client().push(&p, &[c.message().with_delay(delay)]).await?;
     let latest = c.timing().latest(delay);
     let got = c.client().pull_with(&p, c.client().request(1, latest)).await?;
-    c.in_order(30, "the delayed message", &sent, &got)?;
-    c.took(30, &sent, "its delivery", start.elapsed(), (delay, latest + c.timing().soon))?;
+    c.in_order(Clause::Delays, "the delayed message", &sent, &got)?;
+    c.took(Clause::Delays, &sent, "its delivery", start.elapsed(), (delay, latest + c.timing().soon))?;
     c.client().remove(&got).await
 }
 
@@ -79,11 +77,11 @@ async fn does_not_block(c: &Context) -> CaseResult {
     let start = Instant::now();
     let ready = c.client().push(&p, &[c.message()]).await?;
     let got = c.client().pull_with(&p, c.client().request(10, c.timing().latest(delay))).await?;
-    c.in_order(30, "only what is ready", &ready, &got)?;
-    c.took(30, &ready, "its delivery", start.elapsed(), (Duration::ZERO, c.timing().soon))?;
+    c.in_order(Clause::Delays, "only what is ready", &ready, &got)?;
+    c.took(Clause::Delays, &ready, "its delivery", start.elapsed(), (Duration::ZERO, c.timing().soon))?;
     c.client().remove(&got).await?;
     let got = c.client().pull_with(&p, c.client().request(10, c.timing().latest(delay))).await?;
-    c.in_order(30, "the delayed message, later", &late, &got)?;
+    c.in_order(Clause::Delays, "the delayed message, later", &late, &got)?;
     c.client().remove(&got).await
 }
 
@@ -92,8 +90,8 @@ async fn zero_is_now(c: &Context) -> CaseResult {
     let sent = c.client().push(&p, &[c.message().with_delay(Duration::ZERO)]).await?;
     let start = Instant::now();
     let got = c.client().take(&p, 1).await?;
-    c.in_order(30, "the message", &sent, &got)?;
-    c.took(30, &sent, "its delivery", start.elapsed(), (Duration::ZERO, c.timing().soon))?;
+    c.in_order(Clause::Delays, "the message", &sent, &got)?;
+    c.took(Clause::Delays, &sent, "its delivery", start.elapsed(), (Duration::ZERO, c.timing().soon))?;
     c.client().remove(&got).await
 }
 
@@ -105,8 +103,14 @@ async fn outlives_pusher(c: &Context) -> CaseResult {
     pusher.close().await?;
     let consumer = c.fresh().await?;
     let got = consumer.pull_with(&p, consumer.request(1, c.timing().latest(delay))).await?;
-    c.in_order(30, "the delayed message", &sent, &got)?;
-    c.took(30, &sent, "its delivery", start.elapsed(), (delay, c.timing().latest(delay) + c.timing().soon))?;
+    c.in_order(Clause::Delays, "the delayed message", &sent, &got)?;
+    c.took(
+        Clause::Delays,
+        &sent,
+        "its delivery",
+        start.elapsed(),
+        (delay, c.timing().latest(delay) + c.timing().soon),
+    )?;
     consumer.remove(&got).await
 }
 
@@ -123,12 +127,18 @@ async fn each_its_own(c: &Context) -> CaseResult {
     let mut got = 0;
     while got < due.len() {
         let pulled = c.client().pull_with(&p, c.client().request(10, c.timing().latest(step * 3))).await?;
-        c.check(30, &[], !pulled.is_empty(), "five messages in their time", format!("{got} came"))?;
+        c.check(
+            Clause::Delays,
+            &[],
+            !pulled.is_empty(),
+            "five messages in their time",
+            format!("{got} came"),
+        )?;
         for delivery in &pulled {
             let id = delivery.lease.id;
             for (_, start, delay) in due.iter().filter(|(due, ..)| *due == id) {
                 let bounds = (*delay, c.timing().latest(*delay));
-                c.took(30, &[id], "its delivery", start.elapsed(), bounds)?;
+                c.took(Clause::Delays, &[id], "its delivery", start.elapsed(), bounds)?;
             }
         }
         got += pulled.len();
@@ -145,7 +155,7 @@ async fn matured_by_priority(c: &Context) -> CaseResult {
     let low = c.client().push(&p, &[c.message()]).await?;
     tokio::time::sleep(c.timing().never_after(delay)).await;
     let got = c.client().take(&p, 2).await?;
-    c.in_order(15, "the matured urgent message first", &[urgent, low].concat(), &got)?;
+    c.in_order(Clause::Order, "the matured urgent message first", &[urgent, low].concat(), &got)?;
     c.client().remove(&got).await
 }
 
@@ -159,7 +169,7 @@ async fn matured_goes_last(c: &Context) -> CaseResult {
     tokio::time::sleep(c.timing().never_after(delay)).await;
     let after = c.client().push(&p, &[c.message()]).await?;
     let got = c.client().take(&p, 4).await?;
-    c.in_order(15, "the order in which they became ready", &[before, late, after].concat(), &got)?;
+    c.in_order(Clause::Order, "the order in which they became ready", &[before, late, after].concat(), &got)?;
     c.client().remove(&got).await
 }
 
@@ -174,8 +184,8 @@ async fn postponed(c: &Context) -> CaseResult {
         c.client().settle_all(&held, &Action::Postpone { delay, headers: None }).await?;
         let latest = c.timing().latest(delay);
         let got = c.client().pull_with(&p, c.client().request(1, latest)).await?;
-        c.in_order(30, "the postponed message", &sent, &got)?;
-        c.took(30, &sent, "its return", start.elapsed(), (delay, latest + c.timing().soon))?;
+        c.in_order(Clause::Delays, "the postponed message", &sent, &got)?;
+        c.took(Clause::Delays, &sent, "its return", start.elapsed(), (delay, latest + c.timing().soon))?;
         c.client().settle_all(&got, &Action::Release).await?;
     }
     let got = c.client().take(&p, 1).await?;
@@ -194,7 +204,7 @@ async fn postponed_goes_last(c: &Context) -> CaseResult {
     sent.extend(c.client().push(&p, &[c.message()]).await?);
     let got = c.client().take(&p, 4).await?;
     c.in_order(
-        19,
+        Clause::SettleActions,
         "the postponed message behind those before its end, ahead of the one after it",
         &sent,
         &got,
@@ -208,9 +218,12 @@ async fn longest(c: &Context) -> CaseResult {
     let longest = c.capabilities().push_delay.map_or(Duration::ZERO, |delay| delay.max);
     let sent = c.client().push(&p, &[c.message().with_delay(longest)]).await?;
     if longest > c.timing().never() {
-        c.client().nothing(&p, c.timing().never(), 30, "nothing before the longest delay is over").await?;
+        c.client()
+            .nothing(&p, c.timing().never(), Clause::Delays, "nothing before the longest delay is over")
+            .await?;
     }
     let deleted = c.client().inspect()?.delete(&p, &sent).await;
-    let deleted = c.ok(36, "deleting", deleted.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
-    c.equal(36, &sent, "the outcome of deleting it", &vec![DeleteOutcome::Deleted], &deleted)
+    let deleted =
+        c.ok(Clause::Deletion, "deleting", deleted.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
+    c.equal(Clause::Deletion, &sent, "the outcome of deleting it", &vec![DeleteOutcome::Deleted], &deleted)
 }

@@ -5,24 +5,25 @@ use std::time::{Duration, SystemTime};
 use anyqueue::{ErrorKind, MessageData, MessageId, QueueMessageStatus as Status};
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::Context;
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Queue, "edges.delays", [30], delays)
-        .needs(&[Need::PUSH_DELAY])
+    case!(Queue, "edges.delays", [Delays], delays)
+        .needs(&[Need::PushDelay])
         .kills(&[Fault::TinyDelayForever, Fault::ZeroDelayForever]),
-    case!(Queue, "edges.delays_too_long", [43], delays_too_long)
-        .needs(&[Need::PUSH_DELAY])
+    case!(Queue, "edges.delays_too_long", [Unsupported], delays_too_long)
+        .needs(&[Need::PushDelay])
         .kills(&[Fault::BufferLostAtClose]),
-    case!(Queue, "edges.postponements", [19, 30, 43], postponements)
-        .needs(&[Need::POSTPONE_DELAY])
+    case!(Queue, "edges.postponements", [SettleActions, Delays, Unsupported], postponements)
+        .needs(&[Need::PostponeDelay])
         .kills(&[Fault::TinyPostponementForever]),
-    case!(Queue, "edges.expiries", [34], expiries).kills(&[Fault::ExpiryOf32BitMillis]),
-    case!(Queue, "edges.leases", [25, 43], leases)
-        .needs(&[Need::TIMED_LEASE])
+    case!(Queue, "edges.expiries", [Expiry], expiries).kills(&[Fault::ExpiryOf32BitMillis]),
+    case!(Queue, "edges.leases", [LeaseEnd, Unsupported], leases)
+        .needs(&[Need::TimedLease])
         .kills(&[Fault::LeaseNeverExpires]),
 ];
 
@@ -61,12 +62,17 @@ async fn delays_too_long(c: &Context) -> CaseResult {
         let at = now.checked_add(delay).map(|time| c.message().with_not_before(time));
         for message in [Some(c.message().with_delay(delay)), at].into_iter().flatten() {
             let answer = queue.push(&p, message).await;
-            c.error(43, &format!("a push with a delay of {delay:?}"), ErrorKind::InvalidInput, &answer)?;
+            c.error(
+                Clause::Unsupported,
+                &format!("a push with a delay of {delay:?}"),
+                ErrorKind::InvalidInput,
+                &answer,
+            )?;
         }
     }
     let sent = c.store(&queue, &p, vec![c.message()]).await?;
     let got = c.drain(&queue, &p, c.timing().slack).await?;
-    c.same_ids(43, "the one message that was accepted", &sent, &got)
+    c.same_ids(Clause::Unsupported, "the one message that was accepted", &sent, &got)
 }
 
 /// Put off for less than a tick it comes back; for too long it is refused, and still held.
@@ -82,9 +88,14 @@ async fn postponements(c: &Context) -> CaseResult {
     let longer = [max.checked_add(Duration::from_millis(1)), Some(Duration::MAX)];
     for delay in longer.into_iter().flatten().filter(|delay| *delay > max) {
         let answer = held.settle(Status::postponed(delay)).await;
-        c.error(43, &format!("a postponement by {delay:?}"), ErrorKind::InvalidInput, &answer)?;
+        c.error(
+            Clause::Unsupported,
+            &format!("a postponement by {delay:?}"),
+            ErrorKind::InvalidInput,
+            &answer,
+        )?;
     }
-    c.equal(19, &sent, "the message that is still held", &sent, &vec![held.id()])?;
+    c.equal(Clause::SettleActions, &sent, "the message that is still held", &sent, &vec![held.id()])?;
     c.settle(&mut held, Status::Processed).await
 }
 
@@ -117,7 +128,7 @@ async fn expiries(c: &Context) -> CaseResult {
     c.store(&queue, &p, stays).await?;
     tokio::time::sleep(c.timing().slack).await;
     let got = c.drain(&queue, &p, c.timing().slack).await?;
-    c.same_ids(34, "what has not expired", &due, &got)
+    c.same_ids(Clause::Expiry, "what has not expired", &due, &got)
 }
 
 /// A lease beyond what is declared is refused, and claims nothing; the shortest one ends.
@@ -129,12 +140,17 @@ async fn leases(c: &Context) -> CaseResult {
     let out = |lease: &Duration| *lease < declared.min || *lease > declared.max;
     for lease in shorter.into_iter().chain(longer).flatten().filter(out) {
         let answer = queue.pull(&p).lease(lease).await;
-        c.error(43, &format!("a pull with a lease of {lease:?}"), ErrorKind::InvalidInput, &answer)?;
+        c.error(
+            Clause::Unsupported,
+            &format!("a pull with a lease of {lease:?}"),
+            ErrorKind::InvalidInput,
+            &answer,
+        )?;
     }
     for lease in [declared.min, declared.min + Duration::from_nanos(1)] {
         let pull = queue.pull(&p).wait(c.timing().soon).lease(lease).keep_alive(false);
-        let held = c.ok(25, "a pull", pull.await)?;
-        c.equal(25, &sent, "deliveries under the shortest lease", &1, &held.len())?;
+        let held = c.ok(Clause::LeaseEnd, "a pull", pull.await)?;
+        c.equal(Clause::LeaseEnd, &sent, "deliveries under the shortest lease", &1, &held.len())?;
         for handler in &held {
             handler.lost().cancelled().await;
         }
@@ -142,7 +158,7 @@ async fn leases(c: &Context) -> CaseResult {
     let mut held = c.hold(&queue, &p, 1).await?;
     for handler in &mut held {
         let answer = handler.extend(Duration::MAX).await;
-        c.error(43, "an extension for ever", ErrorKind::InvalidInput, &answer)?;
+        c.error(Clause::Unsupported, "an extension for ever", ErrorKind::InvalidInput, &answer)?;
     }
     c.processed(&queue, &mut held).await
 }

@@ -6,25 +6,31 @@ use anyqueue::adapter::{Action, Delivery, PullRequest};
 use anyqueue::{MessageData, PartitionId, PushOutcome};
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::Context;
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "fates.released", [5, 19], released).kills(&[Fault::ReleaseLosesTask]),
-    case!(Storage, "fates.failed", [5, 19], failed).kills(&[Fault::RetryLosesMaxRetries]),
-    case!(Storage, "fates.postponed", [5, 19], postponed).kills(&[Fault::PostponeLosesSession]),
-    case!(Storage, "fates.lease_ended", [5, 25], lease_ended)
-        .needs(&[Need::TIMED_LEASE])
+    case!(Storage, "fates.released", [ContentIntact, SettleActions], released)
+        .kills(&[Fault::ReleaseLosesTask]),
+    case!(Storage, "fates.failed", [ContentIntact, SettleActions], failed)
+        .kills(&[Fault::RetryLosesMaxRetries]),
+    case!(Storage, "fates.postponed", [ContentIntact, SettleActions], postponed)
+        .kills(&[Fault::PostponeLosesSession]),
+    case!(Storage, "fates.lease_ended", [ContentIntact, LeaseEnd], lease_ended)
+        .needs(&[Need::TimedLease])
         .kills(&[Fault::RedeliveryLosesExpiry]),
-    case!(Storage, "fates.moved", [5, 19], moved).kills(&[Fault::MoveLosesMaxDuration]),
-    case!(Storage, "fates.redriven", [5, 19, 33], redriven)
+    case!(Storage, "fates.moved", [ContentIntact, SettleActions], moved)
+        .kills(&[Fault::MoveLosesMaxDuration]),
+    case!(Storage, "fates.redriven", [ContentIntact, SettleActions, DeadLetters], redriven)
         .kills(&[Fault::RedriveForgetsPriority, Fault::RedriveForgetsGroup]),
-    case!(Storage, "fates.paused", [5, 37], paused)
-        .needs(&[Need::PAUSE])
+    case!(Storage, "fates.paused", [ContentIntact, Pause], paused)
+        .needs(&[Need::Pause])
         .kills(&[Fault::RedeliveryLosesExpiry]),
-    case!(Storage, "fates.client_gone", [5, 41], client_gone).kills(&[Fault::RedeliveryLosesExpiry]),
+    case!(Storage, "fates.client_gone", [ContentIntact, Close], client_gone)
+        .kills(&[Fault::RedeliveryLosesExpiry]),
 ];
 
 const GROUP: &str = "group of the full one";
@@ -52,7 +58,7 @@ fn full(c: &Context) -> MessageData {
     if declared.groups {
         full = full.with_group(GROUP);
     }
-    if (Need::DEDUP.declared)(declared) {
+    if Need::Dedup.is_declared(declared) {
         full = full.with_dedup_key(KEY);
     }
     full
@@ -77,13 +83,13 @@ fn whole(c: &Context, pushed: &MessageData, seen: &MessageData, moved: bool) -> 
         expected = expected.with_options(options);
     }
     let about = [pushed.id()];
-    c.equal(5, &about, "the headers", expected.headers(), seen.headers())?;
-    c.equal(5, &about, "the payload", &expected.payload(), &seen.payload())?;
+    c.equal(Clause::ContentIntact, &about, "the headers", expected.headers(), seen.headers())?;
+    c.equal(Clause::ContentIntact, &about, "the payload", &expected.payload(), &seen.payload())?;
     let rest = |message: &MessageData| {
         let texts = (message.task_id().map(str::to_owned), message.session_id().map(str::to_owned));
         (texts, message.options().clone())
     };
-    c.equal(5, &about, "task, session and options", &rest(&expected), &rest(seen))
+    c.equal(Clause::ContentIntact, &about, "task, session and options", &rest(&expected), &rest(seen))
 }
 
 /// Judges that the message came back as it was pushed, and stands where its fields say: ahead of a lower priority, alone of its group,
@@ -91,7 +97,7 @@ fn whole(c: &Context, pushed: &MessageData, seen: &MessageData, moved: bool) -> 
 async fn back(c: &Context, p: &PartitionId, full: &MessageData, moved: bool) -> CaseResult {
     let (declared, client) = (c.capabilities(), c.client());
     let mut expected = vec![full.id()];
-    if (Need::STRICT_PRIORITY.declared)(declared) {
+    if Need::StrictPriority.is_declared(declared) {
         expected.extend(client.push(p, &[c.message()]).await?);
     }
     let next = if declared.groups {
@@ -100,26 +106,32 @@ async fn back(c: &Context, p: &PartitionId, full: &MessageData, moved: bool) -> 
     } else {
         Vec::new()
     };
-    if (Need::DEDUP_WHILE_LIVE.declared)(declared) && (declared.inspect.delete || !moved) {
+    if Need::DedupWhileLive.is_declared(declared) && (declared.inspect.delete || !moved) {
         another_with_the_key(c, p, moved).await?;
     }
     if declared.inspect.browse {
-        let shown = c.ok(35, "a page", client.inspect()?.browse(p, None, 10).await)?;
+        let shown = c.ok(Clause::Inspection, "a page", client.inspect()?.browse(p, None, 10).await)?;
         let shown = shown.iter().find(|shown| shown.message.id() == full.id());
-        let shown = shown.ok_or_else(|| c.failed(35, &[full.id()], "it on the page", "it is not"))?;
+        let shown =
+            shown.ok_or_else(|| c.failed(Clause::Inspection, &[full.id()], "it on the page", "it is not"))?;
         whole(c, full, &shown.message, moved)?;
     }
     let got = client.take(p, expected.len()).await?;
-    c.in_order(19, "the full one, by its priority, and none of its group beside it", &expected, &got)?;
+    c.in_order(
+        Clause::SettleActions,
+        "the full one, by its priority, and none of its group beside it",
+        &expected,
+        &got,
+    )?;
     for delivery in got.iter().filter(|delivery| delivery.lease.id == full.id()) {
         whole(c, full, &delivery.message, moved)?;
     }
     if !next.is_empty() {
-        client.nothing(p, Duration::ZERO, 31, "no other of its group while it is held").await?;
+        client.nothing(p, Duration::ZERO, Clause::Groups, "no other of its group while it is held").await?;
     }
     client.remove(&got).await?;
     let got = client.take(p, next.len()).await?;
-    c.in_order(31, "the next of its group", &next, &got)?;
+    c.in_order(Clause::Groups, "the next of its group", &next, &got)?;
     client.remove(&got).await
 }
 
@@ -130,12 +142,24 @@ async fn another_with_the_key(c: &Context, p: &PartitionId, moved: bool) -> Case
     let answer = c.client().storage().push(p, &[other]).await;
     if !moved {
         let right = matches!(answer.as_slice(), [Ok(PushOutcome::Duplicate(_))]);
-        return c.check(32, &[id], right, "a duplicate, as its key is taken", format!("{answer:?}"));
+        return c.check(
+            Clause::Deduplication,
+            &[id],
+            right,
+            "a duplicate, as its key is taken",
+            format!("{answer:?}"),
+        );
     }
     let right = matches!(answer.as_slice(), [Ok(PushOutcome::Stored(_))]);
-    c.check(32, &[id], right, "another stored, as a move frees the key", format!("{answer:?}"))?;
+    c.check(
+        Clause::Deduplication,
+        &[id],
+        right,
+        "another stored, as a move frees the key",
+        format!("{answer:?}"),
+    )?;
     let gone = c.client().inspect()?.delete(p, &[id]).await;
-    c.ok(36, "deleting", gone.into_iter().collect::<anyqueue::Result<Vec<_>>>()).map(drop)
+    c.ok(Clause::Deletion, "deleting", gone.into_iter().collect::<anyqueue::Result<Vec<_>>>()).map(drop)
 }
 
 async fn settled(c: &Context, action: Action) -> CaseResult {
@@ -163,9 +187,9 @@ async fn lease_ended(c: &Context) -> CaseResult {
     c.client().push(&p, std::slice::from_ref(&full)).await?;
     let request = PullRequest::new(1, c.timing().soon, c.timing().lease);
     let lost = c.client().pull_with(&p, request).await?;
-    c.equal(8, &[full.id()], "deliveries", &1, &lost.len())?;
+    c.equal(Clause::PullBounds, &[full.id()], "deliveries", &1, &lost.len())?;
     let again = c.client().pull_with(&p, c.client().request(1, c.timing().latest(c.timing().lease))).await?;
-    c.in_order(25, "it again, when its lease is over", &[full.id()], &again)?;
+    c.in_order(Clause::LeaseEnd, "it again, when its lease is over", &[full.id()], &again)?;
     c.client().settle_all(&again, &Action::Release).await?;
     back(c, &p, &full, false).await
 }
@@ -190,9 +214,9 @@ async fn redriven(c: &Context) -> CaseResult {
 async fn paused(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let (full, held) = held(c, &p).await?;
-    c.ok(37, "a pause", c.client().pause()?.set_paused(&p, true).await)?;
+    c.ok(Clause::Pause, "a pause", c.client().pause()?.set_paused(&p, true).await)?;
     c.client().settle_all(&[held], &Action::Release).await?;
-    c.ok(37, "a resumption", c.client().pause()?.set_paused(&p, false).await)?;
+    c.ok(Clause::Pause, "a resumption", c.client().pause()?.set_paused(&p, false).await)?;
     back(c, &p, &full, false).await
 }
 
@@ -203,10 +227,10 @@ async fn client_gone(c: &Context) -> CaseResult {
     let other = c.fresh().await?;
     let request = PullRequest::new(1, c.timing().soon, c.timing().lease);
     let lost = other.pull_with(&p, request).await?;
-    c.equal(8, &[full.id()], "deliveries", &1, &lost.len())?;
+    c.equal(Clause::PullBounds, &[full.id()], "deliveries", &1, &lost.len())?;
     other.close().await?;
     let again = c.client().pull_with(&p, c.client().request(1, c.timing().latest(c.timing().lease))).await?;
-    c.in_order(41, "what the closed client held", &[full.id()], &again)?;
+    c.in_order(Clause::Close, "what the closed client held", &[full.id()], &again)?;
     c.client().settle_all(&again, &Action::Release).await?;
     back(c, &p, &full, false).await
 }

@@ -13,6 +13,7 @@ use futures_util::future::join;
 use tokio::sync::watch;
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{Client, Context, ids, settlement};
 use crate::fault::Fault;
 use crate::need::Need;
@@ -20,40 +21,40 @@ use crate::verdict::CaseResult;
 use crate::victim::Harm;
 
 pub(crate) const CASES: &[Case] = &[
-    case!(Storage, "fault.killed_idle", [1, 39, 40], killed_idle)
-        .needs(&[Need::VICTIM])
+    case!(Storage, "fault.killed_idle", [Stored, Check, Recovery], killed_idle)
+        .needs(&[Need::Victim])
         .kills(&[Fault::RestartForgets, Fault::HealthIgnoresOutage])
         .deadline(MINUTES),
-    case!(Storage, "fault.killed_under_load", [1, 40], killed_under_load)
-        .needs(&[Need::VICTIM])
+    case!(Storage, "fault.killed_under_load", [Stored, Recovery], killed_under_load)
+        .needs(&[Need::Victim])
         .kills(&[Fault::RestartForgets, Fault::RestartForgetsRemovals, Fault::NeverReconnects])
         .deadline(MINUTES),
-    case!(Queue, "fault.frozen", [40], frozen)
-        .needs(&[Need::VICTIM])
+    case!(Queue, "fault.frozen", [Recovery], frozen)
+        .needs(&[Need::Victim])
         .kills(&[Fault::NeverReconnects])
         .deadline(MINUTES),
-    case!(Queue, "fault.black_hole", [40], black_hole)
-        .needs(&[Need::VICTIM])
+    case!(Queue, "fault.black_hole", [Recovery], black_hole)
+        .needs(&[Need::Victim])
         .kills(&[Fault::NeverReconnects])
         .deadline(MINUTES),
-    case!(Storage, "fault.push_unanswered", [1, 4], push_unanswered)
-        .needs(&[Need::VICTIM])
+    case!(Storage, "fault.push_unanswered", [Stored, PushErrors], push_unanswered)
+        .needs(&[Need::Victim])
         .kills(&[Fault::StoredWithoutAnswer, Fault::NeverReconnects])
         .deadline(MINUTES),
-    case!(Storage, "fault.cut_in_pull", [13, 40], cut_in_pull)
-        .needs(&[Need::VICTIM])
+    case!(Storage, "fault.cut_in_pull", [DroppedPull, Recovery], cut_in_pull)
+        .needs(&[Need::Victim])
         .kills(&[Fault::NeverReconnects])
         .deadline(MINUTES),
-    case!(Storage, "fault.settle_unanswered", [20, 22], settle_unanswered)
-        .needs(&[Need::VICTIM])
+    case!(Storage, "fault.settle_unanswered", [SettleOutcomes, SettleTwice], settle_unanswered)
+        .needs(&[Need::Victim])
         .kills(&[Fault::SettledWithoutAnswer])
         .deadline(MINUTES),
-    case!(Storage, "fault.extend_unanswered", [26, 40], extend_unanswered)
-        .needs(&[Need::VICTIM])
+    case!(Storage, "fault.extend_unanswered", [Extend, Recovery], extend_unanswered)
+        .needs(&[Need::Victim])
         .kills(&[Fault::ExtendedWithoutAnswer])
         .deadline(MINUTES),
-    case!(Queue, "fault.slow_and_cut", [1, 13, 40], slow_and_cut)
-        .needs(&[Need::VICTIM])
+    case!(Queue, "fault.slow_and_cut", [Stored, DroppedPull, Recovery], slow_and_cut)
+        .needs(&[Need::Victim])
         .kills(&[Fault::NeverReconnects])
         .deadline(MINUTES),
 ];
@@ -84,7 +85,7 @@ impl Recovery {
     async fn again(&self, c: &Context, what: &str) -> CaseResult {
         let expected = format!("{what} within {RECOVERY:?} of the server's return, without a new client");
         if Instant::now() > *self.0.borrow() + RECOVERY + crate::context::SCHEDULING {
-            return Err(c.failed(40, &[], expected, "it still fails"));
+            return Err(c.failed(Clause::Recovery, &[], expected, "it still fails"));
         }
         tokio::time::sleep(AGAIN).await;
         Ok(())
@@ -145,7 +146,12 @@ impl Context {
             self.removed(client, &got).await?;
             left.retain(|id| !ids(&got).contains(id));
             if Instant::now() > *since.borrow() + RECOVERY + soon * 3 {
-                return Err(self.failed(1, &left, "every stored message to be delivered", "these were not"));
+                return Err(self.failed(
+                    Clause::Stored,
+                    &left,
+                    "every stored message to be delivered",
+                    "these were not",
+                ));
             }
         }
         Ok(())
@@ -173,10 +179,16 @@ async fn killed_idle(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let (client, other) = (c.client(), c.fresh().await?);
     let sent = client.push(&p, &c.messages(10, |_, message| message)).await?;
-    c.ok(39, "a check", client.storage().check().await)?;
+    c.ok(Clause::Check, "a check", client.storage().check().await)?;
     c.harm(Harm::Kill).await?;
     let down = client.storage().check().await;
-    c.check(39, &[], down.is_err(), "a check to fail while the server is down", format!("{down:?}"))?;
+    c.check(
+        Clause::Check,
+        &[],
+        down.is_err(),
+        "a check to fail while the server is down",
+        format!("{down:?}"),
+    )?;
     c.harm(Harm::Start).await?;
     let recovery = Recovery::begins();
     while client.storage().check().await.is_err() || other.storage().check().await.is_err() {
@@ -237,11 +249,17 @@ async fn out_of_reach(c: &Context, harm: Harm, end: Harm) -> CaseResult {
     let bound = CALL_TIMEOUT * 6 + c.timing().soon;
     let message = c.message();
     let pushed = tokio::time::timeout(bound, queue.push(&p, message.clone())).await;
-    c.check(40, &[], pushed.is_ok(), format!("a push to end within {bound:?}"), "it hangs")?;
+    c.check(Clause::Recovery, &[], pushed.is_ok(), format!("a push to end within {bound:?}"), "it hangs")?;
     let pulled = tokio::time::timeout(bound, queue.pull(&p)).await;
-    c.check(40, &[], pulled.is_ok(), format!("a pull to end within {bound:?}"), "it hangs")?;
+    c.check(Clause::Recovery, &[], pulled.is_ok(), format!("a pull to end within {bound:?}"), "it hangs")?;
     let settled = tokio::time::timeout(bound, held.settle(Processed)).await;
-    c.check(40, &[], settled.is_ok(), format!("a settlement to end within {bound:?}"), "it hangs")?;
+    c.check(
+        Clause::Recovery,
+        &[],
+        settled.is_ok(),
+        format!("a settlement to end within {bound:?}"),
+        "it hangs",
+    )?;
     let least = Duration::from_secs(c.size(3, 30) as u64);
     tokio::time::sleep(least.saturating_sub(start.elapsed())).await;
     c.harm(end).await?;
@@ -261,7 +279,7 @@ async fn out_of_reach(c: &Context, harm: Harm, end: Harm) -> CaseResult {
         }
     }
     c.check(
-        1,
+        Clause::Stored,
         &left,
         left.len() <= usize::from(gone),
         "every message to come",
@@ -280,7 +298,13 @@ async fn push_unanswered(c: &Context) -> CaseResult {
     let expected = if c.capabilities().unique_ids { RetryClass::Safe } else { RetryClass::MayDuplicate };
     let right = |answer: &anyqueue::Result<_>| answer.as_ref().is_err_and(|error| error.retry() == expected);
     let told = format!("one error whose class is {expected:?}");
-    c.check(4, &[message.id()], answer.len() == 1 && answer.iter().all(right), told, format!("{answer:?}"))?;
+    c.check(
+        Clause::PushErrors,
+        &[message.id()],
+        answer.len() == 1 && answer.iter().all(right),
+        told,
+        format!("{answer:?}"),
+    )?;
     c.push_again(client, &p, &[message]).await
 }
 
@@ -331,7 +355,13 @@ async fn settle_unanswered(c: &Context) -> CaseResult {
     let about = [held.lease.id];
     let right = answer.len() == 1 && answer.iter().all(Result::is_err);
     let right = right || c.capabilities().settle_confirm == anyqueue::adapter::SettleConfirm::Sent;
-    c.check(20, &about, right, "an error: the server confirmed nothing", format!("{answer:?}"))?;
+    c.check(
+        Clause::SettleOutcomes,
+        &about,
+        right,
+        "an error: the server confirmed nothing",
+        format!("{answer:?}"),
+    )?;
     let recovery = Recovery::begins();
     let again = loop {
         match client.storage().settle(&settlements).await.pop() {
@@ -341,7 +371,7 @@ async fn settle_unanswered(c: &Context) -> CaseResult {
     };
     let owned = again == SettleOutcome::Settled
         || c.capabilities().lease.kind == anyqueue::adapter::LeaseKind::Connection;
-    c.check(22, &about, owned, "Settled under a lease that holds", format!("{again:?}"))
+    c.check(Clause::SettleTwice, &about, owned, "Settled under a lease that holds", format!("{again:?}"))
 }
 
 /// An extension without an answer is no extension.
@@ -357,7 +387,7 @@ async fn extend_unanswered(c: &Context) -> CaseResult {
     // Where the lease is the connection, no server is asked.
     let right = c.capabilities().lease.kind == anyqueue::adapter::LeaseKind::Connection
         || (answer.len() == 1 && answer.iter().all(Result::is_err));
-    c.check(26, &about, right, "an error: the server confirmed nothing", format!("{answer:?}"))?;
+    c.check(Clause::Extend, &about, right, "an error: the server confirmed nothing", format!("{answer:?}"))?;
     let recovery = Recovery::begins();
     while !matches!(client.storage().extend(std::slice::from_ref(&extension)).await.as_slice(), [Ok(_)]) {
         recovery.again(c, "an extension").await?;
@@ -384,7 +414,13 @@ async fn slow_and_cut(c: &Context) -> CaseResult {
                 }
             }
         }
-        c.check(1, &left, left.is_empty(), "every message to be worked", format!("{} were not", left.len()))
+        c.check(
+            Clause::Stored,
+            &left,
+            left.is_empty(),
+            "every message to be worked",
+            format!("{} were not", left.len()),
+        )
     };
     let disturb = async {
         for _ in 0..c.size(20, 200) {

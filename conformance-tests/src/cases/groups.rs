@@ -7,47 +7,48 @@ use anyqueue::adapter::{Action, Delivery, PullRequest};
 use futures_util::future::join_all;
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{Client, Context, ids};
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "groups.one_at_a_time", [31], one_at_a_time).needs(NEEDS).kills(KILLS),
-    case!(Storage, "groups.side_by_side", [31], side_by_side)
+    case!(Storage, "groups.one_at_a_time", [Groups], one_at_a_time).needs(NEEDS).kills(KILLS),
+    case!(Storage, "groups.side_by_side", [Groups], side_by_side)
         .needs(NEEDS)
         .kills(&[Fault::GroupUnlocksAtDelivery, Fault::GroupCaseless]),
-    case!(Storage, "groups.order_over_many", [31], order_over_many)
+    case!(Storage, "groups.order_over_many", [Groups], order_over_many)
         .needs(NEEDS)
         .kills(&[Fault::TiesReversed]),
-    case!(Storage, "groups.returned_head_first", [31], returned_head_first)
+    case!(Storage, "groups.returned_head_first", [Groups], returned_head_first)
         .needs(NEEDS)
         .kills(&[Fault::GroupUnlocksAtDelivery, Fault::FailedHeadToEnd]),
-    case!(Storage, "groups.expired_head_first", [25, 31], expired_head_first)
-        .needs(&[Need::GROUPS, Need::TIMED_LEASE])
+    case!(Storage, "groups.expired_head_first", [LeaseEnd, Groups], expired_head_first)
+        .needs(&[Need::Groups, Need::TimedLease])
         .kills(&[Fault::GroupUnlocksAtDelivery, Fault::LeaseEndNotCounted]),
-    case!(Storage, "groups.dead_head_frees_next", [31, 33], dead_head_frees_next)
+    case!(Storage, "groups.dead_head_frees_next", [Groups, DeadLetters], dead_head_frees_next)
         .needs(NEEDS)
         .kills(&[Fault::GroupUnlocksAtDelivery, Fault::MoveToNewVanishes]),
-    case!(Storage, "groups.postponed_head_holds", [31], postponed_head_holds)
-        .needs(&[Need::GROUPS, Need::POSTPONE_DELAY])
+    case!(Storage, "groups.postponed_head_holds", [Groups], postponed_head_holds)
+        .needs(&[Need::Groups, Need::PostponeDelay])
         .kills(&[Fault::GroupUnlocksAtDelivery, Fault::PostponedHeadFreesGroup]),
-    case!(Storage, "groups.delayed_joins_at_maturity", [30, 31], delayed_joins_at_maturity)
-        .needs(&[Need::GROUPS, Need::PUSH_DELAY])
+    case!(Storage, "groups.delayed_joins_at_maturity", [Delays, Groups], delayed_joins_at_maturity)
+        .needs(&[Need::Groups, Need::PushDelay])
         .kills(&[Fault::GroupUnlocksAtDelivery, Fault::DelayedForgetsGroup]),
-    case!(Storage, "groups.next_wakes_waiter", [11, 31], next_wakes_waiter)
+    case!(Storage, "groups.next_wakes_waiter", [PushWakes, Groups], next_wakes_waiter)
         .needs(NEEDS)
         .kills(&[Fault::GroupUnlocksAtDelivery, Fault::FreedGroupWakesNobody]),
-    case!(Storage, "groups.moved_joins_at_end", [19, 31], moved_joins_at_end)
+    case!(Storage, "groups.moved_joins_at_end", [SettleActions, Groups], moved_joins_at_end)
         .needs(NEEDS)
         .kills(&[Fault::GroupUnlocksAtDelivery, Fault::MoveForgetsGroup]),
-    case!(Storage, "groups.many_consumers", [14, 31], many_consumers).needs(NEEDS).kills(KILLS),
-    case!(Storage, "groups.names_by_bytes", [31], names_by_bytes)
-        .needs(&[Need::GROUPS])
+    case!(Storage, "groups.many_consumers", [Exclusive, Groups], many_consumers).needs(NEEDS).kills(KILLS),
+    case!(Storage, "groups.names_by_bytes", [Groups], names_by_bytes)
+        .needs(&[Need::Groups])
         .kills(&[Fault::GroupTrimmed, Fault::GroupCaseless]),
 ];
 
-const NEEDS: &[Need] = &[Need::GROUPS];
+const NEEDS: &[Need] = &[Need::Groups];
 const KILLS: &[Fault] = &[Fault::GroupUnlocksAtDelivery];
 
 async fn push_group(c: &Context, group: &str, n: usize) -> CaseResult<Vec<MessageId>> {
@@ -61,8 +62,10 @@ async fn one_at_a_time(c: &Context) -> CaseResult {
     let sent = push_group(c, "g", 3).await?;
     for id in sent {
         let got = c.client().pull(&p, 10).await?;
-        c.in_order(31, "the group's head alone", &[id], &got)?;
-        c.client().nothing(&p, c.timing().slack, 31, "the next member to wait for the head").await?;
+        c.in_order(Clause::Groups, "the group's head alone", &[id], &got)?;
+        c.client()
+            .nothing(&p, c.timing().slack, Clause::Groups, "the next member to wait for the head")
+            .await?;
         c.client().remove(&got).await?;
     }
     Ok(())
@@ -79,11 +82,11 @@ async fn side_by_side(c: &Context) -> CaseResult {
     }
     heads.extend(c.client().push(&p, &c.messages(2, |_, message| message)).await?);
     let got = c.client().take(&p, heads.len()).await?;
-    c.same(31, "the heads of all groups, and those in none", &heads, &got)?;
-    c.client().nothing(&p, c.timing().slack, 31, "the others to wait for their heads").await?;
+    c.same(Clause::Groups, "the heads of all groups, and those in none", &heads, &got)?;
+    c.client().nothing(&p, c.timing().slack, Clause::Groups, "the others to wait for their heads").await?;
     c.client().remove(&got).await?;
     let got = c.client().take(&p, rest.len()).await?;
-    c.same(31, "the second of each group", &rest, &got)?;
+    c.same(Clause::Groups, "the second of each group", &rest, &got)?;
     c.client().remove(&got).await
 }
 
@@ -97,7 +100,7 @@ async fn order_over_many(c: &Context) -> CaseResult {
         c.client().remove(&got).await?;
         seen.extend(got);
     }
-    c.in_order(31, "push order", &sent, &seen)
+    c.in_order(Clause::Groups, "push order", &sent, &seen)
 }
 
 /// A released or failed head comes first again.
@@ -107,11 +110,11 @@ async fn returned_head_first(c: &Context) -> CaseResult {
     let (head, next) = sent.split_at(1);
     for action in [Action::Release, Action::Retry, Action::Release, Action::Remove] {
         let got = c.client().pull(&p, 10).await?;
-        c.in_order(31, "the returned head, alone", head, &got)?;
+        c.in_order(Clause::Groups, "the returned head, alone", head, &got)?;
         c.client().settle_all(&got, &action).await?;
     }
     let got = c.client().take(&p, 1).await?;
-    c.in_order(31, "the next, after the head was removed", next, &got)?;
+    c.in_order(Clause::Groups, "the next, after the head was removed", next, &got)?;
     c.client().remove(&got).await
 }
 
@@ -123,7 +126,7 @@ async fn expired_head_first(c: &Context) -> CaseResult {
     c.client().pull_with(&p, PullRequest::new(10, c.timing().soon, c.timing().lease)).await?;
     let wait = c.timing().latest(c.timing().lease);
     let got = c.client().pull_with(&p, c.client().request(10, wait)).await?;
-    c.in_order(31, "the expired head, alone", &head, &got)?;
+    c.in_order(Clause::Groups, "the expired head, alone", &head, &got)?;
     c.client().remove(&got).await?;
     let next = c.client().take(&p, 1).await?;
     c.client().remove(&next).await
@@ -138,14 +141,14 @@ async fn dead_head_frees_next(c: &Context) -> CaseResult {
         let head = c.client().pull(&p, 10).await?;
         c.client().settle_all(&head, &Action::Move { to: to.clone(), headers: None }).await?;
         let moved = c.client().take(&to, 1).await?;
-        c.in_order(31, "the head in its new place", &ids(&head), &moved)?;
+        c.in_order(Clause::Groups, "the head in its new place", &ids(&head), &moved)?;
         c.client().remove(&moved).await?;
         out.extend(moved);
     }
     let last = c.client().pull(&p, 10).await?;
     c.client().remove(&last).await?;
     out.extend(last);
-    c.in_order(31, "one after the other", &sent, &out)
+    c.in_order(Clause::Groups, "one after the other", &sent, &out)
 }
 
 /// A postponed head keeps its group waiting until it is done.
@@ -158,23 +161,23 @@ async fn postponed_head_holds(c: &Context) -> CaseResult {
     c.client().settle_all(&head, &Action::Postpone { delay, headers: None }).await?;
     for _ in 0..2 {
         let got = c.client().pull_with(&p, c.client().request(10, c.timing().latest(delay))).await?;
-        c.check(31, &sent, got.len() == 1, "one member at a time", format!("{}", got.len()))?;
+        c.check(Clause::Groups, &sent, got.len() == 1, "one member at a time", format!("{}", got.len()))?;
         c.client().remove(&got).await?;
         seen.extend(got);
     }
-    c.in_order(31, "the postponed head, then the next", &sent, &seen)?;
+    c.in_order(Clause::Groups, "the postponed head, then the next", &sent, &seen)?;
     let bounds = (delay, c.timing().latest(delay) + c.timing().soon);
-    c.took(30, &sent, "both", start.elapsed(), bounds)?;
+    c.took(Clause::Delays, &sent, "both", start.elapsed(), bounds)?;
     // Postponed without a delay it holds its group as well.
     let sent = push_group(c, "h", 2).await?;
     let head = c.client().pull(&p, 10).await?;
     c.client().settle_all(&head, &Action::Postpone { delay: Duration::ZERO, headers: None }).await?;
     let again = c.client().pull(&p, 10).await?;
-    c.in_order(31, "the postponed head again, alone", &ids(&head), &again)?;
+    c.in_order(Clause::Groups, "the postponed head again, alone", &ids(&head), &again)?;
     c.client().remove(&again).await?;
     let next = c.client().pull(&p, 10).await?;
     c.client().remove(&next).await?;
-    c.in_order(31, "the head, then the next", &sent, &[again, next].concat())
+    c.in_order(Clause::Groups, "the head, then the next", &sent, &[again, next].concat())
 }
 
 /// A delayed member does not hold up its group: it joins at the end when it is due.
@@ -184,12 +187,12 @@ async fn delayed_joins_at_maturity(c: &Context) -> CaseResult {
     let late = c.client().push(&p, &[c.message().with_group("g").with_delay(delay)]).await?;
     let ready = push_group(c, "g", 1).await?;
     let head = c.client().pull(&p, 10).await?;
-    c.in_order(31, "the member that is ready", &ready, &head)?;
+    c.in_order(Clause::Groups, "the member that is ready", &ready, &head)?;
     let watch = c.timing().never_after(delay);
-    c.client().nothing(&p, watch, 31, "the matured member to wait for the head").await?;
+    c.client().nothing(&p, watch, Clause::Groups, "the matured member to wait for the head").await?;
     c.client().remove(&head).await?;
     let got = c.client().take(&p, 1).await?;
-    c.in_order(31, "the matured member", &late, &got)?;
+    c.in_order(Clause::Groups, "the matured member", &late, &got)?;
     c.client().remove(&got).await
 }
 
@@ -211,11 +214,17 @@ async fn next_wakes_waiter(c: &Context) -> CaseResult {
     };
     let (got, removed) = futures_util::join!(waiting, removing);
     let ((got, came), removed) = (got?, removed?);
-    c.check(31, &sent, came >= removed, "the next member not before the head was removed", "it came before")?;
+    c.check(
+        Clause::Groups,
+        &sent,
+        came >= removed,
+        "the next member not before the head was removed",
+        "it came before",
+    )?;
     let took = came.saturating_duration_since(removed);
-    c.took(11, &sent, "the next member", took, (Duration::ZERO, c.timing().soon))?;
+    c.took(Clause::PushWakes, &sent, "the next member", took, (Duration::ZERO, c.timing().soon))?;
     other.remove(&got).await?;
-    c.in_order(31, "the head, then the next", &sent, &[head, got].concat())
+    c.in_order(Clause::Groups, "the head, then the next", &sent, &[head, got].concat())
 }
 
 /// A message that is moved in joins the end of its group there.
@@ -228,11 +237,11 @@ async fn moved_joins_at_end(c: &Context) -> CaseResult {
     let mut seen = Vec::new();
     for _ in 0..3 {
         let got = c.client().pull(&p, 10).await?;
-        c.check(31, &[], got.len() == 1, "one member at a time", format!("{}", got.len()))?;
+        c.check(Clause::Groups, &[], got.len() == 1, "one member at a time", format!("{}", got.len()))?;
         c.client().remove(&got).await?;
         seen.extend(got);
     }
-    c.in_order(31, "the moved member last", &[sent, moved].concat(), &seen)
+    c.in_order(Clause::Groups, "the moved member last", &[sent, moved].concat(), &seen)
 }
 
 /// Eight consumers, twenty groups: each group in order, and never two of one at once.
@@ -248,12 +257,18 @@ async fn many_consumers(c: &Context) -> CaseResult {
     for group in sent {
         let members: Vec<_> = seen.iter().filter(|taken| group.contains(&taken.delivery.lease.id)).collect();
         let got: Vec<_> = members.iter().map(|taken| taken.delivery.clone()).collect();
-        c.in_order(31, "push order within the group", &group, &got)?;
+        c.in_order(Clause::Groups, "push order within the group", &group, &got)?;
         for pair in members.windows(2) {
             let [head, next] = pair else { continue };
             let about = [head.delivery.lease.id, next.delivery.lease.id];
             let waited = next.came >= head.removing;
-            c.check(31, &about, waited, "the next member not before the head was removed", "both were out")?;
+            c.check(
+                Clause::Groups,
+                &about,
+                waited,
+                "the next member not before the head was removed",
+                "both were out",
+            )?;
         }
     }
     Ok(())
@@ -291,6 +306,6 @@ async fn names_by_bytes(c: &Context) -> CaseResult {
         super::dedup::NEARLY_EQUAL.iter().map(|group| c.message().with_group(*group)).collect();
     let sent = c.client().push(&p, &messages).await?;
     let got = c.client().take(&p, sent.len()).await?;
-    c.same(31, "one of each group", &sent, &got)?;
+    c.same(Clause::Groups, "one of each group", &sent, &got)?;
     c.client().remove(&got).await
 }

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::case::Case;
 use crate::child::{Child, ChildEvent, Role};
+use crate::clause::Clause;
 use crate::context::{Context, ids};
 use crate::fault::Fault;
 use crate::history::Op;
@@ -17,26 +18,36 @@ use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "kill.pusher_after_ok", [1], pusher_after_ok)
-        .needs(&[Need::CHILDREN])
+    case!(Storage, "kill.pusher_after_ok", [Stored], pusher_after_ok)
+        .needs(&[Need::Children])
         .kills(&[Fault::OkBeforeStored, Fault::BufferLostAtClose]),
-    case!(Storage, "kill.pusher_in_a_batch", [1, 2, 5], pusher_in_a_batch)
-        .needs(&[Need::CHILDREN])
+    case!(Storage, "kill.pusher_in_a_batch", [Stored, PushResults, ContentIntact], pusher_in_a_batch)
+        .needs(&[Need::Children])
         .kills(&[Fault::OkBeforeStored, Fault::LosesEleventh])
         .deadline(LONG),
-    case!(Storage, "kill.consumer_holding", [24, 25, 27, 28], consumer_holding)
-        .needs(&[Need::CHILDREN, Need::TIMED_LEASE])
-        .kills(&[Fault::LeaseEndedByItsHolder, Fault::AutoAck, Fault::CountStuck]),
-    case!(Storage, "kill.consumer_around_settle", [20, 22, 25], consumer_around_settle)
-        .needs(&[Need::CHILDREN])
-        .kills(&[Fault::RemoveLostOneIn30, Fault::LeaseEndedByItsHolder])
-        .deadline(LONG),
-    case!(Storage, "kill.processes_share", [14, 20], processes_share)
-        .needs(&[Need::CHILDREN])
+    case!(
+        Storage,
+        "kill.consumer_holding",
+        [DroppedDelivery, LeaseEnd, ConnectionLease, DeliveryCount],
+        consumer_holding
+    )
+    .needs(&[Need::Children, Need::TimedLease])
+    .kills(&[Fault::LeaseEndedByItsHolder, Fault::AutoAck, Fault::CountStuck]),
+    case!(
+        Storage,
+        "kill.consumer_around_settle",
+        [SettleOutcomes, SettleTwice, LeaseEnd],
+        consumer_around_settle
+    )
+    .needs(&[Need::Children])
+    .kills(&[Fault::RemoveLostOneIn30, Fault::LeaseEndedByItsHolder])
+    .deadline(LONG),
+    case!(Storage, "kill.processes_share", [Exclusive, SettleOutcomes], processes_share)
+        .needs(&[Need::Children])
         .kills(&[Fault::HeldLocally])
         .deadline(LONG),
-    case!(Storage, "kill.stopped_beyond_its_lease", [21, 25], stopped_beyond_its_lease)
-        .needs(&[Need::CHILDREN, Need::TIMED_LEASE])
+    case!(Storage, "kill.stopped_beyond_its_lease", [Fencing, LeaseEnd], stopped_beyond_its_lease)
+        .needs(&[Need::Children, Need::TimedLease])
         .kills(&[Fault::LateSettled]),
 ];
 
@@ -74,9 +85,9 @@ async fn pusher_after_ok(c: &Context) -> CaseResult {
         .filter_map(|event| if let ChildEvent::Pushed { id } = event { id_of(id) } else { None })
         .collect();
     let got = c.client().take(&p, 20).await?;
-    c.same(1, "all that the killed process had acknowledged", &sent, &got)?;
+    c.same(Clause::Stored, "all that the killed process had acknowledged", &sent, &got)?;
     c.client().remove(&got).await?;
-    c.client().nothing(&p, c.timing().slack, 1, "each once").await
+    c.client().nothing(&p, c.timing().slack, Clause::Stored, "each once").await
 }
 
 /// A process killed anywhere in a batch leaves each message whole, the acknowledged among them, and blocks nobody.
@@ -124,15 +135,21 @@ async fn judge_pushes(
             let id = delivery.lease.id;
             let ok =
                 payloads.get(&id).is_some_and(|payload| payload.as_bytes() == delivery.message.payload());
-            c.check(5, &[id], ok, "a message of a killed process, whole", format!("{:?}", delivery.message))?;
-            c.check(2, &[id], seen.insert(id), "each message once", "it came twice")?;
+            c.check(
+                Clause::ContentIntact,
+                &[id],
+                ok,
+                "a message of a killed process, whole",
+                format!("{:?}", delivery.message),
+            )?;
+            c.check(Clause::PushResults, &[id], seen.insert(id), "each message once", "it came twice")?;
             acknowledged.remove(&id);
         }
         c.client().remove(&got).await?;
     }
     let left: Vec<_> = acknowledged.iter().copied().take(5).collect();
     let told = "every message that the killed process had acknowledged";
-    c.check(1, &left, left.is_empty(), told, format!("{} missing", acknowledged.len()))
+    c.check(Clause::Stored, &left, left.is_empty(), told, format!("{} missing", acknowledged.len()))
 }
 
 /// What a killed consumer held comes back at the end of its lease, not earlier, and not much later.
@@ -153,19 +170,19 @@ async fn consumer_holding(c: &Context) -> CaseResult {
     let mut took = taken(&first);
     took.extend(taken(&child.wait_for(9, |event| matches!(event, ChildEvent::Took { .. })).await?));
     child.kill().await?;
-    c.equal(24, &sent, "the number taken", &10, &took.len())?;
+    c.equal(Clause::DroppedDelivery, &sent, "the number taken", &10, &took.len())?;
     let mut got = Vec::new();
     while got.len() < 10 {
         let wait = t.latest(lease).saturating_sub(told.elapsed());
         let back = c.client().pull_with(&p, c.client().request(10 - got.len(), wait)).await?;
         let seen = || format!("{} back after {:?}", got.len(), told.elapsed());
-        c.check(25, &sent, !back.is_empty(), "all ten back soon after their lease", seen())?;
+        c.check(Clause::LeaseEnd, &sent, !back.is_empty(), "all ten back soon after their lease", seen())?;
         got.extend(back);
     }
-    c.same(25, "what the killed process held", &sent, &got)?;
+    c.same(Clause::LeaseEnd, "what the killed process held", &sent, &got)?;
     let counted = got.iter().all(|delivery| delivery.delivery_count.is_none_or(|count| count == 2));
     let counts: Vec<_> = got.iter().map(|delivery| delivery.delivery_count).collect();
-    c.check(28, &sent, counted, "a delivery count of 2", format!("{counts:?}"))?;
+    c.check(Clause::DeliveryCount, &sent, counted, "a delivery count of 2", format!("{counts:?}"))?;
     c.client().remove(&got).await
 }
 
@@ -186,7 +203,10 @@ async fn consumer_around_settle(c: &Context) -> CaseResult {
         let mut events = Vec::new();
         while removed(&events).len() < until {
             let event = child.event().await?;
-            events.push(event.ok_or_else(|| c.failed(20, &[], "the child to go on", "it ended"))?);
+            events
+                .push(event.ok_or_else(|| {
+                    c.failed(Clause::SettleOutcomes, &[], "the child to go on", "it ended")
+                })?);
         }
         tokio::time::sleep(Duration::from_micros(random.u64(0..500))).await;
         events.extend(child.kill().await?);
@@ -217,7 +237,13 @@ async fn settled_or_back(
         }
         for id in ids(&got) {
             let told = "only what the killed process had not removed, each once";
-            c.check(22, &[id], left.remove(&id) || unsent.remove(&id), told, "it came back")?;
+            c.check(
+                Clause::SettleTwice,
+                &[id],
+                left.remove(&id) || unsent.remove(&id),
+                told,
+                "it came back",
+            )?;
         }
         c.client().remove(&got).await?;
     }
@@ -228,7 +254,7 @@ async fn settled_or_back(
     }
     let missing: Vec<_> = left.into_iter().collect();
     let told = "everything back that the killed process had not removed";
-    c.check(25, &missing, missing.is_empty(), told, format!("{} missing", missing.len()))
+    c.check(Clause::LeaseEnd, &missing, missing.is_empty(), told, format!("{} missing", missing.len()))
 }
 
 /// Collects what a child says until told to end, then kills it.
@@ -283,9 +309,15 @@ async fn processes_share(c: &Context) -> CaseResult {
     let (mine, ones, twos) = tokio::join!(work, watch(&mut one, &done), watch(&mut two, &done));
     let (mine, ones, twos) = (mine?, [early_one, ones?].concat(), [early_two, twos?].concat());
     let all = [mine, removed(&ones), removed(&twos)].concat();
-    c.same_ids(14, "each message removed by exactly one of three processes", &sent, &all)?;
+    c.same_ids(Clause::Exclusive, "each message removed by exactly one of three processes", &sent, &all)?;
     let (by_one, by_two) = (removed(&ones).len(), removed(&twos).len());
-    c.check(14, &[], by_one + by_two > 0, "work for the other processes", format!("{by_one} and {by_two}"))
+    c.check(
+        Clause::Exclusive,
+        &[],
+        by_one + by_two > 0,
+        "work for the other processes",
+        format!("{by_one} and {by_two}"),
+    )
 }
 
 /// A process that was stopped beyond its lease and then goes on disturbs nobody: its settlements answer `Lost`.
@@ -306,7 +338,7 @@ async fn stopped_beyond_its_lease(c: &Context) -> CaseResult {
     while mine.len() < 5 {
         let got = c.client().pull_with(&p, c.client().request(5, t.latest(lease))).await?;
         c.check(
-            25,
+            Clause::LeaseEnd,
             &sent,
             !got.is_empty(),
             "all five back soon after their lease",
@@ -314,12 +346,12 @@ async fn stopped_beyond_its_lease(c: &Context) -> CaseResult {
         )?;
         mine.extend(got);
     }
-    c.same(25, "what the stopped process held", &sent, &mine)?;
+    c.same(Clause::LeaseEnd, "what the stopped process held", &sent, &mine)?;
     child.resume().await?;
     let settling = |event: &ChildEvent| matches!(event, ChildEvent::Lost { .. } | ChildEvent::Removed { .. });
     let outcomes = child.wait_for(5, settling).await?;
     let seen = format!("{} of 5 removed", removed(&outcomes).len());
-    c.check(21, &sent, removed(&outcomes).is_empty(), "Lost for each late settlement", seen)?;
-    c.client().nothing(&p, t.slack, 21, "the new owner undisturbed").await?;
+    c.check(Clause::Fencing, &sent, removed(&outcomes).is_empty(), "Lost for each late settlement", seen)?;
+    c.client().nothing(&p, t.slack, Clause::Fencing, "the new owner undisturbed").await?;
     c.client().remove(&mine).await
 }

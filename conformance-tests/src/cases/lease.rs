@@ -7,52 +7,53 @@ use anyqueue::adapter::{Action, Delivery, DeliveryCount, Extension, PullRequest}
 use anyqueue::{ExtendOutcome, PartitionId, SettleOutcome};
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{Client, Context, ids};
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "lease.invisible_until_end", [14, 25], invisible_until_end)
-        .needs(&[Need::TIMED_LEASE])
+    case!(Storage, "lease.invisible_until_end", [Exclusive, LeaseEnd], invisible_until_end)
+        .needs(&[Need::TimedLease])
         .kills(&[Fault::LeaseNeverExpires, Fault::LeaseHalved, Fault::LeaseUntilTooLate, Fault::AutoAck]),
-    case!(Storage, "lease.nobody_else", [14], nobody_else).kills(&[Fault::SharedDelivery]),
-    case!(Storage, "lease.chosen_per_pull", [25], chosen_per_pull)
-        .needs(&[Need::TIMED_LEASE])
+    case!(Storage, "lease.nobody_else", [Exclusive], nobody_else).kills(&[Fault::SharedDelivery]),
+    case!(Storage, "lease.chosen_per_pull", [LeaseEnd], chosen_per_pull)
+        .needs(&[Need::TimedLease])
         .kills(&[Fault::LeaseNeverExpires, Fault::CountPerClient]),
-    case!(Storage, "lease.end_apart", [25], end_apart)
-        .needs(&[Need::TIMED_LEASE])
+    case!(Storage, "lease.end_apart", [LeaseEnd], end_apart)
+        .needs(&[Need::TimedLease])
         .kills(&[Fault::LeaseHalved]),
-    case!(Storage, "lease.batch_is_independent", [25], batch_is_independent)
+    case!(Storage, "lease.batch_is_independent", [LeaseEnd], batch_is_independent)
         .kills(&[Fault::LeasePerBatch, Fault::InitReleasesLeased]),
-    case!(Storage, "lease.extend_holds", [26], extend_holds)
-        .needs(&[Need::TIMED_LEASE])
+    case!(Storage, "lease.extend_holds", [Extend], extend_holds)
+        .needs(&[Need::TimedLease])
         .kills(&[Fault::ExtendDoesNothing]),
-    case!(Storage, "lease.extend_moves_the_end", [26], extend_moves_the_end)
-        .needs(&[Need::TIMED_LEASE])
+    case!(Storage, "lease.extend_moves_the_end", [Extend], extend_moves_the_end)
+        .needs(&[Need::TimedLease])
         .kills(&[Fault::ExtendDoesNothing, Fault::ExtendNeverShortens, Fault::ExtendAddsUp]),
-    case!(Storage, "lease.extend_many", [26], extend_many)
-        .needs(&[Need::TIMED_LEASE])
+    case!(Storage, "lease.extend_many", [Extend], extend_many)
+        .needs(&[Need::TimedLease])
         .kills(&[Fault::ExtendsFirstHundred, Fault::ExtendsOnePartition]),
-    case!(Storage, "lease.extend_tells_loss", [26], extend_tells_loss)
-        .needs(&[Need::TIMED_LEASE])
+    case!(Storage, "lease.extend_tells_loss", [Extend], extend_tells_loss)
+        .needs(&[Need::TimedLease])
         .kills(&[Fault::ExtendNeverLost]),
-    case!(Storage, "lease.extend_after_settling", [22, 26], extend_after_settling)
+    case!(Storage, "lease.extend_after_settling", [SettleTwice, Extend], extend_after_settling)
         .kills(&[Fault::ExtendNeverLost]),
-    case!(Storage, "lease.ended_is_lost", [25, 26], ended_is_lost)
-        .needs(&[Need::TIMED_LEASE])
+    case!(Storage, "lease.ended_is_lost", [LeaseEnd, Extend], ended_is_lost)
+        .needs(&[Need::TimedLease])
         .kills(&[Fault::EndedStillGood, Fault::FirstLeaseForAll]),
-    case!(Storage, "lease.stale_settlements", [21], stale_settlements)
-        .needs(&[Need::TIMED_LEASE, Need::FENCING])
+    case!(Storage, "lease.stale_settlements", [Fencing], stale_settlements)
+        .needs(&[Need::TimedLease, Need::Fencing])
         .kills(&[Fault::StaleRemoves, Fault::StaleRetryCopies]),
-    case!(Storage, "lease.stale_of_ones_own", [21], stale_of_ones_own)
-        .needs(&[Need::TIMED_LEASE, Need::FENCING])
+    case!(Storage, "lease.stale_of_ones_own", [Fencing], stale_of_ones_own)
+        .needs(&[Need::TimedLease, Need::Fencing])
         .kills(&[Fault::TokenPerClient]),
-    case!(Storage, "lease.expiry_counts", [28], expiry_counts)
-        .needs(&[Need::TIMED_LEASE, Need::DELIVERY_COUNT])
+    case!(Storage, "lease.expiry_counts", [DeliveryCount], expiry_counts)
+        .needs(&[Need::TimedLease, Need::DeliveryCount])
         .kills(&[Fault::CountStuck, Fault::LeaseNeverExpires, Fault::SecondLeaseEndless]),
-    case!(Storage, "lease.expired_go_first", [19, 25], expired_go_first)
-        .needs(&[Need::TIMED_LEASE, Need::REQUEUE_FRONT, Need::PUSH_ORDER])
+    case!(Storage, "lease.expired_go_first", [SettleActions, LeaseEnd], expired_go_first)
+        .needs(&[Need::TimedLease, Need::RequeueFront, Need::PushOrder])
         .kills(&[Fault::LeaseNeverExpires]),
 ];
 
@@ -68,17 +69,23 @@ async fn invisible_until_end(c: &Context) -> CaseResult {
     let held = hold(c, &p, c.timing().lease).await?;
     let latest = c.timing().latest(c.timing().lease);
     let got = other.pull_with(&p, other.request(1, latest)).await?;
-    c.in_order(25, "the message whose lease ended", &sent, &got)?;
-    c.in_order(25, "the message, held first", &sent, &held)?;
+    c.in_order(Clause::LeaseEnd, "the message whose lease ended", &sent, &got)?;
+    c.in_order(Clause::LeaseEnd, "the message, held first", &sent, &held)?;
     // The claim was between `start` and its answer, so the end is at least `lease` after `start`.
-    c.took(25, &sent, "its return", start.elapsed(), (c.timing().lease, latest + c.timing().soon))?;
+    c.took(
+        Clause::LeaseEnd,
+        &sent,
+        "its return",
+        start.elapsed(),
+        (c.timing().lease, latest + c.timing().soon),
+    )?;
     other.remove(&got).await
 }
 
 /// Pulls one message under this lease.
 async fn hold(c: &Context, p: &PartitionId, lease: Duration) -> CaseResult<Vec<Delivery>> {
     let got = c.client().pull_with(p, PullRequest::new(1, c.timing().soon, lease)).await?;
-    c.equal(8, &[], "the number of deliveries", &1, &got.len())?;
+    c.equal(Clause::PullBounds, &[], "the number of deliveries", &1, &got.len())?;
     Ok(got)
 }
 
@@ -90,7 +97,9 @@ async fn nobody_else(c: &Context) -> CaseResult {
     let held = c.client().take(&p, 3).await?;
     let watch = |client: Client| {
         let p = p.clone();
-        async move { client.nothing(&p, c.timing().never(), 14, "nothing while somebody holds it").await }
+        async move {
+            client.nothing(&p, c.timing().never(), Clause::Exclusive, "nothing while somebody holds it").await
+        }
     };
     let (mine, b, d) = futures_util::join!(watch(c.client().clone()), watch(b), watch(d));
     mine.and(b).and(d)?;
@@ -105,7 +114,7 @@ async fn chosen_per_pull(c: &Context) -> CaseResult {
     let short = hold(c, &p, c.timing().lease).await?;
     let other = c.fresh().await?;
     let back = other.pull_with(&p, other.request(2, c.timing().latest(c.timing().lease))).await?;
-    c.in_order(25, "only the message with the short lease", &ids(&short), &back)?;
+    c.in_order(Clause::LeaseEnd, "only the message with the short lease", &ids(&short), &back)?;
     other.remove(&back).await?;
     c.client().remove(&long).await
 }
@@ -122,7 +131,13 @@ async fn end_apart(c: &Context) -> CaseResult {
         for id in ids(&hold(c, &p, lease).await?) {
             if let Some(before) = begun.insert(id, since) {
                 let bounds = (lease, Duration::MAX);
-                c.took(25, &[id], "its return", Instant::now().saturating_duration_since(before), bounds)?;
+                c.took(
+                    Clause::LeaseEnd,
+                    &[id],
+                    "its return",
+                    Instant::now().saturating_duration_since(before),
+                    bounds,
+                )?;
             }
         }
         tokio::time::sleep(c.timing().lease / 2).await;
@@ -130,11 +145,11 @@ async fn end_apart(c: &Context) -> CaseResult {
     for came in 0..3 {
         let got = other.pull_with(&p, other.request(1, c.timing().latest(lease))).await?;
         let at = Instant::now();
-        c.equal(25, &[], &format!("after {came} the number of messages back"), &1, &got.len())?;
+        c.equal(Clause::LeaseEnd, &[], &format!("after {came} the number of messages back"), &1, &got.len())?;
         for id in ids(&got) {
             let held_for = begun.get(&id).map(|since| at.saturating_duration_since(*since));
             let bounds = (lease, c.timing().latest(lease + c.timing().soon));
-            c.took(25, &[id], "its return", held_for.unwrap_or_default(), bounds)?;
+            c.took(Clause::LeaseEnd, &[id], "its return", held_for.unwrap_or_default(), bounds)?;
         }
         other.remove(&got).await?;
     }
@@ -149,8 +164,8 @@ async fn batch_is_independent(c: &Context) -> CaseResult {
     c.client().settle_all(std::slice::from_ref(&second), &Action::Release).await?;
     let other = c.fresh().await?;
     let back = other.take(&p, 1).await?;
-    c.in_order(25, "only the one that was returned", &[second.lease.id], &back)?;
-    other.nothing(&p, c.timing().slack, 25, "the rest of the batch still held").await?;
+    c.in_order(Clause::LeaseEnd, "only the one that was returned", &[second.lease.id], &back)?;
+    other.nothing(&p, c.timing().slack, Clause::LeaseEnd, "the rest of the batch still held").await?;
     c.client().remove(&[first, third]).await?;
     other.remove(&back).await
 }
@@ -165,11 +180,11 @@ async fn extend_holds(c: &Context) -> CaseResult {
     let extended_from = Instant::now();
     let outcome = extend_all(c, &held, lease * 2).await?;
     c.still_within(start, lease)?;
-    c.equal(26, &sent, "the outcome", &vec![ExtendOutcome::Extended], &outcome)?;
+    c.equal(Clause::Extend, &sent, "the outcome", &vec![ExtendOutcome::Extended], &outcome)?;
     let got = other.pull_with(&p, other.request(1, c.timing().latest(lease * 2))).await?;
     let bounds = (lease * 2, c.timing().latest(lease * 2) + c.timing().soon);
-    c.in_order(26, "the message, after its extended lease", &sent, &got)?;
-    c.took(26, &sent, "its return", extended_from.elapsed(), bounds)?;
+    c.in_order(Clause::Extend, "the message, after its extended lease", &sent, &got)?;
+    c.took(Clause::Extend, &sent, "its return", extended_from.elapsed(), bounds)?;
     other.remove(&got).await
 }
 
@@ -188,9 +203,9 @@ async fn extend_moves_the_end(c: &Context) -> CaseResult {
     let sent = c.client().push(&p, &[c.message()]).await?;
     let held = c.client().pull(&p, 1).await?;
     let outcome = extend_all(c, &held, c.timing().lease).await?;
-    c.equal(26, &sent, "the outcome", &vec![ExtendOutcome::Extended], &outcome)?;
+    c.equal(Clause::Extend, &sent, "the outcome", &vec![ExtendOutcome::Extended], &outcome)?;
     let got = other.pull_with(&p, other.request(1, c.timing().latest(c.timing().lease))).await?;
-    c.in_order(26, "the message, after its shortened lease", &sent, &got)?;
+    c.in_order(Clause::Extend, "the message, after its shortened lease", &sent, &got)?;
     other.remove(&got).await
 }
 
@@ -199,8 +214,9 @@ async fn lose(c: &Context, p: &PartitionId, other: &Client) -> CaseResult<(Deliv
     let sent = c.client().push(p, &[c.message()]).await?;
     let held = hold(c, p, c.timing().lease).await?;
     let got = other.pull_with(p, other.request(1, c.timing().latest(c.timing().lease))).await?;
-    c.in_order(25, "the message whose lease ended", &sent, &got)?;
-    let [lost] = held.try_into().map_err(|_| c.failed(8, &sent, "one delivery", "another number"))?;
+    c.in_order(Clause::LeaseEnd, "the message whose lease ended", &sent, &got)?;
+    let [lost] =
+        held.try_into().map_err(|_| c.failed(Clause::PullBounds, &sent, "one delivery", "another number"))?;
     Ok((lost, got))
 }
 
@@ -228,15 +244,18 @@ async fn extend_many(c: &Context) -> CaseResult {
     c.still_within(start + short, lease)?;
     tokio::time::sleep(c.timing().never_after(lease)).await;
     for p in &places {
-        c.client().nothing(p, c.timing().slack, 26, "nothing, as all of them were extended").await?;
+        c.client()
+            .nothing(p, c.timing().slack, Clause::Extend, "nothing, as all of them were extended")
+            .await?;
     }
     c.client().remove(&held).await
 }
 
 async fn extended(c: &Context, extensions: &[Extension]) -> CaseResult {
     let answers = c.client().storage().extend(extensions).await;
-    let answers = c.ok(26, "extending", answers.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
-    c.equal(26, &[], "the extensions", &vec![ExtendOutcome::Extended; extensions.len()], &answers)
+    let answers =
+        c.ok(Clause::Extend, "extending", answers.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
+    c.equal(Clause::Extend, &[], "the extensions", &vec![ExtendOutcome::Extended; extensions.len()], &answers)
 }
 
 /// Whoever lost a lease learns of it by extending.
@@ -245,8 +264,14 @@ async fn extend_tells_loss(c: &Context) -> CaseResult {
     let other = c.fresh().await?;
     let (lost, owned) = lose(c, &p, &other).await?;
     let outcome = c.client().extend(&lost, c.timing().lease).await?;
-    c.equal(26, &[lost.lease.id], "the outcome of extending a lost lease", &ExtendOutcome::Lost, &outcome)?;
-    other.nothing(&p, c.timing().never(), 21, "the new owner's lease as it was").await?;
+    c.equal(
+        Clause::Extend,
+        &[lost.lease.id],
+        "the outcome of extending a lost lease",
+        &ExtendOutcome::Lost,
+        &outcome,
+    )?;
+    other.nothing(&p, c.timing().never(), Clause::Fencing, "the new owner's lease as it was").await?;
     other.remove(&owned).await
 }
 
@@ -258,7 +283,13 @@ async fn extend_after_settling(c: &Context) -> CaseResult {
         let held = c.client().take(&p, 1).await?;
         c.client().settle_all(&held, &action).await?;
         let outcome = extend_all(c, &held, c.timing().long_lease).await?;
-        c.equal(26, &[], "the outcome of extending after settling", &vec![ExtendOutcome::Lost], &outcome)?;
+        c.equal(
+            Clause::Extend,
+            &[],
+            "the outcome of extending after settling",
+            &vec![ExtendOutcome::Lost],
+            &outcome,
+        )?;
         if action != Action::Remove {
             let back = c.client().take(&p, 1).await?;
             c.client().remove(&back).await?;
@@ -274,13 +305,19 @@ async fn ended_is_lost(c: &Context) -> CaseResult {
     let held = hold(c, &p, c.timing().lease).await?;
     tokio::time::sleep(c.timing().never()).await;
     let outcome = extend_all(c, &held, c.timing().long_lease).await?;
-    c.equal(26, &sent, "the outcome of extending an ended lease", &vec![ExtendOutcome::Lost], &outcome)?;
+    c.equal(
+        Clause::Extend,
+        &sent,
+        "the outcome of extending an ended lease",
+        &vec![ExtendOutcome::Lost],
+        &outcome,
+    )?;
     for delivery in &held {
         let outcome = c.client().try_settle(delivery, Action::Remove).await?;
-        c.equal(25, &sent, "the outcome under an ended lease", &SettleOutcome::Lost, &outcome)?;
+        c.equal(Clause::LeaseEnd, &sent, "the outcome under an ended lease", &SettleOutcome::Lost, &outcome)?;
     }
     let got = c.client().take(&p, 1).await?;
-    c.in_order(25, "the message, for the next", &sent, &got)?;
+    c.in_order(Clause::LeaseEnd, "the message, for the next", &sent, &got)?;
     c.client().remove(&got).await
 }
 
@@ -298,15 +335,20 @@ async fn stale_settlements(c: &Context) -> CaseResult {
         Action::Remove,
     ] {
         let outcome = c.client().try_settle(&lost, action).await?;
-        c.equal(21, &about, "the outcome under a lost lease", &SettleOutcome::Lost, &outcome)?;
+        c.equal(Clause::Fencing, &about, "the outcome under a lost lease", &SettleOutcome::Lost, &outcome)?;
     }
     other
-        .nothing(&p, c.timing().slack, 21, "the message still with its new owner, and no copy of it")
+        .nothing(
+            &p,
+            c.timing().slack,
+            Clause::Fencing,
+            "the message still with its new owner, and no copy of it",
+        )
         .await?;
-    other.nothing(&elsewhere, c.timing().slack, 21, "no copy elsewhere").await?;
+    other.nothing(&elsewhere, c.timing().slack, Clause::Fencing, "no copy elsewhere").await?;
     for delivery in &owned {
         let outcome = other.try_settle(delivery, Action::Retry).await?;
-        c.equal(21, &about, "the new owner's outcome", &SettleOutcome::Settled, &outcome)?;
+        c.equal(Clause::Fencing, &about, "the new owner's outcome", &SettleOutcome::Settled, &outcome)?;
     }
     let back = other.take(&p, 1).await?;
     other.remove(&back).await
@@ -317,7 +359,13 @@ async fn stale_of_ones_own(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let (lost, owned) = lose(c, &p, c.client()).await?;
     let outcome = c.client().try_settle(&lost, Action::Remove).await?;
-    c.equal(21, &[lost.lease.id], "the outcome under the lost lease", &SettleOutcome::Lost, &outcome)?;
+    c.equal(
+        Clause::Fencing,
+        &[lost.lease.id],
+        "the outcome under the lost lease",
+        &SettleOutcome::Lost,
+        &outcome,
+    )?;
     c.client().remove(&owned).await
 }
 
@@ -328,10 +376,10 @@ async fn expiry_counts(c: &Context) -> CaseResult {
     for round in 1..=3_u32 {
         let request = PullRequest::new(1, c.timing().latest(c.timing().lease), c.timing().lease);
         let got = c.client().pull_with(&p, request).await?;
-        c.in_order(25, "the message whose lease ended", &sent, &got)?;
+        c.in_order(Clause::LeaseEnd, "the message whose lease ended", &sent, &got)?;
         let counts: Vec<_> = got.iter().map(|delivery| delivery.delivery_count).collect();
         let known = c.capabilities().delivery_count != DeliveryCount::None;
-        c.equal(28, &sent, "a delivery count of", &vec![known.then_some(round)], &counts)?;
+        c.equal(Clause::DeliveryCount, &sent, "a delivery count of", &vec![known.then_some(round)], &counts)?;
     }
     Ok(())
 }
@@ -343,6 +391,6 @@ async fn expired_go_first(c: &Context) -> CaseResult {
     hold(c, &p, c.timing().lease).await?;
     tokio::time::sleep(c.timing().never()).await;
     let got = c.client().take(&p, 3).await?;
-    c.in_order(19, "the expired message ahead of those never delivered", &sent, &got)?;
+    c.in_order(Clause::SettleActions, "the expired message ahead of those never delivered", &sent, &got)?;
     c.client().remove(&got).await
 }

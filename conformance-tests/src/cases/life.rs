@@ -7,6 +7,7 @@ use anyqueue::{ErrorKind, ExtendOutcome, MessageId, SettleOutcome};
 use futures_util::future::join_all;
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{Context, settlement};
 use crate::fault::Fault;
 use crate::least::contradictions;
@@ -14,21 +15,23 @@ use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "life.declares_enough", [7, 43], declares_enough).kills(&[Fault::DeclaresLess]),
-    case!(Storage, "life.init_again", [38], init_again).kills(&[Fault::InitEmpties]),
-    case!(Storage, "life.check_is_healthy", [39], check_is_healthy).kills(&[Fault::HealthRemembered]),
-    case!(Storage, "life.close_wakes_waiters", [41], close_wakes_waiters).kills(&[Fault::CloseDoesNotWake]),
-    case!(Storage, "life.use_after_close", [41], use_after_close)
+    case!(Storage, "life.declares_enough", [Limits, Unsupported], declares_enough)
+        .kills(&[Fault::DeclaresLess]),
+    case!(Storage, "life.init_again", [Init], init_again).kills(&[Fault::InitEmpties]),
+    case!(Storage, "life.check_is_healthy", [Check], check_is_healthy).kills(&[Fault::HealthRemembered]),
+    case!(Storage, "life.close_wakes_waiters", [Close], close_wakes_waiters)
+        .kills(&[Fault::CloseDoesNotWake]),
+    case!(Storage, "life.use_after_close", [Close], use_after_close)
         .kills(&[Fault::CloseDoesNothing, Fault::HealthRemembered]),
-    case!(Storage, "life.closed_inspection", [41], closed_inspection).kills(&[Fault::CloseDoesNothing]),
-    case!(Storage, "life.close_again", [41], close_again).kills(&[Fault::SecondCloseFails]),
-    case!(Storage, "life.close_leaves_others", [41], close_leaves_others)
+    case!(Storage, "life.closed_inspection", [Close], closed_inspection).kills(&[Fault::CloseDoesNothing]),
+    case!(Storage, "life.close_again", [Close], close_again).kills(&[Fault::SecondCloseFails]),
+    case!(Storage, "life.close_leaves_others", [Close], close_leaves_others)
         .kills(&[Fault::CloseIsShared, Fault::CloseReleasesAll]),
-    case!(Storage, "life.held_comes_back_after_close", [41], held_comes_back_after_close)
+    case!(Storage, "life.held_comes_back_after_close", [Close], held_comes_back_after_close)
         .kills(&[Fault::LeaseNeverExpires, Fault::ClosedKeepsLeases]),
-    case!(Storage, "life.settled_stays_settled", [20, 41], settled_stays_settled)
+    case!(Storage, "life.settled_stays_settled", [SettleOutcomes, Close], settled_stays_settled)
         .kills(&[Fault::RemoveDoesNothing]),
-    case!(Storage, "life.clients_come_and_go", [1, 42], clients_come_and_go)
+    case!(Storage, "life.clients_come_and_go", [Stored, Resources], clients_come_and_go)
         .kills(&[Fault::BufferLostAtClose]),
 ];
 
@@ -40,21 +43,26 @@ async fn init_again(c: &Context) -> CaseResult {
     let opened = join_all((0..4).map(|_| c.fresh())).await.into_iter().collect::<CaseResult<Vec<_>>>()?;
     let inits = opened.iter().cycle().take(8).map(|client| client.storage().init());
     for init in join_all(inits).await {
-        c.ok(38, "initialising again", init)?;
+        c.ok(Clause::Init, "initialising again", init)?;
     }
     let rest = c.client().take(&p, 2).await?;
     c.client().remove(&held).await?;
     c.client().remove(&rest).await?;
-    c.same(38, "all messages, as they were", &sent, &[held, rest].concat())
+    c.same(Clause::Init, "all messages, as they were", &sent, &[held, rest].concat())
 }
 
 /// A working backend is healthy; a closed handle does not say so.
 async fn check_is_healthy(c: &Context) -> CaseResult {
     let client = c.fresh().await?;
-    c.ok(39, "the check", client.storage().check().await)?;
+    c.ok(Clause::Check, "the check", client.storage().check().await)?;
     client.close().await?;
-    c.error(41, "the check of a closed handle", ErrorKind::Closed, &client.storage().check().await)?;
-    c.ok(39, "another handle's check", c.client().storage().check().await)?;
+    c.error(
+        Clause::Close,
+        "the check of a closed handle",
+        ErrorKind::Closed,
+        &client.storage().check().await,
+    )?;
+    c.ok(Clause::Check, "another handle's check", c.client().storage().check().await)?;
     Ok(())
 }
 
@@ -79,10 +87,10 @@ async fn close_wakes_waiters(c: &Context) -> CaseResult {
             Ok(got) => got.is_empty(),
             Err(error) => error.kind() == ErrorKind::Closed,
         };
-        c.check(41, &[], ok, "nothing, or closed", format!("{answer:?}"))?;
+        c.check(Clause::Close, &[], ok, "nothing, or closed", format!("{answer:?}"))?;
     }
     let took = ended.saturating_duration_since(closed?);
-    c.took(41, &[], "the end of all waits", took, (Duration::ZERO, c.timing().soon))
+    c.took(Clause::Close, &[], "the end of all waits", took, (Duration::ZERO, c.timing().soon))
 }
 
 /// What is declared makes sense, and is no less than the backend's authors have fixed. A backend that works at all: a
@@ -93,10 +101,16 @@ async fn declares_enough(c: &Context) -> CaseResult {
     let held = c.client().take(&p, 1).await?;
     c.client().remove(&held).await?;
     let declared = c.capabilities();
-    c.equal(7, &[], "declarations that contradict each other:", &Vec::new(), &contradictions(declared))?;
-    let missing = |need: &&Need| !(need.declared)(declared);
-    let missing: Vec<_> = c.least().iter().filter(missing).map(|need| need.what).collect();
-    c.equal(43, &[], "undeclared, of what this backend can have:", &Vec::new(), &missing)
+    c.equal(
+        Clause::Limits,
+        &[],
+        "declarations that contradict each other:",
+        &Vec::new(),
+        &contradictions(declared),
+    )?;
+    let missing = |need: &&Need| !need.is_declared(declared);
+    let missing: Vec<_> = c.least().iter().filter(missing).map(|need| need.what()).collect();
+    c.equal(Clause::Unsupported, &[], "undeclared, of what this backend can have:", &Vec::new(), &missing)
 }
 
 /// Every call on a closed handle returns `Closed`, per item, and does nothing.
@@ -108,31 +122,31 @@ async fn use_after_close(c: &Context) -> CaseResult {
     client.close().await?;
     let storage = client.storage();
     let closed = ErrorKind::Closed;
-    c.error(41, "init", closed, &storage.init().await)?;
-    c.error(41, "check", closed, &storage.check().await)?;
-    c.error(41, "pull", closed, &storage.pull(&p, client.request(1, Duration::ZERO)).await)?;
+    c.error(Clause::Close, "init", closed, &storage.init().await)?;
+    c.error(Clause::Close, "check", closed, &storage.check().await)?;
+    c.error(Clause::Close, "pull", closed, &storage.pull(&p, client.request(1, Duration::ZERO)).await)?;
     let pushes = storage.push(&p, &c.messages(2, |_, message| message)).await;
-    c.equal(41, &[], "the number of answers to a push", &2, &pushes.len())?;
+    c.equal(Clause::Close, &[], "the number of answers to a push", &2, &pushes.len())?;
     for push in &pushes {
-        c.error(41, "push", closed, push)?;
+        c.error(Clause::Close, "push", closed, push)?;
     }
     for outcome in &storage.settle(&[settlement(&held, Action::Remove)]).await {
-        c.error::<SettleOutcome>(41, "settle", closed, outcome)?;
+        c.error::<SettleOutcome>(Clause::Close, "settle", closed, outcome)?;
     }
     let extension = Extension { lease: held.lease.clone(), duration: c.timing().lease };
     for outcome in &storage.extend(&[extension]).await {
-        c.error::<ExtendOutcome>(41, "extend", closed, outcome)?;
+        c.error::<ExtendOutcome>(Clause::Close, "extend", closed, outcome)?;
     }
     let (settled, pulled) =
         storage.exchange(&[settlement(&held, Action::Remove)], &p, client.request(1, Duration::ZERO)).await;
     for outcome in &settled {
-        c.error(41, "settling in an exchange", closed, outcome)?;
+        c.error(Clause::Close, "settling in an exchange", closed, outcome)?;
     }
-    c.error(41, "pulling in an exchange", closed, &pulled)?;
+    c.error(Clause::Close, "pulling in an exchange", closed, &pulled)?;
     // Nothing of it was done: the second message is there, and the held one was not removed.
     let rest = c.client().pull_now(&p, 10).await?;
     c.check(
-        41,
+        Clause::Close,
         &sent,
         rest.iter().any(|delivery| delivery.lease.id != held.lease.id),
         "the message that waits",
@@ -155,34 +169,39 @@ async fn closed_inspection(c: &Context) -> CaseResult {
     let client = c.fresh().await?;
     client.close().await?;
     let (declared, closed, one) = (c.capabilities().inspect, ErrorKind::Closed, [MessageId::new()]);
-    c.error(41, "pull", closed, &client.storage().pull(&p, client.request(1, Duration::ZERO)).await)?;
+    c.error(
+        Clause::Close,
+        "pull",
+        closed,
+        &client.storage().pull(&p, client.request(1, Duration::ZERO)).await,
+    )?;
     if let Some(inspect) = client.storage().inspect() {
         if declared.list {
-            c.error(41, "the list", closed, &inspect.partitions(None, 1).await)?;
+            c.error(Clause::Close, "the list", closed, &inspect.partitions(None, 1).await)?;
         }
         if declared.ready {
-            c.error(41, "counts", closed, &inspect.counts(&p).await)?;
+            c.error(Clause::Close, "counts", closed, &inspect.counts(&p).await)?;
         }
         if declared.browse {
-            c.error(41, "browse", closed, &inspect.browse(&p, None, 1).await)?;
+            c.error(Clause::Close, "browse", closed, &inspect.browse(&p, None, 1).await)?;
         }
         if declared.purge {
-            c.error(41, "purge", closed, &inspect.purge(&p, 1).await)?;
+            c.error(Clause::Close, "purge", closed, &inspect.purge(&p, 1).await)?;
         }
         if declared.delete {
             for answer in &inspect.delete(&p, &one).await {
-                c.error(41, "delete", closed, answer)?;
+                c.error(Clause::Close, "delete", closed, answer)?;
             }
         }
         if declared.cancel {
             for answer in &inspect.request_cancel(&p, &one).await {
-                c.error(41, "cancel", closed, answer)?;
+                c.error(Clause::Close, "cancel", closed, answer)?;
             }
         }
     }
     if let Some(pause) = client.storage().pause() {
-        c.error(41, "pausing", closed, &pause.set_paused(&p, true).await)?;
-        c.error(41, "asking for the pause", closed, &pause.is_paused(&p).await)?;
+        c.error(Clause::Close, "pausing", closed, &pause.set_paused(&p, true).await)?;
+        c.error(Clause::Close, "asking for the pause", closed, &pause.is_paused(&p).await)?;
     }
     Ok(())
 }
@@ -197,7 +216,7 @@ async fn close_again(c: &Context) -> CaseResult {
     }
     client.close().await?;
     let got = c.client().take(&p, 1).await?;
-    c.in_order(41, "what was pushed before", &sent, &got)?;
+    c.in_order(Clause::Close, "what was pushed before", &sent, &got)?;
     c.client().remove(&got).await
 }
 
@@ -214,8 +233,8 @@ async fn close_leaves_others(c: &Context) -> CaseResult {
     };
     let (got, sent) = futures_util::join!(waiting, closing);
     let got = got?;
-    c.in_order(41, "the wait of another client, unharmed", &sent?, &got)?;
-    c.in_order(41, "what another client holds", &held_id, &held)?;
+    c.in_order(Clause::Close, "the wait of another client, unharmed", &sent?, &got)?;
+    c.in_order(Clause::Close, "what another client holds", &held_id, &held)?;
     c.client().remove(&got).await?;
     c.client().remove(&held).await
 }
@@ -231,10 +250,10 @@ async fn held_comes_back_after_close(c: &Context) -> CaseResult {
     while back.len() < 3 {
         let wait = c.timing().latest(c.timing().lease);
         let got = c.client().pull_with(&p, c.client().request(3, wait)).await?;
-        c.check(41, &sent, !got.is_empty(), "everything back", format!("{} came", back.len()))?;
+        c.check(Clause::Close, &sent, !got.is_empty(), "everything back", format!("{} came", back.len()))?;
         back.extend(got);
     }
-    c.same(41, "everything back", &sent, &back)?;
+    c.same(Clause::Close, "everything back", &sent, &back)?;
     c.client().remove(&back).await
 }
 
@@ -250,9 +269,14 @@ async fn settled_stays_settled(c: &Context) -> CaseResult {
     client.close().await?;
     let settled = outcomes.iter().filter(|outcome| matches!(outcome, Ok(SettleOutcome::Settled))).count();
     c.still_within(start, lease)?;
-    c.equal(20, &[], "the number of Settled", &5, &settled)?;
+    c.equal(Clause::SettleOutcomes, &[], "the number of Settled", &5, &settled)?;
     c.client()
-        .nothing(&p, c.timing().never_after(lease), 41, "nothing of what was settled before the close")
+        .nothing(
+            &p,
+            c.timing().never_after(lease),
+            Clause::Close,
+            "nothing of what was settled before the close",
+        )
         .await
 }
 
@@ -264,10 +288,10 @@ async fn clients_come_and_go(c: &Context) -> CaseResult {
         let client = c.fresh().await?;
         sent.extend(client.push(&p, &[c.message()]).await?);
         let none = client.pull_now(&c.partition("empty")?, 1).await?;
-        c.in_order(8, "nothing", &[], &none)?;
+        c.in_order(Clause::PullBounds, "nothing", &[], &none)?;
         client.close().await?;
     }
     let got = c.client().take(&p, sent.len()).await?;
-    c.same(1, "what all of them pushed", &sent, &got)?;
+    c.same(Clause::Stored, "what all of them pushed", &sent, &got)?;
     c.client().remove(&got).await
 }

@@ -4,7 +4,7 @@
 //! Write an `async fn(c: &Context) -> CaseResult` in its group's file and a line in the file's `CASES`:
 //!
 //! ```text
-//! case!(Storage, "push.single", [1, 5], single).needs(&[Need::GROUPS]).kills(&[Fault::DropsEmpty]),
+//! case!(Storage, "push.single", [Stored, ContentIntact], single).needs(&[Need::Groups]).kills(&[Fault::DropsEmpty]),
 //! //    layer    id              clauses function
 //! ```
 //!
@@ -36,8 +36,8 @@
 //! own promises, child processes with roles of their own) it must judge itself.
 
 macro_rules! case {
-    ($layer:ident, $id:literal, [$($clause:literal),+], $run:path) => {
-        $crate::case::Case::new($id, $crate::options::Layer::$layer, &[$($clause),+], |c| Box::pin($run(c)))
+    ($layer:ident, $id:literal, [$($clause:ident),+], $run:path) => {
+        $crate::case::Case::new($id, $crate::options::Layer::$layer, &[$($crate::clause::Clause::$clause),+], |c| Box::pin($run(c)))
     };
 }
 

@@ -10,6 +10,7 @@ use anyqueue::adapter::{Action, Delivery, Extension, PullRequest, Settlement, St
 use anyqueue::{ExtendOutcome, ManualClock, MessageData, MessageId, PartitionId};
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{Context, ids, settlement};
 use crate::fault::Fault;
 use crate::harness::Harness;
@@ -17,36 +18,26 @@ use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "numbers.deliveries", [28], deliveries)
-        .needs(&[Need::DELIVERY_COUNT])
+    case!(Storage, "numbers.deliveries", [DeliveryCount], deliveries)
+        .needs(&[Need::DeliveryCount])
         .kills(&[Fault::CountOfEightBits])
         .deadline(LARGE),
-    case!(Storage, "numbers.leases", [25], leases)
-        .needs(&[Need::TIMED_LEASE, LONG_LEASE])
+    case!(Storage, "numbers.leases", [LeaseEnd], leases)
+        .needs(&[Need::TimedLease, Need::HourLease])
         .kills(&[Fault::LeaseOf32BitMicros]),
-    case!(Storage, "numbers.delays", [30], delays)
-        .needs(&[Need::PUSH_DELAY, LONG_DELAY])
+    case!(Storage, "numbers.delays", [Delays], delays)
+        .needs(&[Need::PushDelay, Need::HourPushDelay])
         .kills(&[Fault::DelayOf32BitMillis]),
-    case!(Storage, "numbers.postponements", [30], postponements)
-        .needs(&[Need::POSTPONE_DELAY, LONG_POSTPONEMENT])
+    case!(Storage, "numbers.postponements", [Delays], postponements)
+        .needs(&[Need::PostponeDelay, Need::HourPostponement])
         .kills(&[Fault::PostponeOf32BitMillis]),
-    case!(Storage, "numbers.long_leases", [25, 26], long_leases)
-        .needs(&[Need::TIMED_LEASE, Need::CONTROLLED_CLOCK])
+    case!(Storage, "numbers.long_leases", [LeaseEnd, Extend], long_leases)
+        .needs(&[Need::TimedLease, Need::ControlledClock])
         .kills(&[Fault::LeaseCappedAt32BitMicros, Fault::LeaseEndsLate]),
-    case!(Storage, "numbers.long_delays", [30], long_delays)
-        .needs(&[Need::PUSH_DELAY, Need::CONTROLLED_CLOCK])
+    case!(Storage, "numbers.long_delays", [Delays], long_delays)
+        .needs(&[Need::PushDelay, Need::ControlledClock])
         .kills(&[Fault::DelayCappedAt32BitMicros, Fault::DelayEndsLate]),
 ];
-
-/// Longer than the shortest of the widths.
-const LONG_LEASE: Need = Need::capability("leases of an hour", |c| c.lease.max >= Duration::from_hours(1));
-const LONG_DELAY: Need = Need::capability("push delays of an hour", |c| {
-    c.push_delay.is_some_and(|delay| delay.max >= Duration::from_hours(1))
-});
-
-const LONG_POSTPONEMENT: Need = Need::capability("postponements of an hour", |c| {
-    c.postpone_delay.is_some_and(|delay| delay.max >= Duration::from_hours(1))
-});
 
 const LARGE: Duration = Duration::from_mins(2);
 
@@ -77,19 +68,23 @@ async fn deliveries(c: &Context) -> CaseResult {
     let storage = c.unseen().await?;
     let message = c.message();
     let pushed = storage.push(&p, std::slice::from_ref(&message)).await;
-    c.ok(1, "a push", pushed.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
+    c.ok(Clause::Stored, "a push", pushed.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
     let mut held: Option<Delivery> = None;
     for count in 1..=u32::try_from(times).unwrap_or(u32::MAX) {
-        let got = c.ok(8, "a pull", failed_and_next(c, &*storage, &p, held.take()).await)?;
-        c.equal(19, &[], "deliveries of what failed", &1, &got.len())?;
+        let got = c.ok(Clause::PullBounds, "a pull", failed_and_next(c, &*storage, &p, held.take()).await)?;
+        c.equal(Clause::SettleActions, &[], "deliveries of what failed", &1, &got.len())?;
         held = got.into_iter().next();
         let seen = held.as_ref().and_then(|held| held.delivery_count);
-        c.equal(28, &[], "a delivery count of", &Some(count), &seen)?;
+        c.equal(Clause::DeliveryCount, &[], "a delivery count of", &Some(count), &seen)?;
     }
     let last: Vec<Settlement> = held.iter().map(|held| settlement(held, Action::Remove)).collect();
     let removed = storage.settle(&last).await;
-    c.ok(20, "the last settlement", removed.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
-    c.ok(41, "close", storage.close().await)
+    c.ok(
+        Clause::SettleOutcomes,
+        "the last settlement",
+        removed.into_iter().collect::<anyqueue::Result<Vec<_>>>(),
+    )?;
+    c.ok(Clause::Close, "close", storage.close().await)
 }
 
 /// Lets what is held fail, and takes what comes.
@@ -115,11 +110,19 @@ async fn leases(c: &Context) -> CaseResult {
         held.extend(client.pull_with(&p, PullRequest::new(1, t.soon, *lease)).await?);
         let [other] = client.take_exact(&p).await?;
         let outcome = client.extend(&other, *lease).await?;
-        c.equal(26, &[other.lease.id], "an extension by so much", &ExtendOutcome::Extended, &outcome)?;
+        c.equal(
+            Clause::Extend,
+            &[other.lease.id],
+            "an extension by so much",
+            &ExtendOutcome::Extended,
+            &outcome,
+        )?;
         held.push(other);
     }
-    c.equal(8, &[], "deliveries", &(2 * long.len()), &held.len())?;
-    client.nothing(&p, t.never(), 25, "nothing, as each lease is longer than half an hour").await?;
+    c.equal(Clause::PullBounds, &[], "deliveries", &(2 * long.len()), &held.len())?;
+    client
+        .nothing(&p, t.never(), Clause::LeaseEnd, "nothing, as each lease is longer than half an hour")
+        .await?;
     client.remove(&held).await
 }
 
@@ -132,7 +135,7 @@ async fn delays(c: &Context) -> CaseResult {
     let messages: Vec<_> = long.iter().map(|delay| c.message().with_delay(*delay)).collect();
     for batch in messages.chunks(c.capabilities().limits.push_batch) {
         let pushed = storage.push(&p, batch).await;
-        c.ok(30, "a push", pushed.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
+        c.ok(Clause::Delays, "a push", pushed.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
     }
     stay_away(c, &*storage, &p, &messages).await
 }
@@ -145,17 +148,20 @@ async fn postponements(c: &Context) -> CaseResult {
     for delay in beyond(t.delay, max).chain([max]) {
         let message = c.message();
         let pushed = storage.push(&p, std::slice::from_ref(&message)).await;
-        c.ok(30, "a push", pushed.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
+        c.ok(Clause::Delays, "a push", pushed.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
         let request = PullRequest::new(1, t.soon, t.long_lease);
-        let held = c.ok(8, "a pull", storage.pull(&p, request).await)?;
-        c.equal(8, &[], "deliveries", &vec![message.id()], &ids(&held))?;
+        let held = c.ok(Clause::PullBounds, "a pull", storage.pull(&p, request).await)?;
+        c.equal(Clause::PullBounds, &[], "deliveries", &vec![message.id()], &ids(&held))?;
         let action = Action::Postpone { delay, headers: None };
         let all: Vec<_> = held.iter().map(|held| settlement(held, action.clone())).collect();
         let settled = storage.settle(&all).await;
-        let settled =
-            c.ok(30, "a postponement", settled.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
+        let settled = c.ok(
+            Clause::Delays,
+            "a postponement",
+            settled.into_iter().collect::<anyqueue::Result<Vec<_>>>(),
+        )?;
         let told = format!("the outcome of a postponement by {delay:?}");
-        c.equal(30, &[], &told, &vec![anyqueue::SettleOutcome::Settled], &settled)?;
+        c.equal(Clause::Delays, &[], &told, &vec![anyqueue::SettleOutcome::Settled], &settled)?;
         messages.push(message);
     }
     stay_away(c, &*storage, &p, &messages).await
@@ -169,13 +175,15 @@ async fn stay_away(
     messages: &[MessageData],
 ) -> CaseResult {
     let during = c.timing().never_after(c.timing().delay);
-    c.client().nothing(p, during, 30, "nothing, as each delay is longer than half an hour").await?;
+    c.client()
+        .nothing(p, during, Clause::Delays, "nothing, as each delay is longer than half an hour")
+        .await?;
     let gone: Vec<MessageId> = messages.iter().map(MessageData::id).collect();
     if let Some(inspect) = storage.inspect().filter(|_| c.capabilities().inspect.delete) {
         let deleted = inspect.delete(p, &gone).await;
-        c.ok(36, "deleting", deleted.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
+        c.ok(Clause::Deletion, "deleting", deleted.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
     }
-    c.ok(41, "close", storage.close().await)
+    c.ok(Clause::Close, "close", storage.close().await)
 }
 
 /// A storage of its own, on a clock that stands until it is turned.
@@ -195,24 +203,26 @@ impl<'a> Turned<'a> {
         let opening = harness.open_on(&namespace, clock.clock());
         let opening =
             opening.ok_or_else(|| crate::verdict::Stop::NotApplicable("a controlled clock".to_owned()))?;
-        let storage = c.ok(38, "a storage on a controlled clock", opening.await)?;
-        c.ok(38, "initialising it", storage.init().await)?;
+        let storage = c.ok(Clause::Init, "a storage on a controlled clock", opening.await)?;
+        c.ok(Clause::Init, "initialising it", storage.init().await)?;
         Ok(Self { c, clock, storage, p: c.partition("work")?, harness, namespace })
     }
 
     async fn push(&self, message: MessageData) -> CaseResult {
         let pushed = self.storage.push(&self.p, &[message]).await;
-        self.c.ok(1, "a push", pushed.into_iter().collect::<anyqueue::Result<Vec<_>>>()).map(drop)
+        self.c
+            .ok(Clause::Stored, "a push", pushed.into_iter().collect::<anyqueue::Result<Vec<_>>>())
+            .map(drop)
     }
 
     /// What is there at this moment, under such a lease.
     async fn pull(&self, lease: Duration) -> CaseResult<Vec<Delivery>> {
         let request = PullRequest::new(1, Duration::ZERO, lease);
-        self.c.ok(8, "a pull", self.storage.pull(&self.p, request).await)
+        self.c.ok(Clause::PullBounds, "a pull", self.storage.pull(&self.p, request).await)
     }
 
     /// Judges that nothing is there until the time has passed, and that the message is there when the slack is over too.
-    async fn comes_after(&self, clause: u8, time: Duration, what: &str) -> CaseResult<Vec<Delivery>> {
+    async fn comes_after(&self, clause: Clause, time: Duration, what: &str) -> CaseResult<Vec<Delivery>> {
         const MOMENT: Duration = Duration::from_millis(50);
         let (c, slack) = (self.c, self.c.timing().slack + crate::context::CLOCK_GRAIN);
         self.clock.advance(time.saturating_sub(MOMENT));
@@ -229,11 +239,17 @@ impl<'a> Turned<'a> {
     async fn remove(&self, got: &[Delivery]) -> CaseResult {
         let all: Vec<Settlement> = got.iter().map(|held| settlement(held, Action::Remove)).collect();
         let removed = self.storage.settle(&all).await;
-        self.c.ok(20, "a removal", removed.into_iter().collect::<anyqueue::Result<Vec<_>>>()).map(drop)
+        self.c
+            .ok(
+                Clause::SettleOutcomes,
+                "a removal",
+                removed.into_iter().collect::<anyqueue::Result<Vec<_>>>(),
+            )
+            .map(drop)
     }
 
     async fn close(self) -> CaseResult {
-        self.c.ok(41, "close", self.storage.close().await)?;
+        self.c.ok(Clause::Close, "close", self.storage.close().await)?;
         self.harness.remove(&self.namespace).await;
         Ok(())
     }
@@ -246,15 +262,15 @@ async fn long_leases(c: &Context) -> CaseResult {
     for lease in beyond(c.timing().lease, max).chain([c.timing().lease, max]) {
         turned.push(c.message()).await?;
         let held = turned.pull(lease).await?;
-        c.equal(8, &[], "deliveries", &1, &held.len())?;
-        let again = turned.comes_after(25, lease, "a lease").await?;
+        c.equal(Clause::PullBounds, &[], "deliveries", &1, &held.len())?;
+        let again = turned.comes_after(Clause::LeaseEnd, lease, "a lease").await?;
         let extensions: Vec<_> =
             again.iter().map(|held| Extension { lease: held.lease.clone(), duration: lease }).collect();
         let extended = turned.storage.extend(&extensions).await;
         let extended =
-            c.ok(26, "an extension", extended.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
-        c.equal(26, &[], "the extension", &vec![ExtendOutcome::Extended], &extended)?;
-        let again = turned.comes_after(26, lease, "an extension").await?;
+            c.ok(Clause::Extend, "an extension", extended.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
+        c.equal(Clause::Extend, &[], "the extension", &vec![ExtendOutcome::Extended], &extended)?;
+        let again = turned.comes_after(Clause::Extend, lease, "an extension").await?;
         turned.remove(&again).await?;
     }
     turned.close().await
@@ -265,7 +281,7 @@ async fn long_delays(c: &Context) -> CaseResult {
     let max = c.capabilities().push_delay.map_or(Duration::ZERO, |delay| delay.max);
     for delay in beyond(c.timing().delay, max).chain([c.timing().delay, max]) {
         turned.push(c.message().with_delay(delay)).await?;
-        let got = turned.comes_after(30, delay, "a delay").await?;
+        let got = turned.comes_after(Clause::Delays, delay, "a delay").await?;
         turned.remove(&got).await?;
     }
     turned.close().await

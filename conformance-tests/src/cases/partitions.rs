@@ -6,21 +6,25 @@ use anyqueue::PartitionId;
 use anyqueue::adapter::Action;
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::Context;
 use crate::fault::Fault;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "partitions.interleaved", [16], interleaved).kills(&[Fault::PartitionIgnored]),
-    case!(Storage, "partitions.near_equal_names", [16], near_equal_names).kills(&[
+    case!(Storage, "partitions.interleaved", [PartitionsApart], interleaved)
+        .kills(&[Fault::PartitionIgnored]),
+    case!(Storage, "partitions.near_equal_names", [PartitionsApart], near_equal_names).kills(&[
         Fault::NamesSanitised,
         Fault::PartitionIgnored,
         Fault::NameCutAt63,
     ]),
-    case!(Storage, "partitions.odd_names", [16], odd_names).kills(&[Fault::PartitionIgnored]),
-    case!(Storage, "partitions.dead_letters_apart", [16, 33], dead_letters_apart)
+    case!(Storage, "partitions.odd_names", [PartitionsApart], odd_names).kills(&[Fault::PartitionIgnored]),
+    case!(Storage, "partitions.dead_letters_apart", [PartitionsApart, DeadLetters], dead_letters_apart)
         .kills(&[Fault::DeadVanish, Fault::DeadNameCollides]),
-    case!(Storage, "partitions.many", [16, 42], many).kills(&[Fault::PartitionIgnored]).deadline(LONG),
+    case!(Storage, "partitions.many", [PartitionsApart, Resources], many)
+        .kills(&[Fault::PartitionIgnored])
+        .deadline(LONG),
 ];
 
 /// A server may take several round trips to make one.
@@ -34,7 +38,12 @@ async fn each_its_own(c: &Context, partitions: &[PartitionId]) -> CaseResult {
     }
     for (partition, sent) in sent.into_iter().rev() {
         let got = c.client().pull(partition, 10).await?;
-        c.in_order(16, &format!("in {partition} only what was pushed there"), &sent, &got)?;
+        c.in_order(
+            Clause::PartitionsApart,
+            &format!("in {partition} only what was pushed there"),
+            &sent,
+            &got,
+        )?;
         c.client().remove(&got).await?;
     }
     Ok(())
@@ -54,7 +63,7 @@ async fn interleaved(c: &Context) -> CaseResult {
     }
     for (partition, sent) in partitions.iter().zip(&sent) {
         let got = c.client().pull(partition, 100).await?;
-        c.same(16, &format!("in {partition} only what was pushed there"), sent, &got)?;
+        c.same(Clause::PartitionsApart, &format!("in {partition} only what was pushed there"), sent, &got)?;
         c.client().remove(&got).await?;
     }
     Ok(())
@@ -120,10 +129,10 @@ async fn dead_letters_apart(c: &Context) -> CaseResult {
     let others = named(c, ["dead", "work.dead"])?;
     for other in &others {
         let none = c.client().pull_now(&other.dead_letters(), 10).await?;
-        c.in_order(16, "nothing among the dead of another partition", &[], &none)?;
+        c.in_order(Clause::PartitionsApart, "nothing among the dead of another partition", &[], &none)?;
     }
     let dead = c.client().take(&work.dead_letters(), 1).await?;
-    c.in_order(33, "the dead letter", &sent, &dead)?;
+    c.in_order(Clause::DeadLetters, "the dead letter", &sent, &dead)?;
     c.client().remove(&dead).await
 }
 

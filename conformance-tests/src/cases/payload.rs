@@ -6,37 +6,38 @@ use anyqueue::adapter::{Action, PullRequest};
 use anyqueue::{ErrorKind, Headers, MessageData, MessageId, RetryClass};
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::Context;
 use crate::fault::Fault;
-use crate::need::Need;
+use crate::need::{MAX_TRIED_BYTES, Need};
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "payload.every_byte", [5], every_byte).kills(&[
+    case!(Storage, "payload.every_byte", [ContentIntact], every_byte).kills(&[
         Fault::CutAtNul,
         Fault::LossyUtf8,
         Fault::Row129Unleased,
     ]),
-    case!(Storage, "payload.edges", [5], edges).kills(&[Fault::Trimmed, Fault::DropsEmpty]),
-    case!(Storage, "payload.unicode_as_it_is", [5], unicode_as_it_is).kills(&[Fault::CutAtNul]),
-    case!(Storage, "payload.sizes", [5, 7], sizes).kills(&[Fault::CutAt64KiB]),
-    case!(Storage, "payload.exact_limit", [7], exact_limit).kills(&[Fault::CutAt64KiB]).deadline(LARGE),
-    case!(Storage, "payload.over_the_limit", [4, 7], over_the_limit)
-        .needs(&[TRIED_LIMIT])
+    case!(Storage, "payload.edges", [ContentIntact], edges).kills(&[Fault::Trimmed, Fault::DropsEmpty]),
+    case!(Storage, "payload.unicode_as_it_is", [ContentIntact], unicode_as_it_is).kills(&[Fault::CutAtNul]),
+    case!(Storage, "payload.sizes", [ContentIntact, Limits], sizes).kills(&[Fault::CutAt64KiB]),
+    case!(Storage, "payload.exact_limit", [Limits], exact_limit).kills(&[Fault::CutAt64KiB]).deadline(LARGE),
+    case!(Storage, "payload.over_the_limit", [PushErrors, Limits], over_the_limit)
+        .needs(&[Need::ModestMessageLimit])
         .kills(&[Fault::TooLargeIsSafe])
         .deadline(LARGE),
-    case!(Storage, "payload.headers", [5], headers)
+    case!(Storage, "payload.headers", [ContentIntact], headers)
         .kills(&[Fault::HeadersLowercased, Fault::EmptyHeaderDropped]),
-    case!(Storage, "payload.identity_and_options", [5], identity_and_options)
+    case!(Storage, "payload.identity_and_options", [ContentIntact], identity_and_options)
         .kills(&[Fault::HeadersLowercased]),
-    case!(Storage, "payload.same_on_every_delivery", [5], same_on_every_delivery)
-        .needs(&[Need::TIMED_LEASE])
+    case!(Storage, "payload.same_on_every_delivery", [ContentIntact], same_on_every_delivery)
+        .needs(&[Need::TimedLease])
         .kills(&[Fault::CutAtNul, Fault::HeadersLowercased, Fault::HeaderTrimmed]),
-    case!(Storage, "payload.foreign", [5, 6], foreign)
-        .needs(&[Need::FOREIGN])
+    case!(Storage, "payload.foreign", [ContentIntact, KeptBeforeConsumers], foreign)
+        .needs(&[Need::Foreign])
         .kills(&[Fault::ForeignDropped]),
-    case!(Storage, "payload.first_envelope", [5], first_envelope)
-        .needs(&[Need::FOREIGN])
+    case!(Storage, "payload.first_envelope", [ContentIntact], first_envelope)
+        .needs(&[Need::Foreign])
         .kills(&[Fault::OldEnvelopeForeign]),
 ];
 
@@ -44,12 +45,6 @@ pub(super) const CASES: &[Case] = &[
 const FIRST_ENVELOPE: &[u8] = include_bytes!("../../fixtures/envelope-1.bin");
 
 const LARGE: Duration = Duration::from_mins(1);
-
-/// A limit above this is not tried out: it would measure the machine's memory.
-const MAX_TRIED_BYTES: u64 = 32 << 20;
-
-const TRIED_LIMIT: Need =
-    Need::capability("a limit on messages of at most 32 MiB", |c| c.limits.message_bytes <= MAX_TRIED_BYTES);
 
 /// Pushes messages with these payloads (each its own partition, so that a lost empty one is missed) and takes them back.
 async fn round_trip(c: &Context, payloads: Vec<Vec<u8>>) -> CaseResult {
@@ -60,14 +55,14 @@ async fn round_trip(c: &Context, payloads: Vec<Vec<u8>>) -> CaseResult {
     let messages: Vec<_> = messages.into_iter().filter(fits).collect();
     let sent = c.client().push(&p, &messages).await?;
     let got = c.client().take(&p, sent.len()).await?;
-    c.same(5, "all of them", &sent, &got)?;
+    c.same(Clause::ContentIntact, "all of them", &sent, &got)?;
     for (message, delivery) in messages.iter().filter_map(|message| {
         got.iter().find(|delivery| delivery.lease.id == message.id()).map(|delivery| (message, delivery))
     }) {
         let same = message.payload() == delivery.message.payload();
         let seen = format!("{} bytes, {same}", delivery.message.payload().len());
         let expected = format!("the {} bytes that were pushed", message.payload().len());
-        c.check(5, &[message.id()], same, expected, seen)?;
+        c.check(Clause::ContentIntact, &[message.id()], same, expected, seen)?;
     }
     c.client().remove(&got).await
 }
@@ -146,12 +141,12 @@ async fn over_the_limit(c: &Context) -> CaseResult {
         Some(Ok(_)) => true,
         None => false,
     };
-    c.check(4, &[], right, "TooLarge, which repeating never helps", format!("{answer:?}"))?;
+    c.check(Clause::PushErrors, &[], right, "TooLarge, which repeating never helps", format!("{answer:?}"))?;
     let request = PullRequest::new(1, c.timing().slack, c.timing().long_lease);
-    let got = c.ok(8, "a pull", storage.pull(&p, request).await)?;
+    let got = c.ok(Clause::PullBounds, "a pull", storage.pull(&p, request).await)?;
     let rest: Vec<_> = got.iter().map(|held| crate::context::settlement(held, Action::Remove)).collect();
     storage.settle(&rest).await;
-    c.ok(41, "close", storage.close().await)
+    c.ok(Clause::Close, "close", storage.close().await)
 }
 
 /// A message of exactly the declared limit, or of the largest size that is tried.
@@ -188,7 +183,7 @@ async fn headers(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     c.client().push(&p, &[c.message().with_headers(many.clone())]).await?;
     let [got] = c.client().take_exact(&p).await?;
-    c.equal(5, &[got.lease.id], "the headers", &many, got.message.headers())?;
+    c.equal(Clause::ContentIntact, &[got.lease.id], "the headers", &many, got.message.headers())?;
     c.client().remove(&[got]).await
 }
 
@@ -210,12 +205,12 @@ async fn identity_and_options(c: &Context) -> CaseResult {
     if declared.groups {
         message = message.with_group("Group 1 / größe");
     }
-    if (Need::DEDUP.declared)(declared) {
+    if Need::Dedup.is_declared(declared) {
         message = message.with_dedup_key("Key 1 / größe");
     }
     c.client().push(&p, std::slice::from_ref(&message)).await?;
     let [got] = c.client().take_exact(&p).await?;
-    c.equal(5, &[message.id()], "the message", &message, &got.message)?;
+    c.equal(Clause::ContentIntact, &[message.id()], "the message", &message, &got.message)?;
     c.client().remove(&[got]).await
 }
 
@@ -239,9 +234,9 @@ async fn same_on_every_delivery(c: &Context) -> CaseResult {
         let request = PullRequest::new(1, c.timing().latest(c.timing().lease), lease);
         let got = c.client().pull_with(&at, request).await?;
         for delivery in &got {
-            c.equal(5, &[message.id()], "the message", &message, &delivery.message)?;
+            c.equal(Clause::ContentIntact, &[message.id()], "the message", &message, &delivery.message)?;
         }
-        c.in_order(5, "the message", &[message.id()], &got)?;
+        c.in_order(Clause::ContentIntact, "the message", &[message.id()], &got)?;
         if let Some(action) = action {
             c.client().settle_all(&got, &action).await?;
             if let Action::Move { to, .. } = action {
@@ -259,12 +254,20 @@ async fn foreign(c: &Context) -> CaseResult {
     let planted = c.plant(&p, bytes).await?;
     let [held] = c.client().take_exact(&p).await?;
     c.planted(planted, &held.message);
-    c.equal(5, &[held.lease.id], "the payload", &&bytes[..], &held.message.payload())?;
+    c.equal(Clause::ContentIntact, &[held.lease.id], "the payload", &&bytes[..], &held.message.payload())?;
     c.client().settle_all(std::slice::from_ref(&held), &Action::Release).await?;
     let [again] = c.client().take_exact(&p).await?;
-    c.equal(5, &[held.lease.id], "the id at the second delivery", &held.lease.id, &again.lease.id)?;
+    c.equal(
+        Clause::ContentIntact,
+        &[held.lease.id],
+        "the id at the second delivery",
+        &held.lease.id,
+        &again.lease.id,
+    )?;
     c.client().remove(&[again]).await?;
-    c.client().nothing(&p, c.timing().slack, 19, "a removed foreign message to be gone").await
+    c.client()
+        .nothing(&p, c.timing().slack, Clause::SettleActions, "a removed foreign message to be gone")
+        .await
 }
 
 /// What the first release stored is the message that it was.
@@ -274,7 +277,7 @@ async fn first_envelope(c: &Context) -> CaseResult {
     let [held] = c.client().take_exact(&p).await?;
     c.planted(planted, &held.message);
     let id = MessageId::from_bytes(std::array::from_fn(|byte| u8::try_from(byte).unwrap_or(0)));
-    c.equal(5, &[held.lease.id], "the id", &id, &held.lease.id)?;
-    c.equal(5, &[held.lease.id], "the payload", &&b"first"[..], &held.message.payload())?;
+    c.equal(Clause::ContentIntact, &[held.lease.id], "the id", &id, &held.lease.id)?;
+    c.equal(Clause::ContentIntact, &[held.lease.id], "the payload", &&b"first"[..], &held.message.payload())?;
     c.client().remove(&[held]).await
 }

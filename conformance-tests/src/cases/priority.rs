@@ -6,38 +6,39 @@ use anyqueue::MessageId;
 use anyqueue::adapter::Action;
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::Context;
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "priority.highest_first", [15], highest_first)
-        .needs(&[Need::STRICT_PRIORITY])
+    case!(Storage, "priority.highest_first", [Order], highest_first)
+        .needs(&[Need::StrictPriority])
         .kills(&[Fault::PriorityInverted, Fault::PriorityIgnored]),
-    case!(Storage, "priority.every_level_in_one_pull", [15], every_level_in_one_pull)
-        .needs(&[Need::STRICT_PRIORITY])
+    case!(Storage, "priority.every_level_in_one_pull", [Order], every_level_in_one_pull)
+        .needs(&[Need::StrictPriority])
         .kills(&[Fault::PriorityInverted, Fault::PriorityIgnored]),
-    case!(Storage, "priority.ties_in_push_order", [15], ties_in_push_order)
-        .needs(&[Need::STRICT_PRIORITY, Need::PUSH_ORDER])
+    case!(Storage, "priority.ties_in_push_order", [Order], ties_in_push_order)
+        .needs(&[Need::StrictPriority, Need::PushOrder])
         .kills(&[Fault::TiesReversed]),
-    case!(Storage, "priority.default_is_lowest", [15], default_is_lowest)
-        .needs(&[Need::STRICT_PRIORITY])
+    case!(Storage, "priority.default_is_lowest", [Order], default_is_lowest)
+        .needs(&[Need::StrictPriority])
         .kills(&[Fault::PriorityInverted]),
-    case!(Storage, "priority.lowest_alone", [9, 10], lowest_alone)
-        .needs(&[Need::PRIORITY])
+    case!(Storage, "priority.lowest_alone", [ReadyAtOnce, PullWait], lowest_alone)
+        .needs(&[Need::Priority])
         .kills(&[Fault::SleepsThroughPush]),
-    case!(Storage, "priority.late_but_urgent", [15], late_but_urgent)
-        .needs(&[Need::STRICT_PRIORITY])
+    case!(Storage, "priority.late_but_urgent", [Order], late_but_urgent)
+        .needs(&[Need::StrictPriority])
         .kills(&[Fault::PriorityIgnored]),
-    case!(Storage, "priority.kept_when_returned", [15, 19], kept_when_returned)
-        .needs(&[Need::STRICT_PRIORITY])
+    case!(Storage, "priority.kept_when_returned", [Order, SettleActions], kept_when_returned)
+        .needs(&[Need::StrictPriority])
         .kills(&[Fault::RequeueLosesPriority]),
-    case!(Storage, "priority.kept_when_postponed", [15, 19], kept_when_postponed)
-        .needs(&[Need::STRICT_PRIORITY])
+    case!(Storage, "priority.kept_when_postponed", [Order, SettleActions], kept_when_postponed)
+        .needs(&[Need::StrictPriority])
         .kills(&[Fault::PriorityIgnored]),
-    case!(Storage, "priority.few_urgent_among_many", [8, 15], few_urgent_among_many)
-        .needs(&[Need::STRICT_PRIORITY, Need::PUSH_ORDER])
+    case!(Storage, "priority.few_urgent_among_many", [PullBounds, Order], few_urgent_among_many)
+        .needs(&[Need::StrictPriority, Need::PushOrder])
         .kills(&[Fault::PriorityInverted, Fault::TiesReversed]),
 ];
 
@@ -65,7 +66,7 @@ async fn highest_first(c: &Context) -> CaseResult {
     for _ in &expected {
         got.extend(c.client().pull(&p, 1).await?);
     }
-    c.in_order(15, "the highest priority first", &expected, &got)?;
+    c.in_order(Clause::Order, "the highest priority first", &expected, &got)?;
     c.client().remove(&got).await
 }
 
@@ -74,7 +75,7 @@ async fn every_level_in_one_pull(c: &Context) -> CaseResult {
     let expected = one_per_level(c, true).await?;
     let max = expected.len().min(c.capabilities().limits.pull_batch);
     let got = c.client().take(&p, max).await?;
-    c.in_order(15, "the highest priority first", &expected, &got)?;
+    c.in_order(Clause::Order, "the highest priority first", &expected, &got)?;
     c.client().remove(&got).await
 }
 
@@ -88,7 +89,7 @@ async fn ties_in_push_order(c: &Context) -> CaseResult {
     expected.sort_by_key(|(level, _)| *level); // stable: pushes of one level stay in order
     let expected: Vec<_> = expected.into_iter().flat_map(|(_, sent)| sent).collect();
     let got = c.client().take(&p, 15).await?;
-    c.in_order(15, "push order within a priority", &expected, &got)?;
+    c.in_order(Clause::Order, "push order within a priority", &expected, &got)?;
     c.client().remove(&got).await
 }
 
@@ -97,7 +98,7 @@ async fn default_is_lowest(c: &Context) -> CaseResult {
     let plain = c.client().push(&p, &[c.message()]).await?;
     let urgent = c.client().push(&p, &[c.message().with_priority(1)]).await?;
     let got = c.client().take(&p, 2).await?;
-    c.in_order(15, "level 1 before the default", &[urgent, plain].concat(), &got)?;
+    c.in_order(Clause::Order, "level 1 before the default", &[urgent, plain].concat(), &got)?;
     c.client().remove(&got).await
 }
 
@@ -107,8 +108,8 @@ async fn lowest_alone(c: &Context) -> CaseResult {
     let sent = c.client().push(&p, &[c.message().with_priority(0)]).await?;
     let start = Instant::now();
     let mut got = c.client().pull_with(&p, c.client().request(10, c.timing().soon * 2)).await?;
-    c.in_order(9, "the only message", &sent, &got)?;
-    c.took(9, &sent, "an answer", start.elapsed(), (Duration::ZERO, c.timing().soon))?;
+    c.in_order(Clause::ReadyAtOnce, "the only message", &sent, &got)?;
+    c.took(Clause::ReadyAtOnce, &sent, "an answer", start.elapsed(), (Duration::ZERO, c.timing().soon))?;
     let waiting = c.client().pull_with(&p, c.client().request(10, c.timing().soon * 2));
     let pushing = async {
         tokio::time::sleep(Duration::from_millis(150)).await;
@@ -116,7 +117,7 @@ async fn lowest_alone(c: &Context) -> CaseResult {
     };
     let (woken, sent) = futures_util::join!(waiting, pushing);
     let woken = woken?;
-    c.in_order(11, "the message pushed at the lowest level", &sent?, &woken)?;
+    c.in_order(Clause::PushWakes, "the message pushed at the lowest level", &sent?, &woken)?;
     got.extend(woken);
     c.client().remove(&got).await
 }
@@ -129,7 +130,7 @@ async fn late_but_urgent(c: &Context) -> CaseResult {
     let highest = c.capabilities().priority_levels - 1;
     let urgent = c.client().push(&p, &[c.message().with_priority(highest)]).await?;
     let next = c.client().pull(&p, 1).await?;
-    c.in_order(15, "the urgent message next", &urgent, &next)?;
+    c.in_order(Clause::Order, "the urgent message next", &urgent, &next)?;
     got.extend(next);
     got.extend(c.client().take(&p, 4).await?);
     c.client().remove(&got).await
@@ -150,7 +151,7 @@ async fn kept_when_returned(c: &Context) -> CaseResult {
             expected = [high, expected].concat();
         }
         let got = c.client().take(&p, expected.len()).await?;
-        c.in_order(15, "the returned message at its level", &expected, &got)?;
+        c.in_order(Clause::Order, "the returned message at its level", &expected, &got)?;
         c.client().remove(&got).await?;
     }
     Ok(())
@@ -164,7 +165,7 @@ async fn kept_when_postponed(c: &Context) -> CaseResult {
     let low = c.client().push(&p, &[c.message()]).await?;
     c.client().settle_all(&held, &Action::Postpone { delay: Duration::ZERO, headers: None }).await?;
     let got = c.client().take(&p, 2).await?;
-    c.in_order(15, "the postponed message at its level", &[urgent, low].concat(), &got)?;
+    c.in_order(Clause::Order, "the postponed message at its level", &[urgent, low].concat(), &got)?;
     c.client().remove(&got).await
 }
 
@@ -175,8 +176,13 @@ async fn few_urgent_among_many(c: &Context) -> CaseResult {
     let high = c.client().push(&p, &c.messages(3, |_, message| message.with_priority(1))).await?;
     let expected: Vec<_> = high.iter().chain(&low).copied().collect();
     let mut got = c.client().pull(&p, 10).await?;
-    c.in_order(15, "three urgent, then the oldest others", expected.get(..10).unwrap_or_default(), &got)?;
+    c.in_order(
+        Clause::Order,
+        "three urgent, then the oldest others",
+        expected.get(..10).unwrap_or_default(),
+        &got,
+    )?;
     got.extend(c.client().take(&p, 13).await?);
-    c.in_order(15, "the rest in order", &expected, &got)?;
+    c.in_order(Clause::Order, "the rest in order", &expected, &got)?;
     c.client().remove(&got).await
 }

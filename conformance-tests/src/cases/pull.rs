@@ -6,29 +6,34 @@ use anyqueue::adapter::{Delivery, PullRequest};
 use futures_util::future::join_all;
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{CLOCK_GRAIN, Client, Context};
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "pull.max_bounds", [8], max_bounds).kills(&[Fault::OneTooMany, Fault::OneByOne]),
-    case!(Storage, "pull.large_max", [8], large_max).kills(&[Fault::LargeMaxEmpty]),
-    case!(Storage, "pull.ready_at_once", [9], ready_at_once).kills(&[Fault::FillsUp, Fault::OneByOne]),
-    case!(Storage, "pull.empty_waits", [10], empty_waits).kills(&[Fault::WaitHalved, Fault::WaitMultiplied]),
-    case!(Storage, "pull.zero_wait", [10], zero_wait).kills(&[Fault::ZeroWaits]),
-    case!(Storage, "pull.push_wakes", [11], push_wakes).kills(&[Fault::SleepsThroughPush]),
-    case!(Storage, "pull.other_client_wakes", [11], other_client_wakes)
+    case!(Storage, "pull.max_bounds", [PullBounds], max_bounds).kills(&[Fault::OneTooMany, Fault::OneByOne]),
+    case!(Storage, "pull.large_max", [PullBounds], large_max).kills(&[Fault::LargeMaxEmpty]),
+    case!(Storage, "pull.ready_at_once", [ReadyAtOnce], ready_at_once)
+        .kills(&[Fault::FillsUp, Fault::OneByOne]),
+    case!(Storage, "pull.empty_waits", [PullWait], empty_waits)
+        .kills(&[Fault::WaitHalved, Fault::WaitMultiplied]),
+    case!(Storage, "pull.zero_wait", [PullWait], zero_wait).kills(&[Fault::ZeroWaits]),
+    case!(Storage, "pull.push_wakes", [PushWakes], push_wakes).kills(&[Fault::SleepsThroughPush]),
+    case!(Storage, "pull.other_client_wakes", [PushWakes], other_client_wakes)
         .kills(&[Fault::SleepsThroughPush, Fault::OthersUnheard]),
-    case!(Storage, "pull.unknown_partition", [10, 11], unknown_partition).kills(&[Fault::SleepsThroughPush]),
-    case!(Storage, "pull.holds_nothing_back", [12], holds_nothing_back).kills(&[Fault::Prefetches]),
-    case!(Storage, "pull.one_push_wakes_one", [18], one_push_wakes_one)
+    case!(Storage, "pull.unknown_partition", [PullWait, PushWakes], unknown_partition)
+        .kills(&[Fault::SleepsThroughPush]),
+    case!(Storage, "pull.holds_nothing_back", [NoPrefetch], holds_nothing_back).kills(&[Fault::Prefetches]),
+    case!(Storage, "pull.one_push_wakes_one", [AllWaitersWake], one_push_wakes_one)
         .kills(&[Fault::WaitersGiveUp, Fault::WaitersShare]),
-    case!(Storage, "pull.pushes_wake_as_many", [18], pushes_wake_as_many).kills(&[Fault::WaitersGiveUp]),
-    case!(Storage, "pull.push_order", [15], push_order)
-        .needs(&[Need::PUSH_ORDER])
+    case!(Storage, "pull.pushes_wake_as_many", [AllWaitersWake], pushes_wake_as_many)
+        .kills(&[Fault::WaitersGiveUp]),
+    case!(Storage, "pull.push_order", [Order], push_order)
+        .needs(&[Need::PushOrder])
         .kills(&[Fault::TiesReversed]),
-    case!(Storage, "pull.age", [29], age).kills(&[Fault::AgeZero]),
+    case!(Storage, "pull.age", [ServerTime], age).kills(&[Fault::AgeZero]),
 ];
 
 /// A wait that a case sits out.
@@ -44,13 +49,13 @@ async fn max_bounds(c: &Context) -> CaseResult {
     let mut all = Vec::new();
     for max in [1, 2, 3, 7, 10] {
         let got = c.client().pull(&p, max).await?;
-        c.equal(8, &[], "a pull's deliveries, of a larger backlog,", &max, &got.len())?;
+        c.equal(Clause::PullBounds, &[], "a pull's deliveries, of a larger backlog,", &max, &got.len())?;
         all.extend(got);
     }
     let rest = c.client().pull(&p, 10).await?;
-    c.equal(8, &[], "the deliveries left", &2, &rest.len())?;
+    c.equal(Clause::PullBounds, &[], "the deliveries left", &2, &rest.len())?;
     all.extend(rest);
-    c.same(8, "everything, once", &sent, &all)?;
+    c.same(Clause::PullBounds, "everything, once", &sent, &all)?;
     c.client().remove(&all).await
 }
 
@@ -62,11 +67,17 @@ async fn large_max(c: &Context) -> CaseResult {
     for max in [11, 100, 1000].map(|max: usize| max.min(c.capabilities().limits.pull_batch)) {
         let left = sent.len() - all.len();
         let got = c.client().pull(&p, max).await?;
-        c.equal(8, &[], &format!("the deliveries of a pull of max {max}"), &max.min(left), &got.len())?;
+        c.equal(
+            Clause::PullBounds,
+            &[],
+            &format!("the deliveries of a pull of max {max}"),
+            &max.min(left),
+            &got.len(),
+        )?;
         all.extend(got);
     }
     all.extend(c.client().take(&p, sent.len() - all.len()).await?);
-    c.same(8, "everything, once", &sent, &all)?;
+    c.same(Clause::PullBounds, "everything, once", &sent, &all)?;
     c.client().remove(&all).await
 }
 
@@ -76,8 +87,8 @@ async fn ready_at_once(c: &Context) -> CaseResult {
     let sent = c.client().push(&p, &c.messages(3, |_, message| message)).await?;
     let (start, wait) = (Instant::now(), c.timing().soon * 2);
     let got = c.client().pull_with(&p, c.client().request(10, wait)).await?;
-    c.same(9, "all that is ready", &sent, &got)?;
-    c.took(9, &sent, "an answer", start.elapsed(), (Duration::ZERO, c.timing().soon))?;
+    c.same(Clause::ReadyAtOnce, "all that is ready", &sent, &got)?;
+    c.took(Clause::ReadyAtOnce, &sent, "an answer", start.elapsed(), (Duration::ZERO, c.timing().soon))?;
     c.client().remove(&got).await
 }
 
@@ -89,8 +100,14 @@ async fn empty_waits(c: &Context) -> CaseResult {
     for wait in [WAIT, WAIT * 2] {
         let start = Instant::now();
         let none = c.client().pull_with(&p, c.client().request(1, wait)).await?;
-        c.in_order(10, "an empty pull", &[], &none)?;
-        c.took(10, &message, "the end of the wait", start.elapsed(), (wait, c.timing().latest(wait)))?;
+        c.in_order(Clause::PullWait, "an empty pull", &[], &none)?;
+        c.took(
+            Clause::PullWait,
+            &message,
+            "the end of the wait",
+            start.elapsed(),
+            (wait, c.timing().latest(wait)),
+        )?;
     }
     c.client().remove(&got).await
 }
@@ -102,8 +119,8 @@ async fn zero_wait(c: &Context) -> CaseResult {
     let got = c.client().take(&p, 1).await?;
     let start = Instant::now();
     let none = c.client().pull_now(&p, 1).await?;
-    c.in_order(10, "an empty pull", &[], &none)?;
-    c.took(10, &[], "an answer", start.elapsed(), (Duration::ZERO, c.timing().soon))?;
+    c.in_order(Clause::PullWait, "an empty pull", &[], &none)?;
+    c.took(Clause::PullWait, &[], "an answer", start.elapsed(), (Duration::ZERO, c.timing().soon))?;
     c.client().remove(&got).await
 }
 
@@ -134,8 +151,8 @@ async fn wake(c: &Context, waiter: &Client, pusher: &Client) -> CaseResult<Vec<D
     };
     let (got, told) = futures_util::join!(waiting, pushing);
     let (got, (sent, at)) = (got?, told?);
-    c.in_order(11, "what was pushed during the wait", &sent, &got)?;
-    c.took(11, &sent, "the wake-up", at.elapsed(), (Duration::ZERO, c.timing().soon))?;
+    c.in_order(Clause::PushWakes, "what was pushed during the wait", &sent, &got)?;
+    c.took(Clause::PushWakes, &sent, "the wake-up", at.elapsed(), (Duration::ZERO, c.timing().soon))?;
     Ok(got)
 }
 
@@ -143,7 +160,7 @@ async fn wake(c: &Context, waiter: &Client, pusher: &Client) -> CaseResult<Vec<D
 async fn unknown_partition(c: &Context) -> CaseResult {
     let p = c.partition("never-used-before")?;
     let none = c.client().pull_now(&p, 1).await?;
-    c.in_order(10, "an empty pull", &[], &none)?;
+    c.in_order(Clause::PullWait, "an empty pull", &[], &none)?;
     let waiting = c.client().pull(&p, 1);
     let pushing = async {
         tokio::time::sleep(SETTLED_IN).await;
@@ -151,7 +168,7 @@ async fn unknown_partition(c: &Context) -> CaseResult {
     };
     let (got, sent) = futures_util::join!(waiting, pushing);
     let (got, sent) = (got?, sent?);
-    c.in_order(11, "the first message of a new partition", &sent, &got)?;
+    c.in_order(Clause::PushWakes, "the first message of a new partition", &sent, &got)?;
     c.client().remove(&got).await
 }
 
@@ -166,11 +183,17 @@ async fn holds_nothing_back(c: &Context) -> CaseResult {
     } else {
         other.pull(&p, 1).await?
     };
-    c.check(12, &sent, second.len() == 1, "the second message, at once, for another client", "nothing came")?;
+    c.check(
+        Clause::NoPrefetch,
+        &sent,
+        second.len() == 1,
+        "the second message, at once, for another client",
+        "nothing came",
+    )?;
     other.remove(&second).await?;
     c.client().remove(&got).await?;
     got.extend(second);
-    c.same(12, "both", &sent, &got)
+    c.same(Clause::NoPrefetch, "both", &sent, &got)
 }
 
 /// Of many waiters one gets the one message; the others go on waiting.
@@ -194,10 +217,16 @@ async fn one_push_wakes_one(c: &Context) -> CaseResult {
     let (waited, sent) = futures_util::join!(join_all(waiters), pushing);
     let (waited, sent) = (waited.into_iter().collect::<CaseResult<Vec<_>>>()?, sent?);
     let got: Vec<Delivery> = waited.iter().flat_map(|(got, ..)| got.clone()).collect();
-    c.in_order(18, "the one message, for one waiter", &sent, &got)?;
+    c.in_order(Clause::AllWaitersWake, "the one message, for one waiter", &sent, &got)?;
     for (got, elapsed, client) in waited {
         if got.is_empty() {
-            c.took(18, &[], "the end of an unlucky wait", elapsed, (wait, c.timing().latest(wait)))?;
+            c.took(
+                Clause::AllWaitersWake,
+                &[],
+                "the end of an unlucky wait",
+                elapsed,
+                (wait, c.timing().latest(wait)),
+            )?;
         }
         client.remove(&got).await?;
     }
@@ -228,7 +257,7 @@ async fn pushes_wake_as_many(c: &Context) -> CaseResult {
     let (mine, others, sent) = (mine?, others?, sent?.concat());
     c.client().remove(&mine).await?;
     other.remove(&others).await?;
-    c.same(18, "one message for each waiter", &sent, &[mine, others].concat())
+    c.same(Clause::AllWaitersWake, "one message for each waiter", &sent, &[mine, others].concat())
 }
 
 /// Messages come in the order in which they were pushed, over batches and pulls of any size.
@@ -242,7 +271,7 @@ async fn push_order(c: &Context) -> CaseResult {
     for max in [3, 10, 1, 30] {
         got.extend(c.client().take(&p, max.min(sent.len() - got.len())).await?);
     }
-    c.in_order(15, "push order", &sent, &got)?;
+    c.in_order(Clause::Order, "push order", &sent, &got)?;
     c.client().remove(&got).await
 }
 
@@ -260,13 +289,13 @@ async fn age(c: &Context) -> CaseResult {
     for delivery in &got {
         let ok = delivery.age + CLOCK_GRAIN >= at_least && delivery.age <= at_most + CLOCK_GRAIN;
         c.check(
-            29,
+            Clause::ServerTime,
             &sent,
             ok,
             format!("an age of {at_least:?} to {at_most:?}"),
             format!("{:?}", delivery.age),
         )?;
     }
-    c.in_order(29, "the message", &sent, &got)?;
+    c.in_order(Clause::ServerTime, "the message", &sent, &got)?;
     c.client().remove(&got).await
 }

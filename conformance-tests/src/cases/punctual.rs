@@ -9,19 +9,22 @@ use anyqueue::{PartitionId, SettleOutcome};
 use futures_util::future::join;
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{Context, ids};
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::{CaseResult, Stop};
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "punctual.wakes", [11], wakes).kills(&[Fault::PollsEachSecond]),
-    case!(Storage, "punctual.delays", [30], delays).needs(&[Need::PUSH_DELAY]).kills(&[Fault::DelayEndsLate]),
-    case!(Storage, "punctual.leases", [25], leases)
-        .needs(&[Need::TIMED_LEASE])
+    case!(Storage, "punctual.wakes", [PushWakes], wakes).kills(&[Fault::PollsEachSecond]),
+    case!(Storage, "punctual.delays", [Delays], delays)
+        .needs(&[Need::PushDelay])
+        .kills(&[Fault::DelayEndsLate]),
+    case!(Storage, "punctual.leases", [LeaseEnd], leases)
+        .needs(&[Need::TimedLease])
         .kills(&[Fault::LeaseEndsLate]),
-    case!(Storage, "punctual.lease_until", [25], lease_until)
-        .needs(&[Need::TIMED_LEASE])
+    case!(Storage, "punctual.lease_until", [LeaseEnd], lease_until)
+        .needs(&[Need::TimedLease])
         .kills(&[Fault::LeaseUntilFromAnswer]),
 ];
 
@@ -56,7 +59,7 @@ impl Best {
         self.tries < TRIES && self.late > self.allowed
     }
 
-    fn judge(self, c: &Context, clause: u8, what: &str) -> CaseResult {
+    fn judge(self, c: &Context, clause: Clause, what: &str) -> CaseResult {
         let Self { late, allowed, tries } = self;
         let told = format!("{what} within {allowed:?} at least once in {tries} times");
         c.check(clause, &[], late <= allowed, told, format!("after {late:?} at best"))
@@ -89,11 +92,11 @@ async fn wakes(c: &Context) -> CaseResult {
         })
         .await;
         let (got, late) = (got?, pushed?.elapsed());
-        c.equal(11, &[], "deliveries to who waited", &1, &got.len())?;
+        c.equal(Clause::PushWakes, &[], "deliveries to who waited", &1, &got.len())?;
         waiter.remove(&got).await?;
         best.note(late, c.capabilities().wake_latency, quick);
     }
-    best.judge(c, 11, "a waiting pull to be woken")
+    best.judge(c, Clause::PushWakes, "a waiting pull to be woken")
 }
 
 /// A pull waits when a delay ends.
@@ -106,11 +109,11 @@ async fn delays(c: &Context) -> CaseResult {
         c.client().push(&p, &[c.message().with_delay(delay)]).await?;
         let got = c.client().pull_with(&p, c.client().request(1, c.timing().latest(delay))).await?;
         let late = pushed.elapsed().saturating_sub(delay);
-        c.equal(30, &[], "deliveries when the delay is over", &1, &got.len())?;
+        c.equal(Clause::Delays, &[], "deliveries when the delay is over", &1, &got.len())?;
         c.client().remove(&got).await?;
         best.note(late, c.capabilities().slack, quick);
     }
-    best.judge(c, 30, "what was delayed, when its delay is over,")
+    best.judge(c, Clause::Delays, "what was delayed, when its delay is over,")
 }
 
 /// A pull waits when somebody's lease ends.
@@ -122,14 +125,14 @@ async fn leases(c: &Context) -> CaseResult {
         let quick = quick(c, &beside).await?;
         let pulled = Instant::now();
         let lost = c.client().pull_with(&p, PullRequest::new(1, c.timing().soon, lease)).await?;
-        c.equal(8, &[], "deliveries", &1, &lost.len())?;
+        c.equal(Clause::PullBounds, &[], "deliveries", &1, &lost.len())?;
         let got = other.pull_with(&p, other.request(1, c.timing().latest(lease))).await?;
         let late = pulled.elapsed().saturating_sub(lease);
-        c.equal(25, &[], "deliveries when the lease is over", &1, &got.len())?;
+        c.equal(Clause::LeaseEnd, &[], "deliveries when the lease is over", &1, &got.len())?;
         other.settle_all(&got, &Action::Release).await?;
         best.note(late, c.capabilities().slack, quick);
     }
-    best.judge(c, 25, "what somebody held, when the lease is over,")
+    best.judge(c, Clause::LeaseEnd, "what somebody held, when the lease is over,")
 }
 
 /// Until `lease_until` the holder can trust its lease: shortly before it a settlement is good, whatever the answer of the pull took. What
@@ -141,14 +144,20 @@ async fn lease_until(c: &Context) -> CaseResult {
         c.client().push(&p, &[c.message()]).await?;
         let held = c.client().pull_with(&p, PullRequest::new(1, c.timing().soon, lease)).await?;
         let [delivery] = held.as_slice() else {
-            return Err(c.failed(8, &ids(&held), "a delivery", format!("{}", held.len())));
+            return Err(c.failed(Clause::PullBounds, &ids(&held), "a delivery", format!("{}", held.len())));
         };
         let until = delivery.lease_until.unwrap_or_else(Instant::now);
         tokio::time::sleep_until(until.checked_sub(before).unwrap_or(until).into()).await;
         let outcome = c.client().try_settle(delivery, Action::Remove).await?;
         if Instant::now() < until {
             let about = [delivery.lease.id];
-            c.equal(25, &about, "before `lease_until` the outcome", &SettleOutcome::Settled, &outcome)?;
+            c.equal(
+                Clause::LeaseEnd,
+                &about,
+                "before `lease_until` the outcome",
+                &SettleOutcome::Settled,
+                &outcome,
+            )?;
             judged += 1;
         } else if outcome != SettleOutcome::Settled {
             let again = c.client().take(&p, 1).await?;

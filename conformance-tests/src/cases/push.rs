@@ -7,30 +7,39 @@ use anyqueue::{MessageData, PushOutcome};
 use futures_util::future::join_all;
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{Context, ids};
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "push.single", [1, 6], single).kills(&[Fault::OkBeforeStored]),
-    case!(Storage, "push.batch_sizes", [2, 3], batch_sizes)
+    case!(Storage, "push.single", [Stored, KeptBeforeConsumers], single).kills(&[Fault::OkBeforeStored]),
+    case!(Storage, "push.batch_sizes", [PushResults, BatchSizes], batch_sizes)
         .kills(&[Fault::LosesEleventh, Fault::AnswersReversed]),
-    case!(Storage, "push.whole_batch", [2, 3], whole_batch).kills(&[Fault::LosesEleventh]).deadline(LARGE),
-    case!(Storage, "push.outlives_pusher", [1, 41], outlives_pusher).kills(&[Fault::BufferLostAtClose]),
-    case!(Storage, "push.before_any_consumer", [6], before_any_consumer).kills(&[Fault::BufferLostAtClose]),
-    case!(Storage, "push.same_body_twice", [1, 5], same_body_twice).kills(&[Fault::SameBodyDropped]),
-    case!(Storage, "push.same_id_twice", [4, 32], same_id_twice)
-        .needs(&[Need::UNIQUE_IDS])
+    case!(Storage, "push.whole_batch", [PushResults, BatchSizes], whole_batch)
+        .kills(&[Fault::LosesEleventh])
+        .deadline(LARGE),
+    case!(Storage, "push.outlives_pusher", [Stored, Close], outlives_pusher)
+        .kills(&[Fault::BufferLostAtClose]),
+    case!(Storage, "push.before_any_consumer", [KeptBeforeConsumers], before_any_consumer)
+        .kills(&[Fault::BufferLostAtClose]),
+    case!(Storage, "push.same_body_twice", [Stored, ContentIntact], same_body_twice)
+        .kills(&[Fault::SameBodyDropped]),
+    case!(Storage, "push.same_id_twice", [PushErrors, Deduplication], same_id_twice)
+        .needs(&[Need::UniqueIds])
         .kills(&[Fault::RepeatStoresTwice, Fault::RepeatRevivesLeased]),
-    case!(Storage, "push.same_id_in_one_batch", [4, 32], same_id_in_one_batch)
-        .needs(&[Need::UNIQUE_IDS])
+    case!(Storage, "push.same_id_in_one_batch", [PushErrors, Deduplication], same_id_in_one_batch)
+        .needs(&[Need::UniqueIds])
         .kills(&[Fault::RepeatStoresTwice]),
-    case!(Storage, "push.id_is_free_after_removal", [32], id_is_free_after_removal)
-        .needs(&[Need::UNIQUE_IDS])
+    case!(Storage, "push.id_is_free_after_removal", [Deduplication], id_is_free_after_removal)
+        .needs(&[Need::UniqueIds])
         .kills(&[Fault::IdNeverFree]),
-    case!(Storage, "push.many_pushers", [1, 2], many_pushers).deadline(LARGE).kills(&[Fault::LosesEleventh]),
-    case!(Storage, "push.dropped_future", [1, 13], dropped_future).kills(&[Fault::DroppedPushTears]),
+    case!(Storage, "push.many_pushers", [Stored, PushResults], many_pushers)
+        .deadline(LARGE)
+        .kills(&[Fault::LosesEleventh]),
+    case!(Storage, "push.dropped_future", [Stored, DroppedPull], dropped_future)
+        .kills(&[Fault::DroppedPushTears]),
 ];
 
 /// For cases that push a whole batch of the backend's size, or more.
@@ -49,9 +58,9 @@ async fn single(c: &Context) -> CaseResult {
     } else {
         other.take(&p, 1).await?
     };
-    c.in_order(1, "the acknowledged message, at once", &sent, &got)?;
+    c.in_order(Clause::Stored, "the acknowledged message, at once", &sent, &got)?;
     other.remove(&got).await?;
-    other.nothing(&p, c.timing().never(), 1, "one message, once").await
+    other.nothing(&p, c.timing().never(), Clause::Stored, "one message, once").await
 }
 
 /// Batches of every small size, and around ten, keep their messages and their order.
@@ -62,11 +71,11 @@ async fn batch_sizes(c: &Context) -> CaseResult {
     for size in [1, 2, 9, 10, 11, 12, 25].into_iter().filter(|size| *size <= largest) {
         let sent = c.client().push(&p, &c.messages(size, |_, message| message)).await?;
         let got = c.client().take(&p, size).await?;
-        c.same(2, &format!("all of a batch of {size}"), &sent, &got)?;
+        c.same(Clause::PushResults, &format!("all of a batch of {size}"), &sent, &got)?;
         all.extend(got);
     }
     c.client().remove(&all).await?;
-    c.client().nothing(&p, c.timing().slack, 2, "nothing beyond what was pushed").await
+    c.client().nothing(&p, c.timing().slack, Clause::PushResults, "nothing beyond what was pushed").await
 }
 
 /// A batch of exactly the declared size is stored whole; one more takes a second call.
@@ -75,7 +84,7 @@ async fn whole_batch(c: &Context) -> CaseResult {
     let size = c.capabilities().limits.push_batch.min(MAX_BATCH) + 1;
     let sent = c.client().push(&p, &c.messages(size, |_, message| message)).await?;
     let got = c.client().take(&p, size).await?;
-    c.same(2, &format!("all of a batch of {size}"), &sent, &got)?;
+    c.same(Clause::PushResults, &format!("all of a batch of {size}"), &sent, &got)?;
     c.client().remove(&got).await
 }
 
@@ -86,7 +95,7 @@ async fn outlives_pusher(c: &Context) -> CaseResult {
     let sent = pusher.push(&p, &c.messages(5, |_, message| message)).await?;
     pusher.close().await?;
     let got = c.client().take(&p, 5).await?;
-    c.same(1, "what the closed pusher had pushed", &sent, &got)?;
+    c.same(Clause::Stored, "what the closed pusher had pushed", &sent, &got)?;
     c.client().remove(&got).await
 }
 
@@ -99,7 +108,7 @@ async fn before_any_consumer(c: &Context) -> CaseResult {
     tokio::time::sleep(c.timing().lease).await;
     let consumer = c.fresh().await?;
     let got = consumer.take(&p, 3).await?;
-    c.same(6, "what was pushed before the first consumer came", &sent, &got)?;
+    c.same(Clause::KeptBeforeConsumers, "what was pushed before the first consumer came", &sent, &got)?;
     consumer.remove(&got).await
 }
 
@@ -110,7 +119,7 @@ async fn same_body_twice(c: &Context) -> CaseResult {
     let second = MessageData::new(first.payload());
     let sent = c.client().push(&p, &[first, second]).await?;
     let got = c.client().take(&p, 2).await?;
-    c.same(5, "both messages with equal bytes", &sent, &got)?;
+    c.same(Clause::ContentIntact, "both messages with equal bytes", &sent, &got)?;
     c.client().remove(&got).await
 }
 
@@ -122,21 +131,31 @@ async fn same_id_twice(c: &Context) -> CaseResult {
     duplicate(c, &p, &message, "while it waits").await?;
     let got = c.client().take(&p, 1).await?;
     duplicate(c, &p, &message, "while it is held").await?;
-    c.in_order(4, "the one message", &sent, &got)?;
+    c.in_order(Clause::PushErrors, "the one message", &sent, &got)?;
     let dead = Action::Move { to: p.dead_letters(), headers: None };
     c.client().settle_all(&got, &dead).await?;
     duplicate(c, &p, &message, "while it is dead").await?;
-    c.client().nothing(&p, c.timing().slack, 4, "no second copy").await?;
+    c.client().nothing(&p, c.timing().slack, Clause::PushErrors, "no second copy").await?;
     let got = c.client().take(&p.dead_letters(), 1).await?;
-    c.in_order(4, "the one message, dead", &sent, &got)?;
+    c.in_order(Clause::PushErrors, "the one message, dead", &sent, &got)?;
     c.client().remove(&got).await
 }
 
 async fn duplicate(c: &Context, p: &anyqueue::PartitionId, message: &MessageData, when: &str) -> CaseResult {
     let mut answers = c.client().storage().push(p, std::slice::from_ref(message)).await;
-    let answer = c.ok(4, "the repeated push", answers.pop().unwrap_or(Ok(PushOutcome::Duplicate(None))))?;
+    let answer = c.ok(
+        Clause::PushErrors,
+        "the repeated push",
+        answers.pop().unwrap_or(Ok(PushOutcome::Duplicate(None))),
+    )?;
     let ok = matches!(answer, PushOutcome::Duplicate(id) if id.is_none_or(|id| id == message.id()));
-    c.check(4, &[message.id()], ok, format!("Duplicate for a push repeated {when}"), format!("{answer:?}"))
+    c.check(
+        Clause::PushErrors,
+        &[message.id()],
+        ok,
+        format!("Duplicate for a push repeated {when}"),
+        format!("{answer:?}"),
+    )
 }
 
 /// The same message twice in one batch is stored once; its neighbours are not harmed.
@@ -146,18 +165,18 @@ async fn same_id_in_one_batch(c: &Context) -> CaseResult {
     let answers = c.client().storage().push(&p, &[a.clone(), a.clone(), b.clone()]).await;
     let mut duplicates = 0;
     for (answer, id) in answers.into_iter().zip([a.id(), a.id(), b.id()]) {
-        match c.ok(2, "each item", answer)? {
+        match c.ok(Clause::PushResults, "each item", answer)? {
             PushOutcome::Stored(_) => {}
             PushOutcome::Duplicate(first) => {
                 duplicates += 1;
                 let ok = first.is_none_or(|first| first == id);
-                c.check(4, &[id], ok, "the id of the first", format!("{first:?}"))?;
+                c.check(Clause::PushErrors, &[id], ok, "the id of the first", format!("{first:?}"))?;
             }
         }
     }
-    c.equal(4, &[a.id()], "the number of duplicates", &1, &duplicates)?;
+    c.equal(Clause::PushErrors, &[a.id()], "the number of duplicates", &1, &duplicates)?;
     let got = c.client().take(&p, 2).await?;
-    c.same(4, "each message once", &[a.id(), b.id()], &got)?;
+    c.same(Clause::PushErrors, "each message once", &[a.id(), b.id()], &got)?;
     c.client().remove(&got).await
 }
 
@@ -168,7 +187,7 @@ async fn id_is_free_after_removal(c: &Context) -> CaseResult {
     for _ in 0..2 {
         let sent = c.client().push(&p, std::slice::from_ref(&message)).await?;
         let got = c.client().take(&p, 1).await?;
-        c.in_order(32, "the message", &sent, &got)?;
+        c.in_order(Clause::Deduplication, "the message", &sent, &got)?;
         c.client().remove(&got).await?;
     }
     Ok(())
@@ -192,7 +211,7 @@ async fn many_pushers(c: &Context) -> CaseResult {
     });
     let sent = join_all(pushers).await.into_iter().collect::<CaseResult<Vec<_>>>()?.concat();
     let got = c.client().take(&p, sent.len()).await?;
-    c.same(1, "everything that sixteen pushers pushed", &sent, &got)?;
+    c.same(Clause::Stored, "everything that sixteen pushers pushed", &sent, &got)?;
     c.client().remove(&got).await
 }
 
@@ -214,7 +233,13 @@ async fn dropped_future(c: &Context) -> CaseResult {
     let mut got = Vec::new();
     while !got.iter().any(|id| sent.contains(id)) {
         let pulled = c.client().pull(&p, 1).await?;
-        c.check(1, &sent, !pulled.is_empty(), "the acknowledged message to come", "nothing more came")?;
+        c.check(
+            Clause::Stored,
+            &sent,
+            !pulled.is_empty(),
+            "the acknowledged message to come",
+            "nothing more came",
+        )?;
         got.extend(ids(&pulled));
         c.client().remove(&pulled).await?;
     }

@@ -9,42 +9,45 @@ use anyqueue::{
 };
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{Context, handler_ids};
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Queue, "queue_admin.counts", [35], counts)
-        .needs(&[Need::COUNTS])
+    case!(Queue, "queue_admin.counts", [Inspection], counts)
+        .needs(&[Need::Counts])
         .kills(&[Fault::CountsLocal, Fault::LeasedCountedReady]),
-    case!(Queue, "queue_admin.partitions", [35], partitions)
+    case!(Queue, "queue_admin.partitions", [Inspection], partitions)
         .kills(&[Fault::ListOnlyReady])
-        .needs(&[Need::LIST]),
-    case!(Queue, "queue_admin.browse", [35], browse)
-        .needs(&[Need::BROWSE])
+        .needs(&[Need::List]),
+    case!(Queue, "queue_admin.browse", [Inspection], browse)
+        .needs(&[Need::Browse])
         .kills(&[Fault::BrowseLeases, Fault::BrowseRepeats]),
-    case!(Queue, "queue_admin.delete", [36], delete)
-        .needs(&[Need::DELETE])
+    case!(Queue, "queue_admin.delete", [Deletion], delete)
+        .needs(&[Need::Delete])
         .kills(&[Fault::DeleteTakesLeased]),
-    case!(Queue, "queue_admin.delete_where", [36], delete_where)
-        .needs(&[Need::DELETE, Need::BROWSE])
+    case!(Queue, "queue_admin.delete_where", [Deletion], delete_where)
+        .needs(&[Need::Delete, Need::Browse])
         .kills(&[Fault::DeleteTakesLeased]),
-    case!(Queue, "queue_admin.delete_where_in_steps", [36], delete_where_in_steps)
+    case!(Queue, "queue_admin.delete_where_in_steps", [Deletion], delete_where_in_steps)
         .kills(&[Fault::BrowseAfterGone])
-        .needs(&[Need::DELETE, Need::BROWSE]),
-    case!(Queue, "queue_admin.purge", [36], purge).needs(&[Need::PURGE]).kills(&[Fault::PurgeTakesLeased]),
-    case!(Queue, "queue_admin.pause", [37], pause).needs(&[Need::PAUSE]).kills(&[Fault::PauseLocal]),
-    case!(Queue, "queue_admin.trace", [5], trace).kills(&[Fault::SharedDelivery]),
+        .needs(&[Need::Delete, Need::Browse]),
+    case!(Queue, "queue_admin.purge", [Deletion], purge)
+        .needs(&[Need::Purge])
+        .kills(&[Fault::PurgeTakesLeased]),
+    case!(Queue, "queue_admin.pause", [Pause], pause).needs(&[Need::Pause]).kills(&[Fault::PauseLocal]),
+    case!(Queue, "queue_admin.trace", [ContentIntact], trace).kills(&[Fault::SharedDelivery]),
 ];
 
 /// Waits until the counts are these, at most as long as they may be stale.
 async fn counted(c: &Context, queue: &Queue, p: &PartitionId, due: Counts) -> CaseResult {
     let deadline = Instant::now() + c.capabilities().inspect.staleness + c.timing().slack;
     loop {
-        let seen = c.ok(35, "counts", queue.counts(p).await)?;
+        let seen = c.ok(Clause::Inspection, "counts", queue.counts(p).await)?;
         if seen == due || Instant::now() > deadline {
-            return c.equal(35, &[], "the counts", &due, &seen);
+            return c.equal(Clause::Inspection, &[], "the counts", &due, &seen);
         }
         tokio::time::sleep(c.timing().slack / 4).await;
     }
@@ -78,9 +81,9 @@ async fn partitions(c: &Context) -> CaseResult {
     c.settle(&mut handler, Status::poisonous("x")).await?;
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
-        let page = c.ok(35, "partitions", queue.partitions(after.as_ref(), 2).await)?;
+        let page = c.ok(Clause::Inspection, "partitions", queue.partitions(after.as_ref(), 2).await)?;
         c.check(
-            35,
+            Clause::Inspection,
             &[],
             page.len() <= 2 && seen.len() <= names.len(),
             "pages of two that end",
@@ -94,7 +97,7 @@ async fn partitions(c: &Context) -> CaseResult {
     for name in BTreeSet::from(names) {
         due.push(c.partition(name)?);
     }
-    c.equal(35, &[], "the partitions", &due, &seen)
+    c.equal(Clause::Inspection, &[], "the partitions", &due, &seen)
 }
 
 /// Pages show each message once with its state, and neither lease nor count.
@@ -104,9 +107,9 @@ async fn browse(c: &Context) -> CaseResult {
     let mut held = c.hold(&queue, &p, 2).await?;
     let (mut seen, mut leased, mut after) = (Vec::new(), Vec::new(), None);
     loop {
-        let page = c.ok(35, "browse", other.browse(&p, after, 3).await)?;
+        let page = c.ok(Clause::Inspection, "browse", other.browse(&p, after, 3).await)?;
         c.check(
-            35,
+            Clause::Inspection,
             &sent,
             page.len() <= 3 && seen.len() <= 7,
             "pages of three that end",
@@ -117,11 +120,11 @@ async fn browse(c: &Context) -> CaseResult {
         seen.extend(page.iter().map(|browsed| browsed.message.id()));
         leased.extend(page.iter().filter(|b| b.state == MessageState::Leased).map(|b| b.message.id()));
     }
-    c.same_ids(35, "each message", &sent, &seen)?;
-    c.same_ids(35, "those held shown as leased", &handler_ids(&held), &leased)?;
+    c.same_ids(Clause::Inspection, "each message", &sent, &seen)?;
+    c.same_ids(Clause::Inspection, "those held shown as leased", &handler_ids(&held), &leased)?;
     let rest = c.hold(&other, &p, 5).await?;
     let untouched = rest.iter().all(|handler| handler.delivery_count().is_none_or(|count| count == 1));
-    c.check(35, &sent, untouched, "no delivery by browsing", "a count above 1")?;
+    c.check(Clause::Inspection, &sent, untouched, "no delivery by browsing", "a count above 1")?;
     held.extend(rest);
     c.processed(&queue, &mut held).await
 }
@@ -134,14 +137,14 @@ async fn delete(c: &Context) -> CaseResult {
     let waiting: Vec<MessageId> = sent.iter().filter(|id| **id != held.id()).copied().collect();
     let ids = [held.id(), waiting.first().copied().unwrap_or(held.id()), c.message().id()];
     let mut answers = Vec::new();
-    for answer in c.ok(36, "delete", queue.delete(&p, &ids).await)? {
-        answers.push(c.ok(36, "each deletion", answer)?);
+    for answer in c.ok(Clause::Deletion, "delete", queue.delete(&p, &ids).await)? {
+        answers.push(c.ok(Clause::Deletion, "each deletion", answer)?);
     }
     let due = vec![DeleteOutcome::Leased, DeleteOutcome::Deleted, DeleteOutcome::NotFound];
-    c.equal(36, &ids, "the outcomes", &due, &answers)?;
+    c.equal(Clause::Deletion, &ids, "the outcomes", &due, &answers)?;
     c.settle(&mut held, Status::Processed).await?;
     let left = waiting.get(1..).unwrap_or_default();
-    c.same_ids(36, "what was not deleted", left, &c.drain(&queue, &p, c.timing().slack).await?)
+    c.same_ids(Clause::Deletion, "what was not deleted", left, &c.drain(&queue, &p, c.timing().slack).await?)
 }
 
 /// A filter deletes what it accepts, and leaves what it refuses and what is held.
@@ -155,12 +158,23 @@ async fn delete_where(c: &Context) -> CaseResult {
         browsed.message.headers().get("even").is_some_and(|even| even == "true")
     };
     let held_is_even = u64::from(held.headers().get("even").is_some_and(|even| even == "true"));
-    let done = c.ok(36, "delete_where", queue.delete_where(&p, None, 1000, even).await)?;
+    let done = c.ok(Clause::Deletion, "delete_where", queue.delete_where(&p, None, 1000, even).await)?;
     let seen = (done.deleted, done.leased, done.scanned, done.next);
-    c.equal(36, &sent, "deleted, leased, scanned, next", &(5 - held_is_even, held_is_even, 10, None), &seen)?;
+    c.equal(
+        Clause::Deletion,
+        &sent,
+        "deleted, leased, scanned, next",
+        &(5 - held_is_even, held_is_even, 10, None),
+        &seen,
+    )?;
     let odd = sent.iter().skip(1).step_by(2).filter(|id| **id != held.id()).copied().collect::<Vec<_>>();
     c.settle(&mut held, Status::Processed).await?;
-    c.same_ids(36, "what the filter refused", &odd, &c.drain(&queue, &p, c.timing().slack).await?)
+    c.same_ids(
+        Clause::Deletion,
+        "what the filter refused",
+        &odd,
+        &c.drain(&queue, &p, c.timing().slack).await?,
+    )
 }
 
 /// A limit bounds one step; `next` goes on where it stopped, until all was looked at once.
@@ -174,19 +188,30 @@ async fn delete_where_in_steps(c: &Context) -> CaseResult {
             looked_at.push(browsed.message.id());
             browsed.message.headers().get("number").is_some_and(|number| number != "3")
         });
-        let done = c.ok(36, "delete_where", step.await)?;
+        let done = c.ok(Clause::Deletion, "delete_where", step.await)?;
         (deleted, steps) = (deleted + done.deleted, steps + 1);
-        c.check(36, &sent, done.scanned <= 4, "at most 4 looked at", format!("{}", done.scanned))?;
-        c.check(36, &sent, steps <= 4, "the steps to end", format!("{steps} steps"))?;
+        c.check(
+            Clause::Deletion,
+            &sent,
+            done.scanned <= 4,
+            "at most 4 looked at",
+            format!("{}", done.scanned),
+        )?;
+        c.check(Clause::Deletion, &sent, steps <= 4, "the steps to end", format!("{steps} steps"))?;
         after = done.next;
         if after.is_none() {
             break;
         }
     }
-    c.same_ids(36, "each looked at", &sent, &looked_at)?;
-    c.equal(36, &sent, "the number deleted", &9, &deleted)?;
+    c.same_ids(Clause::Deletion, "each looked at", &sent, &looked_at)?;
+    c.equal(Clause::Deletion, &sent, "the number deleted", &9, &deleted)?;
     let left = sent.get(3..4).unwrap_or_default();
-    c.same_ids(36, "what the filter refused", left, &c.drain(&queue, &p, c.timing().slack).await?)
+    c.same_ids(
+        Clause::Deletion,
+        "what the filter refused",
+        left,
+        &c.drain(&queue, &p, c.timing().slack).await?,
+    )
 }
 
 /// A purge returns how many, in steps of any number, and leaves what is held and other partitions.
@@ -196,12 +221,23 @@ async fn purge(c: &Context) -> CaseResult {
     c.store(&queue, &p, c.messages(count, |_, task| task)).await?;
     let other = c.store(&queue, &near, vec![c.message()]).await?;
     let mut held = c.hold(&queue, &p, 2).await?;
-    let purged = c.ok(36, "purge", queue.purge(&p).await)?;
-    c.equal(36, &[], "the number purged", &(count as u64 - 2), &purged)?;
-    c.equal(36, &[], "the number purged again", &0, &c.ok(36, "purge", queue.purge(&p).await)?)?;
+    let purged = c.ok(Clause::Deletion, "purge", queue.purge(&p).await)?;
+    c.equal(Clause::Deletion, &[], "the number purged", &(count as u64 - 2), &purged)?;
+    c.equal(
+        Clause::Deletion,
+        &[],
+        "the number purged again",
+        &0,
+        &c.ok(Clause::Deletion, "purge", queue.purge(&p).await)?,
+    )?;
     c.processed(&queue, &mut held).await?;
-    c.client().nothing(&p, c.timing().slack, 36, "nothing left").await?;
-    c.same_ids(36, "the other partition's message", &other, &c.drain(&queue, &near, c.timing().slack).await?)
+    c.client().nothing(&p, c.timing().slack, Clause::Deletion, "nothing left").await?;
+    c.same_ids(
+        Clause::Deletion,
+        "the other partition's message",
+        &other,
+        &c.drain(&queue, &near, c.timing().slack).await?,
+    )
 }
 
 /// A paused partition delivers nothing to anybody; push and settle go on; a resume wakes those who wait.
@@ -211,25 +247,38 @@ async fn pause(c: &Context) -> CaseResult {
     let mut held = c.hold_one(&queue, &p).await?;
     for paused in [false, true, true] {
         if paused {
-            c.ok(37, "pause", other.pause(&p).await)?;
+            c.ok(Clause::Pause, "pause", other.pause(&p).await)?;
         }
-        c.equal(37, &[], "paused:", &paused, &c.ok(37, "is_paused", queue.is_paused(&p).await)?)?;
+        c.equal(
+            Clause::Pause,
+            &[],
+            "paused:",
+            &paused,
+            &c.ok(Clause::Pause, "is_paused", queue.is_paused(&p).await)?,
+        )?;
     }
     let sent = c.store(&queue, &p, c.messages(2, |_, task| task)).await?;
     c.settle(&mut held, Status::Processed).await?;
-    c.client().nothing(&p, c.timing().never(), 37, "nothing while it is paused").await?;
+    c.client().nothing(&p, c.timing().never(), Clause::Pause, "nothing while it is paused").await?;
     let waiting = tokio::spawn(queue.pull(&p).max(10).wait(c.timing().soon * 3).into_future());
     tokio::time::sleep(c.timing().slack).await;
     let asked = Instant::now();
     for _ in 0..2 {
-        c.ok(37, "resume", other.resume(&p).await)?;
+        c.ok(Clause::Pause, "resume", other.resume(&p).await)?;
     }
-    let woken = waiting.await.map_err(|error| c.failed(37, &sent, "no panic", error.to_string()))?;
-    let mut got = c.ok(37, "the waiting pull", woken)?;
-    c.took(37, &sent, "the waiting pull woken", asked.elapsed(), (Duration::ZERO, c.timing().soon))?;
+    let woken =
+        waiting.await.map_err(|error| c.failed(Clause::Pause, &sent, "no panic", error.to_string()))?;
+    let mut got = c.ok(Clause::Pause, "the waiting pull", woken)?;
+    c.took(
+        Clause::Pause,
+        &sent,
+        "the waiting pull woken",
+        asked.elapsed(),
+        (Duration::ZERO, c.timing().soon),
+    )?;
     let missing = c.hold(&queue, &p, 2 - got.len().min(2)).await?;
     got.extend(missing);
-    c.same_ids(37, "what was pushed meanwhile", &sent, &handler_ids(&got))?;
+    c.same_ids(Clause::Pause, "what was pushed meanwhile", &sent, &handler_ids(&got))?;
     c.processed(&queue, &mut got).await
 }
 
@@ -248,9 +297,9 @@ async fn trace(c: &Context) -> CaseResult {
         let mut handler = c.hold_one(&queue, &p).await?;
         let headers = handler.headers();
         let seen = headers.get(header::TRACEPARENT).map(String::as_str);
-        c.equal(5, &[handler.id()], "the traceparent", &due, &seen)?;
+        c.equal(Clause::ContentIntact, &[handler.id()], "the traceparent", &due, &seen)?;
         c.equal(
-            5,
+            Clause::ContentIntact,
             &[handler.id()],
             "the number of headers",
             &(1 + usize::from(due.is_some())),

@@ -9,23 +9,24 @@ use anyqueue::{
 use futures_util::StreamExt as _;
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{Context, handler_ids};
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Queue, "queue_bounds.builders", [42, 43], builders)
+    case!(Queue, "queue_bounds.builders", [Resources, Unsupported], builders)
         .kills(&[Fault::LargeMaxEmpty, Fault::RemoveDoesNothing])
         .deadline(LONG),
-    case!(Queue, "queue_bounds.pulls", [8, 10, 11], pulls)
+    case!(Queue, "queue_bounds.pulls", [PullBounds, PullWait, PushWakes], pulls)
         .kills(&[Fault::LargeMaxEmpty, Fault::SleepsThroughPush]),
-    case!(Queue, "queue_bounds.messages", [7, 34, 43], messages)
+    case!(Queue, "queue_bounds.messages", [Limits, Expiry, Unsupported], messages)
         .kills(&[Fault::LongNamesCut, Fault::BufferLostAtClose]),
-    case!(Queue, "queue_bounds.pages", [33, 35], pages)
-        .needs(&[Need::BROWSE, Need::DELETE, Need::LIST])
+    case!(Queue, "queue_bounds.pages", [DeadLetters, Inspection], pages)
+        .needs(&[Need::Browse, Need::Delete, Need::List])
         .kills(&[Fault::LimitZeroIsNone]),
-    case!(Queue, "queue_bounds.dead", [33], dead).kills(&[Fault::MoveCopies, Fault::OneTooMany]),
+    case!(Queue, "queue_bounds.dead", [DeadLetters], dead).kills(&[Fault::MoveCopies, Fault::OneTooMany]),
 ];
 
 const LONG: Duration = Duration::from_mins(1);
@@ -63,22 +64,24 @@ async fn builders(c: &Context) -> CaseResult {
         let queue = c.queue_over(c.client(), |builder| set_up(builder, c))?;
         let mut sent = c.store(&queue, &p, c.messages(3, |_, task| task)).await?;
         // The most of all: what the queue may hold bounds it.
-        let mut held = c.ok(8, what, queue.pull(&p).max(usize::MAX).wait(c.timing().soon).await)?;
-        c.check(8, &sent, !held.is_empty(), format!("deliveries with {what}"), "none")?;
+        let mut held =
+            c.ok(Clause::PullBounds, what, queue.pull(&p).max(usize::MAX).wait(c.timing().soon).await)?;
+        c.check(Clause::PullBounds, &sent, !held.is_empty(), format!("deliveries with {what}"), "none")?;
         let mut seen = handler_ids(&held);
         c.processed(&queue, &mut held).await?;
         drop(held);
         sent.extend(c.store(&queue, &p, c.messages(3, |_, task| task)).await?);
-        let mut stream = c.ok(8, what, queue.stream(&p).window(usize::MAX).build())?;
+        let mut stream = c.ok(Clause::PullBounds, what, queue.stream(&p).window(usize::MAX).build())?;
         while seen.len() < sent.len() {
             let item = tokio::time::timeout(c.timing().soon, stream.next()).await.ok().flatten();
-            let item =
-                item.ok_or_else(|| c.failed(8, &sent, format!("the rest, by a stream with {what}"), "none"))?;
-            let mut handler = c.ok(8, what, item)?;
+            let item = item.ok_or_else(|| {
+                c.failed(Clause::PullBounds, &sent, format!("the rest, by a stream with {what}"), "none")
+            })?;
+            let mut handler = c.ok(Clause::PullBounds, what, item)?;
             c.settle(&mut handler, Status::Processed).await?;
             seen.push(handler.id());
         }
-        c.same_ids(8, what, &sent, &seen)?;
+        c.same_ids(Clause::PullBounds, what, &sent, &seen)?;
     }
     Ok(())
 }
@@ -91,22 +94,23 @@ async fn pulls(c: &Context) -> CaseResult {
     while seen.len() < sent.len() {
         let pull = queue.pull(&p).max(usize::MAX).wait(Duration::MAX).into_future();
         let held = tokio::time::timeout(c.timing().soon, pull).await;
-        let held = held.map_err(|_| c.failed(8, &sent, "what is ready", "nothing"))?;
-        let mut held = c.ok(8, "a pull of the most", held)?;
-        c.check(8, &sent, !held.is_empty(), "what is ready", "none")?;
+        let held = held.map_err(|_| c.failed(Clause::PullBounds, &sent, "what is ready", "nothing"))?;
+        let mut held = c.ok(Clause::PullBounds, "a pull of the most", held)?;
+        c.check(Clause::PullBounds, &sent, !held.is_empty(), "what is ready", "none")?;
         seen.extend(handler_ids(&held));
         c.processed(&queue, &mut held).await?;
     }
-    c.same_ids(8, "all of them", &sent, &seen)?;
+    c.same_ids(Clause::PullBounds, "all of them", &sent, &seen)?;
     let waiting = tokio::spawn(queue.pull(&p).max(usize::MAX).wait(Duration::MAX).into_future());
     c.pull_begins(c.client()).await?;
     let sent = c.store(&pusher, &p, vec![c.message()]).await?;
     let woken = tokio::time::timeout(c.timing().soon, waiting).await;
-    let woken =
-        woken.map_err(|_| c.failed(11, &sent, "what was pushed during the longest wait", "nothing"))?;
-    let woken = woken.map_err(|error| c.failed(40, &sent, "no panic", error.to_string()))?;
-    let mut woken = c.ok(11, "the longest wait", woken)?;
-    c.same_ids(11, "what was pushed during the wait", &sent, &handler_ids(&woken))?;
+    let woken = woken.map_err(|_| {
+        c.failed(Clause::PushWakes, &sent, "what was pushed during the longest wait", "nothing")
+    })?;
+    let woken = woken.map_err(|error| c.failed(Clause::Recovery, &sent, "no panic", error.to_string()))?;
+    let mut woken = c.ok(Clause::PushWakes, "the longest wait", woken)?;
+    c.same_ids(Clause::PushWakes, "what was pushed during the wait", &sent, &handler_ids(&woken))?;
     c.processed(&queue, &mut woken).await
 }
 
@@ -131,7 +135,7 @@ fn tried(c: &Context) -> Vec<(&'static str, MessageData, Option<ErrorKind>)> {
     if declared.groups {
         all.push(("the longest group", c.message().with_group(most.as_str()), None));
     }
-    if (Need::DEDUP.declared)(declared) {
+    if Need::Dedup.is_declared(declared) {
         all.push(("the longest key", c.message().with_dedup_key(most), None));
     }
     if let Some(delay) = declared.push_delay {
@@ -154,18 +158,24 @@ async fn messages(c: &Context) -> CaseResult {
     for (what, message, refused) in tried(c) {
         let (id, answer) = (message.id(), queue.push(&p, message).await);
         if let Some(kind) = refused {
-            c.error(43, what, kind, &answer)?;
+            c.error(Clause::Unsupported, what, kind, &answer)?;
             let told = answer.as_ref().map_or_else(Error::to_string, |_| String::new());
-            c.check(43, &[id], told.contains("at most"), format!("{what} to be told what is allowed"), told)?;
+            c.check(
+                Clause::Unsupported,
+                &[id],
+                told.contains("at most"),
+                format!("{what} to be told what is allowed"),
+                told,
+            )?;
         } else {
             c.stored(&[id], &[answer])?;
             sent.push(id);
         }
     }
-    c.ok(41, "close", queue.close().await)?;
+    c.ok(Clause::Close, "close", queue.close().await)?;
     let queue = c.queue()?;
     let got = c.drain(&queue, &p, c.timing().slack).await?;
-    c.same_ids(7, "what was stored", &sent, &got)?;
+    c.same_ids(Clause::Limits, "what was stored", &sent, &got)?;
     gone_at_once(c, &queue, &p).await
 }
 
@@ -173,8 +183,8 @@ async fn messages(c: &Context) -> CaseResult {
 async fn gone_at_once(c: &Context, queue: &Queue, p: &PartitionId) -> CaseResult {
     let past = c.message().with_expires_at(SystemTime::UNIX_EPOCH);
     c.store(queue, p, vec![c.message().with_time_to_live(Duration::ZERO), past]).await?;
-    let none = c.ok(34, "a pull", queue.pull(p).max(10).wait(c.timing().slack).await)?;
-    c.equal(34, &[], "deliveries of what has expired", &Vec::new(), &handler_ids(&none))
+    let none = c.ok(Clause::Expiry, "a pull", queue.pull(p).max(10).wait(c.timing().slack).await)?;
+    c.equal(Clause::Expiry, &[], "deliveries of what has expired", &Vec::new(), &handler_ids(&none))
 }
 
 /// Pages of none, one and all.
@@ -183,24 +193,36 @@ async fn pages(c: &Context) -> CaseResult {
     let mut sent = c.store(&queue, &p, c.messages(4, |_, task| task)).await?;
     sent.sort_unstable();
     for (limit, expected) in [(0, 0), (1, 1), (usize::MAX, sent.len())] {
-        let page = c.ok(35, "browsing", queue.browse(&p, None, limit).await)?;
+        let page = c.ok(Clause::Inspection, "browsing", queue.browse(&p, None, limit).await)?;
         let seen: Vec<_> = page.iter().map(|browsed| browsed.message.id()).collect();
         let expected = sent.get(..expected).unwrap_or_default().to_vec();
-        c.equal(35, &sent, &format!("with a limit of {limit}, the messages"), &expected, &seen)?;
-        let listed = c.ok(35, "the list", queue.partitions(None, limit).await)?;
         c.equal(
-            35,
+            Clause::Inspection,
+            &sent,
+            &format!("with a limit of {limit}, the messages"),
+            &expected,
+            &seen,
+        )?;
+        let listed = c.ok(Clause::Inspection, "the list", queue.partitions(None, limit).await)?;
+        c.equal(
+            Clause::Inspection,
             &sent,
             &format!("with a limit of {limit}, the partitions"),
             &limit.min(1),
             &listed.len(),
         )?;
     }
-    let none = c.ok(36, "deleting none", queue.delete(&p, &[]).await)?;
-    c.equal(36, &sent, "the outcomes of deleting none", &0, &none.len())?;
+    let none = c.ok(Clause::Deletion, "deleting none", queue.delete(&p, &[]).await)?;
+    c.equal(Clause::Deletion, &sent, "the outcomes of deleting none", &0, &none.len())?;
     for (limit, deleted) in [(0, 0), (1, 1), (u64::MAX, 3), (u64::MAX, 0)] {
-        let done = c.ok(36, "deleting", queue.delete_where(&p, None, limit, |_| true).await)?;
-        c.equal(36, &sent, &format!("with a limit of {limit}, deleted"), &deleted, &done.deleted)?;
+        let done = c.ok(Clause::Deletion, "deleting", queue.delete_where(&p, None, limit, |_| true).await)?;
+        c.equal(
+            Clause::Deletion,
+            &sent,
+            &format!("with a limit of {limit}, deleted"),
+            &deleted,
+            &done.deleted,
+        )?;
     }
     Ok(())
 }
@@ -212,18 +234,30 @@ async fn dead(c: &Context) -> CaseResult {
     let mut held = c.hold(&queue, &p, sent.len()).await?;
     let all = held.iter_mut().map(|handler| (handler, Status::poisonous("as the case wants it")));
     for answer in queue.settle_many(all).await {
-        c.ok(20, "a settlement", answer)?;
+        c.ok(Clause::SettleOutcomes, "a settlement", answer)?;
     }
     drop(held);
-    let letters = c.ok(33, "the dead letters", queue.dead_letters(&p))?;
+    let letters = c.ok(Clause::DeadLetters, "the dead letters", queue.dead_letters(&p))?;
     for (limit, expected) in [(0, 0), (1, 1), (usize::MAX, sent.len())] {
-        let listed = c.ok(33, "the list", letters.list(None, limit).await)?;
-        c.equal(33, &sent, &format!("with a limit of {limit}, the dead letters"), &expected, &listed.len())?;
+        let listed = c.ok(Clause::DeadLetters, "the list", letters.list(None, limit).await)?;
+        c.equal(
+            Clause::DeadLetters,
+            &sent,
+            &format!("with a limit of {limit}, the dead letters"),
+            &expected,
+            &listed.len(),
+        )?;
     }
     for (limit, moved) in [(0, 0), (1, 1), (usize::MAX, 3), (usize::MAX, 0)] {
-        let redriven = c.ok(33, "a redrive", letters.redrive().limit(limit).await)?;
-        c.equal(33, &sent, &format!("with a limit of {limit}, put back"), &moved, &redriven.moved)?;
+        let redriven = c.ok(Clause::DeadLetters, "a redrive", letters.redrive().limit(limit).await)?;
+        c.equal(
+            Clause::DeadLetters,
+            &sent,
+            &format!("with a limit of {limit}, put back"),
+            &moved,
+            &redriven.moved,
+        )?;
     }
     let got = c.drain(&queue, &p, c.timing().slack).await?;
-    c.same_ids(33, "all of them", &sent, &got)
+    c.same_ids(Clause::DeadLetters, "all of them", &sent, &got)
 }

@@ -7,16 +7,18 @@ use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{Context, handler_ids, polled};
 use crate::fault::Fault;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Queue, "queue_close.is_final", [41], is_final).kills(&[Fault::CloseDoesNothing]),
-    case!(Queue, "queue_close.gives_back", [41, 24], gives_back).kills(&[Fault::ReleaseWaitsForLease]),
-    case!(Queue, "queue_close.wakes", [41], wakes).kills(&[Fault::IgnoresStop]),
-    case!(Queue, "queue_close.ten_at_once", [41], ten_at_once).kills(&[Fault::BufferLostAtClose]),
-    case!(Queue, "queue_close.finishes_settlements", [41, 23], finishes_settlements)
+    case!(Queue, "queue_close.is_final", [Close], is_final).kills(&[Fault::CloseDoesNothing]),
+    case!(Queue, "queue_close.gives_back", [Close, DroppedDelivery], gives_back)
+        .kills(&[Fault::ReleaseWaitsForLease]),
+    case!(Queue, "queue_close.wakes", [Close], wakes).kills(&[Fault::IgnoresStop]),
+    case!(Queue, "queue_close.ten_at_once", [Close], ten_at_once).kills(&[Fault::BufferLostAtClose]),
+    case!(Queue, "queue_close.finishes_settlements", [Close, SettleCarriedThrough], finishes_settlements)
         .kills(&[Fault::RemoveLostOneIn30]),
 ];
 
@@ -24,22 +26,22 @@ pub(super) const CASES: &[Case] = &[
 async fn is_final(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.fresh_queue().await?);
     let sent = c.store(&queue, &p, vec![c.message()]).await?;
-    c.ok(41, "close", queue.close().await)?;
+    c.ok(Clause::Close, "close", queue.close().await)?;
     let kind = ErrorKind::Closed;
-    c.error(41, "push", kind, &queue.push(&p, c.message()).await)?;
-    c.error(41, "push_many", kind, &queue.push_many(&p, vec![c.message()]).await)?;
-    c.error(41, "pull", kind, &queue.pull(&p).await)?;
-    c.error(41, "init", kind, &queue.init().await)?;
-    c.error(41, "check", kind, &queue.check().await)?;
-    let dead = c.ok(41, "dead_letters", queue.dead_letters(&p))?;
-    c.error(41, "dead_letters.list", kind, &dead.list(None, 10).await)?;
-    c.error(41, "redrive", kind, &dead.redrive().await)?;
-    c.error(41, "dead_letters.purge", kind, &dead.purge().await)?;
+    c.error(Clause::Close, "push", kind, &queue.push(&p, c.message()).await)?;
+    c.error(Clause::Close, "push_many", kind, &queue.push_many(&p, vec![c.message()]).await)?;
+    c.error(Clause::Close, "pull", kind, &queue.pull(&p).await)?;
+    c.error(Clause::Close, "init", kind, &queue.init().await)?;
+    c.error(Clause::Close, "check", kind, &queue.check().await)?;
+    let dead = c.ok(Clause::Close, "dead_letters", queue.dead_letters(&p))?;
+    c.error(Clause::Close, "dead_letters.list", kind, &dead.list(None, 10).await)?;
+    c.error(Clause::Close, "redrive", kind, &dead.redrive().await)?;
+    c.error(Clause::Close, "dead_letters.purge", kind, &dead.purge().await)?;
     inspection_after_close(c, &queue, &p).await?;
-    let ended = c.ok(41, "a stream", queue.stream(&p).build())?.next().await;
-    c.check(41, &[], ended.is_none(), "the stream to end at once", format!("{ended:?}"))?;
+    let ended = c.ok(Clause::Close, "a stream", queue.stream(&p).build())?.next().await;
+    c.check(Clause::Close, &[], ended.is_none(), "the stream to end at once", format!("{ended:?}"))?;
     let got = c.drain(&c.queue()?, &p, c.timing().slack).await?;
-    c.same_ids(41, "what was stored before, and nothing else", &sent, &got)
+    c.same_ids(Clause::Close, "what was stored before, and nothing else", &sent, &got)
 }
 
 async fn inspection_after_close(c: &Context, queue: &Queue, p: &PartitionId) -> CaseResult {
@@ -48,30 +50,30 @@ async fn inspection_after_close(c: &Context, queue: &Queue, p: &PartitionId) -> 
         answers.and_then(|mut all| all.pop().unwrap_or_else(|| Err(Error::closed())))
     };
     if inspect.ready || inspect.dead {
-        c.error(41, "counts", kind, &queue.counts(p).await)?;
+        c.error(Clause::Close, "counts", kind, &queue.counts(p).await)?;
     }
     if inspect.list {
-        c.error(41, "partitions", kind, &queue.partitions(None, 10).await)?;
+        c.error(Clause::Close, "partitions", kind, &queue.partitions(None, 10).await)?;
     }
     if inspect.browse {
-        c.error(41, "browse", kind, &queue.browse(p, None, 10).await)?;
+        c.error(Clause::Close, "browse", kind, &queue.browse(p, None, 10).await)?;
     }
     if inspect.delete {
-        c.error(41, "delete", kind, &flat(queue.delete(p, &[id]).await))?;
+        c.error(Clause::Close, "delete", kind, &flat(queue.delete(p, &[id]).await))?;
     }
     if inspect.purge {
-        c.error(41, "purge", kind, &queue.purge(p).await)?;
+        c.error(Clause::Close, "purge", kind, &queue.purge(p).await)?;
     }
     if inspect.cancel {
         let answer = queue
             .request_cancel(p, &[id])
             .await
             .and_then(|mut all| all.pop().unwrap_or_else(|| Err(Error::closed())));
-        c.error(41, "request_cancel", kind, &answer)?;
+        c.error(Clause::Close, "request_cancel", kind, &answer)?;
     }
     if c.capabilities().pause {
-        c.error(41, "pause", kind, &queue.pause(p).await)?;
-        c.error(41, "is_paused", kind, &queue.is_paused(p).await)?;
+        c.error(Clause::Close, "pause", kind, &queue.pause(p).await)?;
+        c.error(Clause::Close, "is_paused", kind, &queue.is_paused(p).await)?;
     }
     Ok(())
 }
@@ -82,18 +84,18 @@ async fn gives_back(c: &Context) -> CaseResult {
     let sent = c.store(&queue, &p, c.messages(20, |_, task| task)).await?;
     let mut held = c.hold(&queue, &p, 20).await?;
     let signals: Vec<_> = held.iter().map(|handler| handler.lost().clone()).collect();
-    c.ok(41, "close", queue.close().await)?;
+    c.ok(Clause::Close, "close", queue.close().await)?;
     let told = signals.iter().filter(|signal| signal.is_cancelled()).count();
-    c.equal(41, &sent, "the handlers told", &20, &told)?;
+    c.equal(Clause::Close, &sent, "the handlers told", &20, &told)?;
     let mut back = c.hold(&other, &p, 20).await?;
-    c.same_ids(41, "what was held", &sent, &handler_ids(&back))?;
+    c.same_ids(Clause::Close, "what was held", &sent, &handler_ids(&back))?;
     if let Some(handler) = held.first_mut() {
         let late = handler.settle(Status::Processed).await;
         let settled = matches!(late, Ok(SettleOutcome::Settled));
-        c.check(41, &sent, !settled, "no settlement after close", format!("{late:?}"))?;
+        c.check(Clause::Close, &sent, !settled, "no settlement after close", format!("{late:?}"))?;
     }
     drop(held);
-    c.client().nothing(&p, c.timing().slack, 41, "the new owner undisturbed").await?;
+    c.client().nothing(&p, c.timing().slack, Clause::Close, "the new owner undisturbed").await?;
     c.processed(&other, &mut back).await
 }
 
@@ -104,8 +106,8 @@ async fn wakes(c: &Context) -> CaseResult {
     let waiting: Vec<_> = (0..5).map(|_| tokio::spawn(queue.pull(&p).wait(waits).into_future())).collect();
     tokio::time::sleep(t.slack).await;
     let asked = Instant::now();
-    c.ok(41, "close", queue.close().await)?;
-    c.took(41, &[], "close", asked.elapsed(), (Duration::ZERO, t.soon))?;
+    c.ok(Clause::Close, "close", queue.close().await)?;
+    c.took(Clause::Close, &[], "close", asked.elapsed(), (Duration::ZERO, t.soon))?;
     for pull in waiting {
         let ended = tokio::time::timeout(t.soon, pull).await;
         let ok = match &ended {
@@ -113,7 +115,7 @@ async fn wakes(c: &Context) -> CaseResult {
             Ok(Ok(Err(error))) => error.kind() == ErrorKind::Closed,
             _ => false,
         };
-        c.check(41, &[], ok, "a waiting pull to end empty or Closed", format!("{ended:?}"))?;
+        c.check(Clause::Close, &[], ok, "a waiting pull to end empty or Closed", format!("{ended:?}"))?;
     }
     Ok(())
 }
@@ -127,10 +129,10 @@ pub(super) async fn ten_at_once(c: &Context) -> CaseResult {
         async move { queue.close().await }
     });
     for closed in join_all(closing).await {
-        c.ok(41, "each close", closed)?;
+        c.ok(Clause::Close, "each close", closed)?;
     }
-    c.ok(41, "one more close", queue.close().await)?;
-    c.same_ids(41, "what was stored", &sent, &c.drain(&c.queue()?, &p, c.timing().slack).await?)
+    c.ok(Clause::Close, "one more close", queue.close().await)?;
+    c.same_ids(Clause::Close, "what was stored", &sent, &c.drain(&c.queue()?, &p, c.timing().slack).await?)
 }
 
 /// Settlements that were asked for before `close` are carried through.
@@ -141,6 +143,8 @@ async fn finishes_settlements(c: &Context) -> CaseResult {
     for handler in &mut held {
         let _ = polled(1, handler.settle(Status::Processed)).await;
     }
-    c.ok(41, "close", queue.close().await)?;
-    c.client().nothing(&p, c.timing().slack, 41, "nothing back, as each was settled as processed").await
+    c.ok(Clause::Close, "close", queue.close().await)?;
+    c.client()
+        .nothing(&p, c.timing().slack, Clause::Close, "nothing back, as each was settled as processed")
+        .await
 }

@@ -15,42 +15,46 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{Context, handler_ids, polled};
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Queue, "queue_crowd.pulls_share_slots", [12, 18], pulls_share_slots).kills(&[Fault::OneTooMany]),
-    case!(Queue, "queue_crowd.streams_share_slots", [12, 18], streams_share_slots)
+    case!(Queue, "queue_crowd.pulls_share_slots", [NoPrefetch, AllWaitersWake], pulls_share_slots)
+        .kills(&[Fault::OneTooMany]),
+    case!(Queue, "queue_crowd.streams_share_slots", [NoPrefetch, AllWaitersWake], streams_share_slots)
         .kills(&[Fault::RemoveLostOneIn30, Fault::SharedDelivery])
         .deadline(LONG),
-    case!(Queue, "queue_crowd.pushers_share_room", [1, 13], pushers_share_room)
+    case!(Queue, "queue_crowd.pushers_share_room", [Stored, DroppedPull], pushers_share_room)
         .kills(&[Fault::BufferLostAtClose]),
-    case!(Queue, "queue_crowd.pushers_of_one_key", [2, 32], pushers_of_one_key)
-        .needs(&[Need::DEDUP])
+    case!(Queue, "queue_crowd.pushers_of_one_key", [PushResults, Deduplication], pushers_of_one_key)
+        .needs(&[Need::Dedup])
         .kills(&[Fault::DedupRace]),
-    case!(Queue, "queue_crowd.redrives", [33], redrives)
+    case!(Queue, "queue_crowd.redrives", [DeadLetters], redrives)
         .kills(&[Fault::MoveCopies, Fault::SharedDelivery])
         .deadline(LONG),
-    case!(Queue, "one_thread.pulls_share_slots", [12, 18], pulls_share_slots)
+    case!(Queue, "one_thread.pulls_share_slots", [NoPrefetch, AllWaitersWake], pulls_share_slots)
         .on_one_thread()
         .kills(&[Fault::OneTooMany]),
-    case!(Queue, "one_thread.streams_share_slots", [12, 18], streams_share_slots)
+    case!(Queue, "one_thread.streams_share_slots", [NoPrefetch, AllWaitersWake], streams_share_slots)
         .on_one_thread()
         .kills(&[Fault::RemoveLostOneIn30])
         .deadline(LONG),
-    case!(Queue, "one_thread.pushers_share_room", [1, 13], pushers_share_room)
+    case!(Queue, "one_thread.pushers_share_room", [Stored, DroppedPull], pushers_share_room)
         .on_one_thread()
         .kills(&[Fault::BufferLostAtClose]),
-    case!(Queue, "one_thread.redrives", [33], redrives)
+    case!(Queue, "one_thread.redrives", [DeadLetters], redrives)
         .on_one_thread()
         .kills(&[Fault::NeedsSeveralThreads])
         .deadline(LONG),
-    case!(Queue, "one_thread.queue_closers", [41], super::queue_close::ten_at_once)
+    case!(Queue, "one_thread.queue_closers", [Close], super::queue_close::ten_at_once)
         .on_one_thread()
         .kills(&[Fault::BufferLostAtClose]),
-    case!(Queue, "one_thread.idle_queue", [42], idle).on_one_thread().kills(&[Fault::SpinsWhileWaiting]),
+    case!(Queue, "one_thread.idle_queue", [Resources], idle)
+        .on_one_thread()
+        .kills(&[Fault::SpinsWhileWaiting]),
 ];
 
 const LONG: Duration = Duration::from_mins(1);
@@ -93,9 +97,17 @@ impl Line {
         let soon = c.timing().soon;
         let told = "one of the pulls that wait for a slot to get the one that was freed";
         let got = tokio::time::timeout(soon, self.got.recv()).await.ok().flatten();
-        let got = got.ok_or_else(|| c.failed(18, &[], told, format!("none got it within {soon:?}")))?;
-        let got = c.ok(18, "a pull that waits for a slot", got)?;
-        c.equal(12, &handler_ids(&got), "with one slot freed, deliveries to one who waits:", &1, &got.len())?;
+        let got = got.ok_or_else(|| {
+            c.failed(Clause::AllWaitersWake, &[], told, format!("none got it within {soon:?}"))
+        })?;
+        let got = c.ok(Clause::AllWaitersWake, "a pull that waits for a slot", got)?;
+        c.equal(
+            Clause::NoPrefetch,
+            &handler_ids(&got),
+            "with one slot freed, deliveries to one who waits:",
+            &1,
+            &got.len(),
+        )?;
         Ok(got)
     }
 }
@@ -128,12 +140,18 @@ async fn pulls_share_slots(c: &Context) -> CaseResult {
     while seen.len() < sent.len() {
         // As many as there are slots, again and again.
         let mut all = c.hold(&queue, &p, SLOTS).await?;
-        let none = c.ok(12, "a pull without room", queue.pull(&p).await)?;
-        c.check(12, &sent, none.is_empty(), format!("{SLOTS} deliveries at once"), "one more")?;
+        let none = c.ok(Clause::NoPrefetch, "a pull without room", queue.pull(&p).await)?;
+        c.check(
+            Clause::NoPrefetch,
+            &sent,
+            none.is_empty(),
+            format!("{SLOTS} deliveries at once"),
+            "one more",
+        )?;
         seen.extend(handler_ids(&all));
         c.processed(&queue, &mut all).await?;
     }
-    c.same_ids(12, "every message, once", &sent, &seen)
+    c.same_ids(Clause::NoPrefetch, "every message, once", &sent, &seen)
 }
 
 /// Who consumes of the queue that several share.
@@ -159,7 +177,7 @@ async fn streams_share_slots(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let queue = c.queue_over(c.client(), |builder| builder.max_held(2 * SLOTS))?;
     let sent = c.store(&queue, &p, c.messages(MESSAGES, |_, task| task)).await?;
-    let build = |_| c.ok(12, "a stream", queue.stream(&p).window(2 * SLOTS).build());
+    let build = |_| c.ok(Clause::NoPrefetch, "a stream", queue.stream(&p).window(2 * SLOTS).build());
     let streams = (1..CONSUMERS).map(build).collect::<CaseResult<Vec<_>>>()?;
     // Until each waits for its turn.
     tokio::time::sleep(c.timing().slack).await;
@@ -169,14 +187,14 @@ async fn streams_share_slots(c: &Context) -> CaseResult {
         async move {
             while goes_on(c, progress)? {
                 let Ok(Some(item)) = tokio::time::timeout(LOOK, stream.next()).await else { continue };
-                done(c, progress, index, c.ok(8, "the stream's item", item)?).await?;
+                done(c, progress, index, c.ok(Clause::PullBounds, "the stream's item", item)?).await?;
             }
             CaseResult::Ok(())
         }
     });
     let pulling = async {
         while goes_on(c, &progress)? {
-            for handler in c.ok(8, "a pull", queue.pull(&p).wait(LOOK).await)? {
+            for handler in c.ok(Clause::PullBounds, "a pull", queue.pull(&p).wait(LOOK).await)? {
                 done(c, &progress, CONSUMERS - 1, handler).await?;
             }
         }
@@ -185,11 +203,20 @@ async fn streams_share_slots(c: &Context) -> CaseResult {
     let (streamed, pulled) = tokio::join!(join_all(consuming), pulling);
     streamed.into_iter().collect::<CaseResult<()>>()?;
     pulled?;
-    let seen = progress.into_inner().map_err(|error| c.failed(40, &[], "no panic", error.to_string()))?.seen;
-    c.same_ids(12, "everything, at one of them", &sent, &seen.concat())?;
+    let seen = progress
+        .into_inner()
+        .map_err(|error| c.failed(Clause::Recovery, &[], "no panic", error.to_string()))?
+        .seen;
+    c.same_ids(Clause::NoPrefetch, "everything, at one of them", &sent, &seen.concat())?;
     let counts: Vec<usize> = seen.iter().map(Vec::len).collect();
     let told = format!("each of those who share the slots to get at least {SHARE}");
-    c.check(18, &[], counts.iter().all(|count| *count >= SHARE), told, format!("{counts:?}"))
+    c.check(
+        Clause::AllWaitersWake,
+        &[],
+        counts.iter().all(|count| *count >= SHARE),
+        told,
+        format!("{counts:?}"),
+    )
 }
 
 /// How long a message takes.
@@ -206,7 +233,8 @@ fn goes_on(c: &Context, progress: &Mutex<Progress>) -> CaseResult<bool> {
     }
     let seen = format!("nothing for {:?}, after {:?}", progress.last.elapsed(), progress.seen);
     let told = "somebody to get something as long as there is something";
-    c.check(18, &[], progress.last.elapsed() <= c.timing().soon, told, seen).map(|()| true)
+    c.check(Clause::AllWaitersWake, &[], progress.last.elapsed() <= c.timing().soon, told, seen)
+        .map(|()| true)
 }
 
 async fn done(
@@ -261,7 +289,13 @@ async fn pushers_share_room(c: &Context) -> CaseResult {
             None => index % 4 == 1,
             Some(_) => false,
         };
-        c.check(1, &[id], ok, "each push that waits for room to be stored", format!("{answer:?}"))?;
+        c.check(
+            Clause::Stored,
+            &[id],
+            ok,
+            "each push that waits for room to be stored",
+            format!("{answer:?}"),
+        )?;
         if index % 4 != 1 {
             stored.push(id);
         }
@@ -269,13 +303,19 @@ async fn pushers_share_room(c: &Context) -> CaseResult {
     let whole = sized(2 * ROOM);
     let all_room = tokio::time::timeout(c.timing().soon * 3, queue.push(&p, whole.clone())).await;
     let ok = matches!(all_room, Ok(Ok(PushOutcome::Stored(id))) if id == whole.id());
-    c.check(13, &[whole.id()], ok, "a push that needs all the room to be stored", format!("{all_room:?}"))?;
+    c.check(
+        Clause::DroppedPull,
+        &[whole.id()],
+        ok,
+        "a push that needs all the room to be stored",
+        format!("{all_room:?}"),
+    )?;
     stored.push(whole.id());
-    c.ok(41, "close", queue.close().await)?;
+    c.ok(Clause::Close, "close", queue.close().await)?;
     let mut got = c.drain(&c.queue()?, &p, c.timing().slack).await?;
     // Those who gave up may have been stored or not.
     got.retain(|id| stored.contains(id) || !messages.iter().any(|message| message.id() == *id));
-    c.same_ids(1, "what was answered as stored", &stored, &got)
+    c.same_ids(Clause::Stored, "what was answered as stored", &stored, &got)
 }
 
 /// Of those who push one key through two queues at once one stores its message; all are answered.
@@ -298,9 +338,15 @@ async fn pushers_of_one_key(c: &Context) -> CaseResult {
     let duplicates = answers.iter().filter(|(_, answer)| is_duplicate(answer)).count();
     let told = format!("one Stored, and Duplicate of it for the other {}", PUSHERS - 1);
     let ok = (stored.len(), duplicates) == (1, PUSHERS - 1);
-    c.check(32, &stored, ok, told, format!("{} Stored, {duplicates} Duplicate of it", stored.len()))?;
+    c.check(
+        Clause::Deduplication,
+        &stored,
+        ok,
+        told,
+        format!("{} Stored, {duplicates} Duplicate of it", stored.len()),
+    )?;
     let got = c.drain(&c.queue()?, &p, c.timing().slack).await?;
-    c.same_ids(32, "the one message", &stored, &got)
+    c.same_ids(Clause::Deduplication, "the one message", &stored, &got)
 }
 
 /// Several redrives at once, of two queues: each of them ends, and each dead letter is put back by one of them.
@@ -312,7 +358,7 @@ async fn redrives(c: &Context) -> CaseResult {
     let mut held = c.hold(queue, &p, DEAD).await?;
     let all = held.iter_mut().map(|handler| (handler, Status::poisonous("as the case wants it")));
     for answer in queue.settle_many(all).await {
-        c.ok(20, "a settlement", answer)?;
+        c.ok(Clause::SettleOutcomes, "a settlement", answer)?;
     }
     drop(held);
     let redrives = [queue, other, queue].map(|queue| {
@@ -324,12 +370,12 @@ async fn redrives(c: &Context) -> CaseResult {
     });
     let mut moved = 0;
     for redriven in join_all(redrives).await {
-        moved += c.ok(33, "each of several redrives", redriven)?.moved;
+        moved += c.ok(Clause::DeadLetters, "each of several redrives", redriven)?.moved;
     }
-    c.equal(33, &sent, "dead letters put back, in all,", &(DEAD as u64), &moved)?;
+    c.equal(Clause::DeadLetters, &sent, "dead letters put back, in all,", &(DEAD as u64), &moved)?;
     let got = c.drain(&c.queue()?, &p, c.timing().slack).await?;
-    c.same_ids(33, "what was dead", &sent, &got)?;
-    c.client().nothing(&p.dead_letters(), c.timing().slack, 33, "no dead letter left").await
+    c.same_ids(Clause::DeadLetters, "what was dead", &sent, &got)?;
+    c.client().nothing(&p.dead_letters(), c.timing().slack, Clause::DeadLetters, "no dead letter left").await
 }
 
 fn late(longest: Duration) -> anyqueue::Error {
@@ -343,13 +389,13 @@ async fn idle(c: &Context) -> CaseResult {
     c.store(&queue, &p, c.messages(SLOTS + 1, |_, task| task)).await?;
     let mut held = c.hold(&queue, &p, SLOTS).await?;
     let mut line = Line::form(c, &queue, &p, 3).await;
-    c.thread_is_idle(42, "pulls wait for slots").await?;
+    c.thread_is_idle(Clause::Resources, "pulls wait for slots").await?;
     free_one(c, &mut held).await?;
     held.extend(line.next(c).await?);
-    c.thread_is_idle(42, "the others go on waiting").await?;
+    c.thread_is_idle(Clause::Resources, "the others go on waiting").await?;
     // The next has a slot, and waits for a message.
     free_one(c, &mut held).await?;
-    c.thread_is_idle(42, "one waits for a message and one for a slot").await?;
+    c.thread_is_idle(Clause::Resources, "one waits for a message and one for a slot").await?;
     for _ in 0..2 {
         c.store(&queue, &p, vec![c.message()]).await?;
         let mut got = line.next(c).await?;

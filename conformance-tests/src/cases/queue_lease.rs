@@ -11,39 +11,47 @@ use anyqueue::{
 use tokio_util::sync::CancellationToken;
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{CLOCK_GRAIN, Context};
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Queue, "queue_lease.kept_alive", [14, 26], kept_alive)
-        .needs(&[Need::TIMED_LEASE])
+    case!(Queue, "queue_lease.kept_alive", [Exclusive, Extend], kept_alive)
+        .needs(&[Need::TimedLease])
         .kills(&[Fault::ExtendDoesNothing]),
-    case!(Queue, "queue_lease.not_kept_alive", [25, 26], not_kept_alive)
-        .needs(&[Need::TIMED_LEASE])
+    case!(Queue, "queue_lease.not_kept_alive", [LeaseEnd, Extend], not_kept_alive)
+        .needs(&[Need::TimedLease])
         .kills(&[Fault::LeaseNeverExpires, Fault::LeaseUntilTooLate]),
-    case!(Queue, "queue_lease.extended_by_hand", [26], extended_by_hand)
-        .needs(&[Need::TIMED_LEASE])
+    case!(Queue, "queue_lease.extended_by_hand", [Extend], extended_by_hand)
+        .needs(&[Need::TimedLease])
         .kills(&[Fault::ExtendDoesNothing]),
-    case!(Queue, "queue_lease.stolen", [21, 26], stolen)
-        .needs(&[Need::TIMED_LEASE])
+    case!(Queue, "queue_lease.stolen", [Fencing, Extend], stolen)
+        .needs(&[Need::TimedLease])
         .kills(&[Fault::ExtendNeverLost]),
-    case!(Queue, "queue_lease.stolen_by_move", [21, 26], stolen_by_move)
+    case!(Queue, "queue_lease.stolen_by_move", [Fencing, Extend], stolen_by_move)
         .kills(&[Fault::AutoAck])
-        .needs(&[Need::TIMED_LEASE]),
-    case!(Queue, "queue_lease.cancellation_reaches_handler", [26, 36], cancellation_reaches_handler)
-        .needs(&[Need::CANCEL, Need::TIMED_LEASE])
-        .kills(&[Fault::CancelNotTold, Fault::CancelLocal]),
-    case!(Queue, "queue_lease.max_hold", [25], max_hold).kills(&[Fault::AutoAck]).needs(&[Need::TIMED_LEASE]),
-    case!(Queue, "queue_lease.max_hold_by_hand", [25], max_hold_by_hand)
+        .needs(&[Need::TimedLease]),
+    case!(
+        Queue,
+        "queue_lease.cancellation_reaches_handler",
+        [Extend, Deletion],
+        cancellation_reaches_handler
+    )
+    .needs(&[Need::Cancel, Need::TimedLease])
+    .kills(&[Fault::CancelNotTold, Fault::CancelLocal]),
+    case!(Queue, "queue_lease.max_hold", [LeaseEnd], max_hold)
+        .kills(&[Fault::AutoAck])
+        .needs(&[Need::TimedLease]),
+    case!(Queue, "queue_lease.max_hold_by_hand", [LeaseEnd], max_hold_by_hand)
         .kills(&[Fault::SharedDelivery])
-        .needs(&[Need::TIMED_LEASE]),
-    case!(Queue, "queue_lease.heartbeat_ends", [24, 26], heartbeat_ends)
+        .needs(&[Need::TimedLease]),
+    case!(Queue, "queue_lease.heartbeat_ends", [DroppedDelivery, Extend], heartbeat_ends)
         .kills(&[Fault::AutoAck])
-        .needs(&[Need::TIMED_LEASE]),
-    case!(Queue, "queue_lease.io_thread", [26], io_thread)
-        .needs(&[Need::TIMED_LEASE])
+        .needs(&[Need::TimedLease]),
+    case!(Queue, "queue_lease.io_thread", [Extend], io_thread)
+        .needs(&[Need::TimedLease])
         .kills(&[Fault::ExtendDoesNothing, Fault::SecondExtendIgnored]),
 ];
 
@@ -66,7 +74,7 @@ async fn fires(
 ) -> CaseResult<Duration> {
     let asked = Instant::now();
     let fired = tokio::time::timeout(within, signal.cancelled()).await.is_ok();
-    c.check(26, &[id], fired, format!("{what} within {within:?}"), "it did not fire")?;
+    c.check(Clause::Extend, &[id], fired, format!("{what} within {within:?}"), "it did not fire")?;
     Ok(asked.elapsed())
 }
 
@@ -76,11 +84,19 @@ async fn kept_alive(c: &Context) -> CaseResult {
     c.store(&queue, &p, c.messages(3, |_, task| task)).await?;
     let mut held = c.hold(&queue, &p, 3).await?;
     let other = c.fresh().await?;
-    other.nothing(&p, lease(c) * 33 / 10, 26, "nothing for others while the handlers live").await?;
+    other
+        .nothing(&p, lease(c) * 33 / 10, Clause::Extend, "nothing for others while the handlers live")
+        .await?;
     for handler in &held {
-        c.check(26, &[handler.id()], !handler.is_lost(), "the handler not lost", "lost")?;
+        c.check(Clause::Extend, &[handler.id()], !handler.is_lost(), "the handler not lost", "lost")?;
         let trusted = handler.lease_until().is_some_and(|until| until > Instant::now());
-        c.check(26, &[handler.id()], trusted, "a lease that lasts", format!("{:?}", handler.lease_until()))?;
+        c.check(
+            Clause::Extend,
+            &[handler.id()],
+            trusted,
+            "a lease that lasts",
+            format!("{:?}", handler.lease_until()),
+        )?;
     }
     c.processed(&queue, &mut held).await
 }
@@ -92,19 +108,21 @@ async fn not_kept_alive(c: &Context) -> CaseResult {
     let sent = c.store(&queue, &p, vec![c.message()]).await?;
     let asked = Instant::now();
     let pulled = queue.pull(&p).wait(t.soon).lease(lease).keep_alive(false).await;
-    let mut handler =
-        c.ok(8, "a pull", pulled)?.pop().ok_or_else(|| c.failed(8, &sent, "a delivery", "none"))?;
+    let mut handler = c
+        .ok(Clause::PullBounds, "a pull", pulled)?
+        .pop()
+        .ok_or_else(|| c.failed(Clause::PullBounds, &sent, "a delivery", "none"))?;
     let received = asked.elapsed();
     fires(c, "lost, at the lease's end,", t.latest(lease), handler.id(), &handler.lost().clone()).await?;
-    c.took(26, &sent, "the loss told", asked.elapsed(), (lease, received + lease + t.soon))?;
-    c.check(26, &sent, handler.is_lost(), "the handler lost", "not lost")?;
-    c.equal(26, &sent, "the end of a lost lease", &None, &handler.lease_until())?;
+    c.took(Clause::Extend, &sent, "the loss told", asked.elapsed(), (lease, received + lease + t.soon))?;
+    c.check(Clause::Extend, &sent, handler.is_lost(), "the handler lost", "not lost")?;
+    c.equal(Clause::Extend, &sent, "the end of a lost lease", &None, &handler.lease_until())?;
     let mut back = c.hold_one(&other, &p).await?;
-    c.settle_lost(21, &mut handler, Status::Processed).await?;
-    let extended = c.ok(26, "extend", handler.extend(lease).await)?;
-    c.equal(26, &sent, "extending a lost lease answers", &ExtendOutcome::Lost, &extended)?;
+    c.settle_lost(Clause::Fencing, &mut handler, Status::Processed).await?;
+    let extended = c.ok(Clause::Extend, "extend", handler.extend(lease).await)?;
+    c.equal(Clause::Extend, &sent, "extending a lost lease answers", &ExtendOutcome::Lost, &extended)?;
     drop(handler);
-    c.client().nothing(&p, t.never(), 21, "the new owner undisturbed").await?;
+    c.client().nothing(&p, t.never(), Clause::Fencing, "the new owner undisturbed").await?;
     c.settle(&mut back, Status::Processed).await
 }
 
@@ -114,20 +132,22 @@ async fn extended_by_hand(c: &Context) -> CaseResult {
     let queue = c.queue()?;
     let sent = c.store(&queue, &p, vec![c.message()]).await?;
     let pulled = queue.pull(&p).wait(t.soon).lease(lease).keep_alive(false).await;
-    let mut handler =
-        c.ok(8, "a pull", pulled)?.pop().ok_or_else(|| c.failed(8, &sent, "a delivery", "none"))?;
+    let mut handler = c
+        .ok(Clause::PullBounds, "a pull", pulled)?
+        .pop()
+        .ok_or_else(|| c.failed(Clause::PullBounds, &sent, "a delivery", "none"))?;
     let asked = Instant::now();
-    let outcome = c.ok(26, "extend", handler.extend(lease * 3).await)?;
+    let outcome = c.ok(Clause::Extend, "extend", handler.extend(lease * 3).await)?;
     let answered = Instant::now();
-    c.equal(26, &sent, "extend answers", &ExtendOutcome::Extended, &outcome)?;
+    c.equal(Clause::Extend, &sent, "extend answers", &ExtendOutcome::Extended, &outcome)?;
     let until = handler.lease_until();
     let ok =
         until.is_some_and(|until| until + CLOCK_GRAIN >= asked + lease * 3 && until <= answered + lease * 3);
     let seen = format!("{:?}", until.map(|until| until.saturating_duration_since(asked)));
-    c.check(26, &sent, ok, format!("a lease of {:?} from the extension on", lease * 3), seen)?;
+    c.check(Clause::Extend, &sent, ok, format!("a lease of {:?} from the extension on", lease * 3), seen)?;
     let other = c.fresh().await?;
-    other.nothing(&p, lease * 2, 26, "nothing for others before the new end").await?;
-    c.check(26, &sent, !handler.is_lost(), "the handler not lost", "lost")?;
+    other.nothing(&p, lease * 2, Clause::Extend, "nothing for others before the new end").await?;
+    c.check(Clause::Extend, &sent, !handler.is_lost(), "the handler not lost", "lost")?;
     c.settle(&mut handler, Status::Processed).await
 }
 
@@ -151,8 +171,8 @@ async fn taken_away(c: &Context, action: Action) -> CaseResult {
     let settlement = Settlement { lease: c.lease_of(theirs.id())?, action };
     c.client().settle(&[settlement]).await?;
     fires(c, "lost, by the next heartbeat,", lease * 8 / 10, theirs.id(), &lost).await?;
-    c.settle_lost(21, theirs, Status::Processed).await?;
-    c.check(26, &[mine.id()], !mine.is_lost(), "the other handler not lost", "lost")?;
+    c.settle_lost(Clause::Fencing, theirs, Status::Processed).await?;
+    c.check(Clause::Extend, &[mine.id()], !mine.is_lost(), "the other handler not lost", "lost")?;
     c.settle(mine, Status::Processed).await
 }
 
@@ -166,18 +186,24 @@ async fn cancellation_reaches_handler(c: &Context) -> CaseResult {
     let signal = theirs.cancel_requested().clone();
     let ids = [theirs.id(), waiting.first().copied().unwrap_or(theirs.id()), c.message().id()];
     let mut answers = Vec::new();
-    for answer in c.ok(36, "request_cancel", other.request_cancel(&p, &ids).await)? {
-        answers.push(c.ok(36, "each request", answer)?);
+    for answer in c.ok(Clause::Deletion, "request_cancel", other.request_cancel(&p, &ids).await)? {
+        answers.push(c.ok(Clause::Deletion, "each request", answer)?);
     }
     let due = vec![CancelOutcome::Requested, CancelOutcome::Removed, CancelOutcome::NotFound];
-    c.equal(36, &ids, "the outcomes", &due, &answers)?;
+    c.equal(Clause::Deletion, &ids, "the outcomes", &due, &answers)?;
     fires(c, "the request at its handler", c.timing().latest(lease(c)), theirs.id(), &signal).await?;
-    c.check(26, &ids, !theirs.is_lost(), "the handler still holding it", "lost")?;
+    c.check(Clause::Extend, &ids, !theirs.is_lost(), "the handler still holding it", "lost")?;
     let told = mine.cancel_requested().is_cancelled();
-    c.check(26, &[mine.id()], !told, "no request at another message's handler", "it was told too")?;
+    c.check(
+        Clause::Extend,
+        &[mine.id()],
+        !told,
+        "no request at another message's handler",
+        "it was told too",
+    )?;
     c.settle(theirs, Status::Cancelled).await?;
     c.settle(mine, Status::Processed).await?;
-    c.client().nothing(&p, c.timing().never(), 36, "nothing left").await
+    c.client().nothing(&p, c.timing().never(), Clause::Deletion, "nothing left").await
 }
 
 /// However often it is renewed, a hold ends at `max_hold`.
@@ -197,20 +223,26 @@ async fn max_hold(c: &Context) -> CaseResult {
         }
         trusted
     });
-    let trusted = ending
-        .await
-        .map_err(|_| c.failed(25, &[id], format!("the hold to end by {most:?}"), "it went on"))?;
-    c.took(25, &[id], "the hold's end", before.elapsed(), (lease, received - before + most + t.soon))?;
+    let trusted = ending.await.map_err(|_| {
+        c.failed(Clause::LeaseEnd, &[id], format!("the hold to end by {most:?}"), "it went on")
+    })?;
+    c.took(
+        Clause::LeaseEnd,
+        &[id],
+        "the hold's end",
+        before.elapsed(),
+        (lease, received - before + most + t.soon),
+    )?;
     let longest = trusted.map(|until| until.saturating_duration_since(received));
     let ok = longest.is_some_and(|longest| longest <= most + CLOCK_GRAIN);
     c.check(
-        25,
+        Clause::LeaseEnd,
         &[id],
         ok,
         format!("no lease beyond {most:?}, the longest hold"),
         format!("one until {longest:?}"),
     )?;
-    c.settle_lost(25, &mut handler, Status::Processed).await
+    c.settle_lost(Clause::LeaseEnd, &mut handler, Status::Processed).await
 }
 
 /// Nor can `extend` hold it longer than that.
@@ -225,7 +257,13 @@ async fn max_hold_by_hand(c: &Context) -> CaseResult {
     let longest = handler.lease_until().map(|until| until.saturating_duration_since(received));
     let ok = longest.is_none_or(|longest| longest <= lease * 2 + CLOCK_GRAIN);
     let seen = format!("{answer:?}, and a lease until {longest:?}");
-    c.check(25, &[handler.id()], ok, format!("no lease beyond {:?}, the longest hold", lease * 2), seen)?;
+    c.check(
+        Clause::LeaseEnd,
+        &[handler.id()],
+        ok,
+        format!("no lease beyond {:?}, the longest hold", lease * 2),
+        seen,
+    )?;
     c.settle(&mut handler, Status::Processed).await
 }
 
@@ -241,7 +279,13 @@ async fn heartbeat_ends(c: &Context) -> CaseResult {
         tokio::time::sleep(lease(c) / 20).await;
     }
     for id in &sent {
-        c.check(26, &[*id], c.extensions_of(*id) > 0, "a heartbeat while it is held", "no extension")?;
+        c.check(
+            Clause::Extend,
+            &[*id],
+            c.extensions_of(*id) > 0,
+            "a heartbeat while it is held",
+            "no extension",
+        )?;
     }
     if let Some(mut settled) = held.pop() {
         c.settle(&mut settled, Status::Processed).await?;
@@ -250,8 +294,8 @@ async fn heartbeat_ends(c: &Context) -> CaseResult {
     let mut back = c.hold_one(&other, &p).await?;
     let count = |ids: &[MessageId]| ids.iter().map(|id| c.extensions_of(*id)).collect::<Vec<_>>();
     let before = count(&sent);
-    c.client().nothing(&p, lease(c) * 2, 24, "the new owner undisturbed").await?;
-    c.equal(26, &sent, "the extensions after settlement and drop", &before, &count(&sent))?;
+    c.client().nothing(&p, lease(c) * 2, Clause::DroppedDelivery, "the new owner undisturbed").await?;
+    c.equal(Clause::Extend, &sent, "the extensions after settlement and drop", &before, &count(&sent))?;
     c.settle(&mut back, Status::Processed).await
 }
 
@@ -263,13 +307,15 @@ async fn io_thread(c: &Context) -> CaseResult {
     let (holding, held) = tokio::sync::oneshot::channel();
     let soon = c.timing().soon;
     let busy = tokio::task::spawn_blocking(move || blocked(storage, options, &partition, soon, holding));
-    let took = held.await.map_err(|_| c.failed(26, &sent, "a delivery in the busy thread", "none"))?;
-    c.equal(26, &sent, "what it holds", &sent.first().copied(), &Some(took))?;
+    let took =
+        held.await.map_err(|_| c.failed(Clause::Extend, &sent, "a delivery in the busy thread", "none"))?;
+    c.equal(Clause::Extend, &sent, "what it holds", &sent.first().copied(), &Some(took))?;
     let other = c.fresh().await?;
-    other.nothing(&p, lease * 28 / 10, 26, "nothing for others while the thread is busy").await?;
-    let outcome = busy.await.map_err(|error| c.failed(26, &sent, "no panic", error.to_string()))?;
-    let outcome = c.ok(26, "the settlement after the work", outcome)?;
-    c.equal(26, &sent, "the settlement after the work answers", &SettleOutcome::Settled, &outcome)
+    other.nothing(&p, lease * 28 / 10, Clause::Extend, "nothing for others while the thread is busy").await?;
+    let outcome =
+        busy.await.map_err(|error| c.failed(Clause::Extend, &sent, "no panic", error.to_string()))?;
+    let outcome = c.ok(Clause::Extend, "the settlement after the work", outcome)?;
+    c.equal(Clause::Extend, &sent, "the settlement after the work answers", &SettleOutcome::Settled, &outcome)
 }
 
 /// Pulls in a runtime of one thread, blocks that for three leases, then settles.

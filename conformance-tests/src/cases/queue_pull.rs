@@ -7,21 +7,25 @@ use anyqueue::adapter::Storage;
 use anyqueue::{MessageId, PartitionId, Queue};
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{Altered, Context, handler_ids, polled};
 use crate::fault::Fault;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Queue, "queue_pull.above_the_cap", [8], above_the_cap).kills(&[Fault::OneByOne]),
-    case!(Queue, "queue_pull.above_this_cap", [8], above_this_cap).kills(&[Fault::LargeMaxEmpty]),
-    case!(Queue, "queue_pull.no_more_than_max", [8, 12], no_more_than_max).kills(&[Fault::OneTooMany]),
-    case!(Queue, "queue_pull.does_not_wait_to_fill", [9], does_not_wait_to_fill).kills(&[Fault::FillsUp]),
-    case!(Queue, "queue_pull.max_held", [12, 42], max_held).kills(&[Fault::OneTooMany]),
-    case!(Queue, "queue_pull.dropped_at_each_poll", [13], dropped_at_each_poll).kills(&[Fault::AutoAck]),
-    case!(Queue, "queue_pull.dropped_in_a_loop", [13], dropped_in_a_loop)
+    case!(Queue, "queue_pull.above_the_cap", [PullBounds], above_the_cap).kills(&[Fault::OneByOne]),
+    case!(Queue, "queue_pull.above_this_cap", [PullBounds], above_this_cap).kills(&[Fault::LargeMaxEmpty]),
+    case!(Queue, "queue_pull.no_more_than_max", [PullBounds, NoPrefetch], no_more_than_max)
+        .kills(&[Fault::OneTooMany]),
+    case!(Queue, "queue_pull.does_not_wait_to_fill", [ReadyAtOnce], does_not_wait_to_fill)
+        .kills(&[Fault::FillsUp]),
+    case!(Queue, "queue_pull.max_held", [NoPrefetch, Resources], max_held).kills(&[Fault::OneTooMany]),
+    case!(Queue, "queue_pull.dropped_at_each_poll", [DroppedPull], dropped_at_each_poll)
+        .kills(&[Fault::AutoAck]),
+    case!(Queue, "queue_pull.dropped_in_a_loop", [DroppedPull], dropped_in_a_loop)
         .kills(&[Fault::StoppedPullLoses])
         .deadline(LONG),
-    case!(Queue, "queue_pull.dropped_waiter", [13, 18], dropped_waiter)
+    case!(Queue, "queue_pull.dropped_waiter", [DroppedPull, AllWaitersWake], dropped_waiter)
         .kills(&[Fault::StoppedPullLoses])
         .deadline(PATIENT),
 ];
@@ -41,12 +45,13 @@ async fn above_the_cap(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let storage = Altered::new(c.client().storage(), |declared| declared.limits.pull_batch = 10);
     let below: Arc<dyn Storage> = storage.clone();
-    let queue = c.ok(8, "a queue", Queue::builder(below).defaults(c.long_options()).build())?;
+    let queue =
+        c.ok(Clause::PullBounds, "a queue", Queue::builder(below).defaults(c.long_options()).build())?;
     for max in [10, 11, 25] {
         let sent = c.store(&queue, &p, c.messages(max, |_, task| task)).await?;
         all_at_once(c, &queue, &p, max, &sent).await?;
     }
-    c.equal(8, &[], "the most that one call asked for", &10, &storage.largest_pull())
+    c.equal(Clause::PullBounds, &[], "the most that one call asked for", &10, &storage.largest_pull())
 }
 
 /// The same with the backend's own limit.
@@ -66,9 +71,9 @@ async fn all_at_once(
     max: usize,
     sent: &[MessageId],
 ) -> CaseResult {
-    let mut held = c.ok(8, "a pull", queue.pull(p).max(max).wait(c.timing().soon).await)?;
+    let mut held = c.ok(Clause::PullBounds, "a pull", queue.pull(p).max(max).wait(c.timing().soon).await)?;
     held.iter().try_for_each(|handler| c.whole(handler))?;
-    c.same_order(8, &format!("all {max} by one pull"), sent, &handler_ids(&held))?;
+    c.same_order(Clause::PullBounds, &format!("all {max} by one pull"), sent, &handler_ids(&held))?;
     c.processed(queue, &mut held).await
 }
 
@@ -76,11 +81,11 @@ async fn all_at_once(
 async fn no_more_than_max(c: &Context) -> CaseResult {
     let (p, queue, other) = (c.partition("work")?, c.queue()?, c.fresh_queue().await?);
     let sent = c.store(&queue, &p, c.messages(7, |_, task| task)).await?;
-    let mut mine = c.ok(8, "a pull", queue.pull(&p).max(3).wait(c.timing().soon).await)?;
-    c.equal(8, &sent, "of seven messages a pull with max 3 brings", &3, &mine.len())?;
+    let mut mine = c.ok(Clause::PullBounds, "a pull", queue.pull(&p).max(3).wait(c.timing().soon).await)?;
+    c.equal(Clause::PullBounds, &sent, "of seven messages a pull with max 3 brings", &3, &mine.len())?;
     let mut theirs = c.hold(&other, &p, 4).await?;
     let all = [handler_ids(&mine), handler_ids(&theirs)].concat();
-    c.same_ids(12, "every message, by one of the two", &sent, &all)?;
+    c.same_ids(Clause::NoPrefetch, "every message, by one of the two", &sent, &all)?;
     c.processed(&queue, &mut mine).await?;
     c.processed(&other, &mut theirs).await
 }
@@ -91,11 +96,11 @@ async fn does_not_wait_to_fill(c: &Context) -> CaseResult {
     let sent = c.store(&queue, &p, c.messages(3, |_, task| task)).await?;
     let asked = Instant::now();
     let wait = c.timing().soon * 3;
-    let mut held = c.ok(9, "a pull", queue.pull(&p).max(10).wait(wait).await)?;
-    c.took(9, &sent, "three of ten", asked.elapsed(), (Duration::ZERO, c.timing().soon))?;
+    let mut held = c.ok(Clause::ReadyAtOnce, "a pull", queue.pull(&p).max(10).wait(wait).await)?;
+    c.took(Clause::ReadyAtOnce, &sent, "three of ten", asked.elapsed(), (Duration::ZERO, c.timing().soon))?;
     let more = c.hold(&queue, &p, 3 - held.len().min(3)).await?;
     held.extend(more);
-    c.same_ids(9, "the three", &sent, &handler_ids(&held))?;
+    c.same_ids(Clause::ReadyAtOnce, "the three", &sent, &handler_ids(&held))?;
     c.processed(&queue, &mut held).await
 }
 
@@ -104,20 +109,21 @@ async fn max_held(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let queue = c.queue_over(c.client(), |builder| builder.max_held(2))?;
     let sent = c.store(&queue, &p, c.messages(3, |_, task| task)).await?;
-    let mut held = c.ok(12, "a pull", queue.pull(&p).max(10).wait(c.timing().soon).await)?;
-    c.equal(12, &sent, "with room for two a pull brings", &2, &held.len())?;
-    let none = c.ok(12, "a pull without room", queue.pull(&p).await)?;
-    c.check(12, &sent, none.is_empty(), "no third delivery", format!("{none:?}"))?;
+    let mut held = c.ok(Clause::NoPrefetch, "a pull", queue.pull(&p).max(10).wait(c.timing().soon).await)?;
+    c.equal(Clause::NoPrefetch, &sent, "with room for two a pull brings", &2, &held.len())?;
+    let none = c.ok(Clause::NoPrefetch, "a pull without room", queue.pull(&p).await)?;
+    c.check(Clause::NoPrefetch, &sent, none.is_empty(), "no third delivery", format!("{none:?}"))?;
     let waiting = tokio::spawn(queue.pull(&p).max(10).wait(c.timing().soon * 3).into_future());
     let mut seen = handler_ids(&held);
     if let Some(mut one) = held.pop() {
         c.settle(&mut one, anyqueue::QueueMessageStatus::Processed).await?;
     }
-    let third =
-        waiting.await.map_err(|error| c.failed(12, &sent, "the waiting pull to end", error.to_string()))?;
-    let third = c.ok(12, "the waiting pull", third)?;
+    let third = waiting
+        .await
+        .map_err(|error| c.failed(Clause::NoPrefetch, &sent, "the waiting pull to end", error.to_string()))?;
+    let third = c.ok(Clause::NoPrefetch, "the waiting pull", third)?;
     seen.extend(handler_ids(&third));
-    c.same_ids(12, "all three in the end", &sent, &seen)?;
+    c.same_ids(Clause::NoPrefetch, "all three in the end", &sent, &seen)?;
     held.extend(third);
     c.processed(&queue, &mut held).await
 }
@@ -131,11 +137,16 @@ async fn dropped_at_each_poll(c: &Context) -> CaseResult {
             // What it answers is dropped as well, unsettled.
             drop(polled(steps, queue.pull(&p).max(2).wait(wait).into_future()).await);
             let mut held = c.hold(&queue, &p, 2).await?;
-            c.same_ids(13, "what the dropped pull may have taken", &sent, &handler_ids(&held))?;
+            c.same_ids(
+                Clause::DroppedPull,
+                "what the dropped pull may have taken",
+                &sent,
+                &handler_ids(&held),
+            )?;
             c.processed(&queue, &mut held).await?;
         }
     }
-    c.client().nothing(&p, c.timing().slack, 13, "each message once").await
+    c.client().nothing(&p, c.timing().slack, Clause::DroppedPull, "each message once").await
 }
 
 /// A loop that gives up each pull after a moment still gets everything, each message once, while others push.
@@ -162,7 +173,7 @@ async fn dropped_in_a_loop(c: &Context) -> CaseResult {
             tokio::select! {
                 biased;
                 got = queue.pull(&p).max(1 + pulls % 3).wait(c.timing().long_lease).into_future() => {
-                    let mut got = c.ok(13, "a pull", got)?;
+                    let mut got = c.ok(Clause::DroppedPull, "a pull", got)?;
                     seen.extend(handler_ids(&got));
                     c.processed(&queue, &mut got).await?;
                 }
@@ -172,8 +183,8 @@ async fn dropped_in_a_loop(c: &Context) -> CaseResult {
         CaseResult::Ok(seen)
     };
     let (sent, seen) = tokio::join!(pushing, pulling);
-    c.same_ids(13, "every message, once", &sent?, &seen?)?;
-    c.client().nothing(&p, c.timing().slack, 13, "each message once").await
+    c.same_ids(Clause::DroppedPull, "every message, once", &sent?, &seen?)?;
+    c.client().nothing(&p, c.timing().slack, Clause::DroppedPull, "each message once").await
 }
 
 /// A pull that is dropped while it waits takes nothing that is pushed later, and releases what is pushed right before.
@@ -182,7 +193,13 @@ async fn dropped_waiter(c: &Context) -> CaseResult {
     for round in 0..2 * STEPS {
         let mut waiting = queue.pull(&p).max(10).wait(c.timing().long_lease).into_future();
         let none = polled(1 + round / 2, &mut waiting).await;
-        c.check(13, &[], none.is_none(), "the pull to wait, as there is nothing", format!("{none:?}"))?;
+        c.check(
+            Clause::DroppedPull,
+            &[],
+            none.is_none(),
+            "the pull to wait, as there is nothing",
+            format!("{none:?}"),
+        )?;
         let messages = c.messages(2, |_, task| task);
         let sent = if round % 2 == 0 {
             drop(waiting);
@@ -197,11 +214,20 @@ async fn dropped_waiter(c: &Context) -> CaseResult {
             sent
         };
         let mut held = c.hold(&other, &p, 2).await?;
-        c.same_ids(13, "what was pushed when the waiter was dropped", &sent, &handler_ids(&held))?;
+        c.same_ids(
+            Clause::DroppedPull,
+            "what was pushed when the waiter was dropped",
+            &sent,
+            &handler_ids(&held),
+        )?;
         if round % 2 == 0 {
-            c.delivered_once(13, "nothing delivered to a pull that was dropped before", &held)?;
+            c.delivered_once(
+                Clause::DroppedPull,
+                "nothing delivered to a pull that was dropped before",
+                &held,
+            )?;
         }
         c.processed(&other, &mut held).await?;
     }
-    c.client().nothing(&p, c.timing().slack, 13, "each message once").await
+    c.client().nothing(&p, c.timing().slack, Clause::DroppedPull, "each message once").await
 }

@@ -8,21 +8,23 @@ use anyqueue::{Error, ErrorKind, MessageData, MessageId, PartitionId, PushOutcom
 use futures_util::future::join_all;
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{Altered, Context, handler_ids, polled};
 use crate::fault::Fault;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Queue, "queue_push.batch_sizes", [2, 3], batch_sizes)
+    case!(Queue, "queue_push.batch_sizes", [PushResults, BatchSizes], batch_sizes)
         .kills(&[Fault::LosesEleventh])
         .deadline(LARGE),
-    case!(Queue, "queue_push.chunks", [2, 3], chunks).kills(&[Fault::AnswersReversed]),
-    case!(Queue, "queue_push.chunks_by_bytes", [3, 7], chunks_by_bytes).kills(&[Fault::AnswersReversed]),
-    case!(Queue, "queue_push.one_bad_item", [2], one_bad_item).kills(&[Fault::AnswersReversed]),
-    case!(Queue, "queue_push.none", [3], none).kills(&[Fault::BufferLostAtClose]),
-    case!(Queue, "queue_push.own_outcomes", [2], own_outcomes).kills(&[Fault::RepeatStoresTwice]),
-    case!(Queue, "queue_push.in_order", [2, 15], in_order).kills(&[Fault::LargeMaxEmpty]),
-    case!(Queue, "queue_push.dropped", [1, 13], dropped).kills(&[Fault::DroppedPushTears]),
+    case!(Queue, "queue_push.chunks", [PushResults, BatchSizes], chunks).kills(&[Fault::AnswersReversed]),
+    case!(Queue, "queue_push.chunks_by_bytes", [BatchSizes, Limits], chunks_by_bytes)
+        .kills(&[Fault::AnswersReversed]),
+    case!(Queue, "queue_push.one_bad_item", [PushResults], one_bad_item).kills(&[Fault::AnswersReversed]),
+    case!(Queue, "queue_push.none", [BatchSizes], none).kills(&[Fault::BufferLostAtClose]),
+    case!(Queue, "queue_push.own_outcomes", [PushResults], own_outcomes).kills(&[Fault::RepeatStoresTwice]),
+    case!(Queue, "queue_push.in_order", [PushResults, Order], in_order).kills(&[Fault::LargeMaxEmpty]),
+    case!(Queue, "queue_push.dropped", [Stored, DroppedPull], dropped).kills(&[Fault::DroppedPushTears]),
 ];
 
 const LARGE: Duration = Duration::from_mins(1);
@@ -40,7 +42,7 @@ async fn batch_sizes(c: &Context) -> CaseResult {
     for size in [1, batch.saturating_sub(1), batch, batch + 1, 10 * batch + 1] {
         round_trip(c, &queue, &p, size).await?;
     }
-    c.client().nothing(&p, c.timing().slack, 2, "nothing beyond what was pushed").await
+    c.client().nothing(&p, c.timing().slack, Clause::PushResults, "nothing beyond what was pushed").await
 }
 
 /// The same where a call takes three messages: chunks of three, none lost at their borders.
@@ -51,9 +53,15 @@ async fn chunks(c: &Context) -> CaseResult {
     for size in [1, 2, 3, 4, 31] {
         let calls = storage.pushes();
         round_trip(c, &queue, &p, size).await?;
-        c.equal(3, &[], "the number of push calls", &size.div_ceil(3), &(storage.pushes() - calls))?;
+        c.equal(
+            Clause::BatchSizes,
+            &[],
+            "the number of push calls",
+            &size.div_ceil(3),
+            &(storage.pushes() - calls),
+        )?;
     }
-    c.equal(7, &[], "the largest push call", &3, &storage.largest_push())
+    c.equal(Clause::Limits, &[], "the largest push call", &3, &storage.largest_push())
 }
 
 /// Chunks are cut by their bytes as well.
@@ -63,18 +71,24 @@ async fn chunks_by_bytes(c: &Context) -> CaseResult {
     let storage =
         Altered::new(c.client().storage(), |declared| declared.limits.push_batch_bytes = 5 * size / 2);
     round_trip(c, &over(c, &storage)?, &p, 7).await?;
-    c.equal(7, &[], "the messages in a call that takes two and a half", &2, &storage.largest_push())
+    c.equal(
+        Clause::Limits,
+        &[],
+        "the messages in a call that takes two and a half",
+        &2,
+        &storage.largest_push(),
+    )
 }
 
 fn over(c: &Context, storage: &std::sync::Arc<Altered>) -> CaseResult<Queue> {
     let storage: std::sync::Arc<dyn Storage> = storage.clone();
-    c.ok(43, "a queue", Queue::builder(storage).defaults(c.long_options()).build())
+    c.ok(Clause::Unsupported, "a queue", Queue::builder(storage).defaults(c.long_options()).build())
 }
 
 async fn round_trip(c: &Context, queue: &Queue, p: &PartitionId, size: usize) -> CaseResult {
     let sent = c.store(queue, p, c.messages(size, |_, task| task)).await?;
     let mut held = c.hold(queue, p, size).await?;
-    c.same_order(2, &format!("all of {size}"), &sent, &handler_ids(&held))?;
+    c.same_order(Clause::PushResults, &format!("all of {size}"), &sent, &handler_ids(&held))?;
     c.processed(queue, &mut held).await
 }
 
@@ -99,31 +113,32 @@ async fn one_bad_item(c: &Context) -> CaseResult {
         None => task,
     });
     let ids: Vec<_> = messages.iter().map(MessageData::id).collect();
-    let answers = c.ok(2, "push_many with bad items", queue.push_many(&p, messages).await)?;
-    c.equal(2, &[], "the number of answers", &ids.len(), &answers.len())?;
+    let answers =
+        c.ok(Clause::PushResults, "push_many with bad items", queue.push_many(&p, messages).await)?;
+    c.equal(Clause::PushResults, &[], "the number of answers", &ids.len(), &answers.len())?;
     let mut sent = Vec::new();
     for (index, (id, answer)) in ids.into_iter().zip(&answers).enumerate() {
         if let Some(kind) = broken.get(&index) {
-            c.error(2, &format!("item {index}"), *kind, answer)?;
+            c.error(Clause::PushResults, &format!("item {index}"), *kind, answer)?;
         } else {
             c.stored(&[id], std::slice::from_ref(answer))?;
             sent.push(id);
         }
     }
     let mut held = c.hold(&queue, &p, sent.len()).await?;
-    c.same_order(2, "the good ones, and they alone", &sent, &handler_ids(&held))?;
+    c.same_order(Clause::PushResults, "the good ones, and they alone", &sent, &handler_ids(&held))?;
     c.processed(&queue, &mut held).await?;
-    c.client().nothing(&p, c.timing().slack, 2, "nothing of the bad ones").await
+    c.client().nothing(&p, c.timing().slack, Clause::PushResults, "nothing of the bad ones").await
 }
 
 /// Pushing none is fine and stores nothing.
 async fn none(c: &Context) -> CaseResult {
     let (p, queue) = (c.partition("work")?, c.queue()?);
-    let answers = c.ok(3, "a push of none", queue.push_many(&p, Vec::new()).await)?;
-    c.equal(3, &[], "the number of answers", &0, &answers.len())?;
+    let answers = c.ok(Clause::BatchSizes, "a push of none", queue.push_many(&p, Vec::new()).await)?;
+    c.equal(Clause::BatchSizes, &[], "the number of answers", &0, &answers.len())?;
     let sent = c.store(&queue, &p, vec![c.message()]).await?;
     let got = c.drain(&queue, &p, c.timing().slack).await?;
-    c.same_ids(3, "the one message that was pushed then", &sent, &got)
+    c.same_ids(Clause::BatchSizes, "the one message that was pushed then", &sent, &got)
 }
 
 /// Many tasks that push one message at a time share calls, and yet each gets the answer to its own.
@@ -150,13 +165,13 @@ async fn own_outcomes(c: &Context) -> CaseResult {
     let mut sent = vec![known.id()];
     for pushed in join_all(pushers).await {
         for (message, answer) in
-            c.ok(2, "a pusher", pushed.map_err(|error| Error::invalid(error.to_string())))?
+            c.ok(Clause::PushResults, "a pusher", pushed.map_err(|error| Error::invalid(error.to_string())))?
         {
             sent.extend(own_outcome(c, known.id(), &message, &answer)?);
         }
     }
     let got = c.drain(&queue, &p, c.timing().slack).await?;
-    c.same_ids(2, "what was answered as stored, and that alone", &sent, &got)
+    c.same_ids(Clause::PushResults, "what was answered as stored, and that alone", &sent, &got)
 }
 
 fn own_outcome(
@@ -167,12 +182,12 @@ fn own_outcome(
 ) -> CaseResult<Option<MessageId>> {
     let id = message.id();
     if !message.headers().is_empty() {
-        c.error(2, "the push with a reserved header", ErrorKind::InvalidInput, answer)?;
+        c.error(Clause::PushResults, "the push with a reserved header", ErrorKind::InvalidInput, answer)?;
         return Ok(None);
     }
     if id == known {
         let ok = matches!(answer, Ok(PushOutcome::Duplicate(_)));
-        c.check(2, &[id], ok, "Duplicate for the repeated push", format!("{answer:?}"))?;
+        c.check(Clause::PushResults, &[id], ok, "Duplicate for the repeated push", format!("{answer:?}"))?;
         return Ok(None);
     }
     c.stored(&[id], std::slice::from_ref(answer))?;
@@ -196,7 +211,7 @@ async fn in_order(c: &Context) -> CaseResult {
     for pushed in join_all(pushers).await {
         let (p, sent) = pushed?;
         let mut held = c.hold(&queue, &p, sent.len()).await?;
-        c.same_order(2, "one task's pushes", &sent, &handler_ids(&held))?;
+        c.same_order(Clause::PushResults, "one task's pushes", &sent, &handler_ids(&held))?;
         c.processed(&queue, &mut held).await?;
     }
     Ok(())
@@ -228,7 +243,7 @@ async fn dropped(c: &Context) -> CaseResult {
         let ok = seen == 1 && (due || attempted.contains(id)) && !untouched.contains(id);
         let expected =
             "each message at most once, the acknowledged exactly once, and none that was never polled";
-        c.check(1, &[*id], ok, expected, format!("{seen} of {}", c.label(*id)))?;
+        c.check(Clause::Stored, &[*id], ok, expected, format!("{seen} of {}", c.label(*id)))?;
     }
     Ok(())
 }

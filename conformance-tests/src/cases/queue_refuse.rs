@@ -10,32 +10,34 @@ use anyqueue::{
 };
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{Altered, Context};
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Queue, "queue_refuse.undeclared_push_options", [43], undeclared_push_options)
+    case!(Queue, "queue_refuse.undeclared_push_options", [Unsupported], undeclared_push_options)
         .kills(&[Fault::BufferLostAtClose]),
-    case!(Queue, "queue_refuse.undeclared_here", [43], undeclared_here).kills(&[Fault::PriorityIgnored]),
-    case!(Queue, "queue_refuse.undeclared_postponement", [43], undeclared_postponement)
+    case!(Queue, "queue_refuse.undeclared_here", [Unsupported], undeclared_here)
+        .kills(&[Fault::PriorityIgnored]),
+    case!(Queue, "queue_refuse.undeclared_postponement", [Unsupported], undeclared_postponement)
         .kills(&[Fault::SharedDelivery]),
-    case!(Queue, "queue_refuse.undeclared_inspection", [43], undeclared_inspection)
+    case!(Queue, "queue_refuse.undeclared_inspection", [Unsupported], undeclared_inspection)
         .kills(&[Fault::BufferLostAtClose]),
-    case!(Queue, "queue_refuse.out_of_range", [43], out_of_range).kills(&[Fault::BufferLostAtClose]),
-    case!(Queue, "queue_refuse.bad_names", [43], bad_names).kills(&[Fault::BufferLostAtClose]),
-    case!(Queue, "queue_refuse.bad_pulls", [43], bad_pulls).kills(&[Fault::SharedDelivery]),
-    case!(Queue, "queue_refuse.bad_options", [43], bad_options).kills(&[Fault::BufferLostAtClose]),
-    case!(Queue, "queue_refuse.too_large", [7], too_large).kills(&[Fault::BufferLostAtClose]),
-    case!(Queue, "queue_refuse.headers_too_large", [7], headers_too_large)
-        .needs(&[Need::POSTPONE_HEADERS])
+    case!(Queue, "queue_refuse.out_of_range", [Unsupported], out_of_range).kills(&[Fault::BufferLostAtClose]),
+    case!(Queue, "queue_refuse.bad_names", [Unsupported], bad_names).kills(&[Fault::BufferLostAtClose]),
+    case!(Queue, "queue_refuse.bad_pulls", [Unsupported], bad_pulls).kills(&[Fault::SharedDelivery]),
+    case!(Queue, "queue_refuse.bad_options", [Unsupported], bad_options).kills(&[Fault::BufferLostAtClose]),
+    case!(Queue, "queue_refuse.too_large", [Limits], too_large).kills(&[Fault::BufferLostAtClose]),
+    case!(Queue, "queue_refuse.headers_too_large", [Limits], headers_too_large)
+        .needs(&[Need::PostponeHeaders])
         .kills(&[Fault::SharedDelivery]),
 ];
 
 fn over(c: &Context, storage: &Arc<Altered>) -> CaseResult<Queue> {
     let storage: Arc<dyn Storage> = storage.clone();
-    c.ok(43, "a queue", Queue::builder(storage).defaults(c.long_options()).build())
+    c.ok(Clause::Unsupported, "a queue", Queue::builder(storage).defaults(c.long_options()).build())
 }
 
 /// One message per optional thing, with its name.
@@ -57,11 +59,11 @@ async fn refused(
     message: MessageData,
 ) -> CaseResult {
     let alone = queue.push(p, message.clone()).await;
-    c.error(43, &format!("a push with {what}"), kind, &alone)?;
-    let mut together = c.ok(43, "push_many", queue.push_many(p, vec![message]).await)?;
-    c.equal(43, &[], "the number of answers", &1, &together.len())?;
+    c.error(Clause::Unsupported, &format!("a push with {what}"), kind, &alone)?;
+    let mut together = c.ok(Clause::Unsupported, "push_many", queue.push_many(p, vec![message]).await)?;
+    c.equal(Clause::Unsupported, &[], "the number of answers", &1, &together.len())?;
     let answer = together.pop().unwrap_or_else(|| Err(Error::closed()));
-    c.error(43, &format!("push_many with {what}"), kind, &answer)
+    c.error(Clause::Unsupported, &format!("push_many with {what}"), kind, &answer)
 }
 
 /// Options that are not declared never reach the backend.
@@ -77,7 +79,7 @@ async fn undeclared_push_options(c: &Context) -> CaseResult {
     for (what, message) in with_options(c) {
         refused(c, &queue, &p, (what, ErrorKind::Unsupported), message).await?;
     }
-    c.equal(43, &[], "the number of push calls", &0, &storage.pushes())?;
+    c.equal(Clause::Unsupported, &[], "the number of push calls", &0, &storage.pushes())?;
     usable(c, &queue, &p).await
 }
 
@@ -101,14 +103,14 @@ async fn undeclared_here(c: &Context) -> CaseResult {
     let stored = has.into_iter().filter(|has| *has).count();
     let mut held = c.hold(&queue, &p, stored).await?;
     c.processed(&queue, &mut held).await?;
-    c.client().nothing(&p, c.timing().slack, 43, "nothing of what was refused").await
+    c.client().nothing(&p, c.timing().slack, Clause::Unsupported, "nothing of what was refused").await
 }
 
 /// The queue still works, and holds nothing but what is pushed now.
 async fn usable(c: &Context, queue: &Queue, p: &PartitionId) -> CaseResult {
     let sent = c.store(queue, p, vec![c.message()]).await?;
     let got = c.drain(queue, p, c.timing().slack).await?;
-    c.same_ids(43, "the one message that was accepted", &sent, &got)
+    c.same_ids(Clause::Unsupported, "the one message that was accepted", &sent, &got)
 }
 
 /// A refused postponement leaves the delivery held, to be settled otherwise.
@@ -122,11 +124,11 @@ async fn undeclared_postponement(c: &Context) -> CaseResult {
     c.store(&queue, &p, vec![c.message()]).await?;
     let mut handler = c.hold_one(&queue, &p).await?;
     let later = handler.settle(QueueMessageStatus::postponed(c.timing().delay)).await;
-    c.error(43, "a postponement with a delay", ErrorKind::Unsupported, &later)?;
+    c.error(Clause::Unsupported, "a postponement with a delay", ErrorKind::Unsupported, &later)?;
     let headers = Some([("a".to_owned(), "b".to_owned())].into());
     let changed = handler.settle(QueueMessageStatus::Postponed { delay: Duration::ZERO, headers }).await;
-    c.error(43, "a postponement with headers", ErrorKind::Unsupported, &changed)?;
-    c.client().nothing(&p, c.timing().slack, 43, "the message still held").await?;
+    c.error(Clause::Unsupported, "a postponement with headers", ErrorKind::Unsupported, &changed)?;
+    c.client().nothing(&p, c.timing().slack, Clause::Unsupported, "the message still held").await?;
     c.settle(&mut handler, QueueMessageStatus::Processed).await
 }
 
@@ -143,18 +145,18 @@ async fn undeclared_inspection(c: &Context) -> CaseResult {
     let queue = over(c, &storage)?;
     let sent = c.store(&queue, &p, vec![c.message()]).await?;
     let kind = ErrorKind::Unsupported;
-    c.error(43, "counts", kind, &queue.counts(&p).await)?;
-    c.error(43, "partitions", kind, &queue.partitions(None, 10).await)?;
-    c.error(43, "browse", kind, &queue.browse(&p, None, 10).await)?;
-    c.error(43, "delete", kind, &queue.delete(&p, &sent).await)?;
-    c.error(43, "delete_where", kind, &queue.delete_where(&p, None, 10, |_| true).await)?;
-    c.error(43, "purge", kind, &queue.purge(&p).await)?;
-    c.error(43, "request_cancel", kind, &queue.request_cancel(&p, &sent).await)?;
-    c.error(43, "pause", kind, &queue.pause(&p).await)?;
-    c.error(43, "resume", kind, &queue.resume(&p).await)?;
-    c.error(43, "is_paused", kind, &queue.is_paused(&p).await)?;
+    c.error(Clause::Unsupported, "counts", kind, &queue.counts(&p).await)?;
+    c.error(Clause::Unsupported, "partitions", kind, &queue.partitions(None, 10).await)?;
+    c.error(Clause::Unsupported, "browse", kind, &queue.browse(&p, None, 10).await)?;
+    c.error(Clause::Unsupported, "delete", kind, &queue.delete(&p, &sent).await)?;
+    c.error(Clause::Unsupported, "delete_where", kind, &queue.delete_where(&p, None, 10, |_| true).await)?;
+    c.error(Clause::Unsupported, "purge", kind, &queue.purge(&p).await)?;
+    c.error(Clause::Unsupported, "request_cancel", kind, &queue.request_cancel(&p, &sent).await)?;
+    c.error(Clause::Unsupported, "pause", kind, &queue.pause(&p).await)?;
+    c.error(Clause::Unsupported, "resume", kind, &queue.resume(&p).await)?;
+    c.error(Clause::Unsupported, "is_paused", kind, &queue.is_paused(&p).await)?;
     let got = c.drain(&queue, &p, c.timing().slack).await?;
-    c.same_ids(43, "the message, untouched", &sent, &got)
+    c.same_ids(Clause::Unsupported, "the message, untouched", &sent, &got)
 }
 
 /// Values outside their range are refused with what is wrong.
@@ -203,7 +205,7 @@ async fn out_of_range(c: &Context) -> CaseResult {
     let highest = at_limits.with_priority(levels.saturating_sub(1));
     let sent = c.store(&queue, &p, vec![highest]).await?;
     let got = c.drain(&queue, &p, c.timing().slack).await?;
-    c.same_ids(43, "the message at the limits, and nothing of the others", &sent, &got)
+    c.same_ids(Clause::Unsupported, "the message at the limits, and nothing of the others", &sent, &got)
 }
 
 /// A name that is none is refused by every method that takes one.
@@ -211,20 +213,25 @@ async fn bad_names(c: &Context) -> CaseResult {
     let queue = c.queue()?;
     let (long, kind) = ("x".repeat(PartitionId::MAX_NAME_BYTES + 1), ErrorKind::InvalidInput);
     for name in ["", "a b", "a/b", "../a", "ü", "a\0", "a'b", long.as_str()] {
-        c.error(43, "push", kind, &queue.push(name, c.message()).await)?;
-        c.error(43, "push_many", kind, &queue.push_many(name, vec![c.message()]).await)?;
-        c.error(43, "pull", kind, &queue.pull(name).await)?;
-        c.error(43, "stream", kind, &queue.stream(name).build())?;
-        c.error(43, "dead_letters", kind, &queue.dead_letters(name))?;
-        c.error(43, "counts", kind, &queue.counts(name).await)?;
-        c.error(43, "browse", kind, &queue.browse(name, None, 1).await)?;
-        c.error(43, "delete", kind, &queue.delete(name, &[]).await)?;
-        c.error(43, "delete_where", kind, &queue.delete_where(name, None, 1, |_| true).await)?;
-        c.error(43, "purge", kind, &queue.purge(name).await)?;
-        c.error(43, "request_cancel", kind, &queue.request_cancel(name, &[]).await)?;
-        c.error(43, "pause", kind, &queue.pause(name).await)?;
-        let dead = c.ok(43, "dead_letters", queue.dead_letters("work"))?;
-        c.error(43, "redrive to it", kind, &dead.redrive().to(name).await)?;
+        c.error(Clause::Unsupported, "push", kind, &queue.push(name, c.message()).await)?;
+        c.error(Clause::Unsupported, "push_many", kind, &queue.push_many(name, vec![c.message()]).await)?;
+        c.error(Clause::Unsupported, "pull", kind, &queue.pull(name).await)?;
+        c.error(Clause::Unsupported, "stream", kind, &queue.stream(name).build())?;
+        c.error(Clause::Unsupported, "dead_letters", kind, &queue.dead_letters(name))?;
+        c.error(Clause::Unsupported, "counts", kind, &queue.counts(name).await)?;
+        c.error(Clause::Unsupported, "browse", kind, &queue.browse(name, None, 1).await)?;
+        c.error(Clause::Unsupported, "delete", kind, &queue.delete(name, &[]).await)?;
+        c.error(
+            Clause::Unsupported,
+            "delete_where",
+            kind,
+            &queue.delete_where(name, None, 1, |_| true).await,
+        )?;
+        c.error(Clause::Unsupported, "purge", kind, &queue.purge(name).await)?;
+        c.error(Clause::Unsupported, "request_cancel", kind, &queue.request_cancel(name, &[]).await)?;
+        c.error(Clause::Unsupported, "pause", kind, &queue.pause(name).await)?;
+        let dead = c.ok(Clause::Unsupported, "dead_letters", queue.dead_letters("work"))?;
+        c.error(Clause::Unsupported, "redrive to it", kind, &dead.redrive().to(name).await)?;
     }
     usable(c, &queue, &c.partition("work")?).await
 }
@@ -235,19 +242,35 @@ async fn bad_pulls(c: &Context) -> CaseResult {
     let sent = c.store(&queue, &p, vec![c.message()]).await?;
     let (kind, too_long) =
         (ErrorKind::InvalidInput, c.capabilities().lease.max.saturating_add(Duration::from_millis(1)));
-    c.error(43, "max 0", kind, &queue.pull(&p).max(0).await)?;
-    c.error(43, "a window of 0", kind, &queue.stream(&p).window(0).build())?;
+    c.error(Clause::Unsupported, "max 0", kind, &queue.pull(&p).max(0).await)?;
+    c.error(Clause::Unsupported, "a window of 0", kind, &queue.stream(&p).window(0).build())?;
     for lease in [Duration::ZERO, too_long] {
-        c.error(43, &format!("a lease of {lease:?}"), kind, &queue.pull(&p).lease(lease).await)?;
-        c.error(43, "the same for a stream", kind, &queue.stream(&p).lease(lease).build())?;
+        c.error(
+            Clause::Unsupported,
+            &format!("a lease of {lease:?}"),
+            kind,
+            &queue.pull(&p).lease(lease).await,
+        )?;
+        c.error(Clause::Unsupported, "the same for a stream", kind, &queue.stream(&p).lease(lease).build())?;
     }
     let mut handler = c.hold_one(&queue, &p).await?;
-    c.equal(43, &sent, "the message", &sent.first().copied(), &Some(handler.id()))?;
+    c.equal(Clause::Unsupported, &sent, "the message", &sent.first().copied(), &Some(handler.id()))?;
     if let Some(count) = handler.delivery_count() {
-        c.equal(43, &sent, "the delivery count, as no refused pull claimed it:", &1, &count)?;
+        c.equal(
+            Clause::Unsupported,
+            &sent,
+            "the delivery count, as no refused pull claimed it:",
+            &1,
+            &count,
+        )?;
     }
     for lease in [Duration::ZERO, too_long] {
-        c.error(43, &format!("an extension by {lease:?}"), kind, &handler.extend(lease).await)?;
+        c.error(
+            Clause::Unsupported,
+            &format!("an extension by {lease:?}"),
+            kind,
+            &handler.extend(lease).await,
+        )?;
     }
     c.settle(&mut handler, QueueMessageStatus::Processed).await
 }
@@ -265,9 +288,9 @@ async fn bad_options(c: &Context) -> CaseResult {
     for (what, options) in bad {
         let storage = c.client().storage().clone();
         let built = Queue::builder(storage.clone()).defaults(options.clone()).build();
-        c.error(43, what, ErrorKind::InvalidInput, &built)?;
+        c.error(Clause::Unsupported, what, ErrorKind::InvalidInput, &built)?;
         let built = Queue::builder(storage).defaults(c.long_options()).partition("work", options).build();
-        c.error(43, &format!("{what} for one partition"), ErrorKind::InvalidInput, &built)?;
+        c.error(Clause::Unsupported, &format!("{what} for one partition"), ErrorKind::InvalidInput, &built)?;
     }
     usable(c, &c.queue()?, &c.partition("work")?).await
 }
@@ -281,10 +304,10 @@ async fn too_large(c: &Context) -> CaseResult {
     let at = c.message().with_header("h", "v".repeat(40));
     let beyond = c.message().with_header("h", "v".repeat(41));
     refused(c, &queue, &p, ("one byte too many", ErrorKind::TooLarge), beyond).await?;
-    c.equal(7, &[], "the number of push calls", &0, &storage.pushes())?;
+    c.equal(Clause::Limits, &[], "the number of push calls", &0, &storage.pushes())?;
     let sent = c.store(&queue, &p, vec![at]).await?;
     let got = c.drain(&queue, &p, c.timing().slack).await?;
-    c.same_ids(7, "the message at the limit", &sent, &got)
+    c.same_ids(Clause::Limits, "the message at the limit", &sent, &got)
 }
 
 /// New headers that would make a message too large are refused, and the delivery stays held.
@@ -297,11 +320,11 @@ async fn headers_too_large(c: &Context) -> CaseResult {
     let mut handler = c.hold_one(&queue, &p).await?;
     let headers = Some([("h".to_owned(), "v".repeat(300))].into());
     let answer = handler.settle(QueueMessageStatus::Postponed { delay: Duration::ZERO, headers }).await;
-    c.error(7, "a postponement with too large headers", ErrorKind::TooLarge, &answer)?;
+    c.error(Clause::Limits, "a postponement with too large headers", ErrorKind::TooLarge, &answer)?;
     let reserved = Some([("anyqueue-mine".to_owned(), "x".to_owned())].into());
     let answer =
         handler.settle(QueueMessageStatus::Postponed { delay: Duration::ZERO, headers: reserved }).await;
-    c.error(43, "a postponement with a reserved header", ErrorKind::InvalidInput, &answer)?;
-    c.client().nothing(&p, c.timing().slack, 7, "the message still held").await?;
+    c.error(Clause::Unsupported, "a postponement with a reserved header", ErrorKind::InvalidInput, &answer)?;
+    c.client().nothing(&p, c.timing().slack, Clause::Limits, "the message still held").await?;
     c.settle(&mut handler, QueueMessageStatus::Processed).await
 }

@@ -10,38 +10,46 @@ use anyqueue::{
 use futures_util::future::join_all;
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{Context, handler_ids, polled};
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Queue, "queue_settle.removes", [19, 20], removes).kills(&[Fault::RemoveDoesNothing]),
-    case!(Queue, "queue_settle.gives_back", [19], gives_back).kills(&[
+    case!(Queue, "queue_settle.removes", [SettleActions, SettleOutcomes], removes)
+        .kills(&[Fault::RemoveDoesNothing]),
+    case!(Queue, "queue_settle.gives_back", [SettleActions], gives_back).kills(&[
         Fault::RetryDrops,
         Fault::ReleaseWaitsForLease,
         Fault::AutoAck,
     ]),
-    case!(Queue, "queue_settle.postpones", [19, 30], postpones)
-        .needs(&[Need::POSTPONE_DELAY])
+    case!(Queue, "queue_settle.postpones", [SettleActions, Delays], postpones)
+        .needs(&[Need::PostponeDelay])
         .kills(&[Fault::PostponeAtOnce]),
-    case!(Queue, "queue_settle.postpones_with_headers", [19, 5], postpones_with_headers)
-        .needs(&[Need::POSTPONE_HEADERS])
-        .kills(&[Fault::PostponeKeepsHeaders]),
-    case!(Queue, "queue_settle.poisons", [19, 33], poisons).kills(&[Fault::DeadVanish]),
-    case!(Queue, "queue_settle.twice", [22], twice).kills(&[Fault::AutoAck]),
-    case!(Queue, "queue_settle.dropped_future", [23], dropped_future).kills(&[Fault::RemoveDoesNothing]),
-    case!(Queue, "queue_settle.thousand_at_once", [20], thousand_at_once)
+    case!(
+        Queue,
+        "queue_settle.postpones_with_headers",
+        [SettleActions, ContentIntact],
+        postpones_with_headers
+    )
+    .needs(&[Need::PostponeHeaders])
+    .kills(&[Fault::PostponeKeepsHeaders]),
+    case!(Queue, "queue_settle.poisons", [SettleActions, DeadLetters], poisons).kills(&[Fault::DeadVanish]),
+    case!(Queue, "queue_settle.twice", [SettleTwice], twice).kills(&[Fault::AutoAck]),
+    case!(Queue, "queue_settle.dropped_future", [SettleCarriedThrough], dropped_future)
+        .kills(&[Fault::RemoveDoesNothing]),
+    case!(Queue, "queue_settle.thousand_at_once", [SettleOutcomes], thousand_at_once)
         .kills(&[Fault::RemoveLostOneIn30])
         .deadline(LONG),
-    case!(Queue, "queue_settle.many_mixed", [19, 20], many_mixed)
+    case!(Queue, "queue_settle.many_mixed", [SettleActions, SettleOutcomes], many_mixed)
         .kills(&[Fault::OnlyFirstSettled, Fault::LostEndsBatch]),
-    case!(Queue, "queue_settle.dropped_handler", [24], dropped_handler)
+    case!(Queue, "queue_settle.dropped_handler", [DroppedDelivery], dropped_handler)
         .kills(&[Fault::ReleaseWaitsForLease, Fault::ReleaseWakesNobody]),
-    case!(Queue, "queue_settle.dropped_in_batches", [24], dropped_in_batches)
+    case!(Queue, "queue_settle.dropped_in_batches", [DroppedDelivery], dropped_in_batches)
         .kills(&[Fault::OnlyFirstSettled, Fault::ReleaseWaitsForLease]),
-    case!(Queue, "queue_settle.runtime_ends", [24, 25], runtime_ends)
-        .needs(&[Need::TIMED_LEASE])
+    case!(Queue, "queue_settle.runtime_ends", [DroppedDelivery, LeaseEnd], runtime_ends)
+        .needs(&[Need::TimedLease])
         .kills(&[Fault::AutoAck]),
 ];
 
@@ -53,13 +61,19 @@ async fn removes(c: &Context) -> CaseResult {
     for status in [Status::Processed, Status::Cancelled] {
         c.store(&queue, &p, vec![c.message()]).await?;
         let mut handler = c.hold_one(&queue, &p).await?;
-        c.equal(19, &[handler.id()], "the status on receipt", &Status::Waiting, handler.status())?;
+        c.equal(
+            Clause::SettleActions,
+            &[handler.id()],
+            "the status on receipt",
+            &Status::Waiting,
+            handler.status(),
+        )?;
         c.settle(&mut handler, status.clone()).await?;
-        c.equal(19, &[handler.id()], "the status", &status, handler.status())?;
+        c.equal(Clause::SettleActions, &[handler.id()], "the status", &status, handler.status())?;
         let lost = handler.is_lost() || handler.lost().is_cancelled();
-        c.check(26, &[handler.id()], !lost, "no loss told after one's own settlement", "lost")?;
+        c.check(Clause::Extend, &[handler.id()], !lost, "no loss told after one's own settlement", "lost")?;
     }
-    c.client().nothing(&p, c.timing().never(), 19, "nothing after the removals").await
+    c.client().nothing(&p, c.timing().never(), Clause::SettleActions, "nothing after the removals").await
 }
 
 /// `Waiting`, `Running` and `Failed` release it at once, ahead of what was never delivered where that is declared.
@@ -73,12 +87,18 @@ async fn gives_back(c: &Context) -> CaseResult {
         c.settle(&mut handler, status.clone()).await?;
         let mut held = c.hold(&queue, &p, 2).await?;
         let (seen, expected) = (handler_ids(&held), [first, second].concat());
-        c.same_ids(19, &format!("both after {status:?}"), &expected, &seen)?;
+        c.same_ids(Clause::SettleActions, &format!("both after {status:?}"), &expected, &seen)?;
         let told = format!("the one settled with {status:?} first: {}", c.history().labels(&expected));
-        c.check(19, &expected, seen == expected || !front, told, c.history().labels(&seen))?;
+        c.check(
+            Clause::SettleActions,
+            &expected,
+            seen == expected || !front,
+            told,
+            c.history().labels(&seen),
+        )?;
         c.processed(&queue, &mut held).await?;
     }
-    c.client().nothing(&p, c.timing().slack, 19, "each message once").await
+    c.client().nothing(&p, c.timing().slack, Clause::SettleActions, "each message once").await
 }
 
 /// `Postponed` makes it invisible for its delay, not longer.
@@ -89,9 +109,9 @@ async fn postpones(c: &Context) -> CaseResult {
     let asked = Instant::now();
     c.settle(&mut handler, Status::postponed(t.delay)).await?;
     let wait = t.latest(t.delay);
-    let mut back = c.ok(30, "a pull", queue.pull(&p).max(10).wait(wait).await)?;
-    c.took(30, &sent, "the postponed message back", asked.elapsed(), (t.delay, wait))?;
-    c.same_ids(30, "the postponed message, once", &sent, &handler_ids(&back))?;
+    let mut back = c.ok(Clause::Delays, "a pull", queue.pull(&p).max(10).wait(wait).await)?;
+    c.took(Clause::Delays, &sent, "the postponed message back", asked.elapsed(), (t.delay, wait))?;
+    c.same_ids(Clause::Delays, "the postponed message, once", &sent, &handler_ids(&back))?;
     c.processed(&queue, &mut back).await
 }
 
@@ -105,7 +125,7 @@ async fn postpones_with_headers(c: &Context) -> CaseResult {
     let status = Status::Postponed { delay: Duration::ZERO, headers: Some(headers.clone()) };
     c.settle(&mut handler, status).await?;
     let mut back = c.hold_one(&queue, &p).await?;
-    c.equal(5, &[id], "the headers", &headers, back.headers())?;
+    c.equal(Clause::ContentIntact, &[id], "the headers", &headers, back.headers())?;
     c.settle(&mut back, Status::Processed).await
 }
 
@@ -116,11 +136,13 @@ async fn poisons(c: &Context) -> CaseResult {
     let mut handler = c.hold_one(&queue, &p).await?;
     let id = handler.id();
     c.settle(&mut handler, Status::poisonous("it bites")).await?;
-    c.client().nothing(&p, c.timing().never(), 19, "nothing in the live partition").await?;
+    c.client()
+        .nothing(&p, c.timing().never(), Clause::SettleActions, "nothing in the live partition")
+        .await?;
     let mut dead = c.hold_one(&queue, &p.dead_letters()).await?;
-    c.equal(33, &[id], "the dead letter", &id, &dead.id())?;
+    c.equal(Clause::DeadLetters, &[id], "the dead letter", &id, &dead.id())?;
     let reason = dead.headers().get(header::DEAD_REASON).map(String::as_str);
-    c.equal(33, &[id], "the reason", &Some("it bites"), &reason)?;
+    c.equal(Clause::DeadLetters, &[id], "the reason", &Some("it bites"), &reason)?;
     c.settle(&mut dead, Status::Processed).await
 }
 
@@ -135,13 +157,18 @@ async fn twice(c: &Context) -> CaseResult {
         {
             c.settle(handler, status.clone()).await?;
             c.settle(handler, status.clone()).await?;
-            c.settle_lost(22, handler, other).await?;
+            c.settle_lost(Clause::SettleTwice, handler, other).await?;
             c.settle(handler, status).await?;
         }
     }
     drop(held);
     let got = c.drain(&queue, &p, c.timing().never()).await?;
-    c.same_ids(22, "the released message alone, once", sent.get(1..).unwrap_or_default(), &got)
+    c.same_ids(
+        Clause::SettleTwice,
+        "the released message alone, once",
+        sent.get(1..).unwrap_or_default(),
+        &got,
+    )
 }
 
 /// A settlement whose future was dropped after its first poll is carried through, with or without its handler.
@@ -157,7 +184,7 @@ async fn dropped_future(c: &Context) -> CaseResult {
         }
         if let Some(mut asked_again) = held.pop() {
             c.settle(&mut asked_again, Status::Processed).await?;
-            c.settle_lost(23, &mut asked_again, Status::Failed).await?;
+            c.settle_lost(Clause::SettleCarriedThrough, &mut asked_again, Status::Failed).await?;
         }
     }
     // Many, of which most wait for the call before them, and whose handlers are gone by then.
@@ -166,7 +193,12 @@ async fn dropped_future(c: &Context) -> CaseResult {
         let _ = polled(1, handler.settle(Status::Processed)).await;
     }
     c.client()
-        .nothing(&p, lease + c.timing().never(), 23, "nothing back, as each was settled as processed")
+        .nothing(
+            &p,
+            lease + c.timing().never(),
+            Clause::SettleCarriedThrough,
+            "nothing back, as each was settled as processed",
+        )
         .await
 }
 
@@ -187,12 +219,16 @@ async fn thousand_at_once(c: &Context) -> CaseResult {
         })
     });
     for settled in join_all(settling).await {
-        let (id, answer) = c.ok(20, "a task", settled.map_err(|error| Error::invalid(error.to_string())))?;
-        let answer = c.ok(20, "settle", answer)?;
+        let (id, answer) = c.ok(
+            Clause::SettleOutcomes,
+            "a task",
+            settled.map_err(|error| Error::invalid(error.to_string())),
+        )?;
+        let answer = c.ok(Clause::SettleOutcomes, "settle", answer)?;
         let due = if stolen.contains(&id) { SettleOutcome::Lost } else { SettleOutcome::Settled };
-        c.equal(20, &[id], "the outcome", &due, &answer)?;
+        c.equal(Clause::SettleOutcomes, &[id], "the outcome", &due, &answer)?;
     }
-    c.client().nothing(&p, c.timing().never(), 20, "nothing left").await
+    c.client().nothing(&p, c.timing().never(), Clause::SettleOutcomes, "nothing left").await
 }
 
 /// Removes a message by its lease, behind its handler's back.
@@ -224,7 +260,7 @@ async fn many_mixed(c: &Context) -> CaseResult {
         steal(c, id).await?;
     }
     let answers = queue.settle_many(held.iter_mut().zip(statuses.clone())).await;
-    c.equal(20, &ids, "the number of outcomes", &statuses.len(), &answers.len())?;
+    c.equal(Clause::SettleOutcomes, &ids, "the number of outcomes", &statuses.len(), &answers.len())?;
     for ((id, status), answer) in ids.iter().zip(&statuses).zip(&answers) {
         let ok = match status {
             Status::Postponed { delay, .. } if !delay.is_zero() => answer
@@ -233,15 +269,31 @@ async fn many_mixed(c: &Context) -> CaseResult {
             _ if lost == Some(*id) => matches!(answer, Ok(SettleOutcome::Lost)),
             _ => matches!(answer, Ok(SettleOutcome::Settled)),
         };
-        c.check(20, &[*id], ok, format!("the outcome of {status:?}"), format!("{answer:?}"))?;
+        c.check(
+            Clause::SettleOutcomes,
+            &[*id],
+            ok,
+            format!("the outcome of {status:?}"),
+            format!("{answer:?}"),
+        )?;
     }
     if let Some(refused) = held.get_mut(5) {
         c.settle(refused, Status::Waiting).await?;
     }
     let back: Vec<_> = [1, 3, 5, 6, 8].into_iter().filter_map(at).collect();
-    c.same_ids(19, "what was given back", &back, &c.drain(&queue, &p, c.timing().never()).await?)?;
+    c.same_ids(
+        Clause::SettleActions,
+        "what was given back",
+        &back,
+        &c.drain(&queue, &p, c.timing().never()).await?,
+    )?;
     let dead: Vec<_> = at(2).into_iter().collect();
-    c.same_ids(19, "what was poisonous", &dead, &c.drain(&queue, &p.dead_letters(), c.timing().slack).await?)
+    c.same_ids(
+        Clause::SettleActions,
+        "what was poisonous",
+        &dead,
+        &c.drain(&queue, &p.dead_letters(), c.timing().slack).await?,
+    )
 }
 
 /// Dropped unsettled, a message comes back at once, though its lease would last.
@@ -252,7 +304,7 @@ async fn dropped_handler(c: &Context) -> CaseResult {
         drop(c.hold_one(&queue, &p).await?);
     }
     let mut handler = c.hold_one(&other, &p).await?;
-    c.equal(24, &sent, "the message", &sent.first().copied(), &Some(handler.id()))?;
+    c.equal(Clause::DroppedDelivery, &sent, "the message", &sent.first().copied(), &Some(handler.id()))?;
     c.settle(&mut handler, Status::Processed).await
 }
 
@@ -263,8 +315,8 @@ async fn dropped_in_batches(c: &Context) -> CaseResult {
     let held = c.hold(&queue, &p, sent.len()).await?;
     let dropping = std::thread::spawn(move || drop(held));
     let mut back = c.hold(&queue, &p, sent.len()).await?;
-    c.same_ids(24, "all that was dropped", &sent, &handler_ids(&back))?;
-    c.check(24, &[], dropping.join().is_ok(), "no panic in drop", "a panic")?;
+    c.same_ids(Clause::DroppedDelivery, "all that was dropped", &sent, &handler_ids(&back))?;
+    c.check(Clause::DroppedDelivery, &[], dropping.join().is_ok(), "no panic in drop", "a panic")?;
     c.processed(&queue, &mut back).await
 }
 
@@ -277,12 +329,13 @@ async fn runtime_ends(c: &Context) -> CaseResult {
     let soon = t.soon;
     let ended =
         tokio::task::spawn_blocking(move || hold_past_runtime(storage, options, &partition, soon)).await;
-    let held = ended.map_err(|error| c.failed(24, &sent, "no panic", error.to_string()))?;
-    let held = c.ok(24, "a pull in a runtime of its own", held)?;
-    c.equal(24, &sent, "what it held", &sent, &held)?;
+    let held =
+        ended.map_err(|error| c.failed(Clause::DroppedDelivery, &sent, "no panic", error.to_string()))?;
+    let held = c.ok(Clause::DroppedDelivery, "a pull in a runtime of its own", held)?;
+    c.equal(Clause::DroppedDelivery, &sent, "what it held", &sent, &held)?;
     let queue = c.queue()?;
-    let mut back = c.ok(25, "a pull", queue.pull(&p).max(10).wait(t.latest(t.lease)).await)?;
-    c.same_ids(25, "the message at its lease's end", &sent, &handler_ids(&back))?;
+    let mut back = c.ok(Clause::LeaseEnd, "a pull", queue.pull(&p).max(10).wait(t.latest(t.lease)).await)?;
+    c.same_ids(Clause::LeaseEnd, "the message at its lease's end", &sent, &handler_ids(&back))?;
     c.processed(&queue, &mut back).await
 }
 

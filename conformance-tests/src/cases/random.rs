@@ -6,6 +6,7 @@ use anyqueue::adapter::Reach;
 use futures_util::{StreamExt as _, stream};
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::Context;
 use crate::fault::Fault;
 use crate::need::Need;
@@ -13,20 +14,52 @@ use crate::random::{Budget, Search, Shape, apart, during, is_coarse};
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "random.histories", [1, 5, 14, 21, 22, 25], histories)
-        .kills(&[Fault::RemoveDoesNothing])
-        .deadline(Duration::from_mins(2)),
-    case!(Storage, "random.small_histories", [1, 5, 14, 19, 28], small_histories)
-        .kills(&[Fault::RemoveDoesNothing, Fault::RetryLosesMaxRetries])
-        .deadline(Duration::from_mins(2)),
-    case!(Storage, "random.soak", [1, 5, 14, 21, 22, 25], histories)
-        .kills(&[Fault::RemoveDoesNothing])
-        .deadline(Duration::from_mins(2))
-        .soak(),
-    case!(Storage, "random.replay", [9, 15, 19, 28, 30, 31, 32, 33, 35, 36, 37], replay)
-        .needs(&[Need::CONTROLLED_CLOCK])
-        .kills(&[Fault::RemoveDoesNothing])
-        .deadline(Duration::from_mins(2)),
+    case!(
+        Storage,
+        "random.histories",
+        [Stored, ContentIntact, Exclusive, Fencing, SettleTwice, LeaseEnd],
+        histories
+    )
+    .kills(&[Fault::RemoveDoesNothing])
+    .deadline(Duration::from_mins(2)),
+    case!(
+        Storage,
+        "random.small_histories",
+        [Stored, ContentIntact, Exclusive, SettleActions, DeliveryCount],
+        small_histories
+    )
+    .kills(&[Fault::RemoveDoesNothing, Fault::RetryLosesMaxRetries])
+    .deadline(Duration::from_mins(2)),
+    case!(
+        Storage,
+        "random.soak",
+        [Stored, ContentIntact, Exclusive, Fencing, SettleTwice, LeaseEnd],
+        histories
+    )
+    .kills(&[Fault::RemoveDoesNothing])
+    .deadline(Duration::from_mins(2))
+    .soak(),
+    case!(
+        Storage,
+        "random.replay",
+        [
+            ReadyAtOnce,
+            Order,
+            SettleActions,
+            DeliveryCount,
+            Delays,
+            Groups,
+            Deduplication,
+            DeadLetters,
+            Inspection,
+            Deletion,
+            Pause
+        ],
+        replay
+    )
+    .needs(&[Need::ControlledClock])
+    .kills(&[Fault::RemoveDoesNothing])
+    .deadline(Duration::from_mins(2)),
 ];
 
 /// Small plans under way at once.
@@ -47,7 +80,7 @@ async fn histories(c: &Context) -> CaseResult {
     let time = c.lasting(Duration::ZERO, Duration::from_mins(1));
     let seed = c.seed();
     let tried = apart(move || async move { search.run(seed, during(time)).await }).await?;
-    c.check(1, &[], tried > 0, "a plan carried out", "none")
+    c.check(Clause::Stored, &[], tried > 0, "a plan carried out", "none")
 }
 
 /// Many small plans side by side, each in a storage of its own: so many whatever the speed of the machine, and also where no clock can be
@@ -69,7 +102,7 @@ async fn small_histories(c: &Context) -> CaseResult {
         tried.into_iter().collect::<CaseResult<Vec<_>>>()
     })
     .await?;
-    c.check(1, &[], !tried.is_empty(), "plans carried out", "none")
+    c.check(Clause::Stored, &[], !tried.is_empty(), "plans carried out", "none")
 }
 
 /// On a controlled clock the same seed makes the same history, to the byte; and many small plans take no time.
@@ -91,5 +124,11 @@ async fn replay(c: &Context) -> CaseResult {
     .await?;
     let parted = first.lines().zip(second.lines()).find(|(first, second)| first != second);
     let (expected, instead) = parted.unwrap_or((&first, &second));
-    c.check(29, &[], first == second, format!("the same history again, with {expected}"), instead)
+    c.check(
+        Clause::ServerTime,
+        &[],
+        first == second,
+        format!("the same history again, with {expected}"),
+        instead,
+    )
 }

@@ -7,53 +7,60 @@ use anyqueue::{Headers, SettleOutcome};
 use futures_util::future::join_all;
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{Context, settlement};
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "settle.remove", [19, 20, 22], remove)
+    case!(Storage, "settle.remove", [SettleActions, SettleOutcomes, SettleTwice], remove)
         .kills(&[Fault::RemoveDoesNothing, Fault::LeaseUntilTooLate]),
-    case!(Storage, "settle.remove_many", [19, 20], remove_many)
+    case!(Storage, "settle.remove_many", [SettleActions, SettleOutcomes], remove_many)
         .kills(&[Fault::RemoveLostOneIn30, Fault::RemoveDoesNothing]),
-    case!(Storage, "settle.release", [19], release).kills(&[Fault::ReleaseWaitsForLease, Fault::AutoAck]),
-    case!(Storage, "settle.retry", [19, 28], retry).kills(&[
+    case!(Storage, "settle.release", [SettleActions], release)
+        .kills(&[Fault::ReleaseWaitsForLease, Fault::AutoAck]),
+    case!(Storage, "settle.retry", [SettleActions, DeliveryCount], retry).kills(&[
         Fault::RetryDrops,
         Fault::ThirdRetryDrops,
         Fault::CountStuck,
     ]),
-    case!(Storage, "settle.released_goes_first", [19], released_goes_first)
-        .needs(&[Need::REQUEUE_FRONT, Need::PUSH_ORDER])
+    case!(Storage, "settle.released_goes_first", [SettleActions], released_goes_first)
+        .needs(&[Need::RequeueFront, Need::PushOrder])
         .kills(&[Fault::ReleaseWaitsForLease]),
-    case!(Storage, "settle.failed_goes_first", [19], failed_goes_first)
-        .needs(&[Need::REQUEUE_FRONT, Need::PUSH_ORDER])
+    case!(Storage, "settle.failed_goes_first", [SettleActions], failed_goes_first)
+        .needs(&[Need::RequeueFront, Need::PushOrder])
         .kills(&[Fault::RetryToBack]),
-    case!(Storage, "settle.postponed_goes_last", [19], postponed_goes_last)
-        .needs(&[Need::PUSH_ORDER, Need::REJOIN_LAST])
+    case!(Storage, "settle.postponed_goes_last", [SettleActions], postponed_goes_last)
+        .needs(&[Need::PushOrder, Need::RejoinLast])
         .kills(&[Fault::PostponeToFront]),
-    case!(Storage, "settle.postponed_alone", [19], postponed_alone).kills(&[Fault::PostponeDrops]),
-    case!(Storage, "settle.postpone_headers", [5, 19], postpone_headers)
-        .needs(&[Need::POSTPONE_HEADERS])
+    case!(Storage, "settle.postponed_alone", [SettleActions], postponed_alone).kills(&[Fault::PostponeDrops]),
+    case!(Storage, "settle.postpone_headers", [ContentIntact, SettleActions], postpone_headers)
+        .needs(&[Need::PostponeHeaders])
         .kills(&[Fault::PostponeKeepsHeaders]),
-    case!(Storage, "settle.move", [16, 19], move_on).kills(&[Fault::MoveCopies, Fault::MoveKeepsCount]),
-    case!(Storage, "settle.move_to_itself", [19], move_to_itself).kills(&[Fault::MoveKeepsCount]),
-    case!(Storage, "settle.twice", [22], twice).kills(&[Fault::SecondSettled]),
-    case!(Storage, "settle.twice_in_one_batch", [20, 22], twice_in_one_batch).kills(&[Fault::SecondSettled]),
-    case!(Storage, "settle.wrong_token", [20, 21], wrong_token).kills(&[Fault::TokenIgnored]),
-    case!(Storage, "settle.altered_tokens", [20, 21], altered_tokens).kills(&[Fault::TokenByItsStart]),
-    case!(Storage, "settle.crossed_tokens", [20, 21], crossed_tokens)
-        .needs(&[Need::FENCING])
+    case!(Storage, "settle.move", [PartitionsApart, SettleActions], move_on)
+        .kills(&[Fault::MoveCopies, Fault::MoveKeepsCount]),
+    case!(Storage, "settle.move_to_itself", [SettleActions], move_to_itself).kills(&[Fault::MoveKeepsCount]),
+    case!(Storage, "settle.twice", [SettleTwice], twice).kills(&[Fault::SecondSettled]),
+    case!(Storage, "settle.twice_in_one_batch", [SettleOutcomes, SettleTwice], twice_in_one_batch)
+        .kills(&[Fault::SecondSettled]),
+    case!(Storage, "settle.wrong_token", [SettleOutcomes, Fencing], wrong_token)
+        .kills(&[Fault::TokenIgnored]),
+    case!(Storage, "settle.altered_tokens", [SettleOutcomes, Fencing], altered_tokens)
+        .kills(&[Fault::TokenByItsStart]),
+    case!(Storage, "settle.crossed_tokens", [SettleOutcomes, Fencing], crossed_tokens)
+        .needs(&[Need::Fencing])
         .kills(&[Fault::TokensInterchange]),
-    case!(Storage, "settle.one_refused", [20], one_refused)
+    case!(Storage, "settle.one_refused", [SettleOutcomes], one_refused)
         .kills(&[Fault::RefusedFailsBatch, Fault::LostEndsBatch]),
-    case!(Storage, "settle.moves_in_order", [15, 19], moves_in_order)
-        .needs(&[Need::PUSH_ORDER, Need::ATOMIC_MOVES])
+    case!(Storage, "settle.moves_in_order", [Order, SettleActions], moves_in_order)
+        .needs(&[Need::PushOrder, Need::AtomicMoves])
         .kills(&[Fault::NineMovesReversed]),
-    case!(Storage, "settle.mixed_batch", [19, 20], mixed_batch)
+    case!(Storage, "settle.mixed_batch", [SettleActions, SettleOutcomes], mixed_batch)
         .kills(&[Fault::OnlyFirstSettled, Fault::OnePartitionPerBatch]),
-    case!(Storage, "settle.reverse_from_tasks", [19], reverse_from_tasks).kills(&[Fault::RemoveLostOneIn30]),
-    case!(Storage, "settle.exchange", [8, 20], exchange).kills(&[
+    case!(Storage, "settle.reverse_from_tasks", [SettleActions], reverse_from_tasks)
+        .kills(&[Fault::RemoveLostOneIn30]),
+    case!(Storage, "settle.exchange", [PullBounds, SettleOutcomes], exchange).kills(&[
         Fault::ExchangeForgetsToPull,
         Fault::TwinSettled,
         Fault::ExchangeStopsAtLost,
@@ -74,9 +81,11 @@ async fn remove(c: &Context) -> CaseResult {
         outcomes.push(c.client().try_settle(delivery, Action::Remove).await?);
     }
     c.still_within(start, lease)?;
-    c.equal(20, &[], "the outcomes", &vec![SettleOutcome::Settled; 3], &outcomes)?;
+    c.equal(Clause::SettleOutcomes, &[], "the outcomes", &vec![SettleOutcome::Settled; 3], &outcomes)?;
     let never = c.timing().never_after(lease);
-    c.client().nothing(&p, never, 19, "nothing after the removals, when the lease is long over").await
+    c.client()
+        .nothing(&p, never, Clause::SettleActions, "nothing after the removals, when the lease is long over")
+        .await
 }
 
 /// Of a hundred removals every one is done.
@@ -87,16 +96,29 @@ async fn remove_many(c: &Context) -> CaseResult {
     while removed < 100 {
         let start = Instant::now();
         let got = c.client().pull_with(&p, PullRequest::new(10, c.timing().soon, lease)).await?;
-        c.check(1, &[], !got.is_empty(), "a hundred messages", format!("{removed} until nothing came"))?;
+        c.check(
+            Clause::Stored,
+            &[],
+            !got.is_empty(),
+            "a hundred messages",
+            format!("{removed} until nothing came"),
+        )?;
         let settlements: Vec<_> = got.iter().map(|delivery| settlement(delivery, Action::Remove)).collect();
         let outcomes = c.client().storage().settle(&settlements).await;
         let settled = outcomes.iter().filter(|outcome| matches!(outcome, Ok(SettleOutcome::Settled))).count();
         c.still_within(start, lease)?;
-        c.equal(20, &[], "the number of Settled", &got.len(), &settled)?;
+        c.equal(Clause::SettleOutcomes, &[], "the number of Settled", &got.len(), &settled)?;
         removed += settled;
     }
     let never = c.timing().never_after(lease);
-    c.client().nothing(&p, never, 19, "nothing after the removals, when the leases are long over").await
+    c.client()
+        .nothing(
+            &p,
+            never,
+            Clause::SettleActions,
+            "nothing after the removals, when the leases are long over",
+        )
+        .await
 }
 
 /// A released message is available again at once, as often as it is released.
@@ -105,7 +127,7 @@ async fn release(c: &Context) -> CaseResult {
     let sent = c.client().push(&p, &[c.message()]).await?;
     for round in 1..=4_u32 {
         let got = c.client().take(&p, 1).await?;
-        c.in_order(19, "the released message", &sent, &got)?;
+        c.in_order(Clause::SettleActions, "the released message", &sent, &got)?;
         let count = if c.capabilities().delivery_count == DeliveryCount::ExceptReleases { 1 } else { round };
         counted(c, &got, count)?;
         let action = if round < 4 { Action::Release } else { Action::Remove };
@@ -120,7 +142,7 @@ async fn retry(c: &Context) -> CaseResult {
     let sent = c.client().push(&p, &[c.message()]).await?;
     for round in 1..=6_u32 {
         let got = c.client().take(&p, 1).await?;
-        c.in_order(19, "the failed message", &sent, &got)?;
+        c.in_order(Clause::SettleActions, "the failed message", &sent, &got)?;
         counted(c, &got, round)?;
         let action = if round < 6 { Action::Retry } else { Action::Remove };
         c.client().settle_all(&got, &action).await?;
@@ -134,7 +156,13 @@ fn counted(c: &Context, got: &[Delivery], count: u32) -> CaseResult {
         return Ok(());
     }
     got.iter().try_for_each(|delivery| {
-        c.equal(28, &[delivery.lease.id], "a delivery count of", &Some(count), &delivery.delivery_count)
+        c.equal(
+            Clause::DeliveryCount,
+            &[delivery.lease.id],
+            "a delivery count of",
+            &Some(count),
+            &delivery.delivery_count,
+        )
     })
 }
 
@@ -153,7 +181,7 @@ async fn goes_first(c: &Context, action: &Action) -> CaseResult {
     let head = c.client().take(&p, 1).await?;
     c.client().settle_all(&head, action).await?;
     let got = c.client().take(&p, 4).await?;
-    c.in_order(19, "the returned message ahead of those never delivered", &sent, &got)?;
+    c.in_order(Clause::SettleActions, "the returned message ahead of those never delivered", &sent, &got)?;
     c.client().remove(&got).await
 }
 
@@ -165,7 +193,7 @@ async fn postponed_goes_last(c: &Context) -> CaseResult {
     c.client().settle_all(&head, &Action::Postpone { delay: Duration::ZERO, headers: None }).await?;
     let got = c.client().take(&p, 4).await?;
     sent.rotate_left(1);
-    c.in_order(19, "the postponed message behind the others", &sent, &got)?;
+    c.in_order(Clause::SettleActions, "the postponed message behind the others", &sent, &got)?;
     c.client().remove(&got).await
 }
 
@@ -176,7 +204,7 @@ async fn postponed_alone(c: &Context) -> CaseResult {
     let got = c.client().take(&p, 1).await?;
     c.client().settle_all(&got, &Action::Postpone { delay: Duration::ZERO, headers: None }).await?;
     let got = c.client().take(&p, 1).await?;
-    c.in_order(19, "the postponed message", &sent, &got)?;
+    c.in_order(Clause::SettleActions, "the postponed message", &sent, &got)?;
     c.client().remove(&got).await
 }
 
@@ -191,7 +219,7 @@ async fn postpone_headers(c: &Context) -> CaseResult {
         let action = Action::Postpone { delay: Duration::ZERO, headers: Some(headers.clone()) };
         c.client().settle_all(&got, &action).await?;
         let [back] = c.client().take_exact(&p).await?;
-        c.equal(5, &[back.lease.id], "the headers", &headers, back.message.headers())?;
+        c.equal(Clause::ContentIntact, &[back.lease.id], "the headers", &headers, back.message.headers())?;
         c.client().settle_all(&[back], &Action::Release).await?;
     }
     let got = c.client().take(&p, 1).await?;
@@ -209,10 +237,14 @@ async fn move_on(c: &Context) -> CaseResult {
     let got = c.client().take(&from, 1).await?;
     c.client().settle_all(&got, &Action::Move { to: to.clone(), headers: None }).await?;
     let moved = c.client().take(&to, 1).await?;
-    c.in_order(19, "the moved message", &sent, &moved)?;
+    c.in_order(Clause::SettleActions, "the moved message", &sent, &moved)?;
     counted(c, &moved, 1)?;
-    c.client().nothing(&from, c.timing().slack, 19, "nothing left where it was moved from").await?;
-    c.client().nothing(&to, c.timing().slack, 19, "no second copy where it was moved to").await?;
+    c.client()
+        .nothing(&from, c.timing().slack, Clause::SettleActions, "nothing left where it was moved from")
+        .await?;
+    c.client()
+        .nothing(&to, c.timing().slack, Clause::SettleActions, "no second copy where it was moved to")
+        .await?;
     c.client().remove(&moved).await
 }
 
@@ -223,11 +255,11 @@ async fn move_to_itself(c: &Context) -> CaseResult {
     let head = c.client().pull(&p, 1).await?;
     c.client().settle_all(&head, &Action::Move { to: p.clone(), headers: None }).await?;
     let got = c.client().take(&p, 3).await?;
-    if (Need::PUSH_ORDER.declared)(c.capabilities()) {
+    if Need::PushOrder.is_declared(c.capabilities()) {
         sent.rotate_left(1);
-        c.in_order(19, "the moved message behind the others", &sent, &got)?;
+        c.in_order(Clause::SettleActions, "the moved message behind the others", &sent, &got)?;
     } else {
-        c.same(19, "each message once", &sent, &got)?;
+        c.same(Clause::SettleActions, "each message once", &sent, &got)?;
     }
     counted(c, &got, 1)?;
     c.client().remove(&got).await
@@ -256,7 +288,7 @@ async fn twice(c: &Context) -> CaseResult {
             for delivery in &got {
                 let outcome = c.client().try_settle(delivery, second.clone()).await?;
                 let told = "the outcome of a second settlement";
-                c.equal(22, &[delivery.lease.id], told, &SettleOutcome::Lost, &outcome)?;
+                c.equal(Clause::SettleTwice, &[delivery.lease.id], told, &SettleOutcome::Lost, &outcome)?;
             }
             let left = match first {
                 Action::Remove => continue,
@@ -266,8 +298,8 @@ async fn twice(c: &Context) -> CaseResult {
             c.client().remove(&left).await?;
         }
     }
-    c.client().nothing(&p, c.timing().slack, 22, "nothing resurrected").await?;
-    c.client().nothing(&elsewhere, c.timing().slack, 22, "nothing resurrected").await
+    c.client().nothing(&p, c.timing().slack, Clause::SettleTwice, "nothing resurrected").await?;
+    c.client().nothing(&elsewhere, c.timing().slack, Clause::SettleTwice, "nothing resurrected").await
 }
 
 /// The same lease twice in one batch: the first is `Settled`, the second `Lost`.
@@ -278,10 +310,14 @@ async fn twice_in_one_batch(c: &Context) -> CaseResult {
     let batch =
         [settlement(&a, Action::Remove), settlement(&a, Action::Release), settlement(&b, Action::Remove)];
     let outcomes = c.client().storage().settle(&batch).await;
-    let outcomes = c.ok(20, "each settlement", outcomes.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
+    let outcomes = c.ok(
+        Clause::SettleOutcomes,
+        "each settlement",
+        outcomes.into_iter().collect::<anyqueue::Result<Vec<_>>>(),
+    )?;
     let expected = vec![SettleOutcome::Settled, SettleOutcome::Lost, SettleOutcome::Settled];
-    c.equal(22, &[a.lease.id], "the outcomes", &expected, &outcomes)?;
-    c.client().nothing(&p, c.timing().slack, 22, "nothing left").await
+    c.equal(Clause::SettleTwice, &[a.lease.id], "the outcomes", &expected, &outcomes)?;
+    c.client().nothing(&p, c.timing().slack, Clause::SettleTwice, "nothing left").await
 }
 
 /// A lease that nobody gave out settles nothing.
@@ -293,9 +329,15 @@ async fn wrong_token(c: &Context) -> CaseResult {
     let forged = Delivery::new(forged, got.message.clone());
     for action in actions(c)? {
         let outcome = c.client().try_settle(&forged, action).await?;
-        c.equal(21, &[got.lease.id], "the outcome under a forged lease", &SettleOutcome::Lost, &outcome)?;
+        c.equal(
+            Clause::Fencing,
+            &[got.lease.id],
+            "the outcome under a forged lease",
+            &SettleOutcome::Lost,
+            &outcome,
+        )?;
     }
-    c.client().nothing(&p, c.timing().slack, 21, "the message still held").await?;
+    c.client().nothing(&p, c.timing().slack, Clause::Fencing, "the message still held").await?;
     c.client().remove(&[got]).await
 }
 
@@ -318,10 +360,16 @@ async fn altered_tokens(c: &Context) -> CaseResult {
         let forged = Delivery::new(forged, got.message.clone());
         for action in [Action::Release, Action::Remove] {
             let outcome = c.client().try_settle(&forged, action).await?;
-            c.equal(21, &[got.lease.id], "the outcome under another token", &SettleOutcome::Lost, &outcome)?;
+            c.equal(
+                Clause::Fencing,
+                &[got.lease.id],
+                "the outcome under another token",
+                &SettleOutcome::Lost,
+                &outcome,
+            )?;
         }
     }
-    c.client().nothing(&p, c.timing().slack, 21, "the message still held").await?;
+    c.client().nothing(&p, c.timing().slack, Clause::Fencing, "the message still held").await?;
     c.client().remove(&[got]).await
 }
 
@@ -333,33 +381,37 @@ async fn crossed_tokens(c: &Context) -> CaseResult {
     let storage = c.unseen().await?;
     for action in [Action::Remove, Action::Retry, Action::Release] {
         let pushed = storage.push(&p, &c.messages(2, |_, message| message)).await;
-        c.ok(1, "a push", pushed.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
+        c.ok(Clause::Stored, "a push", pushed.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
         let mut held = Vec::new();
         while held.len() < 2 {
             let request = PullRequest::new(1, c.timing().soon, c.timing().long_lease);
-            let got = c.ok(8, "a pull", storage.pull(&p, request).await)?;
-            c.check(8, &[], !got.is_empty(), "two deliveries", format!("{}", held.len()))?;
+            let got = c.ok(Clause::PullBounds, "a pull", storage.pull(&p, request).await)?;
+            c.check(Clause::PullBounds, &[], !got.is_empty(), "two deliveries", format!("{}", held.len()))?;
             held.extend(got);
         }
         let [one, other] = held.as_slice() else {
-            return Err(c.failed(8, &[], "two deliveries", format!("{}", held.len())));
+            return Err(c.failed(Clause::PullBounds, &[], "two deliveries", format!("{}", held.len())));
         };
         let crossed = Lease { token: other.lease.token.clone(), ..one.lease.clone() };
         let _ = storage.settle(&[Settlement { lease: crossed, action }]).await;
         let answers = storage.settle(&[settlement(one, Action::Remove)]).await;
-        let answer = c.ok(20, "a settlement", answers.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
+        let answer = c.ok(
+            Clause::SettleOutcomes,
+            "a settlement",
+            answers.into_iter().collect::<anyqueue::Result<Vec<_>>>(),
+        )?;
         let told = "a removal by who holds it, after another's token was shown for it,";
-        c.equal(21, &[], told, &vec![SettleOutcome::Settled], &answer)?;
+        c.equal(Clause::Fencing, &[], told, &vec![SettleOutcome::Settled], &answer)?;
         // The other is gone, held, or released.
         storage.settle(&[settlement(other, Action::Remove)]).await;
         let request = PullRequest::new(1, c.timing().slack, c.timing().long_lease);
-        let back = c.ok(8, "a pull", storage.pull(&p, request).await)?;
+        let back = c.ok(Clause::PullBounds, "a pull", storage.pull(&p, request).await)?;
         let wrong = back.iter().any(|delivery| delivery.lease.id == one.lease.id);
-        c.check(21, &[], !wrong, "no second delivery of what was removed", "it came again")?;
+        c.check(Clause::Fencing, &[], !wrong, "no second delivery of what was removed", "it came again")?;
         let rest: Vec<_> = back.iter().map(|delivery| settlement(delivery, Action::Remove)).collect();
         storage.settle(&rest).await;
     }
-    c.ok(41, "close", storage.close().await)
+    c.ok(Clause::Close, "close", storage.close().await)
 }
 
 /// What is refused in a batch, wherever it stands and for whatever reason, is refused alone.
@@ -384,7 +436,7 @@ async fn one_refused(c: &Context) -> CaseResult {
         let about = crate::context::ids(&held);
         let told =
             format!("Settled, but for the one at place {place}, whose token nobody gave out: {expected:?}");
-        c.check(20, &about, settled == expected, told, format!("{answers:?}"))?;
+        c.check(Clause::SettleOutcomes, &about, settled == expected, told, format!("{answers:?}"))?;
         let refused = held.get(place..=place).unwrap_or_default();
         c.client().remove(refused).await?;
     }
@@ -400,7 +452,7 @@ async fn moves_in_order(c: &Context) -> CaseResult {
     for to in [&other, &p.dead_letters(), &p] {
         c.client().settle_all(&held, &Action::Move { to: to.clone(), headers: None }).await?;
         held = c.client().take(to, count).await?;
-        c.in_order(15, "what was moved, in the order of the call", &sent, &held)?;
+        c.in_order(Clause::Order, "what was moved, in the order of the call", &sent, &held)?;
     }
     c.client().remove(&held).await
 }
@@ -430,9 +482,14 @@ async fn mixed_batch(c: &Context) -> CaseResult {
             .map(|(delivery, _)| delivery.lease.id)
             .collect();
         let got = c.client().take(place, expected.len()).await?;
-        c.same(19, &format!("what belongs into {place} after the batch"), &expected, &got)?;
+        c.same(
+            Clause::SettleActions,
+            &format!("what belongs into {place} after the batch"),
+            &expected,
+            &got,
+        )?;
         c.client().remove(&got).await?;
-        c.client().nothing(place, c.timing().slack, 19, "nothing else").await?;
+        c.client().nothing(place, c.timing().slack, Clause::SettleActions, "nothing else").await?;
     }
     Ok(())
 }
@@ -448,9 +505,9 @@ async fn reverse_from_tasks(c: &Context) -> CaseResult {
         tokio::spawn(async move { client.remove(&[delivery]).await })
     });
     for task in join_all(tasks).await {
-        task.map_err(|panic| c.failed(19, &[], "no panic", panic.to_string()))??;
+        task.map_err(|panic| c.failed(Clause::SettleActions, &[], "no panic", panic.to_string()))??;
     }
-    c.client().nothing(&p, c.timing().slack, 19, "nothing left").await
+    c.client().nothing(&p, c.timing().slack, Clause::SettleActions, "nothing left").await
 }
 
 /// An exchange settles and pulls; the failure of one half is not a failure of the other.
@@ -465,12 +522,21 @@ async fn exchange(c: &Context) -> CaseResult {
         let batch = [stale.clone(), stale].concat();
         let wait = if last { Duration::ZERO } else { c.timing().soon };
         let (settled, pulled) = c.client().storage().exchange(&batch, &p, c.client().request(1, wait)).await;
-        let settled =
-            c.ok(20, "settling in an exchange", settled.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
-        c.equal(20, &[], "the outcomes", &vec![SettleOutcome::Settled, SettleOutcome::Lost], &settled)?;
-        held = c.ok(8, "pulling in an exchange", pulled)?;
-        c.equal(8, &[], "the deliveries of an exchange", &usize::from(!last), &held.len())?;
+        let settled = c.ok(
+            Clause::SettleOutcomes,
+            "settling in an exchange",
+            settled.into_iter().collect::<anyqueue::Result<Vec<_>>>(),
+        )?;
+        c.equal(
+            Clause::SettleOutcomes,
+            &[],
+            "the outcomes",
+            &vec![SettleOutcome::Settled, SettleOutcome::Lost],
+            &settled,
+        )?;
+        held = c.ok(Clause::PullBounds, "pulling in an exchange", pulled)?;
+        c.equal(Clause::PullBounds, &[], "the deliveries of an exchange", &usize::from(!last), &held.len())?;
         seen.extend(held.clone());
     }
-    c.same(8, "each message once", &sent, &seen)
+    c.same(Clause::PullBounds, "each message once", &sent, &seen)
 }

@@ -5,26 +5,27 @@ use std::time::{Duration, Instant};
 use anyqueue::{Clock, MessageData, Queue, QueueMessageHandler, QueueMessageStatus as Status, Skew};
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{Context, handler_ids};
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Queue, "skew.delays", [29, 30], delays)
-        .needs(&[Need::SKEWED_CLIENT, Need::PUSH_DELAY])
+    case!(Queue, "skew.delays", [ServerTime, Delays], delays)
+        .needs(&[Need::SkewedClient, Need::PushDelay])
         .kills(&[Fault::DueByClientClock]),
-    case!(Queue, "skew.postponements", [29, 30], postponements)
-        .needs(&[Need::SKEWED_CLIENT, Need::POSTPONE_DELAY])
+    case!(Queue, "skew.postponements", [ServerTime, Delays], postponements)
+        .needs(&[Need::SkewedClient, Need::PostponeDelay])
         .kills(&[Fault::PostponedByClientClock]),
-    case!(Queue, "skew.ages", [29, 34], ages)
-        .needs(&[Need::SKEWED_CLIENT, Need::SERVER_AGES])
+    case!(Queue, "skew.ages", [ServerTime, Expiry], ages)
+        .needs(&[Need::SkewedClient, Need::ServerAges])
         .kills(&[Fault::AgeByClientClock]),
-    case!(Queue, "skew.leases", [25, 29], leases)
-        .needs(&[Need::SKEWED_CLIENT, Need::TIMED_LEASE])
+    case!(Queue, "skew.leases", [LeaseEnd, ServerTime], leases)
+        .needs(&[Need::SkewedClient, Need::TimedLease])
         .kills(&[Fault::LeaseByClientClock]),
-    case!(Queue, "skew.redrive", [29, 33], redrive)
-        .needs(&[Need::SKEWED_CLIENT])
+    case!(Queue, "skew.redrive", [ServerTime, DeadLetters], redrive)
+        .needs(&[Need::SkewedClient])
         .kills(&[Fault::MovedByClientClock]),
 ];
 
@@ -51,10 +52,10 @@ async fn comes(
 ) -> CaseResult {
     let (p, id, start) = (c.partition("work")?, message.id(), Instant::now());
     c.store(by, &p, vec![message]).await?;
-    let mut got = c.ok(8, "a pull", to.pull(&p).wait(c.timing().latest(delay)).await)?;
-    c.same_ids(29, "the message when it is due", &[id], &handler_ids(&got))?;
+    let mut got = c.ok(Clause::PullBounds, "a pull", to.pull(&p).wait(c.timing().latest(delay)).await)?;
+    c.same_ids(Clause::ServerTime, "the message when it is due", &[id], &handler_ids(&got))?;
     let bounds = (delay.saturating_sub(early), c.timing().latest(delay) + c.timing().soon);
-    c.took(30, &[id], "its delivery", start.elapsed(), bounds)?;
+    c.took(Clause::Delays, &[id], "its delivery", start.elapsed(), bounds)?;
     c.processed(to, &mut got).await
 }
 
@@ -83,10 +84,11 @@ async fn postponements(c: &Context) -> CaseResult {
         let mut held = c.hold_one(&wrong, &p).await?;
         let start = Instant::now();
         c.settle(&mut held, Status::postponed(delay)).await?;
-        let mut got = c.ok(8, "a pull", right.pull(&p).wait(c.timing().latest(delay)).await)?;
-        c.same_ids(29, "the postponed message when it is due", &sent, &handler_ids(&got))?;
+        let mut got =
+            c.ok(Clause::PullBounds, "a pull", right.pull(&p).wait(c.timing().latest(delay)).await)?;
+        c.same_ids(Clause::ServerTime, "the postponed message when it is due", &sent, &handler_ids(&got))?;
         let bounds = (delay, c.timing().latest(delay) + c.timing().soon);
-        c.took(30, &sent, "its return", start.elapsed(), bounds)?;
+        c.took(Clause::Delays, &sent, "its return", start.elapsed(), bounds)?;
         c.processed(&right, &mut got).await?;
     }
     Ok(())
@@ -100,7 +102,7 @@ async fn is_young(c: &Context, by: &Queue, to: &Queue) -> CaseResult {
     let most = start.elapsed() + c.timing().slack;
     let age = held.first().map(QueueMessageHandler::age);
     let told = format!("an age of at most {most:?}");
-    c.check(29, &sent, age.is_some_and(|age| age <= most), told, format!("{age:?}"))?;
+    c.check(Clause::ServerTime, &sent, age.is_some_and(|age| age <= most), told, format!("{age:?}"))?;
     c.processed(to, &mut held).await
 }
 
@@ -113,8 +115,14 @@ async fn ages(c: &Context) -> CaseResult {
             is_young(c, by, to).await?;
             c.store(by, &p, vec![c.message().with_time_to_live(ttl)]).await?;
             tokio::time::sleep(ttl + c.timing().slack).await;
-            let got = c.ok(34, "a pull", to.pull(&p).wait(c.timing().slack).await)?;
-            c.check(34, &[], got.is_empty(), "no delivery of what has expired", format!("{got:?}"))?;
+            let got = c.ok(Clause::Expiry, "a pull", to.pull(&p).wait(c.timing().slack).await)?;
+            c.check(
+                Clause::Expiry,
+                &[],
+                got.is_empty(),
+                "no delivery of what has expired",
+                format!("{got:?}"),
+            )?;
         }
     }
     Ok(())
@@ -126,12 +134,12 @@ async fn lease_ends(c: &Context, holder: &Queue, other: &Queue) -> CaseResult {
     let sent = c.store(holder, &p, vec![c.message()]).await?;
     let start = Instant::now();
     let pull = holder.pull(&p).wait(c.timing().soon).lease(lease).keep_alive(false);
-    let held = c.ok(8, "a pull", pull.await)?;
-    c.same_ids(8, "the message", &sent, &handler_ids(&held))?;
-    let mut got = c.ok(8, "a pull", other.pull(&p).wait(c.timing().latest(lease)).await)?;
-    c.same_ids(29, "the message when the lease is over", &sent, &handler_ids(&got))?;
+    let held = c.ok(Clause::PullBounds, "a pull", pull.await)?;
+    c.same_ids(Clause::PullBounds, "the message", &sent, &handler_ids(&held))?;
+    let mut got = c.ok(Clause::PullBounds, "a pull", other.pull(&p).wait(c.timing().latest(lease)).await)?;
+    c.same_ids(Clause::ServerTime, "the message when the lease is over", &sent, &handler_ids(&got))?;
     let bounds = (lease, c.timing().latest(lease) + c.timing().soon);
-    c.took(25, &sent, "its return", start.elapsed(), bounds)?;
+    c.took(Clause::LeaseEnd, &sent, "its return", start.elapsed(), bounds)?;
     c.processed(other, &mut got).await
 }
 
@@ -155,11 +163,11 @@ async fn redrive(c: &Context) -> CaseResult {
             for mut held in c.hold(killer, &p, 3).await? {
                 c.settle(&mut held, Status::poisonous("for the test")).await?;
             }
-            let letters = c.ok(33, "dead_letters", redriver.dead_letters(&p))?;
-            let done = c.ok(33, "redrive", letters.redrive().await)?;
-            c.equal(33, &sent, "the number put back", &3, &done.moved)?;
+            let letters = c.ok(Clause::DeadLetters, "dead_letters", redriver.dead_letters(&p))?;
+            let done = c.ok(Clause::DeadLetters, "redrive", letters.redrive().await)?;
+            c.equal(Clause::DeadLetters, &sent, "the number put back", &3, &done.moved)?;
             let mut back = c.hold(&right, &p, 3).await?;
-            c.same_ids(33, "what was put back", &sent, &handler_ids(&back))?;
+            c.same_ids(Clause::DeadLetters, "what was put back", &sent, &handler_ids(&back))?;
             c.processed(&right, &mut back).await?;
         }
     }

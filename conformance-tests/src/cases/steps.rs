@@ -5,23 +5,24 @@ use std::time::{Duration, Instant};
 use anyqueue::{Clock, ClockSetter, MessageId, Queue, QueueMessageStatus as Status, Skew};
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{CLOCK_GRAIN, Context, handler_ids};
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Queue, "steps.delays", [29, 30], delays)
-        .needs(&[Need::SKEWED_CLIENT, Need::PUSH_DELAY])
+    case!(Queue, "steps.delays", [ServerTime, Delays], delays)
+        .needs(&[Need::SkewedClient, Need::PushDelay])
         .kills(&[Fault::DueByWallClock]),
-    case!(Queue, "steps.postponements", [29, 30], postponements)
-        .needs(&[Need::SKEWED_CLIENT, Need::POSTPONE_DELAY])
+    case!(Queue, "steps.postponements", [ServerTime, Delays], postponements)
+        .needs(&[Need::SkewedClient, Need::PostponeDelay])
         .kills(&[Fault::DueByWallClock]),
-    case!(Queue, "steps.leases", [25, 29], leases)
-        .needs(&[Need::SKEWED_CLIENT])
+    case!(Queue, "steps.leases", [LeaseEnd, ServerTime], leases)
+        .needs(&[Need::SkewedClient])
         .kills(&[Fault::LeaseByWallClock]),
-    case!(Queue, "steps.waits", [10, 29], waits)
-        .needs(&[Need::SKEWED_CLIENT])
+    case!(Queue, "steps.waits", [PullWait, ServerTime], waits)
+        .needs(&[Need::SkewedClient])
         .kills(&[Fault::WaitByWallClock]),
 ];
 
@@ -38,10 +39,10 @@ async fn settable(c: &Context) -> CaseResult<(Queue, ClockSetter)> {
 /// Judges that what was put off at `start` comes when the delay is over, to the client whose clock was set meanwhile.
 async fn comes(c: &Context, queue: &Queue, sent: &[MessageId], start: Instant) -> CaseResult {
     let (p, delay) = (c.partition("work")?, c.timing().delay);
-    let mut got = c.ok(8, "a pull", queue.pull(&p).wait(c.timing().latest(delay)).await)?;
-    c.same_ids(29, "the message when it is due", sent, &handler_ids(&got))?;
+    let mut got = c.ok(Clause::PullBounds, "a pull", queue.pull(&p).wait(c.timing().latest(delay)).await)?;
+    c.same_ids(Clause::ServerTime, "the message when it is due", sent, &handler_ids(&got))?;
     let bounds = (delay, c.timing().latest(delay) + c.timing().soon);
-    c.took(30, sent, "its delivery", start.elapsed(), bounds)?;
+    c.took(Clause::Delays, sent, "its delivery", start.elapsed(), bounds)?;
     c.processed(queue, &mut got).await
 }
 
@@ -75,11 +76,18 @@ async fn leases(c: &Context) -> CaseResult {
     for step in STEPS {
         let sent = c.store(&queue, &p, vec![c.message()]).await?;
         let lease = c.timing().act_lease;
-        let mut held = c.ok(8, "a pull", queue.pull(&p).wait(c.timing().soon).lease(lease).await)?;
-        c.same_ids(8, "the message", &sent, &handler_ids(&held))?;
+        let mut held =
+            c.ok(Clause::PullBounds, "a pull", queue.pull(&p).wait(c.timing().soon).lease(lease).await)?;
+        c.same_ids(Clause::PullBounds, "the message", &sent, &handler_ids(&held))?;
         setter.set(step);
-        let stolen = c.ok(25, "a pull", other.pull(&p).wait(lease + c.timing().slack).await)?;
-        c.check(25, &sent, stolen.is_empty(), "nothing for anybody else", format!("{stolen:?}"))?;
+        let stolen = c.ok(Clause::LeaseEnd, "a pull", other.pull(&p).wait(lease + c.timing().slack).await)?;
+        c.check(
+            Clause::LeaseEnd,
+            &sent,
+            stolen.is_empty(),
+            "nothing for anybody else",
+            format!("{stolen:?}"),
+        )?;
         c.processed(&queue, &mut held).await?;
     }
     Ok(())
@@ -95,13 +103,19 @@ async fn waits(c: &Context) -> CaseResult {
             setter.set(step);
         };
         let (got, ()) = tokio::join!(async { queue.pull(&p).wait(wait).await }, step_meanwhile);
-        let got = c.ok(10, "a pull", got)?;
-        c.check(10, &[], got.is_empty(), "nothing, for nothing was pushed", format!("{got:?}"))?;
+        let got = c.ok(Clause::PullWait, "a pull", got)?;
+        c.check(
+            Clause::PullWait,
+            &[],
+            got.is_empty(),
+            "nothing, for nothing was pushed",
+            format!("{got:?}"),
+        )?;
         let bounds = (wait.saturating_sub(CLOCK_GRAIN), wait + c.timing().soon);
-        c.took(10, &[], "a pull of an empty partition", start.elapsed(), bounds)?;
+        c.took(Clause::PullWait, &[], "a pull of an empty partition", start.elapsed(), bounds)?;
     }
     let sent = c.store(&queue, &p, vec![c.message()]).await?;
-    let mut got = c.ok(8, "a pull", queue.pull(&p).wait(c.timing().soon).await)?;
-    c.same_ids(29, "the message after the steps", &sent, &handler_ids(&got))?;
+    let mut got = c.ok(Clause::PullBounds, "a pull", queue.pull(&p).wait(c.timing().soon).await)?;
+    c.same_ids(Clause::ServerTime, "the message after the steps", &sent, &handler_ids(&got))?;
     c.processed(&queue, &mut got).await
 }

@@ -7,100 +7,103 @@ use anyqueue::{Headers, MessageData, MessageId, PartitionId, PushOutcome, Settle
 use futures_util::future::join_all;
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{CLOCK_GRAIN, Client, Context, SCHEDULING, ids, settlement};
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "together.key_over_priorities", [32], key_over_priorities)
-        .needs(&[Need::DEDUP, Need::PRIORITY])
+    case!(Storage, "together.key_over_priorities", [Deduplication], key_over_priorities)
+        .needs(&[Need::Dedup, Need::Priority])
         .kills(&[Fault::DedupPerPriority]),
-    case!(Storage, "together.long_keys", [32], long_keys).needs(&[Need::DEDUP]).kills(&[Fault::KeyCutAt255]),
-    case!(Storage, "together.key_after_lease_end", [25, 32], key_after_lease_end)
-        .needs(&[Need::DEDUP_WHILE_LIVE, Need::TIMED_LEASE])
+    case!(Storage, "together.long_keys", [Deduplication], long_keys)
+        .needs(&[Need::Dedup])
+        .kills(&[Fault::KeyCutAt255]),
+    case!(Storage, "together.key_after_lease_end", [LeaseEnd, Deduplication], key_after_lease_end)
+        .needs(&[Need::DedupWhileLive, Need::TimedLease])
         .kills(&[Fault::KeyFreeAtLeaseEnd]),
-    case!(Storage, "together.purge_frees_keys", [32, 36], purge_frees_keys)
-        .needs(&[Need::DEDUP_WHILE_LIVE, Need::PURGE])
+    case!(Storage, "together.purge_frees_keys", [Deduplication, Deletion], purge_frees_keys)
+        .needs(&[Need::DedupWhileLive, Need::Purge])
         .kills(&[Fault::PurgeKeepsKeys]),
-    case!(Storage, "together.group_over_clients", [31], group_over_clients)
-        .needs(&[Need::GROUPS])
+    case!(Storage, "together.group_over_clients", [Groups], group_over_clients)
+        .needs(&[Need::Groups])
         .kills(&[Fault::GroupPerClient]),
-    case!(Storage, "together.group_over_priorities", [31], group_over_priorities)
-        .needs(&[Need::GROUPS, Need::PRIORITY])
+    case!(Storage, "together.group_over_priorities", [Groups], group_over_priorities)
+        .needs(&[Need::Groups, Need::Priority])
         .kills(&[Fault::GroupPerPriority]),
-    case!(Storage, "together.group_with_priority", [15], group_with_priority)
-        .needs(&[Need::GROUPS, Need::STRICT_PRIORITY])
+    case!(Storage, "together.group_with_priority", [Order], group_with_priority)
+        .needs(&[Need::Groups, Need::StrictPriority])
         .kills(&[Fault::GroupForgetsPriority]),
-    case!(Storage, "together.top_levels", [15], top_levels)
-        .needs(&[Need::STRICT_PRIORITY])
+    case!(Storage, "together.top_levels", [Order], top_levels)
+        .needs(&[Need::StrictPriority])
         .kills(&[Fault::TopLevelClamped]),
-    case!(Storage, "together.cancel_frees_group", [31, 36], cancel_frees_group)
-        .needs(&[Need::GROUPS, Need::CANCEL])
+    case!(Storage, "together.cancel_frees_group", [Groups, Deletion], cancel_frees_group)
+        .needs(&[Need::Groups, Need::Cancel])
         .kills(&[Fault::CancelLocksGroup]),
-    case!(Storage, "together.delete_frees_group", [31, 36], delete_frees_group)
-        .needs(&[Need::GROUPS, Need::DELETE])
+    case!(Storage, "together.delete_frees_group", [Groups, Deletion], delete_frees_group)
+        .needs(&[Need::Groups, Need::Delete])
         .kills(&[Fault::DeleteLocksGroup]),
-    case!(Storage, "together.purge_frees_group", [31, 36], purge_frees_group)
-        .needs(&[Need::GROUPS, Need::PURGE])
+    case!(Storage, "together.purge_frees_group", [Groups, Deletion], purge_frees_group)
+        .needs(&[Need::Groups, Need::Purge])
         .kills(&[Fault::PurgeLocksGroup]),
-    case!(Storage, "together.moved_once_delayed", [19], moved_once_delayed)
-        .needs(&[Need::PUSH_DELAY])
+    case!(Storage, "together.moved_once_delayed", [SettleActions], moved_once_delayed)
+        .needs(&[Need::PushDelay])
         .kills(&[Fault::MoveRepeatsDelay]),
-    case!(Storage, "together.headers_taken_away", [19], headers_taken_away)
-        .needs(&[Need::POSTPONE_HEADERS])
+    case!(Storage, "together.headers_taken_away", [SettleActions], headers_taken_away)
+        .needs(&[Need::PostponeHeaders])
         .kills(&[Fault::EmptyHeadersIgnored]),
-    case!(Storage, "together.new_headers_last", [5, 19], new_headers_last)
-        .needs(&[Need::POSTPONE_HEADERS])
+    case!(Storage, "together.new_headers_last", [ContentIntact, SettleActions], new_headers_last)
+        .needs(&[Need::PostponeHeaders])
         .kills(&[Fault::NewHeadersOnce, Fault::NewHeadersLocal, Fault::PostponeMergesHeaders]),
-    case!(Storage, "together.new_headers_browsed", [35], new_headers_browsed)
-        .needs(&[Need::POSTPONE_HEADERS, Need::BROWSE])
+    case!(Storage, "together.new_headers_browsed", [Inspection], new_headers_browsed)
+        .needs(&[Need::PostponeHeaders, Need::Browse])
         .kills(&[Fault::BrowseShowsOldHeaders]),
-    case!(Storage, "together.age_of_a_delayed", [34], age_of_a_delayed)
-        .needs(&[Need::PUSH_DELAY])
+    case!(Storage, "together.age_of_a_delayed", [Expiry], age_of_a_delayed)
+        .needs(&[Need::PushDelay])
         .kills(&[Fault::AgeFromMaturity]),
-    case!(Storage, "together.age_of_a_postponed", [34], age_of_a_postponed)
-        .needs(&[Need::POSTPONE_DELAY])
+    case!(Storage, "together.age_of_a_postponed", [Expiry], age_of_a_postponed)
+        .needs(&[Need::PostponeDelay])
         .kills(&[Fault::AgeAnewAfterPostpone]),
-    case!(Storage, "together.repeat_keeps_the_delay", [30], repeat_keeps_the_delay)
-        .needs(&[Need::UNIQUE_IDS, Need::PUSH_DELAY])
+    case!(Storage, "together.repeat_keeps_the_delay", [Delays], repeat_keeps_the_delay)
+        .needs(&[Need::UniqueIds, Need::PushDelay])
         .kills(&[Fault::RepeatRestartsDelay]),
-    case!(Storage, "together.postponed_outlives_client", [19, 30], postponed_outlives_client)
-        .needs(&[Need::POSTPONE_DELAY])
+    case!(Storage, "together.postponed_outlives_client", [SettleActions, Delays], postponed_outlives_client)
+        .needs(&[Need::PostponeDelay])
         .kills(&[Fault::PostponedDieWithClient]),
-    case!(Storage, "together.extend_one_of_two", [25, 26], extend_one_of_two)
-        .needs(&[Need::TIMED_LEASE])
+    case!(Storage, "together.extend_one_of_two", [LeaseEnd, Extend], extend_one_of_two)
+        .needs(&[Need::TimedLease])
         .kills(&[Fault::ExtendTakesBatch]),
-    case!(Storage, "together.dead_lease_ends", [25, 33], dead_lease_ends)
-        .needs(&[Need::TIMED_LEASE])
+    case!(Storage, "together.dead_lease_ends", [LeaseEnd, DeadLetters], dead_lease_ends)
+        .needs(&[Need::TimedLease])
         .kills(&[Fault::DeadLeaseEndless]),
-    case!(Storage, "together.counts_of_a_group", [35], counts_of_a_group)
-        .needs(&[Need::GROUPS, Need::COUNTS])
+    case!(Storage, "together.counts_of_a_group", [Inspection], counts_of_a_group)
+        .needs(&[Need::Groups, Need::Counts])
         .kills(&[Fault::CountsForgetBehind]),
-    case!(Storage, "together.counts_of_held_dead", [35], counts_of_held_dead)
-        .needs(&[Need::COUNTS])
+    case!(Storage, "together.counts_of_held_dead", [Inspection], counts_of_held_dead)
+        .needs(&[Need::Counts])
         .kills(&[Fault::DeadCountForgetsLeased]),
-    case!(Storage, "together.cancel_delayed", [36], cancel_delayed)
-        .needs(&[Need::CANCEL, Need::PUSH_DELAY])
+    case!(Storage, "together.cancel_delayed", [Deletion], cancel_delayed)
+        .needs(&[Need::Cancel, Need::PushDelay])
         .kills(&[Fault::CancelLeavesDelayed]),
-    case!(Storage, "together.purge_leaves_dead", [16, 36], purge_leaves_dead)
-        .needs(&[Need::PURGE])
+    case!(Storage, "together.purge_leaves_dead", [PartitionsApart, Deletion], purge_leaves_dead)
+        .needs(&[Need::Purge])
         .kills(&[Fault::PurgeTakesDead]),
-    case!(Storage, "together.pause_leaves_dead", [16, 37], pause_leaves_dead)
-        .needs(&[Need::PAUSE])
+    case!(Storage, "together.pause_leaves_dead", [PartitionsApart, Pause], pause_leaves_dead)
+        .needs(&[Need::Pause])
         .kills(&[Fault::PauseTakesDead]),
-    case!(Storage, "together.pause_of_an_empty", [37], pause_of_an_empty)
-        .needs(&[Need::PAUSE])
+    case!(Storage, "together.pause_of_an_empty", [Pause], pause_of_an_empty)
+        .needs(&[Need::Pause])
         .kills(&[Fault::PauseForgottenWhenEmpty]),
-    case!(Storage, "together.exchange_settles_first", [9, 31], exchange_settles_first)
-        .needs(&[Need::GROUPS])
+    case!(Storage, "together.exchange_settles_first", [ReadyAtOnce, Groups], exchange_settles_first)
+        .needs(&[Need::Groups])
         .kills(&[Fault::ExchangePullsFirst]),
-    case!(Storage, "together.exchange_elsewhere", [16], exchange_elsewhere)
+    case!(Storage, "together.exchange_elsewhere", [PartitionsApart], exchange_elsewhere)
         .kills(&[Fault::ExchangeElsewhere]),
-    case!(Storage, "together.exchanges_in_order", [15], exchanges_in_order)
-        .needs(&[Need::OVERLAPPING_EXCHANGES, Need::PUSH_ORDER])
+    case!(Storage, "together.exchanges_in_order", [Order], exchanges_in_order)
+        .needs(&[Need::OverlappingExchanges, Need::PushOrder])
         .kills(&[Fault::ExchangeOvertakes]),
-    case!(Storage, "together.answers_of_partitions", [20], answers_of_partitions)
+    case!(Storage, "together.answers_of_partitions", [SettleOutcomes], answers_of_partitions)
         .kills(&[Fault::AnswersByPartition]),
 ];
 
@@ -111,7 +114,7 @@ pub(super) async fn push_one(c: &Context, p: &PartitionId, message: MessageData)
 }
 
 /// Pushes one message, which must be a duplicate.
-async fn refused(c: &Context, clause: u8, p: &PartitionId, message: MessageData) -> CaseResult {
+async fn refused(c: &Context, clause: Clause, p: &PartitionId, message: MessageData) -> CaseResult {
     let id = message.id();
     let answer = c.client().storage().push(p, &[message]).await;
     let right = matches!(answer.as_slice(), [Ok(PushOutcome::Duplicate(_))]);
@@ -121,7 +124,7 @@ async fn refused(c: &Context, clause: u8, p: &PartitionId, message: MessageData)
 /// Takes and removes exactly these, one pull after the other.
 pub(super) async fn removes(
     c: &Context,
-    clause: u8,
+    clause: Clause,
     what: &str,
     p: &PartitionId,
     expected: &[MessageId],
@@ -151,8 +154,8 @@ async fn postpone(
 async fn key_over_priorities(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let first = push_one(c, &p, c.message().with_dedup_key("k")).await?;
-    refused(c, 32, &p, c.message().with_dedup_key("k").with_priority(1)).await?;
-    removes(c, 32, "the first", &p, &[first]).await
+    refused(c, Clause::Deduplication, &p, c.message().with_dedup_key("k").with_priority(1)).await?;
+    removes(c, Clause::Deduplication, "the first", &p, &[first]).await
 }
 
 /// Keys of the largest size that differ in their last byte only.
@@ -162,7 +165,7 @@ async fn long_keys(c: &Context) -> CaseResult {
     let first = push_one(c, &p, c.message().with_dedup_key(key("a"))).await?;
     let second = push_one(c, &p, c.message().with_dedup_key(key("b"))).await?;
     let got = c.client().take(&p, 2).await?;
-    c.same(32, "both", &[first, second], &got)?;
+    c.same(Clause::Deduplication, "both", &[first, second], &got)?;
     c.client().remove(&got).await
 }
 
@@ -173,19 +176,19 @@ async fn key_after_lease_end(c: &Context) -> CaseResult {
         .client()
         .pull_with(&p, anyqueue::adapter::PullRequest::new(1, c.timing().soon, c.timing().lease))
         .await?;
-    c.equal(8, &ids(&lost), "deliveries", &1, &lost.len())?;
+    c.equal(Clause::PullBounds, &ids(&lost), "deliveries", &1, &lost.len())?;
     tokio::time::sleep(c.timing().never()).await;
-    refused(c, 32, &p, c.message().with_dedup_key("k")).await?;
-    removes(c, 25, "the first again", &p, &ids(&lost)).await
+    refused(c, Clause::Deduplication, &p, c.message().with_dedup_key("k")).await?;
+    removes(c, Clause::LeaseEnd, "the first again", &p, &ids(&lost)).await
 }
 
 async fn purge_frees_keys(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     push_one(c, &p, c.message().with_dedup_key("k")).await?;
-    let purged = c.ok(36, "a purge", c.client().inspect()?.purge(&p, 10).await)?;
-    c.equal(36, &[], "purged", &1, &purged)?;
+    let purged = c.ok(Clause::Deletion, "a purge", c.client().inspect()?.purge(&p, 10).await)?;
+    c.equal(Clause::Deletion, &[], "purged", &1, &purged)?;
     let next = push_one(c, &p, c.message().with_dedup_key("k")).await?;
-    removes(c, 32, "the next with the key", &p, &[next]).await
+    removes(c, Clause::Deduplication, "the next with the key", &p, &[next]).await
 }
 
 async fn group_over_clients(c: &Context) -> CaseResult {
@@ -205,16 +208,16 @@ async fn group_over_priorities(c: &Context) -> CaseResult {
 
 async fn head_then_next(c: &Context, p: &PartitionId, head: MessageId, next: &[MessageId]) -> CaseResult {
     let got = c.client().pull(p, 10).await?;
-    c.in_order(31, "the group's head alone", &[head], &got)?;
+    c.in_order(Clause::Groups, "the group's head alone", &[head], &got)?;
     c.client().remove(&got).await?;
-    removes(c, 31, "then the next", p, next).await
+    removes(c, Clause::Groups, "then the next", p, next).await
 }
 
 async fn group_with_priority(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let low = push_one(c, &p, c.message()).await?;
     let high = push_one(c, &p, c.message().with_group("g").with_priority(1)).await?;
-    removes(c, 15, "the higher priority first, though of a group", &p, &[high, low]).await
+    removes(c, Clause::Order, "the higher priority first, though of a group", &p, &[high, low]).await
 }
 
 /// The highest priority goes before the second highest that came earlier.
@@ -223,7 +226,7 @@ async fn top_levels(c: &Context) -> CaseResult {
     let top = c.capabilities().priority_levels.saturating_sub(1);
     let second = push_one(c, &p, c.message().with_priority(top.saturating_sub(1))).await?;
     let first = push_one(c, &p, c.message().with_priority(top)).await?;
-    removes(c, 15, "the highest priority first", &p, &[first, second]).await
+    removes(c, Clause::Order, "the highest priority first", &p, &[first, second]).await
 }
 
 async fn cancel_frees_group(c: &Context) -> CaseResult {
@@ -231,9 +234,9 @@ async fn cancel_frees_group(c: &Context) -> CaseResult {
     let head = push_one(c, &p, c.message().with_group("g")).await?;
     let next = push_one(c, &p, c.message().with_group("g")).await?;
     for outcome in c.client().inspect()?.request_cancel(&p, &[head]).await {
-        c.ok(36, "a request for cancellation", outcome)?;
+        c.ok(Clause::Deletion, "a request for cancellation", outcome)?;
     }
-    removes(c, 31, "the next of the group", &p, &[next]).await
+    removes(c, Clause::Groups, "the next of the group", &p, &[next]).await
 }
 
 async fn delete_frees_group(c: &Context) -> CaseResult {
@@ -241,18 +244,18 @@ async fn delete_frees_group(c: &Context) -> CaseResult {
     let head = push_one(c, &p, c.message().with_group("g")).await?;
     let next = push_one(c, &p, c.message().with_group("g")).await?;
     for outcome in c.client().inspect()?.delete(&p, &[head]).await {
-        c.ok(36, "a deletion", outcome)?;
+        c.ok(Clause::Deletion, "a deletion", outcome)?;
     }
-    removes(c, 31, "the next of the group", &p, &[next]).await
+    removes(c, Clause::Groups, "the next of the group", &p, &[next]).await
 }
 
 async fn purge_frees_group(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     push_one(c, &p, c.message().with_group("g")).await?;
-    let purged = c.ok(36, "a purge", c.client().inspect()?.purge(&p, 10).await)?;
-    c.equal(36, &[], "purged", &1, &purged)?;
+    let purged = c.ok(Clause::Deletion, "a purge", c.client().inspect()?.purge(&p, 10).await)?;
+    c.equal(Clause::Deletion, &[], "purged", &1, &purged)?;
     let next = push_one(c, &p, c.message().with_group("g")).await?;
-    removes(c, 31, "the next of the group", &p, &[next]).await
+    removes(c, Clause::Groups, "the next of the group", &p, &[next]).await
 }
 
 /// The delay was for the push; a move does not repeat it.
@@ -261,10 +264,10 @@ async fn moved_once_delayed(c: &Context) -> CaseResult {
     let delay = SCHEDULING;
     let id = push_one(c, &p, c.message().with_delay(delay)).await?;
     let held = c.client().pull_with(&p, c.client().request(1, c.timing().latest(delay))).await?;
-    c.in_order(30, "the matured one", &[id], &held)?;
+    c.in_order(Clause::Delays, "the matured one", &[id], &held)?;
     c.client().settle_all(&held, &Action::Move { to: other.clone(), headers: None }).await?;
     let moved = c.client().pull_with(&other, c.client().request(1, delay / 2)).await?;
-    c.in_order(19, "the moved one, without another delay", &[id], &moved)?;
+    c.in_order(Clause::SettleActions, "the moved one, without another delay", &[id], &moved)?;
     c.client().remove(&moved).await
 }
 
@@ -274,7 +277,13 @@ async fn headers_taken_away(c: &Context) -> CaseResult {
     let held = c.client().take(&p, 1).await?;
     postpone(c.client(), &held, Duration::ZERO, Some(Headers::new())).await?;
     let [again] = c.client().take_exact(&p).await?;
-    c.equal(19, &[again.lease.id], "the headers", &Headers::new(), again.message.headers())?;
+    c.equal(
+        Clause::SettleActions,
+        &[again.lease.id],
+        "the headers",
+        &Headers::new(),
+        again.message.headers(),
+    )?;
     c.client().remove(&[again]).await
 }
 
@@ -289,7 +298,13 @@ async fn new_headers_last(c: &Context) -> CaseResult {
     for client in [&other, c.client(), &other] {
         let got = client.take(&p, 1).await?;
         for delivery in &got {
-            c.equal(19, &[delivery.lease.id], "the headers", &new, delivery.message.headers())?;
+            c.equal(
+                Clause::SettleActions,
+                &[delivery.lease.id],
+                "the headers",
+                &new,
+                delivery.message.headers(),
+            )?;
         }
         client.settle_all(&got, &Action::Release).await?;
     }
@@ -302,9 +317,9 @@ async fn new_headers_browsed(c: &Context) -> CaseResult {
     let held = c.client().take(&p, 1).await?;
     let new = Headers::from([("name".to_owned(), "new".to_owned())]);
     postpone(c.client(), &held, Duration::ZERO, Some(new.clone())).await?;
-    let shown = c.ok(35, "a page", c.client().inspect()?.browse(&p, None, 10).await)?;
+    let shown = c.ok(Clause::Inspection, "a page", c.client().inspect()?.browse(&p, None, 10).await)?;
     let headers: Vec<_> = shown.iter().map(|shown| shown.message.headers().clone()).collect();
-    c.equal(35, &ids(&held), "the headers shown", &vec![new], &headers)
+    c.equal(Clause::Inspection, &ids(&held), "the headers shown", &vec![new], &headers)
 }
 
 async fn age_of_a_delayed(c: &Context) -> CaseResult {
@@ -329,7 +344,7 @@ async fn aged(c: &Context, p: &PartitionId, pushed_by: Instant) -> CaseResult {
     let age = pushed_by.elapsed().saturating_sub(CLOCK_GRAIN);
     let [got] = c.client().take_exact(p).await?;
     let told = format!("an age of at least {age:?}");
-    c.check(34, &[got.lease.id], got.age >= age, told, format!("{:?}", got.age))?;
+    c.check(Clause::Expiry, &[got.lease.id], got.age >= age, told, format!("{:?}", got.age))?;
     c.client().remove(&[got]).await
 }
 
@@ -341,10 +356,10 @@ async fn repeat_keeps_the_delay(c: &Context) -> CaseResult {
     let pushed = Instant::now();
     let id = push_one(c, &p, message.clone()).await?;
     tokio::time::sleep(delay.saturating_sub(c.timing().delay / 2)).await;
-    refused(c, 30, &p, message).await?;
+    refused(c, Clause::Delays, &p, message).await?;
     let got = c.client().pull_with(&p, c.client().request(1, delay)).await?;
-    c.in_order(30, "the delayed one", &[id], &got)?;
-    c.took(30, &[id], "its delivery", pushed.elapsed(), (delay, c.timing().latest(delay)))?;
+    c.in_order(Clause::Delays, "the delayed one", &[id], &got)?;
+    c.took(Clause::Delays, &[id], "its delivery", pushed.elapsed(), (delay, c.timing().latest(delay)))?;
     c.client().remove(&got).await
 }
 
@@ -356,7 +371,7 @@ async fn postponed_outlives_client(c: &Context) -> CaseResult {
     postpone(&other, &held, c.timing().delay, None).await?;
     other.close().await?;
     let got = c.client().pull_with(&p, c.client().request(1, c.timing().latest(c.timing().delay))).await?;
-    c.in_order(30, "the postponed one, though its client is gone", &[id], &got)?;
+    c.in_order(Clause::Delays, "the postponed one, though its client is gone", &[id], &got)?;
     c.client().remove(&got).await
 }
 
@@ -367,11 +382,11 @@ async fn extend_one_of_two(c: &Context) -> CaseResult {
     let held =
         c.client().pull_with(&p, anyqueue::adapter::PullRequest::new(2, c.timing().soon, lease)).await?;
     let [first, second] = held.as_slice() else {
-        return Err(c.failed(9, &sent, "both in one pull", format!("{}", held.len())));
+        return Err(c.failed(Clause::ReadyAtOnce, &sent, "both in one pull", format!("{}", held.len())));
     };
     c.client().extend(first, c.timing().long_lease).await?;
     let got = c.client().pull_with(&p, c.client().request(2, c.timing().latest(lease))).await?;
-    c.in_order(26, "only the one that was not extended", &[second.lease.id], &got)?;
+    c.in_order(Clause::Extend, "only the one that was not extended", &[second.lease.id], &got)?;
     c.client().remove(&got).await?;
     c.client().remove(std::slice::from_ref(first)).await
 }
@@ -382,26 +397,32 @@ async fn dead_lease_ends(c: &Context) -> CaseResult {
     let dead = p.dead_letters();
     let request = anyqueue::adapter::PullRequest::new(1, c.timing().soon, c.timing().lease);
     let held = c.client().pull_with(&dead, request).await?;
-    c.in_order(33, "the dead letter", &[id], &held)?;
+    c.in_order(Clause::DeadLetters, "the dead letter", &[id], &held)?;
     let again =
         c.client().pull_with(&dead, c.client().request(1, c.timing().latest(c.timing().lease))).await?;
-    c.in_order(25, "the dead letter again, as its lease has ended", &[id], &again)?;
+    c.in_order(Clause::LeaseEnd, "the dead letter again, as its lease has ended", &[id], &again)?;
     c.client().remove(&again).await
 }
 
 async fn counts_of_a_group(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     c.client().push(&p, &c.messages(3, |_, message| message.with_group("g"))).await?;
-    let counts = c.ok(35, "counts", c.client().inspect()?.counts(&p).await)?;
-    c.equal(35, &[], "ready, with those that wait behind their head:", &Some(3), &counts.ready)
+    let counts = c.ok(Clause::Inspection, "counts", c.client().inspect()?.counts(&p).await)?;
+    c.equal(
+        Clause::Inspection,
+        &[],
+        "ready, with those that wait behind their head:",
+        &Some(3),
+        &counts.ready,
+    )
 }
 
 async fn counts_of_held_dead(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     dead_letter(c, &p).await?;
     let held = c.client().take(&p.dead_letters(), 1).await?;
-    let counts = c.ok(35, "counts", c.client().inspect()?.counts(&p).await)?;
-    c.equal(35, &ids(&held), "dead, with the one that is held:", &Some(1), &counts.dead)?;
+    let counts = c.ok(Clause::Inspection, "counts", c.client().inspect()?.counts(&p).await)?;
+    c.equal(Clause::Inspection, &ids(&held), "dead, with the one that is held:", &Some(1), &counts.dead)?;
     c.client().remove(&held).await
 }
 
@@ -409,26 +430,26 @@ async fn cancel_delayed(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let id = push_one(c, &p, c.message().with_delay(c.timing().delay)).await?;
     for outcome in c.client().inspect()?.request_cancel(&p, &[id]).await {
-        c.ok(36, "a request for cancellation", outcome)?;
+        c.ok(Clause::Deletion, "a request for cancellation", outcome)?;
     }
     let during = c.timing().delay + c.timing().slack + c.timing().delay / 2;
-    c.client().nothing(&p, during, 36, "a cancelled message to be gone").await
+    c.client().nothing(&p, during, Clause::Deletion, "a cancelled message to be gone").await
 }
 
 async fn purge_leaves_dead(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let dead = dead_letter(c, &p).await?;
     push_one(c, &p, c.message()).await?;
-    let purged = c.ok(36, "a purge", c.client().inspect()?.purge(&p, 10).await)?;
-    c.equal(36, &[], "purged", &1, &purged)?;
-    removes(c, 16, "the dead letter", &p.dead_letters(), &[dead]).await
+    let purged = c.ok(Clause::Deletion, "a purge", c.client().inspect()?.purge(&p, 10).await)?;
+    c.equal(Clause::Deletion, &[], "purged", &1, &purged)?;
+    removes(c, Clause::PartitionsApart, "the dead letter", &p.dead_letters(), &[dead]).await
 }
 
 async fn pause_leaves_dead(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let dead = dead_letter(c, &p).await?;
-    c.ok(37, "a pause", c.client().pause()?.set_paused(&p, true).await)?;
-    removes(c, 16, "the dead letter", &p.dead_letters(), &[dead]).await
+    c.ok(Clause::Pause, "a pause", c.client().pause()?.set_paused(&p, true).await)?;
+    removes(c, Clause::PartitionsApart, "the dead letter", &p.dead_letters(), &[dead]).await
 }
 
 /// A pause outlives the last message.
@@ -436,12 +457,12 @@ async fn pause_of_an_empty(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     push_one(c, &p, c.message()).await?;
     let held = c.client().take(&p, 1).await?;
-    c.ok(37, "a pause", c.client().pause()?.set_paused(&p, true).await)?;
+    c.ok(Clause::Pause, "a pause", c.client().pause()?.set_paused(&p, true).await)?;
     c.client().remove(&held).await?;
     let next = push_one(c, &p, c.message()).await?;
-    c.client().nothing(&p, c.timing().slack, 37, "nothing from a paused partition").await?;
-    c.ok(37, "a resumption", c.client().pause()?.set_paused(&p, false).await)?;
-    removes(c, 37, "the next, once it is resumed", &p, &[next]).await
+    c.client().nothing(&p, c.timing().slack, Clause::Pause, "nothing from a paused partition").await?;
+    c.ok(Clause::Pause, "a resumption", c.client().pause()?.set_paused(&p, false).await)?;
+    removes(c, Clause::Pause, "the next, once it is resumed", &p, &[next]).await
 }
 
 /// The settlement frees the next of the group, and the same call gets it.
@@ -452,8 +473,8 @@ async fn exchange_settles_first(c: &Context) -> CaseResult {
     let batch = [settlement(&held, Action::Remove)];
     let request = c.client().request(1, Duration::ZERO);
     let (_, pulled) = c.client().storage().exchange(&batch, &p, request).await;
-    let got = c.ok(9, "pulling in an exchange", pulled)?;
-    c.in_order(31, "the next of the group", sent.get(1..).unwrap_or_default(), &got)?;
+    let got = c.ok(Clause::ReadyAtOnce, "pulling in an exchange", pulled)?;
+    c.in_order(Clause::Groups, "the next of the group", sent.get(1..).unwrap_or_default(), &got)?;
     c.client().remove(&got).await
 }
 
@@ -465,8 +486,8 @@ async fn exchange_elsewhere(c: &Context) -> CaseResult {
     let batch = [settlement(&held, Action::Remove)];
     let request = c.client().request(1, c.timing().soon);
     let (_, pulled) = c.client().storage().exchange(&batch, &other, request).await;
-    let got = c.ok(9, "pulling in an exchange", pulled)?;
-    c.in_order(16, "from the partition that was asked for", &[there], &got)?;
+    let got = c.ok(Clause::ReadyAtOnce, "pulling in an exchange", pulled)?;
+    c.in_order(Clause::PartitionsApart, "from the partition that was asked for", &[there], &got)?;
     c.client().remove(&got).await
 }
 
@@ -480,11 +501,11 @@ async fn exchanges_in_order(c: &Context) -> CaseResult {
         batches.iter().map(|batch| client.storage().exchange(batch, &p, client.request(1, Duration::ZERO)));
     let mut got = Vec::new();
     for (_, pulled) in join_all(exchanges).await {
-        got.extend(c.ok(9, "pulling in an exchange", pulled)?);
+        got.extend(c.ok(Clause::ReadyAtOnce, "pulling in an exchange", pulled)?);
     }
     // One that did not wait may have brought nothing.
     got.extend(client.take(&p, 16 - got.len()).await?);
-    c.in_order(15, "what overlapping exchanges bring", sent.get(16..).unwrap_or_default(), &got)?;
+    c.in_order(Clause::Order, "what overlapping exchanges bring", sent.get(16..).unwrap_or_default(), &got)?;
     client.remove(&got).await
 }
 
@@ -496,7 +517,14 @@ async fn answers_of_partitions(c: &Context) -> CaseResult {
     c.client().remove(std::slice::from_ref(&gone)).await?;
     let batch = [&first, &gone, &last].map(|delivery| settlement(delivery, Action::Remove));
     let outcomes = c.client().storage().settle(&batch).await;
-    let outcomes = c.ok(20, "a batch", outcomes.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
+    let outcomes =
+        c.ok(Clause::SettleOutcomes, "a batch", outcomes.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
     let expected = vec![SettleOutcome::Settled, SettleOutcome::Lost, SettleOutcome::Settled];
-    c.equal(20, &[gone.lease.id], "the outcomes, in the order of the batch:", &expected, &outcomes)
+    c.equal(
+        Clause::SettleOutcomes,
+        &[gone.lease.id],
+        "the outcomes, in the order of the batch:",
+        &expected,
+        &outcomes,
+    )
 }

@@ -10,27 +10,26 @@ use anyqueue::{
 };
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{Context, settlement};
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "unreadable.stops_nobody", [5, 9], stops_nobody).needs(&[Need::CORRUPTIBLE]).kills(&[
-        Fault::UnreadableDropped,
-        Fault::UnreadableComesForEver,
-        Fault::UnreadableFailsPull,
-    ]),
-    case!(Storage, "unreadable.counted", [5, 28], counted)
-        .needs(&[Need::CORRUPTIBLE, Need::DELIVERY_COUNT])
+    case!(Storage, "unreadable.stops_nobody", [ContentIntact, ReadyAtOnce], stops_nobody)
+        .needs(&[Need::Corruptible])
+        .kills(&[Fault::UnreadableDropped, Fault::UnreadableComesForEver, Fault::UnreadableFailsPull]),
+    case!(Storage, "unreadable.counted", [ContentIntact, DeliveryCount], counted)
+        .needs(&[Need::Corruptible, Need::DeliveryCount])
         .kills(&[Fault::UnreadableNotCounted]),
-    case!(Storage, "unreadable.moved_as_it_is", [5, 19, 33], moved_as_it_is)
-        .needs(&[Need::CORRUPTIBLE])
+    case!(Storage, "unreadable.moved_as_it_is", [ContentIntact, SettleActions, DeadLetters], moved_as_it_is)
+        .needs(&[Need::Corruptible])
         .kills(&[Fault::UnreadableLosesBytes]),
-    case!(Storage, "unreadable.shown_and_deleted", [5, 35, 36], shown_and_deleted)
-        .needs(&[Need::CORRUPTIBLE, Need::BROWSE, Need::DELETE])
+    case!(Storage, "unreadable.shown_and_deleted", [ContentIntact, Inspection, Deletion], shown_and_deleted)
+        .needs(&[Need::Corruptible, Need::Browse, Need::Delete])
         .kills(&[Fault::UnreadableFailsPage]),
-    case!(Queue, "unreadable.dies", [5, 33], dies).needs(&[Need::CORRUPTIBLE]).kills(&[
+    case!(Queue, "unreadable.dies", [ContentIntact, DeadLetters], dies).needs(&[Need::Corruptible]).kills(&[
         Fault::UnreadableDropped,
         Fault::UnreadableComesForEver,
         Fault::UnreadableFailsPull,
@@ -51,7 +50,13 @@ impl Three {
         let sent = [c.message(), c.message(), c.message()];
         let answers = storage.push(&p, &sent).await;
         let right = answers.iter().all(|answer| matches!(answer, Ok(PushOutcome::Stored(_))));
-        c.check(1, &[], right && answers.len() == 3, "three messages to be stored", format!("{answers:?}"))?;
+        c.check(
+            Clause::Stored,
+            &[],
+            right && answers.len() == 3,
+            "three messages to be stored",
+            format!("{answers:?}"),
+        )?;
         let three = Self { storage, p, sent };
         c.corrupt(&three.p, three.damaged().id()).await?;
         Ok(three)
@@ -69,9 +74,17 @@ impl Three {
         let seen: Vec<_> = right.iter().map(|delivery| delivery.message.payload().to_vec()).collect();
         let expected = [&self.sent[0], &self.sent[2]].map(|message| message.payload().to_vec());
         let whole = seen.len() == 2 && expected.iter().all(|payload| seen.contains(payload));
-        c.check(5, &[], whole, "the other two as they were pushed", format!("{right:?}"))?;
+        c.check(
+            Clause::ContentIntact,
+            &[],
+            whole,
+            "the other two as they were pushed",
+            format!("{right:?}"),
+        )?;
         settle(c, &self.storage, &right, &Action::Remove).await?;
-        let damaged = damaged.pop().ok_or_else(|| c.failed(5, &[], "one that is unreadable", "none"))?;
+        let damaged = damaged
+            .pop()
+            .ok_or_else(|| c.failed(Clause::ContentIntact, &[], "one that is unreadable", "none"))?;
         self.as_it_is(c, &damaged)?;
         Ok(damaged)
     }
@@ -79,31 +92,44 @@ impl Three {
     /// It comes once more, as it came before.
     async fn take_again(&self, c: &Context, at: &PartitionId, before: &Delivery) -> CaseResult<Delivery> {
         let mut got = gather(c, &self.storage, at, 1).await?;
-        let again = got.pop().ok_or_else(|| c.failed(5, &[], "it once more", "nothing"))?;
+        let again =
+            got.pop().ok_or_else(|| c.failed(Clause::ContentIntact, &[], "it once more", "nothing"))?;
         self.as_it_is(c, &again)?;
         let same = (again.lease.id, again.message.payload()) == (before.lease.id, before.message.payload());
         let seen = format!("{} of {} bytes", again.lease.id, again.message.payload().len());
         let told = format!("{} with the same {} bytes", before.lease.id, before.message.payload().len());
-        c.check(5, &[], same, told, seen)?;
+        c.check(Clause::ContentIntact, &[], same, told, seen)?;
         Ok(again)
     }
 
     fn as_it_is(&self, c: &Context, delivery: &Delivery) -> CaseResult {
         let why = delivery.unreadable.as_ref().map(anyqueue::Error::kind);
-        c.equal(5, &[], "it to be delivered as unreadable", &Some(ErrorKind::Corrupt), &why)?;
+        c.equal(
+            Clause::ContentIntact,
+            &[],
+            "it to be delivered as unreadable",
+            &Some(ErrorKind::Corrupt),
+            &why,
+        )?;
         let (bytes, payload) = (delivery.message.payload(), self.damaged().payload());
         let kept = bytes.windows(payload.len()).any(|window| window == payload);
-        c.check(5, &[], kept, "what is stored as its payload", format!("{} bytes: {bytes:?}", bytes.len()))
+        c.check(
+            Clause::ContentIntact,
+            &[],
+            kept,
+            "what is stored as its payload",
+            format!("{} bytes: {bytes:?}", bytes.len()),
+        )
     }
 
     /// Nothing comes any more.
     async fn end(&self, c: &Context) -> CaseResult {
         let request = PullRequest::new(1, c.timing().slack, c.timing().long_lease);
         for at in [self.p.clone(), self.p.dead_letters()] {
-            let got = c.ok(8, "a pull", self.storage.pull(&at, request.clone()).await)?;
-            c.check(19, &[], got.is_empty(), "nothing any more", format!("{got:?}"))?;
+            let got = c.ok(Clause::PullBounds, "a pull", self.storage.pull(&at, request.clone()).await)?;
+            c.check(Clause::SettleActions, &[], got.is_empty(), "nothing any more", format!("{got:?}"))?;
         }
-        c.ok(41, "close", self.storage.close().await)
+        c.ok(Clause::Close, "close", self.storage.close().await)
     }
 }
 
@@ -119,12 +145,17 @@ async fn gather(
         let request = PullRequest::new(n - got.len(), c.timing().soon, c.timing().long_lease);
         let answer = storage.pull(at, request).await;
         let more = answer.map_err(|error| {
-            c.failed(5, &[], "a pull to succeed, whatever is stored", format!("the error {error}"))
+            c.failed(
+                Clause::ContentIntact,
+                &[],
+                "a pull to succeed, whatever is stored",
+                format!("the error {error}"),
+            )
         })?;
         if more.is_empty() {
             let seen = format!("{} within {:?}", got.len(), c.timing().soon);
             return Err(c.failed(
-                5,
+                Clause::ContentIntact,
                 &[],
                 format!("{n} deliveries from {at}, with those that cannot be read"),
                 seen,
@@ -144,7 +175,7 @@ async fn settle(c: &Context, storage: &Arc<dyn Storage>, held: &[Delivery], acti
     let settlements: Vec<_> = held.iter().map(|delivery| settlement(delivery, action.clone())).collect();
     let answers = storage.settle(&settlements).await;
     let settled = answers.iter().all(|answer| matches!(answer, Ok(SettleOutcome::Settled)));
-    c.check(20, &[], settled, format!("Settled, by {action:?}"), format!("{answers:?}"))
+    c.check(Clause::SettleOutcomes, &[], settled, format!("Settled, by {action:?}"), format!("{answers:?}"))
 }
 
 /// Those before and behind it come with it, in one pull if the backend has them together.
@@ -159,7 +190,7 @@ async fn counted(c: &Context) -> CaseResult {
     let three = Three::push(c).await?;
     let mut held = three.take_damaged(c).await?;
     for count in 1..=3 {
-        c.equal(28, &[], "the delivery count", &Some(count), &held.delivery_count)?;
+        c.equal(Clause::DeliveryCount, &[], "the delivery count", &Some(count), &held.delivery_count)?;
         settle(c, &three.storage, std::slice::from_ref(&held), &Action::Retry).await?;
         held = three.take_again(c, &three.p, &held).await?;
     }
@@ -181,11 +212,11 @@ async fn moved_as_it_is(c: &Context) -> CaseResult {
     )
     .await?;
     let held = three.take_again(c, &dead, &held).await?;
-    c.equal(19, &[], "the new headers", &headers, held.message.headers())?;
+    c.equal(Clause::SettleActions, &[], "the new headers", &headers, held.message.headers())?;
     let back = Action::Move { to: p.clone(), headers: Some(Headers::new()) };
     settle(c, &three.storage, std::slice::from_ref(&held), &back).await?;
     let held = three.take_again(c, &p, &held).await?;
-    c.equal(19, &[], "the new headers", &Headers::new(), held.message.headers())?;
+    c.equal(Clause::SettleActions, &[], "the new headers", &Headers::new(), held.message.headers())?;
     settle(c, &three.storage, &[held], &Action::Remove).await?;
     three.end(c).await
 }
@@ -194,9 +225,14 @@ async fn moved_as_it_is(c: &Context) -> CaseResult {
 async fn shown_and_deleted(c: &Context) -> CaseResult {
     let three = Three::push(c).await?;
     let inspect = three.storage.inspect();
-    let inspect =
-        inspect.ok_or_else(|| c.failed(35, &[], "inspection, as declared", "`inspect()` answers None"))?;
-    let page = c.ok(35, "a page with what cannot be read", inspect.browse(&three.p, None, 10).await)?;
+    let inspect = inspect.ok_or_else(|| {
+        c.failed(Clause::Inspection, &[], "inspection, as declared", "`inspect()` answers None")
+    })?;
+    let page = c.ok(
+        Clause::Inspection,
+        "a page with what cannot be read",
+        inspect.browse(&three.p, None, 10).await,
+    )?;
     let shown: Vec<_> =
         page.iter().map(|shown| (shown.message.id(), shown.state, shown.unreadable.is_some())).collect();
     let mut expected: Vec<_> = three
@@ -205,11 +241,17 @@ async fn shown_and_deleted(c: &Context) -> CaseResult {
         .map(|message| (message.id(), MessageState::Ready, message.id() == three.damaged().id()))
         .collect();
     expected.sort_by_key(|(id, ..)| *id);
-    c.equal(35, &[], "the page (id, state, whether it is unreadable)", &expected, &shown)?;
+    c.equal(Clause::Inspection, &[], "the page (id, state, whether it is unreadable)", &expected, &shown)?;
     let ids: Vec<_> = three.sent.iter().map(MessageData::id).collect();
     let deleted = inspect.delete(&three.p, &ids).await;
     let all = deleted.iter().all(|answer| matches!(answer, Ok(anyqueue::DeleteOutcome::Deleted)));
-    c.check(36, &[], all && deleted.len() == 3, "all three to be deleted", format!("{deleted:?}"))?;
+    c.check(
+        Clause::Deletion,
+        &[],
+        all && deleted.len() == 3,
+        "all three to be deleted",
+        format!("{deleted:?}"),
+    )?;
     three.end(c).await
 }
 
@@ -217,14 +259,20 @@ async fn shown_and_deleted(c: &Context) -> CaseResult {
 async fn dies(c: &Context) -> CaseResult {
     let three = Three::push(c).await?;
     let storage = c.unseen().await?;
-    let queue = c.ok(33, "a queue", Queue::new(storage))?;
+    let queue = c.ok(Clause::DeadLetters, "a queue", Queue::new(storage))?;
     let mut handled = Vec::new();
     while handled.len() < 2 {
         let pulled = queue.pull(three.p.name()).max(3).wait(c.timing().soon).await;
-        let mut handlers = c.ok(5, "a pull, whatever is stored", pulled)?;
-        c.check(5, &[], !handlers.is_empty(), "the other two", format!("{} of them", handled.len()))?;
+        let mut handlers = c.ok(Clause::ContentIntact, "a pull, whatever is stored", pulled)?;
+        c.check(
+            Clause::ContentIntact,
+            &[],
+            !handlers.is_empty(),
+            "the other two",
+            format!("{} of them", handled.len()),
+        )?;
         for handler in &mut handlers {
-            c.ok(20, "a settlement", handler.settle(Processed).await)?;
+            c.ok(Clause::SettleOutcomes, "a settlement", handler.settle(Processed).await)?;
             if !handled.contains(&handler.payload().to_vec()) {
                 handled.push(handler.payload().to_vec());
             }
@@ -232,18 +280,31 @@ async fn dies(c: &Context) -> CaseResult {
     }
     let others = [&three.sent[0], &three.sent[2]].map(|message| message.payload().to_vec());
     let whole = handled.len() == 2 && others.iter().all(|payload| handled.contains(payload));
-    c.check(5, &[], whole, "the other two as they were pushed, and nothing else", format!("{handled:?}"))?;
+    c.check(
+        Clause::ContentIntact,
+        &[],
+        whole,
+        "the other two as they were pushed, and nothing else",
+        format!("{handled:?}"),
+    )?;
     // It may come behind them.
-    let more = c.ok(5, "a pull", queue.pull(three.p.name()).wait(c.timing().slack).await)?;
-    c.check(5, &[], more.is_empty(), "no handler for what cannot be read", format!("{more:?}"))?;
+    let more =
+        c.ok(Clause::ContentIntact, "a pull", queue.pull(three.p.name()).wait(c.timing().slack).await)?;
+    c.check(
+        Clause::ContentIntact,
+        &[],
+        more.is_empty(),
+        "no handler for what cannot be read",
+        format!("{more:?}"),
+    )?;
     let dead = gather(c, &three.storage, &three.p.dead_letters(), 1).await?;
     for letter in &dead {
         three.as_it_is(c, letter)?;
         let reason = letter.message.headers().get(header::DEAD_REASON).map(String::as_str);
         let told = reason.is_some_and(|reason| reason.starts_with("cannot be read: "));
-        c.check(33, &[], told, "the reason of its death", format!("{reason:?}"))?;
+        c.check(Clause::DeadLetters, &[], told, "the reason of its death", format!("{reason:?}"))?;
     }
     settle(c, &three.storage, &dead, &Action::Remove).await?;
-    c.ok(41, "close", queue.close().await)?;
+    c.ok(Clause::Close, "close", queue.close().await)?;
     three.end(c).await
 }

@@ -8,22 +8,25 @@ use futures_util::future::{join, join_all};
 
 use super::together::{push_one, removes};
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::{Client, Context, ids, settlement};
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Storage, "waiting.moved_wakes", [9, 18], moved_wakes_waiter).kills(&[Fault::MoveWakesNobody]),
-    case!(Storage, "waiting.batch_wakes_all", [18], batch_wakes_all)
+    case!(Storage, "waiting.moved_wakes", [ReadyAtOnce, AllWaitersWake], moved_wakes_waiter)
+        .kills(&[Fault::MoveWakesNobody]),
+    case!(Storage, "waiting.batch_wakes_all", [AllWaitersWake], batch_wakes_all)
         .kills(&[Fault::BatchWakesOne, Fault::RestOfBatchAtDeadline]),
-    case!(Storage, "waiting.returned_wakes", [9, 18, 19], returned_wakes)
+    case!(Storage, "waiting.returned_wakes", [ReadyAtOnce, AllWaitersWake, SettleActions], returned_wakes)
         .kills(&[Fault::ReleaseWakesNobody, Fault::ReturnedAtDeadline]),
-    case!(Storage, "waiting.pulls_apart", [9, 16], waits_apart).kills(&[Fault::WaitBlocksOtherPull]),
-    case!(Storage, "waiting.extends", [26, 40], extends_during_wait)
-        .needs(&[Need::TIMED_LEASE])
+    case!(Storage, "waiting.pulls_apart", [ReadyAtOnce, PartitionsApart], waits_apart)
+        .kills(&[Fault::WaitBlocksOtherPull]),
+    case!(Storage, "waiting.extends", [Extend, Recovery], extends_during_wait)
+        .needs(&[Need::TimedLease])
         .kills(&[Fault::WaitBlocksExtend]),
-    case!(Storage, "waiting.exchange", [11], exchange_waits).kills(&[Fault::ExchangeDoesNotWait]),
+    case!(Storage, "waiting.exchange", [PushWakes], exchange_waits).kills(&[Fault::ExchangeDoesNotWait]),
 ];
 
 async fn moved_wakes_waiter(c: &Context) -> CaseResult {
@@ -39,14 +42,14 @@ async fn moved_wakes_waiter(c: &Context) -> CaseResult {
     .await;
     moved?;
     let got = got?;
-    c.in_order(18, "the moved one, during the wait", &[id], &got)?;
+    c.in_order(Clause::AllWaitersWake, "the moved one, during the wait", &[id], &got)?;
     waiter.remove(&got).await
 }
 
 /// Waiters that have longer than a wake-up takes; each must be woken by what came, not by its own end.
 async fn woken(
     c: &Context,
-    clause: u8,
+    clause: Clause,
     waiter: &Client,
     p: &PartitionId,
 ) -> CaseResult<(Vec<Delivery>, Instant)> {
@@ -56,7 +59,7 @@ async fn woken(
 }
 
 /// Judges that a waiter's answer came soon after what it waited for.
-fn woken_in_time(c: &Context, clause: u8, about: &[Delivery], since: Instant, at: Instant) -> CaseResult {
+fn woken_in_time(c: &Context, clause: Clause, about: &[Delivery], since: Instant, at: Instant) -> CaseResult {
     let bounds = (Duration::ZERO, c.timing().soon);
     c.took(clause, &ids(about), "an answer to who waited", at.saturating_duration_since(since), bounds)
 }
@@ -65,24 +68,25 @@ fn woken_in_time(c: &Context, clause: u8, about: &[Delivery], since: Instant, at
 async fn batch_wakes_all(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let waiters = [c.fresh().await?, c.fresh().await?, c.fresh().await?];
-    let (woken, pushed) = join(join_all(waiters.iter().map(|waiter| woken(c, 18, waiter, &p))), async {
-        for waiter in &waiters {
-            c.pull_begins(waiter).await?;
-        }
-        tokio::time::sleep(c.timing().delay / 3).await;
-        let since = Instant::now();
-        let sent = c.client().push(&p, &c.messages(waiters.len(), |_, message| message)).await?;
-        CaseResult::Ok((sent, since))
-    })
-    .await;
+    let (woken, pushed) =
+        join(join_all(waiters.iter().map(|waiter| woken(c, Clause::AllWaitersWake, waiter, &p))), async {
+            for waiter in &waiters {
+                c.pull_begins(waiter).await?;
+            }
+            tokio::time::sleep(c.timing().delay / 3).await;
+            let since = Instant::now();
+            let sent = c.client().push(&p, &c.messages(waiters.len(), |_, message| message)).await?;
+            CaseResult::Ok((sent, since))
+        })
+        .await;
     let ((sent, since), mut all) = (pushed?, Vec::new());
     for (waiter, woken) in waiters.iter().zip(woken) {
         let (got, at) = woken?;
-        woken_in_time(c, 18, &got, since, at)?;
+        woken_in_time(c, Clause::AllWaitersWake, &got, since, at)?;
         waiter.remove(&got).await?;
         all.extend(got);
     }
-    c.same(18, "one for each of the waiters", &sent, &all)
+    c.same(Clause::AllWaitersWake, "one for each of the waiters", &sent, &all)
 }
 
 /// What is released wakes who waits, by whichever settlement that makes it ready at once.
@@ -95,7 +99,7 @@ async fn returned_wakes(c: &Context) -> CaseResult {
     push_one(c, &p, c.message()).await?;
     let mut held = holder.take(&p, 1).await?;
     for (action, place) in [(Action::Release, &p), (Action::Retry, &p), (postpone, &p), (bury, &dead)] {
-        let (woken, settled) = join(woken(c, 18, waiter, place), async {
+        let (woken, settled) = join(woken(c, Clause::AllWaitersWake, waiter, place), async {
             c.pull_begins(waiter).await?;
             tokio::time::sleep(c.timing().delay / 3).await;
             let since = Instant::now();
@@ -103,7 +107,7 @@ async fn returned_wakes(c: &Context) -> CaseResult {
         })
         .await;
         let ((got, at), since) = (woken?, settled?);
-        woken_in_time(c, 18, &got, since, at)?;
+        woken_in_time(c, Clause::AllWaitersWake, &got, since, at)?;
         held = got;
         // A lease can be its connection: only who holds it settles it.
         (holder, waiter) = (waiter, holder);
@@ -118,12 +122,17 @@ async fn waits_apart(c: &Context) -> CaseResult {
     let there = push_one(c, &other, c.message()).await?;
     let (waited, sent) = join(client.pull_with(&p, client.request(1, c.timing().soon)), async {
         tokio::time::sleep(c.timing().delay / 3).await;
-        removes(c, 9, "what is ready elsewhere", &other, &[there]).await?;
+        removes(c, Clause::ReadyAtOnce, "what is ready elsewhere", &other, &[there]).await?;
         push_one(c, &p, c.message()).await
     })
     .await;
     let (got, sent) = (waited?, sent?);
-    c.in_order(9, "what was pushed after the other pull, and within the wait", &[sent], &got)?;
+    c.in_order(
+        Clause::ReadyAtOnce,
+        "what was pushed after the other pull, and within the wait",
+        &[sent],
+        &got,
+    )?;
     client.remove(&got).await
 }
 
@@ -140,7 +149,7 @@ async fn extends_during_wait(c: &Context) -> CaseResult {
     })
     .await;
     let (got, sent) = (waited?, sent?);
-    c.in_order(26, "what was pushed after the extension, and within the wait", &[sent], &got)?;
+    c.in_order(Clause::Extend, "what was pushed after the extension, and within the wait", &[sent], &got)?;
     client.remove(&got).await?;
     client.remove(&[held]).await
 }
@@ -156,7 +165,7 @@ async fn exchange_waits(c: &Context) -> CaseResult {
         push_one(c, &p, c.message()).await
     })
     .await;
-    let (got, sent) = (c.ok(9, "pulling in an exchange", pulled)?, sent?);
-    c.in_order(11, "what was pushed during the wait", &[sent], &got)?;
+    let (got, sent) = (c.ok(Clause::ReadyAtOnce, "pulling in an exchange", pulled)?, sent?);
+    c.in_order(Clause::PushWakes, "what was pushed during the wait", &[sent], &got)?;
     client.remove(&got).await
 }

@@ -3,6 +3,7 @@
 use super::book::{Book, Fate, Hold, Life, Try};
 use super::rules::Counting;
 use super::verdict::{Verdict, refute};
+use crate::clause::Clause;
 use crate::history::Act;
 
 /// Clause 14: the times at which owners certainly held a message never overlap.
@@ -19,7 +20,7 @@ pub(super) fn exclusive(book: &Book<'_>) -> Verdict {
         for next in holds {
             let both_until = owner.sure_until.min(next.sure_until);
             let overlap = both_until.saturating_sub(next.span.to);
-            refute(overlap > book.rules.grain, 14, &[*number], || {
+            refute(overlap > book.rules.grain, Clause::Exclusive, &[*number], || {
                 let (one, other) = (&owner.call.process, &next.call.process);
                 (
                     "one owner at a time".to_owned(),
@@ -51,12 +52,12 @@ pub(super) fn lease_until(book: &Book<'_>) -> Verdict {
         let grain = book.rules.grain;
         let until = hold.delivered.lease_until;
         let right = until.is_some_and(|until| until + grain >= from && until <= to + grain);
-        refute(!right, 25, &[hold.delivered.message], || {
+        refute(!right, Clause::LeaseEnd, &[hold.delivered.message], || {
             (format!("`lease_until` from {from:?} to {to:?}"), format!("{until:?}"))
         })?;
         let next = book.next_by_lease_end(hold).map(|next| next.span.to);
         let outlived = until.zip(next).is_some_and(|(until, next)| until > next + grain);
-        refute(outlived && book.rules.exclusive, 25, &[hold.delivered.message], || {
+        refute(outlived && book.rules.exclusive, Clause::LeaseEnd, &[hold.delivered.message], || {
             let told = format!("`lease_until` no later than {next:?}, when somebody else had the message");
             (told, format!("{until:?}"))
         })?;
@@ -97,9 +98,9 @@ pub(super) fn fenced(book: &Book<'_>) -> Verdict {
         });
         let over = attempt.over_by.saturating_add(book.rules.slack) < attempt.span.from;
         let (clause, why) = match (settled, taken, over) {
-            (true, _, _) => (22, "it was settled before"),
-            (_, true, _) if book.rules.fencing => (21, "somebody else has had it since"),
-            (_, _, true) => (25, "its lease had ended"),
+            (true, _, _) => (Clause::SettleTwice, "it was settled before"),
+            (_, true, _) if book.rules.fencing => (Clause::Fencing, "somebody else has had it since"),
+            (_, _, true) => (Clause::LeaseEnd, "its lease had ended"),
             _ => continue,
         };
         refute(true, clause, &[hold.delivered.message], || {
@@ -124,7 +125,7 @@ pub(super) fn held_settles(book: &Book<'_>) -> Verdict {
         let told = hold.delivered.lease_until.filter(|_| untouched && book.rules.timed_leases);
         let sure_until = attempt.sure_until.max(told.unwrap_or_default());
         let sure = sure_until.saturating_sub(book.rules.grain) > attempt.span.to;
-        let clause = if attempt.action.is_some() { 20 } else { 26 };
+        let clause = if attempt.action.is_some() { Clause::SettleOutcomes } else { Clause::Extend };
         refute(attempt.held == Some(false) && sure && !contested, clause, &[hold.delivered.message], || {
             (format!("{} to succeed, as the lease is valid", attempt.name()), "Lost".to_owned())
         })?;
@@ -144,7 +145,7 @@ pub(super) fn deliveries_counted(book: &Book<'_>) -> Verdict {
         // A server that hands messages over to connections counts those too that a dying or ending consumer never saw.
         let most = if book.rules.timed_leases { most } else { u32::MAX };
         let right = seen.is_some_and(|seen| (least..=most).contains(&seen));
-        refute(!right, 28, &[hold.delivered.message], || {
+        refute(!right, Clause::DeliveryCount, &[hold.delivered.message], || {
             (format!("a delivery count from {least} to {most}"), format!("{seen:?}"))
         })?;
     }
@@ -187,7 +188,7 @@ pub(super) fn cancellation_told(book: &Book<'_>) -> Verdict {
                 |cancel: &super::book::Span| cancel.from >= hold.span.to && cancel.before(attempt.span);
             life.cancelled.iter().any(during)
         });
-        refute(requested && !attempt.told_cancelled, 26, &[hold.delivered.message], || {
+        refute(requested && !attempt.told_cancelled, Clause::Extend, &[hold.delivered.message], || {
             ("CancelRequested".to_owned(), "Extended".to_owned())
         })?;
     }

@@ -4,6 +4,7 @@ use anyqueue::PartitionId;
 
 use super::book::{Book, Span};
 use super::verdict::{Verdict, refute};
+use crate::clause::Clause;
 use crate::history::{Answer, Asked, Cancellation, Deletion, State};
 
 /// What a message's state certainly was throughout a span; `None` if that is not certain.
@@ -48,7 +49,7 @@ pub(super) fn counts_possible(book: &Book<'_>) -> Verdict {
             ("dead", counts.dead, sum(dead_least), sum(dead_most)),
         ] {
             let wrong = count.is_some_and(|count| count < least || count > most);
-            refute(wrong, 35, &[], || {
+            refute(wrong, Clause::Inspection, &[], || {
                 (format!("{least} to {most} {name} in {partition}"), format!("{}", count.unwrap_or_default()))
             })?;
         }
@@ -84,13 +85,15 @@ pub(super) fn pages_possible(book: &Book<'_>) -> Verdict {
         for (at, shown) in page.iter().enumerate() {
             let message = shown.message;
             let twice = page.iter().skip(at + 1).any(|other| other.message == message);
-            refute(twice, 35, &[message], || ("it once on a page".to_owned(), "twice".to_owned()))?;
+            refute(twice, Clause::Inspection, &[message], || {
+                ("it once on a page".to_owned(), "twice".to_owned())
+            })?;
             let there = book.lives.get(&message).is_some_and(|life| life.possibly_in(partition, span));
-            refute(!there, 35, &[message], || {
+            refute(!there, Clause::Inspection, &[message], || {
                 (format!("only messages of {partition}"), format!("#{message} on the page"))
             })?;
             let is = state(book, message, partition, span);
-            refute(is.is_some_and(|is| is != shown.state), 35, &[message], || {
+            refute(is.is_some_and(|is| is != shown.state), Clause::Inspection, &[message], || {
                 (format!("it shown as {is:?}"), format!("{:?}", shown.state))
             })?;
         }
@@ -102,7 +105,7 @@ pub(super) fn pages_possible(book: &Book<'_>) -> Verdict {
         });
         refute(
             left_out.is_some(),
-            35,
+            Clause::Inspection,
             &left_out.map(|(number, _)| *number).into_iter().collect::<Vec<_>>(),
             || ("it on the page".to_owned(), "left out".to_owned()),
         )?;
@@ -157,7 +160,7 @@ fn judge_deletion(
         Some(false) => (waits || !possible, "it taken, as nobody holds it"),
         None => (certain, "it found"),
     };
-    refute(wrong, 36, &[message], || {
+    refute(wrong, Clause::Deletion, &[message], || {
         let seen = ["not found", "said to be held", "taken"];
         let seen = seen.get(took.map_or(0, |took| 1 + usize::from(took))).copied().unwrap_or_default();
         (format!("{expected} in {partition}"), seen.to_owned())
@@ -172,7 +175,7 @@ pub(super) fn purge_within_limit(book: &Book<'_>) -> Verdict {
         let (_, most) = bounds(book, partition, span);
         let most_waiting = most[0] + most[1];
         let wrong = took > limit || u64::try_from(*took).is_ok_and(|took| took > most_waiting);
-        refute(wrong, 36, &[], || {
+        refute(wrong, Clause::Deletion, &[], || {
             let expected =
                 format!("at most {limit} taken out of {partition}, where at most {most_waiting} wait");
             (expected, format!("{took}"))

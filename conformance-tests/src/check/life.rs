@@ -3,6 +3,7 @@
 use super::book::{Arrival, Book, Departure, Hold, Life, NEVER, Span};
 use super::rules::Dedup;
 use super::verdict::{Verdict, refute};
+use crate::clause::Clause;
 use crate::history::{Answer, Asked, Call, Push, Pushed};
 
 /// Clauses 43 and 32: a push that was refused, or answered `Duplicate`, stored nothing.
@@ -11,7 +12,7 @@ pub(super) fn refused_is_not_stored(book: &Book<'_>) -> Verdict {
         let Some(life) = book.life_of(hold) else { continue };
         let stored = life.arrivals.iter().any(|arrival| arrival.span.from < hold.span.to);
         let duplicate = life.pushes.iter().any(|(_, pushed)| pushed.answer.ok() == Some(&Push::Duplicate));
-        let clause = if duplicate { 32 } else { 43 };
+        let clause = if duplicate { Clause::Deduplication } else { Clause::Unsupported };
         refute(!stored, clause, &[hold.delivered.message], || {
             let answers: Vec<_> = life.pushes.iter().map(|(_, pushed)| &pushed.answer).collect();
             (format!("nothing stored, as the push answered {answers:?}"), "it was delivered".to_owned())
@@ -24,10 +25,15 @@ pub(super) fn refused_is_not_stored(book: &Book<'_>) -> Verdict {
 pub(super) fn one_place(book: &Book<'_>) -> Verdict {
     for hold in &book.holds {
         let forgotten = !book.rules.settlements_last && book.deaths.iter().any(|death| *death < hold.span.to);
-        refute(!forgotten && returned_from(book, hold, true), 33, &[hold.delivered.message], || {
-            let expected = format!("nothing of it in {} after it was moved away", hold.place);
-            (expected, "it was delivered there".to_owned())
-        })?;
+        refute(
+            !forgotten && returned_from(book, hold, true),
+            Clause::DeadLetters,
+            &[hold.delivered.message],
+            || {
+                let expected = format!("nothing of it in {} after it was moved away", hold.place);
+                (expected, "it was delivered there".to_owned())
+            },
+        )?;
     }
     Ok(())
 }
@@ -37,7 +43,7 @@ pub(super) fn final_removal(book: &Book<'_>) -> Verdict {
     for hold in &book.holds {
         let forgotten = !book.rules.settlements_last && book.deaths.iter().any(|death| *death < hold.span.to);
         let broken = book.rules.confirmed && !forgotten && returned_from(book, hold, false);
-        refute(broken, 22, &[hold.delivered.message], || {
+        refute(broken, Clause::SettleTwice, &[hold.delivered.message], || {
             ("nothing delivered after its confirmed removal".to_owned(), "it came back".to_owned())
         })?;
     }
@@ -86,14 +92,19 @@ pub(super) fn dedup(book: &Book<'_>) -> Verdict {
             match item.answer {
                 Answer::Ok(Push::Stored) => {
                     let first = rival(true).map(|(number, _)| *number);
-                    refute(first.is_some(), 32, &[first.unwrap_or_default(), item.message], || {
-                        let expected =
-                            format!("Duplicate, as #{} lives in {partition}", first.unwrap_or_default());
-                        (expected, "Stored".to_owned())
-                    })?;
+                    refute(
+                        first.is_some(),
+                        Clause::Deduplication,
+                        &[first.unwrap_or_default(), item.message],
+                        || {
+                            let expected =
+                                format!("Duplicate, as #{} lives in {partition}", first.unwrap_or_default());
+                            (expected, "Stored".to_owned())
+                        },
+                    )?;
                 }
                 Answer::Ok(Push::Duplicate) if book.rules.dedup != Dedup::Window => {
-                    refute(rival(false).is_none(), 32, &[item.message], || {
+                    refute(rival(false).is_none(), Clause::Deduplication, &[item.message], || {
                         ("Stored, as there is no other with its id or key".to_owned(), "Duplicate".to_owned())
                     })?;
                 }
@@ -154,11 +165,11 @@ pub(super) fn nothing_lost(book: &Book<'_>) -> Verdict {
     let shown = owed.get(..owed.len().min(5)).unwrap_or_default();
     let purged = book.purges.iter().map(|(_, _, took)| *took).sum::<Option<usize>>();
     match purged {
-        Some(0) => refute(!owed.is_empty(), 1, shown, || {
+        Some(0) => refute(!owed.is_empty(), Clause::Stored, shown, || {
             let expected = "every acknowledged message to be removed by somebody or drained at the end";
             (expected.to_owned(), format!("{} lost", owed.len()))
         }),
-        Some(purged) => refute(owed.len() != purged, 36, shown, || {
+        Some(purged) => refute(owed.len() != purged, Clause::Deletion, shown, || {
             let expected = format!("{purged} gone, as many as the purges answered");
             (expected, format!("{} gone", owed.len()))
         }),

@@ -9,6 +9,7 @@ use super::rules::Rejoin;
 use super::spells::{Spell, Standing};
 use super::timing::{client_closed, pulls};
 use super::verdict::{Verdict, refute};
+use crate::clause::Clause;
 use crate::history::{Asked, Call, Content, Delivered};
 
 /// Clauses 9, 11, 25 and 30: a pull that answers fewer than it was asked for leaves nothing behind that was ready: pushed,
@@ -37,9 +38,9 @@ pub(super) fn ready_is_served(book: &Book<'_>) -> Verdict {
             .find(|spell| spell.since <= by && spell.until > span.to && book.leads_group(spell, span));
         let Some(spell) = passed_over else { continue };
         let clause = match spell.standing {
-            Standing::New if spell.content.delay.is_some() => 30,
-            Standing::New => 9,
-            Standing::Moved | Standing::Postponed | Standing::Returned => 19,
+            Standing::New if spell.content.delay.is_some() => Clause::Delays,
+            Standing::New => Clause::ReadyAtOnce,
+            Standing::Moved | Standing::Postponed | Standing::Returned => Clause::SettleActions,
         };
         refute(true, clause, &[spell.message], || {
             let expected =
@@ -88,7 +89,11 @@ fn check_waiters(book: &Book<'_>, spell: &Spell<'_>) -> Verdict {
         {
             continue;
         }
-        let clause = if spell.standing == Standing::New && spell.content.delay.is_none() { 11 } else { 18 };
+        let clause = if spell.standing == Standing::New && spell.content.delay.is_none() {
+            Clause::PushWakes
+        } else {
+            Clause::AllWaitersWake
+        };
         refute(true, clause, &[spell.message], || {
             let expected =
                 format!("a waiting pull to end soon after {ready:?}, when #{} was ready", spell.message);
@@ -122,7 +127,7 @@ pub(super) fn in_order(book: &Book<'_>) -> Verdict {
             let standing = book.hold(delivered.delivery).and_then(|hold| book.standing_before(hold));
             let overtaken = standing.and_then(|spell| front.ahead_of(book, &spell));
             if let Some(first) = overtaken {
-                refute(true, 15, &[first.message, delivered.message], || told(first, delivered))?;
+                refute(true, Clause::Order, &[first.message, delivered.message], || told(first, delivered))?;
             }
             if let Some(spell) = later.get(&delivered.message) {
                 front.admit(spell);
@@ -232,7 +237,7 @@ pub(super) fn groups_apart(book: &Book<'_>) -> Verdict {
             for other in others {
                 let overlap = hold.sure_until.min(other.sure_until).saturating_sub(other.span.to);
                 let about = [hold.delivered.message, other.delivered.message];
-                refute(overlap > book.rules.grain, 31, &about, || {
+                refute(overlap > book.rules.grain, Clause::Groups, &about, || {
                     let expected = format!("one member of {group} at a time");
                     (expected, format!("two were held at once, for at least {overlap:?}"))
                 })?;
@@ -259,7 +264,7 @@ pub(super) fn groups_in_order(book: &Book<'_>) -> Verdict {
                 && book.certainly_in(life, hold.place, hold.span)
         });
         let Some((first, _)) = ahead else { continue };
-        refute(true, 31, &[*first, hold.delivered.message], || {
+        refute(true, Clause::Groups, &[*first, hold.delivered.message], || {
             let expected = format!("#{first} first, which is ahead in {group}");
             (expected, format!("#{} was delivered", hold.delivered.message))
         })?;

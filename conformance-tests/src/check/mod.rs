@@ -18,6 +18,7 @@ pub(crate) use book::{Book, Fate};
 pub(crate) use rules::Rules;
 use verdict::{Broken, Verdict};
 
+use crate::clause::Clause;
 use crate::history::{Answer, Asked, Push, Settling, Trace};
 
 /// What an invariant finds wrong.
@@ -27,7 +28,7 @@ pub struct Violation {
     /// The invariant's name.
     pub invariant: &'static str,
     /// The clause of the contract.
-    pub clause: u8,
+    pub clause: Clause,
     /// The numbers of the messages concerned.
     pub about: Vec<usize>,
     /// What the clause makes of this situation.
@@ -81,7 +82,7 @@ impl Trace {
         let Some(kind) = missing else { return Ok(()) };
         Err(Violation {
             invariant: NOT_VACUOUS,
-            clause: 1,
+            clause: Clause::Stored,
             about: Vec::new(),
             expected: format!("at least one {kind} to succeed"),
             seen: "none did".to_owned(),

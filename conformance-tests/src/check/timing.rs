@@ -2,6 +2,7 @@
 
 use super::book::{Book, Fate, Hold, Pause, Span};
 use super::verdict::{Verdict, refute};
+use crate::clause::Clause;
 use crate::history::{Act, Answer, Asked, Call, Delivered};
 
 /// The moment from which on the message can have been there, if it was pushed once.
@@ -23,7 +24,7 @@ pub(super) fn at_most_max(book: &Book<'_>) -> Verdict {
     for (call, got) in pulls(book) {
         let Asked::Pull { max, .. } = &call.op else { continue };
         let about: Vec<_> = got.iter().map(|one| one.message).collect();
-        refute(got.len() > *max, 8, &about, || {
+        refute(got.len() > *max, Clause::PullBounds, &about, || {
             (format!("at most {max} deliveries"), format!("{} deliveries", got.len()))
         })?;
     }
@@ -38,7 +39,7 @@ pub(super) fn wait_kept(book: &Book<'_>) -> Verdict {
         let (lasted, latest) = (to.saturating_sub(from), wait.saturating_add(book.rules.slack));
         let may_end_early = !got.is_empty() || *stopped || client_closed(book, call);
         let early = !may_end_early && lasted + book.rules.grain < *wait;
-        refute(early || lasted.saturating_sub(book.rules.grain) > latest, 10, &[], || {
+        refute(early || lasted.saturating_sub(book.rules.grain) > latest, Clause::PullWait, &[], || {
             let least = if may_end_early { std::time::Duration::ZERO } else { *wait };
             (
                 format!("a pull to end after {least:?} to {latest:?}"),
@@ -58,7 +59,7 @@ pub(super) fn not_early(book: &Book<'_>) -> Verdict {
     for hold in &book.holds {
         let Some((from, delay)) = put_off(book, hold) else { continue };
         let due = from.saturating_add(delay);
-        refute(hold.span.to + book.rules.grain < due, 30, &[hold.delivered.message], || {
+        refute(hold.span.to + book.rules.grain < due, Clause::Delays, &[hold.delivered.message], || {
             (
                 format!("nothing before {due:?}, as it was put off by {delay:?}"),
                 format!("delivered by {:?}", hold.span.to),
@@ -95,7 +96,7 @@ pub(super) fn paused(book: &Book<'_>) -> Verdict {
             };
             pause.span.before(claimed) && !here().any(resumed)
         });
-        refute(paused, 37, &[hold.delivered.message], || {
+        refute(paused, Clause::Pause, &[hold.delivered.message], || {
             (format!("nothing out of {}, which is paused", hold.place), "it was delivered".to_owned())
         })?;
     }

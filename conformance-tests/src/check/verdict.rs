@@ -1,11 +1,12 @@
 //! What an invariant says of a history.
 
+use crate::clause::Clause;
 /// Nothing, or what is wrong.
 pub(super) type Verdict = Result<(), Box<Broken>>;
 
 /// A violation, before it has the invariant's name.
 pub(super) struct Broken {
-    pub(super) clause: u8,
+    pub(super) clause: Clause,
     pub(super) about: Vec<usize>,
     pub(super) expected: String,
     pub(super) seen: String,
@@ -14,7 +15,7 @@ pub(super) struct Broken {
 /// Holds unless `broken`; the texts are only made if it is.
 pub(super) fn refute(
     broken: bool,
-    clause: u8,
+    clause: Clause,
     about: &[usize],
     texts: impl FnOnce() -> (String, String),
 ) -> Verdict {

@@ -2,13 +2,14 @@
 
 use anyqueue::MessageId;
 
+use crate::clause::Clause;
 use crate::history::History;
 use crate::verdict::{Failure, Stop};
 
 /// Of the messages in `about`; of all if it is empty.
 pub(super) fn fail(
     history: &History,
-    clause: u8,
+    clause: Clause,
     about: &[MessageId],
     expected: impl Into<String>,
     seen: impl Into<String>,

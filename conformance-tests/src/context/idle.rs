@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 use super::Context;
+use crate::clause::Clause;
 use crate::verdict::CaseResult;
 
 /// How long one look lasts at what a thread does while it should do nothing, and how many looks there are. The best of them counts, as
@@ -18,7 +19,7 @@ const BUSY: f64 = 0.5;
 impl Context {
     /// Judges that the thread of this runtime has nothing to do, though others wait in it. Elsewhere than on a runtime of one thread, and
     /// where the system does not tell, it says nothing.
-    pub(crate) async fn thread_is_idle(&self, clause: u8, who: &str) -> CaseResult {
+    pub(crate) async fn thread_is_idle(&self, clause: Clause, who: &str) -> CaseResult {
         let mut least = f64::INFINITY;
         for _ in 0..LOOKS {
             let alone = Handle::current().metrics().num_workers() == 1;

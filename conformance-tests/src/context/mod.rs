@@ -15,6 +15,7 @@ use anyqueue::adapter::{Capabilities, Delivery, Storage};
 use anyqueue::{Clock, Error, ErrorKind, MessageData, MessageId, PartitionId, PushOutcome, Result};
 
 use crate::child::{Child, Role};
+use crate::clause::Clause;
 use crate::harness::Harness;
 use crate::history::{History, Op, Ticket};
 use crate::need::Need;
@@ -88,13 +89,13 @@ impl Context {
         self.join(opened)
     }
 
-    /// Another client, which runs by this clock. Only for cases that need [`Need::SKEWED_CLIENT`].
+    /// Another client, which runs by this clock. Only for cases that need [`Need::SkewedClient`].
     ///
     /// # Errors
     /// Fails the case if it cannot be opened.
     pub async fn fresh_skewed(&self, clock: Clock) -> CaseResult<Client> {
         let opening = self.harness.open_skewed(&self.namespace, clock);
-        let opening = opening.ok_or_else(|| Stop::NotApplicable(Need::SKEWED_CLIENT.what.to_owned()))?;
+        let opening = opening.ok_or_else(|| Stop::NotApplicable(Need::SkewedClient.what().to_owned()))?;
         let opened = match opening.await {
             Ok(storage) => storage.init().await.map(|()| storage),
             Err(error) => Err(error),
@@ -104,8 +105,8 @@ impl Context {
 
     /// Takes a new client among the case's.
     fn join(&self, opened: Result<Arc<dyn Storage>>) -> CaseResult<Client> {
-        let storage =
-            opened.map_err(|error| self.failed(38, &[], "another client to open", error.to_string()))?;
+        let storage = opened
+            .map_err(|error| self.failed(Clause::Init, &[], "another client to open", error.to_string()))?;
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         let client = client(storage, client_name(clients.len()), &self.history);
         clients.push(client.clone());
@@ -119,7 +120,7 @@ impl Context {
     /// Fails the case if it cannot be opened.
     pub(crate) async fn unseen(&self) -> CaseResult<Arc<dyn Storage>> {
         let opened = open_storage(&*self.harness, self.victim(), &self.namespace).await;
-        opened.map_err(|error| self.failed(38, &[], "another client to open", error.to_string()))
+        opened.map_err(|error| self.failed(Clause::Init, &[], "another client to open", error.to_string()))
     }
 
     pub(crate) fn clients(&self) -> Vec<Client> {
@@ -189,13 +190,13 @@ impl Context {
     }
 
     /// The verdict on a case that needs what the backend declares to lack.
-    pub(crate) fn undeclared(&self, need: &Need) -> Outcome {
-        if self.harness.least().iter().any(|least| least.what == need.what) {
-            let expected = format!("{} to be declared: this backend can have it", need.what);
-            return self.failed(43, &[], expected, "it is not declared").into();
+    pub(crate) fn undeclared(&self, need: Need) -> Outcome {
+        if self.harness.least().contains(&need) {
+            let expected = format!("{} to be declared: this backend can have it", need.what());
+            return self.failed(Clause::Unsupported, &[], expected, "it is not declared").into();
         }
         let rule = self.harness.rule(need);
-        Outcome::NotApplicable { needs: need.what.to_owned(), declared: true, rule }
+        Outcome::NotApplicable { needs: need.what().to_owned(), declared: true, rule }
     }
 
     /// The server of the case's own.
@@ -279,7 +280,7 @@ impl Context {
     /// Fails the case unless `ok`.
     pub fn check(
         &self,
-        clause: u8,
+        clause: Clause,
         about: &[MessageId],
         ok: bool,
         expected: impl Into<String>,
@@ -295,7 +296,7 @@ impl Context {
     /// Fails the case unless they are.
     pub fn equal<T: PartialEq + Debug>(
         &self,
-        clause: u8,
+        clause: Clause,
         about: &[MessageId],
         what: &str,
         expected: &T,
@@ -308,7 +309,13 @@ impl Context {
     ///
     /// # Errors
     /// Fails the case unless they were.
-    pub fn in_order(&self, clause: u8, what: &str, expected: &[MessageId], seen: &[Delivery]) -> CaseResult {
+    pub fn in_order(
+        &self,
+        clause: Clause,
+        what: &str,
+        expected: &[MessageId],
+        seen: &[Delivery],
+    ) -> CaseResult {
         let seen = ids(seen);
         let told = format!("{what}: {}", self.history.labels(expected));
         self.check(clause, &both(expected, &seen), expected == seen, told, self.history.labels(&seen))
@@ -318,7 +325,7 @@ impl Context {
     ///
     /// # Errors
     /// Fails the case unless they were.
-    pub fn same(&self, clause: u8, what: &str, expected: &[MessageId], seen: &[Delivery]) -> CaseResult {
+    pub fn same(&self, clause: Clause, what: &str, expected: &[MessageId], seen: &[Delivery]) -> CaseResult {
         self.same_ids(clause, what, expected, &ids(seen))
     }
 
@@ -326,7 +333,13 @@ impl Context {
     ///
     /// # Errors
     /// Fails the case unless it did.
-    pub fn error<T: Debug>(&self, clause: u8, what: &str, kind: ErrorKind, seen: &Result<T>) -> CaseResult {
+    pub fn error<T: Debug>(
+        &self,
+        clause: Clause,
+        what: &str,
+        kind: ErrorKind,
+        seen: &Result<T>,
+    ) -> CaseResult {
         let ok = seen.as_ref().is_err_and(|error| error.kind() == kind);
         self.check(clause, &[], ok, format!("{what} to answer {kind}"), format!("{seen:?}"))
     }
@@ -335,7 +348,7 @@ impl Context {
     ///
     /// # Errors
     /// Fails the case on an error.
-    pub fn ok<T>(&self, clause: u8, what: &str, answer: Result<T>) -> CaseResult<T> {
+    pub fn ok<T>(&self, clause: Clause, what: &str, answer: Result<T>) -> CaseResult<T> {
         self.history.observed(1);
         answer
             .map_err(|error: Error| self.failed(clause, &[], format!("{what} to succeed"), error.to_string()))
@@ -347,7 +360,7 @@ impl Context {
     /// Fails the case unless it does.
     pub fn took(
         &self,
-        clause: u8,
+        clause: Clause,
         about: &[MessageId],
         what: &str,
         elapsed: Duration,
@@ -377,7 +390,7 @@ impl Context {
     /// The verdict that the contract is broken.
     pub fn failed(
         &self,
-        clause: u8,
+        clause: Clause,
         about: &[MessageId],
         expected: impl Into<String>,
         seen: impl Into<String>,

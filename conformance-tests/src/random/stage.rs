@@ -16,6 +16,7 @@ use super::generate::{BEAT, PARTITIONS};
 use super::plan::{Place, Plan};
 use crate::account::Stuck;
 use crate::check::Rules;
+use crate::clause::Clause;
 use crate::harness::Harness;
 use crate::history::History;
 use crate::recorder::Recorder;
@@ -132,7 +133,7 @@ impl Stage {
 }
 
 pub(super) fn not_opened(error: &anyqueue::Error) -> Stuck {
-    Stuck { clause: 38, about: None, expected: "another client to open", seen: error.to_string() }
+    Stuck { clause: Clause::Init, about: None, expected: "another client to open", seen: error.to_string() }
 }
 
 /// The partition that a plan calls by number.

@@ -71,8 +71,8 @@ fn unproven(declared: &Capabilities, cases: &[CaseReport]) -> Vec<String> {
 }
 
 fn undeclared(harness: &dyn Harness, declared: &Capabilities) -> Vec<(&'static str, Option<&'static str>)> {
-    let missing = least::EVERYTHING.iter().filter(|need| !(need.declared)(declared));
-    missing.map(|need| (need.what, harness.rule(need))).collect()
+    let missing = least::EVERYTHING.iter().filter(|need| !need.is_declared(declared));
+    missing.map(|need| (need.what(), harness.rule(*need))).collect()
 }
 
 fn hardware() -> String {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::options::Layer;
 use crate::verdict::Outcome;
 
@@ -19,7 +20,7 @@ pub struct CaseReport {
     /// What stood between it and the adapter.
     pub layer: Layer,
     /// The clauses that it proves.
-    pub clauses: &'static [u8],
+    pub clauses: &'static [Clause],
     /// How it ended.
     #[serde(flatten)]
     pub outcome: Outcome,

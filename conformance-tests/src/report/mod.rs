@@ -160,6 +160,7 @@ impl fmt::Display for Certificate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clause::Clause;
     use crate::options::Layer;
     use crate::verdict::Failure;
 
@@ -169,7 +170,7 @@ mod tests {
             id,
             group: id.split_once('.').unwrap().0,
             layer: Layer::Storage,
-            clauses: &[1],
+            clauses: &[Clause::Stored],
             outcome: outcome.clone(),
             took_ms: 1,
         };
@@ -189,7 +190,7 @@ mod tests {
 
     fn failed() -> Outcome {
         Outcome::Fail(Failure {
-            clause: 1,
+            clause: Clause::Stored,
             expected: "a message".to_owned(),
             seen: "none".to_owned(),
             history: vec!["A push to work: #0 → Stored".to_owned()],

@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 
 use super::verdict::verdict;
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::harness::Harness;
 use crate::options::Options;
 use crate::verdict::Outcome;
@@ -42,7 +43,7 @@ pub(super) async fn run(
     }
     match tokio::time::timeout(patience + BLOCKED, told).await {
         Ok(Ok(outcome)) => outcome,
-        Ok(Err(_)) => Outcome::broken(40, "no panic", "the thread of the runtime panicked"),
-        Err(_) => Outcome::broken(40, expected, "its only thread was blocked"),
+        Ok(Err(_)) => Outcome::broken(Clause::Recovery, "no panic", "the thread of the runtime panicked"),
+        Err(_) => Outcome::broken(Clause::Recovery, expected, "its only thread was blocked"),
     }
 }

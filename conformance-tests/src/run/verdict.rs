@@ -7,6 +7,7 @@ use anyqueue::Clock;
 
 use crate::account;
 use crate::case::Case;
+use crate::clause::Clause;
 use crate::context::Context;
 use crate::harness::Harness;
 use crate::need::{Need, Offer};
@@ -37,7 +38,7 @@ pub(super) async fn verdict(harness: Arc<dyn Harness>, case: &'static Case, opti
             context.close().await;
             outcome
         }
-        Err(error) => Outcome::broken(38, "the backend to open and initialise", &error.to_string()),
+        Err(error) => Outcome::broken(Clause::Init, "the backend to open and initialise", &error.to_string()),
     }
 }
 
@@ -63,11 +64,11 @@ async fn judge(context: &Arc<Context>, case: &'static Case, options: &Options) -
 }
 
 fn unmet(context: &Context, case: &Case, options: &Options) -> Option<Outcome> {
-    let missing = |need: &&Need| !(need.declared)(context.capabilities());
+    let missing = |need: &&Need| !need.is_declared(context.capabilities());
     if let Some(need) = case.needs.iter().find(missing) {
-        return Some(context.undeclared(need));
+        return Some(context.undeclared(*need));
     }
-    let withheld = |need: &&Need| match need.offer {
+    let withheld = |need: &&Need| match need.offer() {
         Some(Offer::Children) => !options.children || !context.can_spawn(),
         Some(Offer::Victim) => context.victim().is_none(),
         Some(Offer::Clock) => context.harness().open_on("probe", Clock::system()).is_none(),
@@ -76,16 +77,16 @@ fn unmet(context: &Context, case: &Case, options: &Options) -> Option<Outcome> {
         Some(Offer::Corruption) => !context.harness().corrupts(),
         None => false,
     };
-    let need = case.needs.iter().find(withheld)?;
-    let rule = match need.offer {
+    let need = *case.needs.iter().find(withheld)?;
+    let rule = match need.offer() {
         Some(Offer::Foreign) => "it keeps the fields of messages, so bytes of others cannot be in it",
         Some(Offer::Corruption) => "it keeps no message in a form that could be damaged",
         Some(Offer::Skew) => {
             context.harness().rule(need).unwrap_or("its harness gives no client a clock of its own")
         }
-        _ => return Some(Outcome::not_offered(need.what)),
+        _ => return Some(Outcome::not_offered(need.what())),
     };
-    Some(Outcome::NotApplicable { needs: need.what.to_owned(), declared: true, rule: Some(rule) })
+    Some(Outcome::NotApplicable { needs: need.what().to_owned(), declared: true, rule: Some(rule) })
 }
 
 /// Runs a part of a case in a task of its own, so that a panic is a verdict, and with a deadline, so that a hang is one.
@@ -106,14 +107,14 @@ async fn within(
     };
     match ended {
         Ok(answer) => answer,
-        Err(panic) => Err(context.failed(40, &[], "no panic", panic.to_string())),
+        Err(panic) => Err(context.failed(Clause::Recovery, &[], "no panic", panic.to_string())),
     }
 }
 
 /// Why the case cannot go on: a call hangs, or its time is over.
 async fn overdue(context: &Context, deadline: Duration) -> Stop {
     let (start, history) = (Instant::now(), context.history());
-    let hangs = |seen| context.failed(40, &[], "every call to end in bounded time", seen);
+    let hangs = |seen| context.failed(Clause::Recovery, &[], "every call to end in bounded time", seen);
     loop {
         let left = deadline.saturating_sub(start.elapsed());
         if left.is_zero() {

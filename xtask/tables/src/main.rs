@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyqueue::Result;
+use anyqueue_conformance::Clause;
 
 /// Puts the text of this name into the document.
 type Place = fn(document: &str, name: &str, text: &str) -> Result<String, String>;
@@ -100,7 +101,7 @@ fn table(document: &str, name: &'static str, place: Place, text: String) -> Tabl
 
 /// A line ``n `id`, `id` `` for each clause of the contract that a case names.
 fn cases_by_clause() -> String {
-    let mut clauses: BTreeMap<u8, Vec<String>> = BTreeMap::new();
+    let mut clauses: BTreeMap<Clause, Vec<String>> = BTreeMap::new();
     for case in anyqueue_conformance::cases::all() {
         for clause in case.clauses {
             clauses.entry(*clause).or_default().push(format!("`{}`", case.id));
@@ -112,7 +113,7 @@ fn cases_by_clause() -> String {
 /// A row for each case.
 fn faults_by_case() -> String {
     let row = |case: &anyqueue_conformance::Case| {
-        let clauses: Vec<_> = case.clauses.iter().map(u8::to_string).collect();
+        let clauses: Vec<_> = case.clauses.iter().map(Clause::to_string).collect();
         let faults: Vec<_> = case.kills.iter().map(|fault| format!("`{fault:?}`")).collect();
         let layer = format!("{:?}", case.layer).to_lowercase();
         format!("| `{}` | {layer} | {} | {} |\n", case.id, clauses.join(", "), faults.join(", "))

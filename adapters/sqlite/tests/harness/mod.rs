@@ -65,14 +65,10 @@ impl Harness for Sqlite {
         least::EVERYTHING
     }
 
-    fn rule(&self, need: &Need) -> Option<&'static str> {
-        match need.what {
-            what if what == Need::VICTIM.what => {
-                Some("SQLite is a library: there is no server to kill, and no connection to cut")
-            }
-            what if what == Need::SKEWED_CLIENT.what => {
-                Some("time is the host's: all who use the file read one clock")
-            }
+    fn rule(&self, need: Need) -> Option<&'static str> {
+        match need {
+            Need::Victim => Some("SQLite is a library: there is no server to kill, and no connection to cut"),
+            Need::SkewedClient => Some("time is the host's: all who use the file read one clock"),
             _ => None,
         }
     }

@@ -68,8 +68,8 @@ impl Harness for Sqs {
         self.kind.least
     }
 
-    fn rule(&self, need: &Need) -> Option<&'static str> {
-        anyqueue_sqs::server_rule(self.kind.fifo, need.what)
+    fn rule(&self, need: Need) -> Option<&'static str> {
+        anyqueue_sqs::server_rule(self.kind.fifo, need.what())
     }
 
     fn corrupts(&self) -> bool {

@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::clause::Clause;
 use crate::context::{Context, Maker};
 use crate::verdict::{CaseResult, Stop};
 
@@ -107,7 +108,7 @@ impl Work {
     pub(super) async fn goes_on(
         &mut self,
         c: &Context,
-        (clause, beside): (u8, &str),
+        (clause, beside): (Clause, &str),
         (pushed, settled): (usize, usize),
     ) -> CaseResult {
         let progress = self.progress.clone();
@@ -136,7 +137,7 @@ impl Work {
                 return stop;
             }
         }
-        c.failed(40, &[], "the work to go on", "a worker ended")
+        c.failed(Clause::Recovery, &[], "the work to go on", "a worker ended")
     }
 
     /// Tells them to stop, and waits until they have settled what they held.
@@ -145,7 +146,7 @@ impl Work {
         for (call, worker) in self.workers {
             let end = tokio::time::timeout(DEADLINE, worker).await.map_err(|_| {
                 let expected = format!("{call} to end, as nothing is done beside it any more");
-                c.failed(40, &[], expected, format!("it goes on after {DEADLINE:?}"))
+                c.failed(Clause::Recovery, &[], expected, format!("it goes on after {DEADLINE:?}"))
             });
             ended(c, call, end?)?;
         }
@@ -154,8 +155,8 @@ impl Work {
 }
 
 fn ended(c: &Context, call: &str, end: Result<anyqueue::Result<()>, tokio::task::JoinError>) -> CaseResult {
-    let end = end.map_err(|panic| c.failed(40, &[], "no panic", panic.to_string()))?;
-    let clause = if call == "push" { 1 } else { 20 };
+    let end = end.map_err(|panic| c.failed(Clause::Recovery, &[], "no panic", panic.to_string()))?;
+    let clause = if call == "push" { Clause::Stored } else { Clause::SettleOutcomes };
     c.ok(clause, &format!("{call}, and what follows, beside other calls"), end)
 }
 
