@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::MessageId;
 use anyqueue::adapter::{Action, Delivery, PullRequest};
+use anyqueue::{MessageId, PartitionId};
 use futures_util::future::join_all;
 
+use super::helpers::{push_one, removes};
 use crate::case::Case;
 use crate::clause::Clause;
 use crate::context::{Client, Context, ids};
@@ -46,9 +47,28 @@ pub(super) const CASES: &[Case] = &[
     case!(Storage, "groups.names_by_bytes", [Groups], names_by_bytes)
         .needs(&[Need::Groups])
         .kills(&[Fault::GroupTrimmed, Fault::GroupCaseless]),
+    case!(Storage, "groups.over_clients", [Groups], over_clients)
+        .needs(&[Need::Groups])
+        .kills(&[Fault::GroupPerClient]),
+    case!(Storage, "groups.over_priorities", [Groups], over_priorities)
+        .needs(&[Need::Groups, Need::Priority])
+        .kills(&[Fault::GroupPerPriority]),
+    case!(Storage, "groups.with_priority", [Order], with_priority)
+        .needs(&[Need::Groups, Need::StrictPriority])
+        .kills(&[Fault::GroupForgetsPriority]),
+    case!(Storage, "groups.cancel_frees_next", [Groups, Deletion], cancel_frees_next)
+        .needs(&[Need::Groups, Need::Cancel])
+        .kills(&[Fault::CancelLocksGroup]),
+    case!(Storage, "groups.delete_frees_next", [Groups, Deletion], delete_frees_next)
+        .needs(&[Need::Groups, Need::Delete])
+        .kills(&[Fault::DeleteLocksGroup]),
+    case!(Storage, "groups.purge_frees_next", [Groups, Deletion], purge_frees_next)
+        .needs(&[Need::Groups, Need::Purge])
+        .kills(&[Fault::PurgeLocksGroup]),
 ];
 
 const NEEDS: &[Need] = &[Need::Groups];
+
 const KILLS: &[Fault] = &[Fault::GroupUnlocksAtDelivery];
 
 async fn push_group(c: &Context, group: &str, n: usize) -> CaseResult<Vec<MessageId>> {
@@ -308,4 +328,62 @@ async fn names_by_bytes(c: &Context) -> CaseResult {
     let got = c.client().take(&p, sent.len()).await?;
     c.same(Clause::Groups, "one of each group", &sent, &got)?;
     c.client().remove(&got).await
+}
+
+async fn over_clients(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let other = c.fresh().await?;
+    let first = push_one(c, &p, c.message().with_group("g")).await?;
+    let second = other.push(&p, &[c.message().with_group("g")]).await?;
+    head_then_next(c, &p, first, &second).await
+}
+
+async fn head_then_next(c: &Context, p: &PartitionId, head: MessageId, next: &[MessageId]) -> CaseResult {
+    let got = c.client().pull(p, 10).await?;
+    c.in_order(Clause::Groups, "the group's head alone", &[head], &got)?;
+    c.client().remove(&got).await?;
+    removes(c, Clause::Groups, "then the next", p, next).await
+}
+
+async fn over_priorities(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let first = push_one(c, &p, c.message().with_group("g")).await?;
+    let second = push_one(c, &p, c.message().with_group("g").with_priority(1)).await?;
+    head_then_next(c, &p, first, &[second]).await
+}
+
+async fn with_priority(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let low = push_one(c, &p, c.message()).await?;
+    let high = push_one(c, &p, c.message().with_group("g").with_priority(1)).await?;
+    removes(c, Clause::Order, "the higher priority first, though of a group", &p, &[high, low]).await
+}
+
+async fn cancel_frees_next(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let head = push_one(c, &p, c.message().with_group("g")).await?;
+    let next = push_one(c, &p, c.message().with_group("g")).await?;
+    for outcome in c.client().inspect()?.request_cancel(&p, &[head]).await {
+        c.ok(Clause::Deletion, "a request for cancellation", outcome)?;
+    }
+    removes(c, Clause::Groups, "the next of the group", &p, &[next]).await
+}
+
+async fn delete_frees_next(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let head = push_one(c, &p, c.message().with_group("g")).await?;
+    let next = push_one(c, &p, c.message().with_group("g")).await?;
+    for outcome in c.client().inspect()?.delete(&p, &[head]).await {
+        c.ok(Clause::Deletion, "a deletion", outcome)?;
+    }
+    removes(c, Clause::Groups, "the next of the group", &p, &[next]).await
+}
+
+async fn purge_frees_next(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    push_one(c, &p, c.message().with_group("g")).await?;
+    let purged = c.ok(Clause::Deletion, "a purge", c.client().inspect()?.purge(&p, 10).await)?;
+    c.equal(Clause::Deletion, &[], "purged", &1, &purged)?;
+    let next = push_one(c, &p, c.message().with_group("g")).await?;
+    removes(c, Clause::Groups, "the next of the group", &p, &[next]).await
 }

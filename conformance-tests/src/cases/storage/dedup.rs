@@ -6,9 +6,10 @@ use anyqueue::adapter::Action;
 use anyqueue::{MessageData, MessageId, PartitionId, PushOutcome};
 use futures_util::future::join_all;
 
+use super::helpers::{push_one, refused, removes};
 use crate::case::Case;
 use crate::clause::Clause;
-use crate::context::{Client, Context};
+use crate::context::{Client, Context, ids};
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
@@ -52,9 +53,22 @@ pub(super) const CASES: &[Case] =
         case!(Storage, "dedup.purge_leaves_held", [Deduplication, Deletion], purge_leaves_held)
             .needs(&[Need::DedupWhileLive, Need::Purge])
             .kills(&[Fault::PurgeFreesHeldKeys]),
+        case!(Storage, "dedup.key_over_priorities", [Deduplication], key_over_priorities)
+            .needs(&[Need::Dedup, Need::Priority])
+            .kills(&[Fault::DedupPerPriority]),
+        case!(Storage, "dedup.long_keys", [Deduplication], long_keys)
+            .needs(&[Need::Dedup])
+            .kills(&[Fault::KeyCutAt255]),
+        case!(Storage, "dedup.key_after_lease_end", [LeaseEnd, Deduplication], key_after_lease_end)
+            .needs(&[Need::DedupWhileLive, Need::TimedLease])
+            .kills(&[Fault::KeyFreeAtLeaseEnd]),
+        case!(Storage, "dedup.purge_frees_keys", [Deduplication, Deletion], purge_frees_keys)
+            .needs(&[Need::DedupWhileLive, Need::Purge])
+            .kills(&[Fault::PurgeKeepsKeys]),
     ];
 
 const NEEDS: &[Need] = &[Need::Dedup];
+
 const WHILE_LIVE: &[Need] = &[Need::DedupWhileLive];
 
 fn keyed(c: &Context) -> MessageData {
@@ -258,4 +272,44 @@ async fn purge_leaves_held(c: &Context) -> CaseResult {
     let got = c.client().take(&p, 1).await?;
     c.in_order(Clause::Deletion, "what was pushed after the purge", &free, &got)?;
     c.client().remove(&[held, got].concat()).await
+}
+
+async fn key_over_priorities(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let first = push_one(c, &p, c.message().with_dedup_key("k")).await?;
+    refused(c, Clause::Deduplication, &p, c.message().with_dedup_key("k").with_priority(1)).await?;
+    removes(c, Clause::Deduplication, "the first", &p, &[first]).await
+}
+
+/// Keys of the largest size that differ in their last byte only.
+async fn long_keys(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let key = |last: &str| "k".repeat(anyqueue::MAX_KEY_BYTES - 1) + last;
+    let first = push_one(c, &p, c.message().with_dedup_key(key("a"))).await?;
+    let second = push_one(c, &p, c.message().with_dedup_key(key("b"))).await?;
+    let got = c.client().take(&p, 2).await?;
+    c.same(Clause::Deduplication, "both", &[first, second], &got)?;
+    c.client().remove(&got).await
+}
+
+async fn key_after_lease_end(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    push_one(c, &p, c.message().with_dedup_key("k")).await?;
+    let lost = c
+        .client()
+        .pull_with(&p, anyqueue::adapter::PullRequest::new(1, c.timing().soon, c.timing().lease))
+        .await?;
+    c.equal(Clause::PullBounds, &ids(&lost), "deliveries", &1, &lost.len())?;
+    tokio::time::sleep(c.timing().never()).await;
+    refused(c, Clause::Deduplication, &p, c.message().with_dedup_key("k")).await?;
+    removes(c, Clause::LeaseEnd, "the first again", &p, &ids(&lost)).await
+}
+
+async fn purge_frees_keys(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    push_one(c, &p, c.message().with_dedup_key("k")).await?;
+    let purged = c.ok(Clause::Deletion, "a purge", c.client().inspect()?.purge(&p, 10).await)?;
+    c.equal(Clause::Deletion, &[], "purged", &1, &purged)?;
+    let next = push_one(c, &p, c.message().with_dedup_key("k")).await?;
+    removes(c, Clause::Deduplication, "the next with the key", &p, &[next]).await
 }

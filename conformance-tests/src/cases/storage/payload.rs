@@ -42,7 +42,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// A message as the first release stored it: its id counts from 0 to 15, its payload is `first`.
-const FIRST_ENVELOPE: &[u8] = include_bytes!("../../fixtures/envelope-1.bin");
+const FIRST_ENVELOPE: &[u8] = include_bytes!("../../../fixtures/envelope-1.bin");
 
 const LARGE: Duration = Duration::from_mins(1);
 

@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use anyqueue::PartitionId;
 use anyqueue::adapter::{Delivery, PullRequest};
 use futures_util::future::join_all;
 
+use super::helpers::{postpone, push_one};
 use crate::case::Case;
 use crate::clause::Clause;
 use crate::context::{CLOCK_GRAIN, Client, Context};
@@ -34,6 +36,12 @@ pub(super) const CASES: &[Case] = &[
         .needs(&[Need::PushOrder])
         .kills(&[Fault::TiesReversed]),
     case!(Storage, "pull.age", [ServerTime], age).kills(&[Fault::AgeZero]),
+    case!(Storage, "pull.age_of_a_delayed", [Expiry], age_of_a_delayed)
+        .needs(&[Need::PushDelay])
+        .kills(&[Fault::AgeFromMaturity]),
+    case!(Storage, "pull.age_of_a_postponed", [Expiry], age_of_a_postponed)
+        .needs(&[Need::PostponeDelay])
+        .kills(&[Fault::AgeAnewAfterPostpone]),
 ];
 
 /// A wait that a case sits out.
@@ -298,4 +306,30 @@ async fn age(c: &Context) -> CaseResult {
     }
     c.in_order(Clause::ServerTime, "the message", &sent, &got)?;
     c.client().remove(&got).await
+}
+
+async fn age_of_a_delayed(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    push_one(c, &p, c.message().with_delay(c.timing().delay)).await?;
+    aged(c, &p, Instant::now()).await
+}
+
+/// What comes next is at least as old as the time since its push was answered.
+async fn aged(c: &Context, p: &PartitionId, pushed_by: Instant) -> CaseResult {
+    tokio::time::sleep(c.timing().delay).await;
+    let age = pushed_by.elapsed().saturating_sub(CLOCK_GRAIN);
+    let [got] = c.client().take_exact(p).await?;
+    let told = format!("an age of at least {age:?}");
+    c.check(Clause::Expiry, &[got.lease.id], got.age >= age, told, format!("{:?}", got.age))?;
+    c.client().remove(&[got]).await
+}
+
+async fn age_of_a_postponed(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    push_one(c, &p, c.message()).await?;
+    let pushed_by = Instant::now();
+    tokio::time::sleep(c.timing().delay).await;
+    let held = c.client().take(&p, 1).await?;
+    postpone(c.client(), &held, c.timing().delay, None).await?;
+    aged(c, &p, pushed_by).await
 }

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use anyqueue::adapter::{Action, Delivery, PullRequest, Storage};
 use anyqueue::{
-    ErrorKind, Headers, MessageData, MessageId, MessageState, PartitionId, PushOutcome, Queue,
-    QueueMessageStatus::Processed, SettleOutcome, header,
+    ErrorKind, Headers, MessageData, MessageId, MessageState, PartitionId, PushOutcome, SettleOutcome, header,
 };
 
 use crate::case::Case;
@@ -29,23 +28,17 @@ pub(super) const CASES: &[Case] = &[
     case!(Storage, "unreadable.shown_and_deleted", [ContentIntact, Inspection, Deletion], shown_and_deleted)
         .needs(&[Need::Corruptible, Need::Browse, Need::Delete])
         .kills(&[Fault::UnreadableFailsPage]),
-    case!(Queue, "unreadable.dies", [ContentIntact, DeadLetters], dies).needs(&[Need::Corruptible]).kills(&[
-        Fault::UnreadableDropped,
-        Fault::UnreadableComesForEver,
-        Fault::UnreadableFailsPull,
-        Fault::UnreadableLosesBytes,
-    ]),
 ];
 
 /// Three messages, of which the second cannot be read.
-struct Three {
-    storage: Arc<dyn Storage>,
-    p: PartitionId,
-    sent: [MessageData; 3],
+pub(in crate::cases) struct Three {
+    pub(in crate::cases) storage: Arc<dyn Storage>,
+    pub(in crate::cases) p: PartitionId,
+    pub(in crate::cases) sent: [MessageData; 3],
 }
 
 impl Three {
-    async fn push(c: &Context) -> CaseResult<Self> {
+    pub(in crate::cases) async fn push(c: &Context) -> CaseResult<Self> {
         let (storage, p) = (c.unseen().await?, c.partition("work")?);
         let sent = [c.message(), c.message(), c.message()];
         let answers = storage.push(&p, &sent).await;
@@ -102,7 +95,7 @@ impl Three {
         Ok(again)
     }
 
-    fn as_it_is(&self, c: &Context, delivery: &Delivery) -> CaseResult {
+    pub(in crate::cases) fn as_it_is(&self, c: &Context, delivery: &Delivery) -> CaseResult {
         let why = delivery.unreadable.as_ref().map(anyqueue::Error::kind);
         c.equal(
             Clause::ContentIntact,
@@ -123,7 +116,7 @@ impl Three {
     }
 
     /// Nothing comes any more.
-    async fn end(&self, c: &Context) -> CaseResult {
+    pub(in crate::cases) async fn end(&self, c: &Context) -> CaseResult {
         let request = PullRequest::new(1, c.timing().slack, c.timing().long_lease);
         for at in [self.p.clone(), self.p.dead_letters()] {
             let got = c.ok(Clause::PullBounds, "a pull", self.storage.pull(&at, request.clone()).await)?;
@@ -134,7 +127,7 @@ impl Three {
 }
 
 /// So many deliveries, in as many pulls as it takes. Where one may come to two at once, it counts once.
-async fn gather(
+pub(in crate::cases) async fn gather(
     c: &Context,
     storage: &Arc<dyn Storage>,
     at: &PartitionId,
@@ -171,7 +164,12 @@ async fn gather(
     Ok(got)
 }
 
-async fn settle(c: &Context, storage: &Arc<dyn Storage>, held: &[Delivery], action: &Action) -> CaseResult {
+pub(in crate::cases) async fn settle(
+    c: &Context,
+    storage: &Arc<dyn Storage>,
+    held: &[Delivery],
+    action: &Action,
+) -> CaseResult {
     let settlements: Vec<_> = held.iter().map(|delivery| settlement(delivery, action.clone())).collect();
     let answers = storage.settle(&settlements).await;
     let settled = answers.iter().all(|answer| matches!(answer, Ok(SettleOutcome::Settled)));
@@ -252,59 +250,5 @@ async fn shown_and_deleted(c: &Context) -> CaseResult {
         "all three to be deleted",
         format!("{deleted:?}"),
     )?;
-    three.end(c).await
-}
-
-/// Through the queue: a handler gets the others, and it is found among the dead letters with the reason.
-async fn dies(c: &Context) -> CaseResult {
-    let three = Three::push(c).await?;
-    let storage = c.unseen().await?;
-    let queue = c.ok(Clause::DeadLetters, "a queue", Queue::new(storage))?;
-    let mut handled = Vec::new();
-    while handled.len() < 2 {
-        let pulled = queue.pull(three.p.name()).max(3).wait(c.timing().soon).await;
-        let mut handlers = c.ok(Clause::ContentIntact, "a pull, whatever is stored", pulled)?;
-        c.check(
-            Clause::ContentIntact,
-            &[],
-            !handlers.is_empty(),
-            "the other two",
-            format!("{} of them", handled.len()),
-        )?;
-        for handler in &mut handlers {
-            c.ok(Clause::SettleOutcomes, "a settlement", handler.settle(Processed).await)?;
-            if !handled.contains(&handler.payload().to_vec()) {
-                handled.push(handler.payload().to_vec());
-            }
-        }
-    }
-    let others = [&three.sent[0], &three.sent[2]].map(|message| message.payload().to_vec());
-    let whole = handled.len() == 2 && others.iter().all(|payload| handled.contains(payload));
-    c.check(
-        Clause::ContentIntact,
-        &[],
-        whole,
-        "the other two as they were pushed, and nothing else",
-        format!("{handled:?}"),
-    )?;
-    // It may come behind them.
-    let more =
-        c.ok(Clause::ContentIntact, "a pull", queue.pull(three.p.name()).wait(c.timing().slack).await)?;
-    c.check(
-        Clause::ContentIntact,
-        &[],
-        more.is_empty(),
-        "no handler for what cannot be read",
-        format!("{more:?}"),
-    )?;
-    let dead = gather(c, &three.storage, &three.p.dead_letters(), 1).await?;
-    for letter in &dead {
-        three.as_it_is(c, letter)?;
-        let reason = letter.message.headers().get(header::DEAD_REASON).map(String::as_str);
-        let told = reason.is_some_and(|reason| reason.starts_with("cannot be read: "));
-        c.check(Clause::DeadLetters, &[], told, "the reason of its death", format!("{reason:?}"))?;
-    }
-    settle(c, &three.storage, &dead, &Action::Remove).await?;
-    c.ok(Clause::Close, "close", queue.close().await)?;
     three.end(c).await
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyqueue::DeleteOutcome;
 use anyqueue::adapter::Action;
 
+use super::helpers::{postpone, push_one, refused};
 use crate::case::Case;
 use crate::clause::Clause;
 use crate::context::Context;
@@ -46,6 +47,12 @@ pub(super) const CASES: &[Case] = &[
     case!(Storage, "delay.longest", [Limits, Delays], longest)
         .needs(&[Need::PushDelay, Need::Delete])
         .kills(&[Fault::LongDelayOverflows, Fault::DeleteMissesDelayed]),
+    case!(Storage, "delay.repeat_keeps_the_delay", [Delays], repeat_keeps_the_delay)
+        .needs(&[Need::UniqueIds, Need::PushDelay])
+        .kills(&[Fault::RepeatRestartsDelay]),
+    case!(Storage, "delay.postponed_outlives_client", [SettleActions, Delays], postponed_outlives_client)
+        .needs(&[Need::PostponeDelay])
+        .kills(&[Fault::PostponedDieWithClient]),
 ];
 
 /// A waiting pull gets a delayed message when it is due.
@@ -226,4 +233,31 @@ async fn longest(c: &Context) -> CaseResult {
     let deleted =
         c.ok(Clause::Deletion, "deleting", deleted.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
     c.equal(Clause::Deletion, &sent, "the outcome of deleting it", &vec![DeleteOutcome::Deleted], &deleted)
+}
+
+/// A message pushed again while it is delayed comes when the first push said.
+async fn repeat_keeps_the_delay(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let delay = c.timing().soon + c.timing().delay;
+    let message = c.message().with_delay(delay);
+    let pushed = Instant::now();
+    let id = push_one(c, &p, message.clone()).await?;
+    tokio::time::sleep(delay.saturating_sub(c.timing().delay / 2)).await;
+    refused(c, Clause::Delays, &p, message).await?;
+    let got = c.client().pull_with(&p, c.client().request(1, delay)).await?;
+    c.in_order(Clause::Delays, "the delayed one", &[id], &got)?;
+    c.took(Clause::Delays, &[id], "its delivery", pushed.elapsed(), (delay, c.timing().latest(delay)))?;
+    c.client().remove(&got).await
+}
+
+async fn postponed_outlives_client(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let id = push_one(c, &p, c.message()).await?;
+    let other = c.fresh().await?;
+    let held = other.take(&p, 1).await?;
+    postpone(&other, &held, c.timing().delay, None).await?;
+    other.close().await?;
+    let got = c.client().pull_with(&p, c.client().request(1, c.timing().latest(c.timing().delay))).await?;
+    c.in_order(Clause::Delays, "the postponed one, though its client is gone", &[id], &got)?;
+    c.client().remove(&got).await
 }

@@ -3,6 +3,7 @@
 use anyqueue::adapter::{Action, DEATH_BYTES};
 use anyqueue::{Headers, PartitionId, header};
 
+use super::helpers::dead_letter;
 use super::payload::largest_message;
 use crate::case::Case;
 use crate::clause::Clause;
@@ -32,6 +33,9 @@ pub(super) const CASES: &[Case] = &[
         .kills(&[Fault::LargeCannotDie]),
     case!(Storage, "dead.settled_like_any", [SettleActions, DeadLetters], settled_like_any)
         .kills(&[Fault::RetryDrops]),
+    case!(Storage, "dead.lease_ends", [LeaseEnd, DeadLetters], lease_ends)
+        .needs(&[Need::TimedLease])
+        .kills(&[Fault::DeadLeaseEndless]),
 ];
 
 fn die(p: &PartitionId, headers: Option<Headers>) -> Action {
@@ -160,4 +164,17 @@ async fn settled_like_any(c: &Context) -> CaseResult {
     c.client()
         .nothing(&p.dead_letters(), c.timing().slack, Clause::SettleActions, "nothing after its removal")
         .await
+}
+
+async fn lease_ends(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let id = dead_letter(c, &p).await?;
+    let dead = p.dead_letters();
+    let request = anyqueue::adapter::PullRequest::new(1, c.timing().soon, c.timing().lease);
+    let held = c.client().pull_with(&dead, request).await?;
+    c.in_order(Clause::DeadLetters, "the dead letter", &[id], &held)?;
+    let again =
+        c.client().pull_with(&dead, c.client().request(1, c.timing().latest(c.timing().lease))).await?;
+    c.in_order(Clause::LeaseEnd, "the dead letter again, as its lease has ended", &[id], &again)?;
+    c.client().remove(&again).await
 }

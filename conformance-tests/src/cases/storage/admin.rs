@@ -1,11 +1,13 @@
 //! Inspection: what it says is true, and looking disturbs nobody.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyqueue::{
-    CancelOutcome, Counts, DeleteOutcome, ErrorKind, ExtendOutcome, MessageId, MessageState, PartitionId,
+    CancelOutcome, Counts, DeleteOutcome, ErrorKind, ExtendOutcome, Headers, MessageId, MessageState,
+    PartitionId,
 };
 
+use super::helpers::{dead_letter, postpone, push_one, removes};
 use crate::case::Case;
 use crate::clause::Clause;
 use crate::context::{Client, Context, ids};
@@ -51,6 +53,21 @@ pub(super) const CASES: &[Case] = &[
     case!(Storage, "admin.undeclared_is_unsupported", [Unsupported], undeclared_is_unsupported)
         .needs(&[Need::Undeclared])
         .kills(&[Fault::UndeclaredAnswered]),
+    case!(Storage, "admin.new_headers_browsed", [Inspection], new_headers_browsed)
+        .needs(&[Need::PostponeHeaders, Need::Browse])
+        .kills(&[Fault::BrowseShowsOldHeaders]),
+    case!(Storage, "admin.counts_of_a_group", [Inspection], counts_of_a_group)
+        .needs(&[Need::Groups, Need::Counts])
+        .kills(&[Fault::CountsForgetBehind]),
+    case!(Storage, "admin.counts_of_held_dead", [Inspection], counts_of_held_dead)
+        .needs(&[Need::Counts])
+        .kills(&[Fault::DeadCountForgetsLeased]),
+    case!(Storage, "admin.cancel_delayed", [Deletion], cancel_delayed)
+        .needs(&[Need::Cancel, Need::PushDelay])
+        .kills(&[Fault::CancelLeavesDelayed]),
+    case!(Storage, "admin.purge_leaves_dead", [PartitionsApart, Deletion], purge_leaves_dead)
+        .needs(&[Need::Purge])
+        .kills(&[Fault::PurgeTakesDead]),
 ];
 
 /// No case browses more.
@@ -410,4 +427,56 @@ async fn undeclared_is_unsupported(c: &Context) -> CaseResult {
         c.error(Clause::Unsupported, "cancelling", kind, &answers)?;
     }
     Ok(())
+}
+
+async fn new_headers_browsed(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    push_one(c, &p, c.message().with_header("name", "old")).await?;
+    let held = c.client().take(&p, 1).await?;
+    let new = Headers::from([("name".to_owned(), "new".to_owned())]);
+    postpone(c.client(), &held, Duration::ZERO, Some(new.clone())).await?;
+    let shown = c.ok(Clause::Inspection, "a page", c.client().inspect()?.browse(&p, None, 10).await)?;
+    let headers: Vec<_> = shown.iter().map(|shown| shown.message.headers().clone()).collect();
+    c.equal(Clause::Inspection, &ids(&held), "the headers shown", &vec![new], &headers)
+}
+
+async fn counts_of_a_group(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    c.client().push(&p, &c.messages(3, |_, message| message.with_group("g"))).await?;
+    let counts = c.ok(Clause::Inspection, "counts", c.client().inspect()?.counts(&p).await)?;
+    c.equal(
+        Clause::Inspection,
+        &[],
+        "ready, with those that wait behind their head:",
+        &Some(3),
+        &counts.ready,
+    )
+}
+
+async fn counts_of_held_dead(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    dead_letter(c, &p).await?;
+    let held = c.client().take(&p.dead_letters(), 1).await?;
+    let counts = c.ok(Clause::Inspection, "counts", c.client().inspect()?.counts(&p).await)?;
+    c.equal(Clause::Inspection, &ids(&held), "dead, with the one that is held:", &Some(1), &counts.dead)?;
+    c.client().remove(&held).await
+}
+
+async fn cancel_delayed(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let id = push_one(c, &p, c.message().with_delay(c.timing().delay)).await?;
+    for outcome in c.client().inspect()?.request_cancel(&p, &[id]).await {
+        c.ok(Clause::Deletion, "a request for cancellation", outcome)?;
+    }
+    let during = c.timing().delay + c.timing().slack + c.timing().delay / 2;
+    c.client().nothing(&p, during, Clause::Deletion, "a cancelled message to be gone").await
+}
+
+async fn purge_leaves_dead(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let dead = dead_letter(c, &p).await?;
+    push_one(c, &p, c.message()).await?;
+    let purged = c.ok(Clause::Deletion, "a purge", c.client().inspect()?.purge(&p, 10).await)?;
+    c.equal(Clause::Deletion, &[], "purged", &1, &purged)?;
+    removes(c, Clause::PartitionsApart, "the dead letter", &p.dead_letters(), &[dead]).await
 }

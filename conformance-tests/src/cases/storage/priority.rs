@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyqueue::MessageId;
 use anyqueue::adapter::Action;
 
+use super::helpers::{push_one, removes};
 use crate::case::Case;
 use crate::clause::Clause;
 use crate::context::Context;
@@ -40,6 +41,9 @@ pub(super) const CASES: &[Case] = &[
     case!(Storage, "priority.few_urgent_among_many", [PullBounds, Order], few_urgent_among_many)
         .needs(&[Need::StrictPriority, Need::PushOrder])
         .kills(&[Fault::PriorityInverted, Fault::TiesReversed]),
+    case!(Storage, "priority.top_levels", [Order], top_levels)
+        .needs(&[Need::StrictPriority])
+        .kills(&[Fault::TopLevelClamped]),
 ];
 
 /// Pushes one message per level, lowest first or in random order; answers the ids from the highest level down.
@@ -185,4 +189,13 @@ async fn few_urgent_among_many(c: &Context) -> CaseResult {
     got.extend(c.client().take(&p, 13).await?);
     c.in_order(Clause::Order, "the rest in order", &expected, &got)?;
     c.client().remove(&got).await
+}
+
+/// The highest priority goes before the second highest that came earlier.
+async fn top_levels(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let top = c.capabilities().priority_levels.saturating_sub(1);
+    let second = push_one(c, &p, c.message().with_priority(top.saturating_sub(1))).await?;
+    let first = push_one(c, &p, c.message().with_priority(top)).await?;
+    removes(c, Clause::Order, "the highest priority first", &p, &[first, second]).await
 }

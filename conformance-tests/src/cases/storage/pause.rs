@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyqueue::adapter::Action;
 use anyqueue::{MAX_PAGE, PartitionId};
 
+use super::helpers::{dead_letter, push_one, removes};
 use crate::case::Case;
 use crate::clause::Clause;
 use crate::context::{Client, Context};
@@ -39,6 +40,12 @@ pub(super) const CASES: &[Case] = &[
     case!(Storage, "pause.paused_is_listed", [Inspection, Pause], paused_is_listed)
         .needs(&[Need::Pause, Need::List])
         .kills(&[Fault::PausedUnlisted]),
+    case!(Storage, "pause.leaves_dead", [PartitionsApart, Pause], leaves_dead)
+        .needs(&[Need::Pause])
+        .kills(&[Fault::PauseTakesDead]),
+    case!(Storage, "pause.of_an_empty", [Pause], of_an_empty)
+        .needs(&[Need::Pause])
+        .kills(&[Fault::PauseForgottenWhenEmpty]),
 ];
 
 const NEEDS: &[Need] = &[Need::Pause];
@@ -212,4 +219,24 @@ async fn paused_is_listed(c: &Context) -> CaseResult {
         format!("{shown:?}"),
     )?;
     set_paused(c, c.client(), &p, false).await
+}
+
+async fn leaves_dead(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let dead = dead_letter(c, &p).await?;
+    c.ok(Clause::Pause, "a pause", c.client().pause()?.set_paused(&p, true).await)?;
+    removes(c, Clause::PartitionsApart, "the dead letter", &p.dead_letters(), &[dead]).await
+}
+
+/// A pause outlives the last message.
+async fn of_an_empty(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    push_one(c, &p, c.message()).await?;
+    let held = c.client().take(&p, 1).await?;
+    c.ok(Clause::Pause, "a pause", c.client().pause()?.set_paused(&p, true).await)?;
+    c.client().remove(&held).await?;
+    let next = push_one(c, &p, c.message()).await?;
+    c.client().nothing(&p, c.timing().slack, Clause::Pause, "nothing from a paused partition").await?;
+    c.ok(Clause::Pause, "a resumption", c.client().pause()?.set_paused(&p, false).await)?;
+    removes(c, Clause::Pause, "the next, once it is resumed", &p, &[next]).await
 }

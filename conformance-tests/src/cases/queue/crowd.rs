@@ -49,7 +49,7 @@ pub(super) const CASES: &[Case] = &[
         .on_one_thread()
         .kills(&[Fault::NeedsSeveralThreads])
         .deadline(LONG),
-    case!(Queue, "one_thread.queue_closers", [Close], super::queue_close::ten_at_once)
+    case!(Queue, "one_thread.queue_closers", [Close], super::close::ten_at_once)
         .on_one_thread()
         .kills(&[Fault::BufferLostAtClose]),
     case!(Queue, "one_thread.idle_queue", [Resources], idle)

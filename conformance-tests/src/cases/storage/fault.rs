@@ -5,14 +5,12 @@
 use std::time::{Duration, Instant};
 
 use anyqueue::adapter::{Action, Delivery, Extension, PullRequest};
-use anyqueue::{
-    MessageData, MessageId, PartitionId, PartitionOptions, Queue, QueueMessageStatus::Processed, RetryClass,
-    SettleOutcome,
-};
+use anyqueue::{MessageData, MessageId, PartitionId, RetryClass, SettleOutcome};
 use futures_util::future::join;
 use tokio::sync::watch;
 
 use crate::case::Case;
+use crate::cases::recovery::{RECOVERY, Recovery};
 use crate::clause::Clause;
 use crate::context::{Client, Context, ids, settlement};
 use crate::fault::Fault;
@@ -20,7 +18,7 @@ use crate::need::Need;
 use crate::verdict::CaseResult;
 use crate::victim::Harm;
 
-pub(crate) const CASES: &[Case] = &[
+pub(super) const CASES: &[Case] = &[
     case!(Storage, "fault.killed_idle", [Stored, Check, Recovery], killed_idle)
         .needs(&[Need::Victim])
         .kills(&[Fault::RestartForgets, Fault::HealthIgnoresOutage])
@@ -28,14 +26,6 @@ pub(crate) const CASES: &[Case] = &[
     case!(Storage, "fault.killed_under_load", [Stored, Recovery], killed_under_load)
         .needs(&[Need::Victim])
         .kills(&[Fault::RestartForgets, Fault::RestartForgetsRemovals, Fault::NeverReconnects])
-        .deadline(MINUTES),
-    case!(Queue, "fault.frozen", [Recovery], frozen)
-        .needs(&[Need::Victim])
-        .kills(&[Fault::NeverReconnects])
-        .deadline(MINUTES),
-    case!(Queue, "fault.black_hole", [Recovery], black_hole)
-        .needs(&[Need::Victim])
-        .kills(&[Fault::NeverReconnects])
         .deadline(MINUTES),
     case!(Storage, "fault.push_unanswered", [Stored, PushErrors], push_unanswered)
         .needs(&[Need::Victim])
@@ -53,44 +43,10 @@ pub(crate) const CASES: &[Case] = &[
         .needs(&[Need::Victim])
         .kills(&[Fault::ExtendedWithoutAnswer])
         .deadline(MINUTES),
-    case!(Queue, "fault.slow_and_cut", [Stored, DroppedPull, Recovery], slow_and_cut)
-        .needs(&[Need::Victim])
-        .kills(&[Fault::NeverReconnects])
-        .deadline(MINUTES),
 ];
 
 /// Servers need time to start.
 const MINUTES: Duration = Duration::from_mins(3);
-/// How soon after the server's return its clients must work again.
-const RECOVERY: Duration = Duration::from_secs(5);
-/// Between two attempts of somebody who waits for the server's return.
-const AGAIN: Duration = Duration::from_millis(20);
-/// What a queue of these cases gives a call.
-const CALL_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// The time that clients have to get over a server's absence, from the moment of its return.
-struct Recovery(watch::Receiver<Instant>);
-
-impl Recovery {
-    fn begins() -> Self {
-        Self::since(&watch::Sender::new(Instant::now()))
-    }
-
-    /// The moment told may yet change.
-    fn since(moment: &watch::Sender<Instant>) -> Self {
-        Self(moment.subscribe())
-    }
-
-    /// A pause before the next attempt; when the time is over, the case fails.
-    async fn again(&self, c: &Context, what: &str) -> CaseResult {
-        let expected = format!("{what} within {RECOVERY:?} of the server's return, without a new client");
-        if Instant::now() > *self.0.borrow() + RECOVERY + crate::context::SCHEDULING {
-            return Err(c.failed(Clause::Recovery, &[], expected, "it still fails"));
-        }
-        tokio::time::sleep(AGAIN).await;
-        Ok(())
-    }
-}
 
 impl Context {
     /// Pushes until all are stored. Where ids are not unique, what was not answered may be there twice.
@@ -115,15 +71,6 @@ impl Context {
             }
             recovery.again(self, "a push").await?;
         }
-    }
-
-    /// Pushes through a queue until it is stored.
-    async fn queue_again(&self, queue: &Queue, p: &PartitionId, message: &MessageData) -> CaseResult {
-        let recovery = Recovery::begins();
-        while queue.push(p, message.clone()).await.is_err() {
-            recovery.again(self, "a push").await?;
-        }
-        Ok(())
     }
 
     /// Pulls and removes until all of these have come.
@@ -166,11 +113,6 @@ impl Context {
             recovery.again(self, "a settlement").await?;
         }
         Ok(())
-    }
-
-    fn short_queue(&self) -> CaseResult<Queue> {
-        let options = PartitionOptions::default().with_lease(self.timing().act_lease);
-        self.queue_over(self.client(), |builder| builder.defaults(options).call_timeout(CALL_TIMEOUT))
     }
 }
 
@@ -226,65 +168,6 @@ async fn killed_under_load(c: &Context) -> CaseResult {
     };
     let (all_stored, all_removed) = join(push, c.remove_all_since(&other, &p, sent, &since)).await;
     all_stored.and(all_removed)
-}
-
-/// A server that is stopped as it stands: every call ends, and all goes on when the server does.
-async fn frozen(c: &Context) -> CaseResult {
-    out_of_reach(c, Harm::Freeze, Harm::Thaw).await
-}
-
-/// A network that swallows everything: the same.
-async fn black_hole(c: &Context) -> CaseResult {
-    out_of_reach(c, Harm::Stall, Harm::Heal).await
-}
-
-async fn out_of_reach(c: &Context, harm: Harm, end: Harm) -> CaseResult {
-    let p = c.partition("work")?;
-    let queue = c.short_queue()?;
-    let before = c.store(&queue, &p, c.messages(2, |_, message| message)).await?;
-    let mut held = c.hold_one(&queue, &p).await?;
-    c.harm(harm).await?;
-    let start = Instant::now();
-    // A retried call may take its time-out once more for each attempt that is safe to repeat.
-    let bound = CALL_TIMEOUT * 6 + c.timing().soon;
-    let message = c.message();
-    let pushed = tokio::time::timeout(bound, queue.push(&p, message.clone())).await;
-    c.check(Clause::Recovery, &[], pushed.is_ok(), format!("a push to end within {bound:?}"), "it hangs")?;
-    let pulled = tokio::time::timeout(bound, queue.pull(&p)).await;
-    c.check(Clause::Recovery, &[], pulled.is_ok(), format!("a pull to end within {bound:?}"), "it hangs")?;
-    let settled = tokio::time::timeout(bound, held.settle(Processed)).await;
-    c.check(
-        Clause::Recovery,
-        &[],
-        settled.is_ok(),
-        format!("a settlement to end within {bound:?}"),
-        "it hangs",
-    )?;
-    let least = Duration::from_secs(c.size(3, 30) as u64);
-    tokio::time::sleep(least.saturating_sub(start.elapsed())).await;
-    c.harm(end).await?;
-    if harm == Harm::Stall {
-        c.harm(Harm::Cut).await?; // as a network does that was away for so long
-    }
-    c.queue_again(&queue, &p, &message).await?;
-    drop((held, pulled));
-    let mut left: Vec<_> = before.into_iter().chain([message.id()]).collect();
-    let gone = settled.is_ok_and(|outcome| matches!(outcome, Ok(SettleOutcome::Settled)));
-    let deadline = Instant::now() + c.timing().latest(c.timing().act_lease) * 3;
-    while left.len() > usize::from(gone) && Instant::now() < deadline {
-        for mut got in queue.pull(&p).max(10).wait(c.timing().slack).await.unwrap_or_default() {
-            if matches!(got.settle(Processed).await, Ok(SettleOutcome::Settled)) {
-                left.retain(|id| *id != got.id());
-            }
-        }
-    }
-    c.check(
-        Clause::Stored,
-        &left,
-        left.len() <= usize::from(gone),
-        "every message to come",
-        format!("{} did not", left.len()),
-    )
 }
 
 /// The request arrives, the answer does not: the push is no success, and what repeating would do is told.
@@ -393,42 +276,4 @@ async fn extend_unanswered(c: &Context) -> CaseResult {
         recovery.again(c, "an extension").await?;
     }
     c.removed(client, &[held]).await
-}
-
-/// A slow network that ends connections all the time: everything is worked in the end.
-async fn slow_and_cut(c: &Context) -> CaseResult {
-    let p = c.partition("work")?;
-    let queue = c.short_queue()?;
-    let messages = c.messages(c.size(60, 600), |_, message| message);
-    let mut left: Vec<_> = messages.iter().map(MessageData::id).collect();
-    c.harm(Harm::Delay(Duration::from_millis(5))).await?;
-    let work = async {
-        for message in &messages {
-            c.queue_again(&queue, &p, message).await?;
-        }
-        let deadline = Instant::now() + MINUTES / 2;
-        while !left.is_empty() && Instant::now() < deadline {
-            for mut got in queue.pull(&p).max(8).wait(c.timing().slack).await.unwrap_or_default() {
-                if got.settle(Processed).await.is_ok() {
-                    left.retain(|id| *id != got.id());
-                }
-            }
-        }
-        c.check(
-            Clause::Stored,
-            &left,
-            left.is_empty(),
-            "every message to be worked",
-            format!("{} were not", left.len()),
-        )
-    };
-    let disturb = async {
-        for _ in 0..c.size(20, 200) {
-            tokio::time::sleep(Duration::from_millis(75)).await;
-            c.harm(Harm::Cut).await?;
-        }
-        c.harm(Harm::Heal).await
-    };
-    let (worked, disturbed) = join(work, disturb).await;
-    disturbed.and(worked)
 }

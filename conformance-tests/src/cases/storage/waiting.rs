@@ -6,7 +6,7 @@ use anyqueue::PartitionId;
 use anyqueue::adapter::{Action, Delivery};
 use futures_util::future::{join, join_all};
 
-use super::together::{push_one, removes};
+use super::helpers::{push_one, removes};
 use crate::case::Case;
 use crate::clause::Clause;
 use crate::context::{Client, Context, ids, settlement};

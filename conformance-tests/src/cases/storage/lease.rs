@@ -55,6 +55,9 @@ pub(super) const CASES: &[Case] = &[
     case!(Storage, "lease.expired_go_first", [SettleActions, LeaseEnd], expired_go_first)
         .needs(&[Need::TimedLease, Need::RequeueFront, Need::PushOrder])
         .kills(&[Fault::LeaseNeverExpires]),
+    case!(Storage, "lease.extend_one_of_two", [LeaseEnd, Extend], extend_one_of_two)
+        .needs(&[Need::TimedLease])
+        .kills(&[Fault::ExtendTakesBatch]),
 ];
 
 /// Messages of each partition whose leases one call extends.
@@ -393,4 +396,20 @@ async fn expired_go_first(c: &Context) -> CaseResult {
     let got = c.client().take(&p, 3).await?;
     c.in_order(Clause::SettleActions, "the expired message ahead of those never delivered", &sent, &got)?;
     c.client().remove(&got).await
+}
+
+async fn extend_one_of_two(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let sent = c.client().push(&p, &c.messages(2, |_, message| message)).await?;
+    let lease = c.timing().act_lease;
+    let held =
+        c.client().pull_with(&p, anyqueue::adapter::PullRequest::new(2, c.timing().soon, lease)).await?;
+    let [first, second] = held.as_slice() else {
+        return Err(c.failed(Clause::ReadyAtOnce, &sent, "both in one pull", format!("{}", held.len())));
+    };
+    c.client().extend(first, c.timing().long_lease).await?;
+    let got = c.client().pull_with(&p, c.client().request(2, c.timing().latest(lease))).await?;
+    c.in_order(Clause::Extend, "only the one that was not extended", &[second.lease.id], &got)?;
+    c.client().remove(&got).await?;
+    c.client().remove(std::slice::from_ref(first)).await
 }
