@@ -11,10 +11,10 @@ use crate::need::{Need, Offer};
 use crate::options::{Layer, Options, Tier};
 use crate::verdict::CaseResult;
 
-/// A case's function, under way.
+/// The future of a case's function.
 pub type CaseFuture<'a> = Pin<Box<dyn Future<Output = CaseResult> + Send + 'a>>;
 
-/// One thing that the suite proves. Built by the `case!` macro in the group's file, in a constant.
+/// One thing that the suite proves. The `case!` macro builds it, as a constant in its group's file.
 #[derive(Clone, Copy)]
 pub struct Case {
     /// `group.name`; stable across releases.
@@ -25,13 +25,13 @@ pub struct Case {
     pub layer: Layer,
     /// What the backend or the harness must offer.
     pub needs: &'static [Need],
-    /// The faulty adapters that this case must find out.
+    /// The faults that this case must find.
     pub kills: &'static [Fault],
     /// The smallest tier that runs it.
     pub tier: Tier,
-    /// How long it may take; nearly all of them need far less.
+    /// How long it may take. Nearly all cases need far less.
     pub deadline: Duration,
-    /// Whether it runs on a runtime of one thread, where whatever keeps the thread to itself holds up everything.
+    /// Whether it runs on a single-threaded runtime, where a call that blocks the thread holds up everything.
     pub one_thread: bool,
     /// What it does.
     pub run: for<'a> fn(&'a Context) -> CaseFuture<'a>,
@@ -66,7 +66,7 @@ impl Case {
         self
     }
 
-    /// Names the faulty adapters that it must find out.
+    /// Names the faults that it must find.
     #[must_use]
     pub const fn kills(mut self, kills: &'static [Fault]) -> Self {
         self.kills = kills;
@@ -80,28 +80,28 @@ impl Case {
         self
     }
 
-    /// Runs it, its clients and its queues on a runtime of one thread of its own.
+    /// Runs it, its clients and its queues on a single-threaded runtime of its own.
     #[must_use]
     pub const fn on_one_thread(mut self) -> Self {
         self.one_thread = true;
         self
     }
 
-    /// Leaves it to the thorough tier.
+    /// Runs it in the thorough tier only.
     #[must_use]
     pub const fn thorough(mut self) -> Self {
         self.tier = Tier::Thorough;
         self
     }
 
-    /// Leaves it to the soak tier, where it goes on for as long as it is given.
+    /// Runs it in the soak tier only, for as long as that is set to last.
     #[must_use]
     pub const fn soak(mut self) -> Self {
         self.tier = Tier::Soak;
         self
     }
 
-    /// Whether it needs this of the harness.
+    /// Whether it needs the harness to offer this.
     pub fn needs_offer(&self, offer: Offer) -> bool {
         self.needs.iter().any(|need| need.offer() == Some(offer))
     }

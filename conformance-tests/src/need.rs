@@ -27,8 +27,7 @@ macro_rules! needs {
                 }
             }
 
-            /// Whether a backend with these capabilities has it, as far as the backend is concerned. A `false` is the
-            /// backend's declared right.
+            /// Whether a backend with these capabilities declares it. Not to declare it is the backend's right.
             pub fn is_declared(self, capabilities: &Capabilities) -> bool {
                 match self {
                     $(Self::$name => {
@@ -73,13 +72,13 @@ needs! {
     Dedup: "deduplication", |c| c.dedup != Dedup::None;
     /// Deduplication that ends with the message.
     DedupWhileLive: "deduplication while the first message lives", |c| c.dedup == Dedup::WhileLive;
-    /// Moves that are one step: such as are several may overtake each other.
+    /// Moves in one step. Moves in several steps may overtake each other.
     AtomicMoves: "atomic moves", |c| c.moves == MoveGuarantee::Atomic;
     /// Unique ids.
     UniqueIds: "unique ids", |c| c.unique_ids;
     /// Delivery counts.
     DeliveryCount: "delivery counts", |c| c.delivery_count != DeliveryCount::None;
-    /// Releases can be told from other deliveries: by the server, or by a note in the headers.
+    /// Delivery counts that tell releases from other deliveries: by the server, or by a note in the headers.
     ReleasesTold: "releases told from other deliveries", |c| match c.delivery_count {
         DeliveryCount::ExceptReleases => true,
         DeliveryCount::Deliveries => c.postpone_headers && c.postpone_delay.is_some(),
@@ -99,7 +98,7 @@ needs! {
     Cancel: "cancellation by id", |c| c.inspect.cancel;
     /// Pausing.
     Pause: "pausing", |c| c.pause;
-    /// Something of inspection or pausing that the backend does not offer.
+    /// Some part of inspection or pausing that the backend does not offer.
     Undeclared: "an undeclared inspection", |c| {
         let inspect = c.inspect;
         let all = [inspect.list, inspect.browse, inspect.delete, inspect.purge, inspect.cancel, c.pause];
@@ -113,8 +112,8 @@ needs! {
     SkewedClient: "a client whose clock is wrong", |c| c.reach != Reach::Host;
     /// Stored bytes that did not come from this release of the adapter.
     Foreign: "stored bytes that others can write", |_| true;
-    /// A server of the case's own, which it may harm.
-    Victim: "a server that can be killed and cut off", |c| c.reach == Reach::Network;
+    /// A server of the case's own, which the case may disrupt.
+    FaultTarget: "a server that can be killed and cut off", |c| c.reach == Reach::Network;
     /// A stored form that can be damaged.
     Corruptible: "a stored form that can be damaged", |_| true;
     /// Ten priority levels or more, the higher always first.
@@ -153,7 +152,7 @@ needs! {
 }
 
 impl Need {
-    /// What the harness must offer for it. Where the backend declares the capability but the harness does not offer this, the
+    /// What the harness must offer for it. If the backend declares the capability but the harness does not offer this, the
     /// certificate is partial.
     pub const fn offer(self) -> Option<Offer> {
         match self {
@@ -162,7 +161,7 @@ impl Need {
             Self::SkewedClient => Some(Offer::Skew),
             Self::Foreign => Some(Offer::Foreign),
             Self::Corruptible => Some(Offer::Corruption),
-            Self::Victim => Some(Offer::Victim),
+            Self::FaultTarget => Some(Offer::FaultTarget),
             _ => None,
         }
     }
@@ -173,8 +172,8 @@ impl Need {
 pub enum Offer {
     /// Child processes that reach the same storage: [`Harness::address`](crate::Harness::address).
     Children,
-    /// A server of the case's own: [`Harness::victim`](crate::Harness::victim).
-    Victim,
+    /// A server of the case's own: [`Harness::fault_target`](crate::Harness::fault_target).
+    FaultTarget,
     /// A storage on the suite's clock: [`Harness::open_on`](crate::Harness::open_on).
     Clock,
     /// A client whose clock is wrong: [`Harness::open_skewed`](crate::Harness::open_skewed).

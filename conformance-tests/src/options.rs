@@ -14,9 +14,9 @@ pub(crate) const PARALLELISM: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layer {
-    /// Nothing: the clauses that the adapter keeps by itself.
+    /// Nothing. These cases prove the clauses that an adapter keeps by itself.
     Storage,
-    /// The portable `Queue`: the clauses that core keeps, over this adapter.
+    /// The portable `Queue`. These cases prove the clauses that core keeps, over any adapter.
     Queue,
 }
 
@@ -24,12 +24,12 @@ pub enum Layer {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tier {
-    /// Everything, in sizes for every commit.
+    /// Everything, small enough to run for every commit.
     #[default]
     Quick,
-    /// Everything, in larger sizes, and cases that take minutes.
+    /// Everything in larger sizes, and the cases that take minutes.
     Thorough,
-    /// Only the cases that go on for as long as they are given.
+    /// Only the cases that run for a set time.
     Soak,
 }
 
@@ -68,13 +68,13 @@ pub struct Options {
     pub clause: Option<Clause>,
     /// Only cases that need a capability whose name ([`Need::what`]) contains this.
     pub capability: Option<String>,
-    /// Cases under way at once; at least 1.
+    /// How many cases run at once; at least 1.
     pub parallelism: usize,
-    /// Seeds every random choice.
+    /// The seed of every random choice.
     pub seed: u64,
     /// How much to do.
     pub tier: Tier,
-    /// How long a case of the soak tier goes on.
+    /// How long a case of the soak tier runs.
     pub soak: Duration,
     /// Whether this program can be its own child: its `main` is [`main`](crate::main), or begins with [`run_if_child`].
     ///
@@ -132,7 +132,7 @@ impl Options {
         self
     }
 
-    /// Sets how many cases are under way at once.
+    /// Sets how many cases run at once.
     #[must_use]
     pub fn with_parallelism(mut self, parallelism: usize) -> Self {
         self.parallelism = parallelism;
@@ -153,7 +153,7 @@ impl Options {
         self
     }
 
-    /// Sets how long a case of the soak tier goes on.
+    /// Sets how long a case of the soak tier runs.
     #[must_use]
     pub fn with_soak(mut self, soak: Duration) -> Self {
         self.soak = soak;

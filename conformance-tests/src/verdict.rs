@@ -6,33 +6,33 @@ use serde::Serialize;
 
 use crate::clause::Clause;
 
-/// What a case's function answers: nothing, or why it stopped.
+/// What a case's function returns: nothing, or why it stopped.
 pub type CaseResult<T = ()> = std::result::Result<T, Stop>;
 
-/// Why a case's function stopped before its end. `?` carries it out.
+/// Why a case's function stopped early. `?` passes it on.
 #[derive(Clone, Debug)]
 pub enum Stop {
     /// The contract is broken.
     Fail(Box<Failure>),
-    /// The backend rightly lacks what this is about; the words complete "needs …".
+    /// The backend is allowed to lack what this needs. The text completes "needs …".
     NotApplicable(String),
-    /// Nothing can be said, and why.
+    /// No verdict is possible, and why.
     Inconclusive(String),
 }
 
-/// A broken clause, told so that somebody who does not know the suite can act on it.
+/// A broken clause, described so that someone who does not know the suite can act on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Failure {
     /// The clause of the contract.
     pub clause: Clause,
-    /// What the clause makes of this situation.
+    /// What the clause requires here.
     pub expected: String,
     /// What happened instead.
     pub seen: String,
     /// What was done with the messages concerned, in order.
     pub history: Vec<String>,
-    /// Faults that this case is known to find, as its likely causes.
+    /// Likely causes: what the faults do that this case is known to find.
     pub likely: Vec<&'static str>,
 }
 

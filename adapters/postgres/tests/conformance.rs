@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyqueue::adapter::{QueueStorage, Storage};
 use anyqueue::{Clock, Error, ErrorKind, MessageId, PartitionId, Result};
-use anyqueue_conformance::{Harm, Harness, Need, Opening, Victim, async_trait, corrupted, least};
+use anyqueue_conformance::{Disruption, FaultTarget, Harness, Need, Opening, async_trait, corrupted, least};
 use anyqueue_postgres::PostgresQueue;
 use anyqueue_testkit::{Fault, Provided, Proxy, Server, provide};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
@@ -97,7 +97,7 @@ impl Harness for Postgres {
         self.replace(namespace, id, &corrupted(&body)?).await.map_err(refused)
     }
 
-    async fn victim(&self) -> Result<Option<Arc<dyn Victim>>> {
+    async fn fault_target(&self) -> Result<Option<Arc<dyn FaultTarget>>> {
         Ok(Some(Arc::new(OwnServer::start().await.map_err(failed)?)))
     }
 
@@ -129,27 +129,27 @@ fn failed(error: anyqueue_testkit::Error) -> Error {
 }
 
 #[async_trait]
-impl Victim for OwnServer {
+impl FaultTarget for OwnServer {
     async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
         let url = format!("postgres://postgres@{}/postgres", self.proxy.addr());
         open(&address(&url, namespace)).await
     }
 
-    async fn harm(&self, harm: Harm) -> Result<()> {
-        let done = match harm {
-            Harm::Kill => self.server.kill().await,
-            Harm::Start => self.server.restart().await,
-            Harm::Freeze => self.server.freeze().await,
-            Harm::Thaw => self.server.thaw().await,
-            Harm::Cut => {
+    async fn disrupt(&self, disruption: Disruption) -> Result<()> {
+        let done = match disruption {
+            Disruption::Kill => self.server.kill().await,
+            Disruption::Start => self.server.restart().await,
+            Disruption::Freeze => self.server.freeze().await,
+            Disruption::Thaw => self.server.thaw().await,
+            Disruption::Cut => {
                 self.proxy.reset_all();
                 Ok(())
             }
-            Harm::Stall => self.proxy.set(Fault::Stall).await,
-            Harm::Mute => self.proxy.set(Fault::DropReplies).await,
-            Harm::Delay(delay) => self.proxy.set(Fault::Delay(delay)).await,
-            Harm::Heal => self.proxy.set(Fault::Pass).await,
-            _ => return Err(Error::unsupported("a harm of a later release")),
+            Disruption::Stall => self.proxy.set(Fault::Stall).await,
+            Disruption::DropReplies => self.proxy.set(Fault::DropReplies).await,
+            Disruption::Delay(delay) => self.proxy.set(Fault::Delay(delay)).await,
+            Disruption::Heal => self.proxy.set(Fault::Pass).await,
+            _ => return Err(Error::unsupported("a disruption of a later release")),
         };
         done.map_err(failed)
     }

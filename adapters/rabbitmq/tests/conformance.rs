@@ -10,7 +10,7 @@ use anyqueue::adapter::{
     Storage,
 };
 use anyqueue::{Bytes, Clock, Error, ErrorKind, MessageData, MessageId, PartitionId, Result};
-use anyqueue_conformance::{Harm, Harness, Need, Opening, Victim, async_trait, corrupted, least};
+use anyqueue_conformance::{Disruption, FaultTarget, Harness, Need, Opening, async_trait, corrupted, least};
 use anyqueue_rabbitmq::RabbitMqQueue;
 use anyqueue_testkit::{Fault, Provided, Proxy, Server, provide};
 use lapin::options::{BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions};
@@ -139,7 +139,7 @@ impl Harness for RabbitMq {
         8
     }
 
-    async fn victim(&self) -> Result<Option<Arc<dyn Victim>>> {
+    async fn fault_target(&self) -> Result<Option<Arc<dyn FaultTarget>>> {
         Ok(Some(Arc::new(OwnServer::start().await.map_err(failed)?)))
     }
 }
@@ -213,30 +213,30 @@ fn failed(error: anyqueue_testkit::Error) -> Error {
 }
 
 #[async_trait]
-impl Victim for OwnServer {
+impl FaultTarget for OwnServer {
     async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
         open(&address(&format!("amqp://guest:guest@{}/%2f", self.proxy.addr()), namespace)).await
     }
 
-    async fn harm(&self, harm: Harm) -> Result<()> {
-        let done = match harm {
-            Harm::Kill => {
+    async fn disrupt(&self, disruption: Disruption) -> Result<()> {
+        let done = match disruption {
+            Disruption::Kill => {
                 // A quorum queue that is younger than a second does not survive this, and this run does not wait for it to be older.
                 tokio::time::sleep(Duration::from_millis(1500)).await;
                 self.server.kill().await
             }
-            Harm::Start => self.server.restart().await,
-            Harm::Freeze => self.server.freeze().await,
-            Harm::Thaw => self.server.thaw().await,
-            Harm::Cut => {
+            Disruption::Start => self.server.restart().await,
+            Disruption::Freeze => self.server.freeze().await,
+            Disruption::Thaw => self.server.thaw().await,
+            Disruption::Cut => {
                 self.proxy.reset_all();
                 Ok(())
             }
-            Harm::Stall => self.proxy.set(Fault::Stall).await,
-            Harm::Mute => self.proxy.set(Fault::DropReplies).await,
-            Harm::Delay(delay) => self.proxy.set(Fault::Delay(delay)).await,
-            Harm::Heal => self.proxy.set(Fault::Pass).await,
-            _ => return Err(Error::unsupported("a harm of a later release")),
+            Disruption::Stall => self.proxy.set(Fault::Stall).await,
+            Disruption::DropReplies => self.proxy.set(Fault::DropReplies).await,
+            Disruption::Delay(delay) => self.proxy.set(Fault::Delay(delay)).await,
+            Disruption::Heal => self.proxy.set(Fault::Pass).await,
+            _ => return Err(Error::unsupported("a disruption of a later release")),
         };
         done.map_err(failed)
     }

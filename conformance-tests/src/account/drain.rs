@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyqueue::adapter::{Action, PullRequest, Storage};
 use anyqueue::{Clock, MessageId, PartitionId, SettleOutcome};
 
-use crate::check::{Book, Rules};
+use crate::check::{Rules, Timeline};
 use crate::clause::Clause;
 use crate::context::{Timing, settlement};
 use crate::history::{History, Op};
@@ -58,9 +58,9 @@ impl Drain<'_> {
     /// What is left, and how long until the last of it becomes available.
     fn outstanding(&self) -> (Known, Duration) {
         let trace = self.history.export(self.rules.clone()).trace;
-        let book = Book::of(&trace);
-        let due = book.due_by().saturating_sub(self.history.elapsed());
-        (Known { owed: book.owed().len() > book.purged(), partitions: book.partitions }, due)
+        let timeline = Timeline::of(&trace);
+        let due = timeline.due_by().saturating_sub(self.history.elapsed());
+        (Known { owed: timeline.owed().len() > timeline.purged(), partitions: timeline.partitions }, due)
     }
 
     async fn sweep(&self, partitions: &BTreeSet<PartitionId>, lease: Duration) -> Result<usize, Stuck> {

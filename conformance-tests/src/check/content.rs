@@ -1,16 +1,16 @@
 //! Answers match what was asked, and deliveries what was pushed.
 
-use super::book::{Book, Hold, Life};
+use super::timeline::{Hold, Life, Timeline};
 use super::verdict::{Verdict, refute};
 use crate::clause::Clause;
 use crate::history::{Answer, Asked, Content, Push};
 
 /// Clauses 2 and 20: a batch is answered item by item, and each answer is about its own item.
-pub(super) fn one_answer_each(book: &Book<'_>) -> Verdict {
+pub(super) fn one_answer_each(timeline: &Timeline<'_>) -> Verdict {
     let missing = |clause, message: usize, missing: bool| {
         refute(missing, clause, &[message], || ("one answer per item".to_owned(), "fewer".to_owned()))
     };
-    for call in &book.trace.events {
+    for call in &timeline.trace.events {
         match &call.op {
             Asked::Push { items, .. } => {
                 for item in items {
@@ -42,10 +42,10 @@ pub(super) fn one_answer_each(book: &Book<'_>) -> Verdict {
 }
 
 /// Clauses 5 and 16: a delivery is of a message that was pushed before, and of the partition that it was pushed or moved to.
-pub(super) fn no_ghosts(book: &Book<'_>) -> Verdict {
-    for hold in &book.holds {
+pub(super) fn no_ghosts(timeline: &Timeline<'_>) -> Verdict {
+    for hold in &timeline.holds {
         let about = [hold.delivered.message];
-        let known = book.life_of(hold);
+        let known = timeline.life_of(hold);
         let begun = |life: &&Life<'_>| life.pushes.iter().any(|(call, _)| call.invoked < hold.span.to);
         let Some(life) = known.filter(begun) else {
             return refute(true, Clause::ContentIntact, &about, || {
@@ -68,9 +68,10 @@ pub(super) fn no_ghosts(book: &Book<'_>) -> Verdict {
 }
 
 /// Clause 5: payload, headers and options come back as they were pushed, unless a settlement replaced the headers.
-pub(super) fn content_intact(book: &Book<'_>) -> Verdict {
-    for hold in &book.holds {
-        let Some((life, pushed)) = book.life_of(hold).and_then(|life| Some((life, life.content()?))) else {
+pub(super) fn content_intact(timeline: &Timeline<'_>) -> Verdict {
+    for hold in &timeline.holds {
+        let Some((life, pushed)) = timeline.life_of(hold).and_then(|life| Some((life, life.content()?)))
+        else {
             continue;
         };
         let expected = expected(life, pushed, hold);
@@ -97,8 +98,8 @@ fn expected(life: &Life<'_>, pushed: &Content, hold: &Hold<'_>) -> Content {
 }
 
 /// Clause 16: a lease bears the id and the partition of its message.
-pub(super) fn labels_agree(book: &Book<'_>) -> Verdict {
-    for hold in &book.holds {
+pub(super) fn labels_agree(timeline: &Timeline<'_>) -> Verdict {
+    for hold in &timeline.holds {
         let wrong = hold.delivered.mislabelled.as_ref();
         refute(wrong.is_some(), Clause::PartitionsApart, &[hold.delivered.message], || {
             let expected = format!("a lease on the message, in {}, which was pulled", hold.place);

@@ -1,21 +1,21 @@
 //! The history checker: what must be true of every history, whatever was done.
 //!
-//! Each invariant is one function over the [`Book`]; it names the clause of the contract that it holds the history to.
+//! Each invariant is one function over the [`Timeline`]; it names the clause of the contract that it holds the history to.
 //! `corpus/` has small histories that keep all of them, and for each invariant one that breaks it.
 
-mod book;
 mod content;
 mod holding;
 mod inspection;
 mod life;
 mod line;
+mod ready_intervals;
 mod rules;
-mod spells;
+mod timeline;
 mod timing;
 mod verdict;
 
-pub(crate) use book::{Book, Fate};
 pub(crate) use rules::Rules;
+pub(crate) use timeline::{Fate, Timeline};
 use verdict::{Broken, Verdict};
 
 use crate::clause::Clause;
@@ -40,7 +40,7 @@ pub struct Violation {
 /// Something that is true of every right history.
 struct Invariant {
     name: &'static str,
-    check: fn(&Book<'_>) -> Verdict,
+    check: fn(&Timeline<'_>) -> Verdict,
 }
 
 macro_rules! invariants {
@@ -72,7 +72,7 @@ impl Trace {
     /// # Errors
     /// The first invariant that it breaks.
     pub fn check(&self) -> Result<(), Violation> {
-        Book::of(self).check()?;
+        Timeline::of(self).check()?;
         self.check_not_vacuous()
     }
 
@@ -130,7 +130,7 @@ impl Trace {
     }
 }
 
-impl Book<'_> {
+impl Timeline<'_> {
     pub(crate) fn check(&self) -> Result<(), Violation> {
         for invariant in INVARIANTS {
             if let Err(broken) = (invariant.check)(self) {

@@ -10,7 +10,7 @@ pub(super) const ROLE: &str = "ANYQUEUE_CONFORMANCE_ROLE";
 /// The environment variable with the storage's address.
 pub(super) const ADDRESS: &str = "ANYQUEUE_CONFORMANCE_ADDRESS";
 
-/// What a child does. It then waits to be killed.
+/// What a child process does before it waits to be killed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -10,8 +10,9 @@ use super::event::{ADDRESS, ChildEvent, ROLE, Role, say};
 use super::roles;
 use crate::harness::Harness;
 
-/// Plays the role that the environment names, if it names one: then this process is a child, and ends with what is answered.
-/// [`main`](crate::main) begins with it; a `main` of one's own does too, if it runs cases with [`Options::with_children`].
+/// Plays the role that the environment names, if it names one. Then this process is a child, and `main` must end with the code
+/// returned. [`main`](crate::main) begins with this call, and so must your own `main` if it runs cases with
+/// [`Options::with_children`].
 ///
 /// [`Options::with_children`]: crate::Options::with_children
 pub fn run_if_child<H: Harness>() -> Option<ExitCode> {

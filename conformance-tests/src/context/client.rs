@@ -54,7 +54,7 @@ impl Client {
     /// Fails the case where a capability is declared but there is no inspection.
     pub fn inspect(&self) -> CaseResult<&dyn InspectQueueStorage> {
         let missing =
-            || self.fail(Clause::Inspection, &[], "inspection, as declared", "`inspect()` answers None");
+            || self.fail(Clause::Inspection, &[], "inspection, as declared", "`inspect()` returns None");
         self.storage.inspect().ok_or_else(missing)
     }
 
@@ -63,7 +63,7 @@ impl Client {
     /// # Errors
     /// Fails the case where pausing is declared but there is none.
     pub fn pause(&self) -> CaseResult<&dyn PauseQueueStorage> {
-        let missing = || self.fail(Clause::Pause, &[], "pausing, as declared", "`pause()` answers None");
+        let missing = || self.fail(Clause::Pause, &[], "pausing, as declared", "`pause()` returns None");
         self.storage.pause().ok_or_else(missing)
     }
 
@@ -162,7 +162,7 @@ impl Client {
     /// once.
     ///
     /// # Errors
-    /// Fails the case if they do not come soon, or if one pull answers more than was asked for.
+    /// Fails the case if they do not come soon, or if one pull returns more than was asked for.
     pub async fn take(&self, partition: &PartitionId, n: usize) -> CaseResult<Vec<Delivery>> {
         let batch = self.storage.capabilities().limits.pull_batch;
         let may_repeat = self.storage.capabilities().exclusive != Strictness::Strict;
@@ -238,7 +238,7 @@ impl Client {
         }
     }
 
-    /// Settles all alike; each must answer `Settled`.
+    /// Settles all alike; each must return `Settled`.
     ///
     /// # Errors
     /// Fails the case on any other answer.
@@ -247,7 +247,7 @@ impl Client {
         self.settle(&settlements).await
     }
 
-    /// Settles; each must answer `Settled`.
+    /// Settles; each must return `Settled`.
     ///
     /// # Errors
     /// Fails the case on any other answer.
@@ -273,7 +273,7 @@ impl Client {
         Ok(())
     }
 
-    /// Removes all; each must answer `Settled`.
+    /// Removes all; each must return `Settled`.
     ///
     /// # Errors
     /// Fails the case on any other answer.
@@ -281,7 +281,7 @@ impl Client {
         self.settle_all(deliveries, &Action::Remove).await
     }
 
-    /// Settles one, answering what the backend says.
+    /// Settles one, returning what the backend says.
     ///
     /// # Errors
     /// Fails the case if the answer is not one outcome.
@@ -291,7 +291,7 @@ impl Client {
         self.one(Clause::SettleOutcomes, delivery, answer)
     }
 
-    /// Extends one, answering what the backend says.
+    /// Extends one, returning what the backend says.
     ///
     /// # Errors
     /// Fails the case if the answer is not one outcome.

@@ -16,13 +16,13 @@ use anyqueue::{Clock, Error, ErrorKind, MessageData, MessageId, PartitionId, Pus
 
 use crate::child::{Child, Role};
 use crate::clause::Clause;
+use crate::fault_target::{DISRUPTED, Disruption, FaultTarget};
 use crate::harness::Harness;
 use crate::history::{History, Op, Ticket};
 use crate::need::Need;
 use crate::options::{Options, Tier};
 use crate::recorder::Recorder;
 use crate::verdict::{CaseResult, Outcome, Stop};
-use crate::victim::{HARMED, Harm, Victim};
 
 pub(crate) use altered::Altered;
 pub use client::Client;
@@ -36,7 +36,7 @@ pub use timing::{SCHEDULING, Timing};
 pub struct Context {
     harness: Arc<dyn Harness>,
     /// The server of the case's own, if it needs one: then all its clients are of that.
-    victim: Option<Arc<dyn Victim>>,
+    target: Option<Arc<dyn FaultTarget>>,
     namespace: String,
     case: &'static str,
     options: Options,
@@ -52,13 +52,13 @@ impl Context {
     pub(crate) async fn open(
         harness: Arc<dyn Harness>,
         case: &'static str,
-        wants_victim: bool,
+        wants_target: bool,
         options: &Options,
     ) -> Result<Arc<Self>> {
         let namespace = namespace(case);
         let history = Arc::new(History::new());
-        let victim = if wants_victim { harness.victim().await? } else { None };
-        let storage = open_storage(&*harness, victim.as_deref(), &namespace).await?;
+        let target = if wants_target { harness.fault_target().await? } else { None };
+        let storage = open_storage(&*harness, target.as_deref(), &namespace).await?;
         let first = client(storage, "A".into(), &history);
         let capabilities = first.storage().capabilities().clone();
         Ok(Arc::new(Self {
@@ -66,7 +66,7 @@ impl Context {
             clients: Mutex::new(vec![first.clone()]),
             options: options.clone(),
             harness,
-            victim,
+            target,
             namespace,
             case,
             capabilities,
@@ -85,7 +85,7 @@ impl Context {
     /// # Errors
     /// Fails the case if it cannot be opened.
     pub async fn fresh(&self) -> CaseResult<Client> {
-        let opened = open_storage(&*self.harness, self.victim(), &self.namespace).await;
+        let opened = open_storage(&*self.harness, self.fault_target(), &self.namespace).await;
         self.join(opened)
     }
 
@@ -119,7 +119,7 @@ impl Context {
     /// # Errors
     /// Fails the case if it cannot be opened.
     pub(crate) async fn unseen(&self) -> CaseResult<Arc<dyn Storage>> {
-        let opened = open_storage(&*self.harness, self.victim(), &self.namespace).await;
+        let opened = open_storage(&*self.harness, self.fault_target(), &self.namespace).await;
         opened.map_err(|error| self.failed(Clause::Init, &[], "another client to open", error.to_string()))
     }
 
@@ -200,19 +200,23 @@ impl Context {
     }
 
     /// The server of the case's own.
-    pub(crate) fn victim(&self) -> Option<&dyn Victim> {
-        self.victim.as_deref()
+    pub(crate) fn fault_target(&self) -> Option<&dyn FaultTarget> {
+        self.target.as_deref()
     }
 
-    /// Harms the case's own server.
+    /// Disrupts the case's own server.
     ///
     /// # Errors
     /// Inconclusive if that cannot be done.
-    pub async fn harm(&self, harm: Harm) -> CaseResult {
-        let victim =
-            self.victim().ok_or_else(|| Stop::Inconclusive("there is no server to harm".to_owned()))?;
-        self.first.note(format!("{HARMED}{harm:?}"));
-        victim.harm(harm).await.map_err(|error| Stop::Inconclusive(format!("{harm:?} did not work: {error}")))
+    pub async fn disrupt(&self, disruption: Disruption) -> CaseResult {
+        let target = self
+            .fault_target()
+            .ok_or_else(|| Stop::Inconclusive("there is no server to disrupt".to_owned()))?;
+        self.first.note(format!("{DISRUPTED}{disruption:?}"));
+        target
+            .disrupt(disruption)
+            .await
+            .map_err(|error| Stop::Inconclusive(format!("{disruption:?} did not work: {error}")))
     }
 
     /// What the harness says that the backend must declare.
@@ -341,7 +345,7 @@ impl Context {
         seen: &Result<T>,
     ) -> CaseResult {
         let ok = seen.as_ref().is_err_and(|error| error.kind() == kind);
-        self.check(clause, &[], ok, format!("{what} to answer {kind}"), format!("{seen:?}"))
+        self.check(clause, &[], ok, format!("{what} to return {kind}"), format!("{seen:?}"))
     }
 
     /// Unwraps an answer that no right backend refuses.
@@ -456,11 +460,11 @@ fn both(expected: &[MessageId], seen: &[MessageId]) -> Vec<MessageId> {
 
 async fn open_storage(
     harness: &dyn Harness,
-    victim: Option<&dyn Victim>,
+    target: Option<&dyn FaultTarget>,
     namespace: &str,
 ) -> Result<Arc<dyn Storage>> {
-    let storage = match victim {
-        Some(victim) => victim.open(namespace).await?,
+    let storage = match target {
+        Some(target) => target.open(namespace).await?,
         None => harness.open(namespace).await?,
     };
     storage.init().await?;

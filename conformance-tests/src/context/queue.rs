@@ -108,7 +108,7 @@ impl Context {
     /// removed, as the first of the two will be.
     ///
     /// # Errors
-    /// Fails the case if they do not come soon, if a pull answers too many, or if one does not bear its body.
+    /// Fails the case if they do not come soon, if a pull returns too many, or if one does not bear its body.
     pub async fn hold(
         &self,
         queue: &Queue,
@@ -169,7 +169,7 @@ impl Context {
         }
     }
 
-    /// Settles all as processed; each must answer `Settled`.
+    /// Settles all as processed; each must return `Settled`.
     ///
     /// # Errors
     /// Fails the case on any other answer.
@@ -184,7 +184,7 @@ impl Context {
         Ok(())
     }
 
-    /// Settles one; it must answer `Settled`.
+    /// Settles one; it must return `Settled`.
     ///
     /// # Errors
     /// Fails the case on any other answer.
@@ -345,7 +345,7 @@ impl Context {
         self.check(Clause::Order, expected, ok, told, self.history().labels(seen))
     }
 
-    /// The lease of the last delivery of this message, as the backend gave it: what lets a case act behind a handler's back.
+    /// The lease of the last delivery of this message, as the backend gave it, so that a case can act behind a handler's back.
     ///
     /// # Errors
     /// Inconclusive if it was never delivered.

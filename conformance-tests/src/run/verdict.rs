@@ -29,7 +29,7 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// Runs one case in this runtime.
 pub(super) async fn verdict(harness: Arc<dyn Harness>, case: &'static Case, options: &Options) -> Outcome {
-    match Context::open(harness, case.id, case.needs_offer(Offer::Victim), options).await {
+    match Context::open(harness, case.id, case.needs_offer(Offer::FaultTarget), options).await {
         Ok(context) => {
             let mut outcome = judge(&context, case, options).await;
             if let Outcome::Fail(failure) = &mut outcome {
@@ -70,7 +70,7 @@ fn unmet(context: &Context, case: &Case, options: &Options) -> Option<Outcome> {
     }
     let withheld = |need: &&Need| match need.offer() {
         Some(Offer::Children) => !options.children || !context.can_spawn(),
-        Some(Offer::Victim) => context.victim().is_none(),
+        Some(Offer::FaultTarget) => context.fault_target().is_none(),
         Some(Offer::Clock) => context.harness().open_on("probe", Clock::system()).is_none(),
         Some(Offer::Skew) => context.harness().open_skewed("probe", Clock::system()).is_none(),
         Some(Offer::Foreign) => !context.stores_bytes(),
@@ -121,7 +121,7 @@ async fn overdue(context: &Context, deadline: Duration) -> Stop {
             break;
         }
         tokio::time::sleep(LOOK.min(left)).await;
-        if let Some(call) = history.overdue(HUNG).filter(|_| context.victim().is_none()) {
+        if let Some(call) = history.overdue(HUNG).filter(|_| context.fault_target().is_none()) {
             return hangs(format!("hung for {HUNG:?} longer than it was asked to wait: {call}"));
         }
     }

@@ -67,7 +67,9 @@ impl Harness for Sqlite {
 
     fn rule(&self, need: Need) -> Option<&'static str> {
         match need {
-            Need::Victim => Some("SQLite is a library: there is no server to kill, and no connection to cut"),
+            Need::FaultTarget => {
+                Some("SQLite is a library: there is no server to kill, and no connection to cut")
+            }
             Need::SkewedClient => Some("time is the host's: all who use the file read one clock"),
             _ => None,
         }

@@ -158,7 +158,7 @@ async fn leases(c: &Context) -> CaseResult {
     let mut held = c.hold(&queue, &p, 1).await?;
     for handler in &mut held {
         let answer = handler.extend(Duration::MAX).await;
-        c.error(Clause::Unsupported, "an extension for ever", ErrorKind::InvalidInput, &answer)?;
+        c.error(Clause::Unsupported, "an extension forever", ErrorKind::InvalidInput, &answer)?;
     }
     c.processed(&queue, &mut held).await
 }

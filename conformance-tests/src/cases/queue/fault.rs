@@ -14,21 +14,21 @@ use crate::cases::recovery::Recovery;
 use crate::clause::Clause;
 use crate::context::Context;
 use crate::fault::Fault;
+use crate::fault_target::Disruption;
 use crate::need::Need;
 use crate::verdict::CaseResult;
-use crate::victim::Harm;
 
 pub(super) const CASES: &[Case] = &[
     case!(Queue, "fault.frozen", [Recovery], frozen)
-        .needs(&[Need::Victim])
+        .needs(&[Need::FaultTarget])
         .kills(&[Fault::NeverReconnects])
         .deadline(MINUTES),
     case!(Queue, "fault.black_hole", [Recovery], black_hole)
-        .needs(&[Need::Victim])
+        .needs(&[Need::FaultTarget])
         .kills(&[Fault::NeverReconnects])
         .deadline(MINUTES),
     case!(Queue, "fault.slow_and_cut", [Stored, DroppedPull, Recovery], slow_and_cut)
-        .needs(&[Need::Victim])
+        .needs(&[Need::FaultTarget])
         .kills(&[Fault::NeverReconnects])
         .deadline(MINUTES),
 ];
@@ -55,20 +55,20 @@ async fn queue_again(c: &Context, queue: &Queue, p: &PartitionId, message: &Mess
 
 /// A server that is stopped as it stands: every call ends, and all goes on when the server does.
 async fn frozen(c: &Context) -> CaseResult {
-    out_of_reach(c, Harm::Freeze, Harm::Thaw).await
+    out_of_reach(c, Disruption::Freeze, Disruption::Thaw).await
 }
 
 /// A network that swallows everything: the same.
 async fn black_hole(c: &Context) -> CaseResult {
-    out_of_reach(c, Harm::Stall, Harm::Heal).await
+    out_of_reach(c, Disruption::Stall, Disruption::Heal).await
 }
 
-async fn out_of_reach(c: &Context, harm: Harm, end: Harm) -> CaseResult {
+async fn out_of_reach(c: &Context, disruption: Disruption, end: Disruption) -> CaseResult {
     let p = c.partition("work")?;
     let queue = short_queue(c)?;
     let before = c.store(&queue, &p, c.messages(2, |_, message| message)).await?;
     let mut held = c.hold_one(&queue, &p).await?;
-    c.harm(harm).await?;
+    c.disrupt(disruption).await?;
     let start = Instant::now();
     // A retried call may take its time-out once more for each attempt that is safe to repeat.
     let bound = CALL_TIMEOUT * 6 + c.timing().soon;
@@ -87,9 +87,9 @@ async fn out_of_reach(c: &Context, harm: Harm, end: Harm) -> CaseResult {
     )?;
     let least = Duration::from_secs(c.size(3, 30) as u64);
     tokio::time::sleep(least.saturating_sub(start.elapsed())).await;
-    c.harm(end).await?;
-    if harm == Harm::Stall {
-        c.harm(Harm::Cut).await?; // as a network does that was away for so long
+    c.disrupt(end).await?;
+    if disruption == Disruption::Stall {
+        c.disrupt(Disruption::Cut).await?; // as a network does that was away for so long
     }
     queue_again(c, &queue, &p, &message).await?;
     drop((held, pulled));
@@ -118,7 +118,7 @@ async fn slow_and_cut(c: &Context) -> CaseResult {
     let queue = short_queue(c)?;
     let messages = c.messages(c.size(60, 600), |_, message| message);
     let mut left: Vec<_> = messages.iter().map(MessageData::id).collect();
-    c.harm(Harm::Delay(Duration::from_millis(5))).await?;
+    c.disrupt(Disruption::Delay(Duration::from_millis(5))).await?;
     let work = async {
         for message in &messages {
             queue_again(c, &queue, &p, message).await?;
@@ -142,9 +142,9 @@ async fn slow_and_cut(c: &Context) -> CaseResult {
     let disturb = async {
         for _ in 0..c.size(20, 200) {
             tokio::time::sleep(Duration::from_millis(75)).await;
-            c.harm(Harm::Cut).await?;
+            c.disrupt(Disruption::Cut).await?;
         }
-        c.harm(Harm::Heal).await
+        c.disrupt(Disruption::Heal).await
     };
     let (worked, disturbed) = join(work, disturb).await;
     disturbed.and(worked)

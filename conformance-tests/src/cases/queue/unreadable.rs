@@ -15,7 +15,7 @@ pub(super) const CASES: &[Case] = &[case!(Queue, "unreadable.dies", [ContentInta
     .needs(&[Need::Corruptible])
     .kills(&[
         Fault::UnreadableDropped,
-        Fault::UnreadableComesForEver,
+        Fault::UnreadableComesForever,
         Fault::UnreadableFailsPull,
         Fault::UnreadableLosesBytes,
     ])];

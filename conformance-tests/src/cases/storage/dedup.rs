@@ -118,7 +118,7 @@ async fn second_is_duplicate(c: &Context) -> CaseResult {
     c.client().remove(&got).await
 }
 
-/// Two with one key in one batch: the first is stored, the second is its duplicate, the third is not harmed.
+/// Two with one key in one batch: the first is stored, the second is its duplicate, the third is not disrupted.
 async fn in_one_batch(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let batch = [keyed(c), keyed(c), c.message()];

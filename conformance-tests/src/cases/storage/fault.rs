@@ -14,33 +14,33 @@ use crate::cases::recovery::{RECOVERY, Recovery};
 use crate::clause::Clause;
 use crate::context::{Client, Context, ids, settlement};
 use crate::fault::Fault;
+use crate::fault_target::Disruption;
 use crate::need::Need;
 use crate::verdict::CaseResult;
-use crate::victim::Harm;
 
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "fault.killed_idle", [Stored, Check, Recovery], killed_idle)
-        .needs(&[Need::Victim])
+        .needs(&[Need::FaultTarget])
         .kills(&[Fault::RestartForgets, Fault::HealthIgnoresOutage])
         .deadline(MINUTES),
     case!(Storage, "fault.killed_under_load", [Stored, Recovery], killed_under_load)
-        .needs(&[Need::Victim])
+        .needs(&[Need::FaultTarget])
         .kills(&[Fault::RestartForgets, Fault::RestartForgetsRemovals, Fault::NeverReconnects])
         .deadline(MINUTES),
     case!(Storage, "fault.push_unanswered", [Stored, PushErrors], push_unanswered)
-        .needs(&[Need::Victim])
+        .needs(&[Need::FaultTarget])
         .kills(&[Fault::StoredWithoutAnswer, Fault::NeverReconnects])
         .deadline(MINUTES),
     case!(Storage, "fault.cut_in_pull", [DroppedPull, Recovery], cut_in_pull)
-        .needs(&[Need::Victim])
+        .needs(&[Need::FaultTarget])
         .kills(&[Fault::NeverReconnects])
         .deadline(MINUTES),
     case!(Storage, "fault.settle_unanswered", [SettleOutcomes, SettleTwice], settle_unanswered)
-        .needs(&[Need::Victim])
+        .needs(&[Need::FaultTarget])
         .kills(&[Fault::SettledWithoutAnswer])
         .deadline(MINUTES),
     case!(Storage, "fault.extend_unanswered", [Extend, Recovery], extend_unanswered)
-        .needs(&[Need::Victim])
+        .needs(&[Need::FaultTarget])
         .kills(&[Fault::ExtendedWithoutAnswer])
         .deadline(MINUTES),
 ];
@@ -122,7 +122,7 @@ async fn killed_idle(c: &Context) -> CaseResult {
     let (client, other) = (c.client(), c.fresh().await?);
     let sent = client.push(&p, &c.messages(10, |_, message| message)).await?;
     c.ok(Clause::Check, "a check", client.storage().check().await)?;
-    c.harm(Harm::Kill).await?;
+    c.disrupt(Disruption::Kill).await?;
     let down = client.storage().check().await;
     c.check(
         Clause::Check,
@@ -131,7 +131,7 @@ async fn killed_idle(c: &Context) -> CaseResult {
         "a check to fail while the server is down",
         format!("{down:?}"),
     )?;
-    c.harm(Harm::Start).await?;
+    c.disrupt(Disruption::Start).await?;
     let recovery = Recovery::begins();
     while client.storage().check().await.is_err() || other.storage().check().await.is_err() {
         recovery.again(c, "a good check").await?;
@@ -152,8 +152,8 @@ async fn killed_under_load(c: &Context) -> CaseResult {
             if number == 5 || number == 20 {
                 let restart = async {
                     since.send_replace(Instant::now() + MINUTES);
-                    c.harm(Harm::Kill).await?;
-                    let started = c.harm(Harm::Start).await;
+                    c.disrupt(Disruption::Kill).await?;
+                    let started = c.disrupt(Disruption::Start).await;
                     since.send_replace(Instant::now());
                     started
                 };
@@ -175,7 +175,7 @@ async fn push_unanswered(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let client = c.client();
     client.push(&p, &c.messages(1, |_, message| message)).await?;
-    c.harm(Harm::Mute).await?;
+    c.disrupt(Disruption::DropReplies).await?;
     let message = c.message();
     let answer = unanswered(c, client.storage().push(&p, std::slice::from_ref(&message))).await?;
     let expected = if c.capabilities().unique_ids { RetryClass::Safe } else { RetryClass::MayDuplicate };
@@ -193,15 +193,15 @@ async fn push_unanswered(c: &Context) -> CaseResult {
 
 /// Lets a call wait for an answer that never comes, then ends its connection, and heals the network.
 async fn unanswered<T>(c: &Context, call: impl Future<Output = T>) -> CaseResult<T> {
-    let (answer, harmed) = join(call, async {
+    let (answer, disrupted) = join(call, async {
         // Long enough for the request to arrive; whether it did makes no difference to what is right.
         tokio::time::sleep(Duration::from_millis(200)).await;
         // In this order: what a network holds back must not arrive after all.
-        c.harm(Harm::Cut).await?;
-        c.harm(Harm::Heal).await
+        c.disrupt(Disruption::Cut).await?;
+        c.disrupt(Disruption::Heal).await
     })
     .await;
-    harmed.map(|()| answer)
+    disrupted.map(|()| answer)
 }
 
 /// A pull whose connection ends while it waits eats nothing.
@@ -212,7 +212,7 @@ async fn cut_in_pull(c: &Context) -> CaseResult {
         let request = PullRequest::new(1, c.timing().soon, c.timing().act_lease);
         let message = c.message();
         let cut = async {
-            c.harm(Harm::Cut).await?;
+            c.disrupt(Disruption::Cut).await?;
             c.push_again(&other, &p, std::slice::from_ref(&message)).await
         };
         let (pulled, pushed) = join(client.storage().pull(&p, request), cut).await;
@@ -232,7 +232,7 @@ async fn settle_unanswered(c: &Context) -> CaseResult {
     client.push(&p, &c.messages(1, |_, message| message)).await?;
     let [held] = client.take_exact(&p).await?;
     // Stalled, not muted: the request itself is lost, so that `Settled` would be a lie that shows.
-    c.harm(Harm::Stall).await?;
+    c.disrupt(Disruption::Stall).await?;
     let settlements = [settlement(&held, Action::Remove)];
     let answer = unanswered(c, client.storage().settle(&settlements)).await?;
     let about = [held.lease.id];
@@ -263,7 +263,7 @@ async fn extend_unanswered(c: &Context) -> CaseResult {
     let client = c.client();
     client.push(&p, &c.messages(1, |_, message| message)).await?;
     let [held] = client.take_exact(&p).await?;
-    c.harm(Harm::Stall).await?;
+    c.disrupt(Disruption::Stall).await?;
     let extension = Extension { lease: held.lease.clone(), duration: c.timing().long_lease };
     let answer = unanswered(c, client.storage().extend(std::slice::from_ref(&extension))).await?;
     let about = [held.lease.id];

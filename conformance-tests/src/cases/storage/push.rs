@@ -158,7 +158,7 @@ async fn duplicate(c: &Context, p: &anyqueue::PartitionId, message: &MessageData
     )
 }
 
-/// The same message twice in one batch is stored once; its neighbours are not harmed.
+/// The same message twice in one batch is stored once; its neighbours are not disrupted.
 async fn same_id_in_one_batch(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let (a, b) = (c.message(), c.message());

@@ -18,7 +18,7 @@ use crate::verdict::CaseResult;
 pub(super) const CASES: &[Case] = &[
     case!(Storage, "unreadable.stops_nobody", [ContentIntact, ReadyAtOnce], stops_nobody)
         .needs(&[Need::Corruptible])
-        .kills(&[Fault::UnreadableDropped, Fault::UnreadableComesForEver, Fault::UnreadableFailsPull]),
+        .kills(&[Fault::UnreadableDropped, Fault::UnreadableComesForever, Fault::UnreadableFailsPull]),
     case!(Storage, "unreadable.counted", [ContentIntact, DeliveryCount], counted)
         .needs(&[Need::Corruptible, Need::DeliveryCount])
         .kills(&[Fault::UnreadableNotCounted]),
@@ -224,7 +224,7 @@ async fn shown_and_deleted(c: &Context) -> CaseResult {
     let three = Three::push(c).await?;
     let inspect = three.storage.inspect();
     let inspect = inspect.ok_or_else(|| {
-        c.failed(Clause::Inspection, &[], "inspection, as declared", "`inspect()` answers None")
+        c.failed(Clause::Inspection, &[], "inspection, as declared", "`inspect()` returns None")
     })?;
     let page = c.ok(
         Clause::Inspection,

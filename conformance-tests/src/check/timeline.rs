@@ -1,4 +1,4 @@
-//! A history, read as a book of accounts: for each message when it may have come and gone, and who held it.
+//! A history as a timeline: for each message when it may have come and gone, and who held it.
 //!
 //! A call takes effect at one moment between its beginning and its end; nobody knows when. So everything is kept as a
 //! [`Span`], and invariants judge only what holds whichever moments they were.
@@ -9,11 +9,11 @@ use std::time::Duration;
 use anyqueue::{Headers, PartitionId};
 
 use super::rules::Rules;
+use crate::fault_target::{DISRUPTED, killed};
 use crate::history::{
     Act, Answer, Asked, Call, Cancellation, Content, Deletion, Delivered, Extending, Push, Pushed, Settling,
     Trace,
 };
-use crate::victim::{HARMED, killed};
 
 /// A time that never comes.
 pub(crate) const NEVER: Duration = Duration::MAX;
@@ -131,9 +131,9 @@ pub(crate) struct Pause<'a> {
     pub(crate) certain: bool,
 }
 
-/// The book.
+/// The timeline.
 #[derive(Debug)]
-pub(crate) struct Book<'a> {
+pub(crate) struct Timeline<'a> {
     pub(crate) rules: &'a Rules,
     pub(crate) trace: &'a Trace,
     pub(crate) lives: BTreeMap<usize, Life<'a>>,
@@ -156,9 +156,9 @@ pub(crate) struct Book<'a> {
     by_delivery: HashMap<usize, usize>,
 }
 
-impl<'a> Book<'a> {
+impl<'a> Timeline<'a> {
     pub(crate) fn of(trace: &'a Trace) -> Self {
-        let mut book = Self {
+        let mut timeline = Self {
             rules: &trace.head.rules,
             trace,
             lives: BTreeMap::new(),
@@ -174,12 +174,12 @@ impl<'a> Book<'a> {
             by_delivery: HashMap::new(),
         };
         for call in &trace.events {
-            book.enter(call);
+            timeline.enter(call);
         }
-        for life in book.lives.values_mut() {
-            life.holds.sort_by_key(|hold| book.holds.get(*hold).map(|hold| hold.span.to));
+        for life in timeline.lives.values_mut() {
+            life.holds.sort_by_key(|hold| timeline.holds.get(*hold).map(|hold| hold.span.to));
         }
-        book
+        timeline
     }
 
     pub(crate) fn hold(&self, delivery: usize) -> Option<&Hold<'a>> {
@@ -304,7 +304,7 @@ impl<'a> Book<'a> {
                 self.others_at_work = true;
                 self.taken_until = self.taken_until.max(Some(span.from.saturating_add(*lease)));
             }
-            Asked::Note { text } if text.starts_with(HARMED) => self.harmed(span, text),
+            Asked::Note { text } if text.starts_with(DISRUPTED) => self.disrupted(span, text),
             Asked::Counts { .. } | Asked::Browse { .. } | Asked::Drained | Asked::Note { .. } => {}
         }
     }
@@ -455,8 +455,8 @@ impl<'a> Book<'a> {
 
     /// Where the lease is the connection, whatever ends connections may have ended it; and where claims do not outlive the server, its
     /// death.
-    fn harmed(&mut self, span: Span, harm: &str) {
-        let killed = harm == killed();
+    fn disrupted(&mut self, span: Span, disruption: &str) {
+        let killed = disruption == killed();
         if killed {
             self.deaths.push(span.from);
         }

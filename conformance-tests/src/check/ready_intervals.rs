@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use anyqueue::PartitionId;
 
-use super::book::{Arrival, Book, Departure, Fate, Hold, Life, NEVER, Span};
+use super::timeline::{Arrival, Departure, Fate, Hold, Life, NEVER, Span, Timeline};
 use crate::history::{Act, Content};
 
 /// A time during which a message waited to be pulled.
 #[derive(Clone, Debug)]
-pub(crate) struct Spell<'a> {
+pub(crate) struct ReadyInterval<'a> {
     pub(crate) message: usize,
     pub(crate) content: &'a Content,
     pub(crate) place: &'a PartitionId,
-    pub(crate) standing: Standing,
+    pub(crate) queue_position: QueuePosition,
     /// When it was pushed or released.
     pub(crate) begun: Span,
-    /// When it took its place in the line: later than that if it was put off.
+    /// When it took its place in the line: later than that if it was deferred.
     pub(crate) joined: Span,
     /// Its number among what joined in one call.
     pub(crate) nth: usize,
@@ -29,7 +29,7 @@ pub(crate) struct Spell<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Standing {
+pub(crate) enum QueuePosition {
     /// Pushed, and never delivered.
     New,
     /// Moved here: at the end of its priority.
@@ -40,31 +40,31 @@ pub(crate) enum Standing {
     Returned,
 }
 
-impl Spell<'_> {
+impl ReadyInterval<'_> {
     /// Whether it has its place because a delay was over, or it was postponed.
     pub(crate) fn rejoined(&self) -> bool {
-        let matured = self.standing == Standing::New && self.content.delay.is_some();
-        matured || self.standing == Standing::Postponed
+        let matured = self.queue_position == QueuePosition::New && self.content.delay.is_some();
+        matured || self.queue_position == QueuePosition::Postponed
     }
 }
 
-impl<'a> Book<'a> {
-    /// All spells of a message that certainly were.
-    pub(crate) fn spells(&self, message: usize, life: &Life<'a>) -> Vec<Spell<'a>> {
+impl<'a> Timeline<'a> {
+    /// All intervals of a message that certainly were.
+    pub(crate) fn ready_intervals(&self, message: usize, life: &Life<'a>) -> Vec<ReadyInterval<'a>> {
         if self.others_at_work {
             return Vec::new();
         }
-        let mut spells: Vec<_> =
+        let mut intervals: Vec<_> =
             life.arrivals.iter().filter_map(|arrival| self.after_push(message, arrival)).collect();
-        spells.extend(self.holds_of(life).filter_map(|hold| self.after_hold(hold, life.content()?)));
-        for (spell, after) in &mut spells {
-            (spell.until, spell.until_second) = self.first_takings(life, spell, *after);
+        intervals.extend(self.holds_of(life).filter_map(|hold| self.after_hold(hold, life.content()?)));
+        for (interval, after) in &mut intervals {
+            (interval.until, interval.until_second) = self.first_takings(life, interval, *after);
         }
-        spells.into_iter().map(|(spell, _)| spell).collect()
+        intervals.into_iter().map(|(interval, _)| interval).collect()
     }
 
     /// How the message came to stand where this hold's pull found it; `None` if that is not certain.
-    pub(crate) fn standing_before(&self, hold: &Hold<'a>) -> Option<Spell<'a>> {
+    pub(crate) fn queue_position_before(&self, hold: &Hold<'a>) -> Option<ReadyInterval<'a>> {
         let life = self.life_of(hold)?;
         let previous = self.previous(hold, life);
         let arrival = life.last_push(hold).filter(|arrival| arrival.place == hold.place);
@@ -75,14 +75,14 @@ impl<'a> Book<'a> {
         if !life.departures.iter().all(|departure| departure.certain) || self.claimed_unseen(hold, begun) {
             return None;
         }
-        let (spell, _) = match (previous, arrival) {
+        let (interval, _) = match (previous, arrival) {
             (Some(previous), _) if !matches!(previous.fate, Fate::Settled(Act::Remove, _)) => {
                 self.after_hold(previous, life.content()?)?
             }
             (_, Some(arrival)) => self.after_push(hold.delivered.message, arrival)?,
             _ => return None,
         };
-        (spell.place == hold.place).then_some(spell)
+        (interval.place == hold.place).then_some(interval)
     }
 
     /// The last delivery of the same message before this one, since it was last pushed.
@@ -121,19 +121,19 @@ impl<'a> Book<'a> {
         self.others_at_work || self.open_pulls.iter().any(claimed)
     }
 
-    fn after_push(&self, message: usize, arrival: &Arrival<'a>) -> Option<(Spell<'a>, Duration)> {
+    fn after_push(&self, message: usize, arrival: &Arrival<'a>) -> Option<(ReadyInterval<'a>, Duration)> {
         let (pushed, nth) = arrival.pushed.filter(|_| arrival.certain)?;
         let delay = pushed.content.delay.unwrap_or_default();
         let (joined, since) = self.matured(arrival.span, delay);
         let (content, place) = (&pushed.content, arrival.place);
-        let (standing, until) = (Standing::New, NEVER);
+        let (queue_position, until) = (QueuePosition::New, NEVER);
         let begun = arrival.span;
         Some((
-            Spell {
+            ReadyInterval {
                 message,
                 content,
                 place,
-                standing,
+                queue_position,
                 begun,
                 joined,
                 nth,
@@ -145,30 +145,30 @@ impl<'a> Book<'a> {
         ))
     }
 
-    fn after_hold(&self, hold: &Hold<'a>, content: &'a Content) -> Option<(Spell<'a>, Duration)> {
-        let (standing, place, begun, (joined, since), after) = match hold.fate {
+    fn after_hold(&self, hold: &Hold<'a>, content: &'a Content) -> Option<(ReadyInterval<'a>, Duration)> {
+        let (queue_position, place, begun, (joined, since), after) = match hold.fate {
             Fate::Settled(Act::Release | Act::Retry, span) => {
-                (Standing::Returned, hold.place, span, (span, span.to), span.from)
+                (QueuePosition::Returned, hold.place, span, (span, span.to), span.from)
             }
             Fate::Settled(Act::Postpone { delay, .. }, span) => {
-                (Standing::Postponed, hold.place, span, self.matured(span, *delay), span.from)
+                (QueuePosition::Postponed, hold.place, span, self.matured(span, *delay), span.from)
             }
             Fate::Settled(Act::Move { to, .. }, span) => {
-                (Standing::Moved, to, span, (span, span.to), span.from)
+                (QueuePosition::Moved, to, span, (span, span.to), span.from)
             }
             Fate::Lapsed => {
                 let over = hold.over_by.saturating_add(self.rules.slack);
                 let joined = Span { from: hold.sure_until, to: over };
-                (Standing::Returned, hold.place, joined, (joined, over), hold.span.to)
+                (QueuePosition::Returned, hold.place, joined, (joined, over), hold.span.to)
             }
             Fate::Settled(Act::Remove, _) | Fate::Unknown => return None,
         };
         let message = hold.delivered.message;
-        let spell = Spell {
+        let interval = ReadyInterval {
             message,
             content,
             place,
-            standing,
+            queue_position,
             begun,
             joined,
             nth: 0,
@@ -176,10 +176,10 @@ impl<'a> Book<'a> {
             until: NEVER,
             until_second: NEVER,
         };
-        Some((spell, after))
+        Some((interval, after))
     }
 
-    /// When something put off at `span` joins the line, and from when on it certainly stands there.
+    /// When something deferred at `span` joins the line, and from when on it certainly stands there.
     fn matured(&self, span: Span, delay: Duration) -> (Span, Duration) {
         if delay.is_zero() {
             return (span, span.to);
@@ -189,13 +189,19 @@ impl<'a> Book<'a> {
         (Span { from: due.from.saturating_sub(self.rules.grain), to }, to)
     }
 
-    /// The two earliest moments at which somebody may have taken the message out of the spell. `after`: what had ended by
+    /// The two earliest moments at which somebody may have taken the message out of the interval. `after`: what had ended by
     /// then cannot have.
-    fn first_takings(&self, life: &Life<'a>, spell: &Spell<'a>, after: Duration) -> (Duration, Duration) {
+    fn first_takings(
+        &self,
+        life: &Life<'a>,
+        interval: &ReadyInterval<'a>,
+        after: Duration,
+    ) -> (Duration, Duration) {
         let holds = self.holds_of(life).map(|hold| hold.span);
-        let departures = life.departures.iter().filter(|gone| gone.place == *spell.place);
-        let purges = self.purges.iter().filter(|(place, _, took)| *place == spell.place && *took != Some(0));
-        let open = self.open_pulls.iter().filter(|(place, _)| *place == spell.place);
+        let departures = life.departures.iter().filter(|gone| gone.place == *interval.place);
+        let purges =
+            self.purges.iter().filter(|(place, _, took)| *place == interval.place && *took != Some(0));
+        let open = self.open_pulls.iter().filter(|(place, _)| *place == interval.place);
         let takings = holds
             .chain(departures.map(|gone| gone.span))
             .chain(purges.map(|(_, span, _)| *span))
@@ -223,20 +229,20 @@ impl<'a> Book<'a> {
     pub(crate) fn never_paused(&self, place: &PartitionId, span: Span) -> bool {
         let pauses = || self.pauses.iter().filter(|pause| pause.place == place);
         let resumed =
-            |pause: &&super::book::Pause<'_>| !pause.paused && pause.certain && pause.span.before(span);
+            |pause: &&super::timeline::Pause<'_>| !pause.paused && pause.certain && pause.span.before(span);
         let resumed = pauses().filter(resumed).map(|pause| pause.span.from).max().unwrap_or_default();
         !pauses().any(|pause| pause.paused && pause.span.to > resumed && pause.span.from < span.to)
     }
 
     /// Whether the message is in no group here, or was the first of it throughout the span.
-    pub(crate) fn leads_group(&self, spell: &Spell<'a>, span: Span) -> bool {
-        let Some(group) = spell.content.group.as_ref().filter(|_| self.rules.groups) else { return true };
+    pub(crate) fn leads_group(&self, interval: &ReadyInterval<'a>, span: Span) -> bool {
+        let Some(group) = interval.content.group.as_ref().filter(|_| self.rules.groups) else { return true };
         let others = self.lives.iter().filter(|(number, life)| {
-            **number != spell.message
+            **number != interval.message
                 && life.content().and_then(|content| content.group.as_ref()) == Some(group)
         });
-        spell.place.is_dead_letters()
-            || others.into_iter().all(|(_, life)| !life.possibly_in(spell.place, span))
+        interval.place.is_dead_letters()
+            || others.into_iter().all(|(_, life)| !life.possibly_in(interval.place, span))
     }
 }
 
