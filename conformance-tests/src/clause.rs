@@ -1,55 +1,113 @@
-//! The numbered clauses of the contract, by title.
+//! The clauses of the contract.
 
-/// In their order; the first is clause 1.
-const TITLES: [&str; 43] = [
-    "Ok means stored, as durably as declared",
-    "one result per message, in order; one bad item harms no other",
-    "any batch size works",
-    "an error says what repeating would do",
-    "payload and headers come back byte for byte",
-    "what is pushed before any consumer came is kept",
-    "limits are declared and true",
-    "between 1 and max deliveries, or none when the wait is over",
-    "what is ready is returned at once",
-    "an empty pull lasts no longer than its wait",
-    "a push during the wait wakes the pull",
-    "no hidden prefetch",
-    "a dropped pull loses nothing",
-    "while a lease is valid nobody else has the message",
-    "highest priority first, then push order",
-    "partitions do not leak into each other",
-    "no starvation within a priority",
-    "n pushes wake n waiters",
-    "each settlement does what its status says",
-    "one outcome per settlement, Settled only when it is",
-    "a lost lease changes nothing for the new owner",
-    "settling twice is harmless",
-    "a settlement is carried through",
-    "a dropped delivery comes back promptly",
-    "invisible until the lease ends, available soon after",
-    "extend moves the lease's end and tells of loss",
-    "where the lease is the connection, its death returns the messages",
-    "deliveries are counted",
-    "time is the server's",
-    "delays: never early, late by at most the slack, blocking nobody",
-    "groups: one member at a time, in push order",
-    "one message per deduplication key",
-    "dead letters: once, intact, redrivable",
-    "an expired message is not handed out",
-    "counts, lists and browsing tell the truth and disturb nobody",
-    "delete, purge and cancel by id",
-    "a paused partition delivers nothing",
-    "init is idempotent and safe from many processes",
-    "check follows the server",
-    "an instance recovers by itself; no call hangs",
-    "close wakes waiters, is idempotent, and is final",
-    "resources are bounded",
-    "what is not supported is refused before anything is stored",
-];
+use std::fmt;
+use std::str::FromStr;
 
-/// What the clause of this number says, in a few words. Empty for a number that is none.
-pub fn clause_title(clause: u8) -> &'static str {
-    usize::from(clause).checked_sub(1).and_then(|index| TITLES.get(index)).copied().unwrap_or_default()
+use serde::{Serialize, Serializer};
+
+macro_rules! clauses {
+    ($($name:ident: $title:literal,)+) => {
+        /// One clause of the contract, which `core/CONTRACT.md` has in full. Reports have its number.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum Clause {
+            $(#[doc = concat!($title, ".")] $name,)+
+        }
+
+        impl Clause {
+            /// All of them, in the order of their numbers.
+            pub const ALL: &'static [Self] = &[$(Self::$name),+];
+
+            /// What it says, in a few words.
+            pub const fn title(self) -> &'static str {
+                match self {
+                    $(Self::$name => $title,)+
+                }
+            }
+        }
+    };
+}
+
+clauses! {
+    Stored: "Ok means stored, as durably as declared",
+    PushResults: "one result per message, in order; one bad item harms no other",
+    BatchSizes: "any batch size works",
+    PushErrors: "an error says what repeating would do",
+    ContentIntact: "payload and headers come back byte for byte",
+    KeptBeforeConsumers: "what is pushed before any consumer came is kept",
+    Limits: "limits are declared and true",
+    PullBounds: "between 1 and max deliveries, or none when the wait is over",
+    ReadyAtOnce: "what is ready is returned at once",
+    PullWait: "an empty pull lasts no longer than its wait",
+    PushWakes: "a push during the wait wakes the pull",
+    NoPrefetch: "no hidden prefetch",
+    DroppedPull: "a dropped pull loses nothing",
+    Exclusive: "while a lease is valid nobody else has the message",
+    Order: "highest priority first, then push order",
+    PartitionsApart: "partitions do not leak into each other",
+    NoStarvation: "no starvation within a priority",
+    AllWaitersWake: "n pushes wake n waiters",
+    SettleActions: "each settlement does what its status says",
+    SettleOutcomes: "one outcome per settlement, Settled only when it is",
+    Fencing: "a lost lease changes nothing for the new owner",
+    SettleTwice: "settling twice is harmless",
+    SettleCarriedThrough: "a settlement is carried through",
+    DroppedDelivery: "a dropped delivery comes back promptly",
+    LeaseEnd: "invisible until the lease ends, available soon after",
+    Extend: "extend moves the lease's end and tells of loss",
+    ConnectionLease: "where the lease is the connection, its death returns the messages",
+    DeliveryCount: "deliveries are counted",
+    ServerTime: "time is the server's",
+    Delays: "delays: never early, late by at most the slack, blocking nobody",
+    Groups: "groups: one member at a time, in push order",
+    Deduplication: "one message per deduplication key",
+    DeadLetters: "dead letters: once, intact, redrivable",
+    Expiry: "an expired message is not handed out",
+    Inspection: "counts, lists and browsing tell the truth and disturb nobody",
+    Deletion: "delete, purge and cancel by id",
+    Pause: "a paused partition delivers nothing",
+    Init: "init is idempotent and safe from many processes",
+    Check: "check follows the server",
+    Recovery: "an instance recovers by itself; no call hangs",
+    Close: "close wakes waiters, is idempotent, and is final",
+    Resources: "resources are bounded",
+    Unsupported: "what is not supported is refused before anything is stored",
+}
+
+impl Clause {
+    /// Its number in the contract; the first is 1.
+    pub const fn number(self) -> u8 {
+        self as u8 + 1
+    }
+
+    /// The clause of this number, if there is one.
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.iter().copied().find(|clause| clause.number() == number)
+    }
+}
+
+/// Its number.
+impl fmt::Display for Clause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.number().fmt(f)
+    }
+}
+
+/// From its number.
+impl FromStr for Clause {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let clause = text.parse().ok().and_then(Self::from_number);
+        clause.ok_or_else(|| format!("{text:?} is no clause: the contract has 1 to {}", Self::ALL.len()))
+    }
+}
+
+/// As its number.
+impl Serialize for Clause {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u8(self.number())
+    }
 }
 
 #[cfg(test)]
@@ -58,9 +116,17 @@ mod tests {
 
     #[test]
     fn clauses_are_numbered_from_one() {
-        assert_eq!(clause_title(1), "Ok means stored, as durably as declared");
-        assert!(clause_title(43).starts_with("what is not supported"));
-        assert_eq!(clause_title(0), "");
-        assert_eq!(clause_title(44), "");
+        assert_eq!(Clause::from_number(1), Some(Clause::Stored));
+        assert_eq!(Clause::from_number(43), Some(Clause::Unsupported));
+        assert_eq!([Clause::from_number(0), Clause::from_number(44)], [None, None]);
+        assert!(Clause::ALL.iter().zip(1..).all(|(clause, number)| clause.number() == number));
+    }
+
+    #[test]
+    fn a_clause_is_written_and_read_as_its_number() {
+        assert_eq!("20".parse(), Ok(Clause::SettleOutcomes));
+        assert_eq!(Clause::SettleOutcomes.to_string(), "20");
+        assert_eq!(serde_json::to_string(&Clause::SettleOutcomes).unwrap(), "20");
+        assert!("0".parse::<Clause>().is_err() && "stored".parse::<Clause>().is_err());
     }
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use anyqueue::adapter::{Storage, async_trait};
 use anyqueue::{Clock, Error, ErrorKind, MessageId, PartitionId, Result};
 
-use crate::case::Need;
-use crate::run::PARALLELISM;
-use crate::victim::Victim;
+use crate::fault_target::FaultTarget;
+use crate::need::Need;
+use crate::options::PARALLELISM;
 
 /// A storage on its way.
 pub type Opening<'a> = Pin<Box<dyn Future<Output = Result<Arc<dyn Storage>>> + Send + 'a>>;
@@ -19,37 +19,37 @@ pub trait Harness: Send + Sync + 'static {
     /// The backend as reports call it, with its configuration where that matters: `"sqlite (synchronous=full)"`.
     fn name(&self) -> &str;
 
-    /// An independent client of the storage called `namespace`, as another process would have: no state shared with
-    /// the other clients but through the storage itself. The suite makes up a namespace per case (1 to 40 bytes of
-    /// `a-z 0-9 _`); what is in one must not be seen in another.
+    /// An independent client of the storage called `namespace`, as another process would have one: it shares no state with
+    /// other clients except through the storage itself. The suite makes up a namespace for each case (1 to 40 bytes of
+    /// `a-z 0-9 _`). What is in one must not be seen in another.
     ///
     /// # Errors
     /// If the storage cannot be opened; the case then fails.
     async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>>;
 
-    /// The same, running by `clock` instead of the machine's own: with it, a seed decides everything that happens. `None`:
-    /// the backend's time cannot be controlled, and cases that need it do not run.
+    /// The same on `clock` instead of the machine's own, so that a seed decides everything that happens. `None`: the
+    /// backend's time cannot be controlled, and cases that need it do not run.
     fn open_on(&self, namespace: &str, clock: Clock) -> Option<Opening<'_>> {
         let _ = (namespace, clock);
         None
     }
 
-    /// As [`open`](Self::open), for a client whose own clock is `clock`, which tells a wrong time of day; the server's clock and those of
-    /// other clients are right. `None`: no client can be given such a clock, and cases that need one do not apply.
+    /// As [`open`](Self::open), for a client with this clock, which tells a wrong time of day. The clocks of the server and of other
+    /// clients are right. `None`: no client can be given such a clock, and cases that need one do not apply.
     fn open_skewed(&self, namespace: &str, clock: Clock) -> Option<Opening<'_>> {
         let _ = (namespace, clock);
         None
     }
 
-    /// How another process on this host can open the same storage, in words that [`attach`](Self::attach) understands.
+    /// How another process on this host can open the same storage, as text for [`attach`](Self::attach).
     /// `None`: it cannot, and cases with child processes do not run.
     fn address(&self, namespace: &str) -> Option<String> {
         let _ = namespace;
         None
     }
 
-    /// Opens a storage in a child process, by its [`address`](Self::address). There is no harness in the child, so
-    /// that constructing one can start servers.
+    /// Opens a storage in a child process, by its [`address`](Self::address). The child makes no harness, because making
+    /// one may start servers.
     ///
     /// # Errors
     /// If the storage cannot be opened.
@@ -62,16 +62,14 @@ pub trait Harness: Send + Sync + 'static {
         )))
     }
 
-    /// What the backend must declare at least: a case that would not apply because one of these is not declared fails
-    /// instead, and so does `life.declares_enough`. For a backend's own authors, so that a declaration cannot become weaker
-    /// unnoticed; empty unless told.
+    /// What the backend must declare at least. If one of these is not declared, the cases that need it fail, and so does
+    /// `life.declares_enough`. For a backend's own authors: a declaration cannot become weaker unnoticed. Empty by default.
     fn least(&self) -> &'static [Need] {
         &[]
     }
 
-    /// The server's own rule because of which the backend cannot have what a case needs. Reports cite it beside the case
-    /// that does not apply.
-    fn rule(&self, need: &Need) -> Option<&'static str> {
+    /// The rule of the server that keeps the backend from having this. Reports cite it with each case that does not apply.
+    fn rule(&self, need: Need) -> Option<&'static str> {
         let _ = need;
         None
     }
@@ -97,9 +95,10 @@ pub trait Harness: Send + Sync + 'static {
         false
     }
 
-    /// Damages the stored form of a message that waits, has no priority, and was never delivered, such that it can be told from what something
-    /// else put there, cannot be read, and still has the payload's bytes in it: [`corrupted`] does so to an [`Envelope`](anyqueue::adapter::Envelope).
-    /// The message may lose its place thereby, and its id if the server does not know that; nothing else may be seen to have happened.
+    /// Damages the stored form of a message that waits, has no priority and was never delivered. Afterwards it cannot be read, but is
+    /// still known as anyqueue's own, and still has the payload's bytes in it: [`corrupted`] does so to an
+    /// [`Envelope`](anyqueue::adapter::Envelope). The message may lose its place by that, and its id if the server does not know ids.
+    /// Nothing else may change.
     ///
     /// # Errors
     /// If it cannot be damaged; the case is then inconclusive.
@@ -108,22 +107,22 @@ pub trait Harness: Send + Sync + 'static {
         Err(Error::unsupported("this harness says that it corrupts but does not implement `corrupt`"))
     }
 
-    /// A server for one case alone, which the case may kill, freeze and cut off. `None`: there are none, and fault cases do
-    /// not run; for a backend without a server they do not apply.
+    /// A server for one case alone, which the case may kill, freeze and cut off. `None`: there is none, and fault cases do not
+    /// run. For a backend without a server they do not apply.
     ///
     /// # Errors
     /// If there should be one but it does not start; the case then fails.
-    async fn victim(&self) -> Result<Option<Arc<dyn Victim>>> {
+    async fn fault_target(&self) -> Result<Option<Arc<dyn FaultTarget>>> {
         Ok(None)
     }
 
-    /// How many cases a test program runs at once, unless its arguments say: fewer for a server that is slow by itself, where
-    /// cases would wait for each other's calls.
+    /// How many cases a test program runs at once, unless its arguments say. Choose fewer for a slow server, where cases would
+    /// wait for each other's calls.
     fn parallelism(&self) -> usize {
         PARALLELISM
     }
 
-    /// Frees what the namespace takes (a file, a schema). Called when its case is over.
+    /// Removes what the namespace occupies (a file, a schema). Called when its case is over.
     async fn remove(&self, namespace: &str) {
         let _ = namespace;
     }

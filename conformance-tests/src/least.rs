@@ -8,110 +8,82 @@
 //! | [`CLOUD`] | a queue service without any order |
 //! | [`CLOUD_FIFO`] | a queue service with order within groups |
 
-use std::time::Duration;
+use anyqueue::adapter::{Capabilities, Order, PriorityDiscipline, Rejoin, Requeue};
 
-use anyqueue::adapter::{
-    Capabilities, DeliveryCount, LeaseKind, MoveGuarantee, Order, PriorityDiscipline, Rejoin, Requeue,
-    SettleConfirm, Strictness,
-};
-
-use crate::case::Need;
-
-const TEN_PRIORITIES: Need = Need::capability("ten strict priority levels", |c| {
-    c.priority_levels >= 10 && c.priority == PriorityDiscipline::Strict
-});
-const ORDER_IN_GROUPS: Need = Need::capability("push order within a group", |c| c.order != Order::None);
-const LONG_LEASE: Need = Need::capability("timed leases of up to twelve hours", |c| {
-    c.lease.kind == LeaseKind::Timed && c.lease.max >= Duration::from_hours(12)
-});
-const EXCLUSIVE: Need =
-    Need::capability("one holder at a time, always", |c| c.exclusive == Strictness::Strict);
-const EXACT_PUSH_DELAY: Need = Need::capability("push delays in steps of a millisecond", |c| {
-    c.push_delay.is_some_and(|delay| delay.granularity <= Duration::from_millis(1))
-});
-const EXACT_POSTPONE_DELAY: Need = Need::capability("postpone delays in steps of a millisecond", |c| {
-    c.postpone_delay.is_some_and(|delay| delay.granularity <= Duration::from_millis(1))
-});
-const COUNTED: Need = Need::capability("delivery counts", |c| c.delivery_count != DeliveryCount::None);
-const ATOMIC_MOVES: Need = Need::capability("atomic moves", |c| c.moves == MoveGuarantee::Atomic);
-const CONFIRMED: Need =
-    Need::capability("confirmed settlements", |c| c.settle_confirm == SettleConfirm::Confirmed);
-const READY_AND_DEAD: Need =
-    Need::capability("counts of ready messages and dead letters", |c| c.inspect.ready && c.inspect.dead);
-const READY: Need = Need::capability("counts of ready messages", |c| c.inspect.ready);
+use crate::need::Need;
 
 /// Everything there is.
 pub const EVERYTHING: &[Need] = &[
-    Need::SERVER_AGES,
-    TEN_PRIORITIES,
-    Need::PRIORITY,
-    Need::STRICT_PRIORITY,
-    Need::PUSH_ORDER,
-    Need::REQUEUE_FRONT,
-    Need::REJOIN_LAST,
-    Need::TIMED_LEASE,
-    LONG_LEASE,
-    Need::FENCING,
-    EXCLUSIVE,
-    EXACT_PUSH_DELAY,
-    Need::PUSH_DELAY,
-    EXACT_POSTPONE_DELAY,
-    Need::POSTPONE_DELAY,
-    Need::GROUPS,
-    Need::DEDUP,
-    Need::DEDUP_WHILE_LIVE,
-    Need::DELIVERY_COUNT,
-    ATOMIC_MOVES,
-    CONFIRMED,
-    Need::COUNTS,
-    Need::BROWSE,
-    Need::DELETE,
-    Need::PAUSE,
+    Need::ServerAges,
+    Need::TenPriorities,
+    Need::Priority,
+    Need::StrictPriority,
+    Need::PushOrder,
+    Need::RequeueFront,
+    Need::RejoinLast,
+    Need::TimedLease,
+    Need::TwelveHourLease,
+    Need::Fencing,
+    Need::Exclusive,
+    Need::ExactPushDelay,
+    Need::PushDelay,
+    Need::ExactPostponeDelay,
+    Need::PostponeDelay,
+    Need::Groups,
+    Need::Dedup,
+    Need::DedupWhileLive,
+    Need::DeliveryCount,
+    Need::AtomicMoves,
+    Need::ConfirmedSettlements,
+    Need::Counts,
+    Need::Browse,
+    Need::Delete,
+    Need::Pause,
 ];
 
 /// What a broker with replicated queues can give.
 pub const BROKER: &[Need] = &[
-    TEN_PRIORITIES,
-    Need::PRIORITY,
-    Need::STRICT_PRIORITY,
-    Need::PUSH_ORDER,
-    Need::REQUEUE_FRONT,
-    Need::REJOIN_LAST,
-    Need::FENCING,
-    EXCLUSIVE,
-    Need::PUSH_DELAY,
-    Need::POSTPONE_DELAY,
-    Need::DELIVERY_COUNT,
-    READY_AND_DEAD,
+    Need::TenPriorities,
+    Need::Priority,
+    Need::StrictPriority,
+    Need::PushOrder,
+    Need::RequeueFront,
+    Need::RejoinLast,
+    Need::Fencing,
+    Need::Exclusive,
+    Need::PushDelay,
+    Need::PostponeDelay,
+    Need::DeliveryCount,
+    Need::ReadyAndDeadCounts,
 ];
 /// What a queue service without order can give.
 pub const CLOUD: &[Need] = &[
-    Need::SERVER_AGES,
-    TEN_PRIORITIES,
-    Need::PRIORITY,
-    Need::STRICT_PRIORITY,
-    Need::TIMED_LEASE,
-    LONG_LEASE,
-    Need::PUSH_DELAY,
-    Need::POSTPONE_DELAY,
-    COUNTED,
-    CONFIRMED,
-    READY,
+    Need::ServerAges,
+    Need::TenPriorities,
+    Need::Priority,
+    Need::StrictPriority,
+    Need::TimedLease,
+    Need::TwelveHourLease,
+    Need::PushDelay,
+    Need::PostponeDelay,
+    Need::DeliveryCount,
+    Need::ConfirmedSettlements,
+    Need::ReadyCounts,
 ];
 /// What a queue service with ordered groups can give. It keeps a group together within one queue, so there are no levels, which would
-/// be several; a returned message is the first of its group, which is what [`Need::GROUPS`] asks for, but there is no front between
+/// be several; a returned message is the first of its group, which is what [`Need::Groups`] asks for, but there is no front between
 /// groups. And it drops duplicates without telling them from what it stores, so that no pusher could be told.
 pub const CLOUD_FIFO: &[Need] = &[
-    Need::SERVER_AGES,
-    ORDER_IN_GROUPS,
-    Need::TIMED_LEASE,
-    LONG_LEASE,
-    EXCLUSIVE,
-    Need::POSTPONE_DELAY,
-    Need::GROUPS,
-    COUNTED,
-    CONFIRMED,
-    READY,
+    Need::ServerAges,
+    Need::GroupOrder,
+    Need::TimedLease,
+    Need::TwelveHourLease,
+    Need::Exclusive,
+    Need::PostponeDelay,
+    Need::Groups,
+    Need::DeliveryCount,
+    Need::ConfirmedSettlements,
+    Need::ReadyCounts,
 ];
 
 /// What no backend can declare, whatever it is: each with what is wrong with it.

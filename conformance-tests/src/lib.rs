@@ -1,7 +1,7 @@
 //! The conformance suite of anyqueue: proves any queue backend right.
 //!
-//! An adapter's author writes one short test file: a [`Harness`] that opens independent clients of the same
-//! storage, and [`suite!`], which makes a `main` with one test per case. The test target needs `harness = false`:
+//! The author of an adapter writes one short test file: a [`Harness`] that opens independent clients of the same
+//! storage, and [`suite!`], which makes a `main` with one test for each case. The test target needs `harness = false`:
 //!
 //! ```toml
 //! [[test]]
@@ -37,18 +37,18 @@
 //!
 //! # Outcomes
 //! A case passes, fails, is *not applicable* (the backend does not declare what the case needs) or is *inconclusive*
-//! (it observed nothing, which is never a pass). Each failure names the clause of the contract, what was expected, what was
-//! seen and what happened to the messages concerned.
+//! (it observed nothing, which is never a pass). A failure names the [`Clause`] of the contract, what was expected, what was
+//! seen, and what happened to the messages concerned.
 //!
 //! # Settings
-//! Of the test program, by environment variables; programs that call [`run`] have the same in [`Options`].
+//! Environment variables set up the test program. Programs that call [`run`] have the same settings in [`Options`].
 //!
-//! | variable | is |
+//! | variable | meaning |
 //! |---|---|
 //! | `ANYQUEUE_CONFORMANCE_SEED` | the seed that repeats a run's random choices |
-//! | `ANYQUEUE_CONFORMANCE_TIER` | `quick` (the default), `thorough` for larger sizes and longer cases, `soak` for the endless cases alone |
-//! | `ANYQUEUE_CONFORMANCE_MINUTES` | how long a case of the soak tier goes on; 10 unless told |
-//! | `ANYQUEUE_CONFORMANCE_CLAUSE` | only the cases that prove this clause |
+//! | `ANYQUEUE_CONFORMANCE_TIER` | `quick` (the default), `thorough` for larger sizes and longer cases, `soak` for the cases that run for a set time |
+//! | `ANYQUEUE_CONFORMANCE_MINUTES` | how many minutes a case of the soak tier runs; 10 by default |
+//! | `ANYQUEUE_CONFORMANCE_CLAUSE` | only the cases that prove the clause of this number |
 //! | `ANYQUEUE_CONFORMANCE_CAPABILITY` | only the cases that need a capability whose name contains this |
 //! | `ANYQUEUE_CONFORMANCE_REPORT` | a folder: `<backend>.json`, `<backend>.md` (the certificate) and `<backend>.xml` (JUnit) are written there |
 
@@ -60,32 +60,37 @@ mod child;
 mod clause;
 mod context;
 mod fault;
+mod fault_target;
 mod harness;
 mod history;
 pub mod least;
 mod libtest;
-mod one_thread;
+mod need;
+mod options;
 mod random;
 mod recorder;
 mod report;
 mod run;
-mod victim;
+mod verdict;
 
 pub use anyqueue::adapter::async_trait;
-pub use case::{Case, CaseFuture, CaseResult, Failure, Layer, Need, Offer, Outcome, Stop};
+pub use case::{Case, CaseFuture};
 pub use check::{Violation, invariants};
 pub use child::{Child, ChildEvent, Role, run_if_child};
-pub use clause::clause_title;
+pub use clause::Clause;
 pub use context::{Client, Context, SCHEDULING, Timing};
 pub use fault::Fault;
+pub use fault_target::{Disruption, FaultTarget};
 pub use harness::{Harness, Opening, corrupted};
 pub use history::Trace;
 pub use libtest::main;
+pub use need::{Need, Offer};
+pub use options::{Layer, Options, Tier};
 pub use report::{About, CaseReport, Certificate, Report, Tally, capability_table, markdown_matrix};
-pub use run::{Options, Tier, run, run_case};
-pub use victim::{Harm, Victim};
+pub use run::{run, run_case};
+pub use verdict::{CaseResult, Failure, Outcome, Stop};
 
-/// Makes the `main` of a test target with `harness = false`: one test per case, against the harness given.
+/// Makes the `main` of a test target with `harness = false`: one test for each case, against this harness.
 #[macro_export]
 macro_rules! suite {
     ($harness:expr) => {

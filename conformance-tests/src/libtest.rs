@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
-use crate::case::{Case, Outcome};
+use crate::case::Case;
 use crate::harness::Harness;
+use crate::options::{Options, PARALLELISM};
 use crate::report::{About, CaseReport, Report};
-use crate::run::{Options, PARALLELISM, run_case};
+use crate::run::run_case;
+use crate::verdict::Outcome;
 use crate::{cases, child};
 
 /// More threads than a small machine has cores, so that a case that computes does not hold up one that measures time.
@@ -40,7 +42,7 @@ pub fn main<H: Harness>(make: impl FnOnce() -> H) -> ExitCode {
     // The pattern is left to the arguments of `cargo test`, which has ways of its own to match.
     let in_scope = Options { pattern: None, ..options.clone() };
     let trials = cases::all()
-        .filter(|case| in_scope.selects(case))
+        .filter(|case| case.is_selected(&in_scope))
         .map(|case| trial(case, harness.clone(), &options, runtime.handle().clone(), done.clone()))
         .collect();
     let start = Instant::now();

@@ -44,7 +44,7 @@ impl Harness for Memory {
         least::EVERYTHING
     }
 
-    fn rule(&self, _need: &Need) -> Option<&'static str> {
+    fn rule(&self, _need: Need) -> Option<&'static str> {
         Some("messages live in the memory of one process: there is no server and no other process")
     }
 

@@ -50,8 +50,8 @@ impl ServerBackend for RabbitMq {
         if self.classic { CLASSIC } else { least::BROKER }
     }
 
-    fn rule(&self, need: &Need) -> Option<&'static str> {
-        RULES.iter().find(|(what, _)| *what == need.what).map(|(_, rule)| *rule)
+    fn rule(&self, need: Need) -> Option<&'static str> {
+        RULES.iter().find(|(other, _)| *other == need).map(|(_, rule)| *rule)
     }
 
     /// Each case makes dozens of queues; of more cases at once the calls take longer than the two seconds that are allowed for.

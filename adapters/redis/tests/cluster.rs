@@ -12,22 +12,22 @@ use anyqueue_testkit::{Redis, RedisCluster};
 
 /// All that one server gives, but atomic moves between partitions, which can be on two.
 const LEAST: &[Need] = &[
-    Need::PRIORITY,
-    Need::STRICT_PRIORITY,
-    Need::PUSH_ORDER,
-    Need::REQUEUE_FRONT,
-    Need::TIMED_LEASE,
-    Need::FENCING,
-    Need::PUSH_DELAY,
-    Need::POSTPONE_DELAY,
-    Need::GROUPS,
-    Need::DEDUP,
-    Need::DEDUP_WHILE_LIVE,
-    Need::DELIVERY_COUNT,
-    Need::COUNTS,
-    Need::BROWSE,
-    Need::DELETE,
-    Need::PAUSE,
+    Need::Priority,
+    Need::StrictPriority,
+    Need::PushOrder,
+    Need::RequeueFront,
+    Need::TimedLease,
+    Need::Fencing,
+    Need::PushDelay,
+    Need::PostponeDelay,
+    Need::Groups,
+    Need::Dedup,
+    Need::DedupWhileLive,
+    Need::DeliveryCount,
+    Need::Counts,
+    Need::Browse,
+    Need::Delete,
+    Need::Pause,
 ];
 
 struct Cluster;

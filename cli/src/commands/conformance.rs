@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyqueue_conformance::{Certificate, Options, Outcome, Report, Tier, run};
+use anyqueue_conformance::{Certificate, Clause, Options, Outcome, Report, Tier, run};
 use clap::{Args, ValueEnum};
 
 use crate::failure::{Failure, Result};
@@ -40,7 +40,7 @@ pub(crate) struct Conformance {
     case: Option<String>,
     /// Only the cases that prove this clause of the contract
     #[arg(long, value_name = "N")]
-    clause: Option<u8>,
+    clause: Option<Clause>,
     /// Repeats the random choices of an earlier run
     #[arg(long, value_name = "N")]
     seed: Option<u64>,

@@ -27,7 +27,8 @@ async fn main() {
             cases.iter().filter_map(|word| word.strip_prefix("cases=")).fold(options, Options::with_pattern);
         let report = run(Arc::new(FaultyHarness::new(*fault)), &options).await;
         let killers: Vec<String> = report.cases.iter().filter_map(killer).collect();
-        println!("{fault:?}\t{:?}\t{}", breaks(*fault), killers.join(" "));
+        let broken: Vec<_> = breaks(*fault).iter().map(|clause| clause.number()).collect();
+        println!("{fault:?}\t{broken:?}\t{}", killers.join(" "));
         found += usize::from(!killers.is_empty());
         all += 1;
     }

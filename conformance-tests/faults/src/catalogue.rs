@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyqueue_conformance::Fault;
+use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Entry, Quirk};
 use crate::{client, groups, inspect, keys, lease, limits, pull, push, settle, time};
@@ -46,7 +46,7 @@ pub(crate) fn quirk(fault: Fault) -> Option<Arc<dyn Quirk>> {
 }
 
 /// The clauses that it breaks, for a fault that was written from the contract alone; none for others.
-pub fn breaks(fault: Fault) -> &'static [u8] {
+pub fn breaks(fault: Fault) -> &'static [Clause] {
     entry(fault).map_or(&[], |entry| entry.breaks)
 }
 

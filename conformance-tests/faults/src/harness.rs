@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyqueue::adapter::{Decoded, Envelope, QueueStorage as _, Storage, async_trait};
 use anyqueue::{Clock, MessageId, PartitionId, Result};
-use anyqueue_conformance::{Fault, Harness, Need, Opening, Victim, least};
+use anyqueue_conformance::{Fault, FaultTarget, Harness, Need, Opening, least};
 use anyqueue_memory::{MemoryConfig, MemoryQueue};
 use bytes::Bytes;
 
@@ -133,7 +133,7 @@ impl Harness for FaultyHarness {
         Ok(())
     }
 
-    async fn victim(&self) -> Result<Option<Arc<dyn Victim>>> {
+    async fn fault_target(&self) -> Result<Option<Arc<dyn FaultTarget>>> {
         Ok(Some(Arc::new(wire::Handle(wire::Server::new(self.fault, self.forgetful)))))
     }
 

@@ -16,7 +16,7 @@ use anyqueue::{
     Browsed, CancelOutcome, Clock, Counts, DeleteOutcome, ExtendOutcome, Health, MessageData, MessageId,
     PartitionId, PushOutcome, Result, SettleOutcome, TaskOptions,
 };
-use anyqueue_conformance::Fault;
+use anyqueue_conformance::{Clause, Fault};
 use tokio_util::sync::CancellationToken;
 
 use crate::right::Right;
@@ -178,16 +178,16 @@ impl Quirk for Faultless {}
 /// One fault of this kind.
 pub(crate) struct Entry {
     pub(crate) fault: Fault,
-    pub(crate) breaks: &'static [u8],
+    pub(crate) breaks: &'static [Clause],
     pub(crate) subtle: bool,
     pub(crate) make: fn() -> Arc<dyn Quirk>,
 }
 
-pub(crate) const fn plain(fault: Fault, breaks: &'static [u8], make: fn() -> Arc<dyn Quirk>) -> Entry {
+pub(crate) const fn plain(fault: Fault, breaks: &'static [Clause], make: fn() -> Arc<dyn Quirk>) -> Entry {
     Entry { fault, breaks, subtle: false, make }
 }
 
-pub(crate) const fn subtle(fault: Fault, breaks: &'static [u8], make: fn() -> Arc<dyn Quirk>) -> Entry {
+pub(crate) const fn subtle(fault: Fault, breaks: &'static [Clause], make: fn() -> Arc<dyn Quirk>) -> Entry {
     Entry { fault, breaks, subtle: true, make }
 }
 

@@ -15,7 +15,7 @@ use anyqueue::{
     RetryClass, SettleOutcome,
 };
 use anyqueue_conformance::Fault;
-use anyqueue_conformance::{Harm, Victim};
+use anyqueue_conformance::{Disruption, FaultTarget};
 use anyqueue_memory::MemoryQueue;
 use tokio::sync::watch;
 
@@ -88,7 +88,7 @@ impl Server {
 pub(crate) struct Handle(pub(crate) Arc<Server>);
 
 #[async_trait]
-impl Victim for Handle {
+impl FaultTarget for Handle {
     /// There is one storage in it, as there is one case.
     async fn open(&self, _namespace: &str) -> Result<Arc<dyn Storage>> {
         let server = self.0.clone();
@@ -114,29 +114,29 @@ impl Victim for Handle {
         Ok(Arc::new(Remote { server, closed: memory, capabilities, broken: AtomicBool::new(false) }))
     }
 
-    async fn harm(&self, harm: Harm) -> Result<()> {
-        if harm == Harm::Kill && self.0.fault == Some(Fault::RestartForgets) {
+    async fn disrupt(&self, disruption: Disruption) -> Result<()> {
+        if disruption == Disruption::Kill && self.0.fault == Some(Fault::RestartForgets) {
             *self.0.memory() = MemoryQueue::new();
         }
-        if harm == Harm::Kill && self.0.forgets() {
+        if disruption == Disruption::Kill && self.0.forgets() {
             self.0.forget().await;
         }
         let mut known = true;
-        self.0.line.send_modify(|line| match harm {
-            Harm::Kill => (line.down, line.cuts) = (true, line.cuts + 1),
-            Harm::Start => line.down = false,
-            Harm::Freeze => line.frozen = true,
-            Harm::Thaw => line.frozen = false,
-            Harm::Cut => line.cuts += 1,
-            Harm::Stall => line.flow = Flow::Nothing,
-            Harm::Mute => line.flow = Flow::Requests,
-            Harm::Delay(delay) => line.delay = delay,
-            Harm::Heal => {
+        self.0.line.send_modify(|line| match disruption {
+            Disruption::Kill => (line.down, line.cuts) = (true, line.cuts + 1),
+            Disruption::Start => line.down = false,
+            Disruption::Freeze => line.frozen = true,
+            Disruption::Thaw => line.frozen = false,
+            Disruption::Cut => line.cuts += 1,
+            Disruption::Stall => line.flow = Flow::Nothing,
+            Disruption::DropReplies => line.flow = Flow::Requests,
+            Disruption::Delay(delay) => line.delay = delay,
+            Disruption::Heal => {
                 *line = Line { down: line.down, frozen: line.frozen, cuts: line.cuts, ..Line::default() }
             }
             _ => known = false,
         });
-        if known { Ok(()) } else { Err(Error::unsupported("the model does not know this harm")) }
+        if known { Ok(()) } else { Err(Error::unsupported("the model does not know this disruption")) }
     }
 }
 

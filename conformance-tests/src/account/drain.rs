@@ -6,7 +6,8 @@ use std::time::Duration;
 use anyqueue::adapter::{Action, PullRequest, Storage};
 use anyqueue::{Clock, MessageId, PartitionId, SettleOutcome};
 
-use crate::check::{Book, Rules};
+use crate::check::{Rules, Timeline};
+use crate::clause::Clause;
 use crate::context::{Timing, settlement};
 use crate::history::{History, Op};
 
@@ -27,7 +28,7 @@ pub(crate) struct Drain<'a> {
 
 /// Why a drain could not go on.
 pub(crate) struct Stuck {
-    pub(crate) clause: u8,
+    pub(crate) clause: Clause,
     pub(crate) about: Option<MessageId>,
     pub(crate) expected: &'static str,
     pub(crate) seen: String,
@@ -57,9 +58,9 @@ impl Drain<'_> {
     /// What is left, and how long until the last of it becomes available.
     fn outstanding(&self) -> (Known, Duration) {
         let trace = self.history.export(self.rules.clone()).trace;
-        let book = Book::of(&trace);
-        let due = book.due_by().saturating_sub(self.history.elapsed());
-        (Known { owed: book.owed().len() > book.purged(), partitions: book.partitions }, due)
+        let timeline = Timeline::of(&trace);
+        let due = timeline.due_by().saturating_sub(self.history.elapsed());
+        (Known { owed: timeline.owed().len() > timeline.purged(), partitions: timeline.partitions }, due)
     }
 
     async fn sweep(&self, partitions: &BTreeSet<PartitionId>, lease: Duration) -> Result<usize, Stuck> {
@@ -68,7 +69,7 @@ impl Drain<'_> {
         for partition in partitions {
             let request = PullRequest::new(limits.pull_batch, Duration::ZERO, lease);
             let stuck = |error: anyqueue::Error| Stuck {
-                clause: 8,
+                clause: Clause::PullBounds,
                 about: None,
                 expected: "deliveries, or none",
                 seen: format!("the error {error}"),
@@ -82,7 +83,7 @@ impl Drain<'_> {
                 let wrong = |(_, outcome): &(_, _)| !matches!(outcome, Ok(SettleOutcome::Settled));
                 if let Some((settlement, outcome)) = batch.iter().zip(outcomes).find(wrong) {
                     return Err(Stuck {
-                        clause: 20,
+                        clause: Clause::SettleOutcomes,
                         about: Some(settlement.lease.id),
                         expected: "the drain's removal to be Settled",
                         seen: format!("{outcome:?}"),

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use anyqueue::adapter::Action;
 use anyqueue::{Clock, MessageId};
 
-use crate::case::{CaseResult, Stop};
-use crate::check::{Book, Fate, Rules, Violation};
+use crate::check::{Fate, Rules, Timeline, Violation};
+use crate::clause::Clause;
 use crate::context::{Client, Context, settlement};
 use crate::history::Exported;
+use crate::verdict::{CaseResult, Stop};
 pub(crate) use drain::{Drain, Stuck};
 
 /// Between two looks at counts.
@@ -30,10 +31,10 @@ pub(crate) async fn close(c: &Context) -> CaseResult {
         .await
         .map_err(|stuck| c.failed(stuck.clause, &Vec::from_iter(stuck.about), stuck.expected, stuck.seen))?;
     let exported = c.history().export(rules);
-    let verdict = Book::of(&exported.trace).check();
+    let verdict = Timeline::of(&exported.trace).check();
     c.history().observed(1);
     verdict.map_err(|violation| broken(c, &exported, violation))?;
-    empty(c, &client, &Book::of(&exported.trace)).await
+    empty(c, &client, &Timeline::of(&exported.trace)).await
 }
 
 fn broken(c: &Context, exported: &Exported, violation: Violation) -> Stop {
@@ -46,9 +47,9 @@ fn broken(c: &Context, exported: &Exported, violation: Violation) -> Stop {
 /// what came of it.
 async fn give_back(c: &Context, rules: &Rules) {
     let exported = c.history().export(rules.clone());
-    let book = Book::of(&exported.trace);
+    let timeline = Timeline::of(&exported.trace);
     for client in c.clients() {
-        let open = book.holds.iter().filter(|hold| {
+        let open = timeline.holds.iter().filter(|hold| {
             hold.call.process == client.name() && matches!(hold.fate, Fate::Lapsed | Fate::Unknown)
         });
         let open = open.filter_map(|hold| exported.deliveries.get(hold.delivered.delivery));
@@ -57,7 +58,7 @@ async fn give_back(c: &Context, rules: &Rules) {
             let _ = client.storage().settle(batch).await;
         }
     }
-    for partition in book.pauses.iter().filter(|pause| pause.paused).map(|pause| pause.place) {
+    for partition in timeline.pauses.iter().filter(|pause| pause.paused).map(|pause| pause.place) {
         for client in c.clients() {
             if let Some(pause) = client.storage().pause()
                 && pause.set_paused(partition, false).await.is_ok()
@@ -69,22 +70,22 @@ async fn give_back(c: &Context, rules: &Rules) {
 }
 
 /// Where the backend counts, nothing may be left, not even under a lease.
-async fn empty(c: &Context, drain: &Client, book: &Book<'_>) -> CaseResult {
+async fn empty(c: &Context, drain: &Client, timeline: &Timeline<'_>) -> CaseResult {
     let declared = c.capabilities().inspect;
     let Some(inspect) = drain.storage().inspect().filter(|_| declared.ready || declared.leased) else {
         return Ok(());
     };
-    for partition in book.partitions.iter().filter(|partition| !partition.is_dead_letters()) {
+    for partition in timeline.partitions.iter().filter(|partition| !partition.is_dead_letters()) {
         let deadline = Instant::now() + declared.staleness;
         loop {
-            let counts = c.ok(35, "counts", inspect.counts(partition).await)?;
+            let counts = c.ok(Clause::Inspection, "counts", inspect.counts(partition).await)?;
             let left = [counts.ready, counts.delayed, counts.leased, counts.dead];
             if left.iter().flatten().all(|count| *count == 0) {
                 break;
             }
             if Instant::now() > deadline {
                 let expected = format!("{partition} to be empty once everything was removed from it");
-                return Err(c.failed(19, &[], expected, format!("{counts:?}")));
+                return Err(c.failed(Clause::SettleActions, &[], expected, format!("{counts:?}")));
             }
             tokio::time::sleep(LOOK).await;
         }

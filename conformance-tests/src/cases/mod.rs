@@ -1,17 +1,17 @@
-//! All cases, a file per group.
+//! All cases: a folder for each layer, in it a file for each group.
 //!
 //! # How to add a case
 //! Write an `async fn(c: &Context) -> CaseResult` in its group's file and a line in the file's `CASES`:
 //!
 //! ```text
-//! case!(Storage, "push.single", [1, 5], single).needs(&[Need::GROUPS]).kills(&[Fault::DropsEmpty]),
-//! //    layer    id              clauses function
+//! case!(Storage, "push.single", [Stored, ContentIntact], single).needs(&[Need::Groups]).kills(&[Fault::DropsEmpty]),
+//! //    layer    id             clauses                  function
 //! ```
 //!
-//! - The id is `group.name`, and stays forever. A new file joins `GROUPS` below.
+//! - The id is `group.name`, and stays forever. A new file joins `GROUPS` of its layer's folder.
 //! - Layer `Storage` means nothing but the recorder between case and adapter; for `Queue`, build one over
 //!   `c.client().storage().clone()`, which records what reaches the adapter.
-//! - `needs` are declared capabilities; add a constant to [`Need`](crate::Need) for a new one. What every backend must
+//! - `needs` are declared capabilities; add a variant to [`Need`](crate::Need) for a new one. What every backend must
 //!   give needs nothing.
 //! - `kills` names faulty adapters that the case must fail on, each in [`Fault`](crate::Fault). A fault that no case names
 //!   fails `faults/tests/kills.rs`, and so does a case that names one and passes on it.
@@ -36,107 +36,18 @@
 //! own promises, child processes with roles of their own) it must judge itself.
 
 macro_rules! case {
-    ($layer:ident, $id:literal, [$($clause:literal),+], $run:path) => {
-        $crate::case::Case::new($id, $crate::case::Layer::$layer, &[$($clause),+], |c| Box::pin($run(c)))
+    ($layer:ident, $id:literal, [$($clause:ident),+], $run:path) => {
+        $crate::case::Case::new($id, $crate::options::Layer::$layer, &[$($crate::clause::Clause::$clause),+], |c| Box::pin($run(c)))
     };
 }
 
-mod admin;
-mod backlog;
-mod beside;
-mod bounds;
-mod cancel;
-mod concurrency;
-mod crowd;
-mod dead;
-mod dedup;
-mod delay;
-mod edges;
-mod fates;
-mod fault;
-mod groups;
-mod kill;
-mod lease;
-mod life;
-mod numbers;
-mod partitions;
-mod pause;
-mod payload;
-mod priority;
-mod pull;
-mod punctual;
-mod push;
-mod queue_admin;
-mod queue_bounds;
-mod queue_close;
-mod queue_crowd;
-mod queue_dead;
-mod queue_lease;
-mod queue_limits;
-mod queue_pull;
-mod queue_push;
-mod queue_refuse;
-mod queue_settle;
-mod queue_stream;
-mod random;
-mod settle;
-mod skew;
-mod steps;
-mod together;
-mod unreadable;
-mod waiting;
+mod queue;
+mod recovery;
+mod storage;
 
 use crate::case::Case;
 
-/// The groups, in the order of the contract.
-pub(crate) const GROUPS: &[&[Case]] = &[
-    push::CASES,
-    payload::CASES,
-    unreadable::CASES,
-    pull::CASES,
-    cancel::CASES,
-    priority::CASES,
-    partitions::CASES,
-    concurrency::CASES,
-    settle::CASES,
-    fates::CASES,
-    lease::CASES,
-    delay::CASES,
-    groups::CASES,
-    dedup::CASES,
-    dead::CASES,
-    together::CASES,
-    waiting::CASES,
-    crowd::CASES,
-    punctual::CASES,
-    numbers::CASES,
-    bounds::CASES,
-    backlog::CASES,
-    admin::CASES,
-    pause::CASES,
-    beside::CASES,
-    life::CASES,
-    queue_push::CASES,
-    queue_refuse::CASES,
-    queue_bounds::CASES,
-    queue_pull::CASES,
-    queue_settle::CASES,
-    queue_lease::CASES,
-    queue_dead::CASES,
-    queue_limits::CASES,
-    edges::CASES,
-    skew::CASES,
-    steps::CASES,
-    queue_stream::CASES,
-    queue_crowd::CASES,
-    queue_admin::CASES,
-    kill::CASES,
-    fault::CASES,
-    queue_close::CASES,
-    random::CASES,
-];
-
 /// Every case of both layers and all tiers.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    GROUPS.iter().flat_map(|group| group.iter())
+    storage::GROUPS.iter().chain(queue::GROUPS).flat_map(|group| group.iter())
 }

@@ -1,24 +1,25 @@
 //! Answers match what was asked, and deliveries what was pushed.
 
-use super::book::{Book, Hold, Life};
-use super::{Verdict, refute};
+use super::timeline::{Hold, Life, Timeline};
+use super::verdict::{Verdict, refute};
+use crate::clause::Clause;
 use crate::history::{Answer, Asked, Content, Push};
 
 /// Clauses 2 and 20: a batch is answered item by item, and each answer is about its own item.
-pub(super) fn one_answer_each(book: &Book<'_>) -> Verdict {
+pub(super) fn one_answer_each(timeline: &Timeline<'_>) -> Verdict {
     let missing = |clause, message: usize, missing: bool| {
         refute(missing, clause, &[message], || ("one answer per item".to_owned(), "fewer".to_owned()))
     };
-    for call in &book.trace.events {
+    for call in &timeline.trace.events {
         match &call.op {
             Asked::Push { items, .. } => {
                 for item in items {
-                    missing(2, item.message, item.answer == Answer::Missing)?;
+                    missing(Clause::PushResults, item.message, item.answer == Answer::Missing)?;
                     let other = match item.answer {
                         Answer::Ok(Push::StoredAs(other)) => Some(other),
                         _ => None,
                     };
-                    refute(other.is_some(), 2, &[item.message], || {
+                    refute(other.is_some(), Clause::PushResults, &[item.message], || {
                         let seen = format!("the id of #{}", other.unwrap_or_default());
                         (format!("the id of #{} at its place", item.message), seen)
                     })?;
@@ -26,12 +27,12 @@ pub(super) fn one_answer_each(book: &Book<'_>) -> Verdict {
             }
             Asked::Settle { items } => {
                 for item in items {
-                    missing(20, item.message, item.answer == Answer::Missing)?;
+                    missing(Clause::SettleOutcomes, item.message, item.answer == Answer::Missing)?;
                 }
             }
             Asked::Extend { items } => {
                 for item in items {
-                    missing(26, item.message, item.answer == Answer::Missing)?;
+                    missing(Clause::Extend, item.message, item.answer == Answer::Missing)?;
                 }
             }
             _ => {}
@@ -41,13 +42,13 @@ pub(super) fn one_answer_each(book: &Book<'_>) -> Verdict {
 }
 
 /// Clauses 5 and 16: a delivery is of a message that was pushed before, and of the partition that it was pushed or moved to.
-pub(super) fn no_ghosts(book: &Book<'_>) -> Verdict {
-    for hold in &book.holds {
+pub(super) fn no_ghosts(timeline: &Timeline<'_>) -> Verdict {
+    for hold in &timeline.holds {
         let about = [hold.delivered.message];
-        let known = book.life_of(hold);
+        let known = timeline.life_of(hold);
         let begun = |life: &&Life<'_>| life.pushes.iter().any(|(call, _)| call.invoked < hold.span.to);
         let Some(life) = known.filter(begun) else {
-            return refute(true, 5, &about, || {
+            return refute(true, Clause::ContentIntact, &about, || {
                 let seen = format!("{:?}, which nobody had pushed", hold.delivered.content.body);
                 ("only messages that were pushed".to_owned(), seen)
             });
@@ -58,7 +59,7 @@ pub(super) fn no_ghosts(book: &Book<'_>) -> Verdict {
             Asked::Push { partition, .. } => here(partition),
             _ => false,
         });
-        refute(elsewhere && !meant, 16, &about, || {
+        refute(elsewhere && !meant, Clause::PartitionsApart, &about, || {
             let places: Vec<_> = life.arrivals.iter().map(|arrival| arrival.place).collect();
             (format!("it in one of {places:?}"), format!("it came out of {}", hold.place))
         })?;
@@ -67,14 +68,15 @@ pub(super) fn no_ghosts(book: &Book<'_>) -> Verdict {
 }
 
 /// Clause 5: payload, headers and options come back as they were pushed, unless a settlement replaced the headers.
-pub(super) fn content_intact(book: &Book<'_>) -> Verdict {
-    for hold in &book.holds {
-        let Some((life, pushed)) = book.life_of(hold).and_then(|life| Some((life, life.content()?))) else {
+pub(super) fn content_intact(timeline: &Timeline<'_>) -> Verdict {
+    for hold in &timeline.holds {
+        let Some((life, pushed)) = timeline.life_of(hold).and_then(|life| Some((life, life.content()?)))
+        else {
             continue;
         };
         let expected = expected(life, pushed, hold);
         let about = [hold.delivered.message];
-        refute(expected != hold.delivered.content, 5, &about, || {
+        refute(expected != hold.delivered.content, Clause::ContentIntact, &about, || {
             (format!("{expected:?}, as it was pushed"), format!("{:?}", hold.delivered.content))
         })?;
     }
@@ -96,10 +98,10 @@ fn expected(life: &Life<'_>, pushed: &Content, hold: &Hold<'_>) -> Content {
 }
 
 /// Clause 16: a lease bears the id and the partition of its message.
-pub(super) fn labels_agree(book: &Book<'_>) -> Verdict {
-    for hold in &book.holds {
+pub(super) fn labels_agree(timeline: &Timeline<'_>) -> Verdict {
+    for hold in &timeline.holds {
         let wrong = hold.delivered.mislabelled.as_ref();
-        refute(wrong.is_some(), 16, &[hold.delivered.message], || {
+        refute(wrong.is_some(), Clause::PartitionsApart, &[hold.delivered.message], || {
             let expected = format!("a lease on the message, in {}, which was pulled", hold.place);
             (expected, wrong.cloned().unwrap_or_default())
         })?;

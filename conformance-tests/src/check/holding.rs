@@ -1,25 +1,26 @@
-//! Leases: one owner at a time, and settlements that mean what they answer.
+//! Leases: one owner at a time, and settlements that mean what they return.
 
-use super::book::{Book, Fate, Hold, Life, Try};
 use super::rules::Counting;
-use super::{Verdict, refute};
+use super::timeline::{Fate, Hold, Life, Timeline, Try};
+use super::verdict::{Verdict, refute};
+use crate::clause::Clause;
 use crate::history::Act;
 
 /// Clause 14: the times at which owners certainly held a message never overlap.
-pub(super) fn exclusive(book: &Book<'_>) -> Verdict {
-    if !book.rules.exclusive {
+pub(super) fn exclusive(timeline: &Timeline<'_>) -> Verdict {
+    if !timeline.rules.exclusive {
         return Ok(());
     }
-    for (number, life) in &book.lives {
-        if may_be_twice(book, life) {
+    for (number, life) in &timeline.lives {
+        if may_be_twice(timeline, life) {
             continue;
         }
-        let mut holds = book.holds_of(life);
+        let mut holds = timeline.holds_of(life);
         let Some(mut owner) = holds.next() else { continue };
         for next in holds {
             let both_until = owner.sure_until.min(next.sure_until);
             let overlap = both_until.saturating_sub(next.span.to);
-            refute(overlap > book.rules.grain, 14, &[*number], || {
+            refute(overlap > timeline.rules.grain, Clause::Exclusive, &[*number], || {
                 let (one, other) = (&owner.call.process, &next.call.process);
                 (
                     "one owner at a time".to_owned(),
@@ -36,27 +37,27 @@ pub(super) fn exclusive(book: &Book<'_>) -> Verdict {
 
 /// Where ids are not unique, a push that is repeated because nobody heard of the first makes a second copy, with an owner of its own; and
 /// where moves are at least once, so does one that was cut off.
-fn may_be_twice(book: &Book<'_>, life: &Life<'_>) -> bool {
-    (!book.rules.unique_ids && life.pushes.len() > 1) || book.may_be_half_copied(life)
+fn may_be_twice(timeline: &Timeline<'_>, life: &Life<'_>) -> bool {
+    (!timeline.rules.unique_ids && life.pushes.len() > 1) || timeline.may_be_half_copied(life)
 }
 
 /// Clause 25: `lease_until` counts from before the claim was sent, and is neither too long nor uselessly short: nobody else has the
 /// message before it.
-pub(super) fn lease_until(book: &Book<'_>) -> Verdict {
-    if !book.rules.timed_leases {
+pub(super) fn lease_until(timeline: &Timeline<'_>) -> Verdict {
+    if !timeline.rules.timed_leases {
         return Ok(());
     }
-    for hold in &book.holds {
+    for hold in &timeline.holds {
         let (from, to) = (hold.span.from + hold.lease, hold.span.to + hold.lease);
-        let grain = book.rules.grain;
+        let grain = timeline.rules.grain;
         let until = hold.delivered.lease_until;
         let right = until.is_some_and(|until| until + grain >= from && until <= to + grain);
-        refute(!right, 25, &[hold.delivered.message], || {
+        refute(!right, Clause::LeaseEnd, &[hold.delivered.message], || {
             (format!("`lease_until` from {from:?} to {to:?}"), format!("{until:?}"))
         })?;
-        let next = book.next_by_lease_end(hold).map(|next| next.span.to);
+        let next = timeline.next_by_lease_end(hold).map(|next| next.span.to);
         let outlived = until.zip(next).is_some_and(|(until, next)| until > next + grain);
-        refute(outlived && book.rules.exclusive, 25, &[hold.delivered.message], || {
+        refute(outlived && timeline.rules.exclusive, Clause::LeaseEnd, &[hold.delivered.message], || {
             let told = format!("`lease_until` no later than {next:?}, when somebody else had the message");
             (told, format!("{until:?}"))
         })?;
@@ -64,7 +65,7 @@ pub(super) fn lease_until(book: &Book<'_>) -> Verdict {
     Ok(())
 }
 
-impl<'a> Book<'a> {
+impl<'a> Timeline<'a> {
     /// The next delivery of the same message, if nothing but the end of the lease that was asked for can have led to it.
     fn next_by_lease_end(&self, hold: &Hold<'a>) -> Option<&Hold<'a>> {
         let untouched = matches!(hold.fate, Fate::Lapsed)
@@ -80,8 +81,8 @@ impl<'a> Book<'a> {
 
 /// Clauses 21, 22 and 25: nothing is settled or extended under a lease that is over: settled before, ended by its time, or
 /// taken over by another owner.
-pub(super) fn fenced(book: &Book<'_>) -> Verdict {
-    for (hold, at, attempt) in tries(book) {
+pub(super) fn fenced(timeline: &Timeline<'_>) -> Verdict {
+    for (hold, at, attempt) in tries(timeline) {
         if attempt.held != Some(true) {
             continue;
         }
@@ -90,16 +91,16 @@ pub(super) fn fenced(book: &Book<'_>) -> Verdict {
                 && earlier.held == Some(true)
                 && (earlier.span.before(attempt.span) || earlier.span == attempt.span)
         });
-        let taken = book.life_of(hold).is_some_and(|life| {
-            let mut later = book.holds_of(life);
+        let taken = timeline.life_of(hold).is_some_and(|life| {
+            let mut later = timeline.holds_of(life);
             later.any(|other| hold.span.to <= other.span.from && other.span.before(attempt.span))
-                && !may_be_twice(book, life)
+                && !may_be_twice(timeline, life)
         });
-        let over = attempt.over_by.saturating_add(book.rules.slack) < attempt.span.from;
+        let over = attempt.over_by.saturating_add(timeline.rules.slack) < attempt.span.from;
         let (clause, why) = match (settled, taken, over) {
-            (true, _, _) => (22, "it was settled before"),
-            (_, true, _) if book.rules.fencing => (21, "somebody else has had it since"),
-            (_, _, true) => (25, "its lease had ended"),
+            (true, _, _) => (Clause::SettleTwice, "it was settled before"),
+            (_, true, _) if timeline.rules.fencing => (Clause::Fencing, "somebody else has had it since"),
+            (_, _, true) => (Clause::LeaseEnd, "its lease had ended"),
             _ => continue,
         };
         refute(true, clause, &[hold.delivered.message], || {
@@ -110,8 +111,8 @@ pub(super) fn fenced(book: &Book<'_>) -> Verdict {
 }
 
 /// Clauses 20, 25 and 26: who certainly holds a message, or was told so by `lease_until`, can settle and extend it.
-pub(super) fn held_settles(book: &Book<'_>) -> Verdict {
-    for (hold, at, attempt) in tries(book) {
+pub(super) fn held_settles(timeline: &Timeline<'_>) -> Verdict {
+    for (hold, at, attempt) in tries(timeline) {
         let contested = hold.tried.iter().enumerate().any(|(other, earlier)| {
             other != at
                 && earlier.action.is_some()
@@ -121,10 +122,10 @@ pub(super) fn held_settles(book: &Book<'_>) -> Verdict {
         let extended = hold.tried.iter().take(at).any(|earlier| earlier.action.is_none());
         let untouched = !extended && attempt.sure_until == hold.span.from.saturating_add(hold.lease);
         // The holder was told that it can trust the lease for so long.
-        let told = hold.delivered.lease_until.filter(|_| untouched && book.rules.timed_leases);
+        let told = hold.delivered.lease_until.filter(|_| untouched && timeline.rules.timed_leases);
         let sure_until = attempt.sure_until.max(told.unwrap_or_default());
-        let sure = sure_until.saturating_sub(book.rules.grain) > attempt.span.to;
-        let clause = if attempt.action.is_some() { 20 } else { 26 };
+        let sure = sure_until.saturating_sub(timeline.rules.grain) > attempt.span.to;
+        let clause = if attempt.action.is_some() { Clause::SettleOutcomes } else { Clause::Extend };
         refute(attempt.held == Some(false) && sure && !contested, clause, &[hold.delivered.message], || {
             (format!("{} to succeed, as the lease is valid", attempt.name()), "Lost".to_owned())
         })?;
@@ -133,37 +134,37 @@ pub(super) fn held_settles(book: &Book<'_>) -> Verdict {
 }
 
 /// Clause 28: the delivery count goes up by one with each delivery that counts, and starts anew with a push or a move.
-pub(super) fn deliveries_counted(book: &Book<'_>) -> Verdict {
-    if book.rules.counting == Counting::None {
+pub(super) fn deliveries_counted(timeline: &Timeline<'_>) -> Verdict {
+    if timeline.rules.counting == Counting::None {
         return Ok(());
     }
-    for hold in &book.holds {
-        let Some(life) = book.life_of(hold) else { continue };
-        let Some((least, most)) = expected_count(book, hold, life) else { continue };
+    for hold in &timeline.holds {
+        let Some(life) = timeline.life_of(hold) else { continue };
+        let Some((least, most)) = expected_count(timeline, hold, life) else { continue };
         let seen = hold.delivered.count;
         // A server that hands messages over to connections counts those too that a dying or ending consumer never saw.
-        let most = if book.rules.timed_leases { most } else { u32::MAX };
+        let most = if timeline.rules.timed_leases { most } else { u32::MAX };
         let right = seen.is_some_and(|seen| (least..=most).contains(&seen));
-        refute(!right, 28, &[hold.delivered.message], || {
+        refute(!right, Clause::DeliveryCount, &[hold.delivered.message], || {
             (format!("a delivery count from {least} to {most}"), format!("{seen:?}"))
         })?;
     }
     Ok(())
 }
 
-fn expected_count(book: &Book<'_>, hold: &Hold<'_>, life: &Life<'_>) -> Option<(u32, u32)> {
-    let previous = book.previous(hold, life);
+fn expected_count(timeline: &Timeline<'_>, hold: &Hold<'_>, life: &Life<'_>) -> Option<(u32, u32)> {
+    let previous = timeline.previous(hold, life);
     let begun =
         previous.map(|previous| previous.span).or(life.last_push(hold).map(|arrival| arrival.span))?;
-    if book.claimed_unseen(hold, begun) || book.order_is_unsure(hold, life) {
+    if timeline.claimed_unseen(hold, begun) || timeline.order_is_unsure(hold, life) {
         return None;
     }
-    if book.may_be_half_copied(life) {
+    if timeline.may_be_half_copied(life) {
         return None;
     }
     let Some(previous) = previous else { return Some((1, 1)) };
     let count = previous.delivered.count?;
-    let taken_off = book.rules.counting == Counting::ExceptReleases;
+    let taken_off = timeline.rules.counting == Counting::ExceptReleases;
     match previous.fate {
         Fate::Settled(Act::Remove | Act::Move { .. }, _) => Some((1, 1)),
         Fate::Settled(Act::Release | Act::Postpone { .. }, _) if taken_off => Some((count, count)),
@@ -177,25 +178,26 @@ fn expected_count(book: &Book<'_>, hold: &Hold<'_>, life: &Life<'_>) -> Option<(
 }
 
 /// Clauses 26 and 36: an extension tells the holder that the task's cancellation was requested.
-pub(super) fn cancellation_told(book: &Book<'_>) -> Verdict {
-    for (hold, _, attempt) in tries(book) {
+pub(super) fn cancellation_told(timeline: &Timeline<'_>) -> Verdict {
+    for (hold, _, attempt) in tries(timeline) {
         if attempt.action.is_some() || attempt.held != Some(true) {
             continue;
         }
-        let requested = book.life_of(hold).is_some_and(|life| {
+        let requested = timeline.life_of(hold).is_some_and(|life| {
             let during =
-                |cancel: &super::book::Span| cancel.from >= hold.span.to && cancel.before(attempt.span);
+                |cancel: &super::timeline::Span| cancel.from >= hold.span.to && cancel.before(attempt.span);
             life.cancelled.iter().any(during)
         });
-        refute(requested && !attempt.told_cancelled, 26, &[hold.delivered.message], || {
+        refute(requested && !attempt.told_cancelled, Clause::Extend, &[hold.delivered.message], || {
             ("CancelRequested".to_owned(), "Extended".to_owned())
         })?;
     }
     Ok(())
 }
 
-fn tries<'b, 'a>(book: &'b Book<'a>) -> impl Iterator<Item = (&'b Hold<'a>, usize, &'b Try<'a>)> {
-    book.holds
+fn tries<'b, 'a>(timeline: &'b Timeline<'a>) -> impl Iterator<Item = (&'b Hold<'a>, usize, &'b Try<'a>)> {
+    timeline
+        .holds
         .iter()
         .flat_map(|hold| hold.tried.iter().enumerate().map(move |(at, attempt)| (hold, at, attempt)))
 }

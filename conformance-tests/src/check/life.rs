@@ -1,17 +1,18 @@
 //! What is stored, where, and for how long.
 
-use super::book::{Arrival, Book, Departure, Hold, Life, NEVER, Span};
 use super::rules::Dedup;
-use super::{Verdict, refute};
+use super::timeline::{Arrival, Departure, Hold, Life, NEVER, Span, Timeline};
+use super::verdict::{Verdict, refute};
+use crate::clause::Clause;
 use crate::history::{Answer, Asked, Call, Push, Pushed};
 
 /// Clauses 43 and 32: a push that was refused, or answered `Duplicate`, stored nothing.
-pub(super) fn refused_is_not_stored(book: &Book<'_>) -> Verdict {
-    for hold in &book.holds {
-        let Some(life) = book.life_of(hold) else { continue };
+pub(super) fn refused_is_not_stored(timeline: &Timeline<'_>) -> Verdict {
+    for hold in &timeline.holds {
+        let Some(life) = timeline.life_of(hold) else { continue };
         let stored = life.arrivals.iter().any(|arrival| arrival.span.from < hold.span.to);
         let duplicate = life.pushes.iter().any(|(_, pushed)| pushed.answer.ok() == Some(&Push::Duplicate));
-        let clause = if duplicate { 32 } else { 43 };
+        let clause = if duplicate { Clause::Deduplication } else { Clause::Unsupported };
         refute(!stored, clause, &[hold.delivered.message], || {
             let answers: Vec<_> = life.pushes.iter().map(|(_, pushed)| &pushed.answer).collect();
             (format!("nothing stored, as the push answered {answers:?}"), "it was delivered".to_owned())
@@ -21,23 +22,30 @@ pub(super) fn refused_is_not_stored(book: &Book<'_>) -> Verdict {
 }
 
 /// Clause 33: a message that was moved is in its new place, and no longer in the old one.
-pub(super) fn one_place(book: &Book<'_>) -> Verdict {
-    for hold in &book.holds {
-        let forgotten = !book.rules.settlements_last && book.deaths.iter().any(|death| *death < hold.span.to);
-        refute(!forgotten && returned_from(book, hold, true), 33, &[hold.delivered.message], || {
-            let expected = format!("nothing of it in {} after it was moved away", hold.place);
-            (expected, "it was delivered there".to_owned())
-        })?;
+pub(super) fn one_place(timeline: &Timeline<'_>) -> Verdict {
+    for hold in &timeline.holds {
+        let forgotten =
+            !timeline.rules.settlements_last && timeline.deaths.iter().any(|death| *death < hold.span.to);
+        refute(
+            !forgotten && returned_from(timeline, hold, true),
+            Clause::DeadLetters,
+            &[hold.delivered.message],
+            || {
+                let expected = format!("nothing of it in {} after it was moved away", hold.place);
+                (expected, "it was delivered there".to_owned())
+            },
+        )?;
     }
     Ok(())
 }
 
 /// Clauses 20 and 22: nothing is delivered after its confirmed removal, but for what a server forgets that declares to survive nothing.
-pub(super) fn final_removal(book: &Book<'_>) -> Verdict {
-    for hold in &book.holds {
-        let forgotten = !book.rules.settlements_last && book.deaths.iter().any(|death| *death < hold.span.to);
-        let broken = book.rules.confirmed && !forgotten && returned_from(book, hold, false);
-        refute(broken, 22, &[hold.delivered.message], || {
+pub(super) fn final_removal(timeline: &Timeline<'_>) -> Verdict {
+    for hold in &timeline.holds {
+        let forgotten =
+            !timeline.rules.settlements_last && timeline.deaths.iter().any(|death| *death < hold.span.to);
+        let broken = timeline.rules.confirmed && !forgotten && returned_from(timeline, hold, false);
+        refute(broken, Clause::SettleTwice, &[hold.delivered.message], || {
             ("nothing delivered after its confirmed removal".to_owned(), "it came back".to_owned())
         })?;
     }
@@ -45,11 +53,11 @@ pub(super) fn final_removal(book: &Book<'_>) -> Verdict {
 }
 
 /// Whether the message was pulled from a place that it had certainly left, and cannot have come to again.
-fn returned_from(book: &Book<'_>, hold: &Hold<'_>, moved: bool) -> bool {
-    let Some(life) = book.life_of(hold) else { return false };
+fn returned_from(timeline: &Timeline<'_>, hold: &Hold<'_>, moved: bool) -> bool {
+    let Some(life) = timeline.life_of(hold) else { return false };
     // Where ids are not unique, a push that was repeated may have stored the message twice.
     let pushes = life.arrivals.iter().filter(|arrival| arrival.pushed.is_some()).count();
-    if (pushes > 1 && !book.rules.unique_ids) || book.may_be_half_copied(life) {
+    if (pushes > 1 && !timeline.rules.unique_ids) || timeline.may_be_half_copied(life) {
         return false;
     }
     let left = |gone: &Departure| {
@@ -68,32 +76,37 @@ fn returned_from(book: &Book<'_>, hold: &Hold<'_>, moved: bool) -> bool {
 }
 
 /// Clause 32: one message per id and per deduplication key, and `Duplicate` only where there is another.
-pub(super) fn dedup(book: &Book<'_>) -> Verdict {
-    for call in &book.trace.events {
+pub(super) fn dedup(timeline: &Timeline<'_>) -> Verdict {
+    for call in &timeline.trace.events {
         let Asked::Push { partition, items } = &call.op else { continue };
         for (at, item) in items.iter().enumerate() {
             let span = call.span();
             let rival = |certain: bool| {
-                let same_id = || book.lives.get_key_value(&item.message).into_iter().collect();
+                let same_id = || timeline.lives.get_key_value(&item.message).into_iter().collect();
                 let keyed = item.content.dedup_key.is_some();
-                let others: Vec<_> = if keyed { book.lives.iter().collect() } else { same_id() };
+                let others: Vec<_> = if keyed { timeline.lives.iter().collect() } else { same_id() };
                 others.into_iter().find(|(number, life)| {
-                    rivals(book, call, (item, at), **number, life).any(|place| {
-                        !certain || at_home(place, partition) && certain_rival(book, life, place, span)
+                    rivals(timeline, call, (item, at), **number, life).any(|place| {
+                        !certain || at_home(place, partition) && certain_rival(timeline, life, place, span)
                     })
                 })
             };
             match item.answer {
                 Answer::Ok(Push::Stored) => {
                     let first = rival(true).map(|(number, _)| *number);
-                    refute(first.is_some(), 32, &[first.unwrap_or_default(), item.message], || {
-                        let expected =
-                            format!("Duplicate, as #{} lives in {partition}", first.unwrap_or_default());
-                        (expected, "Stored".to_owned())
-                    })?;
+                    refute(
+                        first.is_some(),
+                        Clause::Deduplication,
+                        &[first.unwrap_or_default(), item.message],
+                        || {
+                            let expected =
+                                format!("Duplicate, as #{} lives in {partition}", first.unwrap_or_default());
+                            (expected, "Stored".to_owned())
+                        },
+                    )?;
                 }
-                Answer::Ok(Push::Duplicate) if book.rules.dedup != Dedup::Window => {
-                    refute(rival(false).is_none(), 32, &[item.message], || {
+                Answer::Ok(Push::Duplicate) if timeline.rules.dedup != Dedup::Window => {
+                    refute(rival(false).is_none(), Clause::Deduplication, &[item.message], || {
                         ("Stored, as there is no other with its id or key".to_owned(), "Duplicate".to_owned())
                     })?;
                 }
@@ -106,13 +119,13 @@ pub(super) fn dedup(book: &Book<'_>) -> Verdict {
 
 /// Where a message may have stood in the way of this push, by its id or by its key.
 fn rivals<'b>(
-    book: &'b Book<'_>,
+    timeline: &'b Timeline<'_>,
     call: &'b Call,
     (item, at): (&'b Pushed, usize),
     number: usize,
     life: &'b Life<'_>,
 ) -> impl Iterator<Item = &'b anyqueue::PartitionId> {
-    let key = item.content.dedup_key.as_ref().filter(|_| book.rules.dedup == Dedup::WhileLive);
+    let key = item.content.dedup_key.as_ref().filter(|_| timeline.rules.dedup == Dedup::WhileLive);
     let target = match &call.op {
         Asked::Push { partition, .. } => Some(partition),
         _ => None,
@@ -120,7 +133,7 @@ fn rivals<'b>(
     life.arrivals
         .iter()
         .filter(move |arrival| {
-            let same_id = number == item.message && book.rules.unique_ids;
+            let same_id = number == item.message && timeline.rules.unique_ids;
             let same_key = number != item.message
                 && target == Some(arrival.place)
                 && key.is_some_and(|key| {
@@ -139,34 +152,39 @@ fn at_home(one: &anyqueue::PartitionId, other: &anyqueue::PartitionId) -> bool {
 }
 
 /// Whether it certainly was there all the time, with its key.
-fn certain_rival(book: &Book<'_>, life: &Life<'_>, place: &anyqueue::PartitionId, span: Span) -> bool {
-    book.certainly_in(life, place, span) && !life.departures.iter().any(|gone| gone.moved)
+fn certain_rival(
+    timeline: &Timeline<'_>,
+    life: &Life<'_>,
+    place: &anyqueue::PartitionId,
+    span: Span,
+) -> bool {
+    timeline.certainly_in(life, place, span) && !life.departures.iter().any(|gone| gone.moved)
 }
 
 /// Clauses 1 and 36: once everything is drained, each acknowledged message was removed by somebody, or is one of those that a
 /// purge took.
-pub(super) fn nothing_lost(book: &Book<'_>) -> Verdict {
-    let forgets = !book.rules.pushes_last && !book.deaths.is_empty();
-    if forgets || !book.trace.events.iter().any(|call| call.op == Asked::Drained) {
+pub(super) fn nothing_lost(timeline: &Timeline<'_>) -> Verdict {
+    let forgets = !timeline.rules.pushes_last && !timeline.deaths.is_empty();
+    if forgets || !timeline.trace.events.iter().any(|call| call.op == Asked::Drained) {
         return Ok(());
     }
-    let owed = book.owed();
+    let owed = timeline.owed();
     let shown = owed.get(..owed.len().min(5)).unwrap_or_default();
-    let purged = book.purges.iter().map(|(_, _, took)| *took).sum::<Option<usize>>();
+    let purged = timeline.purges.iter().map(|(_, _, took)| *took).sum::<Option<usize>>();
     match purged {
-        Some(0) => refute(!owed.is_empty(), 1, shown, || {
+        Some(0) => refute(!owed.is_empty(), Clause::Stored, shown, || {
             let expected = "every acknowledged message to be removed by somebody or drained at the end";
             (expected.to_owned(), format!("{} lost", owed.len()))
         }),
-        Some(purged) => refute(owed.len() != purged, 36, shown, || {
-            let expected = format!("{purged} gone, as many as the purges answered");
+        Some(purged) => refute(owed.len() != purged, Clause::Deletion, shown, || {
+            let expected = format!("{purged} gone, as many as the purges returned");
             (expected, format!("{} gone", owed.len()))
         }),
         None => Ok(()),
     }
 }
 
-impl Book<'_> {
+impl Timeline<'_> {
     /// Whether a copy of the message may be left of a move or a postponement that was cut off.
     pub(crate) fn may_be_half_copied(&self, life: &Life<'_>) -> bool {
         !self.rules.moves_once && life.half_copied

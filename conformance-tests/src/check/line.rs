@@ -4,46 +4,51 @@ use std::collections::{BTreeMap, HashMap};
 
 use anyqueue::PartitionId;
 
-use super::book::{Book, Life, Span};
+use super::ready_intervals::{QueuePosition, ReadyInterval};
 use super::rules::Rejoin;
-use super::spells::{Spell, Standing};
+use super::timeline::{Life, Span, Timeline};
 use super::timing::{client_closed, pulls};
-use super::{Verdict, refute};
+use super::verdict::{Verdict, refute};
+use crate::clause::Clause;
 use crate::history::{Asked, Call, Content, Delivered};
 
-/// Clauses 9, 11, 25 and 30: a pull that answers fewer than it was asked for leaves nothing behind that was ready: pushed,
+/// Clauses 9, 11, 25 and 30: a pull that returns fewer than it was asked for leaves nothing behind that was ready: pushed,
 /// released, matured, or free by the end of a lease, within slack.
-pub(super) fn ready_is_served(book: &Book<'_>) -> Verdict {
-    let lines = lines(book);
-    for (call, got) in pulls(book) {
+pub(super) fn ready_is_served(timeline: &Timeline<'_>) -> Verdict {
+    let lines = lines(timeline);
+    for (call, got) in pulls(timeline) {
         let Asked::Pull { partition, max, wait, stopped, .. } = &call.op else { continue };
         let span = call.span();
         // A pull that waited had time to see what came meanwhile.
         let by = if got.is_empty() && !wait.is_zero() {
-            span.from.max(span.to.saturating_sub(book.rules.wake))
+            span.from.max(span.to.saturating_sub(timeline.rules.wake))
         } else {
             span.from
         };
-        if got.len() >= *max || *stopped || !book.never_paused(partition, span) || client_closed(book, call) {
+        if got.len() >= *max
+            || *stopped
+            || !timeline.never_paused(partition, span)
+            || client_closed(timeline, call)
+        {
             continue;
         }
-        if others_overfetch(book, call, partition) {
+        if others_overfetch(timeline, call, partition) {
             continue;
         }
-        let passed_over = lines
-            .get(partition)
-            .into_iter()
-            .flatten()
-            .find(|spell| spell.since <= by && spell.until > span.to && book.leads_group(spell, span));
-        let Some(spell) = passed_over else { continue };
-        let clause = match spell.standing {
-            Standing::New if spell.content.delay.is_some() => 30,
-            Standing::New => 9,
-            Standing::Moved | Standing::Postponed | Standing::Returned => 19,
+        let passed_over = lines.get(partition).into_iter().flatten().find(|interval| {
+            interval.since <= by && interval.until > span.to && timeline.leads_group(interval, span)
+        });
+        let Some(interval) = passed_over else { continue };
+        let clause = match interval.queue_position {
+            QueuePosition::New if interval.content.delay.is_some() => Clause::Delays,
+            QueuePosition::New => Clause::ReadyAtOnce,
+            QueuePosition::Moved | QueuePosition::Postponed | QueuePosition::Returned => {
+                Clause::SettleActions
+            }
         };
-        refute(true, clause, &[spell.message], || {
+        refute(true, clause, &[interval.message], || {
             let expected =
-                format!("#{} to be delivered, as it was ready since {:?}", spell.message, spell.since);
+                format!("#{} to be delivered, as it was ready since {:?}", interval.message, interval.since);
             (
                 expected,
                 format!("a pull of {max} from {:?} to {:?} answered {}", span.from, span.to, got.len()),
@@ -55,43 +60,47 @@ pub(super) fn ready_is_served(book: &Book<'_>) -> Verdict {
 
 /// Clauses 11, 18, 25 and 30: a pull that waits ends as soon as it can be served: not with what came long before its end, be it in its
 /// answer or left behind.
-pub(super) fn woken_in_time(book: &Book<'_>) -> Verdict {
-    for (number, life) in &book.lives {
-        for spell in book.spells(*number, life) {
-            check_waiters(book, &spell)?;
+pub(super) fn woken_in_time(timeline: &Timeline<'_>) -> Verdict {
+    for (number, life) in &timeline.lives {
+        for interval in timeline.ready_intervals(*number, life) {
+            check_waiters(timeline, &interval)?;
         }
     }
     Ok(())
 }
 
 /// Judges the pulls that waited while the message certainly was there.
-fn check_waiters(book: &Book<'_>, spell: &Spell<'_>) -> Verdict {
-    for (call, got) in pulls(book) {
+fn check_waiters(timeline: &Timeline<'_>, interval: &ReadyInterval<'_>) -> Verdict {
+    for (call, got) in pulls(timeline) {
         let Asked::Pull { partition, wait, stopped, .. } = &call.op else { continue };
         let span = call.span();
-        let ready = spell.since.max(span.from);
-        let late = span.to > ready.saturating_add(book.rules.wake).saturating_add(book.rules.grain);
-        if got.is_empty() || wait.is_zero() || *stopped || !late || spell.place != partition {
+        let ready = interval.since.max(span.from);
+        let late = span.to > ready.saturating_add(timeline.rules.wake).saturating_add(timeline.rules.grain);
+        if got.is_empty() || wait.is_zero() || *stopped || !late || interval.place != partition {
             continue;
         }
         // Until this pull answered it, or beyond its end.
-        let answered = got.iter().any(|one| one.message == spell.message);
-        let there = if answered { spell.until == span.from } else { spell.until > span.to };
-        let alone = !answered || spell.until_second > span.to;
+        let answered = got.iter().any(|one| one.message == interval.message);
+        let there = if answered { interval.until == span.from } else { interval.until > span.to };
+        let alone = !answered || interval.until_second > span.to;
         let while_ready = Span { from: ready, to: span.to };
         if !there
             || !alone
-            || !book.never_paused(partition, while_ready)
-            || !book.leads_group(spell, while_ready)
-            || client_closed(book, call)
-            || others_overfetch(book, call, partition)
+            || !timeline.never_paused(partition, while_ready)
+            || !timeline.leads_group(interval, while_ready)
+            || client_closed(timeline, call)
+            || others_overfetch(timeline, call, partition)
         {
             continue;
         }
-        let clause = if spell.standing == Standing::New && spell.content.delay.is_none() { 11 } else { 18 };
-        refute(true, clause, &[spell.message], || {
+        let clause = if interval.queue_position == QueuePosition::New && interval.content.delay.is_none() {
+            Clause::PushWakes
+        } else {
+            Clause::AllWaitersWake
+        };
+        refute(true, clause, &[interval.message], || {
             let expected =
-                format!("a waiting pull to end soon after {ready:?}, when #{} was ready", spell.message);
+                format!("a waiting pull to end soon after {ready:?}, when #{} was ready", interval.message);
             (expected, format!("it ended at {:?}", span.to))
         })?;
     }
@@ -99,68 +108,74 @@ fn check_waiters(book: &Book<'_>, spell: &Spell<'_>) -> Verdict {
 }
 
 /// Clauses 15 and 19: highest priority first; then what was released; then in the order of joining the line.
-pub(super) fn in_order(book: &Book<'_>) -> Verdict {
-    let lines = lines(book);
-    for (call, got) in pulls(book) {
+pub(super) fn in_order(timeline: &Timeline<'_>) -> Verdict {
+    let lines = lines(timeline);
+    for (call, got) in pulls(timeline) {
         let Asked::Pull { partition, .. } = &call.op else { continue };
-        let Some(line) = lines.get(partition).filter(|_| !others_overfetch(book, call, partition)) else {
+        let Some(line) = lines.get(partition).filter(|_| !others_overfetch(timeline, call, partition)) else {
             continue;
         };
         let answered: HashMap<usize, &Delivered> = got.iter().map(|one| (one.message, one)).collect();
         let (mut later, mut front) = (HashMap::new(), Front::default());
-        for spell in
-            line.iter().filter(|spell| waited(spell, answered.contains_key(&spell.message), call.span()))
+        for interval in line
+            .iter()
+            .filter(|interval| waited(interval, answered.contains_key(&interval.message), call.span()))
         {
-            if answered.contains_key(&spell.message) {
-                later.insert(spell.message, spell);
+            if answered.contains_key(&interval.message) {
+                later.insert(interval.message, interval);
             } else {
-                front.admit(spell);
+                front.admit(interval);
             }
         }
         // From the last to the first: so each meets those that were left waiting, and those that were answered after it.
         for delivered in got.iter().rev() {
-            let standing = book.hold(delivered.delivery).and_then(|hold| book.standing_before(hold));
-            let overtaken = standing.and_then(|spell| front.ahead_of(book, &spell));
+            let queue_position =
+                timeline.hold(delivered.delivery).and_then(|hold| timeline.queue_position_before(hold));
+            let overtaken = queue_position.and_then(|interval| front.ahead_of(timeline, &interval));
             if let Some(first) = overtaken {
-                refute(true, 15, &[first.message, delivered.message], || told(first, delivered))?;
+                refute(true, Clause::Order, &[first.message, delivered.message], || told(first, delivered))?;
             }
-            if let Some(spell) = later.get(&delivered.message) {
-                front.admit(spell);
+            if let Some(interval) = later.get(&delivered.message) {
+                front.admit(interval);
             }
         }
     }
     Ok(())
 }
 
-/// Of those who wait, the first of each priority and standing.
+/// Of those who wait, the first of each priority and queue_position.
 #[derive(Default)]
-struct Front<'b, 'a>(BTreeMap<(u8, Standing), &'b Spell<'a>>);
+struct Front<'b, 'a>(BTreeMap<(u8, QueuePosition), &'b ReadyInterval<'a>>);
 
 impl<'b, 'a> Front<'b, 'a> {
-    fn admit(&mut self, spell: &'b Spell<'a>) {
-        let turn = |spell: &Spell<'_>| (spell.joined.to, spell.joined.from, spell.nth);
-        let first = self.0.entry((spell.content.priority, spell.standing)).or_insert(spell);
-        if turn(spell) < turn(first) {
-            *first = spell;
+    fn admit(&mut self, interval: &'b ReadyInterval<'a>) {
+        let turn = |interval: &ReadyInterval<'_>| (interval.joined.to, interval.joined.from, interval.nth);
+        let first = self.0.entry((interval.content.priority, interval.queue_position)).or_insert(interval);
+        if turn(interval) < turn(first) {
+            *first = interval;
         }
     }
 
-    fn ahead_of(&self, book: &Book<'_>, spell: &Spell<'_>) -> Option<&'b Spell<'a>> {
-        self.0.values().find(|first| goes_first(book, first, spell)).copied()
+    fn ahead_of(
+        &self,
+        timeline: &Timeline<'_>,
+        interval: &ReadyInterval<'_>,
+    ) -> Option<&'b ReadyInterval<'a>> {
+        self.0.values().find(|first| goes_first(timeline, first, interval)).copied()
     }
 }
 
-fn told(first: &Spell<'_>, delivered: &Delivered) -> (String, String) {
+fn told(first: &ReadyInterval<'_>, delivered: &Delivered) -> (String, String) {
     let expected = format!("#{} first, which had waited since {:?}", first.message, first.since);
     (expected, format!("#{} went ahead of it", delivered.message))
 }
 
 /// Whether another client's pull may hold, for a moment, more than it answered: what it has, this one cannot have.
-fn others_overfetch(book: &Book<'_>, call: &Call, partition: &PartitionId) -> bool {
+fn others_overfetch(timeline: &Timeline<'_>, call: &Call, partition: &PartitionId) -> bool {
     let span = call.span();
     let holds = |other: &Call| match &other.op {
         Asked::Pull { partition: place, .. } => {
-            let over = other.span().to.saturating_add(book.rules.slack);
+            let over = other.span().to.saturating_add(timeline.rules.slack);
             place == partition
                 && other.client() != call.client()
                 && other.span().from < span.to
@@ -168,18 +183,20 @@ fn others_overfetch(book: &Book<'_>, call: &Call, partition: &PartitionId) -> bo
         }
         _ => false,
     };
-    book.rules.overfetch && book.trace.events.iter().any(holds)
+    timeline.rules.overfetch && timeline.trace.events.iter().any(holds)
 }
 
 /// Whether the pull could have had it from its first moment on, and nobody else took it.
-fn waited(spell: &Spell<'_>, answered: bool, pull: Span) -> bool {
-    let taken_here = answered && spell.until == pull.from && spell.until_second > pull.to;
-    spell.content.group.is_none() && spell.since <= pull.from && (taken_here || spell.until > pull.to)
+fn waited(interval: &ReadyInterval<'_>, answered: bool, pull: Span) -> bool {
+    let taken_here = answered && interval.until == pull.from && interval.until_second > pull.to;
+    interval.content.group.is_none()
+        && interval.since <= pull.from
+        && (taken_here || interval.until > pull.to)
 }
 
-fn goes_first(book: &Book<'_>, first: &Spell<'_>, second: &Spell<'_>) -> bool {
+fn goes_first(timeline: &Timeline<'_>, first: &ReadyInterval<'_>, second: &ReadyInterval<'_>) -> bool {
     let (a, b) = (first.content.priority, second.content.priority);
-    if book.rules.priority && a != b {
+    if timeline.rules.priority && a != b {
         return a > b;
     }
     let same_level = a == b && second.content.group.is_none();
@@ -187,26 +204,26 @@ fn goes_first(book: &Book<'_>, first: &Spell<'_>, second: &Spell<'_>) -> bool {
     let one_call = first.begun == second.begun && first.joined == second.joined;
     let in_turn = first.joined.before(second.joined) || (one_call && first.nth < second.nth);
     same_level
-        && match (first.standing, second.standing) {
-            (Standing::Returned, Standing::New) => {
-                book.rules.requeue_front && (book.rules.rejoin == Rejoin::End || !second.rejoined())
+        && match (first.queue_position, second.queue_position) {
+            (QueuePosition::Returned, QueuePosition::New) => {
+                timeline.rules.requeue_front && (timeline.rules.rejoin == Rejoin::End || !second.rejoined())
             }
-            (Standing::Returned, _) | (_, Standing::Returned) => false,
-            _ => match (first.rejoined(), second.rejoined(), book.rules.rejoin) {
-                (false, false, _) | (_, _, Rejoin::End) => book.rules.push_order && in_turn,
-                (true, false, Rejoin::Front) => second.standing == Standing::New,
+            (QueuePosition::Returned, _) | (_, QueuePosition::Returned) => false,
+            _ => match (first.rejoined(), second.rejoined(), timeline.rules.rejoin) {
+                (false, false, _) | (_, _, Rejoin::End) => timeline.rules.push_order && in_turn,
+                (true, false, Rejoin::Front) => second.queue_position == QueuePosition::New,
                 _ => false,
             },
         }
 }
 
-/// All spells, by partition.
-fn lines<'a>(book: &Book<'a>) -> BTreeMap<&'a PartitionId, Vec<Spell<'a>>> {
-    let mut lines: BTreeMap<&PartitionId, Vec<Spell<'_>>> = BTreeMap::new();
-    for (number, life) in &book.lives {
-        for spell in book.spells(*number, life) {
-            if spell.since < spell.until {
-                lines.entry(spell.place).or_default().push(spell);
+/// All intervals, by partition.
+fn lines<'a>(timeline: &Timeline<'a>) -> BTreeMap<&'a PartitionId, Vec<ReadyInterval<'a>>> {
+    let mut lines: BTreeMap<&PartitionId, Vec<ReadyInterval<'_>>> = BTreeMap::new();
+    for (number, life) in &timeline.lives {
+        for interval in timeline.ready_intervals(*number, life) {
+            if interval.since < interval.until {
+                lines.entry(interval.place).or_default().push(interval);
             }
         }
     }
@@ -214,12 +231,12 @@ fn lines<'a>(book: &Book<'a>) -> BTreeMap<&'a PartitionId, Vec<Spell<'a>>> {
 }
 
 /// Clause 31: of a group one member at a time is held.
-pub(super) fn groups_apart(book: &Book<'_>) -> Verdict {
-    if !book.rules.groups || !book.rules.exclusive {
+pub(super) fn groups_apart(timeline: &Timeline<'_>) -> Verdict {
+    if !timeline.rules.groups || !timeline.rules.exclusive {
         return Ok(());
     }
     let mut groups: BTreeMap<(&PartitionId, &str), Vec<_>> = BTreeMap::new();
-    for hold in book.holds.iter().filter(|hold| !hold.place.is_dead_letters()) {
+    for hold in timeline.holds.iter().filter(|hold| !hold.place.is_dead_letters()) {
         if let Some(group) = &hold.delivered.content.group {
             groups.entry((hold.place, group)).or_default().push(hold);
         }
@@ -232,7 +249,7 @@ pub(super) fn groups_apart(book: &Book<'_>) -> Verdict {
             for other in others {
                 let overlap = hold.sure_until.min(other.sure_until).saturating_sub(other.span.to);
                 let about = [hold.delivered.message, other.delivered.message];
-                refute(overlap > book.rules.grain, 31, &about, || {
+                refute(overlap > timeline.rules.grain, Clause::Groups, &about, || {
                     let expected = format!("one member of {group} at a time");
                     (expected, format!("two were held at once, for at least {overlap:?}"))
                 })?;
@@ -243,23 +260,23 @@ pub(super) fn groups_apart(book: &Book<'_>) -> Verdict {
 }
 
 /// Clause 31: no member of a group overtakes one that joined it earlier and is still there.
-pub(super) fn groups_in_order(book: &Book<'_>) -> Verdict {
-    if !book.rules.groups {
+pub(super) fn groups_in_order(timeline: &Timeline<'_>) -> Verdict {
+    if !timeline.rules.groups {
         return Ok(());
     }
-    for hold in book.holds.iter().filter(|hold| !hold.place.is_dead_letters()) {
+    for hold in timeline.holds.iter().filter(|hold| !hold.place.is_dead_letters()) {
         let Some(group) = &hold.delivered.content.group else { continue };
-        let Some(joined) = book.life_of(hold).and_then(|life| joined(book, life, hold.place)) else {
+        let Some(joined) = timeline.life_of(hold).and_then(|life| joined(timeline, life, hold.place)) else {
             continue;
         };
-        let ahead = book.lives.iter().find(|(number, life)| {
+        let ahead = timeline.lives.iter().find(|(number, life)| {
             **number != hold.delivered.message
                 && life.content().and_then(|content: &Content| content.group.as_ref()) == Some(group)
-                && self::joined(book, life, hold.place).is_some_and(|first| earlier(&first, &joined))
-                && book.certainly_in(life, hold.place, hold.span)
+                && self::joined(timeline, life, hold.place).is_some_and(|first| earlier(&first, &joined))
+                && timeline.certainly_in(life, hold.place, hold.span)
         });
         let Some((first, _)) = ahead else { continue };
-        refute(true, 31, &[*first, hold.delivered.message], || {
+        refute(true, Clause::Groups, &[*first, hold.delivered.message], || {
             let expected = format!("#{first} first, which is ahead in {group}");
             (expected, format!("#{} was delivered", hold.delivered.message))
         })?;
@@ -278,11 +295,11 @@ struct Joined {
 }
 
 /// When a message certainly joined its group, if it came by its one push and was never moved.
-fn joined(book: &Book<'_>, life: &Life<'_>, place: &PartitionId) -> Option<Joined> {
+fn joined(timeline: &Timeline<'_>, life: &Life<'_>, place: &PartitionId) -> Option<Joined> {
     let [arrival] = life.arrivals.as_slice() else { return None };
     let (pushed, nth) = arrival.pushed?;
     let delay = pushed.content.delay.unwrap_or_default();
-    let late = if delay.is_zero() { delay } else { book.rules.slack + book.rules.grain };
+    let late = if delay.is_zero() { delay } else { timeline.rules.slack + timeline.rules.grain };
     let span = arrival.span.later(delay);
     let at = Span { from: span.from.saturating_sub(late), to: span.to.saturating_add(late) };
     (arrival.certain && arrival.place == place).then_some(Joined { pushed: arrival.span, at, nth })

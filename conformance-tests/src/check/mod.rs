@@ -1,21 +1,24 @@
 //! The history checker: what must be true of every history, whatever was done.
 //!
-//! Each invariant is one function over the [`Book`]; it names the clause of the contract that it holds the history to.
+//! Each invariant is one function over the [`Timeline`]; it names the clause of the contract that it holds the history to.
 //! `corpus/` has small histories that keep all of them, and for each invariant one that breaks it.
 
-mod book;
 mod content;
 mod holding;
 mod inspection;
 mod life;
 mod line;
+mod ready_intervals;
 mod rules;
-mod spells;
+mod timeline;
 mod timing;
+mod verdict;
 
-pub(crate) use book::{Book, Fate};
 pub(crate) use rules::Rules;
+pub(crate) use timeline::{Fate, Timeline};
+use verdict::{Broken, Verdict};
 
+use crate::clause::Clause;
 use crate::history::{Answer, Asked, Push, Settling, Trace};
 
 /// What an invariant finds wrong.
@@ -25,7 +28,7 @@ pub struct Violation {
     /// The invariant's name.
     pub invariant: &'static str,
     /// The clause of the contract.
-    pub clause: u8,
+    pub clause: Clause,
     /// The numbers of the messages concerned.
     pub about: Vec<usize>,
     /// What the clause makes of this situation.
@@ -37,27 +40,7 @@ pub struct Violation {
 /// Something that is true of every right history.
 struct Invariant {
     name: &'static str,
-    check: fn(&Book<'_>) -> Verdict,
-}
-
-/// Nothing, or what is wrong.
-type Verdict = Result<(), Box<Broken>>;
-
-/// A violation, before it has the invariant's name.
-struct Broken {
-    clause: u8,
-    about: Vec<usize>,
-    expected: String,
-    seen: String,
-}
-
-/// Holds unless `broken`; the texts are only made if it is.
-fn refute(broken: bool, clause: u8, about: &[usize], texts: impl FnOnce() -> (String, String)) -> Verdict {
-    if !broken {
-        return Ok(());
-    }
-    let (expected, seen) = texts();
-    Err(Box::new(Broken { clause, about: about.to_vec(), expected, seen }))
+    check: fn(&Timeline<'_>) -> Verdict,
 }
 
 macro_rules! invariants {
@@ -89,7 +72,7 @@ impl Trace {
     /// # Errors
     /// The first invariant that it breaks.
     pub fn check(&self) -> Result<(), Violation> {
-        Book::of(self).check()?;
+        Timeline::of(self).check()?;
         self.check_not_vacuous()
     }
 
@@ -99,7 +82,7 @@ impl Trace {
         let Some(kind) = missing else { return Ok(()) };
         Err(Violation {
             invariant: NOT_VACUOUS,
-            clause: 1,
+            clause: Clause::Stored,
             about: Vec::new(),
             expected: format!("at least one {kind} to succeed"),
             seen: "none did".to_owned(),
@@ -147,7 +130,7 @@ impl Trace {
     }
 }
 
-impl Book<'_> {
+impl Timeline<'_> {
     pub(crate) fn check(&self) -> Result<(), Violation> {
         for invariant in INVARIANTS {
             if let Err(broken) = (invariant.check)(self) {

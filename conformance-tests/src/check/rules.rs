@@ -24,7 +24,7 @@ pub(crate) struct Rules {
     pub(crate) claims_last: bool,
     pub(crate) settlements_last: bool,
     pub(crate) timed_leases: bool,
-    /// A pull may hold for a moment what it does not answer.
+    /// A pull may hold for a moment what it does not return.
     pub(crate) overfetch: bool,
     pub(crate) priority: bool,
     pub(crate) push_order: bool,

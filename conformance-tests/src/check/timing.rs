@@ -1,29 +1,30 @@
-//! How much a pull answers, how long it takes, and what it must not answer yet.
+//! How much a pull returns, how long it takes, and what it must not return yet.
 
-use super::book::{Book, Fate, Hold, Pause, Span};
-use super::{Verdict, refute};
+use super::timeline::{Fate, Hold, Pause, Span, Timeline};
+use super::verdict::{Verdict, refute};
+use crate::clause::Clause;
 use crate::history::{Act, Answer, Asked, Call, Delivered};
 
 /// The moment from which on the message can have been there, if it was pushed once.
-fn pushed_after(book: &Book<'_>, hold: &Hold<'_>) -> std::time::Duration {
-    let arrivals = book.life_of(hold).map_or(&[][..], |life| &life.arrivals);
+fn pushed_after(timeline: &Timeline<'_>, hold: &Hold<'_>) -> std::time::Duration {
+    let arrivals = timeline.life_of(hold).map_or(&[][..], |life| &life.arrivals);
     if let [only] = arrivals { only.span.from } else { std::time::Duration::ZERO }
 }
 
 /// The ended pulls of a history, with what they answered.
-pub(super) fn pulls<'b>(book: &'b Book<'_>) -> impl Iterator<Item = (&'b Call, &'b Vec<Delivered>)> {
-    book.trace.events.iter().filter_map(|call| match &call.op {
+pub(super) fn pulls<'b>(timeline: &'b Timeline<'_>) -> impl Iterator<Item = (&'b Call, &'b Vec<Delivered>)> {
+    timeline.trace.events.iter().filter_map(|call| match &call.op {
         Asked::Pull { answer: Answer::Ok(got), .. } => Some((call, got)),
         _ => None,
     })
 }
 
-/// Clause 8: a pull answers no more than it was asked for.
-pub(super) fn at_most_max(book: &Book<'_>) -> Verdict {
-    for (call, got) in pulls(book) {
+/// Clause 8: a pull returns no more than it was asked for.
+pub(super) fn at_most_max(timeline: &Timeline<'_>) -> Verdict {
+    for (call, got) in pulls(timeline) {
         let Asked::Pull { max, .. } = &call.op else { continue };
         let about: Vec<_> = got.iter().map(|one| one.message).collect();
-        refute(got.len() > *max, 8, &about, || {
+        refute(got.len() > *max, Clause::PullBounds, &about, || {
             (format!("at most {max} deliveries"), format!("{} deliveries", got.len()))
         })?;
     }
@@ -31,14 +32,14 @@ pub(super) fn at_most_max(book: &Book<'_>) -> Verdict {
 }
 
 /// Clause 10: an empty pull lasts its wait, and no pull lasts longer.
-pub(super) fn wait_kept(book: &Book<'_>) -> Verdict {
-    for (call, got) in pulls(book) {
+pub(super) fn wait_kept(timeline: &Timeline<'_>) -> Verdict {
+    for (call, got) in pulls(timeline) {
         let Asked::Pull { wait, stopped, .. } = &call.op else { continue };
         let Span { from, to } = call.span();
-        let (lasted, latest) = (to.saturating_sub(from), wait.saturating_add(book.rules.slack));
-        let may_end_early = !got.is_empty() || *stopped || client_closed(book, call);
-        let early = !may_end_early && lasted + book.rules.grain < *wait;
-        refute(early || lasted.saturating_sub(book.rules.grain) > latest, 10, &[], || {
+        let (lasted, latest) = (to.saturating_sub(from), wait.saturating_add(timeline.rules.slack));
+        let may_end_early = !got.is_empty() || *stopped || client_closed(timeline, call);
+        let early = !may_end_early && lasted + timeline.rules.grain < *wait;
+        refute(early || lasted.saturating_sub(timeline.rules.grain) > latest, Clause::PullWait, &[], || {
             let least = if may_end_early { std::time::Duration::ZERO } else { *wait };
             (
                 format!("a pull to end after {least:?} to {latest:?}"),
@@ -49,18 +50,18 @@ pub(super) fn wait_kept(book: &Book<'_>) -> Verdict {
     Ok(())
 }
 
-pub(super) fn client_closed(book: &Book<'_>, pull: &Call) -> bool {
-    book.ends.iter().any(|(client, at)| *at < pull.span().to && *client == pull.client())
+pub(super) fn client_closed(timeline: &Timeline<'_>, pull: &Call) -> bool {
+    timeline.ends.iter().any(|(client, at)| *at < pull.span().to && *client == pull.client())
 }
 
 /// Clause 30: what was delayed or postponed is not delivered before its time.
-pub(super) fn not_early(book: &Book<'_>) -> Verdict {
-    for hold in &book.holds {
-        let Some((from, delay)) = put_off(book, hold) else { continue };
+pub(super) fn not_early(timeline: &Timeline<'_>) -> Verdict {
+    for hold in &timeline.holds {
+        let Some((from, delay)) = put_off(timeline, hold) else { continue };
         let due = from.saturating_add(delay);
-        refute(hold.span.to + book.rules.grain < due, 30, &[hold.delivered.message], || {
+        refute(hold.span.to + timeline.rules.grain < due, Clause::Delays, &[hold.delivered.message], || {
             (
-                format!("nothing before {due:?}, as it was put off by {delay:?}"),
+                format!("nothing before {due:?}, as it was deferred by {delay:?}"),
                 format!("delivered by {:?}", hold.span.to),
             )
         })?;
@@ -69,9 +70,9 @@ pub(super) fn not_early(book: &Book<'_>) -> Verdict {
 }
 
 /// The delay that this delivery had to wait for, and from when.
-fn put_off(book: &Book<'_>, hold: &Hold<'_>) -> Option<(std::time::Duration, std::time::Duration)> {
-    let life = book.life_of(hold).filter(|life| !book.order_is_unsure(hold, life))?;
-    match book.previous(hold, life).map(|previous| (previous.fate, previous.place)) {
+fn put_off(timeline: &Timeline<'_>, hold: &Hold<'_>) -> Option<(std::time::Duration, std::time::Duration)> {
+    let life = timeline.life_of(hold).filter(|life| !timeline.order_is_unsure(hold, life))?;
+    match timeline.previous(hold, life).map(|previous| (previous.fate, previous.place)) {
         Some((Fate::Settled(Act::Postpone { delay, .. }, span), place)) if place == hold.place => {
             Some((span.from, *delay))
         }
@@ -85,17 +86,17 @@ fn put_off(book: &Book<'_>, hold: &Hold<'_>) -> Option<(std::time::Duration, std
 }
 
 /// Clause 37: a paused partition delivers nothing, not even to a pull that waited before.
-pub(super) fn paused(book: &Book<'_>) -> Verdict {
-    for hold in &book.holds {
-        let here = || book.pauses.iter().filter(|pause| pause.place == hold.place);
-        let claimed = Span { from: hold.span.from.max(pushed_after(book, hold)), to: hold.span.to };
+pub(super) fn paused(timeline: &Timeline<'_>) -> Verdict {
+    for hold in &timeline.holds {
+        let here = || timeline.pauses.iter().filter(|pause| pause.place == hold.place);
+        let claimed = Span { from: hold.span.from.max(pushed_after(timeline, hold)), to: hold.span.to };
         let paused = here().filter(|pause| pause.paused && pause.certain).any(|pause| {
             let resumed = |other: &Pause<'_>| {
                 !other.paused && other.span.to > pause.span.from && other.span.from < hold.span.to
             };
             pause.span.before(claimed) && !here().any(resumed)
         });
-        refute(paused, 37, &[hold.delivered.message], || {
+        refute(paused, Clause::Pause, &[hold.delivered.message], || {
             (format!("nothing out of {}, which is paused", hold.place), "it was delivered".to_owned())
         })?;
     }

@@ -1,42 +1,57 @@
-//! Roles for children that are killed in the middle of something, or stopped for a while.
+//! What children do in their roles.
 
 use std::time::Duration;
 
 use anyqueue::adapter::{Action, PullRequest, Settlement, Storage};
 use anyqueue::{MessageData, PartitionId, Result, SettleOutcome};
-use tokio::process::Command;
 
-use super::{Child, ChildEvent, say};
-use crate::case::{CaseResult, Stop};
+use super::event::{ChildEvent, say};
 
 /// How often a payload repeats itself: long enough that a torn one would show.
 const REPEATS: usize = 40;
 
-impl Child {
-    /// Stops it (SIGSTOP): it holds what it holds, and does nothing.
-    ///
-    /// # Errors
-    /// Inconclusive if it cannot be stopped.
-    pub async fn stop(&self) -> CaseResult {
-        self.signal("STOP").await
+pub(super) async fn push(storage: &dyn Storage, name: &str, count: usize) -> Result<()> {
+    let partition = PartitionId::new(name)?;
+    for index in 0..count {
+        let payload = format!("from process {}, {index}", std::process::id());
+        let message = MessageData::new(&payload);
+        let id = message.id().to_string();
+        say(&ChildEvent::Pushing { partition: name.to_owned(), id: id.clone(), payload });
+        for answer in storage.push(&partition, &[message]).await {
+            answer?;
+        }
+        say(&ChildEvent::Pushed { id });
     }
+    Ok(())
+}
 
-    /// Lets it go on (SIGCONT).
-    ///
-    /// # Errors
-    /// Inconclusive if it cannot go on.
-    pub async fn resume(&self) -> CaseResult {
-        self.signal("CONT").await
+pub(super) async fn consume(
+    storage: &dyn Storage,
+    partition: &PartitionId,
+    count: usize,
+    request: &PullRequest,
+    remove: bool,
+) -> Result<()> {
+    let lease_ms = u64::try_from(request.lease.as_millis()).unwrap_or(u64::MAX);
+    let mut taken = 0;
+    while taken < count {
+        let mut request = request.clone();
+        request.max = request.max.min(count - taken);
+        for delivery in storage.pull(partition, request).await? {
+            taken += 1;
+            let id = delivery.lease.id.to_string();
+            say(&ChildEvent::Took { id: id.clone(), count: delivery.delivery_count, lease_ms });
+            if remove {
+                let settlement = Settlement { lease: delivery.lease, action: Action::Remove };
+                for outcome in storage.settle(&[settlement]).await {
+                    if outcome? == SettleOutcome::Settled {
+                        say(&ChildEvent::Removed { id: id.clone() });
+                    }
+                }
+            }
+        }
     }
-
-    async fn signal(&self, name: &str) -> CaseResult {
-        let failed = |what: String| Stop::Inconclusive(format!("no SIG{name} could be sent: {what}"));
-        let id = self.process.id().ok_or_else(|| failed("the process has ended".to_owned()))?;
-        let sent = Command::new("kill").arg(format!("-{name}")).arg(id.to_string()).status().await;
-        let status = sent.map_err(|error| failed(error.to_string()))?;
-        self.history.note(&self.name, format!("SIG{name}"));
-        if status.success() { Ok(()) } else { Err(failed(status.to_string())) }
-    }
+    Ok(())
 }
 
 pub(super) async fn push_batches(storage: &dyn Storage, name: &str, batch: usize) -> Result<()> {

@@ -12,9 +12,11 @@ use anyqueue::{
 };
 use futures_util::future::join_all;
 
-use super::{Timing, fail};
-use crate::case::{CaseResult, Stop};
+use super::failure::fail;
+use super::timing::Timing;
+use crate::clause::Clause;
 use crate::history::History;
+use crate::verdict::{CaseResult, Stop};
 
 /// The shortest time between two looks for what must not come.
 const NEXT_LOOK: Duration = Duration::from_millis(20);
@@ -51,7 +53,8 @@ impl Client {
     /// # Errors
     /// Fails the case where a capability is declared but there is no inspection.
     pub fn inspect(&self) -> CaseResult<&dyn InspectQueueStorage> {
-        let missing = || self.fail(35, &[], "inspection, as declared", "`inspect()` answers None");
+        let missing =
+            || self.fail(Clause::Inspection, &[], "inspection, as declared", "`inspect()` returns None");
         self.storage.inspect().ok_or_else(missing)
     }
 
@@ -60,7 +63,7 @@ impl Client {
     /// # Errors
     /// Fails the case where pausing is declared but there is none.
     pub fn pause(&self) -> CaseResult<&dyn PauseQueueStorage> {
-        let missing = || self.fail(37, &[], "pausing, as declared", "`pause()` answers None");
+        let missing = || self.fail(Clause::Pause, &[], "pausing, as declared", "`pause()` returns None");
         self.storage.pause().ok_or_else(missing)
     }
 
@@ -77,7 +80,7 @@ impl Client {
             let answers = self.storage.push(partition, batch).await;
             if answers.len() != batch.len() {
                 let seen = format!("{} answers for {} messages", answers.len(), batch.len());
-                return Err(self.fail(2, &[], "one answer per message", seen));
+                return Err(self.fail(Clause::PushResults, &[], "one answer per message", seen));
             }
             for (message, answer) in batch.iter().zip(answers) {
                 self.stored(message.id(), &answer)?;
@@ -110,12 +113,12 @@ impl Client {
         match answer {
             Ok(PushOutcome::Stored(stored)) if *stored == id => Ok(()),
             Ok(PushOutcome::Stored(other)) => Err(self.fail(
-                2,
+                Clause::PushResults,
                 &[id],
                 "the answer to name the message at its place in the batch",
                 self.history.label(*other),
             )),
-            other => Err(self.fail(1, &[id], "the message to be stored", format!("{other:?}"))),
+            other => Err(self.fail(Clause::Stored, &[id], "the message to be stored", format!("{other:?}"))),
         }
     }
 
@@ -134,7 +137,9 @@ impl Client {
         request: PullRequest,
     ) -> CaseResult<Vec<Delivery>> {
         let answer = self.storage.pull(partition, request).await;
-        answer.map_err(|error| self.fail(8, &[], "deliveries, or none", format!("the error {error}")))
+        answer.map_err(|error| {
+            self.fail(Clause::PullBounds, &[], "deliveries, or none", format!("the error {error}"))
+        })
     }
 
     /// One pull that waits only as long as a wake-up may take, with the long lease.
@@ -157,7 +162,7 @@ impl Client {
     /// once.
     ///
     /// # Errors
-    /// Fails the case if they do not come soon, or if one pull answers more than was asked for.
+    /// Fails the case if they do not come soon, or if one pull returns more than was asked for.
     pub async fn take(&self, partition: &PartitionId, n: usize) -> CaseResult<Vec<Delivery>> {
         let batch = self.storage.capabilities().limits.pull_batch;
         let may_repeat = self.storage.capabilities().exclusive != Strictness::Strict;
@@ -167,10 +172,20 @@ impl Client {
             let got = self.pull(partition, max).await?;
             if got.is_empty() {
                 let seen = format!("{} within {:?}", taken.len(), self.timing.soon);
-                return Err(self.fail(8, &[], format!("{n} deliveries from {partition}"), seen));
+                return Err(self.fail(
+                    Clause::PullBounds,
+                    &[],
+                    format!("{n} deliveries from {partition}"),
+                    seen,
+                ));
             }
             if got.len() > max {
-                return Err(self.fail(8, &[], format!("at most {max} deliveries"), format!("{}", got.len())));
+                return Err(self.fail(
+                    Clause::PullBounds,
+                    &[],
+                    format!("at most {max} deliveries"),
+                    format!("{}", got.len()),
+                ));
             }
             for delivery in got {
                 let known = may_repeat && taken.iter().any(|one| one.lease.id == delivery.lease.id);
@@ -189,7 +204,7 @@ impl Client {
     pub async fn take_exact<const N: usize>(&self, partition: &PartitionId) -> CaseResult<[Delivery; N]> {
         let taken = self.take(partition, N).await?;
         taken.try_into().map_err(|taken: Vec<Delivery>| {
-            self.fail(8, &[], format!("{N} deliveries"), format!("{}", taken.len()))
+            self.fail(Clause::PullBounds, &[], format!("{N} deliveries"), format!("{}", taken.len()))
         })
     }
 
@@ -201,7 +216,7 @@ impl Client {
         &self,
         partition: &PartitionId,
         during: Duration,
-        clause: u8,
+        clause: Clause,
         expected: &str,
     ) -> CaseResult {
         let deadline = Instant::now() + during;
@@ -223,7 +238,7 @@ impl Client {
         }
     }
 
-    /// Settles all alike; each must answer `Settled`.
+    /// Settles all alike; each must return `Settled`.
     ///
     /// # Errors
     /// Fails the case on any other answer.
@@ -232,7 +247,7 @@ impl Client {
         self.settle(&settlements).await
     }
 
-    /// Settles; each must answer `Settled`.
+    /// Settles; each must return `Settled`.
     ///
     /// # Errors
     /// Fails the case on any other answer.
@@ -241,13 +256,13 @@ impl Client {
             let answers = self.storage.settle(batch).await;
             if answers.len() != batch.len() {
                 let seen = format!("{} outcomes for {} settlements", answers.len(), batch.len());
-                return Err(self.fail(20, &[], "one outcome per settlement", seen));
+                return Err(self.fail(Clause::SettleOutcomes, &[], "one outcome per settlement", seen));
             }
             for (settlement, answer) in batch.iter().zip(answers) {
                 if !matches!(answer, Ok(SettleOutcome::Settled)) {
                     let about = [settlement.lease.id];
                     return Err(self.fail(
-                        20,
+                        Clause::SettleOutcomes,
                         &about,
                         "Settled, as the lease is valid",
                         format!("{answer:?}"),
@@ -258,7 +273,7 @@ impl Client {
         Ok(())
     }
 
-    /// Removes all; each must answer `Settled`.
+    /// Removes all; each must return `Settled`.
     ///
     /// # Errors
     /// Fails the case on any other answer.
@@ -266,27 +281,27 @@ impl Client {
         self.settle_all(deliveries, &Action::Remove).await
     }
 
-    /// Settles one, answering what the backend says.
+    /// Settles one, returning what the backend says.
     ///
     /// # Errors
     /// Fails the case if the answer is not one outcome.
     pub async fn try_settle(&self, delivery: &Delivery, action: Action) -> CaseResult<SettleOutcome> {
         let mut answers = self.storage.settle(&[settlement(delivery, action)]).await;
         let answer = answers.pop().filter(|_| answers.is_empty());
-        self.one(20, delivery, answer)
+        self.one(Clause::SettleOutcomes, delivery, answer)
     }
 
-    /// Extends one, answering what the backend says.
+    /// Extends one, returning what the backend says.
     ///
     /// # Errors
     /// Fails the case if the answer is not one outcome.
     pub async fn extend(&self, delivery: &Delivery, duration: Duration) -> CaseResult<ExtendOutcome> {
         let mut answers = self.storage.extend(&[Extension { lease: delivery.lease.clone(), duration }]).await;
         let answer = answers.pop().filter(|_| answers.is_empty());
-        self.one(26, delivery, answer)
+        self.one(Clause::Extend, delivery, answer)
     }
 
-    fn one<T>(&self, clause: u8, delivery: &Delivery, answer: Option<Result<T>>) -> CaseResult<T> {
+    fn one<T>(&self, clause: Clause, delivery: &Delivery, answer: Option<Result<T>>) -> CaseResult<T> {
         let about = [delivery.lease.id];
         match answer {
             Some(Ok(outcome)) => Ok(outcome),
@@ -314,7 +329,8 @@ impl Client {
     /// # Errors
     /// Fails the case if closing fails.
     pub async fn close(&self) -> CaseResult {
-        let failed = |error: Error| self.fail(41, &[], "close to succeed", format!("the error {error}"));
+        let failed =
+            |error: Error| self.fail(Clause::Close, &[], "close to succeed", format!("the error {error}"));
         self.storage.close().await.map_err(failed)
     }
 
@@ -325,7 +341,7 @@ impl Client {
 
     fn fail(
         &self,
-        clause: u8,
+        clause: Clause,
         about: &[MessageId],
         expected: impl Into<String>,
         seen: impl Into<String>,

@@ -2,6 +2,8 @@
 
 mod altered;
 mod client;
+mod failure;
+mod idle;
 mod queue;
 mod timing;
 
@@ -12,25 +14,20 @@ use std::time::{Duration, Instant};
 use anyqueue::adapter::{Capabilities, Delivery, Storage};
 use anyqueue::{Clock, Error, ErrorKind, MessageData, MessageId, PartitionId, PushOutcome, Result};
 
-use crate::case::{Case, CaseResult, Failure, Need, Offer, Outcome, Stop};
 use crate::child::{Child, Role};
+use crate::clause::Clause;
+use crate::fault_target::{DISRUPTED, Disruption, FaultTarget};
 use crate::harness::Harness;
 use crate::history::{History, Op, Ticket};
+use crate::need::Need;
+use crate::options::{Options, Tier};
 use crate::recorder::Recorder;
-use crate::run::{Options, Tier};
-use crate::victim::{Harm, Victim};
-
-/// What the note of a harm begins with.
-pub(crate) const HARMED: &str = "the server: ";
-
-/// The note of the server's death.
-pub(crate) fn killed() -> String {
-    format!("{HARMED}{:?}", Harm::Kill)
-}
+use crate::verdict::{CaseResult, Outcome, Stop};
 
 pub(crate) use altered::Altered;
 pub use client::Client;
 pub(crate) use client::settlement;
+use failure::fail;
 pub(crate) use queue::{handler_ids, polled};
 pub(crate) use timing::CLOCK_GRAIN;
 pub use timing::{SCHEDULING, Timing};
@@ -39,7 +36,7 @@ pub use timing::{SCHEDULING, Timing};
 pub struct Context {
     harness: Arc<dyn Harness>,
     /// The server of the case's own, if it needs one: then all its clients are of that.
-    victim: Option<Arc<dyn Victim>>,
+    target: Option<Arc<dyn FaultTarget>>,
     namespace: String,
     case: &'static str,
     options: Options,
@@ -51,16 +48,17 @@ pub struct Context {
 }
 
 impl Context {
+    /// What the case of this id works with; with a server of its own if it wants one.
     pub(crate) async fn open(
         harness: Arc<dyn Harness>,
-        case: &'static Case,
+        case: &'static str,
+        wants_target: bool,
         options: &Options,
     ) -> Result<Arc<Self>> {
-        let (case, wants_victim) = (case.id, case.needs_offer(Offer::Victim));
         let namespace = namespace(case);
         let history = Arc::new(History::new());
-        let victim = if wants_victim { harness.victim().await? } else { None };
-        let storage = open_storage(&*harness, victim.as_deref(), &namespace).await?;
+        let target = if wants_target { harness.fault_target().await? } else { None };
+        let storage = open_storage(&*harness, target.as_deref(), &namespace).await?;
         let first = client(storage, "A".into(), &history);
         let capabilities = first.storage().capabilities().clone();
         Ok(Arc::new(Self {
@@ -68,7 +66,7 @@ impl Context {
             clients: Mutex::new(vec![first.clone()]),
             options: options.clone(),
             harness,
-            victim,
+            target,
             namespace,
             case,
             capabilities,
@@ -87,17 +85,17 @@ impl Context {
     /// # Errors
     /// Fails the case if it cannot be opened.
     pub async fn fresh(&self) -> CaseResult<Client> {
-        let opened = open_storage(&*self.harness, self.victim(), &self.namespace).await;
+        let opened = open_storage(&*self.harness, self.fault_target(), &self.namespace).await;
         self.join(opened)
     }
 
-    /// Another client, which runs by this clock. Only for cases that need [`Need::SKEWED_CLIENT`].
+    /// Another client, which runs by this clock. Only for cases that need [`Need::SkewedClient`].
     ///
     /// # Errors
     /// Fails the case if it cannot be opened.
     pub async fn fresh_skewed(&self, clock: Clock) -> CaseResult<Client> {
         let opening = self.harness.open_skewed(&self.namespace, clock);
-        let opening = opening.ok_or_else(|| Stop::NotApplicable(Need::SKEWED_CLIENT.what.to_owned()))?;
+        let opening = opening.ok_or_else(|| Stop::NotApplicable(Need::SkewedClient.what().to_owned()))?;
         let opened = match opening.await {
             Ok(storage) => storage.init().await.map(|()| storage),
             Err(error) => Err(error),
@@ -107,8 +105,8 @@ impl Context {
 
     /// Takes a new client among the case's.
     fn join(&self, opened: Result<Arc<dyn Storage>>) -> CaseResult<Client> {
-        let storage =
-            opened.map_err(|error| self.failed(38, &[], "another client to open", error.to_string()))?;
+        let storage = opened
+            .map_err(|error| self.failed(Clause::Init, &[], "another client to open", error.to_string()))?;
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         let client = client(storage, client_name(clients.len()), &self.history);
         clients.push(client.clone());
@@ -121,8 +119,8 @@ impl Context {
     /// # Errors
     /// Fails the case if it cannot be opened.
     pub(crate) async fn unseen(&self) -> CaseResult<Arc<dyn Storage>> {
-        let opened = open_storage(&*self.harness, self.victim(), &self.namespace).await;
-        opened.map_err(|error| self.failed(38, &[], "another client to open", error.to_string()))
+        let opened = open_storage(&*self.harness, self.fault_target(), &self.namespace).await;
+        opened.map_err(|error| self.failed(Clause::Init, &[], "another client to open", error.to_string()))
     }
 
     pub(crate) fn clients(&self) -> Vec<Client> {
@@ -192,29 +190,33 @@ impl Context {
     }
 
     /// The verdict on a case that needs what the backend declares to lack.
-    pub(crate) fn undeclared(&self, need: &Need) -> Outcome {
-        if self.harness.least().iter().any(|least| least.what == need.what) {
-            let expected = format!("{} to be declared: this backend can have it", need.what);
-            return self.failed(43, &[], expected, "it is not declared").into();
+    pub(crate) fn undeclared(&self, need: Need) -> Outcome {
+        if self.harness.least().contains(&need) {
+            let expected = format!("{} to be declared: this backend can have it", need.what());
+            return self.failed(Clause::Unsupported, &[], expected, "it is not declared").into();
         }
         let rule = self.harness.rule(need);
-        Outcome::NotApplicable { needs: need.what.to_owned(), declared: true, rule }
+        Outcome::NotApplicable { needs: need.what().to_owned(), declared: true, rule }
     }
 
     /// The server of the case's own.
-    pub(crate) fn victim(&self) -> Option<&dyn Victim> {
-        self.victim.as_deref()
+    pub(crate) fn fault_target(&self) -> Option<&dyn FaultTarget> {
+        self.target.as_deref()
     }
 
-    /// Harms the case's own server.
+    /// Disrupts the case's own server.
     ///
     /// # Errors
     /// Inconclusive if that cannot be done.
-    pub async fn harm(&self, harm: Harm) -> CaseResult {
-        let victim =
-            self.victim().ok_or_else(|| Stop::Inconclusive("there is no server to harm".to_owned()))?;
-        self.first.note(format!("{HARMED}{harm:?}"));
-        victim.harm(harm).await.map_err(|error| Stop::Inconclusive(format!("{harm:?} did not work: {error}")))
+    pub async fn disrupt(&self, disruption: Disruption) -> CaseResult {
+        let target = self
+            .fault_target()
+            .ok_or_else(|| Stop::Inconclusive("there is no server to disrupt".to_owned()))?;
+        self.first.note(format!("{DISRUPTED}{disruption:?}"));
+        target
+            .disrupt(disruption)
+            .await
+            .map_err(|error| Stop::Inconclusive(format!("{disruption:?} did not work: {error}")))
     }
 
     /// What the harness says that the backend must declare.
@@ -282,7 +284,7 @@ impl Context {
     /// Fails the case unless `ok`.
     pub fn check(
         &self,
-        clause: u8,
+        clause: Clause,
         about: &[MessageId],
         ok: bool,
         expected: impl Into<String>,
@@ -298,7 +300,7 @@ impl Context {
     /// Fails the case unless they are.
     pub fn equal<T: PartialEq + Debug>(
         &self,
-        clause: u8,
+        clause: Clause,
         about: &[MessageId],
         what: &str,
         expected: &T,
@@ -311,7 +313,13 @@ impl Context {
     ///
     /// # Errors
     /// Fails the case unless they were.
-    pub fn in_order(&self, clause: u8, what: &str, expected: &[MessageId], seen: &[Delivery]) -> CaseResult {
+    pub fn in_order(
+        &self,
+        clause: Clause,
+        what: &str,
+        expected: &[MessageId],
+        seen: &[Delivery],
+    ) -> CaseResult {
         let seen = ids(seen);
         let told = format!("{what}: {}", self.history.labels(expected));
         self.check(clause, &both(expected, &seen), expected == seen, told, self.history.labels(&seen))
@@ -321,7 +329,7 @@ impl Context {
     ///
     /// # Errors
     /// Fails the case unless they were.
-    pub fn same(&self, clause: u8, what: &str, expected: &[MessageId], seen: &[Delivery]) -> CaseResult {
+    pub fn same(&self, clause: Clause, what: &str, expected: &[MessageId], seen: &[Delivery]) -> CaseResult {
         self.same_ids(clause, what, expected, &ids(seen))
     }
 
@@ -329,16 +337,22 @@ impl Context {
     ///
     /// # Errors
     /// Fails the case unless it did.
-    pub fn error<T: Debug>(&self, clause: u8, what: &str, kind: ErrorKind, seen: &Result<T>) -> CaseResult {
+    pub fn error<T: Debug>(
+        &self,
+        clause: Clause,
+        what: &str,
+        kind: ErrorKind,
+        seen: &Result<T>,
+    ) -> CaseResult {
         let ok = seen.as_ref().is_err_and(|error| error.kind() == kind);
-        self.check(clause, &[], ok, format!("{what} to answer {kind}"), format!("{seen:?}"))
+        self.check(clause, &[], ok, format!("{what} to return {kind}"), format!("{seen:?}"))
     }
 
     /// Unwraps an answer that no right backend refuses.
     ///
     /// # Errors
     /// Fails the case on an error.
-    pub fn ok<T>(&self, clause: u8, what: &str, answer: Result<T>) -> CaseResult<T> {
+    pub fn ok<T>(&self, clause: Clause, what: &str, answer: Result<T>) -> CaseResult<T> {
         self.history.observed(1);
         answer
             .map_err(|error: Error| self.failed(clause, &[], format!("{what} to succeed"), error.to_string()))
@@ -350,7 +364,7 @@ impl Context {
     /// Fails the case unless it does.
     pub fn took(
         &self,
-        clause: u8,
+        clause: Clause,
         about: &[MessageId],
         what: &str,
         elapsed: Duration,
@@ -380,7 +394,7 @@ impl Context {
     /// The verdict that the contract is broken.
     pub fn failed(
         &self,
-        clause: u8,
+        clause: Clause,
         about: &[MessageId],
         expected: impl Into<String>,
         seen: impl Into<String>,
@@ -435,18 +449,6 @@ pub(crate) fn ids(deliveries: &[Delivery]) -> Vec<MessageId> {
     deliveries.iter().map(|delivery| delivery.lease.id).collect()
 }
 
-pub(crate) fn fail(
-    history: &History,
-    clause: u8,
-    about: &[MessageId],
-    expected: impl Into<String>,
-    seen: impl Into<String>,
-) -> Stop {
-    let history = history.lines(about);
-    let (expected, seen) = (expected.into(), seen.into());
-    Stop::Fail(Box::new(Failure { clause, expected, seen, history, likely: Vec::new() }))
-}
-
 /// What is only in one of the two, which is what a reader wants to know about; both if they differ in order alone.
 fn both(expected: &[MessageId], seen: &[MessageId]) -> Vec<MessageId> {
     let odd =
@@ -458,11 +460,11 @@ fn both(expected: &[MessageId], seen: &[MessageId]) -> Vec<MessageId> {
 
 async fn open_storage(
     harness: &dyn Harness,
-    victim: Option<&dyn Victim>,
+    target: Option<&dyn FaultTarget>,
     namespace: &str,
 ) -> Result<Arc<dyn Storage>> {
-    let storage = match victim {
-        Some(victim) => victim.open(namespace).await?,
+    let storage = match target {
+        Some(target) => target.open(namespace).await?,
         None => harness.open(namespace).await?,
     };
     storage.init().await?;

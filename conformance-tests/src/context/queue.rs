@@ -12,8 +12,9 @@ use anyqueue::{
 };
 
 use super::{Client, Context};
-use crate::case::{CaseResult, Stop};
+use crate::clause::Clause;
 use crate::history::Op;
+use crate::verdict::{CaseResult, Stop};
 
 /// Between two looks for what must come.
 const LOOK: Duration = Duration::from_millis(2);
@@ -60,7 +61,7 @@ impl Context {
         set_up: impl FnOnce(QueueBuilder) -> QueueBuilder,
     ) -> CaseResult<Queue> {
         let builder = Queue::builder(client.storage().clone()).defaults(self.long_options());
-        self.ok(43, "a queue over this backend", set_up(builder).build())
+        self.ok(Clause::Unsupported, "a queue over this backend", set_up(builder).build())
     }
 
     /// Options whose leases outlive the case.
@@ -79,7 +80,7 @@ impl Context {
         messages: Vec<MessageData>,
     ) -> CaseResult<Vec<MessageId>> {
         let ids: Vec<_> = messages.iter().map(MessageData::id).collect();
-        let answers = self.ok(3, "push_many", queue.push_many(partition, messages).await)?;
+        let answers = self.ok(Clause::BatchSizes, "push_many", queue.push_many(partition, messages).await)?;
         self.stored(&ids, &answers)?;
         Ok(ids)
     }
@@ -89,10 +90,16 @@ impl Context {
     /// # Errors
     /// Fails the case on any other answer.
     pub fn stored(&self, ids: &[MessageId], answers: &[Result<PushOutcome>]) -> CaseResult {
-        self.equal(2, ids, "the number of answers", &ids.len(), &answers.len())?;
+        self.equal(Clause::PushResults, ids, "the number of answers", &ids.len(), &answers.len())?;
         for (id, answer) in ids.iter().zip(answers) {
             let ok = matches!(answer, Ok(PushOutcome::Stored(stored)) if stored == id);
-            self.check(2, &[*id], ok, format!("{} stored", self.label(*id)), format!("{answer:?}"))?;
+            self.check(
+                Clause::PushResults,
+                &[*id],
+                ok,
+                format!("{} stored", self.label(*id)),
+                format!("{answer:?}"),
+            )?;
         }
         Ok(())
     }
@@ -101,7 +108,7 @@ impl Context {
     /// removed, as the first of the two will be.
     ///
     /// # Errors
-    /// Fails the case if they do not come soon, if a pull answers too many, or if one does not bear its body.
+    /// Fails the case if they do not come soon, if a pull returns too many, or if one does not bear its body.
     pub async fn hold(
         &self,
         queue: &Queue,
@@ -111,10 +118,14 @@ impl Context {
         let mut held = Vec::new();
         while held.len() < n {
             let left = n - held.len();
-            let got = self.ok(8, "a pull", queue.pull(partition).max(left).wait(self.timing().soon).await)?;
+            let got = self.ok(
+                Clause::PullBounds,
+                "a pull",
+                queue.pull(partition).max(left).wait(self.timing().soon).await,
+            )?;
             let seen = || format!("{} more within {:?}, after {}", got.len(), self.timing().soon, held.len());
             let ok = (1..=left).contains(&got.len());
-            self.check(8, &[], ok, format!("{n} deliveries from {partition}"), seen())?;
+            self.check(Clause::PullBounds, &[], ok, format!("{n} deliveries from {partition}"), seen())?;
             let (mut again, new): (Vec<_>, Vec<_>) =
                 got.into_iter().partition(|one| self.may_repeat() && handler_ids(&held).contains(&one.id()));
             for handler in &mut again {
@@ -132,7 +143,7 @@ impl Context {
     /// As [`hold`](Self::hold).
     pub async fn hold_one(&self, queue: &Queue, partition: &PartitionId) -> CaseResult<QueueMessageHandler> {
         let mut held = self.hold(queue, partition, 1).await?;
-        held.pop().ok_or_else(|| self.failed(8, &[], "a delivery", "none"))
+        held.pop().ok_or_else(|| self.failed(Clause::PullBounds, &[], "a delivery", "none"))
     }
 
     /// Everything that comes until a pull stays empty for `quiet`; all of it settled as processed.
@@ -147,7 +158,8 @@ impl Context {
     ) -> CaseResult<Vec<MessageId>> {
         let mut drained = Vec::new();
         loop {
-            let mut got = self.ok(8, "a pull", queue.pull(partition).max(100).wait(quiet).await)?;
+            let mut got =
+                self.ok(Clause::PullBounds, "a pull", queue.pull(partition).max(100).wait(quiet).await)?;
             if got.is_empty() {
                 return Ok(drained);
             }
@@ -157,7 +169,7 @@ impl Context {
         }
     }
 
-    /// Settles all as processed; each must answer `Settled`.
+    /// Settles all as processed; each must return `Settled`.
     ///
     /// # Errors
     /// Fails the case on any other answer.
@@ -165,23 +177,23 @@ impl Context {
         let ids = handler_ids(handlers);
         let all = handlers.iter_mut().map(|handler| (handler, QueueMessageStatus::Processed));
         let answers = queue.settle_many(all).await;
-        self.equal(20, &ids, "the number of outcomes", &ids.len(), &answers.len())?;
+        self.equal(Clause::SettleOutcomes, &ids, "the number of outcomes", &ids.len(), &answers.len())?;
         for (id, answer) in ids.iter().zip(answers) {
-            self.settled(20, *id, &answer)?;
+            self.settled(Clause::SettleOutcomes, *id, &answer)?;
         }
         Ok(())
     }
 
-    /// Settles one; it must answer `Settled`.
+    /// Settles one; it must return `Settled`.
     ///
     /// # Errors
     /// Fails the case on any other answer.
     pub async fn settle(&self, handler: &mut QueueMessageHandler, status: QueueMessageStatus) -> CaseResult {
         let answer = handler.settle(status).await;
-        self.settled(20, handler.id(), &answer)
+        self.settled(Clause::SettleOutcomes, handler.id(), &answer)
     }
 
-    fn settled(&self, clause: u8, id: MessageId, answer: &Result<SettleOutcome>) -> CaseResult {
+    fn settled(&self, clause: Clause, id: MessageId, answer: &Result<SettleOutcome>) -> CaseResult {
         let ok = matches!(answer, Ok(SettleOutcome::Settled));
         self.check(clause, &[id], ok, "Settled, as it is held", format!("{answer:?}"))
     }
@@ -192,7 +204,7 @@ impl Context {
     /// Fails the case unless it does.
     pub async fn settle_lost(
         &self,
-        clause: u8,
+        clause: Clause,
         handler: &mut QueueMessageHandler,
         status: QueueMessageStatus,
     ) -> CaseResult {
@@ -205,7 +217,7 @@ impl Context {
     ///
     /// # Errors
     /// Fails the case unless it was.
-    pub fn delivered_once(&self, clause: u8, told: &str, handlers: &[QueueMessageHandler]) -> CaseResult {
+    pub fn delivered_once(&self, clause: Clause, told: &str, handlers: &[QueueMessageHandler]) -> CaseResult {
         let events = self.history().events();
         let delivered: Vec<_> = events
             .iter()
@@ -231,7 +243,13 @@ impl Context {
         while self.history().is_pulling(client.name()) {
             let late = Instant::now() > deadline;
             let expected = "a pull that nobody waits for any more to end soon";
-            self.check(13, &[], !late, expected, format!("it went on for {:?}", self.timing().soon))?;
+            self.check(
+                Clause::DroppedPull,
+                &[],
+                !late,
+                expected,
+                format!("it went on for {:?}", self.timing().soon),
+            )?;
             tokio::time::sleep(LOOK).await;
         }
         Ok(())
@@ -244,7 +262,7 @@ impl Context {
     pub async fn pull_begins(&self, client: &Client) -> CaseResult {
         let deadline = Instant::now() + self.timing().soon;
         while !self.history().is_pulling(client.name()) {
-            self.check(11, &[], Instant::now() < deadline, "a pull under way", "none")?;
+            self.check(Clause::PushWakes, &[], Instant::now() < deadline, "a pull under way", "none")?;
             tokio::time::sleep(LOOK).await;
         }
         Ok(())
@@ -261,7 +279,13 @@ impl Context {
     pub fn whole(&self, handler: &QueueMessageHandler) -> CaseResult {
         let expected = self.message_body(handler.id());
         let seen = String::from_utf8_lossy(handler.payload()).into_owned();
-        self.check(5, &[handler.id()], expected == seen, format!("the body {expected:?}"), seen)
+        self.check(
+            Clause::ContentIntact,
+            &[handler.id()],
+            expected == seen,
+            format!("the body {expected:?}"),
+            seen,
+        )
     }
 
     /// Whether the backend declares that a message may come to two at once.
@@ -273,7 +297,13 @@ impl Context {
     ///
     /// # Errors
     /// Fails the case unless they did.
-    pub fn same_ids(&self, clause: u8, what: &str, expected: &[MessageId], seen: &[MessageId]) -> CaseResult {
+    pub fn same_ids(
+        &self,
+        clause: Clause,
+        what: &str,
+        expected: &[MessageId],
+        seen: &[MessageId],
+    ) -> CaseResult {
         let mut balance: HashMap<MessageId, i64> = HashMap::new();
         for id in expected {
             *balance.entry(*id).or_default() += 1;
@@ -304,7 +334,7 @@ impl Context {
     /// Fails the case unless they did.
     pub fn same_order(
         &self,
-        clause: u8,
+        clause: Clause,
         what: &str,
         expected: &[MessageId],
         seen: &[MessageId],
@@ -312,10 +342,10 @@ impl Context {
         self.same_ids(clause, what, expected, seen)?;
         let ok = expected == seen || self.capabilities().order != anyqueue::adapter::Order::PushOrder;
         let told = format!("{what}, in push order: {}", self.history().labels(expected));
-        self.check(15, expected, ok, told, self.history().labels(seen))
+        self.check(Clause::Order, expected, ok, told, self.history().labels(seen))
     }
 
-    /// The lease of the last delivery of this message, as the backend gave it: what lets a case act behind a handler's back.
+    /// The lease of the last delivery of this message, as the backend gave it, so that a case can act behind a handler's back.
     ///
     /// # Errors
     /// Inconclusive if it was never delivered.
@@ -342,7 +372,7 @@ impl Context {
                 return Ok(lease);
             }
             let expected = format!("{} at one of those who wait", self.label(id));
-            self.check(18, &[id], Instant::now() < deadline, expected, "nobody got it")?;
+            self.check(Clause::AllWaitersWake, &[id], Instant::now() < deadline, expected, "nobody got it")?;
             tokio::time::sleep(LOOK).await;
         }
     }

@@ -13,8 +13,9 @@ use futures_util::future::{Either, select};
 use tokio_util::sync::CancellationToken;
 
 use super::plan::{Act, End, Fate, Message, Payload, Place, Pull, Settle, Whose};
-use super::run::{Stage, not_opened, partition};
+use super::stage::{Stage, not_opened, partition};
 use crate::account::Stuck;
+use crate::clause::Clause;
 use crate::context::SCHEDULING;
 use crate::history::Op;
 use crate::recorder::Recorder;
@@ -198,7 +199,7 @@ impl<'a> Actor<'a> {
         match select(call, pin!(clock.sleep(limit))).await {
             Either::Left((answer, _)) => Ok(Some(answer)),
             Either::Right(_) => Err(Stuck {
-                clause: if stop.is_cancelled() { 13 } else { 10 },
+                clause: if stop.is_cancelled() { Clause::DroppedPull } else { Clause::PullWait },
                 about: None,
                 expected: "a pull to end with its wait, or soon after it was asked to stop",
                 seen: format!("it went on for {limit:?}"),

@@ -5,6 +5,7 @@ mod generate;
 mod plan;
 mod run;
 mod shrink;
+mod stage;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,13 +14,13 @@ use std::time::{Duration, Instant};
 use anyqueue::adapter::Capabilities;
 use anyqueue::{ManualClock, MessageId};
 
-use crate::case::{CaseResult, Failure, Stop};
 use crate::harness::Harness;
 use crate::history::{Exported, Trace};
+use crate::verdict::{CaseResult, Failure, Stop};
 pub(crate) use generate::{Shape, is_coarse};
 use plan::Plan;
-use run::{Stage, Time};
 pub(crate) use shrink::Budget;
+use stage::{Stage, Time};
 
 /// A kind of operation that a plan has so often must succeed once.
 const OFTEN: usize = 20;
@@ -85,7 +86,7 @@ impl Search {
         let time = if self.controlled { Time::Controlled(ManualClock::new()) } else { Time::Machine };
         let stage = Stage::new(self.harness.clone(), &self.capabilities, time, self.shape.waits, plan);
         let lines = |about: &[MessageId]| stage.history.lines(about);
-        let Exported { mut trace, messages, .. } = stage.run(plan).await.map_err(|stuck| {
+        let Exported { mut trace, messages, .. } = run::run(&stage, plan).await.map_err(|stuck| {
             let about = Vec::from_iter(stuck.about);
             let (expected, seen) = (stuck.expected.to_owned(), stuck.seen);
             let failure =

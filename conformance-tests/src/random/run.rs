@@ -1,185 +1,48 @@
 //! Carries out a plan: its processes at the same time, each with clients of its own, everything recorded.
-//!
-//! On the machine's clock the processes run as they please. On a controlled clock they run in one task, which lets time pass
-//! only when none of them has anything left to do at this moment: so the seed decides everything.
 
-use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-
-use anyqueue::adapter::{Capabilities, QueueStorage as _, Storage as _};
-use anyqueue::{Clock, ManualClock, MessageData, PartitionId, Result};
-use futures_util::future::{Either, join_all, select};
-use tokio::sync::{Mutex as Turn, MutexGuard};
+use anyqueue::adapter::{QueueStorage as _, Storage as _};
+use futures_util::future::join_all;
 
 use super::actor::Actor;
-use super::generate::{BEAT, PARTITIONS};
+use super::generate::PARTITIONS;
 use super::plan::{Place, Plan};
+use super::stage::{Stage, not_opened, partition};
 use crate::account::{Drain, Stuck};
-use crate::check::Rules;
-use crate::harness::Harness;
-use crate::history::{Exported, History};
-use crate::recorder::Recorder;
+use crate::history::Exported;
 
-/// After so many turns nobody who can do something without time passing has not done it.
-const TURNS: usize = 16;
-
-/// A turn that a call takes out of the runtime's hands is waited for in steps of this.
-const GLANCE: Duration = Duration::from_millis(1);
-
-/// Whose time it is.
-#[derive(Debug)]
-pub(crate) enum Time {
-    Machine,
-    Controlled(ManualClock),
+/// Carries out the plan, then drains the storage.
+///
+/// # Errors
+/// If a client cannot be opened, or a call does not end.
+pub(super) async fn run(stage: &Stage, plan: &Plan) -> std::result::Result<Exported, Stuck> {
+    let outcome = stage.in_time(act(stage, plan)).await;
+    stage.harness.remove(&stage.namespace).await;
+    outcome?;
+    Ok(stage.history.export(stage.rules.clone()))
 }
 
-/// Where a plan is carried out: a storage of its own, and what its processes share.
-pub(crate) struct Stage {
-    harness: Arc<dyn Harness>,
-    namespace: String,
-    time: Time,
-    /// Held during each call, where the seed must decide what the machine otherwise would.
-    turn: Option<Turn<()>>,
-    pub(super) clock: Clock,
-    pub(super) history: Arc<History>,
-    pub(super) rules: Rules,
-    pub(super) seed: u64,
-    pub(super) sent: Mutex<Vec<MessageData>>,
-}
-
-impl Stage {
-    /// A stage for this plan. `waits`: a call may wait for others, so several must be under way at once.
-    pub(crate) fn new(
-        harness: Arc<dyn Harness>,
-        capabilities: &Capabilities,
-        time: Time,
-        waits: bool,
-        plan: &Plan,
-    ) -> Self {
-        let (clock, rules, turn) = match &time {
-            Time::Machine => (Clock::system(), Rules::of(capabilities), None),
-            Time::Controlled(clock) => {
-                let turn = (!waits).then(|| Turn::new(()));
-                (clock.clock(), Rules::on_controlled_time(capabilities), turn)
-            }
-        };
-        Self {
-            harness,
-            namespace: format!("random_{}", uuid::Uuid::new_v4().simple()),
-            time,
-            turn,
-            history: Arc::new(History::on(clock.clone())),
-            clock,
-            rules,
-            seed: plan.seed,
-            sent: Mutex::default(),
+async fn act(stage: &Stage, plan: &Plan) -> std::result::Result<(), Stuck> {
+    let processes = (0..plan.processes).map(|process| async move {
+        let mut actor = Actor::new(stage, process).await?;
+        for step in plan.steps.iter().filter(|step| step.process == process) {
+            actor.act(&step.act).await?;
+        }
+        actor.leave().await;
+        Ok(actor)
+    });
+    let actors = join_all(processes).await.into_iter().collect::<std::result::Result<Vec<_>, _>>()?;
+    let storage = stage.open("drain").await.map_err(|error| not_opened(&error))?;
+    if let Some(pause) = storage.pause().filter(|_| storage.capabilities().pause) {
+        for number in 0..PARTITIONS {
+            let _ = pause.set_paused(&partition(Place { number, dead: false }), false).await;
         }
     }
-
-    /// Carries out the plan, then drains the storage.
-    ///
-    /// # Errors
-    /// If a client cannot be opened, or a call does not end.
-    pub(crate) async fn run(&self, plan: &Plan) -> std::result::Result<Exported, Stuck> {
-        let outcome = self.in_time(self.act(plan)).await;
-        self.harness.remove(&self.namespace).await;
-        outcome?;
-        Ok(self.history.export(self.rules.clone()))
+    let drain =
+        Drain { storage: &storage, history: &stage.history, clock: &stage.clock, rules: &stage.rules };
+    drain.run().await?;
+    let _ = storage.close().await;
+    for actor in actors {
+        actor.close().await;
     }
-
-    async fn act(&self, plan: &Plan) -> std::result::Result<(), Stuck> {
-        let processes = (0..plan.processes).map(|process| async move {
-            let mut actor = Actor::new(self, process).await?;
-            for step in plan.steps.iter().filter(|step| step.process == process) {
-                actor.act(&step.act).await?;
-            }
-            actor.leave().await;
-            Ok(actor)
-        });
-        let actors = join_all(processes).await.into_iter().collect::<std::result::Result<Vec<_>, _>>()?;
-        let storage = self.open("drain").await.map_err(|error| not_opened(&error))?;
-        if let Some(pause) = storage.pause().filter(|_| storage.capabilities().pause) {
-            for number in 0..PARTITIONS {
-                let _ = pause.set_paused(&partition(Place { number, dead: false }), false).await;
-            }
-        }
-        let drain =
-            Drain { storage: &storage, history: &self.history, clock: &self.clock, rules: &self.rules };
-        drain.run().await?;
-        let _ = storage.close().await;
-        for actor in actors {
-            actor.close().await;
-        }
-        Ok(())
-    }
-
-    /// A client that writes into the history.
-    pub(super) async fn open(&self, name: &str) -> Result<Recorder> {
-        let _turn = self.turn().await;
-        let storage = match self.time {
-            Time::Machine => self.harness.open(&self.namespace).await?,
-            Time::Controlled(_) => match self.harness.open_on(&self.namespace, self.clock.clone()) {
-                Some(opening) => opening.await?,
-                None => return Err(anyqueue::Error::unsupported("a controlled clock")),
-            },
-        };
-        storage.init().await?;
-        Ok(Recorder::new(storage, name.into(), self.history.clone()))
-    }
-
-    /// Before the call of whose turn it is, everybody else who can go on takes a place in the queue. So it makes no difference
-    /// whether another thread answers the call at once or later.
-    pub(super) async fn turn(&self) -> Option<MutexGuard<'_, ()>> {
-        let turn = self.turn.as_ref()?.lock().await;
-        tokio::task::yield_now().await;
-        Some(turn)
-    }
-
-    pub(super) fn lock_sent(&self) -> std::sync::MutexGuard<'_, Vec<MessageData>> {
-        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether no call is under way.
-    fn idle(&self) -> bool {
-        let free = self.turn.as_ref().is_none_or(|turn| turn.try_lock().is_ok());
-        free && self.history.under_way().is_none()
-    }
-
-    /// Lets time pass, where it is controlled, whenever nobody can go on without.
-    async fn in_time<T>(&self, work: impl Future<Output = T>) -> T {
-        let Time::Controlled(clock) = &self.time else { return work.await };
-        let passing = pin!(async {
-            loop {
-                for _ in 0..TURNS {
-                    tokio::task::yield_now().await;
-                }
-                if self.turn.is_none() || self.idle() {
-                    clock.advance(BEAT);
-                } else {
-                    tokio::time::sleep(GLANCE).await;
-                }
-            }
-        });
-        let work = pin!(work);
-        match select(work, passing).await {
-            Either::Left((done, _)) => done,
-            Either::Right((never, _)) => never,
-        }
-    }
-}
-
-pub(super) fn not_opened(error: &anyqueue::Error) -> Stuck {
-    Stuck { clause: 38, about: None, expected: "another client to open", seen: error.to_string() }
-}
-
-/// The partition that a plan calls by number.
-pub(super) fn partition(place: Place) -> PartitionId {
-    const NAMES: [&str; PARTITIONS] = ["jobs.a", "jobs-a"];
-    let name = NAMES.get(place.number).copied().unwrap_or("jobs");
-    match PartitionId::new(name) {
-        Ok(live) if place.dead => live.dead_letters(),
-        Ok(live) => live,
-        Err(_) => unreachable!("the names above are valid"),
-    }
+    Ok(())
 }

@@ -11,7 +11,7 @@ pub(crate) struct Budget {
     pub(crate) time: Duration,
 }
 
-/// Takes out ever smaller parts of the plan as long as what is left still `fails`, and answers the shortest with what it found.
+/// Takes out ever smaller parts of the plan as long as what is left still `fails`, and returns the shortest with what it found.
 /// `fails` returns `None` where the plan passes, or fails in another way.
 pub(crate) async fn shrink<T>(
     mut plan: Plan,

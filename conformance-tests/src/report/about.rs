@@ -6,11 +6,11 @@ use anyqueue::Result;
 use anyqueue::adapter::{Capabilities, Durability, DurabilityLevel, LeaseKind, Reach};
 use serde::Serialize;
 
-use super::CaseReport;
 use super::capabilities::{rows, survives};
-use crate::case::Outcome;
+use super::case::CaseReport;
 use crate::harness::Harness;
 use crate::least;
+use crate::verdict::Outcome;
 
 /// The backend that was run against, as it described itself when the run ended.
 #[derive(Clone, Debug, Serialize)]
@@ -71,8 +71,8 @@ fn unproven(declared: &Capabilities, cases: &[CaseReport]) -> Vec<String> {
 }
 
 fn undeclared(harness: &dyn Harness, declared: &Capabilities) -> Vec<(&'static str, Option<&'static str>)> {
-    let missing = least::EVERYTHING.iter().filter(|need| !(need.declared)(declared));
-    missing.map(|need| (need.what, harness.rule(need))).collect()
+    let missing = least::EVERYTHING.iter().filter(|need| !need.is_declared(declared));
+    missing.map(|need| (need.what(), harness.rule(*need))).collect()
 }
 
 fn hardware() -> String {

@@ -6,7 +6,7 @@ use quick_xml::events::BytesText;
 use quick_xml::writer::Writer;
 
 use super::{CaseReport, Report};
-use crate::case::Outcome;
+use crate::verdict::Outcome;
 
 impl Report {
     /// The report as JUnit's XML: one test suite per backend, one test case per case, with its group as the class.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::{Report, Tally};
-use crate::case::Outcome;
+use crate::verdict::Outcome;
 
 impl Report {
     /// The certificate in Markdown: the backend, its version and capabilities, what was run and how it ended, what does not apply

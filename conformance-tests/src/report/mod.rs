@@ -2,6 +2,7 @@
 
 mod about;
 mod capabilities;
+mod case;
 mod junit;
 mod markdown;
 mod table;
@@ -11,44 +12,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::case::{Case, Layer, Outcome};
-use crate::run::{Options, Tier};
+use self::case::millis;
+use crate::options::{Options, Tier};
+use crate::verdict::Outcome;
 
 pub use about::About;
 pub use capabilities::capability_table;
+pub use case::CaseReport;
 pub use markdown::markdown_matrix;
-
-/// What became of one case.
-#[derive(Clone, Debug, Serialize)]
-#[non_exhaustive]
-pub struct CaseReport {
-    /// The case.
-    pub id: &'static str,
-    /// Its group.
-    pub group: &'static str,
-    /// What stood between it and the adapter.
-    pub layer: Layer,
-    /// The clauses that it proves.
-    pub clauses: &'static [u8],
-    /// How it ended.
-    #[serde(flatten)]
-    pub outcome: Outcome,
-    /// How long it took, in milliseconds.
-    pub took_ms: u64,
-}
-
-impl CaseReport {
-    pub(crate) fn new(case: &Case, outcome: Outcome, took: Duration) -> Self {
-        Self {
-            id: case.id,
-            group: case.group(),
-            layer: case.layer,
-            clauses: case.clauses,
-            outcome,
-            took_ms: millis(took),
-        }
-    }
-}
 
 /// What a run found.
 #[derive(Clone, Debug, Serialize)]
@@ -161,10 +132,6 @@ fn certificate(cases: &[CaseReport], selection: bool) -> Certificate {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
 impl Tally {
     pub(crate) fn of<'a>(cases: impl IntoIterator<Item = &'a CaseReport>) -> Self {
         let mut tally = Self::default();
@@ -193,7 +160,9 @@ impl fmt::Display for Certificate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::case::Failure;
+    use crate::clause::Clause;
+    use crate::options::Layer;
+    use crate::verdict::Failure;
 
     fn report(outcomes: &[Outcome]) -> Report {
         let ids = ["push.one", "push.two", "pull.one"];
@@ -201,7 +170,7 @@ mod tests {
             id,
             group: id.split_once('.').unwrap().0,
             layer: Layer::Storage,
-            clauses: &[1],
+            clauses: &[Clause::Stored],
             outcome: outcome.clone(),
             took_ms: 1,
         };
@@ -221,7 +190,7 @@ mod tests {
 
     fn failed() -> Outcome {
         Outcome::Fail(Failure {
-            clause: 1,
+            clause: Clause::Stored,
             expected: "a message".to_owned(),
             seen: "none".to_owned(),
             history: vec!["A push to work: #0 → Stored".to_owned()],

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Report, Tally};
-use crate::case::Outcome;
+use crate::verdict::Outcome;
 
 /// A table of groups, then every failure in full, then the verdict.
 impl fmt::Display for Report {

@@ -65,9 +65,8 @@ pub trait ServerBackend: Send + Sync + 'static {
     fn least(&self) -> &'static [Need];
 
     /// The server's own rule because of which it lacks something.
-    fn rule(&self, need: &Need) -> Option<&'static str> {
-        (need.what == Need::CONTROLLED_CLOCK.what)
-            .then_some("time is the server's: its clock cannot be turned")
+    fn rule(&self, need: Need) -> Option<&'static str> {
+        (need == Need::ControlledClock).then_some("time is the server's: its clock cannot be turned")
     }
 
     /// How many cases run at once.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyqueue::adapter::Storage;
 use anyqueue::{Clock, MessageId, PartitionId, Result};
-use anyqueue_conformance::{Harness, Need, Opening, Victim};
+use anyqueue_conformance::{FaultTarget, Harness, Need, Opening};
 use async_trait::async_trait;
 
 pub use self::backend::{ServerBackend, Servers};
@@ -89,7 +89,7 @@ impl<B: ServerBackend> Harness for ServerHarness<B> {
         self.backend.least()
     }
 
-    fn rule(&self, need: &Need) -> Option<&'static str> {
+    fn rule(&self, need: Need) -> Option<&'static str> {
         self.backend.rule(need)
     }
 
@@ -109,10 +109,11 @@ impl<B: ServerBackend> Harness for ServerHarness<B> {
         self.backend.corrupt(self.servers.url(), namespace, partition, id).await
     }
 
-    async fn victim(&self) -> Result<Option<Arc<dyn Victim>>> {
+    async fn fault_target(&self) -> Result<Option<Arc<dyn FaultTarget>>> {
         let Some(program) = self.backend.own_program() else { return Ok(None) };
         Ok(Some(Arc::new(OwnServer::start(Arc::clone(&self.backend), program).await?)))
     }
+
     fn parallelism(&self) -> usize {
         self.backend.parallelism()
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyqueue::adapter::Storage;
 use anyqueue::{Clock, Error, ErrorKind, Result};
-use anyqueue_conformance::{Harm, Victim};
+use anyqueue_conformance::{Disruption, FaultTarget};
 use async_trait::async_trait;
 
 use super::backend::{ServerBackend, open};
@@ -36,26 +36,26 @@ fn failed(error: crate::Error) -> Error {
 }
 
 #[async_trait]
-impl<B: ServerBackend> Victim for OwnServer<B> {
+impl<B: ServerBackend> FaultTarget for OwnServer<B> {
     async fn open(&self, namespace: &str) -> Result<Arc<dyn Storage>> {
         open::<B>(&self.backend.address(&self.url(), namespace), Clock::system()).await
     }
 
-    async fn harm(&self, harm: Harm) -> Result<()> {
-        let done = match harm {
-            Harm::Kill => self.backend.kill(&self.server).await,
-            Harm::Start => self.server.restart().await,
-            Harm::Freeze => self.server.freeze().await,
-            Harm::Thaw => self.server.thaw().await,
-            Harm::Cut => {
+    async fn disrupt(&self, disruption: Disruption) -> Result<()> {
+        let done = match disruption {
+            Disruption::Kill => self.backend.kill(&self.server).await,
+            Disruption::Start => self.server.restart().await,
+            Disruption::Freeze => self.server.freeze().await,
+            Disruption::Thaw => self.server.thaw().await,
+            Disruption::Cut => {
                 self.proxy.reset_all();
                 Ok(())
             }
-            Harm::Stall => self.proxy.set(Fault::Stall).await,
-            Harm::Mute => self.proxy.set(Fault::DropReplies).await,
-            Harm::Delay(delay) => self.proxy.set(Fault::Delay(delay)).await,
-            Harm::Heal => self.proxy.set(Fault::Pass).await,
-            _ => return Err(Error::unsupported("a harm of a later release")),
+            Disruption::Stall => self.proxy.set(Fault::Stall).await,
+            Disruption::DropReplies => self.proxy.set(Fault::DropReplies).await,
+            Disruption::Delay(delay) => self.proxy.set(Fault::Delay(delay)).await,
+            Disruption::Heal => self.proxy.set(Fault::Pass).await,
+            _ => return Err(Error::unsupported("a disruption of a later release")),
         };
         done.map_err(failed)
     }

@@ -1,17 +1,16 @@
-//! The contract's shape: clauses numbered without gaps, each with the conformance cases that prove it.
+//! The contract's shape: prose in clauses that are numbered without gaps.
 //!
-//! That the cases named are those of the suite is checked by the test of `xtask-tables`, which writes them.
+//! Which cases prove a clause stands in the page of cases, which is generated: see `links`.
 
 use super::file::{File, Finding};
 
 pub(super) const CONTRACT: &str = "core/CONTRACT.md";
 
-/// One `### n. Title` with what follows up to the next heading.
+/// One `### n. Title`.
 pub(super) struct Clause {
     pub(super) number: Option<u32>,
-    line: usize,
-    /// The lines that begin with `Cases:`, and the ids in back quotes on each.
-    pub(super) cases: Vec<(usize, Vec<String>)>,
+    pub(super) title: String,
+    pub(super) line: usize,
 }
 
 pub(super) fn check(files: &[File]) -> Vec<Finding> {
@@ -38,50 +37,26 @@ pub(super) fn check(files: &[File]) -> Vec<Finding> {
                 format!("this is the clause in place {expected}: number it so, `### {expected}. Title`");
             findings.push(Finding::new(file, clause.line, "contract", advice));
         }
-        if let Some((line, advice)) = cases_fault(clause) {
-            findings.push(Finding::new(file, line, "contract", advice));
-        }
     }
+    let lists = (1..).zip(file.text.lines()).filter(|(_, text)| text.starts_with("Cases:"));
+    findings.extend(lists.map(|(line, _)| {
+        let advice = "name the clause in its cases instead: `cargo xtask tables` lists them by clause";
+        Finding::new(file, line, "contract", advice)
+    }));
     findings
 }
 
-fn cases_fault(clause: &Clause) -> Option<(usize, String)> {
-    let [(line, ids)] = clause.cases.as_slice() else {
-        let advice =
-            "give the clause one line ``Cases: `id`, `id` `` with the cases that prove it".to_owned();
-        return Some((clause.line, advice));
-    };
-    if ids.is_empty() {
-        return Some((
-            *line,
-            "a clause without a case is a wish: name at least one case in back quotes".to_owned(),
-        ));
-    }
-    let twice = ids.iter().enumerate().find(|(index, id)| ids.iter().take(*index).any(|other| other == *id));
-    twice.map(|(_, id)| (*line, format!("`{id}` stands twice")))
-}
-
 pub(super) fn clauses(text: &str) -> Vec<Clause> {
-    let mut clauses: Vec<Clause> = Vec::new();
-    let mut inside = false;
-    for (line, content) in (1..).zip(text.lines()) {
-        if let Some(heading) = content.strip_prefix("### ") {
-            let number = heading.split_once(". ").and_then(|(number, _)| number.parse().ok());
-            // A heading of the third level that starts with a digit means to be a clause; others are prose.
-            inside = heading.starts_with(|c: char| c.is_ascii_digit());
-            if inside {
-                clauses.push(Clause { number, line, cases: Vec::new() });
-            }
-        } else if content.starts_with('#') {
-            inside = false;
-        } else if let Some(ids) = content.strip_prefix("Cases:")
-            && inside
-            && let Some(clause) = clauses.last_mut()
-        {
-            clause.cases.push((line, ids.split('`').skip(1).step_by(2).map(str::to_owned).collect()));
-        }
-    }
+    let headings =
+        (1..).zip(text.lines()).filter_map(|(line, text)| Some((line, text.strip_prefix("### ")?)));
+    // A heading of the third level that starts with a digit means to be a clause; others are prose.
+    let clauses = headings.filter(|(_, heading)| heading.starts_with(|c: char| c.is_ascii_digit()));
     clauses
+        .map(|(line, heading)| {
+            let parts = heading.split_once(". ").unwrap_or(("", heading));
+            Clause { number: parts.0.parse().ok(), title: parts.1.to_owned(), line }
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -93,22 +68,20 @@ mod tests {
         check(&[sample(CONTRACT, contract)]).iter().map(|finding| finding.line).collect()
     }
 
-    const GOOD: &str = "# Contract\n\n## Push\n### 1. Stored\nText.\nCases: `push.single`, `push.kill`\n\n\
-                        ### Words\n### 2. Order\nCases: `push.order`\n";
+    const GOOD: &str = "# Contract\n\n## Push\n### 1. Stored\nText.\n\n### Words\n### 2. Order\nMore.\n";
 
     #[test]
-    fn numbered_clauses_with_cases_are_right() {
+    fn numbered_clauses_are_right() {
         assert_eq!(lines(GOOD), [] as [usize; 0]);
+        let titles: Vec<_> = clauses(GOOD).into_iter().map(|clause| clause.title).collect();
+        assert_eq!(titles, ["Stored", "Order"]);
     }
 
     #[test]
-    fn gaps_and_missing_repeated_or_empty_cases_are_found() {
-        assert_eq!(lines(&GOOD.replace("### 2.", "### 3.")), [9]);
-        assert_eq!(lines(&GOOD.replace("### 2.", "### 2")), [9]);
-        assert_eq!(lines(&GOOD.replace("Cases: `push.order`", "")), [9]);
-        assert_eq!(lines(&GOOD.replace("`push.order`", "none")), [10]);
-        assert_eq!(lines(&GOOD.replace("`push.kill`", "`push.single`")), [6]);
-        assert_eq!(lines(&format!("{GOOD}Cases: `push.more`\n")), [9]);
+    fn gaps_missing_clauses_and_lists_of_cases_are_found() {
+        assert_eq!(lines(&GOOD.replace("### 2.", "### 3.")), [8]);
+        assert_eq!(lines(&GOOD.replace("### 2.", "### 2")), [8]);
+        assert_eq!(lines(&GOOD.replace("Text.", "Cases: `push.single`")), [5]);
         assert_eq!(lines("# Contract\n"), [1]);
     }
 

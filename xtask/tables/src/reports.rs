@@ -145,7 +145,7 @@ mod tests {
             let skipped = cases.iter().filter(|case| word(case, "outcome") == "not_applicable");
             // A case about what is not declared does not concern a backend that declares everything, nor one about the order of
             // several calls a backend that wants one at a time.
-            let of_no_concern = [Need::UNDECLARED.what, Need::OVERLAPPING_EXCHANGES.what];
+            let of_no_concern = [Need::Undeclared.what(), Need::OverlappingExchanges.what()];
             let lacks = skipped.filter(|case| !of_no_concern.contains(&word(case, "needs")));
             for case in lacks {
                 let id = word(case, "id");

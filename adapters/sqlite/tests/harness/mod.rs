@@ -65,14 +65,12 @@ impl Harness for Sqlite {
         least::EVERYTHING
     }
 
-    fn rule(&self, need: &Need) -> Option<&'static str> {
-        match need.what {
-            what if what == Need::VICTIM.what => {
+    fn rule(&self, need: Need) -> Option<&'static str> {
+        match need {
+            Need::FaultTarget => {
                 Some("SQLite is a library: there is no server to kill, and no connection to cut")
             }
-            what if what == Need::SKEWED_CLIENT.what => {
-                Some("time is the host's: all who use the file read one clock")
-            }
+            Need::SkewedClient => Some("time is the host's: all who use the file read one clock"),
             _ => None,
         }
     }

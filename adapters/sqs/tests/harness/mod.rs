@@ -47,8 +47,8 @@ impl ServerBackend for Kind {
         self.least
     }
 
-    fn rule(&self, need: &Need) -> Option<&'static str> {
-        anyqueue_sqs::server_rule(self.fifo, need.what)
+    fn rule(&self, need: Need) -> Option<&'static str> {
+        anyqueue_sqs::server_rule(self.fifo, need.what())
     }
 
     /// The emulator is one thread of Python; most cases wait most of the time.

@@ -66,12 +66,12 @@ impl Harness for Places {
     }
 
     /// As the backend's own crate knows it.
-    fn rule(&self, need: &Need) -> Option<&'static str> {
+    fn rule(&self, need: Need) -> Option<&'static str> {
         match self.backend.name {
             #[cfg(feature = "sqs")]
             "sqs" => {
                 let fifo = StorageUrl::parse(&self.url).and_then(|url| url.option("fifo"));
-                anyqueue_sqs::server_rule(fifo.ok().flatten().unwrap_or(false), need.what)
+                anyqueue_sqs::server_rule(fifo.ok().flatten().unwrap_or(false), need.what())
             }
             _ => None,
         }
@@ -116,12 +116,12 @@ mod tests {
     #[cfg(feature = "sqs")]
     #[test]
     fn what_sqs_does_not_offer_is_explained_by_the_services_rule() {
-        let rule = |url: &str, need: &Need| Places::at(url).ok().and_then(|places| places.rule(need));
+        let rule = |url: &str, need: Need| Places::at(url).ok().and_then(|places| places.rule(need));
         let (standard, fifo) = ("sqs://eu-west-1/jobs", "sqs://eu-west-1/jobs?fifo=true");
-        assert!(rule(standard, &Need::GROUPS).is_some_and(|rule| rule.contains("FIFO")));
-        assert_eq!(rule(fifo, &Need::GROUPS), None);
-        for need in [Need::BROWSE, Need::PUSH_ORDER, Need::PAUSE, Need::DEDUP_WHILE_LIVE, Need::UNIQUE_IDS] {
-            assert!(rule(standard, &need).is_some() && rule(fifo, &need).is_some(), "{need:?}");
+        assert!(rule(standard, Need::Groups).is_some_and(|rule| rule.contains("FIFO")));
+        assert_eq!(rule(fifo, Need::Groups), None);
+        for need in [Need::Browse, Need::PushOrder, Need::Pause, Need::DedupWhileLive, Need::UniqueIds] {
+            assert!(rule(standard, need).is_some() && rule(fifo, need).is_some(), "{need:?}");
         }
     }
 }

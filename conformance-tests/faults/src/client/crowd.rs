@@ -9,17 +9,21 @@ use anyqueue::adapter::{
     PushQueueStorage as _, Settlement, async_trait,
 };
 use anyqueue::{MAX_PAGE, MessageData, PartitionId, PushOutcome, Result, SettleOutcome};
-use anyqueue_conformance::Fault;
+use anyqueue_conformance::{Clause, Fault};
 use tokio::sync::Notify;
 
 use crate::quirk::{Client, Entry, Kept, Pulled, Pushed, Quirk, Settled, for_wait, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
-    subtle(Fault::SettleRace, &[20, 22], || Arc::new(SettleRace::default())),
-    subtle(Fault::IdRace, &[32], || Arc::new(IdRace)),
-    subtle(Fault::ClosesBlockEachOther, &[41], || Arc::new(ClosesBlockEachOther::default())),
-    subtle(Fault::OneWatchesTheTime, &[25, 30], || Arc::new(OneWatchesTheTime::default())),
-    subtle(Fault::InitStartsOver, &[38], || Arc::new(InitStartsOver::default())),
+    subtle(Fault::SettleRace, &[Clause::SettleOutcomes, Clause::SettleTwice], || {
+        Arc::new(SettleRace::default())
+    }),
+    subtle(Fault::IdRace, &[Clause::Deduplication], || Arc::new(IdRace)),
+    subtle(Fault::ClosesBlockEachOther, &[Clause::Close], || Arc::new(ClosesBlockEachOther::default())),
+    subtle(Fault::OneWatchesTheTime, &[Clause::LeaseEnd, Clause::Delays], || {
+        Arc::new(OneWatchesTheTime::default())
+    }),
+    subtle(Fault::InitStartsOver, &[Clause::Init], || Arc::new(InitStartsOver::default())),
 ];
 
 /// Between looking and writing, where others come in.

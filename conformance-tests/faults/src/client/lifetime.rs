@@ -9,16 +9,20 @@ use anyqueue::adapter::{
     PushQueueStorage as _, Settlement, async_trait,
 };
 use anyqueue::{MessageData, MessageId, MessageState, PartitionId, SettleOutcome};
-use anyqueue_conformance::Fault;
+use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Client, Entry, Kept, Pulled, Pushed, Quirk, Settled, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
-    subtle(Fault::InitReleasesLeased, &[14, 38], || leases(LeasesEnd::AtInit)),
-    subtle(Fault::CloseReleasesAll, &[14, 41], || leases(LeasesEnd::AtClose)),
-    subtle(Fault::ClosedKeepsLeases, &[25, 41], || leases(LeasesEnd::Never)),
-    subtle(Fault::DelayedDieWithPusher, &[1, 30], || Arc::new(DelayedDieWithPusher::default())),
-    subtle(Fault::PostponedDieWithClient, &[19, 30], || Arc::new(PostponedDieWithClient::default())),
+    subtle(Fault::InitReleasesLeased, &[Clause::Exclusive, Clause::Init], || leases(LeasesEnd::AtInit)),
+    subtle(Fault::CloseReleasesAll, &[Clause::Exclusive, Clause::Close], || leases(LeasesEnd::AtClose)),
+    subtle(Fault::ClosedKeepsLeases, &[Clause::LeaseEnd, Clause::Close], || leases(LeasesEnd::Never)),
+    subtle(Fault::DelayedDieWithPusher, &[Clause::Stored, Clause::Delays], || {
+        Arc::new(DelayedDieWithPusher::default())
+    }),
+    subtle(Fault::PostponedDieWithClient, &[Clause::SettleActions, Clause::Delays], || {
+        Arc::new(PostponedDieWithClient::default())
+    }),
 ];
 
 /// When the leases of which clients end.

@@ -7,13 +7,13 @@ use anyqueue::adapter::{
     Settlement, async_trait,
 };
 use anyqueue::{Counts, MessageData, PartitionId, Result};
-use anyqueue_conformance::Fault;
+use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Client, Entry, Extended, Pulled, Pushed, Quirk, Settled, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
-    subtle(Fault::NameCutAt63, &[16], || Arc::new(Renamed(cut_at_63))),
-    subtle(Fault::DeadNameCollides, &[16], || Arc::new(Renamed(dead_by_suffix))),
+    subtle(Fault::NameCutAt63, &[Clause::PartitionsApart], || Arc::new(Renamed(cut_at_63))),
+    subtle(Fault::DeadNameCollides, &[Clause::PartitionsApart], || Arc::new(Renamed(dead_by_suffix))),
 ];
 
 /// Where the messages of a partition really are.

@@ -5,14 +5,16 @@ use std::time::{Duration, Instant};
 
 use anyqueue::PartitionId;
 use anyqueue::adapter::{PullQueueStorage as _, PullRequest, Settlement, async_trait};
-use anyqueue_conformance::Fault;
+use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Client, Entry, Pulled, Quirk, Settled, for_wait, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
-    subtle(Fault::WaitBlocksThread, &[9, 18], || Arc::new(Looks { pause: Some(Duration::from_millis(5)) })),
-    subtle(Fault::SpinsWhileWaiting, &[42], || Arc::new(Looks { pause: None })),
-    subtle(Fault::NeedsSeveralThreads, &[40], || Arc::new(NeedsSeveralThreads)),
+    subtle(Fault::WaitBlocksThread, &[Clause::ReadyAtOnce, Clause::AllWaitersWake], || {
+        Arc::new(Looks { pause: Some(Duration::from_millis(5)) })
+    }),
+    subtle(Fault::SpinsWhileWaiting, &[Clause::Resources], || Arc::new(Looks { pause: None })),
+    subtle(Fault::NeedsSeveralThreads, &[Clause::Recovery], || Arc::new(NeedsSeveralThreads)),
 ];
 
 /// A wait that looks again and again: after a pause that blocks its thread, or after none.

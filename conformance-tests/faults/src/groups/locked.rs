@@ -12,15 +12,15 @@ use anyqueue::{
     Browsed, CancelOutcome, DeleteOutcome, MAX_PAGE, MessageId, MessageState, PartitionId, Result,
     SettleOutcome,
 };
-use anyqueue_conformance::Fault;
+use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Client, Entry, Kept, Pulled, Quirk, Settled, for_wait, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
-    subtle(Fault::DeathLocksGroup, &[31], || locks(By::Death)),
-    subtle(Fault::CancelLocksGroup, &[31, 36], || locks(By::Cancel)),
-    subtle(Fault::DeleteLocksGroup, &[31, 36], || locks(By::Delete)),
-    subtle(Fault::PurgeLocksGroup, &[31, 36], || locks(By::Purge)),
+    subtle(Fault::DeathLocksGroup, &[Clause::Groups], || locks(By::Death)),
+    subtle(Fault::CancelLocksGroup, &[Clause::Groups, Clause::Deletion], || locks(By::Cancel)),
+    subtle(Fault::DeleteLocksGroup, &[Clause::Groups, Clause::Deletion], || locks(By::Delete)),
+    subtle(Fault::PurgeLocksGroup, &[Clause::Groups, Clause::Deletion], || locks(By::Purge)),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,22 +10,26 @@ use anyqueue::{
     Browsed, CancelOutcome, Counts, DeleteOutcome, Headers, MAX_PAGE, MessageData, MessageId, MessageState,
     PartitionId, Result, SettleOutcome,
 };
-use anyqueue_conformance::Fault;
+use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Client, Entry, Kept, Pushed, Quirk, Settled, plain, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
-    subtle(Fault::CountsForgetBehind, &[35], || Arc::new(CountsForgetBehind)),
-    subtle(Fault::DeadCountForgetsLeased, &[35], || Arc::new(DeadCountForgetsLeased)),
-    subtle(Fault::BrowseHidesPostponed, &[35], || Arc::new(BrowseHidesPostponed::default())),
-    subtle(Fault::BrowseShowsOldHeaders, &[35], || Arc::new(BrowseShowsOldHeaders::default())),
-    subtle(Fault::BrowseAfterGone, &[35], || Arc::new(BrowseAfterGone)),
-    plain(Fault::ListOnlyReady, &[35], || Arc::new(ListOnlyReady)),
-    subtle(Fault::TwinDeleted, &[36], || Arc::new(TwinDeleted)),
-    plain(Fault::DeleteMissesDelayed, &[36], || Arc::new(DeleteMissesDelayed)),
-    plain(Fault::CancelLeavesDelayed, &[36], || Arc::new(CancelLeavesDelayed)),
-    plain(Fault::PurgeLeavesDelayed, &[36], || Arc::new(PurgeLeavesDelayed)),
-    subtle(Fault::PurgeTakesDead, &[16, 36], || Arc::new(PurgeTakesDead)),
+    subtle(Fault::CountsForgetBehind, &[Clause::Inspection], || Arc::new(CountsForgetBehind)),
+    subtle(Fault::DeadCountForgetsLeased, &[Clause::Inspection], || Arc::new(DeadCountForgetsLeased)),
+    subtle(Fault::BrowseHidesPostponed, &[Clause::Inspection], || Arc::new(BrowseHidesPostponed::default())),
+    subtle(
+        Fault::BrowseShowsOldHeaders,
+        &[Clause::Inspection],
+        || Arc::new(BrowseShowsOldHeaders::default()),
+    ),
+    subtle(Fault::BrowseAfterGone, &[Clause::Inspection], || Arc::new(BrowseAfterGone)),
+    plain(Fault::ListOnlyReady, &[Clause::Inspection], || Arc::new(ListOnlyReady)),
+    subtle(Fault::TwinDeleted, &[Clause::Deletion], || Arc::new(TwinDeleted)),
+    plain(Fault::DeleteMissesDelayed, &[Clause::Deletion], || Arc::new(DeleteMissesDelayed)),
+    plain(Fault::CancelLeavesDelayed, &[Clause::Deletion], || Arc::new(CancelLeavesDelayed)),
+    plain(Fault::PurgeLeavesDelayed, &[Clause::Deletion], || Arc::new(PurgeLeavesDelayed)),
+    subtle(Fault::PurgeTakesDead, &[Clause::PartitionsApart, Clause::Deletion], || Arc::new(PurgeTakesDead)),
 ];
 
 async fn browse(client: &Client, partition: &PartitionId) -> Vec<Browsed> {

@@ -12,23 +12,23 @@ use anyqueue::{
     Browsed, CancelOutcome, Counts, DeleteOutcome, MAX_PAGE, MessageData, MessageId, MessageState,
     PartitionId, Result, SettleOutcome,
 };
-use anyqueue_conformance::Fault;
+use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Client, Entry, Kept, Pulled, Pushed, Quirk, Settled, plain, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
-    subtle(Fault::PurgeCountsFirst, &[36], || Arc::new(PurgeCountsFirst)),
-    plain(Fault::PurgeUntilEmpty, &[40], || Arc::new(PurgeUntilEmpty)),
-    subtle(Fault::MoveLostBesidePush, &[33], || Arc::new(MoveLostBesidePush::default())),
-    subtle(Fault::DeleteTakesClaimed, &[36], || Arc::new(TakesClaimed::default())),
-    subtle(Fault::CancelTakesClaimed, &[36], || {
+    subtle(Fault::PurgeCountsFirst, &[Clause::Deletion], || Arc::new(PurgeCountsFirst)),
+    plain(Fault::PurgeUntilEmpty, &[Clause::Recovery], || Arc::new(PurgeUntilEmpty)),
+    subtle(Fault::MoveLostBesidePush, &[Clause::DeadLetters], || Arc::new(MoveLostBesidePush::default())),
+    subtle(Fault::DeleteTakesClaimed, &[Clause::Deletion], || Arc::new(TakesClaimed::default())),
+    subtle(Fault::CancelTakesClaimed, &[Clause::Deletion], || {
         Arc::new(TakesClaimed { cancels: true, ..Default::default() })
     }),
-    plain(Fault::CountsStale, &[35], || Arc::new(CountsStale::default())),
-    subtle(Fault::BrowseByNumber, &[35], || Arc::new(BrowseByNumber::default())),
-    plain(Fault::BrowseLocksOut, &[35], || Arc::new(BrowseLocksOut::default())),
-    subtle(Fault::ListByNumber, &[35], || Arc::new(ListByNumber::default())),
-    subtle(Fault::PauseMissesBusy, &[37], || Arc::new(PauseMissesBusy::default())),
+    plain(Fault::CountsStale, &[Clause::Inspection], || Arc::new(CountsStale::default())),
+    subtle(Fault::BrowseByNumber, &[Clause::Inspection], || Arc::new(BrowseByNumber::default())),
+    plain(Fault::BrowseLocksOut, &[Clause::Inspection], || Arc::new(BrowseLocksOut::default())),
+    subtle(Fault::ListByNumber, &[Clause::Inspection], || Arc::new(ListByNumber::default())),
+    subtle(Fault::PauseMissesBusy, &[Clause::Pause], || Arc::new(PauseMissesBusy::default())),
 ];
 
 /// Between looking and doing. Others go on meanwhile.

@@ -9,19 +9,19 @@ use anyqueue::adapter::{
     Settlement, async_trait,
 };
 use anyqueue::{Counts, ExtendOutcome, MAX_PAGE, PartitionId, Result};
-use anyqueue_conformance::Fault;
+use anyqueue_conformance::{Clause, Fault};
 use tokio::sync::watch;
 
 use crate::quirk::{Client, Entry, Extended, Kept, Pulled, Quirk, Settled, for_wait, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
-    subtle(Fault::PauseMissesWaiting, &[37], || Arc::new(PauseMissesWaiting::new())),
-    subtle(Fault::PauseTakesDead, &[16, 37], || Arc::new(PauseTakesDead)),
-    subtle(Fault::PauseEndsLeases, &[26, 37], || Arc::new(PauseEndsLeases)),
-    subtle(Fault::PauseForgottenWhenEmpty, &[37], || Arc::new(PauseForgottenWhenEmpty)),
-    subtle(Fault::PauseDiesWithClient, &[37], || Arc::new(PauseDiesWithClient::default())),
-    subtle(Fault::PausedUnlisted, &[35, 37], || Arc::new(PausedUnlisted)),
-    subtle(Fault::InitResumes, &[37, 38], || Arc::new(InitResumes)),
+    subtle(Fault::PauseMissesWaiting, &[Clause::Pause], || Arc::new(PauseMissesWaiting::new())),
+    subtle(Fault::PauseTakesDead, &[Clause::PartitionsApart, Clause::Pause], || Arc::new(PauseTakesDead)),
+    subtle(Fault::PauseEndsLeases, &[Clause::Extend, Clause::Pause], || Arc::new(PauseEndsLeases)),
+    subtle(Fault::PauseForgottenWhenEmpty, &[Clause::Pause], || Arc::new(PauseForgottenWhenEmpty)),
+    subtle(Fault::PauseDiesWithClient, &[Clause::Pause], || Arc::new(PauseDiesWithClient::default())),
+    subtle(Fault::PausedUnlisted, &[Clause::Inspection, Clause::Pause], || Arc::new(PausedUnlisted)),
+    subtle(Fault::InitResumes, &[Clause::Pause, Clause::Init], || Arc::new(InitResumes)),
 ];
 
 /// Whether the partition is paused is asked at the beginning of a pull only.

@@ -7,16 +7,18 @@ use anyqueue::adapter::{
     InspectQueueStorage as _, PullQueueStorage as _, PullRequest, PushQueueStorage as _, async_trait,
 };
 use anyqueue::{MAX_PAGE, MessageData, MessageId, MessageState, PartitionId, PushOutcome, Result};
-use anyqueue_conformance::Fault;
+use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Client, Entry, Kept, Originals, Pulled, Pushed, Quirk, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
-    subtle(Fault::KeyTrimmed, &[32], || folded(What::Key, |text| text.trim().to_owned())),
-    subtle(Fault::KeyCaseless, &[32], || folded(What::Key, str::to_lowercase)),
-    subtle(Fault::KeyComposed, &[32], || folded(What::Key, composed)),
-    subtle(Fault::GroupTrimmed, &[31], || folded(What::Group, |text| text.trim().to_owned())),
-    subtle(Fault::PurgeFreesHeldKeys, &[32, 36], || Arc::new(PurgeFreesHeldKeys::default())),
+    subtle(Fault::KeyTrimmed, &[Clause::Deduplication], || folded(What::Key, |text| text.trim().to_owned())),
+    subtle(Fault::KeyCaseless, &[Clause::Deduplication], || folded(What::Key, str::to_lowercase)),
+    subtle(Fault::KeyComposed, &[Clause::Deduplication], || folded(What::Key, composed)),
+    subtle(Fault::GroupTrimmed, &[Clause::Groups], || folded(What::Group, |text| text.trim().to_owned())),
+    subtle(Fault::PurgeFreesHeldKeys, &[Clause::Deduplication, Clause::Deletion], || {
+        Arc::new(PurgeFreesHeldKeys::default())
+    }),
 ];
 
 /// The one letter that the suite has in two forms.

@@ -9,16 +9,18 @@ use anyqueue::adapter::{
     PushQueueStorage as _, Settlement, async_trait,
 };
 use anyqueue::{MAX_PAGE, MessageData, MessageId, PartitionId, PushOutcome, Result, SettleOutcome};
-use anyqueue_conformance::Fault;
+use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Client, Entry, Extended, Kept, Originals, Pulled, Pushed, Quirk, Settled, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
-    subtle(Fault::KeyFreeAfterRetry, &[32], || freed(Freed::Retry)),
-    subtle(Fault::KeyFreeWhilePostponed, &[32], || freed(Freed::Postpone)),
-    subtle(Fault::KeyFreeAtLeaseEnd, &[32], || freed(Freed::LeaseEnd)),
-    subtle(Fault::DeathKeepsKey, &[32], || Arc::new(DeathKeepsKey::default())),
-    subtle(Fault::PurgeKeepsKeys, &[32, 36], || Arc::new(PurgeKeepsKeys::default())),
+    subtle(Fault::KeyFreeAfterRetry, &[Clause::Deduplication], || freed(Freed::Retry)),
+    subtle(Fault::KeyFreeWhilePostponed, &[Clause::Deduplication], || freed(Freed::Postpone)),
+    subtle(Fault::KeyFreeAtLeaseEnd, &[Clause::Deduplication], || freed(Freed::LeaseEnd)),
+    subtle(Fault::DeathKeepsKey, &[Clause::Deduplication], || Arc::new(DeathKeepsKey::default())),
+    subtle(Fault::PurgeKeepsKeys, &[Clause::Deduplication, Clause::Deletion], || {
+        Arc::new(PurgeKeepsKeys::default())
+    }),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

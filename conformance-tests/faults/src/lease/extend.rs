@@ -9,22 +9,24 @@ use anyqueue::adapter::{
     QueueStorage as _, Settlement, Token, async_trait,
 };
 use anyqueue::{CancelOutcome, ExtendOutcome, MessageId, PartitionId, Result};
-use anyqueue_conformance::Fault;
+use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Client, Entry, Extended, Kept, Pulled, Quirk, Settled, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
-    subtle(Fault::ExtendTakesBatch, &[25, 26], || Arc::new(ExtendTakesBatch::default())),
-    subtle(Fault::ExtendNeverShortens, &[26], || extended(never_shorter)),
-    subtle(Fault::ExtendAddsUp, &[26], || extended(added_up)),
-    subtle(Fault::SecondExtendIgnored, &[26], || extended(first_only)),
-    subtle(Fault::FirstLeaseForAll, &[25], || Arc::new(FirstLeaseForAll::default())),
-    subtle(Fault::SecondLeaseEndless, &[25], || Arc::new(Endless::default())),
-    subtle(Fault::DeadLeaseEndless, &[25, 33], || Arc::new(DeadLeaseEndless)),
-    subtle(Fault::TokenPerClient, &[21], || Arc::new(TokenPerClient::default())),
-    subtle(Fault::Row129Unleased, &[14], || Arc::new(Row129Unleased)),
-    subtle(Fault::CancelLostByExtension, &[26], || Arc::new(CancelLostByExtension::default())),
-    subtle(Fault::CancelLocal, &[26, 36], || Arc::new(CancelLocal::default())),
+    subtle(Fault::ExtendTakesBatch, &[Clause::LeaseEnd, Clause::Extend], || {
+        Arc::new(ExtendTakesBatch::default())
+    }),
+    subtle(Fault::ExtendNeverShortens, &[Clause::Extend], || extended(never_shorter)),
+    subtle(Fault::ExtendAddsUp, &[Clause::Extend], || extended(added_up)),
+    subtle(Fault::SecondExtendIgnored, &[Clause::Extend], || extended(first_only)),
+    subtle(Fault::FirstLeaseForAll, &[Clause::LeaseEnd], || Arc::new(FirstLeaseForAll::default())),
+    subtle(Fault::SecondLeaseEndless, &[Clause::LeaseEnd], || Arc::new(Endless::default())),
+    subtle(Fault::DeadLeaseEndless, &[Clause::LeaseEnd, Clause::DeadLetters], || Arc::new(DeadLeaseEndless)),
+    subtle(Fault::TokenPerClient, &[Clause::Fencing], || Arc::new(TokenPerClient::default())),
+    subtle(Fault::Row129Unleased, &[Clause::Exclusive], || Arc::new(Row129Unleased)),
+    subtle(Fault::CancelLostByExtension, &[Clause::Extend], || Arc::new(CancelLostByExtension::default())),
+    subtle(Fault::CancelLocal, &[Clause::Extend, Clause::Deletion], || Arc::new(CancelLocal::default())),
 ];
 
 /// Long enough to pass forever.

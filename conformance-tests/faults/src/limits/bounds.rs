@@ -11,21 +11,21 @@ use anyqueue::adapter::{
 use anyqueue::{
     Browsed, ExtendOutcome, MAX_PAGE, MessageData, MessageId, PartitionId, Result, SettleOutcome,
 };
-use anyqueue_conformance::Fault;
+use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Client, Entry, Extended, Pulled, Pushed, Quirk, Settled, for_wait, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
-    subtle(Fault::LongNamesCut, &[5], || altering(long_names_cut)),
-    subtle(Fault::HeadersBeyond255Lost, &[5], || altering(headers_beyond_255_lost)),
-    subtle(Fault::RetriesOf31Bits, &[5], || altering(retries_of_31_bits)),
-    subtle(Fault::ZeroRetriesLost, &[5], || altering(zero_retries_lost)),
-    subtle(Fault::LastOfFullSettlement, &[20], || Arc::new(LastOfFullSettlement)),
-    subtle(Fault::LastOfFullExtension, &[26], || Arc::new(LastOfFullExtension)),
-    subtle(Fault::LeastLeaseEndless, &[25], || Arc::new(LeastLeaseEndless)),
-    subtle(Fault::WaitOverflows, &[10, 40], || Arc::new(WaitOverflows)),
-    subtle(Fault::LimitZeroIsNone, &[35, 36], || Arc::new(LimitZeroIsNone)),
-    subtle(Fault::PostponeOf32BitMillis, &[30], || Arc::new(PostponeOf32BitMillis)),
+    subtle(Fault::LongNamesCut, &[Clause::ContentIntact], || altering(long_names_cut)),
+    subtle(Fault::HeadersBeyond255Lost, &[Clause::ContentIntact], || altering(headers_beyond_255_lost)),
+    subtle(Fault::RetriesOf31Bits, &[Clause::ContentIntact], || altering(retries_of_31_bits)),
+    subtle(Fault::ZeroRetriesLost, &[Clause::ContentIntact], || altering(zero_retries_lost)),
+    subtle(Fault::LastOfFullSettlement, &[Clause::SettleOutcomes], || Arc::new(LastOfFullSettlement)),
+    subtle(Fault::LastOfFullExtension, &[Clause::Extend], || Arc::new(LastOfFullExtension)),
+    subtle(Fault::LeastLeaseEndless, &[Clause::LeaseEnd], || Arc::new(LeastLeaseEndless)),
+    subtle(Fault::WaitOverflows, &[Clause::PullWait, Clause::Recovery], || Arc::new(WaitOverflows)),
+    subtle(Fault::LimitZeroIsNone, &[Clause::Inspection, Clause::Deletion], || Arc::new(LimitZeroIsNone)),
+    subtle(Fault::PostponeOf32BitMillis, &[Clause::Delays], || Arc::new(PostponeOf32BitMillis)),
 ];
 
 /// What is stored is not what was pushed.

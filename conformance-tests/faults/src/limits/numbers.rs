@@ -7,21 +7,25 @@ use anyqueue::adapter::{
     InspectQueueStorage as _, PullQueueStorage as _, PullRequest, PushQueueStorage as _, async_trait,
 };
 use anyqueue::{Browsed, MessageData, MessageId, PartitionId, Result};
-use anyqueue_conformance::Fault;
+use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Client, Entry, Pulled, Pushed, Quirk, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
-    subtle(Fault::CountOfEightBits, &[28], || Arc::new(CountOfEightBits)),
-    subtle(Fault::LeaseOf32BitMicros, &[25], || {
+    subtle(Fault::CountOfEightBits, &[Clause::DeliveryCount], || Arc::new(CountOfEightBits)),
+    subtle(Fault::LeaseOf32BitMicros, &[Clause::LeaseEnd], || {
         Arc::new(Leased(|lease| micros(low_bits(lease.as_micros()))))
     }),
-    subtle(Fault::LeaseCappedAt32BitMicros, &[25], || Arc::new(Leased(|lease| lease.min(micros(u32::MAX))))),
-    subtle(Fault::DelayOf32BitMillis, &[30], || {
+    subtle(Fault::LeaseCappedAt32BitMicros, &[Clause::LeaseEnd], || {
+        Arc::new(Leased(|lease| lease.min(micros(u32::MAX))))
+    }),
+    subtle(Fault::DelayOf32BitMillis, &[Clause::Delays], || {
         Arc::new(Delayed(|delay| millis(low_bits(delay.as_millis()))))
     }),
-    subtle(Fault::DelayCappedAt32BitMicros, &[30], || Arc::new(Delayed(|delay| delay.min(micros(u32::MAX))))),
-    subtle(Fault::BrowseEndsAtHundred, &[35], || Arc::new(BrowseEndsAtHundred)),
+    subtle(Fault::DelayCappedAt32BitMicros, &[Clause::Delays], || {
+        Arc::new(Delayed(|delay| delay.min(micros(u32::MAX))))
+    }),
+    subtle(Fault::BrowseEndsAtHundred, &[Clause::Inspection], || Arc::new(BrowseEndsAtHundred)),
 ];
 
 fn low_bits(number: u128) -> u32 {

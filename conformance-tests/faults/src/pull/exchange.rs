@@ -5,15 +5,19 @@ use std::time::Duration;
 
 use anyqueue::adapter::{PullQueueStorage as _, PullRequest, Settlement, async_trait};
 use anyqueue::{PartitionId, SettleOutcome};
-use anyqueue_conformance::Fault;
+use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Client, Entry, Pulled, Quirk, Settled, for_wait, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
-    subtle(Fault::ExchangeStopsAtLost, &[8, 9], || Arc::new(ExchangeStopsAtLost)),
-    subtle(Fault::ExchangePullsFirst, &[9, 31], || Arc::new(ExchangePullsFirst)),
-    subtle(Fault::ExchangeDoesNotWait, &[11], || Arc::new(ExchangeDoesNotWait)),
-    subtle(Fault::ExchangeElsewhere, &[16], || Arc::new(ExchangeElsewhere)),
+    subtle(Fault::ExchangeStopsAtLost, &[Clause::PullBounds, Clause::ReadyAtOnce], || {
+        Arc::new(ExchangeStopsAtLost)
+    }),
+    subtle(Fault::ExchangePullsFirst, &[Clause::ReadyAtOnce, Clause::Groups], || {
+        Arc::new(ExchangePullsFirst)
+    }),
+    subtle(Fault::ExchangeDoesNotWait, &[Clause::PushWakes], || Arc::new(ExchangeDoesNotWait)),
+    subtle(Fault::ExchangeElsewhere, &[Clause::PartitionsApart], || Arc::new(ExchangeElsewhere)),
 ];
 
 #[derive(Debug)]

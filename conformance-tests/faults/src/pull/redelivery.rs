@@ -9,19 +9,25 @@ use anyqueue::adapter::{
     Action, Delivery, Lease, PullQueueStorage as _, PullRequest, Settlement, async_trait,
 };
 use anyqueue::{Headers, MessageId, PartitionId, SettleOutcome};
-use anyqueue_conformance::Fault;
+use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Client, Entry, Kept, Pulled, Quirk, Settled, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
-    subtle(Fault::RedeliveryLosesHeaders, &[5], || shown(RedeliveryLosesHeaders::default())),
-    subtle(Fault::NewHeadersOnce, &[5, 19], || shown(NewHeaders::default())),
-    subtle(Fault::NewHeadersLocal, &[5, 19], || shown(NewHeaders { local: true, ..NewHeaders::default() })),
-    subtle(Fault::PostponeResetsCount, &[28], || shown(PostponeResetsCount::default())),
-    subtle(Fault::LeaseEndNotCounted, &[28], || shown(LeaseEndNotCounted::default())),
-    subtle(Fault::CountPerClient, &[28], || shown(CountPerClient::default())),
-    subtle(Fault::AgeAnewAfterPostpone, &[34], || shown(AgeAnewAfterPostpone::default())),
-    subtle(Fault::AgeFromMaturity, &[34], || shown(AgeFromMaturity)),
+    subtle(Fault::RedeliveryLosesHeaders, &[Clause::ContentIntact], || {
+        shown(RedeliveryLosesHeaders::default())
+    }),
+    subtle(Fault::NewHeadersOnce, &[Clause::ContentIntact, Clause::SettleActions], || {
+        shown(NewHeaders::default())
+    }),
+    subtle(Fault::NewHeadersLocal, &[Clause::ContentIntact, Clause::SettleActions], || {
+        shown(NewHeaders { local: true, ..NewHeaders::default() })
+    }),
+    subtle(Fault::PostponeResetsCount, &[Clause::DeliveryCount], || shown(PostponeResetsCount::default())),
+    subtle(Fault::LeaseEndNotCounted, &[Clause::DeliveryCount], || shown(LeaseEndNotCounted::default())),
+    subtle(Fault::CountPerClient, &[Clause::DeliveryCount], || shown(CountPerClient::default())),
+    subtle(Fault::AgeAnewAfterPostpone, &[Clause::Expiry], || shown(AgeAnewAfterPostpone::default())),
+    subtle(Fault::AgeFromMaturity, &[Clause::Expiry], || shown(AgeFromMaturity)),
 ];
 
 /// Changes what is shown of a delivery, and learns from settlements.

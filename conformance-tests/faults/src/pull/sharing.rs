@@ -5,17 +5,19 @@ use std::time::{Duration, Instant};
 
 use anyqueue::PartitionId;
 use anyqueue::adapter::{Delivery, Extension, PullQueueStorage as _, PullRequest, async_trait};
-use anyqueue_conformance::Fault;
+use anyqueue_conformance::{Clause, Fault};
 use tokio::sync::oneshot;
 
 use crate::quirk::{Client, Entry, Extended, Kept, Pulled, Quirk, for_wait, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
-    subtle(Fault::WaitersShare, &[14], || Arc::new(WaitersShare::default())),
-    subtle(Fault::WaitBlocksExtend, &[26, 40], || {
+    subtle(Fault::WaitersShare, &[Clause::Exclusive], || Arc::new(WaitersShare::default())),
+    subtle(Fault::WaitBlocksExtend, &[Clause::Extend, Clause::Recovery], || {
         Arc::new(Connection { blocks: Blocks::Extensions, ..Connection::default() })
     }),
-    subtle(Fault::WaitBlocksOtherPull, &[9, 16], || Arc::new(Connection::default())),
+    subtle(Fault::WaitBlocksOtherPull, &[Clause::ReadyAtOnce, Clause::PartitionsApart], || {
+        Arc::new(Connection::default())
+    }),
 ];
 
 /// A waiting pull of another client.

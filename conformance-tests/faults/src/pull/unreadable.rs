@@ -16,7 +16,7 @@ impl Basic {
         }
         match self.fault {
             Some(Fault::UnreadableFailsPull) => return Err(unreadable()),
-            Some(Fault::UnreadableComesForEver) => got.retain(|delivery| !is_damaged(delivery)),
+            Some(Fault::UnreadableComesForever) => got.retain(|delivery| !is_damaged(delivery)),
             Some(Fault::UnreadableDropped) => {
                 let (damaged, right): (Vec<_>, Vec<_>) = got.into_iter().partition(is_damaged);
                 let removals: Vec<_> = damaged

@@ -8,22 +8,38 @@ use anyqueue::adapter::{
     async_trait,
 };
 use anyqueue::{MessageData, PartitionId, Result};
-use anyqueue_conformance::Fault;
+use anyqueue_conformance::{Clause, Fault};
 use tokio::sync::{Notify, watch};
 
 use crate::quirk::{Client, Entry, Kept, Pulled, Pushed, Quirk, Settled, for_wait, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
-    subtle(Fault::ReleaseWakesNobody, &[9, 18], || sleepers(Unheard::Release)),
-    subtle(Fault::MoveWakesNobody, &[9, 18], || sleepers(Unheard::Move)),
-    subtle(Fault::FreedGroupWakesNobody, &[18, 31], || sleepers(Unheard::FreedGroup)),
-    subtle(Fault::OthersUnheard, &[11, 18], || sleepers(Unheard::Others)),
-    subtle(Fault::BatchWakesOne, &[18], || sleepers(Unheard::RestOfBatch)),
-    subtle(Fault::RestOfBatchAtDeadline, &[18], || sleepers_that_look(Unheard::RestOfBatch)),
-    subtle(Fault::ReturnedAtDeadline, &[9, 18], || sleepers_that_look(Unheard::Release)),
-    subtle(Fault::ReturnWakesOne, &[9, 18], || sleepers_that_look(Unheard::RestOfReturned)),
-    subtle(Fault::ResumeWakesOne, &[18, 37], || sleepers_that_look(Unheard::RestOfResumed)),
-    subtle(Fault::FreedGroupForgetsOthers, &[18, 31], || sleepers(Unheard::RestOfFreedGroup)),
+    subtle(Fault::ReleaseWakesNobody, &[Clause::ReadyAtOnce, Clause::AllWaitersWake], || {
+        sleepers(Unheard::Release)
+    }),
+    subtle(Fault::MoveWakesNobody, &[Clause::ReadyAtOnce, Clause::AllWaitersWake], || {
+        sleepers(Unheard::Move)
+    }),
+    subtle(Fault::FreedGroupWakesNobody, &[Clause::AllWaitersWake, Clause::Groups], || {
+        sleepers(Unheard::FreedGroup)
+    }),
+    subtle(Fault::OthersUnheard, &[Clause::PushWakes, Clause::AllWaitersWake], || sleepers(Unheard::Others)),
+    subtle(Fault::BatchWakesOne, &[Clause::AllWaitersWake], || sleepers(Unheard::RestOfBatch)),
+    subtle(Fault::RestOfBatchAtDeadline, &[Clause::AllWaitersWake], || {
+        sleepers_that_look(Unheard::RestOfBatch)
+    }),
+    subtle(Fault::ReturnedAtDeadline, &[Clause::ReadyAtOnce, Clause::AllWaitersWake], || {
+        sleepers_that_look(Unheard::Release)
+    }),
+    subtle(Fault::ReturnWakesOne, &[Clause::ReadyAtOnce, Clause::AllWaitersWake], || {
+        sleepers_that_look(Unheard::RestOfReturned)
+    }),
+    subtle(Fault::ResumeWakesOne, &[Clause::AllWaitersWake, Clause::Pause], || {
+        sleepers_that_look(Unheard::RestOfResumed)
+    }),
+    subtle(Fault::FreedGroupForgetsOthers, &[Clause::AllWaitersWake, Clause::Groups], || {
+        sleepers(Unheard::RestOfFreedGroup)
+    }),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

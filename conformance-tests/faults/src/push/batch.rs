@@ -8,19 +8,23 @@ use anyqueue::adapter::{
     PushQueueStorage as _, async_trait,
 };
 use anyqueue::{MessageData, MessageId, MessageState, PartitionId, PushOutcome};
-use anyqueue_conformance::Fault;
+use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Client, Entry, Kept, Pulled, Pushed, Quirk, plain, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
-    subtle(Fault::EmptyHeaderDropped, &[5], || Arc::new(Headers(without_empty))),
-    plain(Fault::HeaderTrimmed, &[5], || Arc::new(Headers(trimmed))),
-    subtle(Fault::SecondChunkFirst, &[15], || Arc::new(Reordered(second_chunk_first))),
-    subtle(Fault::BatchSortedById, &[15], || Arc::new(Reordered(by_id))),
-    subtle(Fault::DuplicateEndsBatch, &[1, 2], || Arc::new(DuplicateEndsBatch)),
-    subtle(Fault::DuplicateNamesItself, &[2, 32], || Arc::new(DuplicateNamesItself)),
-    subtle(Fault::RepeatRevivesLeased, &[14], || Arc::new(RepeatRevivesLeased::default())),
-    subtle(Fault::RepeatRestartsDelay, &[30], || Arc::new(RepeatRestartsDelay)),
+    subtle(Fault::EmptyHeaderDropped, &[Clause::ContentIntact], || Arc::new(Headers(without_empty))),
+    plain(Fault::HeaderTrimmed, &[Clause::ContentIntact], || Arc::new(Headers(trimmed))),
+    subtle(Fault::SecondChunkFirst, &[Clause::Order], || Arc::new(Reordered(second_chunk_first))),
+    subtle(Fault::BatchSortedById, &[Clause::Order], || Arc::new(Reordered(by_id))),
+    subtle(Fault::DuplicateEndsBatch, &[Clause::Stored, Clause::PushResults], || {
+        Arc::new(DuplicateEndsBatch)
+    }),
+    subtle(Fault::DuplicateNamesItself, &[Clause::PushResults, Clause::Deduplication], || {
+        Arc::new(DuplicateNamesItself)
+    }),
+    subtle(Fault::RepeatRevivesLeased, &[Clause::Exclusive], || Arc::new(RepeatRevivesLeased::default())),
+    subtle(Fault::RepeatRestartsDelay, &[Clause::Delays], || Arc::new(RepeatRestartsDelay)),
 ];
 
 type HeaderMap = std::collections::BTreeMap<String, String>;

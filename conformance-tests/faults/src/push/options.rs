@@ -6,22 +6,22 @@ use anyqueue::adapter::{
     InspectQueueStorage as _, PullQueueStorage as _, PullRequest, PushQueueStorage as _, async_trait,
 };
 use anyqueue::{Browsed, MessageData, MessageId, PartitionId, Result, TaskOptions};
-use anyqueue_conformance::Fault;
+use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Client, Entry, Originals, Pulled, Pushed, Quirk, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
-    subtle(Fault::TwinKeysInBatch, &[32], || disguise(twin_key)),
-    subtle(Fault::KeyCutAt255, &[32], || disguise(key_cut)),
-    subtle(Fault::DedupPerClient, &[32], || disguise(key_of_client)),
-    subtle(Fault::DedupPerPriority, &[32], || disguise(key_of_priority)),
-    subtle(Fault::GroupCaseless, &[31], || disguise(group_caseless)),
-    subtle(Fault::GroupPerClient, &[31], || disguise(group_of_client)),
-    subtle(Fault::GroupPerPriority, &[31], || disguise(group_of_priority)),
-    subtle(Fault::GroupForgetsPriority, &[15], || disguise(grouped_without_priority)),
-    subtle(Fault::DelayedForgetsGroup, &[31], || disguise(delayed_without_group)),
-    subtle(Fault::DelayedForgetsPriority, &[15], || disguise(delayed_without_priority)),
-    subtle(Fault::TopLevelClamped, &[15], || disguise(top_level_clamped)),
+    subtle(Fault::TwinKeysInBatch, &[Clause::Deduplication], || disguise(twin_key)),
+    subtle(Fault::KeyCutAt255, &[Clause::Deduplication], || disguise(key_cut)),
+    subtle(Fault::DedupPerClient, &[Clause::Deduplication], || disguise(key_of_client)),
+    subtle(Fault::DedupPerPriority, &[Clause::Deduplication], || disguise(key_of_priority)),
+    subtle(Fault::GroupCaseless, &[Clause::Groups], || disguise(group_caseless)),
+    subtle(Fault::GroupPerClient, &[Clause::Groups], || disguise(group_of_client)),
+    subtle(Fault::GroupPerPriority, &[Clause::Groups], || disguise(group_of_priority)),
+    subtle(Fault::GroupForgetsPriority, &[Clause::Order], || disguise(grouped_without_priority)),
+    subtle(Fault::DelayedForgetsGroup, &[Clause::Groups], || disguise(delayed_without_group)),
+    subtle(Fault::DelayedForgetsPriority, &[Clause::Order], || disguise(delayed_without_priority)),
+    subtle(Fault::TopLevelClamped, &[Clause::Order], || disguise(top_level_clamped)),
 ];
 
 /// Where a pushed message comes from.

@@ -7,20 +7,24 @@ use anyqueue::adapter::{
     Action, Lease, PullQueueStorage as _, PullRequest, PushQueueStorage as _, Settlement, async_trait,
 };
 use anyqueue::{Headers, MessageData, MessageId, PartitionId, SettleOutcome};
-use anyqueue_conformance::Fault;
+use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Client, Entry, Kept, Pulled, Pushed, Quirk, Settled, plain, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
-    plain(Fault::ReleaseCounts, &[28], || Arc::new(Instead(release_counts))),
-    plain(Fault::PostponeCounts, &[28], || Arc::new(PostponeCounts::default())),
-    subtle(Fault::EmptyHeadersIgnored, &[19], || Arc::new(Instead(empty_headers_ignored))),
-    subtle(Fault::PostponeMergesHeaders, &[19], || Arc::new(PostponeMergesHeaders::default())),
-    subtle(Fault::TwinSettled, &[20, 22], || Arc::new(TwinSettled)),
-    subtle(Fault::OnePartitionPerBatch, &[20], || Arc::new(OnePartitionPerBatch)),
-    subtle(Fault::AnswersByPartition, &[20], || Arc::new(AnswersByPartition)),
-    subtle(Fault::LostEndsBatch, &[20], || Arc::new(LostEndsBatch)),
-    subtle(Fault::MoveToNewVanishes, &[6, 19], || Arc::new(MoveToNewVanishes::default())),
+    plain(Fault::ReleaseCounts, &[Clause::DeliveryCount], || Arc::new(Instead(release_counts))),
+    plain(Fault::PostponeCounts, &[Clause::DeliveryCount], || Arc::new(PostponeCounts::default())),
+    subtle(Fault::EmptyHeadersIgnored, &[Clause::SettleActions], || Arc::new(Instead(empty_headers_ignored))),
+    subtle(Fault::PostponeMergesHeaders, &[Clause::SettleActions], || {
+        Arc::new(PostponeMergesHeaders::default())
+    }),
+    subtle(Fault::TwinSettled, &[Clause::SettleOutcomes, Clause::SettleTwice], || Arc::new(TwinSettled)),
+    subtle(Fault::OnePartitionPerBatch, &[Clause::SettleOutcomes], || Arc::new(OnePartitionPerBatch)),
+    subtle(Fault::AnswersByPartition, &[Clause::SettleOutcomes], || Arc::new(AnswersByPartition)),
+    subtle(Fault::LostEndsBatch, &[Clause::SettleOutcomes], || Arc::new(LostEndsBatch)),
+    subtle(Fault::MoveToNewVanishes, &[Clause::KeptBeforeConsumers, Clause::SettleActions], || {
+        Arc::new(MoveToNewVanishes::default())
+    }),
 ];
 
 /// Another action than was asked for.

@@ -8,18 +8,18 @@ use anyqueue::adapter::{
     async_trait,
 };
 use anyqueue::{ErrorKind, ExtendOutcome, MessageData, MessageId, PartitionId, RetryClass, SettleOutcome};
-use anyqueue_conformance::Fault;
+use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Client, Entry, Extended, Kept, Pulled, Pushed, Quirk, Settled, plain, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
-    plain(Fault::TokenByItsStart, &[21], || Arc::new(TokenByItsStart::default())),
-    subtle(Fault::TokensInterchange, &[21], || Arc::new(TokensInterchange::default())),
-    subtle(Fault::RefusedFailsBatch, &[20], || Arc::new(RefusedFailsBatch::default())),
-    subtle(Fault::ExtendsFirstHundred, &[26], || Arc::new(ExtendsSome(Some(100)))),
-    subtle(Fault::ExtendsOnePartition, &[26], || Arc::new(ExtendsSome(None))),
-    subtle(Fault::NineMovesReversed, &[15, 19], || Arc::new(NineMovesReversed)),
-    subtle(Fault::TooLargeIsSafe, &[4], || Arc::new(TooLargeIsSafe)),
+    plain(Fault::TokenByItsStart, &[Clause::Fencing], || Arc::new(TokenByItsStart::default())),
+    subtle(Fault::TokensInterchange, &[Clause::Fencing], || Arc::new(TokensInterchange::default())),
+    subtle(Fault::RefusedFailsBatch, &[Clause::SettleOutcomes], || Arc::new(RefusedFailsBatch::default())),
+    subtle(Fault::ExtendsFirstHundred, &[Clause::Extend], || Arc::new(ExtendsSome(Some(100)))),
+    subtle(Fault::ExtendsOnePartition, &[Clause::Extend], || Arc::new(ExtendsSome(None))),
+    subtle(Fault::NineMovesReversed, &[Clause::Order, Clause::SettleActions], || Arc::new(NineMovesReversed)),
+    subtle(Fault::TooLargeIsSafe, &[Clause::PushErrors], || Arc::new(TooLargeIsSafe)),
 ];
 
 /// Takes a token for the right one that begins as that does, or that begins with it.

@@ -5,18 +5,32 @@ use std::sync::Arc;
 
 use anyqueue::adapter::{Action, PullQueueStorage as _, PullRequest, Settlement, async_trait};
 use anyqueue::{Browsed, MessageData, MessageId, PartitionId, SettleOutcome};
-use anyqueue_conformance::Fault;
+use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Client, Entry, Kept, Originals, Pulled, Quirk, Settled, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
-    subtle(Fault::PostponeLosesSession, &[5, 19], || lost(postponed, Field::Session)),
-    subtle(Fault::RetryLosesMaxRetries, &[5, 19], || lost(failed, Field::MaxRetries)),
-    subtle(Fault::ReleaseLosesTask, &[5, 19], || lost(released, Field::Task)),
-    subtle(Fault::RedeliveryLosesExpiry, &[5], || Arc::new(RedeliveryLosesExpiry::default())),
-    subtle(Fault::MoveLosesMaxDuration, &[5, 19], || lost(moved, Field::MaxDuration)),
-    subtle(Fault::RedriveForgetsPriority, &[19, 33], || forgotten(|message| message.with_priority(0))),
-    subtle(Fault::RedriveForgetsGroup, &[19, 33], || forgotten(without_group)),
+    subtle(Fault::PostponeLosesSession, &[Clause::ContentIntact, Clause::SettleActions], || {
+        lost(postponed, Field::Session)
+    }),
+    subtle(Fault::RetryLosesMaxRetries, &[Clause::ContentIntact, Clause::SettleActions], || {
+        lost(failed, Field::MaxRetries)
+    }),
+    subtle(Fault::ReleaseLosesTask, &[Clause::ContentIntact, Clause::SettleActions], || {
+        lost(released, Field::Task)
+    }),
+    subtle(Fault::RedeliveryLosesExpiry, &[Clause::ContentIntact], || {
+        Arc::new(RedeliveryLosesExpiry::default())
+    }),
+    subtle(Fault::MoveLosesMaxDuration, &[Clause::ContentIntact, Clause::SettleActions], || {
+        lost(moved, Field::MaxDuration)
+    }),
+    subtle(Fault::RedriveForgetsPriority, &[Clause::SettleActions, Clause::DeadLetters], || {
+        forgotten(|message| message.with_priority(0))
+    }),
+    subtle(Fault::RedriveForgetsGroup, &[Clause::SettleActions, Clause::DeadLetters], || {
+        forgotten(without_group)
+    }),
 ];
 
 #[derive(Clone, Copy, Debug)]

@@ -9,18 +9,20 @@ use anyqueue::adapter::{
     PushQueueStorage as _, QueueStorage as _, Settlement, async_trait,
 };
 use anyqueue::{Browsed, MessageData, MessageId, PartitionId, Result, SettleOutcome, TaskOptions, When};
-use anyqueue_conformance::Fault;
+use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Client, Entry, Kept, Originals, Pulled, Quirk, Settled, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
-    subtle(Fault::MoveForgetsPriority, &[15, 19], || reborn(move_forgets_priority)),
-    subtle(Fault::MoveForgetsGroup, &[19, 31], || reborn(move_forgets_group)),
-    subtle(Fault::MoveTakesKey, &[19, 32], || reborn(move_takes_key)),
-    subtle(Fault::MoveRepeatsDelay, &[19], || reborn(move_repeats_delay)),
-    subtle(Fault::FailedHeadToEnd, &[31], || reborn(failed_head_to_end)),
-    subtle(Fault::PostponedHeadFreesGroup, &[31], || reborn(postponed_head_frees_group)),
-    subtle(Fault::SecondReturnToBack, &[19], || reborn(second_return_to_back)),
+    subtle(Fault::MoveForgetsPriority, &[Clause::Order, Clause::SettleActions], || {
+        reborn(move_forgets_priority)
+    }),
+    subtle(Fault::MoveForgetsGroup, &[Clause::SettleActions, Clause::Groups], || reborn(move_forgets_group)),
+    subtle(Fault::MoveTakesKey, &[Clause::SettleActions, Clause::Deduplication], || reborn(move_takes_key)),
+    subtle(Fault::MoveRepeatsDelay, &[Clause::SettleActions], || reborn(move_repeats_delay)),
+    subtle(Fault::FailedHeadToEnd, &[Clause::Groups], || reborn(failed_head_to_end)),
+    subtle(Fault::PostponedHeadFreesGroup, &[Clause::Groups], || reborn(postponed_head_frees_group)),
+    subtle(Fault::SecondReturnToBack, &[Clause::SettleActions], || reborn(second_return_to_back)),
 ];
 
 /// The message that is inserted, and the count it has then.

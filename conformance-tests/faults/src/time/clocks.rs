@@ -9,22 +9,22 @@ use anyqueue::adapter::{
     async_trait,
 };
 use anyqueue::{Clock, MessageData, MessageId, PartitionId, When};
-use anyqueue_conformance::Fault;
+use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Client, Entry, Extended, Kept, Pulled, Pushed, Quirk, Settled, for_wait, plain};
 
 pub(crate) const FAULTS: &[Entry] = &[
-    plain(Fault::DueByClientClock, &[29], || Arc::new(DueByClientClock)),
-    plain(Fault::PostponedByClientClock, &[29], || Arc::new(PostponedByClientClock)),
-    plain(Fault::AgeByClientClock, &[29], || Arc::new(AgeByClientClock)),
-    plain(Fault::LeaseByClientClock, &[29], || Arc::new(LeaseByClientClock)),
-    plain(Fault::DueByWallClock, &[29], || Arc::<DueByWallClock>::default()),
-    plain(Fault::LeaseByWallClock, &[29], || Arc::<LeaseByWallClock>::default()),
-    plain(Fault::WaitByWallClock, &[29], || Arc::new(WaitByWallClock)),
-    plain(Fault::MovedByClientClock, &[29], || Arc::new(MovedByClientClock)),
-    plain(Fault::TinyDelayForever, &[30], || Arc::new(TinyDelayForever)),
-    plain(Fault::TinyPostponementForever, &[30], || Arc::new(TinyPostponementForever)),
-    plain(Fault::ExpiryOf32BitMillis, &[34], || Arc::new(ExpiryOf32BitMillis)),
+    plain(Fault::DueByClientClock, &[Clause::ServerTime], || Arc::new(DueByClientClock)),
+    plain(Fault::PostponedByClientClock, &[Clause::ServerTime], || Arc::new(PostponedByClientClock)),
+    plain(Fault::AgeByClientClock, &[Clause::ServerTime], || Arc::new(AgeByClientClock)),
+    plain(Fault::LeaseByClientClock, &[Clause::ServerTime], || Arc::new(LeaseByClientClock)),
+    plain(Fault::DueByWallClock, &[Clause::ServerTime], || Arc::<DueByWallClock>::default()),
+    plain(Fault::LeaseByWallClock, &[Clause::ServerTime], || Arc::<LeaseByWallClock>::default()),
+    plain(Fault::WaitByWallClock, &[Clause::ServerTime], || Arc::new(WaitByWallClock)),
+    plain(Fault::MovedByClientClock, &[Clause::ServerTime], || Arc::new(MovedByClientClock)),
+    plain(Fault::TinyDelayForever, &[Clause::Delays], || Arc::new(TinyDelayForever)),
+    plain(Fault::TinyPostponementForever, &[Clause::Delays], || Arc::new(TinyPostponementForever)),
+    plain(Fault::ExpiryOf32BitMillis, &[Clause::Expiry], || Arc::new(ExpiryOf32BitMillis)),
 ];
 
 const MILLI: Duration = Duration::from_millis(1);

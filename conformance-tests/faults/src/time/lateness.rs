@@ -10,19 +10,23 @@ use anyqueue::adapter::{
     Settlement, async_trait,
 };
 use anyqueue::{MessageData, MessageId, PartitionId, Result};
-use anyqueue_conformance::Fault;
+use anyqueue_conformance::{Clause, Fault};
 use tokio_util::sync::CancellationToken;
 
 use crate::quirk::{Client, Entry, Kept, Pulled, Pushed, Quirk, Settled, for_wait, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
-    subtle(Fault::PollsEachSecond, &[11], || Arc::new(PollsEachSecond)),
-    subtle(Fault::LeaseUntilFromAnswer, &[25], || Arc::new(LeaseUntilFromAnswer)),
-    subtle(Fault::DelayEndsLate, &[30], || Arc::new(DelayEndsLate)),
-    subtle(Fault::LeaseEndsLate, &[25], || Arc::new(LeaseEndsLate)),
-    subtle(Fault::ResumedDeafToDelays, &[30, 37], || Arc::new(ResumedDeafToDelays::default())),
-    subtle(Fault::PostponedGoesVeryLast, &[15, 19], || Arc::new(PostponedGoesVeryLast::default())),
-    subtle(Fault::ExchangeIgnoresStop, &[13], || Arc::new(ExchangeIgnoresStop)),
+    subtle(Fault::PollsEachSecond, &[Clause::PushWakes], || Arc::new(PollsEachSecond)),
+    subtle(Fault::LeaseUntilFromAnswer, &[Clause::LeaseEnd], || Arc::new(LeaseUntilFromAnswer)),
+    subtle(Fault::DelayEndsLate, &[Clause::Delays], || Arc::new(DelayEndsLate)),
+    subtle(Fault::LeaseEndsLate, &[Clause::LeaseEnd], || Arc::new(LeaseEndsLate)),
+    subtle(Fault::ResumedDeafToDelays, &[Clause::Delays, Clause::Pause], || {
+        Arc::new(ResumedDeafToDelays::default())
+    }),
+    subtle(Fault::PostponedGoesVeryLast, &[Clause::Order, Clause::SettleActions], || {
+        Arc::new(PostponedGoesVeryLast::default())
+    }),
+    subtle(Fault::ExchangeIgnoresStop, &[Clause::DroppedPull], || Arc::new(ExchangeIgnoresStop)),
 ];
 
 /// Late, but within what a busy machine may take.

@@ -1,0 +1,393 @@
+//! What operators do, beside producers and consumers that never stop: each call ends, disturbs nobody's work, and tells the truth about
+//! what it did, so that in the end every message is accounted for.
+
+mod work;
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyqueue::adapter::Storage;
+use anyqueue::{CancelOutcome, DeleteOutcome, MessageId, PartitionId, Queue, Result, SettleOutcome};
+
+use crate::case::Case;
+use crate::clause::Clause;
+use crate::context::{Altered, Client, Context};
+use crate::fault::Fault;
+use crate::history::Op;
+use crate::need::Need;
+use crate::verdict::{CaseResult, Stop};
+use work::{DEADLINE, Fates, Work};
+
+pub(super) const CASES: &[Case] = &[
+    case!(Queue, "beside.purge", [Deletion, Recovery], purge)
+        .needs(&[Need::Purge])
+        .kills(&[Fault::PurgeCountsFirst, Fault::PurgeUntilEmpty])
+        .deadline(LONG),
+    case!(Queue, "beside.purge_dead", [DeadLetters, Deletion, Recovery], purge_dead)
+        .needs(&[Need::Purge])
+        .kills(&[Fault::PurgeCountsFirst])
+        .deadline(LONG),
+    case!(Queue, "beside.purge_dead_by_pulls", [DeadLetters, Recovery], purge_dead_by_pulls)
+        .kills(&[Fault::MoveLostBesidePush])
+        .deadline(LONG),
+    case!(Queue, "beside.redrive", [DeadLetters, Recovery], redrive)
+        .kills(&[Fault::MoveLostBesidePush])
+        .deadline(LONG),
+    case!(Queue, "beside.delete", [Deletion, Recovery], delete)
+        .needs(&[Need::Delete, Need::Browse])
+        .kills(&[Fault::DeleteTakesClaimed])
+        .deadline(LONG),
+    case!(Queue, "beside.delete_where", [Deletion, Recovery], delete_where)
+        .needs(&[Need::Delete, Need::Browse])
+        .kills(&[Fault::DeleteTakesClaimed])
+        .deadline(LONG),
+    case!(Queue, "beside.cancel", [Deletion, Recovery], cancel)
+        .needs(&[Need::Cancel, Need::Browse])
+        .kills(&[Fault::CancelTakesClaimed])
+        .deadline(LONG),
+    case!(Queue, "beside.counts", [Inspection, Recovery], counts)
+        .needs(&[Need::Counts])
+        .kills(&[Fault::CountsStale])
+        .deadline(LONG),
+    case!(Queue, "beside.browse", [Inspection, Recovery], browse)
+        .needs(&[Need::Browse])
+        .kills(&[Fault::BrowseByNumber, Fault::BrowseLocksOut])
+        .deadline(LONG),
+    case!(Queue, "beside.partitions", [Inspection, Recovery], partitions)
+        .needs(&[Need::List])
+        .kills(&[Fault::ListByNumber])
+        .deadline(LONG),
+    case!(Queue, "beside.pause", [Pause, Recovery], pause)
+        .needs(&[Need::Pause])
+        .kills(&[Fault::PauseMissesBusy])
+        .deadline(LONG),
+];
+
+const LONG: Duration = Duration::from_mins(3);
+
+/// So many calls are made, and more until one has found something to do; but not forever.
+const CALLS: usize = 12;
+const MOST_CALLS: usize = 60;
+
+/// A slow server is called less often.
+const ENOUGH: Duration = Duration::from_secs(5);
+
+/// What is pushed and settled between two calls.
+const STEP: (usize, usize) = (6, 6);
+
+/// What waits when the work begins.
+const BACKLOG: usize = 60;
+
+/// A call beside the work, and what it says that it took.
+type Call = for<'a> fn(&'a Desk) -> Pin<Box<dyn Future<Output = Result<u64>> + Send + 'a>>;
+
+/// One management call.
+struct Managed {
+    name: &'static str,
+    clause: Clause,
+    fates: Fates,
+    call: Call,
+    /// How much of a call to the storage counts towards what it says.
+    took: fn(&Op) -> usize,
+}
+
+/// Whoever makes the calls: a client of its own.
+struct Desk {
+    client: Client,
+    queue: Queue,
+    p: PartitionId,
+}
+
+impl Desk {
+    async fn new(c: &Context) -> CaseResult<Self> {
+        let client = c.fresh().await?;
+        Ok(Self { queue: c.queue_over(&client, |builder| builder)?, client, p: c.partition("work")? })
+    }
+
+    /// The oldest that are there.
+    async fn oldest(&self) -> Result<Vec<MessageId>> {
+        let page = self.queue.browse(&self.p, None, 8).await?;
+        Ok(page.iter().map(|browsed| browsed.message.id()).collect())
+    }
+
+    /// What the storage answered that was taken by calls of this client.
+    fn took(&self, c: &Context, took: fn(&Op) -> usize) -> u64 {
+        let events = c.history().events();
+        let mine = events.iter().filter(|event| *event.client == *self.client.name());
+        mine.map(|event| took(&event.op) as u64).sum()
+    }
+}
+
+/// A call that must end although the work goes on.
+async fn bounded<T>(c: &Context, name: &str, call: impl Future<Output = T>) -> CaseResult<T> {
+    tokio::time::timeout(DEADLINE, call).await.map_err(|_| {
+        let expected = format!("{name} to end within {DEADLINE:?}, though producers and consumers go on");
+        c.failed(Clause::Recovery, &[], expected, "it went on")
+    })
+}
+
+/// Makes the call again and again beside the work. The account then judges that what was taken is what the storage said.
+async fn beside(c: &Context, managed: &Managed, desk: Desk) -> CaseResult {
+    let Managed { name, clause, fates, call, took } = managed;
+    c.client().push(&desk.p, &c.messages(BACKLOG, |_, message| message)).await?;
+    let mut work = Work::begin(c, std::slice::from_ref(&desk.p), 2, *fates).await?;
+    let (start, mut calls, mut said) = (Instant::now(), 0, 0);
+    while said == 0 || calls < CALLS && start.elapsed() < ENOUGH {
+        work.goes_on(c, (Clause::Recovery, name), STEP).await?;
+        said += c.ok(*clause, name, bounded(c, name, call(&desk)).await?)?;
+        calls += 1;
+        if calls == MOST_CALLS && said == 0 {
+            return Err(Stop::Inconclusive(format!("{name} never found anything to do")));
+        }
+    }
+    work.goes_on(c, (Clause::Recovery, name), STEP).await?;
+    work.end(c).await?;
+    c.equal(*clause, &[], &format!("what {name} says that it took:"), &desk.took(c, *took), &said)
+}
+
+async fn purge(c: &Context) -> CaseResult {
+    let purge = Managed {
+        name: "a purge",
+        clause: Clause::Deletion,
+        fates: Fates::Mixed,
+        call: |desk| Box::pin(desk.queue.purge(&desk.p)),
+        took: purged,
+    };
+    beside(c, &purge, Desk::new(c).await?).await
+}
+
+fn purged(op: &Op) -> usize {
+    if let Op::Purge { outcome: Ok(took), .. } = op { *took } else { 0 }
+}
+
+async fn purge_of_dead(desk: &Desk) -> Result<u64> {
+    desk.queue.dead_letters(&desk.p)?.purge().await
+}
+
+async fn purge_dead(c: &Context) -> CaseResult {
+    let purge = Managed {
+        name: "a purge of the dead letters",
+        clause: Clause::Deletion,
+        fates: Fates::Deadly,
+        call: |desk| Box::pin(purge_of_dead(desk)),
+        took: purged,
+    };
+    beside(c, &purge, Desk::new(c).await?).await
+}
+
+/// Where the backend has no purge, core pulls and removes; other consumers of the same backend let die what they get.
+async fn purge_dead_by_pulls(c: &Context) -> CaseResult {
+    let purge = Managed {
+        name: "a purge of the dead letters by pulls",
+        clause: Clause::DeadLetters,
+        fates: Fates::Deadly,
+        call: |desk| Box::pin(purge_of_dead(desk)),
+        took: settled,
+    };
+    let client = c.fresh().await?;
+    let storage = Altered::new(client.storage(), |declared| declared.inspect.purge = false);
+    let storage: Arc<dyn Storage> = storage;
+    let queue = Queue::builder(storage).defaults(c.long_options()).build();
+    let desk = Desk { queue: c.ok(Clause::Unsupported, "a queue", queue)?, client, p: c.partition("work")? };
+    beside(c, &purge, desk).await
+}
+
+/// How many were settled for good: removed, or moved back.
+fn settled(op: &Op) -> usize {
+    let Op::Settle { settlements, outcomes } = op else { return 0 };
+    let done = |(settlement, outcome): &(&anyqueue::adapter::Settlement, &Result<SettleOutcome>)| {
+        let for_good = matches!(
+            settlement.action,
+            anyqueue::adapter::Action::Remove | anyqueue::adapter::Action::Move { .. }
+        );
+        for_good && matches!(outcome, Ok(SettleOutcome::Settled))
+    };
+    settlements.iter().zip(outcomes).filter(done).count()
+}
+
+/// Consumers let most of it die again.
+async fn redrive(c: &Context) -> CaseResult {
+    let redrive = Managed {
+        name: "a redrive",
+        clause: Clause::DeadLetters,
+        fates: Fates::Deadly,
+        call: |desk| Box::pin(async move { Ok(desk.queue.dead_letters(&desk.p)?.redrive().await?.moved) }),
+        took: settled,
+    };
+    beside(c, &redrive, Desk::new(c).await?).await
+}
+
+async fn delete(c: &Context) -> CaseResult {
+    let delete = Managed {
+        name: "a deletion",
+        clause: Clause::Deletion,
+        fates: Fates::Mixed,
+        call: |desk| {
+            Box::pin(async move {
+                let answers = desk.queue.delete(&desk.p, &desk.oldest().await?).await?;
+                let answers = answers.into_iter().collect::<Result<Vec<_>>>()?;
+                Ok(answers.iter().filter(|answer| **answer == DeleteOutcome::Deleted).count() as u64)
+            })
+        },
+        took: deleted,
+    };
+    beside(c, &delete, Desk::new(c).await?).await
+}
+
+fn deleted(op: &Op) -> usize {
+    let Op::Delete { outcomes, .. } = op else { return 0 };
+    outcomes.iter().filter(|outcome| matches!(outcome, Ok(DeleteOutcome::Deleted))).count()
+}
+
+async fn delete_where(c: &Context) -> CaseResult {
+    let delete = Managed {
+        name: "a deletion by filter",
+        clause: Clause::Deletion,
+        fates: Fates::Mixed,
+        call: |desk| {
+            Box::pin(async move {
+                let mut odd = false;
+                let every_other = |_: &anyqueue::Browsed| {
+                    odd = !odd;
+                    odd
+                };
+                Ok(desk.queue.delete_where(&desk.p, None, 1000, every_other).await?.deleted)
+            })
+        },
+        took: deleted,
+    };
+    beside(c, &delete, Desk::new(c).await?).await
+}
+
+async fn cancel(c: &Context) -> CaseResult {
+    let cancel = Managed {
+        name: "a cancellation",
+        clause: Clause::Deletion,
+        fates: Fates::Mixed,
+        call: |desk| {
+            Box::pin(async move {
+                let answers = desk.queue.request_cancel(&desk.p, &desk.oldest().await?).await?;
+                let answers = answers.into_iter().collect::<Result<Vec<_>>>()?;
+                Ok(answers.iter().filter(|answer| **answer == CancelOutcome::Removed).count() as u64)
+            })
+        },
+        took: |op| {
+            let Op::Cancel { outcomes, .. } = op else { return 0 };
+            outcomes.iter().filter(|outcome| matches!(outcome, Ok(CancelOutcome::Removed))).count()
+        },
+    };
+    beside(c, &cancel, Desk::new(c).await?).await
+}
+
+/// The history judges each count by what can have been there during the call.
+async fn counts(c: &Context) -> CaseResult {
+    let counts = Managed {
+        name: "counting",
+        clause: Clause::Inspection,
+        fates: Fates::Mixed,
+        call: |desk| Box::pin(async move { desk.queue.counts(&desk.p).await.map(|_| 1) }),
+        took: |op| usize::from(matches!(op, Op::Counts { outcome: Ok(_), .. })),
+    };
+    beside(c, &counts, Desk::new(c).await?).await
+}
+
+/// Judges that what stays was seen once, and each only once.
+fn seen_once<T: Ord + Clone>(c: &Context, stays: &[T], seen: &[T]) -> CaseResult {
+    let mut times = BTreeMap::<&T, usize>::new();
+    for one in seen {
+        *times.entry(one).or_default() += 1;
+    }
+    let missed = stays.iter().filter(|one| !times.contains_key(one)).count();
+    let twice = times.values().filter(|times| **times > 1).count();
+    let told = format!("all {} that stay, and nothing twice", stays.len());
+    c.check(
+        Clause::Inspection,
+        &[],
+        missed + twice == 0,
+        told,
+        format!("{missed} not shown, {twice} shown twice"),
+    )
+}
+
+/// Among messages that come and go there are some that stay: they are held. Pages show each of these once, and lock out nobody.
+async fn browse(c: &Context) -> CaseResult {
+    const PAGE: usize = 10;
+    let (desk, beside) = (Desk::new(c).await?, (Clause::Inspection, "browsing"));
+    // Their ids are among those of the others.
+    let all = c.messages(BACKLOG * 4 / 3, |_, message| message);
+    let (stays, goes): (Vec<_>, Vec<_>) = all.into_iter().enumerate().partition(|(index, _)| index % 4 == 0);
+    let of = |some: Vec<(usize, _)>| some.into_iter().map(|(_, message)| message).collect::<Vec<_>>();
+    let stays = c.client().push(&desk.p, &of(stays)).await?;
+    let held = c.client().take(&desk.p, stays.len()).await?;
+    c.client().push(&desk.p, &of(goes)).await?;
+    let mut work = Work::begin(c, std::slice::from_ref(&desk.p), 2, Fates::Mixed).await?;
+    for _ in 0..3 {
+        let mut seen: Vec<MessageId> = Vec::new();
+        loop {
+            let page = bounded(c, "browsing", desk.queue.browse(&desk.p, seen.last().copied(), PAGE)).await?;
+            let page = c.ok(Clause::Inspection, "browsing", page)?;
+            seen.extend(page.iter().map(|browsed| browsed.message.id()));
+            // Whoever comes up with new messages all the time is not followed forever.
+            if page.len() < PAGE || seen.last() > stays.last() || seen.len() > 100 * PAGE {
+                break;
+            }
+            work.goes_on(c, beside, (0, 4)).await?;
+        }
+        seen_once(c, &stays, &seen)?;
+        // Nobody waits for the rest of the pages.
+        work.goes_on(c, beside, STEP).await?;
+    }
+    work.end(c).await?;
+    c.client().remove(&held).await
+}
+
+/// Among partitions that come and go there are some that stay. Pages of the list show each of these once, in order.
+async fn partitions(c: &Context) -> CaseResult {
+    let (desk, beside) = (Desk::new(c).await?, (Clause::Inspection, "listing partitions"));
+    let (mut stays, mut goes) = (Vec::new(), Vec::new());
+    for index in 0..8 {
+        stays.push(c.partition(&format!("p{index}-stays"))?);
+        goes.push(c.partition(&format!("p{index}-comes-and-goes"))?);
+    }
+    for partition in &stays {
+        c.client().push(partition, &[c.message()]).await?;
+    }
+    let mut work = Work::begin(c, &goes, 1, Fates::Good).await?;
+    let start = Instant::now();
+    for _ in (0..CALLS).take_while(|_| start.elapsed() < ENOUGH) {
+        let mut seen: Vec<PartitionId> = Vec::new();
+        loop {
+            let page = bounded(c, "the list", desk.queue.partitions(seen.last(), 2)).await?;
+            let page = c.ok(Clause::Inspection, "the list", page)?;
+            seen.extend(page.iter().cloned());
+            if page.is_empty() || seen.len() > 2 * (stays.len() + goes.len()) {
+                break;
+            }
+            work.goes_on(c, beside, (2, 2)).await?;
+        }
+        seen_once(c, &stays, &seen)?;
+        c.check(Clause::Inspection, &[], seen.is_sorted(), "the list in order", format!("{seen:?}"))?;
+    }
+    work.end(c).await
+}
+
+/// While it is paused, producers go on; the history judges that nothing of what they push then is delivered, not even to a pull that
+/// waited before. Once it is resumed, consumers go on.
+async fn pause(c: &Context) -> CaseResult {
+    let (desk, paused) = (Desk::new(c).await?, (Clause::Pause, "a pause"));
+    c.client().push(&desk.p, &c.messages(BACKLOG, |_, message| message)).await?;
+    let mut work = Work::begin(c, std::slice::from_ref(&desk.p), 2, Fates::Mixed).await?;
+    let start = Instant::now();
+    for _ in (0..CALLS).take_while(|_| start.elapsed() < ENOUGH) {
+        work.goes_on(c, (Clause::Pause, "a resumption"), STEP).await?;
+        let answer = bounded(c, "a pause", desk.queue.pause(&desk.p)).await?;
+        c.ok(Clause::Pause, "a pause", answer)?;
+        work.goes_on(c, paused, (12, 0)).await?;
+        let answer = bounded(c, "a resumption", desk.queue.resume(&desk.p)).await?;
+        c.ok(Clause::Pause, "a resumption", answer)?;
+    }
+    work.goes_on(c, (Clause::Pause, "a resumption"), STEP).await?;
+    work.end(c).await
+}

@@ -1,0 +1,44 @@
+//! Cases through the portable `Queue`: the clauses that core keeps, over any adapter.
+
+mod admin;
+mod beside;
+mod bounds;
+mod close;
+mod crowd;
+mod dead;
+mod edges;
+mod fault;
+mod lease;
+mod limits;
+mod pull;
+mod push;
+mod refuse;
+mod settle;
+mod skew;
+mod steps;
+mod stream;
+mod unreadable;
+
+use crate::case::Case;
+
+/// The groups, in the order of the contract.
+pub(super) const GROUPS: &[&[Case]] = &[
+    push::CASES,
+    refuse::CASES,
+    bounds::CASES,
+    pull::CASES,
+    settle::CASES,
+    lease::CASES,
+    dead::CASES,
+    unreadable::CASES,
+    limits::CASES,
+    edges::CASES,
+    skew::CASES,
+    steps::CASES,
+    stream::CASES,
+    crowd::CASES,
+    admin::CASES,
+    beside::CASES,
+    fault::CASES,
+    close::CASES,
+];

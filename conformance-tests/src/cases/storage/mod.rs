@@ -1,0 +1,69 @@
+//! Cases between which and the adapter nothing stands: the clauses that an adapter keeps by itself.
+
+mod admin;
+mod backlog;
+mod bounds;
+mod cancel;
+mod concurrency;
+mod crowd;
+mod dead;
+mod dedup;
+mod delay;
+mod exchange;
+mod fates;
+mod fault;
+mod groups;
+mod helpers;
+mod kill;
+mod lease;
+mod life;
+mod numbers;
+mod partitions;
+mod pause;
+mod payload;
+mod priority;
+mod pull;
+mod punctual;
+mod push;
+mod random;
+mod settle;
+pub(super) mod unreadable;
+mod waiting;
+
+use crate::case::Case;
+
+/// The groups, in the order of the contract.
+pub(super) const GROUPS: &[&[Case]] = &[
+    push::CASES,
+    payload::CASES,
+    unreadable::CASES,
+    pull::CASES,
+    cancel::CASES,
+    priority::CASES,
+    partitions::CASES,
+    concurrency::CASES,
+    settle::action::CASES,
+    settle::headers::CASES,
+    settle::moves::CASES,
+    settle::token::CASES,
+    settle::batch::CASES,
+    exchange::CASES,
+    fates::CASES,
+    lease::CASES,
+    delay::CASES,
+    groups::CASES,
+    dedup::CASES,
+    dead::CASES,
+    waiting::CASES,
+    crowd::CASES,
+    punctual::CASES,
+    numbers::CASES,
+    bounds::CASES,
+    backlog::CASES,
+    admin::CASES,
+    pause::CASES,
+    life::CASES,
+    kill::CASES,
+    fault::CASES,
+    random::CASES,
+];

@@ -1,0 +1,175 @@
+//! Leases that are not, or no longer, the right ones.
+
+use std::time::Duration;
+
+use anyqueue::SettleOutcome;
+use anyqueue::adapter::{Action, Delivery, Lease, PullRequest, Settlement, Token};
+
+use crate::case::Case;
+use crate::clause::Clause;
+use crate::context::{Context, settlement};
+use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::CaseResult;
+
+pub(in crate::cases) const CASES: &[Case] = &[
+    case!(Storage, "settle.wrong_token", [SettleOutcomes, Fencing], wrong_token)
+        .kills(&[Fault::TokenIgnored]),
+    case!(Storage, "settle.altered_tokens", [SettleOutcomes, Fencing], altered_tokens)
+        .kills(&[Fault::TokenByItsStart]),
+    case!(Storage, "settle.crossed_tokens", [SettleOutcomes, Fencing], crossed_tokens)
+        .needs(&[Need::Fencing])
+        .kills(&[Fault::TokensInterchange]),
+    case!(Storage, "settle.twice", [SettleTwice], twice).kills(&[Fault::SecondSettled]),
+    case!(Storage, "settle.twice_in_one_batch", [SettleOutcomes, SettleTwice], twice_in_one_batch)
+        .kills(&[Fault::SecondSettled]),
+];
+
+/// Every way to settle.
+pub(super) fn actions(c: &Context) -> CaseResult<Vec<Action>> {
+    let to = c.partition("elsewhere")?;
+    Ok(vec![
+        Action::Remove,
+        Action::Release,
+        Action::Retry,
+        Action::Postpone { delay: Duration::ZERO, headers: None },
+        Action::Move { to, headers: None },
+    ])
+}
+
+/// A second settlement of the same delivery returns `Lost` and changes nothing, whatever the two were.
+async fn twice(c: &Context) -> CaseResult {
+    let (p, elsewhere) = (c.partition("work")?, c.partition("elsewhere")?);
+    for first in actions(c)? {
+        for second in actions(c)? {
+            c.client().push(&p, &[c.message()]).await?;
+            let got = c.client().take(&p, 1).await?;
+            c.client().settle_all(&got, &first).await?;
+            for delivery in &got {
+                let outcome = c.client().try_settle(delivery, second.clone()).await?;
+                let told = "the outcome of a second settlement";
+                c.equal(Clause::SettleTwice, &[delivery.lease.id], told, &SettleOutcome::Lost, &outcome)?;
+            }
+            let left = match first {
+                Action::Remove => continue,
+                Action::Move { .. } => c.client().take(&elsewhere, 1).await?,
+                _ => c.client().take(&p, 1).await?,
+            };
+            c.client().remove(&left).await?;
+        }
+    }
+    c.client().nothing(&p, c.timing().slack, Clause::SettleTwice, "nothing resurrected").await?;
+    c.client().nothing(&elsewhere, c.timing().slack, Clause::SettleTwice, "nothing resurrected").await
+}
+
+/// The same lease twice in one batch: the first is `Settled`, the second `Lost`.
+async fn twice_in_one_batch(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    c.client().push(&p, &c.messages(2, |_, message| message)).await?;
+    let [a, b] = c.client().take_exact(&p).await?;
+    let batch =
+        [settlement(&a, Action::Remove), settlement(&a, Action::Release), settlement(&b, Action::Remove)];
+    let outcomes = c.client().storage().settle(&batch).await;
+    let outcomes = c.ok(
+        Clause::SettleOutcomes,
+        "each settlement",
+        outcomes.into_iter().collect::<anyqueue::Result<Vec<_>>>(),
+    )?;
+    let expected = vec![SettleOutcome::Settled, SettleOutcome::Lost, SettleOutcome::Settled];
+    c.equal(Clause::SettleTwice, &[a.lease.id], "the outcomes", &expected, &outcomes)?;
+    c.client().nothing(&p, c.timing().slack, Clause::SettleTwice, "nothing left").await
+}
+
+/// A lease that nobody gave out settles nothing.
+async fn wrong_token(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    c.client().push(&p, &[c.message()]).await?;
+    let [got] = c.client().take_exact(&p).await?;
+    let forged = Lease { token: Token::random(), ..got.lease.clone() };
+    let forged = Delivery::new(forged, got.message.clone());
+    for action in actions(c)? {
+        let outcome = c.client().try_settle(&forged, action).await?;
+        c.equal(
+            Clause::Fencing,
+            &[got.lease.id],
+            "the outcome under a forged lease",
+            &SettleOutcome::Lost,
+            &outcome,
+        )?;
+    }
+    c.client().nothing(&p, c.timing().slack, Clause::Fencing, "the message still held").await?;
+    c.client().remove(&[got]).await
+}
+
+/// Tokens that are none: the right one with something missing or added, and others of any length. (What is changed within may still
+/// be proof: of a token that says where to look and what proves it, the first part is a hint.)
+fn altered(right: &[u8]) -> Vec<Vec<u8>> {
+    let (half, most) = (right.len() / 2, right.len().saturating_sub(1));
+    let cut = |length: usize| right.iter().copied().take(length).collect::<Vec<_>>();
+    let longer = [right, b"x"].concat();
+    vec![Vec::new(), cut(half), cut(most), longer, vec![0; right.len()], vec![0xff; 64 * 1024]]
+}
+
+/// Nothing but the whole token proves a lease.
+async fn altered_tokens(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    c.client().push(&p, &[c.message()]).await?;
+    let [got] = c.client().take_exact(&p).await?;
+    for token in altered(got.lease.token.as_bytes()) {
+        let forged = Lease { token: Token::from_bytes(token), ..got.lease.clone() };
+        let forged = Delivery::new(forged, got.message.clone());
+        for action in [Action::Release, Action::Remove] {
+            let outcome = c.client().try_settle(&forged, action).await?;
+            c.equal(
+                Clause::Fencing,
+                &[got.lease.id],
+                "the outcome under another token",
+                &SettleOutcome::Lost,
+                &outcome,
+            )?;
+        }
+    }
+    c.client().nothing(&p, c.timing().slack, Clause::Fencing, "the message still held").await?;
+    c.client().remove(&[got]).await
+}
+
+/// A token proves what its pull claimed: shown with the id of what another pull claimed, it leaves that to who holds it. (What the token
+/// itself is of may be settled by it. Within a pull nothing is crossed, as one pull may have one token for all.)
+async fn crossed_tokens(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    // The history could not tell which of the two was meant.
+    let storage = c.unseen().await?;
+    for action in [Action::Remove, Action::Retry, Action::Release] {
+        let pushed = storage.push(&p, &c.messages(2, |_, message| message)).await;
+        c.ok(Clause::Stored, "a push", pushed.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
+        let mut held = Vec::new();
+        while held.len() < 2 {
+            let request = PullRequest::new(1, c.timing().soon, c.timing().long_lease);
+            let got = c.ok(Clause::PullBounds, "a pull", storage.pull(&p, request).await)?;
+            c.check(Clause::PullBounds, &[], !got.is_empty(), "two deliveries", format!("{}", held.len()))?;
+            held.extend(got);
+        }
+        let [one, other] = held.as_slice() else {
+            return Err(c.failed(Clause::PullBounds, &[], "two deliveries", format!("{}", held.len())));
+        };
+        let crossed = Lease { token: other.lease.token.clone(), ..one.lease.clone() };
+        let _ = storage.settle(&[Settlement { lease: crossed, action }]).await;
+        let answers = storage.settle(&[settlement(one, Action::Remove)]).await;
+        let answer = c.ok(
+            Clause::SettleOutcomes,
+            "a settlement",
+            answers.into_iter().collect::<anyqueue::Result<Vec<_>>>(),
+        )?;
+        let told = "a removal by who holds it, after another's token was shown for it,";
+        c.equal(Clause::Fencing, &[], told, &vec![SettleOutcome::Settled], &answer)?;
+        // The other is gone, held, or released.
+        storage.settle(&[settlement(other, Action::Remove)]).await;
+        let request = PullRequest::new(1, c.timing().slack, c.timing().long_lease);
+        let back = c.ok(Clause::PullBounds, "a pull", storage.pull(&p, request).await)?;
+        let wrong = back.iter().any(|delivery| delivery.lease.id == one.lease.id);
+        c.check(Clause::Fencing, &[], !wrong, "no second delivery of what was removed", "it came again")?;
+        let rest: Vec<_> = back.iter().map(|delivery| settlement(delivery, Action::Remove)).collect();
+        storage.settle(&rest).await;
+    }
+    c.ok(Clause::Close, "close", storage.close().await)
+}

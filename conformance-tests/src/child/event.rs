@@ -1,0 +1,111 @@
+//! What a child can be told to do, and what it says.
+
+use std::io::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+/// The environment variable with the role, as JSON.
+pub(super) const ROLE: &str = "ANYQUEUE_CONFORMANCE_ROLE";
+
+/// The environment variable with the storage's address.
+pub(super) const ADDRESS: &str = "ANYQUEUE_CONFORMANCE_ADDRESS";
+
+/// What a child process does before it waits to be killed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Role {
+    /// Pushes `count` messages, one by one.
+    Pusher {
+        /// The partition's name.
+        partition: String,
+        /// How many messages.
+        count: usize,
+    },
+    /// Pulls until it has taken `count` messages.
+    Consumer {
+        /// The partition's name.
+        partition: String,
+        /// How many messages.
+        count: usize,
+        /// Deliveries per pull.
+        max: usize,
+        /// The lease of each, in milliseconds.
+        lease_ms: u64,
+        /// Whether it removes each, or holds it.
+        remove: bool,
+    },
+    /// Pushes batches until it is killed.
+    BatchPusher {
+        /// The partition's name.
+        partition: String,
+        /// Messages per batch.
+        batch: usize,
+    },
+    /// Pulls `count` messages, holds them for a while, and then removes each on its own.
+    LateConsumer {
+        /// The partition's name.
+        partition: String,
+        /// How many messages.
+        count: usize,
+        /// The lease of each, in milliseconds.
+        lease_ms: u64,
+        /// How long it holds them, in milliseconds.
+        hold_ms: u64,
+    },
+}
+
+/// One line that a child writes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ChildEvent {
+    /// It is about to push this message.
+    Pushing {
+        /// The partition's name.
+        partition: String,
+        /// The id, as text.
+        id: String,
+        /// The payload.
+        payload: String,
+    },
+    /// The push was acknowledged.
+    Pushed {
+        /// The id, as text.
+        id: String,
+    },
+    /// It holds this message.
+    Took {
+        /// The id, as text.
+        id: String,
+        /// Its delivery count, where known.
+        count: Option<u32>,
+        /// Its lease, in milliseconds.
+        lease_ms: u64,
+    },
+    /// Its removal was confirmed.
+    Removed {
+        /// The id, as text.
+        id: String,
+    },
+    /// Its removal was refused: the lease was lost.
+    Lost {
+        /// The id, as text.
+        id: String,
+    },
+    /// It did all that its role says.
+    Done,
+    /// A call failed.
+    Failed {
+        /// The error.
+        error: String,
+    },
+}
+
+/// Writes one line, whole, and flushes it. A parent that is gone does not matter any more.
+pub(super) fn say(event: &ChildEvent) {
+    let Ok(mut line) = serde_json::to_vec(event) else { return };
+    line.push(b'\n');
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(&line).and_then(|()| out.flush());
+}

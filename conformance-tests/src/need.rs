@@ -1,0 +1,185 @@
+//! What a case can need beyond what every backend must give.
+
+use std::time::Duration;
+
+use anyqueue::adapter::{
+    AgeClock, Capabilities, Dedup, DeliveryCount, LeaseKind, MoveGuarantee, Order, PriorityDiscipline, Reach,
+    Rejoin, Requeue, SettleConfirm, Strictness,
+};
+
+/// A limit on messages above this is not tried out.
+pub(crate) const MAX_TRIED_BYTES: u64 = 32 << 20;
+
+macro_rules! needs {
+    ($(#[doc = $doc:literal] $name:ident: $what:literal, |$c:pat_param| $declared:expr;)+) => {
+        /// What a case needs beyond what every backend must give.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Need {
+            $(#[doc = $doc] $name,)+
+        }
+
+        impl Need {
+            /// What is needed, in words that complete "needs …".
+            pub const fn what(self) -> &'static str {
+                match self {
+                    $(Self::$name => $what,)+
+                }
+            }
+
+            /// Whether a backend with these capabilities declares it. Not to declare it is the backend's right.
+            pub fn is_declared(self, capabilities: &Capabilities) -> bool {
+                match self {
+                    $(Self::$name => {
+                        let $c = capabilities;
+                        $declared
+                    })+
+                }
+            }
+        }
+    };
+}
+
+needs! {
+    /// Several priority levels, the higher always first.
+    StrictPriority: "strict priorities",
+        |c| c.priority_levels > 1 && c.priority == PriorityDiscipline::Strict;
+    /// Several priority levels.
+    Priority: "priorities", |c| c.priority_levels > 1;
+    /// Push order within a priority.
+    PushOrder: "push order", |c| c.order == Order::PushOrder;
+    /// Settlements that bring the next deliveries with them, several at once.
+    OverlappingExchanges: "exchanges that overlap", |c| c.exchange && c.coalesce_settle.in_flight > 1;
+    /// Returned messages go ahead of never-delivered ones.
+    RequeueFront: "requeue to the front", |c| c.requeue == Requeue::Front;
+    /// Postponed and matured messages go behind those that were there.
+    RejoinLast: "postponed and matured messages at the end", |c| c.postponed == Rejoin::End;
+    /// Leases that end by time.
+    TimedLease: "timed leases", |c| c.lease.kind == LeaseKind::Timed;
+    /// Strict fencing.
+    Fencing: "strict fencing", |c| c.fencing == Strictness::Strict;
+    /// Delay at push.
+    PushDelay: "push delay", |c| c.push_delay.is_some();
+    /// Delay at postponement.
+    PostponeDelay: "postpone delay", |c| c.postpone_delay.is_some();
+    /// New headers at postponement.
+    PostponeHeaders: "headers replaced by postponement", |c| c.postpone_headers;
+    /// Groups.
+    Groups: "groups", |c| c.groups;
+    /// Ages by a clock that no client has.
+    ServerAges: "ages by the server's clock", |c| c.ages == AgeClock::Server;
+    /// Deduplication by key.
+    Dedup: "deduplication", |c| c.dedup != Dedup::None;
+    /// Deduplication that ends with the message.
+    DedupWhileLive: "deduplication while the first message lives", |c| c.dedup == Dedup::WhileLive;
+    /// Moves in one step. Moves in several steps may overtake each other.
+    AtomicMoves: "atomic moves", |c| c.moves == MoveGuarantee::Atomic;
+    /// Unique ids.
+    UniqueIds: "unique ids", |c| c.unique_ids;
+    /// Delivery counts.
+    DeliveryCount: "delivery counts", |c| c.delivery_count != DeliveryCount::None;
+    /// Delivery counts that tell releases from other deliveries: by the server, or by a note in the headers.
+    ReleasesTold: "releases told from other deliveries", |c| match c.delivery_count {
+        DeliveryCount::ExceptReleases => true,
+        DeliveryCount::Deliveries => c.postpone_headers && c.postpone_delay.is_some(),
+        DeliveryCount::None => false,
+    };
+    /// All four counts.
+    Counts: "all four counts", |c| c.inspect.ready && c.inspect.delayed && c.inspect.leased && c.inspect.dead;
+    /// The list of partitions.
+    List: "a list of partitions", |c| c.inspect.list;
+    /// Browsing.
+    Browse: "browsing", |c| c.inspect.browse;
+    /// Deletion by id.
+    Delete: "deletion by id", |c| c.inspect.delete;
+    /// Purging.
+    Purge: "purging", |c| c.inspect.purge;
+    /// Cancellation by id.
+    Cancel: "cancellation by id", |c| c.inspect.cancel;
+    /// Pausing.
+    Pause: "pausing", |c| c.pause;
+    /// Some part of inspection or pausing that the backend does not offer.
+    Undeclared: "an undeclared inspection", |c| {
+        let inspect = c.inspect;
+        let all = [inspect.list, inspect.browse, inspect.delete, inspect.purge, inspect.cancel, c.pause];
+        all.contains(&false)
+    };
+    /// Child processes that reach the same storage.
+    Children: "other processes on the same storage", |c| c.reach >= Reach::Host;
+    /// A clock that the suite turns, where no server has its own.
+    ControlledClock: "a controlled clock", |c| c.reach < Reach::Network;
+    /// A client whose clock is wrong. The processes of one host have one clock.
+    SkewedClient: "a client whose clock is wrong", |c| c.reach != Reach::Host;
+    /// Stored bytes that did not come from this release of the adapter.
+    Foreign: "stored bytes that others can write", |_| true;
+    /// A server of the case's own, which the case may disrupt.
+    FaultTarget: "a server that can be killed and cut off", |c| c.reach == Reach::Network;
+    /// A stored form that can be damaged.
+    Corruptible: "a stored form that can be damaged", |_| true;
+    /// Ten priority levels or more, the higher always first.
+    TenPriorities: "ten strict priority levels",
+        |c| c.priority_levels >= 10 && c.priority == PriorityDiscipline::Strict;
+    /// Push order, at least within a group.
+    GroupOrder: "push order within a group", |c| c.order != Order::None;
+    /// Leases that hold a task of half a day.
+    TwelveHourLease: "timed leases of up to twelve hours",
+        |c| c.lease.kind == LeaseKind::Timed && c.lease.max >= Duration::from_hours(12);
+    /// A message is never held by two at once.
+    Exclusive: "one holder at a time, always", |c| c.exclusive == Strictness::Strict;
+    /// Push delays to the millisecond.
+    ExactPushDelay: "push delays in steps of a millisecond",
+        |c| c.push_delay.is_some_and(|delay| delay.granularity <= Duration::from_millis(1));
+    /// Postpone delays to the millisecond.
+    ExactPostponeDelay: "postpone delays in steps of a millisecond",
+        |c| c.postpone_delay.is_some_and(|delay| delay.granularity <= Duration::from_millis(1));
+    /// A settlement is confirmed by the server.
+    ConfirmedSettlements: "confirmed settlements", |c| c.settle_confirm == SettleConfirm::Confirmed;
+    /// Two of the four counts.
+    ReadyAndDeadCounts: "counts of ready messages and dead letters", |c| c.inspect.ready && c.inspect.dead;
+    /// One of the four counts.
+    ReadyCounts: "counts of ready messages", |c| c.inspect.ready;
+    /// Long leases.
+    HourLease: "leases of an hour", |c| c.lease.max >= Duration::from_hours(1);
+    /// Long push delays.
+    HourPushDelay: "push delays of an hour",
+        |c| c.push_delay.is_some_and(|delay| delay.max >= Duration::from_hours(1));
+    /// Long postponements.
+    HourPostponement: "postponements of an hour",
+        |c| c.postpone_delay.is_some_and(|delay| delay.max >= Duration::from_hours(1));
+    /// A limit on messages that can be tried out: above it, a case would measure the memory of the machine.
+    ModestMessageLimit: "a limit on messages of at most 32 MiB",
+        |c| c.limits.message_bytes <= MAX_TRIED_BYTES;
+}
+
+impl Need {
+    /// What the harness must offer for it. If the backend declares the capability but the harness does not offer this, the
+    /// certificate is partial.
+    pub const fn offer(self) -> Option<Offer> {
+        match self {
+            Self::Children => Some(Offer::Children),
+            Self::ControlledClock => Some(Offer::Clock),
+            Self::SkewedClient => Some(Offer::Skew),
+            Self::Foreign => Some(Offer::Foreign),
+            Self::Corruptible => Some(Offer::Corruption),
+            Self::FaultTarget => Some(Offer::FaultTarget),
+            _ => None,
+        }
+    }
+}
+
+/// What only a harness can offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// Child processes that reach the same storage: [`Harness::address`](crate::Harness::address).
+    Children,
+    /// A server of the case's own: [`Harness::fault_target`](crate::Harness::fault_target).
+    FaultTarget,
+    /// A storage on the suite's clock: [`Harness::open_on`](crate::Harness::open_on).
+    Clock,
+    /// A client whose clock is wrong: [`Harness::open_skewed`](crate::Harness::open_skewed).
+    Skew,
+    /// A storage of bytes that others write to as well: [`Harness::plant`](crate::Harness::plant).
+    Foreign,
+    /// A stored form that can be damaged: [`Harness::corrupt`](crate::Harness::corrupt).
+    Corruption,
+}

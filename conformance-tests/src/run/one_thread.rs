@@ -1,0 +1,49 @@
+//! Cases on a runtime of one thread, as many programs have: whatever keeps the thread to itself holds up everything there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Builder;
+use tokio::sync::oneshot;
+
+use super::verdict::verdict;
+use crate::case::Case;
+use crate::clause::Clause;
+use crate::harness::Harness;
+use crate::options::Options;
+use crate::verdict::Outcome;
+
+/// A case ends by its own deadlines, unless its thread is blocked. Then it is left behind after so much longer.
+const BLOCKED: Duration = Duration::from_secs(30);
+
+/// Runs a case in a runtime of one thread of its own, with clients of its own.
+pub(super) async fn run(
+    harness: Arc<dyn Harness>,
+    case: &'static Case,
+    options: &Options,
+    patience: Duration,
+) -> Outcome {
+    let (say, told) = oneshot::channel();
+    let options = options.clone();
+    let alone = move || {
+        let outcome = match Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => {
+                let outcome = runtime.block_on(verdict(harness, case, &options));
+                runtime.shutdown_background();
+                outcome
+            }
+            Err(error) => Outcome::Inconclusive { why: format!("no runtime of one thread: {error}") },
+        };
+        // Nobody waits any more for one that was left behind.
+        let _ = say.send(outcome);
+    };
+    let expected = "every call to leave its thread to others while it waits";
+    if let Err(error) = std::thread::Builder::new().name(case.id.to_owned()).spawn(alone) {
+        return Outcome::Inconclusive { why: format!("no thread: {error}") };
+    }
+    match tokio::time::timeout(patience + BLOCKED, told).await {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(_)) => Outcome::broken(Clause::Recovery, "no panic", "the thread of the runtime panicked"),
+        Err(_) => Outcome::broken(Clause::Recovery, expected, "its only thread was blocked"),
+    }
+}

@@ -1,0 +1,138 @@
+//! From a case to its verdict.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyqueue::Clock;
+
+use crate::account;
+use crate::case::Case;
+use crate::clause::Clause;
+use crate::context::Context;
+use crate::harness::Harness;
+use crate::need::{Need, Offer};
+use crate::options::Options;
+use crate::verdict::{Outcome, Stop};
+
+/// The account of a case waits for what is owed; beyond this it hangs.
+pub(super) const ACCOUNT_DEADLINE: Duration = Duration::from_mins(1);
+
+/// A call hangs that goes on for so much longer than it was asked to wait. What the case does to a server of its own may take a
+/// client longer to notice, so such a case has its deadline alone.
+const HUNG: Duration = Duration::from_secs(20);
+
+/// A case at its deadline hangs if no call has begun or ended for so long; else the server is slow.
+const STANDSTILL: Duration = Duration::from_secs(5);
+
+/// Between two looks for a call that hangs.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Runs one case in this runtime.
+pub(super) async fn verdict(harness: Arc<dyn Harness>, case: &'static Case, options: &Options) -> Outcome {
+    match Context::open(harness, case.id, case.needs_offer(Offer::FaultTarget), options).await {
+        Ok(context) => {
+            let mut outcome = judge(&context, case, options).await;
+            if let Outcome::Fail(failure) = &mut outcome {
+                failure.likely = case.kills.iter().map(|fault| fault.what()).collect();
+            }
+            context.close().await;
+            outcome
+        }
+        Err(error) => Outcome::broken(Clause::Init, "the backend to open and initialise", &error.to_string()),
+    }
+}
+
+async fn judge(context: &Arc<Context>, case: &'static Case, options: &Options) -> Outcome {
+    if let Some(unmet) = unmet(context, case, options) {
+        return unmet;
+    }
+    let run = case.run;
+    let in_case = context.clone();
+    let body = within(context, case.time_limit(options), async move { run(&in_case).await }).await;
+    let observations = context.history().observations();
+    if let Err(stop) = body {
+        return stop.into();
+    }
+    if observations == 0 {
+        return Outcome::Inconclusive { why: "the case ran to its end but observed nothing".to_owned() };
+    }
+    let in_account = context.clone();
+    match within(context, ACCOUNT_DEADLINE, async move { account::close(&in_account).await }).await {
+        Ok(()) => Outcome::Pass,
+        Err(stop) => stop.into(),
+    }
+}
+
+fn unmet(context: &Context, case: &Case, options: &Options) -> Option<Outcome> {
+    let missing = |need: &&Need| !need.is_declared(context.capabilities());
+    if let Some(need) = case.needs.iter().find(missing) {
+        return Some(context.undeclared(*need));
+    }
+    let withheld = |need: &&Need| match need.offer() {
+        Some(Offer::Children) => !options.children || !context.can_spawn(),
+        Some(Offer::FaultTarget) => context.fault_target().is_none(),
+        Some(Offer::Clock) => context.harness().open_on("probe", Clock::system()).is_none(),
+        Some(Offer::Skew) => context.harness().open_skewed("probe", Clock::system()).is_none(),
+        Some(Offer::Foreign) => !context.stores_bytes(),
+        Some(Offer::Corruption) => !context.harness().corrupts(),
+        None => false,
+    };
+    let need = *case.needs.iter().find(withheld)?;
+    let rule = match need.offer() {
+        Some(Offer::Foreign) => "it keeps the fields of messages, so bytes of others cannot be in it",
+        Some(Offer::Corruption) => "it keeps no message in a form that could be damaged",
+        Some(Offer::Skew) => {
+            context.harness().rule(need).unwrap_or("its harness gives no client a clock of its own")
+        }
+        _ => return Some(Outcome::not_offered(need.what())),
+    };
+    Some(Outcome::NotApplicable { needs: need.what().to_owned(), declared: true, rule: Some(rule) })
+}
+
+/// Runs a part of a case in a task of its own, so that a panic is a verdict, and with a deadline, so that a hang is one.
+async fn within(
+    context: &Context,
+    deadline: Duration,
+    part: impl Future<Output = Result<(), Stop>> + Send + 'static,
+) -> Result<(), Stop> {
+    let task = tokio::spawn(part);
+    let abort = task.abort_handle();
+    let ended = tokio::select! {
+        biased;
+        ended = task => ended,
+        stop = overdue(context, deadline) => {
+            abort.abort();
+            return Err(stop);
+        }
+    };
+    match ended {
+        Ok(answer) => answer,
+        Err(panic) => Err(context.failed(Clause::Recovery, &[], "no panic", panic.to_string())),
+    }
+}
+
+/// Why the case cannot go on: a call hangs, or its time is over.
+async fn overdue(context: &Context, deadline: Duration) -> Stop {
+    let (start, history) = (Instant::now(), context.history());
+    let hangs = |seen| context.failed(Clause::Recovery, &[], "every call to end in bounded time", seen);
+    loop {
+        let left = deadline.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            break;
+        }
+        tokio::time::sleep(LOOK.min(left)).await;
+        if let Some(call) = history.overdue(HUNG).filter(|_| context.fault_target().is_none()) {
+            return hangs(format!("hung for {HUNG:?} longer than it was asked to wait: {call}"));
+        }
+    }
+    let last = history.under_way();
+    let stands = history.quiet_for() > STANDSTILL;
+    match (stands, last) {
+        (true, Some(call)) => hangs(format!("hung after {deadline:?}; last: {call}")),
+        (true, None) => hangs(format!("hung after {deadline:?}, with no call under way")),
+        (false, _) => Stop::Inconclusive(format!(
+            "every call ended, but all of them together took longer than the {deadline:?} that the case has: the server or this \
+             machine is slow; fewer cases at once may help"
+        )),
+    }
+}
