@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use self::remaining::{REMAINING, Remaining};
 use self::resolve::Edges;
 use self::tree::Tree;
-use super::file::{File, Finding};
+use super::file::{File, Finding, is_root};
 
 /// Imports shown of one file from one other.
 const SHOWN: usize = 2;
@@ -60,18 +60,6 @@ fn against(files: &[File], remaining: &[Remaining]) -> Vec<Finding> {
 }
 
 const LIST: &str = "xtask/src/tidy/circles/remaining.rs";
-
-/// Whether cargo takes the file for the root of a crate: by its place, as all of ours are.
-fn is_root(path: &str) -> bool {
-    let Some((folder, name)) = path.rsplit_once('/') else { return false };
-    let within =
-        |kinds: &[&str], folder: &str| kinds.iter().any(|kind| folder.ends_with(&format!("/{kind}")));
-    let targets = ["src/bin", "tests", "examples", "benches"];
-    let of_folder = folder.rsplit_once('/').is_some_and(|(above, _)| within(&targets, above));
-    within(&["src"], folder) && ["lib.rs", "main.rs"].contains(&name)
-        || within(&targets, folder)
-        || of_folder && name == "main.rs"
-}
 
 /// One finding with all files and the imports that close the circle.
 fn told(files: &[File], circle: &Circle, edges: &Edges) -> Option<Finding> {

@@ -120,22 +120,3 @@ fn the_list_holds_what_is_there_and_nothing_else() {
     assert_eq!(findings[0].file, LIST);
     assert!(findings[0].advice.contains("a: one and two"), "{findings:?}");
 }
-
-#[test]
-fn the_roots_of_crates_are_known_by_their_places() {
-    for root in [
-        "a/src/lib.rs",
-        "a/src/main.rs",
-        "a/src/bin/b.rs",
-        "a/src/bin/b/main.rs",
-        "a/tests/b.rs",
-        "a/tests/b/main.rs",
-    ] {
-        assert!(is_root(root), "{root}");
-    }
-    for other in
-        ["a/src/b.rs", "a/src/b/mod.rs", "a/tests/b/c.rs", "a/tests/b/mod.rs", "a/src/bin/b/c.rs", "lib.rs"]
-    {
-        assert!(!is_root(other), "{other}");
-    }
-}
