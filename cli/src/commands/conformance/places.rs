@@ -7,7 +7,7 @@ use anyqueue::adapter::{Backend, Storage, StorageUrl};
 use anyqueue_conformance::{Harness, Need, async_trait};
 
 use crate::failure::{Failure, with_causes};
-use crate::open::no_url;
+use crate::open::{self, Create};
 
 /// Places on one backend.
 pub(crate) struct Places {
@@ -20,7 +20,7 @@ pub(crate) struct Places {
 impl Places {
     pub(crate) fn at(url: &str) -> Result<Self, Failure> {
         StorageUrl::parse(url)?;
-        let backend = anyqueue_backends::backend(url).ok_or_else(no_url)?;
+        let backend = anyqueue_backends::backend(url).ok_or_else(open::no_url)?;
         Ok(Self {
             backend,
             url: url.to_owned(),
@@ -29,7 +29,7 @@ impl Places {
         })
     }
 
-    /// Whether the backend is there at all.
+    /// Whether the backend can be reached.
     pub(crate) async fn probe(&self) -> Result<(), Failure> {
         let probe = "anyqueue_probe";
         let opened = self.open(probe).await;
@@ -60,7 +60,7 @@ impl Harness for Places {
             let space = spaces.entry(namespace.to_owned()).or_insert_with(anyqueue_memory::MemoryQueue::new);
             return Ok(Arc::new(space.client()));
         }
-        let storage = anyqueue_backends::open(&self.place(namespace)).await?;
+        let storage = open::storage(&self.place(namespace), Create::AsUrlSays).await?;
         storage.init().await?;
         Ok(storage)
     }
