@@ -25,6 +25,11 @@ URLs:
   Options are query parameters, such as sqlite:jobs.db?synchronous=normal. A wrong option is refused with a list of
   the right ones.
 
+Output:
+  Results go to standard output, everything else to standard error. With --json, results are one object per line, and
+  long commands write their progress to standard error every two seconds, such as
+  {\"progress\":\"moved\",\"done\":1000,\"total\":5000}. --quiet turns notes and progress off.
+
 Exit codes:
   0  done
   1  failed

@@ -74,10 +74,12 @@ enum Amount {
 impl Conformance {
     pub(crate) async fn run(self, session: &Session) -> Result {
         let url = session.url(self.at.as_deref())?;
-        let places = Arc::new(Places::at(url)?);
+        let places = Places::at(url)?;
         // A backend that cannot be reached would fail every case with the same words.
         places.probe().await?;
-        let report = run(places, &self.options()).await;
+        let bar = session.output.progress("cases", None);
+        let report = run(Arc::new(places.counting(bar.clone())), &self.options()).await;
+        bar.finish_and_clear();
         if report.cases.is_empty() {
             return Err(Failure::Usage("no case is selected: see --case and --clause".to_owned()));
         }

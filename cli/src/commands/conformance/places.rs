@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyqueue::Result;
 use anyqueue::adapter::{Backend, Storage, StorageUrl};
 use anyqueue_conformance::{Harness, Need, async_trait};
+use indicatif::ProgressBar;
 
 use crate::failure::{Failure, with_causes};
 use crate::open::{self, Create};
@@ -13,6 +14,8 @@ use crate::open::{self, Create};
 pub(crate) struct Places {
     backend: Backend,
     url: String,
+    /// How many places are done with.
+    done: Option<ProgressBar>,
     #[cfg(feature = "memory")]
     memory: std::sync::Mutex<std::collections::HashMap<String, anyqueue_memory::MemoryQueue>>,
 }
@@ -24,9 +27,15 @@ impl Places {
         Ok(Self {
             backend,
             url: url.to_owned(),
+            done: None,
             #[cfg(feature = "memory")]
             memory: std::sync::Mutex::default(),
         })
+    }
+
+    /// The same, counting each case that is done with its place.
+    pub(crate) fn counting(self, bar: ProgressBar) -> Self {
+        Self { done: Some(bar), ..self }
     }
 
     /// Whether the backend can be reached.
@@ -84,6 +93,9 @@ impl Harness for Places {
             "sqlite" => remove_file(&place),
             "postgres" => drop(remove_schema(&place).await),
             _ => {}
+        }
+        if let Some(bar) = &self.done {
+            bar.inc(1);
         }
     }
 }

@@ -50,7 +50,7 @@ whether both URLs lead to the same place; such a move is refused.
 Exit code 0: nothing is left at the source. 1: something is, or it is delayed or held by a consumer: run it again later.
 RabbitMQ and SQS cannot tell whether anything is delayed or held: there it is 1 too, unless --accept-unknown is given.
 
-Each run reports its own counts; those of a killed run are lost.
+Each run reports its own counts; those of a killed run are lost, but --json writes progress to standard error meanwhile.
 What a killed move held comes back within some seconds; --wait waits for it. If consumers of the target process messages
 before a killed move is run again, up to --batch messages are there twice, as their ids are gone. Ctrl-C doubles none.";
 
