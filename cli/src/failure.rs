@@ -74,7 +74,23 @@ impl From<anyqueue::Error> for Failure {
 
 /// The error and its causes, as far as these say something new.
 pub(crate) fn with_causes(error: &anyqueue::Error) -> String {
-    let mut text = error.to_string();
+    and_causes(error.to_string(), error)
+}
+
+/// The same error with its causes and one more sentence in its message.
+pub(crate) fn with_text(error: &anyqueue::Error, more: &str) -> anyqueue::Error {
+    let text = format!("{}; {more}", and_causes(error.message().to_owned(), error));
+    let mut new = anyqueue::Error::new(error.kind(), text).with_retry(error.retry());
+    if let Some(backend) = error.backend() {
+        new = new.with_backend(backend);
+    }
+    if let Some(operation) = error.operation() {
+        new = new.with_operation(operation);
+    }
+    new
+}
+
+fn and_causes(mut text: String, error: &anyqueue::Error) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let said = error.to_string();

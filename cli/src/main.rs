@@ -14,6 +14,7 @@ mod output;
 mod progress;
 mod say;
 mod secrets;
+mod server;
 mod session;
 mod signals;
 

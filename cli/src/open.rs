@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use anyqueue::adapter::Storage;
-use anyqueue::{PartitionOptions, Queue};
+use anyqueue::{ErrorKind, PartitionOptions, Queue};
 use anyqueue_backends::{backend, registry};
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, with_text};
+use crate::server;
 
 /// Whether opening creates what is missing: a file, a schema, tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,10 +18,24 @@ pub(crate) enum Create {
     Never,
 }
 
-/// Opens the storage without initialising it.
+/// Opens the storage without initialising it. If that fails, the error says which server was found instead.
 pub(crate) async fn storage(url: &str, create: Create) -> anyqueue::Result<Arc<dyn Storage>> {
     let url = if create == Create::Never { without_creation(url) } else { url.to_owned() };
-    anyqueue_backends::open(&url).await
+    match anyqueue_backends::open(&url).await {
+        Err(error) if is_of_server(error.kind()) => Err(match server::hint(&url).await {
+            Some(hint) => with_text(&error, &hint),
+            None => error,
+        }),
+        opened => opened,
+    }
+}
+
+/// Whether the cause can be another server than the one that is expected, or none.
+fn is_of_server(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::Unavailable | ErrorKind::TimedOut | ErrorKind::Incompatible | ErrorKind::Internal
+    )
 }
 
 /// Opens a queue, ready for use.

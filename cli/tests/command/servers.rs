@@ -145,3 +145,40 @@ async fn watched_counts_outlive_an_outage() {
     };
     tokio::time::timeout(crate::bed::PATIENCE, begin).await.expect("it goes on after the outage");
 }
+
+/// The address of a server in a URL, under another scheme.
+#[cfg(all(feature = "postgres", feature = "redis", feature = "rabbitmq"))]
+fn at_scheme(scheme: &str, url: &str) -> String {
+    let rest = url.split_once("://").unwrap().1;
+    let address = rest.rsplit('@').next().unwrap().split(['/', '?']).next().unwrap();
+    format!("{scheme}://{address}/")
+}
+
+#[cfg(all(feature = "postgres", feature = "redis", feature = "rabbitmq"))]
+#[tokio::test]
+async fn another_server_at_the_port_is_named() {
+    let (postgres, redis, rabbitmq) = tokio::join!(
+        anyqueue_testkit::provide(anyqueue_testkit::Postgres::new()),
+        anyqueue_testkit::provide(anyqueue_testkit::Redis::new()),
+        anyqueue_testkit::provide(anyqueue_testkit::RabbitMq::new()),
+    );
+    let servers =
+        [("PostgreSQL", postgres.unwrap()), ("Redis", redis.unwrap()), ("RabbitMQ", rabbitmq.unwrap())];
+    let bed = Bed::new();
+    for (name, server) in &servers {
+        let Some(url) = server.url() else { continue };
+        for (own, scheme) in [("PostgreSQL", "postgres"), ("Redis", "redis"), ("RabbitMQ", "amqp")] {
+            if own != *name {
+                let ran = bed.run(&["stats", "--url", &at_scheme(scheme, url)]).await.ended_with(1);
+                assert!(
+                    ran.err.contains(&format!("a {name} server is there")),
+                    "{scheme} at {name}: {ran:?}"
+                );
+            }
+        }
+    }
+    for scheme in ["postgres", "redis", "amqp"] {
+        let ran = bed.run(&["doctor", &format!("{scheme}://127.0.0.1:1/")]).await.ended_with(3);
+        assert!(ran.out.contains("port 1 of 127.0.0.1: nothing listens there"), "{ran:?}");
+    }
+}
