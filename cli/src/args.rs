@@ -84,6 +84,8 @@ enum Command {
     Purge(purge::Purge),
     #[command(name = "move")]
     Move(transfer::Move),
+    #[cfg(feature = "conformance")]
+    Capabilities(crate::commands::capabilities::Capabilities),
     Doctor(doctor::Doctor),
     #[cfg(feature = "conformance")]
     Conformance(crate::commands::conformance::Conformance),
@@ -108,6 +110,8 @@ impl Cli {
             Command::Resume(command) => command.run(&session).await,
             Command::Purge(command) => command.run(&session).await,
             Command::Move(command) => command.run(&session).await,
+            #[cfg(feature = "conformance")]
+            Command::Capabilities(command) => command.run(&session).await,
             Command::Doctor(command) => command.run(&session).await,
             #[cfg(feature = "conformance")]
             Command::Conformance(command) => command.run(&session).await,

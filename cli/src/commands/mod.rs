@@ -2,6 +2,8 @@
 
 pub(crate) mod bench;
 #[cfg(feature = "conformance")]
+pub(crate) mod capabilities;
+#[cfg(feature = "conformance")]
 pub(crate) mod conformance;
 pub(crate) mod dead;
 pub(crate) mod doctor;
