@@ -14,10 +14,10 @@ pub(super) fn check(files: &[File]) -> Vec<Finding> {
     let find = |path: &str| files.iter().find(|file| file.path == path);
     let (Some(page), Some(contract)) = (find(CASES), find(CONTRACT)) else { return Vec::new() };
     let clauses = clauses(&contract.text);
-    let mut told: BTreeSet<(String, u32)> = BTreeSet::new();
+    let mut linked: BTreeSet<(String, u32)> = BTreeSet::new();
     for clause in &clauses {
         let ids = clause.cases.iter().flat_map(|(_, ids)| ids);
-        told.extend(ids.filter_map(|id| Some((id.clone(), clause.number?))));
+        linked.extend(ids.filter_map(|id| Some((id.clone(), clause.number?))));
     }
     let mut findings = Vec::new();
     for (line, row) in (1..).zip(page.text.lines()).filter_map(|(line, text)| Some((line, row(text)?))) {
@@ -26,7 +26,7 @@ pub(super) fn check(files: &[File]) -> Vec<Finding> {
         } else if row.finds.is_empty() {
             Some("names no faulty adapter that it finds".to_owned())
         } else {
-            let missing = row.clauses.iter().find(|clause| !told.contains(&(row.id.to_owned(), **clause)));
+            let missing = row.clauses.iter().find(|clause| !linked.contains(&(row.id.to_owned(), **clause)));
             missing.map(|clause| format!("is not among the cases of clause {clause} in {CONTRACT}"))
         };
         findings

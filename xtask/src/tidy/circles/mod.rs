@@ -45,7 +45,7 @@ fn against(files: &[File], remaining: &[Remaining]) -> Vec<Finding> {
         for circle in circles(&edges) {
             // Files that several roots share are seen as often.
             if seen.insert(circle.clone()) && !remaining.iter().any(|listed| listed.is(&circle)) {
-                findings.extend(told(files, &circle, &edges));
+                findings.extend(finding(files, &circle, &edges));
             }
         }
     }
@@ -62,10 +62,10 @@ fn against(files: &[File], remaining: &[Remaining]) -> Vec<Finding> {
 const LIST: &str = "xtask/src/tidy/circles/remaining.rs";
 
 /// One finding with all files and the imports that close the circle.
-fn told(files: &[File], circle: &Circle, edges: &Edges) -> Option<Finding> {
+fn finding(files: &[File], circle: &Circle, edges: &Edges) -> Option<Finding> {
     let first = files.iter().find(|file| circle.first() == Some(&file.path))?;
     let mut lines =
-        vec![format!("{} files import one another; have what they share in a file below them", circle.len())];
+        vec![format!("{} files import each other: move what they share to a file below them", circle.len())];
     for file in circle {
         lines.push(format!("    {file}"));
         for ((from, to), places) in edges {
