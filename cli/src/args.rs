@@ -19,20 +19,25 @@ URLs:
   postgres://user:password@host/db      redis://host:6379/    rediss:// with TLS
   redis-cluster://a:1/?nodes=b:2        redis-sentinel://a:26379/?master=main
   amqp://user:password@host/vhost       amqps:// with TLS
-  sqs://eu-west-1/prefix                memory: (for a try; gone with the process)
-  env:NAME                              the variable NAME holds the URL: so no password stands in the
+  sqs://eu-west-1/prefix                memory: (to try things out; gone when the command ends)
+  env:NAME                              the environment variable NAME holds the URL. This keeps a password out of the
                                         arguments, which other users of the machine can read
-  Each takes options as query parameters, such as sqlite:jobs.db?synchronous=normal; a wrong one is
-  answered with those that are known.
+  Options are query parameters, such as sqlite:jobs.db?synchronous=normal. A wrong option is refused with a list of
+  the right ones.
+
+Output:
+  Results go to standard output, everything else to standard error. With --json, results are one object per line, and
+  long commands write their progress to standard error every two seconds, such as
+  {\"progress\":\"moved\",\"done\":1000,\"total\":5000}. --quiet turns notes and progress off.
 
 Exit codes:
   0  done
-  1  tried, and failed
-  2  asked for wrongly; nothing was done
+  1  failed
+  2  wrong arguments; nothing was done
   3  doctor or conformance found something wrong
-  4  there is nothing of what was asked for";
+  4  nothing was found";
 
-/// Work queues on any backend: push, work, look inside, repair, move.
+/// Work queues on any backend: push, process, inspect, repair, move
 #[derive(Parser)]
 #[command(
     name = "anyqueue",
@@ -51,16 +56,16 @@ pub(crate) struct Cli {
 
 #[derive(clap::Args)]
 struct Common {
-    /// Where the queues are; see the URLs in `anyqueue --help`
+    /// Where the queues are: see URLs in `anyqueue --help`
     #[arg(
         long, global = true, env = URL_VARIABLE, hide_env_values = true, value_name = "URL",
         value_parser = url_argument
     )]
     url: Option<String>,
-    /// Writes JSON, one object on each line
+    /// Writes JSON, one object per line
     #[arg(long, global = true)]
     json: bool,
-    /// Writes no notes and shows no progress
+    /// Writes no notes and no progress
     #[arg(long, short, global = true)]
     quiet: bool,
 }
@@ -79,6 +84,8 @@ enum Command {
     Purge(purge::Purge),
     #[command(name = "move")]
     Move(transfer::Move),
+    #[cfg(feature = "conformance")]
+    Capabilities(crate::commands::capabilities::Capabilities),
     Doctor(doctor::Doctor),
     #[cfg(feature = "conformance")]
     Conformance(crate::commands::conformance::Conformance),
@@ -88,7 +95,7 @@ enum Command {
 }
 
 impl Cli {
-    /// Does what was asked for.
+    /// Runs the command.
     pub(crate) async fn run(self) -> Result {
         let output = Output { json: self.common.json, quiet: self.common.quiet };
         let session = Session::new(self.common.url, output);
@@ -103,6 +110,8 @@ impl Cli {
             Command::Resume(command) => command.run(&session).await,
             Command::Purge(command) => command.run(&session).await,
             Command::Move(command) => command.run(&session).await,
+            #[cfg(feature = "conformance")]
+            Command::Capabilities(command) => command.run(&session).await,
             Command::Doctor(command) => command.run(&session).await,
             #[cfg(feature = "conformance")]
             Command::Conformance(command) => command.run(&session).await,

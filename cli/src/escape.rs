@@ -1,9 +1,9 @@
-//! Text from strangers on a terminal: what it would obey, or be deceived by, is shown escaped.
+//! Untrusted text on a terminal: what could control the terminal or deceive its reader is escaped.
 
 use std::fmt::Write as _;
 
-/// What a terminal obeys, or what makes text look like other text: control characters of all kinds, marks that turn the
-/// direction of writing, invisible ones, ends of lines and paragraphs beyond ASCII.
+/// What a terminal obeys, or what makes text look like other text: control characters, marks that change the direction of writing,
+/// invisible characters, and separators of lines and paragraphs beyond ASCII.
 fn is_deceptive(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -19,17 +19,17 @@ fn escaped(text: &str, stays: impl Fn(char) -> bool) -> String {
     shown
 }
 
-/// The text on one line, with what could disturb or deceive escaped.
+/// The text on one line, with such characters escaped.
 pub(crate) fn printable(text: &str) -> String {
     escaped(text, |_| false)
 }
 
-/// The text with its lines, and what could disturb or deceive escaped.
+/// The text with its lines, and such characters escaped.
 pub(crate) fn harmless(text: &str) -> String {
     escaped(text, |c| c == '\n' || c == '\t')
 }
 
-/// The same of what need not be text.
+/// The same for bytes that may not be text.
 pub(crate) fn harmless_bytes(bytes: &[u8]) -> String {
     let mut shown = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -41,7 +41,7 @@ pub(crate) fn harmless_bytes(bytes: &[u8]) -> String {
     shown
 }
 
-/// JSON that means the same, with what could disturb or deceive escaped as JSON does. Such characters stand in strings only.
+/// Equivalent JSON with such characters escaped. They occur only within strings.
 pub(crate) fn harmless_json(text: &str) -> String {
     if !text.contains(is_deceptive) {
         return text.to_owned();

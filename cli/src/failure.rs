@@ -1,4 +1,4 @@
-//! How a command ends when it does not end well: the exit code, and what is said about it.
+//! How a command fails: its exit code and its message.
 
 use std::error::Error as _;
 use std::io::Write as _;
@@ -10,21 +10,21 @@ use crate::escape::harmless;
 use crate::say::say;
 use crate::secrets::hide;
 
-/// What every command answers.
+/// What every command returns.
 pub(crate) type Result<T = (), E = Failure> = std::result::Result<T, E>;
 
-/// Why a command did not do what it was asked to. Each has an exit code, which `--help` and the README list.
+/// Why a command did not do its work. Each has an exit code, listed in `--help` and the README.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// 1: it was tried and did not work.
+    /// 1: it was tried, and failed.
     Failed(String),
-    /// 2: it was asked for wrongly; nothing was done.
+    /// 2: the command line is wrong; nothing was done.
     Usage(String),
-    /// 3: a check was made and something is wrong. What, was said.
+    /// 3: a check found something wrong, and has printed it.
     Wrong,
-    /// 4: there is nothing of what was asked for.
+    /// 4: nothing was found.
     Nothing,
-    /// 1, silently: whoever read the output has gone.
+    /// 1, silently: the reader of the output is gone.
     Unread,
 }
 
@@ -38,7 +38,7 @@ impl Failure {
         }
     }
 
-    /// Says why on standard error, and answers the exit code.
+    /// Says why on standard error, and returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         match self {
             Self::Failed(text) | Self::Usage(text) => say(text),
@@ -48,11 +48,11 @@ impl Failure {
     }
 }
 
-/// Shows what the parser of arguments has to say. Arguments that it repeats may be URLs with passwords.
+/// Prints what the argument parser says. The arguments that it repeats may be URLs with passwords.
 pub(crate) fn explain(error: &clap::Error) -> ExitCode {
     let text = harmless(&error.render().to_string());
     if error.use_stderr() {
-        let _ = write!(std::io::stderr(), "{}", hide(&text)); // if nobody reads it, nobody is told
+        let _ = write!(std::io::stderr(), "{}", hide(&text)); // if nobody reads it, that is fine
         return ExitCode::from(2);
     }
     let written = std::io::stdout().write_all(text.as_bytes());
@@ -65,20 +65,36 @@ impl From<anyqueue::Error> for Failure {
         match error.kind() {
             ErrorKind::InvalidInput => Self::Usage(text),
             ErrorKind::Unavailable | ErrorKind::TimedOut => Self::Failed(format!(
-                "{text}\nIs the server running, and is the URL right? `anyqueue doctor` looks closer."
+                "{text}\nIs the server running, and is the URL right? `anyqueue doctor` checks more."
             )),
             _ => Self::Failed(text),
         }
     }
 }
 
-/// The error and what caused it, as far as the causes say something new.
+/// The error and its causes, as far as these say something new.
 pub(crate) fn with_causes(error: &anyqueue::Error) -> String {
-    let mut text = error.to_string();
+    and_causes(error.to_string(), error)
+}
+
+/// The same error with its causes and one more sentence in its message.
+pub(crate) fn with_text(error: &anyqueue::Error, more: &str) -> anyqueue::Error {
+    let text = format!("{}; {more}", and_causes(error.message().to_owned(), error));
+    let mut new = anyqueue::Error::new(error.kind(), text).with_retry(error.retry());
+    if let Some(backend) = error.backend() {
+        new = new.with_backend(backend);
+    }
+    if let Some(operation) = error.operation() {
+        new = new.with_operation(operation);
+    }
+    new
+}
+
+fn and_causes(mut text: String, error: &anyqueue::Error) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
-        let told = error.to_string();
-        if let Some(new) = beyond(&text, &told) {
+        let said = error.to_string();
+        if let Some(new) = beyond(&text, &said) {
             text.push_str(": ");
             text.push_str(new);
         }
@@ -87,12 +103,12 @@ pub(crate) fn with_causes(error: &anyqueue::Error) -> String {
     text
 }
 
-/// What of a cause has not been said. Layers repeat each other: "redis: refused: why" below "redis open: refused".
-fn beyond<'a>(text: &str, told: &'a str) -> Option<&'a str> {
-    if text.contains(told) {
+/// The part of a cause that the text does not have. Layers repeat each other: "redis: refused: why" below "redis open: refused".
+fn beyond<'a>(text: &str, cause: &'a str) -> Option<&'a str> {
+    if text.contains(cause) {
         return None;
     }
-    let mut new = told;
+    let mut new = cause;
     while let Some((_, rest)) = new.split_once(": ").filter(|(first, _)| text.contains(first)) {
         new = rest;
     }

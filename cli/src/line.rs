@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
 
-/// The fields that say how a message is to be pushed, then those that say how it was found; the latter are not read.
+/// The fields for pushing a message, then those that describe one that was found; the latter are ignored when read.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Line {
@@ -70,14 +70,14 @@ fn is_zero(number: &u8) -> bool {
 }
 
 impl Line {
-    /// Reads what stands on a line.
+    /// Parses a line.
     pub(crate) fn read(line: &[u8]) -> Result<Self, String> {
         let is_object = line.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
-        let told = |error: &serde_json::Error| match error.classify() {
-            _ if !is_object => "this is no JSON object; --lines takes each line as a payload".to_owned(),
+        let explain = |error: &serde_json::Error| match error.classify() {
+            _ if !is_object => "this is not a JSON object; to push lines as payloads, use --lines".to_owned(),
             serde_json::error::Category::Data => without_place(&error.to_string()),
             serde_json::error::Category::Eof => {
-                "this is not JSON: the line ends before the object does (no line may end within a message)"
+                "this is not JSON: the line ends before the object does (a message must be on one line)"
                     .to_owned()
             }
             _ => format!(
@@ -86,16 +86,16 @@ impl Line {
                 error.column()
             ),
         };
-        serde_json::from_slice(line).map_err(|error| told(&error))
+        serde_json::from_slice(line).map_err(|error| explain(&error))
     }
 
-    /// How a message is shown.
+    /// The line for a message.
     pub(crate) fn of(message: &MessageData) -> Self {
         let options = message.options();
         let payload = std::str::from_utf8(message.payload()).ok().map(str::to_owned);
         let text = |when: Option<When>| match when? {
             When::In(duration) => Some(humantime::format_duration(duration).to_string()),
-            When::At(_) => None, // no storage answers one
+            When::At(_) => None, // no storage returns one
         };
         Self {
             id: Some(message.id().to_string()),
@@ -121,7 +121,7 @@ impl Line {
         self
     }
 
-    /// The message that it says to push. Headers of anyqueue's own are left out: they tell of another life of the message.
+    /// The message to push. Headers of anyqueue's own are left out: they describe an earlier life of the message.
     pub(crate) fn into_message(self) -> Result<MessageData, String> {
         let payload = match (self.payload, self.payload_base64) {
             (Some(text), None) => text.into_bytes(),
@@ -158,7 +158,7 @@ impl Line {
     }
 }
 
-/// What serde says, without "at line 1": a line is all that it has seen.
+/// The message of serde, without "at line 1": it has only seen one line.
 fn without_place(text: &str) -> String {
     let text = text.split(" at line ").next().unwrap_or(text);
     text.replace("expected u8", "expected a whole number up to 255")
@@ -209,8 +209,8 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_by_field() {
-        for (text, told) in [
+    fn mistakes_are_reported_by_field() {
+        for (text, word) in [
             ("{}", "payload"),
             (r#"{"payload":"a","payload_base64":"YQ=="}"#, "not both"),
             (r#"{"payload":"a","prio":3}"#, "prio"),
@@ -225,7 +225,7 @@ mod tests {
             (r#"{"payload":"a","priority":"high"}"#, "up to 255"),
         ] {
             let error = read(text).unwrap_err();
-            assert!(error.contains(told), "{text}: {error}");
+            assert!(error.contains(word), "{text}: {error}");
         }
     }
 
@@ -236,7 +236,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever stands on a line is a message or a mistake, and what is written of it says the same.
+        /// Any line is a message or a mistake.
         #[test]
         fn any_line_is_read_or_refused(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200)) {
             let _ = Line::read(&bytes).and_then(Line::into_message);

@@ -5,22 +5,22 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use tokio::sync::mpsc;
 
-/// Lines of a batch at most.
+/// The most lines in a batch.
 const BATCH_LINES: usize = 1000;
-/// A batch that has reached so many bytes is handed on.
+/// A batch of this many bytes is full.
 const BATCH_BYTES: usize = 4 << 20;
 /// The longest line.
 const LINE_BYTES: usize = 64 << 20;
-/// Batches that wait to be taken.
+/// How many batches may wait.
 const WAITING: usize = 2;
 
-/// A line without its end, and its number from 1.
+/// A line without its line ending, and its number from 1.
 pub(crate) type Numbered = (u64, Result<Vec<u8>, TooLong>);
 
-/// Lines that have arrived, or why no more come.
+/// Lines that have arrived, or the error that ended reading.
 pub(crate) type Batch = Result<Vec<Numbered>, Unread>;
 
-/// A line was longer than any may be, and passed over.
+/// A line was too long, and skipped.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooLong;
 
@@ -28,7 +28,7 @@ impl fmt::Display for TooLong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "it has more than {LINE_BYTES} bytes, more than any message can have: store the data elsewhere and push a reference"
+            "it has more than {LINE_BYTES} bytes, the limit for any message: store the data elsewhere and push a reference"
         )
     }
 }
@@ -40,18 +40,18 @@ pub(crate) struct Unread {
     pub(crate) error: io::Error,
 }
 
-/// Reads lines on a thread of its own. A batch is what has arrived, so that a slow writer's lines do not wait for more. Empty
-/// lines are left out. After an error nothing more comes.
+/// Reads lines on a thread of its own. A batch is what has arrived, so that lines of a slow writer do not wait for more. Empty lines are
+/// skipped. An error comes last.
 pub(crate) fn batches(source: impl Read + Send + 'static) -> mpsc::Receiver<Batch> {
     let (give, take) = mpsc::channel(WAITING);
-    // Not a task: a read of a terminal or pipe cannot be interrupted, and must not hold up the end of the program.
+    // Not a task: reading a terminal or pipe cannot be interrupted, and must not delay the end of the program.
     std::thread::spawn(move || {
         let mut reader = BufReader::with_capacity(256 << 10, source);
         let mut number = 0;
         loop {
             let (lines, read) = batch(&mut reader, &mut number);
             let last = lines.is_empty() || read.is_err();
-            // What was read before the error is told before it.
+            // What was read before the error is sent before it.
             if !lines.is_empty() && give.blocking_send(Ok(lines)).is_err() {
                 return;
             }
@@ -66,7 +66,7 @@ pub(crate) fn batches(source: impl Read + Send + 'static) -> mpsc::Receiver<Batc
     take
 }
 
-/// What has arrived, at least one line; nothing at the end. And whether the next could be read.
+/// What has arrived, at least one line, or nothing at the end; and whether reading succeeded.
 fn batch<R: Read>(reader: &mut BufReader<R>, number: &mut u64) -> (Vec<Numbered>, io::Result<()>) {
     let mut lines = Vec::new();
     let mut bytes = 0;
@@ -82,7 +82,7 @@ fn batch<R: Read>(reader: &mut BufReader<R>, number: &mut u64) -> (Vec<Numbered>
             lines.push((*number, line));
         }
         if !lines.is_empty() && !reader.buffer().contains(&b'\n') {
-            break; // the next line would have to be waited for
+            break; // the next line has not arrived yet
         }
     }
     (lines, Ok(()))

@@ -1,4 +1,4 @@
-//! The command `anyqueue`: push, work, look into and move queues on any backend, chosen by URL.
+//! The command `anyqueue`: push, process, inspect, repair and move work queues on any backend, chosen by URL.
 
 #![forbid(unsafe_code)]
 
@@ -11,8 +11,10 @@ mod line;
 mod lines;
 mod open;
 mod output;
+mod progress;
 mod say;
 mod secrets;
+mod server;
 mod session;
 mod signals;
 
@@ -33,7 +35,7 @@ fn main() -> ExitCode {
         Err(error) => return Failure::from(error).report(),
     };
     let end = runtime.block_on(cli.run());
-    // What still runs are background tasks of closed queues, and reads of standard input that nothing can interrupt.
+    // Still running are background tasks of closed queues, and reads of standard input that nothing can interrupt.
     runtime.shutdown_background();
     end.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
 }

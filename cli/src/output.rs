@@ -1,9 +1,8 @@
-//! What commands write: tables for people, JSON for programs, progress on a terminal.
+//! What commands write: tables for people, JSON for programs.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use serde::Serialize;
 
 use crate::escape::{harmless_bytes, harmless_json, printable};
@@ -19,7 +18,7 @@ pub(crate) struct Output {
     pub(crate) quiet: bool,
 }
 
-#[allow(clippy::unused_self, reason = "all that a command writes goes through the one who knows how")]
+#[allow(clippy::unused_self, reason = "every command writes through its output")]
 impl Output {
     /// One line of text.
     pub(crate) fn text(self, text: &str) -> Result {
@@ -28,7 +27,7 @@ impl Output {
         Ok(())
     }
 
-    /// A payload and the end of a line: as it is for programs, without what a terminal would obey for people.
+    /// A payload and a newline: unchanged for programs, escaped on a terminal.
     pub(crate) fn bytes(self, bytes: &[u8]) -> Result {
         let mut out = io::stdout().lock();
         if out.is_terminal() {
@@ -53,43 +52,22 @@ impl Output {
         if self.json { self.object(value) } else { self.text(text) }
     }
 
-    /// Hands on what was written so far.
+    /// Flushes what was written so far.
     pub(crate) fn flush(self) -> Result {
         Ok(io::stdout().flush()?)
     }
 
-    /// Something to know, for people.
+    /// A note for people.
     pub(crate) fn note(self, text: &str) {
         if !self.quiet {
             self.warn(text);
         }
     }
 
-    /// Something that went wrong, while the command goes on.
+    /// Reports a problem that does not stop the command.
     pub(crate) fn warn(self, text: &str) {
         say(text);
     }
-
-    /// A counter on the terminal; invisible elsewhere. `total`, if it is known, makes it a bar.
-    pub(crate) fn progress(self, what: &'static str, total: Option<u64>) -> ProgressBar {
-        let hidden = self.quiet || self.json || !io::stderr().is_terminal();
-        let target =
-            if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr_with_hz(5) };
-        let bar = ProgressBar::with_draw_target(total, target);
-        let form = match total {
-            Some(_) => "{msg} {bar:30} {human_pos}/{human_len} {rate} {eta}",
-            None => "{msg} {spinner} {human_pos} {rate}",
-        };
-        if let Ok(style) = ProgressStyle::with_template(form) {
-            bar.set_style(style.with_key("rate", rate));
-        }
-        bar.with_message(what)
-    }
-}
-
-/// A rate in whole numbers.
-fn rate(state: &ProgressState, text: &mut dyn std::fmt::Write) {
-    let _ = write!(text, "{:.0}/s", state.per_sec()); // a bar that cannot be drawn is not drawn
 }
 
 /// A table for people: columns as wide as their longest cell, numbers to the right.
@@ -104,7 +82,7 @@ impl Table {
         Self { header: header.to_vec(), rows: Vec::new() }
     }
 
-    /// Adds a row. What could disturb a terminal is shown escaped.
+    /// Adds a row. What could disturb a terminal is escaped.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().map(|cell| printable(&cell)).collect());
     }
@@ -156,7 +134,7 @@ pub(crate) fn count(count: Option<u64>) -> String {
     count.map_or_else(|| "?".to_owned(), |count| count.to_string())
 }
 
-/// A duration as people read it: no more than two units.
+/// A duration for people, in at most two units.
 pub(crate) fn duration(duration: Duration) -> String {
     let rounded = match duration.as_secs() {
         0 if duration.as_millis() == 0 => return "under 1ms".to_owned(),

@@ -1,14 +1,14 @@
-//! Passwords of URLs are not shown.
+//! Passwords in URLs are never shown.
 
 use std::borrow::Cow;
 
 /// What ends a word in running text.
 const ENDS: [char; 6] = [' ', '\t', '\n', '\'', '"', '>'];
-/// Options of URLs whose value is nobody's business.
+/// Options of URLs whose values are secret.
 const OPTIONS: [&str; 4] = ["password=", "passwd=", "secret=", "token="];
 
-/// The text with every password in it replaced that can be told by its place. A URL that was cut before its `@` loses all after its
-/// user. Rather too much is hidden than too little.
+/// The text with every password replaced that can be recognised by its place. A URL that was cut off before its `@` loses everything
+/// after the user. In doubt, too much is hidden.
 pub(crate) fn hide(text: &str) -> Cow<'_, str> {
     if !text.contains([':', '=']) {
         return Cow::Borrowed(text);

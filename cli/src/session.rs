@@ -1,4 +1,4 @@
-//! What a command works with: the common URL, the output, and how arguments are read.
+//! What commands share: the URL, the output, and how arguments are parsed.
 
 use anyqueue::{PartitionId, PartitionOptions, Queue};
 
@@ -6,25 +6,25 @@ use crate::failure::Result;
 use crate::open::{self, Create};
 use crate::output::Output;
 
-/// Where the URL is taken from if it is not given.
+/// The environment variable that holds the URL if none is given.
 pub(crate) const URL_VARIABLE: &str = "ANYQUEUE_URL";
 
-/// Before the name of a variable that holds a URL.
+/// Comes before the name of a variable that holds a URL.
 const VARIABLE_PREFIX: &str = "env:";
 
-/// What a command works with.
+/// What commands share.
 pub(crate) struct Session {
     url: Option<String>,
     pub(crate) output: Output,
 }
 
 impl Session {
-    /// With the URL that all commands share, if it was given.
+    /// With the common URL, if it was given.
     pub(crate) fn new(url: Option<String>, output: Output) -> Self {
         Self { url, output }
     }
 
-    /// The URL of the command: its own argument, or the common one.
+    /// The command's own URL, or the common one.
     pub(crate) fn url<'a>(&'a self, own: Option<&'a str>) -> Result<&'a str> {
         own.or(self.url.as_deref()).filter(|url| !url.is_empty()).ok_or_else(open::no_url)
     }
@@ -40,8 +40,8 @@ impl Session {
     }
 }
 
-/// Reads a URL, or the name of the variable that holds it: what stands in the arguments of a command can be read by every user
-/// of the machine, and a URL can hold a password.
+/// Parses a URL, or the name of the variable that holds it: every user of the machine can read the arguments of a command, and a
+/// URL can hold a password.
 pub(crate) fn url_argument(text: &str) -> Result<String, String> {
     let Some(name) = text.strip_prefix(VARIABLE_PREFIX) else { return Ok(text.to_owned()) };
     match std::env::var(name) {
@@ -51,7 +51,7 @@ pub(crate) fn url_argument(text: &str) -> Result<String, String> {
     }
 }
 
-/// Reads the name of a queue.
+/// Parses the name of a queue.
 pub(crate) fn queue_name(text: &str) -> Result<PartitionId, String> {
     if text.contains("://") {
         return Err("this is a URL: give it with --url, and here the name of a queue".to_owned());
@@ -59,7 +59,7 @@ pub(crate) fn queue_name(text: &str) -> Result<PartitionId, String> {
     PartitionId::new(text).map_err(|error| error.message().to_owned())
 }
 
-/// Reads `name=value`.
+/// Parses `name=value`.
 pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("write it as name=value")?;
     Ok((name.to_owned(), value.to_owned()))

@@ -1,9 +1,9 @@
-//! The signals that ask a command to end.
+//! The signals that ask a command to stop.
 
 use anyqueue_worker::shutdown_signal;
 use tokio::sync::watch;
 
-/// Ends at the first SIGTERM or SIGINT, or when the terminal goes.
+/// Ends at the first SIGTERM or SIGINT, or when the terminal is closed.
 ///
 /// # Errors
 /// If signals cannot be listened to.
@@ -11,20 +11,20 @@ pub(crate) async fn end_signal() -> anyqueue::Result<()> {
     tokio::select! { heard = shutdown_signal() => heard, () = hangup() => Ok(()) }
 }
 
-/// Becomes true at the first SIGTERM or SIGINT, and when the terminal goes.
+/// Becomes true at the first SIGTERM or SIGINT, and when the terminal is closed.
 pub(crate) fn stop_on_signal() -> watch::Receiver<bool> {
     let (give, take) = watch::channel(false);
     tokio::spawn(async move {
         if end_signal().await.is_ok() {
             give.send_replace(true);
         }
-        // Without signals the command goes on, and can be killed like any program.
+        // Without signals the command continues, and can be killed like any program.
         give.closed().await;
     });
     take
 }
 
-/// Ends when the terminal goes (SIGHUP), unless it was started to outlive that, as by `nohup`.
+/// Ends when the terminal is closed (SIGHUP), unless the command was started to outlive that, as with `nohup`.
 #[cfg(target_os = "linux")]
 pub(crate) async fn hangup() {
     use tokio::signal::unix::{SignalKind, signal};
@@ -37,13 +37,13 @@ pub(crate) async fn hangup() {
     std::future::pending::<()>().await;
 }
 
-/// Elsewhere it cannot be told whether the signal is to be ignored.
+/// Elsewhere there is no way to know whether the signal is ignored.
 #[cfg(not(target_os = "linux"))]
 pub(crate) async fn hangup() {
     std::future::pending::<()>().await;
 }
 
-/// Whether a process with this status ignores SIGHUP, whose number is 1. To listen to it would end that.
+/// Whether a process with this status ignores SIGHUP, whose number is 1. Listening for it would stop ignoring it.
 #[cfg(target_os = "linux")]
 fn is_ignored(status: &str) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -19,8 +19,9 @@ fn the_same_program_runs_on_every_backend() {
     for (url, name) in [("memory:", "memory"), (&*file, "sqlite"), (&*file, "sqlite")] {
         let output = run(env!("CARGO_BIN_EXE_swap_backend"), &[url]);
         assert!(output.status.success(), "{}", text(&output.stderr));
-        let expected =
-            format!("backend: {name}\npushed: ready 100, leased 0\nworked: 100\ndone: ready 0, leased 0\n");
+        let expected = format!(
+            "backend: {name}\npushed: ready 100, leased 0\nprocessed: 100\ndone: ready 0, leased 0\n"
+        );
         assert_eq!(text(&output.stdout), expected, "{url}");
     }
 }

@@ -1,4 +1,4 @@
-//! What was done with each message, and whether that can be.
+//! The history of each message, and whether it is allowed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,18 +8,18 @@ use anyqueue::MessageId;
 use anyqueue::adapter::{Capabilities, MoveGuarantee, SettleConfirm};
 use serde_json::{Value, json};
 
-/// The life of one message, as its pushers and consumers saw it.
+/// The history of one message, as its pushers and consumers saw it.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Life {
     attempted: bool,
     acknowledged: bool,
-    /// A push was not answered, and so made again, or a move was not that is no single step: there may be a second one.
+    /// A push got no reply and was repeated, or a move that is not atomic got none: there may be a second copy.
     doubtful: bool,
     deliveries: u32,
     removals: u32,
     deaths: u32,
-    /// The end of a settlement that removes or buries is not known.
+    /// The result of a settlement that removes it or makes it a dead letter is unknown.
     end_unknown: bool,
     /// Delivered again after its removal was confirmed.
     ghost: bool,
@@ -48,7 +48,7 @@ struct Book {
     last_delivery: Option<Instant>,
 }
 
-/// What a settlement was to do for good, if anything.
+/// What a settlement was to do permanently, if anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Removal,
@@ -123,7 +123,7 @@ impl Account {
         self.book().hung += 1;
     }
 
-    /// What is in the dead letters at the end.
+    /// The dead letters at the end.
     pub(crate) fn close(&self, dead: Vec<MessageId>) {
         let mut seen = HashSet::new();
         let twice = dead.iter().filter(|id| !seen.insert(**id)).count();
@@ -133,9 +133,9 @@ impl Account {
         }
     }
 
-    /// What must not be, in sentences: acknowledged ⊆ removed ∪ dead ⊆ attempted, each once where the backend declares so.
+    /// The violations, as sentences: acknowledged ⊆ removed ∪ dead ⊆ attempted, each once where the backend declares it.
     pub(crate) fn violations(&self, is_empty: bool, can: &Capabilities) -> Vec<String> {
-        // Where a settlement has no answer of the server's it can be lost with a connection, and the message comes again.
+        // A settlement that the server does not confirm can be lost with its connection, and the message comes again.
         let ends_once = can.settle_confirm == SettleConfirm::Confirmed;
         let dies_once = ends_once && can.moves == MoveGuarantee::Atomic;
         let book = self.book();

@@ -1,4 +1,4 @@
-//! Those who push, and those who work.
+//! The pushers and the consumers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,27 +9,27 @@ use tokio_util::sync::CancellationToken;
 
 use crate::account::{Account, End};
 
-/// The one partition that is soaked.
+/// The partition in use.
 pub(crate) const PARTITION: &str = "soak";
 
-/// No call may take longer, whatever befalls the server: it is repeated four times at most, with pauses.
+/// No call may take longer, whatever the fault: it is retried at most four times, with pauses.
 const NO_CALL_LONGER: Duration = Duration::from_secs(30);
-/// At most so many messages in a call.
+/// The most messages in a call.
 const BATCH: usize = 50;
-/// Nothing is pushed while so many messages are unsettled. Where pushing is faster than working the backlog would grow all the time; and
+/// Pushers pause while this many messages are unsettled. If pushing is faster than settling, the backlog would grow all the time; and
 /// the emulator of SQS goes through all messages of a queue for each request, so that it would become ever slower too.
 const MOST_UNSETTLED: usize = 5000;
-/// How often it is looked whether there are fewer.
+/// Between two checks whether there are fewer.
 const WORKED_OFF: Duration = Duration::from_millis(50);
-/// How often a push that failed is made again, at most.
+/// How often a failed push is retried, at most.
 const AGAIN: usize = 200;
 
 async fn bounded<T>(account: &Account, call: impl Future<Output = T>) -> Option<T> {
-    let answer = tokio::time::timeout(NO_CALL_LONGER, call).await;
-    answer.inspect_err(|_| account.hung()).ok()
+    let result = tokio::time::timeout(NO_CALL_LONGER, call).await;
+    result.inspect_err(|_| account.hung()).ok()
 }
 
-/// One message of all that the backend can have.
+/// A message with everything that the backend can have.
 fn message(rng: &mut fastrand::Rng, can: &Capabilities) -> MessageData {
     let priority = rng.u8(0..can.priority_levels);
     let mut message = MessageData::new(vec![b'.'; rng.usize(0..600)]).with_priority(priority);
@@ -42,7 +42,7 @@ fn message(rng: &mut fastrand::Rng, can: &Capabilities) -> MessageData {
     message
 }
 
-/// Pushes until told to stop, and each message until it is acknowledged.
+/// Pushes until asked to stop, and each message until it is acknowledged.
 pub(crate) async fn push(
     queue: Queue,
     account: Arc<Account>,
@@ -74,7 +74,7 @@ pub(crate) async fn push(
     }
 }
 
-/// Works whatever comes, in all ways there are, until told that nothing is left.
+/// Settles whatever comes, in every way, until nothing is left.
 pub(crate) async fn consume(
     queue: Queue,
     account: Arc<Account>,
@@ -87,7 +87,7 @@ pub(crate) async fn consume(
         let held = held.unwrap_or_default();
         let mut working = tokio::task::JoinSet::new();
         for handler in held {
-            // An answer that was under way for longer than its lease says nothing of now.
+            // A reply that took longer than its lease says nothing about now.
             if !handler.is_lost() {
                 account.delivered(handler.id());
                 working.spawn(work(handler, account.clone(), rng.u8(0..100)));
@@ -110,7 +110,7 @@ async fn work(mut handler: QueueMessageHandler, account: Arc<Account>, fate: u8)
     match (outcome, end) {
         (_, None) => {}
         (Some(Ok(SettleOutcome::Settled)), Some(end)) => account.ended(id, end),
-        // Lost too: a first attempt may have been carried out without an answer.
+        // Also if `Lost`: a first attempt may have succeeded without a reply.
         (_, Some(end)) => account.end_unknown(id, end),
     }
 }

@@ -9,8 +9,8 @@ use clap::ValueEnum;
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// What a broker was moving from one of its queues to another when it was killed it moves again only after this many milliseconds:
-/// three minutes unless set, which is longer than this waits for what is missing.
+/// A killed broker repeats an unfinished move between two of its queues only after this many milliseconds. The default of three minutes is
+/// longer than the soak waits for missing messages.
 const MOVED_AGAIN: &str = "-rabbit dead_letter_worker_publisher_confirm_timeout 3000";
 
 /// A backend with a server of its own.
@@ -32,7 +32,7 @@ impl Backend {
         }
     }
 
-    /// A private server that loses nothing it has acknowledged; `None` if it is not installed, which was said.
+    /// A private server that loses nothing it has acknowledged; `None` if it is not installed, which is reported.
     pub(crate) async fn start(self) -> Result<Option<Server>> {
         Ok(match self {
             Self::Postgres => start_if_installed(Postgres::new()).await?,
@@ -42,8 +42,8 @@ impl Backend {
         })
     }
 
-    /// Takes the server away at once, and returns what that is called. The emulator of SQS keeps what it acknowledged only if it is told
-    /// to stop.
+    /// Ends the server at once, and returns the word for that. The emulator of SQS keeps what it acknowledged only if it is stopped in
+    /// order.
     pub(crate) async fn take_away(self, server: &Server) -> Result<&'static str> {
         match self {
             Self::Postgres | Self::Rabbitmq | Self::Redis => server.kill().await?,

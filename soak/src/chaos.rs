@@ -1,4 +1,4 @@
-//! What befalls the server and the connections to it.
+//! Faults of the server and of the connections to it.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,10 +7,10 @@ use anyqueue_testkit::{Fault, Proxy, Server};
 
 use crate::backends::{Backend, Result};
 
-/// All queues are made before anything happens: one that is made right before a `kill -9` may go with it.
+/// All queues are created before the first fault: a `kill -9` may lose a queue that was just created.
 const BEFORE: Duration = Duration::from_secs(4);
 
-/// How often what happened.
+/// How often each fault happened.
 #[derive(Debug, Default)]
 pub(crate) struct Faults(BTreeMap<&'static str, u32>);
 
@@ -20,8 +20,8 @@ impl Faults {
     }
 }
 
-/// One fault after the other, with some quiet between, until then. In the end all is well.
-pub(crate) async fn befall(
+/// Injects one fault after the other, with pauses between, until the given time. Afterwards everything works again.
+pub(crate) async fn inject(
     backend: Backend,
     server: &Server,
     proxy: &Proxy,
@@ -61,7 +61,7 @@ pub(crate) async fn befall(
     Ok(faults)
 }
 
-/// What a network held back must not arrive after all, so its connections end with it.
+/// What the network held back must never arrive, so its connections are closed.
 async fn for_a_while(
     proxy: &Proxy,
     fault: Fault,

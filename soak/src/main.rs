@@ -1,7 +1,7 @@
-//! Random work on a private server that random faults befall, and an exact account at the end. Prints a report as one JSON object.
+//! Random work on a private server under random faults, with an exact account at the end. Prints a report as one JSON object.
 //!
 //! `cargo run --release -p anyqueue-soak -- postgres 10 42`: for ten minutes, with seed 42. The seed repeats the choices, not their
-//! moments. `cargo xtask soak postgres` does this, and writes the report down.
+//! moments. `cargo xtask soak postgres` does the same, and saves the report.
 
 mod account;
 mod actors;
@@ -27,19 +27,19 @@ const LEASE: Duration = Duration::from_secs(5);
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 const PUSHERS: u64 = 2;
 const CONSUMERS: u64 = 3;
-/// How long the queue may take to become empty once nothing befalls the server any more.
+/// How long the queue may take to become empty after the last fault.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// Empty is what has delivered nothing for this long: whatever was held or delayed has come back by then.
+/// A queue that has delivered nothing for this long is empty: whatever was held or delayed has come back by then.
 const QUIET: Duration = Duration::from_secs(12);
 
 /// Soaks one backend.
 #[derive(Parser)]
 struct Arguments {
     backend: Backend,
-    /// How long the faults go on
+    /// How long faults happen
     #[arg(default_value_t = 10.0)]
     minutes: f64,
-    /// Repeats the random choices of the run that had this seed
+    /// Repeats the random choices of an earlier run
     #[arg(default_value_t = fastrand::u64(..1_000_000))]
     seed: u64,
 }
@@ -76,7 +76,7 @@ async fn run(arguments: &Arguments) -> Result<bool> {
         consumers.spawn(actors::consume(open(backend, &url).await?, account.clone(), rng, drained.clone()));
     }
     let until = Instant::now() + Duration::from_secs_f64(arguments.minutes * 60.0);
-    let faults = chaos::befall(backend, &server, &proxy, fastrand::Rng::with_seed(seed), until).await?;
+    let faults = chaos::inject(backend, &server, &proxy, fastrand::Rng::with_seed(seed), until).await?;
     stop.cancel();
     while pushers.join_next().await.is_some() {}
 
@@ -107,13 +107,13 @@ async fn open(backend: Backend, url: &str) -> Result<Queue> {
         .build()?)
 }
 
-/// For after the faults: what fails then is repeated as it is for everybody.
+/// For the time after the faults: failed calls are retried as usual.
 async fn open_to_look(backend: Backend, url: &str) -> Result<Queue> {
     let defaults = PartitionOptions::default().with_lease(CALL_TIMEOUT * 20).with_max_deliveries(None);
     Ok(Queue::builder(backend.open(url).await?).defaults(defaults).build()?)
 }
 
-/// Not every backend counts what is held or delayed; but what is there is delivered, sooner or later.
+/// Not every backend counts held or delayed messages, but all are delivered sooner or later.
 async fn wait_until_empty(account: &Account) -> bool {
     let (began, deadline) = (Instant::now(), Instant::now() + PATIENCE);
     while Instant::now() < deadline {

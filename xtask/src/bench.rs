@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: measures each backend beside its hand-written client, and writes figures, page and charts.
+//! `cargo xtask bench`: measures each backend against its hand-written client, and writes figures, page and charts.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -12,7 +12,7 @@ use crate::workspace::{self, Result, cargo, line, root};
 
 /// Where figures are kept.
 const FIGURES: &str = "docs/benchmarks";
-/// What has a hand-written client to be measured beside.
+/// What has a hand-written client to be measured against.
 const BACKENDS: &[&str] = &[
     "memory",
     "sqlite",
@@ -25,7 +25,7 @@ const BACKENDS: &[&str] = &[
 ];
 /// Of this one the price is counted, not the speed.
 const SQS: &str = "sqs";
-/// The worker runtime beside the bare queue.
+/// The worker runtime against the bare queue.
 const WORKER: &str = "worker";
 /// Where the worker is measured.
 const WORKER_BACKENDS: &[&str] = &["memory", "sqlite", "postgres", "redis", "rabbitmq"];
@@ -41,7 +41,7 @@ const AHEAD: &str = "-prefetch";
 /// What to measure, how often.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Backends, `sqs` (its price), `worker` (beside the bare queue) and `peers` (other libraries); all of them unless named
+    /// Backends, `sqs` (its price), `worker` (against the bare queue) and `peers` (other libraries); all of them by default
     #[arg(value_parser = names())]
     what: Vec<String>,
     /// Only this scenario; its lines replace those of the committed file, the others stay
@@ -148,14 +148,14 @@ fn printed(program: &mut Command, lines: &mut Vec<String>) -> Result<()> {
         let text = text.map_err(fault)?;
         let figures: Value =
             serde_json::from_str(&text).map_err(|_| format!("`{name}` printed no JSON: {text}"))?;
-        println!("bench:   {}", told(&figures));
+        println!("bench:   {}", summary(&figures));
         lines.push(text + "\n");
     }
     let status = running.wait().map_err(fault)?;
     if status.success() { Ok(()) } else { Err(format!("`{name}` failed ({status})")) }
 }
 
-fn told(figures: &Value) -> String {
+fn summary(figures: &Value) -> String {
     let words = ["peer", "backend", "scenario", "way", "note"];
     let words = words.iter().filter_map(|name| figures.get(name)?.as_str().map(str::to_owned));
     let ratio = figures.get("ratio").and_then(Value::as_f64).map(|ratio| format!("ratio {ratio:.2}"));

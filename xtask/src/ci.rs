@@ -41,7 +41,7 @@ pub(crate) fn ci(full: bool) -> Result<()> {
     run_steps(&steps)
 }
 
-/// In seconds where little was changed.
+/// Takes seconds if little has changed.
 fn first_checks() -> Vec<Step> {
     vec![
         Step { name: "fmt", run: Run::Cargo(&["fmt", "--all", "--check"]) },
@@ -53,7 +53,7 @@ fn first_checks() -> Vec<Step> {
     ]
 }
 
-/// Quick ones first, so that a slip is told in seconds.
+/// Quick ones first, so that a mistake shows in seconds.
 fn checks() -> Vec<Step> {
     let mut steps = first_checks();
     steps.extend([

@@ -1,4 +1,4 @@
-//! `cargo xtask fresh`: what the README tells a stranger to type works on a clone that nobody has built before.
+//! `cargo xtask fresh`: the commands of the README work on a clone that was never built.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,6 @@
 //! `cargo xtask`: the project's own helpers.
 
+mod api;
 mod bench;
 mod ci;
 mod conformance;
@@ -26,38 +27,40 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Installs what building and testing need and this machine lacks
+    /// Installs what building and testing need
     Setup,
     /// Sets up, then runs every check and every test
     Test {
-        /// Runs instead what finds most slips in three minutes: the quick checks, the unit tests, and the suites of the backends
+        /// Runs only what finds most mistakes in three minutes: the quick checks, the unit tests, and the suites of the backends
         /// without a server
         #[arg(long)]
         quick: bool,
-        /// Runs instead only the test programs whose name, PACKAGE/TARGET, contains this; no checks
+        /// Runs only the test programs whose name, PACKAGE/TARGET, contains this, and no checks
         #[arg(long, value_name = "TEXT", conflicts_with = "quick")]
         only: Option<String>,
     },
     /// Runs every check and every test, and checks licences and advisories where cargo-deny is installed
     Ci {
-        /// Also checks the packages, runs every backend's conformance suite 20 times, each time with another seed, and the
-        /// README's commands on a new clone
+        /// Also checks the packages, runs every backend's conformance suite 20 times with different seeds, and runs the README's
+        /// commands on a new clone
         #[arg(long)]
         full: bool,
     },
-    /// Clones what is committed into an empty folder and runs the README's commands there, timed
+    /// Clones the commit into an empty folder and runs the README's commands there, timed
     Fresh,
-    /// Checks what is released: dependencies, each feature alone, the least versions that are allowed, each crate from its package
+    /// Checks what is released: dependencies, each feature alone, the lowest allowed versions, each crate from its package
     Packages,
-    /// Checks the project's own rules: layers, file headers, sizes, forbidden words
+    /// Checks the project's own rules: layers, modules, roles, file headers, sizes, forbidden words
     Tidy,
-    /// Writes into the documents what the code itself can tell
+    /// Writes the generated parts of the documents
     Tables,
+    /// Writes the public items of each published library to docs/api
+    Api(api::Options),
     /// Measures backends against hand-written clients, the worker, and other libraries, and writes the page of benchmarks
     Bench(bench::Options),
     /// Runs the conformance suite alone against one backend
     Conformance(conformance::Options),
-    /// Lets random faults befall a real server under random work, and holds the account
+    /// Runs random work on a real server under random faults, and checks an exact account
     Soak(soak::Options),
     /// Notes a test program instead of running it: what cargo is given as its runner
     #[command(hide = true)]
@@ -81,6 +84,7 @@ fn main() -> ExitCode {
         Command::Tables => {
             workspace::run(&mut workspace::cargo(&["run", "--quiet", "--package", "xtask-tables"]))
         }
+        Command::Api(options) => api::run_api(&options),
         Command::Bench(options) => bench::run_bench(&options),
         Command::Conformance(options) => conformance::run_conformance(&options),
         Command::Soak(options) => soak::run_soak(&options),

@@ -33,7 +33,7 @@ pub(crate) fn dependencies() -> Vec<Step> {
 
 fn advisory_check() -> Result<Outcome> {
     if has_deny() && !succeeds("cargo", &["deny", "fetch", "db"]) {
-        return Ok(Outcome::NotRun("the database of advisories is out of reach"));
+        return Ok(Outcome::Skipped("the database of advisories is out of reach"));
     }
     deny_check(&["advisories"])
 }
@@ -44,7 +44,7 @@ fn has_deny() -> bool {
 
 fn deny_check(what: &[&str]) -> Result<Outcome> {
     if !has_deny() {
-        return Ok(Outcome::NotRun("cargo-deny is not installed"));
+        return Ok(Outcome::Skipped("cargo-deny is not installed"));
     }
     run(cargo(&["deny", "check"]).args(what)).map(|()| Outcome::Done)
 }
@@ -52,7 +52,7 @@ fn deny_check(what: &[&str]) -> Result<Outcome> {
 /// Without the dependencies of tests, which could switch on what a feature forgot to.
 fn each_feature() -> Result<Outcome> {
     if !succeeds("cargo", &["hack", "--version"]) {
-        return Ok(Outcome::NotRun("cargo-hack is not installed"));
+        return Ok(Outcome::Skipped("cargo-hack is not installed"));
     }
     let arguments = ["hack", "check", "--workspace", "--each-feature", "--no-dev-deps", "--ignore-private"];
     run(&mut cargo(&arguments)).map(|()| Outcome::Done)

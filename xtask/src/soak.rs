@@ -1,4 +1,4 @@
-//! `cargo xtask soak`: random work under random faults on real servers, and an exact account at the end.
+//! `cargo xtask soak`: random work under random faults on real servers, with an exact account at the end.
 
 use std::fs;
 use std::process::Stdio;
@@ -16,10 +16,10 @@ const REPORTS: &str = "docs/conformance/runs";
 pub(crate) struct Options {
     /// The backend, one that has a server: postgres, rabbitmq, redis, sqs, …
     backend: String,
-    /// How long the faults go on
+    /// How long faults happen
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     minutes: u32,
-    /// Repeats the random choices of the run that had this seed
+    /// Repeats the random choices of an earlier run
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }

@@ -25,8 +25,8 @@ pub(crate) enum Run {
 pub(crate) enum Outcome {
     /// It did its work.
     Done,
-    /// It was not run, for this reason. Shown loudly: it is not a pass.
-    NotRun(&'static str),
+    /// It was skipped, for this reason. Shown clearly, because it is not a pass.
+    Skipped(&'static str),
 }
 
 /// Runs the steps up to the first that fails.
@@ -81,7 +81,7 @@ impl std::fmt::Display for Row {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let outcome = match &self.result {
             Ok(Outcome::Done) => "ok".to_owned(),
-            Ok(Outcome::NotRun(reason)) => format!("not run: {reason}"),
+            Ok(Outcome::Skipped(reason)) => format!("skipped: {reason}"),
             Err(_) => "FAILED".to_owned(),
         };
         write!(f, "{:<12} {:>8.1} s  {outcome}", self.name, self.took.as_secs_f64())
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn steps_that_succeed_or_cannot_run_are_no_failure() {
-        let steps = [step("first", || Ok(Outcome::Done)), step("second", || Ok(Outcome::NotRun("no tool")))];
+        let steps = [step("first", || Ok(Outcome::Done)), step("second", || Ok(Outcome::Skipped("no tool")))];
         assert_eq!(run_steps(&steps), Ok(()));
     }
 
@@ -139,8 +139,8 @@ mod tests {
         let row = Row {
             name: "deny",
             took: Duration::ZERO,
-            result: Ok(Outcome::NotRun("cargo-deny is not installed")),
+            result: Ok(Outcome::Skipped("cargo-deny is not installed")),
         };
-        assert!(row.to_string().ends_with("not run: cargo-deny is not installed"), "{row}");
+        assert!(row.to_string().ends_with("skipped: cargo-deny is not installed"), "{row}");
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs};
 
-/// What every helper answers. The message is for people: it says what to do.
+/// What every helper returns. The message is for people: it says what to do.
 pub(crate) type Result<T> = std::result::Result<T, String>;
 
 /// The workspace's top folder.
@@ -25,7 +25,7 @@ pub(crate) fn command(program: &str) -> Command {
 /// The cargo that runs this program.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = command(&env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
-    // What it told this program of itself would reach build scripts, of which some (ring's) then build all anew.
+    // Cargo's variables about this program would reach build scripts, some of which (ring's) would then rebuild everything.
     for (name, _) in env::vars_os().filter(|(name, _)| is_of_this_program(&name.to_string_lossy())) {
         command.env_remove(name);
     }
@@ -100,7 +100,7 @@ pub(crate) fn line(command: &Command) -> String {
 mod tests {
     use super::*;
 
-    /// Else each change between cargo alone and `cargo xtask` builds the TLS stack, and all on top of it, anew.
+    /// Otherwise each switch between cargo and `cargo xtask` rebuilds the TLS stack and everything above it.
     #[test]
     fn cargo_is_not_told_which_package_this_program_is_of() {
         let command = cargo(&["build"]);

@@ -1,4 +1,4 @@
-//! `anyqueue bench`: how fast a backend is from here.
+//! `anyqueue bench`: measures a backend from this machine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,28 +19,27 @@ Examples:
   anyqueue bench sqlite:/tmp/try.db
   anyqueue bench redis://host/ --messages 100000 --tasks 256 --bytes 1024
 
-Works in a queue of its own, called anyqueue-bench and some letters, and takes out all that it pushes; where it is
-interrupted or fails it leaves them, and on brokers the empty queues stay. It measures
-this backend from this machine, over this network; it compares with nothing. `bench/` in the repository
-measures beside hand-written clients.";
+It uses a queue of its own, named anyqueue-bench- and eight letters, and removes all that it pushes. If it fails or is
+interrupted, messages stay; on RabbitMQ and SQS the empty queues always do. It measures this backend from this machine
+over this network, and compares with nothing. `bench/` in the repository measures against hand-written clients.";
 
-/// Measures pushes, deliveries and latency
+/// Measures throughput and latency of a backend
 #[derive(Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Bench {
-    /// The backend, if it is not the one of --url
+    /// The backend; without it, the one of --url
     #[arg(value_name = "URL", value_parser = url_argument)]
     at: Option<String>,
-    /// Messages of each throughput
+    /// How many messages each measurement of throughput takes
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     messages: u32,
-    /// Bytes of a payload
+    /// Size of a payload in bytes
     #[arg(long, value_name = "N", default_value_t = 256)]
     bytes: usize,
-    /// Tasks that push, or pull and settle, at once
+    /// How many tasks push, or pull and settle, at once
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     tasks: u16,
-    /// Messages sent one after another to a waiting consumer
+    /// How many messages measure the latency to a waiting consumer
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pings: u32,
 }
@@ -58,16 +57,16 @@ struct Row {
     p99_us: Option<u64>,
 }
 
-/// Messages of one call of the batch push.
+/// Messages in one batch push.
 const BATCH: usize = 100;
-/// How long a consumer waits before it takes the queue for empty.
+/// After this long without a message, a consumer takes the queue to be empty.
 const DRAINED: Duration = Duration::from_secs(2);
-/// How long a ping may take.
+/// A ping that takes longer is lost.
 const LOST: Duration = Duration::from_secs(30);
 
 impl Bench {
     pub(crate) async fn run(self, session: &Session) -> Result {
-        let queue = open::queue(session.url(self.at.as_deref())?, Create::AsTold).await?;
+        let queue = open::queue(session.url(self.at.as_deref())?, Create::AsUrlSays).await?;
         let letters: String = MessageId::new().to_string().chars().rev().take(8).collect();
         let name = format!("anyqueue-bench-{letters}");
         let end = self.measure(session.output, &queue, &name).await;
@@ -106,8 +105,8 @@ impl Bench {
         while left > 0 {
             let batch: Vec<_> = (0..left.min(BATCH)).map(|_| self.message()).collect();
             left -= batch.len();
-            for answer in queue.push_many(name, batch).await? {
-                answer?;
+            for result in queue.push_many(name, batch).await? {
+                result?;
             }
         }
         Ok(throughput("push by hundreds", self.messages, begin))
@@ -130,7 +129,7 @@ impl Bench {
         Ok(throughput("push by many tasks", self.messages, begin))
     }
 
-    /// Takes everything out and compares with what went in.
+    /// Removes all messages, and checks that none is missing.
     async fn drain(&self, queue: &Queue, name: &str, messages: u32, scenario: &'static str) -> Result<Row> {
         let begin = Instant::now();
         let done = Arc::new(AtomicU64::new(0));
@@ -166,12 +165,12 @@ impl Bench {
         tasks.shutdown().await;
         let done = done.load(Ordering::Relaxed);
         if done != u64::from(messages) {
-            return Err(Failure::Failed(format!("{done} messages came out of {messages} that went in")));
+            return Err(Failure::Failed(format!("only {done} of {messages} messages came out")));
         }
         Ok(rate(scenario, messages, end - begin))
     }
 
-    /// From a push to a consumer that waits for it.
+    /// Measures from the push to a waiting consumer.
     async fn ping(&self, queue: &Queue, name: &str) -> Result<Row> {
         let mut times = Vec::with_capacity(self.pings as usize);
         for _ in 0..self.pings {
@@ -181,13 +180,13 @@ impl Bench {
                     async move { queue.pull(&name).wait(LOST).await.map(|held| (held, Instant::now())) },
                 )
             };
-            // Gives the pull a moment to arrive: what is measured is waking it.
+            // Gives the pull a moment to arrive: the wake-up is measured.
             tokio::time::sleep(Duration::from_millis(5)).await;
             let begin = Instant::now();
             queue.push(name, self.message()).await?;
             let (held, came) = pull.await.map_err(|panic| Failure::Failed(panic.to_string()))??;
             let Some(mut handler) = held.into_iter().next() else {
-                return Err(Failure::Failed(format!("a message did not come within {LOST:?}")));
+                return Err(Failure::Failed(format!("a message did not arrive within {LOST:?}")));
             };
             times.push(u64::try_from(came.saturating_duration_since(begin).as_micros()).unwrap_or(u64::MAX));
             handler.settle(QueueMessageStatus::Processed).await?;

@@ -1,4 +1,4 @@
-//! `anyqueue dead`: what has died, and what becomes of it.
+//! `anyqueue dead`: lists, shows, redrives and purges dead letters.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,12 +19,12 @@ use crate::open::Create;
 use crate::output::{Output, Table, duration, preview};
 use crate::session::{Session, pair, queue_name};
 
-/// A purge without a limit ends after so many all the same, so that a fast producer of dead letters cannot keep it going forever.
+/// Even a purge without a limit ends after this many, so that a fast producer of dead letters cannot keep it running forever.
 const PURGED_AT_MOST: u64 = 100_000_000;
 /// How long the backend may take for one page of a purge.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Lists, shows, puts back or deletes dead letters
+/// Lists, shows, redrives or deletes dead letters
 #[derive(Subcommand)]
 pub(crate) enum Dead {
     List(List),
@@ -49,16 +49,16 @@ impl Dead {
     }
 }
 
-/// Which dead letters are meant: all conditions must hold.
+/// Which dead letters to take: all conditions must hold.
 #[derive(Args, Clone)]
 struct Filter {
-    /// Only with this text in the reason
+    /// Only those with this text in the reason
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Only with this id; can be given several times
+    /// Only the one with this id; repeatable
     #[arg(long, value_name = "ID")]
     id: Vec<MessageId>,
-    /// Only with this header; can be given several times
+    /// Only those with this header; repeatable
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     header: Vec<(String, String)>,
     /// Only those that died this long ago or earlier
@@ -90,14 +90,15 @@ impl Filter {
 Examples:
   anyqueue dead list mail
   anyqueue dead list mail --reason timed_out --older-than 1d --json
-Exit code 4: there was none.")]
+
+Exit code 4: no dead letter was found.")]
 pub(crate) struct List {
     /// The queue
     #[arg(value_parser = queue_name)]
     queue: PartitionId,
     #[command(flatten)]
     filter: Filter,
-    /// At most this many
+    /// How many to show at most
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
     max: usize,
 }
@@ -127,11 +128,11 @@ impl List {
         };
         if shown == 0 {
             if end.is_ok() {
-                output.note(&format!("{}: there is no such dead letter", self.queue));
+                output.note(&format!("{}: no such dead letter", self.queue));
             }
             return end.and(Err(Failure::Nothing));
         }
-        // What was seen is worth showing, whatever came then.
+        // What was found before an error is still worth showing.
         if !output.json {
             table.print(output)?;
         }
@@ -139,16 +140,17 @@ impl List {
     }
 }
 
-/// Shows one dead letter with all that is known of it
+/// Shows one dead letter in full
 #[derive(Args)]
 #[command(after_help = "\
 Example: anyqueue dead show mail 0197a3c4-5f2e-7c1a-9d8b-000000000001
-Exit code 4: there is none with this id.")]
+
+Exit code 4: there is no dead letter with this id.")]
 pub(crate) struct Show {
     /// The queue
     #[arg(value_parser = queue_name)]
     queue: PartitionId,
-    /// The message's id
+    /// The id of the message
     id: MessageId,
 }
 
@@ -180,7 +182,7 @@ impl Show {
     }
 }
 
-/// Puts dead letters back, to be tried anew
+/// Puts dead letters back into their queue
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -188,21 +190,21 @@ Examples:
   anyqueue dead redrive mail --reason 'connection refused' --limit 100
   anyqueue dead redrive mail --to mail-retries
 
-Each is moved on its own, once: what dies again meanwhile stays dead.
-An interrupted redrive can be repeated.")]
+Their attempts are counted anew. Each is moved once: what dies again meanwhile stays dead. An interrupted redrive can be
+repeated.")]
 pub(crate) struct Redrive {
     /// The queue
     #[arg(value_parser = queue_name)]
     queue: PartitionId,
     #[command(flatten)]
     filter: Filter,
-    /// At most this many
+    /// How many to take at most
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Into another queue than the one they died in
+    /// Puts them into this queue instead
     #[arg(long, value_name = "QUEUE", value_parser = queue_name)]
     to: Option<PartitionId>,
-    /// Only says how many it would be
+    /// Only shows how many it would be
     #[arg(long)]
     dry_run: bool,
 }
@@ -216,7 +218,7 @@ impl Redrive {
             output.result(&format!("would put back {least}{would}"), &json!({ "would_move": would }))?;
             return end;
         }
-        let bar = output.progress("looked at", None);
+        let bar = output.progress("scanned", None);
         let chosen = Arc::new(AtomicU64::new(0));
         let done = Arc::new(Mutex::new(Redriven::default()));
         let end = self.put_back(queue, limit, &done, &bar, &chosen).await;
@@ -225,7 +227,7 @@ impl Redrive {
             Ok(Redriven { moved, scanned, more, .. }) => {
                 let note = if more { "; there may be more" } else { "" };
                 return output.result(
-                    &format!("put back {moved} of {scanned} looked at{note}"),
+                    &format!("put back {moved} of {scanned}{note}"),
                     &json!({ "moved": moved, "scanned": scanned, "more": more }),
                 );
             }
@@ -236,14 +238,14 @@ impl Redrive {
         let most = moved + chosen.load(Ordering::Relaxed);
         let moved_text = if most == moved { format!("{moved}") } else { format!("{moved} to {most}") };
         output.result(
-            &format!("put back {moved_text} of {scanned} looked at; there may be more"),
+            &format!("put back {moved_text} of {scanned}; there may be more"),
             &json!({ "moved": moved, "moved_at_most": most, "scanned": scanned, "more": true }),
         )?;
         Err(failed)
     }
 
-    /// Puts them back, and tells in `done` what the pages did that were finished, also if the backend fails then. `chosen` counts
-    /// what the last page meant to put back.
+    /// Puts them back. `done` has the result of the finished pages, also if the backend fails later; `chosen` counts what the last page
+    /// was about to put back.
     async fn put_back(
         &self,
         queue: &Queue,
@@ -253,7 +255,7 @@ impl Redrive {
         chosen: &Arc<AtomicU64>,
     ) -> Result<Redriven> {
         let (seen, accepted, filter) = (bar.clone(), Arc::clone(chosen), self.filter.clone());
-        let (page, told) = (Arc::clone(chosen), Arc::clone(done));
+        let (page, finished) = (Arc::clone(chosen), Arc::clone(done));
         let mut redrive = queue
             .dead_letters(&self.queue)?
             .redrive()
@@ -266,7 +268,7 @@ impl Redrive {
             })
             .progress(move |so_far| {
                 page.store(0, Ordering::Relaxed);
-                *told.lock().unwrap_or_else(PoisonError::into_inner) = so_far;
+                *finished.lock().unwrap_or_else(PoisonError::into_inner) = so_far;
             });
         if let Some(to) = &self.to {
             redrive = redrive.to(to);
@@ -275,7 +277,7 @@ impl Redrive {
     }
 }
 
-/// Deletes dead letters forever
+/// Deletes dead letters
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -284,20 +286,20 @@ Examples:
   anyqueue dead purge mail --reason 'no such user' --limit 100 --yes
   anyqueue dead purge mail --yes
 
-With a filter the backend must be one that can be browsed, which RabbitMQ and SQS are not.")]
+A filter needs a backend that can be browsed: RabbitMQ and SQS cannot.")]
 pub(crate) struct Purge {
     /// The queue
     #[arg(value_parser = queue_name)]
     queue: PartitionId,
     #[command(flatten)]
     filter: Filter,
-    /// At most this many
+    /// How many to take at most
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Really does it
+    /// Confirms the deletion
     #[arg(long)]
     yes: bool,
-    /// Only says how many it would be
+    /// Only shows how many it would be
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
 }
@@ -312,10 +314,11 @@ impl Purge {
             return end;
         }
         if !self.yes {
-            let text = "this deletes dead letters for ever: see what with --dry-run, then add --yes";
+            let text =
+                "this deletes dead letters forever: look first with --dry-run, then add --yes to confirm";
             return Err(Failure::Usage(text.to_owned()));
         }
-        let bar = output.progress("looked at", None);
+        let bar = output.progress("scanned", None);
         let mut deleted = 0;
         let end = self.delete(queue, limit, &mut deleted, &bar).await;
         bar.finish_and_clear();
@@ -388,11 +391,11 @@ impl Purge {
 async fn purge_page(queue: &Queue, dead: &PartitionId, page: usize) -> Result<usize> {
     let Some(inspect) = queue.storage().inspect() else { return Ok(0) };
     let purge = tokio::time::timeout(PAGE_TIMEOUT, inspect.purge(dead, page));
-    let late = |_| Failure::Failed(format!("no answer within {}", duration(PAGE_TIMEOUT)));
+    let late = |_| Failure::Failed(format!("no reply within {}", duration(PAGE_TIMEOUT)));
     Ok(purge.await.map_err(late)??)
 }
 
-/// The same where the backend can only be pulled from; returns how many were taken, and counts those that are gone for good.
+/// The same by pulling, where the backend has no purge. Returns how many were pulled, and counts those that are gone.
 async fn take_page(queue: &Queue, dead: &PartitionId, page: usize, deleted: &mut u64) -> Result<usize> {
     let mut held = queue.pull(dead).max(page).await?;
     let all = held.iter_mut().map(|handler| (handler, QueueMessageStatus::Processed));
@@ -407,7 +410,7 @@ async fn take_page(queue: &Queue, dead: &PartitionId, page: usize, deleted: &mut
     Ok(held.len())
 }
 
-/// How many it would be, and whether all could be looked at.
+/// How many the filter accepts, and whether all could be looked at.
 async fn counted(queue: &Queue, name: &PartitionId, filter: &Filter, limit: u64) -> (u64, Result) {
     let mut count = 0;
     let mut tally = |_: &DeadLetter| {
@@ -421,7 +424,7 @@ async fn counted(queue: &Queue, name: &PartitionId, filter: &Filter, limit: u64)
     (count, end)
 }
 
-/// Shows the filter's dead letters to `look` until it has seen enough. Where the backend cannot browse, only the first page is seen.
+/// Passes the dead letters that the filter accepts to `look` until it returns false. Without browsing, only the first page is seen.
 async fn each(
     queue: &Queue,
     name: &PartitionId,
@@ -442,14 +445,15 @@ async fn each(
             return Ok(());
         }
         if !queue.capabilities().inspect.browse {
-            let text =
-                format!("only the first {MAX_PAGE} dead letters were looked at: this backend cannot browse");
+            let text = format!(
+                "only the first {MAX_PAGE} dead letters were looked at: this backend cannot be browsed"
+            );
             return Err(Failure::Failed(text));
         }
     }
 }
 
-/// How often it was tried: a worker puts a failed task back as if it had not been delivered, and counts for itself.
+/// How often it was tried: a worker returns a failed task without counting a delivery, and counts attempts itself.
 fn tried(letter: &DeadLetter) -> Option<u32> {
     let failed = anyqueue_worker::history(letter.message.headers()).last().map(|failure| failure.attempt);
     letter.deliveries.max(failed.map(|attempt| attempt.saturating_add(1)))

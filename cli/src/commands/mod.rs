@@ -2,6 +2,8 @@
 
 pub(crate) mod bench;
 #[cfg(feature = "conformance")]
+pub(crate) mod capabilities;
+#[cfg(feature = "conformance")]
 pub(crate) mod conformance;
 pub(crate) mod dead;
 pub(crate) mod doctor;
@@ -20,16 +22,16 @@ use anyqueue::{PartitionId, Queue};
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Says that there was nothing, and why that may be so.
+/// Says that nothing was found, or that the queue is paused.
 async fn nothing(queue: &Queue, name: &PartitionId, output: Output) -> Failure {
-    if !tell_pause(queue, name, output).await {
-        output.note(&format!("{name}: there is none"));
+    if !note_pause(queue, name, output).await {
+        output.note(&format!("{name}: no message found"));
     }
     Failure::Nothing
 }
 
-/// Says so if the queue is paused: who waits for its messages should know.
-async fn tell_pause(queue: &Queue, name: &PartitionId, output: Output) -> bool {
+/// Says so if the queue is paused, to whoever waits for its messages.
+async fn note_pause(queue: &Queue, name: &PartitionId, output: Output) -> bool {
     let live = name.live();
     let is_paused = queue.capabilities().pause && queue.is_paused(&live).await.unwrap_or(false);
     if is_paused {

@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use crate::failure::{Failure, Result};
 use crate::session::Session;
 
-/// Writes completions for a shell
+/// Writes shell completions
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -22,7 +22,7 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    /// Of this command, with all of its own.
+    /// Of the command with all subcommands.
     pub(crate) fn run(self, session: &Session, mut whole: Command) -> Result {
         let mut text = Vec::new();
         clap_complete::generate(self.shell, &mut whole, "anyqueue", &mut text);
@@ -37,21 +37,21 @@ Examples:
   anyqueue man | man -l -
   anyqueue man --dir ~/.local/share/man/man1      a page for each command")]
 pub(crate) struct Man {
-    /// Writes the pages of all commands into this folder
+    /// Writes the pages of all commands to this folder
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 
 impl Man {
-    /// Of this command, with all of its own.
+    /// Of the command with all subcommands.
     pub(crate) fn run(self, session: &Session, whole: Command) -> Result {
         let Some(dir) = self.dir else {
             let mut text = Vec::new();
             clap_mangen::Man::new(whole).render(&mut text)?;
             return session.output.bytes(text.trim_ascii_end());
         };
-        let told = |error: io::Error| Failure::Failed(format!("{}: {error}", dir.display()));
-        std::fs::create_dir_all(&dir).map_err(told)?;
-        clap_mangen::generate_to(whole, &dir).map_err(told)
+        let failed = |error: io::Error| Failure::Failed(format!("{}: {error}", dir.display()));
+        std::fs::create_dir_all(&dir).map_err(failed)?;
+        clap_mangen::generate_to(whole, &dir).map_err(failed)
     }
 }

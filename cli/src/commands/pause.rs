@@ -8,12 +8,12 @@ use crate::failure::Result;
 use crate::open::Create;
 use crate::session::{Session, queue_name};
 
-/// Makes queues deliver nothing, to anybody, until they are resumed
+/// Stops all deliveries from queues until they are resumed
 #[derive(Args)]
 #[command(after_help = "\
 Example: anyqueue pause mail thumbnails
 
-Pushing goes on, and what is being worked on can be settled. The pause is kept by the backend and survives restarts.")]
+Messages can still be pushed, and those being processed can be settled. The backend keeps the pause, also across restarts.")]
 pub(crate) struct Pause {
     /// The queues
     #[arg(value_name = "QUEUE", required = true, value_parser = queue_name)]
@@ -46,9 +46,9 @@ async fn set(session: &Session, names: Vec<PartitionId>, paused: bool) -> Result
     for name in names {
         if paused {
             if !has_messages(&queue, &name).await {
-                session.output.note(&format!(
-                    "{name} has no messages: is the name right? It is paused for those that come"
-                ));
+                session
+                    .output
+                    .note(&format!("{name} has no messages: is the name right? It is paused all the same"));
             }
             queue.pause(&name).await?;
         } else {
@@ -63,7 +63,7 @@ async fn set(session: &Session, names: Vec<PartitionId>, paused: bool) -> Result
     Ok(())
 }
 
-/// Whether there is anything; a backend that cannot tell is believed to have something.
+/// Whether it has messages; assumed where the backend does not count them.
 async fn has_messages(queue: &Queue, name: &PartitionId) -> bool {
     let Ok(counts) = queue.counts(name).await else { return true };
     [counts.ready, counts.delayed, counts.leased, counts.dead].into_iter().any(|count| count != Some(0))

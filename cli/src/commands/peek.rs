@@ -1,4 +1,4 @@
-//! `anyqueue peek`: looks without taking.
+//! `anyqueue peek`: shows messages without taking them.
 
 use anyqueue::{Browsed, MAX_PAGE, MessageId, MessageState, PartitionId, Queue};
 use clap::Args;
@@ -15,9 +15,9 @@ Examples:
   anyqueue peek mail --max 100 --json
   anyqueue peek mail --id 0197a3c4-5f2e-7c1a-9d8b-000000000001 --json
 
-Nothing is delivered or counted, and nobody is held up. Messages come in the order of their ids, which is the
-order in which they were made, not the one in which they will be delivered. Brokers that do not let their
-queues be browsed answer so; `anyqueue pull --settle waiting` is the way there. Exit code 4: there was none.";
+Nothing is delivered, counted or held up. Messages are sorted by id, which is the order in which they were created, not
+the order of delivery. RabbitMQ and SQS cannot be browsed: there, use `anyqueue pull --settle waiting`.
+Exit code 4: no message was found.";
 
 /// Shows messages without taking them
 #[derive(Args)]
@@ -26,10 +26,10 @@ pub(crate) struct Peek {
     /// The queue
     #[arg(value_parser = queue_name)]
     queue: PartitionId,
-    /// At most this many
+    /// How many to show at most
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
     max: usize,
-    /// Only the message with this id
+    /// Shows only the message with this id
     #[arg(long, value_name = "ID", conflicts_with = "max")]
     id: Option<MessageId>,
     /// Shows dead letters
@@ -63,7 +63,7 @@ impl Peek {
             }
         }
         if shown == 0 {
-            session.output.note(&format!("{partition}: there is none"));
+            session.output.note(&format!("{partition}: no message found"));
         }
         queue.close().await?;
         if shown == 0 {
@@ -73,13 +73,13 @@ impl Peek {
     }
 }
 
-/// The message with this id, if it is there.
+/// The message with this id, if it exists.
 pub(crate) async fn find(queue: &Queue, partition: &PartitionId, id: MessageId) -> Result<Option<Browsed>> {
     let page = queue.browse(partition, before(id), 1).await?;
     Ok(page.into_iter().next().filter(|browsed| browsed.message.id() == id))
 }
 
-/// The id right before this one, after which browsing begins with it. `None` for the first of all.
+/// The id just before this one, so that browsing after it begins with this one. `None` for the smallest id.
 fn before(id: MessageId) -> Option<MessageId> {
     let number = u128::from_be_bytes(*id.as_bytes()).checked_sub(1)?;
     Some(MessageId::from_bytes(number.to_be_bytes()))

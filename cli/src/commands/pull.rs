@@ -1,4 +1,4 @@
-//! `anyqueue pull`: takes messages out by hand.
+//! `anyqueue pull`: takes messages by hand.
 
 use std::time::Duration;
 
@@ -16,14 +16,15 @@ use crate::session::{Session, queue_name};
 
 const EXAMPLES: &str = "\
 Examples:
-  anyqueue pull mail                            takes one message out and writes its payload
+  anyqueue pull mail                            removes one message and writes its payload
   anyqueue pull mail --max 10 --wait 30s --json
-  anyqueue pull mail --settle waiting           looks, and gives it back
+  anyqueue pull mail --settle waiting           shows a message and releases it
   anyqueue pull mail --settle postponed --delay 1h
-  anyqueue pull mail --dead                     takes a dead letter out
+  anyqueue pull mail --dead                     removes a dead letter
 
-A message is settled after it was written. If the command is killed before, it comes back when its lease ends;
-if nobody reads the output, it is given back. What has expired becomes a dead letter. Exit code 4: there was none.";
+A message is settled after it has been written. If the command is killed before that, the message comes back when its
+lease ends; if the output cannot be written, the message is released. Expired messages become dead letters.
+Exit code 4: no message was found.";
 
 /// Pulls messages, writes their payloads, and settles them
 #[derive(Args)]
@@ -32,16 +33,16 @@ pub(crate) struct Pull {
     /// The queue
     #[arg(value_parser = queue_name)]
     queue: PartitionId,
-    /// At most this many
+    /// How many to take at most
     #[arg(long, short = 'n', value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     max: u16,
-    /// How long to wait for the first
+    /// How long to wait for the first message
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = humantime::parse_duration)]
     wait: Duration,
-    /// What the queue is told became of them
+    /// How to settle them
     #[arg(long, value_name = "STATUS", value_enum, default_value = "processed")]
     settle: Status,
-    /// With `--settle postponed`: when they come back
+    /// With `--settle postponed`: after how long they are delivered again
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     delay: Option<Duration>,
     /// With `--settle poisonous`: why
@@ -54,15 +55,15 @@ pub(crate) struct Pull {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Status {
-    /// Done: removes them
+    /// Removes them as done
     Processed,
-    /// Releases them, uncounted
+    /// Releases them, without counting an attempt
     Waiting,
     /// Releases them as failed attempts
     Failed,
-    /// Releases them after --delay
+    /// Delivers them again after --delay
     Postponed,
-    /// Not wanted any more: removes them
+    /// Removes them as no longer wanted
     Cancelled,
     /// Makes them dead letters
     Poisonous,
@@ -71,14 +72,14 @@ enum Status {
 impl Pull {
     pub(crate) async fn run(self, session: &Session) -> Result {
         let status = self.status()?;
-        // Who looks by hand decides neither that a message has expired for good, nor that it was delivered too often.
+        // Pulling by hand removes no expired message, and kills none for too many deliveries.
         let options = PartitionOptions::default().with_max_deliveries(None).with_expired(Expired::DeadLetter);
         let queue = session.queue_with(Create::Never, options).await?;
         let partition = if self.dead { self.queue.dead_letters() } else { self.queue.clone() };
         let mut held = queue.pull(&partition).max(self.max.into()).wait(self.wait).await?;
         let written = held.iter().try_for_each(|handler| write(session.output, handler));
         let written = written.and_then(|()| session.output.flush());
-        // What could not be written was not seen.
+        // Nobody has seen what could not be written.
         let status = if written.is_ok() { status } else { QueueMessageStatus::Waiting };
         let mut lost = 0_usize;
         for outcome in queue.settle_many(held.iter_mut().map(|handler| (handler, status.clone()))).await {
@@ -93,17 +94,13 @@ impl Pull {
             (Some(nothing), _) => Err(nothing),
             (None, 0) => Ok(()),
             (None, lost) => Err(Failure::Failed(format!(
-                "{lost} were lost before they were settled: others have them now"
+                "{lost} leases were lost before their messages were settled: other consumers get them"
             ))),
         }
     }
 
     fn status(&self) -> Result<QueueMessageStatus> {
-        let only = |option: &str, status: &str| {
-            Failure::Usage(format!(
-                "{option} goes with --settle {status} only: leave it out, or change the status"
-            ))
-        };
+        let only = |option: &str, status: &str| Failure::Usage(format!("{option} needs --settle {status}"));
         if self.delay.is_some() && self.settle != Status::Postponed {
             return Err(only("--delay", "postponed"));
         }

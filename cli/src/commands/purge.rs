@@ -1,4 +1,4 @@
-//! `anyqueue purge`: deletes what waits.
+//! `anyqueue purge`: deletes the messages of a queue.
 
 use anyqueue::{PartitionId, Queue};
 use clap::Args;
@@ -9,11 +9,11 @@ use crate::open::Create;
 use crate::output::count;
 use crate::session::{Session, queue_name};
 
-/// Deletes all messages of a queue that nobody holds
+/// Deletes all messages of a queue, except those being processed
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  anyqueue purge mail          says what would be deleted
+  anyqueue purge mail          shows what would be deleted
   anyqueue purge mail --yes
 
 Dead letters stay: see `anyqueue dead purge`.")]
@@ -21,7 +21,7 @@ pub(crate) struct Purge {
     /// The queue
     #[arg(value_parser = queue_name)]
     queue: PartitionId,
-    /// Really does it
+    /// Confirms the deletion
     #[arg(long)]
     yes: bool,
 }
@@ -38,7 +38,7 @@ impl Purge {
         if !self.yes {
             let counts = queue.counts(&self.queue).await?;
             return Err(Failure::Usage(format!(
-                "this would delete {} ready and {} delayed messages of {} for ever: add --yes if that is meant",
+                "this would delete {} ready and {} delayed messages of {} forever: add --yes to confirm",
                 count(counts.ready),
                 count(counts.delayed),
                 self.queue

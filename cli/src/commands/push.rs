@@ -1,4 +1,4 @@
-//! `anyqueue push`: from arguments, from standard input, or many from lines.
+//! `anyqueue push`: messages from arguments, from standard input, or in bulk from lines.
 
 use std::fmt;
 use std::fs::File;
@@ -23,26 +23,25 @@ use crate::signals::stop_on_signal;
 const EXAMPLES: &str = "\
 Examples:
   anyqueue push mail 'to: a@example.org'
-  anyqueue push mail --priority 5 --delay 10m --header content-type=text/plain 'later, but urgent then'
+  anyqueue push mail --priority 5 --delay 10m --header content-type=text/plain 'urgent, but not yet'
   anyqueue push thumbnails < cat.png
   find . -name '*.png' | anyqueue push thumbnails --lines
   anyqueue push mail --ndjson jobs.ndjson
   anyqueue peek mail --json --max 1000000 | anyqueue --url postgres://host/db push mail --ndjson
 
-NDJSON has a message on each line:
+NDJSON has one message per line:
   {\"payload\":\"hello\",\"priority\":3,\"delay\":\"30s\",\"headers\":{\"a\":\"b\"}}
 Fields: payload or payload_base64, id, headers, task_id, session_id, priority, delay or not_before, ttl, group,
-dedup_key, max_retries, max_duration. With ids of your own an interrupted push can be repeated: where the
-backend's ids are unique, what is there already is counted as duplicate.
+dedup_key, max_retries, max_duration. Give ids to be able to repeat an interrupted push: where the backend keeps ids
+unique, messages that are already there are counted as duplicates.
 
-Ctrl-C ends the push after what is under way, with the same account and the line from which to go on.
-A line that cannot be a message is told and left out. Where the backend fails, the push stops, and says up to which
-line all is settled, of which lines it is not known, and from which line to go on:
+A line that is no valid message is reported and skipped. If the backend fails, and on Ctrl-C, the push stops and reports
+how far it got: up to which line everything is settled, which lines may or may not be stored, and where to resume:
   tail -n +5001 jobs.ndjson | anyqueue push mail --ndjson";
 
-/// Errors of lines that are shown one by one.
+/// How many bad lines are reported one by one.
 const SHOWN_ERRORS: u64 = 20;
-/// Ranges of lines that are named in a sentence.
+/// How many ranges of lines a sentence names.
 const SHOWN_RANGES: usize = 10;
 
 /// Pushes messages
@@ -55,10 +54,10 @@ pub(crate) struct Push {
     /// Payloads, one message each; without any, standard input is the payload of one message
     #[arg(value_name = "PAYLOAD")]
     payloads: Vec<String>,
-    /// Reads a message from each line of the file; `-`, or nothing, is standard input
+    /// Takes each line of the file as a payload; without FILE, or with `-`, of standard input
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", conflicts_with = "payloads")]
     lines: Option<PathBuf>,
-    /// Reads messages as JSON, one on each line of the file; `-`, or nothing, is standard input
+    /// Takes each line of the file as a message in JSON; without FILE, or with `-`, of standard input
     #[arg(
         long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-",
         conflicts_with_all = ["payloads", "lines"]
@@ -68,29 +67,29 @@ pub(crate) struct Push {
     options: Options,
 }
 
-/// What holds for every message of the command; not with `--ndjson`, where each says it for itself.
+/// Apply to every message of the command; not with `--ndjson`, where each message has its own.
 #[derive(Args)]
 #[group(id = "options", multiple = true, conflicts_with = "ndjson")]
 struct Options {
-    /// Level, higher is more urgent
+    /// Priority, higher is more urgent
     #[arg(long, value_name = "N")]
     priority: Option<u8>,
-    /// Not delivered before this long has passed, such as 30s or 1h
+    /// Delivers the message only after this long, such as 30s or 1h
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     delay: Option<Duration>,
-    /// Not delivered once this long has passed
+    /// Time to live: expires the message after this long
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     ttl: Option<Duration>,
-    /// Members of a group are delivered one at a time, in order
+    /// Group: its members are delivered one at a time, in order
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
-    /// Not stored while a message with this key is in the queue
+    /// Deduplication key: stores nothing if a message with this key is in the queue
     #[arg(long, value_name = "KEY")]
     dedup_key: Option<String>,
-    /// Adds a header; can be given several times
+    /// Adds a header; repeatable
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     header: Vec<(String, String)>,
-    /// The kind by which a worker of the library chooses a handler
+    /// The kind of task, by which a worker of the library chooses the handler
     #[arg(long, value_name = "KIND")]
     kind: Option<String>,
     /// A name for the task
@@ -99,7 +98,7 @@ struct Options {
     /// The session that the task belongs to
     #[arg(long, value_name = "NAME")]
     session_id: Option<String>,
-    /// How often a worker tries again
+    /// How often a worker may retry
     #[arg(long, value_name = "N")]
     max_retries: Option<u32>,
     /// How long a worker may take for one attempt
@@ -137,7 +136,7 @@ impl Options {
 
 impl Push {
     pub(crate) async fn run(self, session: &Session) -> Result {
-        let queue = session.queue(Create::AsTold).await?;
+        let queue = session.queue(Create::AsUrlSays).await?;
         let end = match (&self.lines, &self.ndjson) {
             (Some(file), _) => self.push_lines(&queue, session.output, file, false).await,
             (_, Some(file)) => self.push_lines(&queue, session.output, file, true).await,
@@ -157,8 +156,8 @@ impl Push {
         let messages: Vec<_> = payloads.into_iter().map(|payload| self.options.message(payload)).collect();
         let ids: Vec<_> = messages.iter().map(MessageData::id).collect();
         let mut failed = None;
-        for (id, answer) in ids.into_iter().zip(queue.push_many(&self.queue, messages).await?) {
-            let (outcome, id) = match answer {
+        for (id, result) in ids.into_iter().zip(queue.push_many(&self.queue, messages).await?) {
+            let (outcome, id) = match result {
                 Ok(PushOutcome::Stored(id)) => ("stored", Some(id)),
                 Ok(PushOutcome::Duplicate(id)) => ("duplicate", id),
                 Err(error) => {
@@ -191,9 +190,9 @@ impl Push {
         bulk.end(json)
     }
 
-    /// Until no more lines come, or the push has to stop.
+    /// Pushes until no more lines come, or the push has to stop.
     async fn push_batches(&self, queue: &Queue, mut batches: Receiver<Batch>, json: bool, bulk: &mut Bulk) {
-        // One call at a time: after one that failed, the next might succeed and leave a hole.
+        // One call at a time: after a failed one, the next could succeed and leave a gap.
         let room = queue.capabilities().limits.push_batch.max(1);
         let mut stop = stop_on_signal();
         let mut next = 1;
@@ -233,15 +232,15 @@ impl Push {
         bulk: &mut Bulk,
     ) {
         let (numbers, messages) = self.read(lines, json, bulk);
-        let answers = queue.push_many(&self.queue, messages).await;
-        let answers = answers.unwrap_or_else(|error| vec![Err(error); numbers.len()]);
-        for (number, answer) in numbers.into_iter().zip(answers) {
-            bulk.take(number, answer);
+        let results = queue.push_many(&self.queue, messages).await;
+        let results = results.unwrap_or_else(|error| vec![Err(error); numbers.len()]);
+        for (number, result) in numbers.into_iter().zip(results) {
+            bulk.take(number, result);
         }
         bulk.bar.set_position(bulk.account.stored + bulk.account.duplicates);
     }
 
-    /// The messages of lines, with the numbers of these.
+    /// The numbers of the lines, and their messages.
     fn read(
         &self,
         lines: impl Iterator<Item = Numbered>,
@@ -270,25 +269,24 @@ impl Push {
     }
 }
 
-/// All of standard input, if it can be one message at all.
+/// All of standard input, if it is small enough for a message.
 fn standard_input(limit: u64) -> Result<Vec<u8>> {
     let mut payload = Vec::new();
     std::io::stdin().lock().take(limit.saturating_add(1)).read_to_end(&mut payload)?;
     if payload.is_empty() {
-        let text =
-            "standard input is empty, nothing was pushed: give '' as the payload to push an empty message";
+        let text = "standard input is empty, so nothing was pushed: to push an empty message, give '' as the payload";
         return Err(Failure::Usage(text.to_owned()));
     }
     if payload.len() as u64 <= limit {
         return Ok(payload);
     }
     Err(Failure::Failed(format!(
-        "standard input has more than {limit} bytes, the most that a message can have here; nothing was stored. \
-         Push its lines as messages with --lines, or store the data elsewhere and push a reference"
+        "standard input has more than {limit} bytes, the limit for a message on this backend; nothing was stored. \
+         Push each line as a message with --lines, or store the data elsewhere and push a reference"
     )))
 }
 
-/// A push of many, under way.
+/// A bulk push that is running.
 struct Bulk {
     output: Output,
     bar: ProgressBar,
@@ -301,26 +299,26 @@ struct Account {
     stored: u64,
     duplicates: u64,
     refused: u64,
-    /// Why it did not come to the end of the lines.
+    /// Why it did not reach the last line.
     #[serde(flatten)]
     stop: Option<Stop>,
 }
 
-/// Where a push stopped, for no fault of a line.
+/// Where a push stopped for a reason other than a bad line.
 #[derive(Serialize)]
 struct Stop {
     #[serde(skip)]
     why: String,
-    /// Each line up to this one is stored, or was refused and told.
+    /// Each line up to this one is stored, or was reported as refused.
     settled_to: u64,
     /// The first line that is not settled.
-    go_on_from: u64,
-    /// Lines that were pushed in vain.
+    resume_from: u64,
+    /// Lines whose push failed for certain.
     not_stored: u64,
-    /// Lines that may be stored or not.
+    /// Lines that may or may not be stored.
     unknown: u64,
     unknown_lines: Ranges,
-    /// Lines after the first that is not settled.
+    /// Stored lines after the first that is not settled.
     stored_lines: Ranges,
 }
 
@@ -329,7 +327,7 @@ impl Stop {
         Self {
             why,
             settled_to: line.saturating_sub(1),
-            go_on_from: line,
+            resume_from: line,
             not_stored: 0,
             unknown: 0,
             unknown_lines: Ranges::default(),
@@ -337,29 +335,29 @@ impl Stop {
         }
     }
 
-    /// What people have to know to go on.
+    /// What people need to know to resume.
     fn explain(&self, recognised: bool) -> String {
-        let mut told = vec![format!("the push stopped at line {}: {}", self.go_on_from, self.why)];
+        let mut text = vec![format!("the push stopped at line {}: {}", self.resume_from, self.why)];
         if self.settled_to > 0 {
-            told.push(format!("All lines up to {} are settled.", self.settled_to));
+            text.push(format!("All lines up to {} are settled.", self.settled_to));
         }
         if self.unknown > 0 {
             let again = if recognised {
-                "those with an id can be repeated all the same, others would be there twice"
+                "those with an id can be pushed again, others could then be there twice"
             } else {
-                "repeated, those that are would be there twice"
+                "pushed again, they could be there twice"
             };
-            told.push(format!("Not known whether stored: lines {}; {again}.", self.unknown_lines));
+            text.push(format!("Lines {} may or may not be stored; {again}.", self.unknown_lines));
         }
         if !self.stored_lines.0.is_empty() {
-            told.push(format!("Stored beyond that: lines {}.", self.stored_lines));
+            text.push(format!("Lines {} after that are stored.", self.stored_lines));
         }
-        told.push(format!("Go on with `tail -n +{}` of the same lines.", self.go_on_from));
-        told.join("\n")
+        text.push(format!("Resume with `tail -n +{}` of the same lines.", self.resume_from));
+        text.join("\n")
     }
 }
 
-/// Numbers that rise, as ranges of first and last.
+/// Ascending numbers, as ranges from first to last.
 #[derive(Debug, Default, Serialize)]
 struct Ranges(Vec<(u64, u64)>);
 
@@ -386,9 +384,9 @@ impl fmt::Display for Ranges {
 }
 
 impl Bulk {
-    /// Notes what became of a line.
-    fn take(&mut self, line: u64, answer: anyqueue::Result<PushOutcome>) {
-        match answer {
+    /// Records the result of a line.
+    fn take(&mut self, line: u64, result: anyqueue::Result<PushOutcome>) {
+        match result {
             Ok(PushOutcome::Stored(_)) => self.account.stored += 1,
             Ok(PushOutcome::Duplicate(_)) => self.account.duplicates += 1,
             Err(error) if is_of_line(&error) => return self.refuse(line, &with_causes(&error)),
@@ -416,7 +414,7 @@ impl Bulk {
         }
     }
 
-    /// It was asked to stop before this line.
+    /// Records that a signal stopped the push before this line.
     fn interrupt(&mut self, line: u64) {
         self.account.stop = Some(Stop::at(line, "interrupted".to_owned()));
     }
@@ -440,17 +438,17 @@ impl Bulk {
     }
 }
 
-/// Whether the line is refused for what it is, which says nothing of others.
+/// Whether the line itself is at fault, which says nothing about others.
 fn is_of_line(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::TooLarge)
 }
 
-/// Whether the message may be stored all the same.
+/// Whether the message may be stored in spite of the error.
 fn may_be_stored(error: &Error, unique_ids: bool) -> bool {
     match error.retry() {
         RetryClass::MayDuplicate => true,
-        // Where ids are unique, a repetition with the same id is safe, and so the class tells no more. A line that is read again
-        // may get another id.
+        // Where ids are unique, repeating with the same id is safe, so the class does not say whether the message was stored. A line
+        // that is read again may get another id.
         RetryClass::Safe => unique_ids && error.kind() != ErrorKind::Full,
         RetryClass::Never => false,
     }
@@ -469,14 +467,14 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_told_as_a_range() {
+    fn neighbours_form_a_range() {
         assert_eq!(ranges(&[3, 4, 5, 7, 9, 10]).to_string(), "3-5, 7, 9-10");
         let odd: Vec<u64> = (0..100).map(|number| 2 * number + 1).collect();
         assert_eq!(ranges(&odd).to_string(), "1, 3, 5, 7, 9, 11, 13, 15, 17, 19, …");
     }
 
     #[test]
-    fn what_may_be_stored_is_told_from_what_is_not() {
+    fn what_may_be_stored_is_distinguished() {
         let error = |kind, retry| Error::new(kind, "x").with_retry(retry);
         for (kind, retry, unique_ids, may) in [
             (ErrorKind::TimedOut, RetryClass::MayDuplicate, false, true),

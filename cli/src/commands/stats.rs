@@ -1,4 +1,4 @@
-//! `anyqueue stats`: how many messages are in which state.
+//! `anyqueue stats`: counts messages by state.
 
 use std::time::{Duration, SystemTime};
 
@@ -19,22 +19,22 @@ Examples:
   anyqueue stats --watch            every two seconds, until Ctrl-C
   anyqueue stats --watch 10s --json >> stats.ndjson
 
-A `?` is something that the backend does not count. Brokers that cannot list their queues want them named.";
+A `?` stands for what the backend does not count. RabbitMQ and SQS cannot list their queues: there, name them.";
 
-/// Shows how many messages are ready, delayed, leased and dead
+/// Counts ready, delayed, leased and dead messages
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Stats {
-    /// The queues; all of them unless named
+    /// The queues; all of them by default
     #[arg(value_name = "QUEUE", value_parser = queue_name)]
     queues: Vec<PartitionId>,
-    /// Shows them again and again, this long apart
+    /// Repeats the counts at this interval
     #[arg(
         long, value_name = "TIME", num_args = 0..=1, default_missing_value = "2s",
         value_parser = humantime::parse_duration
     )]
     watch: Option<Duration>,
-    /// Ends after so many rounds of --watch
+    /// Stops --watch after this many rounds
     #[arg(long, value_name = "N", requires = "watch", value_parser = clap::value_parser!(u64).range(1..))]
     rounds: Option<u64>,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Stats {
 /// A queue's line.
 #[derive(Serialize)]
 struct Row {
-    /// When it was counted, where that is done again and again.
+    /// The time of the count, with `--watch`.
     #[serde(skip_serializing_if = "Option::is_none")]
     at: Option<String>,
     queue: String,
@@ -61,7 +61,7 @@ impl Stats {
         loop {
             match self.rows(&queue).await {
                 Ok(rows) => show(session.output, &rows)?,
-                // Whoever watches wants to see the end of an outage too.
+                // Keep watching: the end of an outage is interesting too.
                 Err(Failure::Failed(why)) if rounds > 0 => session.output.warn(&why),
                 Err(failure) => return Err(failure),
             }
@@ -115,7 +115,7 @@ fn show(output: Output, rows: &[Row]) -> Result {
     table.print(output)
 }
 
-/// The names of all queues, but for that in which a move left its mark.
+/// The names of all queues, except the one that `move` probes with.
 pub(crate) async fn all(queue: &Queue) -> Result<Vec<PartitionId>> {
     let mut names: Vec<PartitionId> = Vec::new();
     loop {

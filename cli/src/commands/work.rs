@@ -12,7 +12,7 @@ use anyqueue_worker::{Partition, Retry, Summary, Worker};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use super::tell_pause;
+use super::note_pause;
 use crate::exec::Exec;
 use crate::failure::{Failure, Result, with_causes};
 use crate::open::Create;
@@ -26,31 +26,34 @@ Examples:
   anyqueue work thumbnails --slots 4 --timeout 2m --exec 'convert - -resize 200 \"out/$ANYQUEUE_MESSAGE_ID.png\"'
   anyqueue work mail reports --once --exec 'cat >> received'
 
-The command is a line for /bin/sh. It finds the payload on its standard input, and in its environment:
-  ANYQUEUE_MESSAGE_ID  the same for each attempt: key effects by it      ANYQUEUE_QUEUE
-  ANYQUEUE_ATTEMPT     from 1                                            ANYQUEUE_DELIVERIES
-  ANYQUEUE_HEADER_...  each header, in capitals; a.b and a-b are one     ANYQUEUE_HEADERS  all, as JSON
+The command is a line for /bin/sh. It reads the payload from standard input, and finds in its environment:
+  ANYQUEUE_MESSAGE_ID  the same for each attempt: use it to recognise repeats   ANYQUEUE_QUEUE
+  ANYQUEUE_ATTEMPT     from 1                                                   ANYQUEUE_DELIVERIES
+  ANYQUEUE_HEADER_...  each header, in capitals; a.b and a-b are the same       ANYQUEUE_HEADERS  all, as JSON
   ANYQUEUE_TASK_ID, ANYQUEUE_SESSION_ID, ANYQUEUE_KIND, ANYQUEUE_PRIORITY, TRACEPARENT
+A variable of more than 100 kB, and whatever exceeds 500 kB in total, is left out, headers first; ANYQUEUE_OMITTED then
+says how many. ANYQUEUE_URL is not passed on.
 
-Its exit code says what becomes of the message:
-  0        done: it is removed
-  64, 65   wrong input (EX_USAGE, EX_DATAERR), or what --dead-on says: it goes to the dead letters
-  others   failed, such as 75 (EX_TEMPFAIL): it is tried again after --retry-delay, twice that, and so on,
-           up to --retries times, then it goes to the dead letters; the same if a signal killed the command
-Its output goes where the worker's goes; with --json its standard output goes to standard error. Failed attempts,
-and that the backend cannot be reached, are told there too.
+Its exit code decides what happens to the message:
+  0        processed: it is removed
+  64, 65   bad input (EX_USAGE, EX_DATAERR), or the codes of --dead-on: it becomes a dead letter
+  others   failed, such as 75 (EX_TEMPFAIL): it is tried again after --retry-delay, then twice that, and so on,
+           up to --retries times, then becomes a dead letter; so too if a signal killed the command
+The last line that a failed command writes to standard error becomes part of the reason, which `dead list` shows
+and `dead redrive --reason` searches.
 
-The last line that a failed command says on standard error becomes part of the reason, which `dead list` shows
-and `dead redrive --reason` looks for. A process that it leaves behind loses that standard error when the worker ends.
+The command's output goes where the worker's goes; with --json its standard output goes to standard error. Failed
+attempts, and an unreachable backend, are reported on standard error. A process that the command leaves behind loses
+its standard error when the worker ends.
 
-Of its variables those of more than 100 kB, and what is beyond 500 kB in all, are left out, headers first:
-ANYQUEUE_OMITTED then says how many. ANYQUEUE_URL is not passed on.
+When its time is up, or its message is lost to another worker, all processes of the command get SIGTERM, and after
+--grace SIGKILL. Processes that are still there when the command exits by itself are left alone. A message that timed
+out becomes a dead letter, or with --retry-timeouts is tried again.
 
-When its time is over, or its message is lost to somebody else, all its processes get SIGTERM, and SIGKILL
-after --grace. Processes that it leaves behind when it exits by itself are left alone. What timed out goes to the dead letters, or with --retry-timeouts is tried again. On SIGTERM or
-SIGINT the worker takes nothing more, waits --drain for commands to end, then stops them and gives their
-messages back, uncounted; a second signal hurries. So it does when its terminal goes, unless it is started by nohup. If the worker itself is killed with SIGKILL, commands that
-run go on, and their messages come to somebody else when the leases end.";
+On SIGTERM or SIGINT the worker takes no more messages, waits up to --drain for running commands, then stops them and
+releases their messages, without counting an attempt. A second signal skips the wait. A closed terminal counts as a
+signal, unless the worker was started with nohup. If the worker itself is killed with SIGKILL, running commands continue,
+and their messages are delivered again when their leases end.";
 
 /// Runs a command for each message
 #[derive(Args)]
@@ -62,51 +65,51 @@ pub(crate) struct Work {
     /// The command, a line for the shell
     #[arg(long, value_name = "CMD")]
     exec: String,
-    /// Commands at once; as many as there are processors unless told
+    /// How many commands run at once; by default, one for each processor
     #[arg(long, short = 'j', value_name = "N")]
     slots: Option<NonZeroUsize>,
-    /// How long one attempt may take; a message's own limit goes before it
+    /// How long an attempt may take; a message's own limit takes precedence
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     timeout: Option<Duration>,
-    /// How often a failed message is tried again; a message's own number goes before it
+    /// How often a failed message is tried again; a message's own number takes precedence
     #[arg(long, value_name = "N", default_value_t = 10)]
     retries: u32,
     /// The delay before the first retry; it doubles with each
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = humantime::parse_duration)]
     retry_delay: Duration,
-    /// Tries again what timed out, too
+    /// Retries after timeouts too
     #[arg(long)]
     retry_timeouts: bool,
-    /// Exit codes of messages that must not be tried again
+    /// Exit codes after which a message is not retried
     #[arg(long, value_name = "CODES", value_delimiter = ',', default_value = "64,65")]
     dead_on: Vec<u8>,
-    /// How long a shutdown waits for commands that run
+    /// How long a shutdown waits for running commands
     #[arg(long, value_name = "TIME", default_value = "25s", value_parser = humantime::parse_duration)]
     drain: Duration,
-    /// How long a command may go on after SIGTERM
+    /// How long a command may continue after SIGTERM
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
     grace: Duration,
-    /// Ends when the queues are empty; what is delayed is not waited for
+    /// Ends when the queues are empty, without waiting for delayed messages
     #[arg(long)]
     once: bool,
-    /// How long a message is held unless it is renewed, which the worker does; then somebody else gets it
+    /// How long a message is held before another worker may get it; the worker extends it while the command runs
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     lease: Option<Duration>,
-    /// After how many deliveries without an end a message goes to the dead letters, as one that kills its workers does
+    /// How many deliveries a message may have before it becomes a dead letter, as when it kills its workers
     #[arg(long, value_name = "N")]
     max_deliveries: Option<u32>,
-    /// What becomes of messages that have expired
+    /// What to do with expired messages
     #[arg(long, value_name = "HOW", value_enum, default_value = "remove")]
-    expired: Fate,
+    expired: ExpiredAction,
 }
 
-/// The worker would drop a handler that takes longer to stop than this beyond the grace of its command.
+/// A handler that takes this much longer than the grace of its command to stop is dropped.
 const KILL_TIME: Duration = Duration::from_secs(5);
 
 impl Work {
     pub(crate) async fn run(self, session: &Session) -> Result {
         let (output, options) = (session.output, self.options());
-        let queue = session.queue_with(Create::AsTold, options).await?;
+        let queue = session.queue_with(Create::AsUrlSays, options).await?;
         let exec = Arc::new(Exec {
             line: self.exec,
             dead_on: self.dead_on,
@@ -136,20 +139,20 @@ impl Work {
             output.note(&limitation);
         }
         for name in &self.queues {
-            tell_pause(&queue, name, output).await;
+            note_pause(&queue, name, output).await;
         }
         let work = async { if self.once { once(&worker).await } else { run(&worker).await } };
         let end =
-            tokio::select! { end = work => end, never = tell_failures(&worker, output) => match never {} };
-        let told = end.map_err(Failure::from).and_then(|summary| report(output, &summary));
+            tokio::select! { end = work => end, never = report_failures(&worker, output) => match never {} };
+        let reported = end.map_err(Failure::from).and_then(|summary| report(output, &summary));
         let closed = queue.close().await;
-        told.and(closed.map_err(Failure::from))
+        reported.and(closed.map_err(Failure::from))
     }
 
     fn options(&self) -> PartitionOptions {
         let expired = match self.expired {
-            Fate::Remove => Expired::Remove,
-            Fate::DeadLetter => Expired::DeadLetter,
+            ExpiredAction::Remove => Expired::Remove,
+            ExpiredAction::DeadLetter => Expired::DeadLetter,
         };
         let mut options = PartitionOptions::default().with_expired(expired);
         if let Some(lease) = self.lease {
@@ -162,43 +165,43 @@ impl Work {
     }
 }
 
-/// What becomes of messages that have expired.
+/// What to do with expired messages.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Fate {
+enum ExpiredAction {
     Remove,
     DeadLetter,
 }
 
-/// Works until it is told to end.
+/// Runs until a signal comes.
 async fn run(worker: &Worker) -> anyqueue::Result<Summary> {
     let mut work = pin!(worker.run());
     tokio::select! { end = &mut work => return end, () = hangup() => worker.shutdown() }
     work.await
 }
 
-/// Tells when pulls begin to fail, and when they no longer do: the worker itself goes on trying.
-async fn tell_failures(worker: &Worker, output: Output) -> Infallible {
-    let mut told = BTreeMap::new();
+/// Reports when pulls begin to fail, and when they succeed again: the worker itself keeps trying.
+async fn report_failures(worker: &Worker, output: Output) -> Infallible {
+    let mut reported = BTreeMap::new();
     loop {
         tokio::time::sleep(LOOK).await;
         let failing: BTreeMap<_, _> =
             worker.health().failing.into_iter().map(|(name, error)| (name, with_causes(&error))).collect();
         for (name, error) in &failing {
-            if !told.contains_key(name) {
+            if !reported.contains_key(name) {
                 output.warn(&format!("{name}: cannot pull, trying again: {error}"));
             }
         }
-        for name in told.keys().filter(|name| !failing.contains_key(*name)) {
-            output.note(&format!("{name}: pulls again"));
+        for name in reported.keys().filter(|name| !failing.contains_key(*name)) {
+            output.note(&format!("{name}: pulling again"));
         }
-        told = failing;
+        reported = failing;
     }
 }
 
-/// How often it is looked whether pulls fail.
+/// How often pulls are checked for failures.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Works until nothing is left, or a signal comes; a second one hurries.
+/// Runs until nothing is left, or a signal comes; a second one skips the drain.
 async fn once(worker: &Worker) -> anyqueue::Result<Summary> {
     let mut work = pin!(worker.run_once());
     tokio::select! { end = &mut work => return end, heard = end_signal() => heard.map(|()| worker.shutdown())? }
@@ -224,9 +227,9 @@ fn report(output: Output, summary: &Summary) -> Result {
             all.into_iter().map(|(name, count)| (name.to_owned(), json!(count))).collect();
         return output.object(&object);
     }
-    // Commands write to standard output: the account must not get between their lines.
-    let told = all.iter().enumerate().filter(|(place, (_, count))| *place == 0 || *count > 0);
-    let told: Vec<_> = told.map(|(_, (name, count))| format!("{name} {count}")).collect();
-    output.note(&told.join(", "));
+    // Commands write to standard output: the summary must not get between their lines.
+    let shown = all.iter().enumerate().filter(|(place, (_, count))| *place == 0 || *count > 0);
+    let shown: Vec<_> = shown.map(|(_, (name, count))| format!("{name} {count}")).collect();
+    output.note(&shown.join(", "));
     Ok(())
 }

@@ -10,16 +10,16 @@ const TOTAL_BYTES: usize = 500_000;
 /// How many variables are left out.
 const OMITTED: &str = "ANYQUEUE_OMITTED";
 
-/// Variables by name, those that matter most first.
+/// Variables by name, the most important first.
 #[derive(Debug)]
 pub(super) struct Environment {
     variables: Vec<(String, String)>,
-    /// So many at the beginning tell which message it is.
+    /// The first ones identify the message: how many.
     essential: usize,
 }
 
 impl Environment {
-    /// What a task's command is to know.
+    /// The variables for the command of a task.
     pub(super) fn of(task: &TaskContext) -> Self {
         let message = task.message();
         let mut variables = vec![
@@ -46,12 +46,12 @@ impl Environment {
         Self { variables, essential }
     }
 
-    /// As many of them as a command can be started with, and how many are missing.
+    /// As many as a command can be started with, and how many are missing.
     pub(super) fn fitting(&self) -> Vec<(&str, String)> {
         self.within(VARIABLE_BYTES, TOTAL_BYTES)
     }
 
-    /// Those alone that tell which message it is, and how many are missing.
+    /// Only those that identify the message, and how many are missing.
     pub(super) fn essential(&self) -> Vec<(&str, String)> {
         let chosen = self.variables.iter().take(self.essential);
         let chosen = chosen.map(|(name, value)| (name.as_str(), value.clone()));

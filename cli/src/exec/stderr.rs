@@ -1,4 +1,4 @@
-//! What a command says on its standard error: passed on, and its last line kept for whoever asks why it failed.
+//! A command's standard error: passed on, with its last line kept as the reason of a failure.
 
 use std::io::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,18 +8,18 @@ use tokio::io::AsyncReadExt as _;
 use tokio::process::ChildStderr;
 use tokio::task::JoinHandle;
 
-/// So much of the end is kept.
+/// How much of the end is kept.
 const KEPT_BYTES: usize = 1000;
-/// What was said last can arrive a little after the command has ended; processes that it left behind can say more forever.
+/// The last output can arrive a little after the command has ended; processes that it left behind can write forever.
 const REST: Duration = Duration::from_millis(200);
-/// Bytes that are read at once.
+/// How much is read at once.
 const READ_BYTES: usize = 8 << 10;
 
 /// The standard error of one command.
 #[derive(Debug)]
 pub(super) struct Stderr {
     end: Arc<Mutex<Vec<u8>>>,
-    /// Goes on as long as any process has the other side: one that is left behind must not be killed for what it says.
+    /// Runs as long as any process has the other end open: a process that is left behind must not be killed for writing.
     passing: JoinHandle<()>,
 }
 
@@ -29,9 +29,9 @@ impl Stderr {
         Self { passing: tokio::spawn(pass(from, Arc::clone(&end))), end }
     }
 
-    /// The last line that says something, once the command has ended.
+    /// The last line that is not blank, once the command has ended.
     pub(super) async fn last_line(mut self) -> Option<String> {
-        // Left behind or not, what has been said by now is all that counts.
+        // Whether or not processes are left behind, only what has been written by now counts.
         let _ = tokio::time::timeout(REST, &mut self.passing).await;
         let end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
         last_line(&end)

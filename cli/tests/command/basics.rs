@@ -81,14 +81,14 @@ async fn lines_become_messages() {
 }
 
 #[tokio::test]
-async fn a_bad_line_is_told_and_harms_no_other() {
+async fn a_bad_line_is_reported_and_harms_no_other() {
     let bed = Bed::new();
     let lines = b"{\"payload\":\"good\"}\n{\"payload\":\"x\",\"prio\":3}\n\nnonsense\n{\"payload\":\"also good\"}\n{\"payload\":\"x\",\"priority\":99}\n";
     std::fs::write(bed.path("jobs.ndjson"), lines).unwrap();
     let pushed = bed.run(&["push", "q", "--ndjson", "jobs.ndjson"]).await.ended_with(1);
     assert_eq!(pushed.out, "stored 2, duplicates 0, refused 3\n");
-    for told in ["line 2:", "prio", "line 4:", "line 6:", "priority 99"] {
-        assert!(pushed.err.contains(told), "{told} is not in {}", pushed.err);
+    for words in ["line 2:", "prio", "line 4:", "line 6:", "priority 99"] {
+        assert!(pushed.err.contains(words), "{words} is not in {}", pushed.err);
     }
     assert_eq!(bed.ok(&["pull", "q", "-n", "9"]).await.out, "good\nalso good\n");
 }
@@ -183,7 +183,7 @@ async fn what_a_pull_says_becomes_of_messages_does() {
 }
 
 #[tokio::test]
-async fn what_nobody_reads_is_given_back() {
+async fn what_nobody_reads_is_released() {
     let bed = Bed::new();
     bed.ok(&["push", "q", "precious"]).await;
     let (reader, writer) = std::io::pipe().unwrap();

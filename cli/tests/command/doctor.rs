@@ -80,7 +80,7 @@ async fn each_topic_has_a_line() {
     for fact in ["pages are free", "the log takes", "free on the disk"] {
         assert!(text(&findings, "bloat").contains(fact), "no {fact} in {findings:?}");
     }
-    assert!(text(&findings, "durability").contains("asked: synchronous"), "{findings:?}");
+    assert!(text(&findings, "durability").contains("asked for synchronous"), "{findings:?}");
 }
 
 #[tokio::test]
@@ -188,7 +188,7 @@ async fn what_a_broker_cannot_tell_is_said_and_fails_only_who_gave_a_limit() {
         assert_eq!(verdict(&told, topic), ["unknown"], "{topic} of {told:?}");
     }
     let hold = text(&told, "consumer timeout");
-    assert!(hold.contains("not told by the server") && hold.contains("assumes 20m"), "{hold}");
+    assert!(hold.contains("the server does not tell it") && hold.contains("assumes 20m"), "{hold}");
     assert!(hold.contains("rabbitmqctl eval 'application:get_env(rabbit, consumer_timeout).'"), "{hold}");
     assert!(text(&told, "durability").contains("not asked"), "{told:?}");
     // Where the server is one that was tested there is nothing to warn of: what is unknown is no warning.

@@ -17,6 +17,8 @@ mod dead;
 mod doctor;
 mod mistakes;
 mod pages;
+#[cfg(feature = "conformance")]
+mod progress;
 mod push;
 mod servers;
 mod terminal;

@@ -1,4 +1,4 @@
-//! Bad input: what it is answered with, and what is not shown.
+//! Bad input: what is said about it, and what is not shown.
 
 use crate::bed::Bed;
 

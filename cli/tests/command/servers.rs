@@ -40,7 +40,10 @@ async fn a_queue_on_postgres() {
     a_queues_way(&url).await;
     let bed = Bed::at(&url);
     let facts = bed.ok(&["doctor", "--json"]).await.objects();
-    assert!(facts.iter().any(|fact| fact["check"] == "wear" && fact["verdict"] == "ok"), "{facts:?}");
+    assert!(
+        facts.iter().any(|fact| fact["check"] == "oldest transaction" && fact["verdict"] == "ok"),
+        "{facts:?}"
+    );
     #[cfg(feature = "conformance")]
     bed.ok(&["conformance", "--case", "push.single"]).await;
 }
@@ -60,35 +63,35 @@ async fn a_brokers_way(url: &str) {
     const FILE: &str = "sqlite:file.db";
     let bed = Bed::at(url);
     bed.ok(&["push", "q", "0", "65"]).await;
-    told(&bed, url, "ready", 2).await;
+    has_count(&bed, url, "ready", 2).await;
     let checked =
         bed.ok(&["doctor", "--probe", "--json", "--queue", "q", "--max-ready", "2"]).await.objects();
     assert!(checked.iter().all(|finding| finding["verdict"] != "failed"), "{checked:?}");
     let peek = bed.run(&["peek", "q"]).await;
     assert!(peek.code == Some(1) && peek.err.contains("(unsupported)"), "it cannot be browsed: {peek:?}");
     bed.ok(&["work", "q", "--once", "--exec", "exit $(cat)"]).await;
-    told(&bed, url, "dead", 1).await;
-    told(&bed, url, "ready", 0).await;
+    has_count(&bed, url, "dead", 1).await;
+    has_count(&bed, url, "ready", 0).await;
     let letter = bed.ok(&["dead", "list", "q", "--json"]).await.objects().remove(0);
     assert!(letter["dead_reason"].as_str().unwrap().contains("exited with 65"), "{letter}");
     bed.ok(&["push", "q", "live"]).await;
     let moved = bed.run(&["move", url, FILE, "q", "--dead"]).await.ended_with(1);
     assert!(moved.err.contains("cannot tell whether delayed messages are left"), "{moved:?}");
     bed.ok(&["move", url, FILE, "q", "--dead", "--accept-unknown"]).await;
-    told(&bed, FILE, "ready", 1).await;
-    told(&bed, FILE, "dead", 1).await;
+    has_count(&bed, FILE, "ready", 1).await;
+    has_count(&bed, FILE, "dead", 1).await;
     bed.ok(&["move", FILE, url, "q", "--dead"]).await;
-    told(&bed, FILE, "dead", 0).await;
-    told(&bed, url, "dead", 1).await;
+    has_count(&bed, FILE, "dead", 0).await;
+    has_count(&bed, url, "dead", 1).await;
     assert_eq!(bed.ok(&["pull", "q", "--wait", "10s"]).await.out, "live\n");
     bed.ok(&["dead", "redrive", "q"]).await;
     assert_eq!(bed.ok(&["pull", "q", "--wait", "10s"]).await.out, "65\n");
-    told(&bed, url, "dead", 0).await;
+    has_count(&bed, url, "dead", 0).await;
 }
 
-/// Waits until the backend counts so many: what it tells may be a moment old.
+/// Waits until the backend counts so many: its counts may be a moment old.
 #[cfg(any(feature = "rabbitmq", feature = "sqs"))]
-async fn told(bed: &Bed, url: &str, state: &str, count: u64) {
+async fn has_count(bed: &Bed, url: &str, state: &str, count: u64) {
     until(&format!("{count} {state} in {url}"), async || {
         let rows = bed.ok(&["stats", "q", "--json", "--url", url]).await.objects();
         (rows[0][state].as_u64() == Some(count)).then_some(())
@@ -141,4 +144,41 @@ async fn watched_counts_outlive_an_outage() {
         while !rows.next_line().await.unwrap().unwrap().contains("\"ready\":2") {}
     };
     tokio::time::timeout(crate::bed::PATIENCE, begin).await.expect("it goes on after the outage");
+}
+
+/// The address of a server in a URL, under another scheme.
+#[cfg(all(feature = "postgres", feature = "redis", feature = "rabbitmq"))]
+fn at_scheme(scheme: &str, url: &str) -> String {
+    let rest = url.split_once("://").unwrap().1;
+    let address = rest.rsplit('@').next().unwrap().split(['/', '?']).next().unwrap();
+    format!("{scheme}://{address}/")
+}
+
+#[cfg(all(feature = "postgres", feature = "redis", feature = "rabbitmq"))]
+#[tokio::test]
+async fn another_server_at_the_port_is_named() {
+    let (postgres, redis, rabbitmq) = tokio::join!(
+        anyqueue_testkit::provide(anyqueue_testkit::Postgres::new()),
+        anyqueue_testkit::provide(anyqueue_testkit::Redis::new()),
+        anyqueue_testkit::provide(anyqueue_testkit::RabbitMq::new()),
+    );
+    let servers =
+        [("PostgreSQL", postgres.unwrap()), ("Redis", redis.unwrap()), ("RabbitMQ", rabbitmq.unwrap())];
+    let bed = Bed::new();
+    for (name, server) in &servers {
+        let Some(url) = server.url() else { continue };
+        for (own, scheme) in [("PostgreSQL", "postgres"), ("Redis", "redis"), ("RabbitMQ", "amqp")] {
+            if own != *name {
+                let ran = bed.run(&["stats", "--url", &at_scheme(scheme, url)]).await.ended_with(1);
+                assert!(
+                    ran.err.contains(&format!("a {name} server is there")),
+                    "{scheme} at {name}: {ran:?}"
+                );
+            }
+        }
+    }
+    for scheme in ["postgres", "redis", "amqp"] {
+        let ran = bed.run(&["doctor", &format!("{scheme}://127.0.0.1:1/")]).await.ended_with(3);
+        assert!(ran.out.contains("port 1 of 127.0.0.1: nothing listens there"), "{ran:?}");
+    }
 }

@@ -64,7 +64,7 @@ async fn a_moved_queue_is_whole_at_the_other_place() {
     let before = bed.ok(&["peek", "q", "--json"]).await.objects();
     let ran = bed.ok(&["move", "sqlite:jobs.db", "sqlite:new.db", "q", "--json"]).await;
     let wanted = json!({
-        "queue": "q", "dead_letters": false, "moved": 4, "already_there": 0, "refused": 0, "given_back": 0,
+        "queue": "q", "dead_letters": false, "moved": 4, "already_there": 0, "refused": 0, "released": 0,
         "unknown": 0, "in_both": 0, "left": { "ready": 0, "delayed": 0, "leased": 0 },
     });
     assert_eq!(ran.objects(), [wanted]);

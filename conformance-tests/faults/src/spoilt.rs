@@ -102,8 +102,7 @@ async fn judge(case: &'static Case, harness: Arc<dyn Harness>, fault: Option<Fau
     let options = Options::new().with_children();
     let report = run_case(harness, case, &options).await;
     match (&report.outcome, fault) {
-        (Outcome::Pass, None) => Ok(()),
-        (Outcome::Fail(_), Some(_)) => Ok(()),
+        (Outcome::Pass, None) | (Outcome::Fail(_), Some(_)) => Ok(()),
         (outcome, None) => Err(format!("a right backend does not pass: {outcome:?}").into()),
         (outcome, Some(fault)) => Err(format!("does not find that {} {outcome:?}", fault.what()).into()),
     }

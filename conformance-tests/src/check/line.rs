@@ -143,7 +143,7 @@ pub(super) fn in_order(timeline: &Timeline<'_>) -> Verdict {
     Ok(())
 }
 
-/// Of those who wait, the first of each priority and queue_position.
+/// Of those who wait, the first of each priority and place.
 #[derive(Default)]
 struct Front<'b, 'a>(BTreeMap<(u8, QueuePosition), &'b ReadyInterval<'a>>);
 

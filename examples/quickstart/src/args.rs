@@ -7,7 +7,7 @@ use std::path::PathBuf;
 pub(crate) struct Args {
     /// The directory
     pub(crate) dir: PathBuf,
-    /// Where the sums go once all files are worked
+    /// Where the sums go once all files are processed
     #[arg(long, value_name = "FILE", default_value = "SHA256SUMS")]
     pub(crate) out: PathBuf,
     /// The queue, an SQLite file

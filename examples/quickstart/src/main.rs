@@ -1,4 +1,4 @@
-//! The tutorial: the SHA-256 sums of all files in a directory, worked through a queue in an SQLite file.
+//! The tutorial: the SHA-256 sums of all files in a directory, computed through a queue in an SQLite file.
 //!
 //! Kill it at any moment and run it again with the same arguments: it resumes. Three things make it so: a
 //! message's id is made from its file's path, so that the queue refuses what is pushed again as a duplicate; a sum is pushed,
@@ -119,8 +119,8 @@ async fn push(queue: &Queue, files: &str, dir: &Path, done: &Sums, own: &[PathBu
             }
         }
     }
-    for answer in queue.push_many(files, messages).await? {
-        answer?; // stored, or a duplicate of what an earlier run stored
+    for result in queue.push_many(files, messages).await? {
+        result?; // stored, or a duplicate from an earlier run
     }
     Ok(all_seen)
 }
@@ -144,6 +144,6 @@ async fn work(queue: &Queue, sums: &str, bar: &ProgressBar, mut file: QueueMessa
         Err(error) => Status::poisonous(error.to_string()),
     };
     bar.inc(1);
-    file.settle(status).await?; // settled, or lost: then somebody else has it, whose sum is a duplicate
+    file.settle(status).await?; // if the lease was lost, another process sums it too
     Ok(())
 }

@@ -31,8 +31,8 @@ async fn push_children<'a>(
 ) -> TaskResult {
     let children = parts.enumerate().map(|(number, part)| child(parent, kind, number, part));
     let children = children.collect::<Result<Vec<_>>>()?;
-    for answer in parent.queue().push_many(to, children).await? {
-        answer?; // stored, or there already
+    for result in parent.queue().push_many(to, children).await? {
+        result?; // stored, or already there
     }
     Ok(())
 }

@@ -25,33 +25,33 @@ async fn run(url: &str) -> Result<()> {
     println!("backend: {}", queue.storage().name());
 
     let tasks = (0..TASKS).map(|number| MessageData::new(number.to_string())).collect();
-    for answer in queue.push_many("numbers", tasks).await? {
-        answer?;
+    for result in queue.push_many("numbers", tasks).await? {
+        result?;
     }
     show("pushed", &queue).await?;
 
     let mut workers: JoinSet<_> = (0..WORKERS).map(|_| work(queue.clone())).collect();
-    let mut worked = 0;
+    let mut processed = 0;
     while let Some(ended) = workers.join_next().await {
-        worked += ended.map_err(|panic| Error::invalid("a worker panicked").with_source(panic))??;
+        processed += ended.map_err(|panic| Error::invalid("a worker panicked").with_source(panic))??;
     }
-    println!("worked: {worked}");
+    println!("processed: {processed}");
     show("done", &queue).await?;
     queue.close().await
 }
 
 /// Works tasks until there are none, and returns how many.
 async fn work(queue: Queue) -> Result<usize> {
-    let mut worked = 0;
+    let mut processed = 0;
     loop {
         let mut tasks = queue.pull("numbers").max(10).wait(Duration::from_millis(200)).await?;
         if tasks.is_empty() {
-            return Ok(worked);
+            return Ok(processed);
         }
         for task in &mut tasks {
             // Here the work would be done.
             task.settle(QueueMessageStatus::Processed).await?;
-            worked += 1;
+            processed += 1;
         }
     }
 }

@@ -99,7 +99,7 @@ fn parse(note: &str) -> Result<Program> {
     let package = environment.get("CARGO_PKG_NAME").cloned().unwrap_or_default();
     let target = words.first().map(|program| target_of(program)).unwrap_or_default();
     if package.is_empty() || target.is_empty() {
-        return Err(format!("cargo told no package or no program: {note}"));
+        return Err(format!("cargo named no package or no program: {note}"));
     }
     Ok(Program { package, target, words, folder: text(&get("folder")).into(), environment })
 }

@@ -92,7 +92,7 @@ fn run(programs: &[Program]) -> Result<()> {
             }
         }
     });
-    // Each program's own folder is gone; where one cannot be removed, that was told.
+    // Each program's own folder is gone, or a failure to remove it was reported.
     let _ = fs::remove_dir(&places.temporary);
     account.close(programs.len(), begin.elapsed())
 }

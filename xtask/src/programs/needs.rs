@@ -6,7 +6,7 @@ use super::schedule::Share;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Needs {
     pub(crate) share: Share,
-    /// About how long it takes on two cores with others beside it. Only the order comes from it.
+    /// About how long it takes on two cores while others run. It only decides the order.
     pub(crate) seconds: u32,
     /// Tests under way at once, where these mostly wait and the program would run as many as there are cores.
     pub(crate) threads: Option<u32>,
@@ -15,7 +15,7 @@ pub(crate) struct Needs {
 /// One that the table does not have computes all the time, and is short.
 const UNKNOWN: Needs = Needs { share: Share::Tenths(10), seconds: 5, threads: None };
 
-/// Package and target, what it asks for, about how many seconds it takes, its threads where told, and why. A new program needs a
+/// Package and target, what it asks for, about how many seconds it takes, its threads if limited, and why. A new program needs a
 /// row only if it is long, or mostly waits. Alone is what measures.
 type Row = (&'static str, Share, u32, Option<u32>, &'static str);
 
@@ -29,14 +29,20 @@ const TABLE: &[Row] = &[
         Share::Alone,
         80,
         None,
-        "the same, several at once, and late beside others",
+        "the same, several at once, and late while others run",
     ),
-    ("anyqueue-worker/proof", Share::Tenths(14), 117, None, "its leases are short: little may be beside it"),
+    (
+        "anyqueue-worker/proof",
+        Share::Tenths(14),
+        117,
+        None,
+        "its leases are short: little may run at the same time",
+    ),
     ("anyqueue-cli/command", Share::Tenths(5), 80, Some(4), "waits for processes and servers"),
     ("anyqueue-postgres/behaviour", Share::Tenths(5), 26, Some(4), "waits for time-outs and servers"),
     ("anyqueue-postgres/conformance", Share::Tenths(10), 54, None, "sixteen cases at once"),
     ("anyqueue-redis/behaviour", Share::Tenths(5), 60, Some(4), "waits for time-outs and servers"),
-    ("anyqueue-redis/cluster", Share::Tenths(17), 58, None, "the same, six servers: late beside others"),
+    ("anyqueue-redis/cluster", Share::Tenths(17), 58, None, "the same, six servers: late while others run"),
     ("anyqueue-redis/conformance", Share::Tenths(8), 19, None, "sixteen cases at once"),
     ("anyqueue-faults/kills", Share::Tenths(4), 220, None, "waits for leases to end"),
     ("anyqueue-faults/visible", Share::Tenths(3), 30, None, "waits for leases to end"),

@@ -17,7 +17,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// The longest programs take four minutes with others beside them.
+    /// The longest programs take four minutes while others run.
     pub(crate) const USUAL: Self =
         Self { deadline: Duration::from_mins(12), aftermath: Duration::from_secs(20) };
 }
@@ -34,7 +34,7 @@ pub(crate) struct Ended {
     pub(crate) faults: Vec<String>,
 }
 
-/// How many tests did what, as the program itself told.
+/// The results of tests, as the program itself reported them.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) passed: usize,
@@ -56,7 +56,7 @@ pub(crate) fn run(command: Command, output: &Path, temporary: &Path, limits: Lim
     let text = fs::read(output).unwrap_or_default();
     let counts = Counts::in_output(&String::from_utf8_lossy(&text));
     if faults.is_empty() && counts.is_none() {
-        faults.push("it told no test result".to_owned());
+        faults.push("it reported no test result".to_owned());
     }
     Ended { took, counts: counts.unwrap_or_default(), faults }
 }
@@ -81,7 +81,7 @@ fn wait(child: &mut Child, deadline: Duration) -> Option<String> {
             Ok(Some(status)) => return (!status.success()).then(|| how(status)),
             Ok(None) if start.elapsed() < deadline => std::thread::sleep(LOOK),
             Ok(None) => {
-                // It may have ended just now, or be beyond being killed: told all the same.
+                // It may have just ended, or cannot be killed: reported either way.
                 let _ = child.kill().and_then(|()| child.wait());
                 return Some(format!("it hung: ended at its deadline of {} s", deadline.as_secs()));
             }
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn one_that_tells_no_result_has_not_passed() {
         let (ended, _) = script("silent", "echo nothing", SOON);
-        assert_eq!(ended.faults, ["it told no test result"]);
+        assert_eq!(ended.faults, ["it reported no test result"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 pub(crate) enum Share {
     /// Tenths of a core.
     Tenths(u32),
-    /// All of it: nothing else runs beside.
+    /// All of it: nothing else runs at the same time.
     Alone,
 }
 
@@ -55,7 +55,7 @@ impl Schedule {
 
     fn fits(&self, job: &Job) -> bool {
         match job.share {
-            // At the end: the others would else stand still until it has ended, and once more before it begins.
+            // At the end: otherwise the others would wait until it has ended, and again before it begins.
             Share::Alone => {
                 self.running.is_empty() && self.waiting.iter().all(|other| other.share == Share::Alone)
             }

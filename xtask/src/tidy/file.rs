@@ -45,6 +45,18 @@ impl File {
     }
 }
 
+/// Whether cargo takes the file for the root of a crate: by its place, as all of ours are.
+pub(super) fn is_root(path: &str) -> bool {
+    let Some((folder, name)) = path.rsplit_once('/') else { return false };
+    let within =
+        |kinds: &[&str], folder: &str| kinds.iter().any(|kind| folder.ends_with(&format!("/{kind}")));
+    let targets = ["src/bin", "tests", "examples", "benches"];
+    let of_folder = folder.rsplit_once('/').is_some_and(|(above, _)| within(&targets, above));
+    within(&["src"], folder) && ["lib.rs", "main.rs"].contains(&name)
+        || within(&targets, folder)
+        || of_folder && name == "main.rs"
+}
+
 /// A file for the rules' tests.
 #[cfg(test)]
 pub(super) fn sample(path: &str, text: &str) -> File {
@@ -60,5 +72,29 @@ mod tests {
         let file = sample("core/src/lib.rs", "");
         let finding = Finding::new(&file, 7, "header", "start with //!");
         assert_eq!(finding.to_string(), "core/src/lib.rs:7: header: start with //!");
+    }
+
+    #[test]
+    fn the_roots_of_crates_are_known_by_their_places() {
+        for root in [
+            "a/src/lib.rs",
+            "a/src/main.rs",
+            "a/src/bin/b.rs",
+            "a/src/bin/b/main.rs",
+            "a/tests/b.rs",
+            "a/tests/b/main.rs",
+        ] {
+            assert!(is_root(root), "{root}");
+        }
+        for other in [
+            "a/src/b.rs",
+            "a/src/b/mod.rs",
+            "a/tests/b/c.rs",
+            "a/tests/b/mod.rs",
+            "a/src/bin/b/c.rs",
+            "lib.rs",
+        ] {
+            assert!(!is_root(other), "{other}");
+        }
     }
 }

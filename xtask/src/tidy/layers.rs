@@ -63,7 +63,7 @@ fn thin(file: &File, source: &Source) -> Vec<Finding> {
         }
         if let Some(name) = function_name(line)
             && (name.starts_with("retry") || name.contains("retries"))
-            && !answers_retry_class(lines.get(index..).unwrap_or(&[]))
+            && !returns_retry_class(lines.get(index..).unwrap_or(&[]))
         {
             let advice = format!("`{name}`: class the error and leave repeating to core");
             findings.push(Finding::new(file, number, "thin adapter", advice));
@@ -78,10 +78,10 @@ fn function_name(line: &str) -> Option<&str> {
 }
 
 /// A function that only says what repeating would do is what an adapter should have.
-fn answers_retry_class(lines: &[&str]) -> bool {
+fn returns_retry_class(lines: &[&str]) -> bool {
     let text = lines.join(" ");
     let signature = text.split(['{', ';']).next().unwrap_or_default();
-    signature.split_once("->").is_some_and(|(_, answer)| has_word(answer, "RetryClass"))
+    signature.split_once("->").is_some_and(|(_, returned)| has_word(returned, "RetryClass"))
 }
 
 #[cfg(test)]

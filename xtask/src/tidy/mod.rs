@@ -7,6 +7,8 @@ mod files;
 mod layers;
 mod links;
 mod manifests;
+mod modules;
+mod roles;
 mod source;
 mod words;
 
@@ -51,6 +53,8 @@ fn check(files: &[File], packages: &[manifests::Package]) -> Vec<Finding> {
     findings.extend(contract::check(files));
     findings.extend(links::check(files));
     findings.extend(circles::check(files));
+    findings.extend(modules::check(files));
+    findings.extend(roles::check(files));
     findings.sort();
     findings
 }
@@ -117,6 +121,7 @@ mod tests {
             sample("README.md", &path),
             sample("a/src/lib.rs", "//! A.\nmod b;\npub struct A(b::B);\n"),
             sample("a/src/b.rs", "//! B.\npub struct B(Box<super::A>);\n"),
+            sample("a/src/b/c.rs", "//! C.\n"),
         ];
         let packages = [manifests::Package {
             name: "anyqueue".to_owned(),
@@ -131,7 +136,9 @@ mod tests {
             "header",
             "layer",
             "length",
+            "module",
             "place",
+            "role",
             "thin adapter",
             "word",
         ];

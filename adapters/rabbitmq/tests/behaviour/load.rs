@@ -148,8 +148,11 @@ async fn pull_all(
     let mut seen = HashSet::new();
     let (mut last, mut is_empty) = (Instant::now(), false);
     let is_all = |seen: &HashSet<_>| pushed.borrow().as_ref().is_some_and(|pushed| pushed.is_subset(seen));
-    let is_pushed = || pushed.borrow().is_some();
-    while !(is_empty && is_all(&seen)) && !(is_pushed() && last.elapsed() > LOST_AFTER) {
+    let is_lost = |last: Instant| pushed.borrow().is_some() && last.elapsed() > LOST_AFTER;
+    loop {
+        if (is_empty && is_all(&seen)) || is_lost(last) {
+            return seen;
+        }
         let request = PullRequest::new(BATCH, Duration::from_millis(500), LEASE);
         let pulled = tokio::time::timeout(CALL, queue.pull(&partition, request)).await.expect("a pull hangs");
         let held = match pulled {
@@ -173,5 +176,4 @@ async fn pull_all(
             .collect();
         tokio::time::timeout(CALL, queue.settle(&settlements)).await.expect("a settlement hangs");
     }
-    seen
 }

@@ -5,14 +5,17 @@ use std::sync::Arc;
 use anyqueue::Result;
 use anyqueue::adapter::{Backend, Storage, StorageUrl};
 use anyqueue_conformance::{Harness, Need, async_trait};
+use indicatif::ProgressBar;
 
 use crate::failure::{Failure, with_causes};
-use crate::open::no_url;
+use crate::open::{self, Create};
 
 /// Places on one backend.
 pub(crate) struct Places {
     backend: Backend,
     url: String,
+    /// How many places are done with.
+    done: Option<ProgressBar>,
     #[cfg(feature = "memory")]
     memory: std::sync::Mutex<std::collections::HashMap<String, anyqueue_memory::MemoryQueue>>,
 }
@@ -20,16 +23,22 @@ pub(crate) struct Places {
 impl Places {
     pub(crate) fn at(url: &str) -> Result<Self, Failure> {
         StorageUrl::parse(url)?;
-        let backend = anyqueue_backends::backend(url).ok_or_else(no_url)?;
+        let backend = anyqueue_backends::backend(url).ok_or_else(open::no_url)?;
         Ok(Self {
             backend,
             url: url.to_owned(),
+            done: None,
             #[cfg(feature = "memory")]
             memory: std::sync::Mutex::default(),
         })
     }
 
-    /// Whether the backend is there at all.
+    /// The same, counting each case that is done with its place.
+    pub(crate) fn counting(self, bar: ProgressBar) -> Self {
+        Self { done: Some(bar), ..self }
+    }
+
+    /// Whether the backend can be reached.
     pub(crate) async fn probe(&self) -> Result<(), Failure> {
         let probe = "anyqueue_probe";
         let opened = self.open(probe).await;
@@ -60,7 +69,7 @@ impl Harness for Places {
             let space = spaces.entry(namespace.to_owned()).or_insert_with(anyqueue_memory::MemoryQueue::new);
             return Ok(Arc::new(space.client()));
         }
-        let storage = anyqueue_backends::open(&self.place(namespace)).await?;
+        let storage = open::storage(&self.place(namespace), Create::AsUrlSays).await?;
         storage.init().await?;
         Ok(storage)
     }
@@ -84,6 +93,9 @@ impl Harness for Places {
             "sqlite" => remove_file(&place),
             "postgres" => drop(remove_schema(&place).await),
             _ => {}
+        }
+        if let Some(bar) = &self.done {
+            bar.inc(1);
         }
     }
 }

@@ -8,39 +8,39 @@ use anyqueue::adapter::Reach;
 use super::findings::Verdict;
 use crate::output::duration;
 
-/// More than this is told, though nobody asked.
+/// A larger difference is a warning even without a limit.
 const USUAL_SKEW: Duration = Duration::from_secs(1);
 
-/// What there is to compare.
+/// The two clocks to compare.
 pub(super) struct Clocks {
-    /// The server's, where it tells.
-    pub(super) told: Option<SystemTime>,
-    /// This machine's, from before the server was asked until after.
+    /// The server's, if it tells.
+    pub(super) server: Option<SystemTime>,
+    /// This machine's, from before the question to after the reply.
     pub(super) asked: RangeInclusive<SystemTime>,
-    /// Who sees the messages: what no other machine does goes by the clock of this one.
+    /// Who shares the messages: a backend of one machine goes by its clock.
     pub(super) reach: Reach,
 }
 
 impl Clocks {
-    /// How they differ. A limit that cannot be measured is not kept, as far as anybody knows.
+    /// How they differ. A limit that cannot be measured fails.
     pub(super) fn judge(&self, most: Option<Duration>) -> (Verdict, String) {
-        match self.told {
-            Some(told) => self.compare(told, most),
+        match self.server {
+            Some(server) => self.compare(server, most),
             None if self.reach != Reach::Network => {
-                (Verdict::Ok, "it is this machine's: the backend has none of its own".to_owned())
+                (Verdict::Ok, "it is this machine's: the backend has no clock of its own".to_owned())
             }
             None if most.is_some() => {
                 let text =
                     "this backend does not tell its clock: --max-clock-skew cannot be measured, so it fails";
                 (Verdict::Failed, text.to_owned())
             }
-            None => (Verdict::Unknown, "cannot be told: this backend does not tell its clock".to_owned()),
+            None => (Verdict::Unknown, "unknown: this backend does not tell its clock".to_owned()),
         }
     }
 
-    fn compare(&self, told: SystemTime, most: Option<Duration>) -> (Verdict, String) {
-        let behind = self.asked.start().duration_since(told).unwrap_or_default();
-        let ahead = told.duration_since(*self.asked.end()).unwrap_or_default();
+    fn compare(&self, server: SystemTime, most: Option<Duration>) -> (Verdict, String) {
+        let behind = self.asked.start().duration_since(server).unwrap_or_default();
+        let ahead = server.duration_since(*self.asked.end()).unwrap_or_default();
         let (skew, way) = if behind > ahead { (behind, "behind") } else { (ahead, "ahead of") };
         if skew.is_zero() {
             return (Verdict::Ok, "the server's clock agrees with this machine's".to_owned());
@@ -51,7 +51,7 @@ impl Clocks {
         }
         let verdict = if most.is_some() { Verdict::Failed } else { Verdict::Warning };
         let advice =
-            "let both follow a time server: points in time that are given to messages are off by as much";
+            "synchronise both with a time server: the times given with messages are wrong by as much";
         (verdict, format!("{text}; {advice}"))
     }
 }
@@ -66,15 +66,15 @@ mod tests {
     fn judged(after: i64, most: Option<u64>) -> (Verdict, String) {
         let begin = SystemTime::UNIX_EPOCH + Duration::from_hours(500_000);
         let (end, off) = (begin + ASKED_FOR, Duration::from_millis(after.unsigned_abs()));
-        let told = if after < 0 { end - off } else { end + off };
-        let clocks = Clocks { told: Some(told), asked: begin..=end, reach: Reach::Network };
+        let server = if after < 0 { end - off } else { end + off };
+        let clocks = Clocks { server: Some(server), asked: begin..=end, reach: Reach::Network };
         clocks.judge(most.map(Duration::from_millis))
     }
 
-    /// A clock that is not told.
-    fn untold(reach: Reach, most: Option<Duration>) -> Verdict {
+    /// The verdict on a clock that the server does not tell.
+    fn unknown(reach: Reach, most: Option<Duration>) -> Verdict {
         let now = SystemTime::now();
-        Clocks { told: None, asked: now..=now, reach }.judge(most).0
+        Clocks { server: None, asked: now..=now, reach }.judge(most).0
     }
 
     fn verdict(after: i64, most: Option<u64>) -> Verdict {
@@ -105,15 +105,15 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_not_told_fails_who_gave_a_limit() {
-        assert!(untold(Reach::Network, None) == Verdict::Unknown);
-        assert!(untold(Reach::Network, Some(USUAL_SKEW)) == Verdict::Failed);
+    fn an_unknown_clock_fails_only_where_a_limit_was_given() {
+        assert!(unknown(Reach::Network, None) == Verdict::Unknown);
+        assert!(unknown(Reach::Network, Some(USUAL_SKEW)) == Verdict::Failed);
     }
 
     #[test]
     fn a_backend_on_this_machine_alone_goes_by_its_clock() {
         for reach in [Reach::Process, Reach::Host] {
-            assert!(untold(reach, Some(Duration::ZERO)) == Verdict::Ok);
+            assert!(unknown(reach, Some(Duration::ZERO)) == Verdict::Ok);
         }
     }
 }

@@ -3,13 +3,12 @@
 use serde::Serialize;
 
 use crate::failure::with_causes;
-use crate::open::Told;
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Verdict {
     Ok,
-    /// It cannot be told, by this backend or by any client: good to know, and no reason to stop.
+    /// The backend does not tell, or no client can know: good to know, and no reason to stop.
     Unknown,
     Warning,
     Failed,
@@ -23,25 +22,40 @@ pub(super) struct Finding {
     pub(super) text: String,
 }
 
-/// What was found so far.
+impl Finding {
+    pub(super) fn new(check: &'static str, verdict: Verdict, text: impl Into<String>) -> Self {
+        Self { check, verdict, text: text.into() }
+    }
+
+    pub(super) fn ok(check: &'static str, text: impl Into<String>) -> Self {
+        Self::new(check, Verdict::Ok, text)
+    }
+
+    pub(super) fn unknown(check: &'static str, text: impl Into<String>) -> Self {
+        Self::new(check, Verdict::Unknown, text)
+    }
+
+    pub(super) fn failed(check: &'static str, error: &anyqueue::Error) -> Self {
+        Self::new(check, Verdict::Failed, with_causes(error))
+    }
+}
+
+/// All findings so far.
 #[derive(Default)]
 pub(super) struct Findings(pub(super) Vec<Finding>);
 
 impl Findings {
     pub(super) fn add(&mut self, check: &'static str, verdict: Verdict, text: impl Into<String>) {
-        self.0.push(Finding { check, verdict, text: text.into() });
+        self.0.push(Finding::new(check, verdict, text));
     }
 
-    /// Whether the result is there; else it is a failure of this check.
+    pub(super) fn extend(&mut self, findings: impl IntoIterator<Item = Finding>) {
+        self.0.extend(findings);
+    }
+
+    /// The value, if the call succeeded; otherwise this check has failed.
     pub(super) fn need<T>(&mut self, check: &'static str, result: anyqueue::Result<T>) -> Option<T> {
-        result.map_err(|error| self.add(check, Verdict::Failed, with_causes(&error))).ok()
-    }
-
-    pub(super) fn told(&mut self, check: &'static str, told: Told) {
-        match told {
-            Told::Fact(text) => self.add(check, Verdict::Ok, text),
-            Told::Unknown(text) => self.add(check, Verdict::Unknown, text),
-        }
+        result.map_err(|error| self.0.push(Finding::failed(check, &error))).ok()
     }
 
     pub(super) fn has(&self, verdict: Verdict) -> bool {

@@ -1,4 +1,4 @@
-//! The limits that an operator gave: how much may wait, and how much may have died.
+//! The operator's limits: how many messages may be ready, and how many dead.
 
 use anyqueue::{PartitionId, Queue};
 
@@ -22,9 +22,9 @@ impl Doctor {
                     self.limits_of(queue, &name, findings).await;
                 }
             }
-            // What was found before must still be shown.
+            // Earlier findings must still be shown.
             Err(Failure::Usage(text) | Failure::Failed(text)) => {
-                let text = format!("{text} with --queue; what cannot be counted fails");
+                let text = format!("{text} with --queue; a limit that cannot be measured fails");
                 findings.add(CHECK, Verdict::Failed, text);
             }
             Err(other) => return Err(other),
@@ -44,10 +44,10 @@ impl Doctor {
     }
 }
 
-/// A limit that cannot be measured is not kept, as far as anybody knows.
+/// A limit that cannot be measured fails.
 fn judge(what: &str, count: Option<u64>, most: u64) -> (Verdict, String) {
     match count {
-        None => (Verdict::Failed, format!("{what} are not counted by this backend, so the limit fails")),
+        None => (Verdict::Failed, format!("this backend does not count {what}, so the limit fails")),
         Some(count) if count > most => (Verdict::Failed, format!("{count} {what}, more than {most}")),
         Some(count) => (Verdict::Ok, format!("{count} {what}")),
     }
@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn a_limit_of_what_is_not_counted_fails() {
         let (verdict, text) = judge("dead letters", None, 5);
-        assert!(verdict == Verdict::Failed && text.contains("not counted"), "{text}");
+        assert!(verdict == Verdict::Failed && text.contains("does not count"), "{text}");
         assert!(judge("ready", Some(5), 5).0 == Verdict::Ok);
         assert!(judge("ready", Some(6), 5).0 == Verdict::Failed);
     }

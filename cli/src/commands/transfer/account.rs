@@ -17,27 +17,27 @@ pub(crate) struct Account {
     dead_letters: bool,
     /// Copied, and removed from the source.
     pub(crate) moved: u64,
-    /// Found at the target already, and removed from the source.
+    /// Already at the target, and removed from the source.
     pub(crate) already_there: u64,
     /// Refused by the target, and left at the source.
     pub(crate) refused: u64,
-    /// Released to the source, and not copied.
-    pub(crate) given_back: u64,
-    /// Left at the source, and perhaps copied: the target did not answer. The next run finds out where ids are unique.
+    /// Not copied, and released to the source.
+    pub(crate) released: u64,
+    /// Left at the source, and perhaps copied: the target did not reply. Where ids are unique, the next run finds out.
     pub(crate) unknown: u64,
-    /// Copied, but not removed from the source, as far as is known: somebody else took it there meanwhile, or the source did not
-    /// answer. It may be worked twice.
+    /// Copied, but as far as is known not removed from the source: a consumer took it there meanwhile, or the source did not reply.
+    /// It may be processed twice.
     pub(crate) in_both: u64,
-    /// What the source has left, as far as it counts.
+    /// What is left at the source, as far as it counts.
     left: Left,
-    /// Which were refused: a delayed one is tried more than once.
+    /// The refused ones: a delayed one is tried more than once.
     #[serde(skip)]
     refusals: HashSet<MessageId>,
 }
 
-/// Messages that the target refused are remembered and kept from being pulled again; with more of them a move ends.
+/// Refused messages are remembered and held, so that they are not pulled again; beyond this many, the move ends.
 const MOST_REFUSED: usize = 2000;
-/// Refusals that are told one by one.
+/// How many refusals are reported one by one.
 const SHOWN_REFUSALS: usize = 10;
 
 #[derive(Debug, Default, Serialize)]
@@ -53,7 +53,7 @@ impl Account {
         Self { queue, dead_letters, ..Self::default() }
     }
 
-    /// Notes a refusal, and tells of the first few.
+    /// Counts a refusal, and reports the first few.
     pub(crate) fn refuse(&mut self, id: MessageId, why: &str, output: Output) {
         if self.refusals.insert(id) {
             self.refused += 1;
@@ -63,27 +63,27 @@ impl Account {
         }
     }
 
-    /// Notes copies to which the target gave no answer, or a bad one.
+    /// Counts copies whose push failed, or got no reply.
     pub(crate) fn fail(&mut self, copies: u64, error: &Error) {
-        // That it is safe to repeat a push does not tell that nothing was stored.
-        let is_unanswered = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut);
-        if is_unanswered || error.retry() == RetryClass::MayDuplicate {
+        // A push that is safe to repeat may still have stored the message.
+        let has_no_reply = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut);
+        if has_no_reply || error.retry() == RetryClass::MayDuplicate {
             self.unknown += copies;
         } else {
-            self.given_back += copies;
+            self.released += copies;
         }
     }
 
-    /// An error if so many were refused that going on makes no sense.
+    /// An error if so many were refused that continuing makes no sense.
     pub(crate) fn not_too_many_refusals(&self) -> Result {
         if self.refusals.len() < MOST_REFUSED {
             return Ok(());
         }
-        let text = format!("the target refused {} messages: mend that first, or see --without", self.refused);
+        let text = format!("the target refused {} messages: fix that first, or see --without", self.refused);
         Err(Failure::Failed(text))
     }
 
-    /// Looks at what the source has left. That it cannot be counted is no failure of the move.
+    /// Counts what is left at the source. If that fails, the move has not.
     pub(crate) async fn count_left(&mut self, source: &Queue, route: &Route) {
         let Ok(counts) = source.counts(&route.from).await else { return };
         self.left = if self.dead_letters {
@@ -93,14 +93,14 @@ impl Account {
         };
     }
 
-    /// Whether nothing is left, as far as the source can tell: old counts are not held against it.
+    /// Whether nothing is left, as far as the source can tell; counts that may be old do not matter.
     pub(crate) fn is_complete(&self, source: &Queue) -> bool {
         let left = [self.left.ready, self.left.delayed, self.left.leased].into_iter().flatten().sum::<u64>();
         let is_left = left > 0 && source.capabilities().inspect.staleness.is_zero();
-        self.refused + self.given_back + self.unknown + self.in_both == 0 && !is_left
+        self.refused + self.released + self.unknown + self.in_both == 0 && !is_left
     }
 
-    /// Whether the source tells of everything that could be left.
+    /// Whether the source counts everything that could be left.
     pub(crate) fn is_known(&self) -> bool {
         self.dead_letters || (self.left.delayed.is_some() && self.left.leased.is_some())
     }
@@ -111,7 +111,7 @@ impl Account {
             format!("{}{what}: moved {}, already there {}", self.queue, self.moved, self.already_there);
         for (count, word) in [
             (self.refused, "refused"),
-            (self.given_back, "given back"),
+            (self.released, "released"),
             (self.unknown, "unknown"),
             (self.in_both, "in both places"),
         ] {

@@ -6,7 +6,7 @@ use anyqueue::{Headers, MessageData, RESERVED_HEADER_PREFIX, When, header};
 use anyqueue_worker::header as worker_header;
 use clap::ValueEnum;
 
-/// What messages can be moved without.
+/// What can be dropped from a message.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Without {
     Priority,
@@ -15,12 +15,12 @@ pub(crate) enum Without {
     Ttl,
 }
 
-/// The message as it is pushed to the target: with what is left of its time to live, and without its delay, which is over.
+/// The message for the target: with what is left of its time to live, and without its delay, which is over.
 pub(super) fn copy(message: &MessageData, age: Duration, without: &[Without]) -> MessageData {
     let mut options = message.options().clone();
     options.delay = None;
     options.expiry = match options.expiry {
-        // What was put back from dead letters no longer expires, and at the target nothing says that it was.
+        // A redriven message no longer expires, and at the target nothing shows that it was redriven.
         _ if message.headers().contains_key(header::REDRIVEN_AT) => None,
         Some(When::In(time_to_live)) => Some(When::In(time_to_live.saturating_sub(age))),
         other => other,
@@ -36,14 +36,14 @@ pub(super) fn copy(message: &MessageData, age: Duration, without: &[Without]) ->
     message.clone().with_options(options)
 }
 
-/// The copy without anyqueue's own headers, which a push of a live message may not have.
+/// The copy without anyqueue's own headers, which a pushed message may not have.
 pub(super) fn live(copy: MessageData) -> MessageData {
     let mut headers = fresh(copy.headers().clone());
     headers.retain(|name, _| !name.starts_with(RESERVED_HEADER_PREFIX));
     copy.with_headers(headers)
 }
 
-/// The headers with such counts of earlier attempts only as count: the worker tells by the time of the last redrive, which the copy
+/// The headers without counts of attempts from before a redrive. The worker recognises those by the time of the redrive, which the copy
 /// does not have.
 fn fresh(mut headers: Headers) -> Headers {
     let redriven = headers.remove(worker_header::REDRIVEN);
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_back_no_longer_expires() {
+    fn a_redriven_message_no_longer_expires() {
         let redriven = message().with_header(header::REDRIVEN_AT, "2030-01-01T00:00:00Z");
         let copy = live(copy(&redriven, MINUTE, &[]));
         assert_eq!(copy.options().expiry, None);
@@ -102,14 +102,14 @@ mod tests {
         assert_eq!(attempts(Some("later"), Some("earlier")), None);
         assert_eq!(attempts(Some("later"), Some("later")).as_deref(), Some("3"));
         assert_eq!(attempts(None, None).as_deref(), Some("3"));
-        // What is left of an earlier move: nothing says any more when it was put back.
+        // Left over from an earlier move: nothing shows any more when it was redriven.
         let again =
             live(message().with_header(header::REDRIVEN_AT, "t").with_header(worker_header::REDRIVEN, "t"));
         assert!(!again.headers().contains_key(worker_header::REDRIVEN));
     }
 
     #[test]
-    fn a_copy_goes_without_what_it_is_told_to() {
+    fn a_copy_lacks_what_is_to_be_dropped() {
         let all = [Without::Priority, Without::Group, Without::DedupKey, Without::Ttl];
         let copy = copy(&message(), MINUTE, &all);
         assert_eq!(*copy.options(), anyqueue::TaskOptions::default());

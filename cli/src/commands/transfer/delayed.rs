@@ -1,4 +1,4 @@
-//! Messages that are not due yet: nobody can pull them, so they are copied with what is left of their delay, then deleted.
+//! Delayed messages cannot be pulled, so they are copied with what is left of their delay, then deleted.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use anyqueue::{Browsed, DeleteOutcome, MAX_PAGE, MessageId, MessageState, When};
 use super::account::Account;
 use super::copies::copy;
 use super::route::Route;
-use super::run::{Transfer, Verdict};
+use super::run::{PushVerdict, Transfer};
 use crate::failure::Result;
 
-/// What falls due sooner is left to be pulled: copying it would only race with its consumers.
+/// Messages due sooner than this are left to be pulled: copying them would race with their consumers.
 const SOON: Duration = Duration::from_secs(2);
 
 impl Transfer<'_> {
-    /// Moves what is delayed, where the source can browse, tells when each is due, and deletes by id.
+    /// Moves delayed messages, where the source can be browsed and can delete by id.
     pub(super) async fn run_delayed(&self, route: &Route, account: &mut Account) -> Result {
         let can = self.source.capabilities().inspect;
         if route.from.is_dead_letters() || !can.browse || !can.delete {
@@ -43,16 +43,16 @@ impl Transfer<'_> {
             options.delay = Some(When::In(due(browsed)));
             copy.with_options(options)
         });
-        let answers = self.push(route, copies.collect()).await;
+        let results = self.push(route, copies.collect()).await;
         let mut there = Vec::new();
         let mut end = Ok(());
-        for (browsed, answer) in delayed.iter().zip(answers) {
+        for (browsed, result) in delayed.iter().zip(results) {
             let id = browsed.message.id();
-            match Verdict::of(id, answer) {
-                Verdict::Stored => there.push((id, false)),
-                Verdict::Already => there.push((id, true)),
-                Verdict::Refused(why) => account.refuse(id, &why, self.output),
-                Verdict::Failed(error) => {
+            match PushVerdict::of(id, result) {
+                PushVerdict::Stored => there.push((id, false)),
+                PushVerdict::AlreadyThere => there.push((id, true)),
+                PushVerdict::Refused(why) => account.refuse(id, &why, self.output),
+                PushVerdict::Failed(error) => {
                     account.fail(1, &error);
                     end = Err(error.into());
                 }
@@ -63,14 +63,14 @@ impl Transfer<'_> {
         end
     }
 
-    /// Deletes from the source what is at the target. One that is not there any more may have fallen due and been taken, or another
-    /// run of this move may have deleted it: its copy stays, as it can be the only one left.
+    /// Deletes from the source what is at the target. A message that is gone may have become due and been taken, or another run of this
+    /// move may have deleted it: its copy stays, as it can be the only one left.
     async fn delete(&self, route: &Route, there: &[(MessageId, bool)], account: &mut Account) -> Result {
         let ids: Vec<_> = there.iter().map(|(id, _)| *id).collect();
-        let answers = self.source.delete(&route.from, &ids).await;
-        let answers = answers.unwrap_or_else(|error| vec![Err(error); ids.len()]);
+        let results = self.source.delete(&route.from, &ids).await;
+        let results = results.unwrap_or_else(|error| vec![Err(error); ids.len()]);
         let mut end = Ok(());
-        for ((_, already), outcome) in there.iter().zip(answers) {
+        for ((_, already), outcome) in there.iter().zip(results) {
             match outcome {
                 Ok(DeleteOutcome::Deleted) if *already => account.already_there += 1,
                 Ok(DeleteOutcome::Deleted) => account.moved += 1,

@@ -30,30 +30,29 @@ Examples:
   anyqueue move sqlite:jobs.db redis://host/ mail thumbnails --dead --wait 10m
   anyqueue move amqp://old/ amqp://new/ mail --as mail-2
 
-Each message is copied, the copy confirmed by the target, and only then removed from the source. Interrupted
-at any moment, also by kill -9, it is resumed by running it again: what was copied and not yet removed is
-recognised by its id where the target's ids are unique, unless it was already worked there, and is doubled
-elsewhere. Each run accounts for itself: that of one that was killed is not known. What a killed move held comes
-back within some seconds; --wait waits for it. Producers and consumers may go on, on both sides: point the
-producers to the new place first, then the consumers, then move what is left.
+Each message is copied, the target confirms the copy, and only then is it removed from the source. A move that was
+interrupted, even by kill -9, resumes when it is run again: where the target keeps ids unique, what was copied and not yet
+removed is recognised by its id. Elsewhere, and if it was already processed at the target, it is there twice. Producers
+and consumers can keep running on both sides: switch the producers to the target first, then the consumers, then move
+what is left.
 
-  kept     id, payload, headers, task and session, priority and order within it, group, deduplication key,
-           delay and time to live (what is left of them), max_retries, max_duration, the worker's attempts and errors
-  not kept the age and the delivery count, which begin anew; the pause of a queue
-  delayed  messages are moved where the source can be browsed; what falls due within two seconds, and all on
-           brokers, is left until it does: give --wait, or run it again then
-  expired  messages become dead letters of the source
+  kept      id, payload, headers, task and session, priority and the order within it, group, deduplication key,
+            what is left of delay and time to live, max_retries, max_duration, the worker's attempts and errors
+  not kept  the age and the delivery count, which start anew; the pause of a queue
+  delayed   messages are moved if the source can be browsed. Those due within two seconds, and all on RabbitMQ and SQS,
+            stay until they are due: give --wait, or run it again then
+  expired   messages become dead letters of the source
 
-What the target refuses (it has fewer priorities, no groups, a smaller limit) stays at the source and is told;
---without drops such a thing. Before a move within one kind of backend, a message in the queue anyqueue-move shows
-whether both URLs lead to one place, which is refused.
+A message that the target refuses (fewer priorities, no groups, a smaller limit) is reported and stays at the source;
+--without drops what it refuses. Between two backends of one kind, a message in the queue anyqueue-move first shows
+whether both URLs lead to the same place; such a move is refused.
 
-Exit code 0: nothing is left, and the source may go. 1: something is, also what consumers hold there or what is delayed:
-run it again once they have ended. It is 1 too where the source cannot tell (RabbitMQ, SQS), unless --accept-unknown says
-that nothing is delayed or held there.
+Exit code 0: nothing is left at the source. 1: something is, or it is delayed or held by a consumer: run it again later.
+RabbitMQ and SQS cannot tell whether anything is delayed or held: there it is 1 too, unless --accept-unknown is given.
 
-With producers and consumers at work a move that is killed doubles up to --batch messages where they are worked at the target
-before it is run again: their ids are no longer there to be recognised. Interrupt it instead, which doubles nothing.";
+Each run reports its own counts; those of a killed run are lost, but --json writes progress to standard error meanwhile.
+What a killed move held comes back within some seconds; --wait waits for it. If consumers of the target process messages
+before a killed move is run again, up to --batch messages are there twice, as their ids are gone. Ctrl-C doubles none.";
 
 /// Moves queues from one backend to another
 #[derive(Args)]
@@ -65,28 +64,28 @@ pub(crate) struct Move {
     /// The URL of the target, or env:NAME
     #[arg(value_parser = url_argument)]
     to: String,
-    /// The queues; all of the source's unless named
+    /// The queues; all of the source by default
     #[arg(value_name = "QUEUE", value_parser = queue_name)]
     queues: Vec<PartitionId>,
-    /// The name at the target, for one queue
+    /// The name at the target, if one queue is moved
     #[arg(long = "as", value_name = "NAME", value_parser = queue_name)]
     rename: Option<PartitionId>,
     /// Moves the dead letters too
     #[arg(long)]
     dead: bool,
-    /// How long to wait for more once the queue is empty: for what falls due, comes back, or is still pushed
+    /// How long to wait for more messages once the queue is empty
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
     wait: Duration,
-    /// Moves messages without what the target may not have
+    /// Drops what the target may not have
     #[arg(long, value_name = "WHAT", value_enum, value_delimiter = ',')]
     without: Vec<Without>,
-    /// Messages copied at once; they are held in memory, so let it be fewer where they are large
+    /// How many messages are copied at once; they are held in memory, so use fewer if they are large
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u16).range(1..))]
     batch: u16,
-    /// Ends with 0 also where the source cannot tell whether delayed or held messages are left
+    /// Succeeds even if the source cannot tell whether delayed or held messages are left
     #[arg(long)]
     accept_unknown: bool,
-    /// Only says what there is, and what the target could not keep; the target is made if it is missing
+    /// Only shows what is there and what the target could not keep; still creates the target if it is missing
     #[arg(long)]
     dry_run: bool,
 }
@@ -95,14 +94,14 @@ impl Move {
     pub(crate) async fn run(self, session: &Session) -> Result {
         let output = session.output;
         let source = source(&self.from).await?;
-        let target = open::queue(&self.to, Create::AsTold).await?;
+        let target = open::queue(&self.to, Create::AsUrlSays).await?;
         let routes = self.routes(&source).await?;
         let keeps_a_name = routes.iter().any(|route| route.from == route.to);
         if !self.dry_run && keeps_a_name && place::is_one_place(&source, &target).await? {
             return Err(same_place());
         }
-        for notice in notices(source.capabilities(), target.capabilities()) {
-            output.note(&notice);
+        for limitation in limitations(source.capabilities(), target.capabilities()) {
+            output.note(&limitation);
         }
         let stop = stop_on_signal();
         let (mut complete, mut known) = (true, true);
@@ -132,15 +131,15 @@ impl Move {
         let _ = (source.close().await, target.close().await);
         end?;
         if *stop.borrow() {
-            return Err(Failure::Failed("interrupted: run it again to go on".to_owned()));
+            return Err(Failure::Failed("interrupted: run it again to resume".to_owned()));
         }
         let text = match (complete, known) {
             (true, true) => return Ok(()),
             (true, false) => {
-                "the source cannot tell whether delayed messages are left there, or such that consumers hold: run it again when \
-                 the longest delay is over and no consumer is left; with --accept-unknown it ends with 0 then"
+                "the source cannot tell whether delayed messages are left there, or messages that consumers hold: run it again \
+                 after the longest delay and without consumers; with --accept-unknown it then ends with 0"
             }
-            (false, _) => "not everything could be moved; what is left is at the source",
+            (false, _) => "not everything was moved; the rest is at the source",
         };
         Err(Failure::Failed(text.to_owned()))
     }
@@ -148,7 +147,7 @@ impl Move {
     async fn routes(&self, source: &Queue) -> Result<Vec<Route>> {
         let names = if self.queues.is_empty() { all(source).await? } else { self.queues.clone() };
         if self.rename.is_some() && names.len() != 1 {
-            return Err(Failure::Usage("--as is for one queue: name it".to_owned()));
+            return Err(Failure::Usage("--as is for a single queue: name it".to_owned()));
         }
         if self.from == self.to && self.rename.as_ref().is_none_or(|name| names.contains(name)) {
             return Err(same_place());
@@ -165,11 +164,11 @@ impl Move {
 }
 
 fn same_place() -> Failure {
-    let text = "source and target are the same place: another one, or another name with --as, is needed";
+    let text = "source and target are the same place: give another one, or another name with --as";
     Failure::Usage(text.to_owned())
 }
 
-/// The source: a move decides about nothing but the place, so it gives up on no message, and removes none that has expired.
+/// Opens the source. A move only changes the place: it kills no message for too many deliveries, and removes none that has expired.
 async fn source(url: &str) -> Result<Queue> {
     let storage = open::storage(url, Create::Never).await?;
     let options = PartitionOptions::default().with_max_deliveries(None).with_expired(Expired::DeadLetter);
@@ -179,24 +178,24 @@ async fn source(url: &str) -> Result<Queue> {
     Ok(queue)
 }
 
-/// What the target does not have and the source has.
-fn notices(source: &Capabilities, target: &Capabilities) -> Vec<String> {
-    let mut notices = Vec::new();
-    let mut missing = |is: bool, text: &str| notices.extend(is.then(|| format!("the target has {text}")));
+/// What the source offers and the target does not.
+fn limitations(source: &Capabilities, target: &Capabilities) -> Vec<String> {
+    let mut limitations = Vec::new();
+    let mut missing = |is: bool, text: &str| limitations.extend(is.then(|| format!("the target has {text}")));
     missing(
         target.priority_levels < source.priority_levels,
-        "fewer priorities: messages of higher ones stay, unless --without priority",
+        "fewer priorities: messages with higher ones stay, unless --without priority",
     );
-    missing(source.groups && !target.groups, "no groups: messages of groups stay, unless --without group");
+    missing(source.groups && !target.groups, "no groups: messages in groups stay, unless --without group");
     let keys = |dedup| dedup != Dedup::None;
     missing(
         keys(source.dedup) && !keys(target.dedup),
         "no deduplication: messages with a key stay, unless --without dedup-key",
     );
-    missing(!target.unique_ids, "no unique ids: messages are doubled if this is interrupted");
+    missing(!target.unique_ids, "no unique ids: if the move is killed, messages can be there twice");
     missing(
         target.limits.message_bytes < source.limits.message_bytes,
         "a smaller limit: larger messages stay",
     );
-    notices
+    limitations
 }

@@ -1,4 +1,4 @@
-//! Whether two URLs lead to one place.
+//! Whether two URLs lead to the same place.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use tokio::time::Instant;
 use crate::commands::peek::find;
 use crate::failure::{Failure, Result};
 
-/// Where a message is put to see whether it comes out at the other end. Nobody works there.
+/// The queue for the probe. Nobody consumes it.
 pub(crate) const PROBE: &str = "anyqueue-move";
-/// How long it takes at most to come out, where the source cannot be browsed.
+/// How long the probe may take to arrive, where the source cannot be browsed.
 const ARRIVAL: Duration = Duration::from_secs(3);
-/// A probe whose move was killed is gone after this.
+/// The probe of a killed move is gone after this.
 const TIME_TO_LIVE: Duration = Duration::from_mins(1);
-/// Probes of other moves that are looked through.
+/// How many probes of other moves are looked through.
 const OTHERS: usize = 10;
 
-/// Whether what is stored at the target is then at the source. A move within one place would find each message at its target, and
-/// remove it. The URLs cannot tell: one place has many.
+/// Whether a message stored at the target appears at the source. A move within one place would find each message already at the target,
+/// and remove it. The URLs do not show it: a place can have several.
 pub(super) async fn is_one_place(source: &Queue, target: &Queue) -> Result<bool> {
     if source.storage().name() != target.storage().name() {
         return Ok(false);
@@ -28,22 +28,22 @@ pub(super) async fn is_one_place(source: &Queue, target: &Queue) -> Result<bool>
     let probe = PartitionId::new(PROBE)?;
     let message = MessageData::new("").with_time_to_live(TIME_TO_LIVE);
     let PushOutcome::Stored(id) = target.push(&probe, message).await? else {
-        return Err(Failure::Failed("the target took a new message for one that it has".to_owned()));
+        return Err(Failure::Failed("the target took a new message for a duplicate".to_owned()));
     };
-    let comes_out = if source.capabilities().inspect.browse {
+    let arrives = if source.capabilities().inspect.browse {
         find(source, &probe, id).await?.is_some()
     } else {
         take(source, &probe, id).await?
     };
-    if !comes_out {
+    if !arrives {
         take(target, &probe, id).await?;
     } else if source.capabilities().inspect.browse {
         take(source, &probe, id).await?;
     }
-    Ok(comes_out)
+    Ok(arrives)
 }
 
-/// Takes this message out, if it comes in time. Others are released.
+/// Removes this message, if it arrives in time. Others are released.
 async fn take(queue: &Queue, probe: &PartitionId, id: MessageId) -> Result<bool> {
     let end = Instant::now() + ARRIVAL;
     let mut others: Vec<QueueMessageHandler> = Vec::new();
@@ -60,7 +60,7 @@ async fn take(queue: &Queue, probe: &PartitionId, id: MessageId) -> Result<bool>
             }
         }
     }
-    // What cannot be released now expires.
+    // What cannot be released expires.
     queue.settle_many(others.iter_mut().map(|other| (other, QueueMessageStatus::Waiting))).await;
     Ok(found)
 }

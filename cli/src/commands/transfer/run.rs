@@ -1,4 +1,4 @@
-//! One queue's move: pull, copy, confirm, remove.
+//! Moving one queue: pull, copy, confirm, remove.
 
 use std::time::Duration;
 
@@ -15,11 +15,10 @@ use super::route::Route;
 use crate::failure::{Failure, Result, with_causes};
 use crate::output::Output;
 
-/// How long the source leaves to the move what it holds; renewed while it lives. Short, so that what a killed move held soon comes
-/// back to the next one.
+/// The lease of the move on what it pulls; extended while it runs. Short, so that the messages of a killed move soon come back.
 pub(super) const LEASE: Duration = Duration::from_secs(10);
 
-/// How it is done.
+/// The two backends and the options.
 pub(crate) struct Transfer<'a> {
     pub(crate) source: &'a Queue,
     pub(crate) target: &'a Queue,
@@ -31,7 +30,7 @@ pub(crate) struct Transfer<'a> {
 }
 
 impl Transfer<'_> {
-    /// Moves until nothing more comes, or it is told to stop.
+    /// Moves until nothing more comes, or it is asked to stop.
     pub(crate) async fn run(&self, route: &Route, account: &mut Account) -> Result {
         if self.source.capabilities().pause && self.source.is_paused(&route.from.live()).await? {
             let text =
@@ -40,13 +39,13 @@ impl Transfer<'_> {
         }
         self.run_delayed(route, account).await?;
         self.run_ready(route, account).await?;
-        // What was put off meanwhile, by consumers or producers.
+        // What producers or consumers have delayed meanwhile.
         self.run_delayed(route, account).await
     }
 
     async fn run_ready(&self, route: &Route, account: &mut Account) -> Result {
         let bar = self.output.progress("moved", self.waiting(route).await);
-        // Held until the move ends, so that they are not offered to it again.
+        // Held until the move ends, so that they are not delivered again.
         let mut refused = Vec::new();
         let end = loop {
             let held = match self.pull(route).await {
@@ -73,7 +72,7 @@ impl Transfer<'_> {
         if route.from.is_dead_letters() { counts.dead } else { counts.ready }
     }
 
-    /// The next batch; `None` when it is told to stop.
+    /// The next batch; `None` if it is asked to stop.
     async fn pull(&self, route: &Route) -> Result<Option<Vec<QueueMessageHandler>>> {
         let mut stop = self.stop.clone();
         if *stop.borrow() {
@@ -97,16 +96,16 @@ impl Transfer<'_> {
         let copies: Vec<_> = held.iter().map(|h| copy(h.message(), h.age(), self.without)).collect();
         let mut there = Vec::new();
         let mut end = Ok(());
-        for (handler, answer) in held.into_iter().zip(self.push(route, copies).await) {
-            match Verdict::of(handler.id(), answer) {
-                Verdict::Stored => there.push((handler, false)),
-                Verdict::Already => there.push((handler, true)),
-                Verdict::Refused(why) => {
+        for (handler, result) in held.into_iter().zip(self.push(route, copies).await) {
+            match PushVerdict::of(handler.id(), result) {
+                PushVerdict::Stored => there.push((handler, false)),
+                PushVerdict::AlreadyThere => there.push((handler, true)),
+                PushVerdict::Refused(why) => {
                     account.refuse(handler.id(), &why, self.output);
                     refused.push(handler);
                 }
-                // Dropped: it goes back.
-                Verdict::Failed(error) => {
+                // Dropped, and so released.
+                PushVerdict::Failed(error) => {
                     account.fail(1, &error);
                     end = Err(error.into());
                 }
@@ -116,7 +115,7 @@ impl Transfer<'_> {
         end
     }
 
-    /// Stores the copies, and answers for each. Pushes into dead letters go to the storage itself: the queue refuses them to applications.
+    /// Pushes the copies, and returns a result for each. Dead letters are pushed to the storage: the queue refuses that to applications.
     pub(super) async fn push(
         &self,
         route: &Route,
@@ -124,23 +123,23 @@ impl Transfer<'_> {
     ) -> Vec<anyqueue::Result<PushOutcome>> {
         if !route.to.is_dead_letters() {
             let (count, copies) = (copies.len(), copies.into_iter().map(live).collect());
-            let answers = self.target.push_many(&route.to, copies).await;
-            return answers.unwrap_or_else(|error| vec![Err(error); count]);
+            let results = self.target.push_many(&route.to, copies).await;
+            return results.unwrap_or_else(|error| vec![Err(error); count]);
         }
         let storage = self.target.storage();
         let limits = self.target.capabilities().limits;
-        let mut answers = Vec::with_capacity(copies.len());
+        let mut results = Vec::with_capacity(copies.len());
         for copy in copies {
-            // One by one: dead letters are few, and calls of one message need not be split by size.
+            // One by one: dead letters are few, and a call with one message need not be split by size.
             let bytes = storage.encoded_len(&copy);
-            answers.push(if bytes > limits.message_bytes.saturating_add(DEATH_BYTES) {
+            results.push(if bytes > limits.message_bytes.saturating_add(DEATH_BYTES) {
                 Err(Error::new(ErrorKind::TooLarge, format!("it has {bytes} bytes in its stored form")))
             } else {
-                let answer = storage.push(&route.to, &[copy]).await.into_iter().next();
-                answer.unwrap_or_else(|| Err(Error::new(ErrorKind::Internal, "no answer to a push")))
+                let result = storage.push(&route.to, &[copy]).await.into_iter().next();
+                result.unwrap_or_else(|| Err(Error::new(ErrorKind::Internal, "a push returned nothing")))
             });
         }
-        answers
+        results
     }
 
     /// Removes from the source what is at the target.
@@ -156,7 +155,7 @@ impl Transfer<'_> {
                     account.in_both += 1;
                     let id = handler.id();
                     self.output.warn(&format!(
-                        "{id} was copied, and taken by somebody else at the source meanwhile"
+                        "{id} was copied, but a consumer of the source has taken it meanwhile"
                     ));
                 }
                 Err(error) => {
@@ -169,24 +168,24 @@ impl Transfer<'_> {
     }
 }
 
-/// What the target said to a copy.
-pub(super) enum Verdict {
+/// What the target made of a copy.
+pub(super) enum PushVerdict {
     Stored,
-    Already,
+    AlreadyThere,
     /// It will never take it.
     Refused(String),
     /// It cannot take it now.
     Failed(Error),
 }
 
-impl Verdict {
-    pub(super) fn of(id: MessageId, answer: anyqueue::Result<PushOutcome>) -> Self {
-        match answer {
+impl PushVerdict {
+    pub(super) fn of(id: MessageId, result: anyqueue::Result<PushOutcome>) -> Self {
+        match result {
             Ok(PushOutcome::Stored(_)) => Self::Stored,
             Ok(PushOutcome::Duplicate(Some(other))) if other != id => {
                 Self::Refused(format!("{other} is at the target with the same deduplication key"))
             }
-            Ok(PushOutcome::Duplicate(_)) => Self::Already,
+            Ok(PushOutcome::Duplicate(_)) => Self::AlreadyThere,
             Err(error) => match error.kind() {
                 ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::TooLarge => {
                     Self::Refused(with_causes(&error))

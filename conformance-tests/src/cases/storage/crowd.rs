@@ -184,7 +184,7 @@ async fn closers(c: &Context) -> CaseResult {
         match answer {
             Ok(outcome) => stored.push(outcome),
             Err(error) => {
-                c.check(Clause::Close, &[], is_closed(&error), "stored, or closed", error.to_string())?
+                c.check(Clause::Close, &[], is_closed(&error), "stored, or closed", error.to_string())?;
             }
         }
     }

@@ -159,9 +159,9 @@ impl PushQueueStorage for ListQueue {
             rows.push(Row { partition, message, pushed_at, deliveries: 0, held: None });
             Ok(PushOutcome::Stored(id))
         };
-        let answers = messages.iter().map(push).collect();
+        let results = messages.iter().map(push).collect();
         self.shared.changed.notify_waiters();
-        answers
+        results
     }
 }
 
@@ -216,9 +216,9 @@ impl PullQueueStorage for ListQueue {
             }
             Ok(SettleOutcome::Settled)
         };
-        let answers = settlements.iter().map(settle).collect();
+        let results = settlements.iter().map(settle).collect();
         self.shared.changed.notify_waiters();
-        answers
+        results
     }
 
     async fn extend(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {
@@ -234,10 +234,10 @@ impl PullQueueStorage for ListQueue {
             row.held = Some((lease.token.clone(), now + *duration));
             Ok(ExtendOutcome::Extended)
         };
-        let answers = extensions.iter().map(extend).collect();
+        let results = extensions.iter().map(extend).collect();
         // An extension can also end a lease earlier than those who wait think.
         self.shared.changed.notify_waiters();
-        answers
+        results
     }
 
     async fn exchange(

@@ -5,16 +5,14 @@
 //! (`pub use`) is of the file that defines it: so whoever imports it from there imports that file, and the one that passes it
 //! on imports nothing, unless its own code uses the name as well.
 
-mod remaining;
 mod resolve;
 mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use self::remaining::{REMAINING, Remaining};
 use self::resolve::Edges;
 use self::tree::Tree;
-use super::file::{File, Finding};
+use super::file::{File, Finding, is_root};
 
 /// Imports shown of one file from one other.
 const SHOWN: usize = 2;
@@ -22,12 +20,8 @@ const SHOWN: usize = 2;
 /// The files of a circle, in order.
 type Circle = Vec<String>;
 
-/// What is wrong with the circles: those that the list of remaining ones does not have, and those that only it has.
+/// Every circle, with the imports that close it.
 pub(super) fn check(files: &[File]) -> Vec<Finding> {
-    against(files, REMAINING)
-}
-
-fn against(files: &[File], remaining: &[Remaining]) -> Vec<Finding> {
     let texts: BTreeMap<&str, &str> =
         files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
     let read = |path: &str| texts.get(path).map(|text| (*text).to_owned());
@@ -42,42 +36,18 @@ fn against(files: &[File], remaining: &[Remaining]) -> Vec<Finding> {
             }
         };
         let edges = resolve::edges(&tree);
-        for circle in circles(&edges) {
-            // Files that several roots share are seen as often.
-            if seen.insert(circle.clone()) && !remaining.iter().any(|listed| listed.is(&circle)) {
-                findings.extend(told(files, &circle, &edges));
-            }
-        }
+        // Files that several roots share are seen as often.
+        let new = circles(&edges).into_iter().filter(|circle| seen.insert(circle.clone()));
+        findings.extend(new.filter_map(|circle| finding(files, &circle, &edges)));
     }
-    let list = File { path: LIST.to_owned(), text: String::new() };
-    findings.extend(remaining.iter().filter(|listed| !seen.iter().any(|circle| listed.is(circle))).map(
-        |listed| {
-            let advice = format!("\"{}\" is no longer there, or has other files: mend the list", listed.name);
-            Finding::new(&list, 1, "circle", advice)
-        },
-    ));
     findings
 }
 
-const LIST: &str = "xtask/src/tidy/circles/remaining.rs";
-
-/// Whether cargo takes the file for the root of a crate: by its place, as all of ours are.
-fn is_root(path: &str) -> bool {
-    let Some((folder, name)) = path.rsplit_once('/') else { return false };
-    let within =
-        |kinds: &[&str], folder: &str| kinds.iter().any(|kind| folder.ends_with(&format!("/{kind}")));
-    let targets = ["src/bin", "tests", "examples", "benches"];
-    let of_folder = folder.rsplit_once('/').is_some_and(|(above, _)| within(&targets, above));
-    within(&["src"], folder) && ["lib.rs", "main.rs"].contains(&name)
-        || within(&targets, folder)
-        || of_folder && name == "main.rs"
-}
-
 /// One finding with all files and the imports that close the circle.
-fn told(files: &[File], circle: &Circle, edges: &Edges) -> Option<Finding> {
+fn finding(files: &[File], circle: &Circle, edges: &Edges) -> Option<Finding> {
     let first = files.iter().find(|file| circle.first() == Some(&file.path))?;
     let mut lines =
-        vec![format!("{} files import one another; have what they share in a file below them", circle.len())];
+        vec![format!("{} files import each other: move what they share to a file below them", circle.len())];
     for file in circle {
         lines.push(format!("    {file}"));
         for ((from, to), places) in edges {

@@ -7,7 +7,7 @@ use super::*;
 fn found(sources: &[(&str, &str)]) -> Vec<Circle> {
     let files: Vec<File> =
         sources.iter().map(|(path, text)| sample(&format!("a/src/{path}"), text)).collect();
-    let findings = against(&files, &[]);
+    let findings = check(&files);
     let circle = |finding: &Finding| {
         let lines = finding.advice.lines().filter_map(|line| line.strip_prefix("    a/src/"));
         lines.map(str::to_owned).collect()
@@ -95,47 +95,8 @@ fn the_lines_that_close_a_circle_are_told() {
         sample("a/src/one.rs", "//! One.\nuse crate::two::{\n    Two,\n};\npub struct One(Two);"),
         sample("a/src/two.rs", "pub struct Two(Box<crate::one::One>);"),
     ];
-    let findings = against(&files, &[]);
+    let findings = check(&files);
     let advice = &findings[0].advice;
     assert!(advice.contains("a/src/one.rs\n        3: crate::two::Two of a/src/two.rs"), "{advice}");
     assert!(advice.contains("a/src/two.rs\n        1: crate::one::One of a/src/one.rs"), "{advice}");
-}
-
-#[test]
-fn the_list_holds_what_is_there_and_nothing_else() {
-    let mut files = vec![
-        sample("a/src/lib.rs", ROOT.1),
-        sample("a/src/one.rs", "use crate::two::Two;\npub struct One(Two);"),
-        sample("a/src/two.rs", "pub struct Two(Box<crate::one::One>);"),
-    ];
-    let listed = [Remaining::new("a: one and two", "a/src", "two one")];
-    assert_eq!(against(&files, &listed), []);
-    assert_eq!(against(&files, &[Remaining::new("a: all", "a/src", "on* two")]), []);
-    for other in ["one", "one two three", "t*", "one two three*"] {
-        assert_eq!(against(&files, &[Remaining::new("other", "a/src", other)]).len(), 2, "{other}");
-    }
-    files[2].text = "pub struct Two;".to_owned();
-    let findings = against(&files, &listed);
-    assert_eq!(findings.len(), 1);
-    assert_eq!(findings[0].file, LIST);
-    assert!(findings[0].advice.contains("a: one and two"), "{findings:?}");
-}
-
-#[test]
-fn the_roots_of_crates_are_known_by_their_places() {
-    for root in [
-        "a/src/lib.rs",
-        "a/src/main.rs",
-        "a/src/bin/b.rs",
-        "a/src/bin/b/main.rs",
-        "a/tests/b.rs",
-        "a/tests/b/main.rs",
-    ] {
-        assert!(is_root(root), "{root}");
-    }
-    for other in
-        ["a/src/b.rs", "a/src/b/mod.rs", "a/tests/b/c.rs", "a/tests/b/mod.rs", "a/src/bin/b/c.rs", "lib.rs"]
-    {
-        assert!(!is_root(other), "{other}");
-    }
 }

@@ -1,4 +1,4 @@
-//! Running a command for a message: payload on its standard input, the rest in its environment, its exit code as the answer.
+//! Runs a command for a message: the payload on its standard input, the rest in its environment, its exit code as the result.
 
 mod environment;
 mod stderr;
@@ -17,28 +17,28 @@ use self::stderr::Stderr;
 use crate::output::Output;
 use crate::session::URL_VARIABLE;
 
-/// What is run, and how its end is read.
+/// What to run, and how to read its exit code.
 #[derive(Clone, Debug)]
 pub(crate) struct Exec {
     /// A line for the shell.
     pub(crate) line: String,
-    /// Exit codes that say that trying again cannot help.
+    /// Exit codes after which a retry cannot help.
     pub(crate) dead_on: Vec<u8>,
-    /// How long it may go on after it was asked to stop.
+    /// How long it may continue after SIGTERM.
     pub(crate) grace: Duration,
-    /// Where its standard output goes: to that of the worker, or to the worker's standard error, which then has its own for JSON.
+    /// Whether its standard output goes to the worker's standard error, because the worker writes JSON to its own.
     pub(crate) stdout_is_taken: bool,
     pub(crate) output: Output,
 }
 
-/// How long after a command could not be started that is tried again.
+/// Between two attempts to start a command.
 const RESTART: Duration = Duration::from_secs(1);
-/// How often it is looked whether processes that were asked to stop are gone.
+/// Between two checks whether stopped processes are gone.
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Exec {
-    /// Runs it for one message. Whatever it says after it was asked to stop is not taken as success: whether it had finished its
-    /// work cannot be known. If this future is dropped, all processes of the command are killed.
+    /// Runs it for one message. Once it was asked to stop, its exit code does not count: whether it had finished its work is unknown.
+    /// If this future is dropped, all processes of the command are killed.
     pub(crate) async fn run(&self, payload: Bytes, task: TaskContext) -> TaskResult {
         let result = self.run_once(payload, &task).await;
         if let Err(error) = &result {
@@ -79,12 +79,12 @@ impl Exec {
                 };
                 Err(self.failure(status, said))
             }
-            Err(error) => Err(TaskError::retry(format!("the command's end was not seen: {error}"))),
+            Err(error) => Err(TaskError::retry(format!("waiting for the command failed: {error}"))),
         }
     }
 
-    /// Starts it. That a machine has no room for one more process is no fault of the message: it is held until there is room, or
-    /// it is asked to stop.
+    /// Starts it. If the machine has no room for another process, the message is not at fault: it is held until there is room, or the
+    /// task is cancelled.
     async fn start(&self, task: &TaskContext) -> Result<Child, TaskError> {
         let environment = Environment::of(task);
         loop {
@@ -115,7 +115,7 @@ impl Exec {
     fn spawn(&self, environment: Vec<(&str, String)>) -> io::Result<Child> {
         let mut command = shell(&self.line);
         command.envs(environment).stdin(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-        // It may hold a password, and is for this worker.
+        // It may hold a password, and is meant for this worker.
         command.env_remove(URL_VARIABLE);
         if self.stdout_is_taken {
             command.stdout(io::stderr());
@@ -126,11 +126,11 @@ impl Exec {
         command.spawn()
     }
 
-    /// Asks all processes of the command to stop, and kills those that do not.
+    /// Sends SIGTERM to all processes of the command, and kills those that do not stop.
     async fn stop(&self, child: &mut Child, group: &Group) {
         group.terminate();
         let gone = async {
-            let _ = child.wait().await; // else it stays in its group
+            let _ = child.wait().await; // otherwise it stays in its group
             while !group.is_empty() {
                 tokio::time::sleep(LOOK).await;
             }
@@ -138,11 +138,11 @@ impl Exec {
         if tokio::time::timeout(self.grace, gone).await.is_err() {
             group.kill();
         }
-        // Killed or ended: nothing is left to wait for but the system.
+        // Killed or ended: only the system is left to wait for.
         let _ = child.wait().await;
     }
 
-    /// Why it is not done, with what the command said last.
+    /// Why it failed, with the command's last words.
     fn failure(&self, status: ExitStatus, said: Option<String>) -> TaskError {
         let how = match status.code() {
             Some(code) => format!("the command exited with {code}"),
@@ -171,7 +171,7 @@ fn shell(line: &str) -> Command {
     command
 }
 
-/// Writes the payload. A command that does not want it is fine.
+/// Writes the payload. A command may leave it unread.
 async fn feed(stdin: Option<ChildStdin>, payload: Bytes) {
     if let Some(mut stdin) = stdin {
         let _ = stdin.write_all(&payload).await;
@@ -188,7 +188,7 @@ impl Group {
         Self(child.id())
     }
 
-    /// The command has ended: its number may be somebody else's now.
+    /// The command has ended: its process id may be reused.
     fn over(&mut self) {
         self.0 = None;
     }
@@ -197,7 +197,7 @@ impl Group {
     fn signal(&self, signal: rustix::process::Signal) {
         let leader = self.0.and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);
         if let Some(leader) = leader {
-            // One that has just ended is what was wanted.
+            // One that has just ended is fine.
             let _ = rustix::process::kill_process_group(leader, signal);
         }
     }

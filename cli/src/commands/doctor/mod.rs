@@ -1,5 +1,6 @@
-//! `anyqueue doctor`: whether a backend can be relied on, with an exit code for a deploy gate.
+//! `anyqueue doctor`: whether a backend can be relied on, with an exit code that can stop a deployment.
 
+mod backend;
 mod clock;
 mod declared;
 mod findings;
@@ -26,40 +27,41 @@ Examples:
   anyqueue doctor --max-clock-skew 500ms
   anyqueue doctor --probe
 
-Exit code 0: it can be used. 3: it cannot, or a limit is exceeded or cannot be measured; with --strict also if there is
-a warning. What cannot be told is `unknown`, and fails nothing unless a limit was given for it.
+Exit code 0: the backend can be used. 3: it cannot, or a limit is exceeded or cannot be measured; with --strict, also
+if there is a warning. What a backend does not tell is `unknown`. That fails only the limits that need it.
 
-No message is touched unless --probe is given. Looking takes what using takes, where nothing else shows the rights: on
-RabbitMQ the exchanges and the empty queue that all queues share are declared, which makes them where they are missing;
-on Redis commands are tried on a key of their own, which is gone afterwards; on SQLite a write transaction is begun, and
-ends without a change. A URL that says create=true is obeyed.
+No message is touched without --probe. Some rights show only by trying: on RabbitMQ, doctor declares the exchanges
+and the empty queue that all queues share, and so creates them if they are missing; on Redis it tries the commands on a
+key of its own, and removes it; on SQLite it begins a write transaction, and rolls it back. A URL with create=true
+creates what is missing.
 
---probe pushes a message into the queue anyqueue-doctor, which it makes, and takes one out again. Many may do so at once.";
+--probe pushes a message into the queue anyqueue-doctor, which it creates, and pulls one from it. Several probes can run
+at once.";
 
-/// Checks the backend: version, rights, durability, bloat, consumer timeout, clock, limits
+/// Checks a backend: version, rights, durability, bloat, consumer timeout, clock, limits
 #[derive(Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Doctor {
-    /// The backend, if it is not the one of --url
+    /// The backend; without it, the one of --url
     #[arg(value_name = "URL", value_parser = url_argument)]
     at: Option<String>,
-    /// A warning is as bad as a failure
+    /// Fails on warnings too
     #[arg(long)]
     strict: bool,
-    /// Pushes, pulls and settles a message in the queue anyqueue-doctor, which shows that the rights suffice
+    /// Pushes, pulls and settles a message in the queue anyqueue-doctor, to test the rights for it
     #[arg(long)]
     probe: bool,
-    /// The queues that --max-dead and --max-ready are about; all of them unless named
+    /// A queue that --max-dead and --max-ready apply to; repeatable; all queues by default
     #[arg(long, value_name = "QUEUE", value_parser = queue_name)]
     queue: Vec<PartitionId>,
-    /// The most dead letters that a queue may have
+    /// How many dead letters a queue may have
     #[arg(long, value_name = "N")]
     max_dead: Option<u64>,
-    /// The most messages that may wait in a queue
+    /// How many messages may be ready in a queue
     #[arg(long, value_name = "N")]
     max_ready: Option<u64>,
-    /// The most by which the server's clock may differ from this machine's; without it, more than a second is a warning.
-    /// Fails where the server does not tell its clock
+    /// How far the server's clock may be from this machine's; without it, more than a second is a warning. Fails if the
+    /// server does not tell its clock
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     max_clock_skew: Option<Duration>,
 }
@@ -69,7 +71,7 @@ impl Doctor {
         let url = session.url(self.at.as_deref())?;
         let mut findings = Findings::default();
         match open::storage(url, Create::Never).await {
-            // A URL of the wrong form is the caller's mistake, not the backend's. One whose file is missing is of the right form.
+            // A malformed URL is the caller's mistake, not the backend's. A URL whose file is missing is well-formed.
             Err(error) if error.kind() == ErrorKind::InvalidInput && !open::is_missing(url) => {
                 return Err(error.into());
             }
@@ -77,7 +79,7 @@ impl Doctor {
             Ok(storage) => {
                 let queue = Queue::new(storage)?;
                 self.examine(&queue, url, &mut findings).await?;
-                // A handle that cannot be closed was found out above.
+                // What keeps it from closing was found above.
                 let _ = queue.close().await;
             }
         }
@@ -95,12 +97,8 @@ impl Doctor {
         let opened = format!("{}, ready after {}", queue.storage().name(), duration(begin.elapsed()));
         findings.add("open", Verdict::Ok, opened);
         self.health(queue, url, findings).await;
-        declared::tell(queue.capabilities(), url, findings);
-        for (check, asked) in open::wear(url).await {
-            if let Some(told) = findings.need(check, asked) {
-                findings.told(check, told);
-            }
-        }
+        declared::check(queue.capabilities(), url, findings);
+        findings.extend(backend::bloat(url).await);
         if self.probe {
             let probed = probe::run(url).await;
             if let Some(text) = findings.need("probe", probed) {
@@ -120,24 +118,24 @@ impl Doctor {
                 let (failed, others) = if refused { ("rights", "health") } else { ("health", "rights") };
                 findings.add(failed, Verdict::Failed, with_causes(&error));
                 for check in [others, "version", "clock"] {
-                    let text = format!("cannot be told: see {failed}");
+                    let text = format!("unknown: see {failed}");
                     findings.add(check, Verdict::Unknown, text);
                 }
                 return;
             }
         };
         let took = duration(begin.elapsed());
-        findings.add("health", Verdict::Ok, format!("answered within {took}"));
+        findings.add("health", Verdict::Ok, format!("replied within {took}"));
         for warning in health.warnings {
             findings.add("health", Verdict::Warning, warning);
         }
         match health.server_version {
             Some(version) => findings.add("version", Verdict::Ok, version),
-            None => findings.add("version", Verdict::Unknown, "cannot be told: the server does not say"),
+            None => findings.add("version", Verdict::Unknown, "unknown: the server does not tell"),
         }
-        findings.told("rights", open::rights(url));
+        findings.extend([backend::rights(url)]);
         let (asked, reach) = (asked_at..=SystemTime::now(), queue.capabilities().reach);
-        let clocks = Clocks { told: health.server_time, asked, reach };
+        let clocks = Clocks { server: health.server_time, asked, reach };
         let (verdict, text) = clocks.judge(self.max_clock_skew);
         findings.add("clock", verdict, text);
     }

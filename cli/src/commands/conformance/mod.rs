@@ -19,41 +19,41 @@ Examples:
   anyqueue conformance postgres://user:password@127.0.0.1/try --junit report.xml --certificate report.md
   anyqueue conformance redis://127.0.0.1/ --case push. --seed 7
 
-The suite checks that the backend keeps the contract. Cases that kill the server or consumers cannot be run against a
-server that is somebody else's: they are counted as not run, and the certificate is partial. `cargo xtask
-conformance` in the repository runs them on servers of its own.
+The suite checks whether the backend keeps the contract. Cases that kill servers or consumers cannot be run on a server
+that this command did not start: they are reported as skipped, and the certificate is partial. In the repository,
+`cargo xtask conformance` runs them on servers of its own.
 
-Use a server for trying. Each case works in a place of its own: an SQLite file beside the one named, a
-PostgreSQL schema, a prefix elsewhere. Files and schemas are removed; what empty queues take elsewhere is left.
+Use a test server. Each case works in a place of its own: an SQLite file next to the given one, a PostgreSQL schema,
+elsewhere a prefix. Files and schemas are removed afterwards; empty queues on other backends are left.
 
 Exit code 0: nothing failed. 3: the backend breaks the contract, or nothing could be observed.";
 
-/// Runs the conformance suite against the backend
+/// Runs the conformance suite against a backend
 #[derive(Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Conformance {
-    /// The backend, if it is not the one of --url
+    /// The backend; without it, the one of --url
     #[arg(value_name = "URL", value_parser = url_argument)]
     at: Option<String>,
-    /// Only the cases whose id contains this
+    /// Runs only the cases whose id contains this
     #[arg(long, value_name = "TEXT")]
     case: Option<String>,
-    /// Only the cases that prove this clause of the contract
+    /// Runs only the cases that prove this clause of the contract
     #[arg(long, value_name = "N")]
     clause: Option<Clause>,
     /// Repeats the random choices of an earlier run
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// How much is run
+    /// How much to run
     #[arg(long, value_enum, default_value = "quick")]
     tier: Amount,
-    /// How long a case of the soak tier goes on
+    /// How long each case of the soak tier runs
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = humantime::parse_duration)]
     soak: Duration,
-    /// Cases at once; fewer for a server that is slow by itself
+    /// How many cases run at once; use fewer on a slow server
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     parallel: Option<u8>,
-    /// Writes the report for build servers, as JUnit's XML
+    /// Writes a JUnit XML report for build servers
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
     /// Writes the certificate, in Markdown
@@ -63,21 +63,23 @@ pub(crate) struct Conformance {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Amount {
-    /// Everything, in sizes for every day
+    /// Every case, in small sizes
     Quick,
     /// Larger sizes, and cases that take minutes
     Thorough,
-    /// Only the cases that go on for as long as --soak says
+    /// Only the cases that run for as long as --soak says
     Soak,
 }
 
 impl Conformance {
     pub(crate) async fn run(self, session: &Session) -> Result {
         let url = session.url(self.at.as_deref())?;
-        let places = Arc::new(Places::at(url)?);
+        let places = Places::at(url)?;
         // A backend that cannot be reached would fail every case with the same words.
         places.probe().await?;
-        let report = run(places, &self.options()).await;
+        let bar = session.output.progress("cases", None);
+        let report = run(Arc::new(places.counting(bar.clone())), &self.options()).await;
+        bar.finish_and_clear();
         if report.cases.is_empty() {
             return Err(Failure::Usage("no case is selected: see --case and --clause".to_owned()));
         }
@@ -88,7 +90,7 @@ impl Conformance {
             session.output.object(&serde_json::from_str::<serde_json::Value>(&report.to_json())?)?;
         } else {
             session.output.text(&report.to_string())?;
-            session.output.text(&not_run(&report))?;
+            session.output.text(&skipped(&report))?;
         }
         if report.certificate() == Certificate::Failed { Err(Failure::Wrong) } else { Ok(()) }
     }
@@ -120,9 +122,9 @@ fn write(file: Option<&Path>, text: &str) -> Result {
     std::fs::write(file, text).map_err(|error| Failure::Failed(format!("{}: {error}", file.display())))
 }
 
-/// Says plainly what this run could not see.
-fn not_run(report: &Report) -> String {
+/// Says how many cases this run could not observe.
+fn skipped(report: &Report) -> String {
     let not_offered = |outcome: &Outcome| matches!(outcome, Outcome::NotApplicable { declared: false, .. });
     let unseen = report.cases.iter().filter(|case| not_offered(&case.outcome)).count();
-    format!("not run: {unseen} cases that need a server to kill, processes to kill, or a clock to turn")
+    format!("skipped: {unseen} cases that need a server to kill, processes to kill, or a clock to turn")
 }
