@@ -23,9 +23,9 @@ pub(crate) trait Client: Clone + Send + Sync + 'static {
     /// What an error says whose it is.
     const SIDE: &'static str = "by hand";
     /// A message that this client holds under a lease.
-    type Delivery: Send + 'static;
+    type RawDelivery: Send + 'static;
     /// Where a puller gets its messages while it holds at most a window of them.
-    type Source: Source<Self::Delivery>;
+    type Source: Source<Self::RawDelivery>;
 
     /// Connects to the place, and creates there what is needed.
     fn open(url: &str) -> impl Future<Output = Result<Self>> + Send;
@@ -37,13 +37,14 @@ pub(crate) trait Client: Clone + Send + Sync + 'static {
     fn push_batch(&self, payloads: Vec<Bytes>) -> impl Future<Output = Result<Vec<MessageId>>> + Send;
 
     /// Up to `max` messages; waits up to `wait` for the first, and not at all for more.
-    fn pull(&self, max: usize, wait: Duration) -> impl Future<Output = Result<Vec<Self::Delivery>>> + Send;
+    fn pull(&self, max: usize, wait: Duration)
+    -> impl Future<Output = Result<Vec<Self::RawDelivery>>> + Send;
 
     /// Removes one message for good; an error if its lease was lost.
-    fn settle(&self, delivery: Self::Delivery) -> impl Future<Output = Result<()>> + Send;
+    fn settle(&self, delivery: Self::RawDelivery) -> impl Future<Output = Result<()>> + Send;
 
     /// Removes messages for good; an error if any lease was lost.
-    fn settle_batch(&self, deliveries: Vec<Self::Delivery>) -> impl Future<Output = Result<()>> + Send;
+    fn settle_batch(&self, deliveries: Vec<Self::RawDelivery>) -> impl Future<Output = Result<()>> + Send;
 
     /// A stream of deliveries of which at most `window` are unsettled at any moment.
     fn source(&self, window: usize) -> impl Future<Output = Result<Self::Source>> + Send;
@@ -55,10 +56,10 @@ pub(crate) trait Client: Clone + Send + Sync + 'static {
     fn close(&self) -> impl Future<Output = Result<()>> + Send;
 
     /// The identity of a held message.
-    fn id(delivery: &Self::Delivery) -> MessageId;
+    fn id(delivery: &Self::RawDelivery) -> MessageId;
 
     /// The payload of a held message.
-    fn payload(delivery: &Self::Delivery) -> &[u8];
+    fn payload(delivery: &Self::RawDelivery) -> &[u8];
 }
 
 /// A stream of deliveries; see [`Client::source`].

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyqueue::{
-    Bytes, HandlerStream, MessageData, MessageId, PartitionOptions, PushOutcome, Queue, QueueMessageHandler,
+    Bytes, Delivery, HandlerStream, MessageData, MessageId, PartitionOptions, PushOutcome, Queue,
     QueueMessageStatus, SettleOutcome,
 };
 use futures_util::StreamExt;
@@ -27,7 +27,7 @@ impl Ours {
 
 impl Client for Ours {
     const SIDE: &'static str = "anyqueue";
-    type Delivery = QueueMessageHandler;
+    type RawDelivery = Delivery;
     type Source = HandlerStream;
 
     async fn open(url: &str) -> Result<Self> {
@@ -48,15 +48,15 @@ impl Client for Ours {
         outcomes.into_iter().map(|outcome| stored(outcome?)).collect()
     }
 
-    async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<QueueMessageHandler>> {
+    async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>> {
         Ok(self.0.pull(PARTITION).max(max).wait(wait).await?)
     }
 
-    async fn settle(&self, mut delivery: QueueMessageHandler) -> Result<()> {
+    async fn settle(&self, mut delivery: Delivery) -> Result<()> {
         settled(delivery.settle(QueueMessageStatus::Processed).await?)
     }
 
-    async fn settle_batch(&self, mut deliveries: Vec<QueueMessageHandler>) -> Result<()> {
+    async fn settle_batch(&self, mut deliveries: Vec<Delivery>) -> Result<()> {
         let settlements = deliveries.iter_mut().map(|delivery| (delivery, QueueMessageStatus::Processed));
         self.0.settle_many(settlements).await.into_iter().try_for_each(|outcome| settled(outcome?))
     }
@@ -76,17 +76,17 @@ impl Client for Ours {
         Ok(self.0.close().await?)
     }
 
-    fn id(delivery: &QueueMessageHandler) -> MessageId {
+    fn id(delivery: &Delivery) -> MessageId {
         delivery.id()
     }
 
-    fn payload(delivery: &QueueMessageHandler) -> &[u8] {
+    fn payload(delivery: &Delivery) -> &[u8] {
         delivery.payload()
     }
 }
 
-impl Source<QueueMessageHandler> for HandlerStream {
-    async fn next(&mut self) -> Result<QueueMessageHandler> {
+impl Source<Delivery> for HandlerStream {
+    async fn next(&mut self) -> Result<Delivery> {
         Ok(StreamExt::next(self).await.ok_or("the stream ended early")??)
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use anyqueue::adapter::{
-    Capabilities, Delivery, Extension, InspectQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
-    PushQueueStorage, QueueStorage, Settlement, Storage, async_trait,
+    Capabilities, Extension, InspectQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
+    PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage, async_trait,
 };
 use anyqueue::{
     Browsed, CancelOutcome, Counts, DeleteOutcome, Error, ExtendOutcome, Health, MessageData, MessageId,
@@ -89,7 +89,7 @@ impl PushQueueStorage for Recorder {
 
 #[async_trait]
 impl PullQueueStorage for Recorder {
-    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
         let ticket = self.history.begin(&self.client, pull_op(partition, &request));
         let stop = request.stop.clone();
         let answer = self.inner.pull(partition, request).await;
@@ -122,7 +122,7 @@ impl PullQueueStorage for Recorder {
         settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>) {
         let op = Op::Settle { settlements: settlements.to_vec(), outcomes: Vec::new() };
         let settling = self.history.begin_waiting(&self.client, op, request.wait);
         let pulling = self.history.begin(&self.client, pull_op(partition, &request));
@@ -145,7 +145,7 @@ fn pull_op(partition: &PartitionId, request: &PullRequest) -> Op {
     }
 }
 
-fn put_pull(op: &mut Op, answer: &Result<Vec<Delivery>>, stop: &CancellationToken) {
+fn put_pull(op: &mut Op, answer: &Result<Vec<RawDelivery>>, stop: &CancellationToken) {
     if let Op::Pull { outcome, stopped, .. } = op {
         *stopped = stop.is_cancelled();
         outcome.clone_from(answer);
@@ -158,7 +158,7 @@ fn put_settle(op: &mut Op, answers: &[Result<SettleOutcome>]) {
     }
 }
 
-fn seen(answer: &Result<Vec<Delivery>>) -> usize {
+fn seen(answer: &Result<Vec<RawDelivery>>) -> usize {
     answer.as_ref().map_or(0, Vec::len)
 }
 

@@ -22,8 +22,8 @@ pub use crate::queue::{IntoStorage, validate};
 pub use crate::registry::{Backend, OpenFuture, StorageUrl, UrlOption};
 pub use crate::status::DEATH_BYTES;
 pub use crate::storage::{
-    Action, Delivery, Extension, Lease, PullQueueStorage, PullRequest, PushQueueStorage, Settlement, Storage,
-    Token,
+    Action, Extension, Lease, PullQueueStorage, PullRequest, PushQueueStorage, RawDelivery, Settlement,
+    Storage, Token,
 };
 pub use crate::waiters::{Hint, Waiters, Waiting};
 

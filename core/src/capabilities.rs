@@ -49,7 +49,7 @@ pub struct Capabilities {
     pub groups: bool,
     /// Deduplication by key.
     pub dedup: Dedup,
-    /// What [`Delivery::delivery_count`](crate::adapter::Delivery) counts.
+    /// What [`RawDelivery::delivery_count`](crate::adapter::RawDelivery) counts.
     pub delivery_count: DeliveryCount,
     /// Whether [`Move`](crate::adapter::Action::Move) (and so death and redrive) is atomic, and so is a [`Postpone`](crate::adapter::Action::Postpone) that the
     /// backend makes by storing a copy.

@@ -11,7 +11,7 @@ use crate::lifecycle::{Health, QueueStorage};
 use crate::message::MessageData;
 use crate::partition::PartitionId;
 use crate::storage::{
-    Delivery, ExtendOutcome, Extension, PullQueueStorage, PullRequest, PushOutcome, PushQueueStorage,
+    ExtendOutcome, Extension, PullQueueStorage, PullRequest, PushOutcome, PushQueueStorage, RawDelivery,
     SettleOutcome, Settlement, Storage,
 };
 
@@ -89,7 +89,7 @@ pub trait Forward: fmt::Debug + Send + Sync + 'static {
     }
 
     /// See [`PullQueueStorage::pull`].
-    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
         self.inner().pull(partition, request).await
     }
 
@@ -110,7 +110,7 @@ pub trait Forward: fmt::Debug + Send + Sync + 'static {
         settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>) {
         (self.settle(settlements).await, self.pull(partition, request).await)
     }
 
@@ -161,7 +161,7 @@ impl<T: Forward> PushQueueStorage for T {
 
 #[async_trait]
 impl<T: Forward> PullQueueStorage for T {
-    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
         Forward::pull(self, partition, request).await
     }
 
@@ -178,7 +178,7 @@ impl<T: Forward> PullQueueStorage for T {
         settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>) {
         Forward::exchange(self, settlements, partition, request).await
     }
 }

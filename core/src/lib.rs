@@ -37,7 +37,7 @@
 //! # Life of a message
 //!
 //! A [`MessageData`] is pushed into a partition ([`PartitionId`]). A pull hands it out under a lease as a
-//! [`QueueMessageHandler`], which is settled with one of the seven statuses of [`QueueMessageStatus`]. While the handler lives a
+//! [`Delivery`], which is settled with one of the seven statuses of [`QueueMessageStatus`]. While the handler lives a
 //! heartbeat keeps the lease; dropped unsettled, the message goes back; if the process dies the lease ends. What must not be tried
 //! again goes to the partition's [dead letters](Queue::dead_letters).
 //!
@@ -102,13 +102,16 @@ pub use message::{
 };
 pub use partition::{IntoPartitionId, PartitionId};
 pub use queue::{
-    DeadLetter, DeadLetters, DeletedWhere, Expired, HandlerStream, MAX_HEADER_NAME_BYTES, PartitionOptions,
-    Pull, Queue, QueueBuilder, QueueMessageHandler, REDRIVE_ASIDE, REDRIVE_HOLD, Redrive, Redriven, Refills,
-    RetryPolicy, StreamBuilder, TraceSource,
+    DeadLetter, DeadLetters, DeletedWhere, Delivery, Expired, HandlerStream, MAX_HEADER_NAME_BYTES,
+    PartitionOptions, Pull, Queue, QueueBuilder, REDRIVE_ASIDE, REDRIVE_HOLD, Redrive, Redriven, RetryPolicy,
+    SettlePulls, StreamBuilder, TraceSource,
 };
 pub use registry::Registry;
 pub use status::{MAX_REASON_BYTES, QueueMessageStatus};
 pub use storage::{ExtendOutcome, PushOutcome, SettleOutcome};
+
+/// The delivery under its long name, by which it goes with [`QueueMessageStatus`].
+pub type QueueMessageHandler = Delivery;
 
 pub use bytes::Bytes;
 pub use tokio_util::sync::CancellationToken;

@@ -44,7 +44,7 @@ pub trait PullQueueStorage: QueueStorage {
     /// # Errors
     /// Nothing was claimed by a failed pull, as far as the client can know; what was claimed all the same comes back at
     /// its lease's end.
-    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>>;
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>>;
 
     /// Ends deliveries. One result per settlement, in order. They may be of several partitions, and the same lease may occur
     /// twice (the second returns `Lost`). [`Move`](Action::Move) into a partition nobody has used yet creates it.
@@ -67,7 +67,7 @@ pub trait PullQueueStorage: QueueStorage {
         settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>);
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>);
 }
 
 /// What a `dyn` handle holds: a storage that can be pushed to and pulled from, with its optional sides.
@@ -184,7 +184,7 @@ impl fmt::Debug for Token {
 /// One handing of a message to a consumer.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Delivery {
+pub struct RawDelivery {
     /// Who holds it.
     pub lease: Lease,
     /// The message; `message.id() == lease.id`.
@@ -204,7 +204,7 @@ pub struct Delivery {
     pub unreadable: Option<Error>,
 }
 
-impl Delivery {
+impl RawDelivery {
     /// A delivery without a lease end, a count or an age.
     pub fn new(lease: Lease, message: MessageData) -> Self {
         Self {

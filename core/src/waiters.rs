@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::Result;
 use crate::partition::PartitionId;
-use crate::storage::Delivery;
+use crate::storage::RawDelivery;
 
 /// What happened to a partition, as far as waiting pulls are concerned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -287,9 +287,9 @@ impl<T> Waiting<T> {
         stop: &CancellationToken,
         over: impl Future<Output = ()>,
         claim: impl Fn() -> F,
-    ) -> Result<Vec<Delivery>>
+    ) -> Result<Vec<RawDelivery>>
     where
-        F: Future<Output = Result<Vec<Delivery>>>,
+        F: Future<Output = Result<Vec<RawDelivery>>>,
     {
         let mut over = std::pin::pin!(over);
         loop {

@@ -62,7 +62,7 @@ async fn what_is_longer_than_declared_is_refused() {
     refused(queue.push("p", lasting("a").with_delay(MAX)).await.unwrap_err());
     refused(queue.pull("p").lease(MAX).await.unwrap_err());
     refused(queue.stream("p").lease(MAX).build().unwrap_err());
-    refused(queue.refills("p", Some(MAX)).unwrap_err());
+    refused(queue.settle_pulls("p", Some(MAX)).unwrap_err());
     queue.push("p", lasting("a")).await.unwrap();
     let mut held = queue.pull("p").await.unwrap();
     refused(held[0].extend(MAX).await.unwrap_err());

@@ -11,7 +11,7 @@ use support::{Shared, eventually, spy_on};
 
 const LEASE: Duration = Duration::from_secs(30);
 
-async fn held_one(clock: &ManualClock) -> (Shared, Queue, QueueMessageHandler) {
+async fn held_one(clock: &ManualClock) -> (Shared, Queue, Delivery) {
     let spy = spy_on(clock);
     let queue = Queue::builder(spy.clone()).clock(clock.clock()).call_timeout(Duration::from_secs(3));
     let queue = queue.build().unwrap();
@@ -48,7 +48,7 @@ async fn an_extension_that_crosses_a_shorter_one_is_trusted_no_longer_than_that(
 }
 
 /// A shorter lease was asked for, and nobody knows whether the server heard of it.
-async fn shortened_in_doubt(spy: &Shared, handler: &mut QueueMessageHandler, is_made: bool) {
+async fn shortened_in_doubt(spy: &Shared, handler: &mut Delivery, is_made: bool) {
     if is_made {
         let _answer = spy.extend.answer_later();
         let mut extend = std::pin::pin!(handler.extend(LEASE / 10));

@@ -12,7 +12,7 @@ use support::{Script, Shared, eventually, safe, spy_on};
 
 const LEASE: Duration = Duration::from_secs(30);
 
-async fn held_one(clock: &ManualClock) -> (Shared, Queue, QueueMessageHandler) {
+async fn held_one(clock: &ManualClock) -> (Shared, Queue, Delivery) {
     let spy = spy_on(clock);
     let queue = Queue::builder(spy.clone()).clock(clock.clock()).build().unwrap();
     queue.push("p", MessageData::new(b"long work")).await.unwrap();

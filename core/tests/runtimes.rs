@@ -269,7 +269,7 @@ impl Forward for Where {
         self.0.push(partition, messages).await
     }
 
-    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
         self.note("pull");
         self.0.pull(partition, request).await
     }
@@ -290,7 +290,7 @@ impl Forward for Where {
         settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>) {
         self.note("exchange");
         self.0.exchange(settlements, partition, request).await
     }

@@ -9,7 +9,7 @@ use anyqueue::*;
 use support::{Script, Shared, eventually, spy};
 
 /// Held deliveries, of which the last has a settlement under way that nobody waits for any more.
-async fn one_under_way(held: usize, status: QueueMessageStatus) -> (Shared, Queue, Vec<QueueMessageHandler>) {
+async fn one_under_way(held: usize, status: QueueMessageStatus) -> (Shared, Queue, Vec<Delivery>) {
     let spy = spy();
     let queue = Queue::builder(spy.clone()).retry(RetryPolicy::NEVER).build().unwrap();
     queue.push_many("p", (0..held).map(|n| MessageData::new(format!("{n}"))).collect()).await.unwrap();

@@ -25,11 +25,11 @@ async fn push(queue: &Queue, messages: usize) {
     queue.push_many("p", messages).await.unwrap();
 }
 
-async fn next(stream: &mut HandlerStream) -> QueueMessageHandler {
+async fn next(stream: &mut HandlerStream) -> Delivery {
     tokio::time::timeout(Duration::from_secs(10), stream.next()).await.unwrap().unwrap().unwrap()
 }
 
-async fn settled(mut handler: QueueMessageHandler) -> Vec<u8> {
+async fn settled(mut handler: Delivery) -> Vec<u8> {
     assert_eq!(handler.settle(Processed).await.unwrap(), SettleOutcome::Settled);
     handler.payload().to_vec()
 }
@@ -155,7 +155,7 @@ async fn a_settlement_that_fails_together_with_a_pull_is_repeated_alone() {
 }
 
 /// As [`filled`], of a backend whose settlements may overlap; and the first deliveries, of which a stream has handed out all.
-async fn overlapping(window: usize) -> (Shared, Queue, HandlerStream, Vec<QueueMessageHandler>) {
+async fn overlapping(window: usize) -> (Shared, Queue, HandlerStream, Vec<Delivery>) {
     let mut spy = Spy::new(anyqueue_memory::MemoryQueue::new());
     spy.capabilities.coalesce_settle.in_flight = 2;
     let spy = Shared(Arc::new(spy));
@@ -236,41 +236,41 @@ async fn what_a_settlement_brings_to_a_stream_that_is_gone_is_given_back() {
     assert_eq!((handler.payload(), handler.delivery_count()), (&b"1"[..], Some(1)));
 }
 
-async fn pulled(queue: &Queue) -> QueueMessageHandler {
+async fn pulled(queue: &Queue) -> Delivery {
     queue.pull("p").await.unwrap().remove(0)
 }
 
 #[tokio::test]
 async fn refills_come_with_the_settlements_of_what_is_bound_while_they_are_open() {
     let (spy, queue) = filled(10).await;
-    let mut refills = queue.refills("p", None).unwrap();
-    settled(refills.bind(pulled(&queue).await)).await;
-    assert!(refills.take().is_empty(), "they were not opened");
-    refills.set_open(true);
+    let mut settle_pulls = queue.settle_pulls("p", None).unwrap();
+    settled(settle_pulls.bind(pulled(&queue).await)).await;
+    assert!(settle_pulls.take().is_empty(), "they were not opened");
+    settle_pulls.set_open(true);
     settled(pulled(&queue).await).await;
-    assert!(refills.take().is_empty(), "nothing was bound");
-    let mut handler = refills.bind(pulled(&queue).await);
+    assert!(settle_pulls.take().is_empty(), "nothing was bound");
+    let mut handler = settle_pulls.bind(pulled(&queue).await);
     for n in 3..10 {
         assert_eq!(settled(handler).await, (n - 1).to_string().into_bytes());
-        let mut next = refills.next().await;
+        let mut next = settle_pulls.next().await;
         assert_eq!(next.len(), 1);
         handler = next.remove(0);
     }
     settled(handler).await;
-    assert!(refills.take().is_empty(), "there is nothing more");
+    assert!(settle_pulls.take().is_empty(), "there is nothing more");
     assert_eq!(spy.pull.calls(), 3);
 }
 
 #[tokio::test]
 async fn what_is_settled_together_brings_as_many_in_one_call() {
     let (spy, queue) = filled(10).await;
-    let mut refills = queue.refills("p", None).unwrap();
-    refills.set_open(true);
+    let mut settle_pulls = queue.settle_pulls("p", None).unwrap();
+    settle_pulls.set_open(true);
     let held = queue.pull("p").max(4).await.unwrap();
-    let mut held: Vec<_> = held.into_iter().map(|delivery| refills.bind(delivery)).collect();
+    let mut held: Vec<_> = held.into_iter().map(|delivery| settle_pulls.bind(delivery)).collect();
     let all = held.iter_mut().map(|delivery| (delivery, Processed));
     assert_eq!(queue.settle_many(all).await.into_iter().flatten().count(), 4);
-    assert_eq!(refills.next().await.len(), 4);
+    assert_eq!(settle_pulls.next().await.len(), 4);
     assert_eq!((spy.exchange.calls(), spy.exchange.items()), (1, 4));
     assert_eq!(spy.settle.calls(), 0);
 }
@@ -278,14 +278,14 @@ async fn what_is_settled_together_brings_as_many_in_one_call() {
 #[tokio::test]
 async fn refills_that_nobody_takes_end_and_are_given_back() {
     let (_spy, queue) = filled(100).await;
-    let refills = queue.refills("p", None).unwrap();
-    refills.set_open(true);
+    let settle_pulls = queue.settle_pulls("p", None).unwrap();
+    settle_pulls.set_open(true);
     for _ in 0..40 {
-        settled(refills.bind(pulled(&queue).await)).await;
+        settled(settle_pulls.bind(pulled(&queue).await)).await;
     }
     let leased = async || queue.counts("p").await.unwrap().leased.unwrap();
     assert_eq!(leased().await, 16, "as many as may wait");
-    drop(refills);
+    drop(settle_pulls);
     let given_back = async {
         while leased().await > 0 {
             tokio::task::yield_now().await;
@@ -298,7 +298,7 @@ async fn refills_that_nobody_takes_end_and_are_given_back() {
 #[tokio::test]
 async fn a_lease_that_the_backend_cannot_give_is_refused_for_refills() {
     let (_spy, queue) = filled(0).await;
-    let error = queue.refills("p", Some(Duration::ZERO)).unwrap_err();
+    let error = queue.settle_pulls("p", Some(Duration::ZERO)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
 }
 

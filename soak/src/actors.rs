@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::adapter::Capabilities;
-use anyqueue::{MessageData, Queue, QueueMessageHandler, QueueMessageStatus, Result, SettleOutcome};
+use anyqueue::{Delivery, MessageData, Queue, QueueMessageStatus, Result, SettleOutcome};
 use tokio_util::sync::CancellationToken;
 
 use crate::account::{Account, End};
@@ -97,7 +97,7 @@ pub(crate) async fn consume(
     }
 }
 
-async fn work(mut handler: QueueMessageHandler, account: Arc<Account>, fate: u8) {
+async fn work(mut handler: Delivery, account: Arc<Account>, fate: u8) {
     let (status, end) = match fate {
         0..5 => (QueueMessageStatus::Failed, None),
         5..10 => (QueueMessageStatus::postponed(Duration::from_millis(100)), None),

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyqueue::{PartitionOptions, Queue, QueueMessageHandler, QueueMessageStatus::Processed, RetryPolicy};
+use anyqueue::{Delivery, PartitionOptions, Queue, QueueMessageStatus::Processed, RetryPolicy};
 use anyqueue_testkit::{Proxy, Server};
 use clap::Parser;
 use serde_json::{Value, json};
@@ -135,7 +135,7 @@ async fn dead_letters(queue: &Queue) -> Result<Vec<anyqueue::MessageId>> {
         if held.is_empty() {
             return Ok(ids);
         }
-        ids.extend(held.iter().map(QueueMessageHandler::id));
+        ids.extend(held.iter().map(Delivery::id));
         for outcome in queue.settle_many(held.iter_mut().map(|handler| (handler, Processed))).await {
             outcome?;
         }

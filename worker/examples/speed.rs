@@ -129,7 +129,7 @@ async fn drain(queue: Queue, messages: usize) -> Duration {
     let mut tasks = JoinSet::new();
     let hands: Vec<_> = (0..SLOTS)
         .map(|_| {
-            let (hand, mut taken) = mpsc::channel::<anyqueue::QueueMessageHandler>(1);
+            let (hand, mut taken) = mpsc::channel::<anyqueue::Delivery>(1);
             tasks.spawn(async move {
                 while let Some(mut delivery) = taken.recv().await {
                     delivery.settle(Processed).await.unwrap();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyqueue::{Clock, MessageData, MessageId, PartitionId, Queue, QueueMessageHandler, Result};
+use anyqueue::{Clock, Delivery, MessageData, MessageId, PartitionId, Queue, Result};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
@@ -78,12 +78,7 @@ struct Inner {
 }
 
 impl TaskContext {
-    pub(crate) fn new(
-        queue: &Queue,
-        delivery: &QueueMessageHandler,
-        attempt: u32,
-        deadline: Option<Instant>,
-    ) -> Self {
+    pub(crate) fn new(queue: &Queue, delivery: &Delivery, attempt: u32, deadline: Option<Instant>) -> Self {
         Self(Arc::new(Inner {
             queue: queue.clone(),
             message: delivery.message().clone(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use anyqueue::{Clock, QueueMessageHandler, QueueMessageStatus};
+use anyqueue::{Clock, Delivery, QueueMessageStatus};
 use futures_util::FutureExt;
 use futures_util::future::CatchUnwind;
 use tracing::Instrument;
@@ -89,12 +89,12 @@ async fn attempt(shared: &Shared, work: &mut Work, route: &Route) -> (Decision, 
 }
 
 /// How long a message was ready before it ran.
-fn waited(delivery: &QueueMessageHandler, held: Duration) -> Duration {
+fn waited(delivery: &Delivery, held: Duration) -> Duration {
     let delay = delivery.message().delay(delivery.received_at());
     delivery.age().saturating_sub(delay) + held
 }
 
-async fn run(shared: &Shared, delivery: &QueueMessageHandler, route: &Route, task: &TaskContext) -> End {
+async fn run(shared: &Shared, delivery: &Delivery, route: &Route, task: &TaskContext) -> End {
     let start = || route.start(delivery.payload_bytes(), task, &shared.config.wraps);
     match panics::caught(start) {
         Ok(Ok(run)) => watch(shared, delivery, task, run).await,
@@ -104,7 +104,7 @@ async fn run(shared: &Shared, delivery: &QueueMessageHandler, route: &Route, tas
 }
 
 /// Runs the handler to its end, and asks it to stop when there is a reason.
-async fn watch(shared: &Shared, delivery: &QueueMessageHandler, task: &TaskContext, run: Run) -> End {
+async fn watch(shared: &Shared, delivery: &Delivery, task: &TaskContext, run: Run) -> End {
     let mut run = AssertUnwindSafe(run).catch_unwind();
     // Many handlers end at the first poll. They need no timers, and their tasks stay small.
     match poll_fn(|cx| Poll::Ready(Pin::new(&mut run).poll(cx))).await {
@@ -113,12 +113,7 @@ async fn watch(shared: &Shared, delivery: &QueueMessageHandler, task: &TaskConte
     }
 }
 
-async fn watch_on(
-    shared: &Shared,
-    delivery: &QueueMessageHandler,
-    task: &TaskContext,
-    mut run: Caught,
-) -> End {
+async fn watch_on(shared: &Shared, delivery: &Delivery, task: &TaskContext, mut run: Caught) -> End {
     let clock = shared.queue.clock();
     let mut stage = shared.stage.subscribe();
     let mut drop_at = None;
@@ -164,7 +159,7 @@ fn dropped(run: Caught) -> Result<(), String> {
 fn conclude(
     shared: &Shared,
     partition: usize,
-    delivery: &QueueMessageHandler,
+    delivery: &Delivery,
     route: &Route,
     task: &TaskContext,
     end: End,

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::{
-    Error, ErrorKind, Headers, MessageData, QueueMessageHandler, QueueMessageStatus, SettleOutcome, When,
-    header,
+    Delivery, Error, ErrorKind, Headers, MessageData, QueueMessageStatus, SettleOutcome, When, header,
 };
 
 use crate::config::Counting;
@@ -68,7 +67,7 @@ async fn settle_later(shared: Arc<Shared>, mut done: Done, error: Error) {
 /// Returns how the delivery ended, if not as planned.
 async fn settle_again(
     shared: &Shared,
-    delivery: &mut QueueMessageHandler,
+    delivery: &mut Delivery,
     wanted: &QueueMessageStatus,
     mut error: Error,
 ) -> Option<Outcome> {
@@ -137,7 +136,7 @@ fn why_not_again(wanted: &QueueMessageStatus, error: &Error) -> String {
 }
 
 /// Whether the message has expired since it was claimed, `held` ago.
-pub(crate) fn expired(delivery: &QueueMessageHandler, held: Duration) -> bool {
+pub(crate) fn expired(delivery: &Delivery, held: Duration) -> bool {
     let expiry = delivery.message().options().expiry;
     let Some(When::In(time_to_live)) = expiry else { return false };
     delivery.age() + held >= time_to_live && !delivery.headers().contains_key(header::REDRIVEN_AT)
@@ -145,7 +144,7 @@ pub(crate) fn expired(delivery: &QueueMessageHandler, held: Duration) -> bool {
 
 impl Shared {
     /// Failed attempts before this delivery.
-    pub(crate) fn attempts(&self, delivery: &QueueMessageHandler) -> u32 {
+    pub(crate) fn attempts(&self, delivery: &Delivery) -> u32 {
         match self.config.counting {
             Counting::Headers => TaskHeaders::of(delivery.headers()).attempts(),
             Counting::Failures => delivery.delivery_count().unwrap_or(1).saturating_sub(1),
@@ -158,14 +157,14 @@ impl Shared {
     }
 
     /// Remembers one more failed attempt, or one more worker that did not know the task.
-    fn remember(&self, delivery: &QueueMessageHandler) {
+    fn remember(&self, delivery: &Delivery) {
         if self.config.counting == Counting::Memory {
             self.failures.add(delivery.id());
         }
     }
 
     /// Forgets the failed attempts of a task that is dead. Not before that is settled: if the lease was lost, it comes back.
-    fn forget(&self, delivery: &QueueMessageHandler) {
+    fn forget(&self, delivery: &Delivery) {
         if self.config.counting == Counting::Memory {
             self.failures.forget(delivery.id());
         }
@@ -181,7 +180,7 @@ impl Shared {
     }
 
     /// How often the task was lost with the process that ran it, where that is known.
-    pub(crate) fn crashes(&self, delivery: &QueueMessageHandler) -> u32 {
+    pub(crate) fn crashes(&self, delivery: &Delivery) -> u32 {
         let known = self.queue.capabilities().delivery_count
             == anyqueue::adapter::DeliveryCount::ExceptReleases
             && self.config.counting == Counting::Headers;
@@ -213,7 +212,7 @@ impl Shared {
     pub(crate) fn failed(
         &self,
         partition: usize,
-        delivery: &QueueMessageHandler,
+        delivery: &Delivery,
         route: &Route,
         attempt: u32,
         kind: FailureKind,
@@ -246,7 +245,7 @@ impl Shared {
     }
 
     /// This worker cannot run the task; `why` is the reason.
-    pub(crate) fn unknown_task(&self, delivery: &QueueMessageHandler, why: &str) -> Decision {
+    pub(crate) fn unknown_task(&self, delivery: &Delivery, why: &str) -> Decision {
         let headers = TaskHeaders::of(delivery.headers());
         let times = match self.config.counting {
             Counting::Headers => headers.unknown(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyqueue::{QueueMessageHandler, QueueMessageStatus};
+use anyqueue::{Delivery, QueueMessageStatus};
 
 use crate::handler::Route;
 use crate::pool::SlotPermit;
@@ -13,7 +13,7 @@ use crate::telemetry::Series;
 /// A delivery on its way through a slot.
 pub(crate) struct Work {
     pub(crate) permit: SlotPermit,
-    pub(crate) delivery: QueueMessageHandler,
+    pub(crate) delivery: Delivery,
     pub(crate) verdict: Verdict,
     pub(crate) series: Arc<Series>,
     /// When the worker received it.

@@ -58,7 +58,7 @@ impl Forward for Faulty {
         &self.capabilities
     }
 
-    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
         if partition.name() == "bad" && self.faults.pulls.load(SeqCst) {
             return Err(down());
         }
@@ -66,7 +66,7 @@ impl Forward for Faulty {
             return Ok(Vec::new());
         }
         let releases = self.faults.releases.load(SeqCst);
-        let counted = |delivery: Delivery| {
+        let counted = |delivery: RawDelivery| {
             let count = delivery.delivery_count.unwrap_or(1) + releases;
             delivery.with_delivery_count(count)
         };

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyqueue::{CancelOutcome, MessageId, QueueMessageHandler};
+use anyqueue::{CancelOutcome, Delivery, MessageId};
 use anyqueue_worker::testing::Harness;
 use anyqueue_worker::{
     CancelReason, Governor, Kind, Partition, Sharing, TaskContext, TaskError, TaskResult, WorkerBuilder, task,
@@ -104,7 +104,7 @@ async fn what_is_prefetched_is_given_back_if_no_slot_frees_and_not_fetched_again
         harness.advance(secs(11)).await;
         assert_eq!(leased(&harness).await, 1);
         let other = harness.queue().pull("p").max(9).await.unwrap();
-        assert_eq!(other.iter().map(QueueMessageHandler::delivery_count).collect::<Vec<_>>(), [Some(1); 4]);
+        assert_eq!(other.iter().map(Delivery::delivery_count).collect::<Vec<_>>(), [Some(1); 4]);
         drop(other);
         gate.open.add_permits(1);
         begins.recv().await.unwrap();

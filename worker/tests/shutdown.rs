@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use anyqueue::{ErrorKind, Queue, QueueMessageHandler};
+use anyqueue::{Delivery, ErrorKind, Queue};
 use anyqueue_memory::MemoryQueue;
 use anyqueue_worker::{
     CancelReason, Partition, Stage, Summary, TaskContext, TaskError, Worker, WorkerBuilder, task,
@@ -74,11 +74,7 @@ async fn a_shutdown_lets_running_tasks_end_and_gives_back_the_rest() {
     assert_eq!((summary.processed, summary.abandoned), (2, 0));
     assert!(begins.try_recv().is_err(), "something started after the shutdown");
     let held = queue.pull("p").max(9).await.unwrap();
-    assert_eq!(
-        held.iter().map(QueueMessageHandler::delivery_count).collect::<Vec<_>>(),
-        [Some(1); 7],
-        "uncounted"
-    );
+    assert_eq!(held.iter().map(Delivery::delivery_count).collect::<Vec<_>>(), [Some(1); 7], "uncounted");
 }
 
 #[tokio::test]
@@ -104,11 +100,7 @@ async fn what_does_not_end_in_time_is_interrupted_and_no_attempt_is_burnt() {
     assert_eq!((summary.interrupted, summary.retried, summary.abandoned), (2, 0, 0));
     assert_eq!(tasks.map(|task| task.cancel_reason()), [Some(CancelReason::Shutdown); 2]);
     let held = queue.pull("p").max(9).await.unwrap();
-    assert_eq!(
-        held.iter().map(QueueMessageHandler::delivery_count).collect::<Vec<_>>(),
-        [Some(1); 2],
-        "uncounted"
-    );
+    assert_eq!(held.iter().map(Delivery::delivery_count).collect::<Vec<_>>(), [Some(1); 2], "uncounted");
     assert!(held.iter().all(|held| held.headers().len() == 1), "no attempt is noted");
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyqueue::adapter::{Delivery, Extension, PullQueueStorage, PullRequest, Settlement, async_trait};
+use anyqueue::adapter::{Extension, PullQueueStorage, PullRequest, RawDelivery, Settlement, async_trait};
 use anyqueue::{ExtendOutcome, Operation, PartitionId, Result, SettleOutcome};
 use tokio::sync::Notify;
 
@@ -16,7 +16,7 @@ use crate::storage::MemoryQueue;
 
 #[async_trait]
 impl PullQueueStorage for MemoryQueue {
-    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
         self.pull_batch(partition, &request).await
     }
 
@@ -33,13 +33,13 @@ impl PullQueueStorage for MemoryQueue {
         settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>) {
         self.exchange_batch(settlements, partition, &request).await
     }
 }
 
 impl MemoryQueue {
-    async fn pull_batch(&self, partition: &PartitionId, request: &PullRequest) -> Result<Vec<Delivery>> {
+    async fn pull_batch(&self, partition: &PartitionId, request: &PullRequest) -> Result<Vec<RawDelivery>> {
         self.check_pull(request)?;
         let (deliveries, now) = self.store.run(|state, now| (state.pull(now, partition, request), now));
         if deliveries.is_empty() && !request.wait.is_zero() {
@@ -54,7 +54,7 @@ impl MemoryQueue {
         settlements: &[Settlement],
         partition: &PartitionId,
         request: &PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>) {
         if let Err(error) = self.check_pull(request) {
             return (self.settle_batch(settlements), Err(error));
         }
@@ -75,7 +75,7 @@ impl MemoryQueue {
         partition: &PartitionId,
         request: &PullRequest,
         deadline: Instant,
-    ) -> Result<Vec<Delivery>> {
+    ) -> Result<Vec<RawDelivery>> {
         let mut waiter = Waiter::new(&self.store, partition);
         loop {
             self.ensure_open(Operation::Pull)?;
@@ -101,13 +101,13 @@ impl MemoryQueue {
 
 impl State {
     /// Claims what is ready now, up to what the request asks for.
-    fn pull(&mut self, now: Instant, id: &PartitionId, request: &PullRequest) -> Vec<Delivery> {
+    fn pull(&mut self, now: Instant, id: &PartitionId, request: &PullRequest) -> Vec<RawDelivery> {
         let deliveries = self.claim(now, id, request);
         self.tidy(id);
         deliveries
     }
 
-    fn claim(&mut self, now: Instant, id: &PartitionId, request: &PullRequest) -> Vec<Delivery> {
+    fn claim(&mut self, now: Instant, id: &PartitionId, request: &PullRequest) -> Vec<RawDelivery> {
         let Some(partition) = enter(&mut self.partitions, now, id) else { return Vec::new() };
         partition.claim(now, request.max.min(MAX_BATCH), request.lease)
     }
@@ -124,7 +124,7 @@ struct Waiter<'a> {
 }
 
 enum Attempt {
-    Over(Vec<Delivery>),
+    Over(Vec<RawDelivery>),
     /// To be repeated when the bell rings, and at this moment.
     Sleep(Instant),
 }

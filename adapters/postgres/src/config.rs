@@ -35,7 +35,7 @@ pub(crate) struct Config {
     pub(crate) clock: Clock,
 }
 
-/// Options for a queue in a database. Made by [`new`](Self::new) or [`PostgresQueue::from_url`](crate::PostgresQueue::from_url).
+/// Options for a queue in a database. Made by [`new`](Self::new) or [`PostgresQueue::builder`](crate::PostgresQueue::builder).
 #[derive(Clone)]
 #[must_use = "call open()"]
 pub struct PostgresBuilder {

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyqueue::adapter::{
-    Decoded, Delivery, Envelope, Extension, Hint, Lease, PullQueueStorage, PullRequest, Settlement, Waiting,
-    async_trait,
+    Decoded, Envelope, Extension, Hint, Lease, PullQueueStorage, PullRequest, RawDelivery, Settlement,
+    Waiting, async_trait,
 };
 use anyqueue::{
     Bytes, Error, ErrorKind, ExtendOutcome, MessageData, MessageId, Operation, PartitionId, Result,
@@ -29,7 +29,7 @@ const PULL_BYTES: usize = 32 * 1024 * 1024;
 
 #[async_trait]
 impl PullQueueStorage for PostgresQueue {
-    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
         self.pull_messages(partition, request).await
     }
 
@@ -46,13 +46,13 @@ impl PullQueueStorage for PostgresQueue {
         settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>) {
         self.settle_and_pull(settlements, partition, request).await
     }
 }
 
 impl PostgresQueue {
-    async fn pull_messages(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn pull_messages(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
         request.check(&LEASE).map_err(stamp)?;
         let started = Instant::now();
         let waiting = (!request.wait.is_zero()).then(|| self.inner.waiters.join(partition));
@@ -69,7 +69,7 @@ impl PostgresQueue {
         settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>) {
         let batch = SettlementBatch::new(settlements);
         if !batch.only_removes() || request.check(&LEASE).is_err() {
             return (self.settle_all(settlements).await, self.pull_messages(partition, request).await);
@@ -96,7 +96,7 @@ impl PostgresQueue {
         batch: &SettlementBatch<'_>,
         partition: &PartitionId,
         request: &PullRequest,
-    ) -> Result<(Option<Vec<i32>>, Result<Vec<Delivery>>)> {
+    ) -> Result<(Option<Vec<i32>>, Result<Vec<RawDelivery>>)> {
         let claim = Claim::new(self, partition, request);
         let text = &self.inner.statements.exchange;
         let query = batch.bind_removals(claim.bind(text.query_of(batch.removal_bytes())));
@@ -125,7 +125,7 @@ impl PostgresQueue {
         request: &PullRequest,
         started: Instant,
         waiting: Waiting,
-    ) -> Result<Vec<Delivery>> {
+    ) -> Result<Vec<RawDelivery>> {
         let inner = &self.inner;
         inner.listen.cancel(); // the listener starts when this is cancelled
         let left = request.wait.saturating_sub(started.elapsed());
@@ -140,7 +140,7 @@ impl PostgresQueue {
         waiting.claim(&inner.closed, &request.stop, tokio::time::sleep(left), claim).await
     }
 
-    async fn claim(&self, partition: &PartitionId, request: &PullRequest) -> Result<Vec<Delivery>> {
+    async fn claim(&self, partition: &PartitionId, request: &PullRequest) -> Result<Vec<RawDelivery>> {
         let claim = Claim::new(self, partition, request);
         let rows = self
             .fetch(claim.bind(self.inner.statements.pull.query()), Operation::Pull)
@@ -153,14 +153,18 @@ impl PostgresQueue {
     }
 
     /// Scans everything, however long that takes.
-    async fn claim_anywhere(&self, partition: &PartitionId, request: &PullRequest) -> Result<Vec<Delivery>> {
+    async fn claim_anywhere(
+        &self,
+        partition: &PartitionId,
+        request: &PullRequest,
+    ) -> Result<Vec<RawDelivery>> {
         let claim = Claim { ranges: ScanRanges::all(), ..Claim::new(self, partition, request) };
         let rows = self.fetch(claim.bind(self.inner.statements.pull.query()), Operation::Pull).await?;
         self.deliver(rows.iter().collect(), &claim)
     }
 
     /// Reads claimed messages. One that cannot be read is delivered as it is stored; core handles it.
-    fn deliver(&self, rows: Vec<&PgRow>, claim: &Claim<'_>) -> Result<Vec<Delivery>> {
+    fn deliver(&self, rows: Vec<&PgRow>, claim: &Claim<'_>) -> Result<Vec<RawDelivery>> {
         let Claim { partition, request, secret, before, ranges } = claim;
         // By the server's clock, so that neither the network nor a flush counts. Without messages the server does not tell it.
         let took = rows.first().map_or(Ok(Some(before.elapsed())), |row| looking_time(row, 10))?;
@@ -182,7 +186,7 @@ impl PostgresQueue {
             let token = token(*secret, get(row, 0)?, tid(row, 8)?);
             let lease = Lease { partition: (*partition).clone(), id: message.id(), token };
             let count = u32::try_from(get::<i32>(row, 4)?).unwrap_or(0);
-            let delivery = Delivery::new(lease, message).with_lease_until(*before + request.lease);
+            let delivery = RawDelivery::new(lease, message).with_lease_until(*before + request.lease);
             let delivery = delivery.with_delivery_count(count).with_age(age(row, 5)?);
             deliveries.push(delivery.with_unreadable(unreadable));
         }

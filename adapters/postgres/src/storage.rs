@@ -81,14 +81,14 @@ impl PostgresQueue {
     /// # Errors
     /// As [`PostgresBuilder::open`].
     pub async fn open(url: &str) -> Result<Self> {
-        Self::from_url(url)?.open().await
+        Self::builder(url)?.open().await
     }
 
     /// Options for connecting by URL.
     ///
     /// # Errors
     /// `InvalidInput` for an invalid URL. The error does not show it, since it may contain a password.
-    pub fn from_url(url: &str) -> Result<PostgresBuilder> {
+    pub fn builder(url: &str) -> Result<PostgresBuilder> {
         let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Open);
         PostgresBuilder::from_url(&StorageUrl::parse(url).map_err(stamp)?).map_err(stamp)
     }

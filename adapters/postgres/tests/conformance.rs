@@ -35,7 +35,7 @@ impl ServerBackend for Postgres {
     }
 
     async fn open(address: &str, clock: Clock) -> Result<Arc<dyn Storage>> {
-        Ok(Arc::new(PostgresQueue::from_url(address)?.clock(clock).open().await?))
+        Ok(Arc::new(PostgresQueue::builder(address)?.clock(clock).open().await?))
     }
 
     fn least(&self) -> &'static [Need] {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use anyqueue::adapter::Delivery;
+use anyqueue::adapter::RawDelivery;
 use anyqueue::{MessageId, Result};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -69,16 +69,16 @@ impl WaitingPull {
 
 /// Deliveries on their way to a pull. If nobody takes them, they are requeued.
 pub(crate) struct Claim {
-    deliveries: Vec<Delivery>,
+    deliveries: Vec<RawDelivery>,
     back: mpsc::Sender<Command>,
 }
 
 impl Claim {
-    pub(crate) fn new(deliveries: Vec<Delivery>, back: mpsc::Sender<Command>) -> Self {
+    pub(crate) fn new(deliveries: Vec<RawDelivery>, back: mpsc::Sender<Command>) -> Self {
         Self { deliveries, back }
     }
 
-    pub(crate) fn take(mut self) -> Vec<Delivery> {
+    pub(crate) fn take(mut self) -> Vec<RawDelivery> {
         std::mem::take(&mut self.deliveries)
     }
 }

@@ -1,5 +1,6 @@
 //! Options of a queue on a broker.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -54,11 +55,11 @@ pub(crate) struct Config {
     pub(crate) heartbeat: Duration,
     pub(crate) consumer_timeout: Duration,
     pub(crate) message_bytes: u64,
-    pub(crate) ca_file: Option<String>,
+    pub(crate) ca_file: Option<PathBuf>,
     pub(crate) clock: Clock,
 }
 
-/// Options for a queue on a broker. Made by [`RabbitMqQueue::from_url`](crate::RabbitMqQueue::from_url).
+/// Options for a queue on a broker. Made by [`RabbitMqQueue::builder`](crate::RabbitMqQueue::builder).
 #[derive(Clone)]
 #[must_use = "call open()"]
 pub struct RabbitMqBuilder(pub(crate) Config);
@@ -144,7 +145,7 @@ impl RabbitMqBuilder {
     }
 
     /// A file with PEM certificates to trust in addition to the system's, for `amqps`. URL: `ca_file=/etc/ca.pem`.
-    pub fn ca_file(mut self, path: impl Into<String>) -> Self {
+    pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.0.ca_file = Some(path.into());
         self
     }

@@ -132,7 +132,7 @@ impl Link {
             let read = tokio::fs::read_to_string(path).await;
             tls.cert_chain = Some(read.map_err(|cause| {
                 ERRORS
-                    .error(ErrorKind::InvalidInput, format!("ca_file {path:?} cannot be read"))
+                    .error(ErrorKind::InvalidInput, format!("ca_file {} cannot be read", path.display()))
                     .with_source(cause)
             })?);
         }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::adapter::{Delivery, Extension, PullQueueStorage, PullRequest, Settlement, async_trait};
+use anyqueue::adapter::{Extension, PullQueueStorage, PullRequest, RawDelivery, Settlement, async_trait};
 use anyqueue::{Error, ExtendOutcome, Operation, PartitionId, Result, RetryClass, SettleOutcome};
 use futures_util::future::join;
 use tokio::sync::oneshot;
@@ -19,7 +19,7 @@ const LONGEST_WAIT: Duration = Duration::from_hours(24 * 365);
 
 #[async_trait]
 impl PullQueueStorage for RabbitMqQueue {
-    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
         self.pull_messages(partition, request).await
     }
 
@@ -36,13 +36,13 @@ impl PullQueueStorage for RabbitMqQueue {
         settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>) {
         self.settle_and_pull(settlements, partition, request).await
     }
 }
 
 impl RabbitMqQueue {
-    async fn pull_messages(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn pull_messages(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
         // Messages that a failed pull may have been sent are requeued when its channel is closed.
         let stamp = |error: Error| error.repeatable().with_backend(NAME).with_operation(Operation::Pull);
         if self.is_closed() {
@@ -80,7 +80,7 @@ impl RabbitMqQueue {
         settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>) {
         // The settlements reach their task first, and their acknowledgements free the credit that the pull needs.
         let settled = self.settle_all(settlements);
         let pulled = self.pull_messages(partition, request);

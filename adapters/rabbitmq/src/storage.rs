@@ -76,14 +76,14 @@ impl RabbitMqQueue {
     /// # Errors
     /// As [`RabbitMqBuilder::open`].
     pub async fn open(url: &str) -> Result<Self> {
-        Self::from_url(url)?.open().await
+        Self::builder(url)?.open().await
     }
 
     /// Options for connecting by URL.
     ///
     /// # Errors
     /// `InvalidInput` for an invalid URL. The error does not show it, since it may contain a password.
-    pub fn from_url(url: &str) -> Result<RabbitMqBuilder> {
+    pub fn builder(url: &str) -> Result<RabbitMqBuilder> {
         let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Open);
         RabbitMqBuilder::from_url(&StorageUrl::parse(url).map_err(stamp)?).map_err(stamp)
     }

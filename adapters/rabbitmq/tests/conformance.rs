@@ -43,7 +43,7 @@ impl ServerBackend for RabbitMq {
     }
 
     async fn open(address: &str, clock: Clock) -> Result<Arc<dyn Storage>> {
-        Ok(Arc::new(RabbitMqQueue::from_url(address)?.clock(clock).open().await?))
+        Ok(Arc::new(RabbitMqQueue::builder(address)?.clock(clock).open().await?))
     }
 
     fn least(&self) -> &'static [Need] {

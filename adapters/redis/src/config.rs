@@ -49,7 +49,7 @@ pub(crate) struct TlsFiles {
     pub(crate) client: Option<(PathBuf, PathBuf)>,
 }
 
-/// Options for a queue on a server. Made by [`new`](Self::new) or [`RedisQueue::from_url`](crate::RedisQueue::from_url).
+/// Options for a queue on a server. Made by [`new`](Self::new) or [`RedisQueue::builder`](crate::RedisQueue::builder).
 #[derive(Clone)]
 #[must_use = "call open()"]
 pub struct RedisBuilder(pub(crate) Config);
@@ -96,14 +96,14 @@ impl RedisBuilder {
         self
     }
 
-    /// A PEM file with the certificate authorities to trust instead of the system's. Only with TLS. URL: `ca=/etc/redis/ca.crt`.
-    pub fn authority(mut self, file: impl Into<PathBuf>) -> Self {
+    /// A PEM file with the certificate authorities to trust instead of the system's. Only with TLS. URL: `ca_file=/etc/redis/ca.crt`.
+    pub fn ca_file(mut self, file: impl Into<PathBuf>) -> Self {
         self.0.tls.authority = Some(file.into());
         self
     }
 
     /// PEM files with a client certificate and its private key, for servers that ask for one. Only with TLS. URL:
-    /// `cert=/etc/app.crt&key=/etc/app.key`.
+    /// `cert_file=/etc/app.crt&key_file=/etc/app.key`.
     pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.0.tls.client = Some((certificate.into(), key.into()));
         self

@@ -25,7 +25,7 @@
 //! | server | URL | difference |
 //! |---|---|---|
 //! | one server | `redis://user:password@host:6379/0` | |
-//! | the same with TLS | `rediss://host/`, with `ca=FILE` for an authority of your own, and `cert=FILE&key=FILE` for a server that asks for a certificate | |
+//! | the same with TLS | `rediss://host/`, with `ca_file=FILE` for an authority of your own, and `cert_file=FILE&key_file=FILE` for a server that asks for a certificate | |
 //! | a master with sentinels | `redis-sentinel://host:26379/0?master=mymaster&nodes=host2:26379,host3:26379`; user and password are the master's, sentinels are asked without a login | a fail-over can lose what was acknowledged last |
 //! | a Redis Cluster | `redis-cluster://host:6379/?nodes=host2:6379,host3:6379`; one node is enough if it is up | the same, and moves between two partitions are at-least-once |
 //!
@@ -77,9 +77,9 @@
 //! | `prefix` | anyqueue | what all keys begin with, 1 to 64 of A-Z a-z 0-9 . _ : - |
 //! | `nodes` | none | further nodes of the cluster, or sentinels: host:port,host:port |
 //! | `master` | none | the name that the sentinels know the master by |
-//! | `ca` | none | file with the certificates of those who may vouch for the servers |
-//! | `cert` | none | file with the certificate to show to the servers |
-//! | `key` | none | file with its private key |
+//! | `ca_file` | none | file with the certificates of those who may vouch for the servers |
+//! | `cert_file` | none | file with the certificate to show to the servers |
+//! | `key_file` | none | file with its private key |
 //! | `poll_interval` | 900ms | how often waiting pulls look by themselves, 1ms to 60s |
 //! | `connect_timeout` | 5s | how long making a connection may take |
 //! | `call_timeout` | 10s | how long the server may take to answer one call |

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyqueue::adapter::{
-    Delivery, Extension, Hint, Lease, PullQueueStorage, PullRequest, Settlement, Waiting, async_trait,
+    Extension, Hint, Lease, PullQueueStorage, PullRequest, RawDelivery, Settlement, Waiting, async_trait,
 };
 use anyqueue::{Bytes, Error, ExtendOutcome, Operation, PartitionId, Result, SettleOutcome};
 use redis::Value;
@@ -25,7 +25,7 @@ use crate::unreadable::{Undecoded, Unreadable};
 
 /// The result of one claim.
 struct Claimed {
-    deliveries: Vec<Delivery>,
+    deliveries: Vec<RawDelivery>,
     /// Whether it ended before it had looked at everything, so that it must be repeated.
     is_cut_short: bool,
     /// Whether ids without records were put aside.
@@ -39,7 +39,7 @@ const MIN_SEARCH: Duration = Duration::from_millis(50);
 
 #[async_trait]
 impl PullQueueStorage for RedisQueue {
-    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
         self.pull_messages(partition, request).await
     }
 
@@ -56,13 +56,13 @@ impl PullQueueStorage for RedisQueue {
         settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>) {
         self.settle_and_pull(settlements, partition, request).await
     }
 }
 
 impl RedisQueue {
-    async fn pull_messages(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn pull_messages(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
         request.check(&LEASE).map_err(stamp)?;
         let started = Instant::now();
         let waiting = (!request.wait.is_zero()).then(|| self.inner.waiters.join(partition));
@@ -79,7 +79,7 @@ impl RedisQueue {
         settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>) {
         if settlements.len() > BATCH {
             return (self.settle_all(settlements).await, self.pull_messages(partition, request).await);
         }
@@ -138,7 +138,7 @@ impl RedisQueue {
         request: &PullRequest,
         started: Instant,
         waiting: Waiting,
-    ) -> Result<Vec<Delivery>> {
+    ) -> Result<Vec<RawDelivery>> {
         let inner = &self.inner;
         inner.listen.cancel(); // the listener starts when this is cancelled
         let left = request.wait.saturating_sub(started.elapsed());
@@ -152,7 +152,7 @@ impl RedisQueue {
         partition: &PartitionId,
         request: &PullRequest,
         started: Instant,
-    ) -> Result<Vec<Delivery>> {
+    ) -> Result<Vec<RawDelivery>> {
         loop {
             let secret = Uuid::new_v4();
             let mut call = self.new_call(&script::PULL, partition, 4, 128);
@@ -231,7 +231,7 @@ impl RedisQueue {
                     let age = stored.age(now_us);
                     let token = tokens.of(stored.flag);
                     let lease = Lease { partition: partition.clone(), id: stored.message.id(), token };
-                    let delivery = Delivery::new(lease, stored.message);
+                    let delivery = RawDelivery::new(lease, stored.message);
                     let delivery = delivery.with_lease_until(before + request.lease);
                     deliveries.push(delivery.with_delivery_count(delivery_count).with_age(age));
                 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use anyqueue::adapter::{Delivery, Lease};
+use anyqueue::adapter::{Lease, RawDelivery};
 use anyqueue::{Bytes, Error, MessageId, PartitionId, Result};
 use uuid::Uuid;
 
@@ -37,7 +37,7 @@ impl RedisQueue {
     /// the same order.
     pub(crate) async fn add_unreadable(
         &self,
-        deliveries: &mut Vec<Delivery>,
+        deliveries: &mut Vec<RawDelivery>,
         unreadable: Unreadable,
         partition: &PartitionId,
         secret: Uuid,
@@ -59,7 +59,8 @@ impl RedisQueue {
             let stored = record::undecoded(id, &record, headers, *level, unreadable.now_us);
             let lease = Lease { partition: partition.clone(), id, token: tokens.of(stored.flag) };
             let age = stored.age(unreadable.now_us);
-            let delivery = Delivery::new(lease, stored.message).with_lease_until(lease_until).with_age(age);
+            let delivery =
+                RawDelivery::new(lease, stored.message).with_lease_until(lease_until).with_age(age);
             let delivery = delivery.with_delivery_count(delivery_count).with_unreadable(Some(why));
             deliveries.insert(number.min(deliveries.len()), delivery);
         }

@@ -41,11 +41,11 @@ impl RedisBuilder {
         if let Some(nodes) = url.option::<String>("nodes")? {
             builder.0.nodes = nodes.split(',').map(node).collect::<Result<_>>()?;
         }
-        builder.0.tls.authority = url.option("ca")?;
-        builder.0.tls.client = match (url.option("cert")?, url.option("key")?) {
+        builder.0.tls.authority = url.option("ca_file")?;
+        builder.0.tls.client = match (url.option("cert_file")?, url.option("key_file")?) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
-            _ => return Err(ERRORS.invalid("cert and key must be set together")),
+            _ => return Err(ERRORS.invalid("cert_file and key_file must be set together")),
         };
         let config = &mut builder.0;
         config.prefix = url.option("prefix")?.unwrap_or_else(|| config.prefix.clone());
@@ -78,9 +78,9 @@ pub(crate) const OPTIONS: &[UrlOption] = &[
     option("prefix", "anyqueue", "what all keys begin with, 1 to 64 of A-Z a-z 0-9 . _ : -"),
     option("nodes", "none", "further nodes of the cluster, or sentinels: host:port,host:port"),
     option("master", "none", "the name that the sentinels know the master by"),
-    option("ca", "none", "file with the certificates of those who may vouch for the servers"),
-    option("cert", "none", "file with the certificate to show to the servers"),
-    option("key", "none", "file with its private key"),
+    option("ca_file", "none", "file with the certificates of those who may vouch for the servers"),
+    option("cert_file", "none", "file with the certificate to show to the servers"),
+    option("key_file", "none", "file with its private key"),
     option("poll_interval", "900ms", "how often waiting pulls look by themselves, 1ms to 60s"),
     option("connect_timeout", "5s", "how long making a connection may take"),
     option("call_timeout", "10s", "how long the server may take to answer one call"),
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn shapes_are_told_by_the_scheme() {
-        let cluster = parse("rediss-cluster://u:p@a:1/?nodes=b:2,c:3&ca=/x").unwrap().0;
+        let cluster = parse("rediss-cluster://u:p@a:1/?nodes=b:2,c:3&ca_file=/x").unwrap().0;
         assert_eq!(cluster.topology, Topology::Cluster);
         let addresses: Vec<_> = cluster.addresses().iter().map(ToString::to_string).collect();
         assert_eq!(addresses, ["a:1", "b:2", "c:3"]);
@@ -114,7 +114,7 @@ mod tests {
             "redis://a/?master=m",
             "redis-cluster://a/?nodes=b",
             "redis-cluster://a/?nodes=:1",
-            "rediss://a/?cert=/x",
+            "rediss://a/?cert_file=/x",
         ] {
             assert!(parse(text).is_err(), "{text}");
         }

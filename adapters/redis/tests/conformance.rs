@@ -31,7 +31,7 @@ impl ServerBackend for Redis {
     }
 
     async fn open(address: &str, clock: Clock) -> Result<Arc<dyn Storage>> {
-        Ok(Arc::new(RedisQueue::from_url(address)?.clock(clock).open().await?))
+        Ok(Arc::new(RedisQueue::builder(address)?.clock(clock).open().await?))
     }
 
     fn least(&self) -> &'static [Need] {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyqueue::adapter::{
-    Delivery, Extension, Lease, PullQueueStorage, PullRequest, Settlement, Waiting, async_trait,
+    Extension, Lease, PullQueueStorage, PullRequest, RawDelivery, Settlement, Waiting, async_trait,
 };
 use anyqueue::{Error, ErrorKind, ExtendOutcome, Operation, PartitionId, Result, SettleOutcome};
 
@@ -17,7 +17,7 @@ use crate::token::token;
 
 #[async_trait]
 impl PullQueueStorage for SqliteQueue {
-    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
         self.settle_and_pull(&[], partition, request).await.1
     }
 
@@ -41,7 +41,7 @@ impl PullQueueStorage for SqliteQueue {
         settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>) {
         self.settle_and_pull(settlements, partition, request).await
     }
 }
@@ -53,7 +53,7 @@ impl SqliteQueue {
         settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>) {
         if let Err(error) = request.check(&LEASE) {
             return (self.settle_only(settlements).await, Err(stamp(error)));
         }
@@ -84,7 +84,7 @@ impl SqliteQueue {
         request: &PullRequest,
         started: Instant,
         waiting: Waiting<i64>,
-    ) -> Result<Vec<Delivery>> {
+    ) -> Result<Vec<RawDelivery>> {
         let Inner { config, closed, .. } = &*self.inner;
         let left = request.wait.saturating_sub(config.clock.now().saturating_duration_since(started));
         let claim = || async {
@@ -99,10 +99,10 @@ impl SqliteQueue {
     /// Where this pull took all it wanted, more may be left for the next in line.
     fn pass_on(
         &self,
-        deliveries: Vec<Delivery>,
+        deliveries: Vec<RawDelivery>,
         request: &PullRequest,
         partition: &PartitionId,
-    ) -> Vec<Delivery> {
+    ) -> Vec<RawDelivery> {
         if deliveries.len() >= request.max {
             self.inner.waiters.wake(partition, 1);
         }
@@ -131,7 +131,7 @@ impl SqliteQueue {
         partition: &PartitionId,
         request: &PullRequest,
         before: Instant,
-    ) -> Vec<Delivery> {
+    ) -> Vec<RawDelivery> {
         let until = before + request.lease;
         let (all, secret) = claimed.take();
         let mut deliveries = Vec::with_capacity(all.len());
@@ -140,7 +140,7 @@ impl SqliteQueue {
             let token = token(taken.stored.seq, secret);
             let lease = Lease { partition: partition.clone(), id: message.id(), token };
             let count = u32::try_from(taken.deliveries).unwrap_or(u32::MAX);
-            let delivery = Delivery::new(lease, message).with_lease_until(until);
+            let delivery = RawDelivery::new(lease, message).with_lease_until(until);
             deliveries.push(delivery.with_delivery_count(count).with_age(age).with_unreadable(unreadable));
         }
         deliveries

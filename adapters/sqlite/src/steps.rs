@@ -127,7 +127,9 @@ mod tests {
     use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
     use std::time::Duration;
 
-    use anyqueue::adapter::{Action, Delivery, PullQueueStorage, PullRequest, PushQueueStorage, Settlement};
+    use anyqueue::adapter::{
+        Action, PullQueueStorage, PullRequest, PushQueueStorage, RawDelivery, Settlement,
+    };
     use anyqueue::{ManualClock, MessageData, PartitionId, SettleOutcome};
 
     use super::*;
@@ -166,12 +168,12 @@ mod tests {
         }
     }
 
-    async fn pull(queue: &SqliteQueue) -> Vec<Delivery> {
+    async fn pull(queue: &SqliteQueue) -> Vec<RawDelivery> {
         let request = PullRequest::new(9, Duration::ZERO, LEASE);
         queue.pull(&PartitionId::new("p").unwrap(), request).await.unwrap()
     }
 
-    async fn held_by_one_of_two(host: &Host) -> (SqliteQueue, SqliteQueue, Delivery) {
+    async fn held_by_one_of_two(host: &Host) -> (SqliteQueue, SqliteQueue, RawDelivery) {
         let (a, b) = (host.open("first").await, host.open("first").await);
         let outcomes = a.push(&PartitionId::new("p").unwrap(), &[MessageData::new("m")]).await;
         assert!(outcomes.iter().all(Result::is_ok));

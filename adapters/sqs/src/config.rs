@@ -40,7 +40,7 @@ impl Config {
     }
 }
 
-/// Options for queues of the service. Made by [`new`](Self::new) or [`SqsQueue::from_url`](crate::SqsQueue::from_url).
+/// Options for queues of the service. Made by [`new`](Self::new) or [`SqsQueue::builder`](crate::SqsQueue::builder).
 #[derive(Clone)]
 #[must_use = "call open()"]
 pub struct SqsBuilder(Config);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyqueue::adapter::{Delivery, Extension, PullQueueStorage, PullRequest, Settlement, async_trait};
+use anyqueue::adapter::{Extension, PullQueueStorage, PullRequest, RawDelivery, Settlement, async_trait};
 use anyqueue::{Error, ExtendOutcome, Operation, PartitionId, Result, SettleOutcome};
 
 use crate::SqsQueue;
@@ -40,7 +40,7 @@ impl PullContext {
 
 #[async_trait]
 impl PullQueueStorage for SqsQueue {
-    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
         let _call = self.inner.calls.token();
         self.pull_messages(partition, request).await
     }
@@ -61,7 +61,7 @@ impl PullQueueStorage for SqsQueue {
         settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>) {
         let settled = self.settle(settlements).await;
         (settled, self.pull(partition, request).await)
     }
@@ -72,7 +72,7 @@ impl SqsQueue {
         &self,
         partition: &PartitionId,
         mut request: PullRequest,
-    ) -> Result<Vec<Delivery>> {
+    ) -> Result<Vec<RawDelivery>> {
         if self.is_closed() {
             return Err(ERRORS.closed(Operation::Pull));
         }

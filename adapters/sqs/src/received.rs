@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use anyqueue::Error;
-use anyqueue::adapter::{Delivery, Lease};
+use anyqueue::adapter::{Lease, RawDelivery};
 
 use crate::in_flight::{Claim, InFlight};
 
@@ -21,12 +21,12 @@ pub(crate) struct Received {
 
 impl Received {
     /// Turns it into a delivery.
-    pub(crate) fn deliver(self, in_flight: &InFlight) -> Delivery {
+    pub(crate) fn deliver(self, in_flight: &InFlight) -> RawDelivery {
         let Self { claim, age, unreadable, .. } = self;
         let (message, until, deliveries) = (claim.message.clone(), claim.until, claim.deliveries);
         let partition = claim.level_queue.partition.clone();
         let lease = Lease { partition, id: message.id(), token: in_flight.hold(claim) };
-        let delivery = Delivery::new(lease, message).with_lease_until(until).with_age(age);
+        let delivery = RawDelivery::new(lease, message).with_lease_until(until).with_age(age);
         delivery.with_delivery_count(deliveries).with_unreadable(unreadable)
     }
 }

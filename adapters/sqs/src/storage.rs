@@ -47,14 +47,14 @@ impl SqsQueue {
     /// # Errors
     /// `InvalidInput` for an invalid URL or option.
     pub async fn open(url: &str) -> Result<Self> {
-        Self::from_url(url)?.open().await
+        Self::builder(url)?.open().await
     }
 
     /// Options by URL.
     ///
     /// # Errors
     /// `InvalidInput` for an invalid URL. The error does not show it, since it may contain a secret.
-    pub fn from_url(url: &str) -> Result<SqsBuilder> {
+    pub fn builder(url: &str) -> Result<SqsBuilder> {
         let stamp = |error: Error| error.with_backend(NAME).with_operation(Operation::Open);
         SqsBuilder::from_url(&StorageUrl::parse(url).map_err(stamp)?).map_err(stamp)
     }

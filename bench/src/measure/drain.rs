@@ -41,7 +41,7 @@ async fn handle_all_of<C: Client>(
     Ok((seen, start.elapsed()))
 }
 
-async fn handle_one<C: Client>(client: C, delivery: C::Delivery) -> Result<Seen> {
+async fn handle_one<C: Client>(client: C, delivery: C::RawDelivery) -> Result<Seen> {
     let seen = Seen::of::<C>(black_box(&delivery))?;
     client.settle(delivery).await?;
     Ok(seen)
@@ -71,7 +71,7 @@ pub(super) async fn in_tasks<C: Client>(client: &C, size: Size, window: usize) -
 
 type Handlers = JoinSet<Result<Vec<Seen>>>;
 
-fn handlers<C: Client>(client: &C, window: usize) -> (Vec<mpsc::Sender<C::Delivery>>, Handlers) {
+fn handlers<C: Client>(client: &C, window: usize) -> (Vec<mpsc::Sender<C::RawDelivery>>, Handlers) {
     let mut tasks = JoinSet::new();
     let hands = (0..TASKS).map(|_| {
         let (hand, taken) = mpsc::channel(window.div_ceil(TASKS));
@@ -81,7 +81,7 @@ fn handlers<C: Client>(client: &C, window: usize) -> (Vec<mpsc::Sender<C::Delive
     (hands.collect(), tasks)
 }
 
-async fn handle_each<C: Client>(client: C, mut taken: mpsc::Receiver<C::Delivery>) -> Result<Vec<Seen>> {
+async fn handle_each<C: Client>(client: C, mut taken: mpsc::Receiver<C::RawDelivery>) -> Result<Vec<Seen>> {
     let mut seen = Vec::new();
     while let Some(delivery) = taken.recv().await {
         seen.push(handle_one(client.clone(), delivery).await?);

@@ -42,7 +42,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    pub(super) fn of<C: Client>(delivery: &C::Delivery) -> Result<Self> {
+    pub(super) fn of<C: Client>(delivery: &C::RawDelivery) -> Result<Self> {
         let payload = C::payload(delivery);
         Ok(Self { id: C::id(delivery), number: number(payload)?, bytes: payload.len() })
     }
@@ -93,7 +93,7 @@ pub(super) async fn pull_exactly<C: Client>(
     client: &C,
     count: usize,
     batch: usize,
-) -> Result<Vec<C::Delivery>> {
+) -> Result<Vec<C::RawDelivery>> {
     let mut held = Vec::with_capacity(count);
     while held.len() < count {
         let some = client.pull(batch.min(count - held.len()), std::time::Duration::ZERO).await?;
@@ -106,7 +106,7 @@ pub(super) async fn pull_exactly<C: Client>(
 }
 
 /// Pulls `count` messages to hold, outside of any measurement.
-pub(super) async fn hold<C: Client>(client: &C, count: usize) -> Result<Vec<C::Delivery>> {
+pub(super) async fn hold<C: Client>(client: &C, count: usize) -> Result<Vec<C::RawDelivery>> {
     pull_exactly(client, count, FILL).await
 }
 

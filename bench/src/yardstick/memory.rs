@@ -47,7 +47,7 @@ struct Claim {
     held: usize,
 }
 
-pub(crate) struct Delivery {
+pub(crate) struct RawDelivery {
     id: MessageId,
     token: u64,
     payload: Bytes,
@@ -66,7 +66,7 @@ impl State {
         Ok(())
     }
 
-    fn claim(&mut self, max: usize, window: Option<&Arc<Window>>) -> Vec<Delivery> {
+    fn claim(&mut self, max: usize, window: Option<&Arc<Window>>) -> Vec<RawDelivery> {
         let now = Instant::now();
         self.reap(now);
         let token = self.first_token + self.claims.len() as u64;
@@ -78,7 +78,7 @@ impl State {
                 stored.token = Some(token);
                 stored.deliveries += 1;
                 let (payload, deliveries) = (stored.payload.clone(), stored.deliveries);
-                claimed.push(Delivery {
+                claimed.push(RawDelivery {
                     id,
                     token,
                     payload,
@@ -94,7 +94,7 @@ impl State {
     }
 
     /// Removes a message if this token still holds it. The payload is handed out to be freed outside the lock.
-    fn settle(&mut self, delivery: &Delivery) -> Option<Bytes> {
+    fn settle(&mut self, delivery: &RawDelivery) -> Option<Bytes> {
         self.messages.get(&delivery.id).filter(|stored| stored.token == Some(delivery.token))?;
         let removed = self.messages.remove(&delivery.id)?;
         let index = usize::try_from(delivery.token - self.first_token).ok()?;
@@ -139,7 +139,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn claim(&self, max: usize, window: Option<&Arc<Window>>) -> Vec<Delivery> {
+    fn claim(&self, max: usize, window: Option<&Arc<Window>>) -> Vec<RawDelivery> {
         let mut state = self.lock();
         let claimed = state.claim(max, window);
         let more = !claimed.is_empty() && state.any_ready();
@@ -152,7 +152,7 @@ impl Shared {
 }
 
 impl Client for Memory {
-    type Delivery = Delivery;
+    type RawDelivery = RawDelivery;
     type Source = Windowed;
 
     async fn open(_url: &str) -> Result<Self> {
@@ -177,7 +177,7 @@ impl Client for Memory {
         Ok(ids)
     }
 
-    async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>> {
+    async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<RawDelivery>> {
         let end = tokio::time::Instant::now() + wait;
         loop {
             let claimed = self.0.claim(max, None);
@@ -190,7 +190,7 @@ impl Client for Memory {
         }
     }
 
-    async fn settle(&self, delivery: Delivery) -> Result<()> {
+    async fn settle(&self, delivery: RawDelivery) -> Result<()> {
         let payload = self.0.lock().settle(&delivery);
         payload.ok_or("a lease was lost")?;
         if let Some(window) = delivery.window {
@@ -199,7 +199,7 @@ impl Client for Memory {
         Ok(())
     }
 
-    async fn settle_batch(&self, deliveries: Vec<Delivery>) -> Result<()> {
+    async fn settle_batch(&self, deliveries: Vec<RawDelivery>) -> Result<()> {
         let mut state = self.0.lock();
         let payloads: Vec<_> = deliveries.iter().map(|delivery| state.settle(delivery)).collect();
         drop(state);
@@ -221,11 +221,11 @@ impl Client for Memory {
         Ok(())
     }
 
-    fn id(delivery: &Delivery) -> MessageId {
+    fn id(delivery: &RawDelivery) -> MessageId {
         delivery.id
     }
 
-    fn payload(delivery: &Delivery) -> &[u8] {
+    fn payload(delivery: &RawDelivery) -> &[u8] {
         &delivery.payload
     }
 }
@@ -271,11 +271,11 @@ impl Window {
 pub(crate) struct Windowed {
     shared: Arc<Shared>,
     window: Arc<Window>,
-    buffer: VecDeque<Delivery>,
+    buffer: VecDeque<RawDelivery>,
 }
 
-impl Source<Delivery> for Windowed {
-    async fn next(&mut self) -> Result<Delivery> {
+impl Source<RawDelivery> for Windowed {
+    async fn next(&mut self) -> Result<RawDelivery> {
         loop {
             if let Some(delivery) = self.buffer.pop_front() {
                 return Ok(delivery);

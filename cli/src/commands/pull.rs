@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use anyqueue::{
-    Expired, PartitionId, PartitionOptions, QueueMessageHandler, QueueMessageStatus, SettleOutcome,
-};
+use anyqueue::{Delivery, Expired, PartitionId, PartitionOptions, QueueMessageStatus, SettleOutcome};
 use clap::{Args, ValueEnum};
 
 use super::nothing;
@@ -120,7 +118,7 @@ impl Pull {
     }
 }
 
-fn write(output: Output, handler: &QueueMessageHandler) -> Result {
+fn write(output: Output, handler: &Delivery) -> Result {
     if !output.json {
         return output.bytes(handler.payload());
     }

@@ -1,8 +1,8 @@
 //! Backends without anything inside: one says yes to everything and does nothing, one refuses everything.
 
 use anyqueue::adapter::{
-    Capabilities, Delivery, Extension, InspectQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
-    PushQueueStorage, QueueStorage, Settlement, Storage, async_trait,
+    Capabilities, Extension, InspectQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
+    PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage, async_trait,
 };
 use anyqueue::{
     Browsed, CancelOutcome, Counts, DeleteOutcome, Error, ExtendOutcome, Health, MessageData, MessageId,
@@ -67,7 +67,7 @@ impl PushQueueStorage for Hollow {
 
 #[async_trait]
 impl PullQueueStorage for Hollow {
-    async fn pull(&self, _: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn pull(&self, _: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
         let _ = tokio::time::timeout(request.wait, request.stop.cancelled()).await;
         self.answer(Vec::new())
     }
@@ -82,7 +82,7 @@ impl PullQueueStorage for Hollow {
         settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>) {
         (self.settle(settlements).await, self.pull(partition, request).await)
     }
 }

@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    Action, Capabilities, Delivery, Extension, InspectQueueStorage as _, Lease, PauseQueueStorage as _,
-    PullQueueStorage as _, PullRequest, PushQueueStorage as _, QueueStorage as _, Settlement, async_trait,
+    Action, Capabilities, Extension, InspectQueueStorage as _, Lease, PauseQueueStorage as _,
+    PullQueueStorage as _, PullRequest, PushQueueStorage as _, QueueStorage as _, RawDelivery, Settlement,
+    async_trait,
 };
 use anyqueue::{
     Browsed, CancelOutcome, Clock, Counts, DeleteOutcome, ExtendOutcome, Health, MessageData, MessageId,
@@ -22,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::right::Right;
 
 pub(crate) type Pushed = Vec<Result<PushOutcome>>;
-pub(crate) type Pulled = Result<Vec<Delivery>>;
+pub(crate) type Pulled = Result<Vec<RawDelivery>>;
 pub(crate) type Settled = Vec<Result<SettleOutcome>>;
 pub(crate) type Extended = Vec<Result<ExtendOutcome>>;
 

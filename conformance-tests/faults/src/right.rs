@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use anyqueue::adapter::{
-    Capabilities, Delivery, Extension, InspectQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
-    PushQueueStorage, QueueStorage, Settlement, Storage, async_trait,
+    Capabilities, Extension, InspectQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
+    PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage, async_trait,
 };
 use anyqueue::{
     Browsed, CancelOutcome, Counts, DeleteOutcome, Error, ExtendOutcome, Health, MessageData, MessageId,
@@ -65,7 +65,7 @@ impl PushQueueStorage for Right {
 
 #[async_trait]
 impl PullQueueStorage for Right {
-    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
         self.0.pull(partition, request).await
     }
 
@@ -82,7 +82,7 @@ impl PullQueueStorage for Right {
         settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>) {
         self.0.exchange(settlements, partition, request).await
     }
 }

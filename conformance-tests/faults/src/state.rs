@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use anyqueue::adapter::{Delivery, Lease};
+use anyqueue::adapter::{Lease, RawDelivery};
 use anyqueue::{MessageData, MessageId, PartitionId};
 use tokio::sync::Notify;
 
@@ -59,7 +59,7 @@ impl Shared {
 pub(crate) struct Local {
     pub(crate) closed: bool,
     pub(crate) buffer: Vec<(PartitionId, MessageData)>,
-    pub(crate) prefetched: Vec<Delivery>,
+    pub(crate) prefetched: Vec<RawDelivery>,
     pub(crate) paused: HashSet<PartitionId>,
     pub(crate) pushed: HashMap<PartitionId, u64>,
     /// What it holds, and until when, where the storage does not know.

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    Action, Capabilities, Delivery, Durability, DurabilityLevel, Extension, InspectCapability,
-    InspectQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage,
-    Reach, Settlement, Storage, async_trait,
+    Action, Capabilities, Durability, DurabilityLevel, Extension, InspectCapability, InspectQueueStorage,
+    PauseQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage, RawDelivery, Reach,
+    Settlement, Storage, async_trait,
 };
 use anyqueue::{
     Error, ErrorKind, ExtendOutcome, Health, MessageData, MessageId, PartitionId, PushOutcome, Result,
@@ -270,7 +270,7 @@ impl PushQueueStorage for Remote {
 
 #[async_trait]
 impl PullQueueStorage for Remote {
-    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
         let wait = request.wait;
         self.call(wait, async { self.memory().pull(partition, request).await }).await?
     }
@@ -302,7 +302,7 @@ impl PullQueueStorage for Remote {
         settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>) {
         (self.settle(settlements).await, self.pull(partition, request).await)
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyqueue::adapter::{Capabilities, Delivery, Forward, PullRequest, Settlement, Storage, async_trait};
+use anyqueue::adapter::{Capabilities, Forward, PullRequest, RawDelivery, Settlement, Storage, async_trait};
 use anyqueue::{Error, ErrorKind, MessageData, PartitionId, PushOutcome, Result, SettleOutcome};
 
 /// Passes every call on, under altered capabilities (always to less than what the backend gives), and counts.
@@ -77,7 +77,7 @@ impl Forward for Altered {
         self.inner.push(partition, messages).await
     }
 
-    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
         self.asked(&request)?;
         self.inner.pull(partition, request).await
     }
@@ -87,7 +87,7 @@ impl Forward for Altered {
         settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>) {
         match self.asked(&request) {
             Ok(()) => self.inner.exchange(settlements, partition, request).await,
             Err(error) => (self.inner.settle(settlements).await, Err(error)),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyqueue::adapter::{
-    Action, Delivery, Extension, InspectQueueStorage, Limits, PauseQueueStorage, PullRequest, Settlement,
+    Action, Extension, InspectQueueStorage, Limits, PauseQueueStorage, PullRequest, RawDelivery, Settlement,
     Storage, Strictness,
 };
 use anyqueue::{
@@ -135,7 +135,7 @@ impl Client {
         &self,
         partition: &PartitionId,
         request: PullRequest,
-    ) -> CaseResult<Vec<Delivery>> {
+    ) -> CaseResult<Vec<RawDelivery>> {
         let answer = self.storage.pull(partition, request).await;
         answer.map_err(|error| {
             self.fail(Clause::PullBounds, &[], "deliveries, or none", format!("the error {error}"))
@@ -146,7 +146,7 @@ impl Client {
     ///
     /// # Errors
     /// Fails the case if the pull fails.
-    pub async fn pull(&self, partition: &PartitionId, max: usize) -> CaseResult<Vec<Delivery>> {
+    pub async fn pull(&self, partition: &PartitionId, max: usize) -> CaseResult<Vec<RawDelivery>> {
         self.pull_with(partition, self.request(max, self.timing.soon)).await
     }
 
@@ -154,7 +154,7 @@ impl Client {
     ///
     /// # Errors
     /// Fails the case if the pull fails.
-    pub async fn pull_now(&self, partition: &PartitionId, max: usize) -> CaseResult<Vec<Delivery>> {
+    pub async fn pull_now(&self, partition: &PartitionId, max: usize) -> CaseResult<Vec<RawDelivery>> {
         self.pull_with(partition, self.request(max, Duration::ZERO)).await
     }
 
@@ -163,10 +163,10 @@ impl Client {
     ///
     /// # Errors
     /// Fails the case if they do not come soon, or if one pull returns more than was asked for.
-    pub async fn take(&self, partition: &PartitionId, n: usize) -> CaseResult<Vec<Delivery>> {
+    pub async fn take(&self, partition: &PartitionId, n: usize) -> CaseResult<Vec<RawDelivery>> {
         let batch = self.storage.capabilities().limits.pull_batch;
         let may_repeat = self.storage.capabilities().exclusive != Strictness::Strict;
-        let mut taken: Vec<Delivery> = Vec::new();
+        let mut taken: Vec<RawDelivery> = Vec::new();
         while taken.len() < n {
             let max = (n - taken.len()).min(batch);
             let got = self.pull(partition, max).await?;
@@ -201,9 +201,9 @@ impl Client {
     ///
     /// # Errors
     /// As [`take`](Self::take).
-    pub async fn take_exact<const N: usize>(&self, partition: &PartitionId) -> CaseResult<[Delivery; N]> {
+    pub async fn take_exact<const N: usize>(&self, partition: &PartitionId) -> CaseResult<[RawDelivery; N]> {
         let taken = self.take(partition, N).await?;
-        taken.try_into().map_err(|taken: Vec<Delivery>| {
+        taken.try_into().map_err(|taken: Vec<RawDelivery>| {
             self.fail(Clause::PullBounds, &[], format!("{N} deliveries"), format!("{}", taken.len()))
         })
     }
@@ -242,7 +242,7 @@ impl Client {
     ///
     /// # Errors
     /// Fails the case on any other answer.
-    pub async fn settle_all(&self, deliveries: &[Delivery], action: &Action) -> CaseResult {
+    pub async fn settle_all(&self, deliveries: &[RawDelivery], action: &Action) -> CaseResult {
         let settlements: Vec<_> = deliveries.iter().map(|d| settlement(d, action.clone())).collect();
         self.settle(&settlements).await
     }
@@ -277,7 +277,7 @@ impl Client {
     ///
     /// # Errors
     /// Fails the case on any other answer.
-    pub async fn remove(&self, deliveries: &[Delivery]) -> CaseResult {
+    pub async fn remove(&self, deliveries: &[RawDelivery]) -> CaseResult {
         self.settle_all(deliveries, &Action::Remove).await
     }
 
@@ -285,7 +285,7 @@ impl Client {
     ///
     /// # Errors
     /// Fails the case if the answer is not one outcome.
-    pub async fn try_settle(&self, delivery: &Delivery, action: Action) -> CaseResult<SettleOutcome> {
+    pub async fn try_settle(&self, delivery: &RawDelivery, action: Action) -> CaseResult<SettleOutcome> {
         let mut answers = self.storage.settle(&[settlement(delivery, action)]).await;
         let answer = answers.pop().filter(|_| answers.is_empty());
         self.one(Clause::SettleOutcomes, delivery, answer)
@@ -295,13 +295,13 @@ impl Client {
     ///
     /// # Errors
     /// Fails the case if the answer is not one outcome.
-    pub async fn extend(&self, delivery: &Delivery, duration: Duration) -> CaseResult<ExtendOutcome> {
+    pub async fn extend(&self, delivery: &RawDelivery, duration: Duration) -> CaseResult<ExtendOutcome> {
         let mut answers = self.storage.extend(&[Extension { lease: delivery.lease.clone(), duration }]).await;
         let answer = answers.pop().filter(|_| answers.is_empty());
         self.one(Clause::Extend, delivery, answer)
     }
 
-    fn one<T>(&self, clause: Clause, delivery: &Delivery, answer: Option<Result<T>>) -> CaseResult<T> {
+    fn one<T>(&self, clause: Clause, delivery: &RawDelivery, answer: Option<Result<T>>) -> CaseResult<T> {
         let about = [delivery.lease.id];
         match answer {
             Some(Ok(outcome)) => Ok(outcome),
@@ -319,7 +319,7 @@ impl Client {
         partition: &PartitionId,
         pulls: usize,
         wait: Duration,
-    ) -> CaseResult<Vec<Delivery>> {
+    ) -> CaseResult<Vec<RawDelivery>> {
         let all = join_all((0..pulls).map(|_| self.pull_with(partition, self.request(1, wait)))).await;
         Ok(all.into_iter().collect::<CaseResult<Vec<_>>>()?.into_iter().flatten().collect())
     }
@@ -351,6 +351,6 @@ impl Client {
 }
 
 /// The settlement of a delivery by `action`.
-pub(crate) fn settlement(delivery: &Delivery, action: Action) -> Settlement {
+pub(crate) fn settlement(delivery: &RawDelivery, action: Action) -> Settlement {
     Settlement { lease: delivery.lease.clone(), action }
 }

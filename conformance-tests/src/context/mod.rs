@@ -11,7 +11,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyqueue::adapter::{Capabilities, Delivery, Storage};
+use anyqueue::adapter::{Capabilities, RawDelivery, Storage};
 use anyqueue::{Clock, Error, ErrorKind, MessageData, MessageId, PartitionId, PushOutcome, Result};
 
 use crate::child::{Child, Role};
@@ -318,7 +318,7 @@ impl Context {
         clause: Clause,
         what: &str,
         expected: &[MessageId],
-        seen: &[Delivery],
+        seen: &[RawDelivery],
     ) -> CaseResult {
         let seen = ids(seen);
         let told = format!("{what}: {}", self.history.labels(expected));
@@ -329,7 +329,13 @@ impl Context {
     ///
     /// # Errors
     /// Fails the case unless they were.
-    pub fn same(&self, clause: Clause, what: &str, expected: &[MessageId], seen: &[Delivery]) -> CaseResult {
+    pub fn same(
+        &self,
+        clause: Clause,
+        what: &str,
+        expected: &[MessageId],
+        seen: &[RawDelivery],
+    ) -> CaseResult {
         self.same_ids(clause, what, expected, &ids(seen))
     }
 
@@ -445,7 +451,7 @@ impl Debug for Context {
 }
 
 /// The ids of deliveries, in their order.
-pub(crate) fn ids(deliveries: &[Delivery]) -> Vec<MessageId> {
+pub(crate) fn ids(deliveries: &[RawDelivery]) -> Vec<MessageId> {
     deliveries.iter().map(|delivery| delivery.lease.id).collect()
 }
 

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyqueue::adapter::{Lease, Strictness};
 use anyqueue::{
-    MessageData, MessageId, PartitionId, PartitionOptions, PushOutcome, Queue, QueueBuilder,
-    QueueMessageHandler, QueueMessageStatus, Result, SettleOutcome,
+    Delivery, MessageData, MessageId, PartitionId, PartitionOptions, PushOutcome, Queue, QueueBuilder,
+    QueueMessageStatus, Result, SettleOutcome,
 };
 
 use super::{Client, Context};
@@ -109,12 +109,7 @@ impl Context {
     ///
     /// # Errors
     /// Fails the case if they do not come soon, if a pull returns too many, or if one does not bear its body.
-    pub async fn hold(
-        &self,
-        queue: &Queue,
-        partition: &PartitionId,
-        n: usize,
-    ) -> CaseResult<Vec<QueueMessageHandler>> {
+    pub async fn hold(&self, queue: &Queue, partition: &PartitionId, n: usize) -> CaseResult<Vec<Delivery>> {
         let mut held = Vec::new();
         while held.len() < n {
             let left = n - held.len();
@@ -141,7 +136,7 @@ impl Context {
     ///
     /// # Errors
     /// As [`hold`](Self::hold).
-    pub async fn hold_one(&self, queue: &Queue, partition: &PartitionId) -> CaseResult<QueueMessageHandler> {
+    pub async fn hold_one(&self, queue: &Queue, partition: &PartitionId) -> CaseResult<Delivery> {
         let mut held = self.hold(queue, partition, 1).await?;
         held.pop().ok_or_else(|| self.failed(Clause::PullBounds, &[], "a delivery", "none"))
     }
@@ -173,7 +168,7 @@ impl Context {
     ///
     /// # Errors
     /// Fails the case on any other answer.
-    pub async fn processed(&self, queue: &Queue, handlers: &mut [QueueMessageHandler]) -> CaseResult {
+    pub async fn processed(&self, queue: &Queue, handlers: &mut [Delivery]) -> CaseResult {
         let ids = handler_ids(handlers);
         let all = handlers.iter_mut().map(|handler| (handler, QueueMessageStatus::Processed));
         let answers = queue.settle_many(all).await;
@@ -188,7 +183,7 @@ impl Context {
     ///
     /// # Errors
     /// Fails the case on any other answer.
-    pub async fn settle(&self, handler: &mut QueueMessageHandler, status: QueueMessageStatus) -> CaseResult {
+    pub async fn settle(&self, handler: &mut Delivery, status: QueueMessageStatus) -> CaseResult {
         let answer = handler.settle(status).await;
         self.settled(Clause::SettleOutcomes, handler.id(), &answer)
     }
@@ -205,7 +200,7 @@ impl Context {
     pub async fn settle_lost(
         &self,
         clause: Clause,
-        handler: &mut QueueMessageHandler,
+        handler: &mut Delivery,
         status: QueueMessageStatus,
     ) -> CaseResult {
         let answer = handler.settle(status).await;
@@ -217,7 +212,7 @@ impl Context {
     ///
     /// # Errors
     /// Fails the case unless it was.
-    pub fn delivered_once(&self, clause: Clause, told: &str, handlers: &[QueueMessageHandler]) -> CaseResult {
+    pub fn delivered_once(&self, clause: Clause, told: &str, handlers: &[Delivery]) -> CaseResult {
         let events = self.history().events();
         let delivered: Vec<_> = events
             .iter()
@@ -276,7 +271,7 @@ impl Context {
     ///
     /// # Errors
     /// Fails the case unless it does.
-    pub fn whole(&self, handler: &QueueMessageHandler) -> CaseResult {
+    pub fn whole(&self, handler: &Delivery) -> CaseResult {
         let expected = self.message_body(handler.id());
         let seen = String::from_utf8_lossy(handler.payload()).into_owned();
         self.check(
@@ -389,8 +384,8 @@ impl Context {
 }
 
 /// The ids of handlers, in their order.
-pub(crate) fn handler_ids(handlers: &[QueueMessageHandler]) -> Vec<MessageId> {
-    handlers.iter().map(QueueMessageHandler::id).collect()
+pub(crate) fn handler_ids(handlers: &[Delivery]) -> Vec<MessageId> {
+    handlers.iter().map(Delivery::id).collect()
 }
 
 /// Takes a future through so many steps, alternately a poll and a pause, then drops it: after a poll, or after time

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::{Duration, Instant};
 
-use anyqueue::adapter::{Action, Delivery, Lease, Settlement};
+use anyqueue::adapter::{Action, Lease, RawDelivery, Settlement};
 use anyqueue::{
     Browsed, CancelOutcome, Counts, DeleteOutcome, ExtendOutcome, MessageData, MessageId, MessageState,
     PartitionId, PushOutcome, Result, SettleOutcome, When,
@@ -29,7 +29,7 @@ pub(crate) struct Exported {
     /// By number.
     pub(crate) messages: Vec<MessageId>,
     /// By number.
-    pub(crate) deliveries: Vec<Delivery>,
+    pub(crate) deliveries: Vec<RawDelivery>,
 }
 
 impl History {
@@ -48,7 +48,7 @@ struct Names {
     messages: HashMap<MessageId, usize>,
     ids: Vec<MessageId>,
     leases: HashMap<Lease, usize>,
-    deliveries: Vec<Delivery>,
+    deliveries: Vec<RawDelivery>,
 }
 
 impl Names {
@@ -66,7 +66,7 @@ impl Names {
         })
     }
 
-    fn deliver(&mut self, delivery: &Delivery) -> usize {
+    fn deliver(&mut self, delivery: &RawDelivery) -> usize {
         self.deliveries.push(delivery.clone());
         self.leases.insert(delivery.lease.clone(), self.deliveries.len() - 1);
         self.deliveries.len() - 1
@@ -186,14 +186,14 @@ impl Export<'_> {
     fn pulled(
         &mut self,
         from: &PartitionId,
-        outcome: &Result<Vec<Delivery>>,
+        outcome: &Result<Vec<RawDelivery>>,
         ended: bool,
     ) -> Answer<Vec<Delivered>> {
         let answer = outcome.as_ref().map(|got| got.iter().map(|one| self.delivered(from, one)).collect());
         Answer::of(Some(answer.map_err(Clone::clone)), ended)
     }
 
-    fn delivered(&mut self, from: &PartitionId, delivery: &Delivery) -> Delivered {
+    fn delivered(&mut self, from: &PartitionId, delivery: &RawDelivery) -> Delivered {
         let lease = &delivery.lease;
         let other_id = (delivery.message.id() != lease.id).then(|| "the lease is on another id".to_owned());
         let elsewhere = || format!("the lease is on {}", lease.partition);

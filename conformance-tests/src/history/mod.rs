@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use anyqueue::adapter::{Action, Delivery, Extension, Settlement};
+use anyqueue::adapter::{Action, Extension, RawDelivery, Settlement};
 use anyqueue::{
     Browsed, CancelOutcome, Clock, Counts, DeleteOutcome, ExtendOutcome, MessageData, MessageId, PartitionId,
     PushOutcome, Result, SettleOutcome, TaskOptions, When,
@@ -68,7 +68,7 @@ pub(crate) enum Op {
         lease: Duration,
         /// Somebody asked it to finish early.
         stopped: bool,
-        outcome: Result<Vec<Delivery>>,
+        outcome: Result<Vec<RawDelivery>>,
     },
     Settle {
         settlements: Vec<Settlement>,
@@ -432,7 +432,7 @@ impl Inner {
         if items.is_empty() { "nothing".to_owned() } else { text }
     }
 
-    fn deliveries(&self, got: &[Delivery], named: impl Fn(&MessageId) -> bool) -> String {
+    fn deliveries(&self, got: &[RawDelivery], named: impl Fn(&MessageId) -> bool) -> String {
         if got.is_empty() {
             return "nothing".to_owned();
         }

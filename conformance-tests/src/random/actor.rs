@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    Action, Delivery, Extension, PullQueueStorage as _, PullRequest, PushQueueStorage as _,
-    QueueStorage as _, Settlement, Storage as _,
+    Action, Extension, PullQueueStorage as _, PullRequest, PushQueueStorage as _, QueueStorage as _,
+    RawDelivery, Settlement, Storage as _,
 };
 use anyqueue::{Headers, MAX_PAGE, MessageData, MessageId, PartitionId, Result};
 use futures_util::future::{Either, select};
@@ -34,8 +34,8 @@ pub(super) struct Actor<'a> {
     instance: u32,
     client: Recorder,
     sent: Vec<(PartitionId, MessageData)>,
-    held: Vec<Delivery>,
-    settled: Vec<Delivery>,
+    held: Vec<RawDelivery>,
+    settled: Vec<RawDelivery>,
 }
 
 type Done<T = ()> = std::result::Result<T, Stuck>;
@@ -225,7 +225,7 @@ impl<'a> Actor<'a> {
         items.iter().filter_map(settlement).collect()
     }
 
-    fn deliveries(&self, whose: Whose) -> &[Delivery] {
+    fn deliveries(&self, whose: Whose) -> &[RawDelivery] {
         match whose {
             Whose::Held => &self.held,
             Whose::Settled => &self.settled,
@@ -233,7 +233,7 @@ impl<'a> Actor<'a> {
     }
 
     fn let_go(&mut self, settlements: &[Settlement]) {
-        let gone = |delivery: &Delivery| settlements.iter().any(|s| s.lease == delivery.lease);
+        let gone = |delivery: &RawDelivery| settlements.iter().any(|s| s.lease == delivery.lease);
         let (settled, held) = std::mem::take(&mut self.held).into_iter().partition(gone);
         self.held = held;
         self.settled.extend::<Vec<_>>(settled);

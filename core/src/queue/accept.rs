@@ -2,21 +2,17 @@
 
 use std::sync::Arc;
 
+use super::delivery::{Delivery, Receipt};
 use super::feed::Terms;
-use super::handler::{QueueMessageHandler, Receipt};
 use super::keeper::Hold;
 use super::refuse::Fate;
 use super::shared::Shared;
 use crate::clock::far;
-use crate::storage::{Delivery, Settlement};
+use crate::storage::{RawDelivery, Settlement};
 
 impl Shared {
     /// Takes deliveries into care; those that have expired or were delivered too often go where they belong instead.
-    pub(super) fn accept(
-        self: &Arc<Self>,
-        terms: &Terms,
-        deliveries: Vec<Delivery>,
-    ) -> Vec<QueueMessageHandler> {
+    pub(super) fn accept(self: &Arc<Self>, terms: &Terms, deliveries: Vec<RawDelivery>) -> Vec<Delivery> {
         let received = self.caller.clock.now();
         let received_at = self.caller.clock.wall();
         let options = self.options.of(terms.partition.name());
@@ -66,7 +62,7 @@ impl Shared {
             .map(|(delivery, held)| {
                 let receipt =
                     Receipt { delivery_count: delivery.delivery_count, age: delivery.age, received_at };
-                QueueMessageHandler::new(self.clone(), held, delivery.message, receipt)
+                Delivery::new(self.clone(), held, delivery.message, receipt)
             })
             .collect()
     }

@@ -159,7 +159,7 @@ impl Queue {
     }
 
     /// Requests the cancellation of tasks by message id, from any process. One that waits is removed; the handler of one that
-    /// is held sees [`cancel_requested`](crate::QueueMessageHandler::cancel_requested) at its next heartbeat.
+    /// is held sees [`cancel_requested`](crate::Delivery::cancel_requested) at its next heartbeat.
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported), or a bad name; the server's errors are in the results.

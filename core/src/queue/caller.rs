@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Operation, Result, RetryClass};
 use crate::message::MessageData;
 use crate::partition::PartitionId;
 use crate::storage::{
-    Delivery, ExtendOutcome, Extension, PullRequest, PushOutcome, SettleOutcome, Settlement, Storage,
+    ExtendOutcome, Extension, PullRequest, PushOutcome, RawDelivery, SettleOutcome, Settlement, Storage,
 };
 use crate::telemetry::{self, PartitionLabels};
 
@@ -128,7 +128,11 @@ impl StorageCaller {
     }
 
     /// Pulls; repeats a safe failure, within the wait and not beyond. Ends at the latest one call's time after the wait.
-    pub(crate) async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+    pub(crate) async fn pull(
+        &self,
+        partition: &PartitionId,
+        request: PullRequest,
+    ) -> Result<Vec<RawDelivery>> {
         let started = self.clock.now();
         let mut attempt = 1;
         loop {
@@ -160,7 +164,7 @@ impl StorageCaller {
         settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>) {
         let deadline = request.wait.saturating_add(self.call_timeout);
         let started = Instant::now();
         let call = async { Ok(self.storage.exchange(settlements, partition, request).await) };

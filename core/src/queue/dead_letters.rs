@@ -2,9 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
+use super::delivery::Delivery;
 use super::guard;
 use super::handle::Queue;
-use super::handler::QueueMessageHandler;
 use super::trickle::Trickle;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inspect::MAX_PAGE;
@@ -101,7 +101,7 @@ impl DeadLetters {
             if held.is_empty() {
                 return Ok(purged);
             }
-            let only_trickles = trickle.is_all(held.iter().map(QueueMessageHandler::message));
+            let only_trickles = trickle.is_all(held.iter().map(Delivery::message));
             let all = held.iter_mut().map(|handler| (handler, QueueMessageStatus::Processed));
             for outcome in self.queue.settle_many(all).await {
                 purged += u64::from(outcome? == SettleOutcome::Settled);
@@ -119,11 +119,11 @@ impl DeadLetters {
 
     /// Releases them before the caller goes on, so that its next call finds them. What fails is released again in the
     /// background, as any delivery that is dropped.
-    pub(super) async fn give_back(&self, mut held: Vec<QueueMessageHandler>) {
+    pub(super) async fn give_back(&self, mut held: Vec<Delivery>) {
         self.queue.settle_many(held.iter_mut().map(|handler| (handler, QueueMessageStatus::Waiting))).await;
     }
 
-    pub(super) async fn pull(&self, max: usize) -> Result<Vec<QueueMessageHandler>> {
+    pub(super) async fn pull(&self, max: usize) -> Result<Vec<Delivery>> {
         let lease = LEASE.clamp(self.queue.capabilities().lease.min, self.queue.capabilities().lease.max);
         // One empty answer is taken for the end.
         let held = self.queue.pull(&self.partition).max(max).lease(lease).thorough(true).await?;

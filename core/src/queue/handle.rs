@@ -21,7 +21,7 @@ use crate::storage::Storage;
 ///
 /// A queue belongs to the tokio runtime that it was made in: its connections, its heartbeat and what goes on in the background live
 /// there. It can be used from elsewhere while that runtime is driven. When the runtime has ended, every call returns
-/// [`Closed`](crate::ErrorKind::Closed), what was held is [lost](crate::QueueMessageHandler::lost), and it comes back at its lease's end at
+/// [`Closed`](crate::ErrorKind::Closed), what was held is [lost](crate::Delivery::lost), and it comes back at its lease's end at
 /// the latest. So tests that have a runtime each need a queue each, or one with an [`IoThread`](crate::IoThread), which belongs to
 /// no runtime.
 ///

@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
+use super::delivery::Delivery;
 use super::feed::Terms;
 use super::handle::Queue;
-use super::handler::QueueMessageHandler;
 use super::shared::Shared;
 use crate::capabilities::{DeliveryCount, Requeue};
 use crate::clock::far;
 use crate::error::{Error, Operation, Result};
 use crate::partition::{IntoPartitionId, PartitionId};
-use crate::storage::{Delivery, PullRequest, Settlement};
+use crate::storage::{PullRequest, RawDelivery, Settlement};
 
 /// A pull being set up by [`Queue::pull`]; await it.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl Pull {
 /// # Cancellation
 /// Dropping the future loses nothing: the call is carried through, and what it claimed is released.
 impl IntoFuture for Pull {
-    type Output = Result<Vec<QueueMessageHandler>>;
+    type Output = Result<Vec<Delivery>>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
@@ -130,7 +130,7 @@ struct Pulling {
 }
 
 impl Pulling {
-    async fn run(self, shared: Arc<Shared>) -> Result<Vec<QueueMessageHandler>> {
+    async fn run(self, shared: Arc<Shared>) -> Result<Vec<Delivery>> {
         let _active = shared.enter(Operation::Pull)?;
         let mut handlers = Vec::new();
         if self.stop.is_cancelled() {
@@ -212,7 +212,7 @@ impl Pulling {
         max: usize,
         until: Instant,
         thorough: bool,
-    ) -> Result<Vec<Delivery>> {
+    ) -> Result<Vec<RawDelivery>> {
         let request = |wait| {
             let request = PullRequest::new(max, wait, self.terms.lease).with_stop(self.stop.clone());
             request.with_thorough(thorough)

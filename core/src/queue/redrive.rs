@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 
 use super::dead_letters::DeadLetters;
+use super::delivery::Delivery;
 use super::guard;
-use super::handler::QueueMessageHandler;
 use crate::error::Result;
 use crate::inspect::MAX_PAGE;
 use crate::message::{MessageData, header};
@@ -110,7 +110,7 @@ impl Redrive {
                 break;
             }
             looks = looks.saturating_sub(held.len() as u64);
-            let only_trickles = trickle.is_all(held.iter().map(QueueMessageHandler::message));
+            let only_trickles = trickle.is_all(held.iter().map(Delivery::message));
             let (chosen, refused) = self.choose(held, &mark, &mut done);
             done.moved += self.dead.put_back(chosen, &to, &mark).await?;
             if let Some(progress) = &mut self.progress {
@@ -128,10 +128,10 @@ impl Redrive {
     /// Which of them to put back, and which not: what this run has put back already has died again.
     fn choose(
         &mut self,
-        held: Vec<QueueMessageHandler>,
+        held: Vec<Delivery>,
         mark: &str,
         done: &mut Redriven,
-    ) -> (Vec<QueueMessageHandler>, Vec<QueueMessageHandler>) {
+    ) -> (Vec<Delivery>, Vec<Delivery>) {
         held.into_iter().partition(|handler| {
             if handler.headers().get(header::REDRIVEN_AT).is_some_and(|run| run == mark) {
                 return false;
@@ -159,7 +159,7 @@ impl DeadLetters {
     }
 
     /// Moves them, with the run's mark as the time, and returns how many.
-    async fn put_back(&self, chosen: Vec<QueueMessageHandler>, to: &PartitionId, mark: &str) -> Result<u64> {
+    async fn put_back(&self, chosen: Vec<Delivery>, to: &PartitionId, mark: &str) -> Result<u64> {
         let shared = &self.queue.0;
         let settlements: Vec<Settlement> = chosen
             .iter()
@@ -195,11 +195,7 @@ impl DeadLetters {
     }
 
     /// Keeps refused dead letters out of the way. `false`: there is no more room for them.
-    async fn set_aside(
-        &self,
-        refused: Vec<QueueMessageHandler>,
-        aside: &mut Vec<QueueMessageHandler>,
-    ) -> Result<bool> {
+    async fn set_aside(&self, refused: Vec<Delivery>, aside: &mut Vec<Delivery>) -> Result<bool> {
         let shared = &self.queue.0;
         let hold = REDRIVE_HOLD.min(shared.options.max_held / 2);
         let mut overflow = refused;

@@ -9,7 +9,7 @@ use super::shared::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::message::{When, header};
 use crate::partition::PartitionId;
-use crate::storage::{Action, Delivery};
+use crate::storage::{Action, RawDelivery};
 
 /// How long a message that only a newer release can read stays invisible after this one met it.
 const NEWER_PAUSE: Duration = Duration::from_secs(5);
@@ -22,7 +22,7 @@ pub(crate) enum Fate {
 }
 
 impl Shared {
-    pub(crate) fn refuse(&self, partition: &PartitionId, delivery: &Delivery) -> Fate {
+    pub(crate) fn refuse(&self, partition: &PartitionId, delivery: &RawDelivery) -> Fate {
         if partition.is_dead_letters() {
             return Fate::Handed;
         }
@@ -57,7 +57,7 @@ impl Shared {
 
     /// What no release will read goes to the dead letters. What a newer one wrote is left to consumers of that one, a while later so
     /// that this one does not take it again at once.
-    fn refuse_unreadable(&self, partition: &PartitionId, delivery: &Delivery, why: &Error) -> Fate {
+    fn refuse_unreadable(&self, partition: &PartitionId, delivery: &RawDelivery, why: &Error) -> Fate {
         let id = delivery.lease.id;
         if why.kind() == ErrorKind::Incompatible {
             tracing::warn!(%why, %id, %partition, "a message of a newer release is left to newer consumers");
@@ -69,7 +69,7 @@ impl Shared {
         Fate::Settled(self.dead(partition, delivery, &format!("cannot be read: {}", why.message())))
     }
 
-    fn dead(&self, partition: &PartitionId, delivery: &Delivery, reason: &str) -> Action {
+    fn dead(&self, partition: &PartitionId, delivery: &RawDelivery, reason: &str) -> Action {
         let now = self.caller.clock.wall();
         dead_letter(partition, &delivery.message, delivery.delivery_count, reason, now)
     }

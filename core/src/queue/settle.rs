@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::begun::Reply;
 use super::coalesce::Call;
+use super::delivery::{Delivery, SettleRequest, Slot};
 use super::handle::Queue;
-use super::handler::{QueueMessageHandler, SettleRequest, Slot};
 use super::shared::{SettleCall, Shared};
 use crate::error::Result;
 use crate::partition::PartitionId;
@@ -53,13 +53,13 @@ impl Call for SettleCall {
 
 impl Queue {
     /// Settles many deliveries in as few calls as the backend allows; what others settle meanwhile may share them. One result per
-    /// delivery, in order, as [`QueueMessageHandler::settle`] would give; what failed can be settled again.
+    /// delivery, in order, as [`Delivery::settle`] would give; what failed can be settled again.
     ///
     /// # Cancellation
     /// Once polled, all of it is carried through.
     pub async fn settle_many<'a>(
         &self,
-        deliveries: impl IntoIterator<Item = (&'a mut QueueMessageHandler, QueueMessageStatus)>,
+        deliveries: impl IntoIterator<Item = (&'a mut Delivery, QueueMessageStatus)>,
     ) -> Vec<Result<SettleOutcome>> {
         let mut deliveries: Vec<_> =
             deliveries.into_iter().map(|(handler, status)| (handler, status, None)).collect();

@@ -13,9 +13,9 @@ use futures_core::Stream;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::delivery::{Delivery, HandlerFeed};
 use super::feed::{self, Batch, Feed, Terms};
 use super::handle::Queue;
-use super::handler::{HandlerFeed, QueueMessageHandler};
 use crate::error::{Error, Result};
 use crate::partition::{IntoPartitionId, PartitionId};
 
@@ -112,14 +112,14 @@ impl StreamBuilder {
 /// ends only when the queue is closed. Dropping it releases what nobody took.
 #[derive(Debug)]
 pub struct HandlerStream {
-    incoming: mpsc::Receiver<Batch<QueueMessageHandler>>,
-    buffer: VecDeque<QueueMessageHandler>,
+    incoming: mpsc::Receiver<Batch<Delivery>>,
+    buffer: VecDeque<Delivery>,
     feed: Arc<HandlerFeed>,
     _stop: DropGuard,
 }
 
 impl Stream for HandlerStream {
-    type Item = Result<QueueMessageHandler>;
+    type Item = Result<Delivery>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {

@@ -127,31 +127,31 @@ impl Actor {
     }
 
     /// A pull loop whose settlements bring more.
-    pub(crate) async fn refills(mut self, times: usize) {
-        let mut refills = self.queue.refills("p", None).unwrap();
-        refills.set_open(true);
+    pub(crate) async fn settle_pulls(mut self, times: usize) {
+        let mut settle_pulls = self.queue.settle_pulls("p", None).unwrap();
+        settle_pulls.set_open(true);
         for _ in 0..times {
             match self.queue.pull("p").max(2).wait(20 * MS).await {
                 Ok(got) => {
-                    let bound = got.into_iter().map(|handler| refills.bind(handler)).collect();
+                    let bound = got.into_iter().map(|handler| settle_pulls.bind(handler)).collect();
                     self.live(bound).await;
                 }
                 Err(error) => expected(&error),
             }
             let clock = self.queue.clock().clone();
-            let brought = match select(pin!(refills.next()), pin!(clock.sleep(5 * MS))).await {
+            let brought = match select(pin!(settle_pulls.next()), pin!(clock.sleep(5 * MS))).await {
                 Either::Left((brought, _)) => brought,
                 Either::Right(_) => Vec::new(),
             };
             self.live(brought).await;
-            refills.set_open(self.rng.u8(..4) > 0);
+            settle_pulls.set_open(self.rng.u8(..4) > 0);
         }
-        let left = refills.take();
+        let left = settle_pulls.take();
         self.live(left).await;
     }
 
     /// What becomes of deliveries: each in a task of its own, or all together.
-    async fn live(&mut self, mut got: Vec<QueueMessageHandler>) {
+    async fn live(&mut self, mut got: Vec<Delivery>) {
         self.world.state().progress += 1;
         if got.len() > 1 && self.rng.u8(..3) == 0 {
             let _held = Count::of(&self.world, |state| &mut state.held);
@@ -171,7 +171,7 @@ impl Actor {
         }
     }
 
-    async fn life(mut self, mut handler: QueueMessageHandler) {
+    async fn life(mut self, mut handler: Delivery) {
         let _held = Count::of(&self.world, |state| &mut state.held);
         for _ in 0..self.rng.usize(..4) {
             self.world.check_trust(&handler);
@@ -206,7 +206,7 @@ impl Actor {
         }
     }
 
-    fn told(&self, handler: &QueueMessageHandler, removes: bool, answer: &Result<SettleOutcome>) {
+    fn told(&self, handler: &Delivery, removes: bool, answer: &Result<SettleOutcome>) {
         match answer {
             Ok(SettleOutcome::Settled) if removes => self.world.told_removed(handler.id()),
             Ok(_) => {}

@@ -44,7 +44,7 @@ struct Plan {
     pushers: usize,
     pullers: usize,
     streams: usize,
-    refills: usize,
+    settle_pulls: usize,
     times: usize,
     max_held: usize,
     in_flight: usize,
@@ -64,7 +64,7 @@ impl Plan {
             pushers: rng.usize(1..=3),
             pullers: rng.usize(1..=3),
             streams: rng.usize(..=1),
-            refills: rng.usize(..=1),
+            settle_pulls: rng.usize(..=1),
             times: rng.usize(2..=6),
             max_held: rng.usize(2..=12),
             in_flight: rng.usize(1..=3),
@@ -107,8 +107,8 @@ fn run(seed: u64, kind: fn(&mut Plan, &mut Rng)) -> u64 {
     for _ in 0..plan.streams {
         spawns.spawn("a stream", actor(&mut rng).streams(plan.times * 2));
     }
-    for _ in 0..plan.refills {
-        spawns.spawn("refills", actor(&mut rng).refills(plan.times));
+    for _ in 0..plan.settle_pulls {
+        spawns.spawn("settle_pulls", actor(&mut rng).settle_pulls(plan.times));
     }
     if plan.closes {
         spawns.spawn("closes", actor(&mut rng).closes());

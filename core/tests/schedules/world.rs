@@ -79,7 +79,7 @@ impl World {
     }
 
     /// No handler trusts its lease longer than the server keeps it, and each learns of its loss.
-    pub(crate) fn check_trust(&self, handler: &QueueMessageHandler) {
+    pub(crate) fn check_trust(&self, handler: &Delivery) {
         let Some(until) = handler.lease_until().filter(|_| !handler.is_lost()) else { return };
         let end = self.state().ends[&handler.headers()[DELIVERY].parse().unwrap()];
         let now = self.clock.clock().now();
@@ -162,7 +162,7 @@ impl World {
         if matches!(fate, Fate::Unanswered) { Err(self.failure()) } else { Ok(answer) }
     }
 
-    fn delivered(&self, lease: Duration, deliveries: Vec<Delivery>) -> Vec<Delivery> {
+    fn delivered(&self, lease: Duration, deliveries: Vec<RawDelivery>) -> Vec<RawDelivery> {
         let mut state = self.state();
         let end = self.clock.clock().now() + lease;
         let marked = deliveries.into_iter().map(|mut delivery| {
@@ -238,7 +238,7 @@ impl PushQueueStorage for Server {
 
 #[async_trait]
 impl PullQueueStorage for Server {
-    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
         let lease = request.lease;
         let effect = async {
             let answer = self.0.memory.pull(partition, request).await;
@@ -273,7 +273,7 @@ impl PullQueueStorage for Server {
         settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>) {
         let lease = request.lease;
         let effect = async {
             let (answers, pulled) = self.0.memory.exchange(settlements, partition, request).await;

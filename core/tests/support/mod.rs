@@ -156,7 +156,7 @@ impl Spy {
         Self { memory, capabilities, push, pull, settle, extend, exchange, unreadable: Mutex::default() }
     }
 
-    fn marked(&self, deliveries: Vec<Delivery>) -> Vec<Delivery> {
+    fn marked(&self, deliveries: Vec<RawDelivery>) -> Vec<RawDelivery> {
         let why = self.unreadable.lock().unwrap().clone();
         deliveries.into_iter().map(|delivery| delivery.with_unreadable(why.clone())).collect()
     }
@@ -211,7 +211,7 @@ impl Forward for Shared {
             ),
         }
     }
-    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
         match self.pull.pass(request.max).await {
             None => self.memory.pull(partition, request).await.map(|deliveries| self.marked(deliveries)),
             Some(Script::Fail(error)) => Err(error),
@@ -240,7 +240,7 @@ impl Forward for Shared {
         settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>) {
         match self.exchange.pass(settlements.len()).await {
             None => {
                 let told = self.exchange.answered();

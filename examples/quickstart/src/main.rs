@@ -12,7 +12,7 @@ use std::os::unix::{ffi::OsStrExt, fs::MetadataExt};
 use std::path::{Path, PathBuf};
 use std::{collections::HashMap, error::Error, fs::File, process::ExitCode, time::Duration};
 
-use anyqueue::{MessageData, MessageId, Queue, QueueMessageHandler, QueueMessageStatus as Status};
+use anyqueue::{Delivery, MessageData, MessageId, Queue, QueueMessageStatus as Status};
 use anyqueue_sqlite::SqliteQueue;
 use clap::Parser as _;
 use futures_util::{StreamExt, TryStreamExt};
@@ -132,7 +132,7 @@ async fn unsettled(queue: &Queue, files: &str) -> Result<u64> {
 }
 
 /// Sums one file. Many tasks do this at once, and their pushes and settlements share transactions.
-async fn work(queue: &Queue, sums: &str, bar: &ProgressBar, mut file: QueueMessageHandler) -> Result<()> {
+async fn work(queue: &Queue, sums: &str, bar: &ProgressBar, mut file: Delivery) -> Result<()> {
     let path = PathBuf::from(OsStr::from_bytes(file.payload()));
     let sum = id("sum", &path);
     // Files block. On another thread they do not keep the runtime from its other work.

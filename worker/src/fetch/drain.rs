@@ -19,7 +19,7 @@ impl Fetch {
     pub(super) async fn drain(&mut self) -> usize {
         self.shared.pool.eager.store(true, std::sync::atomic::Ordering::SeqCst);
         for partition in &self.partitions {
-            partition.refills.set_open(false);
+            partition.settle_pulls.set_open(false);
         }
         self.release_unstarted_in_time().await;
         let shared = self.shared.clone();

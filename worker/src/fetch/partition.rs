@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use anyqueue::{Error, PartitionId, QueueMessageHandler, Refills, Result};
+use anyqueue::{Delivery, Error, PartitionId, Result, SettlePulls};
 use tokio_util::sync::CancellationToken;
 
 use crate::handler::Routes;
@@ -24,7 +24,7 @@ pub(super) struct Pulled {
     pub(super) partition: usize,
     pub(super) asked: usize,
     /// Nothing if it was stopped.
-    pub(super) result: Option<Result<Vec<QueueMessageHandler>>>,
+    pub(super) result: Option<Result<Vec<Delivery>>>,
 }
 
 /// A pull under way.
@@ -47,7 +47,7 @@ impl ActivePull {
 /// A message that is held and has not started.
 #[derive(Debug)]
 pub(super) struct Ready {
-    pub(super) delivery: QueueMessageHandler,
+    pub(super) delivery: Delivery,
     pub(super) claimed_at: Instant,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct PartitionState {
     /// Tasks that had ended when it was last found empty.
     pub(super) empty_at: Option<u64>,
     /// What settlements bring with them, while only this partition has messages.
-    pub(super) refills: Refills,
+    pub(super) settle_pulls: SettlePulls,
 }
 
 /// The pause after a pull that failed; it doubles up to the longest.
@@ -85,7 +85,7 @@ fn pause(times: u32, first: Duration, longest: Duration) -> Duration {
 }
 
 impl PartitionState {
-    pub(super) fn new(refills: Refills) -> Self {
+    pub(super) fn new(settle_pulls: SettlePulls) -> Self {
         Self {
             last_pull: LastPull::Unknown,
             pull: None,
@@ -96,7 +96,7 @@ impl PartitionState {
             errors: 0,
             retry_at: None,
             empty_at: None,
-            refills,
+            settle_pulls,
         }
     }
 
@@ -106,23 +106,23 @@ impl PartitionState {
     }
 
     /// Takes up what a pull brought.
-    pub(super) fn hold(&mut self, deliveries: Vec<QueueMessageHandler>, routes: &Routes, now: Instant) {
+    pub(super) fn hold(&mut self, deliveries: Vec<Delivery>, routes: &Routes, now: Instant) {
         let can_start =
-            |delivery| routes.of(QueueMessageHandler::message(delivery)).is_none_or(|route| route.has_room());
+            |delivery| routes.of(Delivery::message(delivery)).is_none_or(|route| route.has_room());
         if deliveries.iter().any(can_start) {
             (self.blocked_pulls, self.probe_at) = (0, None);
         }
         let ready = deliveries
             .into_iter()
-            .map(|delivery| Ready { delivery: self.refills.bind(delivery), claimed_at: now });
+            .map(|delivery| Ready { delivery: self.settle_pulls.bind(delivery), claimed_at: now });
         self.ready.extend(ready);
     }
 
     /// Takes up what settlements brought. Returns whether that was anything.
     pub(super) fn hold_refills(&mut self, now: Instant) -> bool {
-        let refills = self.refills.take();
-        let any = !refills.is_empty();
-        self.ready.extend(refills.into_iter().map(|delivery| Ready { delivery, claimed_at: now }));
+        let settle_pulls = self.settle_pulls.take();
+        let any = !settle_pulls.is_empty();
+        self.ready.extend(settle_pulls.into_iter().map(|delivery| Ready { delivery, claimed_at: now }));
         any
     }
 

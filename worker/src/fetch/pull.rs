@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{Error, ErrorKind, QueueMessageHandler};
+use anyqueue::{Delivery, Error, ErrorKind};
 use futures_util::future::FutureExt;
 use tokio_util::sync::CancellationToken;
 
@@ -169,7 +169,7 @@ impl Fetch {
         index: usize,
         asked: usize,
         pull: Option<ActivePull>,
-        deliveries: Vec<QueueMessageHandler>,
+        deliveries: Vec<Delivery>,
         now: Instant,
     ) {
         let Some(partition) = self.partitions.get_mut(index) else { return };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyqueue::{QueueMessageHandler, QueueMessageStatus};
+use anyqueue::{Delivery, QueueMessageStatus};
 
 use super::partition::{Ready, waits_for_kind};
 use super::state::{Fetch, is_suspended};
@@ -115,7 +115,7 @@ impl Fetch {
 
 impl Shared {
     /// Whether a delivery may run.
-    fn judge(&self, delivery: &QueueMessageHandler, route: Option<Arc<Route>>) -> Verdict {
+    fn judge(&self, delivery: &Delivery, route: Option<Arc<Route>>) -> Verdict {
         let crashes = self.crashes(delivery);
         if crashes > self.config.max_crashes {
             let reason = format!("lost {crashes} times with the process that ran it");

@@ -49,7 +49,7 @@ impl Fetch {
     pub(crate) fn new(shared: Arc<Shared>, burst: bool) -> Result<Self> {
         let configs = || shared.partitions.iter();
         let partitions = configs()
-            .map(|config| Ok(PartitionState::new(shared.queue.refills(&config.id, config.lease)?)))
+            .map(|config| Ok(PartitionState::new(shared.queue.settle_pulls(&config.id, config.lease)?)))
             .collect::<Result<_>>()?;
         let weights = configs().map(|config| config.weight);
         Ok(Self {
@@ -96,7 +96,7 @@ impl Fetch {
         let only = willing.next().filter(|_| willing.next().is_none() && !self.burst);
         for (index, partition) in self.partitions.iter().enumerate() {
             let open = only == Some(index) && !is_suspended(suspended, index) && partition.takes_refills();
-            partition.refills.set_open(open);
+            partition.settle_pulls.set_open(open);
         }
     }
 

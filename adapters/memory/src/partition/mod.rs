@@ -18,7 +18,7 @@ use std::collections::hash_map::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyqueue::adapter::{Delivery, Lease, Token};
+use anyqueue::adapter::{Lease, RawDelivery, Token};
 use anyqueue::{ExtendOutcome, MessageId, PartitionId};
 
 use crate::message::{Message, Place, after};
@@ -99,7 +99,7 @@ impl Partition {
     }
 
     /// Leases up to `max` ready messages, most urgent first.
-    pub(crate) fn claim(&mut self, now: Instant, max: usize, lease: Duration) -> Vec<Delivery> {
+    pub(crate) fn claim(&mut self, now: Instant, max: usize, lease: Duration) -> Vec<RawDelivery> {
         let count = max.min(self.on_offer());
         if count == 0 {
             return Vec::new();
@@ -118,7 +118,7 @@ impl Partition {
             ids.push(id);
 
             let lease = Lease { partition: self.id.clone(), id, token: token.clone() };
-            let mut delivery = Delivery::new(lease, message.data.clone());
+            let mut delivery = RawDelivery::new(lease, message.data.clone());
             delivery.lease_until = Some(until);
             delivery.delivery_count = Some(message.deliveries);
             delivery.age = now.saturating_duration_since(message.pushed_at);

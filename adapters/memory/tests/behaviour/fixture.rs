@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    Action, Delivery, Extension, InspectQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage,
+    Action, Extension, InspectQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage, RawDelivery,
     Settlement,
 };
 use anyqueue::{
@@ -50,16 +50,16 @@ impl Fixture {
         }
     }
 
-    pub(crate) async fn pull(&self, max: usize) -> Vec<Delivery> {
+    pub(crate) async fn pull(&self, max: usize) -> Vec<RawDelivery> {
         self.pull_from(&self.jobs, max).await
     }
 
-    pub(crate) async fn pull_from(&self, partition: &PartitionId, max: usize) -> Vec<Delivery> {
+    pub(crate) async fn pull_from(&self, partition: &PartitionId, max: usize) -> Vec<RawDelivery> {
         self.queue.pull(partition, now(max)).await.unwrap()
     }
 
     /// The only message there is to pull.
-    pub(crate) async fn pull_one(&self) -> Delivery {
+    pub(crate) async fn pull_one(&self) -> RawDelivery {
         let mut deliveries = self.pull(2).await;
         assert_eq!(deliveries.len(), 1, "one message is ready");
         deliveries.remove(0)
@@ -70,28 +70,28 @@ impl Fixture {
         payloads(&self.pull(1000).await)
     }
 
-    pub(crate) async fn settle(&self, delivery: &Delivery, action: Action) -> SettleOutcome {
+    pub(crate) async fn settle(&self, delivery: &RawDelivery, action: Action) -> SettleOutcome {
         let settlement = Settlement { lease: delivery.lease.clone(), action };
         self.queue.settle(&[settlement]).await.remove(0).unwrap()
     }
 
-    pub(crate) async fn remove(&self, delivery: &Delivery) -> SettleOutcome {
+    pub(crate) async fn remove(&self, delivery: &RawDelivery) -> SettleOutcome {
         self.settle(delivery, Action::Remove).await
     }
 
-    pub(crate) async fn release(&self, delivery: &Delivery) -> SettleOutcome {
+    pub(crate) async fn release(&self, delivery: &RawDelivery) -> SettleOutcome {
         self.settle(delivery, Action::Release).await
     }
 
-    pub(crate) async fn postpone(&self, delivery: &Delivery, delay: Duration) -> SettleOutcome {
+    pub(crate) async fn postpone(&self, delivery: &RawDelivery, delay: Duration) -> SettleOutcome {
         self.settle(delivery, Action::Postpone { delay, headers: None }).await
     }
 
-    pub(crate) async fn move_to(&self, delivery: &Delivery, to: &PartitionId) -> SettleOutcome {
+    pub(crate) async fn move_to(&self, delivery: &RawDelivery, to: &PartitionId) -> SettleOutcome {
         self.settle(delivery, Action::Move { to: to.clone(), headers: None }).await
     }
 
-    pub(crate) async fn extend(&self, delivery: &Delivery, duration: Duration) -> ExtendOutcome {
+    pub(crate) async fn extend(&self, delivery: &RawDelivery, duration: Duration) -> ExtendOutcome {
         let extension = Extension { lease: delivery.lease.clone(), duration };
         self.queue.extend(&[extension]).await.remove(0).unwrap()
     }
@@ -106,7 +106,7 @@ pub(crate) fn now(max: usize) -> PullRequest {
     PullRequest::new(max, Duration::ZERO, LEASE)
 }
 
-pub(crate) fn payloads(deliveries: &[Delivery]) -> Vec<String> {
+pub(crate) fn payloads(deliveries: &[RawDelivery]) -> Vec<String> {
     deliveries
         .iter()
         .map(|delivery| String::from_utf8(delivery.message.payload().to_vec()).unwrap())

@@ -7,8 +7,8 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    Action, Delivery, Extension, InspectQueueStorage, Lease, PauseQueueStorage, PullQueueStorage,
-    PullRequest, PushQueueStorage, Settlement,
+    Action, Extension, InspectQueueStorage, Lease, PauseQueueStorage, PullQueueStorage, PullRequest,
+    PushQueueStorage, RawDelivery, Settlement,
 };
 use anyqueue::{
     CancelOutcome, Counts, DeleteOutcome, ExtendOutcome, MessageData, MessageId, MessageState, PartitionId,
@@ -287,7 +287,7 @@ struct Pair {
     model: Model,
     pushed: Vec<MessageData>,
     /// Every delivery there ever was, stale ones too, and which pull it came from.
-    deliveries: Vec<(Delivery, usize)>,
+    deliveries: Vec<(RawDelivery, usize)>,
     pulls: usize,
 }
 

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    Action, Delivery, PauseQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage,
+    Action, PauseQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage, RawDelivery,
     Settlement,
 };
 use anyqueue::{ErrorKind, ExtendOutcome, MessageData, PartitionId, Result};
@@ -21,7 +21,7 @@ const WAIT: Duration = Duration::from_secs(1000);
 
 /// A pull that the test polls by hand, and how often it was woken.
 struct Waiting<'a> {
-    pull: Pin<Box<dyn Future<Output = Result<Vec<Delivery>>> + Send + 'a>>,
+    pull: Pin<Box<dyn Future<Output = Result<Vec<RawDelivery>>> + Send + 'a>>,
     wakes: Arc<Wakes>,
     seen: usize,
 }
@@ -42,7 +42,7 @@ impl<'a> Waiting<'a> {
         waiting
     }
 
-    fn poll(&mut self) -> Option<Vec<Delivery>> {
+    fn poll(&mut self) -> Option<Vec<RawDelivery>> {
         self.seen = self.wakes.0.load(Ordering::SeqCst);
         let waker = Waker::from(Arc::clone(&self.wakes));
         match self.pull.as_mut().poll(&mut Context::from_waker(&waker)) {
@@ -65,7 +65,7 @@ fn waiters(t: &Fixture, n: usize) -> Vec<Waiting<'_>> {
 }
 
 /// Polls whoever was woken until nobody is. Returns how many polls that took, and what was delivered.
-fn settle_down(waiters: &mut Vec<Waiting<'_>>) -> (usize, Vec<Delivery>) {
+fn settle_down(waiters: &mut Vec<Waiting<'_>>) -> (usize, Vec<RawDelivery>) {
     let (mut polls, mut delivered) = (0, Vec::new());
     while let Some(woken) = waiters.iter().position(Waiting::is_woken) {
         polls += 1;

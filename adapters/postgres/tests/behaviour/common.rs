@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    Action, Delivery, Lease, PullQueueStorage, PullRequest, PushQueueStorage, Settlement,
+    Action, Lease, PullQueueStorage, PullRequest, PushQueueStorage, RawDelivery, Settlement,
 };
 use anyqueue::{MessageData, PartitionId, PushOutcome, SettleOutcome};
 use anyqueue_postgres::PostgresQueue;
@@ -92,16 +92,20 @@ pub(crate) async fn push(queue: &PostgresQueue, partition: &PartitionId, texts: 
     }
 }
 
-pub(crate) async fn pull(queue: &PostgresQueue, partition: &PartitionId, max: usize) -> Vec<Delivery> {
+pub(crate) async fn pull(queue: &PostgresQueue, partition: &PartitionId, max: usize) -> Vec<RawDelivery> {
     queue.pull(partition, PullRequest::new(max, Duration::ZERO, LEASE)).await.unwrap()
 }
 
-pub(crate) async fn pull_wait(queue: &PostgresQueue, partition: &PartitionId, max: usize) -> Vec<Delivery> {
+pub(crate) async fn pull_wait(
+    queue: &PostgresQueue,
+    partition: &PartitionId,
+    max: usize,
+) -> Vec<RawDelivery> {
     queue.pull(partition, PullRequest::new(max, SOON, LEASE)).await.unwrap()
 }
 
-pub(crate) fn texts(deliveries: &[Delivery]) -> Vec<String> {
-    let text = |delivery: &Delivery| String::from_utf8(delivery.message.payload().to_vec()).unwrap();
+pub(crate) fn texts(deliveries: &[RawDelivery]) -> Vec<String> {
+    let text = |delivery: &RawDelivery| String::from_utf8(delivery.message.payload().to_vec()).unwrap();
     deliveries.iter().map(text).collect()
 }
 

@@ -53,7 +53,7 @@ async fn a_waiting_pull_can_be_made_again_after_its_connections_were_ended() {
 #[tokio::test]
 async fn without_prepared_statements_and_notifications_everything_works() {
     let Some(bed) = Bed::find().await else { return };
-    let plain = || PostgresQueue::from_url(&bed.url()).unwrap().prepared(false).notify(false);
+    let plain = || PostgresQueue::builder(&bed.url()).unwrap().prepared(false).notify(false);
     let (queue, other, p) = (plain().open().await.unwrap(), plain().open().await.unwrap(), part("p"));
     let waiting = tokio::spawn({
         let p = p.clone();

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyqueue::{
-    MessageData, MessageId, PartitionOptions, Queue, QueueMessageHandler, QueueMessageStatus::Processed,
-    Result, SettleOutcome,
+    Delivery, MessageData, MessageId, PartitionOptions, Queue, QueueMessageStatus::Processed, Result,
+    SettleOutcome,
 };
 use anyqueue_postgres::PostgresQueue;
 use anyqueue_testkit::{Postgres, start_if_installed};
@@ -21,7 +21,7 @@ pub(crate) const RECOVERY: Duration = Duration::from_secs(5);
 const LEASE: Duration = Duration::from_secs(5);
 
 pub(crate) async fn client(url: &str) -> Queue {
-    let storage = PostgresQueue::from_url(url).unwrap().call_timeout(CALL_TIMEOUT);
+    let storage = PostgresQueue::builder(url).unwrap().call_timeout(CALL_TIMEOUT);
     let defaults = PartitionOptions::default().with_lease(LEASE);
     let queue = Queue::builder(storage.open().await.unwrap()).defaults(defaults);
     queue.call_timeout(CALL_TIMEOUT).build().unwrap()
@@ -73,8 +73,8 @@ pub(crate) fn drain(queue: Queue, acknowledged: watch::Receiver<usize>, all: usi
                     return seen;
                 }
             }
-            seen.delivered.extend(held.iter().map(QueueMessageHandler::id));
-            let ids: Vec<_> = held.iter().map(QueueMessageHandler::id).collect();
+            seen.delivered.extend(held.iter().map(Delivery::id));
+            let ids: Vec<_> = held.iter().map(Delivery::id).collect();
             let all = held.iter_mut().map(|handler| (handler, Processed));
             let outcomes = bounded(queue.settle_many(all)).await;
             for (id, outcome) in ids.into_iter().zip(outcomes) {

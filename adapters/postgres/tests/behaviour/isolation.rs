@@ -13,7 +13,7 @@ fn member(text: &str) -> MessageData {
     MessageData::new(text).with_group("g")
 }
 
-async fn remove_all(queue: &PostgresQueue, held: Vec<anyqueue::adapter::Delivery>) {
+async fn remove_all(queue: &PostgresQueue, held: Vec<anyqueue::adapter::RawDelivery>) {
     let settlements = held
         .into_iter()
         .map(|held| Settlement { lease: held.lease, action: anyqueue::adapter::Action::Remove });
@@ -56,7 +56,7 @@ async fn a_databases_own_level_does_not_reach_the_handles_transactions() {
         .await;
         let url = bed.url_of(&role);
         for (notify, prepared) in [(true, true), (true, false), (false, false)] {
-            let builder = PostgresQueue::from_url(&url).unwrap().notify(notify).prepared(prepared);
+            let builder = PostgresQueue::builder(&url).unwrap().notify(notify).prepared(prepared);
             let (queue, p) = (builder.open().await.unwrap(), part("p"));
             queue.push(&p, &[member("first"), member("second")]).await.remove(0).unwrap();
             let first = pull(&queue, &p, 9).await;
@@ -80,7 +80,7 @@ async fn a_databases_own_level_does_not_reach_the_handles_transactions() {
             queue.close().await.unwrap();
         }
         // Shared connections are left as they are, and nothing else pins the level there.
-        let shared = PostgresQueue::from_url(&url).unwrap().notify(false).open().await;
+        let shared = PostgresQueue::builder(&url).unwrap().notify(false).open().await;
         match shared {
             Ok(_) => assert_eq!(level, "READ COMMITTED"),
             Err(error) => {

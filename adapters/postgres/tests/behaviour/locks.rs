@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    Action, Delivery, InspectQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage, Settlement,
+    Action, InspectQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage, RawDelivery, Settlement,
 };
 use anyqueue::{CancelOutcome, MessageData, SettleOutcome};
 use anyqueue_postgres::PostgresQueue;
@@ -11,7 +11,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use crate::common::{Bed, LEASE, SOON, part, pull, push, run, texts};
 
-fn removal(held: &Delivery) -> Settlement {
+fn removal(held: &RawDelivery) -> Settlement {
     Settlement { lease: held.lease.clone(), action: Action::Remove }
 }
 
@@ -44,7 +44,7 @@ async fn calls_that_are_given_up_leave_no_server_process_behind() {
 
     let url = bed.url().replace(&format!("application_name={}", bed.schema), "application_name=given_up");
     for (call_timeout, patience) in [(Duration::from_millis(200), SOON), (SOON, Duration::from_millis(200))] {
-        let queue = PostgresQueue::from_url(&url).unwrap().max_connections(CONNECTIONS);
+        let queue = PostgresQueue::builder(&url).unwrap().max_connections(CONNECTIONS);
         let queue = queue.call_timeout(call_timeout).open().await.unwrap();
         let processes = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'given_up'";
         let (mut watcher, mut most) = (bed.connect().await, 0);

@@ -1,7 +1,7 @@
 //! One id in several partitions: where such messages meet, they are one.
 
 use anyqueue::adapter::{
-    Action, Delivery, InspectQueueStorage, PullQueueStorage, PushQueueStorage, Settlement,
+    Action, InspectQueueStorage, PullQueueStorage, PushQueueStorage, RawDelivery, Settlement,
 };
 use anyqueue::{MessageData, PartitionId, PushOutcome, RetryClass, SettleOutcome};
 use anyqueue_postgres::PostgresQueue;
@@ -19,7 +19,7 @@ async fn settle(queue: &PostgresQueue, settlements: &[Settlement]) {
     }
 }
 
-fn to(held: &Delivery, partition: &PartitionId) -> Settlement {
+fn to(held: &RawDelivery, partition: &PartitionId) -> Settlement {
     Settlement { lease: held.lease.clone(), action: Action::Move { to: partition.clone(), headers: None } }
 }
 

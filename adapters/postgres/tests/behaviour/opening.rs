@@ -49,7 +49,7 @@ async fn a_newer_schema_is_refused_and_left_alone() {
     ))
     .await;
     for create in [true, false] {
-        let error = PostgresQueue::from_url(&bed.url()).unwrap().create(create).open().await.unwrap_err();
+        let error = PostgresQueue::builder(&bed.url()).unwrap().create(create).open().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
         assert!(error.message().contains("newer"), "{error}");
     }
@@ -59,11 +59,11 @@ async fn a_newer_schema_is_refused_and_left_alone() {
 #[tokio::test]
 async fn without_create_a_missing_schema_is_said_and_not_made() {
     let Some(bed) = Bed::find().await else { return };
-    let error = PostgresQueue::from_url(&bed.url()).unwrap().create(false).open().await.unwrap_err();
+    let error = PostgresQueue::builder(&bed.url()).unwrap().create(false).open().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible);
     assert!(error.message().contains(&bed.schema), "{error}");
     bed.open().await;
-    PostgresQueue::from_url(&bed.url()).unwrap().create(false).open().await.unwrap();
+    PostgresQueue::builder(&bed.url()).unwrap().create(false).open().await.unwrap();
 }
 
 #[tokio::test]

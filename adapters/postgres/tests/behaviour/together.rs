@@ -145,7 +145,7 @@ async fn a_pull_answers_about_as_much_as_fits_the_memory() {
     for message in &large {
         queue.push(&p, std::slice::from_ref(message)).await.remove(0).unwrap();
     }
-    let firsts = |held: &[anyqueue::adapter::Delivery]| {
+    let firsts = |held: &[anyqueue::adapter::RawDelivery]| {
         held.iter().map(|held| held.message.payload()[0]).collect::<Vec<_>>()
     };
     assert_eq!(firsts(&pull(&queue, &p, 1000).await), [0, 1, 2, 3]);

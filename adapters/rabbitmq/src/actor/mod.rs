@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use anyqueue::adapter::{Delivery, Lease};
+use anyqueue::adapter::{Lease, RawDelivery};
 use anyqueue::{Error, MessageId, PartitionId, Result};
 use tokio::sync::mpsc;
 
@@ -272,11 +272,11 @@ fn hand_over(
     partition: &PartitionId,
     message: Received,
     (counts, now): (bool, SystemTime),
-) -> Delivery {
+) -> RawDelivery {
     let tag = Tag { channel_id: channel.id, delivery_tag: message.delivery_tag };
     let record = &message.record;
     let lease = Lease { partition: partition.clone(), id: record.message.id(), token: tag.token() };
-    let mut delivery = Delivery::new(lease, record.message.clone()).with_age(record.age(now));
+    let mut delivery = RawDelivery::new(lease, record.message.clone()).with_age(record.age(now));
     if let Some(count) = record.deliveries.filter(|_| counts) {
         delivery = delivery.with_delivery_count(count);
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    Action, Delivery, Extension, PullQueueStorage, PullRequest, PushQueueStorage, Settlement,
+    Action, Extension, PullQueueStorage, PullRequest, PushQueueStorage, RawDelivery, Settlement,
 };
 use anyqueue::{ExtendOutcome, MessageData, PartitionId, PushOutcome, Result, SettleOutcome};
 use anyqueue_rabbitmq::{RabbitMqBuilder, RabbitMqQueue};
@@ -53,7 +53,7 @@ impl Bed {
     }
 
     pub(crate) fn builder(&self) -> RabbitMqBuilder {
-        RabbitMqQueue::from_url(&self.url()).unwrap()
+        RabbitMqQueue::builder(&self.url()).unwrap()
     }
 
     pub(crate) async fn open(&self) -> RabbitMqQueue {
@@ -146,12 +146,12 @@ pub(crate) async fn pull(
     partition: &PartitionId,
     max: usize,
     wait: Duration,
-) -> Vec<Delivery> {
+) -> Vec<RawDelivery> {
     queue.pull(partition, PullRequest::new(max, wait, LEASE)).await.unwrap()
 }
 
 /// Pulls until so many have come.
-pub(crate) async fn take(queue: &RabbitMqQueue, partition: &PartitionId, count: usize) -> Vec<Delivery> {
+pub(crate) async fn take(queue: &RabbitMqQueue, partition: &PartitionId, count: usize) -> Vec<RawDelivery> {
     let mut got = Vec::new();
     while got.len() < count {
         let more = pull(queue, partition, count - got.len(), SOON).await;
@@ -161,14 +161,14 @@ pub(crate) async fn take(queue: &RabbitMqQueue, partition: &PartitionId, count: 
     got
 }
 
-pub(crate) fn texts(deliveries: &[Delivery]) -> Vec<String> {
-    let text = |delivery: &Delivery| String::from_utf8(delivery.message.payload().to_vec()).unwrap();
+pub(crate) fn texts(deliveries: &[RawDelivery]) -> Vec<String> {
+    let text = |delivery: &RawDelivery| String::from_utf8(delivery.message.payload().to_vec()).unwrap();
     deliveries.iter().map(text).collect()
 }
 
 pub(crate) async fn settle(
     queue: &RabbitMqQueue,
-    deliveries: &[Delivery],
+    deliveries: &[RawDelivery],
     action: Action,
 ) -> Vec<SettleOutcome> {
     let settlements: Vec<_> = deliveries
@@ -178,7 +178,7 @@ pub(crate) async fn settle(
     queue.settle(&settlements).await.into_iter().collect::<Result<_>>().unwrap()
 }
 
-pub(crate) async fn holds(queue: &RabbitMqQueue, delivery: &Delivery) -> bool {
+pub(crate) async fn holds(queue: &RabbitMqQueue, delivery: &RawDelivery) -> bool {
     let extension = Extension { lease: delivery.lease.clone(), duration: LEASE };
     let outcome = queue.extend(&[extension]).await.pop().unwrap().unwrap();
     outcome == ExtendOutcome::Extended

@@ -100,7 +100,7 @@ async fn cut_off(url: &str, bed: &Bed, messages: usize) {
     let proxy = Proxy::start(bed.server().addr()).unwrap();
     let url = url.replace(&bed.server().addr().to_string(), &proxy.addr().to_string());
     let limit = Duration::from_secs(2);
-    let builder = || RabbitMqQueue::from_url(&url).unwrap().call_timeout(limit).connect_timeout(limit);
+    let builder = || RabbitMqQueue::builder(&url).unwrap().call_timeout(limit).connect_timeout(limit);
     let (first, second) = two(builder).await;
     let load = Load::start(&first, &second, &part("p")).await;
     for cut in 1..=20 {

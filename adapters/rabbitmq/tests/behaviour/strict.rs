@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use anyqueue::QueueMessageStatus::Processed;
-use anyqueue::adapter::{Action, Delivery, PullQueueStorage, PullRequest, Settlement, Token};
+use anyqueue::adapter::{Action, PullQueueStorage, PullRequest, RawDelivery, Settlement, Token};
 use anyqueue::{MessageData, PartitionId, Queue, SettleOutcome};
 use anyqueue_rabbitmq::RabbitMqQueue;
 use anyqueue_testkit::{Fault, Proxy, RabbitMq};
@@ -13,8 +13,9 @@ use futures_util::{FutureExt, StreamExt};
 
 use crate::common::{Bed, LEASE, SOON, becomes, messages, part, pull, push, settle, take, texts};
 
-fn removals(deliveries: &[Delivery]) -> Vec<Settlement> {
-    let removal = |delivery: &Delivery| Settlement { lease: delivery.lease.clone(), action: Action::Remove };
+fn removals(deliveries: &[RawDelivery]) -> Vec<Settlement> {
+    let removal =
+        |delivery: &RawDelivery| Settlement { lease: delivery.lease.clone(), action: Action::Remove };
     deliveries.iter().map(removal).collect()
 }
 

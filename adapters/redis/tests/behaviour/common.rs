@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use anyqueue::adapter::{Action, Delivery, PullQueueStorage, PullRequest, PushQueueStorage, Settlement};
+use anyqueue::adapter::{Action, PullQueueStorage, PullRequest, PushQueueStorage, RawDelivery, Settlement};
 use anyqueue::{MessageData, PartitionId, PushOutcome, SettleOutcome};
 use anyqueue_redis::{RedisBuilder, RedisQueue};
 use anyqueue_testkit::{Redis, Server, start_if_installed};
@@ -43,7 +43,7 @@ impl Bed {
     }
 
     pub(crate) fn builder(&self) -> RedisBuilder {
-        RedisQueue::from_url(&self.url()).unwrap()
+        RedisQueue::builder(&self.url()).unwrap()
     }
 
     pub(crate) async fn open(&self) -> RedisQueue {
@@ -112,16 +112,16 @@ pub(crate) async fn fill(
     }
 }
 
-pub(crate) async fn pull(queue: &RedisQueue, partition: &PartitionId, max: usize) -> Vec<Delivery> {
+pub(crate) async fn pull(queue: &RedisQueue, partition: &PartitionId, max: usize) -> Vec<RawDelivery> {
     queue.pull(partition, PullRequest::new(max, Duration::ZERO, LEASE)).await.unwrap()
 }
 
-pub(crate) async fn pull_wait(queue: &RedisQueue, partition: &PartitionId, max: usize) -> Vec<Delivery> {
+pub(crate) async fn pull_wait(queue: &RedisQueue, partition: &PartitionId, max: usize) -> Vec<RawDelivery> {
     queue.pull(partition, PullRequest::new(max, SOON, LEASE)).await.unwrap()
 }
 
-pub(crate) fn texts(deliveries: &[Delivery]) -> Vec<String> {
-    let text = |delivery: &Delivery| String::from_utf8(delivery.message.payload().to_vec()).unwrap();
+pub(crate) fn texts(deliveries: &[RawDelivery]) -> Vec<String> {
+    let text = |delivery: &RawDelivery| String::from_utf8(delivery.message.payload().to_vec()).unwrap();
     deliveries.iter().map(text).collect()
 }
 
@@ -129,7 +129,7 @@ pub(crate) fn messages(texts: &[&str]) -> Vec<MessageData> {
     texts.iter().map(MessageData::new).collect()
 }
 
-pub(crate) async fn settle(queue: &RedisQueue, deliveries: &[Delivery], action: Action) {
+pub(crate) async fn settle(queue: &RedisQueue, deliveries: &[RawDelivery], action: Action) {
     let settlements: Vec<_> = deliveries
         .iter()
         .map(|delivery| Settlement { lease: delivery.lease.clone(), action: action.clone() })

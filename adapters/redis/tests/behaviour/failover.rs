@@ -172,7 +172,7 @@ async fn rights_that_sentinels_and_clusters_need_beside_are_told() {
 async fn in_a_cluster_waiting_pulls_are_woken_by_pushes_to_any_server() {
     let Some(cluster) = RedisCluster::start_if_installed(Redis::new()).await.unwrap() else { return };
     // No pull would find anything by looking in the time of the test.
-    let rarely = RedisQueue::from_url(cluster.url()).unwrap().poll_interval(Duration::from_mins(1));
+    let rarely = RedisQueue::builder(cluster.url()).unwrap().poll_interval(Duration::from_mins(1));
     let (queue, other) = (rarely.open().await.unwrap(), RedisQueue::open(cluster.url()).await.unwrap());
     for number in 0..6 {
         let p = part(&format!("p{number}"));

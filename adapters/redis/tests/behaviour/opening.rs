@@ -68,7 +68,7 @@ async fn a_wrong_database_an_absent_server_and_a_bad_url_are_told_apart() {
     assert_eq!((absent.kind(), absent.retry()), (ErrorKind::Unavailable, RetryClass::Safe), "{absent}");
     let named = RedisQueue::open(&format!("{wrong}jobs")).await.unwrap_err();
     assert_eq!(named.kind(), ErrorKind::InvalidInput);
-    let option = RedisQueue::from_url(&format!("{wrong}?prefix=a{{b}}")).unwrap().open().await.unwrap_err();
+    let option = RedisQueue::builder(&format!("{wrong}?prefix=a{{b}}")).unwrap().open().await.unwrap_err();
     assert_eq!(option.kind(), ErrorKind::InvalidInput);
     for error in [error, absent, named, option] {
         assert!(!format!("{error} {error:?}").contains(SECRET), "{error:?}");

@@ -103,7 +103,7 @@ async fn nothing_is_lost_where_a_slot_is_moved_to_and_fro_under_load() {
     let p = part(&name);
     let (first, second) = (&cluster.nodes()[0], &cluster.nodes()[1]);
     // Of the same slot, with another prefix: what nobody touches meanwhile.
-    let kept = RedisQueue::from_url(cluster.url()).unwrap().prefix("kept").open().await.unwrap();
+    let kept = RedisQueue::builder(cluster.url()).unwrap().prefix("kept").open().await.unwrap();
     fill_with_all_kinds(&kept, &name).await;
     let held = kept.pull(&p, PullRequest::new(1, Duration::ZERO, 10 * LEASE)).await.unwrap();
     let before = kept.counts(&p).await.unwrap();

@@ -13,7 +13,7 @@ async fn server(certificates: &Certificates) -> Option<Server> {
 }
 
 fn url(server: &Server, authority: &Certificates) -> String {
-    format!("{}?ca={}", login(server.url()), authority.authority().display())
+    format!("{}?ca_file={}", login(server.url()), authority.authority().display())
 }
 
 /// The default user has no password, and so takes any.
@@ -64,21 +64,24 @@ async fn a_server_that_asks_for_a_certificate_is_shown_one() {
     let certificates = Certificates::make().await.unwrap();
     let strict = Redis::new().tls(&certificates).setting("tls-auth-clients", "yes");
     let Some(server) = start_if_installed(strict).await.unwrap() else { return };
-    let url = format!("{}?ca={}", server.url(), certificates.authority().display());
+    let url = format!("{}?ca_file={}", server.url(), certificates.authority().display());
     refused(&url).await;
     let (certificate, key) = (certificates.certificate(), certificates.key());
-    works(&format!("{url}&cert={}&key={}", certificate.display(), key.display())).await;
+    works(&format!("{url}&cert_file={}&key_file={}", certificate.display(), key.display())).await;
 }
 
 #[tokio::test]
 async fn certificates_that_cannot_be_used_are_told() {
     let certificates = Certificates::make().await.unwrap();
     for (url, said) in [
-        ("rediss://127.0.0.1:1/?ca=/no/such/file".to_owned(), "/no/such/file"),
-        (format!("redis://127.0.0.1:1/?ca={}", certificates.authority().display()), "rediss://"),
-        (format!("rediss://127.0.0.1:1/?cert={}", certificates.certificate().display()), "cert and key"),
+        ("rediss://127.0.0.1:1/?ca_file=/no/such/file".to_owned(), "/no/such/file"),
+        (format!("redis://127.0.0.1:1/?ca_file={}", certificates.authority().display()), "rediss://"),
+        (
+            format!("rediss://127.0.0.1:1/?cert_file={}", certificates.certificate().display()),
+            "cert_file and key_file",
+        ),
     ] {
-        let error = match RedisQueue::from_url(&url) {
+        let error = match RedisQueue::builder(&url) {
             Ok(builder) => builder.open().await.unwrap_err(),
             Err(error) => error,
         };

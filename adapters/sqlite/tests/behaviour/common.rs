@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    Action, Delivery, InspectQueueStorage, Lease, PullQueueStorage, PullRequest, PushQueueStorage, Settlement,
+    Action, InspectQueueStorage, Lease, PullQueueStorage, PullRequest, PushQueueStorage, RawDelivery,
+    Settlement,
 };
 use anyqueue::{ManualClock, MessageData, MessageId, PartitionId, PushOutcome, SettleOutcome};
 use anyqueue_sqlite::SqliteQueue;
@@ -78,15 +79,15 @@ pub(crate) async fn push_text(
     push(queue, partition, &messages).await
 }
 
-pub(crate) async fn pull(queue: &SqliteQueue, partition: &PartitionId, max: usize) -> Vec<Delivery> {
+pub(crate) async fn pull(queue: &SqliteQueue, partition: &PartitionId, max: usize) -> Vec<RawDelivery> {
     queue.pull(partition, PullRequest::new(max, Duration::ZERO, LEASE)).await.unwrap()
 }
 
-pub(crate) async fn pull_wait(queue: &SqliteQueue, partition: &PartitionId, max: usize) -> Vec<Delivery> {
+pub(crate) async fn pull_wait(queue: &SqliteQueue, partition: &PartitionId, max: usize) -> Vec<RawDelivery> {
     queue.pull(partition, PullRequest::new(max, SOON, LEASE)).await.unwrap()
 }
 
-pub(crate) fn texts(deliveries: &[Delivery]) -> Vec<String> {
+pub(crate) fn texts(deliveries: &[RawDelivery]) -> Vec<String> {
     deliveries
         .iter()
         .map(|delivery| String::from_utf8(delivery.message.payload().to_vec()).unwrap())

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use crate::common::*;
 use anyqueue::adapter::{
-    Action, Delivery, Extension, InspectQueueStorage, PullQueueStorage, PullRequest, Settlement, Token,
+    Action, Extension, InspectQueueStorage, PullQueueStorage, PullRequest, RawDelivery, Settlement, Token,
 };
 use anyqueue::{ErrorKind, ExtendOutcome, Headers, SettleOutcome};
 use anyqueue_sqlite::SqliteQueue;
 
-async fn extend(queue: &SqliteQueue, delivery: &Delivery, duration: Duration) -> ExtendOutcome {
+async fn extend(queue: &SqliteQueue, delivery: &RawDelivery, duration: Duration) -> ExtendOutcome {
     queue.extend(&[Extension { lease: delivery.lease.clone(), duration }]).await.remove(0).unwrap()
 }
 

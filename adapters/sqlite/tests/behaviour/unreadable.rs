@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyqueue::adapter::{Action, Delivery, InspectQueueStorage};
+use anyqueue::adapter::{Action, InspectQueueStorage, RawDelivery};
 use anyqueue::{
     DeleteOutcome, ErrorKind, Headers, MessageData, MessageId, PartitionId, Queue,
     QueueMessageStatus::Processed, SettleOutcome,
@@ -38,7 +38,7 @@ fn stored(bed: &Bed, id: MessageId) -> Vec<u8> {
     conn.query_row(select, [id.as_bytes()], |row| row.get(0)).unwrap()
 }
 
-fn why(held: &Delivery) -> Option<ErrorKind> {
+fn why(held: &RawDelivery) -> Option<ErrorKind> {
     held.unreadable.as_ref().map(anyqueue::Error::kind)
 }
 

@@ -4,11 +4,13 @@ use std::time::{Duration, Instant};
 
 use crate::common::*;
 use anyqueue::PartitionId;
-use anyqueue::adapter::{Action, Delivery, PauseQueueStorage, PullQueueStorage, PullRequest, QueueStorage};
+use anyqueue::adapter::{
+    Action, PauseQueueStorage, PullQueueStorage, PullRequest, QueueStorage, RawDelivery,
+};
 use anyqueue_sqlite::SqliteQueue;
 use tokio::task::JoinHandle;
 
-fn waiter(queue: &SqliteQueue, partition: &PartitionId, wait: Duration) -> JoinHandle<Vec<Delivery>> {
+fn waiter(queue: &SqliteQueue, partition: &PartitionId, wait: Duration) -> JoinHandle<Vec<RawDelivery>> {
     let (queue, partition) = (queue.clone(), partition.clone());
     tokio::spawn(async move { queue.pull(&partition, PullRequest::new(1, wait, LEASE)).await.unwrap() })
 }

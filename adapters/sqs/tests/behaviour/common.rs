@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyqueue::adapter::{Action, Delivery, PullQueueStorage, PullRequest, PushQueueStorage, Settlement};
+use anyqueue::adapter::{Action, PullQueueStorage, PullRequest, PushQueueStorage, RawDelivery, Settlement};
 use anyqueue::{MessageData, PartitionId, PushOutcome, Result, SettleOutcome};
 use anyqueue_sqs::{SqsBuilder, SqsQueue};
 use anyqueue_testkit::{Ministack, Server, start_if_installed};
@@ -66,7 +66,7 @@ pub(crate) async fn push(queue: &SqsQueue, name: &str, messages: &[MessageData])
 }
 
 /// Exactly so many, in as many pulls as it takes.
-pub(crate) async fn take(queue: &SqsQueue, name: &PartitionId, count: usize) -> Vec<Delivery> {
+pub(crate) async fn take(queue: &SqsQueue, name: &PartitionId, count: usize) -> Vec<RawDelivery> {
     let mut taken = Vec::new();
     while taken.len() < count {
         let got = queue.pull(name, PullRequest::new(count - taken.len(), SOON, LEASE)).await.unwrap();
@@ -83,7 +83,7 @@ pub(crate) async fn nothing(queue: &SqsQueue, name: &PartitionId) {
 
 pub(crate) async fn settle(
     queue: &SqsQueue,
-    held: &[Delivery],
+    held: &[RawDelivery],
     action: &Action,
 ) -> Vec<Result<SettleOutcome>> {
     let settlements: Vec<_> = held

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyqueue::QueueMessageStatus::Processed;
 use anyqueue::adapter::{PullQueueStorage, PullRequest, PushQueueStorage};
-use anyqueue::{MessageData, Queue, QueueMessageHandler};
+use anyqueue::{Delivery, MessageData, Queue};
 
 use crate::common::{Bed, LEASE, SOON, messages, part, push, settle, take};
 
@@ -26,7 +26,7 @@ async fn levels_cost_no_more_than_what_does_not_fill_the_last_request_of_each() 
     cost_of_single_calls(10, 3).await;
 }
 
-async fn hold_all(queue: &Queue, count: usize) -> Vec<QueueMessageHandler> {
+async fn hold_all(queue: &Queue, count: usize) -> Vec<Delivery> {
     let mut all = Vec::new();
     while all.len() < count {
         let more = queue.pull("p").max(count - all.len()).wait(SOON).await.unwrap();

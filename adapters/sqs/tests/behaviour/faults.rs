@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyqueue::QueueMessageStatus::Processed;
 use anyqueue::adapter::{Action, PullQueueStorage, PullRequest, PushQueueStorage};
-use anyqueue::{
-    MessageData, MessageId, PartitionOptions, Queue, QueueMessageHandler, RetryClass, SettleOutcome,
-};
+use anyqueue::{Delivery, MessageData, MessageId, PartitionOptions, Queue, RetryClass, SettleOutcome};
 use anyqueue_sqs::SqsQueue;
 use anyqueue_testkit::{Direction, Fault, Ministack, Proxy, Server, start_if_installed};
 use tokio::sync::watch;
@@ -76,7 +74,7 @@ async fn process_all(queue: Queue, is_all_stored: watch::Receiver<usize>) -> End
             continue;
         }
         last = Instant::now();
-        let ids: Vec<_> = held.iter().map(QueueMessageHandler::id).collect();
+        let ids: Vec<_> = held.iter().map(Delivery::id).collect();
         let outcomes = queue.settle_many(held.iter_mut().map(|handler| (handler, Processed))).await;
         for (id, outcome) in ids.into_iter().zip(outcomes) {
             if matches!(outcome, Ok(SettleOutcome::Settled)) {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::adapter::{Action, Delivery, PullQueueStorage, PullRequest};
+use anyqueue::adapter::{Action, PullQueueStorage, PullRequest, RawDelivery};
 use anyqueue::{MessageData, Queue};
 use anyqueue_sqs::SqsQueue;
 
@@ -20,11 +20,11 @@ fn at(level: u8, count: usize) -> Vec<MessageData> {
     (0..count).map(|index| MessageData::new(format!("{level}: {index}")).with_priority(level)).collect()
 }
 
-fn found(held: &[Delivery]) -> Vec<u8> {
+fn found(held: &[RawDelivery]) -> Vec<u8> {
     held.iter().map(|delivery| delivery.message.options().priority).collect()
 }
 
-async fn pull(queue: &SqsQueue, max: usize) -> Vec<Delivery> {
+async fn pull(queue: &SqsQueue, max: usize) -> Vec<RawDelivery> {
     queue.pull(&part("p"), PullRequest::new(max, Duration::ZERO, LEASE)).await.unwrap()
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::adapter::{Action, Delivery, InspectQueueStorage, PullQueueStorage, PullRequest};
+use anyqueue::adapter::{Action, InspectQueueStorage, PullQueueStorage, PullRequest, RawDelivery};
 use anyqueue::{ErrorKind, Headers, MessageData, Queue, QueueMessageStatus::Processed};
 use anyqueue_sqs::SqsQueue;
 use base64::Engine;
@@ -29,7 +29,7 @@ fn newer(body: &str) -> String {
     TEXT.encode(envelope)
 }
 
-fn why(held: &Delivery) -> Option<ErrorKind> {
+fn why(held: &RawDelivery) -> Option<ErrorKind> {
     held.unreadable.as_ref().map(anyqueue::Error::kind)
 }
 

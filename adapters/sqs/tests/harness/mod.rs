@@ -40,7 +40,7 @@ impl ServerBackend for Kind {
     }
 
     async fn open(address: &str, clock: Clock) -> Result<Arc<dyn Storage>> {
-        Ok(Arc::new(SqsQueue::from_url(address)?.clock(clock).open().await?))
+        Ok(Arc::new(SqsQueue::builder(address)?.clock(clock).open().await?))
     }
 
     fn least(&self) -> &'static [Need] {

@@ -11,7 +11,7 @@ use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use super::delivery::{Delivery, Proof};
+use super::delivery::{Proof, RawDelivery};
 use super::table::{Table, base, schema};
 use crate::client::Result;
 
@@ -47,7 +47,7 @@ type Settle = (Proof, Asked);
 struct Feeder {
     window: usize,
     held: usize,
-    to: mpsc::Sender<Delivery>,
+    to: mpsc::Sender<RawDelivery>,
 }
 
 #[derive(Default)]
@@ -125,7 +125,7 @@ impl Crew {
         self.work.notify_one();
     }
 
-    pub(super) fn feed(&self, window: usize, to: mpsc::Sender<Delivery>) {
+    pub(super) fn feed(&self, window: usize, to: mpsc::Sender<RawDelivery>) {
         lock(&self.state).feeder = Some(Feeder { window, held: 0, to });
         self.work.notify_one();
     }
@@ -202,7 +202,7 @@ impl Crew {
         (settles, wanted)
     }
 
-    fn hand_over(&self, taken: Vec<Delivery>, wanted: usize) {
+    fn hand_over(&self, taken: Vec<RawDelivery>, wanted: usize) {
         let mut state = lock(&self.state);
         let Some(feeder) = &mut state.feeder else { return };
         feeder.held = feeder.held.saturating_sub(wanted - taken.len());

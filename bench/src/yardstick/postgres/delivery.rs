@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::place::Place;
 
-pub(crate) struct Delivery {
+pub(crate) struct RawDelivery {
     pub(super) proof: Proof,
     pub(super) payload: Bytes,
     pub(super) _deliveries: i32,

@@ -15,7 +15,7 @@ use anyqueue::{Bytes, MessageId};
 use tokio::sync::mpsc;
 
 use self::crew::{Asked, Crew};
-use self::delivery::Delivery;
+use self::delivery::RawDelivery;
 use self::table::Table;
 use crate::client::{Client, Result, Source, Yardstick};
 use crate::scenario::Scenario;
@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_millis(500);
 pub(crate) struct Postgres(Arc<Crew>);
 
 impl Client for Postgres {
-    type Delivery = Delivery;
+    type RawDelivery = RawDelivery;
     type Source = Fed;
 
     async fn open(url: &str) -> Result<Self> {
@@ -51,7 +51,7 @@ impl Client for Postgres {
         Ok(ids)
     }
 
-    async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>> {
+    async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<RawDelivery>> {
         let until = Instant::now() + wait;
         loop {
             let woken = self.0.woken();
@@ -67,11 +67,11 @@ impl Client for Postgres {
         }
     }
 
-    async fn settle(&self, delivery: Delivery) -> Result<()> {
+    async fn settle(&self, delivery: RawDelivery) -> Result<()> {
         Asked::wait(|asked| self.0.settle(delivery.proof, asked)).await
     }
 
-    async fn settle_batch(&self, deliveries: Vec<Delivery>) -> Result<()> {
+    async fn settle_batch(&self, deliveries: Vec<RawDelivery>) -> Result<()> {
         let proofs: Vec<_> = deliveries.iter().map(|held| held.proof).collect();
         let mut table = self.0.table().await?;
         let settled = table.settle(&proofs).await?;
@@ -96,11 +96,11 @@ impl Client for Postgres {
         self.0.close().await
     }
 
-    fn id(delivery: &Delivery) -> MessageId {
+    fn id(delivery: &RawDelivery) -> MessageId {
         MessageId::from_bytes(*delivery.proof.id.as_bytes())
     }
 
-    fn payload(delivery: &Delivery) -> &[u8] {
+    fn payload(delivery: &RawDelivery) -> &[u8] {
         &delivery.payload
     }
 }
@@ -127,10 +127,10 @@ impl Yardstick for Postgres {
 }
 
 /// What the crew hands to a puller.
-pub(crate) struct Fed(mpsc::Receiver<Delivery>);
+pub(crate) struct Fed(mpsc::Receiver<RawDelivery>);
 
-impl Source<Delivery> for Fed {
-    async fn next(&mut self) -> Result<Delivery> {
+impl Source<RawDelivery> for Fed {
+    async fn next(&mut self) -> Result<RawDelivery> {
         self.0.recv().await.ok_or_else(|| "the crew gave up".into())
     }
 }

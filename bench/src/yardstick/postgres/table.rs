@@ -7,7 +7,7 @@ use sqlx::postgres::{PgArguments, PgConnectOptions, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, Postgres, Row};
 use uuid::Uuid;
 
-use super::delivery::{Delivery, Proof};
+use super::delivery::{Proof, RawDelivery};
 use crate::client::{LEASE, Result};
 
 /// What is ready, and what is leased, are in an index each. That of ids keeps room for the entries that claims add.
@@ -91,7 +91,7 @@ impl Table {
         Ok(())
     }
 
-    pub(super) async fn claim(&mut self, max: usize) -> Result<Vec<Delivery>> {
+    pub(super) async fn claim(&mut self, max: usize) -> Result<Vec<RawDelivery>> {
         let token = Uuid::new_v4();
         let query = sqlx::query(CLAIM).bind(i64::try_from(max)?).bind(LEASE.as_secs_f64()).bind(token);
         deliveries(query.fetch_all(&mut self.0).await?.iter(), token)
@@ -108,7 +108,7 @@ impl Table {
         &mut self,
         proofs: &[Proof],
         max: usize,
-    ) -> Result<(Vec<Uuid>, Vec<Delivery>)> {
+    ) -> Result<(Vec<Uuid>, Vec<RawDelivery>)> {
         let token = Uuid::new_v4();
         let query = sqlx::query(EXCHANGE).bind(i64::try_from(max)?).bind(LEASE.as_secs_f64()).bind(token);
         let rows = bind(query, proofs).fetch_all(&mut self.0).await?;
@@ -153,12 +153,12 @@ fn bind(query: Query, proofs: &[Proof]) -> Query {
 }
 
 /// In order: RETURNING promises none.
-fn deliveries<'r>(rows: impl Iterator<Item = &'r PgRow>, token: Uuid) -> Result<Vec<Delivery>> {
+fn deliveries<'r>(rows: impl Iterator<Item = &'r PgRow>, token: Uuid) -> Result<Vec<RawDelivery>> {
     let mut sorted = Vec::new();
     for row in rows {
         let payload = Bytes::copy_from_slice(row.try_get::<&[u8], _>(4)?);
         let proof = Proof { place: row.try_get(5)?, id: row.try_get(2)?, token };
-        let delivery = Delivery { proof, payload, _deliveries: row.try_get(3)? };
+        let delivery = RawDelivery { proof, payload, _deliveries: row.try_get(3)? };
         sorted.push((-row.try_get::<i16, _>(0)?, row.try_get::<i64, _>(1)?, delivery));
     }
     sorted.sort_unstable_by_key(|(priority, ord, _)| (*priority, *ord));

@@ -9,7 +9,7 @@ use super::acks::Acks;
 /// What begins each body: the message's id.
 pub(super) const ID_BYTES: usize = 16;
 
-pub(crate) struct Delivery {
+pub(crate) struct RawDelivery {
     pub(super) id: MessageId,
     pub(super) payload: Bytes,
     pub(super) number: u64,

@@ -10,7 +10,7 @@ use lapin::types::FieldTable;
 use lapin::{Channel, Consumer};
 
 use super::acks::Acks;
-use super::delivery::{Delivery, ID_BYTES};
+use super::delivery::{ID_BYTES, RawDelivery};
 use crate::client::Result;
 
 /// The server is told of many settlements at once: of a quarter of what it may send.
@@ -67,7 +67,7 @@ impl Feed {
     }
 
     /// The next message.
-    pub(super) async fn next(&mut self) -> Result<Delivery> {
+    pub(super) async fn next(&mut self) -> Result<RawDelivery> {
         let standing = self.standing.as_mut().ok_or("no consumer stands")?;
         let come = standing.consumer.next().await.ok_or("the consumer has ended")??;
         standing.come += 1;
@@ -75,12 +75,12 @@ impl Feed {
         let body = Bytes::from(come.data);
         let id = body.first_chunk::<ID_BYTES>().ok_or("a message without an id")?;
         let (id, payload) = (MessageId::from_bytes(*id), body.slice(ID_BYTES..));
-        Ok(Delivery { id, payload, number: come.delivery_tag, acks: self.acks() })
+        Ok(RawDelivery { id, payload, number: come.delivery_tag, acks: self.acks() })
     }
 
     /// Up to `max` messages; waits so long for the first. A consumer is not replaced before all came that it was let have: what
     /// is on its way to it would be held by nobody.
-    pub(super) async fn take(&mut self, max: usize, wait: Duration) -> Result<Vec<Delivery>> {
+    pub(super) async fn take(&mut self, max: usize, wait: Duration) -> Result<Vec<RawDelivery>> {
         if self.open() == 0 {
             self.stand(max).await?;
         }

@@ -18,7 +18,7 @@ use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 use tokio::sync::Mutex;
 
 use self::acks::Acks;
-use self::delivery::{Delivery, ID_BYTES};
+use self::delivery::{ID_BYTES, RawDelivery};
 use self::feed::Feed;
 use crate::client::{Client, Result, Source, Yardstick};
 use crate::scenario::Scenario;
@@ -123,7 +123,7 @@ fn arguments(queue_type: &str) -> FieldTable {
 }
 
 impl<M: Mode> Client for RabbitMq<M> {
-    type Delivery = Delivery;
+    type RawDelivery = RawDelivery;
     type Source = Fed;
 
     async fn open(url: &str) -> Result<Self> {
@@ -151,15 +151,15 @@ impl<M: Mode> Client for RabbitMq<M> {
         try_join_all(payloads.iter().map(|payload| self.0.publish(payload))).await
     }
 
-    async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>> {
+    async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<RawDelivery>> {
         self.0.feed.lock().await.take(max, wait.max(ON_ITS_WAY)).await
     }
 
-    async fn settle(&self, delivery: Delivery) -> Result<()> {
+    async fn settle(&self, delivery: RawDelivery) -> Result<()> {
         delivery.acks.settle(&[delivery.number])
     }
 
-    async fn settle_batch(&self, deliveries: Vec<Delivery>) -> Result<()> {
+    async fn settle_batch(&self, deliveries: Vec<RawDelivery>) -> Result<()> {
         let numbers: Vec<_> = deliveries.iter().map(|delivery| delivery.number).collect();
         self.0.acks.settle(&numbers)
     }
@@ -185,11 +185,11 @@ impl<M: Mode> Client for RabbitMq<M> {
         Ok(())
     }
 
-    fn id(delivery: &Delivery) -> MessageId {
+    fn id(delivery: &RawDelivery) -> MessageId {
         delivery.id
     }
 
-    fn payload(delivery: &Delivery) -> &[u8] {
+    fn payload(delivery: &RawDelivery) -> &[u8] {
         &delivery.payload
     }
 }
@@ -225,8 +225,8 @@ impl<M: Mode> Yardstick for RabbitMq<M> {
 /// A consumer whose prefetch is a puller's window.
 pub(crate) struct Fed(Feed);
 
-impl Source<Delivery> for Fed {
-    async fn next(&mut self) -> Result<Delivery> {
+impl Source<RawDelivery> for Fed {
+    async fn next(&mut self) -> Result<RawDelivery> {
         self.0.next().await
     }
 }

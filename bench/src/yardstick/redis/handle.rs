@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, Value};
 use tokio::sync::mpsc;
 
-use super::delivery::Delivery;
+use super::delivery::RawDelivery;
 use super::request::Request;
 use super::script;
 use crate::client::{LEASE, Result};
@@ -48,7 +48,7 @@ impl Handle {
         &self,
         held: &[(MessageId, [u8; 16])],
         max: usize,
-    ) -> Result<(Vec<bool>, Vec<Delivery>)> {
+    ) -> Result<(Vec<bool>, Vec<RawDelivery>)> {
         let token = fastrand::u128(..).to_be_bytes();
         let mut cmd = call(&self.scripts.cycle);
         cmd.arg(max).arg(LEASE.as_millis().to_string()).arg(&token[..]);
@@ -70,7 +70,7 @@ impl Handle {
         let delivery = |(id, payload): (Bytes, Bytes)| {
             let id = MessageId::from_bytes(<[u8; 16]>::try_from(&id[..]).map_err(|_| "no id")?);
             let deliveries = counts.next().flatten().unwrap_or(0) + 1;
-            Ok(Delivery { id, token, payload, _deliveries: deliveries })
+            Ok(RawDelivery { id, token, payload, _deliveries: deliveries })
         };
         let claimed = ids.into_iter().zip(payloads).map(delivery).collect::<Result<_>>()?;
         let mut in_order = vec![false; held.len()];

@@ -16,7 +16,7 @@ use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client as RedisClient, IntoConnectionInfo, Value};
 use tokio::sync::{mpsc, oneshot};
 
-use self::delivery::Delivery;
+use self::delivery::RawDelivery;
 use self::handle::Handle;
 use self::pump::Pump;
 use self::request::{Feeder, GATHERED, Request, Settle};
@@ -29,7 +29,7 @@ const ANSWER: Duration = Duration::from_secs(30);
 pub(crate) struct Redis(Arc<Handle>);
 
 impl Client for Redis {
-    type Delivery = Delivery;
+    type RawDelivery = RawDelivery;
     type Source = Fed;
 
     async fn open(url: &str) -> Result<Self> {
@@ -58,7 +58,7 @@ impl Client for Redis {
         self.0.store(payloads).await
     }
 
-    async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>> {
+    async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<RawDelivery>> {
         let until = Instant::now() + wait;
         loop {
             let (_, claimed) = self.0.cycle(&[], max).await?;
@@ -70,14 +70,14 @@ impl Client for Redis {
         }
     }
 
-    async fn settle(&self, delivery: Delivery) -> Result<()> {
+    async fn settle(&self, delivery: RawDelivery) -> Result<()> {
         let (done, settled) = oneshot::channel();
         let settle = Settle { id: delivery.id, token: delivery.token, done };
         self.0.requests.send(Request::Settle(settle)).await.map_err(|_| "the pump has ended")?;
         if settled.await? { Ok(()) } else { Err("a lease was lost".into()) }
     }
 
-    async fn settle_batch(&self, deliveries: Vec<Delivery>) -> Result<()> {
+    async fn settle_batch(&self, deliveries: Vec<RawDelivery>) -> Result<()> {
         let held: Vec<_> = deliveries.iter().map(|delivery| (delivery.id, delivery.token)).collect();
         for held in held.chunks(GATHERED) {
             let (settled, _) = self.0.cycle(held, 0).await?;
@@ -106,11 +106,11 @@ impl Client for Redis {
         Ok(())
     }
 
-    fn id(delivery: &Delivery) -> MessageId {
+    fn id(delivery: &RawDelivery) -> MessageId {
         delivery.id
     }
 
-    fn payload(delivery: &Delivery) -> &[u8] {
+    fn payload(delivery: &RawDelivery) -> &[u8] {
         &delivery.payload
     }
 }
@@ -148,10 +148,10 @@ const PLACES: usize = 2;
 static SERVERS: Mutex<Vec<Server>> = Mutex::new(Vec::new());
 
 /// What the pump hands to a puller.
-pub(crate) struct Fed(mpsc::Receiver<Delivery>);
+pub(crate) struct Fed(mpsc::Receiver<RawDelivery>);
 
-impl Source<Delivery> for Fed {
-    async fn next(&mut self) -> Result<Delivery> {
+impl Source<RawDelivery> for Fed {
+    async fn next(&mut self) -> Result<RawDelivery> {
         self.0.recv().await.ok_or_else(|| "the pump gave up".into())
     }
 }

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 
-use super::delivery::Delivery;
+use super::delivery::RawDelivery;
 use super::handle::Handle;
 use super::request::{CYCLES, Feeder, GATHERED, Request, Settle};
 use crate::client::Result;
@@ -17,7 +17,7 @@ use crate::client::Result;
 const IDLE: Duration = Duration::from_millis(500);
 
 /// What a cycle answered: the settlements with whether each was held, what was claimed, and how many were wanted.
-type Cycle = (Vec<Settle>, Vec<bool>, Vec<Delivery>, usize);
+type Cycle = (Vec<Settle>, Vec<bool>, Vec<RawDelivery>, usize);
 
 pub(super) struct Pump {
     handle: Weak<Handle>,

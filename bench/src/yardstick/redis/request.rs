@@ -3,7 +3,7 @@
 use anyqueue::MessageId;
 use tokio::sync::{mpsc, oneshot};
 
-use super::delivery::Delivery;
+use super::delivery::RawDelivery;
 
 /// Settlements that share a call.
 pub(super) const GATHERED: usize = 1024;
@@ -28,11 +28,11 @@ pub(super) struct Feeder {
     pub(super) held: usize,
     /// Whether the last claim found less than it wanted.
     pub(super) dry: bool,
-    pub(super) to: mpsc::Sender<Delivery>,
+    pub(super) to: mpsc::Sender<RawDelivery>,
 }
 
 impl Feeder {
-    pub(super) fn new(window: usize, to: mpsc::Sender<Delivery>) -> Self {
+    pub(super) fn new(window: usize, to: mpsc::Sender<RawDelivery>) -> Self {
         Self { window, held: 0, dry: false, to }
     }
 

@@ -2,7 +2,7 @@
 
 use anyqueue::{Bytes, MessageId};
 
-pub(crate) struct Delivery {
+pub(crate) struct RawDelivery {
     pub(super) place: i64,
     pub(super) id: MessageId,
     pub(super) token: [u8; 16],

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyqueue::{Bytes, MessageId};
 use tokio::sync::{mpsc as async_mpsc, oneshot};
 
-use self::delivery::Delivery;
+use self::delivery::RawDelivery;
 use self::table::Table;
 use self::writer::{Feeder, Request, Writer};
 use crate::client::{Client, Result, Source, Yardstick};
@@ -53,7 +53,7 @@ impl Sqlite {
 const QUEUED: usize = 1024;
 
 impl Client for Sqlite {
-    type Delivery = Delivery;
+    type RawDelivery = RawDelivery;
     type Source = Fed;
 
     async fn open(url: &str) -> Result<Self> {
@@ -87,16 +87,16 @@ impl Client for Sqlite {
         self.insert(payloads).await
     }
 
-    async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>> {
+    async fn pull(&self, max: usize, wait: Duration) -> Result<Vec<RawDelivery>> {
         let until = Instant::now() + wait;
         self.ask(|answer| Request::Pull { max, until, answer }).await
     }
 
-    async fn settle(&self, delivery: Delivery) -> Result<()> {
+    async fn settle(&self, delivery: RawDelivery) -> Result<()> {
         self.settle_batch(vec![delivery]).await
     }
 
-    async fn settle_batch(&self, deliveries: Vec<Delivery>) -> Result<()> {
+    async fn settle_batch(&self, deliveries: Vec<RawDelivery>) -> Result<()> {
         let rows = deliveries.iter().map(|d| (d.place, d.token)).collect();
         self.ask(|answer| Request::Settle(rows, answer)).await
     }
@@ -122,11 +122,11 @@ impl Client for Sqlite {
         Ok(())
     }
 
-    fn id(delivery: &Delivery) -> MessageId {
+    fn id(delivery: &RawDelivery) -> MessageId {
         delivery.id
     }
 
-    fn payload(delivery: &Delivery) -> &[u8] {
+    fn payload(delivery: &RawDelivery) -> &[u8] {
         &delivery.payload
     }
 }
@@ -149,10 +149,10 @@ impl Yardstick for Sqlite {
 }
 
 /// What the writer's thread hands to a puller.
-pub(crate) struct Fed(async_mpsc::Receiver<Delivery>);
+pub(crate) struct Fed(async_mpsc::Receiver<RawDelivery>);
 
-impl Source<Delivery> for Fed {
-    async fn next(&mut self) -> Result<Delivery> {
+impl Source<RawDelivery> for Fed {
+    async fn next(&mut self) -> Result<RawDelivery> {
         self.0.recv().await.ok_or_else(|| "the writer's thread gave up".into())
     }
 }

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyqueue::{Bytes, MessageId};
 use rusqlite::{Connection, Statement, params};
 
-use super::delivery::Delivery;
+use super::delivery::RawDelivery;
 use crate::client::{LEASE, Result};
 
 /// `until` is 0 for what is ready and the lease's end in Unix milliseconds for what is held, so that one index serves
@@ -98,11 +98,11 @@ impl<'c> Table<'c> {
         Ok(())
     }
 
-    pub(super) fn claim(&mut self, max: usize) -> Result<Vec<Delivery>> {
+    pub(super) fn claim(&mut self, max: usize) -> Result<Vec<RawDelivery>> {
         let token = fastrand::u128(..).to_be_bytes();
         let until = now_ms()? + i64::try_from(LEASE.as_millis())?;
         let rows = self.claim.query_map(params![until, token, i64::try_from(max)?], |row| {
-            let delivery = Delivery {
+            let delivery = RawDelivery {
                 place: row.get(0)?,
                 id: MessageId::from_bytes(row.get(1)?),
                 token,

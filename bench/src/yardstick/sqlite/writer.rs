@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyqueue::{Bytes, MessageId};
 use tokio::sync::{mpsc, oneshot};
 
-use super::delivery::Delivery;
+use super::delivery::RawDelivery;
 use super::table::Table;
 use crate::client::Result;
 
@@ -26,7 +26,7 @@ type Answer<T> = oneshot::Sender<Result<T>>;
 pub(super) enum Request {
     Push(Vec<(MessageId, Bytes)>, Answer<()>),
     Settle(Vec<(i64, [u8; 16])>, Answer<()>),
-    Pull { max: usize, until: Instant, answer: Answer<Vec<Delivery>> },
+    Pull { max: usize, until: Instant, answer: Answer<Vec<RawDelivery>> },
     Feed(Feeder),
     Count(Answer<u64>),
 }
@@ -42,11 +42,11 @@ impl Request {
 pub(super) struct Feeder {
     window: usize,
     held: usize,
-    to: mpsc::Sender<Delivery>,
+    to: mpsc::Sender<RawDelivery>,
 }
 
 impl Feeder {
-    pub(super) fn new(window: usize, to: mpsc::Sender<Delivery>) -> Self {
+    pub(super) fn new(window: usize, to: mpsc::Sender<RawDelivery>) -> Self {
         Self { window, held: 0, to }
     }
 
@@ -59,14 +59,14 @@ impl Feeder {
 struct Pull {
     max: usize,
     until: Instant,
-    answer: Answer<Vec<Delivery>>,
+    answer: Answer<Vec<RawDelivery>>,
 }
 
 /// What is answered once the transaction is committed.
 enum Outcome {
     Done(Answer<()>, Result<()>),
-    Pulled(Answer<Vec<Delivery>>, Vec<Delivery>),
-    Fed(Vec<Delivery>),
+    Pulled(Answer<Vec<RawDelivery>>, Vec<RawDelivery>),
+    Fed(Vec<RawDelivery>),
 }
 
 pub(super) struct Writer<'c> {

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{Error, ErrorKind, MessageData, Queue, QueueMessageHandler, QueueMessageStatus};
+use anyqueue::{Delivery, Error, ErrorKind, MessageData, Queue, QueueMessageStatus};
 
 use crate::open::{self, Create};
 use crate::output::duration;
@@ -38,7 +38,7 @@ async fn round_trip(queue: &Queue) -> anyqueue::Result<String> {
 }
 
 /// Takes one probe's message; only one, so that other probes find theirs.
-async fn take(queue: &Queue, until: Instant) -> anyqueue::Result<QueueMessageHandler> {
+async fn take(queue: &Queue, until: Instant) -> anyqueue::Result<Delivery> {
     let left = until.saturating_duration_since(Instant::now());
     let Some(handler) = queue.pull(QUEUE).max(1).wait(left).await?.pop() else {
         let text = format!("the message that was pushed did not come back: is the queue {QUEUE} paused?");

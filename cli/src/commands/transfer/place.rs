@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use anyqueue::{
-    MessageData, MessageId, PartitionId, PushOutcome, Queue, QueueMessageHandler, QueueMessageStatus,
-};
+use anyqueue::{Delivery, MessageData, MessageId, PartitionId, PushOutcome, Queue, QueueMessageStatus};
 use tokio::time::Instant;
 
 use crate::commands::peek::find;
@@ -46,7 +44,7 @@ pub(super) async fn is_one_place(source: &Queue, target: &Queue) -> Result<bool>
 /// Removes this message, if it arrives in time. Others are released.
 async fn take(queue: &Queue, probe: &PartitionId, id: MessageId) -> Result<bool> {
     let end = Instant::now() + ARRIVAL;
-    let mut others: Vec<QueueMessageHandler> = Vec::new();
+    let mut others: Vec<Delivery> = Vec::new();
     let mut found = false;
     while !found && others.len() < OTHERS && Instant::now() < end {
         let wait = end.saturating_duration_since(Instant::now());

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use anyqueue::adapter::DEATH_BYTES;
 use anyqueue::{
-    Error, ErrorKind, MessageData, MessageId, PushOutcome, Queue, QueueMessageHandler, QueueMessageStatus,
-    SettleOutcome,
+    Delivery, Error, ErrorKind, MessageData, MessageId, PushOutcome, Queue, QueueMessageStatus, SettleOutcome,
 };
 use tokio::sync::watch;
 
@@ -73,7 +72,7 @@ impl Transfer<'_> {
     }
 
     /// The next batch; `None` if it is asked to stop.
-    async fn pull(&self, route: &Route) -> Result<Option<Vec<QueueMessageHandler>>> {
+    async fn pull(&self, route: &Route) -> Result<Option<Vec<Delivery>>> {
         let mut stop = self.stop.clone();
         if *stop.borrow() {
             return Ok(None);
@@ -89,9 +88,9 @@ impl Transfer<'_> {
     async fn batch(
         &self,
         route: &Route,
-        held: Vec<QueueMessageHandler>,
+        held: Vec<Delivery>,
         account: &mut Account,
-        refused: &mut Vec<QueueMessageHandler>,
+        refused: &mut Vec<Delivery>,
     ) -> Result {
         let copies: Vec<_> = held.iter().map(|h| copy(h.message(), h.age(), self.without)).collect();
         let mut there = Vec::new();
@@ -143,7 +142,7 @@ impl Transfer<'_> {
     }
 
     /// Removes from the source what is at the target.
-    async fn remove(&self, mut there: Vec<(QueueMessageHandler, bool)>, account: &mut Account) -> Result {
+    async fn remove(&self, mut there: Vec<(Delivery, bool)>, account: &mut Account) -> Result {
         let all = there.iter_mut().map(|(handler, _)| (handler, QueueMessageStatus::Processed));
         let outcomes = self.source.settle_many(all).await;
         let mut end = Ok(());

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    Action, Delivery, Extension, InspectQueueStorage as _, Lease, PullQueueStorage as _, PullRequest,
-    PushQueueStorage as _, Settlement, async_trait,
+    Action, Extension, InspectQueueStorage as _, Lease, PullQueueStorage as _, PullRequest,
+    PushQueueStorage as _, RawDelivery, Settlement, async_trait,
 };
 use anyqueue::{MessageData, MessageId, MessageState, PartitionId, SettleOutcome};
 use anyqueue_conformance::{Clause, Fault};
@@ -65,7 +65,7 @@ impl Leases {
 impl Quirk for Leases {
     async fn pull(&self, client: &Client, partition: &PartitionId, request: PullRequest) -> Pulled {
         let deliveries = client.right.pull(partition, request).await?;
-        let held = |delivery: &Delivery| (delivery.lease.clone(), client.number);
+        let held = |delivery: &RawDelivery| (delivery.lease.clone(), client.number);
         self.held.lock().extend(deliveries.iter().map(held));
         Ok(deliveries)
     }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyqueue::adapter::{Action, Delivery, Extension, Lease, PullRequest, Settlement, Storage};
+use anyqueue::adapter::{Action, Extension, Lease, PullRequest, RawDelivery, Settlement, Storage};
 use anyqueue::{ExtendOutcome, PartitionId, Result, SettleOutcome};
 
 use crate::basic::Basic;
@@ -18,7 +18,7 @@ impl Basic {
         &self,
         place: &PartitionId,
         mut request: PullRequest,
-    ) -> Result<Vec<Delivery>> {
+    ) -> Result<Vec<RawDelivery>> {
         let (max, now, lease) = (request.max, Instant::now(), request.lease);
         let held: Vec<_> = {
             let mut local = self.local();
@@ -28,7 +28,7 @@ impl Basic {
         request.max += held.len();
         let mut got = self.inner.pull(place, request).await?;
         let release =
-            |delivery: &Delivery| Settlement { lease: delivery.lease.clone(), action: Action::Release };
+            |delivery: &RawDelivery| Settlement { lease: delivery.lease.clone(), action: Action::Release };
         self.inner.settle(&got.iter().map(release).collect::<Vec<_>>()).await;
         got.retain(|delivery| !held.contains(&delivery.lease.id));
         got.truncate(max);
@@ -55,7 +55,7 @@ impl Basic {
         &self,
         place: &PartitionId,
         mut request: PullRequest,
-    ) -> Result<Vec<Delivery>> {
+    ) -> Result<Vec<RawDelivery>> {
         let lease = std::mem::replace(&mut request.lease, ENDLESS);
         let got = self.inner.pull(place, request).await?;
         for delivery in &got {

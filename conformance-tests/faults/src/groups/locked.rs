@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyqueue::adapter::{
-    Action, Delivery, InspectQueueStorage as _, Lease, PullQueueStorage as _, PullRequest, Settlement,
+    Action, InspectQueueStorage as _, Lease, PullQueueStorage as _, PullRequest, RawDelivery, Settlement,
     async_trait,
 };
 use anyqueue::{
@@ -48,7 +48,7 @@ fn locks(by: By) -> Arc<dyn Quirk> {
 const YEAR: Duration = Duration::from_hours(365 * 24);
 
 impl Locks {
-    fn is_locked(&self, delivery: &Delivery) -> bool {
+    fn is_locked(&self, delivery: &RawDelivery) -> bool {
         let group = delivery.message.options().group.clone();
         group.is_some_and(|group| self.locked.lock().contains(&(delivery.lease.partition.clone(), group)))
     }
@@ -94,7 +94,7 @@ impl Quirk for Locks {
                 let action = Action::Postpone { delay: YEAR, headers: None };
                 client.settle_one(delivery.lease, action).await?;
             }
-            let group = |it: &Delivery| Some((it.lease.clone(), it.message.options().group.clone()?));
+            let group = |it: &RawDelivery| Some((it.lease.clone(), it.message.options().group.clone()?));
             self.held.lock().extend(free.iter().filter_map(group));
             if over || !free.is_empty() {
                 return Ok(free);

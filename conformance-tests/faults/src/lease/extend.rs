@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyqueue::adapter::{
-    Action, Delivery, Extension, InspectQueueStorage as _, Lease, PullQueueStorage as _, PullRequest,
-    QueueStorage as _, Settlement, Token, async_trait,
+    Action, Extension, InspectQueueStorage as _, Lease, PullQueueStorage as _, PullRequest,
+    QueueStorage as _, RawDelivery, Settlement, Token, async_trait,
 };
 use anyqueue::{CancelOutcome, ExtendOutcome, MessageId, PartitionId, Result};
 use anyqueue_conformance::{Clause, Fault};
@@ -97,7 +97,8 @@ fn first_only(span: &Span, duration: Duration) -> Duration {
 impl Quirk for Extensions {
     async fn pull(&self, client: &Client, partition: &PartitionId, request: PullRequest) -> Pulled {
         let deliveries = client.right.pull(partition, request).await?;
-        let span = |it: &Delivery| Some((it.lease.clone(), Span { until: it.lease_until?, extensions: 0 }));
+        let span =
+            |it: &RawDelivery| Some((it.lease.clone(), Span { until: it.lease_until?, extensions: 0 }));
         self.spans.lock().extend(deliveries.iter().filter_map(span));
         Ok(deliveries)
     }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use anyqueue::adapter::{Action, Delivery, Lease, PullRequest, Settlement, Token};
+use anyqueue::adapter::{Action, Lease, PullRequest, RawDelivery, Settlement, Token};
 use anyqueue::{PartitionId, Result};
 use anyqueue_conformance::Fault;
 use tokio_util::sync::CancellationToken;
@@ -15,7 +15,7 @@ impl Basic {
         &self,
         partition: &PartitionId,
         request: PullRequest,
-    ) -> Result<Vec<Delivery>> {
+    ) -> Result<Vec<RawDelivery>> {
         let place = self.place(partition);
         let (start, asked) = (Instant::now(), request.clone());
         let mut got = self.phantoms(&place, &request);
@@ -32,7 +32,11 @@ impl Basic {
         self.as_stored(got).await
     }
 
-    async fn pull_in_its_way(&self, place: &PartitionId, mut request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn pull_in_its_way(
+        &self,
+        place: &PartitionId,
+        mut request: PullRequest,
+    ) -> Result<Vec<RawDelivery>> {
         match self.fault {
             Some(Fault::OneTooMany) => request.max += 1,
             Some(Fault::OneByOne) => request.max = 1,
@@ -78,7 +82,7 @@ impl Basic {
     }
 
     /// Copies that should not be there, each delivered once.
-    fn phantoms(&self, place: &PartitionId, request: &PullRequest) -> Vec<Delivery> {
+    fn phantoms(&self, place: &PartitionId, request: &PullRequest) -> Vec<RawDelivery> {
         let mut memory = self.shared.lock();
         let mut got = Vec::new();
         while got.len() < request.max
@@ -88,7 +92,7 @@ impl Basic {
             let lease = Lease { partition, id: message.id(), token: Token::random() };
             memory.phantom_leases.insert(lease.clone());
             let until = Instant::now() + request.lease;
-            got.push(Delivery::new(lease, message).with_lease_until(until).with_delivery_count(1));
+            got.push(RawDelivery::new(lease, message).with_lease_until(until).with_delivery_count(1));
         }
         got
     }
@@ -96,7 +100,7 @@ impl Basic {
     /// Hides what the fault changed at push, and changes what it changes on the way out.
     fn disguise(
         &self,
-        delivery: &mut Delivery,
+        delivery: &mut RawDelivery,
         partition: &PartitionId,
         start: Instant,
         asked: &PullRequest,
@@ -128,7 +132,7 @@ impl Basic {
         }
     }
 
-    fn remember(&self, got: &[Delivery]) {
+    fn remember(&self, got: &[RawDelivery]) {
         let leases: Vec<Lease> = got.iter().map(|delivery| self.place_lease(&delivery.lease)).collect();
         let mut memory = self.shared.lock();
         for (lease, delivery) in leases.iter().zip(got) {
@@ -146,7 +150,7 @@ impl Basic {
         }
     }
 
-    async fn fill_up(&self, place: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn fill_up(&self, place: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
         let deadline = Instant::now() + request.wait;
         let mut got = Vec::new();
         loop {
@@ -161,7 +165,7 @@ impl Basic {
         }
     }
 
-    async fn wait_per_level(&self, place: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn wait_per_level(&self, place: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
         for _ in 0..self.inner.capabilities().priority_levels {
             let got = self.inner.pull(place, request.clone()).await?;
             if !got.is_empty() || request.wait.is_zero() || request.stop.is_cancelled() {
@@ -171,7 +175,7 @@ impl Basic {
         Ok(Vec::new())
     }
 
-    async fn sleep_through(&self, place: &PartitionId, mut request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn sleep_through(&self, place: &PartitionId, mut request: PullRequest) -> Result<Vec<RawDelivery>> {
         let wait = std::mem::take(&mut request.wait);
         let stop = request.stop.clone();
         let got = self.inner.pull(place, request).await?;
@@ -181,7 +185,7 @@ impl Basic {
         Ok(got)
     }
 
-    async fn give_up(&self, place: &PartitionId, mut request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn give_up(&self, place: &PartitionId, mut request: PullRequest) -> Result<Vec<RawDelivery>> {
         let wait = std::mem::take(&mut request.wait);
         let mut pushed = std::pin::pin!(self.shared.pushed.notified());
         pushed.as_mut().enable();
@@ -193,13 +197,13 @@ impl Basic {
         self.inner.pull(place, request).await
     }
 
-    async fn auto_ack(&self, place: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn auto_ack(&self, place: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
         let got = self.inner.pull(place, request).await?;
         self.inner.settle(&settlements(&got, &Action::Remove)).await;
         Ok(got)
     }
 
-    async fn one_per_group(&self, place: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn one_per_group(&self, place: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
         let got = self.inner.pull(place, request).await?;
         let mut groups = HashSet::new();
         let (kept, others): (Vec<_>, Vec<_>) = got.into_iter().partition(|delivery| {
@@ -210,7 +214,7 @@ impl Basic {
         Ok(kept)
     }
 
-    async fn prefetch(&self, place: &PartitionId, mut request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn prefetch(&self, place: &PartitionId, mut request: PullRequest) -> Result<Vec<RawDelivery>> {
         let held = std::mem::take(&mut self.local().prefetched);
         let (mut got, others): (Vec<_>, Vec<_>) = held.into_iter().partition(|d| d.lease.partition == *place);
         self.local().prefetched = others;
@@ -225,7 +229,7 @@ impl Basic {
         Ok(got)
     }
 
-    async fn lose_if_stopped(&self, place: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn lose_if_stopped(&self, place: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
         let stop = request.stop.clone();
         let mut zombie = request.clone();
         zombie.stop = CancellationToken::new();
@@ -257,6 +261,6 @@ impl Basic {
     }
 }
 
-fn settlements(got: &[Delivery], action: &Action) -> Vec<Settlement> {
+fn settlements(got: &[RawDelivery], action: &Action) -> Vec<Settlement> {
     got.iter().map(|delivery| Settlement { lease: delivery.lease.clone(), action: action.clone() }).collect()
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use anyqueue::adapter::{
-    Action, Delivery, Lease, PullQueueStorage as _, PullRequest, Settlement, async_trait,
+    Action, Lease, PullQueueStorage as _, PullRequest, RawDelivery, Settlement, async_trait,
 };
 use anyqueue::{Headers, MessageId, PartitionId, SettleOutcome};
 use anyqueue_conformance::{Clause, Fault};
@@ -32,7 +32,7 @@ pub(crate) const FAULTS: &[Entry] = &[
 
 /// Changes what is shown of a delivery, and learns from settlements.
 trait Show: fmt::Debug + Send + Sync {
-    fn show(&mut self, client: usize, delivery: &mut Delivery);
+    fn show(&mut self, client: usize, delivery: &mut RawDelivery);
 
     fn settled(&mut self, _client: usize, _lease: &Lease, _action: &Action) {}
 
@@ -81,7 +81,7 @@ struct RedeliveryLosesHeaders {
 }
 
 impl Show for RedeliveryLosesHeaders {
-    fn show(&mut self, _client: usize, delivery: &mut Delivery) {
+    fn show(&mut self, _client: usize, delivery: &mut RawDelivery) {
         if !self.seen.insert(delivery.lease.id) {
             delivery.message = delivery.message.clone().with_headers(Headers::new());
         }
@@ -103,7 +103,7 @@ struct NewHeaders {
 }
 
 impl Show for NewHeaders {
-    fn show(&mut self, client: usize, delivery: &mut Delivery) {
+    fn show(&mut self, client: usize, delivery: &mut RawDelivery) {
         let id = delivery.lease.id;
         let given = if self.local { self.given.get(&id).cloned() } else { self.given.remove(&id) };
         if let Some((_, headers)) = given.filter(|(giver, _)| !self.local || *giver == client) {
@@ -139,7 +139,7 @@ struct PostponeResetsCount {
 }
 
 impl Show for PostponeResetsCount {
-    fn show(&mut self, _client: usize, delivery: &mut Delivery) {
+    fn show(&mut self, _client: usize, delivery: &mut RawDelivery) {
         let (id, count) = (delivery.lease.id, delivery.delivery_count.unwrap_or_default());
         self.last.insert(id, count);
         delivery.delivery_count = Some(count.saturating_sub(self.off.get(&id).copied().unwrap_or_default()));
@@ -167,7 +167,7 @@ struct LeaseEndNotCounted {
 }
 
 impl Show for LeaseEndNotCounted {
-    fn show(&mut self, _client: usize, delivery: &mut Delivery) {
+    fn show(&mut self, _client: usize, delivery: &mut RawDelivery) {
         let id = delivery.lease.id;
         if !self.open.insert(id) {
             *self.off.entry(id).or_default() += 1;
@@ -191,7 +191,7 @@ struct CountPerClient {
 }
 
 impl Show for CountPerClient {
-    fn show(&mut self, client: usize, delivery: &mut Delivery) {
+    fn show(&mut self, client: usize, delivery: &mut RawDelivery) {
         let count = delivery.delivery_count.unwrap_or_default();
         let first = count.saturating_sub(1);
         let before = *self.before.entry((client, delivery.lease.id)).or_insert(first);
@@ -211,7 +211,7 @@ struct AgeAnewAfterPostpone {
 }
 
 impl Show for AgeAnewAfterPostpone {
-    fn show(&mut self, _client: usize, delivery: &mut Delivery) {
+    fn show(&mut self, _client: usize, delivery: &mut RawDelivery) {
         if let Some(since) = self.since.get(&delivery.lease.id) {
             delivery.age = since.elapsed();
         }
@@ -234,7 +234,7 @@ impl Show for AgeAnewAfterPostpone {
 struct AgeFromMaturity;
 
 impl Show for AgeFromMaturity {
-    fn show(&mut self, _client: usize, delivery: &mut Delivery) {
+    fn show(&mut self, _client: usize, delivery: &mut RawDelivery) {
         let delay = delivery.message.delay(SystemTime::now());
         delivery.age = delivery.age.saturating_sub(delay);
     }

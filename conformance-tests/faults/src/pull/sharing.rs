@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyqueue::PartitionId;
-use anyqueue::adapter::{Delivery, Extension, PullQueueStorage as _, PullRequest, async_trait};
+use anyqueue::adapter::{Extension, PullQueueStorage as _, PullRequest, RawDelivery, async_trait};
 use anyqueue_conformance::{Clause, Fault};
 use tokio::sync::oneshot;
 
@@ -21,7 +21,7 @@ pub(crate) const FAULTS: &[Entry] = &[
 ];
 
 /// A waiting pull of another client.
-type Waiter = (PartitionId, usize, oneshot::Sender<Vec<Delivery>>);
+type Waiter = (PartitionId, usize, oneshot::Sender<Vec<RawDelivery>>);
 
 /// Two clients that wait are woken by one message, and both take it.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ struct WaitersShare {
 
 impl WaitersShare {
     /// The other client that has waited longest.
-    fn other(&self, client: &Client, partition: &PartitionId) -> Option<oneshot::Sender<Vec<Delivery>>> {
+    fn other(&self, client: &Client, partition: &PartitionId) -> Option<oneshot::Sender<Vec<RawDelivery>>> {
         let mut waiters = self.waiters.lock();
         waiters.retain(|(.., waiter)| !waiter.is_closed());
         let at =

@@ -1,6 +1,6 @@
 //! Messages that cannot be read, and faults in what becomes of them. The right backend beneath keeps them whole.
 
-use anyqueue::adapter::{Action, Delivery, Settlement};
+use anyqueue::adapter::{Action, RawDelivery, Settlement};
 use anyqueue::{Browsed, Error, ErrorKind, MessageData, Result};
 use anyqueue_conformance::Fault;
 
@@ -8,9 +8,9 @@ use crate::basic::Basic;
 
 impl Basic {
     /// Deliveries as a backend would make them that stores what was damaged.
-    pub(crate) async fn as_stored(&self, mut got: Vec<Delivery>) -> Result<Vec<Delivery>> {
+    pub(crate) async fn as_stored(&self, mut got: Vec<RawDelivery>) -> Result<Vec<RawDelivery>> {
         let corrupted = self.shared.lock().corrupted.clone();
-        let is_damaged = |delivery: &Delivery| corrupted.contains(&delivery.lease.id);
+        let is_damaged = |delivery: &RawDelivery| corrupted.contains(&delivery.lease.id);
         if !got.iter().any(is_damaged) {
             return Ok(got);
         }

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use anyqueue::adapter::{
-    Action, Delivery, InspectQueueStorage as _, Lease, PullQueueStorage as _, PullRequest,
-    PushQueueStorage as _, async_trait,
+    Action, InspectQueueStorage as _, Lease, PullQueueStorage as _, PullRequest, PushQueueStorage as _,
+    RawDelivery, async_trait,
 };
 use anyqueue::{MessageData, MessageId, MessageState, PartitionId, PushOutcome};
 use anyqueue_conformance::{Clause, Fault};
@@ -142,7 +142,7 @@ impl Quirk for RepeatRevivesLeased {
 
     async fn pull(&self, client: &Client, partition: &PartitionId, request: PullRequest) -> Pulled {
         let deliveries = client.right.pull(partition, request).await?;
-        let lease = |delivery: &Delivery| (delivery.lease.id, delivery.lease.clone());
+        let lease = |delivery: &RawDelivery| (delivery.lease.id, delivery.lease.clone());
         self.leases.lock().extend(deliveries.iter().map(lease));
         Ok(deliveries)
     }

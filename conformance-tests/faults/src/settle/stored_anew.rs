@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyqueue::adapter::{
-    Action, Delivery, InspectQueueStorage as _, Lease, PullQueueStorage as _, PullRequest,
-    PushQueueStorage as _, QueueStorage as _, Settlement, async_trait,
+    Action, InspectQueueStorage as _, Lease, PullQueueStorage as _, PullRequest, PushQueueStorage as _,
+    QueueStorage as _, RawDelivery, Settlement, async_trait,
 };
 use anyqueue::{Browsed, MessageData, MessageId, PartitionId, Result, SettleOutcome, TaskOptions, When};
 use anyqueue_conformance::{Clause, Fault};
@@ -34,7 +34,7 @@ struct Rebirth {
 
 /// What is known of a delivery that is settled.
 struct Held {
-    delivery: Delivery,
+    delivery: RawDelivery,
     /// How often its message came back before.
     returns: u32,
 }
@@ -109,7 +109,7 @@ struct Reborn {
     /// When the messages inserted again were pushed, and how often they were delivered before.
     births: Kept<HashMap<MessageId, (Instant, u32)>>,
     returns: Kept<HashMap<MessageId, u32>>,
-    held: Kept<HashMap<Lease, Delivery>>,
+    held: Kept<HashMap<Lease, RawDelivery>>,
 }
 
 fn reborn(plan: Plan) -> Arc<dyn Quirk> {
@@ -165,7 +165,7 @@ impl Reborn {
     async fn bear(
         &self,
         client: &Client,
-        delivery: Delivery,
+        delivery: RawDelivery,
         action: &Action,
         rebirth: Rebirth,
     ) -> Result<SettleOutcome> {

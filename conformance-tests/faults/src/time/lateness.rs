@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyqueue::adapter::{
-    Action, Delivery, PauseQueueStorage as _, PullQueueStorage as _, PullRequest, PushQueueStorage as _,
+    Action, PauseQueueStorage as _, PullQueueStorage as _, PullRequest, PushQueueStorage as _, RawDelivery,
     Settlement, async_trait,
 };
 use anyqueue::{MessageData, MessageId, PartitionId, Result};
@@ -67,7 +67,7 @@ impl Quirk for LeaseUntilFromAnswer {
             tokio::time::sleep(Duration::from_millis(60)).await;
         }
         let until = Instant::now() + lease;
-        Ok(deliveries.into_iter().map(|delivery: Delivery| delivery.with_lease_until(until)).collect())
+        Ok(deliveries.into_iter().map(|delivery: RawDelivery| delivery.with_lease_until(until)).collect())
     }
 }
 

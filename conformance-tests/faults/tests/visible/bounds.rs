@@ -10,7 +10,7 @@ use crate::Fault;
 use crate::lab::*;
 
 /// As many as one call may have, held.
-async fn thousand(desk: &Desk) -> Vec<anyqueue::adapter::Delivery> {
+async fn thousand(desk: &Desk) -> Vec<anyqueue::adapter::RawDelivery> {
     desk.push(many(1000)).await;
     desk.pull(1000).await
 }
@@ -38,14 +38,14 @@ seen! {
     LastOfFullSettlement: "1000", not "999", async |lab| {
         let desk = lab.open().await;
         let held = thousand(&desk).await;
-        let release = |held: &anyqueue::adapter::Delivery| Settlement { lease: held.lease.clone(), action: Action::Release };
+        let release = |held: &anyqueue::adapter::RawDelivery| Settlement { lease: held.lease.clone(), action: Action::Release };
         desk.0.settle(&held.iter().map(release).collect::<Vec<_>>()).await;
         shown(desk.pull(1000).await.len())
     };
     LastOfFullExtension: "1000", not "999", async |lab| {
         let desk = lab.open().await;
         let held = thousand(&desk).await;
-        let end = |held: &anyqueue::adapter::Delivery| Extension { lease: held.lease.clone(), duration: SHORT };
+        let end = |held: &anyqueue::adapter::RawDelivery| Extension { lease: held.lease.clone(), duration: SHORT };
         desk.0.extend(&held.iter().map(end).collect::<Vec<_>>()).await;
         sleep(SHORT * 2).await;
         shown(desk.pull(1000).await.len())

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    Action, Delivery, Extension, InspectQueueStorage, PauseQueueStorage, PullRequest, Settlement, Storage,
+    Action, Extension, InspectQueueStorage, PauseQueueStorage, PullRequest, RawDelivery, Settlement, Storage,
 };
 use anyqueue::{Browsed, ExtendOutcome, Headers, MessageData, PartitionId, PushOutcome, SettleOutcome};
 use anyqueue_conformance::{Fault, Harness as _};
@@ -75,25 +75,25 @@ impl Desk {
         words.collect::<Vec<_>>().join(" ")
     }
 
-    pub async fn pull(&self, max: usize) -> Vec<Delivery> {
+    pub async fn pull(&self, max: usize) -> Vec<RawDelivery> {
         self.pull_from(&jobs(), max).await
     }
 
-    pub async fn pull_from(&self, partition: &PartitionId, max: usize) -> Vec<Delivery> {
+    pub async fn pull_from(&self, partition: &PartitionId, max: usize) -> Vec<RawDelivery> {
         self.0.pull(partition, PullRequest::new(max, Duration::ZERO, MINUTE)).await.unwrap()
     }
 
-    pub async fn pull_for(&self, lease: Duration, max: usize) -> Vec<Delivery> {
+    pub async fn pull_for(&self, lease: Duration, max: usize) -> Vec<RawDelivery> {
         self.0.pull(&jobs(), PullRequest::new(max, Duration::ZERO, lease)).await.unwrap()
     }
 
     /// The only message there is.
-    pub async fn one(&self) -> Delivery {
+    pub async fn one(&self) -> RawDelivery {
         self.pull(1).await.pop().unwrap()
     }
 
     /// The only message there will be.
-    pub async fn wait_one(&self) -> Delivery {
+    pub async fn wait_one(&self) -> RawDelivery {
         self.0.pull(&jobs(), PullRequest::new(1, MINUTE, MINUTE)).await.unwrap().pop().unwrap()
     }
 
@@ -116,25 +116,25 @@ impl Desk {
         names(&self.0.pull(partition, request).await.unwrap())
     }
 
-    pub async fn settle(&self, delivery: &Delivery, action: Action) -> SettleOutcome {
+    pub async fn settle(&self, delivery: &RawDelivery, action: Action) -> SettleOutcome {
         let settlement = Settlement { lease: delivery.lease.clone(), action };
         *self.0.settle(&[settlement]).await[0].as_ref().unwrap()
     }
 
-    pub async fn settle_all<'a>(&self, all: impl IntoIterator<Item = (&'a Delivery, Action)>) -> String {
+    pub async fn settle_all<'a>(&self, all: impl IntoIterator<Item = (&'a RawDelivery, Action)>) -> String {
         let settlement =
-            |(delivery, action): (&Delivery, _)| Settlement { lease: delivery.lease.clone(), action };
+            |(delivery, action): (&RawDelivery, _)| Settlement { lease: delivery.lease.clone(), action };
         let answers = self.0.settle(&all.into_iter().map(settlement).collect::<Vec<_>>()).await;
         shown(answers.into_iter().map(Result::unwrap).collect::<Vec<_>>())
     }
 
-    pub async fn extend(&self, delivery: &Delivery, duration: Duration) -> ExtendOutcome {
+    pub async fn extend(&self, delivery: &RawDelivery, duration: Duration) -> ExtendOutcome {
         *self.0.extend(&[Extension { lease: delivery.lease.clone(), duration }]).await[0].as_ref().unwrap()
     }
 
     pub async fn exchange(
         &self,
-        delivery: &Delivery,
+        delivery: &RawDelivery,
         action: Action,
         from: &PartitionId,
         wait: u64,
@@ -205,11 +205,11 @@ pub fn move_to(to: &PartitionId) -> Action {
     Action::Move { to: to.clone(), headers: None }
 }
 
-pub fn name(delivery: &Delivery) -> String {
+pub fn name(delivery: &RawDelivery) -> String {
     String::from_utf8_lossy(delivery.message.payload()).into_owned()
 }
 
-pub fn names(deliveries: &[Delivery]) -> String {
+pub fn names(deliveries: &[RawDelivery]) -> String {
     deliveries.iter().map(name).collect::<Vec<_>>().join(" ")
 }
 

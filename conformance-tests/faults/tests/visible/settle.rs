@@ -1,12 +1,12 @@
 //! Faults of settling and of exchanges.
 
-use anyqueue::adapter::{Action, Delivery};
+use anyqueue::adapter::{Action, RawDelivery};
 
 use crate::Fault;
 use crate::lab::*;
 
 /// One message here and one in another partition, both held.
-async fn here_and_there(desk: &Desk) -> (Delivery, Delivery) {
+async fn here_and_there(desk: &Desk) -> (RawDelivery, RawDelivery) {
     desk.push([m("here")]).await;
     desk.push_to(&other(), [m("there")]).await;
     (desk.one().await, desk.pull_from(&other(), 1).await.remove(0))

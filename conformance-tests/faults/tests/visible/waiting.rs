@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use anyqueue::adapter::{Action, Delivery};
+use anyqueue::adapter::{Action, RawDelivery};
 
 use crate::Fault;
 use crate::lab::*;
@@ -16,7 +16,7 @@ async fn while_waiting<T>(desk: &Desk, happens: impl Future<Output = T>) -> Stri
     tokio::join!(desk.wait(), happens).0
 }
 
-async fn held(desk: &Desk) -> Delivery {
+async fn held(desk: &Desk) -> RawDelivery {
     desk.push([m("a").with_group("g"), m("b").with_group("g")]).await;
     desk.one().await
 }

@@ -6,8 +6,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyqueue::{
-    MessageData, MessageId, PartitionId, PushOutcome, Queue, QueueMessageHandler,
-    QueueMessageStatus as Status, Result,
+    Delivery, MessageData, MessageId, PartitionId, PushOutcome, Queue, QueueMessageStatus as Status, Result,
 };
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
@@ -65,7 +64,7 @@ const SLOTS: usize = 2;
 /// Those who wait for slots of one queue, and what they get.
 struct Line {
     waiting: Vec<JoinHandle<()>>,
-    got: mpsc::Receiver<Result<Vec<QueueMessageHandler>>>,
+    got: mpsc::Receiver<Result<Vec<Delivery>>>,
 }
 
 impl Line {
@@ -93,7 +92,7 @@ impl Line {
     }
 
     /// What one of them gets, which must be soon; whose turn it is, is unspecified.
-    async fn next(&mut self, c: &Context) -> CaseResult<Vec<QueueMessageHandler>> {
+    async fn next(&mut self, c: &Context) -> CaseResult<Vec<Delivery>> {
         let soon = c.timing().soon;
         let told = "one of the pulls that wait for a slot to get the one that was freed";
         let got = tokio::time::timeout(soon, self.got.recv()).await.ok().flatten();
@@ -113,7 +112,7 @@ impl Line {
 }
 
 /// Frees the slot of the first of them.
-async fn free_one(c: &Context, held: &mut Vec<QueueMessageHandler>) -> CaseResult {
+async fn free_one(c: &Context, held: &mut Vec<Delivery>) -> CaseResult {
     let mut first = held.remove(0);
     c.settle(&mut first, Status::Processed).await
 }
@@ -237,12 +236,7 @@ fn goes_on(c: &Context, progress: &Mutex<Progress>) -> CaseResult<bool> {
         .map(|()| true)
 }
 
-async fn done(
-    c: &Context,
-    progress: &Mutex<Progress>,
-    index: usize,
-    mut handler: QueueMessageHandler,
-) -> CaseResult {
+async fn done(c: &Context, progress: &Mutex<Progress>, index: usize, mut handler: Delivery) -> CaseResult {
     c.whole(&handler)?;
     // The work, meanwhile others have their turn: a memory backend that is asked without a pause leaves them none.
     tokio::time::sleep(WORK).await;

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use anyqueue::{
-    DeadLetter, MAX_REASON_BYTES, MessageId, PartitionId, Queue, QueueMessageHandler,
-    QueueMessageStatus as Status, header,
+    DeadLetter, Delivery, MAX_REASON_BYTES, MessageId, PartitionId, Queue, QueueMessageStatus as Status,
+    header,
 };
 
 use crate::case::Case;
@@ -59,7 +59,7 @@ async fn dead(c: &Context, queue: &Queue, p: &PartitionId, n: usize) -> CaseResu
 }
 
 /// All that is there, held: the caller judges and settles it.
-async fn all(c: &Context, queue: &Queue, p: &PartitionId, n: usize) -> CaseResult<Vec<QueueMessageHandler>> {
+async fn all(c: &Context, queue: &Queue, p: &PartitionId, n: usize) -> CaseResult<Vec<Delivery>> {
     let held = if n == 0 { Vec::new() } else { c.hold(queue, p, n).await? };
     c.client().nothing(p, c.timing().slack, Clause::DeadLetters, "no further message").await?;
     Ok(held)
@@ -149,7 +149,7 @@ async fn list_pages(c: &Context) -> CaseResult {
     }
     c.same_ids(Clause::DeadLetters, "each dead letter", &sent, &seen)?;
     let mut held = all(c, &queue, &p.dead_letters(), 7).await?;
-    let counts: Vec<_> = held.iter().map(QueueMessageHandler::delivery_count).collect();
+    let counts: Vec<_> = held.iter().map(Delivery::delivery_count).collect();
     let untouched = counts.iter().all(|count| count.is_none_or(|count| count == 1));
     c.check(Clause::Inspection, &sent, untouched, "no delivery by listing", format!("{counts:?}"))?;
     c.processed(&queue, &mut held).await

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{Clock, MessageData, Queue, QueueMessageHandler, QueueMessageStatus as Status, Skew};
+use anyqueue::{Clock, Delivery, MessageData, Queue, QueueMessageStatus as Status, Skew};
 
 use crate::case::Case;
 use crate::clause::Clause;
@@ -100,7 +100,7 @@ async fn is_young(c: &Context, by: &Queue, to: &Queue) -> CaseResult {
     let sent = c.store(by, &p, vec![c.message().with_time_to_live(HOUR / 2)]).await?;
     let mut held = c.hold(to, &p, 1).await?;
     let most = start.elapsed() + c.timing().slack;
-    let age = held.first().map(QueueMessageHandler::age);
+    let age = held.first().map(Delivery::age);
     let told = format!("an age of at most {most:?}");
     c.check(Clause::ServerTime, &sent, age.is_some_and(|age| age <= most), told, format!("{age:?}"))?;
     c.processed(to, &mut held).await

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::adapter::Storage;
-use anyqueue::{
-    ErrorKind, HandlerStream, Queue, QueueMessageHandler, QueueMessageStatus as Status, RetryPolicy,
-};
+use anyqueue::{Delivery, ErrorKind, HandlerStream, Queue, QueueMessageStatus as Status, RetryPolicy};
 use futures_util::StreamExt as _;
 
 use crate::case::Case;
@@ -32,7 +30,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// The next delivery, which must come soon.
-async fn next(c: &Context, stream: &mut HandlerStream) -> CaseResult<QueueMessageHandler> {
+async fn next(c: &Context, stream: &mut HandlerStream) -> CaseResult<Delivery> {
     let item = tokio::time::timeout(c.timing().soon, stream.next()).await;
     let item = item.map_err(|_| {
         c.failed(Clause::PushWakes, &[], "a delivery soon", format!("none within {:?}", c.timing().soon))

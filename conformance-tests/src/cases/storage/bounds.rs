@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::adapter::{Action, Delivery, Extension, PullRequest};
+use anyqueue::adapter::{Action, Extension, PullRequest, RawDelivery};
 use anyqueue::{
     ExtendOutcome, MAX_HEADER_NAME_BYTES, MAX_KEY_BYTES, MAX_PAGE, MessageData, Result, SettleOutcome,
 };
@@ -107,7 +107,7 @@ async fn fields(c: &Context) -> CaseResult {
 }
 
 /// As many as one call may have, all held.
-async fn full_batch(c: &Context) -> CaseResult<Vec<Delivery>> {
+async fn full_batch(c: &Context) -> CaseResult<Vec<RawDelivery>> {
     let (p, batch) = (c.partition("work")?, c.capabilities().limits.settle_batch.min(MAX_BATCH));
     c.client().push(&p, &c.messages(batch, |_, message| message)).await?;
     c.client().take(&p, batch).await
@@ -202,7 +202,7 @@ async fn waits(c: &Context) -> CaseResult {
     c.in_order(Clause::PullWait, "an answer that was stopped", &[], &none)
 }
 
-fn settlement_of(held: &[Delivery]) -> Vec<anyqueue::adapter::Settlement> {
+fn settlement_of(held: &[RawDelivery]) -> Vec<anyqueue::adapter::Settlement> {
     held.iter().map(|held| settlement(held, Action::Remove)).collect()
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyqueue::MessageId;
-use anyqueue::adapter::{Action, Delivery};
+use anyqueue::adapter::{Action, RawDelivery};
 use futures_util::future::join_all;
 
 use crate::case::Case;
@@ -103,7 +103,7 @@ async fn push_and_pull(c: &Context) -> CaseResult {
     let pulling = clients.iter().cycle().take(8).map(|client| {
         let (p, taken) = (&p, &taken);
         async move {
-            let mut seen: Vec<Delivery> = Vec::new();
+            let mut seen: Vec<RawDelivery> = Vec::new();
             let mut idle = 0;
             while taken.load(Ordering::Relaxed) < total && idle < MAX_IDLE {
                 let got = client.pull_with(p, client.request(5, LOOK)).await?;
@@ -117,7 +117,7 @@ async fn push_and_pull(c: &Context) -> CaseResult {
     });
     let (sent, seen) = futures_util::join!(join_all(pushing), join_all(pulling));
     let sent: Vec<MessageId> = sent.into_iter().collect::<CaseResult<Vec<_>>>()?.concat();
-    let seen: Vec<Delivery> = seen.into_iter().collect::<CaseResult<Vec<_>>>()?.concat();
+    let seen: Vec<RawDelivery> = seen.into_iter().collect::<CaseResult<Vec<_>>>()?.concat();
     c.same(Clause::Stored, "everything that was pushed, once", &sent, &seen)
 }
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyqueue::adapter::{Action, Delivery, PullRequest, Storage};
+use anyqueue::adapter::{Action, PullRequest, RawDelivery, Storage};
 use anyqueue::{MessageData, MessageId, PartitionId, PushOutcome, Result, SettleOutcome};
 use futures_util::future::{join, join_all, join3};
 
@@ -239,7 +239,7 @@ async fn openers(c: &Context) -> CaseResult {
 
 /// What came to several who wait, each of another client, and when the last of them got it.
 struct Woken {
-    got: Vec<(Client, Vec<Delivery>)>,
+    got: Vec<(Client, Vec<RawDelivery>)>,
     at: Instant,
 }
 
@@ -278,7 +278,7 @@ async fn one_each(
     sent: &[MessageId],
     (since, bounds): (Instant, (Duration, Duration)),
 ) -> CaseResult {
-    let all: Vec<Delivery> = woken.got.iter().flat_map(|(_, got)| got.clone()).collect();
+    let all: Vec<RawDelivery> = woken.got.iter().flat_map(|(_, got)| got.clone()).collect();
     c.same(clause, "one for each who waits", sent, &all)?;
     let took = woken.at.saturating_duration_since(since);
     // Several are woken one after the other, and a busy machine holds each of them up.
@@ -379,7 +379,7 @@ async fn pullers_of_a_group(c: &Context) -> CaseResult {
         CaseResult::Ok(sent)
     })
     .await?;
-    let all: Vec<Delivery> = woken.got.into_iter().flat_map(|(_, got)| got).collect();
+    let all: Vec<RawDelivery> = woken.got.into_iter().flat_map(|(_, got)| got).collect();
     c.same(Clause::AllWaitersWake, "one for each who waits", &sent, &all)
 }
 

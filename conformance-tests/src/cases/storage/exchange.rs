@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyqueue::adapter::{Action, Delivery};
+use anyqueue::adapter::{Action, RawDelivery};
 use futures_util::future::join_all;
 
 use super::helpers::push_one;
@@ -53,7 +53,7 @@ async fn elsewhere(c: &Context) -> CaseResult {
 async fn in_order(c: &Context) -> CaseResult {
     let (p, client) = (c.partition("work")?, c.client());
     let sent = client.push(&p, &c.messages(32, |_, message| message)).await?;
-    let held: [Delivery; 16] = client.take_exact(&p).await?;
+    let held: [RawDelivery; 16] = client.take_exact(&p).await?;
     let batches = held.each_ref().map(|held| [settlement(held, Action::Remove)]);
     let exchanges =
         batches.iter().map(|batch| client.storage().exchange(batch, &p, client.request(1, Duration::ZERO)));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyqueue::adapter::{Action, Delivery, PullRequest};
+use anyqueue::adapter::{Action, PullRequest, RawDelivery};
 use anyqueue::{MessageData, PartitionId, PushOutcome};
 
 use crate::case::Case;
@@ -65,7 +65,7 @@ fn full(c: &Context) -> MessageData {
 }
 
 /// Pushes the full one and takes it.
-async fn held(c: &Context, p: &PartitionId) -> CaseResult<(MessageData, Delivery)> {
+async fn held(c: &Context, p: &PartitionId) -> CaseResult<(MessageData, RawDelivery)> {
     let full = full(c);
     c.client().push(p, std::slice::from_ref(&full)).await?;
     let [held] = c.client().take_exact(p).await?;

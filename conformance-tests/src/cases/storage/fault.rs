@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::adapter::{Action, Delivery, Extension, PullRequest};
+use anyqueue::adapter::{Action, Extension, PullRequest, RawDelivery};
 use anyqueue::{MessageData, MessageId, PartitionId, RetryClass, SettleOutcome};
 use futures_util::future::join;
 use tokio::sync::watch;
@@ -106,7 +106,7 @@ impl Context {
 
     /// Removes until the server has answered. `Lost` is an answer too: an attempt before may have been carried out without
     /// anybody being told, and if it was not, the account meets the message again.
-    async fn removed(&self, client: &Client, got: &[Delivery]) -> CaseResult {
+    async fn removed(&self, client: &Client, got: &[RawDelivery]) -> CaseResult {
         let settlements: Vec<_> = got.iter().map(|delivery| settlement(delivery, Action::Remove)).collect();
         let recovery = Recovery::begins();
         while client.storage().settle(&settlements).await.iter().any(Result::is_err) {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::adapter::{Action, Delivery, PullRequest};
+use anyqueue::adapter::{Action, PullRequest, RawDelivery};
 use anyqueue::{MessageId, PartitionId};
 use futures_util::future::join_all;
 
@@ -299,7 +299,7 @@ async fn many_consumers(c: &Context) -> CaseResult {
 struct Taken {
     came: Instant,
     removing: Instant,
-    delivery: Delivery,
+    delivery: RawDelivery,
 }
 
 /// Takes and removes until nothing has come for a while.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyqueue::adapter::{Action, Delivery};
+use anyqueue::adapter::{Action, RawDelivery};
 use anyqueue::{Headers, MessageData, MessageId, PartitionId, PushOutcome};
 
 use crate::clause::Clause;
@@ -51,7 +51,7 @@ pub(super) async fn dead_letter(c: &Context, p: &PartitionId) -> CaseResult<Mess
 
 pub(super) async fn postpone(
     client: &Client,
-    held: &[Delivery],
+    held: &[RawDelivery],
     delay: Duration,
     headers: Option<Headers>,
 ) -> CaseResult {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyqueue::adapter::{Action, Delivery, DeliveryCount, Extension, PullRequest};
+use anyqueue::adapter::{Action, DeliveryCount, Extension, PullRequest, RawDelivery};
 use anyqueue::{ExtendOutcome, PartitionId, SettleOutcome};
 
 use crate::case::Case;
@@ -86,7 +86,7 @@ async fn invisible_until_end(c: &Context) -> CaseResult {
 }
 
 /// Pulls one message under this lease.
-async fn hold(c: &Context, p: &PartitionId, lease: Duration) -> CaseResult<Vec<Delivery>> {
+async fn hold(c: &Context, p: &PartitionId, lease: Duration) -> CaseResult<Vec<RawDelivery>> {
     let got = c.client().pull_with(p, PullRequest::new(1, c.timing().soon, lease)).await?;
     c.equal(Clause::PullBounds, &[], "the number of deliveries", &1, &got.len())?;
     Ok(got)
@@ -191,7 +191,7 @@ async fn extend_holds(c: &Context) -> CaseResult {
     other.remove(&got).await
 }
 
-async fn extend_all(c: &Context, held: &[Delivery], duration: Duration) -> CaseResult<Vec<ExtendOutcome>> {
+async fn extend_all(c: &Context, held: &[RawDelivery], duration: Duration) -> CaseResult<Vec<ExtendOutcome>> {
     let mut outcomes = Vec::new();
     for delivery in held {
         outcomes.push(c.client().extend(delivery, duration).await?);
@@ -213,7 +213,7 @@ async fn extend_moves_the_end(c: &Context) -> CaseResult {
 }
 
 /// Lets the first client's lease expire, and somebody else take the message.
-async fn lose(c: &Context, p: &PartitionId, other: &Client) -> CaseResult<(Delivery, Vec<Delivery>)> {
+async fn lose(c: &Context, p: &PartitionId, other: &Client) -> CaseResult<(RawDelivery, Vec<RawDelivery>)> {
     let sent = c.client().push(p, &[c.message()]).await?;
     let held = hold(c, p, c.timing().lease).await?;
     let got = other.pull_with(p, other.request(1, c.timing().latest(c.timing().lease))).await?;

@@ -157,7 +157,7 @@ async fn use_after_close(c: &Context) -> CaseResult {
 }
 
 /// Brings back what a closed client holds under a long lease, through another client.
-async fn free(c: &Context, held: &anyqueue::adapter::Delivery) -> CaseResult {
+async fn free(c: &Context, held: &anyqueue::adapter::RawDelivery) -> CaseResult {
     if c.capabilities().lease.kind == anyqueue::adapter::LeaseKind::Timed {
         c.client().try_settle(held, Action::Release).await?;
     }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyqueue::adapter::{Action, Delivery, Extension, PullRequest, Settlement, Storage};
+use anyqueue::adapter::{Action, Extension, PullRequest, RawDelivery, Settlement, Storage};
 use anyqueue::{ExtendOutcome, ManualClock, MessageData, MessageId, PartitionId};
 
 use crate::case::Case;
@@ -69,7 +69,7 @@ async fn deliveries(c: &Context) -> CaseResult {
     let message = c.message();
     let pushed = storage.push(&p, std::slice::from_ref(&message)).await;
     c.ok(Clause::Stored, "a push", pushed.into_iter().collect::<anyqueue::Result<Vec<_>>>())?;
-    let mut held: Option<Delivery> = None;
+    let mut held: Option<RawDelivery> = None;
     for count in 1..=u32::try_from(times).unwrap_or(u32::MAX) {
         let got = c.ok(Clause::PullBounds, "a pull", failed_and_next(c, &*storage, &p, held.take()).await)?;
         c.equal(Clause::SettleActions, &[], "deliveries of what failed", &1, &got.len())?;
@@ -92,8 +92,8 @@ async fn failed_and_next(
     c: &Context,
     storage: &dyn Storage,
     p: &PartitionId,
-    held: Option<Delivery>,
-) -> anyqueue::Result<Vec<Delivery>> {
+    held: Option<RawDelivery>,
+) -> anyqueue::Result<Vec<RawDelivery>> {
     let request = PullRequest::new(1, c.timing().soon, c.timing().long_lease);
     let Some(held) = held else { return storage.pull(p, request).await };
     let (settled, pulled) = storage.exchange(&[settlement(&held, Action::Retry)], p, request).await;
@@ -216,13 +216,13 @@ impl<'a> Turned<'a> {
     }
 
     /// What is there at this moment, under such a lease.
-    async fn pull(&self, lease: Duration) -> CaseResult<Vec<Delivery>> {
+    async fn pull(&self, lease: Duration) -> CaseResult<Vec<RawDelivery>> {
         let request = PullRequest::new(1, Duration::ZERO, lease);
         self.c.ok(Clause::PullBounds, "a pull", self.storage.pull(&self.p, request).await)
     }
 
     /// Judges that nothing is there until the time has passed, and that the message is there when the slack is over too.
-    async fn comes_after(&self, clause: Clause, time: Duration, what: &str) -> CaseResult<Vec<Delivery>> {
+    async fn comes_after(&self, clause: Clause, time: Duration, what: &str) -> CaseResult<Vec<RawDelivery>> {
         const MOMENT: Duration = Duration::from_millis(50);
         let (c, slack) = (self.c, self.c.timing().slack + crate::context::CLOCK_GRAIN);
         self.clock.advance(time.saturating_sub(MOMENT));
@@ -236,7 +236,7 @@ impl<'a> Turned<'a> {
         Ok(got)
     }
 
-    async fn remove(&self, got: &[Delivery]) -> CaseResult {
+    async fn remove(&self, got: &[RawDelivery]) -> CaseResult {
         let all: Vec<Settlement> = got.iter().map(|held| settlement(held, Action::Remove)).collect();
         let removed = self.storage.settle(&all).await;
         self.c

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyqueue::PartitionId;
-use anyqueue::adapter::{Delivery, PullRequest};
+use anyqueue::adapter::{PullRequest, RawDelivery};
 use futures_util::future::join_all;
 
 use super::helpers::{postpone, push_one};
@@ -145,7 +145,7 @@ async fn other_client_wakes(c: &Context) -> CaseResult {
 }
 
 /// A pull that waits gets what is pushed meanwhile, within the declared latency.
-async fn wake(c: &Context, waiter: &Client, pusher: &Client) -> CaseResult<Vec<Delivery>> {
+async fn wake(c: &Context, waiter: &Client, pusher: &Client) -> CaseResult<Vec<RawDelivery>> {
     let p = c.partition("work")?;
     pusher.push(&p, &[c.message()]).await?;
     let first = waiter.take(&p, 1).await?;
@@ -224,7 +224,7 @@ async fn one_push_wakes_one(c: &Context) -> CaseResult {
     };
     let (waited, sent) = futures_util::join!(join_all(waiters), pushing);
     let (waited, sent) = (waited.into_iter().collect::<CaseResult<Vec<_>>>()?, sent?);
-    let got: Vec<Delivery> = waited.iter().flat_map(|(got, ..)| got.clone()).collect();
+    let got: Vec<RawDelivery> = waited.iter().flat_map(|(got, ..)| got.clone()).collect();
     c.in_order(Clause::AllWaitersWake, "the one message, for one waiter", &sent, &got)?;
     for (got, elapsed, client) in waited {
         if got.is_empty() {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use anyqueue::adapter::{Action, Delivery, PullRequest, Storage};
+use anyqueue::adapter::{Action, PullRequest, RawDelivery, Storage};
 use anyqueue::{
     ErrorKind, Headers, MessageData, MessageId, MessageState, PartitionId, PushOutcome, SettleOutcome, header,
 };
@@ -60,7 +60,7 @@ impl Three {
     }
 
     /// Removes those that can be read, and answers the other.
-    async fn take_damaged(&self, c: &Context) -> CaseResult<Delivery> {
+    async fn take_damaged(&self, c: &Context) -> CaseResult<RawDelivery> {
         let got = gather(c, &self.storage, &self.p, 3).await?;
         let (mut damaged, right): (Vec<_>, Vec<_>) =
             got.into_iter().partition(|delivery| delivery.unreadable.is_some());
@@ -83,7 +83,12 @@ impl Three {
     }
 
     /// It comes once more, as it came before.
-    async fn take_again(&self, c: &Context, at: &PartitionId, before: &Delivery) -> CaseResult<Delivery> {
+    async fn take_again(
+        &self,
+        c: &Context,
+        at: &PartitionId,
+        before: &RawDelivery,
+    ) -> CaseResult<RawDelivery> {
         let mut got = gather(c, &self.storage, at, 1).await?;
         let again =
             got.pop().ok_or_else(|| c.failed(Clause::ContentIntact, &[], "it once more", "nothing"))?;
@@ -95,7 +100,7 @@ impl Three {
         Ok(again)
     }
 
-    pub(in crate::cases) fn as_it_is(&self, c: &Context, delivery: &Delivery) -> CaseResult {
+    pub(in crate::cases) fn as_it_is(&self, c: &Context, delivery: &RawDelivery) -> CaseResult {
         let why = delivery.unreadable.as_ref().map(anyqueue::Error::kind);
         c.equal(
             Clause::ContentIntact,
@@ -132,8 +137,8 @@ pub(in crate::cases) async fn gather(
     storage: &Arc<dyn Storage>,
     at: &PartitionId,
     n: usize,
-) -> CaseResult<Vec<Delivery>> {
-    let mut got: Vec<Delivery> = Vec::new();
+) -> CaseResult<Vec<RawDelivery>> {
+    let mut got: Vec<RawDelivery> = Vec::new();
     while got.len() < n {
         let request = PullRequest::new(n - got.len(), c.timing().soon, c.timing().long_lease);
         let answer = storage.pull(at, request).await;
@@ -154,7 +159,7 @@ pub(in crate::cases) async fn gather(
                 seen,
             ));
         }
-        let known = |id: MessageId| move |one: &Delivery| one.lease.id == id;
+        let known = |id: MessageId| move |one: &RawDelivery| one.lease.id == id;
         for delivery in more {
             if !got.iter().any(known(delivery.lease.id)) {
                 got.push(delivery);
@@ -167,7 +172,7 @@ pub(in crate::cases) async fn gather(
 pub(in crate::cases) async fn settle(
     c: &Context,
     storage: &Arc<dyn Storage>,
-    held: &[Delivery],
+    held: &[RawDelivery],
     action: &Action,
 ) -> CaseResult {
     let settlements: Vec<_> = held.iter().map(|delivery| settlement(delivery, action.clone())).collect();

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyqueue::PartitionId;
-use anyqueue::adapter::{Action, Delivery};
+use anyqueue::adapter::{Action, RawDelivery};
 use futures_util::future::{join, join_all};
 
 use super::helpers::{push_one, removes};
@@ -52,14 +52,20 @@ async fn woken(
     clause: Clause,
     waiter: &Client,
     p: &PartitionId,
-) -> CaseResult<(Vec<Delivery>, Instant)> {
+) -> CaseResult<(Vec<RawDelivery>, Instant)> {
     let got = waiter.pull_with(p, waiter.request(1, c.timing().soon * 3)).await?;
     c.equal(clause, &ids(&got), "deliveries to who waited", &1, &got.len())?;
     Ok((got, Instant::now()))
 }
 
 /// Judges that a waiter's answer came soon after what it waited for.
-fn woken_in_time(c: &Context, clause: Clause, about: &[Delivery], since: Instant, at: Instant) -> CaseResult {
+fn woken_in_time(
+    c: &Context,
+    clause: Clause,
+    about: &[RawDelivery],
+    since: Instant,
+    at: Instant,
+) -> CaseResult {
     let bounds = (Duration::ZERO, c.timing().soon);
     c.took(clause, &ids(about), "an answer to who waited", at.saturating_duration_since(since), bounds)
 }

@@ -14,7 +14,7 @@ use tokio::task::coop::{Unconstrained, unconstrained};
 use super::source::Batch;
 use crate::capabilities::{Capabilities, LeaseKind};
 use crate::error::{ErrorKind, Result, RetryClass};
-use crate::queue::handler::{HandlerFeed, QueueMessageHandler, Slot};
+use crate::queue::delivery::{Delivery, HandlerFeed, Slot};
 
 /// How long a stream's pull waits, if no other is under way. It is woken by pushes; this bounds one call.
 const POLL_WAIT: Duration = Duration::from_secs(20);
@@ -26,7 +26,7 @@ const ERROR_PAUSE: Duration = Duration::from_millis(50);
 const MAX_ERROR_PAUSE: Duration = Duration::from_secs(5);
 
 /// Pulls for a stream until it is dropped or its queue closed.
-pub(crate) async fn run(feed: Arc<HandlerFeed>, batches: mpsc::Sender<Batch<QueueMessageHandler>>) {
+pub(crate) async fn run(feed: Arc<HandlerFeed>, batches: mpsc::Sender<Batch<Delivery>>) {
     let clock = &feed.queue.0.caller.clock;
     let several = if is_broker(&feed.queue.0.capabilities) { MOST_PULLS } else { 1 };
     let mut pulls = FuturesUnordered::new();
@@ -84,7 +84,7 @@ fn is_broker(capabilities: &Capabilities) -> bool {
 
 /// What came of a pull, and the room that it was made for.
 struct Pulled<'a> {
-    answer: Result<Vec<QueueMessageHandler>>,
+    answer: Result<Vec<Delivery>>,
     room: Vec<Slot>,
     turn: Option<RwLockWriteGuard<'a, ()>>,
 }

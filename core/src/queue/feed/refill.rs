@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::partition::PartitionId;
-use crate::queue::handler::{HandlerFeed, QueueMessageHandler, Slot};
-use crate::storage::{Action, Delivery, PullRequest, Settlement};
+use crate::queue::delivery::{Delivery, HandlerFeed, Slot};
+use crate::storage::{Action, PullRequest, RawDelivery, Settlement};
 
 /// One call's turn to bring a stream's next deliveries.
 pub(crate) struct Refill<'a> {
@@ -57,11 +57,7 @@ impl HandlerFeed {
         (most > 0).then_some(Refill { feed: self, held, number: None, _turn: turn })
     }
 
-    pub(super) fn batch(
-        &self,
-        handlers: Vec<QueueMessageHandler>,
-        room: Vec<Slot>,
-    ) -> Vec<QueueMessageHandler> {
+    pub(super) fn batch(&self, handlers: Vec<Delivery>, room: Vec<Slot>) -> Vec<Delivery> {
         // A handler without a slot, should the server have answered too many, is dropped: released.
         let batch: Vec<_> =
             handlers.into_iter().zip(room).map(|(handler, slot)| handler.with_window(slot)).collect();
@@ -73,7 +69,7 @@ impl HandlerFeed {
     }
 
     /// Hands over what a call brought, once all that were begun before it have been heard of.
-    fn hear(&self, number: u64, batch: Vec<QueueMessageHandler>) {
+    fn hear(&self, number: u64, batch: Vec<Delivery>) {
         let mut refused = Vec::new();
         let mut begun = self.turns.begun();
         begun.answered(number, batch);
@@ -111,7 +107,7 @@ impl<'a> Refill<'a> {
     }
 
     /// Hands over what came, into the room of what was settled.
-    pub(crate) fn deliver(mut self, deliveries: Vec<Delivery>, room: Vec<Slot>) {
+    pub(crate) fn deliver(mut self, deliveries: Vec<RawDelivery>, room: Vec<Slot>) {
         let Some(number) = self.number.take_if(|_| !deliveries.is_empty()) else { return };
         let handlers = self.feed.queue.0.accept(&self.feed.terms, deliveries);
         if let Some(used) = self.held.split(handlers.len()) {

@@ -13,7 +13,7 @@ use crate::queue::handle::Queue;
 
 pub(crate) type Batch<T> = Result<Vec<T>>;
 
-/// Where the deliveries of a stream, or of [`Refills`](crate::Refills), come from and go to.
+/// Where the deliveries of a stream, or of [`SettlePulls`](crate::SettlePulls), come from and go to.
 #[derive(Debug)]
 pub(crate) struct Feed<T> {
     pub(super) queue: Queue,

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use anyqueue::adapter::{
-    Action, Capabilities, Delivery, Extension, InspectQueueStorage, Lease, PauseQueueStorage,
-    PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage, Settlement, Storage, Token, async_trait,
+    Action, Capabilities, Extension, InspectQueueStorage, Lease, PauseQueueStorage, PullQueueStorage,
+    PullRequest, PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage, Token, async_trait,
 };
 use anyqueue::{
     Error, ExtendOutcome, Health, MessageData, Operation, PartitionId, PushOutcome, Result, SettleOutcome,
@@ -71,7 +71,7 @@ impl ListQueue {
     }
 
     /// Claims what is ready. Returns it, and when the next lease ends.
-    fn claim(&self, partition: &PartitionId, request: &PullRequest) -> (Vec<Delivery>, Option<Instant>) {
+    fn claim(&self, partition: &PartitionId, request: &PullRequest) -> (Vec<RawDelivery>, Option<Instant>) {
         let (now, token) = (Instant::now(), Token::random());
         let until = now + request.lease;
         let (mut deliveries, mut next) = (Vec::new(), None);
@@ -93,9 +93,9 @@ impl ListQueue {
 }
 
 impl Row {
-    fn delivery(&self, token: Token, until: Instant, now: Instant) -> Delivery {
+    fn delivery(&self, token: Token, until: Instant, now: Instant) -> RawDelivery {
         let lease = Lease { partition: self.partition.clone(), id: self.message.id(), token };
-        Delivery::new(lease, self.message.clone())
+        RawDelivery::new(lease, self.message.clone())
             .with_lease_until(until)
             .with_delivery_count(self.deliveries)
             .with_age(now - self.pushed_at)
@@ -167,7 +167,7 @@ impl PushQueueStorage for ListQueue {
 
 #[async_trait]
 impl PullQueueStorage for ListQueue {
-    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<Delivery>> {
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
         let deadline = Instant::now() + request.wait.min(LONGEST_WAIT);
         loop {
             self.open(Operation::Pull)?;
@@ -245,7 +245,7 @@ impl PullQueueStorage for ListQueue {
         settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
-    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<Delivery>>) {
+    ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>) {
         (self.settle(settlements).await, self.pull(partition, request).await)
     }
 }

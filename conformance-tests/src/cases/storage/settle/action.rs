@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyqueue::SettleOutcome;
-use anyqueue::adapter::{Action, Delivery, DeliveryCount, PullRequest};
+use anyqueue::adapter::{Action, DeliveryCount, PullRequest, RawDelivery};
 
 use crate::case::Case;
 use crate::clause::Clause;
@@ -82,7 +82,7 @@ async fn retry(c: &Context) -> CaseResult {
 }
 
 /// Judges the delivery count, where the backend counts.
-pub(super) fn counted(c: &Context, got: &[Delivery], count: u32) -> CaseResult {
+pub(super) fn counted(c: &Context, got: &[RawDelivery], count: u32) -> CaseResult {
     if c.capabilities().delivery_count == DeliveryCount::None {
         return Ok(());
     }

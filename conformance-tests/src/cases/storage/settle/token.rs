@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyqueue::SettleOutcome;
-use anyqueue::adapter::{Action, Delivery, Lease, PullRequest, Settlement, Token};
+use anyqueue::adapter::{Action, Lease, PullRequest, RawDelivery, Settlement, Token};
 
 use crate::case::Case;
 use crate::clause::Clause;
@@ -86,7 +86,7 @@ async fn wrong_token(c: &Context) -> CaseResult {
     c.client().push(&p, &[c.message()]).await?;
     let [got] = c.client().take_exact(&p).await?;
     let forged = Lease { token: Token::random(), ..got.lease.clone() };
-    let forged = Delivery::new(forged, got.message.clone());
+    let forged = RawDelivery::new(forged, got.message.clone());
     for action in actions(c)? {
         let outcome = c.client().try_settle(&forged, action).await?;
         c.equal(
@@ -117,7 +117,7 @@ async fn altered_tokens(c: &Context) -> CaseResult {
     let [got] = c.client().take_exact(&p).await?;
     for token in altered(got.lease.token.as_bytes()) {
         let forged = Lease { token: Token::from_bytes(token), ..got.lease.clone() };
-        let forged = Delivery::new(forged, got.message.clone());
+        let forged = RawDelivery::new(forged, got.message.clone());
         for action in [Action::Release, Action::Remove] {
             let outcome = c.client().try_settle(&forged, action).await?;
             c.equal(

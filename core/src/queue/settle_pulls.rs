@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use super::delivery::{Delivery, HandlerFeed};
 use super::feed::{Batch, Feed, Terms};
 use super::handle::Queue;
-use super::handler::{HandlerFeed, QueueMessageHandler};
 use crate::error::Result;
 use crate::partition::IntoPartitionId;
 
@@ -16,26 +16,30 @@ const MAX_BATCHES: usize = 16;
 
 impl Queue {
     /// Sets up deliveries that come with settlements, for programs with a pull loop of their own. The leases of what comes are as
-    /// long as said here, or else as the partition's. Nothing comes until this is [opened](Refills::set_open).
+    /// long as said here, or else as the partition's. Nothing comes until this is [opened](SettlePulls::set_open).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
     /// # use anyqueue::{MessageData, Queue, QueueMessageStatus::Processed};
     /// # let queue = Queue::new(anyqueue_memory::MemoryQueue::new())?;
     /// # for mail in ["first", "second"] { queue.push("mail", MessageData::new(mail)).await?; }
-    /// let mut refills = queue.refills("mail", None)?;
-    /// refills.set_open(true);
+    /// let mut settle_pulls = queue.settle_pulls("mail", None)?;
+    /// settle_pulls.set_open(true);
     /// for delivery in queue.pull("mail").await? {
-    ///     refills.bind(delivery).settle(Processed).await?;
+    ///     settle_pulls.bind(delivery).settle(Processed).await?;
     /// }
     /// // The memory queue settles and pulls in one call, so the settlement has brought the next one.
-    /// assert_eq!(refills.next().await[0].payload(), b"second");
+    /// assert_eq!(settle_pulls.next().await[0].payload(), b"second");
     /// # Ok::<(), anyqueue::Error>(()) }).unwrap();
     /// ```
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad name or a lease out of range.
-    pub fn refills(&self, partition: impl IntoPartitionId, lease: Option<Duration>) -> Result<Refills> {
+    pub fn settle_pulls(
+        &self,
+        partition: impl IntoPartitionId,
+        lease: Option<Duration>,
+    ) -> Result<SettlePulls> {
         let partition = partition.into_partition_id()?;
         let lease = lease.unwrap_or(self.0.options.of(partition.name()).lease);
         self.0.capabilities.lease.check(lease)?;
@@ -43,11 +47,11 @@ impl Queue {
         let terms = Terms { partition, lease, keep_alive: true };
         let feed = Arc::new(Feed::new(self.clone(), terms, usize::MAX, &batches));
         feed.set_open(false);
-        Ok(Refills { incoming, feed, _batches: batches })
+        Ok(SettlePulls { incoming, feed, _batches: batches })
     }
 }
 
-/// Deliveries of a partition that come with settlements, made by [`Queue::refills`].
+/// Deliveries of a partition that come with settlements, made by [`Queue::settle_pulls`].
 ///
 /// Where the backend [settles and pulls in one call](crate::adapter::Capabilities::exchange), the settlement of a delivery that is
 /// [bound](Self::bind) brings another delivery in its place, while this is open: half the calls, and half the waiting. It is no
@@ -55,21 +59,21 @@ impl Queue {
 ///
 /// What nobody has taken when this is dropped is released.
 #[derive(Debug)]
-pub struct Refills {
-    incoming: mpsc::Receiver<Batch<QueueMessageHandler>>,
+pub struct SettlePulls {
+    incoming: mpsc::Receiver<Batch<Delivery>>,
     feed: Arc<HandlerFeed>,
     /// Keeps the way open that the feed knows weakly.
-    _batches: mpsc::Sender<Batch<QueueMessageHandler>>,
+    _batches: mpsc::Sender<Batch<Delivery>>,
 }
 
-impl Refills {
+impl SettlePulls {
     /// Whether settlements are to bring deliveries. What is under way when this is closed still comes.
     pub fn set_open(&self, open: bool) {
         self.feed.set_open(open);
     }
 
     /// Lets the settlement of this delivery bring the next. Deliveries of this are bound already.
-    pub fn bind(&self, delivery: QueueMessageHandler) -> QueueMessageHandler {
+    pub fn bind(&self, delivery: Delivery) -> Delivery {
         delivery.with_window(self.feed.clone().slot())
     }
 
@@ -77,7 +81,7 @@ impl Refills {
     ///
     /// # Cancellation
     /// Loses nothing.
-    pub async fn next(&mut self) -> Vec<QueueMessageHandler> {
+    pub async fn next(&mut self) -> Vec<Delivery> {
         match self.incoming.recv().await {
             Some(Ok(deliveries)) => deliveries,
             // Only a stream's own pulls send errors, and the way is kept open.
@@ -86,7 +90,7 @@ impl Refills {
     }
 
     /// What has come and was not taken yet; does not wait.
-    pub fn take(&mut self) -> Vec<QueueMessageHandler> {
+    pub fn take(&mut self) -> Vec<Delivery> {
         let mut taken = Vec::new();
         while let Ok(Ok(deliveries)) = self.incoming.try_recv() {
             taken.extend(deliveries);

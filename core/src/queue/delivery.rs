@@ -24,7 +24,7 @@ use crate::storage::{ExtendOutcome, Lease, SettleOutcome, Settlement};
 /// lost all the same (the server was out of reach for too long, somebody else has the message now), [`lost`](Self::lost) fires: stop
 /// working then, somebody else may be doing it.
 #[must_use = "dropping a delivery gives the message back to the queue"]
-pub struct QueueMessageHandler {
+pub struct Delivery {
     shared: Arc<Shared>,
     held: Arc<Held>,
     message: MessageData,
@@ -38,10 +38,10 @@ pub struct QueueMessageHandler {
 }
 
 /// Room for a handler in the window of its stream.
-pub(super) type Slot = WindowSlot<QueueMessageHandler>;
+pub(super) type Slot = WindowSlot<Delivery>;
 
 /// Where the handlers of a stream come from.
-pub(super) type HandlerFeed = Feed<QueueMessageHandler>;
+pub(super) type HandlerFeed = Feed<Delivery>;
 
 /// A settlement to be joined with others, and the room in a stream's window that it makes.
 pub(super) struct SettleRequest {
@@ -63,7 +63,7 @@ pub(crate) struct Receipt {
     pub(crate) received_at: SystemTime,
 }
 
-impl QueueMessageHandler {
+impl Delivery {
     pub(crate) fn new(shared: Arc<Shared>, held: Arc<Held>, message: MessageData, receipt: Receipt) -> Self {
         Self {
             shared,
@@ -294,7 +294,7 @@ impl QueueMessageHandler {
 }
 
 /// Releases what was not settled. Does no I/O: the release is handed to the batcher, which has a place for each delivery held.
-impl Drop for QueueMessageHandler {
+impl Drop for Delivery {
     fn drop(&mut self) {
         if self.concluded.is_none() {
             self.shared.keeper.release(&self.held);
@@ -309,9 +309,9 @@ impl Drop for QueueMessageHandler {
     }
 }
 
-impl fmt::Debug for QueueMessageHandler {
+impl fmt::Debug for Delivery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QueueMessageHandler")
+        f.debug_struct("Delivery")
             .field("partition", self.partition())
             .field("message", &self.message)
             .field("status", &self.status)
