@@ -103,6 +103,7 @@ faults! {
     MoveCopies: "A move copies without deleting.",
     MoveKeepsCount: "The delivery count goes on after a move.",
     MoveKeepsHeaders: "A move drops the headers it was given.",
+    ExtensionUndoesRelease: "An extension beside a release is written after it: the message stays leased, to nobody.",
     ExtendDoesNothing: "`extend` returns `Extended` and does nothing.",
     ExtendNeverLost: "`extend` never tells of a lost lease.",
     CancelNotTold: "A request for cancellation is not told to the holder.",
@@ -303,6 +304,7 @@ faults! {
     ExpiryOf32BitMillis: "Of an expiry in milliseconds 32 bits are kept.",
     // Beside work that goes on
     PurgeCountsFirst: "A purge returns how many waited before it began, not how many it took.",
+    PurgesCountTogether: "A purge returns what all purges took while it went on.",
     PurgeUntilEmpty: "A purge goes on until nothing comes any more.",
     MoveLostBesidePush: "A message is lost that is moved while another is pushed to the same queue.",
     DeleteTakesClaimed: "A deletion takes what was claimed after it had looked.",

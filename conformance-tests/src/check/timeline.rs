@@ -131,7 +131,7 @@ pub(crate) struct Pause<'a> {
     pub(crate) certain: bool,
 }
 
-/// The timeline.
+/// What became of each message, by its calls.
 #[derive(Debug)]
 pub(crate) struct Timeline<'a> {
     pub(crate) rules: &'a Rules,

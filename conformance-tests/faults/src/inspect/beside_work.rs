@@ -18,6 +18,7 @@ use crate::quirk::{Client, Entry, Kept, Pulled, Pushed, Quirk, Settled, plain, s
 
 pub(crate) const FAULTS: &[Entry] = &[
     subtle(Fault::PurgeCountsFirst, &[Clause::Deletion], || Arc::new(PurgeCountsFirst)),
+    subtle(Fault::PurgesCountTogether, &[Clause::Deletion], || Arc::new(PurgesCountTogether::default())),
     plain(Fault::PurgeUntilEmpty, &[Clause::Recovery], || Arc::new(PurgeUntilEmpty)),
     subtle(Fault::MoveLostBesidePush, &[Clause::DeadLetters], || Arc::new(MoveLostBesidePush::default())),
     subtle(Fault::DeleteTakesClaimed, &[Clause::Deletion], || Arc::new(TakesClaimed::default())),
@@ -51,6 +52,34 @@ impl Quirk for PurgeCountsFirst {
         }
         client.right.purge(partition, limit).await?;
         Ok(waiting)
+    }
+}
+
+/// How many purges have taken of each partition so far: each says by how much that grew while it went on.
+#[derive(Debug, Default)]
+struct PurgesCountTogether {
+    taken: Kept<HashMap<PartitionId, usize>>,
+}
+
+impl PurgesCountTogether {
+    fn add(&self, partition: &PartitionId, purged: usize) -> usize {
+        let mut taken = self.taken.lock();
+        let taken = taken.entry(partition.clone()).or_default();
+        *taken += purged;
+        *taken
+    }
+}
+
+#[async_trait]
+impl Quirk for PurgesCountTogether {
+    async fn purge(&self, client: &Client, partition: &PartitionId, limit: usize) -> Result<usize> {
+        let before = self.add(partition, 0);
+        let purged = client.right.purge(partition, limit).await?;
+        self.add(partition, purged);
+        if purged > 0 {
+            tokio::time::sleep(BETWEEN).await;
+        }
+        Ok((self.add(partition, 0) - before).min(limit))
     }
 }
 

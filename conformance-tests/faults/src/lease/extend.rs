@@ -17,6 +17,9 @@ pub(crate) const FAULTS: &[Entry] = &[
     subtle(Fault::ExtendTakesBatch, &[Clause::LeaseEnd, Clause::Extend], || {
         Arc::new(ExtendTakesBatch::default())
     }),
+    subtle(Fault::ExtensionUndoesRelease, &[Clause::Exclusive, Clause::Extend], || {
+        Arc::new(ExtensionUndoesRelease::default())
+    }),
     subtle(Fault::ExtendNeverShortens, &[Clause::Extend], || extended(never_shorter)),
     subtle(Fault::ExtendAddsUp, &[Clause::Extend], || extended(added_up)),
     subtle(Fault::SecondExtendIgnored, &[Clause::Extend], || extended(first_only)),
@@ -31,6 +34,9 @@ pub(crate) const FAULTS: &[Entry] = &[
 
 /// Long enough to pass forever.
 const DAY: Duration = Duration::from_hours(24);
+
+/// Between looking and writing, where others come in.
+const BETWEEN: Duration = Duration::from_millis(20);
 
 /// The other leases of the pull that each came from.
 #[derive(Debug, Default)]
@@ -54,6 +60,36 @@ impl Quirk for ExtendTakesBatch {
             let others = siblings.iter().filter(|other| *other != lease);
             let others = others.map(|other| Extension { lease: other.clone(), duration: *duration });
             client.right.extend(&others.collect::<Vec<_>>()).await;
+        }
+        answers
+    }
+}
+
+/// The leases that were given back.
+#[derive(Debug, Default)]
+struct ExtensionUndoesRelease {
+    released: Kept<HashSet<Lease>>,
+}
+
+#[async_trait]
+impl Quirk for ExtensionUndoesRelease {
+    async fn settle(&self, client: &Client, settlements: &[Settlement]) -> Settled {
+        let answers = client.right.settle(settlements).await;
+        let released = settlements.iter().filter(|it| matches!(it.action, Action::Release | Action::Retry));
+        self.released.lock().extend(released.map(|it| it.lease.clone()));
+        answers
+    }
+
+    async fn extend(&self, client: &Client, extensions: &[Extension]) -> Extended {
+        let answers = client.right.extend(extensions).await;
+        tokio::time::sleep(BETWEEN).await;
+        for (Extension { lease, duration }, answer) in extensions.iter().zip(&answers) {
+            let held = answer.as_ref().is_ok_and(|outcome| *outcome != ExtendOutcome::Lost);
+            if held && self.released.lock().contains(lease) {
+                let again = PullRequest::new(1, Duration::ZERO, *duration);
+                // What it takes is held by nobody.
+                let _ = client.right.pull(&lease.partition, again).await;
+            }
         }
         answers
     }

@@ -22,6 +22,17 @@ seen! {
         let (purged, _) = at_once(desk.inspect().purge(&jobs, 10), desk.push(many(1))).await;
         shown((purged.unwrap(), desk.counts().await))
     };
+    PurgesCountTogether: "(2, 1)", not "(3, 1)", async |lab| {
+        let desk = lab.open().await;
+        desk.push(many(2)).await;
+        let jobs = jobs();
+        let second = async {
+            desk.push(many(1)).await;
+            desk.inspect().purge(&jobs, 10).await
+        };
+        let (first, second) = at_once(desk.inspect().purge(&jobs, 10), second).await;
+        shown((first.unwrap(), second.unwrap()))
+    };
     PurgeUntilEmpty: "1", not "2", async |lab| {
         let desk = lab.open().await;
         desk.push(many(1)).await;

@@ -13,6 +13,13 @@ seen! {
         desk.extend(&held[0], MINUTE).await;
         desk.wait().await
     };
+    ExtensionUndoesRelease: "a", not "", async |lab| {
+        let desk = lab.open().await;
+        desk.push([m("a")]).await;
+        let held = desk.one().await;
+        tokio::join!(desk.extend(&held, MINUTE), desk.settle(&held, Action::Release));
+        desk.wait().await
+    };
     ExtendNeverShortens: "a", not "", async |lab| {
         let desk = lab.open().await;
         desk.push([m("a")]).await;

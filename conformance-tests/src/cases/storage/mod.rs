@@ -26,6 +26,7 @@ mod pull;
 mod punctual;
 mod push;
 mod random;
+mod rivals;
 mod settle;
 pub(super) mod unreadable;
 mod waiting;
@@ -56,6 +57,7 @@ pub(super) const GROUPS: &[&[Case]] = &[
     dead::CASES,
     waiting::CASES,
     crowd::CASES,
+    rivals::CASES,
     punctual::CASES,
     numbers::CASES,
     bounds::CASES,
