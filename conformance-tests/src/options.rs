@@ -66,7 +66,7 @@ pub struct Options {
     pub layer: Option<Layer>,
     /// Only cases that prove this clause.
     pub clause: Option<Clause>,
-    /// Only cases that need a capability whose name ([`Need::what`]) contains this.
+    /// Only cases that need a capability whose name ([`Need::what`](crate::Need::what)) contains this.
     pub capability: Option<String>,
     /// How many cases run at once; at least 1.
     pub parallelism: usize,

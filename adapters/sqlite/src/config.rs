@@ -106,7 +106,7 @@ impl SqliteBuilder {
 
     /// The largest size of the database file in bytes, its write-ahead log not counted; a push beyond it returns `Full`.
     /// Rounded down to pages, and never below what the file has already. It binds this handle, not
-    /// [`push_in`](crate::SqliteQueue::push_in). Default: none. URL: `max_bytes=1000000000`.
+    /// `SqliteQueue::push_in`. Default: none. URL: `max_bytes=1000000000`.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.0.max_bytes = Some(bytes);
         self

@@ -150,7 +150,7 @@ async fn a_probe_takes_another_for_a_proof_and_nothing_else() {
     bed.ok(&["push", "anyqueue-doctor", "something of somebody"]).await;
     let foreign = bed.run(&["doctor", "--probe", "--json"]).await.ended_with(3);
     assert_eq!(verdict(&foreign.objects(), "probe"), ["failed"], "{foreign:?}");
-    assert_eq!(bed.counts("anyqueue-doctor").await[0], 2, "what is not a probe is given back");
+    assert_eq!(bed.counts("anyqueue-doctor").await[0], 2, "what is not a probe is released");
 }
 
 #[cfg(feature = "postgres")]

@@ -45,14 +45,14 @@ static SQS: OnceCell<Provided> = OnceCell::const_new();
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// A server that a proof may kill, and what it is reached through.
-pub(crate) struct Victim {
+pub(crate) struct FaultTarget {
     pub(crate) server: Server,
     pub(crate) proxy: Proxy,
     /// Whether it keeps over a kill what it acknowledged.
     durable: bool,
 }
 
-impl Victim {
+impl FaultTarget {
     /// Ends the server without warning; or, where it could keep nothing then, in order.
     pub(crate) async fn end(&self) -> Result<()> {
         if self.durable { self.server.kill().await } else { self.server.stop().await }
@@ -73,7 +73,7 @@ impl Victim {
 pub(crate) struct Ground {
     pub(crate) backend: String,
     pub(crate) url: String,
-    pub(crate) victim: Option<Victim>,
+    pub(crate) target: Option<FaultTarget>,
     _folder: TempDir,
 }
 
@@ -88,18 +88,20 @@ impl Ground {
         // One level: the emulator is one thread of Python, and each level is a queue of its own.
         let behind =
             |endpoint: &str| format!("sqs://test:test@us-east-1/{space}?endpoint={endpoint}&levels=1");
-        let mut victim = None;
+        let mut target = None;
         let url = match (name, needs) {
             ("memory", _) => "memory:".to_owned(),
             ("sqlite", _) => format!("sqlite:{}", folder.path().join("queue.db").display()),
-            ("postgres", Needs::Server) => in_schema(&Victim::start(&mut victim, Postgres::new()).await?),
+            ("postgres", Needs::Server) => {
+                in_schema(&FaultTarget::start(&mut target, Postgres::new()).await?)
+            }
             ("redis", Needs::Server) => {
                 let program = Redis::new().setting("appendfsync", "always");
-                prefixed(&Victim::start(&mut victim, program).await?)
+                prefixed(&FaultTarget::start(&mut target, program).await?)
             }
-            ("rabbitmq", Needs::Server) => prefixed(&Victim::start(&mut victim, RabbitMq::new()).await?),
+            ("rabbitmq", Needs::Server) => prefixed(&FaultTarget::start(&mut target, RabbitMq::new()).await?),
             ("sqs", Needs::Server) => {
-                behind(&Victim::start(&mut victim, Ministack::new().persistent()).await?)
+                behind(&FaultTarget::start(&mut target, Ministack::new().persistent()).await?)
             }
             ("postgres", _) => {
                 in_schema(POSTGRES.get_or_try_init(|| provide(Postgres::new())).await.unwrap().url()?)
@@ -113,7 +115,7 @@ impl Ground {
             ("sqs", _) => behind(SQS.get_or_try_init(|| provide(Ministack::new())).await.unwrap().url()?),
             (other, _) => panic!("there is no ground {other:?}"),
         };
-        Some(Self { backend: name.to_owned(), url, victim, _folder: folder })
+        Some(Self { backend: name.to_owned(), url, target, _folder: folder })
     }
 
     /// A handle of its own on the queue; on memory, a queue of its own.

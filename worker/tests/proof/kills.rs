@@ -86,10 +86,10 @@ pub(crate) async fn killed_workers_lose_nothing(ground: Ground) {
             next_task += RATE / 20;
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        let mut victim = living.remove(fastrand::usize(..living.len()));
-        killed.insert(victim.number, Instant::now());
-        victim.child.kill().await.unwrap();
-        victim.reader.await.unwrap();
+        let mut killed_worker = living.remove(fastrand::usize(..living.len()));
+        killed.insert(killed_worker.number, Instant::now());
+        killed_worker.child.kill().await.unwrap();
+        killed_worker.reader.await.unwrap();
         living.push(spawn(&ground.url, WORKERS + kill as usize, &said));
     }
     empty(&queue, 1, || if effects(&said) == next_task as usize { lines(&said) } else { 0 }).await;

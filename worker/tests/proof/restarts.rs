@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyqueue_testkit::{Error, Fault};
 
-use crate::grounds::{Ground, LEASE, PARTITION, Victim};
+use crate::grounds::{FaultTarget, Ground, LEASE, PARTITION};
 use crate::load::{Runs, builder, counting, empty, push, run, total};
 
 const TASKS: u32 = 300;
@@ -13,14 +13,14 @@ const MOMENT: Duration = Duration::from_millis(300);
 type Harmed = Result<(), Error>;
 
 /// All tasks are done by one worker, whatever befalls its server meanwhile.
-async fn outlives(ground: &Ground, harm: impl AsyncFnOnce(&Victim) -> Harmed) {
+async fn outlives(ground: &Ground, harm: impl AsyncFnOnce(&FaultTarget) -> Harmed) {
     let queue = ground.open().await;
     let runs = Runs::default();
     push(&queue, 0..TASKS).await;
     let worker = counting(builder(&queue).slots(4).max_crashes(100), &runs, Duration::from_millis(20));
     let run = run(&worker);
     tokio::time::sleep(MOMENT).await;
-    harm(ground.victim.as_ref().unwrap()).await.unwrap();
+    harm(ground.target.as_ref().unwrap()).await.unwrap();
     // What was pulled when the server failed comes back when its lease ends.
     while queue.counts(PARTITION).await.is_err() {
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -35,11 +35,11 @@ async fn outlives(ground: &Ground, harm: impl AsyncFnOnce(&Victim) -> Harmed) {
 }
 
 pub(crate) async fn a_worker_outlives_the_server(ground: Ground) {
-    let twice = async |victim: &Victim| {
+    let twice = async |target: &FaultTarget| {
         for _ in 0..2 {
-            victim.end().await?;
+            target.end().await?;
             tokio::time::sleep(MOMENT).await;
-            victim.server.restart().await?;
+            target.server.restart().await?;
             tokio::time::sleep(MOMENT).await;
         }
         Ok(())
@@ -48,25 +48,25 @@ pub(crate) async fn a_worker_outlives_the_server(ground: Ground) {
 }
 
 pub(crate) async fn a_worker_outlives_a_frozen_server(ground: Ground) {
-    let frozen = async |victim: &Victim| {
-        victim.server.freeze().await?;
+    let frozen = async |target: &FaultTarget| {
+        target.server.freeze().await?;
         tokio::time::sleep(LEASE * 3).await; // every lease ends meanwhile
-        victim.server.thaw().await
+        target.server.thaw().await
     };
     outlives(&ground, frozen).await;
 }
 
 pub(crate) async fn a_worker_outlives_cut_and_stalled_connections(ground: Ground) {
-    let cut = async |victim: &Victim| {
+    let cut = async |target: &FaultTarget| {
         for _ in 0..5 {
-            victim.proxy.reset_all();
+            target.proxy.reset_all();
             tokio::time::sleep(MOMENT / 3).await;
         }
         for fault in [Fault::Stall, Fault::DropReplies] {
-            victim.proxy.set(fault).await?;
+            target.proxy.set(fault).await?;
             tokio::time::sleep(LEASE).await;
-            victim.proxy.reset_all();
-            victim.proxy.set(Fault::Pass).await?;
+            target.proxy.reset_all();
+            target.proxy.set(Fault::Pass).await?;
             tokio::time::sleep(MOMENT).await;
         }
         Ok(())

@@ -19,7 +19,7 @@ async fn what_is_held_ready_is_served_in_order_and_given_back_when_idle() {
     let got = take(&queue, &p, 3).await;
     assert_eq!(texts(&got), ["0", "1", "2"]);
     becomes("more is held ready", || async { bed.ready(&p).await == 150 }).await;
-    becomes("it is given back", || async { bed.ready(&p).await == 197 }).await;
+    becomes("it is released", || async { bed.ready(&p).await == 197 }).await;
     settle(&queue, &got, Action::Remove).await;
     let rest = take(&queue, &p, 197).await;
     assert_eq!(texts(&rest), (3..200).map(|number| number.to_string()).collect::<Vec<_>>());

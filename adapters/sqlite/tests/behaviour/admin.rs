@@ -61,7 +61,7 @@ async fn partitions_that_have_nothing_are_forgotten_and_no_other_handle_mistakes
         push_text(&bed.queue, &brief, &["m"]).await;
         assert_eq!(drain(&bed.queue, &brief).await, ["m"]);
     }
-    assert!(rows(&bed).await < 50, "two hundred would be kept for ever");
+    assert!(rows(&bed).await < 50, "two hundred would be kept forever");
     assert!(bed.queue.is_paused(&paused).await.unwrap());
     // The other handle knew numbers that are gone, or others' by now.
     push_text(&other, &early, &["again"]).await;

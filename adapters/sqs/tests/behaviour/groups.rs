@@ -48,7 +48,7 @@ async fn those_behind_the_first_wait_here_for_their_turn_and_are_received_once()
     assert_eq!(received.map(|seen| seen.brought).collect::<Vec<_>>(), [10]);
     let shown = bed.wire.seen("ChangeMessageVisibilityBatch");
     let entries = shown.iter().flat_map(|seen| seen.body["Entries"].as_array().unwrap());
-    assert!(entries.into_iter().all(|entry| entry["VisibilityTimeout"] != 0), "none was given back");
+    assert!(entries.into_iter().all(|entry| entry["VisibilityTimeout"] != 0), "none was released");
 }
 
 #[tokio::test]

@@ -82,7 +82,7 @@ fn heads(all: &[Browsed], gone: impl Fn(MessageId) -> bool) -> Vec<Arc<str>> {
 
 #[async_trait]
 impl Quirk for Locks {
-    /// What is next in a locked group is put off as good as forever.
+    /// What is next in a locked group is postponed practically forever.
     async fn pull(&self, client: &Client, partition: &PartitionId, request: PullRequest) -> Pulled {
         let deadline = Instant::now() + request.wait;
         loop {

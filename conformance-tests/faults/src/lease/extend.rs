@@ -65,7 +65,7 @@ impl Quirk for ExtendTakesBatch {
     }
 }
 
-/// The leases that were given back.
+/// The leases that were released.
 #[derive(Debug, Default)]
 struct ExtensionUndoesRelease {
     released: Kept<HashSet<Lease>>,

@@ -63,7 +63,7 @@ impl Quirk for DueByClientClock {
     }
 }
 
-/// The settlements, those that put off with another delay.
+/// The settlements, those that postpone with another delay.
 fn put_off(settlements: &[Settlement], other: impl Fn(Duration) -> Duration) -> Vec<Settlement> {
     let one = |settlement: &Settlement| match &settlement.action {
         Action::Postpone { delay, headers } => {
@@ -123,7 +123,7 @@ impl Quirk for LeaseByClientClock {
 /// How often a fault that waits looks at its clock.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Stores what is put off at once, and hides it until the time that the client's clock showed then plus the delay.
+/// Stores what is postponed at once, and hides it until the time that the client's clock showed then plus the delay.
 #[derive(Debug, Default)]
 struct DueByWallClock(Kept<HashMap<MessageId, SystemTime>>);
 

@@ -13,42 +13,42 @@ const HOUR: Duration = Duration::from_hours(1);
 const NANO: Duration = Duration::from_nanos(1);
 
 /// A client whose clock is an hour ahead.
-async fn ahead(lab: &Lab) -> Desk {
+async fn ahead(lab: &Lab) -> LabClient {
     match lab {
         Lab::Right(_) => lab.open().await,
         Lab::Wrong(harness) => {
             let clock = Clock::system().skewed(Skew::Ahead(HOUR));
-            Desk(harness.open_skewed("lab", clock).unwrap().await.unwrap())
+            LabClient(harness.open_skewed("lab", clock).unwrap().await.unwrap())
         }
     }
 }
 
 /// A client whose clock can be set.
-async fn settable(lab: &Lab) -> (Desk, ClockSetter) {
+async fn settable(lab: &Lab) -> (LabClient, ClockSetter) {
     let (clock, setter) = Clock::system().settable();
-    let desk = match lab {
+    let client = match lab {
         Lab::Right(_) => lab.open().await,
-        Lab::Wrong(harness) => Desk(harness.open_skewed("lab", clock).unwrap().await.unwrap()),
+        Lab::Wrong(harness) => LabClient(harness.open_skewed("lab", clock).unwrap().await.unwrap()),
     };
-    (desk, setter)
+    (client, setter)
 }
 
 seen! {
     DueByWallClock: "", not "a", async |lab| {
-        let (desk, setter) = settable(&lab).await;
-        desk.push([m("a").with_delay(MINUTE)]).await;
+        let (client, setter) = settable(&lab).await;
+        client.push([m("a").with_delay(MINUTE)]).await;
         setter.set(Skew::Ahead(HOUR));
-        desk.all().await
+        client.all().await
     };
     LeaseByWallClock: "", not "a", async |lab| {
-        let (desk, setter) = settable(&lab).await;
-        desk.push([m("a")]).await;
-        desk.pull_for(MINUTE, 1).await;
+        let (client, setter) = settable(&lab).await;
+        client.push([m("a")]).await;
+        client.pull_for(MINUTE, 1).await;
         setter.set(Skew::Ahead(HOUR));
         lab.open().await.all().await
     };
     WaitByWallClock: "true", not "false", async |lab| {
-        let (desk, setter) = settable(&lab).await;
+        let (client, setter) = settable(&lab).await;
         let start = std::time::Instant::now();
         let ahead = async {
             sleep(SHORT).await;
@@ -56,7 +56,7 @@ seen! {
         };
         let request = anyqueue::adapter::PullRequest::new(1, 20 * SHORT, MINUTE);
         let jobs = jobs();
-        let (pulled, ()) = tokio::join!(desk.0.pull(&jobs, request), ahead);
+        let (pulled, ()) = tokio::join!(client.0.pull(&jobs, request), ahead);
         pulled.unwrap();
         (start.elapsed() >= 20 * SHORT).to_string()
     };
@@ -65,44 +65,44 @@ seen! {
         lab.open().await.all().await
     };
     PostponedByClientClock: "a", not "", async |lab| {
-        let desk = ahead(&lab).await;
-        desk.push([m("a")]).await;
-        desk.settle(&desk.one().await, postpone(SHORT)).await;
-        desk.wait().await
+        let client = ahead(&lab).await;
+        client.push([m("a")]).await;
+        client.settle(&client.one().await, postpone(SHORT)).await;
+        client.wait().await
     };
     AgeByClientClock: "true", not "false", async |lab| {
-        let desk = ahead(&lab).await;
-        desk.push([m("a")]).await;
-        (desk.one().await.age < MINUTE).to_string()
+        let client = ahead(&lab).await;
+        client.push([m("a")]).await;
+        (client.one().await.age < MINUTE).to_string()
     };
     LeaseByClientClock: "a", not "", async |lab| {
-        let desk = ahead(&lab).await;
-        desk.push([m("a")]).await;
-        desk.pull_for(SHORT, 1).await;
-        desk.wait().await
+        let client = ahead(&lab).await;
+        client.push([m("a")]).await;
+        client.pull_for(SHORT, 1).await;
+        client.wait().await
     };
     MovedByClientClock: "a", not "", async |lab| {
-        let desk = lab.open().await;
+        let client = lab.open().await;
         let died = humantime::format_rfc3339_millis(SystemTime::now() + HOUR).to_string();
-        desk.push([m("a")]).await;
+        client.push([m("a")]).await;
         let headers = Some([(header::DEAD_AT.to_owned(), died)].into());
-        desk.settle(&desk.one().await, Action::Move { to: dead(), headers }).await;
-        desk.all_of(&dead()).await
+        client.settle(&client.one().await, Action::Move { to: dead(), headers }).await;
+        client.all_of(&dead()).await
     };
     TinyDelayForever: "a", not "", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a").with_delay(NANO)]).await;
-        desk.wait().await
+        let client = lab.open().await;
+        client.push([m("a").with_delay(NANO)]).await;
+        client.wait().await
     };
     TinyPostponementForever: "a", not "", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a")]).await;
-        desk.settle(&desk.one().await, postpone(NANO)).await;
-        desk.wait().await
+        let client = lab.open().await;
+        client.push([m("a")]).await;
+        client.settle(&client.one().await, postpone(NANO)).await;
+        client.wait().await
     };
     ExpiryOf32BitMillis: "Some(In(4294967.296s))", not "Some(In(0ns))", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a").with_time_to_live(Duration::from_millis(1 << 32))]).await;
-        shown(desk.one().await.message.options().expiry)
+        let client = lab.open().await;
+        client.push([m("a").with_time_to_live(Duration::from_millis(1 << 32))]).await;
+        shown(client.one().await.message.options().expiry)
     };
 }

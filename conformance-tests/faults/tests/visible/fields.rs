@@ -17,11 +17,11 @@ fn full() -> MessageData {
 
 /// Session, task, retries, duration, expiry: what is there after it.
 async fn left_after(lab: Lab, action: Action) -> String {
-    let desk = lab.open().await;
-    desk.push([full()]).await;
+    let client = lab.open().await;
+    client.push([full()]).await;
     let to = if let Action::Move { to, .. } = &action { to.clone() } else { jobs() };
-    desk.settle(&desk.one().await, action).await;
-    let message = desk.pull_from(&to, 1).await.remove(0).message;
+    client.settle(&client.one().await, action).await;
+    let message = client.pull_from(&to, 1).await.remove(0).message;
     let options = message.options();
     let there = [
         message.session_id().is_some(),
@@ -34,13 +34,13 @@ async fn left_after(lab: Lab, action: Action) -> String {
 }
 
 async fn redriven(lab: Lab, messages: [MessageData; 2]) -> String {
-    let desk = lab.open().await;
+    let client = lab.open().await;
     let [first, second] = messages;
-    desk.push([first]).await;
-    desk.settle(&desk.one().await, move_to(&dead())).await;
-    desk.push([second]).await;
-    desk.settle(&desk.pull_from(&dead(), 1).await[0], move_to(&jobs())).await;
-    desk.all().await
+    client.push([first]).await;
+    client.settle(&client.one().await, move_to(&dead())).await;
+    client.push([second]).await;
+    client.settle(&client.pull_from(&dead(), 1).await[0], move_to(&jobs())).await;
+    client.all().await
 }
 
 seen! {

@@ -14,15 +14,15 @@ seen! {
         two_keys(lab, "\u{e9}", "e\u{301}").await
     };
     GroupTrimmed: "a b", not "a", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a").with_group("g"), m("b").with_group("g ")]).await;
-        desk.all().await
+        let client = lab.open().await;
+        client.push([m("a").with_group("g"), m("b").with_group("g ")]).await;
+        client.all().await
     };
     PurgeFreesHeldKeys: "duplicate", not "stored", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a").with_dedup_key("k")]).await;
-        let _held = desk.one().await;
-        desk.inspect().purge(&jobs(), 10).await.unwrap();
-        desk.push([m("b").with_dedup_key("k")]).await
+        let client = lab.open().await;
+        client.push([m("a").with_dedup_key("k")]).await;
+        let _held = client.one().await;
+        client.inspect().purge(&jobs(), 10).await.unwrap();
+        client.push([m("b").with_dedup_key("k")]).await
     };
 }

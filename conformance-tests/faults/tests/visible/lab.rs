@@ -50,18 +50,18 @@ impl Lab {
         Self::Wrong(FaultyHarness::new(fault))
     }
 
-    pub async fn open(&self) -> Desk {
+    pub async fn open(&self) -> LabClient {
         match self {
-            Self::Right(queue) => Desk(Arc::new(queue.client())),
-            Self::Wrong(harness) => Desk(harness.open("lab").await.unwrap()),
+            Self::Right(queue) => LabClient(Arc::new(queue.client())),
+            Self::Wrong(harness) => LabClient(harness.open("lab").await.unwrap()),
         }
     }
 }
 
 /// One client, with calls that are of the partition `jobs` where they do not say otherwise.
-pub struct Desk(pub Arc<dyn Storage>);
+pub struct LabClient(pub Arc<dyn Storage>);
 
-impl Desk {
+impl LabClient {
     pub async fn push(&self, messages: impl AsRef<[MessageData]>) -> String {
         self.push_to(&jobs(), messages).await
     }
@@ -223,23 +223,23 @@ pub async fn sleep(duration: Duration) {
 
 /// What nobody should notice a fault by.
 pub async fn plain_use(lab: &Lab) -> String {
-    let desk = lab.open().await;
-    desk.0.init().await.unwrap();
-    let mut seen = desk.push([m("a").with_header("h", "v"), m("b"), m("c").with_priority(3)]).await;
-    seen += &desk.counts().await;
-    let held = desk.pull(2).await;
+    let client = lab.open().await;
+    client.0.init().await.unwrap();
+    let mut seen = client.push([m("a").with_header("h", "v"), m("b"), m("c").with_priority(3)]).await;
+    seen += &client.counts().await;
+    let held = client.pull(2).await;
     seen += &names(&held);
-    seen += &shown((held[0].delivery_count, held[1].message.headers(), desk.counts().await));
-    seen += &shown(desk.extend(&held[0], MINUTE).await);
-    seen += &shown(desk.settle(&held[0], Action::Remove).await);
-    seen += &shown(desk.settle(&held[1], Action::Release).await);
-    let last = desk.wait_one().await;
+    seen += &shown((held[0].delivery_count, held[1].message.headers(), client.counts().await));
+    seen += &shown(client.extend(&held[0], MINUTE).await);
+    seen += &shown(client.settle(&held[0], Action::Remove).await);
+    seen += &shown(client.settle(&held[1], Action::Release).await);
+    let last = client.wait_one().await;
     seen += &name(&last);
-    seen += &shown(desk.browse().await.iter().map(|it| it.state).collect::<Vec<_>>());
-    seen += &shown(desk.inspect().partitions(None, 10).await.unwrap());
-    seen += &shown(desk.inspect().purge(&jobs(), 10).await.unwrap());
-    seen += &shown(desk.settle(&last, Action::Remove).await);
-    desk.0.close().await.unwrap();
+    seen += &shown(client.browse().await.iter().map(|it| it.state).collect::<Vec<_>>());
+    seen += &shown(client.inspect().partitions(None, 10).await.unwrap());
+    seen += &shown(client.inspect().purge(&jobs(), 10).await.unwrap());
+    seen += &shown(client.settle(&last, Action::Remove).await);
+    client.0.close().await.unwrap();
     let again = lab.open().await;
     seen += &again.counts().await;
     again.push([m("d")]).await;

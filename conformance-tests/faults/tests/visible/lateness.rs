@@ -26,66 +26,66 @@ async fn in_time<T>(pull: impl Future<Output = T>, event: impl Future<Output = (
 
 seen! {
     PollsEachSecond: "true", not "false", async |lab| {
-        let desk = lab.open().await;
-        in_time(desk.wait_one(), async { drop(desk.push([m("a")]).await) }).await
+        let client = lab.open().await;
+        in_time(client.wait_one(), async { drop(client.push([m("a")]).await) }).await
     };
     LeaseUntilFromAnswer: "true", not "false", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a")]).await;
+        let client = lab.open().await;
+        client.push([m("a")]).await;
         let before = Instant::now();
-        let held = desk.pull_for(MINUTE, 1).await;
+        let held = client.pull_for(MINUTE, 1).await;
         (held[0].lease_until.unwrap() < before + MINUTE + Duration::from_millis(50)).to_string()
     };
     DelayEndsLate: "a", not "", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a").with_delay(SHORT)]).await;
+        let client = lab.open().await;
+        client.push([m("a").with_delay(SHORT)]).await;
         sleep(QUARTER).await;
-        desk.all().await
+        client.all().await
     };
     LeaseEndsLate: "a", not "", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a")]).await;
-        desk.pull_for(SHORT, 1).await;
+        let client = lab.open().await;
+        client.push([m("a")]).await;
+        client.pull_for(SHORT, 1).await;
         sleep(QUARTER).await;
-        desk.all().await
+        client.all().await
     };
     RestOfBatchAtDeadline: "true", not "false", async |lab| {
-        let desk = lab.open().await;
-        let both = async { tokio::join!(desk.wait(), desk.wait()) };
-        in_time(both, async { drop(desk.push(many(2)).await) }).await
+        let client = lab.open().await;
+        let both = async { tokio::join!(client.wait(), client.wait()) };
+        in_time(both, async { drop(client.push(many(2)).await) }).await
     };
     ReturnedAtDeadline: "true", not "false", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a")]).await;
-        let held = desk.one().await;
-        in_time(desk.wait(), async {
-            desk.settle(&held, Action::Release).await;
+        let client = lab.open().await;
+        client.push([m("a")]).await;
+        let held = client.one().await;
+        in_time(client.wait(), async {
+            client.settle(&held, Action::Release).await;
         }).await
     };
     ResumedDeafToDelays: "true", not "false", async |lab| {
-        let desk = lab.open().await;
-        in_time(desk.wait(), async {
-            desk.set_paused(true).await;
-            desk.push([m("a").with_delay(5 * SHORT)]).await;
-            desk.set_paused(false).await;
+        let client = lab.open().await;
+        in_time(client.wait(), async {
+            client.set_paused(true).await;
+            client.push([m("a").with_delay(5 * SHORT)]).await;
+            client.set_paused(false).await;
         })
         .await
     };
     PostponedGoesVeryLast: "b a c", not "b c a", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a"), m("b")]).await;
-        desk.settle(&desk.one().await, with_headers([])).await;
-        desk.push([m("c")]).await;
-        desk.all().await
+        let client = lab.open().await;
+        client.push([m("a"), m("b")]).await;
+        client.settle(&client.one().await, with_headers([])).await;
+        client.push([m("c")]).await;
+        client.all().await
     };
     ExchangeIgnoresStop: "true", not "false", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a")]).await;
-        let held = desk.one().await;
+        let client = lab.open().await;
+        client.push([m("a")]).await;
+        let held = client.one().await;
         let request = PullRequest::new(1, SECOND, MINUTE);
         let (stop, batch) =
             (request.stop.clone(), [Settlement { lease: held.lease, action: Action::Remove }]);
         let jobs = jobs();
-        in_time(desk.0.exchange(&batch, &jobs, request), async { stop.cancel() }).await
+        in_time(client.0.exchange(&batch, &jobs, request), async { stop.cancel() }).await
     };
 }

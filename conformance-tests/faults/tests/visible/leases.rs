@@ -7,95 +7,95 @@ use crate::lab::*;
 
 seen! {
     ExtendTakesBatch: "b", not "", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a"), m("b")]).await;
-        let held = desk.pull_for(25 * SHORT, 2).await;
-        desk.extend(&held[0], MINUTE).await;
-        desk.wait().await
+        let client = lab.open().await;
+        client.push([m("a"), m("b")]).await;
+        let held = client.pull_for(25 * SHORT, 2).await;
+        client.extend(&held[0], MINUTE).await;
+        client.wait().await
     };
     ExtensionUndoesRelease: "a", not "", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a")]).await;
-        let held = desk.one().await;
-        tokio::join!(desk.extend(&held, MINUTE), desk.settle(&held, Action::Release));
-        desk.wait().await
+        let client = lab.open().await;
+        client.push([m("a")]).await;
+        let held = client.one().await;
+        tokio::join!(client.extend(&held, MINUTE), client.settle(&held, Action::Release));
+        client.wait().await
     };
     ExtendNeverShortens: "a", not "", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a")]).await;
-        desk.extend(&desk.one().await, SHORT).await;
-        desk.wait().await
+        let client = lab.open().await;
+        client.push([m("a")]).await;
+        client.extend(&client.one().await, SHORT).await;
+        client.wait().await
     };
     ExtendAddsUp: "a", not "", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a")]).await;
-        desk.extend(&desk.one().await, SHORT).await;
-        desk.wait().await
+        let client = lab.open().await;
+        client.push([m("a")]).await;
+        client.extend(&client.one().await, SHORT).await;
+        client.wait().await
     };
     SecondExtendIgnored: "", not "a", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a")]).await;
-        let held = desk.one().await;
-        desk.extend(&held, 25 * SHORT).await;
-        desk.extend(&held, MINUTE).await;
-        desk.wait().await
+        let client = lab.open().await;
+        client.push([m("a")]).await;
+        let held = client.one().await;
+        client.extend(&held, 25 * SHORT).await;
+        client.extend(&held, MINUTE).await;
+        client.wait().await
     };
     FirstLeaseForAll: "b", not "", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a")]).await;
-        desk.one().await;
-        desk.push([m("b")]).await;
-        desk.pull_for(SHORT, 1).await;
-        desk.wait().await
+        let client = lab.open().await;
+        client.push([m("a")]).await;
+        client.one().await;
+        client.push([m("b")]).await;
+        client.pull_for(SHORT, 1).await;
+        client.wait().await
     };
     SecondLeaseEndless: "a", not "", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a")]).await;
-        desk.pull_for(SHORT, 1).await;
+        let client = lab.open().await;
+        client.push([m("a")]).await;
+        client.pull_for(SHORT, 1).await;
         sleep(2 * SHORT).await;
-        assert_eq!(names(&desk.pull_for(SHORT, 1).await), "a");
-        desk.wait().await
+        assert_eq!(names(&client.pull_for(SHORT, 1).await), "a");
+        client.wait().await
     };
     DeadLeaseEndless: "a", not "", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a")]).await;
-        desk.settle(&desk.one().await, move_to(&dead())).await;
-        desk.0.pull(&dead(), anyqueue::adapter::PullRequest::new(1, SHORT, SHORT)).await.unwrap();
-        desk.wait_for(&dead()).await
+        let client = lab.open().await;
+        client.push([m("a")]).await;
+        client.settle(&client.one().await, move_to(&dead())).await;
+        client.0.pull(&dead(), anyqueue::adapter::PullRequest::new(1, SHORT, SHORT)).await.unwrap();
+        client.wait_for(&dead()).await
     };
     TokenPerClient: "Lost", not "Settled", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a")]).await;
-        let stale = desk.pull_for(SHORT, 1).await;
-        desk.wait_one().await;
-        shown(desk.settle(&stale[0], Action::Remove).await)
+        let client = lab.open().await;
+        client.push([m("a")]).await;
+        let stale = client.pull_for(SHORT, 1).await;
+        client.wait_one().await;
+        shown(client.settle(&stale[0], Action::Remove).await)
     };
     Row129Unleased: "", not "128", async |lab| {
-        let desk = lab.open().await;
-        desk.push(many(129)).await;
-        desk.pull(129).await;
-        desk.all().await
+        let client = lab.open().await;
+        client.push(many(129)).await;
+        client.pull(129).await;
+        client.all().await
     };
     CancelLostByExtension: "CancelRequested", not "Extended", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a")]).await;
-        let held = desk.one().await;
-        desk.extend(&held, MINUTE).await;
-        desk.inspect().request_cancel(&jobs(), &[held.lease.id]).await;
-        shown(desk.extend(&held, MINUTE).await)
+        let client = lab.open().await;
+        client.push([m("a")]).await;
+        let held = client.one().await;
+        client.extend(&held, MINUTE).await;
+        client.inspect().request_cancel(&jobs(), &[held.lease.id]).await;
+        shown(client.extend(&held, MINUTE).await)
     };
     CancelLocal: "CancelRequested", not "Extended", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a")]).await;
-        let held = desk.one().await;
+        let client = lab.open().await;
+        client.push([m("a")]).await;
+        let held = client.one().await;
         lab.open().await.inspect().request_cancel(&jobs(), &[held.lease.id]).await;
-        shown(desk.extend(&held, MINUTE).await)
+        shown(client.extend(&held, MINUTE).await)
     };
     PauseEndsLeases: "Extended", not "Lost", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a")]).await;
-        let held = desk.one().await;
-        desk.set_paused(true).await;
-        shown(desk.extend(&held, MINUTE).await)
+        let client = lab.open().await;
+        client.push([m("a")]).await;
+        let held = client.one().await;
+        client.set_paused(true).await;
+        shown(client.extend(&held, MINUTE).await)
     };
 }

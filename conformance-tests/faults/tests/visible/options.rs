@@ -16,137 +16,137 @@ fn keyed(name: &str) -> MessageData {
 
 seen! {
     GroupCaseless: "a b", not "a", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a").with_group("g"), m("b").with_group("G")]).await;
-        desk.all().await
+        let client = lab.open().await;
+        client.push([m("a").with_group("g"), m("b").with_group("G")]).await;
+        client.all().await
     };
     GroupPerClient: "a", not "a b", async |lab| {
-        let desk = lab.open().await;
-        desk.push([grouped("a")]).await;
+        let client = lab.open().await;
+        client.push([grouped("a")]).await;
         lab.open().await.push([grouped("b")]).await;
-        desk.all().await
+        client.all().await
     };
     GroupPerPriority: "a", not "b a", async |lab| {
-        let desk = lab.open().await;
-        desk.push([grouped("a"), grouped("b").with_priority(1)]).await;
-        desk.all().await
+        let client = lab.open().await;
+        client.push([grouped("a"), grouped("b").with_priority(1)]).await;
+        client.all().await
     };
     GroupForgetsPriority: "b a", not "a b", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a"), grouped("b").with_priority(1)]).await;
-        desk.all().await
+        let client = lab.open().await;
+        client.push([m("a"), grouped("b").with_priority(1)]).await;
+        client.all().await
     };
     DelayedForgetsGroup: "a", not "a b", async |lab| {
-        let desk = lab.open().await;
-        desk.push([grouped("a"), grouped("b").with_delay(SHORT)]).await;
+        let client = lab.open().await;
+        client.push([grouped("a"), grouped("b").with_delay(SHORT)]).await;
         sleep(2 * SHORT).await;
-        desk.all().await
+        client.all().await
     };
     DelayedForgetsPriority: "b a", not "a b", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a"), m("b").with_priority(1).with_delay(SHORT)]).await;
+        let client = lab.open().await;
+        client.push([m("a"), m("b").with_priority(1).with_delay(SHORT)]).await;
         sleep(2 * SHORT).await;
-        desk.all().await
+        client.all().await
     };
     TopLevelClamped: "b a", not "a b", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a").with_priority(8), m("b").with_priority(9)]).await;
-        desk.all().await
+        let client = lab.open().await;
+        client.push([m("a").with_priority(8), m("b").with_priority(9)]).await;
+        client.all().await
     };
     KeyFreeAfterRetry: "duplicate", not "stored", async |lab| {
-        let desk = lab.open().await;
-        desk.push([keyed("a")]).await;
-        desk.settle(&desk.one().await, Action::Retry).await;
-        desk.push([keyed("b")]).await
+        let client = lab.open().await;
+        client.push([keyed("a")]).await;
+        client.settle(&client.one().await, Action::Retry).await;
+        client.push([keyed("b")]).await
     };
     KeyFreeWhilePostponed: "duplicate", not "stored", async |lab| {
-        let desk = lab.open().await;
-        desk.push([keyed("a")]).await;
-        desk.settle(&desk.one().await, postpone(MINUTE)).await;
-        desk.push([keyed("b")]).await
+        let client = lab.open().await;
+        client.push([keyed("a")]).await;
+        client.settle(&client.one().await, postpone(MINUTE)).await;
+        client.push([keyed("b")]).await
     };
     KeyFreeAtLeaseEnd: "duplicate", not "stored", async |lab| {
-        let desk = lab.open().await;
-        desk.push([keyed("a")]).await;
-        desk.pull_for(SHORT, 1).await;
+        let client = lab.open().await;
+        client.push([keyed("a")]).await;
+        client.pull_for(SHORT, 1).await;
         sleep(2 * SHORT).await;
-        desk.push([keyed("b")]).await
+        client.push([keyed("b")]).await
     };
     DeathKeepsKey: "stored", not "duplicate", async |lab| {
-        let desk = lab.open().await;
-        desk.push([keyed("a")]).await;
-        desk.settle(&desk.one().await, move_to(&dead())).await;
-        desk.push([keyed("b")]).await
+        let client = lab.open().await;
+        client.push([keyed("a")]).await;
+        client.settle(&client.one().await, move_to(&dead())).await;
+        client.push([keyed("b")]).await
     };
     PurgeKeepsKeys: "stored", not "duplicate", async |lab| {
-        let desk = lab.open().await;
-        desk.push([keyed("a")]).await;
-        desk.inspect().purge(&jobs(), 10).await.unwrap();
-        desk.push([keyed("b")]).await
+        let client = lab.open().await;
+        client.push([keyed("a")]).await;
+        client.inspect().purge(&jobs(), 10).await.unwrap();
+        client.push([keyed("b")]).await
     };
     MoveForgetsPriority: "a b", not "b a", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a").with_priority(1)]).await;
-        desk.push_to(&other(), [m("b")]).await;
-        desk.settle(&desk.one().await, move_to(&other())).await;
-        desk.all_of(&other()).await
+        let client = lab.open().await;
+        client.push([m("a").with_priority(1)]).await;
+        client.push_to(&other(), [m("b")]).await;
+        client.settle(&client.one().await, move_to(&other())).await;
+        client.all_of(&other()).await
     };
     MoveForgetsGroup: "b", not "b a", async |lab| {
-        let desk = lab.open().await;
-        desk.push([grouped("a")]).await;
-        desk.push_to(&other(), [grouped("b")]).await;
-        desk.settle(&desk.one().await, move_to(&other())).await;
-        desk.all_of(&other()).await
+        let client = lab.open().await;
+        client.push([grouped("a")]).await;
+        client.push_to(&other(), [grouped("b")]).await;
+        client.settle(&client.one().await, move_to(&other())).await;
+        client.all_of(&other()).await
     };
     MoveTakesKey: "stored", not "duplicate", async |lab| {
-        let desk = lab.open().await;
-        desk.push([keyed("a")]).await;
-        desk.settle(&desk.one().await, move_to(&other())).await;
-        desk.push_to(&other(), [keyed("b")]).await
+        let client = lab.open().await;
+        client.push([keyed("a")]).await;
+        client.settle(&client.one().await, move_to(&other())).await;
+        client.push_to(&other(), [keyed("b")]).await
     };
     MoveRepeatsDelay: "a", not "", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a").with_delay(25 * SHORT)]).await;
-        desk.settle(&desk.wait_one().await, move_to(&other())).await;
-        desk.all_of(&other()).await
+        let client = lab.open().await;
+        client.push([m("a").with_delay(25 * SHORT)]).await;
+        client.settle(&client.wait_one().await, move_to(&other())).await;
+        client.all_of(&other()).await
     };
     FailedHeadToEnd: "a", not "b", async |lab| {
-        let desk = lab.open().await;
-        desk.push([grouped("a"), grouped("b")]).await;
-        desk.settle(&desk.one().await, Action::Retry).await;
-        desk.all().await
+        let client = lab.open().await;
+        client.push([grouped("a"), grouped("b")]).await;
+        client.settle(&client.one().await, Action::Retry).await;
+        client.all().await
     };
     PostponedHeadFreesGroup: "", not "b", async |lab| {
-        let desk = lab.open().await;
-        desk.push([grouped("a"), grouped("b")]).await;
-        desk.settle(&desk.one().await, postpone(MINUTE)).await;
-        desk.all().await
+        let client = lab.open().await;
+        client.push([grouped("a"), grouped("b")]).await;
+        client.settle(&client.one().await, postpone(MINUTE)).await;
+        client.all().await
     };
     DeathLocksGroup: "b", not "", async |lab| {
-        let desk = lab.open().await;
-        desk.push([grouped("a"), grouped("b")]).await;
-        desk.settle(&desk.one().await, move_to(&dead())).await;
-        desk.all().await
+        let client = lab.open().await;
+        client.push([grouped("a"), grouped("b")]).await;
+        client.settle(&client.one().await, move_to(&dead())).await;
+        client.all().await
     };
     CancelLocksGroup: "b", not "", async |lab| {
-        let desk = lab.open().await;
+        let client = lab.open().await;
         let a = grouped("a");
-        desk.push([a.clone(), grouped("b")]).await;
-        desk.inspect().request_cancel(&jobs(), &[a.id()]).await;
-        desk.all().await
+        client.push([a.clone(), grouped("b")]).await;
+        client.inspect().request_cancel(&jobs(), &[a.id()]).await;
+        client.all().await
     };
     DeleteLocksGroup: "b", not "", async |lab| {
-        let desk = lab.open().await;
+        let client = lab.open().await;
         let a = grouped("a");
-        desk.push([a.clone(), grouped("b")]).await;
-        desk.inspect().delete(&jobs(), &[a.id()]).await;
-        desk.all().await
+        client.push([a.clone(), grouped("b")]).await;
+        client.inspect().delete(&jobs(), &[a.id()]).await;
+        client.all().await
     };
     PurgeLocksGroup: "b", not "", async |lab| {
-        let desk = lab.open().await;
-        desk.push([grouped("a")]).await;
-        desk.inspect().purge(&jobs(), 10).await.unwrap();
-        desk.push([grouped("b")]).await;
-        desk.all().await
+        let client = lab.open().await;
+        client.push([grouped("a")]).await;
+        client.inspect().purge(&jobs(), 10).await.unwrap();
+        client.push([grouped("b")]).await;
+        client.all().await
     };
 }

@@ -9,69 +9,69 @@ use crate::lab::*;
 
 seen! {
     EmptyHeaderDropped: "true", not "false", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a").with_header("empty", "")]).await;
-        shown(desk.one().await.message.headers().contains_key("empty"))
+        let client = lab.open().await;
+        client.push([m("a").with_header("empty", "")]).await;
+        shown(client.one().await.message.headers().contains_key("empty"))
     };
     HeaderTrimmed: "\" v \"", not "\"v\"", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a").with_header("h", " v ")]).await;
-        shown(&desk.one().await.message.headers()["h"])
+        let client = lab.open().await;
+        client.push([m("a").with_header("h", " v ")]).await;
+        shown(&client.one().await.message.headers()["h"])
     };
     SecondChunkFirst: "0", not "128", async |lab| {
-        let desk = lab.open().await;
-        desk.push(many(129)).await;
-        name(&desk.one().await)
+        let client = lab.open().await;
+        client.push(many(129)).await;
+        name(&client.one().await)
     };
     BatchSortedById: "second first", not "first second", async |lab| {
-        let desk = lab.open().await;
+        let client = lab.open().await;
         let (first, second) = (m("first"), m("second"));
-        desk.push([second, first]).await;
-        desk.all().await
+        client.push([second, first]).await;
+        client.all().await
     };
     DuplicateEndsBatch: "duplicate stored: a b", not "duplicate stored: a", async |lab| {
-        let desk = lab.open().await;
+        let client = lab.open().await;
         let a = m("a");
-        desk.push([a.clone()]).await;
-        let answers = desk.push([a, m("b")]).await;
-        format!("{answers}: {}", desk.all().await)
+        client.push([a.clone()]).await;
+        let answers = client.push([a, m("b")]).await;
+        format!("{answers}: {}", client.all().await)
     };
     DuplicateNamesItself: "true", not "false", async |lab| {
-        let desk = lab.open().await;
+        let client = lab.open().await;
         let (first, second) = (m("a").with_dedup_key("k"), m("b").with_dedup_key("k"));
-        desk.push([first.clone()]).await;
-        let answer = desk.0.push(&jobs(), &[second]).await.remove(0).unwrap();
+        client.push([first.clone()]).await;
+        let answer = client.0.push(&jobs(), &[second]).await.remove(0).unwrap();
         shown(answer == PushOutcome::Duplicate(Some(first.id())))
     };
     RepeatRevivesLeased: "", not "a", async |lab| {
-        let desk = lab.open().await;
+        let client = lab.open().await;
         let a = m("a");
-        desk.push([a.clone()]).await;
-        desk.one().await;
-        desk.push([a]).await;
-        desk.all().await
+        client.push([a.clone()]).await;
+        client.one().await;
+        client.push([a]).await;
+        client.all().await
     };
     RepeatRestartsDelay: "true", not "false", async |lab| {
-        let desk = lab.open().await;
+        let client = lab.open().await;
         let a = m("a").with_delay(50 * SHORT);
         let start = Instant::now();
-        desk.push([a.clone()]).await;
+        client.push([a.clone()]).await;
         sleep(45 * SHORT).await;
-        desk.push([a]).await;
-        desk.wait_one().await;
+        client.push([a]).await;
+        client.wait_one().await;
         shown(start.elapsed() < 95 * SHORT)
     };
     NameCutAt63: "", not "a", async |lab| {
-        let desk = lab.open().await;
+        let client = lab.open().await;
         let name = "n".repeat(63);
-        desk.push_to(&partition(&format!("{name}1")), [m("a")]).await;
-        desk.all_of(&partition(&format!("{name}2"))).await
+        client.push_to(&partition(&format!("{name}1")), [m("a")]).await;
+        client.all_of(&partition(&format!("{name}2"))).await
     };
     DeadNameCollides: "", not "a", async |lab| {
-        let desk = lab.open().await;
-        desk.push([m("a")]).await;
-        desk.settle(&desk.one().await, move_to(&dead())).await;
-        desk.all_of(&partition("jobs-dead")).await
+        let client = lab.open().await;
+        client.push([m("a")]).await;
+        client.settle(&client.one().await, move_to(&dead())).await;
+        client.all_of(&partition("jobs-dead")).await
     };
     TwinKeysInBatch: "stored duplicate", not "stored stored", async |lab| {
         lab.open().await.push([m("a").with_dedup_key("k"), m("b").with_dedup_key("k")]).await

@@ -283,7 +283,7 @@ async fn many_mixed(c: &Context) -> CaseResult {
     let back: Vec<_> = [1, 3, 5, 6, 8].into_iter().filter_map(at).collect();
     c.same_ids(
         Clause::SettleActions,
-        "what was given back",
+        "what was released",
         &back,
         &c.drain(&queue, &p, c.timing().never()).await?,
     )?;

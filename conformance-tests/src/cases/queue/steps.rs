@@ -1,4 +1,4 @@
-//! A client whose clock is set while it works, an hour forward or back: what it waits for, holds and has put off goes on as before.
+//! A client whose clock is set while it works, an hour forward or back: what it waits for, holds and has postponed goes on as before.
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ async fn settable(c: &Context) -> CaseResult<(Queue, ClockSetter)> {
     Ok((c.queue_over(&client, |builder| builder.clock(clock))?, setter))
 }
 
-/// Judges that what was put off at `start` comes when the delay is over, to the client whose clock was set meanwhile.
+/// Judges that what was postponed at `start` comes when the delay is over, to the client whose clock was set meanwhile.
 async fn comes(c: &Context, queue: &Queue, sent: &[MessageId], start: Instant) -> CaseResult {
     let (p, delay) = (c.partition("work")?, c.timing().delay);
     let mut got = c.ok(Clause::PullBounds, "a pull", queue.pull(&p).wait(c.timing().latest(delay)).await)?;

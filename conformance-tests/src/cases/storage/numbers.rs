@@ -130,7 +130,7 @@ async fn delays(c: &Context) -> CaseResult {
     let (p, t) = (c.partition("work")?, c.timing());
     let max = c.capabilities().push_delay.map_or(Duration::ZERO, |delay| delay.max);
     let long: Vec<_> = beyond(t.delay, max).collect();
-    // What is put off for so long stays behind, so the history does not see it.
+    // What is postponed for so long stays behind, so the history does not see it.
     let storage = c.unseen().await?;
     let messages: Vec<_> = long.iter().map(|delay| c.message().with_delay(*delay)).collect();
     for batch in messages.chunks(c.capabilities().limits.push_batch) {
@@ -167,7 +167,7 @@ async fn postponements(c: &Context) -> CaseResult {
     stay_away(c, &*storage, &p, &messages).await
 }
 
-/// Judges that nothing comes of what was put off for long, and deletes it where that can be.
+/// Judges that nothing comes of what was postponed for long, and deletes it where that can be.
 async fn stay_away(
     c: &Context,
     storage: &dyn Storage,

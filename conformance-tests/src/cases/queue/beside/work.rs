@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// What becomes of the tasks.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fates {
-    /// Most are processed; some fail, are put off, released, or die.
+    /// Most are processed; some fail, are postponed, released, or die.
     Mixed,
     /// Most die.
     Deadly,
