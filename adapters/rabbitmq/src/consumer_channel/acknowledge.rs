@@ -160,10 +160,14 @@ impl ConsumerChannel {
 }
 
 impl ConsumerChannel {
-    /// Sends all that is pending and waits for nothing: the task goes on, in this thread too.
+    /// Sends all that is pending, has the channel closed, and waits for nothing: the task goes on, in this thread too.
+    ///
+    /// It is closed explicitly: if the server did not answer a request for a consumer in time, the client keeps the channel for that
+    /// answer, and the server would send messages on it that nobody receives.
     pub(crate) fn abandon(mut self) {
         if self.is_alive() {
             let _ = self.flush_acks();
+            let _ = self.channel.close(200, "abandoned".into()).now_or_never();
         }
         self.last_ack_at = None;
     }

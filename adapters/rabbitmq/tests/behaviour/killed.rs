@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use anyqueue::MessageData;
-use anyqueue::adapter::PushQueueStorage;
+use anyqueue::adapter::{Action, PullQueueStorage, PullRequest, PushQueueStorage};
 use anyqueue_rabbitmq::{QueueType, RabbitMqBuilder, RabbitMqQueue};
 use anyqueue_testkit::{Fault, Proxy, RabbitMq};
 
-use crate::common::{Bed, becomes, part, push, take, texts};
+use crate::common::{Bed, LEASE, becomes, messages, part, push, settle, take, texts};
 use crate::load::Load;
 
 const MESSAGES: usize = 50_000;
@@ -94,6 +94,23 @@ async fn frozen_for_ten_seconds_under_load_it_loses_nothing_and_no_call_hangs() 
     bed.server().thaw().await.unwrap();
     load.go_on(RECOVERY).await;
     load.account(MESSAGES).await;
+}
+
+/// The request for a consumer is on its way when its pull gives up, and the broker reads it once it goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_that_a_frozen_broker_was_asked_for_keeps_no_messages() {
+    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let (limit, p) = (Duration::from_secs(1), part("p"));
+    let queue = bed.builder().call_timeout(limit).connect_timeout(limit).open().await.unwrap();
+    push(&queue, &p, &messages(300)).await;
+    // From now on it knows that there are enough, and asks for a consumer at once.
+    let held = take(&queue, &p, 100).await;
+    settle(&queue, &held, Action::Remove).await;
+    bed.server().freeze().await.unwrap();
+    let request = PullRequest::new(100, Duration::from_millis(200), LEASE);
+    queue.pull(&p, request).await.unwrap_err();
+    bed.server().thaw().await.unwrap();
+    becomes("all that are left are ready", || async { bed.ready(&p).await == 200 }).await;
 }
 
 async fn cut_off(url: &str, bed: &Bed, messages: usize) {
