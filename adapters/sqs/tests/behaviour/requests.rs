@@ -162,7 +162,7 @@ async fn urls_and_options_that_cannot_be_used_say_what_is_allowed() {
         ("sqs:///jobs", "sqs://eu-central-1/jobs"),
         ("sqs://r/a.b", "A-Z a-z 0-9 _ -"),
         ("sqs://r/p?levels=11", "1 to 10"),
-        ("sqs://r/p?message_bytes=1", "message_bytes is from"),
+        ("sqs://r/p?message_bytes=1", "message_bytes must be from"),
         ("sqs://r/p?linger=2s", "at most 1s"),
         ("sqs://r/p?call_timeout=0s", "1ms to 1h"),
         ("sqs://r/p?create=maybe", "bool"),

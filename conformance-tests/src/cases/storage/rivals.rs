@@ -96,6 +96,17 @@ fn actions(p: &PartitionId) -> [Action; 5] {
     ]
 }
 
+/// How far the two are.
+#[derive(Default)]
+struct Progress {
+    /// An extension is under way.
+    extending: AtomicBool,
+    /// The settlement has begun.
+    begun: AtomicBool,
+    /// The settlement has ended.
+    settled: AtomicBool,
+}
+
 /// Each action is settled by each of the two in turn; the message was pulled by the first.
 async fn settled_while_extended(c: &Context, clients: &[Client; 2], round: usize) -> CaseResult {
     let p = c.partition(&format!("work{round}"))?;
@@ -109,13 +120,15 @@ async fn settled_while_extended(c: &Context, clients: &[Client; 2], round: usize
         Action::Move { to, .. } => Some(to.clone()),
         _ => Some(p.clone()),
     };
-    let (begun, settled) = (AtomicBool::new(false), AtomicBool::new(false));
+    let progress = Progress::default();
     let settling = async {
-        // Until the other has begun to extend.
-        tokio::task::yield_now().await;
-        begun.store(true, Ordering::SeqCst);
+        // While an extension is under way: between two of them nothing is contended.
+        while !progress.extending.load(Ordering::SeqCst) {
+            tokio::task::yield_now().await;
+        }
+        progress.begun.store(true, Ordering::SeqCst);
         let outcome = settler.try_settle(&held, action).await?;
-        settled.store(true, Ordering::SeqCst);
+        progress.settled.store(true, Ordering::SeqCst);
         c.equal(
             Clause::Extend,
             &sent,
@@ -124,7 +137,7 @@ async fn settled_while_extended(c: &Context, clients: &[Client; 2], round: usize
             &outcome,
         )
     };
-    let extending = extend_until_lost(c, extender, &held, &begun, &settled);
+    let extending = extend_until_lost(c, extender, &held, &progress);
     let (extensions, settlement) = join(extending, settling).await;
     settlement.and(extensions)?;
     let late = extender.try_settle(&held, Action::Remove).await?;
@@ -150,13 +163,14 @@ async fn extend_until_lost(
     c: &Context,
     client: &Client,
     held: &RawDelivery,
-    begun: &AtomicBool,
-    settled: &AtomicBool,
+    progress: &Progress,
 ) -> CaseResult {
     loop {
-        let before = settled.load(Ordering::SeqCst);
+        let before = progress.settled.load(Ordering::SeqCst);
+        progress.extending.store(true, Ordering::SeqCst);
         let lost = client.extend(held, c.timing().long_lease).await? == ExtendOutcome::Lost;
-        let may_be_lost = begun.load(Ordering::SeqCst);
+        progress.extending.store(false, Ordering::SeqCst);
+        let may_be_lost = progress.begun.load(Ordering::SeqCst);
         let expected =
             if before { "Lost, as it was settled before" } else { "an extension of a lease that holds" };
         let right = if lost { may_be_lost } else { !before };
