@@ -8,7 +8,7 @@ use anyqueue::adapter::{
 };
 use anyqueue::{
     Browsed, CancelOutcome, Counts, DeleteOutcome, Error, ExtendOutcome, Health, MessageData, MessageId,
-    PartitionId, PushOutcome, Result, SettleOutcome,
+    Page, PartitionId, PushOutcome, Result, SettleOutcome,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -173,8 +173,9 @@ impl Storage for Recorder {
 
 #[async_trait]
 impl InspectQueueStorage for Recorder {
-    async fn partitions(&self, after: Option<&PartitionId>, limit: usize) -> Result<Vec<PartitionId>> {
-        self.inspector()?.partitions(after, limit).await
+    async fn partitions(&self, page: Page<PartitionId>) -> Result<Vec<PartitionId>> {
+        let (after, limit) = (page.after.as_ref(), page.limit);
+        self.inspector()?.partitions(Page::of(limit).after(after.cloned())).await
     }
 
     async fn counts(&self, partition: &PartitionId) -> Result<Counts> {
@@ -190,17 +191,13 @@ impl InspectQueueStorage for Recorder {
         answer
     }
 
-    async fn browse(
-        &self,
-        partition: &PartitionId,
-        after: Option<MessageId>,
-        limit: usize,
-    ) -> Result<Vec<Browsed>> {
+    async fn browse(&self, partition: &PartitionId, page: Page<MessageId>) -> Result<Vec<Browsed>> {
+        let Page { after, limit } = page;
         let inspector = self.inspector()?;
         let (partition_id, from_start) = (partition.clone(), after.is_none());
         let op = Op::Browse { partition: partition_id, from_start, limit, outcome: Ok(Vec::new()) };
         let ticket = self.history.begin(&self.client, op);
-        let answer = inspector.browse(partition, after, limit).await;
+        let answer = inspector.browse(partition, Page::of(limit).after(after)).await;
         self.history.end(ticket, 1, |op| {
             if let Op::Browse { outcome, .. } = op {
                 outcome.clone_from(&answer);

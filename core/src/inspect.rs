@@ -12,16 +12,57 @@ use crate::partition::PartitionId;
 /// The largest page, and the largest bounded step of a bulk operation, that core asks an adapter for.
 pub const MAX_PAGE: usize = 1000;
 
+/// Which part of a list to return: what comes after an item, and how much.
+///
+/// ```
+/// use anyqueue::{MessageData, Page, Queue};
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// let queue = Queue::new(anyqueue_memory::MemoryQueue::new())?;
+/// queue.push_many("mail", ["a", "b", "c"].map(MessageData::new).into()).await?;
+///
+/// let first = queue.browse("mail", Page::of(2)).await?;
+/// let rest = queue.browse("mail", Page::of(2).after(first.last().map(|it| it.message.id()))).await?;
+/// assert_eq!((first.len(), rest.len()), (2, 1));
+/// # Ok::<(), anyqueue::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Page<T> {
+    /// The last item of the page before; `None`: the first page.
+    pub after: Option<T>,
+    /// The most items to return.
+    pub limit: usize,
+}
+
+impl<T> Page<T> {
+    /// The first page, of at most `limit` items.
+    #[must_use]
+    pub const fn of(limit: usize) -> Self {
+        Self { after: None, limit }
+    }
+
+    /// The page that follows this item. `None` leaves it the first.
+    #[must_use]
+    pub fn after(mut self, last: impl Into<Option<T>>) -> Self {
+        self.after = last.into();
+        self
+    }
+
+    /// At most [`MAX_PAGE`].
+    pub(crate) fn bounded(self) -> Self {
+        Self { limit: self.limit.min(MAX_PAGE), ..self }
+    }
+}
+
 /// Looking into a storage. Each method is declared by a field of [`InspectCapability`](crate::adapter::InspectCapability); one that is
 /// not declared returns [`Unsupported`](crate::ErrorKind::Unsupported), and core does not call it.
 #[async_trait]
 pub trait InspectQueueStorage: QueueStorage {
-    /// Live partitions that have messages, or whose dead letters have some, or that are paused, in byte order of their names, after
-    /// `after`, at most `limit`. One that has nothing any more may be among them.
+    /// Live partitions that have messages, or whose dead letters have some, or that are paused, in byte order of their names.
+    /// One that has nothing any more may be among them.
     ///
     /// # Errors
     /// If the server cannot be asked.
-    async fn partitions(&self, after: Option<&PartitionId>, limit: usize) -> Result<Vec<PartitionId>>;
+    async fn partitions(&self, page: Page<PartitionId>) -> Result<Vec<PartitionId>>;
 
     /// How many messages are in which state. Of a live partition; `dead` counts its dead letters.
     ///
@@ -29,17 +70,12 @@ pub trait InspectQueueStorage: QueueStorage {
     /// If the server cannot be asked.
     async fn counts(&self, partition: &PartitionId) -> Result<Counts>;
 
-    /// A page of messages in the order of their ids, after `after`, at most `limit`. Neither leases nor counts a delivery,
+    /// A page of messages in the order of their ids. Neither leases nor counts a delivery,
     /// and locks out nobody. Messages that come or go meanwhile may be seen or not; one that stays is seen exactly once.
     ///
     /// # Errors
     /// If the server cannot be asked.
-    async fn browse(
-        &self,
-        partition: &PartitionId,
-        after: Option<MessageId>,
-        limit: usize,
-    ) -> Result<Vec<Browsed>>;
+    async fn browse(&self, partition: &PartitionId, page: Page<MessageId>) -> Result<Vec<Browsed>>;
 
     /// Deletes messages by id, unless they are leased. One result per id, in order.
     async fn delete(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<DeleteOutcome>>;

@@ -4,6 +4,7 @@
 
 mod support;
 
+use anyqueue::Page;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -447,7 +448,7 @@ async fn dead_letters_that_were_looked_at_are_back_before_the_answer() {
             if refused {
                 dead.redrive().filter(|_| false).await.map(|done| done.scanned)
             } else {
-                dead.list(None, 10).await.map(|listed| listed.len() as u64)
+                dead.list(Page::of(10)).await.map(|listed| listed.len() as u64)
             }
         });
         eventually("the release", || spy.settle.calls() > calls).await;

@@ -4,6 +4,7 @@
 
 mod support;
 
+use anyqueue::Page;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -318,11 +319,11 @@ async fn everything(queue: &Queue) {
     held[1].settle(QueueMessageStatus::poisonous("bad")).await.unwrap();
     queue.settle_many(held.iter_mut().skip(2).map(|handler| (handler, Processed))).await;
     drop(held);
-    assert_eq!(queue.dead_letters("p").unwrap().list(None, 9).await.unwrap().len(), 1);
+    assert_eq!(queue.dead_letters("p").unwrap().list(Page::of(9)).await.unwrap().len(), 1);
     assert_eq!(queue.dead_letters("p").unwrap().redrive().await.unwrap().moved, 1);
     queue.counts("p").await.unwrap();
-    queue.partitions(None, 9).await.unwrap();
-    let id = queue.browse("p", None, 9).await.unwrap()[0].message.id();
+    queue.partitions(Page::of(9)).await.unwrap();
+    let id = queue.browse("p", Page::of(9)).await.unwrap()[0].message.id();
     queue.pause("p").await.unwrap();
     assert!(queue.is_paused("p").await.unwrap());
     queue.resume("p").await.unwrap();

@@ -4,6 +4,7 @@
 
 mod support;
 
+use anyqueue::Page;
 use std::time::Duration;
 
 use anyqueue::*;
@@ -25,7 +26,7 @@ async fn a_damaged_message_goes_to_the_dead_letters_at_once_and_can_be_put_back_
     assert!(queue.pull("p").await.unwrap().is_empty(), "a handler got it");
     let dead = queue.dead_letters("p").unwrap();
     support::eventually("the move", || spy.settlements() > 0).await;
-    let letters = dead.list(None, 10).await.unwrap();
+    let letters = dead.list(Page::of(10)).await.unwrap();
     assert_eq!(letters.len(), 1);
     assert_eq!(letters[0].reason.as_deref(), Some("cannot be read: it does not parse"));
     assert_eq!(letters[0].deliveries, Some(1));

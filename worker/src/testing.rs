@@ -26,7 +26,9 @@
 
 use std::time::Duration;
 
-use anyqueue::{Counts, DeadLetter, IntoPartitionId, ManualClock, MessageData, MessageId, Queue, Result};
+use anyqueue::{
+    Counts, DeadLetter, IntoPartitionId, ManualClock, MessageData, MessageId, Page, Queue, Result,
+};
 use anyqueue_memory::{MemoryConfig, MemoryQueue};
 use serde::Serialize;
 
@@ -117,7 +119,7 @@ impl Harness {
     /// # Errors
     /// As [`DeadLetters::list`](anyqueue::DeadLetters::list).
     pub async fn dead(&self, partition: impl IntoPartitionId) -> Result<Vec<DeadLetter>> {
-        self.queue.dead_letters(partition)?.list(None, 1000).await
+        self.queue.dead_letters(partition)?.list(Page::of(1000)).await
     }
 
     /// How many messages of a partition are in each state.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use anyqueue::{MessageData, Queue};
+use anyqueue::{MessageData, Page, Queue};
 use anyqueue_memory::{MemoryConfig, MemoryQueue};
 use anyqueue_worker::testing::Harness;
 use anyqueue_worker::{MAX_SLOTS, Partition, Retry, TaskContext, TaskError, Worker, header, task};
@@ -49,7 +49,7 @@ async fn a_handler_that_panics_when_it_is_dropped_has_timed_out_all_the_same() {
     }
     let summary = worker.run_once().await.unwrap();
     assert_eq!((summary.dead, summary.processed, runs.load(SeqCst)), (1, 3, 1), "{summary:?}");
-    let dead = queue.dead_letters("p").unwrap().list(None, 9).await.unwrap();
+    let dead = queue.dead_letters("p").unwrap().list(Page::of(9)).await.unwrap();
     let reason = dead.first().unwrap().reason.clone().unwrap();
     assert!(reason.contains("timed_out") && reason.contains("a panic in Drop"), "{reason}");
 }
@@ -85,7 +85,7 @@ async fn a_task_with_no_room_for_its_history_reaches_its_limit_or_dies_at_once()
         let summary = worker.run_until(ended).await.unwrap();
         assert_eq!(*seen.lock().unwrap(), (1..=attempts).collect::<Vec<u32>>());
         assert_eq!((summary.retried, summary.dead), (u64::from(attempts) - 1, 1));
-        let dead = queue.dead_letters("p").unwrap().list(None, 9).await.unwrap();
+        let dead = queue.dead_letters("p").unwrap().list(Page::of(9)).await.unwrap();
         let reason = dead.first().unwrap().reason.clone().unwrap();
         assert!(reason.starts_with(&format!("failed in attempt {attempts}: connection refused")), "{reason}");
     }

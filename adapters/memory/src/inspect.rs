@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyqueue::adapter::{InspectQueueStorage, PauseQueueStorage, async_trait};
 use anyqueue::{
-    Browsed, CancelOutcome, Counts, DeleteOutcome, MAX_PAGE, MessageId, Operation, PartitionId, Result,
+    Browsed, CancelOutcome, Counts, DeleteOutcome, MessageId, Operation, Page, PartitionId, Result,
 };
 
 use crate::message::Message;
@@ -15,9 +15,9 @@ use crate::storage::MemoryQueue;
 
 #[async_trait]
 impl InspectQueueStorage for MemoryQueue {
-    async fn partitions(&self, after: Option<&PartitionId>, limit: usize) -> Result<Vec<PartitionId>> {
+    async fn partitions(&self, page: Page<PartitionId>) -> Result<Vec<PartitionId>> {
         self.ensure_open(Operation::Inspect)?;
-        Ok(self.store.run(|state, _| state.list(after, limit.min(MAX_PAGE))))
+        Ok(self.store.run(|state, _| state.list(&page)))
     }
 
     async fn counts(&self, partition: &PartitionId) -> Result<Counts> {
@@ -25,14 +25,9 @@ impl InspectQueueStorage for MemoryQueue {
         Ok(self.store.run(|state, now| state.count(now, partition)))
     }
 
-    async fn browse(
-        &self,
-        partition: &PartitionId,
-        after: Option<MessageId>,
-        limit: usize,
-    ) -> Result<Vec<Browsed>> {
+    async fn browse(&self, partition: &PartitionId, page: Page<MessageId>) -> Result<Vec<Browsed>> {
         self.ensure_open(Operation::Inspect)?;
-        Ok(self.store.run(|state, now| state.browse(now, partition, after, limit.min(MAX_PAGE))))
+        Ok(self.store.run(|state, now| state.browse(now, partition, page)))
     }
 
     async fn delete(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<DeleteOutcome>> {
@@ -85,15 +80,15 @@ impl MemoryQueue {
 
 impl State {
     /// A live partition and its dead letters stand side by side, and are one line of the list.
-    fn list(&self, after: Option<&PartitionId>, limit: usize) -> Vec<PartitionId> {
-        let start = after.map(PartitionId::dead_letters);
+    fn list(&self, page: &Page<PartitionId>) -> Vec<PartitionId> {
+        let start = page.after.as_ref().map(PartitionId::dead_letters);
         let start = start.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
         let mut names: Vec<PartitionId> = Vec::new();
         for id in self.partitions.range((start, Bound::Unbounded)).map(|(id, _)| id.live()) {
             if names.last() == Some(&id) {
                 continue;
             }
-            if names.len() == limit {
+            if names.len() == page.limit {
                 break;
             }
             names.push(id);
@@ -111,17 +106,11 @@ impl State {
         Counts::known(ready as u64, delayed as u64, leased as u64, dead as u64)
     }
 
-    fn browse(
-        &mut self,
-        now: Instant,
-        id: &PartitionId,
-        after: Option<MessageId>,
-        limit: usize,
-    ) -> Vec<Browsed> {
+    fn browse(&mut self, now: Instant, id: &PartitionId, page: Page<MessageId>) -> Vec<Browsed> {
         let Some(partition) = enter(&mut self.partitions, now, id) else { return Vec::new() };
-        let page = partition.browse(now, after, limit);
+        let browsed = partition.browse(now, page);
         self.tidy(id);
-        page
+        browsed
     }
 
     /// `None`: there is no such partition.

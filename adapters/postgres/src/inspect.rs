@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyqueue::adapter::{Hint, InspectQueueStorage, PauseQueueStorage, async_trait};
 use anyqueue::{
-    Browsed, CancelOutcome, Counts, DeleteOutcome, MessageId, MessageState, Operation, PartitionId, Result,
+    Browsed, CancelOutcome, Counts, DeleteOutcome, MessageId, MessageState, Operation, Page, PartitionId,
+    Result,
 };
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
@@ -112,7 +113,8 @@ impl PostgresQueue {
 
 #[async_trait]
 impl InspectQueueStorage for PostgresQueue {
-    async fn partitions(&self, after: Option<&PartitionId>, limit: usize) -> Result<Vec<PartitionId>> {
+    async fn partitions(&self, page: Page<PartitionId>) -> Result<Vec<PartitionId>> {
+        let (after, limit) = (page.after.as_ref(), page.limit);
         let after = after.map_or("", PartitionId::name).to_owned();
         let query = self.inner.statements.partitions.query().bind(after).bind(i64::from(int(limit)));
         let rows = self.fetch(query, Operation::Inspect).await?;
@@ -129,12 +131,8 @@ impl InspectQueueStorage for PostgresQueue {
         Ok(Counts::known(count(0)? + count(3)?, count(1)?, count(2)?, count(4)?))
     }
 
-    async fn browse(
-        &self,
-        partition: &PartitionId,
-        after: Option<MessageId>,
-        limit: usize,
-    ) -> Result<Vec<Browsed>> {
+    async fn browse(&self, partition: &PartitionId, page: Page<MessageId>) -> Result<Vec<Browsed>> {
+        let Page { after, limit } = page;
         let statements = &self.inner.statements;
         let text = if partition.is_dead_letters() { &statements.browse_dead } else { &statements.browse };
         let query = text.query().bind(partition.name().to_owned());

@@ -2,7 +2,7 @@
 
 use anyqueue::adapter::{InspectQueueStorage, async_trait};
 use anyqueue::{
-    Browsed, CancelOutcome, Counts, DeleteOutcome, Error, MessageId, Operation, PartitionId, Result,
+    Browsed, CancelOutcome, Counts, DeleteOutcome, Error, MessageId, Operation, Page, PartitionId, Result,
 };
 
 use crate::RabbitMqQueue;
@@ -16,7 +16,7 @@ fn unsupported() -> Error {
 
 #[async_trait]
 impl InspectQueueStorage for RabbitMqQueue {
-    async fn partitions(&self, _: Option<&PartitionId>, _: usize) -> Result<Vec<PartitionId>> {
+    async fn partitions(&self, _: Page<PartitionId>) -> Result<Vec<PartitionId>> {
         Err(unsupported())
     }
 
@@ -32,7 +32,7 @@ impl InspectQueueStorage for RabbitMqQueue {
         Ok(counts)
     }
 
-    async fn browse(&self, _: &PartitionId, _: Option<MessageId>, _: usize) -> Result<Vec<Browsed>> {
+    async fn browse(&self, _: &PartitionId, _: Page<MessageId>) -> Result<Vec<Browsed>> {
         Err(unsupported())
     }
 

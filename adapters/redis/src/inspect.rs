@@ -2,7 +2,7 @@
 
 use anyqueue::adapter::{InspectQueueStorage, PauseQueueStorage, async_trait};
 use anyqueue::{
-    Browsed, CancelOutcome, Counts, DeleteOutcome, Error, MessageId, Operation, PartitionId, Result,
+    Browsed, CancelOutcome, Counts, DeleteOutcome, Error, MessageId, Operation, Page, PartitionId, Result,
 };
 
 use crate::RedisQueue;
@@ -96,7 +96,8 @@ pub(crate) fn stamp(error: Error) -> Error {
 
 #[async_trait]
 impl InspectQueueStorage for RedisQueue {
-    async fn partitions(&self, after: Option<&PartitionId>, limit: usize) -> Result<Vec<PartitionId>> {
+    async fn partitions(&self, page: Page<PartitionId>) -> Result<Vec<PartitionId>> {
+        let (after, limit) = (page.after.as_ref(), page.limit);
         self.list_partitions(after, limit).await.map_err(stamp)
     }
 
@@ -106,12 +107,8 @@ impl InspectQueueStorage for RedisQueue {
 
     /// If the partition has more than two thousand messages, this scans all of its messages and dead letters that were not pushed
     /// together with others. It goes in small steps, and skips large payloads.
-    async fn browse(
-        &self,
-        partition: &PartitionId,
-        after: Option<MessageId>,
-        limit: usize,
-    ) -> Result<Vec<Browsed>> {
+    async fn browse(&self, partition: &PartitionId, page: Page<MessageId>) -> Result<Vec<Browsed>> {
+        let Page { after, limit } = page;
         self.page(partition, after, limit).await.map_err(stamp)
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyqueue::adapter::{InspectQueueStorage, PauseQueueStorage, async_trait};
 use anyqueue::{
     Browsed, CancelOutcome, Clock, Counts, DeleteOutcome, ErrorKind, MessageId, MessageState, Operation,
-    PartitionId, Result,
+    Page, PartitionId, Result,
 };
 use rusqlite::{Connection, Row};
 
@@ -100,7 +100,8 @@ impl SqliteQueue {
 
 #[async_trait]
 impl InspectQueueStorage for SqliteQueue {
-    async fn partitions(&self, after: Option<&PartitionId>, limit: usize) -> Result<Vec<PartitionId>> {
+    async fn partitions(&self, page: Page<PartitionId>) -> Result<Vec<PartitionId>> {
+        let (after, limit) = (page.after.as_ref(), page.limit);
         let after = after.map_or("", PartitionId::name).to_owned();
         let read = move |conn: &Connection| {
             let names: Vec<String> = all(conn, PARTITIONS, (after, limit_of(limit)), |row| row.get(0))?;
@@ -116,12 +117,8 @@ impl InspectQueueStorage for SqliteQueue {
         self.read(Operation::Inspect, move |conn| count(conn, &partition, now)).await
     }
 
-    async fn browse(
-        &self,
-        partition: &PartitionId,
-        after: Option<MessageId>,
-        limit: usize,
-    ) -> Result<Vec<Browsed>> {
+    async fn browse(&self, partition: &PartitionId, page: Page<MessageId>) -> Result<Vec<Browsed>> {
+        let Page { after, limit } = page;
         let clock = self.inner.config.clock.clone();
         let partition = partition.clone();
         let read = move |conn: &Connection| {

@@ -2,7 +2,7 @@
 
 use anyqueue::adapter::{InspectQueueStorage, async_trait};
 use anyqueue::{
-    Browsed, CancelOutcome, Counts, DeleteOutcome, Error, MessageId, Operation, PartitionId, Result,
+    Browsed, CancelOutcome, Counts, DeleteOutcome, Error, MessageId, Operation, Page, PartitionId, Result,
 };
 use aws_sdk_sqs::types::QueueAttributeName as Name;
 use futures_util::future::try_join_all;
@@ -83,7 +83,7 @@ fn unsupported(what: &str) -> Error {
 
 #[async_trait]
 impl InspectQueueStorage for SqsQueue {
-    async fn partitions(&self, _: Option<&PartitionId>, _: usize) -> Result<Vec<PartitionId>> {
+    async fn partitions(&self, _: Page<PartitionId>) -> Result<Vec<PartitionId>> {
         Err(unsupported("list of partitions: a queue's name may contain only a hash of it"))
     }
 
@@ -91,7 +91,7 @@ impl InspectQueueStorage for SqsQueue {
         self.count(partition).await.map_err(stamp)
     }
 
-    async fn browse(&self, _: &PartitionId, _: Option<MessageId>, _: usize) -> Result<Vec<Browsed>> {
+    async fn browse(&self, _: &PartitionId, _: Page<MessageId>) -> Result<Vec<Browsed>> {
         Err(unsupported("way to see messages without receiving them"))
     }
 

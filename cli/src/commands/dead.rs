@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use anyqueue::{
-    DeadLetter, MAX_PAGE, MessageData, MessageId, PartitionId, Queue, QueueMessageStatus, Redriven,
+    DeadLetter, MAX_PAGE, MessageData, MessageId, Page, PartitionId, Queue, QueueMessageStatus, Redriven,
     SettleOutcome,
 };
 use clap::{Args, Subcommand};
@@ -434,7 +434,7 @@ async fn each(
     let dead = queue.dead_letters(name)?;
     let mut after = None;
     loop {
-        let page = dead.list(after, MAX_PAGE).await?;
+        let page = dead.list(Page::of(MAX_PAGE).after(after)).await?;
         for letter in page.iter().filter(|letter| filter.accepts(&letter.message)) {
             if !look(letter)? {
                 return Ok(());

@@ -1,6 +1,6 @@
 //! `anyqueue peek`: shows messages without taking them.
 
-use anyqueue::{Browsed, MAX_PAGE, MessageId, MessageState, PartitionId, Queue};
+use anyqueue::{Browsed, MAX_PAGE, MessageId, MessageState, Page, PartitionId, Queue};
 use clap::Args;
 
 use crate::failure::{Failure, Result};
@@ -53,7 +53,7 @@ impl Peek {
             let mut after = None;
             while shown < self.max {
                 let room = (self.max - shown).min(MAX_PAGE);
-                let page = queue.browse(&partition, after, room).await?;
+                let page = queue.browse(&partition, Page::of(room).after(after)).await?;
                 page.iter().try_for_each(|browsed| show(session.output, &mut table, &partition, browsed))?;
                 shown += page.len();
                 after = page.last().map(|browsed| browsed.message.id());
@@ -75,7 +75,7 @@ impl Peek {
 
 /// The message with this id, if it exists.
 pub(crate) async fn find(queue: &Queue, partition: &PartitionId, id: MessageId) -> Result<Option<Browsed>> {
-    let page = queue.browse(partition, before(id), 1).await?;
+    let page = queue.browse(partition, Page::of(1).after(before(id))).await?;
     Ok(page.into_iter().next().filter(|browsed| browsed.message.id() == id))
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use anyqueue::{Counts, ErrorKind, MAX_PAGE, PartitionId, Queue};
+use anyqueue::{Counts, ErrorKind, MAX_PAGE, Page, PartitionId, Queue};
 use clap::Args;
 use serde::Serialize;
 
@@ -119,7 +119,7 @@ fn show(output: Output, rows: &[Row]) -> Result {
 pub(crate) async fn all(queue: &Queue) -> Result<Vec<PartitionId>> {
     let mut names: Vec<PartitionId> = Vec::new();
     loop {
-        let page = match queue.partitions(names.last(), MAX_PAGE).await {
+        let page = match queue.partitions(Page::of(MAX_PAGE).after(names.last().cloned())).await {
             Err(error) if error.kind() == ErrorKind::Unsupported => {
                 let text = format!("{} cannot list its queues: name them", queue.storage().name());
                 return Err(Failure::Usage(text));

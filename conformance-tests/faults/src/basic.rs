@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyqueue::adapter::{InspectQueueStorage, Lease, PauseQueueStorage, Storage};
-use anyqueue::{Error, MessageData, PartitionId, Result};
+use anyqueue::{Error, MessageData, Page, PartitionId, Result};
 use anyqueue_conformance::Fault;
 
 use crate::state::{Local, Shared};
@@ -68,7 +68,7 @@ impl Basic {
 
     pub(crate) async fn empty_all(&self) -> Result<()> {
         let inspect = self.inspector()?;
-        for partition in inspect.partitions(None, anyqueue::MAX_PAGE).await? {
+        for partition in inspect.partitions(Page::of(anyqueue::MAX_PAGE)).await? {
             while inspect.purge(&partition, anyqueue::MAX_PAGE).await? > 0 {}
         }
         Ok(())

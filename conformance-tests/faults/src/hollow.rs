@@ -6,7 +6,7 @@ use anyqueue::adapter::{
 };
 use anyqueue::{
     Browsed, CancelOutcome, Counts, DeleteOutcome, Error, ExtendOutcome, Health, MessageData, MessageId,
-    PartitionId, PushOutcome, Result, SettleOutcome,
+    Page, PartitionId, PushOutcome, Result, SettleOutcome,
 };
 
 /// A backend that keeps nothing but declares everything.
@@ -98,13 +98,13 @@ impl Storage for Hollow {
 
 #[async_trait]
 impl InspectQueueStorage for Hollow {
-    async fn partitions(&self, _: Option<&PartitionId>, _: usize) -> Result<Vec<PartitionId>> {
+    async fn partitions(&self, _: Page<PartitionId>) -> Result<Vec<PartitionId>> {
         self.answer(Vec::new())
     }
     async fn counts(&self, _: &PartitionId) -> Result<Counts> {
         self.answer(Counts::known(0, 0, 0, 0))
     }
-    async fn browse(&self, _: &PartitionId, _: Option<MessageId>, _: usize) -> Result<Vec<Browsed>> {
+    async fn browse(&self, _: &PartitionId, _: Page<MessageId>) -> Result<Vec<Browsed>> {
         self.answer(Vec::new())
     }
     async fn delete(&self, _: &PartitionId, ids: &[MessageId]) -> Vec<Result<DeleteOutcome>> {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anyqueue::adapter::{Capabilities, Extension, PullRequest, Settlement, async_trait};
 use anyqueue::{
-    Browsed, CancelOutcome, Counts, DeleteOutcome, Error, Health, MessageData, MessageId, PartitionId, Result,
+    Browsed, CancelOutcome, Counts, DeleteOutcome, Error, Health, MessageData, MessageId, Page, PartitionId,
+    Result,
 };
 use anyqueue_conformance::Fault;
 
@@ -101,13 +102,9 @@ impl Quirk for Basic {
         (settled, self.pull(client, partition, request).await)
     }
 
-    async fn partitions(
-        &self,
-        _: &Client,
-        after: Option<&PartitionId>,
-        limit: usize,
-    ) -> Result<Vec<PartitionId>> {
-        let mut page = self.inspector()?.partitions(after, limit).await?;
+    async fn partitions(&self, _: &Client, page: Page<PartitionId>) -> Result<Vec<PartitionId>> {
+        let (after, limit) = (page.after.as_ref(), page.limit);
+        let mut page = self.inspector()?.partitions(Page::of(limit).after(after.cloned())).await?;
         if self.is(Fault::ListUnordered) {
             page.reverse();
         }
@@ -122,9 +119,9 @@ impl Quirk for Basic {
         &self,
         _: &Client,
         partition: &PartitionId,
-        after: Option<MessageId>,
-        limit: usize,
+        page: Page<MessageId>,
     ) -> Result<Vec<Browsed>> {
+        let Page { after, limit } = page;
         self.faulty_browse(partition, after, limit).await
     }
 

@@ -15,7 +15,7 @@ use anyqueue::adapter::{
 };
 use anyqueue::{
     Browsed, CancelOutcome, Clock, Counts, DeleteOutcome, ExtendOutcome, Health, MessageData, MessageId,
-    PartitionId, PushOutcome, Result, SettleOutcome, TaskOptions,
+    Page, PartitionId, PushOutcome, Result, SettleOutcome, TaskOptions,
 };
 use anyqueue_conformance::{Clause, Fault};
 use tokio_util::sync::CancellationToken;
@@ -43,7 +43,7 @@ impl Client {
     pub(crate) async fn find(&self, partition: &PartitionId, id: MessageId) -> Option<Browsed> {
         let before = u128::from_be_bytes(*id.as_bytes()).checked_sub(1);
         let before = before.map(|number| MessageId::from_bytes(number.to_be_bytes()));
-        let page = self.right.browse(partition, before, 1).await.ok()?;
+        let page = self.right.browse(partition, Page::of(1).after(before)).await.ok()?;
         page.into_iter().find(|browsed| browsed.message.id() == id)
     }
 
@@ -92,13 +92,9 @@ pub(crate) trait Quirk: fmt::Debug + Send + Sync {
         (self.settle(client, settlements).await, self.pull(client, partition, request).await)
     }
 
-    async fn partitions(
-        &self,
-        client: &Client,
-        after: Option<&PartitionId>,
-        limit: usize,
-    ) -> Result<Vec<PartitionId>> {
-        client.right.partitions(after, limit).await
+    async fn partitions(&self, client: &Client, page: Page<PartitionId>) -> Result<Vec<PartitionId>> {
+        let (after, limit) = (page.after.as_ref(), page.limit);
+        client.right.partitions(Page::of(limit).after(after.cloned())).await
     }
 
     async fn counts(&self, client: &Client, partition: &PartitionId) -> Result<Counts> {
@@ -109,10 +105,10 @@ pub(crate) trait Quirk: fmt::Debug + Send + Sync {
         &self,
         client: &Client,
         partition: &PartitionId,
-        after: Option<MessageId>,
-        limit: usize,
+        page: Page<MessageId>,
     ) -> Result<Vec<Browsed>> {
-        client.right.browse(partition, after, limit).await
+        let Page { after, limit } = page;
+        client.right.browse(partition, Page::of(limit).after(after)).await
     }
 
     async fn delete(

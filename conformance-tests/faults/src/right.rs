@@ -8,7 +8,7 @@ use anyqueue::adapter::{
 };
 use anyqueue::{
     Browsed, CancelOutcome, Counts, DeleteOutcome, Error, ExtendOutcome, Health, MessageData, MessageId,
-    PartitionId, PushOutcome, Result, SettleOutcome,
+    Page, PartitionId, PushOutcome, Result, SettleOutcome,
 };
 
 /// One client of it, with all calls, the optional ones among them.
@@ -89,21 +89,18 @@ impl PullQueueStorage for Right {
 
 #[async_trait]
 impl InspectQueueStorage for Right {
-    async fn partitions(&self, after: Option<&PartitionId>, limit: usize) -> Result<Vec<PartitionId>> {
-        self.inspector()?.partitions(after, limit).await
+    async fn partitions(&self, page: Page<PartitionId>) -> Result<Vec<PartitionId>> {
+        let (after, limit) = (page.after.as_ref(), page.limit);
+        self.inspector()?.partitions(Page::of(limit).after(after.cloned())).await
     }
 
     async fn counts(&self, partition: &PartitionId) -> Result<Counts> {
         self.inspector()?.counts(partition).await
     }
 
-    async fn browse(
-        &self,
-        partition: &PartitionId,
-        after: Option<MessageId>,
-        limit: usize,
-    ) -> Result<Vec<Browsed>> {
-        self.inspector()?.browse(partition, after, limit).await
+    async fn browse(&self, partition: &PartitionId, page: Page<MessageId>) -> Result<Vec<Browsed>> {
+        let Page { after, limit } = page;
+        self.inspector()?.browse(partition, Page::of(limit).after(after)).await
     }
 
     async fn delete(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<DeleteOutcome>> {

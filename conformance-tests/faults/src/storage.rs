@@ -7,7 +7,8 @@ use anyqueue::adapter::{
     PushQueueStorage, QueueStorage, Settlement, Storage, async_trait,
 };
 use anyqueue::{
-    Browsed, CancelOutcome, Clock, Counts, DeleteOutcome, Health, MessageData, MessageId, PartitionId, Result,
+    Browsed, CancelOutcome, Clock, Counts, DeleteOutcome, Health, MessageData, MessageId, Page, PartitionId,
+    Result,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -107,21 +108,18 @@ impl Storage for Quirky {
 
 #[async_trait]
 impl InspectQueueStorage for Quirky {
-    async fn partitions(&self, after: Option<&PartitionId>, limit: usize) -> Result<Vec<PartitionId>> {
-        self.quirk().partitions(&self.client, after, limit).await
+    async fn partitions(&self, page: Page<PartitionId>) -> Result<Vec<PartitionId>> {
+        let (after, limit) = (page.after.as_ref(), page.limit);
+        self.quirk().partitions(&self.client, Page::of(limit).after(after.cloned())).await
     }
 
     async fn counts(&self, partition: &PartitionId) -> Result<Counts> {
         self.quirk().counts(&self.client, partition).await
     }
 
-    async fn browse(
-        &self,
-        partition: &PartitionId,
-        after: Option<MessageId>,
-        limit: usize,
-    ) -> Result<Vec<Browsed>> {
-        self.quirk().browse(&self.client, partition, after, limit).await
+    async fn browse(&self, partition: &PartitionId, page: Page<MessageId>) -> Result<Vec<Browsed>> {
+        let Page { after, limit } = page;
+        self.quirk().browse(&self.client, partition, Page::of(limit).after(after)).await
     }
 
     async fn delete(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<DeleteOutcome>> {

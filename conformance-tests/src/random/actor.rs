@@ -8,7 +8,7 @@ use anyqueue::adapter::{
     Action, Extension, PullQueueStorage as _, PullRequest, PushQueueStorage as _, QueueStorage as _,
     RawDelivery, Settlement, Storage as _,
 };
-use anyqueue::{Headers, MAX_PAGE, MessageData, MessageId, PartitionId, Result};
+use anyqueue::{Headers, MAX_PAGE, MessageData, MessageId, Page, PartitionId, Result};
 use futures_util::future::{Either, select};
 use tokio_util::sync::CancellationToken;
 
@@ -279,7 +279,7 @@ impl<'a> Actor<'a> {
     async fn browse(&self, place: Place) {
         let _turn = self.stage.turn().await;
         if let Some(inspect) = self.client.inspect() {
-            let _ = inspect.browse(&partition(place), None, MAX_PAGE).await;
+            let _ = inspect.browse(&partition(place), Page::of(MAX_PAGE)).await;
         }
     }
 

@@ -8,7 +8,7 @@ use super::guard;
 use super::handle::Queue;
 use crate::error::{Operation, Result};
 use crate::inspect::{
-    Browsed, CancelOutcome, Counts, DeleteOutcome, InspectQueueStorage, MAX_PAGE, PauseQueueStorage,
+    Browsed, CancelOutcome, Counts, DeleteOutcome, InspectQueueStorage, MAX_PAGE, Page, PauseQueueStorage,
 };
 use crate::message::MessageId;
 use crate::partition::{IntoPartitionId, PartitionId};
@@ -45,32 +45,29 @@ impl Queue {
         .await
     }
 
-    /// Names of live partitions in byte order, after `after`, at most `limit` (and at most [`MAX_PAGE`]).
+    /// Names of live partitions in byte order, at most [`MAX_PAGE`] at once.
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported), or the server's.
-    pub async fn partitions(&self, after: Option<&PartitionId>, limit: usize) -> Result<Vec<PartitionId>> {
-        let after = after.cloned();
+    pub async fn partitions(&self, page: Page<PartitionId>) -> Result<Vec<PartitionId>> {
         self.inspect(self.capabilities().inspect.list, "list of partitions", move |inspect| {
-            Box::pin(async move { inspect.partitions(after.as_ref(), limit.min(MAX_PAGE)).await })
+            Box::pin(async move { inspect.partitions(page.bounded()).await })
         })
         .await
     }
 
-    /// A page of messages in the order of their ids, after `after`, at most `limit` (and at most [`MAX_PAGE`]). Nothing is leased
-    /// and nobody is locked out.
+    /// Messages in the order of their ids, at most [`MAX_PAGE`] at once. Nothing is leased and nobody is locked out.
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported), or the server's.
     pub async fn browse(
         &self,
         partition: impl IntoPartitionId,
-        after: Option<MessageId>,
-        limit: usize,
+        page: Page<MessageId>,
     ) -> Result<Vec<Browsed>> {
         let partition = partition.into_partition_id()?;
         self.inspect(self.capabilities().inspect.browse, "browsing", move |inspect| {
-            Box::pin(async move { inspect.browse(&partition, after, limit.min(MAX_PAGE)).await })
+            Box::pin(async move { inspect.browse(&partition, page.bounded()).await })
         })
         .await
     }
@@ -114,7 +111,7 @@ impl Queue {
         let mut done = DeletedWhere { next: after, ..DeletedWhere::default() };
         while done.scanned < limit {
             let room = usize::try_from(limit - done.scanned).unwrap_or(MAX_PAGE).min(MAX_PAGE);
-            let page = self.browse(&partition, done.next, room).await?;
+            let page = self.browse(&partition, Page::of(room).after(done.next)).await?;
             let last = page.len() < room;
             done.scanned += page.len() as u64;
             done.next = page.last().map(|browsed| browsed.message.id()).or(done.next);

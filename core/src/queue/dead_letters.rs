@@ -7,7 +7,7 @@ use super::guard;
 use super::handle::Queue;
 use super::trickle::Trickle;
 use crate::error::{Error, ErrorKind, Result};
-use crate::inspect::MAX_PAGE;
+use crate::inspect::{MAX_PAGE, Page};
 use crate::message::{MessageData, MessageId, header};
 use crate::partition::{IntoPartitionId, PartitionId};
 use crate::status::QueueMessageStatus;
@@ -65,23 +65,23 @@ impl DeadLetters {
         &self.partition
     }
 
-    /// A page of them in the order of their ids, after `after`, at most `limit` (and at most [`MAX_PAGE`](crate::MAX_PAGE)).
-    /// Where the backend cannot browse, the first `limit` are leased for a moment and released, and `after` is `Unsupported`.
+    /// A page of them in the order of their ids, at most [`MAX_PAGE`](crate::MAX_PAGE) at once. Where the backend cannot browse, the first
+    /// ones are leased for a moment and released, and any further page is `Unsupported`.
     ///
     /// # Errors
     /// The server's.
-    pub async fn list(&self, after: Option<MessageId>, limit: usize) -> Result<Vec<DeadLetter>> {
+    pub async fn list(&self, page: Page<MessageId>) -> Result<Vec<DeadLetter>> {
         if self.queue.capabilities().inspect.browse {
-            let page = self.queue.browse(&self.partition, after, limit).await?;
-            return Ok(page.into_iter().map(|browsed| browsed.message.into()).collect());
+            let listed = self.queue.browse(&self.partition, page).await?;
+            return Ok(listed.into_iter().map(|browsed| browsed.message.into()).collect());
         }
-        if after.is_some() {
+        if page.after.is_some() {
             return Err(guard::unsupported("browsing, so no pages of dead letters"));
         }
-        if limit == 0 {
+        if page.limit == 0 {
             return Ok(Vec::new());
         }
-        let held = self.pull(limit.min(MAX_PAGE)).await?;
+        let held = self.pull(page.limit.min(MAX_PAGE)).await?;
         let listed = held.iter().map(|handler| handler.message().clone().into()).collect();
         self.give_back(held).await;
         Ok(listed)

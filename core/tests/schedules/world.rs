@@ -1,5 +1,6 @@
 //! What is true: a server that passes turns around each effect and fails as the seed says, and the account of what it did.
 
+use anyqueue::Page;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -103,7 +104,7 @@ impl World {
         let mut left = HashSet::new();
         let inspect = self.memory.inspect().unwrap();
         for partition in [PartitionId::new("p").unwrap(), PartitionId::new("p").unwrap().dead_letters()] {
-            let page = inspect.browse(&partition, None, MAX_PAGE).now_or_never().unwrap().unwrap();
+            let page = inspect.browse(&partition, Page::of(MAX_PAGE)).now_or_never().unwrap().unwrap();
             for browsed in page {
                 assert!(left.insert(browsed.message.id()), "two copies of one message");
             }

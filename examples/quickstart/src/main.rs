@@ -12,7 +12,7 @@ use std::os::unix::{ffi::OsStrExt, fs::MetadataExt};
 use std::path::{Path, PathBuf};
 use std::{collections::HashMap, error::Error, fs::File, process::ExitCode, time::Duration};
 
-use anyqueue::{Delivery, MessageData, MessageId, Queue, QueueMessageStatus as Status};
+use anyqueue::{Delivery, MessageData, MessageId, Page, Queue, QueueMessageStatus as Status};
 use anyqueue_sqlite::SqliteQueue;
 use clap::Parser as _;
 use futures_util::{StreamExt, TryStreamExt};
@@ -65,7 +65,7 @@ async fn run(args: args::Args) -> Result<bool> {
     lines.sort_by(|one, other| one.get(64..).cmp(&other.get(64..)));
     std::fs::write(out, lines.concat())?;
     File::open(out)?.sync_all()?;
-    let dead = queue.dead_letters(files)?.list(None, 1000).await?;
+    let dead = queue.dead_letters(files)?.list(Page::of(1000)).await?;
     for letter in &dead {
         let path = OsStr::from_bytes(letter.message.payload()).display();
         eprintln!("quickstart: {path}: {}", letter.reason.as_deref().unwrap_or("no reason given"));
@@ -89,7 +89,7 @@ fn id(about: &str, path: &Path) -> MessageId {
 async fn finished(queue: &Queue, sums: &str) -> Result<Sums> {
     let (mut all, mut last) = (Sums::new(), None);
     loop {
-        let page = queue.browse(sums, last, 1000).await?;
+        let page = queue.browse(sums, Page::of(1000).after(last)).await?;
         let Some(end) = page.last() else { return Ok(all) };
         last = Some(end.message.id());
         all.extend(page.into_iter().map(|sum| (sum.message.id(), sum.message.payload().to_vec())));

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use anyqueue::{Browsed, PartitionId, Queue};
+use anyqueue::{Browsed, Page, PartitionId, Queue};
 use anyqueue_sqlite::SqliteQueue;
 use tempfile::TempDir;
 
@@ -92,7 +92,7 @@ impl Stored {
         let (queue, files) = runtime.block_on(async {
             let file = SqliteQueue::open(place.path("SHA256SUMS.queue")).await.ok()?;
             let queue = Queue::new(file).unwrap();
-            let partitions = queue.partitions(None, 10).await.ok()?;
+            let partitions = queue.partitions(Page::of(10)).await.ok()?;
             let files = partitions.into_iter().find(|partition| partition.name().starts_with("files"))?;
             Some((queue, files))
         })?;
@@ -110,7 +110,8 @@ impl Stored {
         let mut lines = Vec::<Browsed>::new();
         loop {
             let after = lines.last().map(|line| line.message.id());
-            let page = self.runtime.block_on(self.queue.browse(&self.sums, after, 1000)).unwrap();
+            let page =
+                self.runtime.block_on(self.queue.browse(&self.sums, Page::of(1000).after(after))).unwrap();
             if page.is_empty() {
                 break;
             }

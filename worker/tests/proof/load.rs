@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use anyqueue::Queue;
 use anyqueue::adapter::{DeliveryCount, Strictness};
+use anyqueue::{Page, Queue};
 use anyqueue_worker::{
     CancelReason, FailureKind, Partition, Retry, Summary, TaskContext, TaskError, Worker, WorkerBuilder,
     history, task,
@@ -182,7 +182,7 @@ pub(crate) async fn retries_and_deaths_carry_their_history(ground: Ground) {
     worker.shutdown();
     let summary = run.await.unwrap();
     assert_eq!((summary.processed, summary.dead, summary.retried), (1, 1, 4));
-    let dead = queue.dead_letters(PARTITION).unwrap().list(None, 10).await.unwrap();
+    let dead = queue.dead_letters(PARTITION).unwrap().list(Page::of(10)).await.unwrap();
     assert_eq!(dead[0].reason.as_deref(), Some("failed in attempt 3: attempt 3"));
     let kinds: Vec<_> = history(dead[0].message.headers()).iter().map(|failure| failure.kind).collect();
     assert_eq!(kinds, [FailureKind::Failed; 2]);

@@ -3,7 +3,7 @@
 use std::ops::Bound;
 use std::time::Instant;
 
-use anyqueue::{Browsed, CancelOutcome, DeleteOutcome, MessageId, MessageState};
+use anyqueue::{Browsed, CancelOutcome, DeleteOutcome, MessageId, MessageState, Page};
 
 use super::{Message, Partition, Place};
 
@@ -46,10 +46,10 @@ impl Partition {
     }
 
     /// A page of messages in the order of their ids.
-    pub(crate) fn browse(&self, now: Instant, after: Option<MessageId>, limit: usize) -> Vec<Browsed> {
-        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let page = self.messages.range((start, Bound::Unbounded)).take(limit);
-        page.map(|(_, message)| browsed(message, now)).collect()
+    pub(crate) fn browse(&self, now: Instant, page: Page<MessageId>) -> Vec<Browsed> {
+        let start = page.after.map_or(Bound::Unbounded, Bound::Excluded);
+        let messages = self.messages.range((start, Bound::Unbounded)).take(page.limit);
+        messages.map(|(_, message)| browsed(message, now)).collect()
     }
 
     /// Takes a message out, unless it is leased.

@@ -7,8 +7,8 @@ use anyqueue::adapter::{
     QueueStorage, Settlement, Storage,
 };
 use anyqueue::{
-    CancelOutcome, Counts, DeleteOutcome, ErrorKind, ExtendOutcome, MessageData, MessageState, PartitionId,
-    PushOutcome, Registry, RetryClass, SettleOutcome,
+    CancelOutcome, Counts, DeleteOutcome, ErrorKind, ExtendOutcome, MessageData, MessageState, Page,
+    PartitionId, PushOutcome, Registry, RetryClass, SettleOutcome,
 };
 use anyqueue_memory::{MemoryConfig, MemoryQueue, backend};
 
@@ -48,7 +48,7 @@ async fn browsing_pages_through_all_in_order_of_ids_and_leases_none() {
     let mut seen = Vec::new();
     let mut after = None;
     loop {
-        let page = t.queue.browse(&t.jobs, after, 2).await.unwrap();
+        let page = t.queue.browse(&t.jobs, Page::of(2).after(after)).await.unwrap();
         assert!(page.len() <= 2);
         let Some(last) = page.last() else { break };
         after = Some(last.message.id());
@@ -157,8 +157,8 @@ async fn partitions_are_listed_by_name_while_they_or_their_dead_letters_hold_som
     let store = &Fixture::new();
     let ids: Vec<_> = ["b", "a", "c", "d"].map(|name| PartitionId::new(name).unwrap()).into();
     let [second, first, resumed, paused] = &ids[..] else { panic!() };
-    let names = |after, limit| async move {
-        let listed = store.queue.partitions(after, limit).await.unwrap();
+    let names = async |after: Option<&PartitionId>, limit| {
+        let listed = store.queue.partitions(Page::of(limit).after(after.cloned())).await.unwrap();
         listed.iter().map(|id| id.name().to_owned()).collect::<Vec<_>>()
     };
     store.queue.push(second, &[MessageData::new("1")]).await;
@@ -260,9 +260,9 @@ async fn every_call_after_close_is_closed_and_other_clients_go_on() {
         kind(q.extend(&[extension]).await.remove(0)),
         kind(q.init().await),
         kind(q.check().await),
-        kind(q.partitions(None, 1).await),
+        kind(q.partitions(Page::of(1)).await),
         kind(q.counts(&t.jobs).await),
-        kind(q.browse(&t.jobs, None, 1).await),
+        kind(q.browse(&t.jobs, Page::of(1)).await),
         kind(q.delete(&t.jobs, &[held.lease.id]).await.remove(0)),
         kind(q.purge(&t.jobs, 1).await),
         kind(q.request_cancel(&t.jobs, &[held.lease.id]).await.remove(0)),

@@ -11,8 +11,8 @@ use anyqueue::adapter::{
     PushQueueStorage, RawDelivery, Settlement,
 };
 use anyqueue::{
-    CancelOutcome, Counts, DeleteOutcome, ExtendOutcome, MessageData, MessageId, MessageState, PartitionId,
-    PushOutcome, SettleOutcome,
+    CancelOutcome, Counts, DeleteOutcome, ExtendOutcome, MessageData, MessageId, MessageState, Page,
+    PartitionId, PushOutcome, SettleOutcome,
 };
 use futures_util::FutureExt;
 use proptest::prelude::*;
@@ -389,12 +389,12 @@ impl Pair {
 
     fn compare(&self) {
         for dead in [false, true] {
-            let page = done(self.real.queue.browse(&self.partition(dead), None, 1000)).unwrap();
+            let page = done(self.real.queue.browse(&self.partition(dead), Page::of(1000))).unwrap();
             let page: Vec<_> = page.iter().map(|b| (b.message.id(), b.state, b.delivery_count)).collect();
             assert_eq!(page, self.model.browse(dead));
         }
         assert_eq!(done(self.real.counts()), self.model.counts());
-        let listed = done(self.real.queue.partitions(None, 10)).unwrap();
+        let listed = done(self.real.queue.partitions(Page::of(10))).unwrap();
         let exists = !self.model.messages.is_empty() || self.model.paused.contains(&true);
         assert_eq!(listed.len(), usize::from(exists));
     }

@@ -3,7 +3,7 @@
 use anyqueue::adapter::{
     Action, InspectQueueStorage, PullQueueStorage, PushQueueStorage, RawDelivery, Settlement,
 };
-use anyqueue::{MessageData, PartitionId, PushOutcome, RetryClass, SettleOutcome};
+use anyqueue::{MessageData, Page, PartitionId, PushOutcome, RetryClass, SettleOutcome};
 use anyqueue_postgres::PostgresQueue;
 use sqlx::Connection;
 
@@ -47,7 +47,7 @@ async fn messages_of_one_id_that_are_moved_to_one_partition_are_one() {
     }
     let (from_a, from_b) = (pull(&queue, &a, 1).await.remove(0), pull(&queue, &b, 1).await.remove(0));
     settle(&queue, &[to(&from_a, &c), to(&from_b, &c)]).await;
-    let there: Vec<_> = queue.browse(&c, None, 10).await.unwrap();
+    let there: Vec<_> = queue.browse(&c, Page::of(10)).await.unwrap();
     assert_eq!(there.iter().map(|browsed| browsed.message.id()).collect::<Vec<_>>(), [message.id()]);
     // Both left their groups.
     assert_eq!((pull(&queue, &a, 9).await.len(), pull(&queue, &b, 9).await.len()), (1, 1));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyqueue::adapter::{
     Action, InspectQueueStorage, PauseQueueStorage, PullQueueStorage, PushQueueStorage, Settlement,
 };
-use anyqueue::{MessageData, PushOutcome, SettleOutcome};
+use anyqueue::{MessageData, Page, PushOutcome, SettleOutcome};
 use sqlx::{AssertSqlSafe, Connection};
 
 use crate::common::{Bed, part, pull, pull_wait, push, remove, run, texts};
@@ -99,7 +99,7 @@ async fn nobody_waits_for_a_transaction_that_pushed_into_a_new_partition() {
     };
     tokio::time::timeout(PROMPT, others).await.expect("somebody waits");
     tx.rollback().await.unwrap();
-    assert_eq!(queue.partitions(None, 9).await.unwrap(), [p]);
+    assert_eq!(queue.partitions(Page::of(9)).await.unwrap(), [p]);
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Many messages that fall due together, and what is seen of them meanwhile; messages that cannot be read.
 
+use anyqueue::Page;
 use std::time::Duration;
 
 use anyqueue::adapter::{InspectQueueStorage, PushQueueStorage, QueueStorage};
@@ -85,7 +86,7 @@ async fn a_damaged_message_dies_is_no_obstacle_and_can_be_put_back_as_it_is() {
     push(&storage, &p, &["broken", "mistaken", "good"]).await;
     damage(&bed, "broken", "body = substring(body for octet_length(body) - 3)").await;
     damage(&bed, "mistaken", "id = gen_random_uuid()").await;
-    let seen = storage.browse(&p, None, 10).await.unwrap();
+    let seen = storage.browse(&p, Page::of(10)).await.unwrap();
     let why: Vec<_> = seen.iter().filter_map(|seen| seen.unreadable.as_ref()).collect();
     assert_eq!((seen.len(), why.len()), (3, 2));
     assert!(why.iter().all(|why| why.kind() == ErrorKind::Corrupt), "{why:?}");
@@ -96,10 +97,10 @@ async fn a_damaged_message_dies_is_no_obstacle_and_can_be_put_back_as_it_is() {
     assert_eq!(held.iter().map(|held| held.payload().to_vec()).collect::<Vec<_>>(), [b"good"]);
     held[0].settle(Processed).await.unwrap();
     let dead = queue.dead_letters("p").unwrap();
-    let mut letters = dead.list(None, 10).await.unwrap();
+    let mut letters = dead.list(Page::of(10)).await.unwrap();
     while letters.len() < 2 {
         tokio::time::sleep(Duration::from_millis(10)).await;
-        letters = dead.list(None, 10).await.unwrap();
+        letters = dead.list(Page::of(10)).await.unwrap();
     }
     assert!(
         letters.iter().all(|dead| dead.reason.as_ref().is_some_and(|why| why.starts_with("cannot be read")))
@@ -129,7 +130,7 @@ async fn a_message_of_a_newer_release_stays_for_newer_consumers() {
     while storage.counts(&p).await.unwrap().delayed == Some(0) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let seen = storage.browse(&p, None, 10).await.unwrap();
+    let seen = storage.browse(&p, Page::of(10)).await.unwrap();
     let newer = seen.iter().find(|seen| seen.unreadable.is_some()).unwrap();
     assert_eq!((newer.delivery_count, newer.state), (Some(0), MessageState::Delayed));
     assert_eq!(newer.unreadable.as_ref().unwrap().kind(), ErrorKind::Incompatible);

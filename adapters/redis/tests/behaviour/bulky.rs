@@ -1,7 +1,7 @@
 //! Messages of more than 16 KiB, whose records are kept apart.
 
 use anyqueue::adapter::{Action, InspectQueueStorage, PushQueueStorage};
-use anyqueue::{DeleteOutcome, MessageData, PushOutcome};
+use anyqueue::{DeleteOutcome, MessageData, Page, PushOutcome};
 use redis::Value;
 
 use crate::common::{Bed, LEASE, part, pull, push, settle, texts};
@@ -38,13 +38,13 @@ async fn bulky_messages_of_every_kind_come_whole_and_nothing_of_them_stays() {
     let (last, rest) = held.split_last().unwrap();
     settle(&queue, rest, Action::Remove).await;
     settle(&queue, std::slice::from_ref(last), Action::Move { to: p.dead_letters(), headers: None }).await;
-    let dead = queue.browse(&p.dead_letters(), None, 10).await.unwrap();
+    let dead = queue.browse(&p.dead_letters(), Page::of(10)).await.unwrap();
     assert_eq!((dead.len(), dead[0].message.payload()), (1, keyed.payload()));
     let held = pull(&queue, &p.dead_letters(), 10).await;
     assert_eq!(held[0].message.payload(), keyed.payload());
     settle(&queue, &held, Action::Move { to: part("elsewhere"), headers: None }).await;
     assert_eq!(pull(&queue, &part("elsewhere"), 1).await[0].message.payload(), keyed.payload());
-    let shown = queue.browse(&p, None, 10).await.unwrap();
+    let shown = queue.browse(&p, Page::of(10)).await.unwrap();
     assert_eq!(shown.iter().map(|shown| shown.message.payload().len()).collect::<Vec<_>>(), [20_007, 20_008]);
     let ids: Vec<_> = shown.iter().map(|shown| shown.message.id()).collect();
     assert_eq!(queue.delete(&p, &ids[..1]).await.remove(0).unwrap(), DeleteOutcome::Deleted);
@@ -63,7 +63,7 @@ async fn page_us(bed: &Bed, size: usize) -> f64 {
     let mut least = f64::MAX;
     for _ in 0..3 {
         bed.run("CONFIG RESETSTAT").await;
-        assert_eq!(queue.browse(&p, None, 1).await.unwrap().len(), 1);
+        assert_eq!(queue.browse(&p, Page::of(1)).await.unwrap().len(), 1);
         let stats: String =
             redis::cmd("INFO").arg("commandstats").query_async(&mut bed.connect().await).await.unwrap();
         let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha")).unwrap();
@@ -89,7 +89,7 @@ async fn a_page_of_large_messages_comes_in_answers_of_bounded_size() {
         push(&queue, &p, &[MessageData::new(vec![b'.'; 3 * 1024 * 1024])]).await;
     }
     bed.run("CONFIG RESETSTAT").await;
-    assert_eq!(queue.browse(&p, None, 100).await.unwrap().len(), 10);
+    assert_eq!(queue.browse(&p, Page::of(100)).await.unwrap().len(), 10);
     // One lists, and each of the others shows two: 3 MiB are not yet enough for one answer.
     let calls = bed.text_info("cmdstat_evalsha").await;
     assert!(calls.starts_with("calls=6,"), "{calls}");

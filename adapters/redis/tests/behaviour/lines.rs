@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyqueue::adapter::{
     Action, Extension, InspectQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage,
 };
-use anyqueue::{CancelOutcome, DeleteOutcome, ExtendOutcome, MessageData};
+use anyqueue::{CancelOutcome, DeleteOutcome, ExtendOutcome, MessageData, Page};
 
 use crate::common::{Bed, LEASE, fill, messages, part, pull, push, settle, texts};
 
@@ -187,7 +187,7 @@ async fn pages_of_a_large_partition_are_complete_and_in_order() {
     pull(&queue, &p, 10).await;
     let (mut after, mut ids) = (None, Vec::new());
     loop {
-        let page = queue.browse(&p, after, 700).await.unwrap();
+        let page = queue.browse(&p, Page::of(700).after(after)).await.unwrap();
         ids.extend(page.iter().map(|browsed| browsed.message.id()));
         after = ids.last().copied();
         if page.len() < 700 {
@@ -207,7 +207,7 @@ async fn everything_goes_when_the_server_is_emptied_and_the_handle_goes_on() {
     bed.run("SCRIPT FLUSH").await;
     assert!(pull(&queue, &p, 1).await.is_empty());
     push(&queue, &p, &messages(&["two"])).await;
-    assert_eq!(queue.partitions(None, 10).await.unwrap(), std::slice::from_ref(&p));
+    assert_eq!(queue.partitions(Page::of(10)).await.unwrap(), std::slice::from_ref(&p));
     assert_eq!(texts(&pull(&queue, &p, 9).await), ["two"]);
     queue.close().await.unwrap();
     assert!(queue.push(&p, &messages(&["late"])).await.remove(0).is_err());

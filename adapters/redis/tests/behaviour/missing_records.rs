@@ -1,7 +1,7 @@
 //! Ids in line whose records are not there, as where a cluster lost sight of a part of its keys: nothing is dropped in silence.
 
 use anyqueue::adapter::{Action, InspectQueueStorage, PullQueueStorage, QueueStorage, Settlement};
-use anyqueue::{MessageData, SettleOutcome};
+use anyqueue::{MessageData, Page, SettleOutcome};
 use anyqueue_redis::RedisQueue;
 use redis::Value;
 
@@ -42,7 +42,7 @@ async fn an_id_without_a_record_is_kept_told_and_delivered_when_its_record_is_ba
     let told = warnings(&queue).await;
     assert!(told.len() == 1 && told[0].contains("1 messages of p "), "{told:?}");
     put_record(&bed, &all[0], record).await;
-    assert_eq!(queue.browse(&p, None, 10).await.unwrap().len(), 2);
+    assert_eq!(queue.browse(&p, Page::of(10)).await.unwrap().len(), 2);
     let held = pull(&queue, &p, 10).await;
     assert_eq!(texts(&held), ["lost"]);
     assert!(warnings(&queue).await.is_empty());

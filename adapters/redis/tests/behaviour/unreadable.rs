@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyqueue::adapter::{Action, InspectQueueStorage};
-use anyqueue::{ErrorKind, MessageData, PartitionId, Queue};
+use anyqueue::{ErrorKind, MessageData, Page, PartitionId, Queue};
 use anyqueue_redis::RedisQueue;
 use redis::Value;
 
@@ -50,7 +50,7 @@ async fn a_damaged_message_dies_with_its_bytes_and_those_behind_it_come() {
     change(&bed, "messages", &all[3], |record| record.truncate(3)).await;
     change(&bed, "messages", &all[4], Vec::clear).await;
     change(&bed, "bulky", &large, |record| record.truncate(10_000)).await;
-    let shown = storage.browse(&p, None, 10).await.unwrap();
+    let shown = storage.browse(&p, Page::of(10)).await.unwrap();
     let whys: Vec<_> =
         shown.iter().map(|shown| shown.unreadable.as_ref().map(anyqueue::Error::kind)).collect();
     let corrupt = Some(ErrorKind::Corrupt);
@@ -66,7 +66,7 @@ async fn a_damaged_message_dies_with_its_bytes_and_those_behind_it_come() {
     }
     assert_eq!(good, ["good", "next of the group"]);
     until_dead(&storage, &p, 5).await;
-    let letters = queue.dead_letters("p").unwrap().list(None, 10).await.unwrap();
+    let letters = queue.dead_letters("p").unwrap().list(Page::of(10)).await.unwrap();
     assert_eq!(letters.len(), 5);
     for letter in &letters {
         assert!(letter.reason.as_ref().unwrap().starts_with("cannot be read: "), "{letter:?}");

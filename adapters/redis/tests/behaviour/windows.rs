@@ -1,7 +1,7 @@
 //! Where messages are kept: those of a moment together, others with all that came alone; and that each is found in either place.
 
 use anyqueue::adapter::{Action, InspectQueueStorage, PushQueueStorage};
-use anyqueue::{DeleteOutcome, MessageData, MessageId, PushOutcome};
+use anyqueue::{DeleteOutcome, MessageData, MessageId, Page, PushOutcome};
 use anyqueue_redis::RedisQueue;
 use redis::Value;
 
@@ -30,7 +30,7 @@ async fn places(bed: &Bed) -> (Value, Value) {
 async fn browse_all(queue: &RedisQueue, page: usize) -> Vec<MessageId> {
     let (mut ids, p) = (Vec::new(), part("p"));
     loop {
-        let browsed = queue.browse(&p, ids.last().copied(), page).await.unwrap();
+        let browsed = queue.browse(&p, Page::of(page).after(ids.last().copied())).await.unwrap();
         ids.extend(browsed.iter().map(|browsed| browsed.message.id()));
         if browsed.len() < page {
             return ids;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use anyqueue::adapter::{Action, Extension, InspectQueueStorage, PauseQueueStorage, PullQueueStorage};
-use anyqueue::{CancelOutcome, DeleteOutcome, ExtendOutcome, MessageId, MessageState};
+use anyqueue::{CancelOutcome, DeleteOutcome, ExtendOutcome, MessageId, MessageState, Page};
 
 #[tokio::test]
 async fn counts_tell_every_state() {
@@ -31,8 +31,8 @@ async fn partitions_are_listed_in_pages_while_they_have_messages_or_are_paused()
     bed.queue.set_paused(&part("only-paused"), true).await.unwrap();
     let held = pull(&bed.queue, &part("a"), 1).await;
     settle(&bed.queue, &held[0].lease, move_to(&part("moved-to"))).await;
-    let first = bed.queue.partitions(None, 3).await.unwrap();
-    let rest = bed.queue.partitions(first.last(), 10).await.unwrap();
+    let first = bed.queue.partitions(Page::of(3)).await.unwrap();
+    let rest = bed.queue.partitions(Page::of(10).after(first.last().cloned())).await.unwrap();
     let names: Vec<_> = first.iter().chain(&rest).map(|partition| partition.name().to_owned()).collect();
     assert_eq!(names, ["B", "b", "c", "moved-to", "only-paused"]);
 }
@@ -83,7 +83,7 @@ async fn browsing_pages_in_the_order_of_ids_and_shows_states() {
     ids.sort_unstable();
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
-        let page = bed.queue.browse(&p, after, 2).await.unwrap();
+        let page = bed.queue.browse(&p, Page::of(2).after(after)).await.unwrap();
         let Some(last) = page.last() else { break };
         after = Some(last.message.id());
         seen.extend(page);

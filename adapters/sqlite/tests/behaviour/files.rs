@@ -7,7 +7,7 @@ use anyqueue::adapter::{
     Action, DurabilityLevel, InspectQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage,
     QueueStorage,
 };
-use anyqueue::{ErrorKind, MessageData, PushOutcome, Registry, Result, RetryClass, SettleOutcome};
+use anyqueue::{ErrorKind, MessageData, Page, PushOutcome, Registry, Result, RetryClass, SettleOutcome};
 use anyqueue_sqlite::{SqliteQueue, Synchronous, backend};
 use rusqlite::Connection;
 
@@ -440,7 +440,7 @@ async fn what_this_library_did_not_write_is_payload() {
         "UPDATE anyqueue_message SET body = 'plain' WHERE seq = (SELECT max(seq) FROM anyqueue_message)",
     )
     .unwrap();
-    let shown = bed.queue.browse(&p, None, 10).await.unwrap();
+    let shown = bed.queue.browse(&p, Page::of(10)).await.unwrap();
     let held = pull(&bed.queue, &p, 10).await;
     assert_eq!(texts(&held), ["plain"]);
     assert_eq!(shown[0].message, held[0].message);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use anyqueue::adapter::{InspectQueueStorage, PushQueueStorage, QueueStorage};
-use anyqueue::{ErrorKind, MessageData, PushOutcome};
+use anyqueue::{ErrorKind, MessageData, Page, PushOutcome};
 use anyqueue_sqlite::SqliteQueue;
 use sqlx::{ConnectOptions, Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 
@@ -108,7 +108,7 @@ async fn what_is_pushed_in_a_transaction_shares_its_fate() {
             (counts.ready, counts.delayed),
             if commit { (Some(2), Some(2)) } else { (Some(0), Some(0)) }
         );
-        assert_eq!(bed.queue.partitions(None, 9).await.unwrap().len(), usize::from(commit));
+        assert_eq!(bed.queue.partitions(Page::of(9)).await.unwrap().len(), usize::from(commit));
     }
     assert_eq!(drain(&bed.queue, &p).await, ["1", "2"]);
 }

@@ -1,5 +1,6 @@
 //! Stored messages that cannot be read: what is damaged dies with its bytes, what a newer release wrote is left to newer consumers.
 
+use anyqueue::Page;
 use std::time::Duration;
 
 use anyqueue::adapter::{Action, InspectQueueStorage, RawDelivery};
@@ -80,7 +81,7 @@ async fn a_damaged_message_dies_with_its_bytes_and_frees_its_group_and_its_key()
     let broken = grouped("broken").with_dedup_key("k").with_header("old", "1");
     push(&bed.queue, &p, &[broken.clone(), grouped("next")]).await;
     let bytes = change(&bed, broken.id(), CUT);
-    let shown = bed.queue.browse(&p, None, 10).await.unwrap();
+    let shown = bed.queue.browse(&p, Page::of(10)).await.unwrap();
     assert_eq!(shown[0].unreadable.as_ref().unwrap().kind(), ErrorKind::Corrupt);
     assert_eq!((shown[0].message.id(), shown[0].message.payload()), (broken.id(), &bytes[..]));
 
@@ -88,7 +89,7 @@ async fn a_damaged_message_dies_with_its_bytes_and_frees_its_group_and_its_key()
     assert_eq!((held.len(), held[0].payload()), (1, &b"next"[..]), "the group goes on");
     held[0].settle(Processed).await.unwrap();
     let dead = queue.dead_letters("p").unwrap();
-    let letters = dead.list(None, 10).await.unwrap();
+    let letters = dead.list(Page::of(10)).await.unwrap();
     assert_eq!((letters[0].message.payload(), letters[0].deliveries), (&bytes[..], Some(1)));
     assert!(letters[0].reason.as_ref().unwrap().starts_with("cannot be read: "), "{letters:?}");
     push(&bed.queue, &p, &[message("again").with_dedup_key("k")]).await;
@@ -156,7 +157,7 @@ async fn a_message_of_a_newer_release_is_left_to_newer_consumers() {
         assert!(std::time::Instant::now() < deadline, "{:?}", bed.queue.counts(&p).await);
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let shown = bed.queue.browse(&p, None, 10).await.unwrap();
+    let shown = bed.queue.browse(&p, Page::of(10)).await.unwrap();
     assert_eq!(shown[0].unreadable.as_ref().unwrap().kind(), ErrorKind::Incompatible);
     // Such a consumer comes.
     change(&bed, newer.id(), "x'F6415101' || substr(body, 5)");

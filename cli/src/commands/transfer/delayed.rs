@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyqueue::{Browsed, DeleteOutcome, MAX_PAGE, MessageId, MessageState, When};
+use anyqueue::{Browsed, DeleteOutcome, MAX_PAGE, MessageId, MessageState, Page, When};
 
 use super::account::Account;
 use super::copies::copy;
@@ -22,7 +22,7 @@ impl Transfer<'_> {
         }
         let mut after = None;
         while !*self.stop.borrow() {
-            let page = self.source.browse(&route.from, after, MAX_PAGE).await?;
+            let page = self.source.browse(&route.from, Page::of(MAX_PAGE).after(after)).await?;
             after = page.last().map(|browsed| browsed.message.id());
             let last = page.len() < MAX_PAGE;
             let delayed: Vec<_> = page.into_iter().filter(|browsed| due(browsed) > SOON).collect();

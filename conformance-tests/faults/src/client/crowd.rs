@@ -8,7 +8,7 @@ use anyqueue::adapter::{
     Action, InspectQueueStorage as _, Lease, PauseQueueStorage as _, PullQueueStorage as _, PullRequest,
     PushQueueStorage as _, Settlement, async_trait,
 };
-use anyqueue::{MAX_PAGE, MessageData, PartitionId, PushOutcome, Result, SettleOutcome};
+use anyqueue::{MAX_PAGE, MessageData, Page, PartitionId, PushOutcome, Result, SettleOutcome};
 use anyqueue_conformance::{Clause, Fault};
 use tokio::sync::Notify;
 
@@ -188,7 +188,7 @@ impl Quirk for InitStartsOver {
         }
         // Some time later, when the other one is at work already.
         tokio::time::sleep(BETWEEN * 10).await;
-        for partition in client.right.partitions(None, MAX_PAGE).await.unwrap_or_default() {
+        for partition in client.right.partitions(Page::of(MAX_PAGE)).await.unwrap_or_default() {
             // What is not there need not be emptied.
             let _ = client.right.purge(&partition, MAX_PAGE).await;
         }

@@ -9,7 +9,7 @@ use anyqueue::adapter::{
     async_trait,
 };
 use anyqueue::{
-    Browsed, CancelOutcome, DeleteOutcome, MAX_PAGE, MessageId, MessageState, PartitionId, Result,
+    Browsed, CancelOutcome, DeleteOutcome, MAX_PAGE, MessageId, MessageState, Page, PartitionId, Result,
     SettleOutcome,
 };
 use anyqueue_conformance::{Clause, Fault};
@@ -61,7 +61,7 @@ impl Locks {
 }
 
 async fn browse(client: &Client, partition: &PartitionId) -> Vec<Browsed> {
-    client.right.browse(partition, None, MAX_PAGE).await.unwrap_or_default()
+    client.right.browse(partition, Page::of(MAX_PAGE)).await.unwrap_or_default()
 }
 
 /// The groups whose head is among these messages and not held. A head is the oldest of its group.

@@ -8,7 +8,7 @@ use anyqueue::adapter::{
 };
 use anyqueue::{
     Browsed, CancelOutcome, Counts, DeleteOutcome, Headers, MAX_PAGE, MessageData, MessageId, MessageState,
-    PartitionId, Result, SettleOutcome,
+    Page, PartitionId, Result, SettleOutcome,
 };
 use anyqueue_conformance::{Clause, Fault};
 
@@ -33,7 +33,7 @@ pub(crate) const FAULTS: &[Entry] = &[
 ];
 
 async fn browse(client: &Client, partition: &PartitionId) -> Vec<Browsed> {
-    client.right.browse(partition, None, MAX_PAGE).await.unwrap_or_default()
+    client.right.browse(partition, Page::of(MAX_PAGE)).await.unwrap_or_default()
 }
 
 async fn is_delayed(client: &Client, partition: &PartitionId, id: MessageId) -> bool {
@@ -95,11 +95,11 @@ impl Quirk for BrowseHidesPostponed {
         &self,
         client: &Client,
         partition: &PartitionId,
-        mut after: Option<MessageId>,
-        limit: usize,
+        page: Page<MessageId>,
     ) -> Result<Vec<Browsed>> {
+        let Page { mut after, limit } = page;
         loop {
-            let mut page = client.right.browse(partition, after, limit).await?;
+            let mut page = client.right.browse(partition, Page::of(limit).after(after)).await?;
             let last = page.last().map(|browsed| browsed.message.id());
             page.retain(|it| {
                 it.state != MessageState::Delayed || !self.postponed.lock().contains(&it.message.id())
@@ -129,10 +129,10 @@ impl Quirk for BrowseShowsOldHeaders {
         &self,
         client: &Client,
         partition: &PartitionId,
-        after: Option<MessageId>,
-        limit: usize,
+        page: Page<MessageId>,
     ) -> Result<Vec<Browsed>> {
-        let mut page = client.right.browse(partition, after, limit).await?;
+        let Page { after, limit } = page;
+        let mut page = client.right.browse(partition, Page::of(limit).after(after)).await?;
         for browsed in page.iter_mut().filter(|_| !partition.is_dead_letters()) {
             if let Some(headers) = self.pushed.lock().get(&browsed.message.id()) {
                 browsed.message = browsed.message.clone().with_headers(headers.clone());
@@ -151,12 +151,12 @@ impl Quirk for BrowseAfterGone {
         &self,
         client: &Client,
         partition: &PartitionId,
-        after: Option<MessageId>,
-        limit: usize,
+        page: Page<MessageId>,
     ) -> Result<Vec<Browsed>> {
+        let Page { after, limit } = page;
         match after {
             Some(after) if client.find(partition, after).await.is_none() => Ok(Vec::new()),
-            _ => client.right.browse(partition, after, limit).await,
+            _ => client.right.browse(partition, Page::of(limit).after(after)).await,
         }
     }
 }
@@ -166,14 +166,10 @@ struct ListOnlyReady;
 
 #[async_trait]
 impl Quirk for ListOnlyReady {
-    async fn partitions(
-        &self,
-        client: &Client,
-        after: Option<&PartitionId>,
-        limit: usize,
-    ) -> Result<Vec<PartitionId>> {
+    async fn partitions(&self, client: &Client, page: Page<PartitionId>) -> Result<Vec<PartitionId>> {
+        let (after, limit) = (page.after.as_ref(), page.limit);
         let mut ready = Vec::new();
-        for partition in client.right.partitions(after, MAX_PAGE).await? {
+        for partition in client.right.partitions(Page::of(MAX_PAGE).after(after.cloned())).await? {
             if ready.len() < limit && client.right.counts(&partition).await?.ready > Some(0) {
                 ready.push(partition);
             }
@@ -263,7 +259,7 @@ impl Quirk for PurgeLeavesDelayed {
         let mut after = None;
         let mut purged = 0;
         while purged < limit {
-            let page = client.right.browse(partition, after, limit - purged).await?;
+            let page = client.right.browse(partition, Page::of(limit - purged).after(after)).await?;
             let Some(last) = page.last() else { break };
             after = Some(last.message.id());
             let ready = page.iter().filter(|browsed| browsed.state == MessageState::Ready);

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anyqueue::adapter::{Action, PullRequest, Settlement};
 use anyqueue::{
-    Browsed, Counts, DeleteOutcome, MAX_PAGE, MessageId, MessageState, PartitionId, Result, SettleOutcome,
+    Browsed, Counts, DeleteOutcome, MAX_PAGE, MessageId, MessageState, Page, PartitionId, Result,
+    SettleOutcome,
 };
 use anyqueue_conformance::Fault;
 
@@ -48,26 +49,26 @@ impl Basic {
         let inspector = self.inspector()?;
         match self.fault {
             Some(Fault::BrowseLeases) => {
-                let page = inspector.browse(&place, after, limit).await?;
+                let page = inspector.browse(&place, Page::of(limit).after(after)).await?;
                 self.inner
                     .pull(&place, PullRequest::new(limit, Duration::ZERO, Duration::from_secs(2)))
                     .await?;
                 Ok(page)
             }
             Some(Fault::BrowseAllReady) => {
-                let mut page = inspector.browse(&place, after, limit).await?;
+                let mut page = inspector.browse(&place, Page::of(limit).after(after)).await?;
                 for browsed in &mut page {
                     browsed.state = MessageState::Ready;
                 }
                 Ok(page)
             }
             Some(Fault::BrowseRepeats) => {
-                let mut all = inspector.browse(&place, None, MAX_PAGE).await?;
+                let mut all = inspector.browse(&place, Page::of(MAX_PAGE)).await?;
                 all.retain(|browsed| after.is_none_or(|after| browsed.message.id() >= after));
                 all.truncate(limit);
                 Ok(all)
             }
-            _ => inspector.browse(&place, after, limit).await,
+            _ => inspector.browse(&place, Page::of(limit).after(after)).await,
         }
     }
 
@@ -83,7 +84,7 @@ impl Basic {
         };
         let mut outcomes = inspector.delete(&place, ids).await;
         if self.is(Fault::DeleteAnywhere) {
-            for partition in inspector.partitions(None, MAX_PAGE).await.unwrap_or_default() {
+            for partition in inspector.partitions(Page::of(MAX_PAGE)).await.unwrap_or_default() {
                 for (outcome, id) in outcomes.iter_mut().zip(ids) {
                     if matches!(outcome, Ok(DeleteOutcome::NotFound)) {
                         *outcome = inspector
@@ -117,7 +118,7 @@ impl Basic {
         let limit = if self.is(Fault::PurgeIgnoresLimit) { MAX_PAGE } else { limit };
         let mut purged = inspector.purge(&place, limit).await?;
         if self.is(Fault::PurgeTakesLeased) {
-            for browsed in inspector.browse(&place, None, MAX_PAGE).await? {
+            for browsed in inspector.browse(&place, Page::of(MAX_PAGE)).await? {
                 if browsed.state == MessageState::Leased && self.remove_leased(browsed.message.id()).await {
                     purged += 1;
                 }

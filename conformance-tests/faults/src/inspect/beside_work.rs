@@ -9,7 +9,7 @@ use anyqueue::adapter::{
     Settlement, async_trait,
 };
 use anyqueue::{
-    Browsed, CancelOutcome, Counts, DeleteOutcome, MAX_PAGE, MessageData, MessageId, MessageState,
+    Browsed, CancelOutcome, Counts, DeleteOutcome, MAX_PAGE, MessageData, MessageId, MessageState, Page,
     PartitionId, Result, SettleOutcome,
 };
 use anyqueue_conformance::{Clause, Fault};
@@ -36,7 +36,7 @@ pub(crate) const FAULTS: &[Entry] = &[
 const BETWEEN: Duration = Duration::from_millis(20);
 
 async fn waiting(client: &Client, partition: &PartitionId) -> Result<usize> {
-    let page = client.right.browse(partition, None, MAX_PAGE).await?;
+    let page = client.right.browse(partition, Page::of(MAX_PAGE)).await?;
     Ok(page.iter().filter(|browsed| browsed.state != MessageState::Leased).count())
 }
 
@@ -234,15 +234,15 @@ impl Quirk for BrowseByNumber {
         &self,
         client: &Client,
         partition: &PartitionId,
-        after: Option<MessageId>,
-        limit: usize,
+        page: Page<MessageId>,
     ) -> Result<Vec<Browsed>> {
+        let Page { after, limit } = page;
         let before = after.and_then(|after| self.shown.lock().get(&after).copied());
         if after.is_some() && before.is_none() {
-            return client.right.browse(partition, after, limit).await;
+            return client.right.browse(partition, Page::of(limit).after(after)).await;
         }
         let before = before.unwrap_or_default();
-        let all = client.right.browse(partition, None, MAX_PAGE).await?;
+        let all = client.right.browse(partition, Page::of(MAX_PAGE)).await?;
         let page: Vec<_> = all.into_iter().skip(before).take(limit).collect();
         if let Some(last) = page.last() {
             self.shown.lock().insert(last.message.id(), before + page.len());
@@ -275,10 +275,10 @@ impl Quirk for BrowseLocksOut {
         &self,
         client: &Client,
         partition: &PartitionId,
-        after: Option<MessageId>,
-        limit: usize,
+        page: Page<MessageId>,
     ) -> Result<Vec<Browsed>> {
-        let page = client.right.browse(partition, after, limit).await?;
+        let Page { after, limit } = page;
+        let page = client.right.browse(partition, Page::of(limit).after(after)).await?;
         let goes_on = page.len() == limit && limit > 1;
         let mut locked = self.locked.lock();
         if goes_on {
@@ -297,18 +297,14 @@ struct ListByNumber {
 
 #[async_trait]
 impl Quirk for ListByNumber {
-    async fn partitions(
-        &self,
-        client: &Client,
-        after: Option<&PartitionId>,
-        limit: usize,
-    ) -> Result<Vec<PartitionId>> {
+    async fn partitions(&self, client: &Client, page: Page<PartitionId>) -> Result<Vec<PartitionId>> {
+        let (after, limit) = (page.after.as_ref(), page.limit);
         let before = after.and_then(|after| self.shown.lock().get(after).copied());
         if after.is_some() && before.is_none() {
-            return client.right.partitions(after, limit).await;
+            return client.right.partitions(Page::of(limit).after(after.cloned())).await;
         }
         let before = before.unwrap_or_default();
-        let all = client.right.partitions(None, MAX_PAGE).await?;
+        let all = client.right.partitions(Page::of(MAX_PAGE)).await?;
         let page: Vec<_> = all.into_iter().skip(before).take(limit).collect();
         if let Some(last) = page.last() {
             self.shown.lock().insert(last.clone(), before + page.len());

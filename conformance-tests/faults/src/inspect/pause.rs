@@ -8,7 +8,7 @@ use anyqueue::adapter::{
     Extension, InspectQueueStorage as _, PauseQueueStorage as _, PullQueueStorage as _, PullRequest,
     Settlement, async_trait,
 };
-use anyqueue::{Counts, ExtendOutcome, MAX_PAGE, PartitionId, Result};
+use anyqueue::{Counts, ExtendOutcome, MAX_PAGE, Page, PartitionId, Result};
 use anyqueue_conformance::{Clause, Fault};
 use tokio::sync::watch;
 
@@ -142,7 +142,7 @@ struct InitResumes;
 #[async_trait]
 impl Quirk for InitResumes {
     async fn before_init(&self, client: &Client) {
-        for partition in client.right.partitions(None, MAX_PAGE).await.unwrap_or_default() {
+        for partition in client.right.partitions(Page::of(MAX_PAGE)).await.unwrap_or_default() {
             let _closed = client.right.set_paused(&partition, false).await;
         }
     }
@@ -153,14 +153,10 @@ struct PausedUnlisted;
 
 #[async_trait]
 impl Quirk for PausedUnlisted {
-    async fn partitions(
-        &self,
-        client: &Client,
-        after: Option<&PartitionId>,
-        limit: usize,
-    ) -> Result<Vec<PartitionId>> {
+    async fn partitions(&self, client: &Client, page: Page<PartitionId>) -> Result<Vec<PartitionId>> {
+        let (after, limit) = (page.after.as_ref(), page.limit);
         let mut shown = Vec::new();
-        for partition in client.right.partitions(after, limit).await? {
+        for partition in client.right.partitions(Page::of(limit).after(after.cloned())).await? {
             if client.right.counts(&partition).await? != Counts::known(0, 0, 0, 0) {
                 shown.push(partition);
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyqueue::adapter::{
     InspectQueueStorage as _, PullQueueStorage as _, PullRequest, PushQueueStorage as _, async_trait,
 };
-use anyqueue::{MAX_PAGE, MessageData, MessageId, MessageState, PartitionId, PushOutcome, Result};
+use anyqueue::{MAX_PAGE, MessageData, MessageId, MessageState, Page, PartitionId, PushOutcome, Result};
 use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Client, Entry, Kept, Originals, Pulled, Pushed, Quirk, subtle};
@@ -103,7 +103,7 @@ impl Quirk for PurgeFreesHeldKeys {
     }
 
     async fn purge(&self, client: &Client, partition: &PartitionId, limit: usize) -> Result<usize> {
-        let shown = client.right.browse(partition, None, MAX_PAGE).await?;
+        let shown = client.right.browse(partition, Page::of(MAX_PAGE)).await?;
         let held = shown.iter().filter(|shown| shown.state == MessageState::Leased);
         self.free.lock().extend(held.map(|shown| shown.message.id()));
         client.right.purge(partition, limit).await

@@ -8,7 +8,7 @@ use anyqueue::adapter::{
     Action, Extension, InspectQueueStorage as _, Lease, PullQueueStorage as _, PullRequest,
     PushQueueStorage as _, Settlement, async_trait,
 };
-use anyqueue::{MAX_PAGE, MessageData, MessageId, PartitionId, PushOutcome, Result, SettleOutcome};
+use anyqueue::{MAX_PAGE, MessageData, MessageId, Page, PartitionId, PushOutcome, Result, SettleOutcome};
 use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Client, Entry, Extended, Kept, Originals, Pulled, Pushed, Quirk, Settled, subtle};
@@ -177,9 +177,9 @@ impl Quirk for PurgeKeepsKeys {
     }
 
     async fn purge(&self, client: &Client, partition: &PartitionId, limit: usize) -> Result<usize> {
-        let before = client.right.browse(partition, None, MAX_PAGE).await?;
+        let before = client.right.browse(partition, Page::of(MAX_PAGE)).await?;
         let purged = client.right.purge(partition, limit).await?;
-        let after = client.right.browse(partition, None, MAX_PAGE).await?;
+        let after = client.right.browse(partition, Page::of(MAX_PAGE)).await?;
         let left: HashSet<_> = after.iter().map(|browsed| browsed.message.id()).collect();
         for message in before.iter().map(|browsed| &browsed.message).filter(|it| !left.contains(&it.id())) {
             if let Some(key) = message.options().dedup_key.clone().filter(|_| !partition.is_dead_letters()) {

@@ -9,7 +9,7 @@ use anyqueue::adapter::{
     QueueStorage as _, Settlement, async_trait,
 };
 use anyqueue::{
-    Browsed, ExtendOutcome, MAX_PAGE, MessageData, MessageId, PartitionId, Result, SettleOutcome,
+    Browsed, ExtendOutcome, MAX_PAGE, MessageData, MessageId, Page, PartitionId, Result, SettleOutcome,
 };
 use anyqueue_conformance::{Clause, Fault};
 
@@ -158,10 +158,10 @@ impl Quirk for LimitZeroIsNone {
         &self,
         client: &Client,
         partition: &PartitionId,
-        after: Option<MessageId>,
-        limit: usize,
+        page: Page<MessageId>,
     ) -> Result<Vec<Browsed>> {
-        client.right.browse(partition, after, if limit == 0 { MAX_PAGE } else { limit }).await
+        let Page { after, limit } = page;
+        client.right.browse(partition, Page::of(if limit == 0 { MAX_PAGE } else { limit }).after(after)).await
     }
 
     async fn purge(&self, client: &Client, partition: &PartitionId, limit: usize) -> Result<usize> {

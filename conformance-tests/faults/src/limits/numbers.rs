@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use anyqueue::adapter::{
     InspectQueueStorage as _, PullQueueStorage as _, PullRequest, PushQueueStorage as _, async_trait,
 };
-use anyqueue::{Browsed, MessageData, MessageId, PartitionId, Result};
+use anyqueue::{Browsed, MessageData, MessageId, Page, PartitionId, Result};
 use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Client, Entry, Pulled, Pushed, Quirk, subtle};
@@ -96,10 +96,10 @@ impl Quirk for BrowseEndsAtHundred {
         &self,
         client: &Client,
         partition: &PartitionId,
-        after: Option<MessageId>,
-        limit: usize,
+        page: Page<MessageId>,
     ) -> Result<Vec<Browsed>> {
-        let shown = client.right.browse(partition, None, 100).await?;
+        let Page { after, limit } = page;
+        let shown = client.right.browse(partition, Page::of(100)).await?;
         let rest = shown.into_iter().filter(|shown| after.is_none_or(|after| shown.message.id() > after));
         Ok(rest.take(limit).collect())
     }

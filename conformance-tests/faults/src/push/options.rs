@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyqueue::adapter::{
     InspectQueueStorage as _, PullQueueStorage as _, PullRequest, PushQueueStorage as _, async_trait,
 };
-use anyqueue::{Browsed, MessageData, MessageId, PartitionId, Result, TaskOptions};
+use anyqueue::{Browsed, MessageData, MessageId, Page, PartitionId, Result, TaskOptions};
 use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Client, Entry, Originals, Pulled, Pushed, Quirk, subtle};
@@ -125,10 +125,10 @@ impl Quirk for Disguise {
         &self,
         client: &Client,
         partition: &PartitionId,
-        after: Option<MessageId>,
-        limit: usize,
+        page: Page<MessageId>,
     ) -> Result<Vec<Browsed>> {
-        let mut page = client.right.browse(partition, after, limit).await?;
+        let Page { after, limit } = page;
+        let mut page = client.right.browse(partition, Page::of(limit).after(after)).await?;
         for browsed in &mut page {
             self.originals.restore(&mut browsed.message);
         }

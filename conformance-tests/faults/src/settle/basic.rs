@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyqueue::adapter::{Action, Extension, Lease, Settlement};
 use anyqueue::{
-    DeleteOutcome, Error, ErrorKind, ExtendOutcome, PartitionId, Result, SettleOutcome, TaskOptions,
+    DeleteOutcome, Error, ErrorKind, ExtendOutcome, Page, PartitionId, Result, SettleOutcome, TaskOptions,
 };
 use anyqueue_conformance::Fault;
 
@@ -179,7 +179,7 @@ impl Basic {
     /// Makes the message, stored in `stored_in`, deliverable once more where it was pulled from.
     async fn copy(&self, lease: &Lease, stored_in: &PartitionId) {
         let Some(inspect) = self.inner.inspect() else { return };
-        let page = inspect.browse(stored_in, None, anyqueue::MAX_PAGE).await.unwrap_or_default();
+        let page = inspect.browse(stored_in, Page::of(anyqueue::MAX_PAGE)).await.unwrap_or_default();
         for browsed in page.into_iter().filter(|browsed| browsed.message.id() == lease.id) {
             self.shared.lock().phantoms.push((lease.partition.clone(), browsed.message));
         }
@@ -187,7 +187,7 @@ impl Basic {
 
     async fn requeue_at_lowest(&self, lease: &Lease) -> Result<SettleOutcome> {
         let Some(inspect) = self.inner.inspect() else { return Ok(SettleOutcome::Lost) };
-        let page = inspect.browse(&lease.partition, None, anyqueue::MAX_PAGE).await?;
+        let page = inspect.browse(&lease.partition, Page::of(anyqueue::MAX_PAGE)).await?;
         let message =
             page.into_iter().map(|browsed| browsed.message).find(|message| message.id() == lease.id);
         let remove = Settlement { lease: lease.clone(), action: Action::Remove };

@@ -8,7 +8,9 @@ use anyqueue::adapter::{
     Action, InspectQueueStorage as _, Lease, PullQueueStorage as _, PullRequest, PushQueueStorage as _,
     QueueStorage as _, RawDelivery, Settlement, async_trait,
 };
-use anyqueue::{Browsed, MessageData, MessageId, PartitionId, Result, SettleOutcome, TaskOptions, When};
+use anyqueue::{
+    Browsed, MessageData, MessageId, Page, PartitionId, Result, SettleOutcome, TaskOptions, When,
+};
 use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Client, Entry, Kept, Originals, Pulled, Quirk, Settled, subtle};
@@ -212,10 +214,10 @@ impl Quirk for Reborn {
         &self,
         client: &Client,
         partition: &PartitionId,
-        after: Option<MessageId>,
-        limit: usize,
+        page: Page<MessageId>,
     ) -> Result<Vec<Browsed>> {
-        let mut page = client.right.browse(partition, after, limit).await?;
+        let Page { after, limit } = page;
+        let mut page = client.right.browse(partition, Page::of(limit).after(after)).await?;
         for browsed in &mut page {
             self.restore(&mut browsed.message, &mut browsed.delivery_count, &mut browsed.age);
         }

@@ -1,5 +1,6 @@
 //! Faults of what operators do beside others at work.
 
+use anyqueue::Page;
 use std::time::Duration;
 
 use crate::Fault;
@@ -72,14 +73,14 @@ seen! {
     BrowseByNumber: "2", not "1", async |lab| {
         let client = lab.open().await;
         client.push(many(4)).await;
-        let page = client.inspect().browse(&jobs(), None, 2).await.unwrap();
+        let page = client.inspect().browse(&jobs(), Page::of(2)).await.unwrap();
         client.inspect().delete(&jobs(), &[page[0].message.id()]).await;
-        shown(client.inspect().browse(&jobs(), Some(page[1].message.id()), 2).await.unwrap().len())
+        shown(client.inspect().browse(&jobs(), Page::of(2).after(Some(page[1].message.id()))).await.unwrap().len())
     };
     BrowseLocksOut: "0 1 2", not "", async |lab| {
         let client = lab.open().await;
         client.push(many(3)).await;
-        client.inspect().browse(&jobs(), None, 2).await.unwrap();
+        client.inspect().browse(&jobs(), Page::of(2)).await.unwrap();
         client.all().await
     };
     ListByNumber: "other", not "third", async |lab| {
@@ -87,9 +88,9 @@ seen! {
         for place in [jobs(), other(), partition("third")] {
             client.push_to(&place, many(1)).await;
         }
-        let page = client.inspect().partitions(None, 1).await.unwrap();
+        let page = client.inspect().partitions(Page::of(1)).await.unwrap();
         client.inspect().purge(&page[0], 10).await.unwrap();
-        let page = client.inspect().partitions(Some(&page[0]), 1).await.unwrap();
+        let page = client.inspect().partitions(Page::of(1).after(Some(page[0].clone()))).await.unwrap();
         page[0].name().to_owned()
     };
     PauseMissesBusy: "", not "1", async |lab| {

@@ -2,6 +2,7 @@
 
 use crate::Fault;
 use crate::lab::*;
+use anyqueue::Page;
 
 seen! {
     PauseMissesWaiting: "", not "a", async |lab| {
@@ -23,7 +24,7 @@ seen! {
     PausedUnlisted: "\"jobs\"", not "\"\"", async |lab| {
         let client = lab.open().await;
         client.set_paused(true).await;
-        let listed = client.inspect().partitions(None, 10).await.unwrap();
+        let listed = client.inspect().partitions(Page::of(10)).await.unwrap();
         shown(listed.iter().map(anyqueue::PartitionId::name).collect::<Vec<_>>().join(" "))
     };
     PauseForgottenWhenEmpty: "true", not "false", async |lab| {

@@ -1,6 +1,6 @@
 //! Faults of inspection.
 
-use anyqueue::MessageId;
+use anyqueue::{MessageId, Page};
 
 use crate::Fault;
 use crate::lab::*;
@@ -44,12 +44,12 @@ seen! {
         let (a, b) = (m("a"), m("b"));
         client.push([a.clone(), b]).await;
         client.inspect().delete(&jobs(), &[a.id()]).await;
-        shown(client.inspect().browse(&jobs(), Some(a.id()), 10).await.unwrap().len())
+        shown(client.inspect().browse(&jobs(), Page::of(10).after(Some(a.id()))).await.unwrap().len())
     };
     ListOnlyReady: "1", not "0", async |lab| {
         let client = lab.open().await;
         delayed(&client).await;
-        shown(client.inspect().partitions(None, 10).await.unwrap().len())
+        shown(client.inspect().partitions(Page::of(10)).await.unwrap().len())
     };
     TwinDeleted: "[Ok(Deleted), Ok(NotFound)]", not "[Ok(Deleted), Ok(Deleted)]", async |lab| {
         let client = lab.open().await;

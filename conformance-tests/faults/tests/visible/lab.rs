@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyqueue::adapter::{
     Action, Extension, InspectQueueStorage, PauseQueueStorage, PullRequest, RawDelivery, Settlement, Storage,
 };
-use anyqueue::{Browsed, ExtendOutcome, Headers, MessageData, PartitionId, PushOutcome, SettleOutcome};
+use anyqueue::{Browsed, ExtendOutcome, Headers, MessageData, Page, PartitionId, PushOutcome, SettleOutcome};
 use anyqueue_conformance::{Fault, Harness as _};
 use anyqueue_faults::FaultyHarness;
 use anyqueue_memory::MemoryQueue;
@@ -149,7 +149,7 @@ impl LabClient {
     }
 
     pub async fn browse(&self) -> Vec<Browsed> {
-        self.inspect().browse(&jobs(), None, 1000).await.unwrap()
+        self.inspect().browse(&jobs(), Page::of(1000)).await.unwrap()
     }
 
     /// Ready, delayed, leased, dead.
@@ -236,7 +236,7 @@ pub async fn plain_use(lab: &Lab) -> String {
     let last = client.wait_one().await;
     seen += &name(&last);
     seen += &shown(client.browse().await.iter().map(|it| it.state).collect::<Vec<_>>());
-    seen += &shown(client.inspect().partitions(None, 10).await.unwrap());
+    seen += &shown(client.inspect().partitions(Page::of(10)).await.unwrap());
     seen += &shown(client.inspect().purge(&jobs(), 10).await.unwrap());
     seen += &shown(client.settle(&last, Action::Remove).await);
     client.0.close().await.unwrap();

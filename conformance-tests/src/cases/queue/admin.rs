@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyqueue::{
-    Counts, DeleteOutcome, MessageId, MessageState, PartitionId, Queue, QueueMessageStatus as Status, header,
+    Counts, DeleteOutcome, MessageId, MessageState, Page, PartitionId, Queue, QueueMessageStatus as Status,
+    header,
 };
 
 use crate::case::Case;
@@ -81,7 +82,8 @@ async fn partitions(c: &Context) -> CaseResult {
     c.settle(&mut handler, Status::poisonous("x")).await?;
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
-        let page = c.ok(Clause::Inspection, "partitions", queue.partitions(after.as_ref(), 2).await)?;
+        let page =
+            c.ok(Clause::Inspection, "partitions", queue.partitions(Page::of(2).after(after.clone())).await)?;
         c.check(
             Clause::Inspection,
             &[],
@@ -107,7 +109,7 @@ async fn browse(c: &Context) -> CaseResult {
     let mut held = c.hold(&queue, &p, 2).await?;
     let (mut seen, mut leased, mut after) = (Vec::new(), Vec::new(), None);
     loop {
-        let page = c.ok(Clause::Inspection, "browse", other.browse(&p, after, 3).await)?;
+        let page = c.ok(Clause::Inspection, "browse", other.browse(&p, Page::of(3).after(after)).await)?;
         c.check(
             Clause::Inspection,
             &sent,

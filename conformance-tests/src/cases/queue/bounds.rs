@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use anyqueue::{
-    Error, ErrorKind, MAX_KEY_BYTES, MessageData, PartitionId, Queue, QueueBuilder,
+    Error, ErrorKind, MAX_KEY_BYTES, MessageData, Page, PartitionId, Queue, QueueBuilder,
     QueueMessageStatus as Status, RetryPolicy,
 };
 use futures_util::StreamExt as _;
@@ -193,7 +193,7 @@ async fn pages(c: &Context) -> CaseResult {
     let mut sent = c.store(&queue, &p, c.messages(4, |_, task| task)).await?;
     sent.sort_unstable();
     for (limit, expected) in [(0, 0), (1, 1), (usize::MAX, sent.len())] {
-        let page = c.ok(Clause::Inspection, "browsing", queue.browse(&p, None, limit).await)?;
+        let page = c.ok(Clause::Inspection, "browsing", queue.browse(&p, Page::of(limit)).await)?;
         let seen: Vec<_> = page.iter().map(|browsed| browsed.message.id()).collect();
         let expected = sent.get(..expected).unwrap_or_default().to_vec();
         c.equal(
@@ -203,7 +203,7 @@ async fn pages(c: &Context) -> CaseResult {
             &expected,
             &seen,
         )?;
-        let listed = c.ok(Clause::Inspection, "the list", queue.partitions(None, limit).await)?;
+        let listed = c.ok(Clause::Inspection, "the list", queue.partitions(Page::of(limit)).await)?;
         c.equal(
             Clause::Inspection,
             &sent,
@@ -239,7 +239,7 @@ async fn dead(c: &Context) -> CaseResult {
     drop(held);
     let letters = c.ok(Clause::DeadLetters, "the dead letters", queue.dead_letters(&p))?;
     for (limit, expected) in [(0, 0), (1, 1), (usize::MAX, sent.len())] {
-        let listed = c.ok(Clause::DeadLetters, "the list", letters.list(None, limit).await)?;
+        let listed = c.ok(Clause::DeadLetters, "the list", letters.list(Page::of(limit)).await)?;
         c.equal(
             Clause::DeadLetters,
             &sent,

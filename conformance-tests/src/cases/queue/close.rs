@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{Error, ErrorKind, PartitionId, Queue, QueueMessageStatus as Status, Result, SettleOutcome};
+use anyqueue::{
+    Error, ErrorKind, Page, PartitionId, Queue, QueueMessageStatus as Status, Result, SettleOutcome,
+};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 
@@ -34,7 +36,7 @@ async fn is_final(c: &Context) -> CaseResult {
     c.error(Clause::Close, "init", kind, &queue.init().await)?;
     c.error(Clause::Close, "check", kind, &queue.check().await)?;
     let dead = c.ok(Clause::Close, "dead_letters", queue.dead_letters(&p))?;
-    c.error(Clause::Close, "dead_letters.list", kind, &dead.list(None, 10).await)?;
+    c.error(Clause::Close, "dead_letters.list", kind, &dead.list(Page::of(10)).await)?;
     c.error(Clause::Close, "redrive", kind, &dead.redrive().await)?;
     c.error(Clause::Close, "dead_letters.purge", kind, &dead.purge().await)?;
     inspection_after_close(c, &queue, &p).await?;
@@ -53,10 +55,10 @@ async fn inspection_after_close(c: &Context, queue: &Queue, p: &PartitionId) -> 
         c.error(Clause::Close, "counts", kind, &queue.counts(p).await)?;
     }
     if inspect.list {
-        c.error(Clause::Close, "partitions", kind, &queue.partitions(None, 10).await)?;
+        c.error(Clause::Close, "partitions", kind, &queue.partitions(Page::of(10)).await)?;
     }
     if inspect.browse {
-        c.error(Clause::Close, "browse", kind, &queue.browse(p, None, 10).await)?;
+        c.error(Clause::Close, "browse", kind, &queue.browse(p, Page::of(10)).await)?;
     }
     if inspect.delete {
         c.error(Clause::Close, "delete", kind, &flat(queue.delete(p, &[id]).await))?;

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use anyqueue::{
-    DeadLetter, Delivery, MAX_REASON_BYTES, MessageId, PartitionId, Queue, QueueMessageStatus as Status,
-    header,
+    DeadLetter, Delivery, MAX_REASON_BYTES, MessageId, Page, PartitionId, Queue,
+    QueueMessageStatus as Status, header,
 };
 
 use crate::case::Case;
@@ -67,7 +67,7 @@ async fn all(c: &Context, queue: &Queue, p: &PartitionId, n: usize) -> CaseResul
 
 async fn list(c: &Context, queue: &Queue, p: &PartitionId) -> CaseResult<Vec<DeadLetter>> {
     let letters = c.ok(Clause::DeadLetters, "dead_letters", queue.dead_letters(p))?;
-    c.ok(Clause::DeadLetters, "list", letters.list(None, 100).await)
+    c.ok(Clause::DeadLetters, "list", letters.list(Page::of(100)).await)
 }
 
 /// A dead letter keeps its bytes and headers, and says why, when and after how many deliveries it died.
@@ -128,7 +128,7 @@ async fn list_pages(c: &Context) -> CaseResult {
     let letters = c.ok(Clause::DeadLetters, "dead_letters", queue.dead_letters(&p))?;
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
-        let page = c.ok(Clause::DeadLetters, "list", letters.list(after, 3).await)?;
+        let page = c.ok(Clause::DeadLetters, "list", letters.list(Page::of(3).after(after)).await)?;
         c.check(
             Clause::DeadLetters,
             &sent,

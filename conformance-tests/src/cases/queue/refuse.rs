@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyqueue::adapter::{Dedup, PriorityDiscipline, Storage};
 use anyqueue::{
-    Error, ErrorKind, MAX_HEADER_NAME_BYTES, MAX_KEY_BYTES, MessageData, PartitionId, PartitionOptions,
+    Error, ErrorKind, MAX_HEADER_NAME_BYTES, MAX_KEY_BYTES, MessageData, Page, PartitionId, PartitionOptions,
     Queue, QueueMessageStatus,
 };
 
@@ -146,8 +146,8 @@ async fn undeclared_inspection(c: &Context) -> CaseResult {
     let sent = c.store(&queue, &p, vec![c.message()]).await?;
     let kind = ErrorKind::Unsupported;
     c.error(Clause::Unsupported, "counts", kind, &queue.counts(&p).await)?;
-    c.error(Clause::Unsupported, "partitions", kind, &queue.partitions(None, 10).await)?;
-    c.error(Clause::Unsupported, "browse", kind, &queue.browse(&p, None, 10).await)?;
+    c.error(Clause::Unsupported, "partitions", kind, &queue.partitions(Page::of(10)).await)?;
+    c.error(Clause::Unsupported, "browse", kind, &queue.browse(&p, Page::of(10)).await)?;
     c.error(Clause::Unsupported, "delete", kind, &queue.delete(&p, &sent).await)?;
     c.error(Clause::Unsupported, "delete_where", kind, &queue.delete_where(&p, None, 10, |_| true).await)?;
     c.error(Clause::Unsupported, "purge", kind, &queue.purge(&p).await)?;
@@ -219,7 +219,7 @@ async fn bad_names(c: &Context) -> CaseResult {
         c.error(Clause::Unsupported, "stream", kind, &queue.stream(name).build())?;
         c.error(Clause::Unsupported, "dead_letters", kind, &queue.dead_letters(name))?;
         c.error(Clause::Unsupported, "counts", kind, &queue.counts(name).await)?;
-        c.error(Clause::Unsupported, "browse", kind, &queue.browse(name, None, 1).await)?;
+        c.error(Clause::Unsupported, "browse", kind, &queue.browse(name, Page::of(1)).await)?;
         c.error(Clause::Unsupported, "delete", kind, &queue.delete(name, &[]).await)?;
         c.error(
             Clause::Unsupported,

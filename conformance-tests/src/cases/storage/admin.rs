@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyqueue::{
-    CancelOutcome, Counts, DeleteOutcome, ErrorKind, ExtendOutcome, Headers, MessageId, MessageState,
+    CancelOutcome, Counts, DeleteOutcome, ErrorKind, ExtendOutcome, Headers, MessageId, MessageState, Page,
     PartitionId,
 };
 
@@ -125,7 +125,7 @@ async fn list(c: &Context) -> CaseResult {
     for page in [2, 4, 100] {
         let mut seen: Vec<PartitionId> = Vec::new();
         loop {
-            let next = client.inspect()?.partitions(seen.last(), page).await;
+            let next = client.inspect()?.partitions(Page::of(page).after(seen.last().cloned())).await;
             let next = c.ok(Clause::Inspection, "the list", next)?;
             c.check(
                 Clause::Inspection,
@@ -157,7 +157,7 @@ async fn browse_all(
         let next = c.ok(
             Clause::Inspection,
             "browsing",
-            client.inspect()?.browse(p, seen.last().copied(), page).await,
+            client.inspect()?.browse(p, Page::of(page).after(seen.last().copied())).await,
         )?;
         c.check(
             Clause::Inspection,
@@ -185,7 +185,7 @@ async fn browse_pages(c: &Context) -> CaseResult {
         let seen = browse_all(c, &client, &p, page).await?;
         c.equal(Clause::Inspection, &[], &format!("the messages by pages of {page}:"), &sent, &seen)?;
     }
-    let all = c.ok(Clause::Inspection, "browsing", client.inspect()?.browse(&p, None, 100).await)?;
+    let all = c.ok(Clause::Inspection, "browsing", client.inspect()?.browse(&p, Page::of(100)).await)?;
     for browsed in &all {
         let pushed = messages.iter().find(|message| message.id() == browsed.message.id());
         c.equal(
@@ -221,7 +221,8 @@ async fn browse_states(c: &Context) -> CaseResult {
     let held = c.client().take(&p, 1).await?;
     let ready = c.client().push(&p, &[c.message()]).await?;
     let delayed = c.client().push(&p, &[c.message().with_delay(delay)]).await?;
-    let browsed = c.ok(Clause::Inspection, "browsing", c.client().inspect()?.browse(&p, None, 10).await)?;
+    let browsed =
+        c.ok(Clause::Inspection, "browsing", c.client().inspect()?.browse(&p, Page::of(10)).await)?;
     let seen = |state| -> Vec<MessageId> {
         browsed.iter().filter(|browsed| browsed.state == state).map(|browsed| browsed.message.id()).collect()
     };
@@ -405,10 +406,10 @@ async fn undeclared_is_unsupported(c: &Context) -> CaseResult {
     let Some(inspect) = storage.inspect() else { return Ok(()) };
     let (kind, one) = (ErrorKind::Unsupported, [MessageId::new()]);
     if !declared.list {
-        c.error(Clause::Unsupported, "the list", kind, &inspect.partitions(None, 1).await)?;
+        c.error(Clause::Unsupported, "the list", kind, &inspect.partitions(Page::of(1)).await)?;
     }
     if !declared.browse {
-        c.error(Clause::Unsupported, "browsing", kind, &inspect.browse(&p, None, 1).await)?;
+        c.error(Clause::Unsupported, "browsing", kind, &inspect.browse(&p, Page::of(1)).await)?;
     }
     if !declared.purge {
         c.error(Clause::Unsupported, "a purge", kind, &inspect.purge(&p, 1).await)?;
@@ -435,7 +436,7 @@ async fn new_headers_browsed(c: &Context) -> CaseResult {
     let held = c.client().take(&p, 1).await?;
     let new = Headers::from([("name".to_owned(), "new".to_owned())]);
     postpone(c.client(), &held, Duration::ZERO, Some(new.clone())).await?;
-    let shown = c.ok(Clause::Inspection, "a page", c.client().inspect()?.browse(&p, None, 10).await)?;
+    let shown = c.ok(Clause::Inspection, "a page", c.client().inspect()?.browse(&p, Page::of(10)).await)?;
     let headers: Vec<_> = shown.iter().map(|shown| shown.message.headers().clone()).collect();
     c.equal(Clause::Inspection, &ids(&held), "the headers shown", &vec![new], &headers)
 }

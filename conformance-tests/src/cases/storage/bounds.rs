@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyqueue::adapter::{Action, Extension, PullRequest, RawDelivery};
 use anyqueue::{
-    ExtendOutcome, MAX_HEADER_NAME_BYTES, MAX_KEY_BYTES, MAX_PAGE, MessageData, Result, SettleOutcome,
+    ExtendOutcome, MAX_HEADER_NAME_BYTES, MAX_KEY_BYTES, MAX_PAGE, MessageData, Page, Result, SettleOutcome,
 };
 use futures_util::future::join;
 use tokio_util::sync::CancellationToken;
@@ -227,11 +227,11 @@ async fn pages(c: &Context) -> CaseResult {
     let mut sent = client.push(&p, &c.messages(3, |_, message| message)).await?;
     sent.sort_unstable();
     for (limit, expected) in [(0, 0), (1, 1), (MAX_PAGE, sent.len())] {
-        let page = c.ok(Clause::Inspection, "browsing", inspect.browse(&p, None, limit).await)?;
+        let page = c.ok(Clause::Inspection, "browsing", inspect.browse(&p, Page::of(limit)).await)?;
         let seen: Vec<_> = page.iter().map(|browsed| browsed.message.id()).collect();
         let told = format!("with a limit of {limit}, the messages");
         c.equal(Clause::Inspection, &sent, &told, &sent.get(..expected).unwrap_or_default().to_vec(), &seen)?;
-        let listed = c.ok(Clause::Inspection, "the list", inspect.partitions(None, limit).await)?;
+        let listed = c.ok(Clause::Inspection, "the list", inspect.partitions(Page::of(limit)).await)?;
         c.equal(
             Clause::Inspection,
             &sent,

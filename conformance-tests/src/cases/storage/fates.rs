@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyqueue::adapter::{Action, PullRequest, RawDelivery};
-use anyqueue::{MessageData, PartitionId, PushOutcome};
+use anyqueue::{MessageData, Page, PartitionId, PushOutcome};
 
 use crate::case::Case;
 use crate::clause::Clause;
@@ -110,7 +110,7 @@ async fn back(c: &Context, p: &PartitionId, full: &MessageData, moved: bool) -> 
         another_with_the_key(c, p, moved).await?;
     }
     if declared.inspect.browse {
-        let shown = c.ok(Clause::Inspection, "a page", client.inspect()?.browse(p, None, 10).await)?;
+        let shown = c.ok(Clause::Inspection, "a page", client.inspect()?.browse(p, Page::of(10)).await)?;
         let shown = shown.iter().find(|shown| shown.message.id() == full.id());
         let shown =
             shown.ok_or_else(|| c.failed(Clause::Inspection, &[full.id()], "it on the page", "it is not"))?;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyqueue::adapter::{Action, Extension, PullRequest};
-use anyqueue::{ErrorKind, ExtendOutcome, MessageId, SettleOutcome};
+use anyqueue::{ErrorKind, ExtendOutcome, MessageId, Page, SettleOutcome};
 use futures_util::future::join_all;
 
 use crate::case::Case;
@@ -177,13 +177,13 @@ async fn closed_inspection(c: &Context) -> CaseResult {
     )?;
     if let Some(inspect) = client.storage().inspect() {
         if declared.list {
-            c.error(Clause::Close, "the list", closed, &inspect.partitions(None, 1).await)?;
+            c.error(Clause::Close, "the list", closed, &inspect.partitions(Page::of(1)).await)?;
         }
         if declared.ready {
             c.error(Clause::Close, "counts", closed, &inspect.counts(&p).await)?;
         }
         if declared.browse {
-            c.error(Clause::Close, "browse", closed, &inspect.browse(&p, None, 1).await)?;
+            c.error(Clause::Close, "browse", closed, &inspect.browse(&p, Page::of(1)).await)?;
         }
         if declared.purge {
             c.error(Clause::Close, "purge", closed, &inspect.purge(&p, 1).await)?;

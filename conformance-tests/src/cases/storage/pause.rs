@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyqueue::adapter::Action;
-use anyqueue::{MAX_PAGE, PartitionId};
+use anyqueue::{MAX_PAGE, Page, PartitionId};
 
 use super::helpers::{dead_letter, push_one, removes};
 use crate::case::Case;
@@ -209,8 +209,11 @@ async fn paused_is_listed(c: &Context) -> CaseResult {
     let p = c.partition("idle")?;
     set_paused(c, c.client(), &p, true).await?;
     let other = c.fresh().await?;
-    let shown =
-        c.ok(Clause::Inspection, "a list of partitions", other.inspect()?.partitions(None, MAX_PAGE).await)?;
+    let shown = c.ok(
+        Clause::Inspection,
+        "a list of partitions",
+        other.inspect()?.partitions(Page::of(MAX_PAGE)).await,
+    )?;
     c.check(
         Clause::Pause,
         &[],

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use anyqueue::adapter::{Action, PullRequest, RawDelivery, Storage};
 use anyqueue::{
-    ErrorKind, Headers, MessageData, MessageId, MessageState, PartitionId, PushOutcome, SettleOutcome, header,
+    ErrorKind, Headers, MessageData, MessageId, MessageState, Page, PartitionId, PushOutcome, SettleOutcome,
+    header,
 };
 
 use crate::case::Case;
@@ -234,7 +235,7 @@ async fn shown_and_deleted(c: &Context) -> CaseResult {
     let page = c.ok(
         Clause::Inspection,
         "a page with what cannot be read",
-        inspect.browse(&three.p, None, 10).await,
+        inspect.browse(&three.p, Page::of(10)).await,
     )?;
     let shown: Vec<_> =
         page.iter().map(|shown| (shown.message.id(), shown.state, shown.unreadable.is_some())).collect();

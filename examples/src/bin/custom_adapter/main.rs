@@ -6,7 +6,7 @@ mod capabilities;
 use std::time::Duration;
 
 use adapter::ListQueue;
-use anyqueue::{ErrorKind, MessageData, Queue, QueueMessageStatus};
+use anyqueue::{ErrorKind, MessageData, Page, Queue, QueueMessageStatus};
 
 #[tokio::main]
 async fn main() -> anyqueue::Result<()> {
@@ -30,7 +30,7 @@ async fn main() -> anyqueue::Result<()> {
     }
 
     // Core brings what the backend did not have to write: dead letters,
-    for dead in queue.dead_letters("greetings")?.list(None, 10).await? {
+    for dead in queue.dead_letters("greetings")?.list(Page::of(10)).await? {
         println!("dead: {}", dead.reason.unwrap_or_default());
     }
     println!("redriven: {}", queue.dead_letters("greetings")?.redrive().await?.moved);

@@ -6,7 +6,7 @@ mod metrics;
 
 use std::time::Duration;
 
-use anyqueue::{Error, Queue, Result};
+use anyqueue::{Error, Page, Queue, Result};
 use anyqueue_worker::{Partition, Retry, TaskContext, TaskError, TaskResult, Worker, history, task};
 use serde::{Deserialize, Serialize};
 
@@ -89,7 +89,7 @@ async fn run(url: &str, address: &str) -> Result<()> {
     let summary = worker.run().await?;
 
     println!("processed {}, retried {}, dead {}", summary.processed, summary.retried, summary.dead);
-    for dead in queue.dead_letters("mail")?.list(None, 100).await? {
+    for dead in queue.dead_letters("mail")?.list(Page::of(100)).await? {
         let reason = dead.reason.as_deref().unwrap_or("unknown");
         println!("dead: {reason} (failures before: {})", history(dead.message.headers()).len());
     }

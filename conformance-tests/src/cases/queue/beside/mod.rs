@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyqueue::adapter::Storage;
-use anyqueue::{CancelOutcome, DeleteOutcome, MessageId, PartitionId, Queue, Result, SettleOutcome};
+use anyqueue::{CancelOutcome, DeleteOutcome, MessageId, Page, PartitionId, Queue, Result, SettleOutcome};
 
 use crate::case::Case;
 use crate::clause::Clause;
@@ -108,7 +108,7 @@ impl Desk {
 
     /// The oldest that are there.
     async fn oldest(&self) -> Result<Vec<MessageId>> {
-        let page = self.queue.browse(&self.p, None, 8).await?;
+        let page = self.queue.browse(&self.p, Page::of(8)).await?;
         Ok(page.iter().map(|browsed| browsed.message.id()).collect())
     }
 
@@ -326,7 +326,12 @@ async fn browse(c: &Context) -> CaseResult {
     for _ in 0..3 {
         let mut seen: Vec<MessageId> = Vec::new();
         loop {
-            let page = bounded(c, "browsing", desk.queue.browse(&desk.p, seen.last().copied(), PAGE)).await?;
+            let page = bounded(
+                c,
+                "browsing",
+                desk.queue.browse(&desk.p, Page::of(PAGE).after(seen.last().copied())),
+            )
+            .await?;
             let page = c.ok(Clause::Inspection, "browsing", page)?;
             seen.extend(page.iter().map(|browsed| browsed.message.id()));
             // Whoever comes up with new messages all the time is not followed forever.
@@ -359,7 +364,8 @@ async fn partitions(c: &Context) -> CaseResult {
     for _ in (0..CALLS).take_while(|_| start.elapsed() < ENOUGH) {
         let mut seen: Vec<PartitionId> = Vec::new();
         loop {
-            let page = bounded(c, "the list", desk.queue.partitions(seen.last(), 2)).await?;
+            let page = bounded(c, "the list", desk.queue.partitions(Page::of(2).after(seen.last().cloned())))
+                .await?;
             let page = c.ok(Clause::Inspection, "the list", page)?;
             seen.extend(page.iter().cloned());
             if page.is_empty() || seen.len() > 2 * (stays.len() + goes.len()) {
