@@ -21,9 +21,15 @@ type Row = (&'static str, Share, u32, Option<u32>, &'static str);
 
 const TABLE: &[Row] = &[
     ("anyqueue-sqs/conformance", Share::Tenths(11), 146, None, "the stand-in is one Python process"),
-    ("anyqueue-sqs/fifo", Share::Tenths(7), 133, None, "the same"),
+    ("anyqueue-sqs/fifo", Share::Tenths(9), 133, None, "the same"),
     ("anyqueue-sqs/behaviour", Share::Tenths(5), 75, None, "the same, with pauses"),
-    ("anyqueue-rabbitmq/behaviour", Share::Tenths(8), 305, None, "brokers start, six seconds of a core each"),
+    (
+        "anyqueue-rabbitmq/behaviour",
+        Share::Tenths(11),
+        305,
+        None,
+        "brokers start, six seconds of a core each",
+    ),
     (
         "anyqueue-rabbitmq/conformance",
         Share::Alone,
@@ -44,7 +50,13 @@ const TABLE: &[Row] = &[
     ("anyqueue-redis/behaviour", Share::Tenths(5), 60, Some(4), "waits for time-outs and servers"),
     ("anyqueue-redis/cluster", Share::Tenths(17), 58, None, "the same, six servers: late while others run"),
     ("anyqueue-redis/conformance", Share::Tenths(8), 19, None, "sixteen cases at once"),
-    ("anyqueue-faults/kills", Share::Tenths(4), 220, None, "waits for leases to end"),
+    (
+        "anyqueue-faults/kills",
+        Share::Tenths(7),
+        220,
+        None,
+        "waits for leases to end, hundreds of cases at once",
+    ),
     ("anyqueue-faults/visible", Share::Tenths(3), 30, None, "waits for leases to end"),
     ("anyqueue-sqlite/behaviour", Share::Tenths(4), 3, Some(4), "waits for locks and leases"),
     ("anyqueue-sqlite/conformance", Share::Tenths(8), 15, None, "sixteen cases at once"),
