@@ -27,7 +27,7 @@ const TABLE: &[Row] = &[
         None,
         "the emulator is one Python process, late beside others",
     ),
-    ("anyqueue-sqs/fifo", Share::Tenths(10), 133, None, "the same"),
+    ("anyqueue-sqs/fifo", Share::Tenths(16), 133, None, "the same"),
     ("anyqueue-sqs/behaviour", Share::Tenths(5), 75, None, "the same, with pauses"),
     (
         "anyqueue-rabbitmq/behaviour",
