@@ -22,7 +22,7 @@ type Row = (&'static str, Share, u32, Option<u32>, &'static str);
 const TABLE: &[Row] = &[
     (
         "anyqueue-sqs/conformance",
-        Share::Tenths(10),
+        Share::Tenths(16),
         146,
         None,
         "the emulator is one Python process, late beside others",
