@@ -23,11 +23,11 @@ const TABLE: &[Row] = &[
     (
         "anyqueue-sqs/conformance",
         Share::Tenths(16),
-        146,
+        229,
         None,
         "the emulator is one Python process, late beside others",
     ),
-    ("anyqueue-sqs/fifo", Share::Tenths(16), 133, None, "the same"),
+    ("anyqueue-sqs/fifo", Share::Tenths(16), 190, None, "the same"),
     ("anyqueue-sqs/behaviour", Share::Tenths(5), 75, None, "the same, with pauses"),
     (
         "anyqueue-rabbitmq/behaviour",

@@ -51,9 +51,10 @@ impl ServerBackend for Kind {
         anyqueue_sqs::server_rule(self.fifo, need.what())
     }
 
-    /// The emulator is one thread of Python; most cases wait most of the time.
+    /// The emulator is one thread of Python, which looks at every queue with a waiting receive ten times a second. Of more cases at once
+    /// it falls behind by seconds, and leases end that the cases hold.
     fn parallelism(&self) -> usize {
-        8
+        4
     }
 
     /// The emulator saves what it holds when it is told to stop, and at no other time. The service itself keeps it.
