@@ -35,5 +35,9 @@ pub(crate) const RULES: &[(Need, &str)] = &[
     (Need::Cancel, "the broker finds no message by its id"),
     (Need::Pause, "consumers of a queue cannot be paused"),
     (Need::ServerAges, "AMQP 0-9-1 does not tell the broker's time: a message bears that of who pushed it"),
+    (
+        Need::AtomicMoves,
+        "no call both publishes and acknowledges: the copy is confirmed first, then the original acknowledged",
+    ),
     (Need::ControlledClock, "time is the server's: its clock cannot be turned"),
 ];
