@@ -23,7 +23,7 @@ pub use crate::registry::{Backend, OpenFuture, StorageUrl, UrlOption};
 pub use crate::status::DEATH_BYTES;
 pub use crate::storage::{
     Action, Extension, Lease, PullQueueStorage, PullRequest, PushQueueStorage, RawDelivery, Settlement,
-    Storage, Token,
+    Storage, Successor, Token,
 };
 pub use crate::waiters::{Hint, Waiters, Waiting};
 

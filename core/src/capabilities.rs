@@ -54,6 +54,10 @@ pub struct Capabilities {
     /// Whether [`Move`](crate::adapter::Action::Move) (and so death and redrive) is atomic, and so is a [`Postpone`](crate::adapter::Action::Postpone) that the
     /// backend makes by storing a copy.
     pub moves: MoveGuarantee,
+    /// Whether a settlement can [store messages](crate::adapter::Settlement::then) with the end of its delivery, and whether both are one step:
+    /// if it is [`AtLeastOnce`](MoveGuarantee::AtLeastOnce), a crash in the middle leaves the successors stored and the delivery not ended.
+    /// `None`: it cannot.
+    pub successors: Option<MoveGuarantee>,
     /// What [`InspectQueueStorage`](crate::adapter::InspectQueueStorage) can do.
     pub inspect: InspectCapability,
     /// Whether partitions can be paused.
@@ -263,7 +267,7 @@ pub enum DeliveryCount {
     ExceptReleases,
 }
 
-/// Whether a move between partitions is atomic, and a postponement by a copy.
+/// Whether what takes two steps on some servers is one: a move between partitions, a postponement by a copy, successors with an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MoveGuarantee {
     /// The message is in exactly one place at any moment.

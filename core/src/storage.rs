@@ -48,6 +48,13 @@ pub trait PullQueueStorage: QueueStorage {
 
     /// Ends deliveries. One result per settlement, in order. They may be of several partitions, and the same lease may occur
     /// twice (the second returns `Lost`). [`Move`](Action::Move) into a partition nobody has used yet creates it.
+    ///
+    /// # Successors
+    /// Those of a settlement are stored as [`push`](PushQueueStorage::push) would store them, once the delivery has ended: so one may take over
+    /// its id or its deduplication key. One that is a duplicate is left out, and the settlement counts all the same. Under a lost lease none
+    /// is stored. If one cannot be stored, the settlement fails and the delivery is still held. Core guarantees of each what it guarantees of
+    /// pushed messages, and of all that one call brings that they are within the limits of a push, unless a single settlement brings more
+    /// (at most [`MAX_SUCCESSORS`](crate::MAX_SUCCESSORS)).
     async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>>;
 
     /// Moves lease ends to now + the duration given. One result per extension, in order. On a
@@ -275,14 +282,42 @@ pub enum Action {
 
 /// The end of one delivery.
 ///
-/// It brings no message. A backend that stores a new copy of what it moves or postpones keeps what it delivered until its lease is over, or reads it
-/// again under the lease.
+/// It does not bring the delivered message. A backend that stores a new copy of what it moves or postpones keeps what it delivered until its lease is
+/// over, or reads it again under the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Settlement {
     /// Which delivery.
     pub lease: Lease,
     /// What to do.
     pub action: Action,
+    /// Messages to store together with the end of the delivery, in order; none unless
+    /// [`successors`](crate::adapter::Capabilities::successors) are declared.
+    pub then: Vec<Successor>,
+}
+
+impl Settlement {
+    /// A settlement without successors.
+    #[must_use]
+    pub const fn new(lease: Lease, action: Action) -> Self {
+        Self { lease, action, then: Vec::new() }
+    }
+
+    /// Sets [`then`](Self::then).
+    #[must_use]
+    pub fn with_then(mut self, then: Vec<Successor>) -> Self {
+        self.then = then;
+        self
+    }
+}
+
+/// A message that is stored with the end of a delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Successor {
+    /// The live partition to store it in.
+    pub partition: PartitionId,
+    /// The message, as a push would have it.
+    pub message: MessageData,
 }
 
 /// What became of a settlement.

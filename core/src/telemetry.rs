@@ -6,6 +6,7 @@
 //! | `anyqueue_duplicates_total` | counter | backend, partition | pushes that returned `Duplicate` |
 //! | `anyqueue_pulled_total` | counter | backend, partition | deliveries handed to handlers |
 //! | `anyqueue_settled_total` | counter | backend | settlements confirmed |
+//! | `anyqueue_successors_total` | counter | backend | messages that confirmed settlements brought, duplicates among them included |
 //! | `anyqueue_lost_total` | counter | backend | settlements and extensions that came too late |
 //! | `anyqueue_errors_total` | counter | backend, operation, kind | failed items |
 //! | `anyqueue_call_seconds` | histogram | backend, operation | time of one call to the backend; long polls are not measured |

@@ -79,10 +79,8 @@ impl Forward for Faulty {
         }
         let dies = settlements.iter().any(|settlement| matches!(settlement.action, Action::Move { .. }));
         if dies && self.faults.death.swap(false, SeqCst) {
-            let release = |settlement: &Settlement| Settlement {
-                lease: settlement.lease.clone(),
-                action: Action::Release,
-            };
+            let release =
+                |settlement: &Settlement| Settlement::new(settlement.lease.clone(), Action::Release);
             self.inner.settle(&settlements.iter().map(release).collect::<Vec<_>>()).await;
             return settlements.iter().map(|_| Ok(SettleOutcome::Lost)).collect();
         }

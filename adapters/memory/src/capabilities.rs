@@ -38,6 +38,7 @@ pub(crate) fn capabilities(max_message_bytes: u64) -> Capabilities {
         dedup: Dedup::WhileLive,
         delivery_count: DeliveryCount::ExceptReleases,
         moves: MoveGuarantee::Atomic,
+        successors: Some(MoveGuarantee::Atomic),
         inspect: InspectCapability {
             ready: true,
             delayed: true,

@@ -59,7 +59,7 @@ impl MemoryQueue {
             return (self.settle_batch(settlements), Err(error));
         }
         let (settled, deliveries, now) = self.store.run(|state, now| {
-            let settled = state.settle(now, settlements, self.max_message_bytes());
+            let settled = state.settle(now, settlements, &self.terms());
             (settled, state.pull(now, partition, request), now)
         });
         let outcomes = settled.outcomes;

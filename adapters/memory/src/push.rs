@@ -30,7 +30,7 @@ pub(crate) fn headers_len(headers: &Headers) -> u64 {
 }
 
 /// A message that passed the checks, and its delay.
-type Admitted = Result<(Box<Message>, Duration)>;
+pub(crate) type Admitted = Result<(Box<Message>, Duration)>;
 
 #[async_trait]
 impl PushQueueStorage for MemoryQueue {
@@ -50,29 +50,30 @@ impl MemoryQueue {
         }
         // Copies are made before the lock is taken: it is held for the bookkeeping alone.
         let (now, wall) = (self.store.clock.now(), self.store.clock.wall());
-        let admitted = messages.iter().map(|message| self.admit(message, now, wall)).collect();
+        let limit = self.max_message_bytes();
+        let admitted = messages.iter().map(|message| admit(message, limit, now, wall)).collect();
         self.store.run(|state, now| state.push(now, partition, admitted))
     }
+}
 
-    fn admit(&self, message: &MessageData, now: Instant, wall: SystemTime) -> Admitted {
-        let bytes = encoded_len(message);
-        let limit = self.capabilities.limits.message_bytes;
-        if bytes > limit {
-            let text = format!("the message counts {bytes} bytes: the limit is {limit}");
-            return Err(error(Operation::Push, ErrorKind::TooLarge, text));
-        }
-        let priority = message.options().priority;
-        if priority >= PRIORITY_LEVELS {
-            let text = format!("there is no priority {priority}: the highest is {}", PRIORITY_LEVELS - 1);
-            return Err(error(Operation::Push, ErrorKind::Unsupported, text));
-        }
-        let delay = message.delay(wall);
-        if delay > MAX_DELAY {
-            let text = format!("the delay of {delay:?} is too long: the longest is {MAX_DELAY:?}");
-            return Err(error(Operation::Push, ErrorKind::InvalidInput, text));
-        }
-        Ok((Box::new(Message::new(message.clone(), bytes, now)), delay))
+/// Checks a message, and makes what is stored of it.
+pub(crate) fn admit(message: &MessageData, limit: u64, now: Instant, wall: SystemTime) -> Admitted {
+    let bytes = encoded_len(message);
+    if bytes > limit {
+        let text = format!("the message counts {bytes} bytes: the limit is {limit}");
+        return Err(error(Operation::Push, ErrorKind::TooLarge, text));
     }
+    let priority = message.options().priority;
+    if priority >= PRIORITY_LEVELS {
+        let text = format!("there is no priority {priority}: the highest is {}", PRIORITY_LEVELS - 1);
+        return Err(error(Operation::Push, ErrorKind::Unsupported, text));
+    }
+    let delay = message.delay(wall);
+    if delay > MAX_DELAY {
+        let text = format!("the delay of {delay:?} is too long: the longest is {MAX_DELAY:?}");
+        return Err(error(Operation::Push, ErrorKind::InvalidInput, text));
+    }
+    Ok((Box::new(Message::new(message.clone(), bytes, now)), delay))
 }
 
 impl State {
@@ -85,7 +86,8 @@ impl State {
     }
 }
 
-fn push_one(
+/// Pushes a message that was admitted.
+pub(crate) fn push_one(
     partition: &mut Partition,
     ledger: &mut Ledger,
     now: Instant,

@@ -1,24 +1,28 @@
 //! Settling and extending.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyqueue::adapter::{Action, Extension, Settlement};
-use anyqueue::{ErrorKind, ExtendOutcome, Headers, Operation, PartitionId, Result, SettleOutcome};
+use anyqueue::adapter::{Action, Extension, Settlement, Successor};
+use anyqueue::{Clock, ErrorKind, ExtendOutcome, Headers, Operation, PartitionId, Result, SettleOutcome};
 
 use crate::error::{error, stamp};
 use crate::limits::{LEASE, MAX_DELAY};
 use crate::message::Message;
 use crate::partition::{Attempt, Partition};
-use crate::push::headers_len;
-use crate::state::{Ledger, State, enter, enter_or_make};
+use crate::push::{admit, headers_len, push_one};
+use crate::state::{Ledger, Room, State, enter, enter_or_make};
 use crate::storage::MemoryQueue;
 
 impl MemoryQueue {
+    pub(crate) fn terms(&self) -> Terms<'_> {
+        Terms { max_message_bytes: self.max_message_bytes(), clock: &self.store.clock }
+    }
+
     pub(crate) fn settle_batch(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
         if let Err(closed) = self.ensure_open(Operation::Settle) {
             return vec![Err(closed); settlements.len()];
         }
-        let settled = self.store.run(|state, now| state.settle(now, settlements, self.max_message_bytes()));
+        let settled = self.store.run(|state, now| state.settle(now, settlements, &self.terms()));
         settled.outcomes // what was removed is freed here, when the lock is free again
     }
 
@@ -37,50 +41,65 @@ pub(crate) struct Settled {
     removed: Vec<Box<Message>>,
 }
 
-/// Messages on their way to another partition. Nobody sees them there: the lock is held until they have arrived.
-type Moved<'a> = Vec<(&'a PartitionId, Box<Message>)>;
+/// What settlements are held to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms<'a> {
+    max_message_bytes: u64,
+    clock: &'a Clock,
+}
+
+/// Messages on their way into a partition. Nobody misses them meanwhile: the lock is held until they have arrived.
+type Arrivals<'a> = Vec<(&'a PartitionId, Arrival)>;
+
+/// How a message comes into a partition by a settlement.
+#[derive(Debug)]
+enum Arrival {
+    Moved(Box<Message>),
+    Successor(Box<Message>, Duration),
+}
 
 impl State {
-    pub(crate) fn settle(
-        &mut self,
-        now: Instant,
-        settlements: &[Settlement],
-        max_message_bytes: u64,
-    ) -> Settled {
+    pub(crate) fn settle(&mut self, now: Instant, settlements: &[Settlement], terms: &Terms<'_>) -> Settled {
         let room = || Vec::with_capacity(settlements.len());
         let mut settled = Settled { outcomes: Vec::with_capacity(settlements.len()), removed: room() };
         // Most batches are of one partition: each run of the same looks it up, and tidies it, once.
         for run in settlements.chunk_by(|a, b| a.lease.partition == b.lease.partition) {
-            self.settle_run(now, run, max_message_bytes, &mut settled);
+            self.settle_run(now, run, terms, &mut settled);
         }
         settled
     }
 
     /// Settles deliveries of one partition.
-    fn settle_run(
-        &mut self,
-        now: Instant,
-        run: &[Settlement],
-        max_message_bytes: u64,
-        settled: &mut Settled,
-    ) {
+    fn settle_run(&mut self, now: Instant, run: &[Settlement], terms: &Terms<'_>, settled: &mut Settled) {
         let Some(id) = run.first().map(|settlement| &settlement.lease.partition) else { return };
         let Some(partition) = enter(&mut self.partitions, now, id) else {
             settled.outcomes.extend(run.iter().map(|_| Ok(SettleOutcome::Lost)));
             return;
         };
-        let mut step = Step { now, partition, ledger: &mut self.ledger, max_message_bytes };
-        let mut moved = Moved::new();
+        let (ledger, arrivals) = (&mut self.ledger, Arrivals::new());
+        let mut step = Step { now, partition, ledger, terms, arrivals, reserved: Room::default() };
         for settlement in run {
-            let done = step.settle(settlement, &mut settled.removed, &mut moved);
+            let done = step.settle(settlement, &mut settled.removed);
             settled
                 .outcomes
                 .push(done.map(|done| done.map_or(SettleOutcome::Lost, |()| SettleOutcome::Settled)));
         }
+        let arrivals = step.arrivals;
         self.tidy(id);
-        for (to, message) in moved {
-            enter_or_make(&mut self.partitions, now, to).accept(message);
+        for (to, arrival) in arrivals {
+            self.arrive(now, to, arrival);
             self.tidy(to);
+        }
+    }
+
+    fn arrive(&mut self, now: Instant, to: &PartitionId, arrival: Arrival) {
+        let partition = enter_or_make(&mut self.partitions, now, to);
+        match arrival {
+            Arrival::Moved(message) => partition.accept(message),
+            Arrival::Successor(message, delay) => {
+                let pushed = push_one(partition, &mut self.ledger, now, message, delay);
+                debug_assert!(pushed.is_ok(), "there was room: {pushed:?}"); // a duplicate is left out
+            }
         }
     }
 
@@ -96,23 +115,49 @@ impl State {
 }
 
 /// What one settlement works on.
-struct Step<'a> {
+struct Step<'s, 'a> {
     now: Instant,
-    partition: &'a mut Partition,
-    ledger: &'a mut Ledger,
-    max_message_bytes: u64,
+    partition: &'s mut Partition,
+    ledger: &'s mut Ledger,
+    terms: &'s Terms<'s>,
+    arrivals: Arrivals<'a>,
+    /// What the successors among the arrivals need.
+    reserved: Room,
 }
 
-impl Step<'_> {
+impl<'a> Step<'_, 'a> {
     /// `None`: the lease is lost.
-    fn settle<'a>(
-        &mut self,
-        Settlement { lease, action }: &'a Settlement,
-        removed: &mut Vec<Box<Message>>,
-        moved: &mut Moved<'a>,
-    ) -> Result<Option<()>> {
-        let (id, token) = (lease.id, &lease.token);
-        let done = match action {
+    fn settle(&mut self, settlement: &'a Settlement, removed: &mut Vec<Box<Message>>) -> Result<Option<()>> {
+        if settlement.then.is_empty() {
+            return self.act(settlement, removed);
+        }
+        let (id, token) = (settlement.lease.id, &settlement.lease.token);
+        let Some(message) = self.partition.held(id, token) else { return Ok(None) };
+        let leaves = settlement.action == Action::Remove;
+        let freed = if leaves { Room { messages: 1, bytes: message.bytes } } else { Room::default() };
+        let (wall, limit) = (self.terms.clock.wall(), self.terms.max_message_bytes);
+        let admit = |successor: &'a Successor| {
+            let (message, delay) = admit(&successor.message, limit, self.now, wall)?;
+            Ok((&successor.partition, Arrival::Successor(message, delay)))
+        };
+        let successors = settlement.then.iter().map(admit).collect::<Result<Arrivals<'_>>>()?;
+        let needed = self.reserved.with(successors.iter().filter_map(|(_, arrival)| match arrival {
+            Arrival::Successor(message, _) => Some(message.bytes),
+            Arrival::Moved(_) => None,
+        }));
+        self.ledger.check_room(needed, freed)?;
+        let done = self.act(settlement, removed)?;
+        if done.is_some() {
+            self.reserved = needed;
+            self.arrivals.extend(successors);
+        }
+        Ok(done)
+    }
+
+    /// Carries out the action. `None`: the lease is lost.
+    fn act(&mut self, settlement: &'a Settlement, removed: &mut Vec<Box<Message>>) -> Result<Option<()>> {
+        let (id, token) = (settlement.lease.id, &settlement.lease.token);
+        let done = match &settlement.action {
             Action::Remove => self.partition.take(id, token).map(|message| {
                 self.ledger.leave(&message);
                 removed.push(message);
@@ -126,7 +171,7 @@ impl Step<'_> {
                 }
                 let Some(message) = self.partition.held(id, token) else { return Ok(None) };
                 if let Some(headers) = headers {
-                    check_size(message, headers, self.max_message_bytes)?;
+                    check_size(message, headers, self.terms.max_message_bytes)?;
                     replace_headers(message, headers, self.ledger);
                 }
                 self.partition.postpone(self.now, id, token, *delay)
@@ -135,7 +180,7 @@ impl Step<'_> {
                 if let Some(headers) = headers {
                     replace_headers(&mut message, headers, self.ledger);
                 }
-                moved.push((to, message));
+                self.arrivals.push((to, Arrival::Moved(message)));
             }),
         };
         Ok(done)

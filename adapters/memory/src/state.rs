@@ -119,6 +119,21 @@ pub(crate) struct Ledger {
     bytes: u64,
 }
 
+/// What messages take up, or need.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Room {
+    pub(crate) messages: usize,
+    pub(crate) bytes: u64,
+}
+
+impl Room {
+    /// This, and messages of these sizes.
+    pub(crate) fn with(self, sizes: impl IntoIterator<Item = u64>) -> Self {
+        let add = |room: Self, bytes| Self { messages: room.messages + 1, bytes: room.bytes + bytes };
+        sizes.into_iter().fold(self, add)
+    }
+}
+
 impl Ledger {
     /// Room for so many ids is kept for good.
     const KEPT_CAPACITY: usize = 1 << 16;
@@ -135,13 +150,21 @@ impl Ledger {
         if self.living.len() > self.max_messages || self.bytes.saturating_add(message.bytes) > self.max_bytes
         {
             self.living.remove(&message.id());
-            return Err(self.full());
+            return Err(self.full(Operation::Push));
         }
         self.bytes += message.bytes;
         Ok(true)
     }
 
-    fn full(&self) -> Error {
+    /// Whether there is room for new messages, once what is `freed` is free.
+    pub(crate) fn check_room(&self, needed: Room, freed: Room) -> Result<()> {
+        let messages = (self.living.len() + needed.messages).saturating_sub(freed.messages);
+        let bytes = self.bytes.saturating_add(needed.bytes).saturating_sub(freed.bytes);
+        let fits = messages <= self.max_messages && bytes <= self.max_bytes;
+        if fits { Ok(()) } else { Err(self.full(Operation::Settle)) }
+    }
+
+    fn full(&self, operation: Operation) -> Error {
         let text = format!(
             "the store is full: it holds {} of {} messages and {} of {} bytes",
             self.living.len(),
@@ -149,7 +172,7 @@ impl Ledger {
             self.bytes,
             self.max_bytes
         );
-        error(Operation::Push, ErrorKind::Full, text)
+        error(operation, ErrorKind::Full, text)
     }
 
     /// Notes that a message has another size now. Never refused: a message must be able to die, even when the store is full.

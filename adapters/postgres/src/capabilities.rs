@@ -52,6 +52,7 @@ pub(crate) fn capabilities(config: &Config, flushed: bool) -> Capabilities {
         dedup: Dedup::WhileLive,
         delivery_count: DeliveryCount::ExceptReleases,
         moves: MoveGuarantee::Atomic,
+        successors: None,
         inspect: InspectCapability {
             ready: true,
             delayed: true,

@@ -284,7 +284,7 @@ mod tests {
     fn of_a_lease_that_occurs_twice_only_the_first_is_asked_for_whatever_it_is_about() {
         let token = Token::from_bytes(vec![7; 26]);
         let lease = Lease { partition: PartitionId::new("p").unwrap(), id: MessageId::new(), token };
-        let settlement = |action| Settlement { lease: lease.clone(), action };
+        let settlement = |action| Settlement::new(lease.clone(), action);
         let twice = [settlement(Action::Release), settlement(Action::Remove), settlement(Action::Remove)];
         let batch = SettlementBatch::new(&twice);
         assert!(batch.removals.is_empty() && batch.moves.is_empty());

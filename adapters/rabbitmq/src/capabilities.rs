@@ -63,6 +63,7 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
         dedup: Dedup::None,
         delivery_count: if is_quorum { DeliveryCount::Deliveries } else { DeliveryCount::None },
         moves: MoveGuarantee::AtLeastOnce,
+        successors: None,
         inspect: InspectCapability {
             ready: true,
             delayed: false,

@@ -44,6 +44,7 @@ pub(crate) fn capabilities(config: &Config, level: DurabilityLevel) -> Capabilit
         delivery_count: DeliveryCount::ExceptReleases,
         // In a cluster, another partition may be on another server.
         moves: if config.is_cluster() { MoveGuarantee::AtLeastOnce } else { MoveGuarantee::Atomic },
+        successors: None,
         inspect: InspectCapability {
             ready: true,
             delayed: true,

@@ -99,13 +99,13 @@ impl Claimed {
     }
 
     fn release(&self, partition: &PartitionId) -> Work {
-        let release = |taken: &Taken| Settlement {
-            lease: Lease {
+        let release = |taken: &Taken| {
+            let lease = Lease {
                 partition: partition.clone(),
                 id: MessageId::from_bytes([0; 16]), // the token says where the message is
                 token: token(taken.stored.seq, self.secret),
-            },
-            action: Action::Release,
+            };
+            Settlement::new(lease, Action::Release)
         };
         Work::Settle { settlements: self.taken.iter().map(release).collect(), claim: None }
     }

@@ -188,7 +188,7 @@ mod tests {
         host.clock.advance(STEP);
         assert!(pull(&b).await.is_empty(), "its holder trusts it still");
         host.pass(LEASE / 2);
-        let settlement = Settlement { lease: held.lease, action: Action::Release };
+        let settlement = Settlement::new(held.lease, Action::Release);
         let outcome = a.settle(&[settlement]).await.remove(0).unwrap();
         assert_eq!(outcome, SettleOutcome::Settled);
         let held = pull(&a).await;

@@ -69,6 +69,7 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
         dedup: Dedup::None,
         delivery_count: DeliveryCount::Deliveries,
         moves: MoveGuarantee::AtLeastOnce,
+        successors: None,
         inspect: InspectCapability {
             ready: true,
             delayed: false,

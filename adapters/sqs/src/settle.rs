@@ -110,7 +110,7 @@ impl SqsQueue {
 impl Inner {
     /// Prepares a settlement; `None` if the lease is lost.
     fn job(&self, index: usize, settlement: &Settlement) -> Result<Option<Job>> {
-        let Settlement { lease, action } = settlement;
+        let Settlement { lease, action, .. } = settlement;
         if let Action::Postpone { delay, .. } = action
             && *delay > MAX_DELAY
         {

@@ -48,7 +48,13 @@ impl Client {
     }
 
     pub(crate) async fn settle_one(&self, lease: Lease, action: Action) -> Result<SettleOutcome> {
-        let answers = self.right.settle(&[Settlement { lease, action }]).await;
+        let answers = self.right.settle(&[Settlement::new(lease, action)]).await;
+        answers.into_iter().next().unwrap_or(Ok(SettleOutcome::Lost))
+    }
+
+    /// Settles, successors included, by this action.
+    pub(crate) async fn settle_by(&self, settlement: &Settlement, action: Action) -> Result<SettleOutcome> {
+        let answers = self.right.settle(&[by(settlement, action)]).await;
         answers.into_iter().next().unwrap_or(Ok(SettleOutcome::Lost))
     }
 
@@ -186,6 +192,16 @@ pub(crate) const fn plain(fault: Fault, breaks: &'static [Clause], make: fn() ->
 
 pub(crate) const fn subtle(fault: Fault, breaks: &'static [Clause], make: fn() -> Arc<dyn Quirk>) -> Entry {
     Entry { fault, breaks, subtle: true, make }
+}
+
+/// The same settlement of another lease.
+pub(crate) fn of(settlement: &Settlement, lease: Lease) -> Settlement {
+    Settlement::new(lease, settlement.action.clone()).with_then(settlement.then.clone())
+}
+
+/// The same settlement by another action.
+pub(crate) fn by(settlement: &Settlement, action: Action) -> Settlement {
+    Settlement::new(settlement.lease.clone(), action).with_then(settlement.then.clone())
 }
 
 /// The request, with another wait.

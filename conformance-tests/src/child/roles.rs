@@ -42,7 +42,7 @@ pub(super) async fn consume(
             let id = delivery.lease.id.to_string();
             say(&ChildEvent::Took { id: id.clone(), count: delivery.delivery_count, lease_ms });
             if remove {
-                let settlement = Settlement { lease: delivery.lease, action: Action::Remove };
+                let settlement = Settlement::new(delivery.lease, Action::Remove);
                 for outcome in storage.settle(&[settlement]).await {
                     if outcome? == SettleOutcome::Settled {
                         say(&ChildEvent::Removed { id: id.clone() });
@@ -92,7 +92,7 @@ pub(super) async fn consume_late(
     tokio::time::sleep(Duration::from_millis(hold_ms)).await;
     for delivery in held {
         let id = delivery.lease.id.to_string();
-        let settlement = Settlement { lease: delivery.lease, action: Action::Remove };
+        let settlement = Settlement::new(delivery.lease, Action::Remove);
         for outcome in storage.settle(&[settlement]).await {
             say(&match outcome? {
                 SettleOutcome::Settled => ChildEvent::Removed { id: id.clone() },

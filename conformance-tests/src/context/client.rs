@@ -352,5 +352,5 @@ impl Client {
 
 /// The settlement of a delivery by `action`.
 pub(crate) fn settlement(delivery: &RawDelivery, action: Action) -> Settlement {
-    Settlement { lease: delivery.lease.clone(), action }
+    Settlement::new(delivery.lease.clone(), action)
 }

@@ -209,7 +209,7 @@ impl Export<'_> {
 
     fn settled(
         &mut self,
-        Settlement { lease, action }: &Settlement,
+        Settlement { lease, action, .. }: &Settlement,
         outcome: Option<&Result<SettleOutcome>>,
         ended: bool,
     ) -> Settled {

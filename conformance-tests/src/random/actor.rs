@@ -80,7 +80,7 @@ impl<'a> Actor<'a> {
     pub(super) async fn leave(&mut self) {
         for delivery in std::mem::take(&mut self.held) {
             let _turn = self.stage.turn().await;
-            self.client.settle(&[Settlement { lease: delivery.lease, action: Action::Release }]).await;
+            self.client.settle(&[Settlement::new(delivery.lease, Action::Release)]).await;
         }
     }
 
@@ -220,7 +220,7 @@ impl<'a> Actor<'a> {
         let settlement = |item: &Settle| {
             let delivery = pick(self.deliveries(item.whose), item.nth)?;
             let action = action(item.fate, &delivery.lease.partition);
-            Some(Settlement { lease: delivery.lease, action })
+            Some(Settlement::new(delivery.lease, action))
         };
         items.iter().filter_map(settlement).collect()
     }

@@ -49,6 +49,7 @@ pub(super) fn rows(declared: &Capabilities) -> Vec<(&'static str, String)> {
         dedup,
         delivery_count,
         moves,
+        successors,
         inspect,
         pause,
         limits,
@@ -85,6 +86,7 @@ pub(super) fn rows(declared: &Capabilities) -> Vec<(&'static str, String)> {
         ("deduplication", dedup_words(dedup)),
         ("delivery count", count_words(delivery_count).to_owned()),
         ("moves between partitions, death, redrive", move_words(moves).to_owned()),
+        ("successors stored with the end of a delivery", successors.map_or("no", move_words).to_owned()),
         ("pause", yes(pause)),
     ];
     rows.extend(inspect_rows(&inspect));

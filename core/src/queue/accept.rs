@@ -26,7 +26,7 @@ impl Shared {
                 Fate::Settled(action) => {
                     self.deliveries.note(delivery.lease.id, &action);
                     let lane = self.settle_lane(&terms.partition);
-                    let settlement = Settlement { lease: delivery.lease, action };
+                    let settlement = Settlement::new(delivery.lease, action);
                     self.settler.submit_detached(&self.exec, lane, settlement.into());
                 }
             }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
+use super::delivery::Wanted;
 use super::keeper::Held;
 use super::shared::Shared;
 use crate::error::{Error, ErrorKind, Operation, Result};
-use crate::status::QueueMessageStatus;
 use crate::storage::SettleOutcome;
 
 /// Where the outcome of a settlement arrives. Dropped, the settlement is carried through all the same.
@@ -15,7 +15,7 @@ pub(crate) type Reply = oneshot::Receiver<Result<SettleOutcome>>;
 
 /// What became of a settlement; and of which, if one was asked for behind another.
 pub(crate) struct Ended {
-    pub(crate) status: Option<QueueMessageStatus>,
+    pub(super) wanted: Option<Wanted>,
     pub(crate) answer: Result<SettleOutcome>,
 }
 
@@ -59,11 +59,11 @@ impl Begun {
         }
     }
 
-    /// Lets another settlement follow this one, which was made with the status `before`; `hand_over` hands it over.
-    pub(crate) fn followed(
+    /// Lets another settlement follow this one, which asked for `before`; `hand_over` hands it over.
+    pub(super) fn followed(
         mut self,
-        before: QueueMessageStatus,
-        status: QueueMessageStatus,
+        before: Wanted,
+        wanted: Wanted,
         hand_over: impl FnOnce(&Shared) -> Reply + Send + 'static,
         shared: &Arc<Shared>,
         held: &Arc<Held>,
@@ -75,13 +75,13 @@ impl Begun {
         shared.exec.spawn(async move {
             let first = self.ended(&queue).await.unwrap_or_else(|error| Ended::alone(Err(error)));
             let ended = match first.answer {
-                Ok(_) => Ended { status: first.status.or(Some(before)), ..first },
+                Ok(_) => Ended { wanted: first.wanted.or(Some(before)), ..first },
                 // Its error is nobody's any more: the new settlement takes its place.
-                Err(_) if held.is_lost() => Ended { status: Some(status), answer: Ok(SettleOutcome::Lost) },
+                Err(_) if held.is_lost() => Ended { wanted: Some(wanted), answer: Ok(SettleOutcome::Lost) },
                 Err(_) => {
                     let mut reply = hand_over(&queue);
                     let answer = queue.exec.answer(&mut reply).await.unwrap_or_else(Err);
-                    Ended { status: Some(status), answer }
+                    Ended { wanted: Some(wanted), answer }
                 }
             };
             // Its handler may be gone: it was carried through all the same.
@@ -94,6 +94,6 @@ impl Begun {
 
 impl Ended {
     fn alone(answer: Result<SettleOutcome>) -> Self {
-        Self { status: None, answer }
+        Self { wanted: None, answer }
     }
 }

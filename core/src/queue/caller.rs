@@ -88,12 +88,12 @@ impl StorageCaller {
         self.storage.name()
     }
 
-    /// Pushes messages of one caller, in order, or single ones of several.
     /// Whether somebody else than this process has to answer.
     fn does_io(&self) -> bool {
         self.storage.capabilities().reach != Reach::Process
     }
 
+    /// Pushes messages of one caller, in order, or single ones of several.
     pub(crate) async fn push(
         &self,
         partition: &PartitionId,
@@ -116,12 +116,16 @@ impl StorageCaller {
     pub(crate) async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
         // Settling twice is harmless by contract, so an uncertain settlement is repeated.
         let answers = self.batch(settlements, &(), RetryClass::Safe, Callers::Several).await;
-        self.count_settled(&answers);
+        self.count_settled(settlements, &answers);
         answers
     }
 
-    pub(crate) fn count_settled(&self, answers: &[Result<SettleOutcome>]) {
-        let settled = answers.iter().filter(|a| matches!(a, Ok(SettleOutcome::Settled))).count() as u64;
+    fn count_settled(&self, settlements: &[Settlement], answers: &[Result<SettleOutcome>]) {
+        let done =
+            || answers.iter().zip(settlements).filter(|(a, _)| matches!(a, Ok(SettleOutcome::Settled)));
+        let settled = done().count() as u64;
+        let successors = done().map(|(_, settlement)| settlement.then.len() as u64).sum();
+        telemetry::count("anyqueue_successors_total", self.name(), successors);
         let lost = answers.iter().filter(|a| matches!(a, Ok(SettleOutcome::Lost))).count() as u64;
         telemetry::count("anyqueue_settled_total", self.name(), settled);
         telemetry::count("anyqueue_lost_total", self.name(), lost);
@@ -172,7 +176,7 @@ impl StorageCaller {
         telemetry::observe_call(self.name(), Operation::Settle, settlements.len(), started.elapsed());
         match answer.map_err(|error| error.with_retry(RetryClass::Safe)) {
             Ok((settled, pulled)) if settled.len() == settlements.len() => {
-                self.count_settled(&settled);
+                self.count_settled(settlements, &settled);
                 (settled, pulled)
             }
             Ok((_, pulled)) => {

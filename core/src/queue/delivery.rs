@@ -11,6 +11,7 @@ use super::begun::{Begun, Ended, Reply};
 use super::feed::{Feed, WindowSlot};
 use super::keeper::Held;
 use super::shared::Shared;
+use super::successors::Successors;
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::message::{Headers, MessageData, MessageId};
 use crate::partition::PartitionId;
@@ -28,7 +29,7 @@ pub struct Delivery {
     shared: Arc<Shared>,
     held: Arc<Held>,
     message: MessageData,
-    status: QueueMessageStatus,
+    wanted: Wanted,
     receipt: Receipt,
     concluded: Option<SettleOutcome>,
     /// A settlement that was handed over and whose outcome nobody has seen yet.
@@ -46,12 +47,27 @@ pub(super) type HandlerFeed = Feed<Delivery>;
 /// A settlement to be joined with others, and the room in a stream's window that it makes.
 pub(super) struct SettleRequest {
     pub(super) settlement: Settlement,
+    /// What its successors take of the room in a call.
+    pub(super) successor_bytes: u64,
     pub(super) window: Option<Arc<Slot>>,
 }
 
 impl From<Settlement> for SettleRequest {
     fn from(settlement: Settlement) -> Self {
-        Self { settlement, window: None }
+        Self { settlement, successor_bytes: 0, window: None }
+    }
+}
+
+/// What a settlement asks for: who asks for the same again is told the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) status: QueueMessageStatus,
+    pub(super) successors: Box<[MessageId]>,
+}
+
+impl From<QueueMessageStatus> for Wanted {
+    fn from(status: QueueMessageStatus) -> Self {
+        Self { status, successors: Box::default() }
     }
 }
 
@@ -69,7 +85,7 @@ impl Delivery {
             shared,
             held,
             message,
-            status: QueueMessageStatus::Waiting,
+            wanted: QueueMessageStatus::Waiting.into(),
             receipt,
             concluded: None,
             pending: None,
@@ -144,7 +160,7 @@ impl Delivery {
 
     /// `Waiting` at first; then what it was settled with last.
     pub fn status(&self) -> &QueueMessageStatus {
-        &self.status
+        &self.wanted.status
     }
 
     /// Fires when ownership is lost. It does not fire for a settlement of one's own.
@@ -174,11 +190,49 @@ impl Delivery {
     /// # Cancellation
     /// Once polled, the settlement is carried through; a later call returns its outcome.
     pub async fn settle(&mut self, status: QueueMessageStatus) -> Result<SettleOutcome> {
-        if let Some(request) = self.prepare(status.clone())? {
+        self.settle_with(status, Successors::new()).await
+    }
+
+    /// Ends the delivery and stores messages with its end, in one step where the backend
+    /// [declares it](crate::adapter::Capabilities::successors); else they are stored first, and come twice if a crash keeps the delivery from
+    /// ending. If ownership was lost none of them is stored.
+    ///
+    /// One that is a duplicate, by its id or its deduplication key, is left out. Since the delivery ends first, one may take over its key.
+    ///
+    /// ```
+    /// use anyqueue::{MessageData, Queue, QueueMessageStatus::Processed, Successors};
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// let queue = Queue::new(anyqueue_memory::MemoryQueue::new())?;
+    /// queue.push("pages", MessageData::new("1").with_dedup_key("crawl")).await?;
+    ///
+    /// // Each page is followed by the next, and nobody can add a second chain.
+    /// for mut page in queue.pull("pages").await? {
+    ///     let next = MessageData::new("2").with_dedup_key("crawl");
+    ///     page.settle_with(Processed, Successors::new().then("pages", next)?).await?;
+    /// }
+    /// assert_eq!(queue.pull("pages").await?[0].payload(), b"2");
+    /// # Ok::<(), anyqueue::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// Settling again with the same status and the same messages returns the same; with others, `Lost`.
+    ///
+    /// # Errors
+    /// As [`settle`](Self::settle), and with the delivery still held for a successor that cannot be pushed: the error is that of the push, and
+    /// names the successor. [`Unsupported`](ErrorKind::Unsupported) where successors are not declared.
+    ///
+    /// # Cancellation
+    /// As [`settle`](Self::settle).
+    pub async fn settle_with(
+        &mut self,
+        status: QueueMessageStatus,
+        successors: Successors,
+    ) -> Result<SettleOutcome> {
+        let wanted = Wanted { status, successors: successors.ids() };
+        if let Some(request) = self.prepare(&wanted, successors)? {
             let reply = self.shared.hand_over(request);
             self.begun(reply);
         }
-        self.outcome(&status).await
+        self.outcome(&wanted).await
     }
 
     /// Moves the lease end to now + `duration`, and makes that the lease that the heartbeat renews. Cut where it would go
@@ -218,7 +272,11 @@ impl Delivery {
 
     /// What to hand over for this status. Nothing if the outcome is known already, and while an earlier settlement is under way:
     /// then this one follows it by itself, should it fail.
-    pub(super) fn prepare(&mut self, status: QueueMessageStatus) -> Result<Option<SettleRequest>> {
+    pub(super) fn prepare(
+        &mut self,
+        wanted: &Wanted,
+        successors: Successors,
+    ) -> Result<Option<SettleRequest>> {
         if let Some(ended) = self.pending.as_mut().and_then(Begun::ended_already) {
             // Its error is nobody's any more: the new settlement takes its place.
             let _ = self.end(ended);
@@ -238,14 +296,19 @@ impl Delivery {
             return if self.pending.is_some() { Ok(None) } else { Err(closed()) };
         }
         let lease = self.held.lease.clone();
-        let action =
-            self.shared.action(&lease.partition, &self.message, self.receipt.delivery_count, &status)?;
-        let request = SettleRequest { settlement: Settlement { lease, action }, window: self.window.clone() };
-        let before = std::mem::replace(&mut self.status, status);
+        let action = self.shared.action(
+            &lease.partition,
+            &self.message,
+            self.receipt.delivery_count,
+            &wanted.status,
+        )?;
+        let (then, successor_bytes) = self.shared.successors(successors)?;
+        let settlement = Settlement { lease, action, then };
+        let request = SettleRequest { settlement, successor_bytes, window: self.window.clone() };
+        let before = std::mem::replace(&mut self.wanted, wanted.clone());
         let Some(earlier) = self.pending.take() else { return Ok(Some(request)) };
         let hand_over = move |shared: &Shared| shared.hand_over(request);
-        self.pending =
-            Some(earlier.followed(before, self.status.clone(), hand_over, &self.shared, &self.held));
+        self.pending = Some(earlier.followed(before, wanted.clone(), hand_over, &self.shared, &self.held));
         Ok(None)
     }
 
@@ -255,13 +318,13 @@ impl Delivery {
     }
 
     /// Waits for the outcome of what was handed over; what is known already is answered at once.
-    pub(crate) async fn outcome(&mut self, status: &QueueMessageStatus) -> Result<SettleOutcome> {
+    pub(super) async fn outcome(&mut self, wanted: &Wanted) -> Result<SettleOutcome> {
         if let Some(pending) = &mut self.pending {
             let ended = pending.ended(&self.shared).await?;
             self.end(ended)?;
         }
         match self.concluded {
-            Some(SettleOutcome::Settled) if self.status == *status => Ok(SettleOutcome::Settled),
+            Some(SettleOutcome::Settled) if self.wanted == *wanted => Ok(SettleOutcome::Settled),
             _ => Ok(SettleOutcome::Lost),
         }
     }
@@ -269,8 +332,8 @@ impl Delivery {
     /// What was handed over has ended so.
     fn end(&mut self, ended: Ended) -> Result<()> {
         self.pending = None;
-        if let Some(status) = ended.status {
-            self.status = status;
+        if let Some(wanted) = ended.wanted {
+            self.wanted = wanted;
         }
         let outcome = ended.answer?;
         self.concluded = Some(outcome);
@@ -314,7 +377,7 @@ impl fmt::Debug for Delivery {
         f.debug_struct("Delivery")
             .field("partition", self.partition())
             .field("message", &self.message)
-            .field("status", &self.status)
+            .field("status", &self.wanted.status)
             .field("receipt", &self.receipt)
             .field("concluded", &self.concluded)
             .finish_non_exhaustive()

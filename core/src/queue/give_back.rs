@@ -23,16 +23,14 @@ impl Shared {
     }
 
     fn hand_back(&self, held: &Held, action: Action) {
-        let settlement = Settlement { lease: held.lease.clone(), action };
+        let settlement = Settlement::new(held.lease.clone(), action);
         self.settler.submit_detached(&self.exec, self.settle_lane(&held.lease.partition), settlement.into());
     }
 
     pub(super) async fn give_back_all(&self) {
         let held = self.keeper.drain();
-        let settlements: Vec<_> = held
-            .iter()
-            .map(|held| Settlement { lease: held.lease.clone(), action: Action::Release })
-            .collect();
+        let settlements: Vec<_> =
+            held.iter().map(|held| Settlement::new(held.lease.clone(), Action::Release)).collect();
         for held in &held {
             held.fire_lost();
         }

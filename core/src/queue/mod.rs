@@ -26,6 +26,7 @@ mod settle_pulls;
 mod shared;
 mod start;
 mod stream;
+mod successors;
 mod trickle;
 
 pub use admin::DeletedWhere;
@@ -40,3 +41,4 @@ pub use pull::Pull;
 pub use redrive::{REDRIVE_ASIDE, REDRIVE_HOLD, Redrive, Redriven};
 pub use settle_pulls::SettlePulls;
 pub use stream::{HandlerStream, StreamBuilder};
+pub use successors::{MAX_SUCCESSORS, Successors};

@@ -143,7 +143,11 @@ impl Chunk {
 
 impl Shared {
     /// The message as the storage may see it, and its encoded length.
-    fn checked(&self, partition: &PartitionId, mut message: MessageData) -> Result<(MessageData, u64)> {
+    pub(super) fn checked(
+        &self,
+        partition: &PartitionId,
+        mut message: MessageData,
+    ) -> Result<(MessageData, u64)> {
         let stamp = |error: Error| error.with_backend(self.name()).with_operation(Operation::Push);
         guard::push_target(partition).map_err(stamp)?;
         if let Some(trace) = &self.options.trace

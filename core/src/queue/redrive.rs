@@ -171,7 +171,7 @@ impl DeadLetters {
                 headers.insert(header::REDRIVEN_AT.to_owned(), mark.to_owned());
                 let action = Action::Move { to: to.clone(), headers: Some(headers) };
                 shared.deliveries.note(handler.id(), &action);
-                Settlement { lease: handler.lease().clone(), action }
+                Settlement::new(handler.lease().clone(), action)
             })
             .collect();
         let mut moved = 0;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use super::begun::Reply;
 use super::coalesce::Call;
-use super::delivery::{Delivery, SettleRequest, Slot};
+use super::delivery::{Delivery, SettleRequest, Slot, Wanted};
 use super::handle::Queue;
 use super::shared::{SettleCall, Shared};
+use super::successors::Successors;
 use crate::error::Result;
 use crate::partition::PartitionId;
 use crate::status::QueueMessageStatus;
@@ -46,8 +47,8 @@ impl Call for SettleCall {
         self.0.settle_failed(&settlements, answers).await
     }
 
-    fn size(&self, _: &SettleRequest) -> u64 {
-        0
+    fn size(&self, request: &SettleRequest) -> u64 {
+        request.successor_bytes
     }
 }
 
@@ -61,32 +62,60 @@ impl Queue {
         &self,
         deliveries: impl IntoIterator<Item = (&'a mut Delivery, QueueMessageStatus)>,
     ) -> Vec<Result<SettleOutcome>> {
-        let mut deliveries: Vec<_> =
-            deliveries.into_iter().map(|(handler, status)| (handler, status, None)).collect();
+        let mut all = Vec::new();
+        for (delivery, status) in deliveries {
+            all.push((delivery, status, Successors::new()));
+        }
+        self.settle_all(all).await
+    }
+
+    /// As [`settle_many`](Self::settle_many), with messages to store with the end of each delivery: see [`Delivery::settle_with`].
+    ///
+    /// # Cancellation
+    /// Once polled, all of it is carried through.
+    pub async fn settle_many_with<'a>(
+        &self,
+        deliveries: impl IntoIterator<Item = (&'a mut Delivery, QueueMessageStatus, Successors)>,
+    ) -> Vec<Result<SettleOutcome>> {
+        self.settle_all(deliveries.into_iter().collect()).await
+    }
+
+    async fn settle_all(
+        &self,
+        deliveries: Vec<(&mut Delivery, QueueMessageStatus, Successors)>,
+    ) -> Vec<Result<SettleOutcome>> {
+        let mut settling = Vec::with_capacity(deliveries.len());
         let mut lanes: HashMap<_, (Vec<_>, Vec<_>)> = HashMap::new();
-        for (handler, status, refused) in &mut deliveries {
-            match handler.prepare(status.clone()) {
+        for (delivery, status, successors) in deliveries {
+            let wanted = Wanted { status, successors: successors.ids() };
+            let prepared = delivery.prepare(&wanted, successors);
+            let place = settling.len();
+            let refused = match prepared {
                 Ok(Some(request)) => {
                     self.0.deliveries.note(request.settlement.lease.id, &request.settlement.action);
                     let lane = self.0.settle_lane(&request.settlement.lease.partition);
-                    let (handlers, requests) = lanes.entry(lane).or_default();
-                    handlers.push(handler);
+                    let (places, requests) = lanes.entry(lane).or_default();
+                    places.push(place);
                     requests.push(request);
+                    None
                 }
-                Ok(None) => {}
-                Err(error) => *refused = Some(error),
-            }
+                Ok(None) => None,
+                Err(error) => Some(error),
+            };
+            settling.push((delivery, wanted, refused));
         }
-        for (lane, (handlers, requests)) in lanes {
+        for (lane, (places, requests)) in lanes {
             let replies = self.0.settler.submit_many(&self.0.exec, lane, requests);
-            for (handler, reply) in handlers.into_iter().zip(replies) {
-                handler.begun(reply);
+            for (place, reply) in places.into_iter().zip(replies) {
+                if let Some((delivery, ..)) = settling.get_mut(place) {
+                    delivery.begun(reply);
+                }
             }
         }
-        let mut outcomes = Vec::with_capacity(deliveries.len());
-        for (handler, status, refused) in deliveries {
+        let mut outcomes = Vec::with_capacity(settling.len());
+        for (delivery, wanted, refused) in settling {
             outcomes.push(match refused {
-                None => handler.outcome(&status).await,
+                None => delivery.outcome(&wanted).await,
                 Some(error) => Err(error),
             });
         }

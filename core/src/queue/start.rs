@@ -43,7 +43,8 @@ pub(super) fn start(
     };
     let limits = capabilities.limits;
     let push_room = Room { items: limits.push_batch, bytes: limits.push_batch_bytes };
-    let settle_room = Room { items: limits.settle_batch, bytes: u64::MAX };
+    // A settlement weighs as much as its successors do.
+    let settle_room = Room { items: limits.settle_batch, bytes: limits.push_batch_bytes };
     let push = capabilities.coalesce_push;
     let pusher = Coalescer::new(PushCall(caller.clone()), push, push_room, GATHER, clock.clone());
     // A settlement that the server does not answer is no round trip: nothing is saved by waiting for others.

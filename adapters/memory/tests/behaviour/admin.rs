@@ -227,7 +227,7 @@ async fn a_message_at_the_limit_works_and_one_over_is_too_large() {
     let held = t.pull_one().await;
     let headers = Some([("x".to_owned(), String::new())].into());
     let postpone = Action::Postpone { delay: secs(0), headers: headers.clone() };
-    let settlement = Settlement { lease: held.lease.clone(), action: postpone };
+    let settlement = Settlement::new(held.lease.clone(), postpone);
     assert_eq!(kind(t.queue.settle(&[settlement]).await.remove(0)), ErrorKind::TooLarge);
     let death = Action::Move { to: t.jobs.dead_letters(), headers };
     assert_eq!(t.settle(&held, death).await, SettleOutcome::Settled, "the largest can die too");
@@ -244,7 +244,7 @@ async fn every_call_after_close_is_closed_and_other_clients_go_on() {
     q.close().await.unwrap();
 
     let message = MessageData::new("c");
-    let settlement = Settlement { lease: held.lease.clone(), action: Action::Remove };
+    let settlement = Settlement::new(held.lease.clone(), Action::Remove);
     let extension = Extension { lease: held.lease.clone(), duration: LEASE };
     let (settled, pulled) = q.exchange(std::slice::from_ref(&settlement), &t.jobs, now(1)).await;
     let pushed = q.push(&t.jobs, &[message.clone(), message]).await;

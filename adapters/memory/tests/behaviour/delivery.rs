@@ -225,7 +225,7 @@ async fn settling_twice_is_lost_also_within_one_batch() {
     let held = t.pull_one().await;
     let twice: Vec<_> = [Action::Release, Action::Remove]
         .into_iter()
-        .map(|action| Settlement { lease: held.lease.clone(), action })
+        .map(|action| Settlement::new(held.lease.clone(), action))
         .collect();
     let outcomes: Vec<_> = t.queue.settle(&twice).await.into_iter().map(Result::unwrap).collect();
     assert_eq!(outcomes, [SettleOutcome::Settled, SettleOutcome::Lost]);
@@ -244,7 +244,7 @@ async fn a_batch_of_several_partitions_is_settled_item_by_item() {
     let (jobs, others) = (t.pull(2).await, t.pull_from(&other, 1).await);
     let settlements: Vec<_> = [&jobs[0], &others[0], &jobs[1], &others[0]]
         .into_iter()
-        .map(|delivery| Settlement { lease: delivery.lease.clone(), action: Action::Remove })
+        .map(|delivery| Settlement::new(delivery.lease.clone(), Action::Remove))
         .collect();
     let outcomes: Vec<_> = t.queue.settle(&settlements).await.into_iter().map(Result::unwrap).collect();
     assert_eq!(
@@ -259,7 +259,7 @@ async fn an_exchange_settles_before_it_pulls() {
     t.push(MessageData::new("first").with_group("g")).await;
     t.push(MessageData::new("second").with_group("g")).await;
     let held = t.pull_one().await;
-    let settlements = [Settlement { lease: held.lease.clone(), action: Action::Remove }];
+    let settlements = [Settlement::new(held.lease.clone(), Action::Remove)];
     let (outcomes, pulled) = t.queue.exchange(&settlements, &t.jobs, now(10)).await;
     assert_eq!(outcomes.into_iter().map(Result::unwrap).collect::<Vec<_>>(), [SettleOutcome::Settled]);
     assert_eq!(payloads(&pulled.unwrap()), ["second"]);
@@ -284,7 +284,7 @@ async fn leases_and_delays_out_of_bounds_are_typed_errors_and_change_nothing() {
     let extension = Extension { lease: held.lease.clone(), duration: far };
     assert_eq!(kind(t.queue.extend(&[extension]).await.remove(0)), ErrorKind::InvalidInput);
     let action = Action::Postpone { delay: far, headers: None };
-    let settlement = Settlement { lease: held.lease.clone(), action };
+    let settlement = Settlement::new(held.lease.clone(), action);
     assert_eq!(kind(t.queue.settle(&[settlement]).await.remove(0)), ErrorKind::InvalidInput);
     assert_eq!(kind(t.try_push(MessageData::new("b").with_delay(far)).await), ErrorKind::InvalidInput);
     assert_eq!(kind(t.try_push(MessageData::new("b").with_priority(10)).await), ErrorKind::Unsupported);

@@ -71,7 +71,7 @@ impl Fixture {
     }
 
     pub(crate) async fn settle(&self, delivery: &RawDelivery, action: Action) -> SettleOutcome {
-        let settlement = Settlement { lease: delivery.lease.clone(), action };
+        let settlement = Settlement::new(delivery.lease.clone(), action);
         self.queue.settle(&[settlement]).await.remove(0).unwrap()
     }
 

@@ -382,7 +382,7 @@ impl Pair {
             Fate::Postpone(delay) => Action::Postpone { delay: secs(delay), headers: None },
             Fate::Move { dead } => Action::Move { to: self.partition(dead), headers: None },
         };
-        let settlement = Settlement { lease: delivery.lease.clone(), action };
+        let settlement = Settlement::new(delivery.lease.clone(), action);
         let real = done(self.real.queue.settle(&[settlement])).remove(0).unwrap();
         assert_eq!(real, self.model.settle(&delivery.lease, *claim, fate));
     }

@@ -306,7 +306,7 @@ async fn no_wake_up_is_lost_among_many_tasks() {
                 let settlements: Vec<_> = pulled
                     .unwrap()
                     .into_iter()
-                    .map(|delivery| Settlement { lease: delivery.lease, action: Action::Remove })
+                    .map(|delivery| Settlement::new(delivery.lease, Action::Remove))
                     .collect();
                 queue.settle(&settlements).await;
                 if removed.fetch_add(settlements.len(), Ordering::SeqCst) + settlements.len() == MESSAGES {

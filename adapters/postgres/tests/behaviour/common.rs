@@ -110,6 +110,6 @@ pub(crate) fn texts(deliveries: &[RawDelivery]) -> Vec<String> {
 }
 
 pub(crate) async fn remove(queue: &PostgresQueue, lease: &Lease) -> SettleOutcome {
-    let settlement = Settlement { lease: lease.clone(), action: Action::Remove };
+    let settlement = Settlement::new(lease.clone(), Action::Remove);
     queue.settle(&[settlement]).await.remove(0).unwrap()
 }

@@ -14,9 +14,8 @@ fn member(text: &str) -> MessageData {
 }
 
 async fn remove_all(queue: &PostgresQueue, held: Vec<anyqueue::adapter::RawDelivery>) {
-    let settlements = held
-        .into_iter()
-        .map(|held| Settlement { lease: held.lease, action: anyqueue::adapter::Action::Remove });
+    let settlements =
+        held.into_iter().map(|held| Settlement::new(held.lease, anyqueue::adapter::Action::Remove));
     for outcome in queue.settle(&settlements.collect::<Vec<_>>()).await {
         assert_eq!(outcome.unwrap(), anyqueue::SettleOutcome::Settled);
     }

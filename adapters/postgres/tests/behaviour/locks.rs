@@ -12,7 +12,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use crate::common::{Bed, LEASE, SOON, part, pull, push, run, texts};
 
 fn removal(held: &RawDelivery) -> Settlement {
-    Settlement { lease: held.lease.clone(), action: Action::Remove }
+    Settlement::new(held.lease.clone(), Action::Remove)
 }
 
 async fn number(conn: &mut PgConnection, sql: String) -> i64 {

@@ -20,7 +20,7 @@ async fn settle(queue: &PostgresQueue, settlements: &[Settlement]) {
 }
 
 fn to(held: &RawDelivery, partition: &PartitionId) -> Settlement {
-    Settlement { lease: held.lease.clone(), action: Action::Move { to: partition.clone(), headers: None } }
+    Settlement::new(held.lease.clone(), Action::Move { to: partition.clone(), headers: None })
 }
 
 #[tokio::test]

@@ -40,12 +40,12 @@ async fn every_call_works_through_a_pool_that_shares_connections_between_transac
     let longer = Extension { lease: lease.clone(), duration: LEASE * 2 };
     assert_eq!(queue.extend(&[longer]).await.remove(0).unwrap(), ExtendOutcome::Extended);
     push(&other, &p, &["next"]).await;
-    let done = [Settlement { lease, action: Action::Remove }];
+    let done = [Settlement::new(lease, Action::Remove)];
     let (settled, next) = queue.exchange(&done, &p, PullRequest::new(5, Duration::ZERO, LEASE)).await;
     assert_eq!(*settled[0].as_ref().unwrap(), SettleOutcome::Settled);
     let next = next.unwrap();
     assert_eq!(texts(&next), ["next"]);
-    let back = [Settlement { lease: next[0].lease.clone(), action: Action::Retry }];
+    let back = [Settlement::new(next[0].lease.clone(), Action::Retry)];
     assert_eq!(other.settle(&back).await.remove(0).unwrap(), SettleOutcome::Settled);
     assert_eq!(pull(&queue, &p, 5).await[0].delivery_count, Some(2));
     queue.check().await.unwrap();

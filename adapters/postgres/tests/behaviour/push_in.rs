@@ -114,8 +114,7 @@ async fn nobody_waits_for_a_transaction_that_pushed_into_a_group() {
     let mut tx = conn.begin().await.unwrap();
     let pushed = queue.push_in(&mut tx, &p, &[member("third")]).await.unwrap();
     let others = async {
-        let removals =
-            [&first, &mail].map(|held| Settlement { lease: held.lease.clone(), action: Action::Remove });
+        let removals = [&first, &mail].map(|held| Settlement::new(held.lease.clone(), Action::Remove));
         for outcome in queue.settle(&removals).await {
             assert_eq!(outcome.unwrap(), SettleOutcome::Settled);
         }

@@ -29,8 +29,7 @@ async fn churn(bed: &Bed, action: Action) -> Vec<Vec<MessageId>> {
             for _ in 0..ROUNDS {
                 let held = pull(&queue, &part("work"), BATCH).await;
                 pulled.send(held.iter().map(|held| held.lease.id).collect()).await.unwrap();
-                let back =
-                    held.into_iter().map(|held| Settlement { lease: held.lease, action: action.clone() });
+                let back = held.into_iter().map(|held| Settlement::new(held.lease, action.clone()));
                 for outcome in queue.settle(&back.collect::<Vec<_>>()).await {
                     assert_eq!(outcome.unwrap(), SettleOutcome::Settled);
                 }

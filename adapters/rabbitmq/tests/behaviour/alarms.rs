@@ -71,7 +71,7 @@ async fn a_broker_out_of_memory_takes_nothing_gives_all_and_goes_on_after() {
     settle(&fresh, &got, Action::Remove).await;
     // What would need a copy stays held.
     let action = Action::Move { to: p.dead_letters(), headers: None };
-    let settlement = Settlement { lease: held[0].lease.clone(), action: action.clone() };
+    let settlement = Settlement::new(held[0].lease.clone(), action.clone());
     let refused = queue.settle(&[settlement]).await.remove(0).unwrap_err();
     assert_eq!((refused.kind(), refused.retry()), (ErrorKind::Full, RetryClass::Safe), "{refused:?}");
     assert!(holds(&queue, &held[0]).await);

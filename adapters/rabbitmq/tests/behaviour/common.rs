@@ -171,10 +171,8 @@ pub(crate) async fn settle(
     deliveries: &[RawDelivery],
     action: Action,
 ) -> Vec<SettleOutcome> {
-    let settlements: Vec<_> = deliveries
-        .iter()
-        .map(|delivery| Settlement { lease: delivery.lease.clone(), action: action.clone() })
-        .collect();
+    let settlements: Vec<_> =
+        deliveries.iter().map(|delivery| Settlement::new(delivery.lease.clone(), action.clone())).collect();
     queue.settle(&settlements).await.into_iter().collect::<Result<_>>().unwrap()
 }
 

@@ -170,10 +170,8 @@ async fn pull_all(
         last = Instant::now();
         progress.note(held.len());
         seen.extend(held.iter().map(|delivery| delivery.lease.id));
-        let settlements: Vec<_> = held
-            .iter()
-            .map(|delivery| Settlement { lease: delivery.lease.clone(), action: Action::Remove })
-            .collect();
+        let settlements: Vec<_> =
+            held.iter().map(|delivery| Settlement::new(delivery.lease.clone(), Action::Remove)).collect();
         tokio::time::timeout(CALL, queue.settle(&settlements)).await.expect("a settlement hangs");
     }
 }

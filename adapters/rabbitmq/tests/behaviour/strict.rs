@@ -14,8 +14,7 @@ use futures_util::{FutureExt, StreamExt};
 use crate::common::{Bed, LEASE, SOON, becomes, messages, part, pull, push, settle, take, texts};
 
 fn removals(deliveries: &[RawDelivery]) -> Vec<Settlement> {
-    let removal =
-        |delivery: &RawDelivery| Settlement { lease: delivery.lease.clone(), action: Action::Remove };
+    let removal = |delivery: &RawDelivery| Settlement::new(delivery.lease.clone(), Action::Remove);
     deliveries.iter().map(removal).collect()
 }
 

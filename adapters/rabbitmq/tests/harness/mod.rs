@@ -28,7 +28,7 @@ pub(crate) async fn plant(
         answer?;
     }
     for delivery in queue.pull(partition, PullRequest::new(1, SOON, SOON)).await? {
-        let settled = queue.settle(&[Settlement { lease: delivery.lease, action: Action::Remove }]).await;
+        let settled = queue.settle(&[Settlement::new(delivery.lease, Action::Remove)]).await;
         settled.into_iter().collect::<Result<Vec<_>>>()?;
     }
     queue.close().await?;

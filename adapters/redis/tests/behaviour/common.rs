@@ -130,10 +130,8 @@ pub(crate) fn messages(texts: &[&str]) -> Vec<MessageData> {
 }
 
 pub(crate) async fn settle(queue: &RedisQueue, deliveries: &[RawDelivery], action: Action) {
-    let settlements: Vec<_> = deliveries
-        .iter()
-        .map(|delivery| Settlement { lease: delivery.lease.clone(), action: action.clone() })
-        .collect();
+    let settlements: Vec<_> =
+        deliveries.iter().map(|delivery| Settlement::new(delivery.lease.clone(), action.clone())).collect();
     for outcome in queue.settle(&settlements).await {
         assert_eq!(outcome.unwrap(), SettleOutcome::Settled);
     }

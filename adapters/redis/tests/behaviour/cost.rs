@@ -23,7 +23,7 @@ async fn do_call(queue: &RedisQueue, kind: &str) {
     };
     let held = |action: Action| async move {
         let held = pull(queue, &part("p"), 1).await;
-        let settlement = Settlement { lease: held[0].lease.clone(), action };
+        let settlement = Settlement::new(held[0].lease.clone(), action);
         queue.settle(&[settlement]).await.remove(0).unwrap();
     };
     match kind {

@@ -82,7 +82,7 @@ async fn what_is_held_or_delayed_without_a_record_stops_nobody() {
     let record = take_record(&bed, &all[0]).await;
     take_record(&bed, &delayed).await;
     let dead = Action::Move { to: p.dead_letters(), headers: None };
-    let settlement = Settlement { lease: held[0].lease.clone(), action: dead };
+    let settlement = Settlement::new(held[0].lease.clone(), dead);
     assert_eq!(queue.settle(&[settlement]).await.remove(0).unwrap(), SettleOutcome::Lost);
     push(&queue, &p, &messages(&["plain"])).await;
     assert_eq!(texts(&pull(&queue, &p, 10).await), ["plain"]);

@@ -116,7 +116,7 @@ pub(crate) async fn settle(queue: &SqliteQueue, lease: &Lease, action: Action) -
 
 pub(crate) async fn settle_all(queue: &SqliteQueue, leases: &[Lease], action: &Action) -> Vec<SettleOutcome> {
     let settlements: Vec<_> =
-        leases.iter().map(|lease| Settlement { lease: lease.clone(), action: action.clone() }).collect();
+        leases.iter().map(|lease| Settlement::new(lease.clone(), action.clone())).collect();
     queue.settle(&settlements).await.into_iter().map(Result::unwrap).collect()
 }
 

@@ -348,7 +348,7 @@ async fn after_close_everything_is_closed_and_closing_again_is_fine() {
     }
     let (q, lease) = (&bed.queue, &held[0].lease);
     assert_eq!(q.push(&p, &[message("a"), message("b")]).await.len(), 2);
-    let settlement = anyqueue::adapter::Settlement { lease: lease.clone(), action: Action::Remove };
+    let settlement = anyqueue::adapter::Settlement::new(lease.clone(), Action::Remove);
     let extension = anyqueue::adapter::Extension { lease: lease.clone(), duration: LEASE };
     let kinds = [
         kind(q.push(&p, &[message("m")]).await.remove(0)).0,

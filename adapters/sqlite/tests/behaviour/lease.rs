@@ -147,7 +147,7 @@ async fn an_exchange_settles_and_claims() {
     let p = part("p");
     push(&bed.queue, &p, &["1", "2"].map(|text| message(text).with_group("g"))).await;
     let held = pull(&bed.queue, &p, 10).await;
-    let settlements = [Settlement { lease: held[0].lease.clone(), action: Action::Remove }];
+    let settlements = [Settlement::new(held[0].lease.clone(), Action::Remove)];
     let request = PullRequest::new(10, Duration::ZERO, LEASE);
     let (outcomes, got) = bed.queue.exchange(&settlements, &p, request).await;
     assert_eq!(*outcomes[0].as_ref().unwrap(), SettleOutcome::Settled);

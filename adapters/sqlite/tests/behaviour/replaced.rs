@@ -48,7 +48,7 @@ async fn nothing_is_acknowledged_while_another_file_has_the_place() {
     let says = "another file";
     refused(push_one(&bed.queue, "lost").await, says);
     refused(bed.queue.pull(&p, PullRequest::new(1, SOON, LEASE)).await, says);
-    let settlement = Settlement { lease: held.lease.clone(), action: Action::Remove };
+    let settlement = Settlement::new(held.lease.clone(), Action::Remove);
     refused(bed.queue.settle(&[settlement]).await.remove(0), says);
     let extension = Extension { lease: held.lease.clone(), duration: LEASE };
     refused(bed.queue.extend(&[extension]).await.remove(0), says);

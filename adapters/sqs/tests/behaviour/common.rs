@@ -86,10 +86,8 @@ pub(crate) async fn settle(
     held: &[RawDelivery],
     action: &Action,
 ) -> Vec<Result<SettleOutcome>> {
-    let settlements: Vec<_> = held
-        .iter()
-        .map(|delivery| Settlement { lease: delivery.lease.clone(), action: action.clone() })
-        .collect();
+    let settlements: Vec<_> =
+        held.iter().map(|delivery| Settlement::new(delivery.lease.clone(), action.clone())).collect();
     queue.settle(&settlements).await
 }
 

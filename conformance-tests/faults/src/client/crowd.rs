@@ -156,7 +156,7 @@ impl Quirk for OneWatchesTheTime {
 
     async fn settle(&self, client: &Client, settlements: &[Settlement]) -> Settled {
         let answers = client.right.settle(settlements).await;
-        for Settlement { lease, action } in settlements {
+        for Settlement { lease, action, .. } in settlements {
             self.ring(if let Action::Move { to, .. } = action { to } else { &lease.partition });
         }
         answers

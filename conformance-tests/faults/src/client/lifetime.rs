@@ -49,7 +49,7 @@ fn leases(end: LeasesEnd) -> Arc<dyn Quirk> {
 impl Leases {
     async fn release_all(&self, client: &Client) {
         let held = std::mem::take(&mut *self.held.lock());
-        let release = |lease| Settlement { lease, action: Action::Release };
+        let release = |lease| Settlement::new(lease, Action::Release);
         client.right.settle(&held.into_keys().map(release).collect::<Vec<_>>()).await;
     }
 
@@ -130,7 +130,7 @@ struct PostponedDieWithClient(Waiting);
 impl Quirk for PostponedDieWithClient {
     async fn settle(&self, client: &Client, settlements: &[Settlement]) -> Settled {
         let answers = client.right.settle(settlements).await;
-        for (Settlement { lease, action }, answer) in settlements.iter().zip(&answers) {
+        for (Settlement { lease, action, .. }, answer) in settlements.iter().zip(&answers) {
             if matches!((action, answer), (Action::Postpone { .. }, Ok(SettleOutcome::Settled))) {
                 self.0.insert(lease.id, &lease.partition, client);
             }

@@ -9,7 +9,7 @@ use anyqueue::adapter::{
 use anyqueue::{Counts, MessageData, PartitionId, Result};
 use anyqueue_conformance::{Clause, Fault};
 
-use crate::quirk::{Client, Entry, Extended, Pulled, Pushed, Quirk, Settled, subtle};
+use crate::quirk::{Client, Entry, Extended, Pulled, Pushed, Quirk, Settled, of, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
     subtle(Fault::NameCutAt63, &[Clause::PartitionsApart], || Arc::new(Renamed(cut_at_63))),
@@ -56,7 +56,7 @@ impl Quirk for Renamed {
 
     async fn settle(&self, client: &Client, settlements: &[Settlement]) -> Settled {
         let placed = settlements.iter().map(|settlement| {
-            let mut placed = Settlement { lease: self.lease(&settlement.lease), ..settlement.clone() };
+            let mut placed = of(settlement, self.lease(&settlement.lease));
             if let anyqueue::adapter::Action::Move { to, .. } = &mut placed.action {
                 *to = self.place(to);
             }

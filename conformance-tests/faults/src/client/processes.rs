@@ -27,8 +27,7 @@ impl Basic {
         };
         request.max += held.len();
         let mut got = self.inner.pull(place, request).await?;
-        let release =
-            |delivery: &RawDelivery| Settlement { lease: delivery.lease.clone(), action: Action::Release };
+        let release = |delivery: &RawDelivery| Settlement::new(delivery.lease.clone(), Action::Release);
         self.inner.settle(&got.iter().map(release).collect::<Vec<_>>()).await;
         got.retain(|delivery| !held.contains(&delivery.lease.id));
         got.truncate(max);
@@ -84,5 +83,5 @@ async fn watch(inner: Arc<dyn Storage>, local: Arc<Mutex<Local>>, lease: Lease) 
         tokio::time::sleep_until(until.into()).await;
     }
     // Settled by now, it is lost to this: then nothing happens.
-    inner.settle(&[Settlement { lease, action: Action::Retry }]).await;
+    inner.settle(&[Settlement::new(lease, Action::Retry)]).await;
 }

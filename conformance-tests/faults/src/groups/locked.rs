@@ -104,13 +104,14 @@ impl Quirk for Locks {
 
     async fn settle(&self, client: &Client, settlements: &[Settlement]) -> Settled {
         let mut answers = Vec::with_capacity(settlements.len());
-        for Settlement { lease, action } in settlements {
+        for settlement in settlements {
+            let Settlement { lease, action, .. } = settlement;
             let dies = matches!(action, Action::Move { to, .. } if *to == lease.partition.dead_letters());
             let group = self.held.lock().get(lease).cloned();
             let locks = self.by == By::Death && dies;
             // Locked before the next can be seen by a pull that waits.
             self.lock_all(&lease.partition, group.clone().filter(|_| locks));
-            let answer = client.settle_one(lease.clone(), action.clone()).await;
+            let answer = client.settle_by(settlement, action.clone()).await;
             if let Some(group) = group.filter(|_| locks && !matches!(answer, Ok(SettleOutcome::Settled))) {
                 self.locked.lock().remove(&(lease.partition.clone(), group));
             }

@@ -108,7 +108,7 @@ impl Basic {
 
     async fn remove_leased(&self, id: MessageId) -> bool {
         let Some(lease) = self.shared.lock().owners.get(&id).cloned() else { return false };
-        let outcomes = self.inner.settle(&[Settlement { lease, action: Action::Remove }]).await;
+        let outcomes = self.inner.settle(&[Settlement::new(lease, Action::Remove)]).await;
         outcomes.iter().all(|outcome| matches!(outcome, Ok(SettleOutcome::Settled)))
     }
 

@@ -14,7 +14,7 @@ use anyqueue::{
 };
 use anyqueue_conformance::{Clause, Fault};
 
-use crate::quirk::{Client, Entry, Kept, Pulled, Pushed, Quirk, Settled, plain, subtle};
+use crate::quirk::{Client, Entry, Kept, Pulled, Pushed, Quirk, Settled, by, plain, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
     subtle(Fault::PurgeCountsFirst, &[Clause::Deletion], || Arc::new(PurgeCountsFirst)),
@@ -120,7 +120,7 @@ impl Quirk for MoveLostBesidePush {
     async fn settle(&self, client: &Client, settlements: &[Settlement]) -> Settled {
         let lost = |settlement: &Settlement| match &settlement.action {
             Action::Move { to, .. } if self.pushing.lock().get(to.name()).is_some_and(|count| *count > 0) => {
-                Settlement { action: Action::Remove, ..settlement.clone() }
+                by(settlement, Action::Remove)
             }
             _ => settlement.clone(),
         };

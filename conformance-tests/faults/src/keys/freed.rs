@@ -159,7 +159,7 @@ impl Quirk for DeathKeepsKey {
 
     async fn settle(&self, client: &Client, settlements: &[Settlement]) -> Settled {
         let answers = client.right.settle(settlements).await;
-        for (Settlement { lease, action }, answer) in settlements.iter().zip(&answers) {
+        for (Settlement { lease, action, .. }, answer) in settlements.iter().zip(&answers) {
             let Ok(SettleOutcome::Settled) = answer else { continue };
             let Some(key) = self.0.keys.lock().remove(lease) else { continue };
             if matches!(action, Action::Move { to, .. } if *to == lease.partition.dead_letters()) {

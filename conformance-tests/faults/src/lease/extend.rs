@@ -11,7 +11,7 @@ use anyqueue::adapter::{
 use anyqueue::{CancelOutcome, ExtendOutcome, MessageId, PartitionId, Result};
 use anyqueue_conformance::{Clause, Fault};
 
-use crate::quirk::{Client, Entry, Extended, Kept, Pulled, Quirk, Settled, subtle};
+use crate::quirk::{Client, Entry, Extended, Kept, Pulled, Quirk, Settled, of, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
     subtle(Fault::ExtendTakesBatch, &[Clause::LeaseEnd, Clause::Extend], || {
@@ -243,7 +243,7 @@ impl Quirk for TokenPerClient {
     }
 
     async fn settle(&self, client: &Client, settlements: &[Settlement]) -> Settled {
-        let last = |it: &Settlement| Settlement { lease: self.last(&it.lease), ..it.clone() };
+        let last = |it: &Settlement| of(it, self.last(&it.lease));
         client.right.settle(&settlements.iter().map(last).collect::<Vec<_>>()).await
     }
 

@@ -262,5 +262,5 @@ impl Basic {
 }
 
 fn settlements(got: &[RawDelivery], action: &Action) -> Vec<Settlement> {
-    got.iter().map(|delivery| Settlement { lease: delivery.lease.clone(), action: action.clone() }).collect()
+    got.iter().map(|delivery| Settlement::new(delivery.lease.clone(), action.clone())).collect()
 }

@@ -63,9 +63,10 @@ impl Quirk for Shown {
 
     async fn settle(&self, client: &Client, settlements: &[Settlement]) -> Settled {
         let mut answers = Vec::with_capacity(settlements.len());
-        for Settlement { lease, action } in settlements {
+        for settlement in settlements {
+            let Settlement { lease, action, .. } = settlement;
             let stored = self.0.lock().stored(action);
-            let answer = client.settle_one(lease.clone(), stored).await;
+            let answer = client.settle_by(settlement, stored).await;
             if matches!(answer, Ok(SettleOutcome::Settled)) {
                 self.0.lock().settled(client.number, lease, action);
             }

@@ -21,7 +21,7 @@ impl Basic {
                 let (damaged, right): (Vec<_>, Vec<_>) = got.into_iter().partition(is_damaged);
                 let removals: Vec<_> = damaged
                     .into_iter()
-                    .map(|delivery| Settlement { lease: delivery.lease, action: Action::Remove })
+                    .map(|delivery| Settlement::new(delivery.lease, Action::Remove))
                     .collect();
                 self.inner.settle(&removals).await;
                 return Ok(right);

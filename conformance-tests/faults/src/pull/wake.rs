@@ -119,7 +119,7 @@ impl Sleepers {
     }
 
     /// Which partition's sleepers do not hear of a settlement.
-    fn missed<'a>(&self, Settlement { lease, action }: &'a Settlement) -> Option<&'a PartitionId> {
+    fn missed<'a>(&self, Settlement { lease, action, .. }: &'a Settlement) -> Option<&'a PartitionId> {
         match (self.unheard, action) {
             (Unheard::Release | Unheard::RestOfReturned, Action::Release | Action::Retry)
             | (Unheard::FreedGroup | Unheard::RestOfFreedGroup, Action::Remove) => Some(&lease.partition),

@@ -9,7 +9,7 @@ use anyqueue::adapter::{
 use anyqueue::{Headers, MessageData, MessageId, PartitionId, SettleOutcome};
 use anyqueue_conformance::{Clause, Fault};
 
-use crate::quirk::{Client, Entry, Kept, Pulled, Pushed, Quirk, Settled, plain, subtle};
+use crate::quirk::{Client, Entry, Kept, Pulled, Pushed, Quirk, Settled, by, plain, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
     plain(Fault::ReleaseCounts, &[Clause::DeliveryCount], || Arc::new(Instead(release_counts))),
@@ -49,7 +49,7 @@ impl Quirk for Instead {
     async fn settle(&self, client: &Client, settlements: &[Settlement]) -> Settled {
         let instead = |settlement: &Settlement| {
             let action = (self.0)(&settlement.action).unwrap_or_else(|| settlement.action.clone());
-            Settlement { action, ..settlement.clone() }
+            by(settlement, action)
         };
         client.right.settle(&settlements.iter().map(instead).collect::<Vec<_>>()).await
     }
@@ -75,7 +75,7 @@ impl Quirk for PostponeCounts {
     async fn settle(&self, client: &Client, settlements: &[Settlement]) -> Settled {
         let answers = client.right.settle(settlements).await;
         let mut postponed = self.postponed.lock();
-        for (Settlement { lease, action }, answer) in settlements.iter().zip(&answers) {
+        for (Settlement { lease, action, .. }, answer) in settlements.iter().zip(&answers) {
             match (action, answer) {
                 (Action::Postpone { .. }, Ok(SettleOutcome::Settled)) => {
                     *postponed.entry(lease.id).or_default() += 1;
@@ -148,9 +148,10 @@ impl Quirk for OnePartitionPerBatch {
     async fn settle(&self, client: &Client, settlements: &[Settlement]) -> Settled {
         let Some(first) = settlements.first() else { return Vec::new() };
         let mut answers = Vec::with_capacity(settlements.len());
-        for Settlement { lease, action } in settlements {
+        for settlement in settlements {
+            let Settlement { lease, action, .. } = settlement;
             answers.push(if lease.partition == first.lease.partition {
-                client.settle_one(lease.clone(), action.clone()).await
+                client.settle_by(settlement, action.clone()).await
             } else {
                 Ok(SettleOutcome::Lost)
             });
@@ -180,12 +181,13 @@ struct LostEndsBatch;
 impl Quirk for LostEndsBatch {
     async fn settle(&self, client: &Client, settlements: &[Settlement]) -> Settled {
         let mut answers = Vec::with_capacity(settlements.len());
-        for Settlement { lease, action } in settlements {
+        for settlement in settlements {
+            let action = &settlement.action;
             let lost = matches!(answers.last(), Some(Ok(SettleOutcome::Lost)));
             answers.push(if lost {
                 Ok(SettleOutcome::Lost)
             } else {
-                client.settle_one(lease.clone(), action.clone()).await
+                client.settle_by(settlement, action.clone()).await
             });
         }
         answers

@@ -20,19 +20,20 @@ impl Basic {
                 continue;
             }
             let lease = self.place_lease(&settlement.lease);
-            outcomes.push(self.settle_one(lease, settlement.action.clone()).await);
+            outcomes.push(self.settle_one(lease, settlement).await);
         }
         outcomes
     }
 
-    async fn settle_one(&self, lease: Lease, action: Action) -> Result<SettleOutcome> {
+    async fn settle_one(&self, lease: Lease, asked: &Settlement) -> Result<SettleOutcome> {
+        let action = &asked.action;
         if self.is(Fault::AutoAck) || self.shared.lock().phantom_leases.remove(&lease) {
             return Ok(SettleOutcome::Settled);
         }
         let lease = self.accepted(lease);
-        let Some(changed) = self.changed_action(&lease, &action) else { return Ok(SettleOutcome::Settled) };
-        let outcome = self.do_settle(&lease, &changed).await?;
-        self.aftermath(&lease, &action, outcome).await
+        let Some(changed) = self.changed_action(&lease, action) else { return Ok(SettleOutcome::Settled) };
+        let outcome = self.do_settle(&lease, &changed, asked).await?;
+        self.aftermath(&lease, action, outcome).await
     }
 
     fn accepted(&self, lease: Lease) -> Lease {
@@ -40,7 +41,7 @@ impl Basic {
         if self.is(Fault::TokenIgnored) { owner().unwrap_or(lease) } else { lease }
     }
 
-    async fn do_settle(&self, lease: &Lease, action: &Action) -> Result<SettleOutcome> {
+    async fn do_settle(&self, lease: &Lease, action: &Action, asked: &Settlement) -> Result<SettleOutcome> {
         if self.is(Fault::HeldLocally) {
             return self.settle_what_it_let_go(lease, action).await;
         }
@@ -63,7 +64,12 @@ impl Basic {
             Action::Move { to, headers } => Action::Move { to: self.place(to), headers: headers.clone() },
             other => other.clone(),
         };
-        let mut outcomes = self.inner.settle(&[Settlement { lease: lease.clone(), action }]).await;
+        let mut then = asked.then.clone();
+        for successor in &mut then {
+            successor.partition = self.place(&successor.partition);
+        }
+        let settlement = Settlement::new(lease.clone(), action).with_then(then);
+        let mut outcomes = self.inner.settle(&[settlement]).await;
         outcomes.pop().unwrap_or(Ok(SettleOutcome::Lost))
     }
 
@@ -128,7 +134,7 @@ impl Basic {
             (Some(Fault::StaleRemoves), Action::Remove) if !settled => {
                 let owner = self.shared.lock().owners.get(&lease.id).cloned();
                 if let Some(owner) = owner {
-                    self.inner.settle(&[Settlement { lease: owner, action: Action::Remove }]).await;
+                    self.inner.settle(&[Settlement::new(owner, Action::Remove)]).await;
                 }
             }
             (Some(Fault::EndedStillGood), Action::Remove) if !settled && self.owns(lease) => {
@@ -148,7 +154,7 @@ impl Basic {
             (Some(Fault::LeasePerBatch), Action::Release | Action::Retry) if settled => {
                 let batch = self.shared.lock().batches.get(lease).cloned().unwrap_or_default();
                 for other in batch {
-                    self.inner.settle(&[Settlement { lease: other, action: Action::Release }]).await;
+                    self.inner.settle(&[Settlement::new(other, Action::Release)]).await;
                 }
             }
             (Some(Fault::CountsLocal), Action::Remove) if settled => {
@@ -190,7 +196,7 @@ impl Basic {
         let page = inspect.browse(&lease.partition, Page::of(anyqueue::MAX_PAGE)).await?;
         let message =
             page.into_iter().map(|browsed| browsed.message).find(|message| message.id() == lease.id);
-        let remove = Settlement { lease: lease.clone(), action: Action::Remove };
+        let remove = Settlement::new(lease.clone(), Action::Remove);
         let outcome = self.inner.settle(&[remove]).await.pop().unwrap_or(Ok(SettleOutcome::Lost))?;
         if let (SettleOutcome::Settled, Some(message)) = (outcome, message) {
             let original =

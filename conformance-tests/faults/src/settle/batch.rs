@@ -10,7 +10,7 @@ use anyqueue::adapter::{
 use anyqueue::{ErrorKind, ExtendOutcome, MessageData, MessageId, PartitionId, RetryClass, SettleOutcome};
 use anyqueue_conformance::{Clause, Fault};
 
-use crate::quirk::{Client, Entry, Extended, Kept, Pulled, Pushed, Quirk, Settled, plain, subtle};
+use crate::quirk::{Client, Entry, Extended, Kept, Pulled, Pushed, Quirk, Settled, of, plain, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
     plain(Fault::TokenByItsStart, &[Clause::Fencing], || Arc::new(TokenByItsStart::default())),
@@ -42,7 +42,7 @@ impl Quirk for TokenByItsStart {
                 let (one, other) = (right.token.as_bytes(), it.lease.token.as_bytes());
                 one.starts_with(other) || other.starts_with(one)
             });
-            Settlement { lease: alike.unwrap_or(&it.lease).clone(), action: it.action.clone() }
+            of(it, alike.unwrap_or(&it.lease).clone())
         };
         let meant: Vec<_> = settlements.iter().map(meant).collect();
         client.right.settle(&meant).await
@@ -81,7 +81,7 @@ impl Quirk for TokensInterchange {
     }
 
     async fn settle(&self, client: &Client, settlements: &[Settlement]) -> Settled {
-        let meant = |it: &Settlement| Settlement { lease: self.meant(&it.lease), action: it.action.clone() };
+        let meant = |it: &Settlement| of(it, self.meant(&it.lease));
         client.right.settle(&settlements.iter().map(meant).collect::<Vec<_>>()).await
     }
 

@@ -163,7 +163,8 @@ impl Quirk for Forgotten {
 
     async fn settle(&self, client: &Client, settlements: &[Settlement]) -> Settled {
         let mut answers = Vec::with_capacity(settlements.len());
-        for Settlement { lease, action } in settlements {
+        for settlement in settlements {
+            let Settlement { lease, action, .. } = settlement;
             let redriven = match action {
                 Action::Move { to, headers }
                     if lease.partition.is_dead_letters() && !to.is_dead_letters() =>
@@ -173,10 +174,10 @@ impl Quirk for Forgotten {
                 _ => None,
             };
             let Some((to, headers, Browsed { mut message, .. })) = redriven else {
-                answers.push(client.settle_one(lease.clone(), action.clone()).await);
+                answers.push(client.settle_by(settlement, action.clone()).await);
                 continue;
             };
-            let removed = client.settle_one(lease.clone(), Action::Remove).await;
+            let removed = client.settle_by(settlement, Action::Remove).await;
             if matches!(removed, Ok(SettleOutcome::Settled)) {
                 if let Some(headers) = headers {
                     message = message.with_headers(headers.clone());

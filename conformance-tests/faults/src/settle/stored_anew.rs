@@ -134,14 +134,14 @@ impl Reborn {
     }
 
     async fn settle_next(&self, client: &Client, settlement: &Settlement) -> Result<SettleOutcome> {
-        let Settlement { lease, action } = settlement;
+        let Settlement { lease, action, .. } = settlement;
         let held = self.held.lock().get(lease).cloned();
         let returns = self.returns.lock().get(&lease.id).copied().unwrap_or_default();
         let held = held.map(|delivery| Held { delivery, returns });
         let planned = held.as_ref().and_then(|held| (self.plan)(held, action));
         let done = match (held, planned) {
             (Some(held), Some(rebirth)) => self.bear(client, held.delivery, action, rebirth).await?,
-            _ => client.settle_one(lease.clone(), action.clone()).await?,
+            _ => client.settle_by(settlement, action.clone()).await?,
         };
         if done == SettleOutcome::Settled {
             self.note(lease, action);

@@ -11,7 +11,7 @@ use anyqueue::adapter::{
 use anyqueue::{Clock, MessageData, MessageId, PartitionId, When};
 use anyqueue_conformance::{Clause, Fault};
 
-use crate::quirk::{Client, Entry, Extended, Kept, Pulled, Pushed, Quirk, Settled, for_wait, plain};
+use crate::quirk::{Client, Entry, Extended, Kept, Pulled, Pushed, Quirk, Settled, by, for_wait, plain};
 
 pub(crate) const FAULTS: &[Entry] = &[
     plain(Fault::DueByClientClock, &[Clause::ServerTime], || Arc::new(DueByClientClock)),
@@ -68,7 +68,7 @@ fn put_off(settlements: &[Settlement], other: impl Fn(Duration) -> Duration) -> 
     let one = |settlement: &Settlement| match &settlement.action {
         Action::Postpone { delay, headers } => {
             let action = Action::Postpone { delay: other(*delay), headers: headers.clone() };
-            Settlement { lease: settlement.lease.clone(), action }
+            by(settlement, action)
         }
         _ => settlement.clone(),
     };

@@ -38,7 +38,7 @@ seen! {
         client.push(many(2)).await;
         let held = [client.one().await, client.one().await];
         let lease = Lease { token: held[1].lease.token.clone(), ..held[0].lease.clone() };
-        shown(client.0.settle(&[Settlement { lease, action: Action::Remove }]).await[0].as_ref().unwrap())
+        shown(client.0.settle(&[Settlement::new(lease, Action::Remove)]).await[0].as_ref().unwrap())
     };
     RefusedFailsBatch: "[Lost, Settled]", not "[Lost, Lost]", async |lab| {
         let client = lab.open().await;

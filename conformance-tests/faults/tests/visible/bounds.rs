@@ -38,7 +38,7 @@ seen! {
     LastOfFullSettlement: "1000", not "999", async |lab| {
         let client = lab.open().await;
         let held = thousand(&client).await;
-        let release = |held: &anyqueue::adapter::RawDelivery| Settlement { lease: held.lease.clone(), action: Action::Release };
+        let release = |held: &anyqueue::adapter::RawDelivery| Settlement::new(held.lease.clone(), Action::Release);
         client.0.settle(&held.iter().map(release).collect::<Vec<_>>()).await;
         shown(client.pull(1000).await.len())
     };

@@ -117,13 +117,13 @@ impl LabClient {
     }
 
     pub async fn settle(&self, delivery: &RawDelivery, action: Action) -> SettleOutcome {
-        let settlement = Settlement { lease: delivery.lease.clone(), action };
+        let settlement = Settlement::new(delivery.lease.clone(), action);
         *self.0.settle(&[settlement]).await[0].as_ref().unwrap()
     }
 
     pub async fn settle_all<'a>(&self, all: impl IntoIterator<Item = (&'a RawDelivery, Action)>) -> String {
         let settlement =
-            |(delivery, action): (&RawDelivery, _)| Settlement { lease: delivery.lease.clone(), action };
+            |(delivery, action): (&RawDelivery, _)| Settlement::new(delivery.lease.clone(), action);
         let answers = self.0.settle(&all.into_iter().map(settlement).collect::<Vec<_>>()).await;
         shown(answers.into_iter().map(Result::unwrap).collect::<Vec<_>>())
     }
@@ -139,7 +139,7 @@ impl LabClient {
         from: &PartitionId,
         wait: u64,
     ) -> String {
-        let settlement = Settlement { lease: delivery.lease.clone(), action };
+        let settlement = Settlement::new(delivery.lease.clone(), action);
         let request = PullRequest::new(10, Duration::from_millis(wait), MINUTE);
         names(&self.0.exchange(&[settlement], from, request).await.1.unwrap())
     }

@@ -84,7 +84,7 @@ seen! {
         let held = client.one().await;
         let request = PullRequest::new(1, SECOND, MINUTE);
         let (stop, batch) =
-            (request.stop.clone(), [Settlement { lease: held.lease, action: Action::Remove }]);
+            (request.stop.clone(), [Settlement::new(held.lease, Action::Remove)]);
         let jobs = jobs();
         in_time(client.0.exchange(&batch, &jobs, request), async { stop.cancel() }).await
     };

@@ -168,7 +168,7 @@ async fn taken_away(c: &Context, action: Action) -> CaseResult {
     let mut held = c.hold(&queue, &p, 2).await?;
     let [theirs, mine] = held.as_mut_slice() else { return Ok(()) };
     let lost = theirs.lost().clone();
-    let settlement = Settlement { lease: c.lease_of(theirs.id())?, action };
+    let settlement = Settlement::new(c.lease_of(theirs.id())?, action);
     c.client().settle(&[settlement]).await?;
     fires(c, "lost, by the next heartbeat,", lease * 8 / 10, theirs.id(), &lost).await?;
     c.settle_lost(Clause::Fencing, theirs, Status::Processed).await?;

@@ -233,7 +233,7 @@ async fn thousand_at_once(c: &Context) -> CaseResult {
 
 /// Removes a message by its lease, behind its handler's back.
 async fn steal(c: &Context, id: MessageId) -> CaseResult {
-    let settlement = Settlement { lease: c.lease_of(id)?, action: Action::Remove };
+    let settlement = Settlement::new(c.lease_of(id)?, Action::Remove);
     c.client().settle(&[settlement]).await
 }
 

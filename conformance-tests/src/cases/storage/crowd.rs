@@ -373,7 +373,7 @@ async fn pullers_of_a_group(c: &Context) -> CaseResult {
             let early = others.iter().find(|other| c.lease_of(**other).is_ok());
             let told = "no other of the group while one is held";
             c.check(Clause::Groups, &sent, early.is_none(), told, format!("{early:?}"))?;
-            let removal = anyqueue::adapter::Settlement { lease: held, action: Action::Remove };
+            let removal = anyqueue::adapter::Settlement::new(held, Action::Remove);
             c.client().settle(&[removal]).await?;
         }
         CaseResult::Ok(sent)

@@ -193,7 +193,7 @@ impl PullQueueStorage for ListQueue {
         }
         let now = Instant::now();
         let mut rows = self.rows();
-        let settle = |Settlement { lease, action }: &Settlement| {
+        let settle = |Settlement { lease, action, .. }: &Settlement| {
             let Some(place) = rows.iter().position(|row| row.is_held_by(lease, now)) else {
                 return Ok(SettleOutcome::Lost);
             };

@@ -47,6 +47,7 @@ pub(crate) fn capabilities() -> Capabilities {
         dedup: Dedup::None,
         delivery_count: DeliveryCount::Deliveries,
         moves: MoveGuarantee::Atomic,
+        successors: None,
         inspect: InspectCapability {
             ready: false,
             delayed: false,

@@ -153,7 +153,7 @@ async fn crossed_tokens(c: &Context) -> CaseResult {
             return Err(c.failed(Clause::PullBounds, &[], "two deliveries", format!("{}", held.len())));
         };
         let crossed = Lease { token: other.lease.token.clone(), ..one.lease.clone() };
-        let _ = storage.settle(&[Settlement { lease: crossed, action }]).await;
+        let _ = storage.settle(&[Settlement::new(crossed, action)]).await;
         let answers = storage.settle(&[settlement(one, Action::Remove)]).await;
         let answer = c.ok(
             Clause::SettleOutcomes,
