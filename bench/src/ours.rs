@@ -97,6 +97,7 @@ fn stored(outcome: PushOutcome) -> Result<MessageId> {
         PushOutcome::Duplicate(id) => {
             Err(format!("a new message was taken for a duplicate of {id:?}").into())
         }
+        PushOutcome::Replaced(id) => Err(format!("a new message replaced {id:?}").into()),
     }
 }
 

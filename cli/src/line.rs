@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use anyqueue::{Headers, MessageData, MessageId, RESERVED_HEADER_PREFIX, TaskOptions, When};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 /// The fields for pushing a message, then those that describe one that was found; the latter are ignored when read.
@@ -41,6 +42,8 @@ pub(crate) struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     dedup_key: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    on_duplicate: Option<OnDuplicate>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     max_retries: Option<u32>,
     /// As `10m`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,6 +65,28 @@ pub(crate) struct Line {
     pub(crate) dead_reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) died_at: Option<String>,
+}
+
+/// What a push does with a deduplication key that is taken: [`anyqueue::OnDuplicate`] as people write it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum OnDuplicate {
+    #[default]
+    Keep,
+    Replace,
+    Earlier,
+    Behind,
+}
+
+impl From<OnDuplicate> for anyqueue::OnDuplicate {
+    fn from(what: OnDuplicate) -> Self {
+        match what {
+            OnDuplicate::Keep => Self::Keep,
+            OnDuplicate::Replace => Self::Replace,
+            OnDuplicate::Earlier => Self::Earlier,
+            OnDuplicate::Behind => Self::Behind,
+        }
+    }
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
@@ -143,6 +168,7 @@ impl Line {
         options.expiry = duration("ttl", self.ttl.as_deref())?.map(When::In);
         options.group = self.group.map(Into::into);
         options.dedup_key = self.dedup_key.map(Into::into);
+        options.on_duplicate = self.on_duplicate.unwrap_or_default().into();
         options.max_retries = self.max_retries;
         options.max_duration = duration("max_duration", self.max_duration.as_deref())?;
         let mut headers = self.headers;

@@ -72,6 +72,8 @@ clauses! {
     Close: "close wakes waiters, is idempotent, and is final",
     Resources: "resources are bounded",
     Unsupported: "what is not supported is refused before anything is stored",
+    Successors: "successors are stored with the end of their delivery, or not at all",
+    Compaction: "a push changes what waits with its key, as it was asked to",
 }
 
 impl Clause {
@@ -118,7 +120,7 @@ mod tests {
     fn clauses_are_numbered_from_one() {
         assert_eq!(Clause::from_number(1), Some(Clause::Stored));
         assert_eq!(Clause::from_number(43), Some(Clause::Unsupported));
-        assert_eq!([Clause::from_number(0), Clause::from_number(44)], [None, None]);
+        assert_eq!([Clause::from_number(0), Clause::from_number(46)], [None, None]);
         assert!(Clause::ALL.iter().zip(1..).all(|(clause, number)| clause.number() == number));
     }
 

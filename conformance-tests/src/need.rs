@@ -72,8 +72,14 @@ needs! {
     Dedup: "deduplication", |c| c.dedup != Dedup::None;
     /// Deduplication that ends with the message.
     DedupWhileLive: "deduplication while the first message lives", |c| c.dedup == Dedup::WhileLive;
+    /// Pushes that change what waits with their key.
+    OnDuplicate: "pushes that change what waits with their key", |c| c.on_duplicate;
     /// Moves in one step. Moves in several steps may overtake each other.
     AtomicMoves: "atomic moves", |c| c.moves == MoveGuarantee::Atomic;
+    /// Successors with the end of a delivery.
+    Successors: "successors", |c| c.successors.is_some();
+    /// Successors in one step with the end.
+    AtomicSuccessors: "successors in one step", |c| c.successors == Some(MoveGuarantee::Atomic);
     /// Unique ids.
     UniqueIds: "unique ids", |c| c.unique_ids;
     /// Delivery counts.

@@ -33,6 +33,12 @@ impl Recorder {
         self.history.end(ticket, 0, |_| ());
     }
 
+    fn know_successors(&self, settlements: &[Settlement]) {
+        for successor in settlements.iter().flat_map(|settlement| &settlement.then) {
+            self.history.know(&successor.message);
+        }
+    }
+
     fn inspector(&self) -> Result<&dyn InspectQueueStorage> {
         self.inner.inspect().ok_or_else(|| Error::unsupported("this backend has no inspection"))
     }
@@ -98,6 +104,7 @@ impl PullQueueStorage for Recorder {
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+        self.know_successors(settlements);
         let op = Op::Settle { settlements: settlements.to_vec(), outcomes: Vec::new() };
         let ticket = self.history.begin(&self.client, op);
         let answers = self.inner.settle(settlements).await;
@@ -123,6 +130,7 @@ impl PullQueueStorage for Recorder {
         partition: &PartitionId,
         request: PullRequest,
     ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>) {
+        self.know_successors(settlements);
         let op = Op::Settle { settlements: settlements.to_vec(), outcomes: Vec::new() };
         let settling = self.history.begin_waiting(&self.client, op, request.wait);
         let pulling = self.history.begin(&self.client, pull_op(partition, &request));

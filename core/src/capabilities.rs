@@ -49,6 +49,9 @@ pub struct Capabilities {
     pub groups: bool,
     /// Deduplication by key.
     pub dedup: Dedup,
+    /// Whether a push can do something else with a taken key than be a duplicate: [`OnDuplicate`](crate::OnDuplicate). Only with
+    /// [`Dedup::WhileLive`].
+    pub on_duplicate: bool,
     /// What [`RawDelivery::delivery_count`](crate::adapter::RawDelivery) counts.
     pub delivery_count: DeliveryCount,
     /// Whether [`Move`](crate::adapter::Action::Move) (and so death and redrive) is atomic, and so is a [`Postpone`](crate::adapter::Action::Postpone) that the

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use minicbor::{CborLen, Decode, Encode};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::{Headers, MessageData, MessageId, TaskOptions, When, header};
+use crate::message::{Headers, MessageData, MessageId, OnDuplicate, TaskOptions, When, header};
 
 const MARK: [u8; 3] = [0xF6, b'A', b'Q'];
 const VERSION: u8 = 1;
@@ -201,6 +201,7 @@ impl Wire<'_> {
                     expiry: self.expiry_ms.map(|ms| When::In(Duration::from_millis(ms))),
                     group: self.group.map(Arc::from),
                     dedup_key: self.dedup_key.map(Arc::from),
+                    on_duplicate: OnDuplicate::Keep,
                     max_retries: self.max_retries,
                     max_duration: self.max_duration_ms.map(Duration::from_millis),
                 });

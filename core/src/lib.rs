@@ -98,7 +98,8 @@ pub use inspect::{Browsed, CancelOutcome, Counts, DeleteOutcome, MAX_PAGE, Messa
 pub use io::IoThread;
 pub use lifecycle::Health;
 pub use message::{
-    Headers, MAX_KEY_BYTES, MessageData, MessageId, RESERVED_HEADER_PREFIX, TaskOptions, When, header,
+    Headers, MAX_KEY_BYTES, MessageData, MessageId, OnDuplicate, RESERVED_HEADER_PREFIX, TaskOptions, When,
+    header,
 };
 pub use partition::{IntoPartitionId, PartitionId};
 pub use queue::{

@@ -127,10 +127,35 @@ pub struct TaskOptions {
     pub group: Option<Arc<str>>,
     /// While a message with this key lives in the partition, pushing another returns `Duplicate`. At most [`MAX_KEY_BYTES`] bytes.
     pub dedup_key: Option<Arc<str>>,
+    /// What becomes of this message if the key is taken.
+    pub on_duplicate: OnDuplicate,
     /// For the worker: how often a failed task is tried again.
     pub max_retries: Option<u32>,
     /// For the worker: how long one run of the task may take.
     pub max_duration: Option<Duration>,
+}
+
+/// What a push does whose deduplication key another message of the partition has.
+///
+/// A message that a consumer holds is never changed. One that waits keeps its id, its place and all its options, whatever those of the new one
+/// are; [`Earlier`](Self::Earlier) alone changes when it is due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum OnDuplicate {
+    /// Nothing: the message that is there stays as it is, and the push returns [`Duplicate`](crate::PushOutcome::Duplicate).
+    #[default]
+    Keep,
+    /// If the one that is there waits, it gets the payload, the headers, the task id and the session id of the new one, and the push returns
+    /// [`Replaced`](crate::PushOutcome::Replaced). So the last push of a key wins, and its place is that of the first.
+    Replace,
+    /// As [`Replace`](Self::Replace) if the one that is there would be due later than the new one, which then is due when the new one would be; else
+    /// as [`Keep`](Self::Keep).
+    Earlier,
+    /// If the one that is there is held by a consumer, the new one is stored all the same, and takes over the key: so something that has changed
+    /// during a run is followed by another run, and at most one waits. Else as [`Keep`](Self::Keep). The two may run at once; members of one
+    /// group do not.
+    Behind,
 }
 
 /// The longest task id, session id, group or deduplication key, in bytes.
@@ -263,6 +288,12 @@ impl MessageData {
     /// See [`TaskOptions::dedup_key`].
     pub fn with_dedup_key(mut self, key: impl Into<Arc<str>>) -> Self {
         self.parts().options.dedup_key = Some(key.into());
+        self
+    }
+
+    /// See [`TaskOptions::on_duplicate`].
+    pub fn with_on_duplicate(mut self, on_duplicate: OnDuplicate) -> Self {
+        self.parts().options.on_duplicate = on_duplicate;
         self
     }
 

@@ -66,7 +66,7 @@ pub trait PullQueueStorage: QueueStorage {
     ///
     /// # Order
     /// Calls may overlap where [`Coalesce::in_flight`](crate::adapter::Coalesce) of settlements is more than 1. Those that do not wait,
-    /// concern the same partition and settle nothing of another one then claim in the order in which they were first polled, whichever is
+    /// concern the same partition, and neither settle anything of another one nor bring successors for one then claim in the order in which they were first polled, whichever is
     /// answered first: a stream that they feed is to get its messages in order. (A lost connection may change the order, as it
     /// changes what comes back.)
     async fn exchange(
@@ -96,6 +96,9 @@ pub enum PushOutcome {
     Stored(MessageId),
     /// Not stored: a message with the same deduplication key or id is there. Its id, where the backend knows it.
     Duplicate(Option<MessageId>),
+    /// Not stored as a message of its own: a waiting one with its deduplication key has its content now, as
+    /// [`OnDuplicate`](crate::OnDuplicate) asked for. The id of that one.
+    Replaced(MessageId),
 }
 
 /// What one pull asks for.

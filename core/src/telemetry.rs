@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | `anyqueue_pushed_total` | counter | backend, partition | messages stored |
 //! | `anyqueue_duplicates_total` | counter | backend, partition | pushes that returned `Duplicate` |
+//! | `anyqueue_replaced_total` | counter | backend, partition | pushes that changed a waiting message |
 //! | `anyqueue_pulled_total` | counter | backend, partition | deliveries handed to handlers |
 //! | `anyqueue_settled_total` | counter | backend | settlements confirmed |
 //! | `anyqueue_successors_total` | counter | backend | messages that confirmed settlements brought, duplicates among them included |

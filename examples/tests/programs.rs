@@ -4,6 +4,8 @@
 
 use std::process::{Command, Output};
 
+use anyqueue_testkit::{Ministack, Postgres, Program, RabbitMq, Redis, start_if_installed};
+
 fn run(program: &str, arguments: &[&str]) -> Output {
     Command::new(program).args(arguments).output().unwrap()
 }
@@ -13,7 +15,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_same_program_runs_on_every_backend() {
+fn the_same_program_runs_in_memory_and_on_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = format!("sqlite:{}", folder.path().join("jobs.db").display());
     for (url, name) in [("memory:", "memory"), (&*file, "sqlite"), (&*file, "sqlite")] {
@@ -24,6 +26,40 @@ fn the_same_program_runs_on_every_backend() {
         );
         assert_eq!(text(&output.stdout), expected, "{url}");
     }
+}
+
+/// The server of a backend, if it is installed; whoever tests all of them sets `ANYQUEUE_REQUIRE_SERVERS`, and misses it.
+async fn runs_on(name: &str, program: impl Program) {
+    let Some(server) = start_if_installed(program).await.unwrap() else { return };
+    let url = server.url().to_owned();
+    let output = tokio::task::spawn_blocking(move || run(env!("CARGO_BIN_EXE_swap_backend"), &[&url]));
+    let output = output.await.unwrap();
+    assert!(output.status.success(), "{name}: {}", text(&output.stderr));
+    let lines = text(&output.stdout);
+    assert!(
+        lines.starts_with(&format!("backend: {name}\n")) && lines.contains("processed: 100\n"),
+        "{lines}"
+    );
+}
+
+#[tokio::test]
+async fn the_same_program_runs_on_postgres() {
+    runs_on("postgres", Postgres::new()).await;
+}
+
+#[tokio::test]
+async fn the_same_program_runs_on_redis() {
+    runs_on("redis", Redis::new()).await;
+}
+
+#[tokio::test]
+async fn the_same_program_runs_on_rabbitmq() {
+    runs_on("rabbitmq", RabbitMq::new()).await;
+}
+
+#[tokio::test]
+async fn the_same_program_runs_on_sqs() {
+    runs_on("sqs", Ministack::new()).await;
 }
 
 #[test]

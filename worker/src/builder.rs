@@ -224,6 +224,7 @@ impl WorkerBuilder {
         let partitions = self.check_partitions()?;
         self.check_handlers();
         self.check_slots();
+        self.check_retries(&partitions);
         if !self.problems.is_empty() {
             return Err(Error::invalid(self.problems.join("; ")));
         }
@@ -244,6 +245,22 @@ impl WorkerBuilder {
             self.problems.push("there is no partition to serve: name at least one".to_owned());
         }
         Ok(configs)
+    }
+
+    /// Retries as new messages need a backend that stores them with the end of the failed one.
+    fn check_retries(&mut self, partitions: &[PartitionConfig]) {
+        if self.queue.capabilities().successors.is_some() {
+            return;
+        }
+        let of_partitions = partitions.iter().filter_map(|partition| partition.retry);
+        let of_kinds = self.routes.retries();
+        let mut all = of_partitions.chain(of_kinds).chain([self.config.retry]);
+        if all.any(|retry| retry.is_as_new_message()) {
+            self.problems.push(
+                "retries as new messages need successors, which this backend does not store: leave out as_new_message()"
+                    .to_owned(),
+            );
+        }
     }
 
     fn check_handlers(&mut self) {

@@ -5,11 +5,15 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyqueue::{Clock, Delivery, MessageData, MessageId, PartitionId, Queue, Result};
+use anyqueue::{
+    Clock, Delivery, Error, IntoPartitionId, MAX_SUCCESSORS, MessageData, MessageId, PartitionId, Queue,
+    Result, Successors,
+};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::message::{Failure, history, task};
+use crate::successors;
 
 /// Why a handler was asked to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,6 +78,7 @@ struct Inner {
     reason: AtomicU8,
     /// Made on first use: most handlers never ask for it.
     token: OnceLock<CancellationToken>,
+    successors: Mutex<Successors>,
     asked_at: Mutex<Option<Instant>>,
 }
 
@@ -88,6 +93,7 @@ impl TaskContext {
             deadline,
             reason: AtomicU8::new(0),
             token: OnceLock::new(),
+            successors: Mutex::default(),
             asked_at: Mutex::new(None),
         }))
     }
@@ -155,6 +161,53 @@ impl TaskContext {
             Some(session) => child.with_session_id(session),
             None => child,
         })
+    }
+
+    /// Makes a task with the payload, the kind and the options of this one, and another id: for work that regenerates itself, with
+    /// [`then`](Self::then). Its attempts start anew. It has the deduplication key, which it takes over from this task.
+    pub fn repeat(&self) -> MessageData {
+        let headers = successors::fresh(self.0.message.headers());
+        successors::copy(&self.0.message).with_headers(headers)
+    }
+
+    /// Adds a task that is stored with the end of this one: in one step with it where the backend
+    /// [can](anyqueue::adapter::Capabilities::successors). It is stored only if the handler succeeds and the lease still holds; what a failed
+    /// attempt added is forgotten.
+    ///
+    /// ```
+    /// use anyqueue_worker::{TaskContext, TaskResult};
+    ///
+    /// async fn order(id: u64, task: TaskContext) -> TaskResult {
+    ///     task.then("invoices", task.child("invoice", &id)?)?;
+    ///     task.then("mail", task.child("thanks", &id)?)?;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// At once, for what a push would refuse: see [`Queue::check_push`](anyqueue::Queue::check_push).
+    /// [`Unsupported`](anyqueue::ErrorKind::Unsupported) where the backend has no successors, and
+    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for more than [`MAX_SUCCESSORS`].
+    pub fn then(&self, partition: impl IntoPartitionId, message: MessageData) -> Result<()> {
+        let partition = partition.into_partition_id()?;
+        if self.0.queue.capabilities().successors.is_none() {
+            return Err(Error::unsupported(
+                "this backend stores no successors with the end of a task: push the message with queue() instead",
+            ));
+        }
+        self.0.queue.check_push(&partition, &message)?;
+        let mut successors = self.0.successors.lock().unwrap_or_else(PoisonError::into_inner);
+        if successors.len() == MAX_SUCCESSORS {
+            return Err(Error::invalid(format!(
+                "a task has at most {MAX_SUCCESSORS} successors: let one of them push the others"
+            )));
+        }
+        *successors = std::mem::take(&mut *successors).then(&partition, message)?;
+        Ok(())
+    }
+
+    pub(crate) fn take_successors(&self) -> Successors {
+        std::mem::take(&mut *self.0.successors.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Why the handler should stop, if it should. The first reason stays.

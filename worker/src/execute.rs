@@ -169,7 +169,9 @@ fn conclude(
         shared.failed(partition, delivery, route, task.attempt(), kind, class, text)
     };
     match (end, task.cancel_reason()) {
-        (End::Returned(Ok(())), _) => Decision::settle(QueueMessageStatus::Processed, Outcome::Processed),
+        (End::Returned(Ok(())), _) => {
+            Decision::settle(QueueMessageStatus::Processed, Outcome::Processed).then(task.take_successors())
+        }
         (End::Unreadable(text), _) => {
             shared.unknown_task(delivery, &format!("its payload cannot be read: {text}"))
         }

@@ -156,6 +156,11 @@ impl Routes {
         route.map(|route| route.kind = kind).is_some()
     }
 
+    /// The retry policies that kinds have of their own.
+    pub(crate) fn retries(&self) -> impl Iterator<Item = Retry> {
+        self.any.iter().chain(self.by_kind.values()).filter_map(|route| route.kind.retry)
+    }
+
     /// How many more tasks could start, if they were of kinds that have room.
     pub(crate) fn room(&self) -> usize {
         let mut sum: usize = 0;

@@ -112,6 +112,7 @@ mod schedule;
 mod settle;
 mod shared;
 mod signal;
+mod successors;
 mod summary;
 pub mod telemetry;
 #[cfg(feature = "testing")]

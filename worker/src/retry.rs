@@ -19,6 +19,7 @@ pub struct Retry {
     max: u32,
     jitter: f64,
     cap: Duration,
+    as_new_message: bool,
 }
 
 impl Default for Retry {
@@ -31,7 +32,7 @@ impl Default for Retry {
 impl Retry {
     /// Starts with this delay and doubles it each time. The rest is as in the default.
     pub fn exponential(base: Duration) -> Self {
-        Self { base, max: 10, jitter: 0.1, cap: Duration::from_hours(6) }
+        Self { base, max: 10, jitter: 0.1, cap: Duration::from_hours(6), as_new_message: false }
     }
 
     /// Never retries.
@@ -57,6 +58,21 @@ impl Retry {
     pub fn cap(mut self, longest: Duration) -> Self {
         self.cap = longest;
         self
+    }
+
+    /// Makes each retry a message of its own, with another id, stored in one step with the end of the failed one (see
+    /// [`Capabilities::successors`](anyqueue::adapter::Capabilities::successors)). Its header [`task-retry-of`](crate::header::RETRY_OF) has the id of
+    /// the first. By default the message itself is postponed, and keeps its id.
+    ///
+    /// For queues where a message cannot be postponed with its attempts (SQS FIFO), or whose messages are not to grow old. In a group the retry
+    /// goes to the group's end. Where a push cannot be delayed, the retry comes at once.
+    pub fn as_new_message(mut self) -> Self {
+        self.as_new_message = true;
+        self
+    }
+
+    pub(crate) fn is_as_new_message(&self) -> bool {
+        self.as_new_message
     }
 
     /// How often a task is retried.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::{
-    Delivery, Error, ErrorKind, Headers, MessageData, QueueMessageStatus, SettleOutcome, When, header,
+    Delivery, Error, ErrorKind, Headers, MessageData, QueueMessageStatus, SettleOutcome, Successors, When,
+    header,
 };
 
 use crate::config::Counting;
@@ -14,6 +15,7 @@ use crate::message::header::ERRORS;
 use crate::message::{Failure, FailureKind, TaskHeaders, history};
 use crate::retry::Retry;
 use crate::shared::Shared;
+use crate::successors::next_attempt;
 use crate::summary::Outcome;
 use crate::work::{Decision, Done};
 
@@ -43,9 +45,9 @@ impl Done {
 pub(crate) async fn settle(shared: &Arc<Shared>, mut done: Vec<Done>) {
     let settlements = done.iter_mut().filter_map(|done| {
         let status = done.decision.status.clone()?;
-        Some((&mut done.work.delivery, status))
+        Some((&mut done.work.delivery, status, done.decision.then.clone()))
     });
-    let mut results = shared.queue.settle_many(settlements).await.into_iter();
+    let mut results = shared.queue.settle_many_with(settlements).await.into_iter();
     for done in done {
         let result = done.decision.status.as_ref().and_then(|_| results.next());
         match result {
@@ -59,7 +61,8 @@ pub(crate) async fn settle(shared: &Arc<Shared>, mut done: Vec<Done>) {
 /// Repeats the settlement while the lease holds.
 async fn settle_later(shared: Arc<Shared>, mut done: Done, error: Error) {
     let Some(status) = done.decision.status.clone() else { return };
-    let outcome = settle_again(&shared, &mut done.work.delivery, &status, error).await;
+    let then = std::mem::take(&mut done.decision.then);
+    let outcome = settle_again(&shared, &mut done.work.delivery, (&status, then), error).await;
     let outcome = outcome.unwrap_or(done.decision.outcome);
     done.end_as(&shared, outcome);
 }
@@ -68,7 +71,7 @@ async fn settle_later(shared: Arc<Shared>, mut done: Done, error: Error) {
 async fn settle_again(
     shared: &Shared,
     delivery: &mut Delivery,
-    wanted: &QueueMessageStatus,
+    (wanted, mut then): (&QueueMessageStatus, Successors),
     mut error: Error,
 ) -> Option<Outcome> {
     let mut status = wanted.clone();
@@ -79,7 +82,15 @@ async fn settle_again(
             ErrorKind::Closed => return Some(Outcome::Unsettled),
             ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::TooLarge => {
                 tracing::warn!(id = %delivery.id(), %error, "a task could not be settled as planned");
-                let Some(next) = fallback(&status, wanted, &error) else { return Some(Outcome::Unsettled) };
+                let refused = std::mem::take(&mut then);
+                let next = if refused.is_empty() {
+                    fallback(&status, wanted, &error)
+                } else {
+                    Some(QueueMessageStatus::poisonous(format!(
+                        "what was to follow it cannot be stored: {error}"
+                    )))
+                };
+                let Some(next) = next else { return Some(Outcome::Unsettled) };
                 status = next;
             }
             _ if delivery.lease_until().is_none_or(|until| until <= clock.now()) => {
@@ -91,7 +102,7 @@ async fn settle_again(
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
-        error = match delivery.settle(status.clone()).await {
+        error = match delivery.settle_with(status.clone(), then.clone()).await {
             // It was to be retried, but that could not be stored.
             Ok(SettleOutcome::Settled) => {
                 return matches!(status, QueueMessageStatus::Poisonous { .. }).then_some(Outcome::Dead);
@@ -145,15 +156,17 @@ pub(crate) fn expired(delivery: &Delivery, held: Duration) -> bool {
 impl Shared {
     /// Failed attempts before this delivery.
     pub(crate) fn attempts(&self, delivery: &Delivery) -> u32 {
-        match self.config.counting {
-            Counting::Headers => TaskHeaders::of(delivery.headers()).attempts(),
+        let counted = TaskHeaders::of(delivery.headers()).attempts();
+        let since = match self.config.counting {
+            Counting::Headers => 0,
             Counting::Failures => delivery.delivery_count().unwrap_or(1).saturating_sub(1),
             // A message that was delivered less often than that has been redriven since.
             Counting::Memory => {
                 let remembered = self.failures.of(delivery.id());
                 delivery.delivery_count().map_or(remembered, |count| remembered.min(count.saturating_sub(1)))
             }
-        }
+        };
+        counted.saturating_add(since)
     }
 
     /// Remembers one more failed attempt, or one more worker that did not know the task.
@@ -238,10 +251,32 @@ impl Shared {
             let failure = Failure::new(attempt, kind, self.queue.clock().wall(), text);
             TaskHeaders::of(delivery.headers()).failed(attempt, failure)
         };
+        if retry.is_as_new_message() {
+            return self.retried_anew(delivery, delay, &headers());
+        }
         let most = self.queue.capabilities().postpone_delay.map_or(delay, |declared| declared.max);
         let delay = delay.min(most);
         self.remember(delivery);
         Decision::settle(self.retried(delay, headers), Outcome::Retried)
+    }
+
+    /// The end of a failed attempt, with the next one as a message of its own.
+    fn retried_anew(&self, delivery: &Delivery, delay: Duration, headers: &Headers) -> Decision {
+        let most = self.queue.capabilities().push_delay.map_or(Duration::ZERO, |declared| declared.max);
+        let held = self.queue.clock().wall().duration_since(delivery.received_at()).unwrap_or_default();
+        let next = |headers: &Headers| next_attempt(delivery, headers, delay.min(most), held);
+        let partition = delivery.partition();
+        let mut message = next(headers);
+        if self.queue.check_push(partition, &message).is_err() {
+            // Most likely it has become too large: the errors are dropped first.
+            let mut fewer = headers.clone();
+            fewer.remove(ERRORS);
+            message = next(&fewer);
+        }
+        match Successors::new().then(partition, message) {
+            Ok(then) => Decision::settle(QueueMessageStatus::Processed, Outcome::Retried).then(then),
+            Err(error) => Decision::settle(QueueMessageStatus::poisonous(error.to_string()), Outcome::Dead),
+        }
     }
 
     /// This worker cannot run the task; `why` is the reason.

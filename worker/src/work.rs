@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyqueue::{Delivery, QueueMessageStatus};
+use anyqueue::{Delivery, QueueMessageStatus, Successors};
 
 use crate::handler::Route;
 use crate::pool::SlotPermit;
@@ -30,12 +30,19 @@ pub(crate) enum Verdict {
 /// What to settle a delivery with; nothing if its lease was lost.
 pub(crate) struct Decision {
     pub(crate) status: Option<QueueMessageStatus>,
+    /// What is stored with it.
+    pub(crate) then: Successors,
     pub(crate) outcome: Outcome,
 }
 
 impl Decision {
     pub(crate) fn settle(status: QueueMessageStatus, outcome: Outcome) -> Self {
-        Self { status: Some(status), outcome }
+        Self { status: Some(status), then: Successors::new(), outcome }
+    }
+
+    pub(crate) fn then(mut self, then: Successors) -> Self {
+        self.then = then;
+        self
     }
 
     /// The verdict for a delivery that does not run.
@@ -44,7 +51,7 @@ impl Decision {
     }
 
     pub(crate) fn lost() -> Self {
-        Self { status: None, outcome: Outcome::Lost }
+        Self { status: None, then: Successors::new(), outcome: Outcome::Lost }
     }
 }
 

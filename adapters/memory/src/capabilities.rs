@@ -36,6 +36,7 @@ pub(crate) fn capabilities(max_message_bytes: u64) -> Capabilities {
         groups: true,
         ages: AgeClock::Server,
         dedup: Dedup::WhileLive,
+        on_duplicate: true,
         delivery_count: DeliveryCount::ExceptReleases,
         moves: MoveGuarantee::Atomic,
         successors: Some(MoveGuarantee::Atomic),

@@ -69,6 +69,11 @@ impl Message {
         self.place == Place::Leased { claim }
     }
 
+    /// Whether it waits for a moment later than this.
+    pub(crate) fn is_due_after(&self, moment: Instant) -> bool {
+        matches!(self.place, Place::Delayed { until } if until > moment)
+    }
+
     pub(crate) fn is_leased(&self) -> bool {
         matches!(self.place, Place::Leased { .. })
     }

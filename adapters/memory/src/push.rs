@@ -3,13 +3,15 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use anyqueue::adapter::{PushQueueStorage, async_trait};
-use anyqueue::{ErrorKind, Headers, MessageData, Operation, PartitionId, PushOutcome, Result};
+use anyqueue::{
+    ErrorKind, Headers, MessageData, MessageId, OnDuplicate, Operation, PartitionId, PushOutcome, Result,
+};
 
 use crate::error::error;
 use crate::limits::{MAX_DELAY, PRIORITY_LEVELS};
-use crate::message::Message;
+use crate::message::{Message, after};
 use crate::partition::Partition;
-use crate::state::{Ledger, State, enter_or_make};
+use crate::state::{Ledger, Room, State, enter_or_make};
 use crate::storage::MemoryQueue;
 
 /// What a message is counted with besides its texts: about what keeping it costs.
@@ -29,8 +31,13 @@ pub(crate) fn headers_len(headers: &Headers) -> u64 {
     headers.iter().map(|(name, value)| (name.len() + value.len()) as u64).sum()
 }
 
-/// A message that passed the checks, and its delay.
-pub(crate) type Admitted = Result<(Box<Message>, Duration)>;
+/// A message that passed the checks, and how it is to be pushed.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    pub(crate) message: Box<Message>,
+    delay: Duration,
+    on_duplicate: OnDuplicate,
+}
 
 #[async_trait]
 impl PushQueueStorage for MemoryQueue {
@@ -57,7 +64,7 @@ impl MemoryQueue {
 }
 
 /// Checks a message, and makes what is stored of it.
-pub(crate) fn admit(message: &MessageData, limit: u64, now: Instant, wall: SystemTime) -> Admitted {
+pub(crate) fn admit(message: &MessageData, limit: u64, now: Instant, wall: SystemTime) -> Result<Admitted> {
     let bytes = encoded_len(message);
     if bytes > limit {
         let text = format!("the message counts {bytes} bytes: the limit is {limit}");
@@ -73,14 +80,24 @@ pub(crate) fn admit(message: &MessageData, limit: u64, now: Instant, wall: Syste
         let text = format!("the delay of {delay:?} is too long: the longest is {MAX_DELAY:?}");
         return Err(error(Operation::Push, ErrorKind::InvalidInput, text));
     }
-    Ok((Box::new(Message::new(message.clone(), bytes, now)), delay))
+    let on_duplicate = message.options().on_duplicate;
+    let mut data = message.clone();
+    if on_duplicate != OnDuplicate::Keep {
+        data = data.with_on_duplicate(OnDuplicate::Keep); // it is about the push, not about the message
+    }
+    Ok(Admitted { message: Box::new(Message::new(data, bytes, now)), delay, on_duplicate })
 }
 
 impl State {
-    fn push(&mut self, now: Instant, id: &PartitionId, messages: Vec<Admitted>) -> Vec<Result<PushOutcome>> {
+    fn push(
+        &mut self,
+        now: Instant,
+        id: &PartitionId,
+        messages: Vec<Result<Admitted>>,
+    ) -> Vec<Result<PushOutcome>> {
         let partition = enter_or_make(&mut self.partitions, now, id);
-        let mut push = |(message, delay)| push_one(partition, &mut self.ledger, now, message, delay);
-        let outcomes = messages.into_iter().map(|message| message.and_then(&mut push)).collect();
+        let mut push = |admitted| push_one(partition, &mut self.ledger, now, admitted);
+        let outcomes = messages.into_iter().map(|admitted| admitted.and_then(&mut push)).collect();
         self.tidy(id);
         outcomes
     }
@@ -91,20 +108,65 @@ pub(crate) fn push_one(
     partition: &mut Partition,
     ledger: &mut Ledger,
     now: Instant,
-    message: Box<Message>,
-    delay: Duration,
+    admitted: Admitted,
 ) -> Result<PushOutcome> {
-    let id = message.id();
-    if let Some(key) = &message.data.options().dedup_key
-        && let Some(first) = partition.key_holder(key)
-    {
+    let id = admitted.message.id();
+    let holder = admitted.message.data.options().dedup_key.as_ref().and_then(|key| partition.key_holder(key));
+    if let Some(holder) = holder {
         // A repetition of one message is told its own id, whoever else has its key by now.
-        let known = if ledger.contains(id) { id } else { first };
-        return Ok(PushOutcome::Duplicate(Some(known)));
+        let is_repeated = ledger.contains(id);
+        let is_held = partition.is_held(holder);
+        match admitted.on_duplicate {
+            _ if is_repeated => return Ok(PushOutcome::Duplicate(Some(id))),
+            OnDuplicate::Behind if is_held => {}
+            OnDuplicate::Replace | OnDuplicate::Earlier if !is_held => {
+                return replace(partition, ledger, now, holder, &admitted);
+            }
+            _ => return Ok(PushOutcome::Duplicate(Some(holder))),
+        }
     }
-    if !ledger.enter(&message)? {
+    if !ledger.enter(&admitted.message)? {
         return Ok(PushOutcome::Duplicate(Some(id)));
     }
-    partition.push(now, message, delay);
+    partition.push(now, admitted.message, admitted.delay);
     Ok(PushOutcome::Stored(id))
+}
+
+/// Gives a message that waits the content of another.
+fn replace(
+    partition: &mut Partition,
+    ledger: &mut Ledger,
+    now: Instant,
+    holder: MessageId,
+    newer: &Admitted,
+) -> Result<PushOutcome> {
+    let only_earlier = newer.on_duplicate == OnDuplicate::Earlier;
+    let Some(old) = partition.waiting(holder) else { return Ok(PushOutcome::Duplicate(Some(holder))) };
+    if only_earlier && !old.is_due_after(after(now, newer.delay)) {
+        return Ok(PushOutcome::Duplicate(Some(holder)));
+    }
+    let data = content_of(&newer.message.data, &old.data);
+    let (before, bytes) = (old.bytes, encoded_len(&data));
+    let (needed, freed) = (Room { messages: 1, bytes }, Room { messages: 1, bytes: before });
+    ledger.check_room(needed, freed)?;
+    ledger.resize(before, bytes);
+    (old.data, old.bytes) = (data, bytes);
+    if only_earlier {
+        partition.bring_forward(now, holder, newer.delay);
+    }
+    Ok(PushOutcome::Replaced(holder))
+}
+
+/// The content of one message under the id and with the options of another.
+fn content_of(newer: &MessageData, old: &MessageData) -> MessageData {
+    let mut data = MessageData::with_id(old.id(), newer.payload_bytes())
+        .with_headers(newer.headers().clone())
+        .with_options(old.options().clone());
+    if let Some(task) = newer.task_id() {
+        data = data.with_task_id(task);
+    }
+    if let Some(session) = newer.session_id() {
+        data = data.with_session_id(session);
+    }
+    data
 }

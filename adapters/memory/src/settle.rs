@@ -1,6 +1,6 @@
 //! Settling and extending.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyqueue::adapter::{Action, Extension, Settlement, Successor};
 use anyqueue::{Clock, ErrorKind, ExtendOutcome, Headers, Operation, PartitionId, Result, SettleOutcome};
@@ -9,7 +9,7 @@ use crate::error::{error, stamp};
 use crate::limits::{LEASE, MAX_DELAY};
 use crate::message::Message;
 use crate::partition::{Attempt, Partition};
-use crate::push::{admit, headers_len, push_one};
+use crate::push::{Admitted, admit, headers_len, push_one};
 use crate::state::{Ledger, Room, State, enter, enter_or_make};
 use crate::storage::MemoryQueue;
 
@@ -55,7 +55,7 @@ type Arrivals<'a> = Vec<(&'a PartitionId, Arrival)>;
 #[derive(Debug)]
 enum Arrival {
     Moved(Box<Message>),
-    Successor(Box<Message>, Duration),
+    Successor(Admitted),
 }
 
 impl State {
@@ -96,8 +96,8 @@ impl State {
         let partition = enter_or_make(&mut self.partitions, now, to);
         match arrival {
             Arrival::Moved(message) => partition.accept(message),
-            Arrival::Successor(message, delay) => {
-                let pushed = push_one(partition, &mut self.ledger, now, message, delay);
+            Arrival::Successor(admitted) => {
+                let pushed = push_one(partition, &mut self.ledger, now, admitted);
                 debug_assert!(pushed.is_ok(), "there was room: {pushed:?}"); // a duplicate is left out
             }
         }
@@ -137,12 +137,12 @@ impl<'a> Step<'_, 'a> {
         let freed = if leaves { Room { messages: 1, bytes: message.bytes } } else { Room::default() };
         let (wall, limit) = (self.terms.clock.wall(), self.terms.max_message_bytes);
         let admit = |successor: &'a Successor| {
-            let (message, delay) = admit(&successor.message, limit, self.now, wall)?;
-            Ok((&successor.partition, Arrival::Successor(message, delay)))
+            let admitted = admit(&successor.message, limit, self.now, wall)?;
+            Ok((&successor.partition, Arrival::Successor(admitted)))
         };
         let successors = settlement.then.iter().map(admit).collect::<Result<Arrivals<'_>>>()?;
         let needed = self.reserved.with(successors.iter().filter_map(|(_, arrival)| match arrival {
-            Arrival::Successor(message, _) => Some(message.bytes),
+            Arrival::Successor(admitted) => Some(admitted.message.bytes),
             Arrival::Moved(_) => None,
         }));
         self.ledger.check_room(needed, freed)?;

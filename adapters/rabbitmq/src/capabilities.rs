@@ -61,6 +61,7 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
         groups: false,
         ages: AgeClock::Clients,
         dedup: Dedup::None,
+        on_duplicate: false,
         delivery_count: if is_quorum { DeliveryCount::Deliveries } else { DeliveryCount::None },
         moves: MoveGuarantee::AtLeastOnce,
         successors: None,

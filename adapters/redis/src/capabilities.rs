@@ -41,6 +41,7 @@ pub(crate) fn capabilities(config: &Config, level: DurabilityLevel) -> Capabilit
         groups: true,
         ages: AgeClock::Server,
         dedup: Dedup::WhileLive,
+        on_duplicate: false,
         delivery_count: DeliveryCount::ExceptReleases,
         // In a cluster, another partition may be on another server.
         moves: if config.is_cluster() { MoveGuarantee::AtLeastOnce } else { MoveGuarantee::Atomic },

@@ -67,6 +67,7 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
         groups: fifo,
         ages: AgeClock::Server,
         dedup: Dedup::None,
+        on_duplicate: false,
         delivery_count: DeliveryCount::Deliveries,
         moves: MoveGuarantee::AtLeastOnce,
         successors: None,

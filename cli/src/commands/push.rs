@@ -14,6 +14,7 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::failure::{Failure, Result, with_causes};
 use crate::line::Line;
+use crate::line::OnDuplicate;
 use crate::lines::{Batch, Numbered, batches};
 use crate::open::Create;
 use crate::output::Output;
@@ -32,7 +33,7 @@ Examples:
 NDJSON has one message per line:
   {\"payload\":\"hello\",\"priority\":3,\"delay\":\"30s\",\"headers\":{\"a\":\"b\"}}
 Fields: payload or payload_base64, id, headers, task_id, session_id, priority, delay or not_before, ttl, group,
-dedup_key, max_retries, max_duration. Give ids to be able to repeat an interrupted push: where the backend keeps ids
+dedup_key, on_duplicate (keep, replace, earlier or behind), max_retries, max_duration. Give ids to be able to repeat an interrupted push: where the backend keeps ids
 unique, messages that are already there are counted as duplicates.
 
 A line that is no valid message is reported and skipped. If the backend fails, and on Ctrl-C, the push stops and reports
@@ -86,6 +87,10 @@ struct Options {
     /// Deduplication key: stores nothing if a message with this key is in the queue
     #[arg(long, value_name = "KEY")]
     dedup_key: Option<String>,
+    /// What to do if a message with the key is in the queue: nothing, give it the new content, do that if the new one would be due earlier, or
+    /// store the new one if a consumer holds the other
+    #[arg(long, value_name = "WHAT", requires = "dedup_key", value_enum)]
+    on_duplicate: Option<OnDuplicate>,
     /// Adds a header; repeatable
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     header: Vec<(String, String)>,
@@ -115,6 +120,7 @@ impl Options {
         options.expiry = self.ttl.map(anyqueue::When::In);
         options.group = self.group.as_deref().map(Into::into);
         options.dedup_key = self.dedup_key.as_deref().map(Into::into);
+        options.on_duplicate = self.on_duplicate.unwrap_or_default().into();
         options.max_retries = self.max_retries;
         options.max_duration = self.max_duration;
         message = message.with_options(options);
@@ -160,6 +166,7 @@ impl Push {
             let (outcome, id) = match result {
                 Ok(PushOutcome::Stored(id)) => ("stored", Some(id)),
                 Ok(PushOutcome::Duplicate(id)) => ("duplicate", id),
+                Ok(PushOutcome::Replaced(id)) => ("replaced", Some(id)),
                 Err(error) => {
                     output.warn(&format!("message {id}: {}", with_causes(&error)));
                     failed = Some(error);
@@ -387,7 +394,7 @@ impl Bulk {
     /// Records the result of a line.
     fn take(&mut self, line: u64, result: anyqueue::Result<PushOutcome>) {
         match result {
-            Ok(PushOutcome::Stored(_)) => self.account.stored += 1,
+            Ok(PushOutcome::Stored(_) | PushOutcome::Replaced(_)) => self.account.stored += 1,
             Ok(PushOutcome::Duplicate(_)) => self.account.duplicates += 1,
             Err(error) if is_of_line(&error) => return self.refuse(line, &with_causes(&error)),
             Err(error) => return self.stop(line, &error),

@@ -10,6 +10,7 @@ use crate::{client, groups, inspect, keys, lease, limits, pull, push, settle, ti
 const TOPICS: &[&[Entry]] = &[
     push::batch::FAULTS,
     push::options::FAULTS,
+    push::compaction::FAULTS,
     keys::freed::FAULTS,
     client::names::FAULTS,
     settle::stored_anew::FAULTS,
@@ -25,6 +26,7 @@ const TOPICS: &[&[Entry]] = &[
     pull::sharing::FAULTS,
     settle::fields::FAULTS,
     settle::batch::FAULTS,
+    settle::successors::FAULTS,
     keys::compared::FAULTS,
     limits::numbers::FAULTS,
     time::lateness::FAULTS,

@@ -52,6 +52,13 @@ impl Client {
         answers.into_iter().next().unwrap_or(Ok(SettleOutcome::Lost))
     }
 
+    /// Whether the lease holds; it is no longer than a minute then.
+    pub(crate) async fn holds(&self, lease: &Lease) -> bool {
+        let extension = Extension { lease: lease.clone(), duration: Duration::from_mins(1) };
+        let answers = self.right.extend(&[extension]).await;
+        matches!(answers.as_slice(), [Ok(ExtendOutcome::Extended | ExtendOutcome::CancelRequested)])
+    }
+
     /// Settles, successors included, by this action.
     pub(crate) async fn settle_by(&self, settlement: &Settlement, action: Action) -> Result<SettleOutcome> {
         let answers = self.right.settle(&[by(settlement, action)]).await;

@@ -3,7 +3,7 @@
 use super::timeline::{Hold, Life, Timeline};
 use super::verdict::{Verdict, refute};
 use crate::clause::Clause;
-use crate::history::{Answer, Asked, Content, Push};
+use crate::history::{Answer, Asked, Content, OnDuplicate, Push};
 
 /// Clauses 2 and 20: a batch is answered item by item, and each answer is about its own item.
 pub(super) fn one_answer_each(timeline: &Timeline<'_>) -> Verdict {
@@ -57,6 +57,10 @@ pub(super) fn no_ghosts(timeline: &Timeline<'_>) -> Verdict {
         let elsewhere = !life.arrivals.iter().any(|arrival| here(arrival.place));
         let meant = life.pushes.iter().any(|(call, _)| match &call.op {
             Asked::Push { partition, .. } => here(partition),
+            Asked::Settle { items } => items
+                .iter()
+                .flat_map(|item| &item.then)
+                .any(|it| it.pushed.message == hold.delivered.message && here(&it.partition)),
             _ => false,
         });
         refute(elsewhere && !meant, Clause::PartitionsApart, &about, || {
@@ -76,7 +80,15 @@ pub(super) fn content_intact(timeline: &Timeline<'_>) -> Verdict {
         };
         let expected = expected(life, pushed, hold);
         let about = [hold.delivered.message];
-        refute(expected != hold.delivered.content, Clause::ContentIntact, &about, || {
+        let got = &hold.delivered.content;
+        let with_settled_headers = life.headers.contains(&&got.headers);
+        let replaced = || {
+            timeline.replacements(hold, pushed).any(|newer| {
+                let headers = if with_settled_headers { &got.headers } else { &newer.headers };
+                Content { headers: headers.clone(), ..replaced_by(&expected, newer) } == *got
+            })
+        };
+        refute(expected != hold.delivered.content && !replaced(), Clause::ContentIntact, &about, || {
             (format!("{expected:?}, as it was pushed"), format!("{:?}", hold.delivered.content))
         })?;
     }
@@ -95,6 +107,43 @@ fn expected(life: &Life<'_>, pushed: &Content, hold: &Hold<'_>) -> Content {
         expected.headers.clone_from(&got.headers);
     }
     expected
+}
+
+/// The same with the content of another push, headers apart.
+fn replaced_by(expected: &Content, newer: &Content) -> Content {
+    Content {
+        body: newer.body.clone(),
+        task_id: newer.task_id.clone(),
+        session_id: newer.session_id.clone(),
+        ..expected.clone()
+    }
+}
+
+impl Timeline<'_> {
+    /// The contents that pushes of its deduplication key may have given a message before it was delivered.
+    fn replacements<'b>(
+        &'b self,
+        hold: &'b Hold<'_>,
+        first: &'b Content,
+    ) -> impl Iterator<Item = &'b Content> {
+        let message = hold.delivered.message;
+        let pushes = self.lives.values().flat_map(|life| &life.pushes);
+        pushes
+            .filter(move |(call, pushed)| {
+                let may_replace = match pushed.answer {
+                    Answer::Ok(Push::Replaced(other)) => other == message,
+                    Answer::Unknown | Answer::Missing => {
+                        matches!(pushed.on_duplicate, OnDuplicate::Replace | OnDuplicate::Earlier)
+                    }
+                    _ => false,
+                };
+                may_replace
+                    && call.invoked < hold.span.to
+                    && first.dedup_key.is_some()
+                    && first.dedup_key == pushed.content.dedup_key
+            })
+            .map(|(_, pushed)| &pushed.content)
+    }
 }
 
 /// Clause 16: a lease bears the id and the partition of its message.

@@ -52,7 +52,7 @@ macro_rules! invariants {
 /// In the order in which they are checked: the first that is broken says most about the fault.
 const INVARIANTS: &[Invariant] = invariants! {
     content: one_answer_each, no_ghosts, content_intact, labels_agree;
-    life: refused_is_not_stored, one_place, final_removal, dedup, nothing_lost;
+    life: refused_is_not_stored, one_place, final_removal, dedup, ended_with_successors, nothing_lost;
     holding: exclusive, lease_until, fenced, held_settles, deliveries_counted, cancellation_told;
     timing: at_most_max, wait_kept, not_early, paused;
     line: ready_is_served, woken_in_time, in_order, groups_apart, groups_in_order;
@@ -95,9 +95,10 @@ impl Trace {
                 kind == "push" && items.iter().any(|item| item.answer.ok() == Some(&Push::Stored))
             }
             Asked::Pull { answer, .. } => kind == "pull" && answer.ok().is_some_and(|got| !got.is_empty()),
-            Asked::Settle { items } => items
-                .iter()
-                .any(|item| item.action.name() == kind && item.answer.ok() == Some(&Settling::Settled)),
+            Asked::Settle { items } => items.iter().any(|item| {
+                let is_kind = item.action.name() == kind || (kind == "successors" && !item.then.is_empty());
+                is_kind && item.answer.ok() == Some(&Settling::Settled)
+            }),
             Asked::Extend { items } => {
                 kind == "extend" && items.iter().any(|item| item.answer.ok().is_some())
             }

@@ -34,6 +34,7 @@ pub(crate) struct Rules {
     pub(crate) unique_ids: bool,
     /// A move, or a postponement by a copy, leaves one message whatever happens meanwhile.
     pub(crate) moves_once: bool,
+    pub(crate) successors_once: bool,
     pub(crate) dedup: Dedup,
     pub(crate) counting: Counting,
     /// Counts and pages show the very moment.
@@ -93,6 +94,7 @@ impl Default for Rules {
             groups: true,
             unique_ids: true,
             moves_once: true,
+            successors_once: true,
             dedup: Dedup::WhileLive,
             counting: Counting::ExceptReleases,
             inspect_now: true,
@@ -132,6 +134,7 @@ impl Rules {
             groups: capabilities.groups,
             unique_ids: capabilities.unique_ids,
             moves_once: capabilities.moves == MoveGuarantee::Atomic,
+            successors_once: capabilities.successors == Some(MoveGuarantee::Atomic),
             dedup: match capabilities.dedup {
                 anyqueue::adapter::Dedup::None => Dedup::None,
                 anyqueue::adapter::Dedup::WhileLive => Dedup::WhileLive,

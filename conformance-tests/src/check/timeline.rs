@@ -11,8 +11,8 @@ use anyqueue::{Headers, PartitionId};
 use super::rules::Rules;
 use crate::fault_target::{DISRUPTED, killed};
 use crate::history::{
-    Act, Answer, Asked, Call, Cancellation, Content, Deletion, Delivered, Extending, Push, Pushed, Settling,
-    Trace,
+    Act, Answer, Asked, Call, Cancellation, Content, Deletion, Delivered, Extending, OnDuplicate, Push,
+    Pushed, Settling, Trace,
 };
 
 /// A time that never comes.
@@ -247,6 +247,10 @@ impl<'a> Timeline<'a> {
                     if !(lost && self.is_of_another(call, item.delivery)) {
                         self.settle(span, item.message, item.delivery, &item.action, &item.answer);
                     }
+                    for successor in &item.then {
+                        // Nothing is said of the order among the successors of one call: each is the first.
+                        self.push(call, &successor.partition, std::slice::from_ref(&successor.pushed));
+                    }
                 }
             }
             Asked::Extend { items } => {
@@ -317,10 +321,28 @@ impl<'a> Timeline<'a> {
             let certain = match item.answer {
                 Answer::Ok(Push::Stored) => true,
                 Answer::Unknown | Answer::Missing | Answer::Ok(Push::StoredAs(_)) => false,
+                Answer::Ok(Push::Replaced(other)) => {
+                    self.replaced(call, partition, (item, at), other);
+                    continue;
+                }
                 Answer::Ok(Push::Duplicate) | Answer::Fail(_) => continue,
             };
             let pushed = Some((item, at));
             life.arrivals.push(Arrival { place: partition, span: call.span(), certain, pushed });
+        }
+    }
+
+    /// What was brought forward is as if it had come once more, with another delay.
+    fn replaced(
+        &mut self,
+        call: &'a Call,
+        place: &'a PartitionId,
+        pushed: (&'a Pushed, usize),
+        other: usize,
+    ) {
+        if pushed.0.on_duplicate == OnDuplicate::Earlier {
+            let (span, pushed) = (call.span(), Some(pushed));
+            self.life(other).arrivals.push(Arrival { place, span, certain: false, pushed });
         }
     }
 

@@ -42,6 +42,13 @@ pub enum Role {
         /// Messages per batch.
         batch: usize,
     },
+    /// Pulls one message after the other and removes it, with a successor whose payload counts one on.
+    Relay {
+        /// The partition's name.
+        partition: String,
+        /// The lease of each, in milliseconds.
+        lease_ms: u64,
+    },
     /// Pulls `count` messages, holds them for a while, and then removes each on its own.
     LateConsumer {
         /// The partition's name.

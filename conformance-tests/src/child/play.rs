@@ -48,6 +48,7 @@ async fn play<H: Harness>(address: &str, role: Role) -> Result<()> {
             roles::consume(&*storage, &PartitionId::new(&partition)?, count, &request, remove).await?;
         }
         Role::BatchPusher { partition, batch } => roles::push_batches(&*storage, &partition, batch).await?,
+        Role::Relay { partition, lease_ms } => roles::relay(&*storage, &partition, lease_ms).await?,
         Role::LateConsumer { partition, count, lease_ms, hold_ms } => {
             roles::consume_late(&*storage, &partition, count, lease_ms, hold_ms).await?;
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyqueue::adapter::{Action, PullRequest, Settlement, Storage};
+use anyqueue::adapter::{Action, PullRequest, RawDelivery, Settlement, Storage, Successor};
 use anyqueue::{MessageData, PartitionId, Result, SettleOutcome};
 
 use super::event::{ChildEvent, say};
@@ -70,6 +70,36 @@ pub(super) async fn push_batches(storage: &dyn Storage, name: &str, batch: usize
         }
     }
     Ok(())
+}
+
+pub(super) async fn relay(storage: &dyn Storage, name: &str, lease_ms: u64) -> Result<()> {
+    let (partition, lease) = (PartitionId::new(name)?, Duration::from_millis(lease_ms));
+    loop {
+        let request = PullRequest::new(1, Duration::from_secs(1), lease);
+        for delivery in storage.pull(&partition, request).await? {
+            let id = delivery.lease.id.to_string();
+            say(&ChildEvent::Took { id: id.clone(), count: delivery.delivery_count, lease_ms });
+            let payload = counted_on(&delivery);
+            let message = MessageData::new(&payload);
+            let next = message.id().to_string();
+            say(&ChildEvent::Pushing { partition: name.to_owned(), id: next.clone(), payload });
+            let then = vec![Successor { partition: partition.clone(), message }];
+            let settlement = Settlement::new(delivery.lease, Action::Remove).with_then(then);
+            for outcome in storage.settle(&[settlement]).await {
+                if outcome? == SettleOutcome::Settled {
+                    say(&ChildEvent::Removed { id: id.clone() });
+                    say(&ChildEvent::Pushed { id: next.clone() });
+                }
+            }
+        }
+    }
+}
+
+/// `3 8` for a payload of `3 7`.
+fn counted_on(delivery: &RawDelivery) -> String {
+    let text = String::from_utf8_lossy(delivery.message.payload());
+    let (chain, number) = text.split_once(' ').unwrap_or_default();
+    format!("{chain} {}", number.parse::<u64>().unwrap_or_default() + 1)
 }
 
 pub(super) async fn consume_late(

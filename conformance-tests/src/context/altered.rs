@@ -14,6 +14,7 @@ pub(crate) struct Altered {
     pushes: AtomicUsize,
     largest_push: AtomicUsize,
     largest_pull: AtomicUsize,
+    most_successors: AtomicUsize,
     failing_pulls: AtomicUsize,
 }
 
@@ -27,6 +28,7 @@ impl Altered {
             pushes: AtomicUsize::new(0),
             largest_push: AtomicUsize::new(0),
             largest_pull: AtomicUsize::new(0),
+            most_successors: AtomicUsize::new(0),
             failing_pulls: AtomicUsize::new(0),
         })
     }
@@ -44,6 +46,16 @@ impl Altered {
     /// The most messages that one pull call asked for.
     pub(crate) fn largest_pull(&self) -> usize {
         self.largest_pull.load(Ordering::SeqCst)
+    }
+
+    /// The most successors that one call brought.
+    pub(crate) fn most_successors(&self) -> usize {
+        self.most_successors.load(Ordering::SeqCst)
+    }
+
+    fn settling(&self, settlements: &[Settlement]) {
+        let successors = settlements.iter().map(|settlement| settlement.then.len()).sum();
+        self.most_successors.fetch_max(successors, Ordering::SeqCst);
     }
 
     /// The next `n` pulls fail, each as if the server were out of reach, without claiming anything.
@@ -82,12 +94,18 @@ impl Forward for Altered {
         self.inner.pull(partition, request).await
     }
 
+    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+        self.settling(settlements);
+        self.inner.settle(settlements).await
+    }
+
     async fn exchange(
         &self,
         settlements: &[Settlement],
         partition: &PartitionId,
         request: PullRequest,
     ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>) {
+        self.settling(settlements);
         match self.asked(&request) {
             Ok(()) => self.inner.exchange(settlements, partition, request).await,
             Err(error) => (self.inner.settle(settlements).await, Err(error)),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::{Duration, Instant};
 
-use anyqueue::adapter::{Action, Lease, RawDelivery, Settlement};
+use anyqueue::adapter::{self, Action, Lease, RawDelivery, Settlement};
 use anyqueue::{
     Browsed, CancelOutcome, Counts, DeleteOutcome, ExtendOutcome, MessageData, MessageId, MessageState,
     PartitionId, PushOutcome, Result, SettleOutcome, When,
@@ -12,8 +12,8 @@ use anyqueue::{
 
 use super::trace::{
     Action as Act, Answer, ById, Cancellation, Content, Deletion, Delivered, Event as Call, Extended,
-    Extension as Extending, Head, Numbers, Op as Asked, Push, Pushed, Settled, Settlement as Settling, Shown,
-    State, Trace,
+    Extension as Extending, Head, Numbers, OnDuplicate, Op as Asked, Push, Pushed, Settled,
+    Settlement as Settling, Shown, State, Successor, Trace,
 };
 use super::units::whole_us;
 use super::{Event, History, Inner, Op};
@@ -177,10 +177,16 @@ impl Export<'_> {
                 PushOutcome::Stored(stored) if stored == id => Push::Stored,
                 PushOutcome::Stored(other) => Push::StoredAs(self.names.message(other)),
                 PushOutcome::Duplicate(_) => Push::Duplicate,
+                PushOutcome::Replaced(other) => Push::Replaced(self.names.message(other)),
             })
         });
-        let content = self.inner.messages.get(&id).map(content).unwrap_or_default();
-        Pushed { message: self.names.message(id), content, answer: Answer::of(answer, ended) }
+        let known = self.inner.messages.get(&id);
+        Pushed {
+            message: self.names.message(id),
+            content: known.map(content).unwrap_or_default(),
+            on_duplicate: known.map(on_duplicate).unwrap_or_default(),
+            answer: Answer::of(answer, ended),
+        }
     }
 
     fn pulled(
@@ -209,7 +215,7 @@ impl Export<'_> {
 
     fn settled(
         &mut self,
-        Settlement { lease, action, .. }: &Settlement,
+        Settlement { lease, action, then, .. }: &Settlement,
         outcome: Option<&Result<SettleOutcome>>,
         ended: bool,
     ) -> Settled {
@@ -217,12 +223,37 @@ impl Export<'_> {
             SettleOutcome::Settled => Settling::Settled,
             SettleOutcome::Lost => Settling::Lost,
         };
+        let answer = Answer::of(outcome.cloned().map(|outcome| outcome.map(name)), ended);
         Settled {
             message: self.names.message(lease.id),
             delivery: self.names.leases.get(lease).copied(),
             action: act(action),
-            answer: Answer::of(outcome.cloned().map(|outcome| outcome.map(name)), ended),
+            then: then.iter().map(|successor| self.successor(successor, &answer)).collect(),
+            answer,
         }
+    }
+
+    fn successor(&mut self, successor: &adapter::Successor, settled: &Answer<Settling>) -> Successor {
+        let message = &successor.message;
+        let answer = match settled {
+            // One whose key or id is taken is left out.
+            Answer::Ok(Settling::Settled) if self.may_be_duplicate(message) => Answer::Unknown,
+            Answer::Ok(Settling::Settled) => Answer::Ok(Push::Stored),
+            Answer::Ok(Settling::Lost) => Answer::Fail("lost".to_owned()),
+            Answer::Fail(why) => Answer::Fail(why.clone()),
+            Answer::Unknown | Answer::Missing => Answer::Unknown,
+        };
+        let pushed = Pushed {
+            message: self.names.message(message.id()),
+            content: content(message),
+            on_duplicate: on_duplicate(message),
+            answer,
+        };
+        Successor { partition: successor.partition.clone(), pushed }
+    }
+
+    fn may_be_duplicate(&self, message: &MessageData) -> bool {
+        message.options().dedup_key.is_some() || self.inner.sent_twice.contains(&message.id())
     }
 
     fn by_id<O: Clone, T>(
@@ -283,6 +314,15 @@ fn act(action: &Action) -> Act {
 
 /// Short of a microsecond.
 const ALMOST_US: Duration = Duration::from_nanos(999);
+
+fn on_duplicate(message: &MessageData) -> OnDuplicate {
+    match message.options().on_duplicate {
+        anyqueue::OnDuplicate::Replace => OnDuplicate::Replace,
+        anyqueue::OnDuplicate::Earlier => OnDuplicate::Earlier,
+        anyqueue::OnDuplicate::Behind => OnDuplicate::Behind,
+        _ => OnDuplicate::Keep,
+    }
+}
 
 fn content(message: &MessageData) -> Content {
     let options = message.options();

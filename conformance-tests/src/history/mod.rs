@@ -7,7 +7,7 @@ mod export;
 mod trace;
 pub(crate) mod units;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -23,7 +23,7 @@ pub(crate) use export::Exported;
 pub use trace::Trace;
 pub(crate) use trace::{
     Action as Act, Answer, Cancellation, Content, Deletion, Delivered, Event as Call, Extension as Extending,
-    Op as Asked, Push, Pushed, Settlement as Settling, State,
+    OnDuplicate, Op as Asked, Push, Pushed, Settlement as Settling, State,
 };
 
 /// The smallest difference between two moments of a history.
@@ -144,6 +144,8 @@ struct Inner {
     numbers: HashMap<MessageId, usize>,
     /// As they were pushed first.
     messages: HashMap<MessageId, MessageData>,
+    /// Those that were pushed more than once.
+    sent_twice: HashSet<MessageId>,
     last: Option<Instant>,
 }
 
@@ -219,7 +221,11 @@ impl History {
     pub(crate) fn know(&self, message: &MessageData) {
         let mut inner = self.lock();
         inner.number(message.id());
-        inner.messages.entry(message.id()).or_insert_with(|| message.clone());
+        if inner.messages.contains_key(&message.id()) {
+            inner.sent_twice.insert(message.id());
+        } else {
+            inner.messages.insert(message.id(), message.clone());
+        }
     }
 
     pub(crate) fn events(&self) -> Vec<Event> {
@@ -364,8 +370,20 @@ impl Inner {
                 self.pairs(
                     settlements,
                     outcomes,
-                    |s| named(&s.lease.id),
-                    |inner, s| { format!("{} {}", inner.label(s.lease.id), action_name(&s.action)) }
+                    |s| named(&s.lease.id) || s.then.iter().any(|it| named(&it.message.id())),
+                    |inner, s| {
+                        let then: Vec<_> = s
+                            .then
+                            .iter()
+                            .map(|it| format!("{} in {}", inner.pushed(&it.message.id()), it.partition))
+                            .collect();
+                        let then = if then.is_empty() {
+                            String::new()
+                        } else {
+                            format!(", then {}", then.join(" and "))
+                        };
+                        format!("{} {}{then}", inner.label(s.lease.id), action_name(&s.action))
+                    }
                 )
             ),
             Op::Extend { extensions, outcomes } => format!(
@@ -457,7 +475,9 @@ impl Op {
             Self::Pull { outcome, .. } => {
                 outcome.iter().flatten().any(|delivery| about.contains(&delivery.lease.id))
             }
-            Self::Settle { settlements, .. } => settlements.iter().any(|s| about.contains(&s.lease.id)),
+            Self::Settle { settlements, .. } => settlements.iter().any(|s| {
+                about.contains(&s.lease.id) || s.then.iter().any(|it| about.contains(&it.message.id()))
+            }),
             Self::Extend { extensions, .. } => extensions.iter().any(|e| about.contains(&e.lease.id)),
             Self::ChildTook { id, .. } | Self::ChildRemoved { id } => about.contains(id),
             Self::Browse { outcome, .. } => {

@@ -167,7 +167,20 @@ pub(crate) struct Pushed {
     pub(crate) message: usize,
     #[serde(flatten)]
     pub(crate) content: Content,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) on_duplicate: OnDuplicate,
     pub(crate) answer: Answer<Push>,
+}
+
+/// What it was to do if its deduplication key was taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum OnDuplicate {
+    #[default]
+    Keep,
+    Replace,
+    Earlier,
+    Behind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -177,6 +190,8 @@ pub(crate) enum Push {
     /// Stored, says the answer, under the id of another message.
     StoredAs(usize),
     Duplicate,
+    /// That message has its content.
+    Replaced(usize),
 }
 
 /// All of a message but its id.
@@ -231,6 +246,17 @@ pub(crate) struct Settled {
     pub(crate) delivery: Option<usize>,
     pub(crate) action: Action,
     pub(crate) answer: Answer<Settlement>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) then: Vec<Successor>,
+}
+
+/// A message that a settlement brought. Its answer is [`Stored`](Push::Stored) if it certainly was, and a failure if it certainly was not.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Successor {
+    #[serde(with = "place")]
+    pub(crate) partition: PartitionId,
+    #[serde(flatten)]
+    pub(crate) pushed: Pushed,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyqueue::adapter::{
     Action, Extension, PullQueueStorage as _, PullRequest, PushQueueStorage as _, QueueStorage as _,
-    RawDelivery, Settlement, Storage as _,
+    RawDelivery, Settlement, Storage as _, Successor,
 };
 use anyqueue::{Headers, MAX_PAGE, MessageData, MessageId, Page, PartitionId, Result};
 use futures_util::future::{Either, select};
@@ -132,7 +132,7 @@ impl<'a> Actor<'a> {
             made = made.with_group(format!("group {group}"));
         }
         if let Some(key) = message.key {
-            made = made.with_dedup_key(format!("key {key}"));
+            made = made.with_dedup_key(format!("key {key}")).with_on_duplicate(message.on_duplicate);
         }
         if message.headers {
             made = made.with_header("Content-Type", "text/plain").with_task_id(format!("task {number}"));
@@ -216,13 +216,20 @@ impl<'a> Actor<'a> {
         }
     }
 
-    fn settlements(&self, items: &[Settle]) -> Vec<Settlement> {
-        let settlement = |item: &Settle| {
-            let delivery = pick(self.deliveries(item.whose), item.nth)?;
-            let action = action(item.fate, &delivery.lease.partition);
-            Some(Settlement::new(delivery.lease, action))
+    fn settlements(&mut self, items: &[Settle]) -> Vec<Settlement> {
+        items.iter().filter_map(|item| self.settlement(item)).collect()
+    }
+
+    fn settlement(&mut self, item: &Settle) -> Option<Settlement> {
+        let delivery = pick(self.deliveries(item.whose), item.nth)?;
+        let action = action(item.fate, &delivery.lease.partition);
+        let successor = |(number, message): &(usize, Message)| Successor {
+            partition: partition(Place { number: *number, dead: false }),
+            message: self.message(message),
         };
-        items.iter().filter_map(settlement).collect()
+        let then: Vec<_> = item.then.iter().map(successor).collect();
+        self.sent.extend(then.iter().map(|it| (it.partition.clone(), it.message.clone())));
+        Some(Settlement::new(delivery.lease, action).with_then(then))
     }
 
     fn deliveries(&self, whose: Whose) -> &[RawDelivery] {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyqueue::OnDuplicate;
 use anyqueue::adapter::{Capabilities, Dedup};
 use fastrand::Rng;
 
@@ -113,12 +114,15 @@ impl Maker {
 
     fn message(&mut self) -> Message {
         let levels = self.capabilities.priority_levels.min(3);
+        let key = (self.capabilities.dedup != Dedup::None && self.often(20)).then(|| self.random.u8(..KEYS));
+        let on_duplicate = if key.is_some() { self.on_duplicate() } else { OnDuplicate::Keep };
         let payloads = [Payload::Padded, Payload::WithNul, Payload::NoUtf8, Payload::Long];
         Message {
             priority: if levels > 1 && self.often(50) { self.random.u8(..levels) } else { 0 },
             delay: (self.capabilities.push_delay.is_some() && self.often(20)).then(|| self.time(0, 5)),
             group: (self.capabilities.groups && self.often(25)).then(|| self.random.u8(..GROUPS)),
-            key: (self.capabilities.dedup != Dedup::None && self.often(20)).then(|| self.random.u8(..KEYS)),
+            key,
+            on_duplicate,
             payload: if self.often(12) {
                 self.random.choice(payloads).unwrap_or_default()
             } else {
@@ -126,6 +130,15 @@ impl Maker {
             },
             headers: self.often(20),
             fields: self.often(50),
+        }
+    }
+
+    /// Not `Earlier`: of what it may have brought forward nobody knows when it is due.
+    fn on_duplicate(&mut self) -> OnDuplicate {
+        match self.random.u8(..4) {
+            0 if self.capabilities.on_duplicate => OnDuplicate::Replace,
+            1 if self.capabilities.on_duplicate => OnDuplicate::Behind,
+            _ => OnDuplicate::Keep,
         }
     }
 
@@ -161,7 +174,14 @@ impl Maker {
             _ if !self.wanders => Fate::Bury { headers },
             _ => Fate::Move { to: Place { number: self.number(), dead: self.often(65) }, headers },
         };
-        Settle { whose, nth: self.random.usize(..16), fate }
+        Settle { whose, nth: self.random.usize(..16), fate, then: self.successors() }
+    }
+
+    fn successors(&mut self) -> Vec<(usize, Message)> {
+        if self.capabilities.successors.is_none() || !self.often(25) {
+            return Vec::new();
+        }
+        (0..self.random.usize(1..4)).map(|_| (self.number(), self.message())).collect()
     }
 
     fn extend(&mut self) -> Act {

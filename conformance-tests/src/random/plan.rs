@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use anyqueue::OnDuplicate;
+
 /// A plan.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
@@ -80,6 +82,7 @@ pub(crate) struct Message {
     pub(crate) delay: Option<Duration>,
     pub(crate) group: Option<u8>,
     pub(crate) key: Option<u8>,
+    pub(crate) on_duplicate: OnDuplicate,
     pub(crate) payload: Payload,
     pub(crate) headers: bool,
     /// Whether it has every field that decides nothing here: session, retries, duration, expiry.
@@ -121,6 +124,8 @@ pub(crate) struct Settle {
     pub(crate) whose: Whose,
     pub(crate) nth: usize,
     pub(crate) fate: Fate,
+    /// Its successors, and the partitions that they go to.
+    pub(crate) then: Vec<(usize, Message)>,
 }
 
 /// Which of a process's deliveries are meant.
@@ -157,8 +162,8 @@ impl Act {
         match self {
             Self::Push { .. } => vec!["push"],
             Self::Pull(_) => vec!["pull"],
-            Self::Settle(items) => items.iter().map(|item| item.fate.kind()).collect(),
-            Self::Exchange(items, _) => items.iter().map(|item| item.fate.kind()).chain(["pull"]).collect(),
+            Self::Settle(items) => items.iter().flat_map(Settle::kinds).collect(),
+            Self::Exchange(items, _) => items.iter().flat_map(Settle::kinds).chain(["pull"]).collect(),
             Self::Extend { .. } => vec!["extend"],
             Self::Delete { .. } => vec!["delete"],
             Self::Cancel { .. } => vec!["cancel"],
@@ -171,6 +176,13 @@ impl Act {
             Self::Crash => vec!["crash"],
             Self::PushAgain { .. } | Self::Sleep(_) => vec![],
         }
+    }
+}
+
+impl Settle {
+    fn kinds(&self) -> impl Iterator<Item = &'static str> + use<> {
+        let then = (!self.then.is_empty()).then_some("successors");
+        std::iter::once(self.fate.kind()).chain(then)
     }
 }
 

@@ -4,14 +4,28 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::delivery::Wanted;
 use super::keeper::Held;
 use super::shared::Shared;
 use crate::error::{Error, ErrorKind, Operation, Result};
+use crate::message::MessageId;
+use crate::status::QueueMessageStatus;
 use crate::storage::SettleOutcome;
 
 /// Where the outcome of a settlement arrives. Dropped, the settlement is carried through all the same.
 pub(crate) type Reply = oneshot::Receiver<Result<SettleOutcome>>;
+
+/// What a settlement asks for: who asks for the same again is told the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) status: QueueMessageStatus,
+    pub(super) successors: Box<[MessageId]>,
+}
+
+impl From<QueueMessageStatus> for Wanted {
+    fn from(status: QueueMessageStatus) -> Self {
+        Self { status, successors: Box::default() }
+    }
+}
 
 /// What became of a settlement; and of which, if one was asked for behind another.
 pub(crate) struct Ended {

@@ -104,7 +104,9 @@ impl StorageCaller {
         let stored = answers.iter().filter(|a| matches!(a, Ok(PushOutcome::Stored(_)))).count() as u64;
         let duplicate = answers.iter().filter(|a| matches!(a, Ok(PushOutcome::Duplicate(_)))).count() as u64;
         self.labels.count("anyqueue_pushed_total", self.name(), partition, stored);
+        let replaced = answers.iter().filter(|a| matches!(a, Ok(PushOutcome::Replaced(_)))).count() as u64;
         self.labels.count("anyqueue_duplicates_total", self.name(), partition, duplicate);
+        self.labels.count("anyqueue_replaced_total", self.name(), partition, replaced);
         answers
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
-use super::begun::{Begun, Ended, Reply};
+use super::begun::{Begun, Ended, Reply, Wanted};
 use super::feed::{Feed, WindowSlot};
 use super::keeper::Held;
 use super::shared::Shared;
@@ -55,19 +55,6 @@ pub(super) struct SettleRequest {
 impl From<Settlement> for SettleRequest {
     fn from(settlement: Settlement) -> Self {
         Self { settlement, successor_bytes: 0, window: None }
-    }
-}
-
-/// What a settlement asks for: who asks for the same again is told the same.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
-    pub(super) status: QueueMessageStatus,
-    pub(super) successors: Box<[MessageId]>,
-}
-
-impl From<QueueMessageStatus> for Wanted {
-    fn from(status: QueueMessageStatus) -> Self {
-        Self { status, successors: Box::default() }
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::capabilities::{Capabilities, Dedup, DelayCapability, PriorityDiscipline};
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::{Headers, MAX_KEY_BYTES, MessageData, RESERVED_HEADER_PREFIX};
+use crate::message::{Headers, MAX_KEY_BYTES, MessageData, OnDuplicate, RESERVED_HEADER_PREFIX};
 use crate::partition::PartitionId;
 
 /// The longest header name, in bytes.
@@ -29,6 +29,18 @@ pub fn validate(message: &MessageData, encoded_len: u64, capabilities: &Capabili
     }
     if options.dedup_key.is_some() && capabilities.dedup == Dedup::None {
         return Err(unsupported("deduplication keys"));
+    }
+    if options.on_duplicate != OnDuplicate::Keep {
+        if options.dedup_key.is_none() {
+            return Err(Error::invalid(
+                "on_duplicate says what to do with a taken deduplication key: give the key too",
+            ));
+        }
+        if !capabilities.on_duplicate {
+            return Err(unsupported(
+                "push that changes what waits with its deduplication key (on_duplicate)",
+            ));
+        }
     }
     if options.delay.is_some() {
         delay(message.delay(std::time::SystemTime::now()), capabilities.push_delay, "a delay at push")?;

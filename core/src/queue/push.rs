@@ -98,6 +98,17 @@ impl Queue {
     }
 }
 
+impl Queue {
+    /// Whether a message could be pushed, as far as that is known without asking the server: what [`push`](Self::push) refuses before it
+    /// sends anything, this refuses too.
+    ///
+    /// # Errors
+    /// Those of [`validate`](crate::adapter::validate), and for a bad partition name.
+    pub fn check_push(&self, partition: impl IntoPartitionId, message: &MessageData) -> Result<()> {
+        self.0.checked(&partition.into_partition_id()?, message.clone()).map(drop)
+    }
+}
+
 /// Messages of one call, and where their answers go.
 #[derive(Default)]
 struct Chunk {

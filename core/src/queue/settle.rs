@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::begun::Reply;
+use super::begun::{Reply, Wanted};
 use super::coalesce::Call;
-use super::delivery::{Delivery, SettleRequest, Slot, Wanted};
+use super::delivery::{Delivery, SettleRequest, Slot};
 use super::handle::Queue;
 use super::shared::{SettleCall, Shared};
 use super::successors::Successors;

@@ -58,7 +58,9 @@ impl Actor {
                 state.acknowledged.insert(*id);
                 state.progress += 1;
             }
-            Ok(PushOutcome::Duplicate(_)) => panic!("pushed once, and answered as a duplicate"),
+            Ok(PushOutcome::Duplicate(_) | PushOutcome::Replaced(_)) => {
+                panic!("pushed once, and answered as a duplicate")
+            }
             Err(error) => expected(error),
         }
     }

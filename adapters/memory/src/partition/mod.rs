@@ -79,6 +79,23 @@ impl Partition {
         self.keys.get(key).copied()
     }
 
+    pub(crate) fn is_held(&self, id: MessageId) -> bool {
+        self.messages.get(&id).is_some_and(|message| message.is_leased())
+    }
+
+    /// A message that nobody holds.
+    pub(crate) fn waiting(&mut self, id: MessageId) -> Option<&mut Message> {
+        self.messages.get_mut(&id).map(|message| &mut **message).filter(|message| !message.is_leased())
+    }
+
+    /// Makes a delayed message due so long from now.
+    pub(crate) fn bring_forward(&mut self, now: Instant, id: MessageId, delay: Duration) {
+        if let Some(message) = self.messages.get_mut(&id) {
+            self.queues.withdraw(message);
+            self.queues.schedule(now, message, delay);
+        }
+    }
+
     /// Adds a pushed message, which takes its deduplication key. The caller has seen to it that id and key are free.
     pub(crate) fn push(&mut self, now: Instant, mut message: Box<Message>, delay: Duration) {
         if let Some(key) = &message.data.options().dedup_key

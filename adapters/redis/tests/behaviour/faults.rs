@@ -91,7 +91,11 @@ async fn push_all(
             let mut stored = HashSet::new();
             for (message, answer) in left.iter().zip(pushed.await.expect("a push hangs")) {
                 match answer {
-                    Ok(PushOutcome::Stored(id) | PushOutcome::Duplicate(Some(id))) => drop(stored.insert(id)),
+                    Ok(
+                        PushOutcome::Stored(id)
+                        | PushOutcome::Duplicate(Some(id))
+                        | PushOutcome::Replaced(id),
+                    ) => drop(stored.insert(id)),
                     Ok(PushOutcome::Duplicate(None)) => drop(stored.insert(message.id())),
                     Err(error) => assert_ne!(error.retry(), RetryClass::Never, "{error}"),
                 }

@@ -181,10 +181,10 @@ impl PushVerdict {
     pub(super) fn of(id: MessageId, result: anyqueue::Result<PushOutcome>) -> Self {
         match result {
             Ok(PushOutcome::Stored(_)) => Self::Stored,
-            Ok(PushOutcome::Duplicate(Some(other))) if other != id => {
+            Ok(PushOutcome::Duplicate(Some(other)) | PushOutcome::Replaced(other)) if other != id => {
                 Self::Refused(format!("{other} is at the target with the same deduplication key"))
             }
-            Ok(PushOutcome::Duplicate(_)) => Self::AlreadyThere,
+            Ok(PushOutcome::Duplicate(_) | PushOutcome::Replaced(_)) => Self::AlreadyThere,
             Err(error) => match error.kind() {
                 ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::TooLarge => {
                     Self::Refused(with_causes(&error))

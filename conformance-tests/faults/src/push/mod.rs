@@ -2,5 +2,6 @@
 
 pub(crate) mod basic;
 pub(crate) mod batch;
+pub(crate) mod compaction;
 pub(crate) mod identity;
 pub(crate) mod options;

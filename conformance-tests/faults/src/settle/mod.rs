@@ -5,3 +5,4 @@ pub(crate) mod basic;
 pub(crate) mod batch;
 pub(crate) mod fields;
 pub(crate) mod stored_anew;
+pub(crate) mod successors;

@@ -71,6 +71,7 @@ impl LabClient {
         let words = answers.into_iter().map(|answer| match answer.unwrap() {
             PushOutcome::Stored(_) => "stored",
             PushOutcome::Duplicate(_) => "duplicate",
+            PushOutcome::Replaced(_) => "replaced",
         });
         words.collect::<Vec<_>>().join(" ")
     }

@@ -17,6 +17,7 @@ mod settle;
 mod skew;
 mod steps;
 mod stream;
+mod successors;
 mod unreadable;
 
 use crate::case::Case;
@@ -28,6 +29,7 @@ pub(super) const GROUPS: &[&[Case]] = &[
     bounds::CASES,
     pull::CASES,
     settle::CASES,
+    successors::CASES,
     lease::CASES,
     dead::CASES,
     unreadable::CASES,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyqueue::adapter::{Dedup, PriorityDiscipline, Storage};
 use anyqueue::{
-    Error, ErrorKind, MAX_HEADER_NAME_BYTES, MAX_KEY_BYTES, MessageData, Page, PartitionId, PartitionOptions,
-    Queue, QueueMessageStatus,
+    Error, ErrorKind, MAX_HEADER_NAME_BYTES, MAX_KEY_BYTES, MessageData, OnDuplicate, Page, PartitionId,
+    PartitionOptions, Queue, QueueMessageStatus,
 };
 
 use crate::case::Case;
@@ -24,6 +24,9 @@ pub(super) const CASES: &[Case] = &[
     case!(Queue, "queue_refuse.undeclared_postponement", [Unsupported], undeclared_postponement)
         .kills(&[Fault::SharedDelivery]),
     case!(Queue, "queue_refuse.undeclared_inspection", [Unsupported], undeclared_inspection)
+        .kills(&[Fault::BufferLostAtClose]),
+    case!(Queue, "queue_refuse.undeclared_compaction", [Unsupported], undeclared_compaction)
+        .needs(&[Need::Dedup])
         .kills(&[Fault::BufferLostAtClose]),
     case!(Queue, "queue_refuse.out_of_range", [Unsupported], out_of_range).kills(&[Fault::BufferLostAtClose]),
     case!(Queue, "queue_refuse.bad_names", [Unsupported], bad_names).kills(&[Fault::BufferLostAtClose]),
@@ -111,6 +114,21 @@ async fn usable(c: &Context, queue: &Queue, p: &PartitionId) -> CaseResult {
     let sent = c.store(queue, p, vec![c.message()]).await?;
     let got = c.drain(queue, p, c.timing().slack).await?;
     c.same_ids(Clause::Unsupported, "the one message that was accepted", &sent, &got)
+}
+
+/// A push that would change what waits is refused where that is not declared, and without a key.
+async fn undeclared_compaction(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let storage = Altered::new(c.client().storage(), |declared| declared.on_duplicate = false);
+    let queue = over(c, &storage)?;
+    for what in [OnDuplicate::Replace, OnDuplicate::Earlier, OnDuplicate::Behind] {
+        let message = c.message().with_dedup_key("k").with_on_duplicate(what);
+        refused(c, &queue, &p, ("a key that may be taken", ErrorKind::Unsupported), message).await?;
+        let message = c.message().with_on_duplicate(what);
+        refused(c, &queue, &p, ("no key that could be taken", ErrorKind::InvalidInput), message).await?;
+    }
+    c.equal(Clause::Unsupported, &[], "the number of push calls", &0, &storage.pushes())?;
+    usable(c, &queue, &p).await
 }
 
 /// A refused postponement leaves the delivery held, to be settled otherwise.

@@ -123,7 +123,7 @@ async fn pushers_of_one_id(c: &Context) -> CaseResult {
     c.equal(Clause::PushResults, &[id], "the number of answers", &MANY, &answers.len())?;
     let is_duplicate = |answer: &PushOutcome| match answer {
         PushOutcome::Duplicate(first) => first.is_none_or(|first| first == id),
-        PushOutcome::Stored(_) => false,
+        PushOutcome::Stored(_) | PushOutcome::Replaced(_) => false,
     };
     let stored = answers.iter().filter(|answer| **answer == PushOutcome::Stored(id)).count();
     let duplicates = answers.iter().filter(|answer| is_duplicate(answer)).count();

@@ -4,6 +4,7 @@ mod admin;
 mod backlog;
 mod bounds;
 mod cancel;
+mod compaction;
 mod concurrency;
 mod crowd;
 mod dead;
@@ -28,6 +29,7 @@ mod push;
 mod random;
 mod rivals;
 mod settle;
+mod successors;
 pub(super) mod unreadable;
 mod waiting;
 
@@ -48,12 +50,17 @@ pub(super) const GROUPS: &[&[Case]] = &[
     settle::moves::CASES,
     settle::token::CASES,
     settle::batch::CASES,
+    successors::stored::CASES,
+    successors::fenced::CASES,
+    successors::keys::CASES,
+    successors::killed::CASES,
     exchange::CASES,
     fates::CASES,
     lease::CASES,
     delay::CASES,
     groups::CASES,
     dedup::CASES,
+    compaction::CASES,
     dead::CASES,
     waiting::CASES,
     crowd::CASES,

@@ -166,7 +166,7 @@ async fn same_id_in_one_batch(c: &Context) -> CaseResult {
     let mut duplicates = 0;
     for (answer, id) in answers.into_iter().zip([a.id(), a.id(), b.id()]) {
         match c.ok(Clause::PushResults, "each item", answer)? {
-            PushOutcome::Stored(_) => {}
+            PushOutcome::Stored(_) | PushOutcome::Replaced(_) => {}
             PushOutcome::Duplicate(first) => {
                 duplicates += 1;
                 let ok = first.is_none_or(|first| first == id);

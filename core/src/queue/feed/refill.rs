@@ -42,8 +42,10 @@ impl HandlerFeed {
         }
         self.batches.upgrade().filter(|batches| batches.capacity() > 0)?;
         let stays = |settlement: &Settlement| {
-            settlement.lease.partition == self.terms.partition
+            let here = |partition: &PartitionId| *partition == self.terms.partition;
+            here(&settlement.lease.partition)
                 && !matches!(settlement.action, Action::Move { .. })
+                && settlement.then.iter().all(|successor| here(&successor.partition))
         };
         let turn = if settlements.iter().all(stays) {
             Turn::Shared(self.turns.turn.try_read().ok()?)

@@ -45,6 +45,7 @@ pub(crate) fn capabilities() -> Capabilities {
         groups: false,
         ages: AgeClock::Server,
         dedup: Dedup::None,
+        on_duplicate: false,
         delivery_count: DeliveryCount::Deliveries,
         moves: MoveGuarantee::Atomic,
         successors: None,

@@ -26,7 +26,7 @@ pub(in crate::cases) const CASES: &[Case] = &[
 ];
 
 /// Every way to settle.
-pub(super) fn actions(c: &Context) -> CaseResult<Vec<Action>> {
+pub(in crate::cases) fn actions(c: &Context) -> CaseResult<Vec<Action>> {
     let to = c.partition("elsewhere")?;
     Ok(vec![
         Action::Remove,

@@ -1,0 +1,98 @@
+//! Processes that are killed while they settle with successors.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyqueue::PartitionId;
+use anyqueue::adapter::RawDelivery;
+
+use crate::case::Case;
+use crate::child::{ChildEvent, Role};
+use crate::clause::Clause;
+use crate::context::Context;
+use crate::fault::Fault;
+use crate::need::Need;
+use crate::verdict::CaseResult;
+
+pub(in crate::cases) const CASES: &[Case] =
+    &[case!(Storage, "successors.chains_of_killed_processes", [Successors, SettleOutcomes], chains)
+        .needs(&[Need::Successors, Need::Children])
+        .kills(&[Fault::SuccessorsDropped])
+        .deadline(Duration::from_secs(90))];
+
+/// Chains of messages, each followed by the next.
+const CHAINS: usize = 4;
+
+/// Processes that carry them on at once.
+const RUNNERS: usize = 2;
+
+/// Chains that processes carry on are never broken when these are killed, wherever that is; and where the end and the successor are one
+/// step, no chain forks.
+async fn chains(c: &Context) -> CaseResult {
+    let (p, mut random, t) = (c.partition("work")?, c.random(), c.timing());
+    let first = c.messages(CHAINS, |_, message| message);
+    let first: Vec<_> = first
+        .into_iter()
+        .enumerate()
+        .map(|(chain, message)| anyqueue::MessageData::with_id(message.id(), format!("{chain} 0")))
+        .collect();
+    c.client().push(&p, &first).await?;
+    let lease_ms = u64::try_from(t.lease.as_millis()).unwrap_or(u64::MAX);
+    let mut reached = BTreeMap::new();
+    for _ in 0..c.size(6, 40) {
+        let mut runners = Vec::new();
+        for _ in 0..RUNNERS {
+            runners.push(c.spawn(&Role::Relay { partition: "work".to_owned(), lease_ms })?);
+        }
+        for runner in &mut runners {
+            let settled = |event: &ChildEvent| matches!(event, ChildEvent::Pushed { .. });
+            runner.wait_for(random.usize(1..8), settled).await?;
+        }
+        tokio::time::sleep(Duration::from_micros(random.u64(0..2000))).await;
+        for runner in &mut runners {
+            runner.kill().await?;
+        }
+        unbroken(c, &p, &mut reached).await?;
+    }
+    let last = c.client().take(&p, CHAINS).await?;
+    c.client().remove(&last).await
+}
+
+/// Takes what is left of each chain, judges it, and lets the chains go on from there.
+async fn unbroken(c: &Context, p: &PartitionId, reached: &mut BTreeMap<String, u64>) -> CaseResult {
+    let wait = c.timing().latest(c.timing().lease);
+    let mut links: BTreeMap<String, Vec<(u64, RawDelivery)>> = BTreeMap::new();
+    while links.len() < CHAINS {
+        let got = c.client().pull_with(p, c.client().request(CHAINS, wait)).await?;
+        let seen = || format!("{:?}", links.keys());
+        c.check(Clause::Successors, &[], !got.is_empty(), format!("{CHAINS} chains"), seen())?;
+        for delivery in got {
+            let text = String::from_utf8_lossy(delivery.message.payload()).into_owned();
+            let (chain, number) = text.split_once(' ').unwrap_or_default();
+            let number = number.parse().unwrap_or_default();
+            links.entry(chain.to_owned()).or_default().push((number, delivery));
+        }
+    }
+    let more = c.client().pull_now(p, CHAINS).await?;
+    if Need::AtomicSuccessors.is_declared(c.capabilities()) {
+        let alone = more.is_empty() && links.values().all(|ends| ends.len() == 1);
+        let seen = format!("{links:?} and {more:?}");
+        c.check(Clause::Successors, &[], alone, "one link of each chain", seen)?;
+    }
+    c.client().settle_all(&more, &anyqueue::adapter::Action::Release).await?;
+    for (chain, ends) in links {
+        let furthest = ends.iter().map(|(number, _)| *number).max().unwrap_or_default();
+        let before = reached.insert(chain.clone(), furthest).unwrap_or_default();
+        let about: Vec<_> = ends.iter().map(|(_, delivery)| delivery.lease.id).collect();
+        c.check(
+            Clause::Successors,
+            &about,
+            furthest >= before,
+            format!("chain {chain} at {before} or further"),
+            furthest.to_string(),
+        )?;
+        let ends: Vec<_> = ends.into_iter().map(|(_, delivery)| delivery).collect();
+        c.client().settle_all(&ends, &anyqueue::adapter::Action::Release).await?;
+    }
+    Ok(())
+}
