@@ -148,6 +148,7 @@ mod push;
 mod recent_names;
 mod record;
 mod reply;
+mod rows;
 mod script;
 mod server;
 mod settle;

@@ -36,6 +36,7 @@ impl Script {
 
 const COMMON: &str = include_str!("../scripts/common.lua");
 const STORING: &str = include_str!("../scripts/storing.lua");
+const STORING_MANY: &str = include_str!("../scripts/storing_many.lua");
 const READING: &str = include_str!("../scripts/reading.lua");
 const LEAVING: &str = include_str!("../scripts/leaving.lua");
 const TOMBS: &str = include_str!("../scripts/tombs.lua");
@@ -59,7 +60,7 @@ macro_rules! scripts {
 }
 
 scripts! {
-    PUSH = [COMMON, STORING], "push.lua";
+    PUSH = [COMMON, STORING, STORING_MANY], "push.lua";
     PULL = [COMMON, READING, LEASES, REAPING, TOMBS, CLAIM], "pull.lua";
     SETTLE = [COMMON, STORING, LEAVING, LEASES, ARRIVE, FINISH], "settle.lua";
     EXCHANGE = [COMMON, STORING, READING, LEAVING, LEASES, REAPING, TOMBS, CLAIM, ARRIVE, FINISH], "exchange.lua";

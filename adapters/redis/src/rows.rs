@@ -1,0 +1,146 @@
+//! Messages in the form in which scripts store them.
+
+use std::time::Duration;
+
+use anyqueue::adapter::{Envelope, Hint};
+use anyqueue::{ErrorKind, MessageData, MessageId, PartitionId, Result};
+
+use crate::clock::millis;
+use crate::config::Config;
+use crate::error::ERRORS;
+use crate::limits::{MAX_DELAY, PRIORITY_LEVELS};
+use crate::link::Call;
+use crate::record::{self, GROUPED, Record};
+use crate::window::runs;
+
+/// Scripts treat larger records as large; a call with one has no common level.
+const LARGE_BYTES: usize = 256 * 1024;
+/// Scripts keep larger records apart; they are told whether a call has any.
+const BULKY_BYTES: usize = 16 * 1024;
+/// Added to a common level if there are any.
+const BULKY_BIT: u8 = 16;
+/// How much larger than its first form a copy of a message can become at most, because its numbers grow.
+const GROWTH: u64 = 64;
+
+/// A message to store.
+pub(crate) struct Row {
+    id: MessageId,
+    record: Record,
+    delay_us: u64,
+}
+
+impl Row {
+    /// Encodes a message that is stored at this server time, if it is within the limits.
+    pub(crate) fn encode(
+        message: &MessageData,
+        partition: &PartitionId,
+        config: &Config,
+        at_us: u64,
+    ) -> Result<Self> {
+        let delay = check(message, config)?;
+        let record = record::encode(message, partition, at_us)?;
+        if record.bytes.len() as u64 + GROWTH > config.message_bytes {
+            check_size(message, config.message_bytes)?;
+        }
+        Ok(Self { id: message.id(), record, delay_us: 1000 * millis(delay) })
+    }
+
+    pub(crate) fn id(&self) -> MessageId {
+        self.id
+    }
+
+    /// The size of its record.
+    pub(crate) fn bytes(&self) -> usize {
+        self.record.bytes.len()
+    }
+
+    fn hint(&self) -> Hint {
+        if self.delay_us == 0 { Hint::ready(1) } else { Hint::due(Duration::from_micros(self.delay_us)) }
+    }
+}
+
+/// Messages that one call stores in one partition.
+#[derive(Default)]
+pub(crate) struct Rows(Vec<Row>);
+
+impl Rows {
+    pub(crate) fn with_capacity(count: usize) -> Self {
+        Self(Vec::with_capacity(count))
+    }
+
+    pub(crate) fn add(&mut self, row: Row) {
+        self.0.push(row);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The approximate number and size of their arguments.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        (3 * self.len() + 4, self.0.iter().map(|row| row.bytes() + 32).sum())
+    }
+
+    /// The hint for this handle's waiting pulls, whether or not the server answered. Other handles get theirs from the server.
+    pub(crate) fn hint(&self) -> Hint {
+        let mut hint = Hint::default();
+        for row in &self.0 {
+            hint.add(row.hint());
+        }
+        hint
+    }
+
+    /// Adds the arguments: the common level, whatever the script needs besides, and the messages.
+    pub(crate) fn add_to(&self, call: &mut Call, besides: &[u8]) {
+        let level = self.common_level();
+        match level {
+            Some(level) => call.int(level.into()),
+            None => call.arg(b"-1"),
+        };
+        call.arg(besides).arg(&runs(self.0.iter().map(Row::id)));
+        for row in &self.0 {
+            call.arg(row.id.as_bytes()).arg(&row.record.bytes);
+            if level.is_none() {
+                call.int(row.delay_us);
+            }
+        }
+    }
+
+    /// The level of all messages, if nothing else needs to be told about them, and whether some are bulky.
+    fn common_level(&self) -> Option<u8> {
+        let level = self.0.first()?.record.flag;
+        let is_plain =
+            |row: &Row| row.record.flag == level && row.delay_us == 0 && row.bytes() <= LARGE_BYTES;
+        let is_bulky = |row: &Row| row.bytes() > BULKY_BYTES;
+        let bulky_bit = if self.0.iter().any(is_bulky) { BULKY_BIT } else { 0 };
+        (level < GROUPED && self.0.iter().all(is_plain)).then_some(level + bulky_bit)
+    }
+}
+
+/// Checks a message's options against the limits, and returns its delay.
+pub(crate) fn check(message: &MessageData, config: &Config) -> Result<Duration> {
+    let priority = message.options().priority;
+    if priority >= PRIORITY_LEVELS {
+        return Err(
+            ERRORS.invalid(format!("priority {priority} is out of range: 0 to {}", PRIORITY_LEVELS - 1))
+        );
+    }
+    let delay = message.delay(config.clock.wall());
+    if delay > MAX_DELAY {
+        return Err(ERRORS.invalid("the delay is longer than the capabilities allow"));
+    }
+    Ok(delay)
+}
+
+fn check_size(message: &MessageData, message_bytes: u64) -> Result<()> {
+    let encoded_bytes = Envelope::max_encoded_len(message);
+    if encoded_bytes <= message_bytes {
+        return Ok(());
+    }
+    let text = format!("the encoded message has {encoded_bytes} bytes: at most {message_bytes} are allowed");
+    Err(ERRORS.error(ErrorKind::TooLarge, text))
+}
