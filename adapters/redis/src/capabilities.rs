@@ -22,6 +22,8 @@ pub(crate) fn capabilities(config: &Config, level: DurabilityLevel) -> Capabilit
     let coalesce = Coalesce { in_flight: 1, linger: Duration::ZERO, across_partitions: !config.is_cluster() };
     // A new master may lack the last claims of the previous one.
     let has_one_master = config.topology == Topology::Server;
+    // In a cluster, another partition may be on another server.
+    let beyond = if config.is_cluster() { MoveGuarantee::AtLeastOnce } else { MoveGuarantee::Atomic };
     Capabilities {
         reach: Reach::Network,
         durability: Durability { push: level, claim: level, settle: level },
@@ -43,9 +45,8 @@ pub(crate) fn capabilities(config: &Config, level: DurabilityLevel) -> Capabilit
         dedup: Dedup::WhileLive,
         on_duplicate: false,
         delivery_count: DeliveryCount::ExceptReleases,
-        // In a cluster, another partition may be on another server.
-        moves: if config.is_cluster() { MoveGuarantee::AtLeastOnce } else { MoveGuarantee::Atomic },
-        successors: None,
+        moves: beyond,
+        successors: Some(beyond),
         inspect: InspectCapability {
             ready: true,
             delayed: true,

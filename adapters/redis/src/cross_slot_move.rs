@@ -3,11 +3,12 @@
 use anyqueue::{Operation, PartitionId, Result, SettleOutcome};
 
 use crate::RedisQueue;
+use crate::bundle::Ending;
 use crate::error::unexpected_reply;
 use crate::names::LAYOUT;
 use crate::reply::{bytes, exactly, optional_list};
 use crate::script;
-use crate::settle::{Proof, settled};
+use crate::settle::{CrossSlot, settled};
 
 impl RedisQueue {
     /// In a cluster, adds a partition to the list of all partitions before its first message or pause. Elsewhere scripts do that.
@@ -25,17 +26,24 @@ impl RedisQueue {
     /// Moves a message to a partition whose slot may be on another server: stores a copy there while the lease holds, then
     /// removes the message here. If this is interrupted, the message comes back here; when it is moved again, the copy is
     /// recognised by its id.
-    pub(crate) async fn move_across_slots(
-        &self,
-        from: &PartitionId,
-        proof: &Proof,
-        to: &PartitionId,
-        headers: &[u8],
-    ) -> Result<SettleOutcome> {
+    pub(crate) async fn move_across_slots(&self, one: &CrossSlot<'_>) -> Result<SettleOutcome> {
+        if !self.copy_across_slots(one).await? {
+            return Ok(SettleOutcome::Lost);
+        }
+        let mut remove = self.new_call(&script::SETTLE, one.from, 6, 128);
+        remove.arg(b"").int(1).arg(b"D").arg(&one.ending.proof.to_bytes()).arg(b"").arg(b"");
+        let digits = bytes(self.run(&remove, Operation::Settle).await?)?;
+        digits.first().map(|digit| settled(*digit)).ok_or_else(unexpected_reply)
+    }
+
+    /// Stores a copy of a message where it is moved to. Returns whether the lease held.
+    pub(crate) async fn copy_across_slots(&self, one: &CrossSlot<'_>) -> Result<bool> {
+        let CrossSlot { from, ending: Ending { proof, headers, .. }, .. } = one;
+        let Some(to) = one.target() else { return Ok(false) };
         let mut copy = self.new_call(&script::COPY, from, 2, 64);
         copy.arg(proof.id.as_bytes()).arg(&proof.secret);
         let Some(copied) = optional_list(self.run(&copy, Operation::Settle).await?)? else {
-            return Ok(SettleOutcome::Lost);
+            return Ok(false);
         };
         let [record, kept] = exactly(redis::Value::Array(copied))?;
         let (record, kept) = (bytes(record)?, bytes(kept)?);
@@ -43,10 +51,6 @@ impl RedisQueue {
         self.register_partition(to).await?;
         let mut store = self.new_call(&script::STORE_COPY, to, 3, 64 + record.len() + headers.len());
         store.arg(proof.id.as_bytes()).arg(&record).arg(headers);
-        self.run(&store, Operation::Settle).await?;
-        let mut remove = self.new_call(&script::SETTLE, from, 6, 128);
-        remove.arg(b"").int(1).arg(b"D").arg(&proof.to_bytes()).arg(b"").arg(b"");
-        let digits = bytes(self.run(&remove, Operation::Settle).await?)?;
-        digits.first().map(|digit| settled(*digit)).ok_or_else(unexpected_reply)
+        self.run(&store, Operation::Settle).await.map(|_| true)
     }
 }

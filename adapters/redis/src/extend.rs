@@ -13,7 +13,7 @@ use crate::error::NAME;
 use crate::limits::{BATCH, LEASE};
 use crate::reply::bytes;
 use crate::script;
-use crate::settle::{Proof, Secret};
+use crate::token::{Proof, Secret};
 
 impl RedisQueue {
     pub(crate) async fn extend_all(&self, extensions: &[Extension]) -> Vec<Result<ExtendOutcome>> {

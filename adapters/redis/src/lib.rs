@@ -129,11 +129,13 @@
 
 mod backend;
 mod browse;
+mod bundle;
 mod capabilities;
 mod clock;
 mod config;
 mod connect;
 mod cross_slot_move;
+mod cross_slot_successors;
 mod error;
 mod extend;
 mod hint;
@@ -153,6 +155,7 @@ mod script;
 mod server;
 mod settle;
 mod storage;
+mod successors;
 mod token;
 mod unreadable;
 mod url;

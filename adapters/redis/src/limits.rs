@@ -13,3 +13,5 @@ pub(crate) const MAX_DELAY: Duration = Duration::from_hours(3650 * 24);
 pub(crate) const BATCH: usize = 1000;
 /// By how much the poll interval varies, so that many processes do not poll at the same time.
 pub(crate) const JITTER: f64 = 0.1;
+/// The most bytes of successors in one settlement, which go to the server in one call.
+pub(crate) const SUCCESSOR_BYTES: usize = 256 * 1024 * 1024;

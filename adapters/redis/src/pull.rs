@@ -10,6 +10,7 @@ use redis::Value;
 use uuid::Uuid;
 
 use crate::RedisQueue;
+use crate::bundle::Bundle;
 use crate::clock::millis;
 use crate::error::{ERRORS, NAME};
 use crate::hint::due_us;
@@ -19,7 +20,7 @@ use crate::names::word;
 use crate::record;
 use crate::reply::{self, bytes, count, int, optional_bytes, optional_list};
 use crate::script;
-use crate::settle::{Bundle, SettlementBatch};
+use crate::settle::SettlementBatch;
 use crate::token::Tokens;
 use crate::unreadable::{Undecoded, Unreadable};
 
@@ -83,7 +84,8 @@ impl RedisQueue {
         if settlements.len() > BATCH {
             return (self.settle_all(settlements).await, self.pull_messages(partition, request).await);
         }
-        let mut batch = SettlementBatch::new(settlements, self.inner.config.is_cluster());
+        let mut batch = SettlementBatch::new(settlements, self);
+        self.store_across_slots(&mut batch).await;
         let bundle = batch.take_bundle(partition);
         self.settle_batch_parts(&mut batch).await;
         let Some(bundle) = bundle.filter(|_| request.check(&LEASE).is_ok()) else {
@@ -112,16 +114,21 @@ impl RedisQueue {
         partition: &PartitionId,
         request: &PullRequest,
     ) -> Result<Claimed> {
-        let (args, size) = bundle.size();
-        let mut call = self.new_call(&script::EXCHANGE, partition, args + 4, size + 64);
-        bundle.add_to(&mut call);
+        let mut call = self.new_bundle_call([&script::EXCHANGE, &script::EXCHANGE_THEN], partition, bundle);
         let secret = Uuid::new_v4();
         self.add_claim(&mut call, partition, request, secret);
+        bundle.add_successors_to(&mut call, &self.inner.caller);
         let before = Instant::now();
-        let answer = match self.run(&call, Operation::Settle).await {
+        let answer = self.run(&call, Operation::Settle).await;
+        self.hint_successors(bundle);
+        let answer = match answer {
             Ok(answer) => answer,
             Err(error) => {
                 batch.fail(bundle, &error);
+                if bundle.lacked_room(&error) {
+                    let rest = bundle.without_successors();
+                    return Box::pin(self.exchange_once(&rest, batch, partition, request)).await;
+                }
                 return Err(stamp(error));
             }
         };

@@ -45,6 +45,7 @@ const REAPING: &str = include_str!("../scripts/reaping.lua");
 const CLAIM: &str = include_str!("../scripts/claim.lua");
 const ARRIVE: &str = include_str!("../scripts/arrive.lua");
 const FINISH: &str = include_str!("../scripts/finish.lua");
+const FOLLOW: &str = include_str!("../scripts/follow.lua");
 
 macro_rules! scripts {
     ($($name:ident = [$($part:expr),*], $file:literal;)*) => {
@@ -63,7 +64,11 @@ scripts! {
     PUSH = [COMMON, STORING, STORING_MANY], "push.lua";
     PULL = [COMMON, READING, LEASES, REAPING, TOMBS, CLAIM], "pull.lua";
     SETTLE = [COMMON, STORING, LEAVING, LEASES, ARRIVE, FINISH], "settle.lua";
+    SETTLE_THEN = [COMMON, STORING, STORING_MANY, LEAVING, LEASES, ARRIVE, FINISH, FOLLOW], "settle_then.lua";
     EXCHANGE = [COMMON, STORING, READING, LEAVING, LEASES, REAPING, TOMBS, CLAIM, ARRIVE, FINISH], "exchange.lua";
+    EXCHANGE_THEN = [COMMON, STORING, STORING_MANY, READING, LEAVING, LEASES, REAPING, TOMBS, CLAIM, ARRIVE, FINISH, FOLLOW],
+        "exchange_then.lua";
+    HELD = [COMMON, LEASES], "held.lua";
     COPY = [COMMON, LEAVING, LEASES], "copy.lua";
     STORE_COPY = [COMMON, STORING, ARRIVE], "store_copy.lua";
     EXTEND = [COMMON, LEASES], "extend.lua";

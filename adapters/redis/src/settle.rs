@@ -3,107 +3,99 @@
 use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
 
-use anyqueue::adapter::{Action, Envelope, Lease, Settlement};
+use anyqueue::adapter::{Action, Envelope, Settlement};
 use anyqueue::{Error, MessageData, MessageId, Operation, PartitionId, Result, SettleOutcome};
 use futures_util::future::{join, join_all};
 
 use crate::RedisQueue;
-use crate::clock::millis;
+use crate::bundle::{Bundle, Ending};
 use crate::error::{ERRORS, NAME, unexpected_reply};
 use crate::limits::{BATCH, MAX_DELAY};
 use crate::link::Call;
-use crate::names::word;
-use crate::record::GROUPED;
 use crate::reply::bytes;
-use crate::script;
-use crate::window::{Window, window};
-
-pub(crate) type Secret = [u8; 16];
-/// The position of an answer, and its message.
-type IndexedId = (usize, MessageId);
-
-/// The proof of a lease: the message, the 128 random bits of the claim, and what kind of message it is. A token of another form
-/// proves nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Proof {
-    pub(crate) id: MessageId,
-    pub(crate) secret: Secret,
-    pub(crate) flag: u8,
-}
-
-impl Proof {
-    pub(crate) fn of(lease: &Lease) -> Option<Self> {
-        let (secret, rest) = lease.token.as_bytes().split_first_chunk()?;
-        let [flag] = *rest else { return None };
-        Some(Self { id: lease.id, secret: *secret, flag })
-    }
-
-    pub(crate) fn to_bytes(self) -> Vec<u8> {
-        let mut bytes = [&self.id.as_bytes()[..], &self.secret].concat();
-        bytes.push(self.flag);
-        bytes
-    }
-}
-
-/// The settlements of one script, all in one partition.
-#[derive(Default)]
-pub(crate) struct Bundle<'s> {
-    /// Removals of messages without group and key, by secret and window, with the positions of their answers.
-    removals: Vec<((Secret, Window), Vec<IndexedId>)>,
-    others: Vec<Other<'s>>,
-}
-
-/// Any other settlement.
-struct Other<'s> {
-    index: usize,
-    proof: Proof,
-    action: &'s Action,
-    headers: Vec<u8>,
-}
+use crate::script::{self, Script};
+use crate::successors::{self, Placed};
+use crate::token::Proof;
 
 /// The settlements of a call, by partition, and their outcomes.
-#[derive(Default)]
 pub(crate) struct SettlementBatch<'s> {
     outcomes: Vec<Result<SettleOutcome>>,
     bundles: HashMap<&'s PartitionId, Bundle<'s>>,
-    cross_slot_moves: Vec<CrossSlotMove<'s>>,
+    /// Moves to another partition of a cluster, which may be on another server.
+    cross_slot_moves: Vec<CrossSlot<'s>>,
+    /// Settlements with successors in such a partition.
+    pub(crate) cross_slot_successors: Vec<CrossSlot<'s>>,
+    /// The server time at which successors are stored.
+    at_us: u64,
 }
 
-/// A move to another partition of a cluster, which may be on another server.
-struct CrossSlotMove<'s> {
-    index: usize,
-    proof: Proof,
-    from: &'s PartitionId,
-    to: &'s PartitionId,
-    headers: Vec<u8>,
+/// A settlement that concerns other partitions of a cluster, which may be on other servers.
+pub(crate) struct CrossSlot<'s> {
+    pub(crate) from: &'s PartitionId,
+    pub(crate) ending: Ending<'s>,
+    pub(crate) successors: Vec<Placed<'s>>,
+}
+
+impl CrossSlot<'_> {
+    /// Where the message goes, if its partition may be on another server.
+    pub(crate) fn target(&self) -> Option<&PartitionId> {
+        match &self.ending.action {
+            Action::Move { to, .. } if to.name() != self.from.name() => Some(to),
+            _ => None,
+        }
+    }
 }
 
 impl<'s> SettlementBatch<'s> {
     /// Everything is lost until the server says otherwise. If a lease occurs twice, only the first one can hold.
-    pub(crate) fn new(settlements: &'s [Settlement], is_cluster: bool) -> Self {
-        let mut batch = Self::default();
+    pub(crate) fn new(settlements: &'s [Settlement], queue: &RedisQueue) -> Self {
+        let (config, at_us) = (&queue.inner.config, queue.inner.clock.now_us());
+        let mut batch = Self {
+            outcomes: Vec::with_capacity(settlements.len()),
+            bundles: HashMap::new(),
+            cross_slot_moves: Vec::new(),
+            cross_slot_successors: Vec::new(),
+            at_us,
+        };
         let mut seen = HashSet::with_capacity(settlements.len());
         for (index, settlement) in settlements.iter().enumerate() {
             batch.outcomes.push(Ok(SettleOutcome::Lost));
             let Some(proof) = Proof::of(&settlement.lease) else { continue };
-            match encode(&settlement.action, proof.id) {
-                Ok(headers) if seen.insert(proof) => {
+            let encoded = encode(&settlement.action, proof.id)
+                .and_then(|headers| Ok((headers, successors::encode(&settlement.then, config, at_us)?)));
+            match encoded {
+                Ok((headers, successors)) if seen.insert(proof) => {
+                    let ending = Ending { index, proof, action: &settlement.action, headers };
                     let from = &settlement.lease.partition;
-                    match &settlement.action {
-                        Action::Move { to, .. } if is_cluster && to.name() != from.name() => {
-                            batch.cross_slot_moves.push(CrossSlotMove { index, proof, from, to, headers });
-                        }
-                        action => {
-                            let bundle = batch.bundles.entry(from).or_default();
-                            bundle.add(Other { index, proof, action, headers });
-                        }
-                    }
+                    batch.sort_in(CrossSlot { from, ending, successors }, config.is_cluster());
                 }
                 Ok(_) => {}
-                Err(error) => batch.set(index, Err(stamp(error))),
+                Err(error) => batch.set(index, Err(error)),
             }
         }
         batch
+    }
+
+    fn sort_in(&mut self, one: CrossSlot<'s>, is_cluster: bool) {
+        let is_elsewhere = |(partition, _): &Placed<'_>| partition.name() != one.from.name();
+        let is_moved = is_cluster && one.target().is_some();
+        if is_moved && one.successors.is_empty() {
+            self.cross_slot_moves.push(one);
+        } else if is_moved || is_cluster && one.successors.iter().any(is_elsewhere) {
+            self.cross_slot_successors.push(one);
+        } else {
+            self.add(one);
+        }
+    }
+
+    /// Adds a settlement to those of its partition.
+    pub(crate) fn add(&mut self, one: CrossSlot<'s>) {
+        let CrossSlot { from, ending, successors } = one;
+        let bundle = self.bundles.entry(from).or_default();
+        if !successors.is_empty() {
+            bundle.successors.add(ending.index, successors, self.at_us);
+        }
+        bundle.add(ending);
     }
 
     /// Removes and returns the settlements of this partition.
@@ -111,13 +103,18 @@ impl<'s> SettlementBatch<'s> {
         self.bundles.remove(partition)
     }
 
+    pub(crate) fn at_us(&self) -> u64 {
+        self.at_us
+    }
+
     pub(crate) fn into_outcomes(self) -> Vec<Result<SettleOutcome>> {
         self.outcomes
     }
 
-    fn set(&mut self, index: usize, outcome: Result<SettleOutcome>) {
+    /// Records the outcome of a settlement.
+    pub(crate) fn set(&mut self, index: usize, outcome: Result<SettleOutcome>) {
         if let Some(slot) = self.outcomes.get_mut(index) {
-            *slot = outcome;
+            *slot = outcome.map_err(stamp);
         }
     }
 
@@ -139,60 +136,7 @@ impl<'s> SettlementBatch<'s> {
     /// Records that a bundle failed.
     pub(crate) fn fail(&mut self, bundle: &Bundle<'_>, error: &Error) {
         for index in bundle.indexes() {
-            self.set(index, Err(stamp(error.clone())));
-        }
-    }
-}
-
-impl<'s> Bundle<'s> {
-    fn add(&mut self, other: Other<'s>) {
-        if *other.action != Action::Remove || other.proof.flag >= GROUPED {
-            self.others.push(other);
-            return;
-        }
-        let Proof { id, secret, .. } = other.proof;
-        // Usually the last one: messages claimed together are settled together.
-        let kind = (secret, window(id));
-        match self.removals.iter_mut().rev().find(|(known, _)| *known == kind) {
-            Some((_, ids)) => ids.push((other.index, id)),
-            None => self.removals.push((kind, vec![(other.index, id)])),
-        }
-    }
-
-    /// The positions of the answers, in their order.
-    fn indexes(&self) -> Vec<usize> {
-        let removals = self.removals.iter().flat_map(|(_, ids)| ids.iter().map(|(index, _)| *index));
-        removals.chain(self.others.iter().map(|other| other.index)).collect()
-    }
-
-    /// The approximate number and size of its arguments.
-    pub(crate) fn size(&self) -> (usize, usize) {
-        let removals: usize = self.removals.iter().map(|(_, ids)| 18 + 16 * ids.len()).sum();
-        let others: usize = self.others.iter().map(|other| 160 + other.headers.len()).sum();
-        (2 + 4 * self.others.len(), removals + others)
-    }
-
-    /// Adds the arguments.
-    pub(crate) fn add_to(&self, call: &mut Call) {
-        let mut proofs = Vec::with_capacity(self.size().1);
-        for ((secret, _), ids) in &self.removals {
-            proofs.extend_from_slice(secret);
-            let count = u16::try_from(ids.len()).unwrap_or(u16::MAX); // a batch is much smaller
-            proofs.extend_from_slice(&count.to_be_bytes());
-            for (_, id) in ids {
-                proofs.extend_from_slice(id.as_bytes());
-            }
-        }
-        call.arg(&proofs).int(self.others.len() as u64);
-        for Other { proof, action, headers, .. } in &self.others {
-            let (code, value) = match action {
-                Action::Remove => ("D", String::new()),
-                Action::Release => ("R", String::new()),
-                Action::Retry => ("F", String::new()),
-                Action::Postpone { delay, .. } => ("P", (1000 * millis(*delay)).to_string()),
-                Action::Move { to, .. } => ("M", word(to)),
-            };
-            call.arg(code.as_bytes()).arg(&proof.to_bytes()).arg(value.as_bytes()).arg(headers);
+            self.set(index, Err(error.clone()));
         }
     }
 }
@@ -224,7 +168,8 @@ impl RedisQueue {
 
     /// Runs one script per partition, concurrently.
     async fn settle_batch(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
-        let mut batch = SettlementBatch::new(settlements, self.inner.config.is_cluster());
+        let mut batch = SettlementBatch::new(settlements, self);
+        self.store_across_slots(&mut batch).await;
         self.settle_batch_parts(&mut batch).await;
         batch.into_outcomes()
     }
@@ -233,23 +178,52 @@ impl RedisQueue {
         let bundles = std::mem::take(&mut batch.bundles);
         let calls = bundles.iter().map(|(partition, bundle)| self.settle_bundle(partition, bundle));
         let cross_slot_moves = std::mem::take(&mut batch.cross_slot_moves);
-        let moving = cross_slot_moves
-            .iter()
-            .map(|one| self.move_across_slots(one.from, &one.proof, one.to, &one.headers));
+        let moving = cross_slot_moves.iter().map(|one| self.move_across_slots(one));
         let (answers, moved) = join(join_all(calls), join_all(moving)).await;
-        for (bundle, answer) in bundles.values().zip(answers) {
+        for ((partition, bundle), answer) in bundles.iter().zip(answers) {
+            let lacked_room = answer.as_ref().is_err_and(|error| bundle.lacked_room(error));
             batch.record_answer(bundle, answer);
+            if lacked_room {
+                let rest = bundle.without_successors();
+                let answer = self.settle_bundle(partition, &rest).await;
+                batch.record_answer(&rest, answer);
+            }
         }
         for (cross_slot_move, outcome) in cross_slot_moves.iter().zip(moved) {
-            batch.set(cross_slot_move.index, outcome.map_err(stamp));
+            batch.set(cross_slot_move.ending.index, outcome);
         }
     }
 
     async fn settle_bundle(&self, partition: &PartitionId, bundle: &Bundle<'_>) -> Result<Vec<u8>> {
+        let mut call = self.new_bundle_call([&script::SETTLE, &script::SETTLE_THEN], partition, bundle);
+        bundle.add_successors_to(&mut call, &self.inner.caller);
+        let answer = self.run(&call, Operation::Settle).await;
+        self.hint_successors(bundle);
+        bytes(answer?)
+    }
+
+    /// A call with these settlements, of the first script unless they have successors, whose arguments are to be added.
+    pub(crate) fn new_bundle_call(
+        &self,
+        [without, with]: [&'static Script; 2],
+        partition: &PartitionId,
+        bundle: &Bundle<'_>,
+    ) -> Call {
         let (args, size) = bundle.size();
-        let mut call = self.new_call(&script::SETTLE, partition, args, size);
+        let mut call = if bundle.successors.is_empty() {
+            self.new_call(without, partition, args + 4, size + 64)
+        } else {
+            self.new_call_beyond(with, partition, bundle.successors.partitions(), args + 6, size + 128)
+        };
         bundle.add_to(&mut call);
-        bytes(self.run(&call, Operation::Settle).await?)
+        call
+    }
+
+    /// Wakes this handle's pulls that wait for successors, whether or not the server answered. Others are told by the server.
+    pub(crate) fn hint_successors(&self, bundle: &Bundle<'_>) {
+        for (partition, group) in bundle.successors.iter() {
+            self.inner.waiters.hint(partition, group.rows.hint());
+        }
     }
 }
 

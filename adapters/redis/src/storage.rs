@@ -135,11 +135,31 @@ impl RedisQueue {
         args: usize,
         bytes: usize,
     ) -> Call {
+        Call::new(script, &self.first_keys(partition), args, bytes)
+    }
+
+    /// A call for this partition and for others, whose states are keys as well. In a cluster they must share its slot.
+    pub(crate) fn new_call_beyond<'p>(
+        &self,
+        script: &'static Script,
+        partition: &PartitionId,
+        others: impl Iterator<Item = &'p PartitionId>,
+        args: usize,
+        bytes: usize,
+    ) -> Call {
+        let names = &self.inner.names;
+        let mut keys = self.first_keys(partition).to_vec();
+        keys.extend(others.map(|other| names.state(other)));
+        Call::new(script, &keys, args, bytes + 64 * keys.len())
+    }
+
+    /// What every script is told.
+    fn first_keys(&self, partition: &PartitionId) -> [String; 2] {
         let names = &self.inner.names;
         // In a cluster, the list of partitions may be on another server.
         let is_cluster = self.inner.config.is_cluster();
         let second = if is_cluster { names.absent(partition) } else { names.partitions() };
-        Call::new(script, &[names.state(partition), second], args, bytes)
+        [names.state(partition), second]
     }
 
     /// Runs a script, which the server executes atomically.
