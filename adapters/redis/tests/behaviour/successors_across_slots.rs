@@ -14,15 +14,19 @@ use crate::common::{LEASE, command, messages, part, pull, pull_wait, push, settl
 use crate::successors::{all, bring, settle_one};
 
 /// A cluster, and a partition on each of its masters.
-struct Beds {
-    cluster: RedisCluster,
+pub(crate) struct Beds {
+    pub(crate) cluster: RedisCluster,
     names: [String; 3],
 }
 
 impl Beds {
     async fn find() -> Option<Self> {
+        Self::with(Redis::new()).await
+    }
+
+    pub(crate) async fn with(redis: Redis) -> Option<Self> {
         // A node that gets no time on a busy machine must not be taken for dead.
-        let redis = Redis::new().setting("cluster-node-timeout", "30000");
+        let redis = redis.setting("cluster-node-timeout", "30000");
         let cluster = RedisCluster::start_if_installed(redis).await.unwrap()?;
         let mut names: [Option<String>; 3] = [const { None }; 3];
         for number in 0.. {
@@ -37,11 +41,11 @@ impl Beds {
         Some(Self { cluster, names: names.map(Option::unwrap) })
     }
 
-    fn names(&self) -> [&str; 3] {
+    pub(crate) fn names(&self) -> [&str; 3] {
         self.names.each_ref().map(String::as_str)
     }
 
-    async fn open(&self) -> RedisQueue {
+    pub(crate) async fn open(&self) -> RedisQueue {
         RedisQueue::open(self.cluster.url()).await.unwrap()
     }
 }
