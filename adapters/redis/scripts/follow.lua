@@ -1,7 +1,12 @@
 -- Storing successors of deliveries that ended.
 
--- A server that is full refuses a script here, before anything is changed: this write could need memory, and changes nothing.
-local function refuse_if_full()
+-- Fails before anything is changed where successors cannot be stored: where their partitions' keys are somebody else's, and where the
+-- server is full, which this write that changes nothing could make fuller.
+local function refuse_if_in_vain()
+    for number = 3, #KEYS do
+        call('HGET', KEYS[number], 'top')
+        call('HGET', home_of(KEYS[number]) .. 'messages', '')
+    end
     call('ZADD', base .. 'claims', 'XX', 0, '')
 end
 

@@ -96,9 +96,9 @@ impl<'s> Bundle<'s> {
         }
     }
 
-    /// Whether the server was too full for the successors: then nothing was done, and the rest can do without more memory.
-    pub(crate) fn lacked_room(&self, error: &Error) -> bool {
-        error.kind() == ErrorKind::Full && !self.successors.is_empty()
+    /// Whether this says that the server cannot store the successors: then nothing was done, and the rest may end without them.
+    pub(crate) fn is_in_vain(&self, error: &Error) -> bool {
+        matches!(error.kind(), ErrorKind::Full | ErrorKind::Incompatible) && !self.successors.is_empty()
     }
 
     /// The settlements without successors.

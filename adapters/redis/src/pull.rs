@@ -125,7 +125,7 @@ impl RedisQueue {
             Ok(answer) => answer,
             Err(error) => {
                 batch.fail(bundle, &error);
-                if bundle.lacked_room(&error) {
+                if bundle.is_in_vain(&error) {
                     let rest = bundle.without_successors();
                     return Box::pin(self.exchange_once(&rest, batch, partition, request)).await;
                 }

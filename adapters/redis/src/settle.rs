@@ -181,9 +181,9 @@ impl RedisQueue {
         let moving = cross_slot_moves.iter().map(|one| self.move_across_slots(one));
         let (answers, moved) = join(join_all(calls), join_all(moving)).await;
         for ((partition, bundle), answer) in bundles.iter().zip(answers) {
-            let lacked_room = answer.as_ref().is_err_and(|error| bundle.lacked_room(error));
+            let is_in_vain = answer.as_ref().is_err_and(|error| bundle.is_in_vain(error));
             batch.record_answer(bundle, answer);
-            if lacked_room {
+            if is_in_vain {
                 let rest = bundle.without_successors();
                 let answer = self.settle_bundle(partition, &rest).await;
                 batch.record_answer(&rest, answer);

@@ -189,6 +189,25 @@ async fn a_full_server_leaves_deliveries_with_successors_held_and_ends_the_other
 }
 
 #[tokio::test]
+async fn where_somebody_elses_key_is_in_the_way_deliveries_with_successors_stay_held_and_others_end() {
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, p) = (bed.open().await, part("p"));
+    for key in ["state", "messages"] {
+        push(&queue, &p, &messages(&["1", "2"])).await;
+        let held = pull(&queue, &p, 2).await;
+        bed.run(&format!("SET {}:{{next}}:{key} theirs", bed.prefix)).await;
+        let with = bring(&held[0], Action::Remove, [("next", MessageData::new("child"))]);
+        let without = Settlement::new(held[1].lease.clone(), Action::Remove);
+        let [refused, settled]: [_; 2] = queue.settle(&[with.clone(), without]).await.try_into().unwrap();
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Incompatible);
+        assert_eq!(settled.unwrap(), SettleOutcome::Settled);
+        bed.run(&format!("DEL {}:{{next}}:{key}", bed.prefix)).await;
+        assert_eq!(settle_one(&queue, with).await.unwrap(), SettleOutcome::Settled);
+        settle(&queue, &pull(&queue, &part("next"), 1).await, Action::Remove).await;
+    }
+}
+
+#[tokio::test]
 async fn a_successor_that_is_too_large_leaves_its_delivery_held_and_harms_no_other() {
     let Some(bed) = Bed::find().await else { return };
     let (queue, p) = (bed.builder().message_bytes(10_000).open().await.unwrap(), part("p"));
