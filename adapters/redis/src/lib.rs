@@ -15,6 +15,9 @@
 //! unique in a partition and its dead letters. Each call is one script, which the server runs completely or not at all. All times
 //! are the server's.
 //!
+//! Successors are stored by the script that ends their delivery: both or neither. Those of one delivery may have 256 MiB together. A
+//! server that is out of memory refuses them with `Full`, and their delivery is still held; settlements without successors go on.
+//!
 //! A member of a group joins the end of its level when the member before it is gone. A message that is moved to a partition that already
 //! has its id counts as that message: it is not stored again.
 //!
@@ -27,12 +30,16 @@
 //! | one server | `redis://user:password@host:6379/0` | |
 //! | the same with TLS | `rediss://host/`, with `ca_file=FILE` for an authority of your own, and `cert_file=FILE&key_file=FILE` for a server that asks for a certificate | |
 //! | a master with sentinels | `redis-sentinel://host:26379/0?master=mymaster&nodes=host2:26379,host3:26379`; user and password are the master's, sentinels are asked without a login | a fail-over can lose what was acknowledged last |
-//! | a Redis Cluster | `redis-cluster://host:6379/?nodes=host2:6379,host3:6379`; one node is enough if it is up | the same, and moves between two partitions are at-least-once |
+//! | a Redis Cluster | `redis-cluster://host:6379/?nodes=host2:6379,host3:6379`; one node is enough if it is up | the same, and moves between two partitions are at-least-once, as are successors in another partition than their delivery's |
 //!
 //! With TLS these are `rediss-sentinel://` and `rediss-cluster://`. In a cluster each partition, with its dead letters, is on one server: one
 //! partition is as fast as one server, many are as fast as all servers together. A handle survives the replacement of a dead server. In
 //! a cluster calls wait meanwhile, up to [`call_timeout`](RedisBuilder::call_timeout). With sentinels they fail with an error that says
 //! that they can be repeated.
+//!
+//! In a cluster, successors in other partitions are stored first, while the lease of the delivery holds; then it ends. If that is
+//! interrupted, the delivery comes again though they are there. Settled again with the same messages, it does not store those a second
+//! time that are still there.
 //!
 //! While the slot of a partition moves to another server of the cluster, no script runs on a part of its keys: calls for it wait for
 //! some seconds, and then fail as a whole, `Unavailable` and repeatable. Nothing acknowledged is lost, and other partitions are not
