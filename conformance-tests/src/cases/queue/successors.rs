@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyqueue::adapter::{Dedup, Storage, Strictness};
@@ -36,13 +36,13 @@ pub(super) const CASES: &[Case] = &[
         .kills(&[Fault::SharedDelivery]),
     case!(Queue, "queue_successors.again", [Successors, SettleTwice], again)
         .needs(NEEDS)
-        .kills(&[Fault::SuccessorsOfRepeated]),
+        .kills(&[Fault::SuccessorsDropped]),
     case!(Queue, "queue_successors.dropped_future", [Successors, SettleCarriedThrough], dropped_future)
         .needs(NEEDS)
         .kills(&[Fault::SuccessorsDropped]),
     case!(Queue, "queue_successors.many_at_once", [Successors, SettleOutcomes], many_at_once)
         .needs(NEEDS)
-        .kills(&[Fault::SuccessorsDropped, Fault::SuccessorsOfFirstSettlement])
+        .kills(&[Fault::SuccessorsDropped])
         .deadline(LONG),
     case!(Queue, "queue_successors.more_than_a_push", [Successors, Limits], more_than_a_push)
         .needs(NEEDS)
@@ -321,8 +321,8 @@ async fn chains(c: &Context) -> CaseResult {
     let first = c.messages(CHAINS, |chain, message| message.with_header("chain", format!("{chain} 1")));
     c.client().push(&p, &first).await?;
     let queues = [c.queue()?, c.fresh_queue().await?];
-    let ended = AtomicUsize::new(0);
-    let consumers = queues.iter().flat_map(|queue| [queue, queue]).map(|queue| follow(c, queue, &p, &ended));
+    let chains = Chains::begun();
+    let consumers = queues.iter().flat_map(|queue| [queue, queue]).map(|queue| follow(c, queue, &p, &chains));
     let links: Vec<_> = join_all(consumers).await.into_iter().collect::<CaseResult<Vec<Vec<String>>>>()?;
     let mut links = links.concat();
     links.sort();
@@ -342,11 +342,34 @@ fn link_after(link: &str) -> Option<String> {
     (next <= LINKS).then(|| format!("{chain} {next}"))
 }
 
+/// How far the chains are.
+struct Chains {
+    ended: AtomicUsize,
+    last: Mutex<Instant>,
+}
+
+impl Chains {
+    fn begun() -> Self {
+        Self { ended: AtomicUsize::new(0), last: Mutex::new(Instant::now()) }
+    }
+
+    fn reached(&self, end: bool) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        self.ended.fetch_add(usize::from(end), Ordering::SeqCst);
+    }
+
+    /// Whether some have not ended, and there was a link not long ago.
+    fn go_on(&self, patience: Duration) -> bool {
+        let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        self.ended.load(Ordering::SeqCst) < CHAINS && last.elapsed() < patience
+    }
+}
+
 /// Consumes by a stream, and lets each link be followed by the next, until all chains have ended.
-async fn follow(c: &Context, queue: &Queue, p: &PartitionId, ended: &AtomicUsize) -> CaseResult<Vec<String>> {
+async fn follow(c: &Context, queue: &Queue, p: &PartitionId, chains: &Chains) -> CaseResult<Vec<String>> {
     let stream = c.ok(Clause::Successors, "a stream", queue.stream(p).window(4).build())?;
     let (mut links, mut stream) = (Vec::new(), pin!(stream));
-    while ended.load(Ordering::SeqCst) < CHAINS {
+    while chains.go_on(2 * c.timing().soon) {
         let Ok(next) = tokio::time::timeout(LOOK, stream.next()).await else { continue };
         let Some(delivery) = next else { break };
         let mut delivery = c.ok(Clause::Successors, "a delivery", delivery)?;
@@ -355,9 +378,7 @@ async fn follow(c: &Context, queue: &Queue, p: &PartitionId, ended: &AtomicUsize
         let is_last = following.is_none();
         ends(c, &mut delivery, Status::Processed, then(c, p, following)?).await?;
         links.push(link);
-        if is_last {
-            ended.fetch_add(1, Ordering::SeqCst);
-        }
+        chains.reached(is_last);
     }
     Ok(links)
 }
