@@ -325,6 +325,7 @@ faults! {
     WaitOverflows: "The longest wait makes a pull panic.",
     LimitZeroIsNone: "A page or purge of no messages is taken for one without a limit.",
     PostponeOf32BitMillis: "Of a postponement in milliseconds 32 bits are kept.",
+    ConnectionHoldsForever: "What is held over a connection is given back by nothing: no death of its consumer, and no release.",
     // Successors
     SuccessorsDropped: "Successors are acknowledged and not stored.",
     SuccessorsWithParent: "Successors are stored where their delivery was, whatever partition they name.",

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyqueue::adapter::{
-    Action, Extension, InspectQueueStorage as _, Lease, PullQueueStorage as _, PullRequest,
-    QueueStorage as _, RawDelivery, Settlement, Token, async_trait,
+    Action, Capabilities, Extension, InspectQueueStorage as _, Lease, LeaseKind, PullQueueStorage as _,
+    PullRequest, QueueStorage as _, RawDelivery, Settlement, Token, async_trait,
 };
-use anyqueue::{CancelOutcome, ExtendOutcome, MessageId, PartitionId, Result};
+use anyqueue::{CancelOutcome, ExtendOutcome, MessageId, PartitionId, Result, SettleOutcome};
 use anyqueue_conformance::{Clause, Fault};
 
-use crate::quirk::{Client, Entry, Extended, Kept, Pulled, Quirk, Settled, of, subtle};
+use crate::quirk::{Client, Entry, Extended, Kept, Pulled, Quirk, Settled, of, plain, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
+    plain(Fault::ConnectionHoldsForever, &[Clause::ConnectionLease], || Arc::new(HoldsForever)),
     subtle(Fault::ExtendTakesBatch, &[Clause::LeaseEnd, Clause::Extend], || {
         Arc::new(ExtendTakesBatch::default())
     }),
@@ -311,6 +312,38 @@ impl Quirk for CancelLocal {
             if !own && matches!(answer, Ok(ExtendOutcome::CancelRequested)) {
                 *answer = Ok(ExtendOutcome::Extended);
             }
+        }
+        answers
+    }
+}
+
+/// Leases that are said to be connections, and end with nothing.
+#[derive(Debug)]
+struct HoldsForever;
+
+#[async_trait]
+impl Quirk for HoldsForever {
+    fn declare(&self, capabilities: &mut Capabilities) {
+        capabilities.lease.kind = LeaseKind::Connection;
+    }
+
+    async fn pull(&self, client: &Client, partition: &PartitionId, request: PullRequest) -> Pulled {
+        let mut long = request.clone();
+        long.lease = Duration::from_hours(1);
+        let mut got = client.right.pull(partition, long).await?;
+        for delivery in &mut got {
+            delivery.lease_until = None;
+        }
+        Ok(got)
+    }
+
+    async fn settle(&self, client: &Client, settlements: &[Settlement]) -> Settled {
+        let mut answers = Vec::new();
+        for settlement in settlements {
+            answers.push(match settlement.action {
+                Action::Release => Ok(SettleOutcome::Settled),
+                _ => client.settle_by(settlement, settlement.action.clone()).await,
+            });
         }
         answers
     }

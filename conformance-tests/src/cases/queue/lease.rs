@@ -18,6 +18,9 @@ use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
+    case!(Queue, "queue_lease.of_a_connection", [ConnectionLease, Extend], of_a_connection)
+        .needs(&[Need::ConnectionLease])
+        .kills(&[Fault::ConnectionHoldsForever]),
     case!(Queue, "queue_lease.kept_alive", [Exclusive, Extend], kept_alive)
         .needs(&[Need::TimedLease])
         .kills(&[Fault::ExtendDoesNothing]),
@@ -338,4 +341,30 @@ fn blocked(
         std::thread::sleep(lease * 3);
         handler.settle(Status::Processed).await
     })
+}
+
+/// Where the lease is the connection, no server ends it by its time: core does, for what nobody extends. It tells the holder, and gives the
+/// message back.
+async fn of_a_connection(c: &Context) -> CaseResult {
+    let (p, queue, t) = (c.partition("work")?, c.queue()?, c.timing());
+    let sent = c.store(&queue, &p, vec![c.message()]).await?;
+    let asked = Instant::now();
+    let held = c.ok(
+        Clause::ConnectionLease,
+        "a pull",
+        queue.pull(&p).lease(t.lease).keep_alive(false).wait(t.soon).await,
+    )?;
+    let other = c.fresh().await?;
+    let back = other.pull_with(&p, other.request(1, t.latest(t.lease))).await?;
+    c.took(
+        Clause::ConnectionLease,
+        &sent,
+        "the message back",
+        asked.elapsed(),
+        (t.lease, t.latest(t.lease)),
+    )?;
+    c.in_order(Clause::ConnectionLease, "the message that nobody extended", &sent, &back)?;
+    let told = held.iter().all(anyqueue::Delivery::is_lost);
+    c.check(Clause::Extend, &sent, told, "the holder told of its loss", "it was not")?;
+    other.remove(&back).await
 }

@@ -18,6 +18,7 @@ mod skew;
 mod steps;
 mod stream;
 mod successors;
+mod times;
 mod unreadable;
 
 use crate::case::Case;
@@ -36,6 +37,7 @@ pub(super) const GROUPS: &[&[Case]] = &[
     limits::CASES,
     edges::CASES,
     skew::CASES,
+    times::CASES,
     steps::CASES,
     stream::CASES,
     crowd::CASES,

@@ -35,6 +35,14 @@ pub(super) const CASES: &[Case] = &[
     .kills(&[Fault::LeaseEndedByItsHolder, Fault::AutoAck, Fault::CountStuck]),
     case!(
         Storage,
+        "kill.consumer_on_a_connection",
+        [ConnectionLease, DroppedDelivery],
+        consumer_on_a_connection
+    )
+    .needs(&[Need::Children, Need::ConnectionLease])
+    .kills(&[Fault::ConnectionHoldsForever]),
+    case!(
+        Storage,
         "kill.consumer_around_settle",
         [SettleOutcomes, SettleTwice, LeaseEnd],
         consumer_around_settle
@@ -183,6 +191,21 @@ async fn consumer_holding(c: &Context) -> CaseResult {
     let counted = got.iter().all(|delivery| delivery.delivery_count.is_none_or(|count| count == 2));
     let counts: Vec<_> = got.iter().map(|delivery| delivery.delivery_count).collect();
     c.check(Clause::DeliveryCount, &sent, counted, "a delivery count of 2", format!("{counts:?}"))?;
+    c.client().remove(&got).await
+}
+
+/// Where the lease is the connection, what a killed consumer held comes back at once, however long a lease it asked for.
+async fn consumer_on_a_connection(c: &Context) -> CaseResult {
+    let (p, t) = (c.partition("work")?, c.timing());
+    let sent = c.client().push(&p, &c.messages(10, |_, message| message)).await?;
+    let lease_ms = millis(t.long_lease);
+    let role = Role::Consumer { partition: "work".to_owned(), count: 10, max: 10, lease_ms, remove: false };
+    let mut child = c.spawn(&role)?;
+    child.wait_for(10, |event| matches!(event, ChildEvent::Took { .. })).await?;
+    c.client().nothing(&p, t.slack, Clause::ConnectionLease, "nothing while the consumer lives").await?;
+    child.kill().await?;
+    let got = c.client().take(&p, 10).await?;
+    c.same(Clause::ConnectionLease, "what the killed process held, soon after its death", &sent, &got)?;
     c.client().remove(&got).await
 }
 
