@@ -46,6 +46,17 @@ pub(crate) trait Client: Clone + Send + Sync + 'static {
     /// Removes messages for good; an error if any lease was lost.
     fn settle_batch(&self, deliveries: Vec<Self::RawDelivery>) -> impl Future<Output = Result<()>> + Send;
 
+    /// Removes messages for good and stores as many others, in one transaction: the successor of one whose lease was lost is not stored.
+    /// Answers their ids; an error if any lease was lost.
+    fn settle_then(
+        &self,
+        deliveries: Vec<Self::RawDelivery>,
+        payloads: Vec<Bytes>,
+    ) -> impl Future<Output = Result<Vec<MessageId>>> + Send {
+        let _ = (deliveries, payloads);
+        async { Err("this yardstick stores nothing with a settlement".into()) }
+    }
+
     /// A stream of deliveries of which at most `window` are unsettled at any moment.
     fn source(&self, window: usize) -> impl Future<Output = Result<Self::Source>> + Send;
 
@@ -78,6 +89,9 @@ pub(crate) trait Yardstick: Client {
     const COUNTS_HELD: bool = true;
     /// Whether the server answers a settlement.
     const ANSWERS_SETTLEMENTS: bool = true;
+
+    /// Whether it stores messages with settlements.
+    const SETTLES_THEN: bool = false;
 
     /// How many messages the warm-up of a scenario takes. Of a scenario that measures a rate, its rounds take as many as its
     /// warm-up shows that they can; of any other, this many too.

@@ -95,6 +95,9 @@ async fn compare<Y: Yardstick>(scenario: Scenario, settings: &Settings) -> Resul
         Scenario::InFlight if !Y::COUNTS_HELD => {
             Ok(report.skipped("the server does not tell how many messages are held"))
         }
+        Scenario::SettleThen if !Y::SETTLES_THEN => {
+            Ok(report.skipped("only where a settlement and a push can be one transaction"))
+        }
         Scenario::SettleConcurrent if !Y::ANSWERS_SETTLEMENTS => {
             Ok(report.skipped("settlements are sent and not answered; a drain shows what they cost"))
         }

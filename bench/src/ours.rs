@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyqueue::{
     Bytes, Delivery, HandlerStream, MessageData, MessageId, PartitionOptions, PushOutcome, Queue,
-    QueueMessageStatus, SettleOutcome,
+    QueueMessageStatus, SettleOutcome, Successors,
 };
 use futures_util::StreamExt;
 
@@ -59,6 +59,23 @@ impl Client for Ours {
     async fn settle_batch(&self, mut deliveries: Vec<Delivery>) -> Result<()> {
         let settlements = deliveries.iter_mut().map(|delivery| (delivery, QueueMessageStatus::Processed));
         self.0.settle_many(settlements).await.into_iter().try_for_each(|outcome| settled(outcome?))
+    }
+
+    async fn settle_then(
+        &self,
+        mut deliveries: Vec<Delivery>,
+        payloads: Vec<Bytes>,
+    ) -> Result<Vec<MessageId>> {
+        let mut ids = Vec::with_capacity(payloads.len());
+        let mut settlements = Vec::with_capacity(payloads.len());
+        for (delivery, payload) in deliveries.iter_mut().zip(payloads) {
+            let message = MessageData::from_bytes(payload);
+            ids.push(message.id());
+            let then = Successors::new().then(PARTITION, message)?;
+            settlements.push((delivery, QueueMessageStatus::Processed, then));
+        }
+        self.0.settle_many_with(settlements).await.into_iter().try_for_each(|outcome| settled(outcome?))?;
+        Ok(ids)
     }
 
     async fn source(&self, window: usize) -> Result<HandlerStream> {

@@ -16,6 +16,8 @@ pub(crate) enum Scenario {
     Cycle,
     /// 64 tasks settle held messages one at a time.
     SettleConcurrent,
+    /// One task settles batches of 100, each with a message that follows it in the same queue.
+    SettleThen,
     /// One puller that holds at most 64 messages feeds 64 handlers that settle one at a time, all of them in one task of a runtime
     /// with one thread.
     Drain64,
@@ -47,7 +49,7 @@ pub(crate) enum Scenario {
 
 impl Scenario {
     /// In the order in which they run.
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::PushOne,
         Self::PushBatch,
         Self::Push8,
@@ -58,6 +60,7 @@ impl Scenario {
         Self::Payload4000,
         Self::Payload16000,
         Self::SettleConcurrent,
+        Self::SettleThen,
         Self::Drain64,
         Self::Drain512,
         Self::DrainTasks,
@@ -102,6 +105,7 @@ impl Scenario {
             Self::Payload4000 => "payload-4000",
             Self::Payload16000 => "payload-16000",
             Self::SettleConcurrent => "settle-concurrent",
+            Self::SettleThen => "settle-then",
             Self::Drain64 => "drain-64",
             Self::Drain512 => "drain-512",
             Self::DrainTasks => "drain-tasks",

@@ -39,6 +39,7 @@ pub(crate) async fn rate<C: Client>(scenario: Scenario, client: &C, size: Size) 
             | Scenario::Payload4000
             | Scenario::Payload16000 => cycle::empty(client, size).await,
             Scenario::SettleConcurrent => settle::concurrent(client, size).await,
+            Scenario::SettleThen => settle::then(client, size).await,
             Scenario::Drain64 => drain::in_one_task(client, size, 64).await,
             Scenario::Drain512 => drain::in_one_task(client, size, 512).await,
             Scenario::DrainTasks => drain::in_tasks(client, size, 64).await,

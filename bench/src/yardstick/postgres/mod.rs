@@ -79,6 +79,20 @@ impl Client for Postgres {
         if settled.len() == proofs.len() { Ok(()) } else { Err("a lease was lost".into()) }
     }
 
+    async fn settle_then(
+        &self,
+        deliveries: Vec<RawDelivery>,
+        payloads: Vec<Bytes>,
+    ) -> Result<Vec<MessageId>> {
+        let proofs: Vec<_> = deliveries.iter().map(|held| held.proof).collect();
+        let ids: Vec<_> = payloads.iter().map(|_| MessageId::new()).collect();
+        let mut table = self.0.table().await?;
+        let settled = table.settle_then(&proofs, ids.iter().copied().zip(payloads)).await?;
+        self.0.put_back(table);
+        self.0.pushed();
+        if settled.len() == proofs.len() { Ok(ids) } else { Err("a lease was lost".into()) }
+    }
+
     async fn source(&self, window: usize) -> Result<Fed> {
         let (deliveries, fed) = mpsc::channel(window);
         self.0.feed(window, deliveries);
@@ -108,6 +122,7 @@ impl Client for Postgres {
 impl Yardstick for Postgres {
     const NAME: &'static str = "postgres";
     const ACROSS_PROCESSES: bool = true;
+    const SETTLES_THEN: bool = true;
 
     fn messages(scenario: Scenario) -> usize {
         match scenario {

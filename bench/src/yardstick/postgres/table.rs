@@ -35,6 +35,14 @@ const CLAIM: &str = "WITH c AS MATERIALIZED (
     FROM c WHERE m.ctid = c.ctid RETURNING m.priority, m.ord, m.id, m.deliveries, m.payload, m.ctid";
 const SETTLE: &str = "DELETE FROM message m USING unnest($1, $2::uuid[], $3::uuid[]) AS s(place, id, token)
     WHERE m.ctid = s.place AND m.id = s.id AND m.token = s.token RETURNING m.id";
+const SETTLE_THEN: &str = "WITH gone AS (
+        DELETE FROM message m USING unnest($1, $2::uuid[], $3::uuid[]) AS s(place, id, token)
+        WHERE m.ctid = s.place AND m.id = s.id AND m.token = s.token RETURNING m.id),
+    stored AS (
+        INSERT INTO message (id, priority, payload)
+        SELECT f.id, 0, f.payload FROM unnest($2::uuid[], $4::uuid[], $5::bytea[]) AS f(parent, id, payload)
+        WHERE f.parent IN (SELECT id FROM gone))
+    SELECT id FROM gone";
 const EXCHANGE: &str = "WITH gone AS (
         DELETE FROM message m USING unnest($4, $5::uuid[], $6::uuid[]) AS s(place, id, token)
         WHERE m.ctid = s.place AND m.id = s.id AND m.token = s.token RETURNING m.id),
@@ -100,6 +108,19 @@ impl Table {
     /// Those that were held under their tokens, and are gone.
     pub(super) async fn settle(&mut self, proofs: &[Proof]) -> Result<Vec<Uuid>> {
         let rows = bind(sqlx::query(SETTLE), proofs).fetch_all(&mut self.0).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    /// Settles, and stores a message for each that was held.
+    pub(super) async fn settle_then(
+        &mut self,
+        proofs: &[Proof],
+        followers: impl Iterator<Item = (MessageId, Bytes)>,
+    ) -> Result<Vec<Uuid>> {
+        let (ids, payloads): (Vec<_>, Vec<_>) =
+            followers.map(|(id, payload)| (Uuid::from_bytes(*id.as_bytes()), Vec::from(payload))).unzip();
+        let query = bind(sqlx::query(SETTLE_THEN), proofs).bind(ids).bind(payloads);
+        let rows = query.fetch_all(&mut self.0).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 

@@ -82,6 +82,23 @@ impl Handle {
         Ok((in_order, claimed))
     }
 
+    /// Removes what is held under one token or another, and stores a message for each that was.
+    pub(super) async fn settle_then(
+        &self,
+        held: &[RawDelivery],
+        payloads: &[Bytes],
+    ) -> Result<Vec<MessageId>> {
+        let mut cmd = call(&self.scripts.settle_then);
+        let ids: Vec<_> = payloads.iter().map(|_| MessageId::new()).collect();
+        for ((held, id), payload) in held.iter().zip(&ids).zip(payloads) {
+            cmd.arg(&held.token[..]).arg(&held.id.as_bytes()[..]).arg(&id.as_bytes()[..]).arg(&payload[..]);
+        }
+        match self.run(&cmd).await? {
+            Value::Int(settled) if usize::try_from(settled)? == ids.len() => Ok(ids),
+            other => Err(format!("settling with successors answered {other:?}").into()),
+        }
+    }
+
     /// Until a push says that it came to an empty queue, or this time is over.
     pub(super) async fn wait(&self, wait: Duration) -> Result<()> {
         let until = Instant::now() + wait;

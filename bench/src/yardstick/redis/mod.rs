@@ -88,6 +88,14 @@ impl Client for Redis {
         Ok(())
     }
 
+    async fn settle_then(
+        &self,
+        deliveries: Vec<RawDelivery>,
+        payloads: Vec<Bytes>,
+    ) -> Result<Vec<MessageId>> {
+        self.0.settle_then(&deliveries, &payloads).await
+    }
+
     async fn source(&self, window: usize) -> Result<Fed> {
         let (to, fed) = mpsc::channel(window);
         let feeder = Request::Feed(Feeder::new(window, to));
@@ -118,6 +126,7 @@ impl Client for Redis {
 impl Yardstick for Redis {
     const NAME: &'static str = "redis";
     const ACROSS_PROCESSES: bool = true;
+    const SETTLES_THEN: bool = true;
 
     fn messages(scenario: Scenario) -> usize {
         match scenario {

@@ -72,16 +72,45 @@ redis.call('ZADD', 'bench:l', now + ARGV[2], ARGV[3])
 local counts = redis.call('EXISTS', 'bench:n') == 1 and redis.call('HMGET', 'bench:n', unpack(ids)) or {}
 return { answers, ids, redis.call('HMGET', 'bench:m', unpack(ids)), counts }";
 
+/// Of each a token, the id that is held, and the id and payload that follow. Answers how many were held.
+const SETTLE_THEN: &str = "
+local tokens, gone, stored, ids = {}, {}, {}, {}
+for i = 1, #ARGV, 4 do
+    if redis.call('SREM', 'bench:c' .. ARGV[i], ARGV[i + 1]) == 1 then
+        tokens[ARGV[i]] = true
+        gone[#gone + 1] = ARGV[i + 1]
+        ids[#ids + 1] = ARGV[i + 2]
+        stored[#stored + 1] = ARGV[i + 2]
+        stored[#stored + 1] = ARGV[i + 3]
+    end
+end
+if #gone == 0 then return 0 end
+redis.call('HDEL', 'bench:m', unpack(gone))
+if redis.call('EXISTS', 'bench:n') == 1 then redis.call('HDEL', 'bench:n', unpack(gone)) end
+for token in pairs(tokens) do
+    if redis.call('EXISTS', 'bench:c' .. token) == 0 then redis.call('ZREM', 'bench:l', token) end
+end
+local known = redis.call('HMGET', 'bench:m', unpack(ids))
+for i = 1, #ids do if known[i] then return -1 end end
+redis.call('HSET', 'bench:m', unpack(stored))
+if redis.call('RPUSH', 'bench:r0', unpack(ids)) == #ids and redis.call('EXISTS', 'bench:x') == 0 then
+    redis.call('RPUSH', 'bench:x', 1)
+end
+return #gone";
+
 /// What the server calls them.
 pub(super) struct Hashes {
     pub(super) push: String,
     pub(super) cycle: String,
+    pub(super) settle_then: String,
 }
 
 /// Makes the server know them.
 pub(super) async fn load(connection: &mut MultiplexedConnection) -> RedisResult<Hashes> {
     let mut load = redis::pipe();
-    load.cmd("SCRIPT").arg("LOAD").arg(PUSH).cmd("SCRIPT").arg("LOAD").arg(CYCLE);
-    let (push, cycle) = load.query_async(connection).await?;
-    Ok(Hashes { push, cycle })
+    for script in [PUSH, CYCLE, SETTLE_THEN] {
+        load.cmd("SCRIPT").arg("LOAD").arg(script);
+    }
+    let (push, cycle, settle_then) = load.query_async(connection).await?;
+    Ok(Hashes { push, cycle, settle_then })
 }

@@ -101,6 +101,18 @@ impl Client for Sqlite {
         self.ask(|answer| Request::Settle(rows, answer)).await
     }
 
+    async fn settle_then(
+        &self,
+        deliveries: Vec<RawDelivery>,
+        payloads: Vec<Bytes>,
+    ) -> Result<Vec<MessageId>> {
+        let ids: Vec<_> = payloads.iter().map(|_| MessageId::new()).collect();
+        let held = deliveries.iter().map(|d| (d.place, d.token));
+        let rows = held.zip(ids.iter().copied().zip(payloads)).collect();
+        self.ask(|answer| Request::SettleThen(rows, answer)).await?;
+        Ok(ids)
+    }
+
     async fn source(&self, window: usize) -> Result<Fed> {
         let (deliveries, fed) = async_mpsc::channel(window);
         self.send(Request::Feed(Feeder::new(window, deliveries)))?;
@@ -134,6 +146,7 @@ impl Client for Sqlite {
 impl Yardstick for Sqlite {
     const NAME: &'static str = "sqlite";
     const ACROSS_PROCESSES: bool = true;
+    const SETTLES_THEN: bool = true;
 
     fn messages(scenario: Scenario) -> usize {
         match scenario {

@@ -21,11 +21,15 @@ const GROUP: usize = 1024;
 /// take turns, each waiting for the other's flush.
 const GATHER: Duration = Duration::from_micros(300);
 
+/// A removal, and what is stored with it.
+pub(super) type Followed = ((i64, [u8; 16]), (MessageId, Bytes));
+
 type Answer<T> = oneshot::Sender<Result<T>>;
 
 pub(super) enum Request {
     Push(Vec<(MessageId, Bytes)>, Answer<()>),
     Settle(Vec<(i64, [u8; 16])>, Answer<()>),
+    SettleThen(Vec<Followed>, Answer<()>),
     Pull { max: usize, until: Instant, answer: Answer<Vec<RawDelivery>> },
     Feed(Feeder),
     Count(Answer<u64>),
@@ -34,7 +38,7 @@ pub(super) enum Request {
 impl Request {
     /// Whether an answer promises that power loss takes nothing back.
     fn must_last(&self) -> bool {
-        matches!(self, Self::Push(..) | Self::Settle(..))
+        matches!(self, Self::Push(..) | Self::Settle(..) | Self::SettleThen(..))
     }
 }
 
@@ -179,6 +183,17 @@ impl<'c> Writer<'c> {
                 let settled = self.table.settle(&rows)?;
                 if let Some(feeder) = &mut self.feeder {
                     feeder.held = feeder.held.saturating_sub(settled);
+                }
+                let all = if settled == rows.len() { Ok(()) } else { Err("a lease was lost".into()) };
+                outcomes.push(Outcome::Done(answer, all));
+            }
+            Request::SettleThen(rows, answer) => {
+                let mut settled = 0;
+                for (held, follower) in &rows {
+                    if self.table.settle(std::slice::from_ref(held))? == 1 {
+                        self.table.insert(std::slice::from_ref(follower))?;
+                        settled += 1;
+                    }
                 }
                 let all = if settled == rows.len() { Ok(()) } else { Err("a lease was lost".into()) };
                 outcomes.push(Outcome::Done(answer, all));

@@ -29,6 +29,7 @@ impl Goal {
             ("memory", "settle-concurrent") => Self::Rate(300e3),
             ("memory" | "sqlite", "latency") => Self::Latency { p50_ms: None, p99_ms: 5.0 },
             ("memory" | "sqlite", "idle") => Self::Processor(1.0),
+            ("sqlite" | "postgres" | "redis", "settle-then") => Self::Ratio(0.7),
             ("sqlite", "latency-across") => Self::Latency { p50_ms: None, p99_ms: 20.0 },
             ("sqlite", "push-batch" | "cycle") => Self::Ratio(0.7),
             ("sqlite", "push-concurrent") => Self::TimesOurs(20.0, "push-one"),
