@@ -19,6 +19,7 @@ use crate::partition::Partition;
 use crate::retry::Retry;
 use crate::schedule::Sharing;
 use crate::shared::Shared;
+use crate::work_set::{WorkSet, WorkSource};
 use crate::worker::Worker;
 
 /// The most slots, and the most messages held beyond them. Each may hold a message: memory runs out long before.
@@ -90,6 +91,23 @@ impl WorkerBuilder {
         Fut: Future<Output = TaskResult> + Send + 'static,
     {
         self.route(Route::raw(kind, handler))
+    }
+
+    /// Adds a handler for the items of a work set. Its messages are of a kind of their own, `work-set NAME`, which [`Kind`] can limit.
+    pub fn work_set<S, F, Fut>(mut self, set: WorkSet<S>, handler: F) -> Self
+    where
+        S: WorkSource,
+        F: Fn(S::Item, TaskContext) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = TaskResult> + Send + 'static,
+    {
+        let capabilities = self.queue.capabilities();
+        if !capabilities.postpone_headers && capabilities.successors.is_none() {
+            self.problems.push(
+                "a work set keeps its cursor in headers, and this backend can neither replace them nor store successors".to_owned(),
+            );
+        }
+        let kind = set.kind();
+        self.route(Route::raw(&kind, set.runner(handler)))
     }
 
     fn route(mut self, route: Route) -> Self {

@@ -79,6 +79,8 @@ struct Inner {
     /// Made on first use: most handlers never ask for it.
     token: OnceLock<CancellationToken>,
     successors: Mutex<Successors>,
+    /// How far a part of a work set has come by this run.
+    cursor: Mutex<Option<String>>,
     asked_at: Mutex<Option<Instant>>,
 }
 
@@ -94,6 +96,7 @@ impl TaskContext {
             reason: AtomicU8::new(0),
             token: OnceLock::new(),
             successors: Mutex::default(),
+            cursor: Mutex::default(),
             asked_at: Mutex::new(None),
         }))
     }
@@ -204,6 +207,15 @@ impl TaskContext {
         }
         *successors = std::mem::take(&mut *successors).then(&partition, message)?;
         Ok(())
+    }
+
+    /// The message is not done: it goes on after this.
+    pub(crate) fn go_on_after(&self, cursor: String) {
+        *self.0.cursor.lock().unwrap_or_else(PoisonError::into_inner) = Some(cursor);
+    }
+
+    pub(crate) fn cursor(&self) -> Option<String> {
+        self.0.cursor.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn take_successors(&self) -> Successors {

@@ -155,6 +155,15 @@ fn dropped(run: Caught) -> Result<(), String> {
     panics::caught(|| drop(run))
 }
 
+/// How a run of a work set counts that has come some way. If it failed then, the next one begins with what failed, and counts that.
+fn how_far(end: &End, task: &TaskContext) -> Outcome {
+    match (end, task.cancel_reason()) {
+        (_, Some(CancelReason::Shutdown)) => Outcome::Interrupted,
+        (End::Returned(Ok(())), _) => Outcome::Processed,
+        _ => Outcome::Retried,
+    }
+}
+
 /// What the end of a run means for the task. A settlement under a lost lease has no effect and is counted as lost.
 fn conclude(
     shared: &Shared,
@@ -168,6 +177,11 @@ fn conclude(
     let failed = |kind, class, text: &str| {
         shared.failed(partition, delivery, route, task.attempt(), kind, class, text)
     };
+    let is_over =
+        matches!(task.cancel_reason(), Some(CancelReason::LeaseLost | CancelReason::CancelRequested));
+    if let Some(cursor) = task.cursor().filter(|_| !is_over) {
+        return shared.goes_on(delivery, cursor, how_far(&end, task));
+    }
     match (end, task.cancel_reason()) {
         (End::Returned(Ok(())), _) => {
             Decision::settle(QueueMessageStatus::Processed, Outcome::Processed).then(task.take_successors())

@@ -118,6 +118,7 @@ pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod work;
+mod work_set;
 mod worker;
 
 pub use builder::{MAX_SLOTS, WorkerBuilder};
@@ -132,4 +133,5 @@ pub use schedule::Sharing;
 pub use shared::Stage;
 pub use signal::shutdown_signal;
 pub use summary::Summary;
+pub use work_set::{MAX_CURSOR_BYTES, MAX_WIDTH, Part, WorkSet, WorkSource};
 pub use worker::{Health, Worker};

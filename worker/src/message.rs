@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 /// | `task-errors` | their last errors, as JSON: see [`Failure`](crate::Failure) |
 /// | `task-unknown` | how often a worker did not know the kind, or could not read the payload |
 /// | `task-retry-of` | on a retry that is a [message of its own](crate::Retry::as_new_message): the id of the first attempt's message |
+/// | `task-cursor` | how far a part of a [work set](crate::WorkSet) is |
 /// | `task-redriven` | the time of the redrive since which the task is counted |
 /// | `traceparent` | the W3C trace context of the sender |
 pub mod header {
@@ -27,6 +28,8 @@ pub mod header {
     pub const UNKNOWN: &str = "task-unknown";
     /// The id of the first attempt's message.
     pub const RETRY_OF: &str = "task-retry-of";
+    /// How far a part of a work set is.
+    pub const CURSOR: &str = "task-cursor";
     /// The time of the redrive since which the task is counted.
     pub const REDRIVEN: &str = "task-redriven";
 }

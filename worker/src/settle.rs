@@ -11,11 +11,11 @@ use anyqueue::{
 use crate::config::Counting;
 use crate::error::ErrorClass;
 use crate::handler::Route;
-use crate::message::header::ERRORS;
+use crate::message::header::{CURSOR, ERRORS};
 use crate::message::{Failure, FailureKind, TaskHeaders, history};
 use crate::retry::Retry;
 use crate::shared::Shared;
-use crate::successors::next_attempt;
+use crate::successors::{self, next_attempt};
 use crate::summary::Outcome;
 use crate::work::{Decision, Done};
 
@@ -258,6 +258,22 @@ impl Shared {
         let delay = delay.min(most);
         self.remember(delivery);
         Decision::settle(self.retried(delay, headers), Outcome::Retried)
+    }
+
+    /// A part of a work set goes on after its cursor, at the end of the queue: as the same message, or as another where its headers cannot be
+    /// replaced.
+    pub(crate) fn goes_on(&self, delivery: &Delivery, cursor: String, outcome: Outcome) -> Decision {
+        let mut headers = successors::fresh(delivery.headers());
+        headers.insert(CURSOR.to_owned(), cursor);
+        if self.queue.capabilities().postpone_headers {
+            let status = QueueMessageStatus::Postponed { delay: Duration::ZERO, headers: Some(headers) };
+            return Decision::settle(status, outcome);
+        }
+        let next = successors::copy(delivery.message()).with_headers(headers);
+        match Successors::new().then(delivery.partition(), next) {
+            Ok(then) => Decision::settle(QueueMessageStatus::Processed, outcome).then(then),
+            Err(error) => Decision::settle(QueueMessageStatus::poisonous(error.to_string()), Outcome::Dead),
+        }
     }
 
     /// The end of a failed attempt, with the next one as a message of its own.

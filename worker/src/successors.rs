@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyqueue::{Delivery, Headers, MessageData, MessageId, When};
 
-use crate::message::header::{ATTEMPTS, ERRORS, REDRIVEN, RETRY_OF, UNKNOWN};
+use crate::message::header::{ATTEMPTS, CURSOR, ERRORS, REDRIVEN, RETRY_OF, UNKNOWN};
 
 /// The message under another id.
 pub(crate) fn copy(message: &MessageData) -> MessageData {
@@ -23,7 +23,7 @@ pub(crate) fn copy(message: &MessageData) -> MessageData {
 /// Headers without what tells of earlier attempts.
 pub(crate) fn fresh(headers: &Headers) -> Headers {
     let mut headers = own(headers);
-    for name in [ATTEMPTS, ERRORS, UNKNOWN, REDRIVEN, RETRY_OF] {
+    for name in [ATTEMPTS, CURSOR, ERRORS, UNKNOWN, REDRIVEN, RETRY_OF] {
         headers.remove(name);
     }
     headers

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyqueue_worker::{Partition, TaskContext, Worker};
 
 use crate::grounds::{PARTITION, open};
+use crate::sets::{self, SET};
 
 /// Names the queue's URL where this process is a child.
 pub(crate) const CHILD: &str = "ANYQUEUE_WORKER_CHILD";
@@ -17,13 +18,17 @@ const TAKES: Duration = Duration::from_millis(100);
 
 /// Works until it is killed or its parent has gone. Each task is told when it begins (`B`) and when its effect is there (`E`).
 pub(crate) fn run_if_child() -> Option<ExitCode> {
-    let url = std::env::var(CHILD).ok()?;
+    let set = std::env::var(SET);
+    let url = set.clone().or_else(|_| std::env::var(CHILD)).ok()?;
     std::thread::spawn(|| {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         std::process::exit(0);
     });
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
+        if set.is_ok() {
+            return sets::work(&url).await;
+        }
         let queue = open(&url).await;
         let handler = |number: u32, _: TaskContext| async move {
             say('B', number);
@@ -39,7 +44,7 @@ pub(crate) fn run_if_child() -> Option<ExitCode> {
 }
 
 /// One whole line in one write. A parent that is gone does not matter any more.
-fn say(what: char, number: u32) {
+pub(crate) fn say(what: char, number: u32) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(format!("{what} {number}\n").as_bytes()).and_then(|()| out.flush());
 }

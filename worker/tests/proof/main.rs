@@ -15,6 +15,7 @@ mod grounds;
 mod kills;
 mod load;
 mod restarts;
+mod sets;
 mod time;
 
 use std::process::ExitCode;
@@ -52,6 +53,7 @@ fn proofs() -> Vec<Proof> {
         proof!(time::a_handler_that_outlives_its_lease_runs_once, Needs::Nothing),
         proof!(time::a_blocked_executor_loses_no_lease, Needs::Nothing),
         proof!(kills::killed_workers_lose_nothing, Needs::Processes),
+        proof!(sets::killed_workers_skip_nothing_of_a_set, Needs::Processes),
         proof!(restarts::a_worker_outlives_the_server, Needs::Server),
         proof!(restarts::a_worker_outlives_a_frozen_server, Needs::Server),
         proof!(restarts::a_worker_outlives_cut_and_stalled_connections, Needs::Server),
