@@ -64,7 +64,7 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
         on_duplicate: false,
         delivery_count: if is_quorum { DeliveryCount::Deliveries } else { DeliveryCount::None },
         moves: MoveGuarantee::AtLeastOnce,
-        successors: None,
+        successors: Some(MoveGuarantee::AtLeastOnce),
         inspect: InspectCapability {
             ready: true,
             delayed: false,

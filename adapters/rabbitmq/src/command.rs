@@ -18,8 +18,8 @@ pub(crate) enum Command {
     Stop,
     /// Settles deliveries; the answers are in the same order.
     Settle(Vec<(MessageId, Tag, Disposition)>, oneshot::Sender<Vec<Settled>>),
-    /// Whether the copy was made that [`Settled::Copy`] asked for.
-    Copied(Tag, bool),
+    /// Ends a delivery that was kept for its settlement; answers whether it was still held.
+    End(Tag, Ending, oneshot::Sender<bool>),
     /// Asks which of these deliveries are held.
     Holds(Vec<(MessageId, Tag)>, oneshot::Sender<Vec<bool>>),
     /// Requeues deliveries that no caller received.
@@ -35,16 +35,29 @@ pub(crate) enum Disposition {
     Ack,
     /// Puts it back at the front of its queue.
     Requeue,
-    /// Publishes a copy, then acknowledges it.
+    /// Keeps it until what its settlement stores is published.
+    Keep,
+    /// The same, for a copy of it.
     Copy,
+}
+
+/// How a delivery that was kept ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ending {
+    /// All is published: it is acknowledged.
+    Ack,
+    /// All is published: it goes back to the front of its queue.
+    Requeue,
+    /// Something could not be published: it is held as before.
+    Hold,
 }
 
 /// The outcome of a [`Disposition`].
 pub(crate) enum Settled {
     Done,
     Lost,
-    /// The caller must make the copy and report it by [`Command::Copied`].
-    Copy(Box<Record>),
+    /// The caller must publish what its settlement stores and say by [`Command::End`] how it ends. With the record, for a copy.
+    Kept(Tag, Option<Box<Record>>),
 }
 
 /// A pull that waits for messages.

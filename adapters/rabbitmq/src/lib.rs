@@ -23,6 +23,7 @@
 //! | a settlement | is sent with the next pull, or 30 ms after the last one. The protocol does not confirm it: after a crash or a lost connection the message may be redelivered. If the runtime ends without [`close`](anyqueue::adapter::QueueStorage::close), pending settlements are still sent; if the process is killed or calls `exit`, they are not |
 //! | a lease | lives as long as its channel; core's own timer releases what nobody extends. After a broken connection every delivery that was held on it is `Lost` |
 //! | postponement, death, redrive | a copy is confirmed, then the original is removed: a crash in between leaves both |
+//! | successors | are confirmed, then their delivery ends: a crash in between leaves both. If the delivery was lost meanwhile the settlement is an error, which says that repeating it may store them twice. A settlement that brings them waits for the broker, as a push does; one that brings none is sent as before |
 //! | the delivery count | is the broker's, which also counts messages that it sent to a consumer and that no handler saw. Those that this handle requeued unseen are subtracted, for the last 10 000 such messages |
 //! | a message that cannot be read | is delivered as unreadable, and moved or postponed byte for byte; headers that core adds become AMQP headers |
 //! | age | is measured by the clocks of pusher and puller, since the broker does not tell its time |
@@ -98,7 +99,7 @@
 //! # When the server is out of memory or disk
 //! It takes no messages then. A push waits up to `call_timeout` and then fails as `Full`. If it was sent before the alarm
 //! was known, it may still be stored afterwards (`MayDuplicate`); later ones are not sent at all (`Safe`). Pulls and removals continue;
-//! deliveries that need a copy (postponement, death) stay held. Everything resumes by itself once there is room.
+//! deliveries that need a copy (postponement, death) or bring successors stay held. Everything resumes by itself once there is room.
 //!
 //! # How it works
 //! Each level of a partition has a queue, which is declared with its first message. Only one handle at a time declares it, and the others
@@ -158,6 +159,7 @@ mod serve;
 mod settle;
 mod shared;
 mod storage;
+mod store_first;
 mod token;
 mod topology;
 mod unseen;

@@ -11,7 +11,7 @@ use crate::RabbitMqQueue;
 use crate::batch::{by_partition, put};
 use crate::command::{Claim, Command, WaitingPull};
 use crate::error::{ERRORS, NAME, timed_out};
-use crate::settle::is_copied;
+use crate::settle::stores;
 use crate::token::Tag;
 
 /// The longest wait.
@@ -84,8 +84,8 @@ impl RabbitMqQueue {
         // The settlements reach their task first, and their acknowledgements free the credit that the pull needs.
         let settled = self.settle_all(settlements);
         let pulled = self.pull_messages(partition, request);
-        if settlements.iter().any(|settlement| is_copied(&settlement.action)) {
-            // If a copy goes to this partition, the pull must find it.
+        if settlements.iter().any(stores) {
+            // If what is stored goes to this partition, the pull must find it.
             return (settled.await, pulled.await);
         }
         join(settled, pulled).await

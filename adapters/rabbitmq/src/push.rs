@@ -49,7 +49,12 @@ impl RabbitMqQueue {
         answers
     }
 
-    fn publication(&self, partition: &PartitionId, message: &MessageData) -> Result<OutgoingMessage> {
+    /// Checks and encodes a message.
+    pub(crate) fn publication(
+        &self,
+        partition: &PartitionId,
+        message: &MessageData,
+    ) -> Result<OutgoingMessage> {
         if message.options().priority >= PRIORITY_LEVELS {
             return Err(ERRORS.invalid(format!("a priority must be from 0 to {}", PRIORITY_LEVELS - 1)));
         }

@@ -36,7 +36,7 @@ pub struct RabbitMqQueue {
 
 pub(crate) struct Inner {
     pub(crate) shared: Arc<Shared>,
-    capabilities: Capabilities,
+    pub(crate) capabilities: Capabilities,
     actors: Actors,
     pub(crate) calls: TaskTracker,
     tasks: TaskTracker,

@@ -33,7 +33,7 @@ impl Actor {
         };
         let Some(level) = self.levels.iter().find(is_it).copied() else { return false };
         self.channel = None; // The server closed the channel over the missing queue.
-        self.copying.clear();
+        self.kept.clear();
         let publisher = &self.shared.publisher;
         let level_queue = LevelQueue::new(&self.partition, level);
         if publisher.is_blocked().await || publisher.redeclare(&level_queue).await.is_err() {

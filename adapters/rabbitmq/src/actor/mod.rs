@@ -2,6 +2,7 @@
 
 mod maintenance;
 mod pipeline;
+mod settle;
 mod timers;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -9,11 +10,11 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use anyqueue::adapter::{Lease, RawDelivery};
-use anyqueue::{Error, MessageId, PartitionId, Result};
+use anyqueue::{Error, PartitionId, Result};
 use tokio::sync::mpsc;
 
 use crate::adaptive_prefetch::AdaptivePrefetch;
-use crate::command::{Claim, Command, Disposition, Settled, WaitingPull};
+use crate::command::{Claim, Command, WaitingPull};
 use crate::config::QueueType;
 use crate::consumer_channel::{ConsumerChannel, Received};
 use crate::error::ERRORS;
@@ -36,8 +37,8 @@ pub(crate) struct Actor {
     pub(crate) adaptive_prefetch: AdaptivePrefetch,
     pub(crate) channel: Option<ConsumerChannel>,
     pub(crate) waiting: VecDeque<WaitingPull>,
-    /// Messages that are being copied.
-    copying: HashMap<u64, Received>,
+    /// Deliveries that are kept while what their settlements store is published.
+    kept: HashMap<u64, Received>,
     last_pull: Instant,
     flush_at: Option<Instant>,
     release_at: Option<Instant>,
@@ -62,7 +63,7 @@ impl Actor {
             adaptive_prefetch: AdaptivePrefetch::new(shared.config.ready()),
             channel: None,
             waiting: VecDeque::new(),
-            copying: HashMap::new(),
+            kept: HashMap::new(),
             last_pull: Instant::now(),
             flush_at: None,
             release_at: None,
@@ -113,7 +114,7 @@ impl Actor {
     fn handle(&mut self, command: Command) -> Result<()> {
         if self.channel.as_ref().is_some_and(|channel| !channel.is_alive()) {
             self.channel = None;
-            self.copying.clear();
+            self.kept.clear();
         }
         match command {
             Command::Pull(waiting) => {
@@ -123,11 +124,15 @@ impl Actor {
             Command::Stop => {} // The pull sees its own token; this only wakes the task.
             Command::Settle(items, reply) => {
                 let answers = self.settle(items);
-                let _ = reply.send(answers);
+                if let Err(answers) = reply.send(answers) {
+                    self.hold_again(answers);
+                }
             }
-            Command::Copied(tag, done) => self.copied(tag, done),
+            Command::End(tag, ending, reply) => {
+                let _ = reply.send(self.end(tag, ending));
+            }
             Command::Holds(items, reply) => {
-                let holds = items.into_iter().map(|(id, tag)| self.holds(id, tag)).collect();
+                let holds = items.into_iter().map(|(id, tag)| self.owns(id, tag)).collect();
                 let _ = reply.send(holds);
             }
             Command::Requeue(tags) => self.requeue_unclaimed(&tags)?,
@@ -137,72 +142,6 @@ impl Actor {
             }
         }
         Ok(())
-    }
-
-    fn holds(&self, id: MessageId, tag: Tag) -> bool {
-        self.channel.as_ref().is_some_and(|channel| {
-            let held = channel.held.get(&tag.delivery_tag);
-            channel.id == tag.channel_id && held.is_some_and(|held| held.record.message.id() == id)
-        })
-    }
-
-    fn settle(&mut self, items: Vec<(MessageId, Tag, Disposition)>) -> Vec<Settled> {
-        let mut returned = Vec::new();
-        let mut answers = Vec::with_capacity(items.len());
-        for (id, tag, disposition) in items {
-            let held = self.holds(id, tag);
-            let channel = self.channel.as_mut().filter(|_| held);
-            let Some((channel, received)) = channel
-                .and_then(|channel| channel.held.remove(&tag.delivery_tag).map(|held| (channel, held)))
-            else {
-                answers.push(Settled::Lost);
-                continue;
-            };
-            answers.push(match disposition {
-                Disposition::Ack => {
-                    channel.forget_unseen(id);
-                    channel.ack_later(tag.delivery_tag);
-                    Settled::Done
-                }
-                Disposition::Requeue => {
-                    returned.push(received);
-                    Settled::Done
-                }
-                Disposition::Copy => {
-                    let original = Box::new(received.record.clone());
-                    self.copying.insert(tag.delivery_tag, received);
-                    Settled::Copy(original)
-                }
-            });
-        }
-        if let Some(channel) = &mut self.channel
-            && !returned.is_empty()
-            && let Err(error) = channel.requeue(returned)
-        {
-            self.channel_lost(&error);
-        }
-        answers
-    }
-
-    fn copied(&mut self, tag: Tag, done: bool) {
-        let Some(channel) = self.channel.as_mut().filter(|channel| channel.id == tag.channel_id) else {
-            return;
-        };
-        match self.copying.remove(&tag.delivery_tag) {
-            Some(held) if done => {
-                channel.forget_unseen(held.record.message.id());
-                channel.ack_later(tag.delivery_tag);
-            }
-            Some(held) => drop(channel.held.insert(tag.delivery_tag, held)),
-            None => {}
-        }
-    }
-
-    fn requeue_unclaimed(&mut self, tags: &[Tag]) -> Result<()> {
-        let Some(channel) = &mut self.channel else { return Ok(()) };
-        let mine = tags.iter().filter(|tag| tag.channel_id == channel.id);
-        let back: Vec<Received> = mine.filter_map(|tag| channel.held.remove(&tag.delivery_tag)).collect();
-        channel.requeue_unseen(back)
     }
 
     /// Answers a pull.
@@ -230,7 +169,7 @@ impl Actor {
             }
             channel.abandon();
         }
-        self.copying.clear();
+        self.kept.clear();
         for mut waiting in std::mem::take(&mut self.waiting) {
             if waiting.is_retried || !may_pass(error) {
                 let _ = waiting.reply.send(Err(error.clone()));

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 use anyqueue::adapter::{
     Action, InspectQueueStorage, PullQueueStorage, PushQueueStorage, QueueStorage, Settlement,
 };
-use anyqueue::{Error, ErrorKind, MessageData, MessageId, PushOutcome, RetryClass};
+use anyqueue::{Error, ErrorKind, MessageData, MessageId, PushOutcome, RetryClass, SettleOutcome};
 use anyqueue_rabbitmq::RabbitMqQueue;
 use anyqueue_testkit::RabbitMq;
 
 use crate::common::{Bed, SOON, becomes, holds, messages, part, pull, push, settle, take, texts};
+use crate::successors::{drain, end, ending};
 
 /// How long a push waits for the end of an alarm.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -135,4 +136,26 @@ async fn a_handle_that_has_pushed_nothing_sees_the_alarm_of_a_full_disk_and_coun
     RabbitMq::control(bed.server(), &limit("50MB")).await.unwrap();
     becomes("it is healthy again", || async { queue.check().await.unwrap().warnings.is_empty() }).await;
     push(&queue, &p, &messages(1)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_brings_successors_to_a_broker_out_of_memory_keeps_the_delivery() {
+    let Some(bed) = Bed::own(RabbitMq::new()).await else { return };
+    let (p, next, queue) = (part("p"), part("next"), bed.builder().call_timeout(LIMIT).open().await.unwrap());
+    push(&queue, &p, &messages(2)).await;
+    push(&queue, &next, &messages(1)).await;
+    assert_eq!(drain(&queue, &next).await.len(), 1);
+    let held = take(&queue, &p, 2).await;
+    alarm(&bed).await;
+    push_until_refused(&queue).await;
+    let settlement = ending(&held[0], Action::Remove, &next, &[MessageData::new("next")]);
+    let error = end(&queue, settlement.clone()).await.unwrap_err();
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Full, RetryClass::Safe), "{error:?}");
+    assert!(holds(&queue, &held[0]).await);
+    // Whoever brings none is not in its way.
+    assert_eq!(settle(&queue, &held[1..], Action::Remove).await, [SettleOutcome::Settled]);
+    calm(&bed).await;
+    becomes("it can be settled", || async { end(&queue, settlement.clone()).await.is_ok() }).await;
+    assert!(!holds(&queue, &held[0]).await);
+    assert_eq!(texts(&drain(&queue, &next).await), ["next"]);
 }

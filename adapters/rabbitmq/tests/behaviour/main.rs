@@ -17,5 +17,7 @@ mod opening;
 mod refusals;
 mod removed;
 mod strict;
+mod successor_faults;
+mod successors;
 mod tls;
 mod unseen;
