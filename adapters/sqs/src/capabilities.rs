@@ -70,7 +70,7 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
         on_duplicate: false,
         delivery_count: DeliveryCount::Deliveries,
         moves: MoveGuarantee::AtLeastOnce,
-        successors: None,
+        successors: Some(MoveGuarantee::AtLeastOnce),
         inspect: InspectCapability {
             ready: true,
             delayed: false,

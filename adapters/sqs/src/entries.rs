@@ -12,7 +12,7 @@ pub(crate) const BATCH: usize = 10;
 pub(crate) type Entries = Vec<Result<(), Refused>>;
 
 /// A message to be sent.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Outgoing {
     pub(crate) body: String,
     pub(crate) delay_secs: i32,

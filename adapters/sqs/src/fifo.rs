@@ -31,6 +31,14 @@ impl FifoIds {
         let group = if is_dead { own_group(message.id()) } else { group(message) };
         Self { group, dedup: format!("copy-{message_id}") }
     }
+
+    /// For a successor of the delivery with this receipt handle. If it is sent again for the same delivery it gets the same id, and is
+    /// stored once; for a later delivery, even of the same message, another one.
+    pub(crate) fn of_successor(message: &MessageData, receipt_handle: &str) -> Self {
+        let id = message.id();
+        let both = [receipt_handle.as_bytes(), id.as_bytes()].concat();
+        Self { group: group(message), dedup: format!("then-{}", hash(&both)) }
+    }
 }
 
 /// The group on the server, which accepts only these characters and some signs.
@@ -40,12 +48,16 @@ fn group(message: &MessageData) -> String {
     if group.len() <= MAX_PLAIN_CHARS && group.chars().all(allowed) {
         return format!("g-{group}");
     }
-    let mut name = "h-".to_owned();
-    for byte in Sha256::digest(group.as_bytes()) {
+    format!("h-{}", hash(group.as_bytes()))
+}
+
+fn hash(bytes: &[u8]) -> String {
+    let mut hex = String::new();
+    for byte in Sha256::digest(bytes) {
         // Writing to a string does not fail.
-        let _ = write!(name, "{byte:02x}");
+        let _ = write!(hex, "{byte:02x}");
     }
-    name
+    hex
 }
 
 /// The group of a message without one: its own, so that it waits for no other message.
@@ -126,5 +138,17 @@ mod tests {
         assert_eq!(ids.len(), 3);
         assert_eq!((first.group, first.dedup), (pushed.group, FifoIds::of_copy(&message, "1", true).dedup));
         assert!(is_alone(&message, &second.group), "dead letters know no groups");
+    }
+
+    #[test]
+    fn a_successor_has_one_id_for_each_delivery_that_brings_it() {
+        let message = MessageData::new("x").with_group("g");
+        let first = FifoIds::of_successor(&message, "receipt 1");
+        assert_eq!(first, FifoIds::of_successor(&message, "receipt 1"), "it is sent again");
+        assert_ne!(first.dedup, FifoIds::of_successor(&message, "receipt 2").dedup);
+        let other = FifoIds::of_successor(&MessageData::new("x").with_group("g"), "receipt 1");
+        assert_ne!(first.dedup, other.dedup);
+        assert_eq!(first.group, other.group);
+        assert!(first.dedup.len() <= 128, "the server accepts no more");
     }
 }

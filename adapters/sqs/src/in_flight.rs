@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyqueue::MessageData;
 use anyqueue::adapter::{Lease, Token};
+use anyqueue::{MessageData, MessageId};
 use uuid::Uuid;
 
 use crate::names::LevelQueue;
@@ -37,6 +37,8 @@ pub(crate) struct Claim {
     pub(crate) until: Instant,
     /// Its copy is stored: only the deletion is left.
     pub(crate) is_copied: bool,
+    /// Successors that an earlier settlement has stored: only its end was left.
+    pub(crate) stored_successors: Vec<MessageId>,
     /// A deletion was sent, and its result is not known.
     pub(crate) maybe_deleted: bool,
     is_settling: bool,
@@ -63,6 +65,7 @@ impl Claim {
             received_at,
             until,
             is_copied: false,
+            stored_successors: Vec::new(),
             maybe_deleted: false,
             is_settling: false,
         }
@@ -168,6 +171,12 @@ impl InFlight {
         }
     }
 
+    /// Whether the lease of this number still holds, whoever settles it.
+    pub(crate) fn is_held(&self, number: u64) -> bool {
+        let now = Instant::now();
+        self.lock().claims.get(&number).is_some_and(|claim| claim.until > now)
+    }
+
     /// Extends the lease.
     pub(crate) fn extend(&self, number: u64, until: Instant) {
         if let Some(claim) = self.lock().claims.get_mut(&number) {
@@ -198,7 +207,7 @@ pub(crate) fn whole_secs(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use anyqueue::{MessageId, PartitionId};
+    use anyqueue::PartitionId;
 
     use super::*;
 
@@ -230,6 +239,20 @@ mod tests {
         assert!(matches!(in_flight.reserve(&held), LeaseLookup::Lost));
         let over = lease(in_flight.hold(claim(Duration::ZERO)));
         assert!(matches!(in_flight.reserve(&over), LeaseLookup::Lost));
+    }
+
+    #[test]
+    fn a_reserved_lease_is_held_until_its_time_is_over_or_it_is_ended() {
+        let in_flight = InFlight::default();
+        let held = lease(in_flight.hold(claim(Duration::from_mins(1))));
+        let LeaseLookup::Held(number, _) = in_flight.reserve(&held) else { panic!("held") };
+        assert!(in_flight.is_held(number));
+        in_flight.extend(number, Instant::now());
+        assert!(!in_flight.is_held(number));
+        in_flight.extend(number, Instant::now() + Duration::from_mins(1));
+        assert!(in_flight.is_held(number));
+        in_flight.end(number);
+        assert!(!in_flight.is_held(number));
     }
 
     #[test]

@@ -29,7 +29,7 @@
 //! | unique ids | a standard queue accepts a message as often as it is sent: a push that is repeated after a lost connection may be stored twice |
 //! | strict exclusiveness | a standard queue delivers at least once, and sometimes twice |
 //! | strict fencing | a late deletion with an old receipt handle may succeed |
-//! | atomic moves | no request both stores and deletes: the copy is stored first, then the original is deleted |
+//! | atomic moves, and successors in one step with the end of their delivery | no request both stores and deletes: what is to be stored is stored first, then the original is deleted |
 //! | list of partitions | a queue's name may contain only a hash of the partition's |
 //! | browsing, deletion and cancellation by id | a message can only be seen, and deleted, by a consumer that has received it |
 //! | purge | `PurgeQueue` also deletes messages in flight |
@@ -44,9 +44,9 @@
 //! With [`fifo`](SqsBuilder::fifo) a partition is a FIFO queue, and its dead letters another. Groups are kept: one member at a time, in
 //! push order. A message without a group is a group of its own. Nobody else can receive a message under a valid lease. A push whose
 //! answer is lost may be stored. A message that is pushed again later, by a move or by its own handler, counts as another message, even
-//! within the five minutes for which the service remembers deduplication ids. If an entry of a batch fails, later entries of its group
-//! that were not sent yet are not sent before it. If later entries of the same request were stored, the caller must push the failed one
-//! again, behind them. The differences:
+//! within the five minutes for which the service remembers deduplication ids; only a successor that the same delivery brings again is the
+//! same. If an entry of a batch fails, later entries of its group that were not sent yet are not sent before it. If later entries of the
+//! same request were stored, the caller must push the failed one again, behind them. The differences:
 //!
 //! | not offered | because of the service |
 //! |---|---|
@@ -131,6 +131,12 @@
 //! | postponed for up to twelve hours | a visibility timeout; a copy if 10 000 messages of the queue are postponed already |
 //! | postponed for longer, to the end, or with new headers | a copy, then deletion |
 //! | dead, moved, redriven | a copy in the other queue, then deletion; if only the deletion fails, no second copy is made |
+//! | any, with successors | the successors are sent together with the copy, if there is one, then as above; if only the rest fails, nothing is sent again |
+//!
+//! Successors take `SendMessageBatch`, one request more for ten. If the lease ends before the delivery does, the settlement is an error and
+//! not `Lost`, as they are stored; nothing is deleted then. A lease of another handle brings none, because nobody here knows whether it holds.
+//! If the answer about a successor is lost, a standard queue may store it twice (`MayDuplicate`). On a FIFO queue it has a deduplication id of
+//! its delivery and its own, so the service stores it once, if it is sent again within five minutes.
 //!
 //! A delay beyond the service's fifteen minutes is stored in the message: a handle that receives it early postpones it again, for up to
 //! twelve hours at a time. To the service, postponed messages are in flight, like held ones, and a queue with about 120 000 messages in
@@ -174,6 +180,7 @@ mod redrive;
 mod rules;
 mod server;
 mod settle;
+mod settle_job;
 mod settle_request;
 mod shared;
 mod storage;

@@ -13,6 +13,7 @@ use crate::fifo::FifoIds;
 use crate::limits::MAX_DELAY;
 use crate::names::LevelQueue;
 use crate::record;
+use crate::shared::Inner;
 
 #[async_trait]
 impl PushQueueStorage for SqsQueue {
@@ -36,7 +37,7 @@ impl SqsQueue {
             .iter()
             .map(|message| {
                 let level_queue = LevelQueue::new(partition, message.options().priority);
-                self.outgoing(message).map(|outgoing| sent.push((level_queue, outgoing)))
+                self.inner.outgoing(message).map(|outgoing| sent.push((level_queue, outgoing)))
             })
             .collect();
         let mut answers = self.inner.request_joined(sent).await.into_iter();
@@ -51,17 +52,19 @@ impl SqsQueue {
         let answered = messages.iter().zip(checked).map(stored);
         answered.map(|answer| answer.map_err(stamp)).collect()
     }
+}
 
+impl Inner {
     /// Checks and encodes a message.
-    fn outgoing(&self, message: &MessageData) -> Result<Outgoing> {
-        let config = &self.inner.config;
+    pub(crate) fn outgoing(&self, message: &MessageData) -> Result<Outgoing> {
+        let config = &self.config;
         let priority = message.options().priority;
         if priority >= config.levels {
             return Err(
                 ERRORS.invalid(format!("priority {priority} is out of range: 0 to {}", config.levels - 1))
             );
         }
-        let (bytes, most) = (record::max_len(message), self.inner.capabilities.limits.message_bytes);
+        let (bytes, most) = (record::max_len(message), self.capabilities.limits.message_bytes);
         if bytes > most {
             let text = format!("the encoded message has {bytes} bytes: at most {most} are allowed");
             return Err(ERRORS.error(anyqueue::ErrorKind::TooLarge, text));

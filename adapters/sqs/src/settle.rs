@@ -1,38 +1,29 @@
 //! Settling deliveries and extending leases.
 //!
-//! A settlement takes one or two requests: a message that moves or changes is first stored as a copy, then the original is
-//! deleted.
+//! A settlement takes one or two requests: a message that moves or changes is first stored as a copy, as successors are stored
+//! first, then the original is deleted.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyqueue::adapter::{Action, Extension, Settlement};
-use anyqueue::{Error, ExtendOutcome, Operation, Result, SettleOutcome};
+use anyqueue::adapter::{Extension, Settlement};
+use anyqueue::{Error, ErrorKind, ExtendOutcome, Operation, Result, RetryClass, SettleOutcome};
 
 use crate::SqsQueue;
 use crate::entries::{ChangeVisibility, Delete};
 use crate::error::{ERRORS, NAME, Refused};
 use crate::in_flight::{Claim, LeaseLookup, whole_secs};
-use crate::limits::{LEASE, MAX_DELAY};
-use crate::names::LevelQueue;
-use crate::settle_request::{SettleRequest, settle_request_of_other_handle};
+use crate::limits::LEASE;
+use crate::settle_job::Job;
+use crate::settle_request::SettleRequest;
 use crate::shared::Inner;
-
-/// One settlement under way.
-struct Job {
-    index: usize,
-    level_queue: LevelQueue,
-    receipt_handle: Arc<str>,
-    /// Its number and claim; `None` for a lease of another handle.
-    claim: Option<(u64, Box<Claim>)>,
-    request: SettleRequest,
-}
 
 /// The outcome of a job.
 enum Outcome {
     Settled,
     Lost,
+    /// The lease was lost when the successors were stored already.
+    NotEnded,
     /// Not done, or not known; the lease continues.
     Failed(Error),
 }
@@ -54,6 +45,7 @@ impl SqsQueue {
             let outcome = match outcome {
                 Outcome::Settled => Ok(SettleOutcome::Settled),
                 Outcome::Lost => Ok(SettleOutcome::Lost),
+                Outcome::NotEnded => Err(stamp(not_ended(), Operation::Settle)),
                 Outcome::Failed(error) => Err(stamp(error, Operation::Settle)),
             };
             set(&mut outcomes, index, outcome);
@@ -99,7 +91,8 @@ impl SqsQueue {
                     }
                     Ok(ExtendOutcome::Lost)
                 }
-                Err(Refused::Failed(error)) => Err(stamp(error, Operation::Extend)),
+                // Extending twice is harmless.
+                Err(Refused::Failed(error)) => Err(stamp(error.repeatable(), Operation::Extend)),
             };
             set(&mut outcomes, index, outcome);
         }
@@ -108,46 +101,15 @@ impl SqsQueue {
 }
 
 impl Inner {
-    /// Prepares a settlement; `None` if the lease is lost.
-    fn job(&self, index: usize, settlement: &Settlement) -> Result<Option<Job>> {
-        let Settlement { lease, action, .. } = settlement;
-        if let Action::Postpone { delay, .. } = action
-            && *delay > MAX_DELAY
-        {
-            return Err(ERRORS.invalid("the delay is longer than the capabilities allow"));
-        }
-        let (level_queue, receipt_handle, claim) = match self.in_flight.reserve(lease) {
-            LeaseLookup::Lost => return Ok(None),
-            LeaseLookup::OtherHandle(level_queue, receipt_handle) => {
-                (level_queue, receipt_handle.into(), None)
-            }
-            LeaseLookup::Held(number, claim) => {
-                (claim.level_queue.clone(), claim.receipt_handle.clone(), Some((number, claim)))
-            }
-        };
-        let request = match &claim {
-            Some((number, claim)) => {
-                self.settle_request(claim, action).inspect_err(|_| self.in_flight.unreserve(*number, |_| {}))
-            }
-            None => settle_request_of_other_handle(action),
-        }?;
-        Ok(Some(Job { index, level_queue, receipt_handle, claim, request }))
-    }
-
-    /// Runs all jobs: copies first, then the other requests, in full batches and concurrently.
+    /// Runs all jobs: copies and successors first, then the other requests, in full batches and concurrently.
     async fn run(self: &Arc<Self>, jobs: Vec<Job>) -> Vec<(usize, Outcome)> {
         let mut done = Vec::with_capacity(jobs.len());
         let mut ready = Vec::with_capacity(jobs.len());
-        for (mut job, is_copied) in self.copy(jobs).await {
-            match is_copied {
-                Ok(()) => {
-                    if matches!(job.request, SettleRequest::SendCopy(..)) {
-                        job.request = SettleRequest::Delete;
-                        job.mark(|claim| claim.is_copied = true);
-                    }
-                    ready.push(job);
-                }
-                Err(refused) => done.push((job.index, self.finish(&job, Err(refused)))),
+        for (job, stored) in self.store(jobs).await {
+            match stored {
+                Ok(()) if self.may_end(&job) => ready.push(job),
+                Ok(()) => done.push((job.index, self.lose(&job))),
+                Err(error) => done.push((job.index, self.hold_again(&job, error))),
             }
         }
         let (changes, deleted): (Vec<_>, Vec<_>) =
@@ -196,7 +158,7 @@ impl Inner {
                 let poll_state = self.poll_states.of(&claim.level_queue.partition, self.config.levels);
                 self.buffer(&poll_state, after.next.into_iter().collect());
             }
-            Outcome::Lost => {
+            Outcome::Lost | Outcome::NotEnded => {
                 let (inner, followers) = (self.clone(), self.group_backlog.take_group(claim));
                 if !followers.is_empty() {
                     self.long_polls.spawn(async move { inner.release(followers).await });
@@ -206,44 +168,47 @@ impl Inner {
         }
     }
 
-    /// Stores the copies of those jobs that need one.
-    async fn copy(self: &Arc<Self>, jobs: Vec<Job>) -> Vec<(Job, Result<(), Refused>)> {
-        let copies = jobs.iter().enumerate().filter_map(|(index, job)| match &job.request {
-            SettleRequest::SendCopy(level_queue, message) => {
-                Some((index, level_queue.clone(), message.clone()))
-            }
-            SettleRequest::Delete | SettleRequest::ChangeVisibility(_) => None,
-        });
-        let (copy_indexes, copies): (Vec<_>, Vec<_>) =
-            copies.map(|(index, level_queue, message)| (index, (level_queue, message))).unzip();
-        let mut answers: HashMap<usize, _> =
-            copy_indexes.into_iter().zip(self.request_joined(copies).await).collect();
-        let answer = |(index, job)| (job, answers.remove(&index).map_or(Ok(()), |answer| answer));
-        jobs.into_iter().enumerate().map(answer).collect()
+    /// Something could not be stored, so the lease continues. What was stored is not stored again.
+    fn hold_again(&self, job: &Job, error: Error) -> Outcome {
+        if let Some((number, claim)) = &job.claim {
+            self.in_flight.unreserve(*number, |kept| keep_stored(kept, claim));
+        }
+        Outcome::Failed(error)
     }
 
-    /// Evaluates an answer, and updates the lease.
+    /// The lease has ended after the successors were stored: the message may be another consumer's by now.
+    fn lose(self: &Arc<Self>, job: &Job) -> Outcome {
+        if let Some((number, _)) = &job.claim {
+            self.in_flight.end(*number);
+        }
+        self.follow(job, &Outcome::NotEnded);
+        Outcome::NotEnded
+    }
+
+    /// Whether the delivery may be ended. Whoever has stored successors may have taken longer than the lease lasts.
+    fn may_end(&self, job: &Job) -> bool {
+        let number = job.claim.as_ref().map(|(number, _)| *number).filter(|_| job.brings_successors);
+        number.is_none_or(|number| self.in_flight.is_held(number))
+    }
+
+    /// Evaluates an answer to the last request, and updates the lease.
     fn finish(&self, job: &Job, answer: Result<(), Refused>) -> Outcome {
         let maybe_deleted = job.claim.as_ref().is_some_and(|(_, claim)| claim.maybe_deleted);
+        let deletes = matches!(job.request, SettleRequest::Delete);
         let outcome = match answer {
             Ok(()) => Outcome::Settled,
             // An earlier deletion was not answered. Nobody else has had the message since, because the lease still holds.
-            Err(Refused::NotHeld) if maybe_deleted && matches!(job.request, SettleRequest::Delete) => {
-                Outcome::Settled
-            }
-            Err(Refused::NotHeld | Refused::NoQueue)
-                if !matches!(job.request, SettleRequest::SendCopy(..)) =>
-            {
-                Outcome::Lost
-            }
-            Err(refused) => Outcome::Failed(refused.into_error()),
+            Err(Refused::NotHeld) if maybe_deleted && deletes => Outcome::Settled,
+            Err(Refused::NotHeld | Refused::NoQueue) if job.brings_successors => Outcome::NotEnded,
+            Err(Refused::NotHeld | Refused::NoQueue) => Outcome::Lost,
+            Err(refused) => Outcome::Failed(refused.into_error().repeatable()),
         };
         if let Some((number, claim)) = &job.claim {
             match &outcome {
-                Outcome::Settled | Outcome::Lost => self.in_flight.end(*number),
+                Outcome::Settled | Outcome::Lost | Outcome::NotEnded => self.in_flight.end(*number),
                 Outcome::Failed(_) => self.in_flight.unreserve(*number, |kept| {
-                    kept.is_copied = claim.is_copied;
-                    kept.maybe_deleted |= matches!(job.request, SettleRequest::Delete);
+                    keep_stored(kept, claim);
+                    kept.maybe_deleted |= deletes;
                 }),
             }
         }
@@ -251,12 +216,9 @@ impl Inner {
     }
 }
 
-impl Job {
-    fn mark(&mut self, change: impl FnOnce(&mut Claim)) {
-        if let Some((_, claim)) = &mut self.claim {
-            change(claim);
-        }
-    }
+fn keep_stored(kept: &mut Claim, claim: &Claim) {
+    kept.is_copied = claim.is_copied;
+    kept.stored_successors.clone_from(&claim.stored_successors);
 }
 
 fn set<T>(outcomes: &mut [Result<T>], index: usize, outcome: Result<T>) {
@@ -265,7 +227,11 @@ fn set<T>(outcomes: &mut [Result<T>], index: usize, outcome: Result<T>) {
     }
 }
 
-/// Settling or extending twice is harmless.
+fn not_ended() -> Error {
+    let text = "the successors are stored, but the lease was lost before the delivery could be ended: it comes again";
+    ERRORS.error(ErrorKind::Unavailable, text).with_retry(RetryClass::MayDuplicate)
+}
+
 fn stamp(error: Error, operation: Operation) -> Error {
-    error.repeatable().with_backend(NAME).with_operation(operation)
+    error.with_backend(NAME).with_operation(operation)
 }

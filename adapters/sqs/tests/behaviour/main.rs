@@ -15,5 +15,7 @@ mod joins;
 mod level_poll;
 mod redrive;
 mod requests;
+mod successor_faults;
+mod successors;
 mod unreadable;
 mod wire;
