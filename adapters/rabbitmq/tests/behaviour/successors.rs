@@ -56,10 +56,12 @@ async fn whatever_the_end_its_successors_are_stored_in_order() {
         let (next, held) = (part(&format!("next{number}")), take(&queue, &p, 1).await);
         let back = if let Action::Move { to, .. } = &action { to.clone() } else { p.clone() };
         let late = MessageData::new("late").with_delay(Duration::from_millis(300));
-        let then = [late, MessageData::new("low"), MessageData::new("high").with_priority(5)];
+        let text = |text: &str| MessageData::new(text);
+        let then = [late, text("first"), text("second"), text("third"), text("high").with_priority(5)];
         let outcome = end(&queue, ending(&held[0], action.clone(), &next, &then)).await;
         assert_eq!(outcome.unwrap(), SettleOutcome::Settled, "{action:?}");
-        assert_eq!(texts(&take(&queue, &next, 3).await), ["high", "low", "late"], "{action:?}");
+        let got = texts(&take(&queue, &next, 5).await);
+        assert_eq!(got, ["high", "first", "second", "third", "late"], "{action:?}");
         let again = take(&queue, &back, 1).await;
         assert_eq!(again[0].lease.id, held[0].lease.id, "{action:?}");
         settle(&queue, &again, Action::Remove).await;

@@ -170,3 +170,20 @@ async fn a_successor_joins_its_group_behind_those_that_wait() {
     }
     assert_eq!(seen, ["0", "1", "2"]);
 }
+
+#[tokio::test]
+async fn what_is_moved_comes_before_its_successors_of_the_same_group() {
+    let Some(bed) = Bed::find().await else { return };
+    let queue = bed.builder().fifo(true).open().await.unwrap();
+    let of_group = |text: &str| MessageData::new(text).with_group("g");
+    push(&queue, "p", &[of_group("0")]).await;
+    let held = take(&queue, &part("p"), 1).await.remove(0);
+    let action = Action::Move { to: part("next"), headers: None };
+    let then = ["1", "2"].map(of_group);
+    assert_eq!(end(&queue, &ending(&held, action, "next", &then)).await.unwrap(), SettleOutcome::Settled);
+    for text in ["0", "1", "2"] {
+        let got = take(&queue, &part("next"), 1).await;
+        assert_eq!(got[0].message.payload(), text.as_bytes());
+        assert!(settled(&settle(&queue, &got, &Action::Remove).await));
+    }
+}
