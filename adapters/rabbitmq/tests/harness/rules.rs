@@ -39,5 +39,9 @@ pub(crate) const RULES: &[(Need, &str)] = &[
         Need::AtomicMoves,
         "no call both publishes and acknowledges: the copy is confirmed first, then the original acknowledged",
     ),
+    (
+        Need::AtomicSuccessors,
+        "no call both publishes and acknowledges: successors are confirmed first, then their delivery acknowledged",
+    ),
     (Need::ControlledClock, "time is the server's: its clock cannot be turned"),
 ];
