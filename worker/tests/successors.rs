@@ -19,6 +19,8 @@ use anyqueue_worker::{Partition, Retry, TaskContext, TaskError, TaskResult, Work
 use tokio::sync::mpsc;
 
 const PATIENCE: Duration = Duration::from_secs(20);
+/// More than any handler here says.
+const ROOM: usize = 10_000;
 
 fn queue() -> Queue {
     Queue::new(MemoryQueue::new()).unwrap()
@@ -128,7 +130,7 @@ async fn what_a_task_that_dies_or_panics_added_is_not_stored() {
 async fn what_cannot_be_pushed_is_refused_at_once_and_the_task_goes_on() {
     let queue = queue();
     queue.push("jobs", task("job", &0_u32).unwrap()).await.unwrap();
-    let (say, mut said) = mpsc::unbounded_channel();
+    let (say, mut said) = mpsc::channel(ROOM);
     let handler = move |_: u32, task: TaskContext| {
         let say = say.clone();
         async move {
@@ -137,7 +139,7 @@ async fn what_cannot_be_pushed_is_refused_at_once_and_the_task_goes_on() {
                 task.then("next", MessageData::new("x").with_group("")),
                 task.then("next", MessageData::new(vec![0; 17 << 20])),
             ];
-            say.send(refused.map(|answer| answer.unwrap_err().kind())).unwrap();
+            say.try_send(refused.map(|answer| answer.unwrap_err().kind())).unwrap();
             for number in 0..MAX_SUCCESSORS {
                 task.then("next", MessageData::new(number.to_string())).unwrap();
             }
@@ -158,7 +160,7 @@ async fn what_cannot_be_pushed_is_refused_at_once_and_the_task_goes_on() {
 async fn a_task_that_regenerates_itself_keeps_its_key_and_starts_its_attempts_anew() {
     let queue = queue();
     queue.push("jobs", task("job", &5_u32).unwrap().with_dedup_key("sweep")).await.unwrap();
-    let (say, mut said) = mpsc::unbounded_channel();
+    let (say, mut said) = mpsc::channel(ROOM);
     let failed_once = Arc::new(AtomicU32::new(0));
     let handler = move |number: u32, task: TaskContext| {
         let (say, failed) = (say.clone(), failed_once.clone());
@@ -166,7 +168,7 @@ async fn a_task_that_regenerates_itself_keeps_its_key_and_starts_its_attempts_an
             if failed.fetch_add(1, SeqCst) == 1 {
                 return Err(TaskError::retry("once"));
             }
-            say.send((task.id(), number, task.attempt(), task.history().len())).unwrap();
+            say.try_send((task.id(), number, task.attempt(), task.history().len())).unwrap();
             if failed.load(SeqCst) < 6 {
                 task.then(task.partition(), task.repeat())?;
             }
@@ -194,11 +196,11 @@ async fn a_retry_as_a_new_message_tells_of_what_it_is_the_retry() {
     let first = task("job", &1_u32).unwrap().with_task_id("mine").with_dedup_key("k").with_priority(2);
     let id = first.id();
     queue.push("jobs", first).await.unwrap();
-    let (say, mut said) = mpsc::unbounded_channel();
+    let (say, mut said) = mpsc::channel(ROOM);
     let handler = move |_: u32, task: TaskContext| {
         let say = say.clone();
         async move {
-            say.send((task.message().clone(), task.attempt())).unwrap();
+            say.try_send((task.message().clone(), task.attempt())).unwrap();
             Err(TaskError::retry("always"))
         }
     };
@@ -229,11 +231,11 @@ async fn a_retry_as_a_new_message_drops_the_errors_when_they_do_not_fit() {
     .unwrap();
     let message = task("job", &1_u32).unwrap().with_header("filler", "x".repeat(550));
     queue.push("jobs", message).await.unwrap();
-    let (say, mut said) = mpsc::unbounded_channel();
+    let (say, mut said) = mpsc::channel(ROOM);
     let handler = move |_: u32, task: TaskContext| {
         let say = say.clone();
         async move {
-            say.send((task.attempt(), task.history().len())).unwrap();
+            say.try_send((task.attempt(), task.history().len())).unwrap();
             Err(TaskError::retry("e".repeat(200)))
         }
     };
@@ -267,11 +269,11 @@ async fn where_the_backend_has_none_the_handler_and_the_builder_are_told() {
     capabilities.successors = None;
     let queue = Queue::new(Without(memory, capabilities)).unwrap();
     queue.push("jobs", task("job", &1_u32).unwrap()).await.unwrap();
-    let (say, mut said) = mpsc::unbounded_channel();
+    let (say, mut said) = mpsc::channel(ROOM);
     let handler = move |_: u32, task: TaskContext| {
         let say = say.clone();
         async move {
-            say.send(task.then("next", MessageData::new("x")).unwrap_err().kind()).unwrap();
+            say.try_send(task.then("next", MessageData::new("x")).unwrap_err().kind()).unwrap();
             Ok(())
         }
     };
@@ -292,11 +294,11 @@ async fn chains_of_tasks_over_many_slots_lose_no_link() {
     for chain in 0..20_u32 {
         queue.push("jobs", task("job", &(chain * 1000)).unwrap()).await.unwrap();
     }
-    let (say, mut said) = mpsc::unbounded_channel();
+    let (say, mut said) = mpsc::channel(ROOM);
     let handler = move |number: u32, task: TaskContext| {
         let say = say.clone();
         async move {
-            say.send(number).unwrap();
+            say.try_send(number).unwrap();
             if number % 1000 < 50 {
                 let next = task.child("job", &(number + 1))?;
                 task.then("jobs", next)?;

@@ -176,6 +176,11 @@ impl<'a> Timeline<'a> {
         for call in &trace.events {
             timeline.enter(call);
         }
+        for call in &trace.events {
+            if let Asked::Removed { message } = &call.op {
+                timeline.removed(call.span(), *message);
+            }
+        }
         for life in timeline.lives.values_mut() {
             life.holds.sort_by_key(|hold| timeline.holds.get(*hold).map(|hold| hold.span.to));
         }
@@ -291,19 +296,7 @@ impl<'a> Timeline<'a> {
             Asked::Close => self.closed(call),
             Asked::Crash if !self.rules.timed_leases => self.closed(call),
             Asked::Crash => self.ends.push((call.client(), span.from)),
-            Asked::Removed { message } => {
-                self.others_at_work = true;
-                let places: Vec<_> =
-                    self.life(*message).arrivals.iter().map(|arrival| arrival.place.clone()).collect();
-                for place in places {
-                    self.life(*message).departures.push(Departure {
-                        place,
-                        span,
-                        certain: true,
-                        moved: false,
-                    });
-                }
-            }
+            Asked::Removed { .. } => self.others_at_work = true, // see `removed`
             Asked::Took { lease, .. } => {
                 self.others_at_work = true;
                 self.taken_until = self.taken_until.max(Some(span.from.saturating_add(*lease)));
@@ -330,6 +323,19 @@ impl<'a> Timeline<'a> {
             let pushed = Some((item, at));
             life.arrivals.push(Arrival { place: partition, span: call.span(), certain, pushed });
         }
+    }
+
+    /// Another process said that it removed the message. What several say is not heard in the order in which it was done: the push
+    /// may have been heard of later.
+    fn removed(&mut self, span: Span, message: usize) {
+        let life = self.life(message);
+        let gone = life.arrivals.iter().map(|arrival| {
+            let late = arrival.span.from > span.from;
+            let span = if late { Span { from: arrival.span.from, to: NEVER } } else { span };
+            Departure { place: arrival.place.clone(), span, certain: true, moved: false }
+        });
+        let gone: Vec<_> = gone.collect();
+        life.departures.extend(gone);
     }
 
     /// What was brought forward is as if it had come once more, with another delay.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyqueue::PartitionId;
-use anyqueue::adapter::RawDelivery;
+use anyqueue::adapter::{Action, RawDelivery};
 
 use crate::case::Case;
 use crate::child::{ChildEvent, Role};
@@ -54,18 +54,48 @@ async fn chains(c: &Context) -> CaseResult {
         }
         unbroken(c, &p, &mut reached).await?;
     }
-    let last = c.client().take(&p, CHAINS).await?;
-    c.client().remove(&last).await
+    for (_, ends) in take_all(c, &p).await? {
+        let ends: Vec<_> = ends.into_iter().map(|(_, delivery)| delivery).collect();
+        c.client().remove(&ends).await?;
+    }
+    Ok(())
 }
+
+/// The links of each chain that are there.
+type Links = BTreeMap<String, Vec<(u64, RawDelivery)>>;
 
 /// Takes what is left of each chain, judges it, and lets the chains go on from there.
 async fn unbroken(c: &Context, p: &PartitionId, reached: &mut BTreeMap<String, u64>) -> CaseResult {
-    let wait = c.timing().latest(c.timing().lease);
-    let mut links: BTreeMap<String, Vec<(u64, RawDelivery)>> = BTreeMap::new();
-    while links.len() < CHAINS {
+    let links = take_all(c, p).await?;
+    let seen = || format!("{links:?}");
+    c.check(Clause::Successors, &[], links.len() == CHAINS, format!("{CHAINS} chains"), seen())?;
+    if Need::AtomicSuccessors.is_declared(c.capabilities()) {
+        let alone = links.values().all(|ends| ends.len() == 1);
+        c.check(Clause::Successors, &[], alone, "one link of each chain", seen())?;
+    }
+    for (chain, ends) in links {
+        let furthest = ends.iter().map(|(number, _)| *number).max().unwrap_or_default();
+        let before = reached.insert(chain.clone(), furthest).unwrap_or_default();
+        let (about, ends): (Vec<_>, Vec<_>) =
+            ends.into_iter().map(|(_, delivery)| (delivery.lease.id, delivery)).unzip();
+        let expected = format!("chain {chain} at {before} or further");
+        c.check(Clause::Successors, &about, furthest >= before, expected, furthest.to_string())?;
+        c.client().settle_all(&ends, &Action::Release).await?;
+    }
+    Ok(())
+}
+
+/// Pulls until nothing comes any more, though all that was held by killed processes is back.
+async fn take_all(c: &Context, p: &PartitionId) -> CaseResult<Links> {
+    let mut links = Links::new();
+    loop {
+        let forks = !Need::AtomicSuccessors.is_declared(c.capabilities());
+        let missing = links.len() < CHAINS || forks;
+        let wait = if missing { c.timing().latest(c.timing().lease) } else { Duration::ZERO };
         let got = c.client().pull_with(p, c.client().request(CHAINS, wait)).await?;
-        let seen = || format!("{:?}", links.keys());
-        c.check(Clause::Successors, &[], !got.is_empty(), format!("{CHAINS} chains"), seen())?;
+        if got.is_empty() {
+            return Ok(links);
+        }
         for delivery in got {
             let text = String::from_utf8_lossy(delivery.message.payload()).into_owned();
             let (chain, number) = text.split_once(' ').unwrap_or_default();
@@ -73,26 +103,4 @@ async fn unbroken(c: &Context, p: &PartitionId, reached: &mut BTreeMap<String, u
             links.entry(chain.to_owned()).or_default().push((number, delivery));
         }
     }
-    let more = c.client().pull_now(p, CHAINS).await?;
-    if Need::AtomicSuccessors.is_declared(c.capabilities()) {
-        let alone = more.is_empty() && links.values().all(|ends| ends.len() == 1);
-        let seen = format!("{links:?} and {more:?}");
-        c.check(Clause::Successors, &[], alone, "one link of each chain", seen)?;
-    }
-    c.client().settle_all(&more, &anyqueue::adapter::Action::Release).await?;
-    for (chain, ends) in links {
-        let furthest = ends.iter().map(|(number, _)| *number).max().unwrap_or_default();
-        let before = reached.insert(chain.clone(), furthest).unwrap_or_default();
-        let about: Vec<_> = ends.iter().map(|(_, delivery)| delivery.lease.id).collect();
-        c.check(
-            Clause::Successors,
-            &about,
-            furthest >= before,
-            format!("chain {chain} at {before} or further"),
-            furthest.to_string(),
-        )?;
-        let ends: Vec<_> = ends.into_iter().map(|(_, delivery)| delivery).collect();
-        c.client().settle_all(&ends, &anyqueue::adapter::Action::Release).await?;
-    }
-    Ok(())
 }
