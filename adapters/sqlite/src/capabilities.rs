@@ -46,7 +46,7 @@ pub(crate) fn capabilities(config: &Config, power: bool) -> Capabilities {
         on_duplicate: false,
         delivery_count: DeliveryCount::ExceptReleases,
         moves: MoveGuarantee::Atomic,
-        successors: None,
+        successors: Some(MoveGuarantee::Atomic),
         inspect: InspectCapability {
             ready: true,
             delayed: true,

@@ -38,7 +38,7 @@ fn serve(mut tx: Tx<'_>, works: &[&Work]) -> Result<(Vec<Answer>, Hints)> {
         if let (Work::Settle { claim: Some(wanted), .. }, Answer::Settle(_, claimed)) = (work, answer)
             && !wanted.stop.is_cancelled()
         {
-            *claimed = claim(&mut tx, wanted)?;
+            *claimed = Ok(claim(&mut tx, wanted)?);
         }
     }
     Ok((answers, tx.commit()?))
@@ -51,9 +51,9 @@ fn answer(tx: &mut Tx<'_>, work: &Work) -> Result<Answer> {
             tx.bring(part)?;
             insert::store_all(tx, part, messages).map(Answer::Push)
         }
-        Work::Settle { settlements, .. } => {
-            let outcomes = settlements.iter().map(|settlement| settle::settle(tx, settlement));
-            Ok(Answer::Settle(outcomes.collect::<Result<_>>()?, Claimed::default()))
+        Work::Settle { endings, .. } => {
+            let outcomes = endings.iter().map(|ending| settle::settle(tx, ending));
+            Ok(Answer::Settle(outcomes.collect::<Result<_>>()?, Ok(Claimed::default())))
         }
         Work::Extend(extensions) => {
             let outcomes = extensions.iter().map(|extension| settle::extend(tx, extension));

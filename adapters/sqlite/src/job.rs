@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use anyqueue::adapter::{Action, Extension, Lease, Settlement};
+use anyqueue::adapter::{Extension, Lease};
 use anyqueue::{ExtendOutcome, MessageId, PartitionId, PushOutcome, Result, SettleOutcome};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{Admin, AdminAnswer};
+use crate::ending::Ending;
 use crate::insert::NewMessage;
 use crate::stored::Stored;
 use crate::token::token;
@@ -24,7 +25,7 @@ pub(crate) enum Work {
     },
     /// Settles, then claims, both of which may be absent.
     Settle {
-        settlements: Vec<Settlement>,
+        endings: Vec<Ending>,
         claim: Option<Claim>,
     },
     Extend(Vec<Extension>),
@@ -35,7 +36,7 @@ pub(crate) enum Work {
 #[derive(Debug)]
 pub(crate) enum Answer {
     Push(Vec<PushOutcome>),
-    Settle(Vec<Result<SettleOutcome>>, Claimed),
+    Settle(Vec<Result<SettleOutcome>>, Result<Claimed>),
     Extend(Vec<Result<ExtendOutcome>>),
     Admin(AdminAnswer),
 }
@@ -51,14 +52,24 @@ impl Work {
     /// Whether somebody is told that it was done who may still be there after a loss of power.
     pub(crate) fn must_last(&self) -> bool {
         match self {
-            Self::Settle { settlements, .. } => !settlements.is_empty(),
+            Self::Settle { endings, .. } => !endings.is_empty(),
             Self::Extend(_) => false,
             Self::Push { .. } | Self::Admin(_) => true,
         }
     }
 
+    /// Whether it puts new messages into the file.
+    pub(crate) fn stores(&self) -> bool {
+        match self {
+            Self::Push { .. } => true,
+            Self::Settle { endings, .. } => endings.iter().any(Ending::has_successors),
+            Self::Extend(_) | Self::Admin(_) => false,
+        }
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         match self {
+            Self::Settle { endings, .. } => endings.iter().map(Ending::body_bytes).sum(),
             Self::Push { messages, .. } => messages.iter().map(NewMessage::body_bytes).sum(),
             _ => 0,
         }
@@ -105,9 +116,9 @@ impl Claimed {
                 id: MessageId::from_bytes([0; 16]), // the token says where the message is
                 token: token(taken.stored.seq, self.secret),
             };
-            Settlement::new(lease, Action::Release)
+            Ending::release(lease)
         };
-        Work::Settle { settlements: self.taken.iter().map(release).collect(), claim: None }
+        Work::Settle { endings: self.taken.iter().map(release).collect(), claim: None }
     }
 }
 

@@ -14,9 +14,9 @@
 //! ```
 //!
 //! # Guarantees
-//! Strict priority over ten levels, push order within one, strict fencing, groups, deduplication, delays, atomic moves. What is
-//! acknowledged is committed, by default ([`Synchronous::Full`]) so that it survives power loss. Several processes may use
-//! one file at once; all clocks are the host's.
+//! Strict priority over ten levels, push order within one, strict fencing, groups, deduplication, delays, atomic moves. The
+//! [successors](anyqueue::Successors) of a delivery are stored in the transaction that ends it. What is acknowledged is committed, by
+//! default ([`Synchronous::Full`]) so that it survives power loss. Several processes may use one file at once; all clocks are the host's.
 //!
 //! # In an application's database
 //! All tables begin with `anyqueue_`, and their migrations keep a ledger of their own. With
@@ -73,8 +73,8 @@
 //! # Limits
 //! 32 MiB per message at most (16 MiB unless configured), batches of 1000, leases up to 30 days, delays up to ten years. There
 //! is one writer per file at a time: keep other write transactions on it short. The file must be on a local
-//! disk, since SQLite's write-ahead log does not work over a network. Pushes answer `Full` when they would leave less than
-//! 4 MiB on the disk (a quarter of it, if it is smaller), which SQLite needs for taking messages out.
+//! disk, since SQLite's write-ahead log does not work over a network. Pushes, and settlements that bring successors, answer `Full`
+//! when they would leave less than 4 MiB on the disk (a quarter of it, if it is smaller), which SQLite needs for taking messages out.
 //!
 //! # How it works
 //! One thread writes. It joins all requests that wait into one transaction, so that sixty-four tasks that push one message each
@@ -90,6 +90,7 @@ mod claim;
 mod config;
 mod connect;
 mod due;
+mod ending;
 mod error;
 mod forget;
 mod group;

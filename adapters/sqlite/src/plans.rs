@@ -17,7 +17,7 @@ const GROWING: [&str; 9] = [
     "g",
 ];
 
-const STATEMENTS: [&str; 43] = [
+const STATEMENTS: [&str; 44] = [
     admin::FIND,
     admin::UNREADY,
     admin::REQUEST,
@@ -52,6 +52,7 @@ const STATEMENTS: [&str; 43] = [
     insert::IS_DEAD,
     insert::KNOWN,
     settle::TAKE,
+    settle::HELD,
     settle::EXTEND,
     settle::PLACE,
     settle::REMOVE,

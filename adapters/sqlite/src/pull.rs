@@ -8,6 +8,7 @@ use anyqueue::adapter::{
 use anyqueue::{Error, ErrorKind, ExtendOutcome, Operation, PartitionId, Result, SettleOutcome};
 
 use crate::SqliteQueue;
+use crate::ending::Ending;
 use crate::error::{ERRORS, NAME};
 use crate::job::{Answer, Claim, Claimed, Work};
 use crate::limits::LEASE;
@@ -69,7 +70,10 @@ impl SqliteQueue {
                 return (outcomes.collect(), Err(error));
             }
         };
-        let deliveries = self.deliver(claimed, partition, &request, before);
+        let deliveries = match claimed {
+            Ok(claimed) => self.deliver(claimed, partition, &request, before),
+            Err(error) => return (outcomes, Err(error)),
+        };
         let pulled = match waiting.take() {
             Some(waiting) if deliveries.is_empty() => self.wait(partition, &request, started, waiting).await,
             _ => Ok(self.pass_on(deliveries, &request, partition)),
@@ -90,7 +94,7 @@ impl SqliteQueue {
         let claim = || async {
             let before = config.clock.now();
             let (_, claimed) = self.claim(&[], partition, request).await?;
-            Ok(self.deliver(claimed, partition, request, before))
+            Ok(self.deliver(claimed?, partition, request, before))
         };
         let deliveries = waiting.claim(closed, &request.stop, config.clock.sleep(left), claim).await?;
         Ok(self.pass_on(deliveries, request, partition))
@@ -114,12 +118,14 @@ impl SqliteQueue {
         settlements: &[Settlement],
         partition: &PartitionId,
         request: &PullRequest,
-    ) -> Result<(Vec<Result<SettleOutcome>>, Claimed)> {
+    ) -> Result<(Vec<Result<SettleOutcome>>, Result<Claimed>)> {
         let (partition, stop) = (partition.clone(), request.stop.clone());
         let claim = Claim { partition, max: request.max, lease: request.lease, stop };
-        let work = Work::Settle { settlements: settlements.to_vec(), claim: Some(claim) };
+        let work = Work::Settle { endings: self.prepare(settlements), claim: Some(claim) };
         match self.ask(work, Operation::Pull).await? {
-            Answer::Settle(outcomes, claimed) => Ok((outcomes.into_iter().map(stamped).collect(), claimed)),
+            Answer::Settle(outcomes, claimed) => {
+                Ok((outcomes.into_iter().map(stamped).collect(), claimed.map_err(stamp)))
+            }
             _ => Err(stamp(ERRORS.error(ErrorKind::Internal, "the writer answered another request"))),
         }
     }
@@ -146,8 +152,13 @@ impl SqliteQueue {
         deliveries
     }
 
+    fn prepare(&self, settlements: &[Settlement]) -> Vec<Ending> {
+        let config = &self.inner.config;
+        settlements.iter().map(|settlement| Ending::prepare(settlement, config)).collect()
+    }
+
     async fn settle_only(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
-        let work = Work::Settle { settlements: settlements.to_vec(), claim: None };
+        let work = Work::Settle { endings: self.prepare(settlements), claim: None };
         match self.ask(work, Operation::Settle).await {
             Ok(Answer::Settle(outcomes, _)) => outcomes.into_iter().map(stamped).collect(),
             Ok(_) => settlements.iter().map(|_| Ok(SettleOutcome::Lost)).collect(),

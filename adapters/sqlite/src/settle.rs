@@ -1,9 +1,11 @@
-//! Ending and extending leases.
+//! Ending and extending leases, and storing what ends bring.
 
-use anyqueue::adapter::{Action, Extension, Lease, Settlement};
+use anyqueue::adapter::{Action, Extension, Lease};
 use anyqueue::{ExtendOutcome, Headers, PartitionId, Result, SettleOutcome};
 
+use crate::ending::{Ending, NewSuccessor};
 use crate::error::ERRORS;
+use crate::insert::store_all;
 use crate::limits::{LEASE, MAX_DELAY};
 use crate::place::Ready;
 use crate::sql::{first, run};
@@ -14,6 +16,9 @@ use crate::tx::{FRONT, POSTPONED, Tx};
 pub(crate) const TAKE: &str =
     "DELETE FROM anyqueue_timed WHERE seq = ? AND part = ? AND token = ? AND state = 1 AND at_ms > ?
     RETURNING deliveries, cancel, head";
+/// Whether a lease holds.
+pub(crate) const HELD: &str =
+    "SELECT 1 FROM anyqueue_timed WHERE seq = ? AND part = ? AND token = ? AND state = 1 AND at_ms > ?";
 pub(crate) const EXTEND: &str = "UPDATE anyqueue_timed SET at_ms = ?5
     WHERE seq = ?1 AND part = ?2 AND token = ?3 AND state = 1 AND at_ms > ?4 RETURNING cancel";
 pub(crate) const PLACE: &str = "SELECT grp, rank, pos FROM anyqueue_message WHERE seq = ?";
@@ -33,21 +38,40 @@ fn key<'l>(tx: &mut Tx<'_>, lease: &'l Lease) -> Result<Option<Key<'l>>> {
 }
 
 /// Settles one delivery.
-pub(crate) fn settle(tx: &mut Tx<'_>, settlement: &Settlement) -> Result<Result<SettleOutcome>> {
-    if let Action::Postpone { delay, .. } = &settlement.action
+pub(crate) fn settle(tx: &mut Tx<'_>, ending: &Ending) -> Result<Result<SettleOutcome>> {
+    let Ending { lease, action, then } = ending;
+    if let Action::Postpone { delay, .. } = action
         && *delay > MAX_DELAY
     {
         return Ok(Err(ERRORS.invalid("the delay is longer than the capabilities allow")));
     }
-    let Some(key @ (seq, part, ..)) = key(tx, &settlement.lease)? else { return Ok(Ok(SettleOutcome::Lost)) };
+    let Some(key @ (seq, part, ..)) = key(tx, lease)? else { return Ok(Ok(SettleOutcome::Lost)) };
+    let then = match then {
+        Ok(then) => then,
+        Err(refused) => {
+            let is_held = first(tx.conn, HELD, key, |_| Ok(()))?.is_some();
+            return Ok(if is_held { Err(refused.clone()) } else { Ok(SettleOutcome::Lost) });
+        }
+    };
     let taken = first(tx.conn, TAKE, key, |row| {
         let (deliveries, cancel, head) = (row.get(0)?, row.get(1)?, row.get(2)?);
         Ok(Ready { part, rank: 0, pos: 0, seq, deliveries, cancel, head })
     })?;
     let Some(mut ready) = taken else { return Ok(Ok(SettleOutcome::Lost)) };
-    let group = if ready.head || settlement.action != Action::Remove { place(tx, &mut ready)? } else { None };
-    act(tx, ready, group.as_deref(), &settlement.action)?;
+    let group = if ready.head || *action != Action::Remove { place(tx, &mut ready)? } else { None };
+    act(tx, ready, group.as_deref(), action)?;
+    store_successors(tx, then)?;
     Ok(Ok(SettleOutcome::Settled))
+}
+
+/// Stores what comes after a delivery that has ended, in order. A duplicate is left out.
+fn store_successors(tx: &mut Tx<'_>, successors: &[NewSuccessor]) -> Result<()> {
+    for NewSuccessor { partition, message } in successors {
+        let part = tx.make(partition)?;
+        tx.bring(part)?; // what matured before stands ahead of it
+        store_all(tx, part, std::slice::from_ref(message))?;
+    }
+    Ok(())
 }
 
 /// Looks up where the message stands. Returns its group.

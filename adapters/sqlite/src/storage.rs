@@ -163,7 +163,7 @@ impl QueueStorage for SqliteQueue {
         let look = |conn: &Connection| schema::check(conn).and_then(|()| connect::check_writable(conn));
         self.read(Operation::Check, look).await?;
         // A transaction that writes nothing: it needs the lock, within the busy timeout.
-        self.ask(Work::Settle { settlements: Vec::new(), claim: None }, Operation::Check).await?;
+        self.ask(Work::Settle { endings: Vec::new(), claim: None }, Operation::Check).await?;
         let mut health = Health::of_version(rusqlite::version());
         health.warnings = self.file_report().await?.warnings();
         Ok(health)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyqueue::adapter::Waiters;
-use anyqueue::{Error, ErrorKind, Result};
+use anyqueue::{ErrorKind, Result};
 use rusqlite::Connection;
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
@@ -13,9 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Synchronous};
 use crate::connect;
+use crate::ending::Ending;
 use crate::error::ERRORS;
 use crate::group::{self, Failure};
-use crate::job::{Answer, Job, QUEUED, Work};
+use crate::job::{Answer, Claim, Claimed, Job, QUEUED, Work};
 use crate::lookout;
 use crate::room;
 use crate::tx::{Hints, Parts};
@@ -104,17 +105,24 @@ impl Writer {
         closing.send_replace(Some(end));
     }
 
-    /// Refuses pushes where they would leave no room for taking messages out.
+    /// Refuses new messages where they would leave no room for taking messages out: pushes, and ends that bring successors.
     fn refuse_if_full(&self, group: Vec<Job>) -> Vec<Job> {
-        let is_push = |job: &Job| matches!(job.work, Work::Push { .. });
-        if !group.iter().any(is_push)
+        if !group.iter().any(|job| job.work.stores())
             || self.conn.as_ref().is_none_or(|conn| room::is_left(conn, &self.config.path))
         {
             return group;
         }
-        let (pushes, others) = group.into_iter().partition(is_push);
-        for job in Vec::into_iter(pushes) {
+        let is_push = |job: &Job| matches!(job.work, Work::Push { .. });
+        let (pushes, mut others): (Vec<_>, Vec<_>) = group.into_iter().partition(is_push);
+        for job in pushes {
             self.answer(job, Err(room::full()));
+        }
+        for job in &mut others {
+            if let Work::Settle { endings, .. } = &mut job.work {
+                for ending in endings {
+                    ending.refuse_successors(&room::full());
+                }
+            }
         }
         others
     }
@@ -144,10 +152,10 @@ impl Writer {
             }
             // One of them spoiled it: each by itself, so that only that one fails.
             Err(failure) => {
-                let mut failed = Some(failure.error).filter(|_| group.len() == 1);
+                let mut failed = Some(failure).filter(|_| group.len() == 1);
                 for job in group {
                     let outcome = self.alone(&job.work, failed.take());
-                    self.answer(job, outcome);
+                    self.answer(job, outcome.map_err(|failure| failure.error));
                 }
             }
         }
@@ -155,27 +163,60 @@ impl Writer {
 
     /// One request by itself. What takes messages out of a full file may go a little beyond its limit, and gets the room
     /// that the log takes.
-    fn alone(&mut self, work: &Work, failed: Option<Error>) -> Result<Answer> {
+    fn alone(&mut self, work: &Work, failed: Option<Failure>) -> Result<Answer, Failure> {
         let outcome = failed.map_or_else(|| self.transact_one(work), Err);
-        match outcome {
-            Err(error) if error.kind() == ErrorKind::Full && !matches!(work, Work::Push { .. }) => {
-                self.limit_size(true)?;
-                self.conn.as_ref().map_or(Ok(()), connect::checkpoint)?;
-                let outcome = self.transact_one(work);
-                self.limit_size(false)?;
-                outcome
+        match (outcome, work) {
+            (Err(failure), Work::Settle { endings, claim })
+                if !failure.at_begin && work.stores() && (endings.len() > 1 || claim.is_some()) =>
+            {
+                self.in_parts(endings, claim.as_ref())
             }
-            outcome => outcome,
+            (Err(failure), _) if failure.error.kind() == ErrorKind::Full && !work.stores() => {
+                self.with_reserve(work)
+            }
+            (outcome, _) => outcome,
         }
+    }
+
+    /// Ends of which one has successors that may have spoiled it for all: each such end by itself, and then the claim.
+    fn in_parts(&mut self, endings: &[Ending], claim: Option<&Claim>) -> Result<Answer, Failure> {
+        let mut outcomes = Vec::with_capacity(endings.len());
+        for part in endings.chunk_by(|a, b| !a.has_successors() && !b.has_successors()) {
+            match self.alone(&Work::Settle { endings: part.to_vec(), claim: None }, None) {
+                Ok(Answer::Settle(done, _)) => outcomes.extend(done),
+                Ok(_) => return Err(no_answer()),
+                // The others would wait as long, and fail too.
+                Err(failure) if failure.at_begin => {
+                    outcomes.resize(endings.len(), Err(failure.error));
+                    break;
+                }
+                Err(failure) => outcomes.resize(outcomes.len() + part.len(), Err(failure.error)),
+            }
+        }
+        let Some(claim) = claim else { return Ok(Answer::Settle(outcomes, Ok(Claimed::default()))) };
+        match self.alone(&Work::Settle { endings: Vec::new(), claim: Some(claim.clone()) }, None) {
+            Ok(Answer::Settle(_, claimed)) => Ok(Answer::Settle(outcomes, claimed)),
+            Ok(_) => Err(no_answer()),
+            Err(failure) => Ok(Answer::Settle(outcomes, Err(failure.error))),
+        }
+    }
+
+    /// What takes messages out of a full file, with the room that is kept for that.
+    fn with_reserve(&mut self, work: &Work) -> Result<Answer, Failure> {
+        let failed = |error| Failure { error, at_begin: false };
+        self.limit_size(true).map_err(failed)?;
+        self.conn.as_ref().map_or(Ok(()), connect::checkpoint).map_err(failed)?;
+        let outcome = self.transact_one(work);
+        self.limit_size(false).map_err(failed)?;
+        outcome
     }
 
     fn limit_size(&self, reserve: bool) -> Result<()> {
         self.conn.as_ref().map_or(Ok(()), |conn| connect::limit_size(conn, &self.config, reserve))
     }
 
-    fn transact_one(&mut self, work: &Work) -> Result<Answer> {
-        let mut answers = self.transact(&[work]).map_err(|failure| failure.error)?;
-        answers.pop().ok_or_else(|| ERRORS.error(ErrorKind::Internal, "the writer gave no answer"))
+    fn transact_one(&mut self, work: &Work) -> Result<Answer, Failure> {
+        self.transact(&[work])?.pop().ok_or_else(no_answer)
     }
 
     /// Does everything in one transaction. Only after its commit is anybody answered or woken.
@@ -226,13 +267,17 @@ impl Writer {
     }
 
     fn answer(&self, job: Job, mut outcome: Result<Answer>) {
-        if let (Ok(Answer::Settle(_, claimed)), Work::Settle { claim: Some(claim), .. }) =
+        if let (Ok(Answer::Settle(_, Ok(claimed))), Work::Settle { claim: Some(claim), .. }) =
             (&mut outcome, job.work)
         {
             claimed.return_to(self.jobs.clone(), claim.partition);
         }
         drop(job.reply.send(outcome)); // who asked may be gone
     }
+}
+
+fn no_answer() -> Failure {
+    Failure { error: ERRORS.error(ErrorKind::Internal, "the writer gave no answer"), at_begin: false }
 }
 
 /// The first request and those that wait behind it. Those just answered (`last`) are about to ask again: a moment is spent

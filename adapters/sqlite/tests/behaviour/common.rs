@@ -127,3 +127,12 @@ pub(crate) fn postpone(delay: Duration) -> Action {
 pub(crate) fn move_to(to: &PartitionId) -> Action {
     Action::Move { to: to.clone(), headers: None }
 }
+
+/// Transactions that wrote, as the log's frames tell: each commit ends with one that names the size of the file.
+pub(crate) fn commits(bed: &Bed) -> usize {
+    let log = std::fs::read(bed.dir.path().join("q.db-wal")).unwrap();
+    let page_bytes = u32::from_be_bytes(log[8..12].try_into().unwrap()) as usize;
+    let salt = &log[16..24];
+    let frames = log[32..].chunks_exact(24 + page_bytes);
+    frames.filter(|frame| frame[8..16] == *salt && frame[4..8] != [0; 4]).count()
+}

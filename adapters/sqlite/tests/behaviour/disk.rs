@@ -5,7 +5,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::common::*;
-use anyqueue::adapter::{Action, InspectQueueStorage, PushQueueStorage};
+use anyqueue::adapter::{
+    Action, InspectQueueStorage, PullQueueStorage, PushQueueStorage, RawDelivery, Settlement, Successor,
+};
 use anyqueue::{ErrorKind, MessageData, SettleOutcome};
 use anyqueue_sqlite::SqliteQueue;
 
@@ -63,6 +65,29 @@ async fn a_full_disk_refuses_pushes_and_can_be_emptied() {
     }
     assert_eq!(seen, stored, "what was acknowledged was there, once");
     assert!(queue.push(&p, &[MessageData::new(vec![7; 4000])]).await[0].is_ok(), "there is room again");
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_successors_and_keeps_their_deliveries_held() {
+    let Some(disk) = SmallDisk::mount(1024 * 1024) else {
+        eprintln!(
+            "NOT RUN: a_full_disk_refuses_successors_and_keeps_their_deliveries_held (mounting a tmpfs needs root)"
+        );
+        return;
+    };
+    let queue = SqliteQueue::open(disk.0.path().join("q.db")).await.unwrap();
+    let p = part("p");
+    push_text(&queue, &p, &["a", "b"]).await;
+    let held = pull(&queue, &p, 2).await;
+    while queue.push(&p, &[MessageData::new(vec![7; 4000])]).await[0].is_ok() {}
+    let then = vec![Successor { partition: p.clone(), message: message("next") }];
+    let end = |held: &RawDelivery| Settlement::new(held.lease.clone(), Action::Remove);
+    let ends = [end(&held[0]).with_then(then), end(&held[1]), end(&held[0])];
+    let settled = queue.settle(&ends).await;
+    assert_eq!(settled[0].as_ref().unwrap_err().kind(), ErrorKind::Full);
+    for settled in &settled[1..] {
+        assert_eq!(*settled.as_ref().unwrap(), SettleOutcome::Settled, "the first end is still to come");
+    }
 }
 
 #[tokio::test]

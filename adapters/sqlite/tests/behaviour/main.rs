@@ -17,6 +17,7 @@ mod paused;
 mod push;
 #[cfg(unix)]
 mod replaced;
+mod successors;
 #[cfg(target_os = "linux")]
 mod threads;
 mod unreadable;

@@ -12,15 +12,6 @@ async fn application(bed: &Bed) -> SqliteConnection {
     SqliteConnectOptions::new().filename(bed.path()).connect().await.unwrap()
 }
 
-/// Transactions that wrote, as the log's frames tell: each commit ends with one that names the size of the file.
-fn commits(bed: &Bed) -> usize {
-    let log = std::fs::read(bed.dir.path().join("q.db-wal")).unwrap();
-    let page_bytes = u32::from_be_bytes(log[8..12].try_into().unwrap()) as usize;
-    let salt = &log[16..24];
-    let frames = log[32..].chunks_exact(24 + page_bytes);
-    frames.filter(|frame| frame[8..16] == *salt && frame[4..8] != [0; 4]).count()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pushes_at_once_share_transactions() {
     let bed = Bed::new().await;
