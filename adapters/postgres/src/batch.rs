@@ -2,16 +2,15 @@
 
 use std::time::{Duration, SystemTime};
 
-use anyqueue::adapter::{Envelope, Hint};
-use anyqueue::{ErrorKind, MessageData, MessageId, PartitionId, PushOutcome, Result};
+use anyqueue::adapter::Hint;
+use anyqueue::{MessageData, MessageId, PartitionId, PushOutcome, Result};
 use sqlx::Postgres;
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use uuid::Uuid;
 
 use crate::config::Config;
-use crate::error::ERRORS;
-use crate::limits::{MAX_DELAY, PRIORITY_LEVELS};
+use crate::encoded::EncodedMessage;
 use crate::sql::{Statements, get, millis};
 
 /// The wire size of a message's id, lane and lengths.
@@ -55,35 +54,19 @@ impl Batch {
     }
 
     fn add(&mut self, message: &MessageData, message_bytes: u64, now: SystemTime) -> Result<MessageId> {
-        let options = message.options();
-        if options.priority >= PRIORITY_LEVELS {
-            let highest = PRIORITY_LEVELS - 1;
-            return Err(
-                ERRORS.invalid(format!("priority {} is out of range: 0 to {highest}", options.priority))
-            );
-        }
-        let encoded_bytes = Envelope::max_encoded_len(message);
-        if encoded_bytes > message_bytes {
-            let text =
-                format!("the encoded message has {encoded_bytes} bytes: at most {message_bytes} are allowed");
-            return Err(ERRORS.error(ErrorKind::TooLarge, text));
-        }
-        let delay = message.delay(now);
-        if delay > MAX_DELAY {
-            return Err(ERRORS.invalid("the delay is longer than the capabilities allow"));
-        }
-        let body = Envelope::new(message.clone(), now).encode()?;
+        let EncodedMessage { id, lane, delay, group, key, body } =
+            EncodedMessage::of(message, message_bytes, now)?;
         if delay.is_zero() {
             self.ready_now += 1;
         } else {
             self.least_delay = Some(self.least_delay.map_or(delay, |least| least.min(delay)));
         }
         let columns = &mut self.columns;
-        columns.ids.push(Uuid::from_bytes(*message.id().as_bytes()));
-        columns.lanes.push(i16::from(PRIORITY_LEVELS - 1 - options.priority) * 2 + 1);
+        columns.ids.push(id);
+        columns.lanes.push(lane);
         columns.delays_ms.push(millis(delay));
-        columns.groups.push(options.group.as_deref().map(|group| group.as_bytes().to_vec()));
-        columns.keys.push(options.dedup_key.as_deref().map(|key| key.as_bytes().to_vec()));
+        columns.groups.push(group);
+        columns.keys.push(key);
         columns.bodies.push(body);
         Ok(message.id())
     }

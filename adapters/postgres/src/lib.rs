@@ -110,6 +110,7 @@ mod backend;
 mod batch;
 mod capabilities;
 mod config;
+mod encoded;
 mod error;
 mod hint_sender;
 mod inspect;

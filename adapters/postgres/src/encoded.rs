@@ -1,0 +1,52 @@
+//! A message as its row will have it.
+
+use std::time::{Duration, SystemTime};
+
+use anyqueue::adapter::Envelope;
+use anyqueue::{ErrorKind, MessageData, Result};
+use uuid::Uuid;
+
+use crate::error::ERRORS;
+use crate::limits::{MAX_DELAY, PRIORITY_LEVELS};
+
+/// A message that is within the limits.
+#[derive(Debug)]
+pub(crate) struct EncodedMessage {
+    pub(crate) id: Uuid,
+    pub(crate) lane: i16,
+    pub(crate) delay: Duration,
+    pub(crate) group: Option<Vec<u8>>,
+    pub(crate) key: Option<Vec<u8>>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl EncodedMessage {
+    /// Encodes a message, if it is within the limits.
+    pub(crate) fn of(message: &MessageData, message_bytes: u64, now: SystemTime) -> Result<Self> {
+        let options = message.options();
+        if options.priority >= PRIORITY_LEVELS {
+            let highest = PRIORITY_LEVELS - 1;
+            return Err(
+                ERRORS.invalid(format!("priority {} is out of range: 0 to {highest}", options.priority))
+            );
+        }
+        let encoded_bytes = Envelope::max_encoded_len(message);
+        if encoded_bytes > message_bytes {
+            let text =
+                format!("the encoded message has {encoded_bytes} bytes: at most {message_bytes} are allowed");
+            return Err(ERRORS.error(ErrorKind::TooLarge, text));
+        }
+        let delay = message.delay(now);
+        if delay > MAX_DELAY {
+            return Err(ERRORS.invalid("the delay is longer than the capabilities allow"));
+        }
+        Ok(Self {
+            id: Uuid::from_bytes(*message.id().as_bytes()),
+            lane: i16::from(PRIORITY_LEVELS - 1 - options.priority) * 2 + 1,
+            delay,
+            group: options.group.as_deref().map(|group| group.as_bytes().to_vec()),
+            key: options.dedup_key.as_deref().map(|key| key.as_bytes().to_vec()),
+            body: Envelope::new(message.clone(), now).encode()?,
+        })
+    }
+}
