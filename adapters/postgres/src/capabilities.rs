@@ -9,11 +9,10 @@ use anyqueue::adapter::{
 };
 
 use crate::config::Config;
-use crate::limits::{JITTER, LEASE, MAX_DELAY, PRIORITY_LEVELS};
+use crate::limits::{BATCH_BYTES, JITTER, LEASE, MAX_DELAY, PRIORITY_LEVELS};
 
 /// The most messages, deliveries or settlements in one call. A position has room for 1024 messages of one call.
 const BATCH: usize = 1000;
-const BATCH_BYTES: u64 = 64 * 1024 * 1024;
 /// What network and machine may add to timers and wake-ups when they are busy.
 const SLACK: Duration = Duration::from_millis(50);
 /// How late anything timed may be with notifications, which announce what is due before the next poll.
@@ -53,7 +52,7 @@ pub(crate) fn capabilities(config: &Config, flushed: bool) -> Capabilities {
         on_duplicate: false,
         delivery_count: DeliveryCount::ExceptReleases,
         moves: MoveGuarantee::Atomic,
-        successors: None,
+        successors: Some(MoveGuarantee::Atomic),
         inspect: InspectCapability {
             ready: true,
             delayed: true,
@@ -70,7 +69,7 @@ pub(crate) fn capabilities(config: &Config, flushed: bool) -> Capabilities {
         limits: Limits {
             message_bytes: config.message_bytes,
             push_batch: BATCH,
-            push_batch_bytes: BATCH_BYTES.max(config.message_bytes),
+            push_batch_bytes: (BATCH_BYTES as u64).max(config.message_bytes),
             pull_batch: BATCH,
             settle_batch: BATCH,
         },

@@ -11,10 +11,10 @@
 //! ```
 //!
 //! # Guarantees
-//! Strict priority over ten levels, push order within a level, strict fencing, groups, deduplication, delays, atomic moves. What
-//! is acknowledged is committed; whether a commit survives power loss depends on the server's `synchronous_commit` and `fsync`,
-//! and is declared accordingly. Claims do not wait for the disk: if the server crashes, the messages are delivered again. All
-//! times are the server's.
+//! Strict priority over ten levels, push order within a level, strict fencing, groups, deduplication, delays, atomic moves. The
+//! [successors](anyqueue::Successors) of a delivery are stored in the statement that ends it. What is acknowledged is committed;
+//! whether a commit survives power loss depends on the server's `synchronous_commit` and `fsync`, and is declared accordingly.
+//! Claims do not wait for the disk: if the server crashes, the messages are delivered again. All times are the server's.
 //!
 //! # In an application's database
 //! [`PostgresQueue::push_in`] stores messages in the application's own transaction:
@@ -87,6 +87,9 @@
 //! The time of `check` does not depend on the number of partitions and messages. A purge deletes everything that is not held,
 //! even while consumers work; a row that stays locked for longer than a second counts as held.
 //!
+//! Two settlements can lock each other out if each brings a successor with a deduplication key that the other's delivery has. The
+//! server ends one of them after its `deadlock_timeout`, and core repeats it.
+//!
 //! If an id is pushed again while it exists, the server logs a violated constraint; that is harmless.
 //!
 //! # How it works
@@ -127,8 +130,11 @@ mod scan_starts;
 mod schema;
 mod session;
 mod settle;
+mod settle_query;
+mod settlements;
 mod sql;
 mod storage;
+mod successors;
 mod token;
 
 pub use backend::backend;

@@ -111,6 +111,20 @@ impl Pool {
         self.acquire().await?.run(insert).await
     }
 
+    /// Runs several statements in one transaction.
+    pub(crate) async fn transact<T>(
+        &self,
+        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>,
+    ) -> Result<T> {
+        let within = async |conn: &mut PgConnection| {
+            let mut tx = conn.begin_with(self.session.transaction()).await?;
+            let done = work(&mut tx).await?;
+            tx.commit().await?;
+            Ok(done)
+        };
+        self.acquire().await?.run(within).await
+    }
+
     /// No longer trusts connections that were opened before.
     fn distrust_all(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);

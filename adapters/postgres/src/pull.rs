@@ -20,8 +20,10 @@ use crate::PostgresQueue;
 use crate::error::{ERRORS, NAME};
 use crate::limits::LEASE;
 use crate::scan_starts::ScanRanges;
-use crate::settle::{self, SettlementBatch, decode_headers, read_settled};
-use crate::sql::{get, int, millis};
+use crate::settle::{self, can_spoil, read_settled};
+use crate::settle_query::bind_exchange;
+use crate::settlements::{PendingSettlement, SettlementBatch, decode_headers};
+use crate::sql::{Statements, get, int, millis};
 use crate::token::{TupleId, token};
 
 /// The approximate size of the messages that one pull returns; the schema has a function of the same name.
@@ -70,14 +72,18 @@ impl PostgresQueue {
         partition: &PartitionId,
         request: PullRequest,
     ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>) {
-        let batch = SettlementBatch::new(settlements);
+        let batch = SettlementBatch::new(settlements, &self.inner.config);
         if !batch.only_removes() || request.check(&LEASE).is_err() {
             return (self.settle_all(settlements).await, self.pull_messages(partition, request).await);
         }
         let started = Instant::now();
         let waiting = (!request.wait.is_zero()).then(|| self.inner.waiters.join(partition));
-        let (done, claimed) = match self.exchange_once(settlements, &batch, partition, &request).await {
+        let (done, claimed) = match self.exchange_once(&batch, partition, &request).await {
             Ok((done, deliveries)) => (Ok(done), deliveries.map_err(stamp)),
+            Err(error) if can_spoil(&error, batch.removals()) => {
+                drop(waiting);
+                return (self.settle_all(settlements).await, self.pull_messages(partition, request).await);
+            }
             Err(error) => (Err(settle::stamp(error.clone())), Err(stamp(error))),
         };
         let outcomes = batch.removed(&done);
@@ -92,14 +98,15 @@ impl PostgresQueue {
 
     async fn exchange_once(
         &self,
-        settlements: &[Settlement],
         batch: &SettlementBatch<'_>,
         partition: &PartitionId,
         request: &PullRequest,
     ) -> Result<(Option<Vec<i32>>, Result<Vec<RawDelivery>>)> {
         let claim = Claim::new(self, partition, request);
-        let text = &self.inner.statements.exchange;
-        let query = batch.bind_removals(claim.bind(text.query_of(batch.removal_bytes())));
+        let Statements { exchange, exchange_then, .. } = &*self.inner.statements;
+        let has_successors = batch.removals().iter().any(PendingSettlement::has_successors);
+        let text = if has_successors { exchange_then } else { exchange };
+        let query = bind_exchange(claim.bind(text.query_of(batch.removal_bytes())), batch.removals());
         let rows = self.fetch(query, Operation::Pull).await?;
         let (mut done, mut claimed) = (None, Vec::with_capacity(rows.len()));
         for row in &rows {
@@ -108,7 +115,7 @@ impl PostgresQueue {
             } else {
                 let advanced;
                 (done, advanced) = read_settled(row, 9)?;
-                self.hint_settled(settlements.iter(), advanced);
+                self.hint_settled(batch.removals(), advanced);
             }
         }
         // The settlements are done: a later error does not concern them.

@@ -11,17 +11,20 @@ use crate::pool::Pool;
 use crate::sql::Schema;
 
 /// Every migration of this release, oldest first; its version is its position, from 1. Never change one that was released.
-const MIGRATIONS: &[(&str, &[&str])] = &[(
-    "queue",
-    &[
-        include_str!("../migrations/0001_queue/1_tables.sql"),
-        include_str!("../migrations/0001_queue/2_common.sql"),
-        include_str!("../migrations/0001_queue/3_push.sql"),
-        include_str!("../migrations/0001_queue/4_pull.sql"),
-        include_str!("../migrations/0001_queue/5_settle.sql"),
-        include_str!("../migrations/0001_queue/6_admin.sql"),
-    ],
-)];
+const MIGRATIONS: &[(&str, &[&str])] = &[
+    (
+        "queue",
+        &[
+            include_str!("../migrations/0001_queue/1_tables.sql"),
+            include_str!("../migrations/0001_queue/2_common.sql"),
+            include_str!("../migrations/0001_queue/3_push.sql"),
+            include_str!("../migrations/0001_queue/4_pull.sql"),
+            include_str!("../migrations/0001_queue/5_settle.sql"),
+            include_str!("../migrations/0001_queue/6_admin.sql"),
+        ],
+    ),
+    ("successors", &[include_str!("../migrations/0002_successors.sql")]),
+];
 
 const MIGRATION_TABLE: &str = "CREATE TABLE IF NOT EXISTS {schema}.migration (
     version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())";

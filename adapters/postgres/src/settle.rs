@@ -1,216 +1,125 @@
 //! Settling deliveries and extending leases.
 
 use std::collections::HashMap;
-use std::time::SystemTime;
 
-use anyqueue::adapter::{Action, Envelope, Extension, Hint, Settlement};
-use anyqueue::{Error, ExtendOutcome, Headers, MessageData, MessageId, Operation, Result, SettleOutcome};
-use sqlx::Postgres;
-use sqlx::postgres::{PgArguments, PgRow};
-use sqlx::query::Query;
+use anyqueue::adapter::{Action, Extension, Hint, Settlement};
+use anyqueue::{Error, ErrorKind, ExtendOutcome, Operation, Result, SettleOutcome};
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 use crate::PostgresQueue;
 use crate::error::{ERRORS, NAME};
-use crate::limits::{LEASE, MAX_DELAY};
-use crate::sql::{Statements, get, millis};
-use crate::token::{Proof, bind_proofs, bind_proofs_and_tids};
-
-/// The wire size of a proof and its tuple id, lengths included.
-const PROOF_BYTES: usize = 64;
-
-/// The kinds of settlements. All of one kind share a statement.
-#[derive(Clone, Copy)]
-enum Kind {
-    Remove,
-    Release,
-    Move,
-}
-
-/// One settlement: the position of its answer, its proof, and its headers, encoded.
-struct PendingSettlement<'s> {
-    index: usize,
-    proof: Proof,
-    settlement: &'s Settlement,
-    headers: Option<Vec<u8>>,
-}
-
-/// Settlements by kind, each list ordered by id, so that no two calls wait for each other.
-#[derive(Default)]
-pub(crate) struct SettlementBatch<'s> {
-    outcomes: Vec<Result<SettleOutcome>>,
-    removals: Vec<PendingSettlement<'s>>,
-    releases: Vec<PendingSettlement<'s>>,
-    moves: Vec<PendingSettlement<'s>>,
-}
-
-impl<'s> SettlementBatch<'s> {
-    /// Everything is lost until the server says otherwise. If a lease occurs twice, only the first one can hold.
-    pub(crate) fn new(settlements: &'s [Settlement]) -> Self {
-        let mut batch =
-            Self { outcomes: vec![Ok(SettleOutcome::Lost); settlements.len()], ..Self::default() };
-        let mut all = Vec::with_capacity(settlements.len());
-        for (index, settlement) in settlements.iter().enumerate() {
-            let Some(proof) = Proof::of(&settlement.lease) else { continue };
-            match encode(&settlement.action, settlement.lease.id) {
-                Ok(headers) => all.push(PendingSettlement { index, proof, settlement, headers }),
-                Err(error) => batch.set(index, Err(error)),
-            }
-        }
-        all.sort_unstable_by_key(|pending| (pending.proof, pending.index));
-        all.dedup_by_key(|pending| pending.proof);
-        for pending in all {
-            batch.list(&pending.settlement.action).push(pending);
-        }
-        batch
-    }
-
-    fn list(&mut self, action: &Action) -> &mut Vec<PendingSettlement<'s>> {
-        match action {
-            Action::Remove => &mut self.removals,
-            Action::Release | Action::Retry | Action::Postpone { .. } => &mut self.releases,
-            Action::Move { .. } => &mut self.moves,
-        }
-    }
-
-    fn set(&mut self, index: usize, outcome: Result<SettleOutcome>) {
-        if let Some(outcome_slot) = self.outcomes.get_mut(index) {
-            *outcome_slot = outcome;
-        }
-    }
-
-    /// Whether all settlements are removals.
-    pub(crate) fn only_removes(&self) -> bool {
-        self.releases.is_empty() && self.moves.is_empty() && !self.removals.is_empty()
-    }
-
-    /// Binds the proofs of the removals.
-    pub(crate) fn bind_removals(
-        &self,
-        query: Query<'static, Postgres, PgArguments>,
-    ) -> Query<'static, Postgres, PgArguments> {
-        bind_proofs_and_tids(query, self.removals.iter().map(|pending| pending.proof))
-    }
-
-    /// The approximate wire size of the removals.
-    pub(crate) fn removal_bytes(&self) -> usize {
-        self.removals.len() * PROOF_BYTES
-    }
-
-    /// Records the answer to the removals, and returns all outcomes.
-    pub(crate) fn removed(mut self, done: &Result<Option<Vec<i32>>>) -> Vec<Result<SettleOutcome>> {
-        let pending = std::mem::take(&mut self.removals);
-        self.record_answer(&pending, done);
-        self.outcomes
-    }
-
-    fn record_answer(&mut self, pending: &[PendingSettlement<'_>], done: &Result<Option<Vec<i32>>>) {
-        match done {
-            Ok(numbers) => {
-                for number in numbers.iter().flatten() {
-                    let index = usize::try_from(*number).unwrap_or(0).checked_sub(1);
-                    if let Some(pending) = index.and_then(|index| pending.get(index)) {
-                        self.set(pending.index, Ok(SettleOutcome::Settled));
-                    }
-                }
-            }
-            Err(error) => pending.iter().for_each(|pending| self.set(pending.index, Err(error.clone()))),
-        }
-    }
-}
-
-/// Checks an action, and encodes its headers.
-fn encode(action: &Action, id: MessageId) -> Result<Option<Vec<u8>>> {
-    match action {
-        Action::Postpone { delay, .. } if *delay > MAX_DELAY => {
-            Err(ERRORS.invalid("the delay is longer than the capabilities allow"))
-        }
-        Action::Postpone { headers: Some(headers), .. } | Action::Move { headers: Some(headers), .. } => {
-            let carrier = MessageData::with_id(id, Vec::new()).with_headers(headers.clone());
-            Envelope::new(carrier, SystemTime::now()).encode().map(Some)
-        }
-        _ => Ok(None),
-    }
-}
-
-/// The headers that [`encode`] stored.
-pub(crate) fn decode_headers(stored: &[u8]) -> Result<Headers> {
-    let decoded = Envelope::decode(&anyqueue::Bytes::copy_from_slice(stored))?;
-    Ok(decoded.into_message("").headers().clone())
-}
-
-fn bind(
-    statements: &Statements,
-    kind: Kind,
-    pending: &mut [PendingSettlement<'_>],
-) -> Query<'static, Postgres, PgArguments> {
-    let headers: Vec<_> = pending.iter_mut().map(|pending| pending.headers.take()).collect();
-    let proofs = pending.iter().map(|pending| pending.proof);
-    let actions = || pending.iter().map(|pending| &pending.settlement.action);
-    match kind {
-        Kind::Remove => bind_proofs_and_tids(statements.remove.query(), proofs),
-        Kind::Release => {
-            let (codes, delays_ms): (Vec<i16>, Vec<i64>) = actions()
-                .map(|action| match action {
-                    Action::Retry => (2, 0),
-                    Action::Postpone { delay, .. } => (3, millis(*delay)),
-                    _ => (1, 0),
-                })
-                .unzip();
-            bind_proofs(statements.give_back.query(), proofs).bind(codes).bind(delays_ms).bind(headers)
-        }
-        Kind::Move => {
-            let targets = actions().filter_map(|action| match action {
-                Action::Move { to, .. } => Some((to.name().to_owned(), to.is_dead_letters())),
-                _ => None,
-            });
-            let (names, deads): (Vec<String>, Vec<bool>) = targets.unzip();
-            bind_proofs(statements.move_to.query(), proofs).bind(names).bind(deads).bind(headers)
-        }
-    }
-}
+use crate::limits::LEASE;
+use crate::settle_query;
+use crate::settlements::{Kind, PendingSettlement, SettlementBatch};
+use crate::sql::{get, millis};
+use crate::storage::Inner;
+use crate::successors::EncodedSuccessor;
+use crate::token::{Proof, bind_proofs};
 
 impl PostgresQueue {
     /// One statement per kind, each in a transaction of its own: settlements are independent of each other.
     pub(crate) async fn settle_all(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
-        let mut batch = SettlementBatch::new(settlements);
-        for kind in [Kind::Remove, Kind::Release, Kind::Move] {
-            let mut pending = std::mem::take(match kind {
-                Kind::Remove => &mut batch.removals,
-                Kind::Release => &mut batch.releases,
-                Kind::Move => &mut batch.moves,
-            });
-            if !pending.is_empty() {
-                let query = bind(&self.inner.statements, kind, &mut pending);
-                let done = self.settle_by(query, &pending).await;
-                batch.record_answer(&pending, &done.map_err(stamp));
+        let mut batch = SettlementBatch::new(settlements, &self.inner.config);
+        for kind in Kind::ALL {
+            let pending = batch.take(kind);
+            if pending.is_empty() {
+                continue;
+            }
+            if pending.iter().any(PendingSettlement::is_large) {
+                self.settle_apart(kind, pending, &mut batch).await;
+                continue;
+            }
+            let done = self.settle_together(kind, &pending).await;
+            if done.as_ref().is_err_and(|error| can_spoil(error, &pending)) && pending.len() > 1 {
+                self.settle_apart(kind, pending, &mut batch).await;
+            } else {
+                batch.record_answer(&pending, &done);
             }
         }
-        batch.outcomes
+        batch.outcomes()
     }
 
-    async fn settle_by(
+    async fn settle_together(
         &self,
-        query: Query<'static, Postgres, PgArguments>,
+        kind: Kind,
         pending: &[PendingSettlement<'_>],
     ) -> Result<Option<Vec<i32>>> {
-        let rows = self.fetch(query, Operation::Settle).await?;
-        let (done, advanced) = rows.first().map_or(Ok((None, 0)), |row| read_settled(row, 0))?;
-        self.hint_settled(pending.iter().map(|pending| pending.settlement), advanced);
+        let query = settle_query::together(&self.inner.statements, kind, pending);
+        let rows = self.fetch(query, Operation::Settle).await.map_err(stamp)?;
+        let (done, advanced) =
+            rows.first().map_or(Ok((None, 0)), |row| read_settled(row, 0)).map_err(stamp)?;
+        self.hint_settled(pending, advanced);
+        Ok(done)
+    }
+
+    /// Settles each that has successors by itself, and the others together, so that what cannot be stored harms nothing else.
+    async fn settle_apart<'s>(
+        &self,
+        kind: Kind,
+        pending: Vec<PendingSettlement<'s>>,
+        batch: &mut SettlementBatch<'s>,
+    ) {
+        let (ones, others): (Vec<_>, Vec<_>) =
+            pending.into_iter().partition(PendingSettlement::has_successors);
+        let ones = ones.into_iter().map(|one| vec![one]);
+        let mut broken = None;
+        for part in std::iter::once(others).chain(ones).filter(|part| !part.is_empty()) {
+            let done = match (&broken, part.as_slice()) {
+                (Some(error), _) => Err(Error::clone(error)),
+                (None, [one]) if one.is_large() => self.settle_in_parts(kind, one).await,
+                (None, part) => self.settle_together(kind, part).await,
+            };
+            batch.record_answer(&part, &done);
+            broken = done.err().filter(|error| !is_refusal(error)); // the others would wait as long, and fail too
+        }
+    }
+
+    /// Settles one whose successors are too much for one statement: in several, in one transaction.
+    async fn settle_in_parts(&self, kind: Kind, pending: &PendingSettlement<'_>) -> Result<Option<Vec<i32>>> {
+        if self.is_closed() {
+            return Err(ERRORS.closed(Operation::Settle));
+        }
+        let Inner { statements, pool, config, .. } = &*self.inner;
+        let (first, parts) = settle_query::in_parts(statements, kind, pending);
+        let settle = async |conn: &mut PgConnection| {
+            let rows = first.persistent(config.prepared).fetch_all(&mut *conn).await?;
+            let is_done = |row: &PgRow| row.try_get::<Option<Vec<i32>>, _>(0).map(|done| done.is_some());
+            let (mut all, parts) = (rows, parts);
+            if all.first().map_or(Ok(false), is_done)? {
+                for part in parts {
+                    let query = part.bind(statements.store_successors.query());
+                    all.extend(query.persistent(config.prepared).fetch_all(&mut *conn).await?);
+                }
+            }
+            Ok(all)
+        };
+        let rows = pool.transact(settle).await.map_err(stamp)?;
+        let mut rows = rows.iter();
+        let (done, mut advanced) =
+            rows.next().map_or(Ok((None, 0)), |row| read_settled(row, 0)).map_err(stamp)?;
+        for row in rows {
+            advanced += get::<i32>(row, 0).map_err(stamp)?;
+        }
+        self.hint_settled(std::slice::from_ref(pending), advanced);
         Ok(done)
     }
 
     /// Wakes pulls that wait for what settlements have made available.
-    pub(crate) fn hint_settled<'s>(&self, settlements: impl Iterator<Item = &'s Settlement>, advanced: i32) {
+    pub(crate) fn hint_settled(&self, settled: &[PendingSettlement<'_>], advanced: i32) {
         let advanced = usize::try_from(advanced).unwrap_or(0);
-        let mut settlements = settlements.filter(|s| advanced > 0 || s.action != Action::Remove).peekable();
-        if settlements.peek().is_none() {
+        let is_felt = |pending: &&PendingSettlement<'_>| {
+            advanced > 0 || pending.has_successors() || pending.settlement.action != Action::Remove
+        };
+        let mut settled = settled.iter().filter(is_felt).peekable();
+        if settled.peek().is_none() {
             return; // removals only advance groups
         }
         let mut hints = HashMap::new();
-        for settlement in settlements {
-            let from = &settlement.lease.partition;
-            let (partition, hint) = match &settlement.action {
+        for pending in settled {
+            let from = &pending.settlement.lease.partition;
+            let (partition, hint) = match &pending.settlement.action {
                 Action::Remove => (from, Hint::default()),
                 Action::Release | Action::Retry => (from, Hint::ready(1)),
                 Action::Postpone { delay, .. } if delay.is_zero() => (from, Hint::ready(1)),
@@ -219,6 +128,9 @@ impl PostgresQueue {
             };
             hints.entry(partition).or_insert_with(Hint::default).add(hint);
             hints.entry(from).or_default();
+            for (partition, hint) in pending.then.iter().map(EncodedSuccessor::hint) {
+                hints.entry(partition).or_default().add(hint);
+            }
         }
         for (partition, mut hint) in hints {
             hint.add(Hint::ready(advanced)); // it is not known in which of them; a surplus hint is harmless
@@ -268,26 +180,19 @@ pub(crate) fn read_settled(row: &PgRow, column: usize) -> Result<(Option<Vec<i32
     Ok((get(row, column)?, get::<Option<i32>>(row, column + 1)?.unwrap_or(0)))
 }
 
+/// Whether the successors of one of these settlements may be why the server refused them all.
+pub(crate) fn can_spoil(error: &Error, pending: &[PendingSettlement<'_>]) -> bool {
+    is_refusal(error) && pending.iter().any(PendingSettlement::has_successors)
+}
+
+/// Whether the server refused what it was asked for, and may do something else: not where it could not be reached, was busy, or does
+/// not fit.
+fn is_refusal(error: &Error) -> bool {
+    use ErrorKind::{Corrupt, Full, Internal, InvalidInput, TooLarge};
+    matches!(error.kind(), Full | TooLarge | InvalidInput | Corrupt | Internal)
+}
+
 /// Settling twice is harmless.
 pub(crate) fn stamp(error: Error) -> Error {
     error.repeatable().with_backend(NAME).with_operation(Operation::Settle)
-}
-
-#[cfg(test)]
-mod tests {
-    use anyqueue::PartitionId;
-    use anyqueue::adapter::{Lease, Token};
-
-    use super::*;
-
-    #[test]
-    fn of_a_lease_that_occurs_twice_only_the_first_is_asked_for_whatever_it_is_about() {
-        let token = Token::from_bytes(vec![7; 26]);
-        let lease = Lease { partition: PartitionId::new("p").unwrap(), id: MessageId::new(), token };
-        let settlement = |action| Settlement::new(lease.clone(), action);
-        let twice = [settlement(Action::Release), settlement(Action::Remove), settlement(Action::Remove)];
-        let batch = SettlementBatch::new(&twice);
-        assert!(batch.removals.is_empty() && batch.moves.is_empty());
-        assert_eq!(batch.releases.iter().map(|pending| pending.index).collect::<Vec<_>>(), [0]);
-    }
 }

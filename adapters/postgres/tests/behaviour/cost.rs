@@ -38,6 +38,12 @@ fn calls() -> Vec<(&'static str, String)> {
         ("look", "SELECT * FROM {s}.look(ARRAY['p'], ARRAY[false], ARRAY[1])".to_owned()),
         ("remove", format!("SELECT * FROM {{s}}.remove({random}, '{{{{\"(0,1)\"}}}}')")),
         (
+            "remove and store a successor",
+            format!(
+                "SELECT {{s}}.store_successors(ARRAY[1], e.parts, e.grps, 1, ARRAY['p'], ARRAY[1], ARRAY[1], {new}, ARRAY[19]::smallint[], '{{}}', ARRAY['g'::bytea], ARRAY['k'::bytea], ARRAY[''::bytea]) FROM {{s}}.remove_only({random}) e"
+            ),
+        ),
+        (
             "give back",
             format!(
                 "SELECT * FROM {{s}}.give_back({random}, ARRAY[3]::smallint[], ARRAY[0]::bigint[], ARRAY[NULL]::bytea[])"

@@ -10,6 +10,7 @@ use anyqueue_postgres::PostgresQueue;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use crate::common::{Bed, LEASE, SOON, part, pull, push, run, texts};
+use crate::successors;
 
 fn removal(held: &RawDelivery) -> Settlement {
     Settlement::new(held.lease.clone(), Action::Remove)
@@ -177,6 +178,41 @@ async fn cancelling_the_held_head_of_a_group_while_it_is_settled_locks_nobody_ou
     let cancelled: Vec<_> = cancelling.await.unwrap().into_iter().map(Result::unwrap).collect();
     assert_eq!(cancelled, [CancelOutcome::Requested, CancelOutcome::Removed]);
     assert_eq!(queue.counts(&p).await.unwrap().ready, Some(0));
+}
+
+/// Each removes the head of a group that the other's successor joins. Both wait for a message of the same id first, which one of them
+/// then has to wait for again: it must not hold a group meanwhile.
+#[tokio::test]
+async fn ends_whose_successors_join_each_others_groups_lock_nobody_out() {
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, links, other) = (bed.open().await, [part("a"), part("b")], part("other"));
+    let member = || MessageData::new("m").with_group("g");
+    let shared = MessageData::new("shared");
+    push(&queue, &other, &["the partition is known"]).await;
+    let mut ends = Vec::new();
+    for (link, next) in [(&links[0], &links[1]), (&links[1], &links[0])] {
+        queue.push(link, &[member(), member()]).await;
+        let held = pull(&queue, link, 1).await.remove(0);
+        ends.push(successors::removal(&held, &[(&other, shared.clone()), (next, member())]));
+    }
+    let mut conn = bed.connect().await;
+    let mut tx = conn.begin().await.unwrap();
+    let pushed = queue.push_in(&mut tx, &other, std::slice::from_ref(&shared)).await.unwrap();
+    assert!(pushed.outcomes[0].is_ok());
+    let settling = ends.into_iter().map(|end| {
+        let queue = queue.clone();
+        tokio::spawn(async move { queue.settle(&[end]).await.remove(0) })
+    });
+    let settling: Vec<_> = settling.collect();
+    until_locked(&bed, 2).await;
+    tx.rollback().await.unwrap();
+    for settled in settling {
+        assert_eq!(settled.await.unwrap().unwrap(), SettleOutcome::Settled);
+    }
+    for link in &links {
+        assert_eq!(queue.counts(link).await.unwrap().ready, Some(2));
+    }
+    assert_eq!(queue.counts(&other).await.unwrap().ready, Some(2));
 }
 
 #[tokio::test]
