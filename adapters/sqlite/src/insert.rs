@@ -72,7 +72,7 @@ impl NewMessage {
 
 /// Stores messages in a partition in which what is due was brought.
 pub(crate) fn store_all(tx: &mut Tx<'_>, part: i64, messages: &[NewMessage]) -> Result<Vec<PushOutcome>> {
-    let has_dead = first(tx.conn, HAS_DEAD, [part], |_| Ok(()))?.is_some();
+    let has_dead = has_dead(tx, part)?;
     let outcomes = messages.iter().map(|message| {
         if has_dead && first(tx.conn, IS_DEAD, (part, message.id.as_bytes()), |_| Ok(()))?.is_some() {
             return Ok(PushOutcome::Duplicate(Some(message.id)));
@@ -80,6 +80,16 @@ pub(crate) fn store_all(tx: &mut Tx<'_>, part: i64, messages: &[NewMessage]) -> 
         store(tx, part, message)
     });
     outcomes.collect()
+}
+
+/// Whether the partition has or had dead letters. Asked once for those that follow each other in a partition without.
+fn has_dead(tx: &mut Tx<'_>, part: i64) -> Result<bool> {
+    if tx.without_dead == Some(part) {
+        return Ok(false);
+    }
+    let has_dead = first(tx.conn, HAS_DEAD, [part], |_| Ok(()))?.is_some();
+    tx.without_dead = Some(part).filter(|_| !has_dead);
+    Ok(has_dead)
 }
 
 fn store(tx: &mut Tx<'_>, part: i64, message: &NewMessage) -> Result<PushOutcome> {

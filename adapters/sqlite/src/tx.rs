@@ -114,6 +114,8 @@ pub(crate) struct Tx<'c> {
     pub(crate) parts: &'c mut Parts,
     /// Partitions in which what is due was made ready.
     pub(crate) brought: HashSet<i64>,
+    /// The last partition that was seen to have no dead letters.
+    pub(crate) without_dead: Option<i64>,
     hints: HashMap<i64, Hint>,
     next: i64,
     stored_next: i64,
@@ -146,7 +148,7 @@ impl<'c> Tx<'c> {
             reading.apply(conn, &noted)?;
         }
         let (brought, hints) = (HashSet::new(), HashMap::new());
-        let mut tx = Self { conn, now, parts, brought, hints, next, stored_next: next };
+        let mut tx = Self { conn, now, parts, brought, without_dead: None, hints, next, stored_next: next };
         tx.forget_some()?;
         Ok(tx)
     }
@@ -189,6 +191,7 @@ impl<'c> Tx<'c> {
         run(self.conn, MAKE_PARTITION, [partition.name()])?;
         if partition.is_dead_letters() {
             run(self.conn, MAKE_DEAD, [partition.name()])?;
+            self.without_dead = None;
         }
         let part = self.conn.last_insert_rowid();
         self.parts.remember(partition, part);

@@ -79,12 +79,16 @@ async fn a_successor_takes_over_what_its_delivery_had_and_a_duplicate_is_left_ou
     assert_eq!(released.unwrap(), SettleOutcome::Settled);
     assert_eq!(bed.queue_ready(&p).await, 1);
 
-    // A dead letter keeps its id alone.
-    let held = pull(&bed.queue, &p, 1).await.remove(0);
+    // A dead letter keeps its id alone, also from others of the same call.
+    push_text(&bed.queue, &p, &["other"]).await;
+    let held = pull(&bed.queue, &p, 2).await;
     let then = [(&p, again("same id")), (&p, message("key").with_dedup_key("k"))];
-    let died = settle_one(&bed.queue, with(&held.lease, move_to(&p.dead_letters()), &then)).await;
-    assert_eq!(died.unwrap(), SettleOutcome::Settled);
-    assert_eq!(drain(&bed.queue, &p).await, ["key"]);
+    let ends = [
+        removal(&held[1], &[(&p, message("beside"))]),
+        with(&held[0].lease, move_to(&p.dead_letters()), &then),
+    ];
+    assert_eq!(outcomes(&bed.queue.settle(&ends).await), [Ok(SettleOutcome::Settled); 2]);
+    assert_eq!(drain(&bed.queue, &p).await, ["beside", "key"]);
 }
 
 #[tokio::test]
