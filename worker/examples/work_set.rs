@@ -6,6 +6,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
+    clippy::cast_precision_loss,
     reason = "a program for measuring may stop at anything"
 )]
 

@@ -210,7 +210,7 @@ async fn a_retry_as_a_new_message_tells_of_what_it_is_the_retry() {
             let (message, told) = said.recv().await.unwrap();
             assert_eq!(told, attempt);
             assert!(ids.insert(message.id()), "each attempt is a message of its own");
-            assert_eq!(history(message.headers()).len() as u32, attempt - 1);
+            assert_eq!(u32::try_from(history(message.headers()).len()).unwrap(), attempt - 1);
             let of = message.headers().get(header::RETRY_OF).cloned();
             assert_eq!(of, (attempt > 1).then(|| id.to_string()));
             assert_eq!((message.task_id(), message.options().priority), (Some("mine"), 2));

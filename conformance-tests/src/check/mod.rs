@@ -10,6 +10,7 @@ mod life;
 mod line;
 mod ready_intervals;
 mod rules;
+mod span;
 mod timeline;
 mod timing;
 mod verdict;

@@ -1,12 +1,12 @@
 //! The worker process that the kill proof starts, several times, and kills.
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyqueue_worker::{Partition, TaskContext, Worker};
 
 use crate::grounds::{PARTITION, open};
+use crate::say::say;
 use crate::sets::{self, SET};
 
 /// Names the queue's URL where this process is a child.
@@ -41,10 +41,4 @@ pub(crate) fn run_if_child() -> Option<ExitCode> {
         worker.run_until(std::future::pending()).await.unwrap();
     });
     Some(ExitCode::SUCCESS)
-}
-
-/// One whole line in one write. A parent that is gone does not matter any more.
-pub(crate) fn say(what: char, number: u32) {
-    let mut out = std::io::stdout().lock();
-    let _ = out.write_all(format!("{what} {number}\n").as_bytes()).and_then(|()| out.flush());
 }

@@ -16,6 +16,15 @@ pub(crate) const LEASE: Duration = Duration::from_secs(1);
 /// The partition of most proofs.
 pub(crate) const PARTITION: &str = "proof";
 
+/// Kills, one a second; more if the variable is set.
+const KILLS: u32 = 5;
+const KILLS_VARIABLE: &str = "ANYQUEUE_WORKER_KILLS";
+
+/// How many processes a proof kills.
+pub(crate) fn kills() -> u32 {
+    std::env::var(KILLS_VARIABLE).ok().and_then(|kills| kills.parse().ok()).unwrap_or(KILLS)
+}
+
 /// What a proof needs of a backend.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Needs {

@@ -9,13 +9,10 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 
 use crate::child::{CHILD, SLOTS};
-use crate::grounds::{Ground, LEASE};
+use crate::grounds::{Ground, LEASE, kills};
 use crate::load::{empty, push};
 
 const WORKERS: usize = 5;
-/// Kills, one a second; more if the variable is set.
-const KILLS: u32 = 5;
-const KILLS_VARIABLE: &str = "ANYQUEUE_WORKER_KILLS";
 /// Tasks pushed in each second.
 const RATE: u32 = 300;
 
@@ -64,10 +61,6 @@ fn lines(said: &Said) -> usize {
 /// How many tasks have one.
 fn effects(said: &Said) -> usize {
     said.lock().unwrap().values().filter(|lines| lines.iter().any(|line| line.effect)).count()
-}
-
-pub(crate) fn kills() -> u32 {
-    std::env::var(KILLS_VARIABLE).ok().and_then(|kills| kills.parse().ok()).unwrap_or(KILLS)
 }
 
 /// Every task's effect is there at least once, twice only where a kill happened, and what a killed process held runs again

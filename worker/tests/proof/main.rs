@@ -15,6 +15,7 @@ mod grounds;
 mod kills;
 mod load;
 mod restarts;
+mod say;
 mod sets;
 mod time;
 
@@ -80,7 +81,7 @@ fn prove(ground: &str, needs: Needs, run: fn(Ground) -> BoxFuture<'static, ()>) 
     runtime.block_on(async {
         // `None` was said where it was found out.
         let Some(ground) = Ground::prepare(ground, needs).await else { return };
-        let patience = PATIENCE + Duration::from_secs(kills::kills().into());
+        let patience = PATIENCE + Duration::from_secs(grounds::kills().into());
         tokio::time::timeout(patience, run(ground)).await.expect("the proof has hung");
     });
     Ok(())

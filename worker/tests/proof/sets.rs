@@ -12,9 +12,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::task::JoinHandle;
 
-use crate::child::say;
-use crate::grounds::{Ground, LEASE, PARTITION, open};
-use crate::kills::kills;
+use crate::grounds::{Ground, LEASE, PARTITION, kills, open};
+use crate::say::say;
 
 /// Names the queue's URL where this process works through a set.
 pub(crate) const SET: &str = "ANYQUEUE_WORKER_SET";

@@ -241,14 +241,14 @@ async fn in_one_batch(c: &Context) -> CaseResult {
     let right = match (seen.as_slice(), id) {
         (
             [
-                Ok(PushOutcome::Stored(a)),
-                Ok(PushOutcome::Replaced(b)),
+                Ok(PushOutcome::Stored(stored)),
+                Ok(PushOutcome::Replaced(first)),
                 Ok(PushOutcome::Duplicate(_)),
-                Ok(PushOutcome::Replaced(d)),
+                Ok(PushOutcome::Replaced(second)),
                 Ok(PushOutcome::Duplicate(_)),
             ],
             Some(id),
-        ) => [a, b, d].into_iter().all(|seen| *seen == id),
+        ) => [stored, first, second].into_iter().all(|seen| *seen == id),
         _ => false,
     };
     let about = Vec::from_iter(id);
@@ -345,8 +345,8 @@ async fn no_change_missed(c: &Context) -> CaseResult {
         ended.store(true, Ordering::SeqCst);
         Ok(last)
     };
-    let (pushed, worked) = join(pushing, runs(c, &worker, &p, &ended)).await;
-    let (last_push, last_run) = (pushed?, worked?);
+    let (last_push, last_run) = join(pushing, runs(c, &worker, &p, &ended)).await;
+    let (last_push, last_run) = (last_push?, last_run?);
     let seen = last_run.is_some_and(|(_, claimed)| claimed >= last_push);
     let about = last_run.map(|(id, _)| id);
     c.check(
