@@ -113,8 +113,13 @@ local function claim(max, lease, token, who)
             pairs_of[2 * i - 1], pairs_of[2 * i] = ids[i], token
         end
         call('HSET', base .. 'leases', unpack(pairs_of))
-        call('ZADD', base .. 'claims', now + lease, token)
-        call('HSET', base .. 'taken', token, entries, 'n' .. token, #ids)
+        local count = #ids
+        if call('ZADD', base .. 'claims', now + lease, token) == 0 then
+            -- The client sent this call again, for it missed the answer: what was taken then is held too, until the claim ends.
+            local earlier = call('HMGET', base .. 'taken', token, 'n' .. token)
+            entries, count = (earlier[1] or '') .. entries, count + tonumber(earlier[2] or 0)
+        end
+        call('HSET', base .. 'taken', token, entries, 'n' .. token, count)
     end
     local due, more = -1, is_cut or (who ~= '' and #ids == max and is_more(top))
     if who ~= '' and not more then

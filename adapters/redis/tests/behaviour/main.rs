@@ -13,6 +13,7 @@ mod lines;
 mod missing_records;
 mod old;
 mod opening;
+mod resent;
 mod resharding;
 mod streams;
 mod successors;
