@@ -32,7 +32,7 @@ local function follow(answers, at)
         local before, count, step = at + 3, #owners / 2, step_of(common)
         local last = before + count * step
         correct(pushed, before + 2, last, step)
-        store_all(to, before, count, common, ARGV[before], caller, not_ended(owners, answers))
+        store_all(to, before, count, common, ARGV[before], caller, not_ended(owners, answers), compact)
         at = last + 1
     end
 end

@@ -1,6 +1,7 @@
 -- Storing what clients bring. Of each message ARGV has the id, the record and, without a common level, the delay. A common level means
--- that none has a group, a key or a delay, or is large; it is 16 more if some are bulky. Where there is none, it is -1. Runs are how
--- many (2 bytes each) follow one another that are of one window.
+-- that none has a group, a key or a delay, or is large; it is 16 more if some are bulky. Where there is none, it is -1; or -2, and then
+-- there is also what to do with a key that another has, as `compact` says, or nothing. Runs are how many (2 bytes each) follow one
+-- another that are of one window. No id is there twice, unless it is -2.
 
 -- So many messages of a window that come together get a hash of their own.
 local MANY = 16
@@ -9,7 +10,7 @@ local TOLERANCE = 20000
 
 -- How many arguments each message has.
 local function step_of(common)
-    return common < 0 and 3 or 2
+    return common < 0 and 2 - common or 2
 end
 
 -- Gives the records at these arguments this server's time, if the clock of the pusher ran ahead or behind.
@@ -32,14 +33,14 @@ local function by_window(runs, act)
     end
 end
 
--- Which of these messages are there.
+-- Which of these messages are there, by their ids.
 local function find_known(of, ids, runs)
     local known = {}
     local function look_in(hash, first, last)
         local found = call('HMGET', hash, unpack(ids, first, last))
         for i = 1, #found do
             if found[i] then
-                known[first - 1 + i] = true
+                known[ids[first - 1 + i]] = true
             end
         end
     end
@@ -104,49 +105,53 @@ local function store_together(to, of, before, ids, common, runs)
     return #ids
 end
 
--- Stores a message that nothing is in the way of; `nth` keeps the order of those with one delay. Answers how many became ready, and
--- when this one does.
-local function store_one(to, of, id, record, key, delay, nth)
+-- Stores a message that nothing is in the way of, and that is due at this time, or ready if that is now. Answers how many became ready,
+-- and when this one does.
+local function store_one(to, of, id, record, key, due)
     local flag = byte(record, 1)
     keep(of, id, record)
     admit(to, level_of(flag), { id }, #record)
     if key then
         call('HSET', to .. 'keys', key, id)
     end
-    if delay == 0 then
+    if due == now then
         return line_up(to, id, flag)
     end
-    local at = now + delay + nth
-    call('ZADD', to .. 'due', at, id .. char(flag))
-    return 0, at
+    call('ZADD', to .. 'due', due, id .. char(flag))
+    return 0, due
 end
 
 -- Stores messages of any kind, except those that are known or left out. Answers how many became ready, when the first one of the
--- others does, and of each that was not stored its number and the message that is in its way.
-local function store_each(to, of, before, ids, step, known, left_out)
+-- others does, and of each that was not stored its number, less than 0 if it replaced another, and the message that is in its way.
+local function store_each(to, of, before, ids, step, known, left_out, compact)
     local present, ready, due = {}, 0, nil
     promote(to)
     for i, id in ipairs(ids) do
         local at = before + (i - 1) * step
-        local record = ARGV[at + 2]
+        local record, delay = ARGV[at + 2], step > 2 and tonumber(ARGV[at + 3]) or 0
+        local due_at = delay == 0 and now or now + delay + i -- in their order, if they have one delay
         local key = not left_out[i] and is_keyed(byte(record, 1)) and key_of(record)
-        local holder = known[i] and id or key and call('HGET', to .. 'keys', key)
-        if holder then
-            present[#present + 1] = i
-            present[#present + 1] = holder
-        elseif not left_out[i] then
-            local delay = step == 3 and tonumber(ARGV[at + 3]) or 0
-            local more, at_time = store_one(to, of, id, record, key, delay, i)
-            ready = ready + more
-            due = at_time and math.min(due or at_time, at_time) or due
+        local holder = known[id] and id or key and call('HGET', to .. 'keys', key)
+        local is_stored, is_changed, more, at_time = not holder and not left_out[i], false, 0, nil
+        if step > 3 and holder and holder ~= id and ARGV[at + 4] ~= '' then
+            is_stored, is_changed, more, at_time = compact(to, of, holder, record, ARGV[at + 4], due_at)
         end
+        if is_stored then
+            more, at_time = store_one(to, of, id, record, key, due_at)
+            known[id] = true
+        elseif holder then
+            present[#present + 1] = is_changed and -i or i
+            present[#present + 1] = holder
+        end
+        ready = ready + more
+        due = at_time and math.min(due or at_time, at_time) or due
     end
     return ready, due, present
 end
 
 -- Stores the messages behind this argument, so many, and tells who waits for them. `left_out` has the numbers of some that are not to be
--- stored. Answers of each other one that was not stored its number and the message that is in its way.
-local function store_all(to, before, count, common, runs, caller, left_out)
+-- stored. Answers of each other one that was not stored what `store_each` says.
+local function store_all(to, before, count, common, runs, caller, left_out, compact)
     local of, step, ids = home_of(to), step_of(common), {}
     for i = 1, count do
         ids[i] = ARGV[before + (i - 1) * step + 1]
@@ -156,9 +161,9 @@ local function store_all(to, before, count, common, runs, caller, left_out)
     if common >= 0 and not next(known) and not next(left_out) then
         ready = store_together(to, of, before, ids, common, runs)
     else
-        ready, due, present = store_each(to, of, before, ids, step, known, left_out)
+        ready, due, present = store_each(to, of, before, ids, step, known, left_out, compact)
     end
-    if ready > 0 or (due and tonumber(call('ZRANGE', to .. 'due', 0, 0, 'WITHSCORES')[2]) >= due) then
+    if ready > 0 or (due and tonumber(call('ZRANGE', to .. 'due', 0, 0, 'WITHSCORES')[2] or 0) >= due) then
         tell(to, ready, due, caller)
     end
     return present

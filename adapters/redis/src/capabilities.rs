@@ -43,7 +43,7 @@ pub(crate) fn capabilities(config: &Config, level: DurabilityLevel) -> Capabilit
         groups: true,
         ages: AgeClock::Server,
         dedup: Dedup::WhileLive,
-        on_duplicate: false,
+        on_duplicate: true,
         delivery_count: DeliveryCount::ExceptReleases,
         moves: beyond,
         successors: Some(beyond),

@@ -18,6 +18,9 @@
 //! Successors are stored by the script that ends their delivery: both or neither. Those of one delivery may have 256 MiB together. A
 //! server that is out of memory refuses them with `Full`, and their delivery is still held; settlements without successors go on.
 //!
+//! A push that changes what waits with its key is one script too, so the message has its old content or all of the new. One whose record
+//! cannot be read, or was written by a newer release, is left as it is: the push returns `Duplicate`.
+//!
 //! A member of a group joins the end of its level when the member before it is gone. A message that is moved to a partition that already
 //! has its id counts as that message: it is not stored again.
 //!

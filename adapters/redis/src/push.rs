@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use anyqueue::adapter::{Envelope, PushQueueStorage, async_trait};
-use anyqueue::{MessageData, MessageId, Operation, PartitionId, PushOutcome, Result};
+use anyqueue::{MessageData, MessageId, OnDuplicate, Operation, PartitionId, PushOutcome, Result};
 use redis::Value;
 
 use crate::RedisQueue;
@@ -16,7 +16,7 @@ use crate::{reply, script};
 /// A batch to store: for each message an error, or its number in the call, from 1.
 struct Batch {
     verdicts: Vec<Result<usize>>,
-    /// The numbers of the messages in the call.
+    /// The numbers of the messages in the call. An id that comes again is not sent again, unless what is done first could differ.
     ids: HashMap<MessageId, usize>,
     rows: Rows,
 }
@@ -61,16 +61,17 @@ impl RedisQueue {
         batch.answers(messages, &stored)
     }
 
-    /// Stores messages that bear this time. Returns the ids that kept messages from being stored, by the messages' numbers.
+    /// Stores messages that bear this time. Returns the outcomes of those that were not stored, by their numbers.
     pub(crate) async fn store(
         &self,
         partition: &PartitionId,
         rows: &Rows,
         at_us: u64,
-    ) -> Result<HashMap<usize, MessageId>> {
+    ) -> Result<HashMap<usize, PushOutcome>> {
         self.register_partition(partition).await?;
         let (args, bytes) = rows.size();
-        let mut call = self.new_call(&script::PUSH, partition, args, bytes);
+        let script = if rows.is_compacting() { &script::PUSH_OVER } else { &script::PUSH };
+        let mut call = self.new_call(script, partition, args, bytes);
         rows.add_to(call.int(at_us), self.inner.caller.as_bytes());
         let answer = self.run(&call, Operation::Push).await;
         self.inner.waiters.hint(partition, rows.hint());
@@ -80,13 +81,16 @@ impl RedisQueue {
     }
 }
 
-fn read_present(present: Value) -> Result<HashMap<usize, MessageId>> {
+/// Numbers of messages that were not stored, each with the id that was in the way. The number of one that replaced it is less than 0.
+fn read_present(present: Value) -> Result<HashMap<usize, PushOutcome>> {
     let mut present = reply::list(present)?.into_iter();
     let mut found = HashMap::new();
     while let (Some(number), Some(id)) = (present.next(), present.next()) {
-        let number = usize::try_from(reply::count(&number)?).map_err(|_| unexpected_reply())?;
+        let number = reply::int(&number)?;
         let id = reply::bytes(id)?.try_into().map_err(|_| unexpected_reply())?;
-        found.insert(number, MessageId::from_bytes(id));
+        let id = MessageId::from_bytes(id);
+        let outcome = if number < 0 { PushOutcome::Replaced(id) } else { PushOutcome::Duplicate(Some(id)) };
+        found.insert(usize::try_from(number.unsigned_abs()).map_err(|_| unexpected_reply())?, outcome);
     }
     Ok(found)
 }
@@ -94,10 +98,11 @@ fn read_present(present: Value) -> Result<HashMap<usize, MessageId>> {
 impl Batch {
     /// Encodes the messages that are within the limits.
     fn prepare(messages: &[MessageData], partition: &PartitionId, config: &Config, at_us: u64) -> Self {
+        let is_compacting = |message: &MessageData| message.options().on_duplicate != OnDuplicate::Keep;
         let mut batch = Self {
             verdicts: Vec::with_capacity(messages.len()),
             ids: HashMap::with_capacity(messages.len()),
-            rows: Rows::with_capacity(messages.len()),
+            rows: Rows::new(messages.len(), messages.iter().any(is_compacting)),
         };
         for message in messages {
             let verdict = batch.add(message, partition, config, at_us);
@@ -113,7 +118,7 @@ impl Batch {
         config: &Config,
         at_us: u64,
     ) -> Result<usize> {
-        if let Some(known) = self.ids.get(&message.id()) {
+        if let Some(known) = self.ids.get(&message.id()).filter(|_| !self.rows.is_compacting()) {
             return check(message, config).map(|_| *known);
         }
         self.rows.add(Row::encode(message, partition, config, at_us)?);
@@ -125,7 +130,7 @@ impl Batch {
     fn answers(
         self,
         messages: &[MessageData],
-        present: &Result<HashMap<usize, MessageId>>,
+        present: &Result<HashMap<usize, PushOutcome>>,
     ) -> Vec<Result<PushOutcome>> {
         let mut last = 0;
         let answer = |(message, verdict): (&MessageData, Result<usize>)| {
@@ -134,7 +139,7 @@ impl Batch {
             last = last.max(number);
             let present = present.as_ref().map_err(Clone::clone)?;
             Ok(match present.get(&number) {
-                Some(first) => PushOutcome::Duplicate(Some(*first)),
+                Some(outcome) => *outcome,
                 None if is_repeated => PushOutcome::Duplicate(Some(message.id())),
                 None => PushOutcome::Stored(message.id()),
             })

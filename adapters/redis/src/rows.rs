@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use anyqueue::adapter::{Envelope, Hint};
-use anyqueue::{ErrorKind, MessageData, MessageId, PartitionId, Result};
+use anyqueue::{ErrorKind, MessageData, MessageId, OnDuplicate, PartitionId, Result};
 
 use crate::clock::millis;
 use crate::config::Config;
 use crate::error::ERRORS;
 use crate::limits::{MAX_DELAY, PRIORITY_LEVELS};
 use crate::link::Call;
-use crate::record::{self, GROUPED, Record};
+use crate::record::{self, GROUPED, KEYED, Record};
 use crate::window::runs;
 
 /// Scripts treat larger records as large; a call with one has no common level.
@@ -27,6 +27,7 @@ pub(crate) struct Row {
     id: MessageId,
     record: Record,
     delay_us: u64,
+    on_duplicate: OnDuplicate,
 }
 
 impl Row {
@@ -42,7 +43,10 @@ impl Row {
         if record.bytes.len() as u64 + GROWTH > config.message_bytes {
             check_size(message, config.message_bytes)?;
         }
-        Ok(Self { id: message.id(), record, delay_us: 1000 * millis(delay) })
+        // Dead letters have no key.
+        let is_keyed = record.flag & KEYED != 0;
+        let on_duplicate = if is_keyed { message.options().on_duplicate } else { OnDuplicate::Keep };
+        Ok(Self { id: message.id(), record, delay_us: 1000 * millis(delay), on_duplicate })
     }
 
     pub(crate) fn id(&self) -> MessageId {
@@ -61,34 +65,43 @@ impl Row {
 
 /// Messages that one call stores in one partition.
 #[derive(Default)]
-pub(crate) struct Rows(Vec<Row>);
+pub(crate) struct Rows {
+    rows: Vec<Row>,
+    /// Whether some may do more with a taken key than leave what is there as it is. Only then can an id be there twice.
+    is_compacting: bool,
+}
 
 impl Rows {
-    pub(crate) fn with_capacity(count: usize) -> Self {
-        Self(Vec::with_capacity(count))
+    pub(crate) fn new(capacity: usize, is_compacting: bool) -> Self {
+        Self { rows: Vec::with_capacity(capacity), is_compacting }
     }
 
     pub(crate) fn add(&mut self, row: Row) {
-        self.0.push(row);
+        self.is_compacting |= row.on_duplicate != OnDuplicate::Keep;
+        self.rows.push(row);
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.rows.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.rows.is_empty()
+    }
+
+    pub(crate) fn is_compacting(&self) -> bool {
+        self.is_compacting
     }
 
     /// The approximate number and size of their arguments.
     pub(crate) fn size(&self) -> (usize, usize) {
-        (3 * self.len() + 4, self.0.iter().map(|row| row.bytes() + 32).sum())
+        (4 * self.len() + 4, self.rows.iter().map(|row| row.bytes() + 32).sum())
     }
 
     /// The hint for this handle's waiting pulls, whether or not the server answered. Other handles get theirs from the server.
     pub(crate) fn hint(&self) -> Hint {
         let mut hint = Hint::default();
-        for row in &self.0 {
+        for row in &self.rows {
             hint.add(row.hint());
         }
         hint
@@ -99,25 +112,40 @@ impl Rows {
         let level = self.common_level();
         match level {
             Some(level) => call.int(level.into()),
+            None if self.is_compacting => call.arg(b"-2"),
             None => call.arg(b"-1"),
         };
-        call.arg(besides).arg(&runs(self.0.iter().map(Row::id)));
-        for row in &self.0 {
+        call.arg(besides).arg(&runs(self.rows.iter().map(Row::id)));
+        for row in &self.rows {
             call.arg(row.id.as_bytes()).arg(&row.record.bytes);
             if level.is_none() {
                 call.int(row.delay_us);
+            }
+            if self.is_compacting {
+                call.arg(code(row.on_duplicate));
             }
         }
     }
 
     /// The level of all messages, if nothing else needs to be told about them, and whether some are bulky.
     fn common_level(&self) -> Option<u8> {
-        let level = self.0.first()?.record.flag;
+        let level = self.rows.first()?.record.flag;
         let is_plain =
             |row: &Row| row.record.flag == level && row.delay_us == 0 && row.bytes() <= LARGE_BYTES;
         let is_bulky = |row: &Row| row.bytes() > BULKY_BYTES;
-        let bulky_bit = if self.0.iter().any(is_bulky) { BULKY_BIT } else { 0 };
-        (level < GROUPED && self.0.iter().all(is_plain)).then_some(level + bulky_bit)
+        let bulky_bit = if self.rows.iter().any(is_bulky) { BULKY_BIT } else { 0 };
+        (level < GROUPED && !self.is_compacting && self.rows.iter().all(is_plain))
+            .then_some(level + bulky_bit)
+    }
+}
+
+/// What scripts know it by. Core refuses what this release does not know.
+fn code(on_duplicate: OnDuplicate) -> &'static [u8] {
+    match on_duplicate {
+        OnDuplicate::Replace => b"R",
+        OnDuplicate::Earlier => b"E",
+        OnDuplicate::Behind => b"B",
+        _ => b"",
     }
 }
 

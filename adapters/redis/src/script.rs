@@ -36,6 +36,7 @@ impl Script {
 
 const COMMON: &str = include_str!("../scripts/common.lua");
 const STORING: &str = include_str!("../scripts/storing.lua");
+const COMPACTION: &str = include_str!("../scripts/compaction.lua");
 const STORING_MANY: &str = include_str!("../scripts/storing_many.lua");
 const READING: &str = include_str!("../scripts/reading.lua");
 const LEAVING: &str = include_str!("../scripts/leaving.lua");
@@ -62,11 +63,12 @@ macro_rules! scripts {
 
 scripts! {
     PUSH = [COMMON, STORING, STORING_MANY], "push.lua";
+    PUSH_OVER = [COMMON, STORING, COMPACTION, STORING_MANY], "push_over.lua";
     PULL = [COMMON, READING, LEASES, REAPING, TOMBS, CLAIM], "pull.lua";
     SETTLE = [COMMON, STORING, LEAVING, LEASES, ARRIVE, FINISH], "settle.lua";
-    SETTLE_THEN = [COMMON, STORING, STORING_MANY, LEAVING, LEASES, ARRIVE, FINISH, FOLLOW], "settle_then.lua";
+    SETTLE_THEN = [COMMON, STORING, COMPACTION, STORING_MANY, LEAVING, LEASES, ARRIVE, FINISH, FOLLOW], "settle_then.lua";
     EXCHANGE = [COMMON, STORING, READING, LEAVING, LEASES, REAPING, TOMBS, CLAIM, ARRIVE, FINISH], "exchange.lua";
-    EXCHANGE_THEN = [COMMON, STORING, STORING_MANY, READING, LEAVING, LEASES, REAPING, TOMBS, CLAIM, ARRIVE, FINISH, FOLLOW],
+    EXCHANGE_THEN = [COMMON, STORING, COMPACTION, STORING_MANY, READING, LEAVING, LEASES, REAPING, TOMBS, CLAIM, ARRIVE, FINISH, FOLLOW],
         "exchange_then.lua";
     HELD = [COMMON, LEASES], "held.lua";
     COPY = [COMMON, LEAVING, LEASES], "copy.lua";

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyqueue::adapter::{
     Action, Extension, InspectQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage, Settlement,
 };
-use anyqueue::{MessageData, MessageId};
+use anyqueue::{MessageData, MessageId, OnDuplicate};
 use anyqueue_redis::RedisQueue;
 use anyqueue_testkit::Redis;
 
@@ -14,6 +14,10 @@ use crate::common::{Bed, LEASE, fill, part, pull, push};
 const BACKLOG: usize = 100_000;
 /// What a busy machine may add, in microseconds.
 const NOISE_US: f64 = 150.0;
+
+fn keyed(key: &str, on_duplicate: OnDuplicate) -> MessageData {
+    MessageData::new("x").with_dedup_key(key).with_on_duplicate(on_duplicate)
+}
 
 /// One call of each kind.
 async fn do_call(queue: &RedisQueue, kind: &str) {
@@ -31,6 +35,12 @@ async fn do_call(queue: &RedisQueue, kind: &str) {
         "keyed push" => {
             let key = fastrand::u64(..).to_string();
             one(MessageData::new("x").with_group("g").with_dedup_key(key)).await;
+        }
+        "replacing push" => one(keyed("k", OnDuplicate::Replace)).await,
+        "earlier push" => {
+            let key = fastrand::u64(..).to_string();
+            one(keyed(&key, OnDuplicate::Keep).with_delay(20 * LEASE)).await;
+            one(keyed(&key, OnDuplicate::Earlier).with_delay(LEASE)).await;
         }
         "delayed push" => one(MessageData::new("x").with_delay(LEASE)).await,
         "remove" => held(Action::Remove).await,
@@ -54,9 +64,11 @@ async fn do_call(queue: &RedisQueue, kind: &str) {
     }
 }
 
-const KINDS: [&str; 13] = [
+const KINDS: [&str; 15] = [
     "push",
     "keyed push",
+    "replacing push",
+    "earlier push",
     "delayed push",
     "remove",
     "release",

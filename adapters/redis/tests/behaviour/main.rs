@@ -4,6 +4,8 @@
 
 mod bulky;
 mod common;
+mod compaction;
+mod compaction_faults;
 mod connections;
 mod cost;
 mod disk;
