@@ -72,12 +72,12 @@ fn id_of(text: &str) -> Option<MessageId> {
     text.parse().ok()
 }
 
-fn taken(events: &[ChildEvent]) -> Vec<MessageId> {
+pub(super) fn taken(events: &[ChildEvent]) -> Vec<MessageId> {
     let of = |event: &ChildEvent| if let ChildEvent::Took { id, .. } = event { id_of(id) } else { None };
     events.iter().filter_map(of).collect()
 }
 
-fn removed(events: &[ChildEvent]) -> Vec<MessageId> {
+pub(super) fn removed(events: &[ChildEvent]) -> Vec<MessageId> {
     let of = |event: &ChildEvent| if let ChildEvent::Removed { id } = event { id_of(id) } else { None };
     events.iter().filter_map(of).collect()
 }
@@ -271,13 +271,17 @@ async fn settled_or_back(
         c.client().remove(&got).await?;
     }
     if let Some(open) = open.filter(|open| left.remove(open)) {
-        // It was removed, but the process was killed before it could say so.
-        let ticket = c.history().begin(&"killed".into(), Op::ChildRemoved { id: open });
-        c.history().end(ticket, 1, |_| ());
+        unsaid(c, open);
     }
     let missing: Vec<_> = left.into_iter().collect();
     let told = "everything back that the killed process had not removed";
     c.check(Clause::LeaseEnd, &missing, missing.is_empty(), told, format!("{} missing", missing.len()))
+}
+
+/// It was removed, but the process was killed before it could say so.
+pub(super) fn unsaid(c: &Context, id: MessageId) {
+    let ticket = c.history().begin(&"killed".into(), Op::ChildRemoved { id });
+    c.history().end(ticket, 1, |_| ());
 }
 
 /// Collects what a child says until told to end, then kills it.

@@ -33,7 +33,7 @@ pub(in crate::cases) const CASES: &[Case] = &[
         .needs(&[Need::Successors])
         .kills(&[Fault::SuccessorsOfLost, Fault::LostStopsSuccessors]),
     case!(Storage, "successors.of_rivals", [Successors, Fencing], of_rivals)
-        .needs(&[Need::Successors, Need::TimedLease, Need::Fencing])
+        .needs(&[Need::AtomicSuccessors, Need::TimedLease, Need::Fencing])
         .kills(&[Fault::SuccessorsOfLost]),
 ];
 

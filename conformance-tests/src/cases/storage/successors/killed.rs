@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyqueue::PartitionId;
 use anyqueue::adapter::{Action, RawDelivery};
+use anyqueue::{MessageId, PartitionId};
 
+use super::super::kill::{removed, taken, unsaid};
 use crate::case::Case;
 use crate::child::{ChildEvent, Role};
 use crate::clause::Clause;
@@ -44,15 +45,16 @@ async fn chains(c: &Context) -> CaseResult {
         for _ in 0..RUNNERS {
             runners.push(c.spawn(&Role::Relay { partition: "work".to_owned(), lease_ms })?);
         }
+        let mut said = Vec::new();
         for runner in &mut runners {
-            let settled = |event: &ChildEvent| matches!(event, ChildEvent::Pushed { .. });
-            runner.wait_for(random.usize(1..8), settled).await?;
+            said.push(runner.wait_for(random.usize(4..32), |_| true).await?);
         }
         tokio::time::sleep(Duration::from_micros(random.u64(0..2000))).await;
-        for runner in &mut runners {
-            runner.kill().await?;
+        for (runner, said) in runners.iter_mut().zip(&mut said) {
+            said.extend(runner.kill().await?);
         }
-        unbroken(c, &p, &mut reached).await?;
+        let open: Vec<_> = said.iter().filter_map(|said| open(said)).collect();
+        unbroken(c, &p, &open, &mut reached).await?;
     }
     for (_, ends) in take_all(c, &p).await? {
         let ends: Vec<_> = ends.into_iter().map(|(_, delivery)| delivery).collect();
@@ -61,12 +63,25 @@ async fn chains(c: &Context) -> CaseResult {
     Ok(())
 }
 
+/// What a process was about to settle when it was killed, or had settled and not said so.
+fn open(said: &[ChildEvent]) -> Option<MessageId> {
+    let gone = removed(said);
+    taken(said).pop().filter(|last| !gone.contains(last))
+}
+
 /// The links of each chain that are there.
 type Links = BTreeMap<String, Vec<(u64, RawDelivery)>>;
 
 /// Takes what is left of each chain, judges it, and lets the chains go on from there.
-async fn unbroken(c: &Context, p: &PartitionId, reached: &mut BTreeMap<String, u64>) -> CaseResult {
+async fn unbroken(
+    c: &Context,
+    p: &PartitionId,
+    open: &[MessageId],
+    reached: &mut BTreeMap<String, u64>,
+) -> CaseResult {
     let links = take_all(c, p).await?;
+    let there = |id: &MessageId| links.values().flatten().any(|(_, delivery)| delivery.lease.id == *id);
+    open.iter().filter(|id| !there(id)).for_each(|id| unsaid(c, *id));
     let seen = || format!("{links:?}");
     c.check(Clause::Successors, &[], links.len() == CHAINS, format!("{CHAINS} chains"), seen())?;
     if Need::AtomicSuccessors.is_declared(c.capabilities()) {
