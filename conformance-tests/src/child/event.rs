@@ -100,6 +100,8 @@ pub enum ChildEvent {
         /// The id, as text.
         id: String,
     },
+    /// A pull that waited brought nothing.
+    Idle,
     /// It did all that its role says.
     Done,
     /// A call failed.

@@ -148,7 +148,7 @@ impl Child {
                     }
                 });
             }
-            ChildEvent::Done | ChildEvent::Failed { .. } | ChildEvent::Lost { .. } => {
+            ChildEvent::Idle | ChildEvent::Done | ChildEvent::Failed { .. } | ChildEvent::Lost { .. } => {
                 self.history.note(&self.name, format!("{event:?}"));
             }
             ChildEvent::Took { id, lease_ms, .. } => {

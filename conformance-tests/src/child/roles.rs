@@ -76,7 +76,11 @@ pub(super) async fn relay(storage: &dyn Storage, name: &str, lease_ms: u64) -> R
     let (partition, lease) = (PartitionId::new(name)?, Duration::from_millis(lease_ms));
     loop {
         let request = PullRequest::new(1, Duration::from_secs(1), lease);
-        for delivery in storage.pull(&partition, request).await? {
+        let got = storage.pull(&partition, request).await?;
+        if got.is_empty() {
+            say(&ChildEvent::Idle);
+        }
+        for delivery in got {
             let id = delivery.lease.id.to_string();
             say(&ChildEvent::Took { id: id.clone(), count: delivery.delivery_count, lease_ms });
             let payload = counted_on(&delivery);
