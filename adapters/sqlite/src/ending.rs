@@ -4,7 +4,7 @@ use anyqueue::adapter::{Action, Lease, Settlement};
 use anyqueue::{Error, PartitionId, Result};
 
 use crate::config::Config;
-use crate::insert::NewMessage;
+use crate::new_message::NewMessage;
 
 /// A settlement as the writer gets it.
 #[derive(Clone, Debug)]

@@ -1,15 +1,11 @@
-//! Messages on their way into the file, and the statements that store them.
+//! Storing messages, and the statements that do it.
 
-use std::sync::Arc;
-use std::time::Duration;
+use anyqueue::{PushOutcome, Result};
 
-use anyqueue::adapter::Envelope;
-use anyqueue::{Clock, ErrorKind, MessageData, MessageId, PushOutcome, Result};
-
-use crate::error::ERRORS;
-use crate::limits::{MAX_DELAY, PRIORITY_LEVELS};
+use crate::new_message::NewMessage;
 use crate::place::Ready;
 use crate::sql::{first, run};
+use crate::taken;
 use crate::tx::{DELAYED, Tx};
 
 pub(crate) const INSERT: &str = "INSERT INTO anyqueue_message (seq, part, rank, pos, id, grp, dedup, body)
@@ -18,57 +14,6 @@ pub(crate) const INSERT: &str = "INSERT INTO anyqueue_message (seq, part, rank, 
 pub(crate) const HAS_DEAD: &str = "SELECT 1 FROM anyqueue_partition WHERE part = -?";
 /// Whether the message is one of them.
 pub(crate) const IS_DEAD: &str = "SELECT 1 FROM anyqueue_message WHERE part = -? AND id = ?";
-/// Which message of this partition has this id or this key.
-pub(crate) const KNOWN: &str = "SELECT id FROM anyqueue_message WHERE part = ?2 AND id = ?1
-    UNION ALL SELECT id FROM anyqueue_message WHERE part = ?2 AND dedup = ?3 LIMIT 1";
-
-/// A message ready to be stored.
-#[derive(Clone, Debug)]
-pub(crate) struct NewMessage {
-    pub(crate) id: MessageId,
-    pub(crate) rank: i64,
-    pub(crate) delay: Duration,
-    pub(crate) group: Option<Arc<str>>,
-    pub(crate) dedup: Option<Arc<str>>,
-    pub(crate) body: Vec<u8>,
-}
-
-impl NewMessage {
-    /// Encodes a message, if it is within the limits.
-    pub(crate) fn prepare(message: &MessageData, message_bytes: u64, clock: &Clock) -> Result<Self> {
-        let options = message.options();
-        if options.priority >= PRIORITY_LEVELS {
-            let highest = PRIORITY_LEVELS - 1;
-            return Err(
-                ERRORS.invalid(format!("priority {} is out of range: 0 to {highest}", options.priority))
-            );
-        }
-        let encoded_bytes = Envelope::max_encoded_len(message);
-        if encoded_bytes > message_bytes {
-            let text = format!(
-                "the message takes {encoded_bytes} bytes in encoded form: at most {message_bytes} are allowed"
-            );
-            return Err(ERRORS.error(ErrorKind::TooLarge, text));
-        }
-        let now = clock.wall();
-        let delay = message.delay(now);
-        if delay > MAX_DELAY {
-            return Err(ERRORS.invalid("the delay is longer than the capabilities allow"));
-        }
-        Ok(Self {
-            id: message.id(),
-            rank: i64::from(PRIORITY_LEVELS - 1 - options.priority),
-            delay,
-            group: options.group.clone(),
-            dedup: options.dedup_key.clone(),
-            body: Envelope::new(message.clone(), now).encode()?,
-        })
-    }
-
-    pub(crate) fn body_bytes(&self) -> usize {
-        self.body.len()
-    }
-}
 
 /// Stores messages in a partition in which what is due was brought.
 pub(crate) fn store_all(tx: &mut Tx<'_>, part: i64, messages: &[NewMessage]) -> Result<Vec<PushOutcome>> {
@@ -98,8 +43,10 @@ fn store(tx: &mut Tx<'_>, part: i64, message: &NewMessage) -> Result<PushOutcome
     let (seq, rank, id) = (tx.position(), message.rank, message.id.as_bytes());
     let row = (seq, part, rank, id, message.group.as_deref(), key, message.body.as_slice());
     if run(tx.conn, INSERT, row)? == 0 {
-        let known = first(tx.conn, KNOWN, (id, part, key), |row| row.get(0))?;
-        return Ok(PushOutcome::Duplicate(known.map(MessageId::from_bytes)));
+        if let Some(outcome) = taken::meet(tx, part, message, key)? {
+            return Ok(outcome);
+        }
+        run(tx.conn, INSERT, row)?;
     }
     let ready = Ready { part, rank, pos: seq, seq, deliveries: 0, cancel: false, head: false };
     if message.delay.is_zero() {

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::{Admin, AdminAnswer};
 use crate::ending::Ending;
-use crate::insert::NewMessage;
+use crate::new_message::NewMessage;
 use crate::stored::Stored;
 use crate::token::token;
 

@@ -89,6 +89,8 @@ mod capabilities;
 mod claim;
 mod config;
 mod connect;
+#[cfg(test)]
+mod cost;
 mod due;
 mod ending;
 mod error;
@@ -100,6 +102,7 @@ mod inspect;
 mod job;
 mod limits;
 mod lookout;
+mod new_message;
 mod now;
 mod place;
 #[cfg(test)]
@@ -119,6 +122,7 @@ mod sql;
 mod steps;
 mod storage;
 mod stored;
+mod taken;
 mod token;
 mod tx;
 mod writer;

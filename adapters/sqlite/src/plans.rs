@@ -2,7 +2,10 @@
 
 use rusqlite::Connection;
 
-use crate::{SqliteQueue, admin, claim, connect, due, forget, insert, inspect, lookout, place, settle, tx};
+use crate::{
+    SqliteQueue, admin, claim, connect, due, forget, insert, inspect, lookout, place, settle, stored, taken,
+    tx,
+};
 
 /// Tables that grow with the backlog, and the names they go by in statements.
 const GROWING: [&str; 9] = [
@@ -17,7 +20,7 @@ const GROWING: [&str; 9] = [
     "g",
 ];
 
-const STATEMENTS: [&str; 44] = [
+pub(crate) const STATEMENTS: [&str; 47] = [
     admin::FIND,
     admin::UNREADY,
     admin::REQUEST,
@@ -50,15 +53,18 @@ const STATEMENTS: [&str; 44] = [
     insert::INSERT,
     insert::HAS_DEAD,
     insert::IS_DEAD,
-    insert::KNOWN,
     settle::TAKE,
     settle::HELD,
     settle::EXTEND,
     settle::PLACE,
     settle::REMOVE,
     settle::MOVE,
-    settle::STORED,
-    settle::REPLACE,
+    stored::STORED,
+    stored::REPLACE,
+    taken::KNOWN,
+    taken::HOLDER,
+    taken::FREE_KEY,
+    taken::HASTEN,
     tx::FIND_PARTITION,
     tx::MAKE_PARTITION,
     tx::MAKE_DEAD,

@@ -6,8 +6,8 @@ use anyqueue::{Error, ErrorKind, MessageData, Operation, PartitionId, PushOutcom
 use crate::SqliteQueue;
 use crate::config::Config;
 use crate::error::{ERRORS, NAME};
-use crate::insert::NewMessage;
 use crate::job::{Answer, Work};
+use crate::new_message::NewMessage;
 
 #[async_trait]
 impl PushQueueStorage for SqliteQueue {

@@ -12,7 +12,7 @@ use sqlx::SqliteConnection;
 use crate::SqliteQueue;
 use crate::config::Config;
 use crate::error::{ERRORS, NAME};
-use crate::insert::NewMessage;
+use crate::new_message::NewMessage;
 use crate::push::{answers, part_good};
 use crate::push_tx::{PushTx, classify};
 use crate::tx::Hints;

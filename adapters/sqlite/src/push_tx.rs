@@ -6,9 +6,12 @@ use anyqueue::{Clock, Error, ErrorKind, MessageId, PartitionId, PushOutcome, Res
 use sqlx::{Row, SqliteConnection};
 
 use crate::error::{ERRORS, by_code};
-use crate::insert::{INSERT, IS_DEAD, KNOWN, NewMessage};
+use crate::insert::{INSERT, IS_DEAD};
+use crate::new_message::NewMessage;
 use crate::now::Now;
 use crate::place::{BLOCK, READY, START_GROUP, TIME};
+use crate::stored::{REPLACE, STORED, Stored};
+use crate::taken::{Change, FREE_KEY, HASTEN, HOLDER, Holder, KNOWN};
 use crate::tx::{DELAYED, FIND_PARTITION, Hints, MAKE_DEAD, MAKE_PARTITION, STORE_COUNTER};
 
 /// Pushes to one partition within a transaction of the caller's.
@@ -52,13 +55,11 @@ impl<'c> PushTx<'c> {
             return Ok(PushOutcome::Duplicate(Some(message.id)));
         }
         self.next += 1;
-        let insert = sqlx::query(INSERT).bind(seq).bind(part).bind(rank).bind(id);
-        let insert = insert.bind(message.group.as_deref()).bind(key).bind(message.body.as_slice());
-        if self.run(insert).await? == 0 {
-            let known = sqlx::query_scalar(KNOWN).bind(id).bind(part).bind(key);
-            let known: Option<Vec<u8>> = known.fetch_optional(&mut *self.conn).await.map_err(classify)?;
-            let known = known.and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
-            return Ok(PushOutcome::Duplicate(known.map(MessageId::from_bytes)));
+        if !self.insert(seq, message, key).await? {
+            if let Some(outcome) = self.meet(message, key).await? {
+                return Ok(outcome);
+            }
+            self.insert(seq, message, key).await?;
         }
         if !message.delay.is_zero() {
             let at_ms = self.now.after(message.delay);
@@ -75,6 +76,56 @@ impl<'c> PushTx<'c> {
             self.hints.ready(self.partition);
         }
         Ok(PushOutcome::Stored(message.id))
+    }
+
+    async fn insert(&mut self, seq: i64, message: &NewMessage, key: Option<&str>) -> Result<bool> {
+        let insert = sqlx::query(INSERT).bind(seq).bind(self.part).bind(message.rank);
+        let insert = insert.bind(&message.id.as_bytes()[..]).bind(message.group.as_deref());
+        Ok(self.run(insert.bind(key).bind(message.body.as_slice())).await? == 1)
+    }
+
+    /// As [`taken::meet`](crate::taken::meet).
+    async fn meet(&mut self, newer: &NewMessage, key: Option<&str>) -> Result<Option<PushOutcome>> {
+        let known = sqlx::query_scalar(KNOWN).bind(&newer.id.as_bytes()[..]).bind(self.part).bind(key);
+        let known: Option<Vec<u8>> = known.fetch_optional(&mut *self.conn).await.map_err(classify)?;
+        let known = known.and_then(|bytes| <[u8; 16]>::try_from(bytes).ok()).map(MessageId::from_bytes);
+        match known {
+            Some(holder) if newer.may_change(holder) => self.change(newer, key, holder).await,
+            _ => Ok(Some(PushOutcome::Duplicate(known))),
+        }
+    }
+
+    async fn change(
+        &mut self,
+        newer: &NewMessage,
+        key: Option<&str>,
+        id: MessageId,
+    ) -> Result<Option<PushOutcome>> {
+        let kept = Ok(Some(PushOutcome::Duplicate(Some(id))));
+        let holder = sqlx::query_as(HOLDER).bind(self.part).bind(key);
+        let Some((seq, state, at_ms)) = holder.fetch_optional(&mut *self.conn).await.map_err(classify)?
+        else {
+            return kept;
+        };
+        let at_ms = match (Holder { seq, state, at_ms }).change(newer, self.now) {
+            Change::Nothing => return kept,
+            Change::Key => return self.run(sqlx::query(FREE_KEY).bind(seq)).await.map(|_| None),
+            Change::Content { at_ms } => at_ms,
+        };
+        let Some(body) = self.stored(seq).await?.with_content(&newer.message)? else { return kept };
+        self.run(sqlx::query(REPLACE).bind(body).bind(None::<&[u8]>).bind(seq)).await?;
+        if let Some(at_ms) = at_ms {
+            self.run(sqlx::query(HASTEN).bind(at_ms).bind(seq)).await?;
+            self.hints.due(self.partition, at_ms);
+        }
+        Ok(Some(PushOutcome::Replaced(id)))
+    }
+
+    async fn stored(&mut self, seq: i64) -> Result<Stored> {
+        let stored = sqlx::query_as(STORED).bind(seq).fetch_one(&mut *self.conn);
+        let (seq, id, body, headers): (i64, Vec<u8>, Vec<u8>, Option<Vec<u8>>) =
+            stored.await.map_err(classify)?;
+        Ok(Stored::new(seq, &id, body.into(), headers.map(Into::into)))
     }
 
     /// Writes what is left to write; the commit is the caller's.

@@ -9,7 +9,7 @@ use crate::insert::store_all;
 use crate::limits::{LEASE, MAX_DELAY};
 use crate::place::Ready;
 use crate::sql::{first, run};
-use crate::stored::Stored;
+use crate::stored::{REPLACE, STORED, Stored};
 use crate::tx::{FRONT, POSTPONED, Tx};
 
 /// Ends a lease that holds; the state of 1 is [`LEASED`](crate::tx::LEASED).
@@ -25,8 +25,6 @@ pub(crate) const PLACE: &str = "SELECT grp, rank, pos FROM anyqueue_message WHER
 pub(crate) const REMOVE: &str = "DELETE FROM anyqueue_message WHERE seq = ?";
 pub(crate) const MOVE: &str =
     "UPDATE OR IGNORE anyqueue_message SET part = ?, pos = ?, dedup = NULL WHERE seq = ?";
-pub(crate) const STORED: &str = "SELECT seq, id, body, headers FROM anyqueue_message WHERE seq = ?";
-pub(crate) const REPLACE: &str = "UPDATE anyqueue_message SET body = ?, headers = ? WHERE seq = ?";
 
 /// What finds a lease: the message, its partition, the secret, and now.
 type Key<'l> = (i64, i64, &'l [u8], i64);

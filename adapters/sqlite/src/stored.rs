@@ -8,6 +8,9 @@ use rusqlite::Row;
 
 use crate::error::ERRORS;
 
+pub(crate) const STORED: &str = "SELECT seq, id, body, headers FROM anyqueue_message WHERE seq = ?";
+pub(crate) const REPLACE: &str = "UPDATE anyqueue_message SET body = ?, headers = ? WHERE seq = ?";
+
 /// What a row says of its message.
 #[derive(Debug)]
 pub(crate) struct Stored {
@@ -29,14 +32,15 @@ pub(crate) struct Read {
 impl Stored {
     /// From the columns `seq`, `id`, `body` and `headers`, of which this is the first.
     pub(crate) fn of(row: &Row<'_>, first: usize) -> rusqlite::Result<Self> {
-        let seq = row.get(first)?;
         let id = row.get_ref(first + 1)?.as_bytes()?;
-        Ok(Self {
-            seq,
-            id: <[u8; 16]>::try_from(id).map_or_else(|_| foreign_id(seq), MessageId::from_bytes),
-            body: Bytes::copy_from_slice(row.get_ref(first + 2)?.as_bytes()?),
-            headers: row.get_ref(first + 3)?.as_bytes_or_null()?.map(Bytes::copy_from_slice),
-        })
+        let body = Bytes::copy_from_slice(row.get_ref(first + 2)?.as_bytes()?);
+        let headers = row.get_ref(first + 3)?.as_bytes_or_null()?.map(Bytes::copy_from_slice);
+        Ok(Self::new(row.get(first)?, id, body, headers))
+    }
+
+    pub(crate) fn new(seq: i64, id: &[u8], body: Bytes, headers: Option<Bytes>) -> Self {
+        let id = <[u8; 16]>::try_from(id).map_or_else(|_| foreign_id(seq), MessageId::from_bytes);
+        Self { seq, id, body, headers }
     }
 
     /// Reads it. One that this library did not write is delivered as it is, and so is one that cannot be read, with the reason.
@@ -81,6 +85,22 @@ impl Stored {
         let carrier = MessageData::with_id(self.id, Vec::new()).with_headers(headers);
         let carrier = Envelope::new(carrier, SystemTime::UNIX_EPOCH).encode()?;
         Ok((self.body.clone(), Some(carrier)))
+    }
+
+    /// The body to be stored, so that it has the content of another message. `None`: it cannot be read, and stays as it is.
+    pub(crate) fn with_content(&self, newer: &MessageData) -> Result<Option<Vec<u8>>> {
+        let Ok(mut envelope) = self.envelope() else { return Ok(None) };
+        let mut message = MessageData::with_id(self.id, newer.payload_bytes())
+            .with_headers(newer.headers().clone())
+            .with_options(envelope.message.options().clone());
+        if let Some(task_id) = newer.task_id() {
+            message = message.with_task_id(task_id);
+        }
+        if let Some(session_id) = newer.session_id() {
+            message = message.with_session_id(session_id);
+        }
+        envelope.message = message;
+        envelope.encode().map(Some)
     }
 }
 
