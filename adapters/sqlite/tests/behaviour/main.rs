@@ -9,6 +9,7 @@
 
 mod admin;
 mod common;
+mod compaction;
 mod disk;
 mod files;
 mod lease;

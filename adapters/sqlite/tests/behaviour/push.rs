@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use anyqueue::adapter::{InspectQueueStorage, PushQueueStorage, QueueStorage};
-use anyqueue::{ErrorKind, MessageData, Page, PushOutcome};
+use anyqueue::{ErrorKind, MessageData, OnDuplicate, Page, PushOutcome};
 use anyqueue_sqlite::SqliteQueue;
 use sqlx::{ConnectOptions, Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 
@@ -201,15 +201,25 @@ async fn a_push_in_a_transaction_leaves_the_same_rows_as_any_other() {
         vec![group("head"), group("second"), message("alone").with_group("h"), group("third")],
         vec![message("late").with_delay(LEASE), group("later").with_delay(LEASE).with_dedup_key("late")],
     ];
+    let plain = |outcomes: Vec<anyqueue::Result<PushOutcome>>| {
+        outcomes.into_iter().map(Result::unwrap).collect::<Vec<_>>()
+    };
     for partition in [part("p"), part("p").dead_letters(), part("q")] {
         for batch in &batches {
             let pushed = bed.queue.push(&partition, batch).await;
             let pushed_in = twin.queue.push_in(&mut conn, &partition, batch).await.unwrap().outcomes;
-            let plain = |outcomes: Vec<anyqueue::Result<PushOutcome>>| {
-                outcomes.into_iter().map(Result::unwrap).collect::<Vec<_>>()
-            };
             assert_eq!(plain(pushed), plain(pushed_in), "{partition}");
         }
+    }
+    let changes = |key: &str, what| message("newer").with_dedup_key(key).with_on_duplicate(what);
+    let changes = [
+        vec![changes("k", OnDuplicate::Replace), changes("late", OnDuplicate::Replace)],
+        vec![changes("late", OnDuplicate::Earlier).with_delay(LEASE / 2), changes("k", OnDuplicate::Behind)],
+    ];
+    for batch in &changes {
+        let pushed = bed.queue.push(&part("p"), batch).await;
+        let pushed_in = twin.queue.push_in(&mut conn, &part("p"), batch).await.unwrap().outcomes;
+        assert_eq!(plain(pushed), plain(pushed_in));
     }
     let rows = contents(&bed.path());
     assert!(rows.len() > 20, "{rows:?}");
