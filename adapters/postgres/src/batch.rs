@@ -4,14 +4,14 @@ use std::time::{Duration, SystemTime};
 
 use anyqueue::adapter::Hint;
 use anyqueue::{MessageData, MessageId, PartitionId, PushOutcome, Result};
-use sqlx::Postgres;
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
+use sqlx::{Postgres, Row};
 use uuid::Uuid;
 
 use crate::config::Config;
 use crate::encoded::EncodedMessage;
-use crate::sql::{Statements, get, millis};
+use crate::sql::{Statements, Text, get, millis};
 
 /// The wire size of a message's id, lane and lengths.
 const PLAIN_BYTES: usize = 32;
@@ -25,6 +25,7 @@ pub(crate) struct Columns {
     groups: Vec<Option<Vec<u8>>>,
     keys: Vec<Option<Vec<u8>>>,
     bodies: Vec<Vec<u8>>,
+    overs: Vec<i16>,
 }
 
 /// A batch to store: for each message its id, or an error.
@@ -54,7 +55,7 @@ impl Batch {
     }
 
     fn add(&mut self, message: &MessageData, message_bytes: u64, now: SystemTime) -> Result<MessageId> {
-        let EncodedMessage { id, lane, delay, group, key, body } =
+        let EncodedMessage { id, lane, delay, group, key, body, over } =
             EncodedMessage::of(message, message_bytes, now)?;
         if delay.is_zero() {
             self.ready_now += 1;
@@ -68,6 +69,7 @@ impl Batch {
         columns.groups.push(group);
         columns.keys.push(key);
         columns.bodies.push(body);
+        columns.overs.push(over);
         Ok(message.id())
     }
 
@@ -82,7 +84,7 @@ impl Batch {
         statements: &Statements,
         partition: &PartitionId,
     ) -> Query<'_, Postgres, PgArguments> {
-        self.bind(statements.push.query(), partition)
+        self.bind(&statements.push, &statements.push_over, partition)
     }
 
     /// The same in a transaction of the application.
@@ -91,17 +93,24 @@ impl Batch {
         statements: &Statements,
         partition: &PartitionId,
     ) -> Query<'_, Postgres, PgArguments> {
-        self.bind(statements.push_in.query(), partition)
+        self.bind(&statements.push_in, &statements.push_over_in, partition)
     }
 
-    fn bind<'b>(
-        &'b self,
-        query: Query<'b, Postgres, PgArguments>,
+    /// Dead letters know no keys, so there nothing is over another.
+    fn bind(
+        &self,
+        push: &Text,
+        push_over: &Text,
         partition: &PartitionId,
-    ) -> Query<'b, Postgres, PgArguments> {
-        let Columns { ids, lanes, delays_ms, groups, keys, bodies } = &self.columns;
-        let query = query.bind(partition.name().to_owned()).bind(partition.is_dead_letters());
-        query.bind(ids).bind(lanes).bind(delays_ms).bind(groups).bind(keys).bind(bodies)
+    ) -> Query<'_, Postgres, PgArguments> {
+        let Columns { ids, lanes, delays_ms, groups, keys, bodies, overs } = &self.columns;
+        let is_over = !overs.is_empty() && !partition.is_dead_letters();
+        let mut query = if is_over { push_over } else { push }.query().bind(partition.name().to_owned());
+        if !is_over {
+            query = query.bind(partition.is_dead_letters());
+        }
+        query = query.bind(ids).bind(lanes).bind(delays_ms).bind(groups).bind(keys).bind(bodies);
+        if is_over { query.bind(overs) } else { query }
     }
 
     /// A statement that takes half the time, for messages without delay, group and key, none of which is stored already.
@@ -110,7 +119,7 @@ impl Batch {
         statements: &Statements,
         partition: &PartitionId,
     ) -> Option<Query<'_, Postgres, PgArguments>> {
-        let Columns { ids, lanes, delays_ms, groups, keys, bodies } = &self.columns;
+        let Columns { ids, lanes, delays_ms, groups, keys, bodies, .. } = &self.columns;
         if !(delays_ms.is_empty() && groups.is_empty() && keys.is_empty()) {
             return None;
         }
@@ -127,9 +136,8 @@ impl Batch {
     /// One answer per message, and the hint for waiting pulls.
     pub(crate) fn answers(self, rows: &[PgRow]) -> Result<(Vec<Result<PushOutcome>>, Hint)> {
         let hint = Hint { ready: self.ready_now, due: self.least_delay };
-        let mut known =
-            rows.iter().map(|row| -> Result<(i32, Option<Uuid>)> { Ok((get(row, 0)?, get(row, 1)?)) });
-        let mut next = known.next().transpose()?;
+        let mut known = rows.iter().map(|row| Ok((get(row, 0)?, not_stored(row)?)));
+        let mut next: Option<(i32, _)> = known.next().transpose()?;
         let (mut outcomes, mut number) = (Vec::with_capacity(self.verdicts.len()), 0);
         for verdict in self.verdicts {
             let id = match verdict {
@@ -141,9 +149,8 @@ impl Batch {
             };
             number += 1;
             match next {
-                Some((duplicate, first)) if duplicate == number => {
-                    let first = first.map(|id| MessageId::from_bytes(*id.as_bytes()));
-                    outcomes.push(Ok(PushOutcome::Duplicate(first)));
+                Some((told, outcome)) if told == number => {
+                    outcomes.push(Ok(outcome));
                     next = known.next().transpose()?;
                 }
                 _ => outcomes.push(Ok(PushOutcome::Stored(id))),
@@ -159,6 +166,15 @@ impl Batch {
     }
 }
 
+/// The outcome for a message that was not stored. Only a statement that may replace others says whether it did.
+fn not_stored(row: &PgRow) -> Result<PushOutcome> {
+    let other = get::<Option<Uuid>>(row, 1)?.map(|id| MessageId::from_bytes(*id.as_bytes()));
+    match other {
+        Some(other) if row.len() > 2 && get(row, 2)? => Ok(PushOutcome::Replaced(other)),
+        other => Ok(PushOutcome::Duplicate(other)),
+    }
+}
+
 impl Columns {
     fn with_capacity(messages: usize) -> Self {
         Self {
@@ -168,6 +184,7 @@ impl Columns {
             groups: Vec::with_capacity(messages),
             keys: Vec::with_capacity(messages),
             bodies: Vec::with_capacity(messages),
+            overs: Vec::with_capacity(messages),
         }
     }
 
@@ -185,6 +202,9 @@ impl Columns {
         }
         if self.keys.iter().all(Option::is_none) {
             self.keys.clear();
+        }
+        if self.overs.iter().all(|over| *over == 0) {
+            self.overs.clear();
         }
     }
 }

@@ -49,7 +49,7 @@ pub(crate) fn capabilities(config: &Config, flushed: bool) -> Capabilities {
         groups: true,
         ages: AgeClock::Server,
         dedup: Dedup::WhileLive,
-        on_duplicate: false,
+        on_duplicate: true,
         delivery_count: DeliveryCount::ExceptReleases,
         moves: MoveGuarantee::Atomic,
         successors: Some(MoveGuarantee::Atomic),

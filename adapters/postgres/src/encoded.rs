@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use anyqueue::adapter::Envelope;
-use anyqueue::{ErrorKind, MessageData, Result};
+use anyqueue::{ErrorKind, MessageData, OnDuplicate, Result};
 use uuid::Uuid;
 
 use crate::error::ERRORS;
@@ -18,6 +18,8 @@ pub(crate) struct EncodedMessage {
     pub(crate) group: Option<Vec<u8>>,
     pub(crate) key: Option<Vec<u8>>,
     pub(crate) body: Vec<u8>,
+    /// What it does where its key is taken, as the schema's functions know it: 0 for nothing.
+    pub(crate) over: i16,
 }
 
 impl EncodedMessage {
@@ -47,6 +49,18 @@ impl EncodedMessage {
             group: options.group.as_deref().map(|group| group.as_bytes().to_vec()),
             key: options.dedup_key.as_deref().map(|key| key.as_bytes().to_vec()),
             body: Envelope::new(message.clone(), now).encode()?,
+            over: over(message)?,
         })
+    }
+}
+
+fn over(message: &MessageData) -> Result<i16> {
+    match message.options().on_duplicate {
+        OnDuplicate::Keep => Ok(0),
+        _ if message.options().dedup_key.is_none() => Ok(0),
+        OnDuplicate::Replace => Ok(1),
+        OnDuplicate::Earlier => Ok(2),
+        OnDuplicate::Behind => Ok(3),
+        other => Err(ERRORS.error(ErrorKind::Unsupported, format!("on_duplicate cannot be {other:?}"))),
     }
 }

@@ -90,6 +90,10 @@
 //! Two settlements can lock each other out if each brings a successor with a deduplication key that the other's delivery has. The
 //! server ends one of them after its `deadlock_timeout`, and core repeats it.
 //!
+//! Pushes that ask for more than [`Keep`](anyqueue::OnDuplicate::Keep) are stored one by one within their statement, and lock the
+//! messages that they change until it is committed: pulls pass over what is just being replaced. They lock in one order, as far as the
+//! state of a message is known beforehand. Where one that changes at the same moment breaks it, the server ends a call as above.
+//!
 //! If an id is pushed again while it exists, the server logs a violated constraint; that is harmless.
 //!
 //! # How it works

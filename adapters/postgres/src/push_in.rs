@@ -4,7 +4,8 @@ use std::sync::PoisonError;
 
 use anyqueue::adapter::Hint;
 use anyqueue::{
-    Error, MAX_KEY_BYTES, MessageData, Operation, PartitionId, PushOutcome, RESERVED_HEADER_PREFIX, Result,
+    Error, MAX_KEY_BYTES, MessageData, OnDuplicate, Operation, PartitionId, PushOutcome,
+    RESERVED_HEADER_PREFIX, Result,
 };
 use sqlx::postgres::PgRow;
 use sqlx::{Connection, PgConnection};
@@ -25,7 +26,9 @@ impl PostgresQueue {
     /// does not affect the others. After the commit, call [`after_commit.notify()`](AfterCommit::notify), which wakes waiting
     /// pulls in this and other processes. Without that they find the messages by polling. Until the transaction ends, pushes with
     /// the same deduplication keys or ids wait for it, with everything that shares a call with them; nothing else waits. Groups
-    /// are joined after the commit. Behind a proxy that assigns connections per transaction, `conn` must be in a transaction.
+    /// are joined after the commit. A message that is replaced is not delivered before the transaction ends, and where one is stored
+    /// behind another that is held, the end of that one waits. Behind a proxy that assigns connections per transaction, `conn` must
+    /// be in a transaction.
     ///
     /// The transaction can have any isolation level. Above `READ COMMITTED` the server refuses a message that conflicts with what
     /// others have committed since the transaction began, like any such change: the error is `Unavailable`, and the transaction
@@ -146,6 +149,10 @@ fn check(message: &MessageData) -> Result<()> {
         return Err(ERRORS.invalid(format!(
             "task id, session id, group and dedup key must be at most {MAX_KEY_BYTES} bytes"
         )));
+    }
+    if options.on_duplicate != OnDuplicate::Keep && options.dedup_key.is_none() {
+        let text = "on_duplicate says what to do with a taken deduplication key: give the key too";
+        return Err(ERRORS.invalid(text));
     }
     if message.headers().keys().any(|name| name.starts_with(RESERVED_HEADER_PREFIX)) {
         return Err(

@@ -23,7 +23,13 @@ const MIGRATIONS: &[(&str, &[&str])] = &[
             include_str!("../migrations/0001_queue/6_admin.sql"),
         ],
     ),
-    ("successors", &[include_str!("../migrations/0002_successors.sql")]),
+    (
+        "successors and compaction",
+        &[
+            include_str!("../migrations/0002_successors_and_compaction/1_compaction.sql"),
+            include_str!("../migrations/0002_successors_and_compaction/2_successors.sql"),
+        ],
+    ),
 ];
 
 const MIGRATION_TABLE: &str = "CREATE TABLE IF NOT EXISTS {schema}.migration (

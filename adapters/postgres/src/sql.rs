@@ -100,6 +100,8 @@ statements! {
             unnest($3, $4, $5) WITH ORDINALITY AS g(id, lane, body, n)";
     push = "SELECT number, known FROM {schema}.push($1, $2, $3, $4, $5, $6, $7, $8)";
     push_in = "SELECT number, known FROM {schema}.push($1, $2, $3, $4, $5, $6, $7, $8, true)";
+    push_over = "SELECT number, known, is_replaced FROM {schema}.push_over($1, $2, $3, $4, $5, $6, $7, $8, false)";
+    push_over_in = "SELECT number, known, is_replaced FROM {schema}.push_over($1, $2, $3, $4, $5, $6, $7, $8, true)";
     part_for = "SELECT {schema}.part_for($1, $2)";
     // The crash of a server may take back a claim, whose messages are then delivered again: nobody waits for the disk.
     pull = &format!("{COLUMNS} FROM {PULL}, set_config('synchronous_commit', 'off', true)");
@@ -110,7 +112,7 @@ statements! {
     );
     exchange_then = &format!(
         "SELECT NULL::integer, NULL::uuid, NULL::smallint, NULL::bigint, NULL::integer, NULL::interval, NULL::bytea, NULL::bytea, NULL::bytea,
-             e.done, {{schema}}.store_successors(e.done, e.parts, e.grps, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
+             e.done, {{schema}}.store_successors(e.done, e.parts, e.grps, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)
          FROM {{schema}}.remove_only($10, $11, $12) e UNION ALL {COLUMNS} FROM {PULL}"
     );
     look = "SELECT number, ready, due_ms FROM {schema}.look($1, $2, $3)";
@@ -118,13 +120,13 @@ statements! {
     give_back = "SELECT done, 0 FROM {schema}.give_back($1, $2, $3, $4, $5, $6)";
     move_to = "SELECT done, advanced FROM {schema}.move($1, $2, $3, $4, $5, $6)";
     // What settles answers first, and its answer says whose successors are stored then.
-    remove_then = "SELECT e.done, {schema}.store_successors(e.done, e.parts, e.grps, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+    remove_then = "SELECT e.done, {schema}.store_successors(e.done, e.parts, e.grps, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
         FROM {schema}.remove_only($1, $2, $3) e";
-    give_back_then = "SELECT e.done, {schema}.store_successors(e.done, NULL, NULL, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+    give_back_then = "SELECT e.done, {schema}.store_successors(e.done, NULL, NULL, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
         FROM {schema}.give_back($1, $2, $3, $4, $5, $6) e";
-    move_then = "SELECT e.done, {schema}.store_successors(e.done, e.parts, e.grps, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+    move_then = "SELECT e.done, {schema}.store_successors(e.done, e.parts, e.grps, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
         FROM {schema}.move_only($1, $2, $3, $4, $5, $6) e";
-    store_successors = "SELECT {schema}.store_successors(ARRAY[1], NULL, NULL, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+    store_successors = "SELECT {schema}.store_successors(ARRAY[1], NULL, NULL, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
     extend = "SELECT id, token, cancel FROM {schema}.extend($1, $2, $3, $4)";
     take_out = "SELECT gone, held, busy, advanced FROM {schema}.take_out($1, $2, $3, $4)";
     purge = "SELECT purged, is_left, advanced FROM {schema}.purge($1, $2, $3)";

@@ -72,6 +72,7 @@ pub(crate) struct SuccessorColumns<'a> {
     groups: Vec<Option<&'a [u8]>>,
     keys: Vec<Option<&'a [u8]>>,
     bodies: Vec<&'a [u8]>,
+    overs: Vec<i16>,
 }
 
 impl<'a> SuccessorColumns<'a> {
@@ -104,6 +105,7 @@ impl<'a> SuccessorColumns<'a> {
         self.groups.push(message.group.as_deref());
         self.keys.push(message.key.as_deref());
         self.bodies.push(&message.body);
+        self.overs.push(message.over);
     }
 
     fn drop_unneeded(&mut self) {
@@ -116,6 +118,9 @@ impl<'a> SuccessorColumns<'a> {
         if self.keys.iter().all(Option::is_none) {
             self.keys.clear();
         }
+        if self.overs.iter().all(|over| *over == 0) {
+            self.overs.clear();
+        }
     }
 
     /// Binds the number of settlements, and the columns.
@@ -123,6 +128,6 @@ impl<'a> SuccessorColumns<'a> {
         let query = query.bind(self.settlements).bind(self.names).bind(self.owners).bind(self.to);
         let query =
             query.bind(self.ids).bind(self.lanes).bind(self.delays_ms).bind(self.groups).bind(self.keys);
-        query.bind(self.bodies)
+        query.bind(self.bodies).bind(self.overs)
     }
 }

@@ -86,11 +86,11 @@ BEGIN
 END $$;
 
 -- Stores the successors of those settlements that are done, in order: each is owned by the number of its settlement, of which there
--- are p_settlements, and goes to the partition whose name has this number. A duplicate is left out. Then their groups advance, and
--- those that the settlements left. Answers how many did. Names come sorted. Arrays of what no successor has are empty.
+-- are p_settlements, and goes to the partition whose name has this number. A duplicate is left out, or does as it asks. Then their groups
+-- advance, and those that the settlements left. Answers how many did. Names come sorted. Arrays of what no successor has are empty.
 CREATE FUNCTION store_successors(
     p_done integer[], p_parts integer[], p_grps bytea[], p_settlements integer, p_names text[], p_owners integer[], p_to integer[],
-    p_ids uuid[], p_lanes smallint[], p_delays_ms bigint[], p_next_grps bytea[], p_dedups bytea[], p_bodies bytea[]
+    p_ids uuid[], p_lanes smallint[], p_delays_ms bigint[], p_next_grps bytea[], p_dedups bytea[], p_bodies bytea[], p_overs smallint[]
 ) RETURNS integer LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
@@ -112,7 +112,24 @@ BEGIN
             THEN part_for(a.name, false) END ORDER BY a.n)
     INTO v_to FROM unnest(p_names) WITH ORDINALITY AS a(name, n) LEFT JOIN partition p ON p.name = a.name;
 
-    IF cardinality(p_delays_ms) = 0 AND cardinality(p_next_grps) = 0 AND cardinality(p_dedups) = 0 THEN
+    IF cardinality(p_overs) > 0 THEN
+        SELECT o.parts, o.grps INTO v_parts, v_grps
+        FROM (
+            SELECT array_agg(v_to[g.name] ORDER BY g.n) AS parts, array_agg(g.id ORDER BY g.n) AS ids,
+                array_agg(g.lane ORDER BY g.n) AS lanes, array_agg(g.delay_ms ORDER BY g.n) AS delays_ms,
+                array_agg(g.grp ORDER BY g.n) AS grps, array_agg(g.dedup ORDER BY g.n) AS dedups,
+                array_agg(g.body ORDER BY g.n) AS bodies, array_agg(g.over ORDER BY g.n) AS overs
+            FROM unnest(p_owners, p_to, p_ids, p_lanes, p_delays_ms, p_next_grps, p_dedups, p_bodies, p_overs) WITH ORDINALITY
+                AS g(owner, name, id, lane, delay_ms, grp, dedup, body, over, n)
+            WHERE v_all OR g.owner = ANY (p_done)
+            HAVING count(*) > 0
+        ) a, store_over(v_now, a.parts, a.ids, a.lanes, a.delays_ms, a.grps, a.dedups, a.bodies, a.overs, false, p_parts, p_grps) o;
+        IF NOT FOUND THEN -- none of those that are done brings anything
+            v_parts := p_parts;
+            v_grps := p_grps;
+        END IF;
+        v_stored := true;
+    ELSIF cardinality(p_delays_ms) = 0 AND cardinality(p_next_grps) = 0 AND cardinality(p_dedups) = 0 THEN
         BEGIN -- takes half the time, and fails where an id is
             INSERT INTO message (id, part, lane, pos, state, pushed_at, body)
             SELECT g.id, v_to[g.name], g.lane, v_pos + g.n, 0, v_now, g.body
