@@ -34,13 +34,19 @@ fn calls() -> Vec<(&'static str, String)> {
                 "SELECT * FROM {{s}}.push('p', false, {new}, ARRAY[19]::smallint[], '{{}}', ARRAY['g'::bytea], ARRAY['k'::bytea], ARRAY[''::bytea])"
             ),
         ),
+        (
+            "push over another",
+            format!(
+                "SELECT * FROM {{s}}.push_over('p', {new}, ARRAY[19]::smallint[], '{{}}', ARRAY['g'::bytea], ARRAY['k'::bytea], ARRAY[''::bytea], ARRAY[1]::smallint[], false)"
+            ),
+        ),
         ("pull", format!("SELECT * FROM {{s}}.pull('p', false, 5, 30000, gen_random_uuid(), {FROM_ALL})")),
         ("look", "SELECT * FROM {s}.look(ARRAY['p'], ARRAY[false], ARRAY[1])".to_owned()),
         ("remove", format!("SELECT * FROM {{s}}.remove({random}, '{{{{\"(0,1)\"}}}}')")),
         (
             "remove and store a successor",
             format!(
-                "SELECT {{s}}.store_successors(ARRAY[1], e.parts, e.grps, 1, ARRAY['p'], ARRAY[1], ARRAY[1], {new}, ARRAY[19]::smallint[], '{{}}', ARRAY['g'::bytea], ARRAY['k'::bytea], ARRAY[''::bytea]) FROM {{s}}.remove_only({random}) e"
+                "SELECT {{s}}.store_successors(ARRAY[1], e.parts, e.grps, 1, ARRAY['p'], ARRAY[1], ARRAY[1], {new}, ARRAY[19]::smallint[], '{{}}', ARRAY['g'::bytea], ARRAY['k'::bytea], ARRAY[''::bytea], '{{}}') FROM {{s}}.remove_only({random}) e"
             ),
         ),
         (

@@ -21,7 +21,7 @@ async fn number(conn: &mut PgConnection, sql: String) -> i64 {
 }
 
 /// Waits until this many of the bed's connections wait for a lock.
-async fn until_locked(bed: &Bed, count: i64) {
+pub(crate) async fn until_locked(bed: &Bed, count: i64) {
     let mut watcher = bed.connect().await;
     let text = format!(
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = '{}'",

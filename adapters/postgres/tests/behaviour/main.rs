@@ -1,9 +1,13 @@
 //! What the suite does not ask: opening, rights, other processes' migrations, broken connections and servers, a standby that takes over, proxies, TLS, the application's
-//! own transactions, and the cost of calls.
+//! own transactions, compaction, and the cost of calls.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where something fails")]
 
 mod common;
+mod compaction;
+mod compaction_content;
+mod compaction_cost;
+mod compaction_faults;
 mod connections;
 mod cost;
 mod failover;

@@ -11,7 +11,7 @@ use crate::common::{Bed, LEASE, part, pull, push};
 use crate::successors::{actions, drain, outcomes, removal, with};
 
 /// The functions that the statements of this call use, as the server's log tells.
-async fn called<T>(server: &Server, call: impl Future<Output = T>) -> (T, Vec<String>) {
+pub(crate) async fn called<T>(server: &Server, call: impl Future<Output = T>) -> (T, Vec<String>) {
     let log = || std::fs::read_to_string(server.log()).unwrap();
     let before = log().len();
     let done = call.await;

@@ -227,7 +227,8 @@ async fn a_schema_of_an_older_release_learns_of_successors_and_keeps_what_is_in_
     push(&old, &p, &["kept"]).await;
     let mut conn = bed.connect().await;
     let undo = format!(
-        "DROP FUNCTION {0}.store_successors, {0}.remove_only, {0}.move_only; DELETE FROM {0}.migration WHERE version = 2",
+        "DROP FUNCTION {0}.store_successors, {0}.remove_only, {0}.move_only, {0}.push_over, {0}.store_over, {0}.try_store_over, {0}.replaced_body,
+             {0}.envelope_parts; DELETE FROM {0}.migration WHERE version = 2",
         bed.schema
     );
     run(&mut conn, undo).await;
