@@ -10,7 +10,7 @@ use super::timeline::{Life, Span, Timeline};
 use super::timing::{client_closed, pulls};
 use super::verdict::{Verdict, refute};
 use crate::clause::Clause;
-use crate::history::{Asked, Call, Content, Delivered};
+use crate::history::{Asked, Call, Content, Delivered, OnDuplicate};
 
 /// Clauses 9, 11, 25 and 30: a pull that returns fewer than it was asked for leaves nothing behind that was ready: pushed,
 /// released, matured, or free by the end of a lease, within slack.
@@ -36,7 +36,10 @@ pub(super) fn ready_is_served(timeline: &Timeline<'_>) -> Verdict {
             continue;
         }
         let passed_over = lines.get(partition).into_iter().flatten().find(|interval| {
-            interval.since <= by && interval.until > span.to && timeline.leads_group(interval, span)
+            interval.since <= by
+                && interval.until > span.to
+                && timeline.leads_group(interval, span)
+                && !being_replaced(timeline, interval, span)
         });
         let Some(interval) = passed_over else { continue };
         let clause = match interval.queue_position {
@@ -88,6 +91,7 @@ fn check_waiters(timeline: &Timeline<'_>, interval: &ReadyInterval<'_>) -> Verdi
             || !alone
             || !timeline.never_paused(partition, while_ready)
             || !timeline.leads_group(interval, while_ready)
+            || being_replaced(timeline, interval, while_ready)
             || client_closed(timeline, call)
             || others_overfetch(timeline, call, partition)
         {
@@ -120,6 +124,7 @@ pub(super) fn in_order(timeline: &Timeline<'_>) -> Verdict {
         for interval in line
             .iter()
             .filter(|interval| waited(interval, answered.contains_key(&interval.message), call.span()))
+            .filter(|interval| !being_replaced(timeline, interval, call.span()))
         {
             if answered.contains_key(&interval.message) {
                 later.insert(interval.message, interval);
@@ -184,6 +189,18 @@ fn others_overfetch(timeline: &Timeline<'_>, call: &Call, partition: &PartitionI
         _ => false,
     };
     timeline.rules.overfetch && timeline.trace.events.iter().any(holds)
+}
+
+/// Whether a push of its deduplication key may be at work on it: a server may pass over what is being changed.
+fn being_replaced(timeline: &Timeline<'_>, interval: &ReadyInterval<'_>, span: Span) -> bool {
+    let Some(key) = &interval.content.dedup_key else { return false };
+    let pushes = timeline.lives.values().flat_map(|life| &life.pushes);
+    pushes.into_iter().any(|(call, pushed)| {
+        matches!(pushed.on_duplicate, OnDuplicate::Replace | OnDuplicate::Earlier)
+            && pushed.content.dedup_key.as_ref() == Some(key)
+            && call.span().from < span.to
+            && call.span().to > span.from
+    })
 }
 
 /// Whether the pull could have had it from its first moment on, and nobody else took it.
