@@ -61,8 +61,13 @@ fn every_documented_metric_is_recorded_with_its_labels() {
         queue.push("p", MessageData::new("other")).await.unwrap();
         spy.push.script([Script::Fail(Error::new(ErrorKind::Corrupt, "as the script says"))]);
         queue.push("p", MessageData::new("refused")).await.unwrap_err();
+        for version in ["old", "new"] {
+            let keyed = MessageData::new(version).with_dedup_key("k").with_on_duplicate(OnDuplicate::Replace);
+            queue.push("keyed", keyed).await.unwrap();
+        }
         let mut held = queue.pull("p").max(2).await.unwrap();
-        assert_eq!(held[0].settle(Processed).await.unwrap(), SettleOutcome::Settled);
+        let then = Successors::new().then("next", MessageData::new("next")).unwrap();
+        assert_eq!(held[0].settle_with(Processed, then).await.unwrap(), SettleOutcome::Settled);
         let lease = std::time::Duration::from_secs(30);
         spy.extend.script([Script::Fail(Error::new(ErrorKind::Corrupt, "as the script says")), Script::Lost]);
         held[1].extend(lease).await.unwrap_err();
@@ -73,12 +78,14 @@ fn every_documented_metric_is_recorded_with_its_labels() {
     let expected = [
         ("anyqueue_pushed_total{backend=spy,partition=p}", 2),
         ("anyqueue_duplicates_total{backend=spy,partition=p}", 1),
+        ("anyqueue_replaced_total{backend=spy,partition=keyed}", 1),
+        ("anyqueue_successors_total{backend=spy}", 1),
         ("anyqueue_pulled_total{backend=spy,partition=p}", 2),
         ("anyqueue_settled_total{backend=spy}", 1),
         ("anyqueue_lost_total{backend=spy}", 1),
         ("anyqueue_errors_total{backend=spy,kind=corrupt,operation=push}", 1),
-        ("anyqueue_call_seconds{backend=spy,operation=push}", 4),
-        ("anyqueue_batch_items{backend=spy,operation=push}", 4),
+        ("anyqueue_call_seconds{backend=spy,operation=push}", 6),
+        ("anyqueue_batch_items{backend=spy,operation=push}", 6),
         ("anyqueue_call_seconds{backend=spy,operation=settle}", 1),
         ("anyqueue_call_seconds{backend=spy,operation=extend}", 2),
         ("anyqueue_errors_total{backend=spy,kind=corrupt,operation=extend}", 1),

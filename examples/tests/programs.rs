@@ -29,9 +29,9 @@ fn the_same_program_runs_in_memory_and_on_a_file() {
 }
 
 /// The server of a backend, if it is installed; whoever tests all of them sets `ANYQUEUE_REQUIRE_SERVERS`, and misses it.
-async fn runs_on(name: &str, program: impl Program) {
+async fn runs_on(name: &str, program: impl Program, url: impl Fn(&str) -> String) {
     let Some(server) = start_if_installed(program).await.unwrap() else { return };
-    let url = server.url().to_owned();
+    let url = url(server.url());
     let output = tokio::task::spawn_blocking(move || run(env!("CARGO_BIN_EXE_swap_backend"), &[&url]));
     let output = output.await.unwrap();
     assert!(output.status.success(), "{name}: {}", text(&output.stderr));
@@ -44,22 +44,23 @@ async fn runs_on(name: &str, program: impl Program) {
 
 #[tokio::test]
 async fn the_same_program_runs_on_postgres() {
-    runs_on("postgres", Postgres::new()).await;
+    runs_on("postgres", Postgres::new(), str::to_owned).await;
 }
 
 #[tokio::test]
 async fn the_same_program_runs_on_redis() {
-    runs_on("redis", Redis::new()).await;
+    runs_on("redis", Redis::new(), str::to_owned).await;
 }
 
 #[tokio::test]
 async fn the_same_program_runs_on_rabbitmq() {
-    runs_on("rabbitmq", RabbitMq::new()).await;
+    runs_on("rabbitmq", RabbitMq::new(), str::to_owned).await;
 }
 
 #[tokio::test]
 async fn the_same_program_runs_on_sqs() {
-    runs_on("sqs", Ministack::new()).await;
+    let url = |endpoint: &str| format!("sqs://test:test@us-east-1/swap?endpoint={endpoint}&levels=1");
+    runs_on("sqs", Ministack::new(), url).await;
 }
 
 #[test]

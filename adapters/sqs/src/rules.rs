@@ -15,6 +15,7 @@ const BOTH: &[(&str, &str)] = &[
     ("purging", "PurgeQueue deletes what is held too, and takes up to a minute"),
     ("cancellation by id", "a message cannot be found by its id"),
     ("pausing", "a queue has no such state"),
+    ("pushes that change what waits with their key", "what is stored cannot be changed"),
     ("successors in one step", "no request both stores and deletes"),
     ("exchanges that overlap", "no request both settles and receives"),
     ("a controlled clock", "time is the server's: its clock cannot be turned"),

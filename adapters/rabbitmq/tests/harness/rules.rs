@@ -22,6 +22,7 @@ pub(crate) const RULES: &[(Need, &str)] = &[
     (Need::DeliveryCount, "a classic queue counts no deliveries"),
     (Need::Groups, "a single active consumer is per queue: the broker orders no group within one"),
     (Need::Dedup, "the broker compares no messages"),
+    (Need::OnDuplicate, "the broker neither compares nor changes messages"),
     (Need::DedupWhileLive, "the broker compares no messages"),
     (Need::UniqueIds, "the broker compares no messages"),
     (

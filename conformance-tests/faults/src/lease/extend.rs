@@ -14,7 +14,7 @@ use anyqueue_conformance::{Clause, Fault};
 use crate::quirk::{Client, Entry, Extended, Kept, Pulled, Quirk, Settled, of, plain, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
-    plain(Fault::ConnectionHoldsForever, &[Clause::ConnectionLease], || Arc::new(HoldsForever)),
+    plain(Fault::ConnectionHoldsForever, &[], || Arc::new(HoldsForever)), // written together with its cases
     subtle(Fault::ExtendTakesBatch, &[Clause::LeaseEnd, Clause::Extend], || {
         Arc::new(ExtendTakesBatch::default())
     }),

@@ -21,12 +21,10 @@ pub(crate) const FAULTS: &[Entry] = &[
     subtle(Fault::SuccessorsOfRemovalsOnly, BREAKS, || Arc::new(Instead(of_removals_only))),
     plain(Fault::FirstSuccessorOnly, BREAKS, || Arc::new(Instead(first_only))),
     subtle(Fault::EleventhSuccessorLost, BREAKS, || Arc::new(Instead(eleventh_lost))),
-    subtle(Fault::SuccessorsReversed, &[Clause::Successors, Clause::Order], || Arc::new(Instead(reversed))),
-    plain(Fault::SuccessorsAsText, &[Clause::Successors, Clause::ContentIntact], || {
-        Arc::new(Instead(as_text))
-    }),
+    subtle(Fault::SuccessorsReversed, BREAKS, || Arc::new(Instead(reversed))),
+    plain(Fault::SuccessorsAsText, BREAKS, || Arc::new(Instead(as_text))),
     plain(Fault::SuccessorsWithoutOptions, BREAKS, || Arc::new(Instead(without_options))),
-    subtle(Fault::SuccessorsAheadOfGroup, &[Clause::Successors, Clause::Groups], || Arc::new(AheadOfGroup)),
+    subtle(Fault::SuccessorsAheadOfGroup, BREAKS, || Arc::new(AheadOfGroup)),
     plain(Fault::SuccessorsLate, BREAKS, || Arc::new(Late)),
     plain(Fault::ExchangeForgetsSuccessors, BREAKS, || Arc::new(ExchangeForgets)),
     plain(Fault::SuccessorsOfFirstSettlement, BREAKS, || Arc::new(FirstSettlement)),
@@ -38,7 +36,8 @@ pub(crate) const FAULTS: &[Entry] = &[
     plain(Fault::SuccessorsIgnoreKeys, BREAKS, || Arc::new(IgnoreKeys)),
 ];
 
-const BREAKS: &[Clause] = &[Clause::Successors];
+/// They were written together with the cases that find them, not from the contract alone.
+const BREAKS: &[Clause] = &[];
 
 /// Other successors than those that were asked for.
 #[derive(Debug)]
