@@ -66,8 +66,12 @@
 //! the runtime down without waiting. The tasks that were left running come back when their leases end:
 //!
 //! ```no_run
-//! # use anyqueue_worker::{Summary, Worker};
-//! # fn worker() -> anyqueue::Result<Worker> { unimplemented!() }
+//! # use anyqueue_worker::{Partition, Summary, TaskContext, Worker};
+//! # fn worker() -> anyqueue::Result<Worker> {
+//! #     let queue = anyqueue::Queue::new(anyqueue_memory::MemoryQueue::new())?;
+//! #     let handler = |_: String, _: TaskContext| async { Ok(()) };
+//! #     Worker::builder(queue).partition(Partition::new("mail")).handler("send_mail", handler).build()
+//! # }
 //! async fn serve() -> anyqueue::Result<Summary> {
 //!     let worker = worker()?;
 //!     let summary = worker.run().await?;
