@@ -74,6 +74,8 @@ clauses! {
     Unsupported: "what is not supported is refused before anything is stored",
     Successors: "successors are stored with the end of their delivery, or not at all",
     Compaction: "a push changes what waits with its key, as it was asked to",
+    Amendments: "what waits can be changed by id, and what is held never is",
+    Urgency: "a message becomes urgent at its moment",
 }
 
 impl Clause {

@@ -78,6 +78,10 @@ needs! {
     OnDuplicate: "pushes that change what waits with their key", |c| c.on_duplicate;
     /// Moves in one step. Moves in several steps may overtake each other.
     AtomicMoves: "atomic moves", |c| c.moves == MoveGuarantee::Atomic;
+    /// Amendment of what waits.
+    Amend: "amendment of what waits", |c| c.amend;
+    /// Messages that become urgent.
+    UrgentAfter: "messages that become urgent", |c| c.urgent_after;
     /// Successors with the end of a delivery.
     Successors: "successors", |c| c.successors.is_some();
     /// Successors in one step with the end.

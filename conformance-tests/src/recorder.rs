@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use anyqueue::adapter::{
-    Capabilities, Extension, InspectQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
-    PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage, async_trait,
+    AmendQueueStorage, Capabilities, Extension, InspectQueueStorage, PauseQueueStorage, PullQueueStorage,
+    PullRequest, PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage, async_trait,
 };
 use anyqueue::{
-    Browsed, CancelOutcome, Counts, DeleteOutcome, Error, ExtendOutcome, Health, MessageData, MessageId,
-    Page, PartitionId, PushOutcome, Result, SettleOutcome,
+    Amend, AmendOutcome, Browsed, CancelOutcome, Counts, DeleteOutcome, Error, ExtendOutcome, Health,
+    MessageData, MessageId, Page, PartitionId, PushOutcome, Result, SettleOutcome,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -176,6 +176,34 @@ impl Storage for Recorder {
     }
     fn pause(&self) -> Option<&dyn PauseQueueStorage> {
         self.inner.pause().is_some().then_some(self)
+    }
+    fn amend(&self) -> Option<&dyn AmendQueueStorage> {
+        self.inner.amend().is_some().then_some(self)
+    }
+}
+
+#[async_trait]
+impl AmendQueueStorage for Recorder {
+    async fn amend(
+        &self,
+        partition: &PartitionId,
+        ids: &[MessageId],
+        change: &Amend,
+    ) -> Vec<Result<AmendOutcome>> {
+        let Some(inner) = self.inner.amend() else {
+            return vec![Err(Error::unsupported("this backend has no amendment")); ids.len()];
+        };
+        let (partition_id, change_of) = (partition.clone(), change.clone());
+        let op =
+            Op::Amend { partition: partition_id, ids: ids.to_vec(), change: change_of, outcomes: Vec::new() };
+        let ticket = self.history.begin(&self.client, op);
+        let answers = inner.amend(partition, ids, change).await;
+        self.history.end(ticket, answers.len(), |op| {
+            if let Op::Amend { outcomes, .. } = op {
+                outcomes.clone_from(&answers);
+            }
+        });
+        answers
     }
 }
 

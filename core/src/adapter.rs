@@ -1,9 +1,10 @@
 //! What an adapter is written against. Applications need none of it: they use [`Queue`](crate::Queue).
 //!
 //! An adapter implements [`QueueStorage`], [`PushQueueStorage`], [`PullQueueStorage`] and [`Storage`], declares its [`Capabilities`],
-//! and where the backend can be looked into, [`InspectQueueStorage`] and [`PauseQueueStorage`]. A [`Backend`] makes it known by URL.
+//! and where the backend can be looked into, [`InspectQueueStorage`], [`PauseQueueStorage`] and [`AmendQueueStorage`]. A [`Backend`] makes it known by URL.
 //! What to keep is in the contract (`CONTRACT.md` of this crate); the crate `anyqueue-conformance` proves it.
 
+pub use crate::amend::AmendQueueStorage;
 pub use crate::capabilities::{
     AgeClock, Capabilities, Coalesce, Dedup, DelayCapability, DeliveryCount, Durability, DurabilityLevel,
     InspectCapability, LeaseCapability, LeaseKind, Limits, MoveGuarantee, Order, PriorityDiscipline, Reach,

@@ -65,6 +65,10 @@ pub struct Capabilities {
     pub inspect: InspectCapability,
     /// Whether partitions can be paused.
     pub pause: bool,
+    /// Whether what waits can be changed: [`AmendQueueStorage`](crate::adapter::AmendQueueStorage).
+    pub amend: bool,
+    /// Whether a message can [become urgent](crate::TaskOptions::urgent_after) while it waits.
+    pub urgent_after: bool,
     /// Sizes and batch limits.
     pub limits: Limits,
     /// How late a timed promise (lease end, delay, long-poll end) may be kept.

@@ -23,7 +23,7 @@ const MARK_BYTES: usize = 4;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Envelope {
-    /// The message. Its delay is not stored: whoever stores it keeps that where the server can act on it.
+    /// The message. Its delay is not stored, nor when it becomes urgent: whoever stores it keeps those where the server can act on them.
     pub message: MessageData,
     /// When it was pushed, by the clock of whoever encoded it first.
     pub pushed_at: Option<SystemTime>,
@@ -198,6 +198,7 @@ impl Wire<'_> {
                 .with_options(TaskOptions {
                     priority: self.priority.unwrap_or(0),
                     delay: None,
+                    urgent_after: None,
                     expiry: self.expiry_ms.map(|ms| When::In(Duration::from_millis(ms))),
                     group: self.group.map(Arc::from),
                     dedup_key: self.dedup_key.map(Arc::from),

@@ -89,6 +89,8 @@ pub enum Operation {
     Extend,
     Inspect,
     Pause,
+    /// Amendment of what waits.
+    Amend,
 }
 
 impl Operation {
@@ -105,6 +107,7 @@ impl Operation {
             Self::Extend => "extend",
             Self::Inspect => "inspect",
             Self::Pause => "pause",
+            Self::Amend => "amend",
         }
     }
 }

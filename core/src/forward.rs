@@ -4,6 +4,7 @@ use std::fmt;
 
 use async_trait::async_trait;
 
+use crate::amend::AmendQueueStorage;
 use crate::capabilities::Capabilities;
 use crate::error::Result;
 use crate::inspect::{InspectQueueStorage, PauseQueueStorage};
@@ -123,6 +124,11 @@ pub trait Forward: fmt::Debug + Send + Sync + 'static {
     fn pause(&self) -> Option<&dyn PauseQueueStorage> {
         self.inner().pause()
     }
+
+    /// See [`Storage::amend`].
+    fn amend(&self) -> Option<&dyn AmendQueueStorage> {
+        self.inner().amend()
+    }
 }
 
 #[async_trait]
@@ -190,5 +196,9 @@ impl<T: Forward> Storage for T {
 
     fn pause(&self) -> Option<&dyn PauseQueueStorage> {
         Forward::pause(self)
+    }
+
+    fn amend(&self) -> Option<&dyn AmendQueueStorage> {
+        Forward::amend(self)
     }
 }

@@ -120,14 +120,24 @@ pub struct Counts {
     pub delayed: Option<u64>,
     /// Held by a consumer.
     pub leased: Option<u64>,
+    /// [Disabled](crate::Amend::disabled): given to nobody until they are enabled.
+    pub disabled: Option<u64>,
     /// Dead letters of the partition.
     pub dead: Option<u64>,
 }
 
 impl Counts {
-    /// Counts that are all known.
+    /// Counts that are all known, of a partition where nothing is disabled.
     pub fn known(ready: u64, delayed: u64, leased: u64, dead: u64) -> Self {
-        Self { ready: Some(ready), delayed: Some(delayed), leased: Some(leased), dead: Some(dead) }
+        let [ready, delayed, leased, dead] = [ready, delayed, leased, dead].map(Some);
+        Self { ready, delayed, leased, disabled: Some(0), dead }
+    }
+
+    /// Sets how many are disabled.
+    #[must_use]
+    pub fn with_disabled(mut self, disabled: u64) -> Self {
+        self.disabled = Some(disabled);
+        self
     }
 }
 
@@ -143,7 +153,7 @@ pub struct Browsed {
     pub delivery_count: Option<u32>,
     /// How long ago it was pushed, by the server's clock; zero if unknown.
     pub age: Duration,
-    /// Of a delayed or postponed message, how long until it can be pulled; `None` if unknown.
+    /// Of a message that is delayed, postponed or disabled meanwhile: how long until it can be pulled; `None` if unknown.
     pub due_in: Option<Duration>,
     /// Why the message cannot be read; its payload is then what is stored, as it is.
     pub unreadable: Option<Error>,
@@ -194,6 +204,8 @@ pub enum MessageState {
     Delayed,
     /// Held by a consumer.
     Leased,
+    /// [Disabled](crate::Amend::disabled): given to nobody until it is enabled.
+    Disabled,
 }
 
 /// What became of a deletion by id.

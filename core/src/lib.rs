@@ -69,6 +69,7 @@
 //! [`Storage`]: adapter::Storage
 
 pub mod adapter;
+mod amend;
 mod capabilities;
 mod clock;
 mod counts;
@@ -92,6 +93,7 @@ mod storage;
 pub mod telemetry;
 mod waiters;
 
+pub use amend::{Amend, AmendOutcome, Regroup};
 pub use clock::{Clock, ClockSetter, ManualClock, Skew};
 pub use error::{Error, ErrorKind, Operation, Result, RetryClass};
 pub use inspect::{Browsed, CancelOutcome, Counts, DeleteOutcome, MAX_PAGE, MessageState, Page};

@@ -121,6 +121,9 @@ pub struct TaskOptions {
     pub priority: u8,
     /// Not delivered before this moment.
     pub delay: Option<When>,
+    /// Of the highest level from this moment on, however it was pushed. Among its equals it keeps its place, and it is not delivered before
+    /// its [`delay`](Self::delay) is over. It is about the waiting: what is delivered does not tell it.
+    pub urgent_after: Option<When>,
     /// Not handed to a handler after this moment.
     pub expiry: Option<When>,
     /// Members of a group are handed out one at a time, in push order. At most [`MAX_KEY_BYTES`] bytes.
@@ -267,6 +270,18 @@ impl MessageData {
         self
     }
 
+    /// Of the highest level once this long has passed since the push, if it still waits then. See [`TaskOptions::urgent_after`].
+    pub fn with_urgent_after(mut self, wait: Duration) -> Self {
+        self.parts().options.urgent_after = Some(When::In(wait));
+        self
+    }
+
+    /// Of the highest level from this time on, if it still waits then. See [`TaskOptions::urgent_after`].
+    pub fn with_urgent_at(mut self, time: SystemTime) -> Self {
+        self.parts().options.urgent_after = Some(When::At(time));
+        self
+    }
+
     /// Not handed to a handler once this long has passed since the push.
     pub fn with_time_to_live(mut self, time_to_live: Duration) -> Self {
         self.parts().options.expiry = Some(When::In(time_to_live));
@@ -349,10 +364,16 @@ impl MessageData {
         self.0.options.delay.map_or(Duration::ZERO, |delay| delay.from_now(now))
     }
 
+    /// How long from the push it becomes urgent; `None` if never. As for [`delay`](Self::delay).
+    pub fn urgent_after(&self, now: SystemTime) -> Option<Duration> {
+        self.0.options.urgent_after.map(|urgent| urgent.from_now(now))
+    }
+
     /// Whether an option is said as a time of day, so that [`normalised`](Self::normalised) changes something.
     pub(crate) fn has_absolute_times(&self) -> bool {
         let says = |when: Option<When>| matches!(when, Some(When::At(_)));
-        says(self.0.options.delay) || says(self.0.options.expiry)
+        let options = &self.0.options;
+        says(options.delay) || says(options.urgent_after) || says(options.expiry)
     }
 
     /// Turns times of day into durations from `now`, as every message is before a storage sees it.
@@ -360,6 +381,7 @@ impl MessageData {
         if self.has_absolute_times() {
             let options = &mut self.parts().options;
             options.delay = options.delay.map(|delay| When::In(delay.from_now(now)));
+            options.urgent_after = options.urgent_after.map(|urgent| When::In(urgent.from_now(now)));
             options.expiry = options.expiry.map(|expiry| When::In(expiry.from_now(now)));
         }
         self

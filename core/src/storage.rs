@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
+use crate::amend::AmendQueueStorage;
 use crate::capabilities::LeaseCapability;
 use crate::error::{Error, Result};
 use crate::inspect::{InspectQueueStorage, PauseQueueStorage};
@@ -83,6 +84,8 @@ pub trait Storage: PushQueueStorage + PullQueueStorage {
     fn inspect(&self) -> Option<&dyn InspectQueueStorage>;
     /// Pausing, if the backend has it.
     fn pause(&self) -> Option<&dyn PauseQueueStorage>;
+    /// Amending what waits, if the backend can.
+    fn amend(&self) -> Option<&dyn AmendQueueStorage>;
 }
 
 // Fails to compile when a change makes one of the traits unfit for `dyn`.

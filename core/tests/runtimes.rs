@@ -305,6 +305,10 @@ impl Forward for Where {
         self.note("pause");
         self.0.pause()
     }
+
+    fn amend(&self) -> Option<&dyn AmendQueueStorage> {
+        None
+    }
 }
 
 /// All that can be asked of a queue.

@@ -53,6 +53,8 @@ pub(crate) fn capabilities(max_message_bytes: u64) -> Capabilities {
             cancel: true,
         },
         pause: true,
+        amend: true,
+        urgent_after: true,
         limits: Limits {
             message_bytes: max_message_bytes,
             push_batch: MAX_BATCH,

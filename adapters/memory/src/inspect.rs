@@ -102,8 +102,9 @@ impl State {
             return Counts::known(0, 0, 0, dead as u64);
         };
         let (ready, delayed, leased) = (partition.ready(), partition.delayed(), partition.leased());
+        let disabled = partition.disabled();
         self.tidy(id);
-        Counts::known(ready as u64, delayed as u64, leased as u64, dead as u64)
+        Counts::known(ready as u64, delayed as u64, leased as u64, dead as u64).with_disabled(disabled as u64)
     }
 
     fn browse(&mut self, now: Instant, id: &PartitionId, page: Page<MessageId>) -> Vec<Browsed> {

@@ -67,6 +67,7 @@
 
 #![allow(clippy::vec_box, reason = "messages stay in the boxes they live in, whichever list they are on")]
 
+mod amend;
 mod backend;
 mod capabilities;
 mod config;

@@ -17,6 +17,8 @@ pub(crate) struct Message {
     pub(crate) cancel_requested: bool,
     pub(crate) position: Position,
     pub(crate) place: Place,
+    /// When it gets the highest priority, if that is still to come.
+    pub(crate) urgent_at: Option<Instant>,
 }
 
 /// Where a message stands among the ready ones. The derived order is the order of delivery.
@@ -46,6 +48,25 @@ pub(crate) enum Place {
     Delayed { until: Instant },
     /// Held by whoever made the claim.
     Leased { claim: ClaimId },
+    /// Set aside. Once that is over, it still waits for the moment if there is one.
+    Disabled { until: Option<Instant> },
+}
+
+impl Place {
+    /// The moment that a message there waits for.
+    pub(crate) fn until(self) -> Option<Instant> {
+        match self {
+            Self::Delayed { until } => Some(until),
+            Self::Disabled { until } => until,
+            Self::Ready | Self::Behind | Self::Leased { .. } => None,
+        }
+    }
+}
+
+impl Position {
+    pub(crate) fn set_priority(&mut self, priority: u8) {
+        self.priority = Reverse(priority);
+    }
 }
 
 /// Names a claim; the derived order is the order in which claims lapse.
@@ -58,7 +79,8 @@ pub(crate) struct ClaimId {
 impl Message {
     pub(crate) fn new(data: MessageData, bytes: u64, pushed_at: Instant) -> Self {
         let position = Position { priority: Reverse(data.options().priority), lane: Lane::Fresh, seq: 0 };
-        Self { data, bytes, pushed_at, deliveries: 0, cancel_requested: false, position, place: Place::Ready }
+        let (place, urgent_at) = (Place::Ready, None);
+        Self { data, bytes, pushed_at, deliveries: 0, cancel_requested: false, position, place, urgent_at }
     }
 
     pub(crate) fn id(&self) -> MessageId {
@@ -71,7 +93,7 @@ impl Message {
 
     /// Whether it waits for a moment later than this.
     pub(crate) fn is_due_after(&self, moment: Instant) -> bool {
-        matches!(self.place, Place::Delayed { until } if until > moment)
+        self.place.until().is_some_and(|until| until > moment)
     }
 
     pub(crate) fn is_leased(&self) -> bool {

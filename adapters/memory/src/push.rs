@@ -18,7 +18,7 @@ use crate::storage::MemoryQueue;
 const OVERHEAD_BYTES: u64 = 512;
 
 /// The size of a message as the limits count it: payload, headers, names and keys, and [`OVERHEAD_BYTES`].
-fn encoded_len(message: &MessageData) -> u64 {
+pub(crate) fn encoded_len(message: &MessageData) -> u64 {
     let options = message.options();
     let texts =
         [message.task_id(), message.session_id(), options.group.as_deref(), options.dedup_key.as_deref()];
@@ -81,11 +81,16 @@ pub(crate) fn admit(message: &MessageData, limit: u64, now: Instant, wall: Syste
         return Err(error(Operation::Push, ErrorKind::InvalidInput, text));
     }
     let on_duplicate = message.options().on_duplicate;
+    let urgent_at = message.urgent_after(wall).map(|wait| after(now, wait));
     let mut data = message.clone();
-    if on_duplicate != OnDuplicate::Keep {
-        data = data.with_on_duplicate(OnDuplicate::Keep); // it is about the push, not about the message
+    if on_duplicate != OnDuplicate::Keep || urgent_at.is_some() {
+        // They are about the push and about the waiting, not about the message.
+        let mut options = data.options().clone();
+        (options.on_duplicate, options.urgent_after) = (OnDuplicate::Keep, None);
+        data = data.with_options(options);
     }
-    Ok(Admitted { message: Box::new(Message::new(data, bytes, now)), delay, on_duplicate })
+    let message = Box::new(Message { urgent_at, ..Message::new(data, bytes, now) });
+    Ok(Admitted { message, delay, on_duplicate })
 }
 
 impl State {

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use anyqueue::adapter::{
-    Capabilities, InspectQueueStorage, PauseQueueStorage, QueueStorage, Storage, async_trait,
+    AmendQueueStorage, Capabilities, InspectQueueStorage, PauseQueueStorage, QueueStorage, Storage,
+    async_trait,
 };
 use anyqueue::{Error, Health, Operation, Result};
 use tokio_util::sync::CancellationToken;
@@ -98,6 +99,10 @@ impl Storage for MemoryQueue {
     }
 
     fn pause(&self) -> Option<&dyn PauseQueueStorage> {
+        Some(self)
+    }
+
+    fn amend(&self) -> Option<&dyn AmendQueueStorage> {
         Some(self)
     }
 }

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use anyqueue::adapter::{
-    Capabilities, Hint, InspectQueueStorage, PauseQueueStorage, QueueStorage, Storage, StorageUrl, Waiters,
-    async_trait,
+    AmendQueueStorage, Capabilities, Hint, InspectQueueStorage, PauseQueueStorage, QueueStorage, Storage,
+    StorageUrl, Waiters, async_trait,
 };
 use anyqueue::{Error, Health, Operation, PartitionId, Result};
 use sqlx::Postgres;
@@ -239,5 +239,9 @@ impl Storage for PostgresQueue {
 
     fn pause(&self) -> Option<&dyn PauseQueueStorage> {
         Some(self)
+    }
+
+    fn amend(&self) -> Option<&dyn AmendQueueStorage> {
+        None
     }
 }

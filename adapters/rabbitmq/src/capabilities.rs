@@ -78,6 +78,8 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
             cancel: false,
         },
         pause: false,
+        amend: false,
+        urgent_after: false,
         limits: Limits {
             message_bytes: config.message_bytes,
             push_batch: BATCH,

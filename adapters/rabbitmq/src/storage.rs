@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    Capabilities, InspectQueueStorage, PauseQueueStorage, QueueStorage, Storage, StorageUrl, async_trait,
+    AmendQueueStorage, Capabilities, InspectQueueStorage, PauseQueueStorage, QueueStorage, Storage,
+    StorageUrl, async_trait,
 };
 use anyqueue::{Error, Health, Operation, PartitionId, Result};
 use tokio::sync::mpsc;
@@ -225,6 +226,10 @@ impl Storage for RabbitMqQueue {
     }
 
     fn pause(&self) -> Option<&dyn PauseQueueStorage> {
+        None
+    }
+
+    fn amend(&self) -> Option<&dyn AmendQueueStorage> {
         None
     }
 }

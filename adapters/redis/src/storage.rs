@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    Capabilities, InspectQueueStorage, PauseQueueStorage, QueueStorage, Storage, StorageUrl, Waiters,
-    async_trait,
+    AmendQueueStorage, Capabilities, InspectQueueStorage, PauseQueueStorage, QueueStorage, Storage,
+    StorageUrl, Waiters, async_trait,
 };
 use anyqueue::{Error, ErrorKind, Health, Operation, PartitionId, Result};
 use redis::Value;
@@ -247,5 +247,9 @@ impl Storage for RedisQueue {
 
     fn pause(&self) -> Option<&dyn PauseQueueStorage> {
         Some(self)
+    }
+
+    fn amend(&self) -> Option<&dyn AmendQueueStorage> {
+        None
     }
 }

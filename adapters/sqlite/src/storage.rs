@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyqueue::adapter::{
-    Capabilities, InspectQueueStorage, PauseQueueStorage, QueueStorage, Storage, Waiters, async_trait,
+    AmendQueueStorage, Capabilities, InspectQueueStorage, PauseQueueStorage, QueueStorage, Storage, Waiters,
+    async_trait,
 };
 use anyqueue::{Error, Health, Operation, Result};
 use rusqlite::Connection;
@@ -188,5 +189,9 @@ impl Storage for SqliteQueue {
 
     fn pause(&self) -> Option<&dyn PauseQueueStorage> {
         Some(self)
+    }
+
+    fn amend(&self) -> Option<&dyn AmendQueueStorage> {
+        None
     }
 }

@@ -84,6 +84,8 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
             cancel: false,
         },
         pause: false,
+        amend: false,
+        urgent_after: false,
         limits: Limits {
             message_bytes,
             push_batch: BATCH,

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    Capabilities, InspectQueueStorage, PauseQueueStorage, QueueStorage, Storage, StorageUrl, async_trait,
+    AmendQueueStorage, Capabilities, InspectQueueStorage, PauseQueueStorage, QueueStorage, Storage,
+    StorageUrl, async_trait,
 };
 use anyqueue::{Error, Health, Operation, Result};
 
@@ -123,6 +124,10 @@ impl Storage for SqsQueue {
     }
 
     fn pause(&self) -> Option<&dyn PauseQueueStorage> {
+        None
+    }
+
+    fn amend(&self) -> Option<&dyn AmendQueueStorage> {
         None
     }
 }

@@ -91,6 +91,7 @@ fn show(output: Output, table: &mut Table, partition: &PartitionId, browsed: &Br
         MessageState::Ready => "ready",
         MessageState::Delayed => "delayed",
         MessageState::Leased => "leased",
+        MessageState::Disabled => "disabled",
     };
     if output.json {
         let mut line = Line::of(message).aged(*age);

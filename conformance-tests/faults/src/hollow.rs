@@ -1,8 +1,8 @@
 //! Backends without anything inside: one says yes to everything and does nothing, one refuses everything.
 
 use anyqueue::adapter::{
-    Capabilities, Extension, InspectQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
-    PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage, async_trait,
+    AmendQueueStorage, Capabilities, Extension, InspectQueueStorage, PauseQueueStorage, PullQueueStorage,
+    PullRequest, PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage, async_trait,
 };
 use anyqueue::{
     Browsed, CancelOutcome, Counts, DeleteOutcome, Error, ExtendOutcome, Health, MessageData, MessageId,
@@ -93,6 +93,10 @@ impl Storage for Hollow {
     }
     fn pause(&self) -> Option<&dyn PauseQueueStorage> {
         Some(self)
+    }
+
+    fn amend(&self) -> Option<&dyn AmendQueueStorage> {
+        None
     }
 }
 

@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    Action, Capabilities, Extension, InspectQueueStorage as _, Lease, PauseQueueStorage as _,
-    PullQueueStorage as _, PullRequest, PushQueueStorage as _, QueueStorage as _, RawDelivery, Settlement,
-    async_trait,
+    Action, AmendQueueStorage as _, Capabilities, Extension, InspectQueueStorage as _, Lease,
+    PauseQueueStorage as _, PullQueueStorage as _, PullRequest, PushQueueStorage as _, QueueStorage as _,
+    RawDelivery, Settlement, async_trait,
 };
 use anyqueue::{
-    Browsed, CancelOutcome, Clock, Counts, DeleteOutcome, ExtendOutcome, Health, MessageData, MessageId,
-    Page, PartitionId, PushOutcome, Result, SettleOutcome, TaskOptions,
+    Amend, AmendOutcome, Browsed, CancelOutcome, Clock, Counts, DeleteOutcome, ExtendOutcome, Health,
+    MessageData, MessageId, Page, PartitionId, PushOutcome, Result, SettleOutcome, TaskOptions,
 };
 use anyqueue_conformance::{Clause, Fault};
 use tokio_util::sync::CancellationToken;
@@ -26,6 +26,7 @@ pub(crate) type Pushed = Vec<Result<PushOutcome>>;
 pub(crate) type Pulled = Result<Vec<RawDelivery>>;
 pub(crate) type Settled = Vec<Result<SettleOutcome>>;
 pub(crate) type Extended = Vec<Result<ExtendOutcome>>;
+pub(crate) type Amended = Vec<Result<AmendOutcome>>;
 
 /// A right client, under a faulty one.
 #[derive(Debug)]
@@ -152,6 +153,16 @@ pub(crate) trait Quirk: fmt::Debug + Send + Sync {
 
     async fn is_paused(&self, client: &Client, partition: &PartitionId) -> Result<bool> {
         client.right.is_paused(partition).await
+    }
+
+    async fn amend(
+        &self,
+        client: &Client,
+        partition: &PartitionId,
+        ids: &[MessageId],
+        change: &Amend,
+    ) -> Amended {
+        client.right.amend(partition, ids, change).await
     }
 
     /// What it declares otherwise.

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use anyqueue::adapter::{
-    Capabilities, Extension, InspectQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
-    PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage, async_trait,
+    AmendQueueStorage, Capabilities, Extension, InspectQueueStorage, PauseQueueStorage, PullQueueStorage,
+    PullRequest, PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage, async_trait,
 };
 use anyqueue::{
-    Browsed, CancelOutcome, Counts, DeleteOutcome, Error, ExtendOutcome, Health, MessageData, MessageId,
-    Page, PartitionId, PushOutcome, Result, SettleOutcome,
+    Amend, AmendOutcome, Browsed, CancelOutcome, Counts, DeleteOutcome, Error, ExtendOutcome, Health,
+    MessageData, MessageId, Page, PartitionId, PushOutcome, Result, SettleOutcome,
 };
 
 /// One client of it, with all calls, the optional ones among them.
@@ -130,5 +130,20 @@ impl PauseQueueStorage for Right {
 
     async fn is_paused(&self, partition: &PartitionId) -> Result<bool> {
         self.pauser()?.is_paused(partition).await
+    }
+}
+
+#[async_trait]
+impl AmendQueueStorage for Right {
+    async fn amend(
+        &self,
+        partition: &PartitionId,
+        ids: &[MessageId],
+        change: &Amend,
+    ) -> Vec<Result<AmendOutcome>> {
+        match self.0.amend() {
+            Some(amend) => amend.amend(partition, ids, change).await,
+            None => vec![Err(Error::unsupported("no amendment")); ids.len()],
+        }
     }
 }

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use anyqueue::adapter::{
-    Capabilities, Extension, InspectQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
-    PushQueueStorage, QueueStorage, Settlement, Storage, async_trait,
+    AmendQueueStorage, Capabilities, Extension, InspectQueueStorage, PauseQueueStorage, PullQueueStorage,
+    PullRequest, PushQueueStorage, QueueStorage, Settlement, Storage, async_trait,
 };
 use anyqueue::{
-    Browsed, CancelOutcome, Clock, Counts, DeleteOutcome, Health, MessageData, MessageId, Page, PartitionId,
-    Result,
+    Amend, Browsed, CancelOutcome, Clock, Counts, DeleteOutcome, Health, MessageData, MessageId, Page,
+    PartitionId, Result,
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::quirk::{Client, Extended, Faultless, Pulled, Pushed, Quirk, Settled};
+use crate::quirk::{Amended, Client, Extended, Faultless, Pulled, Pushed, Quirk, Settled};
 use crate::right::Right;
 
 /// One client of a backend with one fault.
@@ -103,6 +103,17 @@ impl Storage for Quirky {
 
     fn pause(&self) -> Option<&dyn PauseQueueStorage> {
         Some(self)
+    }
+
+    fn amend(&self) -> Option<&dyn AmendQueueStorage> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl AmendQueueStorage for Quirky {
+    async fn amend(&self, partition: &PartitionId, ids: &[MessageId], change: &Amend) -> Amended {
+        self.quirk().amend(&self.client, partition, ids, change).await
     }
 }
 

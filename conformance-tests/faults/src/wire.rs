@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    Action, Capabilities, Durability, DurabilityLevel, Extension, InspectCapability, InspectQueueStorage,
-    PauseQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage, RawDelivery, Reach,
-    Settlement, Storage, async_trait,
+    Action, AmendQueueStorage, Capabilities, Durability, DurabilityLevel, Extension, InspectCapability,
+    InspectQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage,
+    RawDelivery, Reach, Settlement, Storage, async_trait,
 };
 use anyqueue::{
     Error, ErrorKind, ExtendOutcome, Health, MessageData, MessageId, PartitionId, PushOutcome, Result,
@@ -313,6 +313,10 @@ impl Storage for Remote {
     }
 
     fn pause(&self) -> Option<&dyn PauseQueueStorage> {
+        None
+    }
+
+    fn amend(&self) -> Option<&dyn AmendQueueStorage> {
         None
     }
 }

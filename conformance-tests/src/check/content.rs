@@ -1,5 +1,6 @@
 //! Answers match what was asked, and deliveries what was pushed.
 
+use super::amended::with_amendments;
 use super::timeline::{Hold, Life, Timeline};
 use super::verdict::{Verdict, refute};
 use crate::clause::Clause;
@@ -100,13 +101,14 @@ fn expected(life: &Life<'_>, pushed: &Content, hold: &Hold<'_>) -> Content {
     let got = &hold.delivered.content;
     let mut expected = pushed.clone();
     expected.delay = got.delay; // consumed by the delay itself; adapters need not keep it
+    expected.urgent_after = got.urgent_after; // it is about the waiting
     if life.departures.iter().any(|gone| gone.moved) {
         expected.dedup_key.clone_from(&got.dedup_key); // freed by the move
     }
     if life.headers.contains(&&got.headers) {
         expected.headers.clone_from(&got.headers);
     }
-    expected
+    with_amendments(expected, life, hold)
 }
 
 /// The same with the content of another push, headers apart.

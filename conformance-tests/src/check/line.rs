@@ -212,6 +212,9 @@ fn waited(interval: &ReadyInterval<'_>, answered: bool, pull: Span) -> bool {
 }
 
 fn goes_first(timeline: &Timeline<'_>, first: &ReadyInterval<'_>, second: &ReadyInterval<'_>) -> bool {
+    if first.content.urgent_after.is_some() || second.content.urgent_after.is_some() {
+        return false; // the one may be of another level by now
+    }
     let (a, b) = (first.content.priority, second.content.priority);
     if timeline.rules.priority && a != b {
         return a > b;
@@ -313,6 +316,9 @@ struct Joined {
 
 /// When a message certainly joined its group, if it came by its one push and was never moved.
 fn joined(timeline: &Timeline<'_>, life: &Life<'_>, place: &PartitionId) -> Option<Joined> {
+    if !life.amendments.is_empty() {
+        return None;
+    }
     let [arrival] = life.arrivals.as_slice() else { return None };
     let (pushed, nth) = arrival.pushed?;
     let delay = pushed.content.delay.unwrap_or_default();

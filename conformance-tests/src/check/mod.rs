@@ -3,6 +3,7 @@
 //! Each invariant is one function over the [`Timeline`]; it names the clause of the contract that it holds the history to.
 //! `corpus/` has small histories that keep all of them, and for each invariant one that breaks it.
 
+mod amended;
 mod content;
 mod holding;
 mod inspection;
@@ -20,7 +21,7 @@ pub(crate) use timeline::{Fate, Timeline};
 use verdict::{Broken, Verdict};
 
 use crate::clause::Clause;
-use crate::history::{Answer, Asked, Push, Settling, Trace};
+use crate::history::{Amendment, Answer, Asked, Push, Settling, Trace};
 
 /// What an invariant finds wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +57,7 @@ const INVARIANTS: &[Invariant] = invariants! {
     life: refused_is_not_stored, one_place, final_removal, dedup, ended_with_successors, nothing_lost;
     holding: exclusive, lease_until, fenced, held_settles, deliveries_counted, cancellation_told;
     timing: at_most_max, wait_kept, not_early, paused;
+    amended: disabled_stays, amended_moment;
     line: ready_is_served, woken_in_time, in_order, groups_apart, groups_in_order;
     inspection: counts_possible, pages_possible, deletions_true, purge_within_limit;
 };
@@ -108,6 +110,9 @@ impl Trace {
             }
             Asked::Cancel { items, .. } => {
                 kind == "cancel" && items.iter().any(|item| item.answer.ok().is_some())
+            }
+            Asked::Amend { items, .. } => {
+                kind == "amend" && items.iter().any(|item| item.answer.ok() == Some(&Amendment::Amended))
             }
             Asked::Purge { answer, .. } => kind == "purge" && answer.ok().is_some(),
             Asked::Counts { answer, .. } => kind == "counts" && answer.ok().is_some(),

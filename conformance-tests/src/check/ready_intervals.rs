@@ -51,8 +51,8 @@ impl ReadyInterval<'_> {
 impl<'a> Timeline<'a> {
     /// All intervals of a message that certainly were.
     pub(crate) fn ready_intervals(&self, message: usize, life: &Life<'a>) -> Vec<ReadyInterval<'a>> {
-        if self.others_at_work {
-            return Vec::new();
+        if self.others_at_work || !life.amendments.is_empty() {
+            return Vec::new(); // what was amended is judged by invariants of its own
         }
         let mut intervals: Vec<_> =
             life.arrivals.iter().filter_map(|arrival| self.after_push(message, arrival)).collect();
@@ -69,7 +69,7 @@ impl<'a> Timeline<'a> {
         let previous = self.previous(hold, life);
         let arrival = life.last_push(hold).filter(|arrival| arrival.place == hold.place);
         let begun = previous.map(|previous| previous.span).or(arrival.map(|arrival| arrival.span))?;
-        if self.order_is_unsure(hold, life) {
+        if self.order_is_unsure(hold, life) || !life.amendments.is_empty() {
             return None;
         }
         if !life.departures.iter().all(|departure| departure.certain) || self.claimed_unseen(hold, begun) {

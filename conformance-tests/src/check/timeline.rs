@@ -12,8 +12,8 @@ use super::rules::Rules;
 pub(crate) use super::span::{NEVER, Span};
 use crate::fault_target::{DISRUPTED, killed};
 use crate::history::{
-    Act, Answer, Asked, Call, Cancellation, Content, Deletion, Delivered, Extending, OnDuplicate, Push,
-    Pushed, Settling, Trace,
+    Act, Amendment, Answer, Asked, Call, Cancellation, Change, Content, Deletion, Delivered, Extending,
+    OnDuplicate, Push, Pushed, Settling, Trace,
 };
 
 /// A message came into a partition, or may have.
@@ -49,6 +49,17 @@ pub(crate) struct Life<'a> {
     pub(crate) half_copied: bool,
     /// When its cancellation was requested of its holder.
     pub(crate) cancelled: Vec<Span>,
+    /// What changed it while it waited, or may have.
+    pub(crate) amendments: Vec<Amended<'a>>,
+}
+
+/// A message was amended, or may have been.
+#[derive(Debug)]
+pub(crate) struct Amended<'a> {
+    pub(crate) place: &'a PartitionId,
+    pub(crate) span: Span,
+    pub(crate) change: &'a Change,
+    pub(crate) certain: bool,
 }
 
 /// One delivery and how long it was held.
@@ -66,6 +77,16 @@ pub(crate) struct Hold<'a> {
     pub(crate) over_by: Duration,
     pub(crate) fate: Fate<'a>,
     pub(crate) tried: Vec<Try<'a>>,
+}
+
+impl Hold<'_> {
+    /// Something ended the hold at this moment, or may have: also for the attempts that were under way then.
+    fn sure_no_longer_than(&mut self, moment: Duration) {
+        self.sure_until = self.sure_until.min(moment);
+        for attempt in self.tried.iter_mut().filter(|attempt| attempt.span.to >= moment) {
+            attempt.sure_until = attempt.sure_until.min(moment);
+        }
+    }
 }
 
 /// How a hold ended.
@@ -247,6 +268,17 @@ impl<'a> Timeline<'a> {
                     if item.answer.ok() == Some(&Cancellation::Requested) {
                         self.life(item.message).cancelled.push(span);
                     }
+                }
+            }
+            Asked::Amend { partition, change, items } => {
+                for item in items {
+                    let certain = match &item.answer {
+                        Answer::Ok(Amendment::Amended) => true,
+                        Answer::Unknown | Answer::Missing => false,
+                        Answer::Ok(_) | Answer::Fail(_) => continue,
+                    };
+                    let amended = Amended { place: partition, span, change, certain };
+                    self.life(item.message).amendments.push(amended);
                 }
             }
             Asked::Purge { partition, answer, .. } => {
@@ -462,7 +494,7 @@ impl<'a> Timeline<'a> {
             return;
         }
         for hold in &mut self.holds {
-            hold.sure_until = hold.sure_until.min(span.from);
+            hold.sure_no_longer_than(span.from);
         }
     }
 
@@ -470,7 +502,7 @@ impl<'a> Timeline<'a> {
     fn closed(&mut self, call: &'a Call) {
         self.ends.push((call.client(), call.invoked));
         for hold in self.holds.iter_mut().filter(|hold| hold.call.client() == call.client()) {
-            hold.sure_until = hold.sure_until.min(call.invoked);
+            hold.sure_no_longer_than(call.invoked);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! How much a pull returns, how long it takes, and what it must not return yet.
 
-use super::timeline::{Fate, Hold, Pause, Span, Timeline};
+use super::timeline::{Fate, Hold, Life, Pause, Span, Timeline};
 use super::verdict::{Verdict, refute};
 use crate::clause::Clause;
 use crate::history::{Act, Answer, Asked, Call, Delivered};
@@ -71,7 +71,8 @@ pub(super) fn not_early(timeline: &Timeline<'_>) -> Verdict {
 
 /// The delay that this delivery had to wait for, and from when.
 fn put_off(timeline: &Timeline<'_>, hold: &Hold<'_>) -> Option<(std::time::Duration, std::time::Duration)> {
-    let life = timeline.life_of(hold).filter(|life| !timeline.order_is_unsure(hold, life))?;
+    let judged = |life: &&Life<'_>| !timeline.order_is_unsure(hold, life) && life.amendments.is_empty();
+    let life = timeline.life_of(hold).filter(judged)?;
     match timeline.previous(hold, life).map(|previous| (previous.fate, previous.place)) {
         Some((Fate::Settled(Act::Postpone { delay, .. }, span), place)) if place == hold.place => {
             Some((span.from, *delay))

@@ -63,6 +63,10 @@ impl Inner {
                     self.pairs(ids, outcomes, named, |_, id| self.label(*id))
                 )
             }
+            Op::Amend { partition, ids, change, outcomes } => {
+                let pairs = self.pairs(ids, outcomes, named, |_, id| self.label(*id));
+                format!("amend in {partition} by {change:?}: {pairs}")
+            }
             Op::Purge { partition, limit, outcome } => {
                 format!("purge up to {limit} of {partition} → {outcome:?}")
             }

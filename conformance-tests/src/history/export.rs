@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use anyqueue::adapter::{self, Action, Lease, RawDelivery, Settlement};
 use anyqueue::{
-    Browsed, CancelOutcome, Counts, DeleteOutcome, ExtendOutcome, MessageData, MessageId, MessageState,
-    PartitionId, PushOutcome, Result, SettleOutcome, When,
+    Amend, AmendOutcome, Browsed, CancelOutcome, Counts, DeleteOutcome, ExtendOutcome, MessageData,
+    MessageId, MessageState, PartitionId, PushOutcome, Regroup, Result, SettleOutcome, When,
 };
 
 use super::trace::{
-    Action as Act, Answer, ById, Cancellation, Content, Deletion, Delivered, Event as Call, Extended,
-    Extension as Extending, Head, Numbers, OnDuplicate, Op as Asked, Push, Pushed, Settled,
-    Settlement as Settling, Shown, State, Successor, Trace,
+    Action as Act, Amendment, Answer, ById, Cancellation, Change, Content, Deletion, Delivered,
+    Event as Call, Extended, Extension as Extending, Head, Numbers, OnDuplicate, Op as Asked, Push, Pushed,
+    Settled, Settlement as Settling, Shown, State, Successor, Trace,
 };
 use super::units::whole_us;
 use super::{Event, History, Inner, Op};
@@ -141,6 +141,15 @@ impl Export<'_> {
                     CancelOutcome::NotFound => Cancellation::NotFound,
                 });
                 Asked::Cancel { partition: partition.clone(), items }
+            }
+            Op::Amend { partition, ids, change, outcomes } => {
+                let items = self.by_id(ids, outcomes, ended, |outcome| match outcome {
+                    AmendOutcome::Amended => Amendment::Amended,
+                    AmendOutcome::Leased => Amendment::Leased,
+                    AmendOutcome::Dead => Amendment::Dead,
+                    AmendOutcome::NotFound => Amendment::NotFound,
+                });
+                Asked::Amend { partition: partition.clone(), change: changed(change), items }
             }
             Op::Purge { partition, limit, outcome } => Asked::Purge {
                 partition: partition.clone(),
@@ -283,7 +292,13 @@ impl Export<'_> {
 }
 
 fn numbers(counts: Counts) -> Numbers {
-    Numbers { ready: counts.ready, delayed: counts.delayed, leased: counts.leased, dead: counts.dead }
+    Numbers {
+        ready: counts.ready,
+        delayed: counts.delayed,
+        leased: counts.leased,
+        disabled: counts.disabled.filter(|disabled| *disabled > 0),
+        dead: counts.dead,
+    }
 }
 
 fn state(state: MessageState) -> State {
@@ -291,6 +306,7 @@ fn state(state: MessageState) -> State {
         MessageState::Ready => State::Ready,
         MessageState::Delayed => State::Delayed,
         MessageState::Leased => State::Leased,
+        MessageState::Disabled => State::Disabled,
     }
 }
 
@@ -324,6 +340,17 @@ fn on_duplicate(message: &MessageData) -> OnDuplicate {
     }
 }
 
+fn changed(change: &Amend) -> Change {
+    let (group, ungroup) = match &change.group {
+        Some(Regroup::Join(group)) => (Some(group.to_string()), false),
+        Some(Regroup::Leave) => (None, true),
+        None => (None, false),
+    };
+    // A storage never sees times of day.
+    let due = change.delay(std::time::UNIX_EPOCH).map(whole_us);
+    Change { priority: change.priority, due, group, ungroup, disabled: change.disabled }
+}
+
 fn content(message: &MessageData) -> Content {
     let options = message.options();
     // A storage never sees times of day; a message that bears one keeps it only for the comparison of both ends.
@@ -336,6 +363,7 @@ fn content(message: &MessageData) -> Content {
         priority: options.priority,
         // The shortest is a delay all the same, and an expiry is stored in milliseconds: both are rounded up.
         delay: after(options.delay).map(|delay| whole_us(delay.saturating_add(ALMOST_US))),
+        urgent_after: after(options.urgent_after).map(whole_us),
         expiry: after(options.expiry).map(|expiry| {
             let millis = expiry.as_nanos().div_ceil(1_000_000);
             Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))

@@ -17,15 +17,15 @@ use std::time::{Duration, Instant};
 
 use anyqueue::adapter::{Extension, RawDelivery, Settlement};
 use anyqueue::{
-    Browsed, CancelOutcome, Clock, Counts, DeleteOutcome, ExtendOutcome, MessageData, MessageId, PartitionId,
-    PushOutcome, Result, SettleOutcome, TaskOptions, When,
+    Amend, AmendOutcome, Browsed, CancelOutcome, Clock, Counts, DeleteOutcome, ExtendOutcome, MessageData,
+    MessageId, PartitionId, PushOutcome, Result, SettleOutcome, TaskOptions, When,
 };
 
 pub(crate) use export::Exported;
 pub use trace::Trace;
 pub(crate) use trace::{
-    Action as Act, Answer, Cancellation, Content, Deletion, Delivered, Event as Call, Extension as Extending,
-    OnDuplicate, Op as Asked, Push, Pushed, Settlement as Settling, State,
+    Action as Act, Amendment, Answer, Cancellation, Change, Content, Deletion, Delivered, Event as Call,
+    Extension as Extending, OnDuplicate, Op as Asked, Push, Pushed, Settlement as Settling, State,
 };
 
 /// The smallest difference between two moments of a history.
@@ -89,6 +89,12 @@ pub(crate) enum Op {
         partition: PartitionId,
         ids: Vec<MessageId>,
         outcomes: Vec<Result<CancelOutcome>>,
+    },
+    Amend {
+        partition: PartitionId,
+        ids: Vec<MessageId>,
+        change: Amend,
+        outcomes: Vec<Result<AmendOutcome>>,
     },
     Purge {
         partition: PartitionId,
@@ -357,9 +363,10 @@ impl Inner {
 impl Op {
     fn concerns(&self, about: &[MessageId]) -> bool {
         match self {
-            Self::Push { ids, .. } | Self::Delete { ids, .. } | Self::Cancel { ids, .. } => {
-                ids.iter().any(|id| about.contains(id))
-            }
+            Self::Push { ids, .. }
+            | Self::Delete { ids, .. }
+            | Self::Cancel { ids, .. }
+            | Self::Amend { ids, .. } => ids.iter().any(|id| about.contains(id)),
             Self::Pull { outcome, .. } => {
                 outcome.iter().flatten().any(|delivery| about.contains(&delivery.lease.id))
             }

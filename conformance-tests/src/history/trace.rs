@@ -82,6 +82,13 @@ pub(crate) enum Op {
         partition: PartitionId,
         items: Vec<ById<Cancellation>>,
     },
+    Amend {
+        #[serde(with = "place")]
+        partition: PartitionId,
+        #[serde(flatten)]
+        change: Change,
+        items: Vec<ById<Amendment>>,
+    },
     Purge {
         #[serde(with = "place")]
         partition: PartitionId,
@@ -210,6 +217,8 @@ pub(crate) struct Content {
     pub(crate) priority: u8,
     #[serde(rename = "delay_ms", with = "opt_ms", skip_serializing_if = "is_default")]
     pub(crate) delay: Option<Duration>,
+    #[serde(rename = "urgent_after_ms", with = "opt_ms", skip_serializing_if = "is_default")]
+    pub(crate) urgent_after: Option<Duration>,
     #[serde(rename = "expiry_ms", with = "opt_ms", skip_serializing_if = "is_default")]
     pub(crate) expiry: Option<Duration>,
     #[serde(skip_serializing_if = "is_default")]
@@ -326,6 +335,31 @@ pub(crate) enum Cancellation {
     NotFound,
 }
 
+/// What an amendment was to change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Change {
+    #[serde(rename = "to_priority", skip_serializing_if = "is_default")]
+    pub(crate) priority: Option<u8>,
+    #[serde(rename = "due_ms", with = "opt_ms", skip_serializing_if = "is_default")]
+    pub(crate) due: Option<Duration>,
+    #[serde(rename = "to_group", skip_serializing_if = "is_default")]
+    pub(crate) group: Option<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) ungroup: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) disabled: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Amendment {
+    Amended,
+    Leased,
+    Dead,
+    NotFound,
+}
+
 /// The counts of a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -333,6 +367,8 @@ pub(crate) struct Numbers {
     pub(crate) ready: Option<u64>,
     pub(crate) delayed: Option<u64>,
     pub(crate) leased: Option<u64>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub(crate) disabled: Option<u64>,
     pub(crate) dead: Option<u64>,
 }
 
@@ -349,6 +385,7 @@ pub(crate) enum State {
     Ready,
     Delayed,
     Leased,
+    Disabled,
 }
 
 impl Trace {

@@ -53,6 +53,8 @@ pub(super) fn rows(declared: &Capabilities) -> Vec<(&'static str, String)> {
         successors,
         inspect,
         pause,
+        amend,
+        urgent_after,
         limits,
         slack,
         wake_latency,
@@ -90,6 +92,8 @@ pub(super) fn rows(declared: &Capabilities) -> Vec<(&'static str, String)> {
         ("moves between partitions, death, redrive", move_words(moves).to_owned()),
         ("successors stored with the end of a delivery", successors.map_or("no", move_words).to_owned()),
         ("pause", yes(pause)),
+        ("what waits can be amended", yes(amend)),
+        ("urgent from a moment on", yes(urgent_after)),
     ];
     rows.extend(inspect_rows(&inspect));
     rows.extend(limit_rows(&limits));

@@ -6,6 +6,7 @@ use futures_util::future::BoxFuture;
 
 use super::guard;
 use super::handle::Queue;
+use crate::amend::{Amend, AmendOutcome};
 use crate::error::{Operation, Result};
 use crate::inspect::{
     Browsed, CancelOutcome, Counts, DeleteOutcome, InspectQueueStorage, MAX_PAGE, Page, PauseQueueStorage,
@@ -175,6 +176,38 @@ impl Queue {
                 Box::pin(async move { Ok(inspect.request_cancel(&partition, &part).await) })
             });
             answers.extend(call.await?);
+        }
+        Ok(answers)
+    }
+
+    /// Changes messages that wait, by id: their priority, when they are due, their group, whether they are disabled. Each is changed as a
+    /// whole or not at all. One result per id, in order.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the backend cannot, or lacks what the change asks for;
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a change of nothing, a value out of range, a bad name or dead letters; the server's
+    /// errors are in the results.
+    pub async fn amend(
+        &self,
+        partition: impl IntoPartitionId,
+        ids: &[MessageId],
+        change: Amend,
+    ) -> Result<Vec<Result<AmendOutcome>>> {
+        let partition = partition.into_partition_id()?;
+        let refused = |error| self.0.stamp(error, Operation::Amend);
+        if !self.capabilities().amend || self.storage().amend().is_none() {
+            return Err(refused(guard::unsupported("amendment of what waits")));
+        }
+        guard::amendment(&partition, &change, self.capabilities()).map_err(refused)?;
+        let change = change.normalised(self.0.caller.clock.wall());
+        let mut answers = Vec::with_capacity(ids.len());
+        for part in ids.chunks(MAX_PAGE) {
+            let (partition, part, change) = (partition.clone(), part.to_vec(), change.clone());
+            let call = async move |storage: Arc<dyn Storage>| match storage.amend() {
+                Some(amend) => Ok(amend.amend(&partition, &part, &change).await),
+                None => Err(guard::unsupported("amendment of what waits")),
+            };
+            answers.extend(self.0.bounded(Operation::Amend, call).await?);
         }
         Ok(answers)
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::amend::{Amend, Regroup};
 use crate::capabilities::{Capabilities, Dedup, DelayCapability, PriorityDiscipline};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Headers, MAX_KEY_BYTES, MessageData, OnDuplicate, RESERVED_HEADER_PREFIX};
@@ -45,6 +46,10 @@ pub fn validate(message: &MessageData, encoded_len: u64, capabilities: &Capabili
     if options.delay.is_some() {
         delay(message.delay(std::time::SystemTime::now()), capabilities.push_delay, "a delay at push")?;
     }
+    if options.urgent_after.is_some() {
+        let wait = message.urgent_after(std::time::SystemTime::now()).unwrap_or_default();
+        urgent_after(wait, capabilities)?;
+    }
     headers(message.headers())?;
     if encoded_len > capabilities.limits.message_bytes {
         return Err(too_large(encoded_len, capabilities.limits.message_bytes));
@@ -63,6 +68,41 @@ fn priority(priority: u8, capabilities: &Capabilities) -> Result<()> {
         "priority {priority} is out of range: use 0 (least urgent) to {}",
         capabilities.priority_levels.saturating_sub(1)
     )))
+}
+
+fn urgent_after(wait: Duration, capabilities: &Capabilities) -> Result<()> {
+    const WHAT: &str = "a moment from which a message is urgent (urgent_after)";
+    if !capabilities.urgent_after {
+        return Err(unsupported(WHAT));
+    }
+    delay(wait, capabilities.push_delay, WHAT)
+}
+
+/// Checks an amendment against what a backend declares.
+pub(crate) fn amendment(partition: &PartitionId, change: &Amend, capabilities: &Capabilities) -> Result<()> {
+    if partition.is_dead_letters() {
+        return Err(Error::invalid(
+            "dead letters do not wait: put them back with a redrive, then amend them",
+        ));
+    }
+    if change.is_empty() {
+        return Err(Error::invalid(
+            "the amendment changes nothing: say a priority, a moment, a group or disabled",
+        ));
+    }
+    if let Some(level) = change.priority {
+        priority(level, capabilities)?;
+    }
+    if let Some(Regroup::Join(group)) = &change.group {
+        key("group", Some(group))?;
+        if !capabilities.groups {
+            return Err(unsupported("groups"));
+        }
+    }
+    match change.delay(std::time::SystemTime::now()) {
+        Some(later) => delay(later, capabilities.push_delay, "a delay"),
+        None => Ok(()),
+    }
 }
 
 fn key(what: &str, value: Option<&str>) -> Result<()> {

@@ -293,4 +293,8 @@ impl Storage for Server {
     fn pause(&self) -> Option<&dyn PauseQueueStorage> {
         self.0.memory.pause()
     }
+
+    fn amend(&self) -> Option<&dyn AmendQueueStorage> {
+        None
+    }
 }

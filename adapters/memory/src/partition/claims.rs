@@ -48,7 +48,7 @@ impl Claims {
     pub(super) fn holds(&self, message: &Message, token: &Token) -> bool {
         match message.place {
             Place::Leased { claim } => self.by_id.get(&claim).is_some_and(|claim| claim.token == *token),
-            Place::Ready | Place::Behind | Place::Delayed { .. } => false,
+            _ => false,
         }
     }
 

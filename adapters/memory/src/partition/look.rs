@@ -41,6 +41,14 @@ impl Partition {
         self.queues.delayed()
     }
 
+    pub(crate) fn disabled(&self) -> usize {
+        self.queues.disabled()
+    }
+
+    pub(crate) fn contains(&self, id: MessageId) -> bool {
+        self.messages.contains_key(&id)
+    }
+
     pub(crate) fn leased(&self) -> usize {
         self.queues.leased.len()
     }
@@ -85,6 +93,9 @@ fn browsed(message: &Message, now: Instant) -> Browsed {
         Place::Ready | Place::Behind => (MessageState::Ready, None),
         Place::Delayed { until } => (MessageState::Delayed, Some(until.saturating_duration_since(now))),
         Place::Leased { .. } => (MessageState::Leased, None),
+        Place::Disabled { until } => {
+            (MessageState::Disabled, until.map(|until| until.saturating_duration_since(now)))
+        }
     };
     Browsed::new(message.data.clone(), state)
         .with_delivery_count(message.deliveries)

@@ -8,6 +8,7 @@
 //!                                                ▲                  │
 //!                                                └─ release, retry, lease end
 //! ```
+//! Whatever is not leased can be set aside, and comes back to where it stood.
 //!
 //! A command costs O(log n) for each message it touches, however long the backlog. Maturities and lease ends are carried
 //! out by [`Partition::advance`], which must run before any other command: so a lapsed lease is no lease, whether or not
@@ -23,6 +24,7 @@ use anyqueue::{ExtendOutcome, MessageId, PartitionId};
 
 use crate::message::{Message, Place, after};
 
+mod amend;
 mod claims;
 mod look;
 mod queues;
@@ -67,6 +69,11 @@ impl Partition {
                 }
             }
         }
+        while let Some(id) = self.queues.pop_urgent(now) {
+            if let Some(message) = self.messages.get_mut(&id) {
+                self.queues.make_urgent(message);
+            }
+        }
         while let Some(id) = self.queues.pop_matured(now) {
             if let Some(message) = self.messages.get_mut(&id) {
                 self.queues.line_up(message);
@@ -90,9 +97,13 @@ impl Partition {
 
     /// Makes a delayed message due so long from now.
     pub(crate) fn bring_forward(&mut self, now: Instant, id: MessageId, delay: Duration) {
-        if let Some(message) = self.messages.get_mut(&id) {
-            self.queues.withdraw(message);
-            self.queues.schedule(now, message, delay);
+        let Some(message) = self.messages.get_mut(&id) else { return };
+        self.queues.withdraw(message);
+        match message.place {
+            Place::Disabled { .. } => {
+                self.queues.set_aside(message, (!delay.is_zero()).then(|| after(now, delay)));
+            }
+            _ => self.queues.schedule(now, message, delay),
         }
     }
 
@@ -104,6 +115,7 @@ impl Partition {
             self.keys.insert(Arc::clone(key), message.id());
         }
         self.queues.schedule(now, &mut message, delay);
+        self.queues.note_urgency(&message);
         self.messages.insert(message.id(), message);
     }
 
@@ -112,6 +124,7 @@ impl Partition {
         message.deliveries = 0;
         message.cancel_requested = false;
         self.queues.line_up(&mut message);
+        self.queues.note_urgency(&message);
         self.messages.insert(message.id(), message);
     }
 
@@ -226,13 +239,18 @@ impl Partition {
     /// Undoes what a message that was taken out has left behind: its place, its key, its group.
     fn detach(&mut self, message: &Message) {
         self.queues.withdraw(message);
-        let options = message.data.options();
-        if let Some(key) = &options.dedup_key
+        self.queues.forget_urgency(message);
+        if let Some(key) = &message.data.options().dedup_key
             && self.keys.get(key) == Some(&message.id())
         {
             self.keys.remove(key);
         }
-        if let Some(group) = &options.group
+        self.let_group_go_on(message);
+    }
+
+    /// Ends the role of a message in its group, and offers the next.
+    fn let_group_go_on(&mut self, message: &Message) {
+        if let Some(group) = &message.data.options().group
             && let Some(next) = self.queues.leave_group(group, message.id())
             && let Some(next) = self.messages.get_mut(&next)
         {

@@ -1,15 +1,16 @@
 //! The queues of one partition: which message stands where, and in what order.
 //!
-//! Each message stands in exactly one of `ready`, `behind`, `delayed` and `leased`, under a key that follows from the message
+//! Each message stands in exactly one of `ready`, `behind`, `delayed`, `disabled` and `leased`, under a key that follows from the message
 //! itself: its position, place and group. So it can be found again, and taken out, in O(log n).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyqueue::MessageId;
 
 use super::claims::Claims;
+use crate::limits::PRIORITY_LEVELS;
 use crate::message::{Lane, Message, Place, Position, after};
 
 #[derive(Debug)]
@@ -25,7 +26,10 @@ pub(super) struct Queues {
     heads: HashMap<Arc<str>, MessageId>,
     /// By the moment they mature. The second part of the key, the `seq`, keeps push order among equal moments.
     delayed: BTreeMap<(Instant, u64), MessageId>,
+    disabled: BTreeSet<MessageId>,
     pub(super) leased: Claims,
+    /// When messages get the highest priority, wherever they stand.
+    urgent: BTreeSet<(Instant, MessageId)>,
 }
 
 impl Queues {
@@ -37,7 +41,9 @@ impl Queues {
             behind: BTreeMap::new(),
             heads: HashMap::new(),
             delayed: BTreeMap::new(),
+            disabled: BTreeSet::new(),
             leased: Claims::default(),
+            urgent: BTreeSet::new(),
         }
     }
 
@@ -56,16 +62,33 @@ impl Queues {
         if delay.is_zero() {
             return self.line_up(message);
         }
-        let until = after(now, delay);
-        message.position.seq = self.next_seq();
+        self.delay(message, after(now, delay), true);
+    }
+
+    /// Lets the message wait for a moment, anew or as it did before.
+    pub(super) fn delay(&mut self, message: &mut Message, until: Instant, anew: bool) {
+        if anew {
+            message.position.seq = self.next_seq();
+        }
         message.place = Place::Delayed { until };
         self.delayed.insert((until, message.position.seq), message.id());
+    }
+
+    /// Sets the message aside. Its group must have gone on.
+    pub(super) fn set_aside(&mut self, message: &mut Message, until: Option<Instant>) {
+        message.place = Place::Disabled { until };
+        self.disabled.insert(message.id());
     }
 
     /// Puts the message at the end of its priority or, if its group has another head, at the end of its group.
     pub(super) fn line_up(&mut self, message: &mut Message) {
         message.position.seq = self.next_seq();
         message.position.lane = Lane::Fresh;
+        self.stand(message);
+    }
+
+    /// Puts the message at its position or, if its group has another head, behind that.
+    pub(super) fn stand(&mut self, message: &mut Message) {
         if let Some(group) = message.data.options().group.as_ref().filter(|_| self.with_groups)
             && *self.heads.entry(Arc::clone(group)).or_insert(message.id()) != message.id()
         {
@@ -104,6 +127,39 @@ impl Queues {
                 self.delayed.remove(&(until, seq));
             }
             Place::Leased { claim } => self.leased.end_one(claim),
+            Place::Disabled { .. } => {
+                self.disabled.remove(&message.id());
+            }
+        }
+    }
+
+    /// Remembers when the message becomes urgent.
+    pub(super) fn note_urgency(&mut self, message: &Message) {
+        self.urgent.extend(message.urgent_at.map(|moment| (moment, message.id())));
+    }
+
+    pub(super) fn forget_urgency(&mut self, message: &Message) {
+        if let Some(moment) = message.urgent_at {
+            self.urgent.remove(&(moment, message.id()));
+        }
+    }
+
+    /// A message that is to become urgent now.
+    pub(super) fn pop_urgent(&mut self, now: Instant) -> Option<MessageId> {
+        self.urgent.first().filter(|(moment, _)| *moment <= now)?;
+        self.urgent.pop_first().map(|(_, id)| id)
+    }
+
+    /// Gives the message the highest priority. Among its equals it keeps its place.
+    pub(super) fn make_urgent(&mut self, message: &mut Message) {
+        message.urgent_at = None;
+        let is_ready = message.place == Place::Ready;
+        if is_ready {
+            self.withdraw(message);
+        }
+        message.position.set_priority(PRIORITY_LEVELS - 1);
+        if is_ready {
+            self.offer(message);
         }
     }
 
@@ -130,7 +186,7 @@ impl Queues {
         let behind = self.behind.first_key_value().map(|(_, id)| id);
         let ready = || self.ready.first_key_value().map(|(_, id)| id);
         let delayed = || self.delayed.first_key_value().map(|(_, id)| id);
-        behind.or_else(ready).or_else(delayed).copied()
+        behind.or_else(ready).or_else(delayed).or_else(|| self.disabled.first()).copied()
     }
 
     /// When the next message matures or the next lease ends.
@@ -145,6 +201,10 @@ impl Queues {
 
     pub(super) fn behind(&self) -> usize {
         self.behind.len()
+    }
+
+    pub(super) fn disabled(&self) -> usize {
+        self.disabled.len()
     }
 
     pub(super) fn delayed(&self) -> usize {

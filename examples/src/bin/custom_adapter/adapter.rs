@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use anyqueue::adapter::{
-    Action, Capabilities, Extension, InspectQueueStorage, Lease, PauseQueueStorage, PullQueueStorage,
-    PullRequest, PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage, Token, async_trait,
+    Action, AmendQueueStorage, Capabilities, Extension, InspectQueueStorage, Lease, PauseQueueStorage,
+    PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage, Token,
+    async_trait,
 };
 use anyqueue::{
     Error, ExtendOutcome, Health, MessageData, Operation, PartitionId, PushOutcome, Result, SettleOutcome,
@@ -256,6 +257,10 @@ impl Storage for ListQueue {
     }
 
     fn pause(&self) -> Option<&dyn PauseQueueStorage> {
+        None
+    }
+
+    fn amend(&self) -> Option<&dyn AmendQueueStorage> {
         None
     }
 }

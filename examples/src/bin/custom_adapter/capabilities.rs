@@ -62,6 +62,8 @@ pub(crate) fn capabilities() -> Capabilities {
             cancel: false,
         },
         pause: false,
+        amend: false,
+        urgent_after: false,
         limits: Limits {
             message_bytes: 1 << 20,
             push_batch: 1000,
