@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::caller::RetryPolicy;
+use super::guard;
 use crate::capabilities::Capabilities;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::message::MessageData;
 
 /// What becomes of a message that has expired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,7 +21,7 @@ pub enum Expired {
     DeadLetter,
 }
 
-/// How a partition is consumed.
+/// How a partition is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PartitionOptions {
@@ -36,6 +38,9 @@ pub struct PartitionOptions {
     pub max_deliveries: Option<u32>,
     /// What becomes of expired messages. Default: they are removed.
     pub expired: Expired,
+    /// The header whose value is the group of what is pushed here, as a customer's number: said once, where the queue is made. A message with
+    /// a group of its own keeps that, and one without the header, or with an empty one, has none. Default: none.
+    pub group_by: Option<Arc<str>>,
 }
 
 impl Default for PartitionOptions {
@@ -45,6 +50,7 @@ impl Default for PartitionOptions {
             max_hold: Duration::from_hours(12),
             max_deliveries: Some(100),
             expired: Expired::Remove,
+            group_by: None,
         }
     }
 }
@@ -78,6 +84,25 @@ impl PartitionOptions {
         self
     }
 
+    /// Sets [`group_by`](Self::group_by).
+    #[must_use]
+    pub fn with_group_by(mut self, header: impl Into<Arc<str>>) -> Self {
+        self.group_by = Some(header.into());
+        self
+    }
+
+    /// The message in the group that its header says.
+    pub(super) fn grouped(&self, message: MessageData) -> MessageData {
+        let Some(header) = self.group_by.as_deref().filter(|_| message.options().group.is_none()) else {
+            return message;
+        };
+        let group = message.headers().get(header).filter(|value| !value.is_empty()).cloned();
+        match group {
+            Some(group) => message.with_group(group),
+            None => message,
+        }
+    }
+
     /// Whether the backend can keep them.
     pub(super) fn check(&self, capabilities: &Capabilities) -> Result<()> {
         capabilities.lease.check(self.lease)?;
@@ -85,6 +110,9 @@ impl PartitionOptions {
             return Err(Error::invalid(
                 "max_deliveries is 0: no message would ever reach a handler; the least is 1",
             ));
+        }
+        if self.group_by.is_some() && !capabilities.groups {
+            return Err(guard::unsupported("groups (group_by)"));
         }
         if self.max_hold < self.lease {
             return Err(Error::invalid("max_hold is shorter than the lease: raise it, or shorten the lease"));

@@ -170,6 +170,7 @@ impl Shared {
         if message.has_absolute_times() {
             message = message.normalised(self.caller.clock.wall());
         }
+        message = self.options.of(partition.name()).grouped(message);
         let encoded_len = self.storage().encoded_len(&message);
         guard::validate(&message, encoded_len, &self.capabilities).map_err(stamp)?;
         Ok((message, encoded_len))
