@@ -43,7 +43,7 @@ pub fn registry() -> Registry {
 /// Opens the storage that the URL names, without [initialising](anyqueue::adapter::QueueStorage::init) it.
 ///
 /// # Errors
-/// As [`Registry::open`]: an unknown scheme is answered with those that this build has.
+/// As [`Registry::open`]: an unknown scheme is an error that names those that this build has.
 ///
 /// # Cancellation
 /// Dropped, nothing is left open.

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-/// What the functions of this crate answer.
+/// What the functions of this crate return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a server could not be started, stopped or signalled.

@@ -45,7 +45,7 @@ impl MemoryConfig {
     }
 
     /// How many bytes the store holds, over all partitions, counted as
-    /// [`encoded_len`](anyqueue::adapter::PushQueueStorage::encoded_len) does. A push beyond answers
+    /// [`encoded_len`](anyqueue::adapter::PushQueueStorage::encoded_len) does. A push beyond returns
     /// [`Full`](anyqueue::ErrorKind::Full). Headers that a settlement adds are counted, but never refused for lack of room:
     /// a message must be able to die.
     pub fn with_max_bytes(mut self, max_bytes: u64) -> Self {
@@ -53,7 +53,7 @@ impl MemoryConfig {
         self
     }
 
-    /// How many bytes one message may have, counted in the same way. A larger one answers
+    /// How many bytes one message may have, counted in the same way. A larger one returns
     /// [`TooLarge`](anyqueue::ErrorKind::TooLarge).
     pub fn with_max_message_bytes(mut self, max_message_bytes: u64) -> Self {
         self.max_message_bytes = max_message_bytes;

@@ -24,14 +24,17 @@
 //! # Guarantees
 //! Every clause of the contract in its strictest form: priorities in 10 levels, the higher always first; push order within
 //! a level; what comes back goes to the front; groups; deduplication while a message lives; delays and leases that end
-//! at their very moment; fenced leases; atomic moves; unique ids; counts, browsing, deletion, cancellation and pauses.
+//! at their very moment; fenced leases; atomic moves; unique ids; counts, browsing, deletion,
+//! cancellation, amendments, urgency and pauses.
 //! Nothing survives the process, and nobody outside of it sees the messages.
 //!
 //! What the contract leaves open is decided like this:
 //! - Messages that came back stand in the order in which they were pushed.
-//! - A lease is valid until, and not at, its end. From then on settling and extending answer `Lost`, whether or not somebody
+//! - A lease is valid until, and not at, its end. From then on settling and extending return `Lost`, whether or not somebody
 //!   else has claimed the message since.
 //! - A request for cancellation stays with the message when its lease ends; the next holder learns of it. A move clears it.
+//! - A message that moves keeps the moment at which it becomes urgent.
+//! - A postponed head of a group that is disabled leaves the group to the others, and joins it again at its moment.
 //! - A dead-letter partition knows neither groups nor deduplication.
 //! - A partition is listed while it, or its dead letters, has messages or is paused. Others are forgotten.
 //! - A settlement that replaces headers is counted, but not refused because the store is full. A postponement may not make
@@ -48,7 +51,7 @@
 //! | `max_message_bytes` | 16777216 | bytes of one message; a larger one is refused as too large |
 //!
 //! # Limits
-//! A store holds 10 million messages and 4 GiB unless [told otherwise](MemoryConfig); beyond, pushes answer
+//! A store holds 10 million messages and 4 GiB unless [told otherwise](MemoryConfig); beyond, pushes return
 //! [`Full`](anyqueue::ErrorKind::Full). A message counts its payload, headers, ids and keys in bytes, and 512 besides,
 //! about what keeping it costs.
 //!

@@ -36,7 +36,7 @@ impl Line {
         self.idle.is_empty() && self.called == 0
     }
 
-    /// Goes to sleep. The answer, if any, makes the waiter the keeper: it comes back at that moment.
+    /// Goes to sleep. The moment that it returns, if any, makes the waiter the keeper: it comes back at that moment.
     pub(crate) fn join(&mut self, ticket: u64, bell: Arc<Notify>, alarm: Option<Instant>) -> Option<Instant> {
         self.idle.insert(ticket, bell);
         let until = alarm.filter(|alarm| !self.is_kept(*alarm))?;

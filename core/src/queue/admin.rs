@@ -97,7 +97,7 @@ impl Queue {
     }
 
     /// Deletes the messages that the filter accepts, looking at no more than `limit`, from the one after `after` on. Go on with the
-    /// answer's `next`. Messages that are held are left alone.
+    /// `next` that it returns. Messages that are held are left alone.
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported), or the server's; what was deleted before stays deleted.

@@ -23,7 +23,7 @@ pub async fn expect(addr: SocketAddr, request: &[u8], expected: &[u8]) -> io::Re
     }
 }
 
-/// Sends a command without spaces in its words to Redis, and answers the text or number that it answers.
+/// Sends a command without spaces in its words to Redis, and returns the text or number of its reply.
 pub(crate) async fn redis(addr: SocketAddr, command: &str) -> io::Result<String> {
     let mut stream = BufReader::new(TcpStream::connect(addr).await?);
     stream.write_all(format!("{command}\r\n").as_bytes()).await?;

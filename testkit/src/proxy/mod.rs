@@ -57,7 +57,7 @@ impl Proxy {
         self.addr
     }
 
-    /// Changes what is done to connections. When this answers, it holds for all that is connected or sent from then on.
+    /// Changes what is done to connections. When this returns, it holds for all that is connected or sent from then on.
     ///
     /// # Errors
     /// If the proxy cannot listen again after [`Fault::Refuse`]; it is then of no more use.

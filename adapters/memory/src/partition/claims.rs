@@ -62,7 +62,7 @@ impl Claims {
         }
     }
 
-    /// Ends a claim that has lapsed. The answer: the messages it began with.
+    /// Ends a claim that has lapsed. Returns the messages it began with.
     pub(super) fn pop_lapsed(&mut self, now: Instant) -> Option<(ClaimId, Vec<MessageId>)> {
         let first = self.by_id.first_entry().filter(|first| first.key().until <= now)?;
         let (id, claim) = first.remove_entry();

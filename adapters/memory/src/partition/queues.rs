@@ -163,8 +163,8 @@ impl Queues {
         }
     }
 
-    /// Ends the message's role in its group. If it was the head, the member that waited longest becomes it: the answer,
-    /// which is to be offered.
+    /// Ends the message's role in its group. If it was the head, returns the member that waited longest, which becomes it and is to
+    /// be offered.
     pub(super) fn leave_group(&mut self, group: &Arc<str>, id: MessageId) -> Option<MessageId> {
         if self.heads.get(group) != Some(&id) {
             return None;
