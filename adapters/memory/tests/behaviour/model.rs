@@ -1,18 +1,20 @@
 //! Random commands against a naive model: one list of messages, searched from end to end.
 //!
-//! The model knows no queues, heads or timers. Where the backend keeps state, the model looks at all messages: the head of a
-//! group is the member that joined first; a lease holds if its end has not come.
+//! The model knows no queues or timers. Where the backend keeps state, the model looks at all messages: the next head of a
+//! group is the member that stands first; a lease holds if its end has not come.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    Action, Extension, InspectQueueStorage, Lease, PauseQueueStorage, PullQueueStorage, PullRequest,
-    PushQueueStorage, RawDelivery, Settlement,
+    Action, AmendQueueStorage, Extension, InspectQueueStorage, Lease, PauseQueueStorage, PullQueueStorage,
+    PullRequest, PushQueueStorage, RawDelivery, Settlement,
 };
 use anyqueue::{
-    CancelOutcome, Counts, DeleteOutcome, ExtendOutcome, MessageData, MessageId, MessageState, Page,
-    PartitionId, PushOutcome, SettleOutcome,
+    Amend, AmendOutcome, CancelOutcome, Counts, DeleteOutcome, ExtendOutcome, MessageData, MessageId,
+    MessageState, Page, PartitionId, PushOutcome, SettleOutcome,
 };
 use futures_util::FutureExt;
 use proptest::prelude::*;
@@ -22,7 +24,8 @@ use crate::fixture::{Fixture, secs};
 
 #[derive(Clone, Debug)]
 enum Command {
-    Push { dead: bool, priority: u8, group: Option<u8>, key: Option<u8>, delay: u64 },
+    Push { dead: bool, priority: u8, group: Option<u8>, key: Option<u8>, delay: u64, urgent: Option<u64> },
+    Amend(Index, Amend),
     PushAgain(Index),
     Pull { dead: bool, max: usize, lease: u64 },
     Settle(Index, Fate),
@@ -48,17 +51,21 @@ enum State {
     Ready { returned: bool },
     Delayed { until: u64 },
     Leased { until: u64, claim: usize },
+    Disabled { returned: bool, until: Option<u64> },
 }
 
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is an independent yes or no of a message")]
 struct Known {
     data: MessageData,
     dead: bool,
     holds_key: bool,
     state: State,
     order: u64,
-    /// When it joined its group.
-    joined: Option<u64>,
+    /// Whether it stands in the line of its group.
+    joined: bool,
+    level: u8,
+    urgent_at: Option<u64>,
     deliveries: u32,
     cancel_requested: bool,
     pushed_at: u64,
@@ -69,6 +76,8 @@ struct Model {
     now: u64,
     tick: u64,
     messages: Vec<Known>,
+    /// Of each group the member that is on offer, held or postponed.
+    heads: BTreeMap<Arc<str>, MessageId>,
     paused: [bool; 2],
 }
 
@@ -80,8 +89,16 @@ impl Model {
 
     fn advance(&mut self, seconds: u64) {
         self.now += seconds;
+        self.come_of_age();
+    }
+
+    /// What time has brought: urgency, lease ends, maturity.
+    fn come_of_age(&mut self) {
         let mut matured = Vec::new();
         for (at, known) in self.messages.iter_mut().enumerate() {
+            if known.urgent_at.take_if(|at| *at <= self.now).is_some() {
+                known.level = 9;
+            }
             match known.state {
                 State::Leased { until, .. } if until <= self.now => {
                     known.state = State::Ready { returned: true };
@@ -100,8 +117,30 @@ impl Model {
         let tick = self.tick();
         let known = &mut self.messages[at];
         known.order = tick;
-        known.joined.get_or_insert(tick);
-        known.state = State::Ready { returned: false };
+        self.stand(at, false);
+    }
+
+    /// Lets the message be offered where it stands, in its turn.
+    fn stand(&mut self, at: usize, returned: bool) {
+        self.messages[at].joined = true;
+        self.messages[at].state = State::Ready { returned };
+        self.promote();
+    }
+
+    /// Gives each group without a head the member that stands first.
+    fn promote(&mut self) {
+        let is_in = |known: &Known, group: &Arc<str>| {
+            !known.dead && known.joined && known.data.options().group.as_ref() == Some(group)
+        };
+        let messages = &self.messages;
+        self.heads.retain(|group, head| messages.iter().any(|it| it.data.id() == *head && is_in(it, group)));
+        for known in messages {
+            let Some(group) = known.data.options().group.clone() else { continue };
+            let line = messages.iter().filter(|it| is_in(it, &group));
+            if let Some(first) = line.min_by_key(|it| it.order) {
+                self.heads.entry(group).or_insert(first.data.id());
+            }
+        }
     }
 
     fn schedule(&mut self, at: usize, delay: u64) {
@@ -112,7 +151,7 @@ impl Model {
         self.messages[at].state = State::Delayed { until: self.now + delay };
     }
 
-    fn push(&mut self, dead: bool, data: MessageData, delay: u64) -> PushOutcome {
+    fn push(&mut self, dead: bool, data: MessageData, delay: u64, urgent: Option<u64>) -> PushOutcome {
         if self.messages.iter().any(|known| known.data.id() == data.id()) {
             return PushOutcome::Duplicate(Some(data.id()));
         }
@@ -124,29 +163,26 @@ impl Model {
         }
         let id = data.id();
         self.messages.push(Known {
+            level: data.options().priority,
+            urgent_at: urgent.map(|wait| self.now + wait),
             data,
             dead,
             holds_key: !dead,
             state: State::Ready { returned: false },
             order: 0,
-            joined: None,
+            joined: false,
             deliveries: 0,
             cancel_requested: false,
             pushed_at: self.now,
         });
         self.schedule(self.messages.len() - 1, delay);
+        self.come_of_age();
         PushOutcome::Stored(id)
     }
 
     fn is_offered(&self, known: &Known) -> bool {
-        let group = &known.data.options().group;
-        let before = |other: &Known| {
-            !other.dead
-                && other.data.options().group == *group
-                && other.joined.is_some()
-                && other.joined < known.joined
-        };
-        let is_head = known.dead || group.is_none() || !self.messages.iter().any(before);
+        let head = known.data.options().group.as_ref().map(|group| self.heads.get(group));
+        let is_head = known.dead || head.is_none_or(|head| head == Some(&known.data.id()));
         matches!(known.state, State::Ready { .. }) && !self.paused[usize::from(known.dead)] && is_head
     }
 
@@ -159,7 +195,7 @@ impl Model {
             let best = offered.min_by_key(|at| {
                 let known = &self.messages[*at];
                 let returned = known.state == State::Ready { returned: true };
-                (Reverse(known.data.options().priority), !returned, known.order)
+                (Reverse(known.level), !returned, known.order)
             });
             let Some(best) = best else { break };
             let known = &mut self.messages[best];
@@ -182,7 +218,10 @@ impl Model {
     fn settle(&mut self, lease: &Lease, claim: usize, fate: Fate) -> SettleOutcome {
         let Some(at) = self.held(lease, claim) else { return SettleOutcome::Lost };
         match fate {
-            Fate::Remove => drop(self.messages.remove(at)),
+            Fate::Remove => {
+                self.messages.remove(at);
+                self.promote();
+            }
             Fate::Release | Fate::Retry => {
                 self.messages[at].deliveries -= u32::from(matches!(fate, Fate::Release));
                 self.messages[at].state = State::Ready { returned: true };
@@ -196,11 +235,12 @@ impl Model {
                 *known = Known {
                     dead,
                     holds_key: false,
-                    joined: None,
+                    joined: false,
                     deliveries: 0,
                     cancel_requested: false,
                     ..known.clone()
                 };
+                self.promote();
                 self.line_up(at);
             }
         }
@@ -227,6 +267,7 @@ impl Model {
             Some(at) if matches!(self.messages[at].state, State::Leased { .. }) => DeleteOutcome::Leased,
             Some(at) => {
                 self.messages.remove(at);
+                self.promote();
                 DeleteOutcome::Deleted
             }
         }
@@ -241,6 +282,7 @@ impl Model {
             }
             Some(at) => {
                 self.messages.remove(at);
+                self.promote();
                 CancelOutcome::Removed
             }
         }
@@ -249,7 +291,48 @@ impl Model {
     fn purge(&mut self, dead: bool) -> usize {
         let before = self.messages.len();
         self.messages.retain(|known| known.dead != dead || matches!(known.state, State::Leased { .. }));
+        self.promote();
         before - self.messages.len()
+    }
+
+    fn amend(&mut self, id: MessageId, change: &Amend) -> AmendOutcome {
+        let Some(at) = self.find(false, id) else {
+            let is_dead = self.find(true, id).is_some();
+            return if is_dead { AmendOutcome::Dead } else { AmendOutcome::NotFound };
+        };
+        let known = &mut self.messages[at];
+        let (returned, was_until, was_disabled) = match known.state {
+            State::Leased { .. } => return AmendOutcome::Leased,
+            State::Ready { returned } => (returned, None, false),
+            State::Delayed { until } => (false, Some(until), false),
+            State::Disabled { returned, until } => (returned, until, true),
+        };
+        let data = change.apply(known.data.clone());
+        let regrouped = data.options().group != known.data.options().group;
+        known.data = data;
+        known.level = change.priority.unwrap_or(known.level);
+        let disabled = change.disabled.unwrap_or(was_disabled);
+        let delay = change.delay(std::time::UNIX_EPOCH).map(|delay| delay.as_secs());
+        let until = match delay {
+            Some(delay) => (delay > 0).then_some(self.now + delay),
+            None => was_until,
+        };
+        let is_head = known.data.options().group.as_ref().map(|group| self.heads.get(group) == Some(&id));
+        known.joined &= !regrouped && !disabled && (until.is_none() || is_head == Some(true));
+        let tick = self.tick();
+        let known = &mut self.messages[at];
+        match until {
+            _ if disabled => known.state = State::Disabled { returned, until },
+            Some(until) => {
+                known.order = if delay.is_some() { tick } else { known.order };
+                known.state = State::Delayed { until };
+            }
+            None if regrouped || was_until.is_some() => self.line_up(at),
+            None => self.stand(at, returned),
+        }
+        self.promote();
+        self.come_of_age();
+        AmendOutcome::Amended
     }
 
     fn browse(&self, dead: bool) -> Vec<(MessageId, MessageState, Option<u32>)> {
@@ -260,6 +343,7 @@ impl Model {
                     State::Ready { .. } => MessageState::Ready,
                     State::Delayed { .. } => MessageState::Delayed,
                     State::Leased { .. } => MessageState::Leased,
+                    State::Disabled { .. } => MessageState::Disabled,
                 };
                 (known.data.id(), state, Some(known.deliveries))
             })
@@ -278,6 +362,7 @@ impl Model {
             count(MessageState::Leased),
             dead,
         )
+        .with_disabled(count(MessageState::Disabled))
     }
 }
 
@@ -308,7 +393,7 @@ impl Pair {
 
     fn run(&mut self, command: &Command) {
         match *command {
-            Command::Push { dead, priority, group, key, delay } => {
+            Command::Push { dead, priority, group, key, delay, urgent } => {
                 let mut message = MessageData::new("x").with_priority(priority).with_delay(secs(delay));
                 if let Some(group) = group {
                     message = message.with_group(format!("g{group}"));
@@ -317,10 +402,11 @@ impl Pair {
                     message = message.with_dedup_key(format!("k{key}"));
                 }
                 self.pushed.push(message.clone());
-                self.push(dead, message, delay);
+                let urging = urgent.map_or(message.clone(), |wait| message.with_urgent_after(secs(wait)));
+                self.push(dead, urging, delay, urgent);
             }
             Command::PushAgain(which) if !self.pushed.is_empty() => {
-                self.push(false, which.get(&self.pushed).clone().with_delay(Duration::ZERO), 0);
+                self.push(false, which.get(&self.pushed).clone().with_delay(Duration::ZERO), 0, None);
             }
             Command::Pull { dead, max, lease } => self.pull(dead, max, lease),
             Command::Settle(which, fate) if !self.deliveries.is_empty() => self.settle(which, fate),
@@ -329,6 +415,11 @@ impl Pair {
                 let extension = Extension { lease: delivery.lease.clone(), duration: secs(seconds) };
                 let real = done(self.real.queue.extend(&[extension])).remove(0).unwrap();
                 assert_eq!(real, self.model.extend(&delivery.lease, *claim, seconds));
+            }
+            Command::Amend(which, ref change) if !self.pushed.is_empty() => {
+                let id = which.get(&self.pushed).id();
+                let real = done(self.real.queue.amend(&self.real.jobs, &[id], change)).remove(0).unwrap();
+                assert_eq!(real, self.model.amend(id, change), "{change:?}");
             }
             Command::Delete(dead, which) if !self.pushed.is_empty() => {
                 let id = which.get(&self.pushed).id();
@@ -357,11 +448,11 @@ impl Pair {
         }
     }
 
-    fn push(&mut self, dead: bool, message: MessageData, delay: u64) {
+    fn push(&mut self, dead: bool, message: MessageData, delay: u64, urgent: Option<u64>) {
         let real = done(self.real.queue.push(&self.partition(dead), std::slice::from_ref(&message)))
             .remove(0)
             .unwrap();
-        assert_eq!(real, self.model.push(dead, message, delay));
+        assert_eq!(real, self.model.push(dead, message, delay, urgent));
     }
 
     fn pull(&mut self, dead: bool, max: usize, lease: u64) {
@@ -415,15 +506,42 @@ fn dead() -> impl Strategy<Value = bool> {
     prop::bool::weighted(0.2)
 }
 
+fn amendment() -> impl Strategy<Value = Amend> {
+    let priority = prop::option::weighted(0.3, 0..10_u8);
+    let due = prop::option::weighted(0.4, 0..4_u64);
+    let group = prop::option::weighted(0.3, prop::option::of(0..2_u8));
+    let disabled = prop::option::weighted(0.5, any::<bool>());
+    (priority, due, group, disabled).prop_map(|(priority, due, group, disabled)| {
+        let mut change = Amend::new();
+        (change.priority, change.disabled) = (priority, disabled);
+        change = due.map_or(change.clone(), |due| change.due_in(secs(due)));
+        match group {
+            Some(Some(group)) => change.with_group(format!("g{group}")),
+            Some(None) => change.without_group(),
+            None => change,
+        }
+    })
+}
+
 fn command() -> impl Strategy<Value = Command> {
     let group = prop::option::weighted(0.6, 0..2_u8);
     let key = prop::option::weighted(0.3, 0..3_u8);
     let delay = prop_oneof![3 => Just(0), 1 => 1..5_u64];
-    let push = (prop::bool::weighted(0.1), 0..3_u8, group, key, delay)
-        .prop_map(|(dead, priority, group, key, delay)| Command::Push { dead, priority, group, key, delay });
+    let urgent = prop::option::weighted(0.2, 0..5_u64);
+    let push = (prop::bool::weighted(0.1), 0..3_u8, group, key, delay, urgent).prop_map(
+        |(dead, priority, group, key, delay, urgent)| Command::Push {
+            dead,
+            priority,
+            group,
+            key,
+            delay,
+            urgent,
+        },
+    );
     prop_oneof![
         8 => push,
         1 => any::<Index>().prop_map(Command::PushAgain),
+        4 => (any::<Index>(), amendment()).prop_map(|(which, change)| Command::Amend(which, change)),
         6 => (dead(), 1..4_usize, 1..6_u64).prop_map(|(dead, max, lease)| Command::Pull { dead, max, lease }),
         8 => (any::<Index>(), fate()).prop_map(|(which, fate)| Command::Settle(which, fate)),
         2 => (any::<Index>(), 1..6_u64).prop_map(|(which, seconds)| Command::Extend(which, seconds)),
