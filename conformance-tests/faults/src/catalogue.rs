@@ -5,12 +5,15 @@ use std::sync::Arc;
 use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Entry, Quirk};
-use crate::{client, groups, inspect, keys, lease, limits, pull, push, settle, time};
+use crate::{amend, client, groups, inspect, keys, lease, limits, pull, push, settle, time};
 
 const TOPICS: &[&[Entry]] = &[
     push::batch::FAULTS,
     push::options::FAULTS,
     push::compaction::FAULTS,
+    amend::change::FAULTS,
+    amend::disabled::FAULTS,
+    amend::urgent::FAULTS,
     keys::freed::FAULTS,
     client::names::FAULTS,
     settle::stored_anew::FAULTS,

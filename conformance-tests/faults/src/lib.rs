@@ -5,6 +5,7 @@
 //!
 //! Most are a `Quirk`, which overrides the calls that it spoils. Those of a server and its network are in a model of these, `wire`.
 
+mod amend;
 mod basic;
 mod catalogue;
 mod client;

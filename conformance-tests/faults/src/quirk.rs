@@ -42,10 +42,7 @@ pub(crate) struct Client {
 impl Client {
     /// The message with this id.
     pub(crate) async fn find(&self, partition: &PartitionId, id: MessageId) -> Option<Browsed> {
-        let before = u128::from_be_bytes(*id.as_bytes()).checked_sub(1);
-        let before = before.map(|number| MessageId::from_bytes(number.to_be_bytes()));
-        let page = self.right.browse(partition, Page::of(1).after(before)).await.ok()?;
-        page.into_iter().find(|browsed| browsed.message.id() == id)
+        self.right.find(partition, id).await
     }
 
     pub(crate) async fn settle_one(&self, lease: Lease, action: Action) -> Result<SettleOutcome> {

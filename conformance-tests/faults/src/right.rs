@@ -20,6 +20,14 @@ impl Right {
         Self(storage)
     }
 
+    /// The message with this id.
+    pub(crate) async fn find(&self, partition: &PartitionId, id: MessageId) -> Option<Browsed> {
+        let before = u128::from_be_bytes(*id.as_bytes()).checked_sub(1);
+        let before = before.map(|number| MessageId::from_bytes(number.to_be_bytes()));
+        let page = self.browse(partition, Page::of(1).after(before)).await.ok()?;
+        page.into_iter().find(|browsed| browsed.message.id() == id)
+    }
+
     fn inspector(&self) -> Result<&dyn InspectQueueStorage> {
         self.0.inspect().ok_or_else(|| Error::unsupported("no inspection"))
     }

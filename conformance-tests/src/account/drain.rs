@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyqueue::adapter::{Action, PullRequest, Storage};
-use anyqueue::{Clock, MessageId, PartitionId, SettleOutcome};
+use anyqueue::{Amend, Clock, MAX_PAGE, MessageId, PartitionId, SettleOutcome};
 
 use crate::check::{Rules, Timeline};
 use crate::clause::Clause;
@@ -38,6 +38,7 @@ impl Drain<'_> {
     /// Removes whatever comes, until nothing is owed, or what is owed should have come.
     pub(crate) async fn run(&self) -> Result<(), Stuck> {
         let timing = Timing::of(self.storage.capabilities());
+        self.restore().await;
         let start = self.clock.now();
         let (known, due) = self.outstanding();
         let deadline = start + due.min(MAX_WAIT) + timing.soon;
@@ -53,6 +54,24 @@ impl Drain<'_> {
         let ticket = self.history.begin(&"drain".into(), Op::Drained);
         self.history.end(ticket, 0, |_| ());
         Ok(())
+    }
+
+    /// Makes what was amended ready. What comes of that the drain shows.
+    async fn restore(&self) {
+        let Some(amend) = self.storage.amend() else { return };
+        let exported = self.history.export(self.rules.clone());
+        let timeline = Timeline::of(&exported.trace);
+        let owed = timeline.owed();
+        for partition in &timeline.partitions {
+            let amended = owed.iter().filter(|number| {
+                let life = timeline.lives.get(number);
+                life.is_some_and(|life| life.amendments.iter().any(|it| it.place == partition))
+            });
+            let ids: Vec<_> = amended.filter_map(|number| exported.messages.get(*number).copied()).collect();
+            for page in ids.chunks(MAX_PAGE) {
+                amend.amend(partition, page, &Amend::new().now().enable()).await;
+            }
+        }
     }
 
     /// What is left, and how long until the last of it becomes available.

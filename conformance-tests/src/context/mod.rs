@@ -1,6 +1,7 @@
 //! What a case works with: clients, partitions, messages and judgements.
 
 mod altered;
+mod amend;
 mod client;
 mod failure;
 mod idle;

@@ -5,22 +5,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyqueue::adapter::{
-    Action, InspectQueueStorage as _, Lease, PullQueueStorage as _, PullRequest, RawDelivery, Settlement,
-    async_trait,
+    Action, AmendQueueStorage as _, InspectQueueStorage as _, Lease, PullQueueStorage as _, PullRequest,
+    RawDelivery, Settlement, async_trait,
 };
 use anyqueue::{
-    Browsed, CancelOutcome, DeleteOutcome, MAX_PAGE, MessageId, MessageState, Page, PartitionId, Result,
-    SettleOutcome,
+    Amend, Browsed, CancelOutcome, DeleteOutcome, MAX_PAGE, MessageId, MessageState, Page, PartitionId,
+    Regroup, Result, SettleOutcome,
 };
 use anyqueue_conformance::{Clause, Fault};
 
-use crate::quirk::{Client, Entry, Kept, Pulled, Quirk, Settled, for_wait, subtle};
+use crate::quirk::{Amended, Client, Entry, Kept, Pulled, Quirk, Settled, for_wait, subtle};
 
 pub(crate) const FAULTS: &[Entry] = &[
     subtle(Fault::DeathLocksGroup, &[Clause::Groups], || locks(By::Death)),
     subtle(Fault::CancelLocksGroup, &[Clause::Groups, Clause::Deletion], || locks(By::Cancel)),
     subtle(Fault::DeleteLocksGroup, &[Clause::Groups, Clause::Deletion], || locks(By::Delete)),
     subtle(Fault::PurgeLocksGroup, &[Clause::Groups, Clause::Deletion], || locks(By::Purge)),
+    subtle(Fault::RegroupLocksGroup, &[], || locks(By::Regroup)),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,7 @@ enum By {
     Cancel,
     Delete,
     Purge,
+    Regroup,
 }
 
 type Group = (PartitionId, Arc<str>);
@@ -153,4 +155,24 @@ impl Quirk for Locks {
         }
         Ok(purged)
     }
+
+    async fn amend(
+        &self,
+        client: &Client,
+        partition: &PartitionId,
+        ids: &[MessageId],
+        change: &Amend,
+    ) -> Amended {
+        if self.by == By::Regroup && change.group.is_some() {
+            let before = browse(client, partition).await;
+            let groups = heads(&before, |id| ids.contains(&id));
+            self.lock_all(partition, groups.into_iter().filter(|group| leaves(change, group)));
+        }
+        client.right.amend(partition, ids, change).await
+    }
+}
+
+/// Whether a member of this group is to have another, or none.
+fn leaves(change: &Amend, group: &Arc<str>) -> bool {
+    change.group != Some(Regroup::Join(Arc::clone(group)))
 }

@@ -1,6 +1,7 @@
 //! Cases through the portable `Queue`: the clauses that core keeps, over any adapter.
 
 mod admin;
+mod amend;
 mod beside;
 mod bounds;
 mod close;
@@ -42,6 +43,7 @@ pub(super) const GROUPS: &[&[Case]] = &[
     stream::CASES,
     crowd::CASES,
     admin::CASES,
+    amend::CASES,
     beside::CASES,
     fault::CASES,
     close::CASES,

@@ -1,6 +1,7 @@
 //! Cases between which and the adapter nothing stands: the clauses that an adapter keeps by itself.
 
 mod admin;
+mod amend;
 mod backlog;
 mod bounds;
 mod cancel;
@@ -31,6 +32,7 @@ mod rivals;
 mod settle;
 mod successors;
 pub(super) mod unreadable;
+mod urgent;
 mod waiting;
 
 use crate::case::Case;
@@ -61,6 +63,14 @@ pub(super) const GROUPS: &[&[Case]] = &[
     groups::CASES,
     dedup::CASES,
     compaction::CASES,
+    amend::outcome::CASES,
+    amend::priority::CASES,
+    amend::moment::CASES,
+    amend::group::CASES,
+    amend::disabled::CASES,
+    amend::removed::CASES,
+    amend::crowd::CASES,
+    urgent::CASES,
     dead::CASES,
     waiting::CASES,
     crowd::CASES,
