@@ -1,12 +1,12 @@
-//! Writes of an operator: deleting, purging, requesting cancellation, pausing.
+//! Writes of an operator: deleting, purging, requesting cancellation, pausing, amending.
 
-use anyqueue::{CancelOutcome, DeleteOutcome, MessageId, PartitionId, Result};
+use anyqueue::{Amend, AmendOutcome, CancelOutcome, DeleteOutcome, MessageId, PartitionId, Result};
 
-use crate::due::UNTIME;
-use crate::place::UNBLOCK;
+use crate::alter;
+use crate::found::{Found, PURGE};
 use crate::settle::REMOVE;
-use crate::sql::{all, first, run};
-use crate::tx::{DELAYED, FRONT, LEASED, Tx};
+use crate::sql::{all, run};
+use crate::tx::Tx;
 
 /// What an operator asks.
 #[derive(Debug)]
@@ -15,6 +15,7 @@ pub(crate) enum Admin {
     Cancel { partition: PartitionId, ids: Vec<MessageId> },
     Purge { partition: PartitionId, limit: usize },
     Pause { partition: PartitionId, paused: bool },
+    Amend { partition: PartitionId, ids: Vec<MessageId>, change: Box<Amend> },
 }
 
 /// The answer to it.
@@ -24,49 +25,11 @@ pub(crate) enum AdminAnswer {
     Cancelled(Vec<CancelOutcome>),
     Purged(usize),
     Paused,
+    Amended(Vec<Result<AmendOutcome>>),
 }
 
-pub(crate) const FIND: &str = "SELECT m.seq, m.rank, m.pos, m.grp, t.state, b.seq FROM anyqueue_message m
-    LEFT JOIN anyqueue_timed t ON t.seq = m.seq
-    LEFT JOIN anyqueue_blocked b ON b.part = m.part AND b.grp = m.grp AND b.pos = m.pos
-    WHERE m.part = ? AND m.id = ?";
-pub(crate) const UNREADY: &str =
-    "DELETE FROM anyqueue_ready WHERE part = ?1 AND rank = ?2 AND pos IN (?3, ?4)";
 pub(crate) const REQUEST: &str = "UPDATE anyqueue_timed SET cancel = 1 WHERE seq = ?";
 pub(crate) const PAUSE: &str = "UPDATE anyqueue_partition SET paused = ? WHERE part = ?";
-
-/// What a purge takes, in this order: followers before heads, so that no follower is promoted only to be purged.
-pub(crate) const PURGE: [&str; 3] = [
-    "SELECT m.seq, m.rank, m.pos, m.grp, NULL, b.seq
-     FROM anyqueue_blocked b CROSS JOIN anyqueue_message m ON m.seq = b.seq WHERE b.part = ? LIMIT ? + 0",
-    "SELECT m.seq, m.rank, m.pos, m.grp, t.state, NULL
-     FROM anyqueue_timed t CROSS JOIN anyqueue_message m ON m.seq = t.seq WHERE t.part = ? AND t.state <> 1 LIMIT ? + 0",
-    "SELECT m.seq, m.rank, m.pos, m.grp, NULL, NULL
-     FROM anyqueue_ready r CROSS JOIN anyqueue_message m ON m.seq = r.seq WHERE r.part = ? LIMIT ? + 0",
-];
-
-/// A message and where it stands.
-struct Found {
-    seq: i64,
-    rank: i64,
-    pos: i64,
-    group: Option<String>,
-    state: Option<i64>,
-    blocked: bool,
-}
-
-impl Found {
-    fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
-        Ok(Self {
-            seq: row.get(0)?,
-            rank: row.get(1)?,
-            pos: row.get(2)?,
-            group: row.get(3)?,
-            state: row.get(4)?,
-            blocked: row.get::<_, Option<i64>>(5)?.is_some(),
-        })
-    }
-}
 
 /// Does it.
 pub(crate) fn act(tx: &mut Tx<'_>, request: &Admin) -> Result<AdminAnswer> {
@@ -103,12 +66,15 @@ pub(crate) fn act(tx: &mut Tx<'_>, request: &Admin) -> Result<AdminAnswer> {
             }
             Ok(AdminAnswer::Paused)
         }
+        Admin::Amend { partition, ids, change } => {
+            alter::amend(tx, partition, ids, change).map(AdminAnswer::Amended)
+        }
     }
 }
 
 enum Fate {
     Gone,
-    /// Leased: leases that ran out were taken back before, so this one holds.
+    /// Leased.
     Held(i64),
 }
 
@@ -118,8 +84,8 @@ fn take_out(tx: &mut Tx<'_>, partition: &PartitionId, ids: &[MessageId]) -> Resu
     tx.bring(part)?;
     let mut fates = Vec::with_capacity(ids.len());
     for id in ids {
-        fates.push(match first(tx.conn, FIND, (part, id.as_bytes()), Found::read)? {
-            Some(message) if message.state == Some(LEASED) => Some(Fate::Held(message.seq)),
+        fates.push(match tx.look_up(part, *id)? {
+            Some(message) if message.is_leased(tx.now.ms) => Some(Fate::Held(message.seq)),
             Some(message) => {
                 discard(tx, part, &message)?;
                 Some(Fate::Gone)
@@ -146,17 +112,7 @@ fn purge(tx: &mut Tx<'_>, partition: &PartitionId, limit: usize) -> Result<usize
 
 /// Deletes a message from wherever it stands, and lets its group go on.
 fn discard(tx: &mut Tx<'_>, part: i64, message: &Found) -> Result<()> {
-    let Found { seq, rank, pos, .. } = *message;
-    run(tx.conn, REMOVE, [seq])?;
-    let group = message.group.as_deref();
-    if message.blocked {
-        return run(tx.conn, UNBLOCK, (part, group, pos)).map(drop);
-    }
-    match message.state {
-        Some(_) => run(tx.conn, UNTIME, [seq])?,
-        None => run(tx.conn, UNREADY, (part, rank, pos, pos - FRONT))?,
-    };
-    // Its head is gone, unless it had not joined yet.
-    let heads = message.state != Some(DELAYED) && tx.is_live(part);
-    group.filter(|_| heads).map_or(Ok(()), |group| tx.leave(part, group))
+    let (ready, _) = tx.withdraw(part, message)?;
+    run(tx.conn, REMOVE, [ready.seq])?;
+    message.group.as_deref().filter(|_| ready.head).map_or(Ok(()), |group| tx.leave(part, group))
 }

@@ -9,7 +9,7 @@ use crate::config::{Config, Synchronous};
 use crate::error::{ERRORS, NO_RIGHT, classify, classify_open};
 
 /// Compiled statements kept per connection: more than there are.
-const STATEMENTS: usize = 64;
+const STATEMENTS: usize = 128;
 /// Room beyond `max_bytes` for taking messages *out* of a full file.
 const RESERVE_BYTES: u64 = 1024 * 1024;
 

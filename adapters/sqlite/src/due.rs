@@ -13,7 +13,7 @@ const MAX_STEPS: usize = 10;
 pub(crate) const DUE: &str = "SELECT t.state, m.grp, m.rank, m.pos, t.seq, t.deliveries, t.cancel, t.head
     FROM anyqueue_timed t CROSS JOIN anyqueue_message m ON m.seq = t.seq
     WHERE t.part = ? AND t.at_ms <= ? ORDER BY t.at_ms, t.state, t.seq LIMIT ? + 0";
-pub(crate) const UNTIME: &str = "DELETE FROM anyqueue_timed WHERE seq = ?";
+pub(crate) const BRING: &str = "DELETE FROM anyqueue_timed WHERE seq = ?";
 
 impl Tx<'_> {
     /// Makes ready what is due in a partition, once in a transaction and before anything else there: so positions given at
@@ -46,7 +46,7 @@ impl Tx<'_> {
         })?;
         let more = due.len() == STEP as usize;
         for (state, group, mut ready) in due {
-            run(self.conn, UNTIME, [ready.seq])?;
+            run(self.conn, BRING, [ready.seq])?;
             if state == LEASED {
                 ready.pos -= FRONT;
                 self.make_ready(ready)?;

@@ -8,8 +8,9 @@ use crate::sql::{first, run};
 use crate::taken;
 use crate::tx::{DELAYED, Tx};
 
-pub(crate) const INSERT: &str = "INSERT INTO anyqueue_message (seq, part, rank, pos, id, grp, dedup, body)
-    VALUES (?1, ?2, ?3, ?1, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING";
+pub(crate) const INSERT: &str =
+    "INSERT INTO anyqueue_message (seq, part, rank, pos, id, grp, dedup, body, urgent_ms)
+    VALUES (?1, ?2, ?3, ?1, ?4, ?5, ?6, ?7, ?8) ON CONFLICT DO NOTHING";
 /// Whether the partition ever had dead letters.
 pub(crate) const HAS_DEAD: &str = "SELECT 1 FROM anyqueue_partition WHERE part = -?";
 /// Whether the message is one of them.
@@ -41,14 +42,18 @@ fn store(tx: &mut Tx<'_>, part: i64, message: &NewMessage) -> Result<PushOutcome
     let live = tx.is_live(part);
     let (group, key) = (message.group.as_deref().filter(|_| live), message.dedup.as_deref().filter(|_| live));
     let (seq, rank, id) = (tx.position(), message.rank, message.id.as_bytes());
-    let row = (seq, part, rank, id, message.group.as_deref(), key, message.body.as_slice());
+    let urgent_ms = message.urgent_ms(tx.now);
+    let row = (seq, part, rank, id, message.group.as_deref(), key, message.body.as_slice(), urgent_ms);
     if run(tx.conn, INSERT, row)? == 0 {
         if let Some(outcome) = taken::meet(tx, part, message, key)? {
             return Ok(outcome);
         }
         run(tx.conn, INSERT, row)?;
     }
-    let ready = Ready { part, rank, pos: seq, seq, deliveries: 0, cancel: false, head: false };
+    if let Some(urgent_ms) = urgent_ms {
+        tx.note_urgent(urgent_ms);
+    }
+    let ready = Ready::new(part, rank, seq, seq);
     if message.delay.is_zero() {
         tx.enter(ready, group)?;
     } else {

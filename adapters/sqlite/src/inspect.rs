@@ -30,15 +30,19 @@ pub(crate) const COUNTS: &str = "SELECT
         + (SELECT count(*) FROM anyqueue_blocked WHERE part = p.part)
         + (SELECT count(*) FROM anyqueue_timed WHERE part = p.part AND at_ms <= ?3),
     (SELECT count(*) FROM anyqueue_timed WHERE part = p.part AND at_ms > ?3 AND state <> 1),
-    (SELECT count(*) FROM anyqueue_timed WHERE part = p.part AND at_ms > ?3 AND state = 1)
+    (SELECT count(*) FROM anyqueue_timed WHERE part = p.part AND at_ms > ?3 AND state = 1),
+    (SELECT count(*) FROM anyqueue_disabled WHERE part = p.part)
     FROM anyqueue_partition p WHERE dead = ?1 AND name = ?2";
 
 pub(crate) const DEAD: &str = "SELECT count(*) FROM anyqueue_message
     WHERE part = (SELECT part FROM anyqueue_partition WHERE dead = 1 AND name = ?)";
 
-pub(crate) const BROWSE: &str = "SELECT m.seq, m.id, m.body, m.headers, t.state, t.at_ms, t.deliveries,
-    (SELECT deliveries FROM anyqueue_ready WHERE part = m.part AND rank = m.rank AND pos IN (m.pos, m.pos - ?5))
+pub(crate) const BROWSE: &str = "SELECT m.seq, m.id, m.body, m.headers, d.seq IS NOT NULL, t.state,
+    coalesce(t.at_ms, d.at_ms), coalesce(t.deliveries, d.deliveries, b.deliveries,
+        (SELECT deliveries FROM anyqueue_ready WHERE part = m.part AND rank = m.rank AND pos IN (m.pos, m.pos - ?5)))
     FROM anyqueue_message m LEFT JOIN anyqueue_timed t ON t.seq = m.seq
+    LEFT JOIN anyqueue_blocked b ON b.part = m.part AND b.grp = m.grp AND b.pos = m.pos
+    LEFT JOIN anyqueue_disabled d ON d.part = m.part AND d.seq = m.seq
     WHERE m.part = (SELECT part FROM anyqueue_partition WHERE dead = ?1 AND name = ?2) AND m.id > ?3
     ORDER BY m.id LIMIT ?4 + 0";
 
@@ -50,15 +54,17 @@ fn limit_of(limit: usize) -> i64 {
 
 fn count(conn: &Connection, partition: &PartitionId, now: Now) -> Result<Counts> {
     let key = (partition.is_dead_letters(), partition.name(), now.ms);
-    let found = first(conn, COUNTS, key, |row| Ok([row.get::<_, i64>(0)?, row.get(1)?, row.get(2)?]))?;
-    let [ready, delayed, leased] = found.unwrap_or_default().map(i64::unsigned_abs);
+    let found =
+        first(conn, COUNTS, key, |row| Ok([row.get::<_, i64>(0)?, row.get(1)?, row.get(2)?, row.get(3)?]))?;
+    let [ready, delayed, leased, disabled] = found.unwrap_or_default().map(i64::unsigned_abs);
     let dead = first(conn, DEAD, [partition.name()], |row| row.get::<_, i64>(0))?.unwrap_or_default();
-    Ok(Counts::known(ready, delayed, leased, dead.unsigned_abs()))
+    Ok(Counts::known(ready, delayed, leased, dead.unsigned_abs()).with_disabled(disabled))
 }
 
 /// One line of a page, as it is stored.
 struct Line {
     stored: Stored,
+    is_disabled: bool,
     state: Option<i64>,
     at_ms: Option<i64>,
     deliveries: Option<i64>,
@@ -66,19 +72,22 @@ struct Line {
 
 impl Line {
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
-        let deliveries = row.get::<_, Option<i64>>(6)?.or(row.get(7)?);
-        Ok(Self { stored: Stored::of(row, 0)?, state: row.get(4)?, at_ms: row.get(5)?, deliveries })
+        let (is_disabled, state) = (row.get(4)?, row.get(5)?);
+        let (at_ms, deliveries) = (row.get(6)?, row.get(7)?);
+        Ok(Self { stored: Stored::of(row, 0)?, is_disabled, state, at_ms, deliveries })
     }
 
     fn browsed(&self, now: Now, clock: &Clock) -> Browsed {
         let Read { message, age, unreadable } = self.stored.read(clock);
+        let to_come = self.at_ms.filter(|at_ms| *at_ms > now.ms);
         let state = match self.state {
-            Some(LEASED) if self.at_ms > Some(now.ms) => MessageState::Leased,
-            Some(state) if state != LEASED && self.at_ms > Some(now.ms) => MessageState::Delayed,
+            _ if self.is_disabled => MessageState::Disabled,
+            Some(LEASED) if to_come.is_some() => MessageState::Leased,
+            Some(_) if to_come.is_some() => MessageState::Delayed,
             _ => MessageState::Ready,
         };
-        let left = self.at_ms.map(|at| Duration::from_millis(u64::try_from(at - now.ms).unwrap_or(0)));
-        let due_in = left.filter(|_| state == MessageState::Delayed);
+        let left = to_come.map(|at| Duration::from_millis(u64::try_from(at - now.ms).unwrap_or(0)));
+        let due_in = left.filter(|_| state != MessageState::Leased);
         Browsed::new(message, state)
             .with_due_in(due_in)
             .with_delivery_count(u32::try_from(self.deliveries.unwrap_or(0)).unwrap_or(u32::MAX))
@@ -88,7 +97,7 @@ impl Line {
 }
 
 impl SqliteQueue {
-    async fn admin(&self, request: Admin, operation: Operation) -> Result<AdminAnswer> {
+    pub(crate) async fn admin(&self, request: Admin, operation: Operation) -> Result<AdminAnswer> {
         match self.ask(Work::Admin(request), operation).await? {
             Answer::Admin(answer) => Ok(answer),
             _ => Err(ERRORS

@@ -14,7 +14,8 @@
 //! ```
 //!
 //! # Guarantees
-//! Strict priority over ten levels, push order within one, strict fencing, groups, deduplication, delays, atomic moves. The
+//! Strict priority over ten levels, push order within one, strict fencing, groups, deduplication, delays, atomic moves, amendments of
+//! what waits, and messages that become urgent: that moment goes along where a message dies or is put back. The
 //! [successors](anyqueue::Successors) of a delivery are stored in the transaction that ends it. What is acknowledged is committed, by
 //! default ([`Synchronous::Full`]) so that it survives power loss. Several processes may use one file at once; all clocks are the host's.
 //!
@@ -84,6 +85,8 @@
 //! ([`poll_interval`](SqliteBuilder::poll_interval)), and only while somebody waits.
 
 mod admin;
+mod alter;
+mod amend;
 mod backend;
 mod capabilities;
 mod claim;
@@ -95,6 +98,7 @@ mod due;
 mod ending;
 mod error;
 mod forget;
+mod found;
 mod group;
 mod identity;
 mod insert;
@@ -125,6 +129,7 @@ mod stored;
 mod taken;
 mod token;
 mod tx;
+mod urgent;
 mod writer;
 
 pub use backend::backend;

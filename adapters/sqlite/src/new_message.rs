@@ -10,12 +10,19 @@ use crate::error::ERRORS;
 use crate::limits::{MAX_DELAY, PRIORITY_LEVELS};
 use crate::now::Now;
 
+/// The rank of a priority: 0 is the most urgent.
+pub(crate) fn rank(priority: u8) -> i64 {
+    i64::from(PRIORITY_LEVELS - 1) - i64::from(priority)
+}
+
 /// A message ready to be stored.
 #[derive(Clone, Debug)]
 pub(crate) struct NewMessage {
     pub(crate) id: MessageId,
     pub(crate) rank: i64,
     pub(crate) delay: Duration,
+    /// When it becomes urgent, if it is not from the begin.
+    urgent_after: Option<Duration>,
     pub(crate) group: Option<Arc<str>>,
     pub(crate) dedup: Option<Arc<str>>,
     pub(crate) body: Vec<u8>,
@@ -41,15 +48,17 @@ impl NewMessage {
             return Err(ERRORS.error(ErrorKind::TooLarge, text));
         }
         let now = clock.wall();
-        let delay = message.delay(now);
-        if delay > MAX_DELAY {
+        let (delay, urgent_after) = (message.delay(now), message.urgent_after(now));
+        if delay > MAX_DELAY || urgent_after > Some(MAX_DELAY) {
             return Err(ERRORS.invalid("the delay is longer than the capabilities allow"));
         }
+        let is_urgent = urgent_after.is_some_and(|wait| wait.is_zero());
         let envelope = Envelope::new(message.clone(), now);
         Ok(Self {
             id: message.id(),
-            rank: i64::from(PRIORITY_LEVELS - 1 - options.priority),
+            rank: if is_urgent { 0 } else { rank(options.priority) },
             delay,
+            urgent_after: urgent_after.filter(|_| !is_urgent),
             group: options.group.clone(),
             dedup: options.dedup_key.clone(),
             body: envelope.encode()?,
@@ -64,6 +73,11 @@ impl NewMessage {
     /// When it is due if it is pushed now.
     pub(crate) fn due_ms(&self, now: Now) -> i64 {
         if self.delay.is_zero() { now.ms } else { now.after(self.delay) }
+    }
+
+    /// When it becomes urgent if it is pushed now.
+    pub(crate) fn urgent_ms(&self, now: Now) -> Option<i64> {
+        self.urgent_after.map(|wait| now.after(wait))
     }
 
     /// Whether it may do something to this message, which is in its way: not if that is itself.

@@ -3,39 +3,46 @@
 use rusqlite::Connection;
 
 use crate::{
-    SqliteQueue, admin, claim, connect, due, forget, insert, inspect, lookout, place, settle, stored, taken,
-    tx,
+    SqliteQueue, admin, alter, claim, connect, due, forget, found, insert, inspect, lookout, place, settle,
+    stored, taken, tx, urgent,
 };
 
 /// Tables that grow with the backlog, and the names they go by in statements.
-const GROWING: [&str; 9] = [
+const GROWING: [&str; 11] = [
     "anyqueue_message",
     "anyqueue_timed",
     "anyqueue_ready",
     "anyqueue_blocked",
     "anyqueue_group",
+    "anyqueue_disabled",
     "m",
     "t",
     "b",
+    "d",
     "g",
 ];
 
-pub(crate) const STATEMENTS: [&str; 47] = [
-    admin::FIND,
-    admin::UNREADY,
+pub(crate) const STATEMENTS: [&str; 58] = [
     admin::REQUEST,
     admin::PAUSE,
-    admin::PURGE[0],
-    admin::PURGE[1],
-    admin::PURGE[2],
+    alter::REWRITE,
     claim::FIRST,
     claim::LEASE,
     claim::UNREADY,
     claim::NEXT_DUE,
     due::DUE,
-    due::UNTIME,
+    due::BRING,
     forget::FORGET,
     forget::LOOK,
+    found::FIND,
+    found::PURGE[0],
+    found::PURGE[1],
+    found::PURGE[2],
+    found::PURGE[3],
+    found::UNREADY,
+    found::UNTIME,
+    found::UNBLOCK,
+    found::ENABLE,
     inspect::PARTITIONS,
     inspect::COUNTS,
     inspect::DEAD,
@@ -47,7 +54,8 @@ pub(crate) const STATEMENTS: [&str; 47] = [
     place::START_GROUP,
     place::BLOCK,
     place::END_GROUP,
-    place::UNBLOCK,
+    place::PROMOTE,
+    place::DISABLE,
     place::NEXT_OF_GROUP,
     place::SET_POSITION,
     insert::INSERT,
@@ -65,18 +73,24 @@ pub(crate) const STATEMENTS: [&str; 47] = [
     taken::HOLDER,
     taken::FREE_KEY,
     taken::HASTEN,
+    taken::HASTEN_DISABLED,
     tx::FIND_PARTITION,
     tx::MAKE_PARTITION,
     tx::MAKE_DEAD,
+    urgent::URGENT,
+    urgent::NEXT_URGENT,
+    urgent::LIFT_READY,
+    urgent::LIFT,
 ];
 
 /// Enough rows, of every kind, that the planner would rather use an index.
 const FILL: &str = "
     WITH RECURSIVE n(i) AS (VALUES (1000) UNION ALL SELECT i + 1 FROM n WHERE i < 6000)
-    INSERT INTO anyqueue_message SELECT i, i % 3, 0, i, randomblob(16), 'g' || (i % 50), 'k' || i, x'00', NULL FROM n;
+    INSERT INTO anyqueue_message SELECT i, i % 3, 0, i, randomblob(16), 'g' || (i % 50), 'k' || i, x'00', NULL, i FROM n;
     INSERT INTO anyqueue_ready SELECT part, rank, pos, seq, 0, 0, 0 FROM anyqueue_message WHERE seq % 4 = 0;
     INSERT INTO anyqueue_timed SELECT seq, part, pos, 1 + seq % 3, 0, 0, 0, x'00' FROM anyqueue_message WHERE seq % 4 = 1;
-    INSERT INTO anyqueue_blocked SELECT part, grp, pos, seq FROM anyqueue_message WHERE seq % 4 > 1;
+    INSERT INTO anyqueue_blocked SELECT part, grp, pos, seq, 0, 0, 0 FROM anyqueue_message WHERE seq % 4 = 2;
+    INSERT INTO anyqueue_disabled SELECT part, seq, NULL, 0, 0, 0 FROM anyqueue_message WHERE seq % 4 = 3;
     INSERT INTO anyqueue_group SELECT DISTINCT part, grp FROM anyqueue_message";
 
 fn plan(conn: &Connection, statement: &str) -> Vec<String> {

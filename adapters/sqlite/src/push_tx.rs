@@ -11,7 +11,7 @@ use crate::new_message::NewMessage;
 use crate::now::Now;
 use crate::place::{BLOCK, READY, START_GROUP, TIME};
 use crate::stored::{REPLACE, STORED, Stored};
-use crate::taken::{Change, FREE_KEY, HASTEN, HOLDER, Holder, KNOWN};
+use crate::taken::{Change, FREE_KEY, HASTEN, HASTEN_DISABLED, HOLDER, Holder, KNOWN};
 use crate::tx::{DELAYED, FIND_PARTITION, Hints, MAKE_DEAD, MAKE_PARTITION, STORE_COUNTER};
 
 /// Pushes to one partition within a transaction of the caller's.
@@ -21,6 +21,7 @@ pub(crate) struct PushTx<'c> {
     part: i64,
     now: Now,
     next: i64,
+    urgent_ms: Option<i64>,
     hints: Hints,
 }
 
@@ -31,8 +32,8 @@ impl<'c> PushTx<'c> {
         partition: &'c PartitionId,
         clock: &Clock,
     ) -> Result<Self> {
-        let lock = sqlx::query_scalar("UPDATE anyqueue_counter SET next = next RETURNING next");
-        let next = lock.fetch_one(&mut *conn).await.map_err(classify)?;
+        let lock = sqlx::query_as("UPDATE anyqueue_counter SET next = next RETURNING next, urgent_ms");
+        let (next, urgent_ms) = lock.fetch_one(&mut *conn).await.map_err(classify)?;
         let now = Now::of(clock);
         let key = (partition.is_dead_letters(), partition.name());
         sqlx::query(MAKE_PARTITION).bind(key.1).execute(&mut *conn).await.map_err(classify)?;
@@ -41,7 +42,7 @@ impl<'c> PushTx<'c> {
         }
         let find = sqlx::query(FIND_PARTITION).bind(key.0).bind(key.1);
         let part = find.fetch_one(&mut *conn).await.and_then(|row| row.try_get(0)).map_err(classify)?;
-        Ok(Self { conn, partition, part, now, next, hints: Hints::default() })
+        Ok(Self { conn, partition, part, now, next, urgent_ms, hints: Hints::default() })
     }
 
     /// Stores a message. What is due in the partition is left to whoever pulls from it.
@@ -61,6 +62,7 @@ impl<'c> PushTx<'c> {
             }
             self.insert(seq, message, key).await?;
         }
+        self.urgent_ms = [self.urgent_ms, message.urgent_ms(self.now)].into_iter().flatten().min();
         if !message.delay.is_zero() {
             let at_ms = self.now.after(message.delay);
             let time = sqlx::query(TIME).bind(seq).bind(part).bind(at_ms).bind(DELAYED);
@@ -69,7 +71,10 @@ impl<'c> PushTx<'c> {
         } else if let Some(group) = group
             && self.run(sqlx::query(START_GROUP).bind(part).bind(group)).await? == 0
         {
-            self.run(sqlx::query(BLOCK).bind(part).bind(group).bind(seq).bind(seq)).await?;
+            self.run(
+                sqlx::query(BLOCK).bind(part).bind(group).bind(seq).bind(seq).bind(0).bind(false).bind(false),
+            )
+            .await?;
         } else {
             let ready = sqlx::query(READY).bind(part).bind(rank).bind(seq).bind(seq);
             self.run(ready.bind(0).bind(false).bind(group.is_some())).await?;
@@ -81,7 +86,8 @@ impl<'c> PushTx<'c> {
     async fn insert(&mut self, seq: i64, message: &NewMessage, key: Option<&str>) -> Result<bool> {
         let insert = sqlx::query(INSERT).bind(seq).bind(self.part).bind(message.rank);
         let insert = insert.bind(&message.id.as_bytes()[..]).bind(message.group.as_deref());
-        Ok(self.run(insert.bind(key).bind(message.body.as_slice())).await? == 1)
+        let insert = insert.bind(key).bind(message.body.as_slice()).bind(message.urgent_ms(self.now));
+        Ok(self.run(insert).await? == 1)
     }
 
     /// As [`taken::meet`](crate::taken::meet).
@@ -103,18 +109,20 @@ impl<'c> PushTx<'c> {
     ) -> Result<Option<PushOutcome>> {
         let kept = Ok(Some(PushOutcome::Duplicate(Some(id))));
         let holder = sqlx::query_as(HOLDER).bind(self.part).bind(key);
-        let Some((seq, state, at_ms)) = holder.fetch_optional(&mut *self.conn).await.map_err(classify)?
-        else {
-            return kept;
-        };
-        let at_ms = match (Holder { seq, state, at_ms }).change(newer, self.now) {
+        let holder = holder.fetch_optional(&mut *self.conn).await.map_err(classify)?;
+        let Some((seq, state, at_ms, is_disabled)) = holder else { return kept };
+        let holder = Holder { seq, state, at_ms, is_disabled };
+        let at_ms = match holder.change(newer, self.now) {
             Change::Nothing => return kept,
             Change::Key => return self.run(sqlx::query(FREE_KEY).bind(seq)).await.map(|_| None),
             Change::Content { at_ms } => at_ms,
         };
         let Some(body) = self.stored(seq).await?.with_content(&newer.message)? else { return kept };
         self.run(sqlx::query(REPLACE).bind(body).bind(None::<&[u8]>).bind(seq)).await?;
-        if let Some(at_ms) = at_ms {
+        if let Some(at_ms) = at_ms.filter(|_| holder.is_disabled) {
+            let to_come = Some(at_ms).filter(|at_ms| *at_ms > self.now.ms);
+            self.run(sqlx::query(HASTEN_DISABLED).bind(to_come).bind(self.part).bind(seq)).await?;
+        } else if let Some(at_ms) = at_ms {
             self.run(sqlx::query(HASTEN).bind(at_ms).bind(seq)).await?;
             self.hints.due(self.partition, at_ms);
         }
@@ -130,8 +138,8 @@ impl<'c> PushTx<'c> {
 
     /// Writes what is left to write; the commit is the caller's.
     pub(crate) async fn leave(mut self) -> Result<Hints> {
-        let next = self.next;
-        self.run(sqlx::query(STORE_COUNTER).bind(next)).await?;
+        let (next, urgent_ms) = (self.next, self.urgent_ms);
+        self.run(sqlx::query(STORE_COUNTER).bind(next).bind(urgent_ms)).await?;
         Ok(self.hints)
     }
 

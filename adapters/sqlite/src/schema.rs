@@ -10,6 +10,7 @@ use crate::sql::{first, run};
 const MIGRATIONS: &[(&str, &str)] = &[
     ("queue", include_str!("../migrations/0001_queue.sql")),
     ("kept headers", include_str!("../migrations/0002_kept_headers.sql")),
+    ("amendments", include_str!("../migrations/0003_amendments.sql")),
 ];
 
 const LEDGER: &str = "CREATE TABLE IF NOT EXISTS anyqueue_migration (

@@ -192,6 +192,6 @@ impl Storage for SqliteQueue {
     }
 
     fn amend(&self) -> Option<&dyn AmendQueueStorage> {
-        None
+        Some(self)
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use anyqueue::adapter::{Decoded, Envelope};
-use anyqueue::{Bytes, Clock, Error, ErrorKind, Headers, MessageData, MessageId, Result};
+use anyqueue::{Amend, Bytes, Clock, Error, ErrorKind, Headers, MessageData, MessageId, Result};
 use rusqlite::Row;
 
 use crate::error::ERRORS;
@@ -101,6 +101,13 @@ impl Stored {
         }
         envelope.message = message;
         envelope.encode().map(Some)
+    }
+
+    /// The body to be stored, so that it has the priority and the group of an amendment. An error if it cannot be read.
+    pub(crate) fn amended(&self, change: &Amend) -> Result<Vec<u8>> {
+        let mut envelope = self.envelope()?;
+        envelope.message = change.apply(envelope.message);
+        envelope.encode()
     }
 }
 

@@ -12,11 +12,14 @@ use crate::tx::{LEASED, Tx};
 pub(crate) const KNOWN: &str = "SELECT id FROM anyqueue_message WHERE part = ?2 AND id = ?1
     UNION ALL SELECT id FROM anyqueue_message WHERE part = ?2 AND dedup = ?3 LIMIT 1";
 /// Who has the key, and what time it waits for, if any.
-pub(crate) const HOLDER: &str = "SELECT m.seq, t.state, t.at_ms
-    FROM anyqueue_message m LEFT JOIN anyqueue_timed t ON t.seq = m.seq WHERE m.part = ? AND m.dedup = ?";
+pub(crate) const HOLDER: &str = "SELECT m.seq, t.state, coalesce(t.at_ms, d.at_ms), d.seq IS NOT NULL
+    FROM anyqueue_message m LEFT JOIN anyqueue_timed t ON t.seq = m.seq
+    LEFT JOIN anyqueue_disabled d ON d.part = m.part AND d.seq = m.seq WHERE m.part = ? AND m.dedup = ?";
 pub(crate) const FREE_KEY: &str = "UPDATE anyqueue_message SET dedup = NULL WHERE seq = ?";
 /// No lease that has ended comes to life again, whatever the clock does.
 pub(crate) const HASTEN: &str = "UPDATE anyqueue_timed SET at_ms = ?, token = NULL WHERE seq = ?";
+/// What is disabled stays where it is.
+pub(crate) const HASTEN_DISABLED: &str = "UPDATE anyqueue_disabled SET at_ms = ? WHERE part = ? AND seq = ?";
 
 /// The message that has the key. A lease that has ended may still be there: nobody need have brought what is due.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +27,7 @@ pub(crate) struct Holder {
     pub(crate) seq: i64,
     pub(crate) state: Option<i64>,
     pub(crate) at_ms: Option<i64>,
+    pub(crate) is_disabled: bool,
 }
 
 /// What a push does to the holder of its key.
@@ -84,7 +88,7 @@ fn change(
 ) -> Result<Option<PushOutcome>> {
     let kept = Ok(Some(PushOutcome::Duplicate(Some(id))));
     let holder = first(tx.conn, HOLDER, (part, key), |row| {
-        Ok(Holder { seq: row.get(0)?, state: row.get(1)?, at_ms: row.get(2)? })
+        Ok(Holder { seq: row.get(0)?, state: row.get(1)?, at_ms: row.get(2)?, is_disabled: row.get(3)? })
     })?;
     let Some(holder) = holder else { return kept };
     let at_ms = match holder.change(newer, tx.now) {
@@ -98,14 +102,18 @@ fn change(
     };
     run(tx.conn, REPLACE, (body?, None::<&[u8]>, holder.seq))?;
     if let Some(at_ms) = at_ms {
-        hasten(tx, part, holder.seq, at_ms)?;
+        hasten(tx, part, holder, at_ms)?;
     }
     Ok(Some(PushOutcome::Replaced(id)))
 }
 
 /// Makes it due at another time. If that is now, it matures before anything else is pushed.
-fn hasten(tx: &mut Tx<'_>, part: i64, seq: i64, at_ms: i64) -> Result<()> {
-    run(tx.conn, HASTEN, (at_ms, seq))?;
+fn hasten(tx: &mut Tx<'_>, part: i64, holder: Holder, at_ms: i64) -> Result<()> {
+    if holder.is_disabled {
+        let to_come = Some(at_ms).filter(|at_ms| *at_ms > tx.now.ms);
+        return run(tx.conn, HASTEN_DISABLED, (to_come, part, holder.seq)).map(drop);
+    }
+    run(tx.conn, HASTEN, (at_ms, holder.seq))?;
     tx.hint_due(part, at_ms);
     tx.brought.remove(&part);
     tx.bring(part)

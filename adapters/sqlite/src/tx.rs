@@ -26,8 +26,8 @@ pub(crate) const MAKE_PARTITION: &str =
 /// After its home.
 pub(crate) const MAKE_DEAD: &str = "INSERT INTO anyqueue_partition (part, dead, name)
     SELECT -part, 1, name FROM anyqueue_partition WHERE dead = 0 AND name = ? ON CONFLICT DO NOTHING";
-const COUNTER: &str = "SELECT next, forgotten, boot IS ?, ahead_ms FROM anyqueue_counter";
-pub(crate) const STORE_COUNTER: &str = "UPDATE anyqueue_counter SET next = ?";
+const COUNTER: &str = "SELECT next, forgotten, boot IS ?, ahead_ms, urgent_ms FROM anyqueue_counter";
+pub(crate) const STORE_COUNTER: &str = "UPDATE anyqueue_counter SET next = ?, urgent_ms = ?";
 
 /// Partitions by name and number, as committed. What is known stays true until rows are deleted, which the file counts.
 #[derive(Debug, Default)]
@@ -116,9 +116,12 @@ pub(crate) struct Tx<'c> {
     pub(crate) brought: HashSet<i64>,
     /// The last partition that was seen to have no dead letters.
     pub(crate) without_dead: Option<i64>,
+    /// When the next message becomes urgent, at the earliest.
+    pub(crate) urgent_ms: Option<i64>,
     hints: HashMap<i64, Hint>,
     next: i64,
-    stored_next: i64,
+    /// As it is stored: the next position, and the moment.
+    stored: (i64, Option<i64>),
 }
 
 impl<'c> Tx<'c> {
@@ -135,9 +138,9 @@ impl<'c> Tx<'c> {
         run(conn, "BEGIN IMMEDIATE", ())?;
         let counter = first(conn, COUNTER, [steps::boot(steady)], |row| {
             let noted = Noted { of_this_boot: row.get(2)?, ahead_ms: row.get(3)? };
-            Ok((row.get(0)?, row.get::<_, i64>(1)?, noted))
+            Ok((row.get(0)?, row.get::<_, i64>(1)?, noted, row.get(4)?))
         })?;
-        let (next, forgotten, noted) = counter.unwrap_or((1, 0, Noted::default()));
+        let (next, forgotten, noted, urgent_ms) = counter.unwrap_or((1, 0, Noted::default(), None));
         if parts.forgotten != Some(forgotten) {
             parts.clear();
             parts.forgotten = Some(forgotten);
@@ -148,14 +151,17 @@ impl<'c> Tx<'c> {
             reading.apply(conn, &noted)?;
         }
         let (brought, hints) = (HashSet::new(), HashMap::new());
-        let mut tx = Self { conn, now, parts, brought, without_dead: None, hints, next, stored_next: next };
+        let stored = (next, urgent_ms);
+        let mut tx = Self { conn, now, parts, brought, without_dead: None, urgent_ms, hints, next, stored };
         tx.forget_some()?;
+        tx.lift_urgent()?;
         Ok(tx)
     }
 
     pub(crate) fn commit(self) -> Result<Hints> {
-        if self.next != self.stored_next {
-            run(self.conn, STORE_COUNTER, [self.next])?;
+        let counter = (self.next, self.urgent_ms);
+        if counter != self.stored {
+            run(self.conn, STORE_COUNTER, counter)?;
         }
         run(self.conn, "COMMIT", ())?;
         let names = &self.parts.names;

@@ -9,6 +9,7 @@ use anyqueue::adapter::{
 };
 use anyqueue::{ManualClock, MessageData, MessageId, PartitionId, PushOutcome, SettleOutcome};
 use anyqueue_sqlite::SqliteQueue;
+use sqlx::{ConnectOptions, SqliteConnection, sqlite::SqliteConnectOptions};
 use tempfile::TempDir;
 
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
@@ -135,4 +136,28 @@ pub(crate) fn commits(bed: &Bed) -> usize {
     let salt = &log[16..24];
     let frames = log[32..].chunks_exact(24 + page_bytes);
     frames.filter(|frame| frame[8..16] == *salt && frame[4..8] != [0; 4]).count()
+}
+
+pub(crate) async fn push_one(queue: &SqliteQueue, p: &PartitionId, message: MessageData) -> PushOutcome {
+    queue.push(p, &[message]).await.remove(0).unwrap()
+}
+
+pub(crate) async fn application(bed: &Bed) -> SqliteConnection {
+    SqliteConnectOptions::new().filename(bed.path()).connect().await.unwrap()
+}
+
+pub(crate) async fn push_in(bed: &Bed, p: &PartitionId, message: MessageData) -> PushOutcome {
+    let pushed = bed.queue.push_in(&mut application(bed).await, p, &[message]).await.unwrap();
+    pushed.after_commit.notify();
+    pushed.outcomes.into_iter().next().unwrap().unwrap()
+}
+
+/// Within an application's transaction, or by itself.
+pub(crate) async fn push_either(
+    bed: &Bed,
+    within: bool,
+    p: &PartitionId,
+    message: MessageData,
+) -> PushOutcome {
+    if within { push_in(bed, p, message).await } else { push_one(&bed.queue, p, message).await }
 }

@@ -95,27 +95,47 @@ async fn many_handles_may_create_a_file_at_once() {
     }
     let conn = plain(&path);
     let ledger: Vec<i64> = column(&conn, "SELECT version FROM anyqueue_migration ORDER BY version");
-    assert_eq!(ledger, [1, 2], "each migration was applied once");
+    assert_eq!(ledger, [1, 2, 3], "each migration was applied once");
 }
+
+/// Takes a file back to what these releases made of it, newest first.
+const OLDER: [(i64, &str); 2] = [
+    (
+        2,
+        "DROP INDEX anyqueue_message_urgent; DROP TABLE anyqueue_disabled;
+        ALTER TABLE anyqueue_message DROP COLUMN urgent_ms; ALTER TABLE anyqueue_counter DROP COLUMN urgent_ms;
+        ALTER TABLE anyqueue_blocked DROP COLUMN deliveries; ALTER TABLE anyqueue_blocked DROP COLUMN cancel;
+        ALTER TABLE anyqueue_blocked DROP COLUMN returned",
+    ),
+    (1, "ALTER TABLE anyqueue_message DROP COLUMN headers"),
+];
 
 #[tokio::test]
 async fn a_file_of_an_older_release_is_upgraded_with_what_is_in_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("q.db");
-    let queue = SqliteQueue::open(&path).await.unwrap();
-    push_text(&queue, &part("p"), &["kept"]).await;
-    queue.close().await.unwrap();
-    let conn = plain(&path);
-    conn.execute_batch(
-        "ALTER TABLE anyqueue_message DROP COLUMN headers; DELETE FROM anyqueue_migration WHERE version = 2",
-    )
-    .unwrap();
-    drop(conn);
-    let (found, text) = kind(SqliteQueue::builder(&path).create(false).open().await);
-    assert_eq!(found, ErrorKind::Incompatible);
-    assert!(text.contains("older release"), "{text}");
-    let queue = SqliteQueue::open(&path).await.unwrap();
-    assert_eq!(drain(&queue, &part("p")).await, ["kept"]);
+    for oldest in [1, 2] {
+        let (bed, clock) = Bed::still().await;
+        let (path, p) = (bed.path(), part("p"));
+        let grouped = |text| message(text).with_group("g");
+        push(&bed.queue, &p, &[message("held"), grouped("head"), grouped("blocked")]).await;
+        push(&bed.queue, &p, &[message("late").with_delay(LEASE)]).await;
+        let held = pull(&bed.queue, &p, 1).await;
+        bed.queue.close().await.unwrap();
+        let conn = plain(&path);
+        for (version, undo) in OLDER.iter().filter(|(version, _)| *version >= oldest) {
+            conn.execute_batch(undo).unwrap();
+            conn.execute("DELETE FROM anyqueue_migration WHERE version > ?", [version]).unwrap();
+        }
+        drop(conn);
+        let builder = || SqliteQueue::builder(&path).clock(clock.clock());
+        let (found, text) = kind(builder().create(false).open().await);
+        assert_eq!(found, ErrorKind::Incompatible);
+        assert!(text.contains("older release"), "{text}");
+        let queue = builder().open().await.unwrap();
+        assert_eq!(settle(&queue, &held[0].lease, Action::Release).await, SettleOutcome::Settled);
+        assert_eq!(drain(&queue, &p).await, ["held", "head", "blocked"]);
+        clock.advance(LEASE);
+        assert_eq!(drain(&queue, &p).await, ["late"]);
+    }
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@
 )]
 
 mod admin;
+mod amend;
 mod common;
 mod compaction;
 mod disk;
