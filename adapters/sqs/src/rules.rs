@@ -16,6 +16,8 @@ const BOTH: &[(&str, &str)] = &[
     ("cancellation by id", "a message cannot be found by its id"),
     ("pausing", "a queue has no such state"),
     ("pushes that change what waits with their key", "what is stored cannot be changed"),
+    ("amendment of what waits", "a queue cannot be reordered, and what waits cannot be found by its id"),
+    ("messages that become urgent", "a queue cannot be reordered: what is stored stays as it was sent"),
     ("successors in one step", "no request both stores and deletes"),
     ("exchanges that overlap", "no request both settles and receives"),
     ("a controlled clock", "time is the server's: its clock cannot be turned"),

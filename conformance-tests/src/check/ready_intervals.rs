@@ -238,8 +238,9 @@ impl<'a> Timeline<'a> {
     pub(crate) fn leads_group(&self, interval: &ReadyInterval<'a>, span: Span) -> bool {
         let Some(group) = interval.content.group.as_ref().filter(|_| self.rules.groups) else { return true };
         let others = self.lives.iter().filter(|(number, life)| {
-            **number != interval.message
-                && life.content().and_then(|content| content.group.as_ref()) == Some(group)
+            let pushed = life.content().and_then(|content| content.group.as_ref()) == Some(group);
+            let joined = || life.amendments.iter().any(|it| it.change.group.as_ref() == Some(group));
+            **number != interval.message && (pushed || joined())
         });
         interval.place.is_dead_letters()
             || others.into_iter().all(|(_, life)| !life.possibly_in(interval.place, span))

@@ -8,11 +8,11 @@ use anyqueue::adapter::{
     Action, Extension, PullQueueStorage as _, PullRequest, PushQueueStorage as _, QueueStorage as _,
     RawDelivery, Settlement, Storage as _, Successor,
 };
-use anyqueue::{Headers, MAX_PAGE, MessageData, MessageId, Page, PartitionId, Result};
+use anyqueue::{Amend, Headers, MAX_PAGE, MessageData, MessageId, Page, PartitionId, Result};
 use futures_util::future::{Either, select};
 use tokio_util::sync::CancellationToken;
 
-use super::plan::{Act, End, Fate, Message, Payload, Place, Pull, Settle, Whose};
+use super::plan::{Act, Change, End, Fate, Message, Payload, Place, Pull, Settle, Whose};
 use super::stage::{Stage, not_opened, partition};
 use crate::account::Stuck;
 use crate::clause::Clause;
@@ -57,6 +57,7 @@ impl<'a> Actor<'a> {
             Act::Extend { whose, nth, duration } => self.extend(*whose, *nth, *duration).await,
             Act::Delete { place, nth } => self.delete(*place, *nth).await,
             Act::Cancel { place, nth } => self.cancel(*place, *nth).await,
+            Act::Amend { place, nths, change } => self.amend(*place, nths, *change).await,
             Act::Purge { place, limit } => self.purge(*place, *limit).await,
             Act::Counts { place } => self.count(*place).await,
             Act::Browse { place } => self.browse(*place).await,
@@ -129,7 +130,10 @@ impl<'a> Actor<'a> {
             made = made.with_delay(delay);
         }
         if let Some(group) = message.group {
-            made = made.with_group(format!("group {group}"));
+            made = made.with_group(group_name(group));
+        }
+        if let Some(wait) = message.urgent_after {
+            made = made.with_urgent_after(wait);
         }
         if let Some(key) = message.key {
             made = made.with_dedup_key(format!("key {key}")).with_on_duplicate(message.on_duplicate);
@@ -269,6 +273,17 @@ impl<'a> Actor<'a> {
         }
     }
 
+    async fn amend(&self, place: usize, nths: &[usize], change: Change) {
+        let _turn = self.stage.turn().await;
+        let ids: Vec<_> = {
+            let sent = self.stage.lock_sent();
+            nths.iter().filter_map(|nth| pick(&sent, *nth)).map(|message| message.id()).collect()
+        };
+        if let Some(amend) = self.client.amend().filter(|_| !ids.is_empty()) {
+            amend.amend(&partition(Place { number: place, dead: false }), &ids, &amendment(change)).await;
+        }
+    }
+
     async fn purge(&self, place: Place, limit: usize) {
         let _turn = self.stage.turn().await;
         if let Some(inspect) = self.client.inspect() {
@@ -300,6 +315,22 @@ impl<'a> Actor<'a> {
 
 fn name(process: usize, instance: u32) -> Arc<str> {
     format!("p{process}.{instance}").into()
+}
+
+fn group_name(group: u8) -> String {
+    format!("group {group}")
+}
+
+fn amendment(change: Change) -> Amend {
+    let amend = Amend::new();
+    match change {
+        Change::Priority(priority) => amend.with_priority(priority),
+        Change::Due(delay) => amend.due_in(delay),
+        Change::Join(group) => amend.with_group(group_name(group)),
+        Change::Leave => amend.without_group(),
+        Change::Disable => amend.disable(),
+        Change::Enable => amend.enable(),
+    }
 }
 
 /// The `nth`, counted round and round.

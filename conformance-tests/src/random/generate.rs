@@ -6,7 +6,7 @@ use anyqueue::OnDuplicate;
 use anyqueue::adapter::{Capabilities, Dedup};
 use fastrand::Rng;
 
-use super::plan::{Act, End, Fate, Message, Payload, Place, Plan, Pull, Settle, Step, Whose};
+use super::plan::{Act, Change, End, Fate, Message, Payload, Place, Plan, Pull, Settle, Step, Whose};
 
 /// All times of a plan are multiples of this, or of what the backend counts in.
 pub(crate) const BEAT: Duration = Duration::from_millis(50);
@@ -67,6 +67,7 @@ const KINDS: &[Kind] = &[
     (6, |_| true, Maker::extend),
     (2, |c| c.inspect.delete, |maker| Act::Delete { place: maker.place(), nth: maker.random.usize(..64) }),
     (2, |c| c.inspect.cancel, |maker| Act::Cancel { place: maker.place(), nth: maker.random.usize(..64) }),
+    (6, |c| c.amend, Maker::amend),
     (1, |c| c.inspect.purge, |maker| Act::Purge { place: maker.place(), limit: maker.random.usize(1..3) }),
     (4, |c| c.inspect.ready || c.inspect.leased, |maker| Act::Counts { place: maker.number() }),
     (3, |c| c.inspect.browse, |maker| Act::Browse { place: maker.place() }),
@@ -123,6 +124,7 @@ impl Maker {
             group: (self.capabilities.groups && self.often(25)).then(|| self.random.u8(..GROUPS)),
             key,
             on_duplicate,
+            urgent_after: (self.capabilities.urgent_after && self.often(10)).then(|| self.time(0, 6)),
             payload: if self.often(12) {
                 self.random.choice(payloads).unwrap_or_default()
             } else {
@@ -182,6 +184,24 @@ impl Maker {
             return Vec::new();
         }
         (0..self.random.usize(1..4)).map(|_| (self.number(), self.message())).collect()
+    }
+
+    fn amend(&mut self) -> Act {
+        let nths = (0..self.random.usize(1..4)).map(|_| self.random.usize(..64)).collect();
+        Act::Amend { place: self.number(), nths, change: self.change() }
+    }
+
+    fn change(&mut self) -> Change {
+        let levels = self.capabilities.priority_levels.min(3);
+        match self.random.u8(..8) {
+            0 => Change::Priority(self.random.u8(..levels.max(1))),
+            1 if self.capabilities.push_delay.is_some() => Change::Due(self.time(1, 5)),
+            2 => Change::Due(Duration::ZERO),
+            3 if self.capabilities.groups => Change::Join(self.random.u8(..GROUPS)),
+            4 if self.capabilities.groups => Change::Leave,
+            5 | 6 => Change::Disable,
+            _ => Change::Enable,
+        }
     }
 
     fn extend(&mut self) -> Act {

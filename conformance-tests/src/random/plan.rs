@@ -55,6 +55,12 @@ pub(crate) enum Act {
         place: Place,
         nth: usize,
     },
+    /// Amends these of all messages that were pushed so far, wherever they are.
+    Amend {
+        place: usize,
+        nths: Vec<usize>,
+        change: Change,
+    },
     Purge {
         place: Place,
         limit: usize,
@@ -83,10 +89,22 @@ pub(crate) struct Message {
     pub(crate) group: Option<u8>,
     pub(crate) key: Option<u8>,
     pub(crate) on_duplicate: OnDuplicate,
+    pub(crate) urgent_after: Option<Duration>,
     pub(crate) payload: Payload,
     pub(crate) headers: bool,
     /// Whether it has every field that decides nothing here: session, retries, duration, expiry.
     pub(crate) fields: bool,
+}
+
+/// One thing to amend.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Change {
+    Priority(u8),
+    Due(Duration),
+    Join(u8),
+    Leave,
+    Disable,
+    Enable,
 }
 
 /// Payloads that have been seen to be spoilt on the way.
@@ -167,6 +185,7 @@ impl Act {
             Self::Extend { .. } => vec!["extend"],
             Self::Delete { .. } => vec!["delete"],
             Self::Cancel { .. } => vec!["cancel"],
+            Self::Amend { .. } => vec!["amend"],
             Self::Purge { .. } => vec!["purge"],
             Self::Counts { .. } => vec!["counts"],
             Self::Browse { .. } => vec!["browse"],

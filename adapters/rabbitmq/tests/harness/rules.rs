@@ -34,6 +34,11 @@ pub(crate) const RULES: &[(Need, &str)] = &[
     (Need::Delete, "the broker finds no message by its id"),
     (Need::Purge, "a queue is purged as a whole: no bound, and delayed messages stay"),
     (Need::Cancel, "the broker finds no message by its id"),
+    (Need::Amend, "a queue cannot be reordered, and the broker finds no message by its id"),
+    (
+        Need::UrgentAfter,
+        "a queue cannot be reordered: a message keeps the priority with which it was published",
+    ),
     (Need::Pause, "consumers of a queue cannot be paused"),
     (Need::ServerAges, "AMQP 0-9-1 does not tell the broker's time: a message bears that of who pushed it"),
     (
