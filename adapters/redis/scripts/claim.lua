@@ -1,6 +1,6 @@
 -- Claiming.
 
--- Rounds of taking: more are needed only where messages were deleted while they waited.
+-- Rounds of taking that bring nothing: there are so many only where messages were deleted while they waited.
 local ROUNDS = 64
 -- Of these, so many are passed in one call.
 local MOST_BURIED = 4096
@@ -25,15 +25,14 @@ local function bring_back()
 end
 
 -- Takes messages out of their lines: ids, records, and entries. What one step reads is bounded, as its messages are. `size` says
--- whether there are bulky (1) or even large messages (2), or neither.
-local function take(top, max, size, tombs)
+-- whether there are bulky (1) or even large messages (2), or neither; `amended` that some may be placed.
+local function take(top, max, size, tombs, amended)
     local step = size == '2' and 4 or 100
-    local has_tombs = tombs and tombs ~= '0'
+    local has_tombs, draw = tombs and tombs ~= '0', amended and standing().draw
     local ids, records, entries, bytes, count = {}, {}, {}, 0, 0
     local level, rounds, buried = top, 0, 0
     while level >= 0 and count < max and rounds < ROUNDS and bytes < MOST_BYTES do
-        local at = level
-        rounds = rounds + 1
+        local at, before = level, count
         if has_tombs then
             buried = buried + bury(level, MOST_BURIED - buried)
             if buried >= MOST_BURIED then
@@ -41,8 +40,13 @@ local function take(top, max, size, tombs)
             end
         end
         local wanted = math.min(max - count, step)
-        local some = call('LPOP', base .. 'ready' .. level, wanted) or {}
-        if #some < wanted then
+        local some, are_placed
+        if draw then
+            some, are_placed = draw(level, wanted)
+        else
+            some = call('LPOP', base .. 'ready' .. level, wanted) or {}
+        end
+        if #some < wanted and (#some == 0 or not draw) then
             level = level - 1 -- this one is empty now
         end
         if #some > 0 then
@@ -50,7 +54,7 @@ local function take(top, max, size, tombs)
             if size then
                 fill_in(some, found)
             end
-            local spent = has_tombs and spend(at, some)
+            local spent = has_tombs and not are_placed and spend(at, some)
             for i = 1, #some do
                 local id, record = some[i], found[i]
                 local is_deleted = spent and spent[i]
@@ -67,15 +71,17 @@ local function take(top, max, size, tombs)
                 entries[#entries + 1] = concat(ids, flag, first, count) .. flag
             end
         end
+        rounds = count == before and rounds + 1 or rounds
     end
     return ids, records, concat(entries), level >= 0 and count < max
 end
 
 -- Whether a message is ready at any of these levels.
-local function is_more(top)
+local function is_more(top, amended)
     local lines = {}
     for level = 0, top do
-        lines[level + 1] = base .. 'ready' .. level
+        lines[#lines + 1] = base .. 'ready' .. level
+        lines[#lines + 1] = amended and base .. 'placed' .. level or nil
     end
     return call('EXISTS', unpack(lines)) > 0
 end
@@ -92,16 +98,22 @@ end
 -- Answers the time, when the next is due, whether more are ready (1) and ids are aside (2), records, counts of earlier deliveries, and
 -- headers.
 local function claim(max, lease, token, who)
-    local state = call('HMGET', base .. 'state', 'top', 'paused', 'size', 'tombs', 'astray')
-    local top, has_astray = tonumber(state[1] or -1), state[5] and state[5] ~= '0'
-    local ids, records, entries, is_cut, counts, headers = {}, {}, '', false, false, false
+    local state = call('HMGET', base .. 'state', 'top', 'paused', 'size', 'tombs', 'astray', 'amended')
+    local top, has_astray, amended = tonumber(state[1] or -1), state[5] and state[5] ~= '0', state[6]
+    local ids, records, entries, is_cut, has_lifted, counts, headers = {}, {}, '', false, false, false, false
     if not state[2] and top >= 0 then
         if has_astray then
             bring_back()
         end
         promote(base)
         reap()
-        ids, records, entries, is_cut = take(top, max, state[3], state[4])
+        if amended then
+            is_cut, has_lifted = standing().lift_due()
+            top, state[4] = has_lifted and 9 or top, call('HGET', base .. 'state', 'tombs')
+        end
+        if not is_cut then
+            ids, records, entries, is_cut = take(top, max, state[3], state[4], amended)
+        end
     end
     if #ids > 0 then
         if call('EXISTS', base .. 'counts', base .. 'headers') > 0 then
@@ -121,7 +133,7 @@ local function claim(max, lease, token, who)
         end
         call('HSET', base .. 'taken', token, entries, 'n' .. token, count)
     end
-    local due, more = -1, is_cut or (who ~= '' and #ids == max and is_more(top))
+    local due, more = -1, is_cut or (who ~= '' and #ids == max and is_more(top, amended))
     if who ~= '' and not more then
         write_though_full()
         call('SET', base .. 'waits', who, 'EX', MARKED_S)

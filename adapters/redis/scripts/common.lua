@@ -20,7 +20,8 @@ local home = string.match(KEYS[1], '^[^}]*}:')
 local messages = home .. 'messages'
 local base = sub(KEYS[1], 1, -6)
 
--- What is on the server is of this layout: the score of each partition in their list. Clients know it too.
+-- What is on the server is of this layout: the score of each partition in their list. Clients know it too, and what comes of it when a
+-- message was amended or can become urgent (`AMENDED_LAYOUT`).
 local LAYOUT = 2
 
 local time = call('TIME')
@@ -170,13 +171,19 @@ local function line_up(to, id, flag)
     return 1
 end
 
+-- The same for one that was pushed before: `since` has from when on it stands there.
+local function join(to, id, flag, at)
+    if sub(to, -5) ~= 'dead:' then
+        call('HSET', to .. 'since', id, at)
+    end
+    return line_up(to, id, flag)
+end
+
 -- Lets those line up whose delay is over, at most a thousand of them.
 local function promote(to)
-    local due = call('ZRANGEBYSCORE', to .. 'due', '-inf', now, 'LIMIT', 0, 1000)
-    if #due > 0 then
-        call('ZREM', to .. 'due', unpack(due))
-        for _, entry in ipairs(due) do
-            line_up(to, sub(entry, 1, 16), byte(entry, 17))
-        end
+    local due = call('ZRANGEBYSCORE', to .. 'due', '-inf', now, 'WITHSCORES', 'LIMIT', 0, 1000)
+    for i = 1, #due, 2 do
+        call('ZREM', to .. 'due', due[i])
+        join(to, sub(due[i], 1, 16), byte(due[i], 17), due[i + 1])
     end
 end

@@ -92,7 +92,7 @@ local function note_size(to, bytes)
     end
 end
 
--- Stores another record of a message that is in this hash. The headers of a postponement are no longer its.
+-- Stores another record of a message that is in this hash.
 local function replace(to, of, hash, id, old, record)
     if #record > BULKY then
         call('HSET', hash, id, front_of(record))
@@ -104,7 +104,6 @@ local function replace(to, of, hash, id, old, record)
             call('HDEL', of .. 'bulky', id)
         end
     end
-    call('HDEL', to .. 'headers', id)
 end
 
 -- Whether a claim that has not ended holds a message, whoever gave back those that have.
@@ -125,11 +124,18 @@ local function compact(to, of, holder, newer, how, due)
     local record = old and with_content_of(newer, old)
     local entry = record and holder .. sub(old, 1, 1)
     local is_early = record and how == 'E'
-    if not record or is_early and tonumber(call('ZSCORE', to .. 'due', entry) or 0) <= due then
+    local note = is_early and call('HGET', to .. 'disabled', holder)
+    local due_then = note and string.match(note, '^%d+') or is_early and call('ZSCORE', to .. 'due', entry)
+    if not record or is_early and tonumber(due_then or 0) <= due then
         return false, false, 0
     end
     replace(to, of, hash, holder, old, record)
+    call('HDEL', to .. 'headers', holder) -- those of a postponement are no longer its
     if not is_early then
+        return false, true, 0
+    end
+    if note then -- it stays disabled
+        call('HSET', to .. 'disabled', holder, (string.gsub(note, '^%d+', due > now and string.format('%.0f', due) or '-')))
         return false, true, 0
     end
     if due > now then
@@ -137,5 +143,5 @@ local function compact(to, of, holder, newer, how, due)
         return false, true, 0, due
     end
     call('ZREM', to .. 'due', entry)
-    return false, true, line_up(to, holder, flag_of(old))
+    return false, true, join(to, holder, flag_of(old), now)
 end

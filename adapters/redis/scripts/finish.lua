@@ -111,16 +111,17 @@ local function act(action, id, flag, value, headers)
         if action == 'F' then
             call('HINCRBY', base .. 'counts', id, 1)
         end
-        call('LPUSH', base .. 'ready' .. level_of(flag), id)
+        come_back(id, level_of(flag))
         return 1
     end
     if action == 'P' then
+        revive_urgency(id)
         if headers ~= '' then
             call('HSET', base .. 'headers', id, headers)
         end
         local delay = tonumber(value)
         if delay == 0 then
-            return line_up(base, id, flag)
+            return join(base, id, flag, now)
         end
         call('ZADD', base .. 'due', now + delay, id .. char(flag))
         return 0, now + delay

@@ -23,6 +23,24 @@ local function read_whole(id)
     return record
 end
 
+-- A group goes on without this message. Answers how many became ready by that, and, if it was the head and that is asked for, a number for
+-- it in the line behind, before all that are there.
+local function go_on(id, group, wants_number)
+    if call('HGET', base .. 'heads', group) ~= id then
+        return 0
+    end
+    local next = call('ZPOPMIN', base .. 'behind:' .. group)
+    if not next[1] then
+        call('HDEL', base .. 'heads', group)
+        return 0, wants_number and call('HINCRBY', base .. 'state', 'places', 1)
+    end
+    local following = sub(next[1], 1, 16)
+    call('HSET', base .. 'heads', group, following)
+    call('HINCRBY', base .. 'state', 'behind', -1)
+    call('RPUSH', base .. 'ready' .. level_of(byte(next[1], 17)), following)
+    return 1, tonumber(next[2]) - 0.5
+end
+
 -- A message leaves the partition: its key is free, and its group goes on. Answers how many became ready by it.
 local function leave(id, record)
     local flag = flag_of(record)
@@ -35,25 +53,15 @@ local function leave(id, record)
     if not is_grouped(flag) then
         return 0
     end
-    local group = group_of(record)
-    if call('HGET', base .. 'heads', group) ~= id then
-        return 0
-    end
-    local next = call('ZPOPMIN', base .. 'behind:' .. group)[1]
-    if not next then
-        call('HDEL', base .. 'heads', group)
-        return 0
-    end
-    local following = sub(next, 1, 16)
-    call('HSET', base .. 'heads', group, following)
-    call('HINCRBY', base .. 'state', 'behind', -1)
-    call('RPUSH', base .. 'ready' .. level_of(byte(next, 17)), following)
-    return 1
+    return (go_on(id, group_of(record)))
 end
 
--- Forgets what some messages have: a count, headers, a request for cancellation, a bulky record.
+-- Forgets what some messages have: a count, headers, a request for cancellation, since when they stand in line, when they become urgent, a
+-- bulky record.
 local function forget(ids)
-    if call('EXISTS', base .. 'counts', base .. 'headers', base .. 'asked', home .. 'bulky') > 0 then
+    if call('EXISTS', base .. 'counts', base .. 'headers', base .. 'asked', base .. 'since', base .. 'urgent', home .. 'bulky') > 0 then
+        call('HDEL', base .. 'since', unpack(ids))
+        call('ZREM', base .. 'urgent', unpack(ids))
         call('HDEL', base .. 'counts', unpack(ids))
         call('HDEL', base .. 'headers', unpack(ids))
         call('SREM', base .. 'asked', unpack(ids))

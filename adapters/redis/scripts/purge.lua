@@ -28,11 +28,11 @@ end
 
 promote(base)
 reap()
-local state = call('HMGET', base .. 'state', 'top', 'size', 'tombs')
+local state = call('HMGET', base .. 'state', 'top', 'size', 'tombs', 'amended')
 local top = tonumber(state[1] or -1)
 local ids, records, entries, is_cut
 repeat -- those that follow in their groups come to the lines
-    ids, records, entries, is_cut = take(top, math.min(limit - count, 100), state[2], state[3])
+    ids, records, entries, is_cut = take(top, math.min(limit - count, 100), state[2], state[3], state[4])
     if #ids > 0 then
         delete(ids)
     end
@@ -44,6 +44,14 @@ while count < limit do
     if delete_entries(call('ZPOPMIN', base .. 'due', math.min(limit - count, 100)), 2) == 0 then
         break
     end
+end
+while count < limit do
+    local some = call('HRANDFIELD', base .. 'disabled', math.min(limit - count, 100))
+    if #some == 0 then
+        break
+    end
+    call('HDEL', base .. 'disabled', unpack(some))
+    delete(some)
 end
 -- Ids that have no record.
 while count < limit do

@@ -1,5 +1,5 @@
 -- Shows messages. ARGV: where they must be, and ids. Answers the time, how many ids it came to, and of each that is there its state
--- (0 ready, 1 delayed, 2 leased), its earlier deliveries, its headers if they were replaced, its record, when it is due, and its id.
+-- (0 ready, 1 delayed, 2 leased, 3 disabled), its earlier deliveries, its headers if they were replaced, its record, when it is due, and its id.
 
 -- What one answer may hold before it is cut short.
 local MOST_BYTES = 4 * 1024 * 1024
@@ -12,7 +12,11 @@ for i = 2, #ARGV do
     if record then
         local claim = call('HGET', base .. 'leases', id)
         local due = tonumber(call('ZSCORE', base .. 'due', id .. sub(record, 1, 1)) or 0)
+        local note = call('HGET', base .. 'disabled', id)
         local state = due > now and 1 or 0
+        if note then
+            state, due = 3, tonumber(string.match(note, '^%d+') or 0)
+        end
         local count = tonumber(call('HGET', base .. 'counts', id) or 0)
         if claim then
             state = is_alive(claim) and 2 or 0

@@ -1,6 +1,7 @@
 -- Storing what clients bring. Of each message ARGV has the id, the record and, without a common level, the delay. A common level means
--- that none has a group, a key or a delay, or is large; it is 16 more if some are bulky. Where there is none, it is -1; or -2, and then
--- there is also what to do with a key that another has, as `compact` says, or nothing. Runs are how many (2 bytes each) follow one
+-- that none has a group, a key or a delay, becomes urgent, or is large; it is 16 more if some are bulky. Where there is none, it is -1; or -2, and then
+-- there is also what to do with a key that another has, as `compact` says, or nothing. Behind a delay and a space there may be when the
+-- message becomes urgent. Runs are how many (2 bytes each) follow one
 -- another that are of one window. No id is there twice, unless it is -2.
 
 -- So many messages of a window that come together get a hash of their own.
@@ -13,11 +14,12 @@ local function step_of(common)
     return common < 0 and 2 - common or 2
 end
 
--- Gives the records at these arguments this server's time, if the clock of the pusher ran ahead or behind.
+-- Gives the records at these arguments this server's time, if the clock of the pusher ran ahead or behind. As the pusher's times do, they
+-- tell the order too.
 local function correct(pushed, first, last, step)
     if math.abs(now - tonumber(pushed)) > TOLERANCE then
-        local stamp = struct.pack('>I8', now)
         for at = first, last, step do
+            local stamp = struct.pack('>I8', now + (at - first) / step)
             ARGV[at] = sub(ARGV[at], 1, 1) .. stamp .. sub(ARGV[at], 10)
         end
     end
@@ -107,12 +109,16 @@ end
 
 -- Stores a message that nothing is in the way of, and that is due at this time, or ready if that is now. Answers how many became ready,
 -- and when this one does.
-local function store_one(to, of, id, record, key, due)
+local function store_one(to, of, id, record, key, due, urgent)
     local flag = byte(record, 1)
     keep(of, id, record)
     admit(to, level_of(flag), { id }, #record)
     if key then
         call('HSET', to .. 'keys', key, id)
+    end
+    if urgent then
+        mark_amended(to)
+        call('ZADD', to .. 'urgent', now + urgent, id)
     end
     if due == now then
         return line_up(to, id, flag)
@@ -128,7 +134,11 @@ local function store_each(to, of, before, ids, step, known, left_out, compact)
     promote(to)
     for i, id in ipairs(ids) do
         local at = before + (i - 1) * step
-        local record, delay = ARGV[at + 2], step > 2 and tonumber(ARGV[at + 3]) or 0
+        local record, delay, urgent = ARGV[at + 2], step > 2 and tonumber(ARGV[at + 3]) or 0, nil
+        if step > 2 and string.find(ARGV[at + 3], ' ', 1, true) then
+            delay, urgent = string.match(ARGV[at + 3], '^(%d+) (%d+)$')
+            delay, urgent = tonumber(delay), tonumber(urgent)
+        end
         local due_at = delay == 0 and now or now + delay + i -- in their order, if they have one delay
         local key = not left_out[i] and is_keyed(byte(record, 1)) and key_of(record)
         local holder = known[id] and id or key and call('HGET', to .. 'keys', key)
@@ -137,7 +147,7 @@ local function store_each(to, of, before, ids, step, known, left_out, compact)
             is_stored, is_changed, more, at_time = compact(to, of, holder, record, ARGV[at + 4], due_at)
         end
         if is_stored then
-            more, at_time = store_one(to, of, id, record, key, due_at)
+            more, at_time = store_one(to, of, id, record, key, due_at, urgent)
             known[id] = true
         elseif holder then
             present[#present + 1] = is_changed and -i or i

@@ -5,19 +5,14 @@ local here, answers, ready, buried = ARGV[2], {}, 0, {}
 
 -- Takes a message that nobody holds out of whatever line it stands in.
 local function withdraw(id, record, claim)
-    local flag = byte(record, 1)
-    local entry = id .. char(flag)
     if claim then -- its lease ran out
         call('HDEL', base .. 'leases', id)
         drop(claim, 1)
-    elseif call('ZREM', base .. 'due', entry) == 1 then
         return
-    elseif is_grouped(flag) and call('ZREM', base .. 'behind:' .. group_of(record), entry) == 1 then
-        call('HINCRBY', base .. 'state', 'behind', -1)
-    elseif call_off(base, { id }) == 0 then -- to be skipped when its turn comes: finding it now would take time
-        call('HINCRBY', base .. 'tombs', id .. char(level_of(flag)), 1)
-        call('HINCRBY', base .. 'state', 'tombs', 1)
-        buried[level_of(flag)] = (buried[level_of(flag)] or 0) + 2
+    end
+    local level = standing().lift_out(id, record).tomb
+    if level then -- it is to be skipped when its turn comes
+        buried[level] = (buried[level] or 0) + 2
     end
 end
 

@@ -79,7 +79,12 @@ impl RedisQueue {
     }
 
     /// Adds these messages to the page, in as many calls as their size requires.
-    async fn show(&self, partition: &PartitionId, ids: &[MessageId], page: &mut Vec<Browsed>) -> Result<()> {
+    pub(crate) async fn show(
+        &self,
+        partition: &PartitionId,
+        ids: &[MessageId],
+        page: &mut Vec<Browsed>,
+    ) -> Result<()> {
         let mut left = ids;
         while !left.is_empty() {
             let mut call = self.new_call(&script::SHOW, partition, left.len() + 1, 32 * left.len() + 96);
@@ -139,12 +144,14 @@ fn browsed(shown: Value, now_us: u64) -> Result<Browsed> {
     let state = match int(&state)? {
         1 => MessageState::Delayed,
         2 => MessageState::Leased,
+        3 => MessageState::Disabled,
         _ => MessageState::Ready,
     };
     let age = stored.age(now_us);
     let deliveries = u32::try_from(count(&deliveries)?).unwrap_or(u32::MAX);
     let left = Duration::from_micros(count(&due_us)?.saturating_sub(now_us));
-    let due_in = (state == MessageState::Delayed).then_some(left);
+    let is_due_later = state == MessageState::Delayed || state == MessageState::Disabled && !left.is_zero();
+    let due_in = is_due_later.then_some(left);
     let browsed = Browsed::new(stored.message, state).with_delivery_count(deliveries).with_age(age);
     Ok(browsed.with_due_in(due_in).with_unreadable(unreadable))
 }

@@ -1,19 +1,24 @@
 //! The server's time, and durations as scripts count them.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// An estimate of the server's clock from its last answer. Scripts correct a value that is far off.
+/// An estimate of the server's clock from its last answers. Scripts correct a value that is far off.
 #[derive(Debug)]
 pub(crate) struct ServerClock {
     start: Instant,
     /// The server's time at `start`, in microseconds since 1970.
     start_us: AtomicI64,
+    /// The time behind the last one that was given to a record.
+    next_us: AtomicU64,
 }
+
+/// An estimate that is later than the last answer says, by at most so many microseconds, is taken for the better one: answers take time to come.
+const DELAYED_US: u64 = 5000;
 
 impl Default for ServerClock {
     fn default() -> Self {
-        Self { start: Instant::now(), start_us: AtomicI64::new(0) }
+        Self { start: Instant::now(), start_us: AtomicI64::new(0), next_us: AtomicU64::new(0) }
     }
 }
 
@@ -21,7 +26,20 @@ impl ServerClock {
     /// Sets the time that the server has just returned.
     pub(crate) fn set(&self, now_us: u64) {
         let now_us = i64::try_from(now_us).unwrap_or(i64::MAX);
-        self.start_us.store(now_us.saturating_sub(self.elapsed_us()), Ordering::Relaxed);
+        let start_us = now_us.saturating_sub(self.elapsed_us());
+        let known_us = self.start_us.load(Ordering::Relaxed);
+        if start_us > known_us || known_us.abs_diff(start_us) > DELAYED_US {
+            self.start_us.store(start_us, Ordering::Relaxed);
+        }
+    }
+
+    /// The first of so many times for records, one microsecond apart. No time is given twice, so they tell the order of what this handle pushes.
+    pub(crate) fn stamps_us(&self, count: usize) -> u64 {
+        let now_us = self.now_us();
+        let first_us = |last: u64| if last > now_us + DELAYED_US { now_us } else { now_us.max(last) };
+        let next = |last| Some(first_us(last) + count as u64);
+        let last = self.next_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        first_us(last.unwrap_or_else(|last| last))
     }
 
     pub(crate) fn now_us(&self) -> u64 {

@@ -5,7 +5,7 @@ use anyqueue::{Operation, PartitionId, Result, SettleOutcome};
 use crate::RedisQueue;
 use crate::bundle::Ending;
 use crate::error::unexpected_reply;
-use crate::names::LAYOUT;
+use crate::names::{AMENDED_LAYOUT, LAYOUT};
 use crate::reply::{bytes, exactly, optional_list};
 use crate::script;
 use crate::settle::{CrossSlot, settled};
@@ -17,9 +17,22 @@ impl RedisQueue {
             return Ok(());
         }
         let mut list = redis::cmd("ZADD");
-        list.arg(self.inner.names.partitions()).arg(LAYOUT).arg(partition.name());
+        list.arg(self.inner.names.partitions()).arg("GT").arg(LAYOUT).arg(partition.name());
         self.inner.link.command(&list).await?;
         self.inner.listed.add(partition.name());
+        Ok(())
+    }
+
+    /// In a cluster, notes in that list, if the partition is there, that it may get keys that releases before amendments do not know.
+    /// Elsewhere scripts do that.
+    pub(crate) async fn register_amended(&self, partition: &PartitionId) -> Result<()> {
+        if !self.inner.config.is_cluster() || self.inner.amended.is_recent(partition.name()) {
+            return Ok(());
+        }
+        let mut list = redis::cmd("ZADD");
+        list.arg(self.inner.names.partitions()).arg("XX").arg("GT").arg(AMENDED_LAYOUT).arg(partition.name());
+        self.inner.link.command(&list).await?;
+        self.inner.amended.add(partition.name());
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use crate::names::partition_kind;
 use crate::{reply, script};
 
 /// How many ids one call carries.
-const IDS_PER_CALL: usize = 100;
+pub(crate) const IDS_PER_CALL: usize = 100;
 
 impl RedisQueue {
     /// The outcome for each id: removed, held, or missing.
@@ -56,11 +56,12 @@ impl RedisQueue {
     async fn counts_now(&self, partition: &PartitionId) -> Result<Counts> {
         loop {
             let call = self.new_call(&script::COUNTS, partition, 0, 0);
-            let [ready, delayed, leased, dead, again] =
+            let [ready, delayed, leased, disabled, dead, again] =
                 reply::exactly(self.run(&call, Operation::Inspect).await?)?;
             if reply::int(&again)? == 0 {
                 let count = reply::count;
-                return Ok(Counts::known(count(&ready)?, count(&delayed)?, count(&leased)?, count(&dead)?));
+                let counts = Counts::known(count(&ready)?, count(&delayed)?, count(&leased)?, count(&dead)?);
+                return Ok(counts.with_disabled(count(&disabled)?));
             }
         }
     }

@@ -21,6 +21,12 @@
 //! A push that changes what waits with its key is one script too, so the message has its old content or all of the new. One whose record
 //! cannot be read, or was written by a newer release, is left as it is: the push returns `Duplicate`.
 //!
+//! An amendment is one script for each hundred ids. A message with a new priority stands among its new equals by when it was pushed, as the
+//! pushing handle knew the server's clock: exactly for the messages of one handle, and to within a fraction of a millisecond between handles,
+//! or at worst 20 milliseconds. When a message [becomes urgent](anyqueue::TaskOptions::urgent_after) is told to the server, which lifts it with
+//! the first pull from then on; a message that is moved, to the dead letters or elsewhere, leaves its moment behind. A client of a cluster may
+//! send an amendment twice, if its connection breaks; for five minutes the second one only repeats the first one's answer.
+//!
 //! A member of a group joins the end of its level when the member before it is gone. A message that is moved to a partition that already
 //! has its id counts as that message: it is not stored again.
 //!
@@ -124,9 +130,14 @@
 //! | `leases` | hash | the claim of each leased message |
 //! | `claims`, `taken` | sorted set, hash | when claims end, and what they hold |
 //! | `heads`, `behind:…` | hash, sorted sets | the first message of each group, and those that wait behind it |
+//! | `since` | hash | since when messages stand in line that matured or moved after their push, and which were given back |
+//! | `placed0` … `placed9` | sorted sets | ready messages that stand elsewhere than at the end, as amendments put them, by when they were pushed |
+//! | `disabled` | hash | disabled messages, and what puts each back where it stood |
+//! | `urgent` | sorted set | when messages become urgent; the rest of time for those that were held then |
+//! | `done:…` | strings | answers to amendments in a cluster, for five minutes |
 //! | `keys` | hash | deduplication keys in use |
 //! | `counts`, `headers`, `asked` | hashes, set | earlier deliveries, replaced headers, requests for cancellation |
-//! | `tombs` | hash | ids of deleted messages that are still in a list, and their levels |
+//! | `tombs` | hash | ids of deleted and of amended messages that are in a list for nothing, and its level |
 //! | `astray` | hash | ids that were found without a record |
 //! | `waits` | string | tells that a pull waits; for three minutes |
 //! | `absent` | none | never exists, but is named by calls in a cluster, so that a server refuses them while it has only a part of the slot's keys |
@@ -134,9 +145,11 @@
 //!
 //! Three names belong to no partition: the sorted set `anyqueue:partitions` holds the names of partitions, the set `anyqueue:astray` those
 //! with ids that were put aside, and hints are published on the channel `anyqueue:wake`. The score of a partition in the first is the
-//! layout of its keys, which is 2. Opening a queue refuses any other layout, and a hash `anyqueue:messages`: they are from before the first
-//! release, or from a later one.
+//! layout of its keys: 2, or 3 from when a message of the partition was first amended or pushed with a moment from which it is urgent. A release
+//! that knows nothing of that refuses to open the queue then; handles of such a release that are open do not find what was amended. Opening a
+//! queue refuses any other layout, and a hash `anyqueue:messages`: they are from before the first release, or from a later one.
 
+mod amend;
 mod backend;
 mod browse;
 mod bundle;

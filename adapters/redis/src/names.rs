@@ -5,6 +5,9 @@ use anyqueue::PartitionId;
 /// The layout of keys and records that this release reads and writes. It is the score of each partition in their list. Scripts
 /// have the same constant, `LAYOUT`.
 pub(crate) const LAYOUT: u32 = 2;
+/// The same of a partition in which a message was amended or can become urgent: releases before that would not find it. Scripts have the same
+/// constant, `AMENDED_LAYOUT`.
+pub(crate) const AMENDED_LAYOUT: u32 = 3;
 
 /// The names of one prefix.
 #[derive(Clone, Debug)]

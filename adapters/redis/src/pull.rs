@@ -119,7 +119,10 @@ impl RedisQueue {
         self.add_claim(&mut call, partition, request, secret);
         bundle.add_successors_to(&mut call, &self.inner.caller);
         let before = Instant::now();
-        let answer = self.run(&call, Operation::Settle).await;
+        let answer = match self.register_urgent(bundle).await {
+            Ok(()) => self.run(&call, Operation::Settle).await,
+            Err(error) => Err(error),
+        };
         self.hint_successors(bundle);
         let answer = match answer {
             Ok(answer) => answer,

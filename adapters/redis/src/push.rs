@@ -48,7 +48,7 @@ impl RedisQueue {
         partition: &PartitionId,
         messages: &[MessageData],
     ) -> Vec<Result<PushOutcome>> {
-        let at_us = self.inner.clock.now_us();
+        let at_us = self.inner.clock.stamps_us(messages.len());
         let batch = Batch::prepare(messages, partition, &self.inner.config, at_us);
         let stored = if batch.rows.is_empty() && !self.is_closed() {
             Ok(HashMap::new())
@@ -69,6 +69,9 @@ impl RedisQueue {
         at_us: u64,
     ) -> Result<HashMap<usize, PushOutcome>> {
         self.register_partition(partition).await?;
+        if rows.is_urgent() {
+            self.register_amended(partition).await?;
+        }
         let (args, bytes) = rows.size();
         let script = if rows.is_compacting() { &script::PUSH_OVER } else { &script::PUSH };
         let mut call = self.new_call(script, partition, args, bytes);
@@ -121,7 +124,7 @@ impl Batch {
         if let Some(known) = self.ids.get(&message.id()).filter(|_| !self.rows.is_compacting()) {
             return check(message, config).map(|_| *known);
         }
-        self.rows.add(Row::encode(message, partition, config, at_us)?);
+        self.rows.add(Row::encode(message, partition, config, at_us + self.rows.len() as u64)?);
         self.ids.insert(message.id(), self.rows.len());
         Ok(self.rows.len())
     }

@@ -27,6 +27,8 @@ pub(crate) struct Row {
     id: MessageId,
     record: Record,
     delay_us: u64,
+    /// After what time it becomes urgent.
+    urgent_us: Option<u64>,
     on_duplicate: OnDuplicate,
 }
 
@@ -46,7 +48,8 @@ impl Row {
         // Dead letters have no key.
         let is_keyed = record.flag & KEYED != 0;
         let on_duplicate = if is_keyed { message.options().on_duplicate } else { OnDuplicate::Keep };
-        Ok(Self { id: message.id(), record, delay_us: 1000 * millis(delay), on_duplicate })
+        let urgent_us = message.urgent_after(config.clock.wall()).map(|wait| 1000 * millis(wait));
+        Ok(Self { id: message.id(), record, delay_us: 1000 * millis(delay), urgent_us, on_duplicate })
     }
 
     pub(crate) fn id(&self) -> MessageId {
@@ -89,6 +92,11 @@ impl Rows {
         self.rows.is_empty()
     }
 
+    /// Whether any of them becomes urgent.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.rows.iter().any(|row| row.urgent_us.is_some())
+    }
+
     pub(crate) fn is_compacting(&self) -> bool {
         self.is_compacting
     }
@@ -119,7 +127,10 @@ impl Rows {
         for row in &self.rows {
             call.arg(row.id.as_bytes()).arg(&row.record.bytes);
             if level.is_none() {
-                call.int(row.delay_us);
+                match row.urgent_us {
+                    Some(urgent_us) => call.arg(format!("{} {urgent_us}", row.delay_us).as_bytes()),
+                    None => call.int(row.delay_us),
+                };
             }
             if self.is_compacting {
                 call.arg(code(row.on_duplicate));
@@ -130,8 +141,12 @@ impl Rows {
     /// The level of all messages, if nothing else needs to be told about them, and whether some are bulky.
     fn common_level(&self) -> Option<u8> {
         let level = self.rows.first()?.record.flag;
-        let is_plain =
-            |row: &Row| row.record.flag == level && row.delay_us == 0 && row.bytes() <= LARGE_BYTES;
+        let is_plain = |row: &Row| {
+            row.record.flag == level
+                && row.delay_us == 0
+                && row.urgent_us.is_none()
+                && row.bytes() <= LARGE_BYTES
+        };
         let is_bulky = |row: &Row| row.bytes() > BULKY_BYTES;
         let bulky_bit = if self.rows.iter().any(is_bulky) { BULKY_BIT } else { 0 };
         (level < GROUPED && !self.is_compacting && self.rows.iter().all(is_plain))
@@ -160,6 +175,10 @@ pub(crate) fn check(message: &MessageData, config: &Config) -> Result<Duration> 
     let delay = message.delay(config.clock.wall());
     if delay > MAX_DELAY {
         return Err(ERRORS.invalid("the delay is longer than the capabilities allow"));
+    }
+    if message.urgent_after(config.clock.wall()).is_some_and(|wait| wait > MAX_DELAY) {
+        return Err(ERRORS
+            .invalid("the moment from which the message is urgent is later than the capabilities allow"));
     }
     Ok(delay)
 }

@@ -42,6 +42,8 @@ const READING: &str = include_str!("../scripts/reading.lua");
 const LEAVING: &str = include_str!("../scripts/leaving.lua");
 const TOMBS: &str = include_str!("../scripts/tombs.lua");
 const LEASES: &str = include_str!("../scripts/leases.lua");
+const COMING_BACK: &str = include_str!("../scripts/coming_back.lua");
+const STANDING: &str = include_str!("../scripts/standing.lua");
 const REAPING: &str = include_str!("../scripts/reaping.lua");
 const CLAIM: &str = include_str!("../scripts/claim.lua");
 const ARRIVE: &str = include_str!("../scripts/arrive.lua");
@@ -64,19 +66,23 @@ macro_rules! scripts {
 scripts! {
     PUSH = [COMMON, STORING, STORING_MANY], "push.lua";
     PUSH_OVER = [COMMON, STORING, COMPACTION, STORING_MANY], "push_over.lua";
-    PULL = [COMMON, READING, LEASES, REAPING, TOMBS, CLAIM], "pull.lua";
-    SETTLE = [COMMON, STORING, LEAVING, LEASES, ARRIVE, FINISH], "settle.lua";
-    SETTLE_THEN = [COMMON, STORING, COMPACTION, STORING_MANY, LEAVING, LEASES, ARRIVE, FINISH, FOLLOW], "settle_then.lua";
-    EXCHANGE = [COMMON, STORING, READING, LEAVING, LEASES, REAPING, TOMBS, CLAIM, ARRIVE, FINISH], "exchange.lua";
-    EXCHANGE_THEN = [COMMON, STORING, COMPACTION, STORING_MANY, READING, LEAVING, LEASES, REAPING, TOMBS, CLAIM, ARRIVE, FINISH, FOLLOW],
+    PULL = [COMMON, READING, LEASES, COMING_BACK, REAPING, TOMBS, STANDING, CLAIM], "pull.lua";
+    SETTLE = [COMMON, STORING, LEAVING, LEASES, COMING_BACK, ARRIVE, FINISH], "settle.lua";
+    SETTLE_THEN = [COMMON, STORING, COMPACTION, STORING_MANY, LEAVING, LEASES, COMING_BACK, ARRIVE, FINISH, FOLLOW],
+        "settle_then.lua";
+    EXCHANGE = [COMMON, STORING, READING, LEAVING, LEASES, COMING_BACK, REAPING, TOMBS, STANDING, CLAIM, ARRIVE, FINISH],
+        "exchange.lua";
+    EXCHANGE_THEN = [COMMON, STORING, COMPACTION, STORING_MANY, READING, LEAVING, LEASES, COMING_BACK, REAPING, TOMBS, STANDING, CLAIM,
+            ARRIVE, FINISH, FOLLOW],
         "exchange_then.lua";
     HELD = [COMMON, LEASES], "held.lua";
     COPY = [COMMON, LEAVING, LEASES], "copy.lua";
     STORE_COPY = [COMMON, STORING, ARRIVE], "store_copy.lua";
     EXTEND = [COMMON, LEASES], "extend.lua";
-    TAKE_OUT = [COMMON, LEAVING, LEASES, TOMBS], "take_out.lua";
-    PURGE = [COMMON, READING, LEAVING, LEASES, REAPING, TOMBS, CLAIM], "purge.lua";
-    COUNTS = [COMMON, LEASES, REAPING], "counts.lua";
+    TAKE_OUT = [COMMON, READING, LEAVING, LEASES, TOMBS, STANDING], "take_out.lua";
+    PURGE = [COMMON, READING, LEAVING, LEASES, COMING_BACK, REAPING, TOMBS, STANDING, CLAIM], "purge.lua";
+    COUNTS = [COMMON, LEASES, COMING_BACK, REAPING], "counts.lua";
+    AMEND = [COMMON, STORING, COMPACTION, READING, LEAVING, LEASES, COMING_BACK, TOMBS, STANDING], "amend.lua";
     LIST = [COMMON], "list.lua";
     SCAN = [COMMON], "scan.lua";
     SHOW = [COMMON, LEAVING, LEASES], "show.lua";

@@ -49,7 +49,9 @@ impl CrossSlot<'_> {
 impl<'s> SettlementBatch<'s> {
     /// Everything is lost until the server says otherwise. If a lease occurs twice, only the first one can hold.
     pub(crate) fn new(settlements: &'s [Settlement], queue: &RedisQueue) -> Self {
-        let (config, at_us) = (&queue.inner.config, queue.inner.clock.now_us());
+        let successors = settlements.iter().map(|settlement| settlement.then.len()).sum();
+        let (config, at_us) = (&queue.inner.config, queue.inner.clock.stamps_us(successors));
+        let mut next_us = at_us;
         let mut batch = Self {
             outcomes: Vec::with_capacity(settlements.len()),
             bundles: HashMap::new(),
@@ -62,7 +64,8 @@ impl<'s> SettlementBatch<'s> {
             batch.outcomes.push(Ok(SettleOutcome::Lost));
             let Some(proof) = Proof::of(&settlement.lease) else { continue };
             let encoded = encode(&settlement.action, proof.id)
-                .and_then(|headers| Ok((headers, successors::encode(&settlement.then, config, at_us)?)));
+                .and_then(|headers| Ok((headers, successors::encode(&settlement.then, config, next_us)?)));
+            next_us += settlement.then.len() as u64;
             match encoded {
                 Ok((headers, successors)) if seen.insert(proof) => {
                     let ending = Ending { index, proof, action: &settlement.action, headers };
@@ -195,11 +198,20 @@ impl RedisQueue {
     }
 
     async fn settle_bundle(&self, partition: &PartitionId, bundle: &Bundle<'_>) -> Result<Vec<u8>> {
+        self.register_urgent(bundle).await?;
         let mut call = self.new_bundle_call([&script::SETTLE, &script::SETTLE_THEN], partition, bundle);
         bundle.add_successors_to(&mut call, &self.inner.caller);
         let answer = self.run(&call, Operation::Settle).await;
         self.hint_successors(bundle);
         bytes(answer?)
+    }
+
+    /// In a cluster, notes that successors can become urgent.
+    pub(crate) async fn register_urgent(&self, bundle: &Bundle<'_>) -> Result<()> {
+        for (partition, _) in bundle.successors.iter().filter(|(_, group)| group.rows.is_urgent()) {
+            self.register_amended(partition).await?;
+        }
+        Ok(())
     }
 
     /// A call with these settlements, of the first script unless they have successors, whose arguments are to be added.

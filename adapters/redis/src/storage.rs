@@ -43,6 +43,8 @@ pub(crate) struct Inner {
     pub(crate) closed: CancellationToken,
     /// Partitions that this handle has added to the list of a cluster.
     pub(crate) listed: RecentNames,
+    /// Partitions of which this handle has noted there that something in them is amended or can become urgent.
+    pub(crate) amended: RecentNames,
     /// Partitions that this handle has reported for missing records.
     pub(crate) reported: RecentNames,
     tasks: TaskTracker,
@@ -114,6 +116,7 @@ impl RedisQueue {
             listen: CancellationToken::new(),
             closed: CancellationToken::new(),
             listed: RecentNames::default(),
+            amended: RecentNames::default(),
             reported: RecentNames::default(),
             tasks: TaskTracker::new(),
             calls: TaskTracker::new(),
@@ -250,6 +253,6 @@ impl Storage for RedisQueue {
     }
 
     fn amend(&self) -> Option<&dyn AmendQueueStorage> {
-        None
+        Some(self)
     }
 }

@@ -14,10 +14,10 @@ use crate::rows::{Row, Rows};
 /// A successor's partition, and its form.
 pub(crate) type Placed<'s> = (&'s PartitionId, Row);
 
-/// Encodes the successors of one settlement, which are stored at this server time.
+/// Encodes the successors of one settlement, which are stored at this server time and those that follow.
 pub(crate) fn encode<'s>(then: &'s [Successor], config: &Config, at_us: u64) -> Result<Vec<Placed<'s>>> {
     let (mut placed, mut bytes) = (Vec::with_capacity(then.len()), 0);
-    for Successor { partition, message } in then {
+    for (Successor { partition, message }, at_us) in then.iter().zip(at_us..) {
         let row = Row::encode(message, partition, config, at_us)?;
         bytes += row.bytes();
         placed.push((partition, row));

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    Action, Extension, InspectQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage, Settlement,
+    Action, AmendQueueStorage, Extension, InspectQueueStorage, PullQueueStorage, PullRequest,
+    PushQueueStorage, Settlement,
 };
-use anyqueue::{MessageData, MessageId, OnDuplicate};
+use anyqueue::{Amend, MessageData, MessageId, OnDuplicate};
 use anyqueue_redis::RedisQueue;
 use anyqueue_testkit::Redis;
 
@@ -58,13 +59,28 @@ async fn do_call(queue: &RedisQueue, kind: &str) {
             one(message.clone()).await;
             queue.delete(&p, &[message.id()]).await.remove(0).unwrap();
         }
+        "amend" => {
+            let message = MessageData::new("x");
+            one(message.clone()).await;
+            let change = Amend::new().with_priority(3).with_group("other");
+            queue.amend(&p, &[message.id()], &change).await.remove(0).unwrap();
+        }
+        "disable and enable" => {
+            let message = MessageData::new("x");
+            one(message.clone()).await;
+            for change in [Amend::new().disable(), Amend::new().enable()] {
+                queue.amend(&p, &[message.id()], &change).await.remove(0).unwrap();
+            }
+        }
         "purge" => drop(queue.purge(&p, 5).await.unwrap()),
         "counts" => drop(queue.counts(&p).await.unwrap()),
         _ => drop(queue.pull(&p, PullRequest::new(5, Duration::ZERO, LEASE)).await.unwrap()),
     }
 }
 
-const KINDS: [&str; 15] = [
+const KINDS: [&str; 17] = [
+    "amend",
+    "disable and enable",
     "push",
     "keyed push",
     "replacing push",

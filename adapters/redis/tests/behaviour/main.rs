@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
+mod amend;
+mod amend_faults;
 mod bulky;
 mod common;
 mod compaction;
@@ -24,4 +26,5 @@ mod successors_cost;
 mod successors_faults;
 mod tls;
 mod unreadable;
+mod urgent;
 mod windows;

@@ -1,0 +1,177 @@
+-- Where messages stand that nobody holds, for those who change that, and for pulls where that was done. All of it is made when it is
+-- needed first: no other call pays for it.
+--
+-- What stands elsewhere than at the end of its level is in `placed`, by its position: since when it stands in line, as `since` says, or
+-- when it was pushed; less than 0 if it was given back, for which `since` has an r. It may stand in the level's list too, where it has a
+-- tomb. Of each disabled message there is a note: when it is due, its number in the line of its group, and in which level's list it has a
+-- tomb; a - for each that it has not.
+
+local RETURNED = 4e15
+-- So many messages become urgent in one call.
+local MOST_LIFTED = 100
+
+local function make_standing()
+    local function position_of(since, record)
+        local at = #record > 9 and struct.unpack('>I8', record, 2) or 0
+        return since == 'r' and at - RETURNED or tonumber(since or at)
+    end
+
+    local function has_tomb(id, level)
+        return tonumber(call('HGET', base .. 'tombs', id .. char(level)) or 0) > 0
+    end
+
+    -- Takes a message out of wherever it stands. Answers what is needed to put it back.
+    local function lift_out(id, record)
+        local flag = flag_of(record)
+        local level, entry = level_of(flag), id .. char(flag)
+        local note = call('HGET', base .. 'disabled', id)
+        if note then
+            call('HDEL', base .. 'disabled', id)
+            local due, number, tomb = string.match(note, '^(%S+) (%S+) (%S+)$')
+            return { is_disabled = true, due = tonumber(due), number = tonumber(number), tomb = tonumber(tomb) }
+        end
+        local due = call('ZSCORE', base .. 'due', entry)
+        if due then
+            call('ZREM', base .. 'due', entry)
+            return { due = tonumber(due) }
+        end
+        local line = is_grouped(flag) and base .. 'behind:' .. group_of(record)
+        local number = line and call('ZSCORE', line, entry)
+        if number then
+            call('ZREM', line, entry)
+            call('HINCRBY', base .. 'state', 'behind', -1)
+            return { number = tonumber(number) }
+        end
+        if call('ZREM', base .. 'placed' .. level, id) == 1 or call_off(base, { id }) == 1 then
+            return {}
+        end
+        call('HINCRBY', base .. 'tombs', id .. char(level), 1) -- finding it in the list would take time
+        call('HINCRBY', base .. 'state', 'tombs', 1)
+        return { tomb = level }
+    end
+
+    local function set_aside(id, stood)
+        local note = { stood.due and string.format('%.0f', stood.due) or '-', stood.number or '-', stood.tomb or '-' }
+        call('HSET', base .. 'disabled', id, concat(note, ' '))
+    end
+
+    -- Lets a message stand where its level's list has it already, or else at its position.
+    local function stand(id, record, level, tomb)
+        if tomb == level and has_tomb(id, level) then
+            if call('HINCRBY', base .. 'tombs', id .. char(level), -1) <= 0 then
+                call('HDEL', base .. 'tombs', id .. char(level))
+            end
+            call('HINCRBY', base .. 'state', 'tombs', -1)
+            return
+        end
+        call('ZADD', base .. 'placed' .. level, position_of(call('HGET', base .. 'since', id), record), id)
+    end
+
+    -- Puts a message to where it belongs: aside, among those that are due later, behind the head of its group, at the end or where it
+    -- stood. Answers how many became ready, and when this one does.
+    local function put(id, record, stood)
+        local flag = flag_of(record)
+        if stood.is_disabled then
+            set_aside(id, stood)
+            return 0
+        end
+        if stood.due and stood.due > now then
+            call('ZADD', base .. 'due', stood.due, id .. char(flag))
+            return 0, stood.due
+        end
+        if stood.due or stood.joins then
+            return join(base, id, flag, now)
+        end
+        if is_grouped(flag) then
+            local group = group_of(record)
+            if call('HSETNX', base .. 'heads', group, id) == 0 and call('HGET', base .. 'heads', group) ~= id then
+                local number = stood.number or call('HINCRBY', base .. 'state', 'places', 1)
+                call('ZADD', base .. 'behind:' .. group, number, id .. char(flag))
+                call('HINCRBY', base .. 'state', 'behind', 1)
+                return 0
+            end
+        end
+        stand(id, record, level_of(flag), stood.tomb)
+        return 1
+    end
+
+    -- Gives a message the highest level. Its record says so to scripts, not to those who get it.
+    local function lift(id, record)
+        local flag = flag_of(record)
+        local highest = char(flag - level_of(flag) + 9)
+        local stood = lift_out(id, record)
+        for _, hash in ipairs({ hash_of(home, id), messages, home .. 'bulky' }) do
+            local found = call('HGET', hash, id)
+            if found then
+                call('HSET', hash, id, highest .. sub(found, 2))
+            end
+        end
+        put(id, highest .. sub(record, 2), stood)
+    end
+
+    -- Lifts those that are urgent by now; what is held then, when it is given back. Answers whether there are more, and whether the highest
+    -- level has any of them.
+    local function lift_due()
+        local some, has_lifted = call('ZRANGEBYSCORE', base .. 'urgent', '-inf', now, 'LIMIT', 0, MOST_LIFTED), false
+        for _, id in ipairs(some) do
+            local record = read(id)
+            if record and call('HGET', base .. 'leases', id) then
+                call('ZADD', base .. 'urgent', '+inf', id)
+            else
+                call('ZREM', base .. 'urgent', id)
+                if record and place_of(record) == 'l' and level_of(flag_of(record)) < 9 then
+                    lift(id, record)
+                    has_lifted = true
+                end
+            end
+        end
+        if has_lifted then
+            call('HSET', base .. 'state', 'top', 9)
+        end
+        return #some == MOST_LIFTED, has_lifted
+    end
+
+    -- How many of these, which begin a level's list, stand before a position, and the position of the next.
+    local function count_before(ids, position)
+        local records, since = read_all(ids), call('HMGET', base .. 'since', unpack(ids))
+        for i = 1, #ids do
+            local at = records[i] and position_of(since[i], records[i])
+            if at and at >= position then
+                return i - 1, at
+            end
+        end
+        return #ids
+    end
+
+    local step = 4
+
+    -- Takes the next messages of a level: some of its list, or some that were placed. Answers them, and whether they were placed.
+    local function draw(level, wanted)
+        local list, placed = base .. 'ready' .. level, base .. 'placed' .. level
+        local first = call('ZRANGE', placed, 0, 0, 'WITHSCORES')[2]
+        if not first then
+            return call('LPOP', list, wanted) or {}, false
+        end
+        local front = call('LRANGE', list, 0, math.min(wanted, step) - 1)
+        local count, limit = 0, nil
+        if #front > 0 then
+            count, limit = count_before(front, tonumber(first))
+        end
+        step = count == step and math.min(step * 4, 100) or 4
+        if count > 0 then
+            return call('LPOP', list, count), false
+        end
+        local some = call('ZRANGEBYSCORE', placed, '-inf', limit or '+inf', 'LIMIT', 0, wanted)
+        call('ZREM', placed, unpack(some))
+        return some, true
+    end
+
+    return { lift_out = lift_out, put = put, lift_due = lift_due, draw = draw }
+end
+
+local made_standing
+
+local function standing()
+    made_standing = made_standing or make_standing()
+    return made_standing
+end
