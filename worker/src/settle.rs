@@ -14,7 +14,7 @@ use crate::handler::Route;
 use crate::message::header::{CURSOR, ERRORS};
 use crate::message::{Failure, FailureKind, TaskHeaders, history};
 use crate::retry::Retry;
-use crate::shared::Shared;
+use crate::shared::{Failing, Shared};
 use crate::successors::{self, next_attempt};
 use crate::summary::Outcome;
 use crate::work::{Decision, Done};
@@ -50,6 +50,9 @@ pub(crate) async fn settle(shared: &Arc<Shared>, mut done: Vec<Done>) {
     let mut results = shared.queue.settle_many_with(settlements).await.into_iter();
     for done in done {
         let result = done.decision.status.as_ref().and_then(|_| results.next());
+        if let Some(Ok(_)) = result {
+            shared.note(done.work.permit.partition, Failing::settled);
+        }
         match result {
             Some(Ok(SettleOutcome::Settled)) => done.end(shared),
             Some(Ok(SettleOutcome::Lost)) | None => done.end_as(shared, Outcome::Lost),
@@ -62,7 +65,9 @@ pub(crate) async fn settle(shared: &Arc<Shared>, mut done: Vec<Done>) {
 async fn settle_later(shared: Arc<Shared>, mut done: Done, error: Error) {
     let Some(status) = done.decision.status.clone() else { return };
     let then = std::mem::take(&mut done.decision.then);
-    let outcome = settle_again(&shared, &mut done.work.delivery, (&status, then), error).await;
+    let work = &mut done.work;
+    let place = (work.permit.partition, &mut work.delivery);
+    let outcome = settle_again(&shared, place, (&status, then), error).await;
     let outcome = outcome.unwrap_or(done.decision.outcome);
     done.end_as(&shared, outcome);
 }
@@ -70,7 +75,7 @@ async fn settle_later(shared: Arc<Shared>, mut done: Done, error: Error) {
 /// Returns how the delivery ended, if not as planned.
 async fn settle_again(
     shared: &Shared,
-    delivery: &mut Delivery,
+    (partition, delivery): (usize, &mut Delivery),
     (wanted, mut then): (&QueueMessageStatus, Successors),
     mut error: Error,
 ) -> Option<Outcome> {
@@ -94,15 +99,21 @@ async fn settle_again(
                 status = next;
             }
             _ if delivery.lease_until().is_none_or(|until| until <= clock.now()) => {
+                shared.note(partition, Failing::settlement_given_up);
                 return Some(Outcome::Lost);
             }
             _ => {
+                shared.note(partition, |failing| failing.settlement_failed(error.clone()));
                 tracing::warn!(id = %delivery.id(), %error, "a task could not be settled; retrying while its lease holds");
                 clock.sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
-        error = match delivery.settle_with(status.clone(), then.clone()).await {
+        let answer = delivery.settle_with(status.clone(), then.clone()).await;
+        if answer.is_ok() {
+            shared.note(partition, Failing::settled);
+        }
+        error = match answer {
             // It was to be retried, but that could not be stored.
             Ok(SettleOutcome::Settled) => {
                 return matches!(status, QueueMessageStatus::Poisonous { .. }).then_some(Outcome::Dead);

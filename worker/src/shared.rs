@@ -56,9 +56,42 @@ pub(crate) struct Control {
     pub(crate) ticked_at: Instant,
     /// When the worker last made progress: a pull ended, or there was no slot to pull for.
     pub(crate) progress_at: Instant,
-    /// The last error of each partition whose last pull failed.
-    pub(crate) failing: Vec<Option<Error>>,
+    /// What the backend fails to do, in each partition.
+    pub(crate) failing: Vec<Failing>,
     pub(crate) stuck: usize,
+}
+
+/// What the backend fails to do in one partition.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Failing {
+    /// The error of the last pull.
+    pull: Option<Error>,
+    /// The error of the last settlement, if it is to be repeated.
+    settlement: Option<Error>,
+}
+
+impl Failing {
+    pub(crate) fn pulled(&mut self, error: Option<Error>) {
+        self.pull = error;
+    }
+
+    pub(crate) fn settled(&mut self) {
+        self.settlement = None;
+    }
+
+    pub(crate) fn settlement_failed(&mut self, error: Error) {
+        self.settlement = Some(error);
+    }
+
+    /// A settlement is not repeated any longer: from now on pulls show whether the backend is back.
+    pub(crate) fn settlement_given_up(&mut self) {
+        let error = self.settlement.take();
+        self.pull = self.pull.take().or(error);
+    }
+
+    pub(crate) fn error(&self) -> Option<&Error> {
+        self.settlement.as_ref().or(self.pull.as_ref())
+    }
 }
 
 impl Shared {
@@ -74,7 +107,7 @@ impl Shared {
             throttled: None,
             ticked_at: now,
             progress_at: now,
-            failing: vec![None; partitions.len()],
+            failing: vec![Failing::default(); partitions.len()],
             stuck: 0,
         };
         Self {
@@ -89,6 +122,13 @@ impl Shared {
             partitions,
             routes,
             config,
+        }
+    }
+
+    /// Notes what has been seen of the backend in one partition.
+    pub(crate) fn note(&self, partition: usize, seen: impl FnOnce(&mut Failing)) {
+        if let Some(failing) = self.control().failing.get_mut(partition) {
+            seen(failing);
         }
     }
 

@@ -52,7 +52,7 @@ pub struct Health {
     pub since_tick: Duration,
     /// How long ago the worker last made progress: a pull ended, even with an error, or none was needed because every slot was occupied.
     pub since_progress: Duration,
-    /// The partitions whose last pull failed, with the error.
+    /// The partitions whose last pull failed, or whose last settlement did and is being repeated, with the error.
     pub failing: Vec<(PartitionId, Error)>,
     /// Why the [governor](crate::Governor) stops the worker from taking on tasks.
     pub throttled: Option<String>,
@@ -201,7 +201,7 @@ impl Worker {
             since_tick: now.saturating_duration_since(control.ticked_at),
             since_progress: now.saturating_duration_since(control.progress_at),
             failing: failing
-                .filter_map(|(partition, error)| Some((partition.id.clone(), error.clone()?)))
+                .filter_map(|(partition, failing)| Some((partition.id.clone(), failing.error()?.clone())))
                 .collect(),
             throttled: control.throttled.clone(),
         }

@@ -194,6 +194,30 @@ async fn a_settlement_that_fails_is_repeated_while_the_lease_holds() {
 }
 
 #[tokio::test]
+async fn settlements_that_fail_are_told_while_every_slot_waits_for_them() {
+    let (queue, faults) = faulty(|_| ());
+    faults.settlements.store(true, SeqCst);
+    let worker = Worker::builder(queue.clone()).slots(2).partition(Partition::new("p"));
+    let worker = worker.any_handler(|_, _| async { Ok(()) }).build().unwrap();
+    queue.push_many("p", vec![task("k", &1).unwrap(), task("k", &2).unwrap()]).await.unwrap();
+    let told = async {
+        // No pull can tell it: both slots are taken until the settlements succeed, or half a minute is over.
+        while worker.health().failing.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let failing = worker.health().failing;
+        assert_eq!((failing[0].0.name(), failing[0].1.kind()), ("p", ErrorKind::Unavailable));
+        assert_eq!(worker.health().running, 2);
+        faults.settlements.store(false, SeqCst);
+        while !worker.health().failing.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    let summary = soon("what fails is told, and that it succeeds", worker.run_until(told)).await;
+    assert_eq!(summary.unwrap().processed, 2);
+}
+
+#[tokio::test]
 async fn a_burst_ends_with_the_error_of_a_partition_that_stays_down() {
     let (queue, faults) = faulty(|_| ());
     faults.pulls.store(true, SeqCst);

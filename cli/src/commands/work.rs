@@ -179,7 +179,7 @@ async fn run(worker: &Worker) -> anyqueue::Result<Summary> {
     work.await
 }
 
-/// Reports when pulls begin to fail, and when they succeed again: the worker itself keeps trying.
+/// Reports when pulls or settlements begin to fail, and when they succeed again: the worker itself keeps trying.
 async fn report_failures(worker: &Worker, output: Output) -> Infallible {
     let mut reported = BTreeMap::new();
     loop {
@@ -188,17 +188,17 @@ async fn report_failures(worker: &Worker, output: Output) -> Infallible {
             worker.health().failing.into_iter().map(|(name, error)| (name, with_causes(&error))).collect();
         for (name, error) in &failing {
             if !reported.contains_key(name) {
-                output.warn(&format!("{name}: cannot pull, trying again: {error}"));
+                output.warn(&format!("{name}: the backend fails, trying again: {error}"));
             }
         }
         for name in reported.keys().filter(|name| !failing.contains_key(*name)) {
-            output.note(&format!("{name}: pulling again"));
+            output.note(&format!("{name}: the backend answers again"));
         }
         reported = failing;
     }
 }
 
-/// How often pulls are checked for failures.
+/// How often the worker is asked what fails.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Runs until nothing is left, or a signal comes; a second one skips the drain.

@@ -1,5 +1,8 @@
 //! The same commands on private servers.
 
+#[cfg(feature = "redis")]
+use std::time::Duration;
+
 use crate::bed::{Bed, until};
 
 /// A queue's way through the commands, and a move there and back.
@@ -144,6 +147,31 @@ async fn watched_counts_outlive_an_outage() {
         while !rows.next_line().await.unwrap().unwrap().contains("\"ready\":2") {}
     };
     tokio::time::timeout(crate::bed::PATIENCE, begin).await.expect("it goes on after the outage");
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn an_outage_is_told_while_every_slot_is_taken() {
+    use tokio::io::{AsyncBufReadExt as _, BufReader};
+
+    let Some(server) = anyqueue_testkit::start_if_installed(anyqueue_testkit::Redis::new()).await.unwrap()
+    else {
+        return;
+    };
+    let bed = Bed::at(server.url());
+    bed.ok(&["push", "q", "1", "2"]).await;
+    // The commands end when the server has.
+    let exec = "echo begun > begun$(cat); while [ ! -e down ]; do sleep 0.1; done";
+    let mut worker = bed.command(&["work", "q", "-j", "2", "--drain", "0s", "--exec", exec]).spawn().unwrap();
+    bed.line_of("begun1").await;
+    bed.line_of("begun2").await;
+    server.kill().await.unwrap();
+    std::fs::write(bed.path("down"), "").unwrap();
+    let mut told = BufReader::new(worker.stderr.take().unwrap()).lines();
+    // Long before the leases end, after half a minute: then pulls would fail and be told.
+    let line = tokio::time::timeout(Duration::from_secs(15), told.next_line()).await;
+    let line = line.expect("the outage is told").unwrap().unwrap();
+    assert!(line.contains("q: the backend fails, trying again: redis"), "{line}");
 }
 
 /// The address of a server in a URL, under another scheme.

@@ -242,7 +242,7 @@ async fn pulls_that_fail_are_told() {
     let mut spoken = BufReader::new(child.stderr.take().unwrap()).lines();
     let told = async {
         while let Some(line) = spoken.next_line().await.unwrap() {
-            if line.contains("cannot pull") {
+            if line.contains("the backend fails, trying again") {
                 return;
             }
         }

@@ -160,7 +160,7 @@ impl Fetch {
         // An error is progress too: a restart would not mend the backend.
         control.progress_at = now;
         if let Some(failing) = control.failing.get_mut(index) {
-            *failing = error;
+            failing.pulled(error);
         }
     }
 
