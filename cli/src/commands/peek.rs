@@ -16,7 +16,9 @@ Examples:
   anyqueue peek mail --id 0197a3c4-5f2e-7c1a-9d8b-000000000001 --json
 
 Nothing is delivered, counted or held up. Messages are sorted by id, which is the order in which they were created, not
-the order of delivery. RabbitMQ and SQS cannot be browsed: there, use `anyqueue pull --settle waiting`.
+the order of delivery. RabbitMQ and SQS cannot be browsed: there, use `anyqueue pull --settle waiting`,
+sparingly on FIFO queues of SQS: they count it as a delivery, and a message that is delivered too often becomes a dead
+letter.
 Exit code 4: no message was found.";
 
 /// Shows messages without taking them

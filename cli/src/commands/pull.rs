@@ -55,7 +55,7 @@ pub(crate) struct Pull {
 enum Status {
     /// Removes them as done
     Processed,
-    /// Releases them, without counting an attempt
+    /// Releases them. That is no attempt, except on FIFO queues of SQS, which count it as a delivery
     Waiting,
     /// Releases them as failed attempts
     Failed,

@@ -1,6 +1,6 @@
-//! What a backend declares: what it survives, how long a message can be held, and how long it may wait.
+//! What a backend declares: what it survives, how long a message can be held, how long it may wait, and what counts against it.
 
-use anyqueue::adapter::{Capabilities, DurabilityLevel};
+use anyqueue::adapter::{Capabilities, DeliveryCount, DurabilityLevel};
 
 use super::backend;
 use super::findings::{Findings, Verdict};
@@ -15,6 +15,19 @@ pub(super) fn check(capabilities: &Capabilities, url: &str, findings: &mut Findi
         let text = format!("a message that waits is dropped after {}", duration(kept));
         findings.add("retention", Verdict::Ok, text);
     }
+    if releases_count(capabilities) {
+        findings.add("deliveries", Verdict::Ok, RELEASES_COUNT);
+    }
+}
+
+const RELEASES_COUNT: &str = "what other processes release counts as a delivery, also what `pull --settle waiting` does: a message \
+     that is released often becomes a dead letter, though no handler failed";
+
+/// Whether releases by other processes use up a message's deliveries: the server counts them, and a message cannot carry that they
+/// were releases.
+fn releases_count(capabilities: &Capabilities) -> bool {
+    let can_note = capabilities.postpone_headers && capabilities.postpone_delay.is_some();
+    capabilities.delivery_count == DeliveryCount::Deliveries && !can_note
 }
 
 fn survived(level: DurabilityLevel) -> (Verdict, &'static str) {
@@ -43,4 +56,28 @@ fn held(capabilities: &Capabilities, url: &str) -> (Verdict, String) {
         None => "none: a message can be held for as long as its lease is extended".to_owned(),
     };
     (Verdict::Ok, text)
+}
+
+#[cfg(all(test, feature = "memory"))]
+mod tests {
+    use anyqueue::adapter::QueueStorage as _;
+
+    use super::*;
+
+    /// What is said of deliveries where the server counts them so, and headers can be replaced or not.
+    fn said(delivery_count: DeliveryCount, postpone_headers: bool) -> Option<String> {
+        let declared = anyqueue_memory::MemoryQueue::new().capabilities().clone();
+        let mut findings = Findings::default();
+        check(&Capabilities { delivery_count, postpone_headers, ..declared }, "memory:", &mut findings);
+        findings.0.into_iter().find(|finding| finding.check == "deliveries").map(|finding| finding.text)
+    }
+
+    #[test]
+    fn that_releases_by_others_count_is_said_where_they_do() {
+        let text = said(DeliveryCount::Deliveries, false);
+        assert!(text.is_some_and(|text| text.contains("becomes a dead letter")), "as on SQS FIFO");
+        assert_eq!(said(DeliveryCount::Deliveries, true), None);
+        assert_eq!(said(DeliveryCount::ExceptReleases, false), None);
+        assert_eq!(said(DeliveryCount::None, false), None);
+    }
 }
