@@ -3,7 +3,7 @@
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::{bench, dead, doctor, pages, pause, peek, pull, purge, push, stats, transfer, work};
-use crate::failure::Result;
+use crate::failure::{Result, or_read_enough};
 use crate::output::Output;
 use crate::session::{Session, URL_VARIABLE, url_argument};
 
@@ -102,22 +102,22 @@ impl Cli {
         match self.command {
             Command::Push(command) => command.run(&session).await,
             Command::Pull(command) => command.run(&session).await,
-            Command::Peek(command) => command.run(&session).await,
+            Command::Peek(command) => or_read_enough(command.run(&session).await),
             Command::Work(command) => command.run(&session).await,
-            Command::Stats(command) => command.run(&session).await,
+            Command::Stats(command) => or_read_enough(command.run(&session).await),
             Command::Dead(command) => command.run(&session).await,
             Command::Pause(command) => command.run(&session).await,
             Command::Resume(command) => command.run(&session).await,
             Command::Purge(command) => command.run(&session).await,
             Command::Move(command) => command.run(&session).await,
             #[cfg(feature = "conformance")]
-            Command::Capabilities(command) => command.run(&session).await,
+            Command::Capabilities(command) => or_read_enough(command.run(&session).await),
             Command::Doctor(command) => command.run(&session).await,
             #[cfg(feature = "conformance")]
             Command::Conformance(command) => command.run(&session).await,
             Command::Bench(command) => command.run(&session).await,
-            Command::Completions(command) => command.run(&session, Self::command()),
-            Command::Man(command) => command.run(&session, Self::command()),
+            Command::Completions(command) => or_read_enough(command.run(&session, Self::command())),
+            Command::Man(command) => or_read_enough(command.run(&session, Self::command())),
         }
     }
 }

@@ -24,7 +24,7 @@ pub(crate) enum Failure {
     Wrong,
     /// 4: nothing was found.
     Nothing,
-    /// 1, silently: the reader of the output is gone.
+    /// 1, silently: the reader of the output is gone. For commands that only read that is an end like others.
     Unread,
 }
 
@@ -55,8 +55,16 @@ pub(crate) fn explain(error: &clap::Error) -> ExitCode {
         let _ = write!(std::io::stderr(), "{}", hide(&text)); // if nobody reads it, that is fine
         return ExitCode::from(2);
     }
-    let written = std::io::stdout().write_all(text.as_bytes());
-    if written.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let written = std::io::stdout().write_all(text.as_bytes()).map_err(Failure::from);
+    or_read_enough(written).map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
+}
+
+/// How a command ends that only reads: a reader that has gone, such as `head`, has read what it wanted.
+pub(crate) fn or_read_enough(end: Result) -> Result {
+    match end {
+        Err(Failure::Unread) => Ok(()),
+        end => end,
+    }
 }
 
 impl From<anyqueue::Error> for Failure {

@@ -13,7 +13,7 @@ use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::peek::find;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, or_read_enough};
 use crate::line::Line;
 use crate::open::Create;
 use crate::output::{Output, Table, duration, preview};
@@ -38,8 +38,8 @@ impl Dead {
         let queue = session.queue(Create::Never).await?;
         let output = session.output;
         let end = match self {
-            Self::List(command) => command.run(&queue, output).await,
-            Self::Show(command) => command.run(&queue, output).await,
+            Self::List(command) => or_read_enough(command.run(&queue, output).await),
+            Self::Show(command) => or_read_enough(command.run(&queue, output).await),
             Self::Redrive(command) => command.run(&queue, output).await,
             Self::Purge(command) => command.run(&queue, output).await,
         };

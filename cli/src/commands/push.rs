@@ -47,11 +47,12 @@ const SHOWN_RANGES: usize = 10;
 
 /// Pushes messages
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, override_usage = "anyqueue push [OPTIONS] <QUEUE> [PAYLOAD]...")]
 pub(crate) struct Push {
     /// The queue
-    #[arg(value_parser = queue_name)]
-    queue: PartitionId,
+    // Required: that it is missing is said below, where more can be said.
+    #[arg(value_parser = queue_name, required_unless_present_any = ["lines", "ndjson"])]
+    queue: Option<PartitionId>,
     /// Payloads, one message each; without any, standard input is the payload of one message
     #[arg(value_name = "PAYLOAD")]
     payloads: Vec<String>,
@@ -142,18 +143,33 @@ impl Options {
 
 impl Push {
     pub(crate) async fn run(self, session: &Session) -> Result {
+        let to = self.queue.as_ref().ok_or_else(|| self.without_queue())?;
         let queue = session.queue(Create::AsUrlSays).await?;
         let end = match (&self.lines, &self.ndjson) {
-            (Some(file), _) => self.push_lines(&queue, session.output, file, false).await,
-            (_, Some(file)) => self.push_lines(&queue, session.output, file, true).await,
-            (None, None) => self.push_few(&queue, session.output).await,
+            (Some(file), _) => self.push_lines(&queue, to, session.output, (file, false)).await,
+            (_, Some(file)) => self.push_lines(&queue, to, session.output, (file, true)).await,
+            (None, None) => self.push_few(&queue, to, session.output).await,
         };
         let closed = queue.close().await;
         end?;
         Ok(closed?)
     }
 
-    async fn push_few(&self, queue: &Queue, output: Output) -> Result {
+    /// What is most likely wrong: the queue was written where a file may stand.
+    fn without_queue(&self) -> Failure {
+        let files = [("--lines", &self.lines), ("--ndjson", &self.ndjson)];
+        let taken = files.into_iter().find_map(|(option, file)| Some((option, file.as_ref()?)));
+        let text = match taken.filter(|(_, file)| file.as_os_str() != "-") {
+            Some((option, file)) => format!(
+                "QUEUE is missing: {} was taken for the file of {option}; to read standard input, write {option} last",
+                file.display()
+            ),
+            None => "QUEUE is missing".to_owned(),
+        };
+        Failure::Usage(text)
+    }
+
+    async fn push_few(&self, queue: &Queue, to: &PartitionId, output: Output) -> Result {
         let payloads = if self.payloads.is_empty() {
             vec![standard_input(queue.capabilities().limits.message_bytes)?]
         } else {
@@ -162,7 +178,7 @@ impl Push {
         let messages: Vec<_> = payloads.into_iter().map(|payload| self.options.message(payload)).collect();
         let ids: Vec<_> = messages.iter().map(MessageData::id).collect();
         let mut failed = None;
-        for (id, result) in ids.into_iter().zip(queue.push_many(&self.queue, messages).await?) {
+        for (id, result) in ids.into_iter().zip(queue.push_many(to, messages).await?) {
             let (outcome, id) = match result {
                 Ok(PushOutcome::Stored(id)) => ("stored", Some(id)),
                 Ok(PushOutcome::Duplicate(id)) => ("duplicate", id),
@@ -180,7 +196,13 @@ impl Push {
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
 
-    async fn push_lines(&self, queue: &Queue, output: Output, file: &Path, json: bool) -> Result {
+    async fn push_lines(
+        &self,
+        queue: &Queue,
+        to: &PartitionId,
+        output: Output,
+        (file, json): (&Path, bool),
+    ) -> Result {
         let batches = if file.as_os_str() == "-" {
             batches(std::io::stdin())
         } else {
@@ -188,6 +210,7 @@ impl Push {
             batches(opened.map_err(|error| Failure::Usage(format!("{}: {error}", file.display())))?)
         };
         let mut bulk = Bulk {
+            to: to.clone(),
             output,
             bar: output.progress("pushed", None),
             account: Account::default(),
@@ -239,7 +262,7 @@ impl Push {
         bulk: &mut Bulk,
     ) {
         let (numbers, messages) = self.read(lines, json, bulk);
-        let results = queue.push_many(&self.queue, messages).await;
+        let results = queue.push_many(&bulk.to, messages).await;
         let results = results.unwrap_or_else(|error| vec![Err(error); numbers.len()]);
         for (number, result) in numbers.into_iter().zip(results) {
             bulk.take(number, result);
@@ -295,6 +318,7 @@ fn standard_input(limit: u64) -> Result<Vec<u8>> {
 
 /// A bulk push that is running.
 struct Bulk {
+    to: PartitionId,
     output: Output,
     bar: ProgressBar,
     account: Account,

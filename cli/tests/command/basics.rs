@@ -195,6 +195,31 @@ async fn what_nobody_reads_is_released() {
 }
 
 #[tokio::test]
+async fn who_has_read_enough_of_what_only_reads_is_no_failure() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "one", "65"]).await;
+    bed.run(&["work", "q", "--once", "--exec", "exit 65"]).await;
+    bed.ok(&["push", "q", "one"]).await;
+    let reading: [&[&str]; 8] = [
+        &["peek", "q"],
+        &["peek", "q", "--json"],
+        &["stats"],
+        &["stats", "--watch", "20ms"],
+        &["dead", "list", "q"],
+        &["man"],
+        &["completions", "bash"],
+        &["--help"],
+    ];
+    for arguments in reading {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let child = bed.command(arguments).stdout(Stdio::from(writer)).spawn().unwrap();
+        let ran = ended(child).await;
+        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{arguments:?}");
+    }
+}
+
+#[tokio::test]
 async fn looking_by_hand_removes_nothing_that_has_expired() {
     let bed = Bed::new();
     bed.ok(&["push", "q", "x", "--ttl", "1ms"]).await;
