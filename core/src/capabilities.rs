@@ -17,7 +17,8 @@ pub struct Capabilities {
     /// What a crash can take.
     pub durability: Durability,
     /// Pushing a message whose id still lives in the partition, or among its dead letters, returns `Duplicate`, so that repeating
-    /// an uncertain push is safe.
+    /// an uncertain push is safe. A server that remembers ids only for a time declares `false`: core may repeat a push, and
+    /// a program an interrupted one, after any time.
     pub unique_ids: bool,
     /// Whether the server confirms a settlement.
     pub settle_confirm: SettleConfirm,
