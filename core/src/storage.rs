@@ -155,6 +155,8 @@ impl PullRequest {
 }
 
 /// Who holds a delivery: proof towards the storage, fenced by a token that no later owner shares.
+///
+/// Where leases are [timed](crate::adapter::LeaseKind::Timed), this is enough for any client of the backend to settle and extend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
     /// The partition it was pulled from.
