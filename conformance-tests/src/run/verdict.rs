@@ -17,15 +17,23 @@ use crate::verdict::{Outcome, Stop};
 /// The account of a case waits for what is owed; beyond this it hangs.
 pub(super) const ACCOUNT_DEADLINE: Duration = Duration::from_mins(1);
 
-/// A call hangs that goes on for so much longer than it was asked to wait. What the case does to a server of its own may take a
-/// client longer to notice, so such a case has its deadline alone.
-const HUNG: Duration = Duration::from_secs(20);
+/// When a case is taken to hang.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    /// A call hangs that goes on for so much longer than it was asked to wait. What the case does to a server of its own may take a
+    /// client longer to notice, so such a case has its deadline alone.
+    hung: Duration,
+    /// A case at its deadline hangs if no call has begun or ended for so long; else the server is slow.
+    standstill: Duration,
+    /// Between two looks for a call that hangs.
+    look: Duration,
+}
 
-/// A case at its deadline hangs if no call has begun or ended for so long; else the server is slow.
-const STANDSTILL: Duration = Duration::from_secs(5);
-
-/// Between two looks for a call that hangs.
-const LOOK: Duration = Duration::from_millis(500);
+const PATIENCE: Patience = Patience {
+    hung: Duration::from_secs(20),
+    standstill: Duration::from_secs(5),
+    look: Duration::from_millis(500),
+};
 
 /// Runs one case in this runtime.
 pub(super) async fn verdict(harness: Arc<dyn Harness>, case: &'static Case, options: &Options) -> Outcome {
@@ -100,7 +108,7 @@ async fn within(
     let ended = tokio::select! {
         biased;
         ended = task => ended,
-        stop = overdue(context, deadline) => {
+        stop = overdue(context, deadline, PATIENCE) => {
             abort.abort();
             return Err(stop);
         }
@@ -112,7 +120,8 @@ async fn within(
 }
 
 /// Why the case cannot go on: a call hangs, or its time is over.
-async fn overdue(context: &Context, deadline: Duration) -> Stop {
+async fn overdue(context: &Context, deadline: Duration, patience: Patience) -> Stop {
+    let Patience { hung, standstill, look } = patience;
     let (start, history) = (Instant::now(), context.history());
     let hangs = |seen| context.failed(Clause::Recovery, &[], "every call to end in bounded time", seen);
     loop {
@@ -120,13 +129,13 @@ async fn overdue(context: &Context, deadline: Duration) -> Stop {
         if left.is_zero() {
             break;
         }
-        tokio::time::sleep(LOOK.min(left)).await;
-        if let Some(call) = history.overdue(HUNG).filter(|_| context.fault_target().is_none()) {
-            return hangs(format!("hung for {HUNG:?} longer than it was asked to wait: {call}"));
+        tokio::time::sleep(look.min(left)).await;
+        if let Some(call) = history.overdue(hung).filter(|_| context.fault_target().is_none()) {
+            return hangs(format!("hung for {hung:?} longer than it was asked to wait: {call}"));
         }
     }
     let last = history.under_way();
-    let stands = history.quiet_for() > STANDSTILL;
+    let stands = history.quiet_for() > standstill;
     match (stands, last) {
         (true, Some(call)) => hangs(format!("hung after {deadline:?}; last: {call}")),
         (true, None) => hangs(format!("hung after {deadline:?}, with no call under way")),
@@ -134,5 +143,86 @@ async fn overdue(context: &Context, deadline: Duration) -> Stop {
             "every call ended, but all of them together took longer than the {deadline:?} that the case has: the server or this \
              machine is slow; fewer cases at once may help"
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyqueue::adapter::{Forward, PushQueueStorage as _, Storage, async_trait};
+    use anyqueue::{MessageData, PartitionId, PushOutcome, Result};
+    use anyqueue_memory::MemoryQueue;
+
+    use super::*;
+
+    /// Right, and each push takes so long.
+    #[derive(Debug)]
+    struct Slow(MemoryQueue, Duration);
+
+    #[async_trait]
+    impl Forward for Slow {
+        fn inner(&self) -> &dyn Storage {
+            &self.0
+        }
+
+        async fn push(&self, partition: &PartitionId, messages: &[MessageData]) -> Vec<Result<PushOutcome>> {
+            tokio::time::sleep(self.1).await;
+            self.0.push(partition, messages).await
+        }
+    }
+
+    struct SlowHarness(Duration);
+
+    #[async_trait]
+    impl Harness for SlowHarness {
+        fn name(&self) -> &'static str {
+            "slow"
+        }
+
+        async fn open(&self, _: &str) -> Result<Arc<dyn Storage>> {
+            Ok(Arc::new(Slow(MemoryQueue::new(), self.0)))
+        }
+    }
+
+    const FOREVER: Duration = Duration::from_hours(1);
+    const MILLISECOND: Duration = Duration::from_millis(1);
+
+    /// What is said of a case that pushes `times` times one after the other, and has not ended at its deadline, of a second.
+    async fn said(push_takes: Duration, times: usize, hung: Duration) -> Stop {
+        let (deadline, standstill) = (1000 * MILLISECOND, 500 * MILLISECOND);
+        let harness = Arc::new(SlowHarness(push_takes));
+        let context = Context::open(harness, "verdict.overdue", false, &Options::new()).await.unwrap();
+        let pushes = async {
+            let partition = context.partition("p").unwrap();
+            for _ in 0..times {
+                let _ = context.client().push(&partition, &[MessageData::new("x")]).await;
+            }
+            std::future::pending().await
+        };
+        let patience = Patience { hung, standstill, look: MILLISECOND };
+        tokio::select! { stop = overdue(&context, deadline, patience) => stop, () = pushes => unreachable!() }
+    }
+
+    fn hangs(stop: &Stop, how: &str) -> bool {
+        matches!(stop, Stop::Fail(failure) if failure.clause == Clause::Recovery && failure.seen.contains(how))
+    }
+
+    #[tokio::test]
+    async fn a_case_whose_every_call_ends_is_inconclusive_at_its_deadline() {
+        let stop = said(20 * MILLISECOND, usize::MAX, FOREVER).await;
+        assert!(matches!(&stop, Stop::Inconclusive(why) if why.contains("slow")), "{stop:?}");
+    }
+
+    #[tokio::test]
+    async fn a_case_in_which_nothing_begins_or_ends_any_more_hangs_at_its_deadline() {
+        let stop = said(FOREVER, 1, FOREVER).await;
+        assert!(hangs(&stop, "last: "), "{stop:?}");
+        let stop = said(Duration::ZERO, 1, FOREVER).await;
+        assert!(hangs(&stop, "no call under way"), "{stop:?}");
+    }
+
+    #[tokio::test]
+    async fn a_call_that_goes_on_for_too_long_hangs_before_the_deadline() {
+        let stop = said(FOREVER, 1, 100 * MILLISECOND).await;
+        assert!(hangs(&stop, "longer than it was asked to wait"), "{stop:?}");
     }
 }
