@@ -90,3 +90,79 @@ async fn ask(harness: &dyn Harness) -> Result<(Option<String>, Capabilities)> {
     harness.remove(NAMESPACE).await;
     Ok((version, declared))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use anyqueue::adapter::{Dedup, Forward, QueueStorage as _, Storage, async_trait};
+    use anyqueue_memory::MemoryQueue;
+
+    use super::*;
+    use crate::need::Need;
+
+    /// Memory that declares something else.
+    #[derive(Clone, Debug)]
+    struct Declaring(Arc<MemoryQueue>, Capabilities);
+
+    impl Declaring {
+        fn of(change: impl FnOnce(&mut Capabilities)) -> Self {
+            let memory = MemoryQueue::new();
+            let mut capabilities = memory.capabilities().clone();
+            change(&mut capabilities);
+            Self(Arc::new(memory), capabilities)
+        }
+    }
+
+    #[async_trait]
+    impl Forward for Declaring {
+        fn inner(&self) -> &dyn Storage {
+            &*self.0
+        }
+
+        fn capabilities(&self) -> &Capabilities {
+            &self.1
+        }
+    }
+
+    #[async_trait]
+    impl Harness for Declaring {
+        fn name(&self) -> &'static str {
+            "declaring"
+        }
+
+        async fn open(&self, _: &str) -> Result<Arc<dyn Storage>> {
+            Ok(Arc::new(self.clone()))
+        }
+
+        fn rule(&self, need: Need) -> Option<&'static str> {
+            (need == Need::Groups).then_some("it has none")
+        }
+    }
+
+    #[tokio::test]
+    async fn a_durability_that_no_case_proved_is_listed_as_unproven() {
+        let power = "pushes survive the loss of power".to_owned();
+        let declaring = Declaring::of(|declared| declared.durability.push = DurabilityLevel::PowerLoss);
+        let about = About::of(&declaring, &[]).await;
+        assert!(about.unproven.contains(&power), "{:?}", about.unproven);
+        let about = About::of(&Declaring::of(|_| ()), &[]).await;
+        assert!(!about.unproven.contains(&power), "{:?}", about.unproven);
+    }
+
+    #[tokio::test]
+    async fn what_is_not_declared_is_listed_with_the_rule_that_is_cited() {
+        let without = |declared: &mut Capabilities| {
+            declared.groups = false;
+            declared.dedup = Dedup::None;
+        };
+        let undeclared = About::of(&Declaring::of(without), &[]).await.undeclared;
+        assert!(undeclared.contains(&("groups", Some("it has none"))), "{undeclared:?}");
+        assert!(undeclared.contains(&("deduplication", None)), "{undeclared:?}");
+        let undeclared = About::of(&Declaring::of(|_| ()), &[]).await.undeclared;
+        assert!(
+            undeclared.iter().all(|(what, _)| !["groups", "deduplication"].contains(what)),
+            "{undeclared:?}"
+        );
+    }
+}
