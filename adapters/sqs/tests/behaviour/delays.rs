@@ -1,12 +1,15 @@
 //! Delays beyond what the server keeps by itself.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyqueue::MessageData;
-use anyqueue::adapter::{Action, PullQueueStorage, PullRequest};
+use anyqueue::adapter::{Action, PullQueueStorage, PullRequest, RawDelivery};
 
-use crate::common::{Bed, LEASE, messages, part, push, settle, settled, take};
-use crate::wire::Trick;
+use anyqueue_sqs::SqsQueue;
+use serde_json::json;
+
+use crate::common::{Bed, LEASE, SOON, messages, part, push, settle, settled, take};
+use crate::wire::{Failure, Trick};
 
 /// Longer than the server's longest, fifteen minutes.
 const LONG: Duration = Duration::from_secs(1000);
@@ -86,4 +89,92 @@ async fn a_postponement_below_twelve_hours_takes_one_request() {
     assert_eq!(bed.wire.all().len(), before + 1);
     let hidden = bed.wire.seen("ChangeMessageVisibilityBatch");
     assert_eq!(field(&hidden[0].body, "VisibilityTimeout"), Some(11 * 3600));
+}
+
+const DAY: Duration = Duration::from_hours(24);
+
+/// As many messages as one handle hides of one queue.
+const MOST_HIDDEN: usize = 10_000;
+
+/// A message that was delivered once and postponed for a day, and is received early because the server's own part of the delay
+/// passes at once.
+async fn with_one_postponed_for_a_day(bed: &Bed, queue: &SqsQueue) {
+    push(queue, "p", &messages(1)).await;
+    let held = take(queue, &part("p"), 1).await;
+    bed.wire.play("SendMessageBatch", Trick::Set("DelaySeconds", 0));
+    let postpone = Action::Postpone { delay: DAY, headers: None };
+    assert!(settled(&settle(queue, &held, &postpone).await));
+    assert_eq!(bed.wire.seen("DeleteMessageBatch").len(), 1, "of the message that was delivered");
+}
+
+/// Has the handle hide as many as it may, with an answer that brings as many messages that are not due. The server knows none of them.
+async fn hide_as_many_as_it_may(bed: &Bed, queue: &SqsQueue) {
+    let sent = bed.wire.seen("SendMessageBatch");
+    let body = &sent.last().unwrap().body["Entries"][0]["MessageBody"];
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let now = now.as_millis().to_string();
+    let attributes = json!({
+        "SentTimestamp": now, "ApproximateFirstReceiveTimestamp": now, "ApproximateReceiveCount": "1"
+    });
+    let message = |index: usize| {
+        let id = index.to_string();
+        json!({ "MessageId": id, "ReceiptHandle": id, "Body": body, "Attributes": attributes })
+    };
+    let all: Vec<_> = (0..MOST_HIDDEN).map(message).collect();
+    bed.wire.play("ReceiveMessage", Trick::Answer(json!({ "Messages": all }).to_string().leak()));
+    for _ in 0..MOST_HIDDEN / 10 {
+        bed.wire.play("ChangeMessageVisibilityBatch", Trick::Answer("{}"));
+    }
+    let none = queue.pull(&part("p"), PullRequest::new(1, Duration::ZERO, LEASE)).await.unwrap();
+    assert!(none.is_empty() && bed.wire.is_done(), "none of them is due: {none:?}");
+}
+
+/// The message, which must come: by what the server says, it was sent more than a day ago.
+async fn a_day_later(bed: &Bed, queue: &SqsQueue) -> RawDelivery {
+    let begun = Instant::now();
+    loop {
+        bed.wire.play("ReceiveMessage", Trick::SentEarlier(DAY.as_secs() + 5));
+        let request = PullRequest::new(1, Duration::ZERO, LEASE);
+        if let Some(held) = queue.pull(&part("p"), request).await.unwrap().pop() {
+            return held;
+        }
+        assert!(begun.elapsed() < SOON, "it does not come");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_due_is_sent_again_with_its_count_where_too_many_are_hidden() {
+    let Some(bed) = Bed::find().await else { return };
+    let queue = bed.open().await;
+    with_one_postponed_for_a_day(&bed, &queue).await;
+    hide_as_many_as_it_may(&bed, &queue).await;
+    let (hidden, sent) =
+        (bed.wire.seen("ChangeMessageVisibilityBatch").len(), bed.wire.seen("SendMessageBatch").len());
+    bed.wire.play("SendMessageBatch", Trick::Set("DelaySeconds", 0));
+    let none = queue.pull(&part("p"), PullRequest::new(1, Duration::ZERO, LEASE)).await.unwrap();
+    assert!(none.is_empty(), "it is not due: {none:?}");
+    assert_eq!(bed.wire.seen("ChangeMessageVisibilityBatch").len(), hidden, "no more are hidden");
+    let copies = bed.wire.seen("SendMessageBatch").split_off(sent);
+    assert_eq!((copies.len(), field(&copies[0].body, "DelaySeconds")), (1, Some(900)));
+    assert_eq!(bed.wire.seen("DeleteMessageBatch").len(), 2, "the one that was sent again is deleted");
+    let held = a_day_later(&bed, &queue).await;
+    assert_eq!(held.delivery_count, Some(2), "that it came early was no delivery");
+    assert_eq!(held.message.payload(), b"message 0");
+}
+
+#[tokio::test]
+async fn what_is_not_due_stays_where_it_cannot_be_sent_again() {
+    let Some(bed) = Bed::find().await else { return };
+    let queue = bed.open().await;
+    with_one_postponed_for_a_day(&bed, &queue).await;
+    hide_as_many_as_it_may(&bed, &queue).await;
+    let refusal = Failure { code: "InternalError", text: "as the test wants", sender_fault: false };
+    bed.wire.play("SendMessageBatch", Trick::FailEntry(0, refusal));
+    // It comes again when this lease has ended.
+    let early = PullRequest::new(1, Duration::ZERO, Duration::from_secs(1));
+    assert!(queue.pull(&part("p"), early).await.unwrap().is_empty());
+    assert!(bed.wire.is_done(), "it was to be sent again");
+    assert_eq!(bed.wire.seen("DeleteMessageBatch").len(), 1, "the original is not deleted");
+    assert_eq!(a_day_later(&bed, &queue).await.message.payload(), b"message 0");
 }

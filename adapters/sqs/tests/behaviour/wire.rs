@@ -35,6 +35,8 @@ pub(crate) enum Trick {
     Set(&'static str, i64),
     /// What the answer brings was sent, and first received, so many seconds earlier.
     Age(u64),
+    /// What the answer brings was sent so many seconds earlier, and first received when it was.
+    SentEarlier(u64),
 }
 
 /// An entry of a batch that was not done.
@@ -149,7 +151,13 @@ impl Wire {
             }
             answer
         };
-        let answer = if let Some(Trick::Age(secs)) = trick { aged(answer, secs) } else { answer };
+        let answer = match trick {
+            Some(Trick::Age(secs)) => {
+                aged(answer, secs, &["SentTimestamp", "ApproximateFirstReceiveTimestamp"])
+            }
+            Some(Trick::SentEarlier(secs)) => aged(answer, secs, &["SentTimestamp"]),
+            _ => answer,
+        };
         let brought = answer.get("Messages").and_then(Value::as_array).map_or(0, Vec::len);
         self.saw(action, body, brought);
         match trick {
@@ -194,9 +202,9 @@ fn altered(body: &Value, trick: Option<&Trick>) -> (Value, Vec<Value>) {
     (sent, failed)
 }
 
-fn aged(mut answer: Value, secs: u64) -> Value {
+fn aged(mut answer: Value, secs: u64, names: &[&str]) -> Value {
     for message in answer.get_mut("Messages").and_then(Value::as_array_mut).into_iter().flatten() {
-        for name in ["SentTimestamp", "ApproximateFirstReceiveTimestamp"] {
+        for &name in names {
             let millis: u64 = message["Attributes"][name].as_str().unwrap().parse().unwrap();
             message["Attributes"][name] = (millis - 1000 * secs).to_string().into();
         }
