@@ -64,7 +64,7 @@ async fn a_moved_queue_is_whole_at_the_other_place() {
     let before = bed.ok(&["peek", "q", "--json"]).await.objects();
     let ran = bed.ok(&["move", "sqlite:jobs.db", "sqlite:new.db", "q", "--json"]).await;
     let wanted = json!({
-        "queue": "q", "dead_letters": false, "moved": 4, "already_there": 0, "refused": 0, "released": 0,
+        "queue": "q", "dead_letters": false, "moved": 4, "delivered_before": 0, "already_there": 0, "refused": 0, "released": 0,
         "unknown": 0, "in_both": 0, "left": { "ready": 0, "delayed": 0, "leased": 0 },
     });
     assert_eq!(ran.objects(), [wanted]);
@@ -135,6 +135,19 @@ async fn a_copy_that_was_not_removed_is_recognised() {
     let account = account(&ran, false);
     assert_eq!((&account["moved"], &account["already_there"]), (&1.into(), &1.into()), "{account}");
     assert_eq!(target_counts(&bed, "q").await, 2);
+}
+
+#[tokio::test]
+async fn what_a_killed_move_may_have_doubled_is_in_the_account_of_the_next() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "one", "two"]).await;
+    // As a move that was killed between copy and removal leaves it, where a consumer of the target was quick.
+    bed.ok(&["pull", "q", "--settle", "failed"]).await;
+    let moving = ["move", "sqlite:jobs.db", "sqlite:new.db", "q"];
+    let ran = bed.ok(&moving).await;
+    assert!(ran.out.contains("moved 2, already there 0, delivered before 1;"), "{ran:?}");
+    bed.ok(&["push", "q", "three"]).await;
+    assert!(!bed.ok(&moving).await.out.contains("delivered before"), "there is nothing to say");
 }
 
 #[tokio::test]

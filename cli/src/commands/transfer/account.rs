@@ -10,13 +10,17 @@ use super::route::Route;
 use crate::failure::{Failure, Result};
 use crate::output::{Output, count};
 
-/// The account of one queue. Each message that was seen is in exactly one of the first six counts.
+/// The account of one queue. Each message that was seen is in exactly one of `moved`, `already_there`, `refused`, `released`, `unknown` and
+/// `in_both`.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Account {
     queue: String,
     dead_letters: bool,
     /// Copied, and removed from the source.
     pub(crate) moved: u64,
+    /// Of these, delivered before by the source, perhaps to a move that was killed after it had copied them: if they were processed at the
+    /// target since, they are there twice.
+    pub(crate) delivered_before: u64,
     /// Already at the target, and removed from the source.
     pub(crate) already_there: u64,
     /// Refused by the target, and left at the source.
@@ -110,6 +114,7 @@ impl Account {
         let mut text =
             format!("{}{what}: moved {}, already there {}", self.queue, self.moved, self.already_there);
         for (count, word) in [
+            (self.delivered_before, "delivered before"),
             (self.refused, "refused"),
             (self.released, "released"),
             (self.unknown, "unknown"),

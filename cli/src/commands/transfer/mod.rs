@@ -52,7 +52,8 @@ RabbitMQ and SQS cannot tell whether anything is delayed or held: there it is 1 
 
 Each run reports its own counts; those of a killed run are lost, but --json writes progress to standard error meanwhile.
 What a killed move held comes back within some seconds; --wait waits for it. If consumers of the target process messages
-before a killed move is run again, up to --batch messages are there twice, as their ids are gone. Ctrl-C doubles none.";
+before a killed move is run again, up to --batch messages are there twice, as their ids are gone: they are among those
+that the account calls delivered before. Ctrl-C doubles none.";
 
 /// Moves queues from one backend to another
 #[derive(Args)]

@@ -149,7 +149,11 @@ impl Transfer<'_> {
         for ((handler, already), outcome) in there.iter().zip(outcomes) {
             match outcome {
                 Ok(SettleOutcome::Settled) if *already => account.already_there += 1,
-                Ok(SettleOutcome::Settled) => account.moved += 1,
+                Ok(SettleOutcome::Settled) => {
+                    account.moved += 1;
+                    let is_repeated = handler.delivery_count().is_some_and(|count| count > 1);
+                    account.delivered_before += u64::from(is_repeated);
+                }
                 Ok(SettleOutcome::Lost) => {
                     account.in_both += 1;
                     let id = handler.id();
