@@ -149,3 +149,38 @@ fn by_code(code: &str, text: &str) -> Error {
         _ => ERRORS.error(ErrorKind::Internal, format!("the server refused a statement ({code}): {text}")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_told_apart() {
+        use ErrorKind::{
+            AccessDenied, Corrupt, Full, Incompatible, Internal, InvalidInput, TimedOut, TooLarge,
+            Unavailable,
+        };
+        use RetryClass::{MayDuplicate, Never, Safe};
+        for (codes, kind, retry) in [
+            (&["28P01", "28000", "42501"][..], AccessDenied, Never),
+            (&["3D000", "25P02"], InvalidInput, Never),
+            (&["AQ001", "3F000", "42P01", "42883", "42703"], Incompatible, Never),
+            (&["53100"], Full, Safe),
+            (&["54000", "54001", "22P05"], TooLarge, Never),
+            (&["XX001", "XX002"], Corrupt, Never),
+            (&["57014"], TimedOut, Safe),
+            // Before its commit, or instead of the statement.
+            (&["25006", "53200", "53300", "57P03", "23505", "40001", "40P01", "55P03"], Unavailable, Safe),
+            (&["25P03", "25P04"], Unavailable, Safe),
+            (&["58000", "58030"], Unavailable, Safe),
+            // Perhaps after it.
+            (&["57P01", "57P02", "57P05", "08006", "08P01"], Unavailable, MayDuplicate),
+            (&["42601", ""], Internal, Never),
+        ] {
+            for code in codes {
+                let error = by_code(code, "as the server says it");
+                assert_eq!((error.kind(), error.retry()), (kind, retry), "{code}: {error}");
+            }
+        }
+    }
+}
