@@ -2,7 +2,9 @@
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use crate::commands::{bench, dead, doctor, pages, pause, peek, pull, purge, push, stats, transfer, work};
+use crate::commands::{
+    amend, bench, dead, doctor, pages, pause, peek, pull, purge, push, stats, transfer, work,
+};
 use crate::failure::{Result, or_read_enough};
 use crate::output::Output;
 use crate::session::{Session, URL_VARIABLE, url_argument};
@@ -81,6 +83,9 @@ enum Command {
     Dead(dead::Dead),
     Pause(pause::Pause),
     Resume(pause::Resume),
+    Amend(amend::Amend),
+    Disable(amend::Disable),
+    Enable(amend::Enable),
     Purge(purge::Purge),
     #[command(name = "move")]
     Move(transfer::Move),
@@ -108,6 +113,9 @@ impl Cli {
             Command::Dead(command) => command.run(&session).await,
             Command::Pause(command) => command.run(&session).await,
             Command::Resume(command) => command.run(&session).await,
+            Command::Amend(command) => command.run(&session).await,
+            Command::Disable(command) => command.run(&session).await,
+            Command::Enable(command) => command.run(&session).await,
             Command::Purge(command) => command.run(&session).await,
             Command::Move(command) => command.run(&session).await,
             #[cfg(feature = "conformance")]

@@ -36,6 +36,9 @@ pub(crate) struct Line {
     not_before: Option<String>,
     /// As `1h`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    urgent_after: Option<String>,
+    /// As `1h`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     ttl: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<String>,
@@ -165,6 +168,7 @@ impl Line {
         let mut options = TaskOptions::default();
         options.priority = self.priority;
         options.delay = when(self.delay.as_deref(), self.not_before.as_deref())?;
+        options.urgent_after = duration("urgent_after", self.urgent_after.as_deref())?.map(When::In);
         options.expiry = duration("ttl", self.ttl.as_deref())?.map(When::In);
         options.group = self.group.map(Into::into);
         options.dedup_key = self.dedup_key.map(Into::into);

@@ -1,5 +1,6 @@
 //! The commands, a file for each.
 
+pub(crate) mod amend;
 pub(crate) mod bench;
 #[cfg(feature = "conformance")]
 pub(crate) mod capabilities;

@@ -66,5 +66,7 @@ async fn set(session: &Session, names: Vec<PartitionId>, paused: bool) -> Result
 /// Whether it has messages; assumed where the backend does not count them.
 async fn has_messages(queue: &Queue, name: &PartitionId) -> bool {
     let Ok(counts) = queue.counts(name).await else { return true };
-    [counts.ready, counts.delayed, counts.leased, counts.dead].into_iter().any(|count| count != Some(0))
+    [counts.ready, counts.delayed, counts.leased, counts.disabled, counts.dead]
+        .into_iter()
+        .any(|count| count != Some(0))
 }

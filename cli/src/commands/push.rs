@@ -32,8 +32,8 @@ Examples:
 
 NDJSON has one message per line:
   {\"payload\":\"hello\",\"priority\":3,\"delay\":\"30s\",\"headers\":{\"a\":\"b\"}}
-Fields: payload or payload_base64, id, headers, task_id, session_id, priority, delay or not_before, ttl, group,
-dedup_key, on_duplicate (keep, replace, earlier or behind), max_retries, max_duration. Give ids to be able to repeat an interrupted push: where the backend keeps ids
+Fields: payload or payload_base64, id, headers, task_id, session_id, priority, delay or not_before,
+urgent_after, ttl, group, dedup_key, on_duplicate (keep, replace, earlier or behind), max_retries, max_duration. Give ids to be able to repeat an interrupted push: where the backend keeps ids
 unique, messages that are already there are counted as duplicates.
 
 A line that is no valid message is reported and skipped. If the backend fails, and on Ctrl-C, the push stops and reports
@@ -79,6 +79,9 @@ struct Options {
     /// Delivers the message only after this long, such as 30s or 1h
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     delay: Option<Duration>,
+    /// Makes the message one of the highest priority after this long, if it still waits then
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    urgent_after: Option<Duration>,
     /// Time to live: expires the message after this long
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     ttl: Option<Duration>,
@@ -118,6 +121,7 @@ impl Options {
         let mut options = message.options().clone();
         options.priority = self.priority.unwrap_or(0);
         options.delay = self.delay.map(anyqueue::When::In);
+        options.urgent_after = self.urgent_after.map(anyqueue::When::In);
         options.expiry = self.ttl.map(anyqueue::When::In);
         options.group = self.group.as_deref().map(Into::into);
         options.dedup_key = self.dedup_key.as_deref().map(Into::into);

@@ -21,7 +21,7 @@ Examples:
 
 A `?` stands for what the backend does not count. RabbitMQ and SQS cannot list their queues: there, name them.";
 
-/// Counts ready, delayed, leased and dead messages
+/// Counts ready, delayed, leased, disabled and dead messages
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Stats {
@@ -49,6 +49,7 @@ struct Row {
     ready: Option<u64>,
     delayed: Option<u64>,
     leased: Option<u64>,
+    disabled: Option<u64>,
     dead: Option<u64>,
     /// `None` where the backend cannot pause.
     paused: Option<bool>,
@@ -83,11 +84,11 @@ impl Stats {
         let at = self.watch.map(|_| humantime::format_rfc3339_seconds(SystemTime::now()).to_string());
         let mut rows = Vec::with_capacity(names.len());
         for name in names {
-            let Counts { ready, delayed, leased, dead, .. } = queue.counts(&name).await?;
+            let Counts { ready, delayed, leased, disabled, dead, .. } = queue.counts(&name).await?;
             let can_pause = queue.capabilities().pause;
             let paused = if can_pause { Some(queue.is_paused(&name).await?) } else { None };
             let (at, queue) = (at.clone(), name.name().to_owned());
-            rows.push(Row { at, queue, ready, delayed, leased, dead, paused });
+            rows.push(Row { at, queue, ready, delayed, leased, disabled, dead, paused });
         }
         Ok(rows)
     }
@@ -97,7 +98,7 @@ fn show(output: Output, rows: &[Row]) -> Result {
     if output.json {
         return rows.iter().try_for_each(|row| output.object(row));
     }
-    let mut table = Table::new(&["queue", "ready", "delayed", "leased", "dead", ""]);
+    let mut table = Table::new(&["queue", "ready", "delayed", "leased", "disabled", "dead", ""]);
     for row in rows {
         let paused = if row.paused == Some(true) { "paused" } else { "" };
         table.row([
@@ -105,6 +106,7 @@ fn show(output: Output, rows: &[Row]) -> Result {
             count(row.ready),
             count(row.delayed),
             count(row.leased),
+            count(row.disabled),
             count(row.dead),
             paused.to_owned(),
         ]);

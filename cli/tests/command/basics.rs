@@ -135,8 +135,8 @@ async fn stats_are_of_all_queues_and_come_again() {
     bed.ok(&["push", "b", "1", "2"]).await;
     let table = bed.ok(&["stats"]).await.out;
     let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(rows[0], ["queue", "ready", "delayed", "leased", "dead"]);
-    assert_eq!(rows[1..], [vec!["a", "1", "0", "0", "0"], vec!["b", "2", "0", "0", "0"]]);
+    assert_eq!(rows[0], ["queue", "ready", "delayed", "leased", "disabled", "dead"]);
+    assert_eq!(rows[1..], [vec!["a", "1", "0", "0", "0", "0"], vec!["b", "2", "0", "0", "0", "0"]]);
     let rounds = bed.ok(&["stats", "b", "--watch", "10ms", "--rounds", "3", "--json"]).await.objects();
     assert_eq!(rounds.iter().map(|row| row["ready"].as_u64()).collect::<Vec<_>>(), [Some(2); 3]);
 }

@@ -9,6 +9,7 @@
 )]
 #![cfg(all(unix, feature = "sqlite"))]
 
+mod amend;
 mod basics;
 mod bed;
 #[cfg(feature = "conformance")]

@@ -65,7 +65,7 @@ async fn a_moved_queue_is_whole_at_the_other_place() {
     let ran = bed.ok(&["move", "sqlite:jobs.db", "sqlite:new.db", "q", "--json"]).await;
     let wanted = json!({
         "queue": "q", "dead_letters": false, "moved": 4, "delivered_before": 0, "already_there": 0, "refused": 0, "released": 0,
-        "unknown": 0, "in_both": 0, "left": { "ready": 0, "delayed": 0, "leased": 0 },
+        "unknown": 0, "in_both": 0, "left": { "ready": 0, "delayed": 0, "leased": 0, "disabled": 0 },
     });
     assert_eq!(ran.objects(), [wanted]);
     let after = bed.ok(&["--url", "sqlite:new.db", "peek", "q", "--json"]).await.objects();

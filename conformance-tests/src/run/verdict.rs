@@ -196,7 +196,7 @@ mod tests {
             for _ in 0..times {
                 let _ = context.client().push(&partition, &[MessageData::new("x")]).await;
             }
-            std::future::pending().await
+            std::future::pending::<()>().await;
         };
         let patience = Patience { hung, standstill, look: MILLISECOND };
         tokio::select! { stop = overdue(&context, deadline, patience) => stop, () = pushes => unreachable!() }

@@ -49,6 +49,8 @@ struct Left {
     ready: Option<u64>,
     delayed: Option<u64>,
     leased: Option<u64>,
+    /// Disabled messages do not move: nobody gets them.
+    disabled: Option<u64>,
 }
 
 impl Account {
@@ -93,13 +95,21 @@ impl Account {
         self.left = if self.dead_letters {
             Left { ready: counts.dead, ..Left::default() }
         } else {
-            Left { ready: counts.ready, delayed: counts.delayed, leased: counts.leased }
+            Left {
+                ready: counts.ready,
+                delayed: counts.delayed,
+                leased: counts.leased,
+                disabled: counts.disabled,
+            }
         };
     }
 
     /// Whether nothing is left, as far as the source can tell; counts that may be old do not matter.
     pub(crate) fn is_complete(&self, source: &Queue) -> bool {
-        let left = [self.left.ready, self.left.delayed, self.left.leased].into_iter().flatten().sum::<u64>();
+        let left = [self.left.ready, self.left.delayed, self.left.leased, self.left.disabled]
+            .into_iter()
+            .flatten()
+            .sum::<u64>();
         let is_left = left > 0 && source.capabilities().inspect.staleness.is_zero();
         self.refused + self.released + self.unknown + self.in_both == 0 && !is_left
     }
@@ -128,6 +138,9 @@ impl Account {
         if !self.dead_letters {
             let _ =
                 write!(text, ", delayed {}, leased {}", count(self.left.delayed), count(self.left.leased));
+            if let Some(disabled) = self.left.disabled.filter(|disabled| *disabled > 0) {
+                let _ = write!(text, ", disabled {disabled}: see `anyqueue enable`");
+            }
         }
         output.result(&text, self)
     }
