@@ -42,6 +42,8 @@ async fn what_comes_to_stand_behind_a_head_keeps_its_count_and_comes_back_first(
     let bed = Bed::new().await;
     let p = part("p");
     let grouped = |text| message(text).with_group("g");
+    let early = push_text(&bed.queue, &p, &["never delivered"]).await;
+    amended(&bed.queue, &p, &early, Amend::new().disable()).await;
     let ids = push(&bed.queue, &p, &[grouped("1"), grouped("2"), grouped("3")]).await;
     let held = pull(&bed.queue, &p, 1).await;
     settle(&bed.queue, &held[0].lease, Action::Retry).await;
@@ -49,11 +51,11 @@ async fn what_comes_to_stand_behind_a_head_keeps_its_count_and_comes_back_first(
     let two = pull(&bed.queue, &p, 9).await;
     assert_eq!(texts(&two), ["2"], "the group goes on past it");
     amended(&bed.queue, &p, &ids[..1], Amend::new().enable()).await;
-    push_text(&bed.queue, &p, &["never delivered"]).await;
+    amended(&bed.queue, &p, &early, Amend::new().enable()).await;
     let shown = bed.queue.browse(&p, Page::of(9)).await.unwrap();
-    assert_eq!((shown[0].state, shown[0].delivery_count), (MessageState::Ready, Some(1)));
+    assert_eq!((shown[1].state, shown[1].delivery_count), (MessageState::Ready, Some(1)));
     settle(&bed.queue, &two[0].lease, Action::Remove).await;
-    let got = pull(&bed.queue, &p, 9).await;
+    let got = pull(&bed.queue, &p, 9).await; // what was given back comes first, though it was pushed later
     assert_eq!(
         (texts(&got), got[0].delivery_count),
         (vec!["1".to_owned(), "never delivered".to_owned()], Some(2))
