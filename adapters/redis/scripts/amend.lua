@@ -54,6 +54,16 @@ local function with_changes(record)
     return char(flag) .. sub(record, 2, 10) .. (name and with_length(name) or '') .. key .. MARK .. char(160 + #all) .. concat(all)
 end
 
+-- Lets a member of a group whose head was amended stand where it was pushed.
+local function offer(id, level)
+    local record = read(id)
+    if record then
+        standing().stand(id, record, level)
+    else
+        put_aside(base, id, level)
+    end
+end
+
 -- What the change makes of where a message of this group, if any, stood.
 local function restand(id, stood, old_group, number)
     local regrouped = regroup and old_group ~= group
@@ -61,7 +71,7 @@ local function restand(id, stood, old_group, number)
         stood.is_disabled = disabled == '1'
     end
     if old_group and (regrouped or stood.is_disabled) then
-        local more, place = go_on(id, old_group, true)
+        local more, place = go_on(id, old_group, offer)
         ready = ready + more
         stood.number = stood.number or place or nil
     end

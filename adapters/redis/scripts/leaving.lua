@@ -23,21 +23,26 @@ local function read_whole(id)
     return record
 end
 
--- A group goes on without this message. Answers how many became ready by that, and, if it was the head and that is asked for, a number for
--- it in the line behind, before all that are there.
-local function go_on(id, group, wants_number)
+-- A group goes on without this message. Its next member joins the end of its level, or is handed to `offer`. Answers how many became ready
+-- by that, and, where it was the head and there is an `offer`, a number for it in the line behind, before all that are there.
+local function go_on(id, group, offer)
     if call('HGET', base .. 'heads', group) ~= id then
         return 0
     end
     local next = call('ZPOPMIN', base .. 'behind:' .. group)
     if not next[1] then
         call('HDEL', base .. 'heads', group)
-        return 0, wants_number and call('HINCRBY', base .. 'state', 'places', 1)
+        return 0, offer and call('HINCRBY', base .. 'state', 'places', 1)
     end
     local following = sub(next[1], 1, 16)
     call('HSET', base .. 'heads', group, following)
     call('HINCRBY', base .. 'state', 'behind', -1)
-    call('RPUSH', base .. 'ready' .. level_of(byte(next[1], 17)), following)
+    local level = level_of(byte(next[1], 17))
+    if offer then
+        offer(following, level)
+    else
+        call('RPUSH', base .. 'ready' .. level, following)
+    end
     return 1, tonumber(next[2]) - 0.5
 end
 

@@ -166,7 +166,7 @@ local function make_standing()
         return some, true
     end
 
-    return { lift_out = lift_out, put = put, lift_due = lift_due, draw = draw }
+    return { lift_out = lift_out, put = put, stand = stand, lift_due = lift_due, draw = draw }
 end
 
 local made_standing
