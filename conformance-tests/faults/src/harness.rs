@@ -13,6 +13,7 @@ use crate::basic::Basic;
 use crate::catalogue::quirk;
 use crate::hollow::Hollow;
 use crate::quirk::Quirk;
+use crate::repeating::Repeating;
 use crate::state::Shared;
 use crate::storage::Quirky;
 use crate::wire;
@@ -24,6 +25,8 @@ pub struct FaultyHarness {
     name: String,
     /// Whether its server declares that settlements do not outlive it.
     forgetful: bool,
+    /// Whether it gives some messages to two at once, as it declares.
+    repeating: bool,
     spaces: Mutex<HashMap<String, Space>>,
 }
 
@@ -38,9 +41,9 @@ struct Space {
 }
 
 impl Space {
-    fn new(fault: Option<Fault>, clock: Clock) -> Self {
+    fn new(quirk: Option<Arc<dyn Quirk>>, clock: Clock) -> Self {
         let queue = MemoryQueue::with_config(MemoryConfig::default().with_clock(clock));
-        Self { queue, shared: Arc::default(), quirk: fault.and_then(quirk), clients: 0 }
+        Self { queue, shared: Arc::default(), quirk, clients: 0 }
     }
 
     /// A client with this clock of its own, beside that of the storage.
@@ -58,23 +61,37 @@ impl Space {
 impl FaultyHarness {
     /// The memory backend with this fault.
     pub fn new(fault: Fault) -> Self {
-        Self { fault: Some(fault), name: format!("{fault:?}"), forgetful: false, spaces: Mutex::default() }
+        Self { fault: Some(fault), ..Self::right(format!("{fault:?}")) }
     }
 
     /// The memory backend behind the same wrapper, without a fault: what the wrapper itself must not break.
     pub fn faultless() -> Self {
-        Self { fault: None, name: "faultless".to_owned(), forgetful: false, spaces: Mutex::default() }
+        Self::right("faultless")
     }
 
     /// The same, over a server whose settlements die with it, as it declares.
     pub fn forgetful() -> Self {
-        Self { fault: None, name: "forgetful".to_owned(), forgetful: true, spaces: Mutex::default() }
+        Self { forgetful: true, ..Self::right("forgetful") }
+    }
+
+    /// The same, over a server that gives some messages to two at once, as it declares.
+    pub fn repeating() -> Self {
+        Self { repeating: true, ..Self::right("repeating") }
+    }
+
+    fn right(name: impl Into<String>) -> Self {
+        Self { fault: None, name: name.into(), forgetful: false, repeating: false, spaces: Mutex::default() }
+    }
+
+    /// What all clients of a namespace do otherwise.
+    fn quirk(&self) -> Option<Arc<dyn Quirk>> {
+        if self.repeating { Some(Arc::new(Repeating::default())) } else { self.fault.and_then(quirk) }
     }
 
     /// `clock` is the storage's, if this is its first client.
     fn client(&self, namespace: &str, clock: Clock, own: Clock) -> Arc<dyn Storage> {
         let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
-        let space = spaces.entry(namespace.to_owned()).or_insert_with(|| Space::new(self.fault, clock));
+        let space = spaces.entry(namespace.to_owned()).or_insert_with(|| Space::new(self.quirk(), clock));
         space.open(self.fault, own)
     }
 }

@@ -20,6 +20,7 @@ mod plain;
 mod pull;
 mod push;
 mod quirk;
+mod repeating;
 mod right;
 mod settle;
 mod spoilt;

@@ -121,12 +121,14 @@ impl Context {
             let seen = || format!("{} more within {:?}, after {}", got.len(), self.timing().soon, held.len());
             let ok = (1..=left).contains(&got.len());
             self.check(Clause::PullBounds, &[], ok, format!("{n} deliveries from {partition}"), seen())?;
-            let (mut again, new): (Vec<_>, Vec<_>) =
-                got.into_iter().partition(|one| self.may_repeat() && handler_ids(&held).contains(&one.id()));
-            for handler in &mut again {
-                let _ = handler.settle(QueueMessageStatus::Processed).await;
+            for mut one in got {
+                // Both can come in one pull, for which core makes several calls.
+                if self.may_repeat() && held.iter().any(|known: &Delivery| known.id() == one.id()) {
+                    let _ = one.settle(QueueMessageStatus::Processed).await;
+                } else {
+                    held.push(one);
+                }
             }
-            held.extend(new);
         }
         held.iter().try_for_each(|handler| self.whole(handler))?;
         Ok(held)
