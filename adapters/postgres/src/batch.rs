@@ -26,6 +26,7 @@ pub(crate) struct Columns {
     keys: Vec<Option<Vec<u8>>>,
     bodies: Vec<Vec<u8>>,
     overs: Vec<i16>,
+    urgents_ms: Vec<Option<i64>>,
 }
 
 /// A batch to store: for each message its id, or an error.
@@ -55,7 +56,7 @@ impl Batch {
     }
 
     fn add(&mut self, message: &MessageData, message_bytes: u64, now: SystemTime) -> Result<MessageId> {
-        let EncodedMessage { id, lane, delay, group, key, body, over } =
+        let EncodedMessage { id, lane, delay, urgent_after, group, key, body, over } =
             EncodedMessage::of(message, message_bytes, now)?;
         if delay.is_zero() {
             self.ready_now += 1;
@@ -70,6 +71,7 @@ impl Batch {
         columns.keys.push(key);
         columns.bodies.push(body);
         columns.overs.push(over);
+        columns.urgents_ms.push(urgent_after.map(millis));
         Ok(message.id())
     }
 
@@ -103,24 +105,27 @@ impl Batch {
         push_over: &Text,
         partition: &PartitionId,
     ) -> Query<'_, Postgres, PgArguments> {
-        let Columns { ids, lanes, delays_ms, groups, keys, bodies, overs } = &self.columns;
+        let Columns { ids, lanes, delays_ms, groups, keys, bodies, overs, urgents_ms } = &self.columns;
         let is_over = !overs.is_empty() && !partition.is_dead_letters();
         let mut query = if is_over { push_over } else { push }.query().bind(partition.name().to_owned());
         if !is_over {
             query = query.bind(partition.is_dead_letters());
         }
         query = query.bind(ids).bind(lanes).bind(delays_ms).bind(groups).bind(keys).bind(bodies);
-        if is_over { query.bind(overs) } else { query }
+        if is_over {
+            query = query.bind(overs);
+        }
+        query.bind(urgents_ms)
     }
 
-    /// A statement that takes half the time, for messages without delay, group and key, none of which is stored already.
+    /// A statement that takes half the time, for messages without delay, group, key and urgency, none of which is stored already.
     pub(crate) fn plain_query(
         &self,
         statements: &Statements,
         partition: &PartitionId,
     ) -> Option<Query<'_, Postgres, PgArguments>> {
-        let Columns { ids, lanes, delays_ms, groups, keys, bodies, .. } = &self.columns;
-        if !(delays_ms.is_empty() && groups.is_empty() && keys.is_empty()) {
+        let Columns { ids, lanes, delays_ms, groups, keys, bodies, urgents_ms, .. } = &self.columns;
+        if !(delays_ms.is_empty() && groups.is_empty() && keys.is_empty() && urgents_ms.is_empty()) {
             return None;
         }
         let query = statements.push_plain.query_of(self.columns.plain_bytes());
@@ -185,6 +190,7 @@ impl Columns {
             keys: Vec::with_capacity(messages),
             bodies: Vec::with_capacity(messages),
             overs: Vec::with_capacity(messages),
+            urgents_ms: Vec::with_capacity(messages),
         }
     }
 
@@ -205,6 +211,9 @@ impl Columns {
         }
         if self.overs.iter().all(|over| *over == 0) {
             self.overs.clear();
+        }
+        if self.urgents_ms.iter().all(Option::is_none) {
+            self.urgents_ms.clear();
         }
     }
 }

@@ -66,8 +66,8 @@ pub(crate) fn capabilities(config: &Config, flushed: bool) -> Capabilities {
             cancel: true,
         },
         pause: true,
-        amend: false,
-        urgent_after: false,
+        amend: true,
+        urgent_after: true,
         limits: Limits {
             message_bytes: config.message_bytes,
             push_batch: BATCH,

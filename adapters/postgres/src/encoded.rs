@@ -15,6 +15,8 @@ pub(crate) struct EncodedMessage {
     pub(crate) id: Uuid,
     pub(crate) lane: i16,
     pub(crate) delay: Duration,
+    /// When it becomes urgent, counted from the push.
+    pub(crate) urgent_after: Option<Duration>,
     pub(crate) group: Option<Vec<u8>>,
     pub(crate) key: Option<Vec<u8>>,
     pub(crate) body: Vec<u8>,
@@ -42,16 +44,28 @@ impl EncodedMessage {
         if delay > MAX_DELAY {
             return Err(ERRORS.invalid("the delay is longer than the capabilities allow"));
         }
+        let urgent_after = message.urgent_after(now);
+        if urgent_after.is_some_and(|wait| wait > MAX_DELAY) {
+            return Err(
+                ERRORS.invalid("the moment from which it is urgent is later than the capabilities allow")
+            );
+        }
         Ok(Self {
             id: Uuid::from_bytes(*message.id().as_bytes()),
-            lane: i16::from(PRIORITY_LEVELS - 1 - options.priority) * 2 + 1,
+            lane: first_lane(options.priority) + 1,
             delay,
+            urgent_after,
             group: options.group.as_deref().map(|group| group.as_bytes().to_vec()),
             key: options.dedup_key.as_deref().map(|key| key.as_bytes().to_vec()),
             body: Envelope::new(message.clone(), now).encode()?,
             over: over(message)?,
         })
     }
+}
+
+/// The lane of what was returned at this priority, which is one of the levels.
+pub(crate) fn first_lane(priority: u8) -> i16 {
+    i16::from((PRIORITY_LEVELS - 1).saturating_sub(priority)) * 2
 }
 
 fn over(message: &MessageData) -> Result<i16> {

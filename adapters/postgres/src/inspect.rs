@@ -9,6 +9,7 @@ use anyqueue::{
     Result,
 };
 use sqlx::postgres::PgRow;
+use sqlx::postgres::types::PgInterval;
 use uuid::Uuid;
 
 use crate::PostgresQueue;
@@ -20,7 +21,7 @@ const TAKE_OUT_TRIES: usize = 10;
 /// How long a purge waits for locks of others without progress. What is locked for longer counts as held.
 const PURGE_LOCK_WAIT: Duration = Duration::from_secs(1);
 /// The pause before locked messages are tried again: a lock is held for about the time of a call.
-const RETRY_AFTER: Duration = Duration::from_millis(10);
+pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(10);
 
 /// The outcomes of messages that should be removed.
 #[derive(Default)]
@@ -30,7 +31,7 @@ struct RemovalOutcomes {
     busy: HashSet<Uuid>,
 }
 
-fn uuid(id: &MessageId) -> Uuid {
+pub(crate) fn uuid(id: &MessageId) -> Uuid {
     Uuid::from_bytes(*id.as_bytes())
 }
 
@@ -40,13 +41,25 @@ fn browsed(row: &PgRow) -> Result<Browsed> {
     let state = match get::<i16>(row, 1)? {
         1 if is_hidden => MessageState::Leased,
         2 if is_hidden => MessageState::Delayed,
+        4 => MessageState::Disabled,
         _ => MessageState::Ready,
     };
     let deliveries = u32::try_from(get::<i32>(row, 3)?).unwrap_or(0);
-    let due_in = if state == MessageState::Delayed { Some(age(row, 7)?) } else { None };
+    let due_in = match state {
+        MessageState::Delayed | MessageState::Disabled => due_in(row, 7)?,
+        _ => None,
+    };
     let (message, unreadable) = decode(row, id, 5)?;
     let browsed = Browsed::new(message, state).with_delivery_count(deliveries).with_age(age(row, 4)?);
     Ok(browsed.with_due_in(due_in).with_unreadable(unreadable))
+}
+
+/// How long until the moment that a message waits for; `None` if there is none, or it has passed.
+fn due_in(row: &PgRow, column: usize) -> Result<Option<Duration>> {
+    if get::<Option<PgInterval>>(row, column)?.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(age(row, column)?).filter(|due_in| !due_in.is_zero()))
 }
 
 impl PostgresQueue {
@@ -128,7 +141,8 @@ impl InspectQueueStorage for PostgresQueue {
         let rows = self.fetch(query, Operation::Inspect).await?;
         let Some(row) = rows.first() else { return Ok(Counts::known(0, 0, 0, 0)) };
         let count = |column| get::<i64>(row, column).map(|count| u64::try_from(count).unwrap_or(0));
-        Ok(Counts::known(count(0)? + count(3)?, count(1)?, count(2)?, count(4)?))
+        let counts = Counts::known(count(0)? + count(3)?, count(1)?, count(2)?, count(4)?);
+        Ok(counts.with_disabled(count(5)?))
     }
 
     async fn browse(&self, partition: &PartitionId, page: Page<MessageId>) -> Result<Vec<Browsed>> {

@@ -12,7 +12,8 @@
 //!
 //! # Guarantees
 //! Strict priority over ten levels, push order within a level, strict fencing, groups, deduplication, delays, atomic moves. The
-//! [successors](anyqueue::Successors) of a delivery are stored in the statement that ends it. What is acknowledged is committed;
+//! [successors](anyqueue::Successors) of a delivery are stored in the statement that ends it. Amendments change a message in one
+//! statement, in whatever state it waits. What is acknowledged is committed;
 //! whether a commit survives power loss depends on the server's `synchronous_commit` and `fsync`, and is declared accordingly.
 //! Claims do not wait for the disk: if the server crashes, the messages are delivered again. All times are the server's.
 //!
@@ -77,11 +78,14 @@
 //! same time, each pull makes a thousand of their messages ready, so with many thousands one of higher priority can come after
 //! others.
 //!
+//! What becomes urgent is given the highest level by the first pull after that moment, a thousand messages by each pull. It keeps its moment
+//! when it dies, is put back or moved, and is urgent there too.
+//!
 //! # Operation
 //! A transaction that stays open for long, anywhere on the server, keeps dead rows from being cleaned up. When scanning them
 //! becomes slow (5 ms), pulls start shortly before the last message they found, and scan everything only for a twentieth of the
 //! time, or when they find nothing. Until then, messages that became ready at an old position wait: one from a long transaction
-//! of the application, or the next of a group that another process has advanced. `check` warns of such
+//! of the application, the next of a group that another process has advanced, or what another process has amended or found to be urgent. `check` warns of such
 //! transactions; [`table_report`](PostgresQueue::table_report) tells more.
 //!
 //! The time of `check` does not depend on the number of partitions and messages. A purge deletes everything that is not held,
@@ -93,6 +97,9 @@
 //! Pushes that ask for more than [`Keep`](anyqueue::OnDuplicate::Keep) are stored one by one within their statement, and lock the
 //! messages that they change until it is committed: pulls pass over what is just being replaced. They lock in one order, as far as the
 //! state of a message is known beforehand. Where one that changes at the same moment breaks it, the server ends a call as above.
+//!
+//! An amendment of priority or group reads what is stored, about 32 MiB at once, and changes it if it is still the same; so it takes two
+//! statements, and others one. It waits for what is locked without keeping anything locked itself, and gives up after `call_timeout`.
 //!
 //! If an id is pushed again while it exists, the server logs a violated constraint; that is harmless.
 //!
@@ -113,6 +120,7 @@
 //! can lack the last of it.
 
 mod abandoned;
+mod amend;
 mod backend;
 mod batch;
 mod capabilities;

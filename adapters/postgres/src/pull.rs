@@ -1,6 +1,6 @@
 //! Claiming messages, and waiting for them.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyqueue::adapter::{
     Decoded, Envelope, Extension, Hint, Lease, PullQueueStorage, PullRequest, RawDelivery, Settlement,
@@ -241,25 +241,36 @@ impl<'r> Claim<'r> {
 /// delivered as it is; so is one that cannot be read, with the reason.
 pub(crate) fn decode(row: &PgRow, id: Uuid, column: usize) -> Result<(MessageData, Option<Error>)> {
     let body = Bytes::copy_from_slice(get::<&[u8]>(row, column + 1)?);
-    let as_it_is = |payload| MessageData::with_id(MessageId::from_bytes(*id.as_bytes()), payload);
-    let (message, unreadable) = match Envelope::decode(&body) {
-        Ok(Decoded::Envelope(envelope)) if *envelope.message.id().as_bytes() == *id.as_bytes() => {
-            (envelope.message, None)
-        }
-        Ok(Decoded::Envelope(_)) => {
-            let text = "the id in a stored message differs from the one that it is stored under";
-            (as_it_is(body), Some(ERRORS.error(ErrorKind::Corrupt, text)))
-        }
-        Ok(Decoded::Foreign(payload)) => {
-            (as_it_is(payload).with_header(header::FOREIGN_ID, id.to_string()), None)
-        }
-        Err(error) => (as_it_is(body), Some(error)),
+    let (message, unreadable) = match read_envelope(&body, id) {
+        Ok(envelope) => (envelope.message, None),
+        Err(error) => (as_it_is(id, body), Some(error)),
     };
     match get::<Option<&[u8]>>(row, column)?.map(decode_headers) {
         Some(Ok(replaced)) => Ok((message.with_headers(replaced), unreadable)),
         Some(Err(error)) => Ok((message, unreadable.or(Some(error)))),
         None => Ok((message, unreadable)),
     }
+}
+
+/// Reads what is stored under this id. What another program wrote has no time of a push.
+pub(crate) fn read_envelope(body: &Bytes, id: Uuid) -> Result<Envelope> {
+    match Envelope::decode(body)? {
+        Decoded::Envelope(envelope) if *envelope.message.id().as_bytes() == *id.as_bytes() => Ok(envelope),
+        Decoded::Envelope(_) => {
+            let text = "the id in a stored message differs from the one that it is stored under";
+            Err(ERRORS.error(ErrorKind::Corrupt, text))
+        }
+        Decoded::Foreign(payload) => {
+            let message = as_it_is(id, payload).with_header(header::FOREIGN_ID, id.to_string());
+            let mut envelope = Envelope::new(message, SystemTime::UNIX_EPOCH);
+            envelope.pushed_at = None;
+            Ok(envelope)
+        }
+    }
+}
+
+fn as_it_is(id: Uuid, payload: Bytes) -> MessageData {
+    MessageData::with_id(MessageId::from_bytes(*id.as_bytes()), payload)
 }
 
 /// How long the server scanned; `None` if more messages are due than it could make ready.

@@ -30,6 +30,19 @@ const MIGRATIONS: &[(&str, &[&str])] = &[
             include_str!("../migrations/0002_successors_and_compaction/2_successors.sql"),
         ],
     ),
+    (
+        "amendments",
+        &[
+            include_str!("../migrations/0003_amendments/1_columns.sql"),
+            include_str!("../migrations/0003_amendments/2_time.sql"),
+            include_str!("../migrations/0003_amendments/3_pull.sql"),
+            include_str!("../migrations/0003_amendments/4_settle.sql"),
+            include_str!("../migrations/0003_amendments/5_push.sql"),
+            include_str!("../migrations/0003_amendments/6_successors.sql"),
+            include_str!("../migrations/0003_amendments/7_admin.sql"),
+            include_str!("../migrations/0003_amendments/8_amend.sql"),
+        ],
+    ),
 ];
 
 const MIGRATION_TABLE: &str = "CREATE TABLE IF NOT EXISTS {schema}.migration (

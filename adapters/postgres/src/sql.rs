@@ -87,6 +87,12 @@ macro_rules! statements {
 const COLUMNS: &str =
     "SELECT part, id, lane, pos, deliveries, age, headers, body, place, NULL::integer[], looked_us";
 const PULL: &str = "{schema}.pull($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+/// What is set aside is in a state of its own here, and due when it will be once that is over.
+const BROWSE: &str = "SELECT id, CASE WHEN due = 'infinity' THEN 4 ELSE state END::smallint, coalesce(until, due) > statement_timestamp(),
+    deliveries, clock_timestamp() - pushed_at, headers, body,
+    CASE WHEN due = 'infinity' THEN due_then ELSE due END - statement_timestamp()
+    FROM {schema}.message
+    WHERE part = (SELECT part FROM {schema}.partition WHERE name = $1) AND id > $2 AND";
 
 statements! {
     // Stores nothing where the partition is not there yet, and fails where an id is.
@@ -98,10 +104,10 @@ statements! {
             OFFSET 0 -- once, not for each row
         ) p,
             unnest($3, $4, $5) WITH ORDINALITY AS g(id, lane, body, n)";
-    push = "SELECT number, known FROM {schema}.push($1, $2, $3, $4, $5, $6, $7, $8)";
-    push_in = "SELECT number, known FROM {schema}.push($1, $2, $3, $4, $5, $6, $7, $8, true)";
-    push_over = "SELECT number, known, is_replaced FROM {schema}.push_over($1, $2, $3, $4, $5, $6, $7, $8, false)";
-    push_over_in = "SELECT number, known, is_replaced FROM {schema}.push_over($1, $2, $3, $4, $5, $6, $7, $8, true)";
+    push = "SELECT number, known FROM {schema}.push($1, $2, $3, $4, $5, $6, $7, $8, false, $9)";
+    push_in = "SELECT number, known FROM {schema}.push($1, $2, $3, $4, $5, $6, $7, $8, true, $9)";
+    push_over = "SELECT number, known, is_replaced FROM {schema}.push_over($1, $2, $3, $4, $5, $6, $7, $8, false, $9)";
+    push_over_in = "SELECT number, known, is_replaced FROM {schema}.push_over($1, $2, $3, $4, $5, $6, $7, $8, true, $9)";
     part_for = "SELECT {schema}.part_for($1, $2)";
     // The crash of a server may take back a claim, whose messages are then delivered again: nobody waits for the disk.
     pull = &format!("{COLUMNS} FROM {PULL}, set_config('synchronous_commit', 'off', true)");
@@ -112,7 +118,7 @@ statements! {
     );
     exchange_then = &format!(
         "SELECT NULL::integer, NULL::uuid, NULL::smallint, NULL::bigint, NULL::integer, NULL::interval, NULL::bytea, NULL::bytea, NULL::bytea,
-             e.done, {{schema}}.store_successors(e.done, e.parts, e.grps, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)
+             e.done, {{schema}}.store_successors(e.done, e.parts, e.grps, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)
          FROM {{schema}}.remove_only($10, $11, $12) e UNION ALL {COLUMNS} FROM {PULL}"
     );
     look = "SELECT number, ready, due_ms FROM {schema}.look($1, $2, $3)";
@@ -120,16 +126,18 @@ statements! {
     give_back = "SELECT done, 0 FROM {schema}.give_back($1, $2, $3, $4, $5, $6)";
     move_to = "SELECT done, advanced FROM {schema}.move($1, $2, $3, $4, $5, $6)";
     // What settles answers first, and its answer says whose successors are stored then.
-    remove_then = "SELECT e.done, {schema}.store_successors(e.done, e.parts, e.grps, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+    remove_then = "SELECT e.done, {schema}.store_successors(e.done, e.parts, e.grps, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
         FROM {schema}.remove_only($1, $2, $3) e";
-    give_back_then = "SELECT e.done, {schema}.store_successors(e.done, NULL, NULL, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+    give_back_then = "SELECT e.done, {schema}.store_successors(e.done, NULL, NULL, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
         FROM {schema}.give_back($1, $2, $3, $4, $5, $6) e";
-    move_then = "SELECT e.done, {schema}.store_successors(e.done, e.parts, e.grps, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+    move_then = "SELECT e.done, {schema}.store_successors(e.done, e.parts, e.grps, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
         FROM {schema}.move_only($1, $2, $3, $4, $5, $6) e";
-    store_successors = "SELECT {schema}.store_successors(ARRAY[1], NULL, NULL, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+    store_successors = "SELECT {schema}.store_successors(ARRAY[1], NULL, NULL, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
     extend = "SELECT id, token, cancel FROM {schema}.extend($1, $2, $3, $4)";
     take_out = "SELECT gone, held, busy, advanced FROM {schema}.take_out($1, $2, $3, $4)";
     purge = "SELECT purged, is_left, advanced FROM {schema}.purge($1, $2, $3)";
+    amend = "SELECT amended, held, there, dead, ready FROM {schema}.amend($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+    bodies = "SELECT number, body, hash FROM {schema}.bodies($1, $2, $3)";
     set_paused = "SELECT {schema}.set_paused($1, $2, $3)";
     is_paused = "SELECT CASE WHEN $2 THEN dead_paused ELSE paused END FROM {schema}.partition WHERE name = $1";
     partitions = "SELECT name FROM {schema}.partition WHERE (used OR paused) AND name > $1 ORDER BY name LIMIT $2";
@@ -138,24 +146,17 @@ statements! {
         (SELECT count(*) FROM {schema}.message WHERE part = p.part AND state = 0 AND lane >= p.lane AND lane < p.lane + 100)
             + (SELECT count(*) FROM {schema}.message WHERE part = p.part AND state = 3 AND NOT $2),
         (SELECT count(*) FROM {schema}.message
-         WHERE part = p.part AND due IS NOT NULL AND (lane >= 100) = $2 AND state = 2 AND due > p.now),
+         WHERE part = p.part AND due IS NOT NULL AND (lane >= 100) = $2 AND state = 2 AND due > p.now AND due < 'infinity'),
         (SELECT count(*) FROM {schema}.message
          WHERE part = p.part AND due IS NOT NULL AND (lane >= 100) = $2 AND state = 1 AND until > p.now),
         (SELECT count(*) FROM {schema}.message
-         WHERE part = p.part AND due IS NOT NULL AND (lane >= 100) = $2 AND state < 3 AND coalesce(until, due) <= p.now),
-        (SELECT count(*) FROM {schema}.message WHERE part = p.part AND lane >= 100 AND NOT $2)
+         WHERE part = p.part AND due IS NOT NULL AND (lane >= 100) = $2 AND state IN (1, 2) AND coalesce(until, due) <= p.now),
+        (SELECT count(*) FROM {schema}.message WHERE part = p.part AND lane >= 100 AND NOT $2),
+        (SELECT count(*) FROM {schema}.message WHERE part = p.part AND due = 'infinity' AND NOT $2)
         FROM (SELECT (SELECT part FROM {schema}.partition WHERE name = $1) AS part, {schema}.first_lane($2) AS lane,
             statement_timestamp() AS now) p"; // one moment for all of them, or what falls due meanwhile is counted twice
-    browse = "SELECT id, state, coalesce(until, due) > statement_timestamp(), deliveries, clock_timestamp() - pushed_at, headers, body,
-        coalesce(due - statement_timestamp(), interval '0')
-        FROM {schema}.message
-        WHERE part = (SELECT part FROM {schema}.partition WHERE name = $1) AND id > $2 AND lane < 100
-        ORDER BY part, id LIMIT $3";
-    browse_dead = "SELECT id, state, coalesce(until, due) > statement_timestamp(), deliveries, clock_timestamp() - pushed_at, headers, body,
-        coalesce(due - statement_timestamp(), interval '0')
-        FROM {schema}.message
-        WHERE part = (SELECT part FROM {schema}.partition WHERE name = $1) AND id > $2 AND lane >= 100
-        ORDER BY part, id LIMIT $3";
+    browse = &format!("{BROWSE} lane < 100 ORDER BY part, id LIMIT $3");
+    browse_dead = &format!("{BROWSE} lane >= 100 ORDER BY part, id LIMIT $3");
     table = "SELECT coalesce(t.n_live_tup, 0), coalesce(t.n_dead_tup, 0), coalesce(a.age, interval '0'), a.age IS NOT NULL
         FROM (SELECT max(clock_timestamp() - xact_start) AS age FROM pg_stat_activity
               WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid() AND backend_type = 'client backend') a

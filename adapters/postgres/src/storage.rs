@@ -242,6 +242,6 @@ impl Storage for PostgresQueue {
     }
 
     fn amend(&self) -> Option<&dyn AmendQueueStorage> {
-        None
+        Some(self)
     }
 }

@@ -73,6 +73,7 @@ pub(crate) struct SuccessorColumns<'a> {
     keys: Vec<Option<&'a [u8]>>,
     bodies: Vec<&'a [u8]>,
     overs: Vec<i16>,
+    urgents_ms: Vec<Option<i64>>,
 }
 
 impl<'a> SuccessorColumns<'a> {
@@ -106,6 +107,7 @@ impl<'a> SuccessorColumns<'a> {
         self.keys.push(message.key.as_deref());
         self.bodies.push(&message.body);
         self.overs.push(message.over);
+        self.urgents_ms.push(message.urgent_after.map(millis));
     }
 
     fn drop_unneeded(&mut self) {
@@ -121,6 +123,9 @@ impl<'a> SuccessorColumns<'a> {
         if self.overs.iter().all(|over| *over == 0) {
             self.overs.clear();
         }
+        if self.urgents_ms.iter().all(Option::is_none) {
+            self.urgents_ms.clear();
+        }
     }
 
     /// Binds the number of settlements, and the columns.
@@ -128,6 +133,6 @@ impl<'a> SuccessorColumns<'a> {
         let query = query.bind(self.settlements).bind(self.names).bind(self.owners).bind(self.to);
         let query =
             query.bind(self.ids).bind(self.lanes).bind(self.delays_ms).bind(self.groups).bind(self.keys);
-        query.bind(self.bodies).bind(self.overs)
+        query.bind(self.bodies).bind(self.overs).bind(self.urgents_ms)
     }
 }

@@ -16,7 +16,7 @@ fn removal(held: &RawDelivery) -> Settlement {
     Settlement::new(held.lease.clone(), Action::Remove)
 }
 
-async fn number(conn: &mut PgConnection, sql: String) -> i64 {
+pub(crate) async fn number(conn: &mut PgConnection, sql: String) -> i64 {
     sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(conn).await.unwrap()
 }
 

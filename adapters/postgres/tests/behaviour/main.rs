@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where something fails")]
 
+mod amend;
+mod amend_faults;
+mod amend_races;
 mod common;
 mod compaction;
 mod compaction_content;
@@ -27,3 +30,5 @@ mod successor_refusals;
 mod successors;
 mod tls;
 mod together;
+mod upgrade;
+mod urgent;
