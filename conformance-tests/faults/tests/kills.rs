@@ -1,7 +1,11 @@
 //! The suite judged: it passes a right backend, finds every fault, and gives a hollow backend no certificate.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyqueue_conformance::{
     Case, Certificate, Fault, Harness, Offer, Options, Outcome, cases, run, run_case,
@@ -17,8 +21,50 @@ fn here() -> impl Iterator<Item = &'static Case> {
     cases::all().filter(|case| !case.needs.iter().any(|need| need.offer() == Some(Offer::Children)))
 }
 
+/// Pairs of a case and a fault that are under way, by number.
+static UNDER_WAY: Mutex<BTreeMap<usize, (&'static str, Fault, Instant)>> = Mutex::new(BTreeMap::new());
+
+/// Longer than all of them take on a slow machine, and shorter than a runner waits.
+const TOO_LONG: Duration = Duration::from_mins(8);
+
+/// One pair, for as long as it is under way.
+struct Pair(usize);
+
+impl Pair {
+    fn begins(case: &'static str, fault: Fault) -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        static WATCH: Once = Once::new();
+        WATCH.call_once(|| drop(std::thread::spawn(watch)));
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        under_way().insert(number, (case, fault, Instant::now()));
+        Self(number)
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        under_way().remove(&self.0);
+    }
+}
+
+fn under_way() -> MutexGuard<'static, BTreeMap<usize, (&'static str, Fault, Instant)>> {
+    UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends the process when it takes too long, and says what it was at. Past the test's capture, which would be lost with it.
+fn watch() {
+    std::thread::sleep(TOO_LONG);
+    let mut told = format!("\nstill under way after {TOO_LONG:?}:\n");
+    for (case, fault, begun) in under_way().values() {
+        let _ = writeln!(told, "  {case} on {fault:?}, since {:?}", begun.elapsed());
+    }
+    let _ = std::io::stderr().write_all(told.as_bytes());
+    std::process::abort();
+}
+
 /// Why the case does not find the fault; `None` if it does.
 async fn survives(case: &'static Case, fault: Fault) -> Option<String> {
+    let _pair = Pair::begins(case.id, fault);
     let harness: Arc<dyn Harness> = Arc::new(FaultyHarness::new(fault));
     let report = run_case(harness, case, &Options::new()).await;
     match &report.outcome {
@@ -59,7 +105,7 @@ async fn each_subtle_fault_is_found_in_nineteen_of_twenty_runs() {
         .filter_map(|survivor| async { survivor })
         .collect()
         .await;
-    let mut misses = std::collections::BTreeMap::new();
+    let mut misses = BTreeMap::new();
     for told in &survivors {
         *misses.entry(told).or_insert(0) += 1;
     }

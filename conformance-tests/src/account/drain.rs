@@ -1,7 +1,7 @@
 //! Takes everything out of a storage, so that the history says of each message what became of it.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyqueue::adapter::{Action, PullRequest, Storage};
 use anyqueue::{Amend, Clock, MAX_PAGE, MessageId, PartitionId, SettleOutcome};
@@ -17,6 +17,18 @@ const MAX_WAIT: Duration = Duration::from_secs(35);
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// What still comes after so long comes for ever.
+const ENDLESS: Duration = Duration::from_mins(2);
+
+fn endless() -> Stuck {
+    Stuck {
+        clause: Clause::SettleActions,
+        about: None,
+        expected: "nothing more to come once everything was removed",
+        seen: format!("deliveries for {ENDLESS:?}"),
+    }
+}
 
 /// A drain: a client of the storage, which writes what it does into the history.
 pub(crate) struct Drain<'a> {
@@ -39,11 +51,16 @@ impl Drain<'_> {
     pub(crate) async fn run(&self) -> Result<(), Stuck> {
         let timing = Timing::of(self.storage.capabilities());
         self.restore().await;
-        let start = self.clock.now();
+        let (start, begun) = (self.clock.now(), Instant::now());
         let (known, due) = self.outstanding();
         let deadline = start + due.min(MAX_WAIT) + timing.soon;
         loop {
             if self.sweep(&known.partitions, timing.long_lease).await? > 0 {
+                if begun.elapsed() > ENDLESS {
+                    return Err(endless());
+                }
+                // A storage that never waits would leave nobody else a turn, nor let itself be stopped.
+                tokio::task::yield_now().await;
                 continue;
             }
             if !self.outstanding().0.owed || self.clock.now() > deadline {

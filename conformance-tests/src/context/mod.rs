@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyqueue::adapter::{Capabilities, RawDelivery, Storage};
 use anyqueue::{Clock, Error, ErrorKind, MessageData, MessageId, PartitionId, PushOutcome, Result};
+use futures_util::future::join_all;
 
 use crate::child::{Child, Role};
 use crate::clause::Clause;
@@ -421,10 +422,11 @@ impl Context {
     /// Lets go of everything. What hangs here is left behind.
     pub(crate) async fn close(&self) {
         const PATIENCE: Duration = Duration::from_secs(5);
-        for client in self.clients() {
-            let _ = tokio::time::timeout(PATIENCE, client.storage().close()).await;
-        }
-        self.harness.remove(&self.namespace).await;
+        const TO_REMOVE: Duration = Duration::from_mins(1);
+        let clients = self.clients();
+        let closing = clients.iter().map(|client| tokio::time::timeout(PATIENCE, client.storage().close()));
+        join_all(closing).await;
+        let _ = tokio::time::timeout(TO_REMOVE, self.harness.remove(&self.namespace)).await;
     }
 }
 

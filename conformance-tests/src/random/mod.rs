@@ -16,6 +16,7 @@ use anyqueue::{ManualClock, MessageId};
 
 use crate::harness::Harness;
 use crate::history::{Exported, Trace};
+use crate::run::on_a_thread;
 use crate::verdict::{CaseResult, Failure, Stop};
 pub(crate) use generate::{Shape, is_coarse};
 use plan::Plan;
@@ -136,12 +137,12 @@ where
     T: Send + 'static,
     F: Future<Output = CaseResult<T>>,
 {
-    let thread = tokio::task::spawn_blocking(move || {
+    let thread = on_a_thread("random plans", move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Stop::Inconclusive(format!("no runtime: {error}")))?;
         runtime.block_on(work())
     });
-    thread.await.unwrap_or_else(|error| Err(Stop::Inconclusive(format!("it panicked: {error}"))))
+    thread.await.unwrap_or_else(|error| Err(Stop::Inconclusive(error)))
 }
 
 /// Until the time is over, and at least once.

@@ -1,6 +1,7 @@
 //! Running cases: against a harness, in parallel, each with a deadline and an account.
 
 mod one_thread;
+mod thread;
 mod verdict;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use crate::cases;
 use crate::harness::Harness;
 use crate::options::Options;
 use crate::report::{About, CaseReport, Report};
+pub(crate) use thread::on_a_thread;
 
 /// Runs the selected cases. Must be called within a tokio runtime with several threads.
 pub async fn run(harness: Arc<dyn Harness>, options: &Options) -> Report {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyqueue::Clock;
+use anyqueue::{Clock, Error};
 
 use crate::account;
 use crate::case::Case;
@@ -16,6 +16,9 @@ use crate::verdict::{Outcome, Stop};
 
 /// The account of a case waits for what is owed; beyond this it hangs.
 pub(super) const ACCOUNT_DEADLINE: Duration = Duration::from_mins(1);
+
+/// A backend that does not open meanwhile hangs. Some start a server first.
+const TO_OPEN: Duration = Duration::from_mins(3);
 
 /// When a case is taken to hang.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +40,9 @@ const PATIENCE: Patience = Patience {
 
 /// Runs one case in this runtime.
 pub(super) async fn verdict(harness: Arc<dyn Harness>, case: &'static Case, options: &Options) -> Outcome {
-    match Context::open(harness, case.id, case.needs_offer(Offer::FaultTarget), options).await {
+    let opening = Context::open(harness, case.id, case.needs_offer(Offer::FaultTarget), options);
+    let opened = tokio::time::timeout(TO_OPEN, opening).await;
+    match opened.unwrap_or_else(|_| Err(Error::invalid(format!("it did not within {TO_OPEN:?}")))) {
         Ok(context) => {
             let mut outcome = judge(&context, case, options).await;
             if let Outcome::Fail(failure) = &mut outcome {

@@ -15,6 +15,7 @@ use crate::clause::Clause;
 use crate::context::{CLOCK_GRAIN, Context};
 use crate::fault::Fault;
 use crate::need::Need;
+use crate::run::on_a_thread;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
@@ -309,14 +310,15 @@ async fn io_thread(c: &Context) -> CaseResult {
     let (storage, partition, options) = (c.client().storage().clone(), p.clone(), options(c));
     let (holding, held) = tokio::sync::oneshot::channel();
     let soon = c.timing().soon;
-    let busy = tokio::task::spawn_blocking(move || blocked(storage, options, &partition, soon, holding));
+    let work = move || blocked(storage, options, &partition, soon, holding);
+    let busy = tokio::spawn(on_a_thread("a busy executor", work));
     let took =
         held.await.map_err(|_| c.failed(Clause::Extend, &sent, "a delivery in the busy thread", "none"))?;
     c.equal(Clause::Extend, &sent, "what it holds", &sent.first().copied(), &Some(took))?;
     let other = c.fresh().await?;
     other.nothing(&p, lease * 28 / 10, Clause::Extend, "nothing for others while the thread is busy").await?;
-    let outcome =
-        busy.await.map_err(|error| c.failed(Clause::Extend, &sent, "no panic", error.to_string()))?;
+    let ended = busy.await.map_err(|error| error.to_string()).flatten();
+    let outcome = ended.map_err(|error| c.failed(Clause::Extend, &sent, "no panic", error))?;
     let outcome = c.ok(Clause::Extend, "the settlement after the work", outcome)?;
     c.equal(Clause::Extend, &sent, "the settlement after the work answers", &SettleOutcome::Settled, &outcome)
 }

@@ -14,6 +14,7 @@ use crate::clause::Clause;
 use crate::context::{Context, handler_ids, polled};
 use crate::fault::Fault;
 use crate::need::Need;
+use crate::run::on_a_thread;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
@@ -327,10 +328,9 @@ async fn runtime_ends(c: &Context) -> CaseResult {
     let (storage, partition) = (c.client().storage().clone(), p.clone());
     let options = PartitionOptions::default().with_lease(t.lease);
     let soon = t.soon;
-    let ended =
-        tokio::task::spawn_blocking(move || hold_past_runtime(storage, options, &partition, soon)).await;
-    let held =
-        ended.map_err(|error| c.failed(Clause::DroppedDelivery, &sent, "no panic", error.to_string()))?;
+    let work = move || hold_past_runtime(storage, options, &partition, soon);
+    let ended = on_a_thread("a runtime that ends", work).await;
+    let held = ended.map_err(|error| c.failed(Clause::DroppedDelivery, &sent, "no panic", error))?;
     let held = c.ok(Clause::DroppedDelivery, "a pull in a runtime of its own", held)?;
     c.equal(Clause::DroppedDelivery, &sent, "what it held", &sent, &held)?;
     let queue = c.queue()?;
