@@ -7,6 +7,9 @@ use anyqueue::adapter::{
 };
 use anyqueue::{CancelOutcome, DeleteOutcome, ExtendOutcome, MessageData, Page};
 
+use anyqueue_redis::RedisQueue;
+use anyqueue_testkit::{Fault, Proxy};
+
 use crate::common::{Bed, LEASE, fill, messages, part, pull, push, settle, texts};
 
 #[tokio::test]
@@ -64,6 +67,37 @@ async fn a_pull_passes_deleted_messages_in_few_commands_and_within_its_wait() {
     assert_eq!(texts(&queue.pull(&p, patient).await.unwrap()), ["left"]);
     let commands = bed.info("total_commands_processed").await - before;
     assert!(commands < GONE as u64 / 20, "{commands} commands behind {GONE} deleted messages");
+}
+
+/// With a server so far away that one round trip is all a pull has time for.
+#[tokio::test]
+async fn a_pull_without_a_wait_ends_soon_among_deleted_messages_and_the_next_goes_on() {
+    const GONE: usize = 20_000;
+    const FAR: Duration = Duration::from_millis(40);
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, p) = (bed.open().await, part("p"));
+    let gone: Vec<_> = (0..GONE).map(|_| MessageData::new("gone")).collect();
+    for gone in gone.chunks(1000) {
+        push(&queue, &p, gone).await;
+    }
+    push(&queue, &p, &messages(&["left"])).await;
+    let ids: Vec<_> = gone.iter().rev().map(MessageData::id).collect();
+    assert!(queue.delete(&p, &ids).await.into_iter().all(|out| out.unwrap() == DeleteOutcome::Deleted));
+    let proxy = Proxy::start(bed.server.addr()).unwrap();
+    let url = bed.url().replace(&bed.server.addr().to_string(), &proxy.addr().to_string());
+    let distant = RedisQueue::open(&url).await.unwrap();
+    proxy.set(Fault::Delay(FAR)).await.unwrap();
+    let mut vain = 0;
+    let held = loop {
+        let held = pull(&distant, &p, 1).await;
+        if !held.is_empty() {
+            break held;
+        }
+        vain += 1;
+    };
+    assert_eq!(texts(&held), ["left"]);
+    // One call passes four thousand.
+    assert!(vain >= 4, "{GONE} deleted messages were passed by {vain} pulls and one more");
 }
 
 #[tokio::test]
