@@ -9,6 +9,7 @@ mod holding;
 mod inspection;
 mod life;
 mod line;
+mod lives;
 mod ready_intervals;
 mod rules;
 mod span;
