@@ -14,6 +14,7 @@ pub(crate) mod peek;
 pub(crate) mod pull;
 pub(crate) mod purge;
 pub(crate) mod push;
+mod push_options;
 pub(crate) mod stats;
 pub(crate) mod transfer;
 pub(crate) mod work;
