@@ -31,9 +31,9 @@ async fn members(queue: &PostgresQueue, p: &PartitionId) -> [MessageId; 2] {
 }
 
 /// Whether the head is changed, wholly; its group has a head in both cases. Nothing is left after that.
-async fn is_changed(queue: &PostgresQueue, p: &PartitionId, change: &Amend, head: MessageId) -> bool {
+async fn is_changed(queue: &PostgresQueue, p: &PartitionId, change: &Amend, leader: MessageId) -> bool {
     let all = queue.browse(p, Page::of(9)).await.unwrap();
-    let seen = all.iter().find(|seen| seen.message.id() == head).unwrap();
+    let seen = all.iter().find(|seen| seen.message.id() == leader).unwrap();
     let options = seen.message.options();
     let shown = (seen.state, options.priority, options.group.as_deref());
     let is_changed = shown != (MessageState::Ready, 0, Some("g"));
@@ -64,12 +64,12 @@ async fn a_connection_cut_anywhere_leaves_a_message_as_before_or_as_after() {
     let cuts = (0..TO_SERVER).step_by(65).map(|bytes| (Direction::ToServer, bytes));
     let cuts = cuts.chain((0..TO_CLIENT).step_by(25).map(|bytes| (Direction::ToClient, bytes)));
     for ((direction, bytes), change) in cuts.zip(changes().iter().cycle()) {
-        let [head, _] = members(&direct, &p).await;
+        let [leader, _] = members(&direct, &p).await;
         pull(&cut_off, &part("none"), 1).await; // so that it has a connection
         proxy.set(Fault::CutAfter { direction, bytes }).await.unwrap();
-        let outcome = cut_off.amend(&p, &[head], change).await.remove(0);
+        let outcome = cut_off.amend(&p, &[leader], change).await.remove(0);
         proxy.set(Fault::Pass).await.unwrap();
-        let is_changed = is_changed(&direct, &p, change, head).await;
+        let is_changed = is_changed(&direct, &p, change, leader).await;
         match outcome {
             Ok(outcome) => assert!(is_changed && outcome == AmendOutcome::Amended, "{direction:?} {bytes}"),
             Err(error) => {
@@ -89,11 +89,11 @@ async fn an_amendment_that_is_dropped_while_it_waits_changes_nothing_and_leaves_
     let Some(bed) = Bed::find().await else { return };
     let (queue, p) = (bed.open().await, part("p"));
     for change in changes() {
-        let [head, _] = members(&queue, &p).await;
+        let [leader, _] = members(&queue, &p).await;
         let mut conn = bed.connect().await;
         let mut tx = conn.begin().await.unwrap();
         run(&mut tx, format!("SELECT FROM {}.message_group FOR UPDATE", bed.schema)).await;
-        let ids = [head];
+        let ids = [leader];
         let amending = queue.amend(&p, &ids, &change);
         tokio::select! {
             _ = amending => panic!("the group is locked"),
@@ -106,7 +106,7 @@ async fn an_amendment_that_is_dropped_while_it_waits_changes_nothing_and_leaves_
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         tx.rollback().await.unwrap();
-        assert!(!is_changed(&queue, &p, &change, head).await);
+        assert!(!is_changed(&queue, &p, &change, leader).await);
     }
 }
 
@@ -126,7 +126,7 @@ async fn a_server_killed_under_amendments_loses_none_that_was_acknowledged() {
             while !over.load(Ordering::Relaxed) {
                 number += 1;
                 let change = Amend::new().with_group(format!("{id} {number}"));
-                let change = if number % 2 == 0 { change.disable() } else { change.enable() };
+                let change = if number.is_multiple_of(2) { change.disable() } else { change.enable() };
                 let outcome = queue.amend("p", &[id], change).await.map(|mut outcomes| outcomes.remove(0));
                 if matches!(outcome, Ok(Ok(AmendOutcome::Amended))) {
                     acknowledged = number;
@@ -162,7 +162,7 @@ async fn a_server_killed_under_amendments_loses_none_that_was_acknowledged() {
         let group = seen.message.options().group.as_deref().unwrap();
         let number: u64 = group.rsplit(' ').next().unwrap().parse().unwrap();
         assert!(possible.contains(&number), "{number} is left, not one of {possible:?}");
-        assert_eq!(seen.state == MessageState::Disabled, number % 2 == 0);
+        assert_eq!(seen.state == MessageState::Disabled, number.is_multiple_of(2));
     }
     let ids: Vec<_> = all.iter().map(|seen| seen.message.id()).collect();
     direct.amend(&p, &ids, &Amend::new().enable().with_group("g")).await;

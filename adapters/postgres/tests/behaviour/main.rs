@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where something fails")]
 
 mod amend;
+mod amend_content;
+mod amend_disabled;
 mod amend_faults;
 mod amend_races;
 mod common;
@@ -18,6 +20,7 @@ mod faults;
 mod isolation;
 mod locks;
 mod moves;
+mod older_release;
 mod opening;
 mod pgbouncer;
 mod pressure;

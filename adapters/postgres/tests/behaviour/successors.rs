@@ -9,7 +9,8 @@ use anyqueue::adapter::{
 use anyqueue::{ErrorKind, MessageData, PartitionId, Result, SettleOutcome};
 use anyqueue_postgres::PostgresQueue;
 
-use crate::common::{Bed, LEASE, SOON, part, pull, pull_wait, push, remove, run, texts};
+use crate::common::{Bed, LEASE, SOON, part, pull, pull_wait, push, remove, texts};
+use crate::older_release::{make_old, push_old};
 
 /// A settlement that brings these messages.
 pub(crate) fn with(lease: &Lease, action: Action, then: &[(&PartitionId, MessageData)]) -> Settlement {
@@ -223,19 +224,15 @@ async fn ends_that_bring_members_of_each_others_groups_lock_nobody_out() {
 #[tokio::test]
 async fn a_schema_of_an_older_release_learns_of_successors_and_keeps_what_is_in_it() {
     let Some(bed) = Bed::find().await else { return };
-    let (old, p, next) = (bed.open().await, part("p"), part("next"));
-    push(&old, &p, &["kept"]).await;
+    let (p, next) = (part("p"), part("next"));
     let mut conn = bed.connect().await;
-    let undo = format!(
-        "DROP FUNCTION {0}.store_successors, {0}.remove_only, {0}.move_only, {0}.push_over, {0}.store_over, {0}.try_store_over, {0}.replaced_body,
-             {0}.envelope_parts; DELETE FROM {0}.migration WHERE version = 2",
-        bed.schema
-    );
-    run(&mut conn, undo).await;
+    make_old(&mut conn, &bed.schema, 1).await;
+    push_old(&mut conn, &bed.schema, &MessageData::new("kept")).await;
     let error = PostgresQueue::builder(&bed.url()).unwrap().create(false).open().await.unwrap_err();
     assert!(error.message().contains("older release"), "{error}");
     let queue = bed.open().await;
     let held = pull(&queue, &p, 1).await.remove(0);
+    assert_eq!(held.message.payload(), &b"kept"[..]);
     settle_one(&queue, removal(&held, &[(&next, MessageData::new("next"))])).await.unwrap();
     assert_eq!(drain(&queue, &next).await, ["next"]);
 }
