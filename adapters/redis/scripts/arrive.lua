@@ -24,5 +24,5 @@ local function land(target, id, record, headers)
         call('HSET', target .. 'headers', id, headers)
     end
     promote(target)
-    tell(target, join(target, id, flag, now))
+    tell(target, line_up(target, id, flag, now))
 end

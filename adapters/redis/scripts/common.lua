@@ -152,8 +152,12 @@ local function tell(to, ready, due, caller)
     end
 end
 
--- Puts a message at the end of its level or, if its group has another head, of its group. Answers how many became ready.
-local function line_up(to, id, flag)
+-- Puts a message at the end of its level or, if its group has another head, of its group. `since` has from when on it stands there, for one
+-- that was pushed before. Answers how many became ready.
+local function line_up(to, id, flag, since)
+    if since and sub(to, -5) ~= 'dead:' then
+        call('HSET', to .. 'since', id, since)
+    end
     if is_grouped(flag) and sub(to, -5) ~= 'dead:' then
         local record = read_of(home_of(to), id)
         if not record then
@@ -171,19 +175,11 @@ local function line_up(to, id, flag)
     return 1
 end
 
--- The same for one that was pushed before: `since` has from when on it stands there.
-local function join(to, id, flag, at)
-    if sub(to, -5) ~= 'dead:' then
-        call('HSET', to .. 'since', id, at)
-    end
-    return line_up(to, id, flag)
-end
-
 -- Lets those line up whose delay is over, at most a thousand of them.
 local function promote(to)
     local due = call('ZRANGEBYSCORE', to .. 'due', '-inf', now, 'WITHSCORES', 'LIMIT', 0, 1000)
     for i = 1, #due, 2 do
         call('ZREM', to .. 'due', due[i])
-        join(to, sub(due[i], 1, 16), byte(due[i], 17), due[i + 1])
+        line_up(to, sub(due[i], 1, 16), byte(due[i], 17), due[i + 1])
     end
 end

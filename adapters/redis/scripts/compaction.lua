@@ -143,5 +143,5 @@ local function compact(to, of, holder, newer, how, due)
         return false, true, 0, due
     end
     call('ZREM', to .. 'due', entry)
-    return false, true, join(to, holder, flag_of(old), now)
+    return false, true, line_up(to, holder, flag_of(old), now)
 end

@@ -115,13 +115,13 @@ local function act(action, id, flag, value, headers)
         return 1
     end
     if action == 'P' then
-        revive_urgency(id)
+        come_back(id)
         if headers ~= '' then
             call('HSET', base .. 'headers', id, headers)
         end
         local delay = tonumber(value)
         if delay == 0 then
-            return join(base, id, flag, now)
+            return line_up(base, id, flag, now)
         end
         call('ZADD', base .. 'due', now + delay, id .. char(flag))
         return 0, now + delay

@@ -6,11 +6,16 @@
 -- tomb. Of each disabled message there is a note: when it is due, its number in the line of its group, and in which level's list it has a
 -- tomb; a - for each that it has not.
 
-local RETURNED = 4e15
--- So many messages become urgent in one call.
-local MOST_LIFTED = 100
+local made
 
-local function make_standing()
+local function standing()
+    if made then
+        return made
+    end
+    local RETURNED = 4e15
+    -- So many messages become urgent in one call.
+    local MOST_LIFTED = 100
+
     local function position_of(since, record)
         local at = #record > 9 and struct.unpack('>I8', record, 2) or 0
         return since == 'r' and at - RETURNED or tonumber(since or at)
@@ -80,7 +85,7 @@ local function make_standing()
             return 0, stood.due
         end
         if stood.due or stood.joins then
-            return join(base, id, flag, now)
+            return line_up(base, id, flag, now)
         end
         if is_grouped(flag) then
             local group = group_of(record)
@@ -166,12 +171,6 @@ local function make_standing()
         return some, true
     end
 
-    return { lift_out = lift_out, put = put, stand = stand, lift_due = lift_due, draw = draw }
-end
-
-local made_standing
-
-local function standing()
-    made_standing = made_standing or make_standing()
-    return made_standing
+    made = { lift_out = lift_out, put = put, stand = stand, lift_due = lift_due, draw = draw }
+    return made
 end

@@ -42,6 +42,7 @@ const READING: &str = include_str!("../scripts/reading.lua");
 const LEAVING: &str = include_str!("../scripts/leaving.lua");
 const TOMBS: &str = include_str!("../scripts/tombs.lua");
 const LEASES: &str = include_str!("../scripts/leases.lua");
+const MARKING: &str = include_str!("../scripts/marking.lua");
 const COMING_BACK: &str = include_str!("../scripts/coming_back.lua");
 const STANDING: &str = include_str!("../scripts/standing.lua");
 const REAPING: &str = include_str!("../scripts/reaping.lua");
@@ -64,15 +65,15 @@ macro_rules! scripts {
 }
 
 scripts! {
-    PUSH = [COMMON, STORING, STORING_MANY], "push.lua";
-    PUSH_OVER = [COMMON, STORING, COMPACTION, STORING_MANY], "push_over.lua";
+    PUSH = [COMMON, STORING, MARKING, STORING_MANY], "push.lua";
+    PUSH_OVER = [COMMON, STORING, COMPACTION, MARKING, STORING_MANY], "push_over.lua";
     PULL = [COMMON, READING, LEASES, COMING_BACK, REAPING, TOMBS, STANDING, CLAIM], "pull.lua";
     SETTLE = [COMMON, STORING, LEAVING, LEASES, COMING_BACK, ARRIVE, FINISH], "settle.lua";
-    SETTLE_THEN = [COMMON, STORING, COMPACTION, STORING_MANY, LEAVING, LEASES, COMING_BACK, ARRIVE, FINISH, FOLLOW],
+    SETTLE_THEN = [COMMON, STORING, COMPACTION, MARKING, STORING_MANY, LEAVING, LEASES, COMING_BACK, ARRIVE, FINISH, FOLLOW],
         "settle_then.lua";
     EXCHANGE = [COMMON, STORING, READING, LEAVING, LEASES, COMING_BACK, REAPING, TOMBS, STANDING, CLAIM, ARRIVE, FINISH],
         "exchange.lua";
-    EXCHANGE_THEN = [COMMON, STORING, COMPACTION, STORING_MANY, READING, LEAVING, LEASES, COMING_BACK, REAPING, TOMBS, STANDING, CLAIM,
+    EXCHANGE_THEN = [COMMON, STORING, COMPACTION, MARKING, STORING_MANY, READING, LEAVING, LEASES, COMING_BACK, REAPING, TOMBS, STANDING, CLAIM,
             ARRIVE, FINISH, FOLLOW],
         "exchange_then.lua";
     HELD = [COMMON, LEASES], "held.lua";
@@ -82,7 +83,7 @@ scripts! {
     TAKE_OUT = [COMMON, READING, LEAVING, LEASES, TOMBS, STANDING], "take_out.lua";
     PURGE = [COMMON, READING, LEAVING, LEASES, COMING_BACK, REAPING, TOMBS, STANDING, CLAIM], "purge.lua";
     COUNTS = [COMMON, LEASES, COMING_BACK, REAPING], "counts.lua";
-    AMEND = [COMMON, STORING, COMPACTION, READING, LEAVING, LEASES, COMING_BACK, TOMBS, STANDING], "amend.lua";
+    AMEND = [COMMON, STORING, MARKING, COMPACTION, READING, LEAVING, LEASES, COMING_BACK, TOMBS, STANDING], "amend.lua";
     LIST = [COMMON], "list.lua";
     SCAN = [COMMON], "scan.lua";
     SHOW = [COMMON, LEAVING, LEASES], "show.lua";
