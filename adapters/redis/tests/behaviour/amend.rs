@@ -289,10 +289,11 @@ async fn one_that_was_given_back_stays_ahead_with_its_new_priority() {
     let Some(bed) = Bed::find().await else { return };
     let (queue, p) = (bed.open().await, part("p"));
     let level = |text: &str, level| MessageData::new(text).with_priority(level);
-    let all = [level("back", 0), level("5a", 5), level("0b", 0), level("5c", 5)];
-    push(&queue, &p, &all[..1]).await;
+    let all = [level("back", 6), level("5a", 5), level("0b", 0), level("5c", 5)];
+    for one in [1, 0, 2, 3] {
+        push(&queue, &p, &all[one..=one]).await;
+    }
     let held = pull(&queue, &p, 1).await;
-    push(&queue, &p, &all[1..]).await;
     settle(&queue, &held, Action::Release).await;
     amend(&queue, &p, &[&all[2]], Amend::new().with_priority(5)).await;
     amend(&queue, &p, &[&all[0]], Amend::new().with_priority(5)).await;
