@@ -55,7 +55,8 @@ pub struct Amend {
     /// time; what could be pulled already stays where it is. What becomes due later waits for that, then joins the end of its priority; the
     /// head of a group holds its group meanwhile.
     pub due: Option<When>,
-    /// The group it joins, at the end, or that it is to have none.
+    /// The group it joins, at the end, or that it is to have none. Of a message that is disabled at that time, the place that it has in the new
+    /// group once it is enabled is not promised.
     pub group: Option<Regroup>,
     /// Whether it is set aside. A message that is disabled is given to nobody until it is enabled, and others of its group go past it.
     /// Enabled, it stands where it stood, or still waits for the moment at which it is due. It keeps its deduplication key and its age.
