@@ -82,6 +82,8 @@ needs! {
     Amend: "amendment of what waits", |c| c.amend;
     /// Messages that become urgent.
     UrgentAfter: "messages that become urgent", |c| c.urgent_after;
+    /// Groups claimed whole.
+    WholeGroups: "groups claimed whole", |c| c.whole_groups;
     /// Successors with the end of a delivery.
     Successors: "successors", |c| c.successors.is_some();
     /// Successors in one step with the end.

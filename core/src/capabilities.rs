@@ -70,6 +70,8 @@ pub struct Capabilities {
     pub amend: bool,
     /// Whether a message can [become urgent](crate::TaskOptions::urgent_after) while it waits.
     pub urgent_after: bool,
+    /// Whether a pull can [claim groups whole](crate::adapter::PullRequest::group_members). Only with [`groups`](Self::groups).
+    pub whole_groups: bool,
     /// Sizes and batch limits.
     pub limits: Limits,
     /// How late a timed promise (lease end, delay, long-poll end) may be kept.

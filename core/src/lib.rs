@@ -105,9 +105,10 @@ pub use message::{
 };
 pub use partition::{IntoPartitionId, PartitionId};
 pub use queue::{
-    DeadLetter, DeadLetters, DeletedWhere, Delivery, Expired, HandlerStream, MAX_HEADER_NAME_BYTES,
-    MAX_SUCCESSORS, PartitionOptions, Pull, Queue, QueueBuilder, REDRIVE_ASIDE, REDRIVE_HOLD, Redrive,
-    Redriven, RetryPolicy, SettlePulls, StreamBuilder, Successors, TraceSource,
+    DeadLetter, DeadLetters, DeletedWhere, Delivery, Expired, GroupDelivery, HandlerStream,
+    MAX_HEADER_NAME_BYTES, MAX_SUCCESSORS, PartitionOptions, Pull, PullGroups, Queue, QueueBuilder,
+    REDRIVE_ASIDE, REDRIVE_HOLD, Redrive, Redriven, RetryPolicy, SettlePulls, StreamBuilder, Successors,
+    TraceSource,
 };
 pub use registry::Registry;
 pub use status::{MAX_REASON_BYTES, QueueMessageStatus};

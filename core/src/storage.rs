@@ -117,6 +117,10 @@ pub struct PullRequest {
     /// Whether an empty result must mean that nothing is there: a server that answers at once from a part of itself is then asked as a
     /// whole, within [`slack`](crate::adapter::Capabilities::slack) beyond the wait. It makes no difference to a server that always knows.
     pub thorough: bool,
+    /// How many members of one group may come at once: its head and those behind it that could be pulled, in the group's order, one after
+    /// the other, and within `max`. At least 1, which is the head alone; more only where
+    /// [`whole_groups`](crate::adapter::Capabilities::whole_groups) is declared.
+    pub group_members: usize,
     /// Fires when the caller has gone away or the handle closes: finish early.
     pub stop: CancellationToken,
 }
@@ -124,7 +128,7 @@ pub struct PullRequest {
 impl PullRequest {
     /// A request that nothing stops early.
     pub fn new(max: usize, wait: Duration, lease: Duration) -> Self {
-        Self { max, wait, lease, thorough: false, stop: CancellationToken::new() }
+        Self { max, wait, lease, thorough: false, group_members: 1, stop: CancellationToken::new() }
     }
 
     /// Whether it asks for anything, and for a lease that can be had. Core checks that before it calls an adapter, which repeats it only
@@ -136,6 +140,9 @@ impl PullRequest {
         if self.max == 0 {
             return Err(Error::invalid("max is 0: ask for at least 1 message"));
         }
+        if self.group_members == 0 {
+            return Err(Error::invalid("whole groups of 0 members: ask for at least 1"));
+        }
         leases.check(self.lease)
     }
 
@@ -143,6 +150,13 @@ impl PullRequest {
     #[must_use]
     pub fn with_thorough(mut self, thorough: bool) -> Self {
         self.thorough = thorough;
+        self
+    }
+
+    /// Sets how many members of one group may come at once.
+    #[must_use]
+    pub fn with_group_members(mut self, group_members: usize) -> Self {
+        self.group_members = group_members;
         self
     }
 

@@ -55,6 +55,7 @@ pub(crate) fn capabilities(max_message_bytes: u64) -> Capabilities {
         pause: true,
         amend: true,
         urgent_after: true,
+        whole_groups: true,
         limits: Limits {
             message_bytes: max_message_bytes,
             push_batch: MAX_BATCH,

@@ -17,6 +17,10 @@ pub(crate) struct Message {
     pub(crate) cancel_requested: bool,
     pub(crate) position: Position,
     pub(crate) place: Place,
+    /// Its place in its group, taken when it joins: it keeps it through deliveries and postponements.
+    pub(crate) joined: u64,
+    /// Whether others of its group wait for it: it is on offer, held, or postponed.
+    pub(crate) in_front: bool,
     /// When it gets the highest priority, if that is still to come.
     pub(crate) urgent_at: Option<Instant>,
 }
@@ -42,7 +46,7 @@ pub(crate) enum Lane {
 pub(crate) enum Place {
     /// Can be claimed.
     Ready,
-    /// Waits for the head of its group to go.
+    /// Waits for those in front of its group to go.
     Behind,
     /// Waits for a moment.
     Delayed { until: Instant },
@@ -79,8 +83,18 @@ pub(crate) struct ClaimId {
 impl Message {
     pub(crate) fn new(data: MessageData, bytes: u64, pushed_at: Instant) -> Self {
         let position = Position { priority: Reverse(data.options().priority), lane: Lane::Fresh, seq: 0 };
-        let (place, urgent_at) = (Place::Ready, None);
-        Self { data, bytes, pushed_at, deliveries: 0, cancel_requested: false, position, place, urgent_at }
+        Self {
+            data,
+            bytes,
+            pushed_at,
+            deliveries: 0,
+            cancel_requested: false,
+            position,
+            place: Place::Ready,
+            joined: 0,
+            in_front: false,
+            urgent_at: None,
+        }
     }
 
     pub(crate) fn id(&self) -> MessageId {

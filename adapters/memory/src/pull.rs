@@ -109,7 +109,7 @@ impl State {
 
     fn claim(&mut self, now: Instant, id: &PartitionId, request: &PullRequest) -> Vec<RawDelivery> {
         let Some(partition) = enter(&mut self.partitions, now, id) else { return Vec::new() };
-        partition.claim(now, request.max.min(MAX_BATCH), request.lease)
+        partition.claim(now, request.max.min(MAX_BATCH), request.group_members, request.lease)
     }
 }
 

@@ -80,6 +80,7 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
         pause: false,
         amend: false,
         urgent_after: false,
+        whole_groups: false,
         limits: Limits {
             message_bytes: config.message_bytes,
             push_batch: BATCH,

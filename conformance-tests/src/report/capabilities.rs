@@ -55,6 +55,7 @@ pub(super) fn rows(declared: &Capabilities) -> Vec<(&'static str, String)> {
         pause,
         amend,
         urgent_after,
+        whole_groups,
         limits,
         slack,
         wake_latency,
@@ -94,6 +95,7 @@ pub(super) fn rows(declared: &Capabilities) -> Vec<(&'static str, String)> {
         ("pause", yes(pause)),
         ("what waits can be amended", yes(amend)),
         ("urgent from a moment on", yes(urgent_after)),
+        ("groups claimed whole", yes(whole_groups)),
     ];
     rows.extend(inspect_rows(&inspect));
     rows.extend(limit_rows(&limits));

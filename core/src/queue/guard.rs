@@ -78,6 +78,16 @@ fn urgent_after(wait: Duration, capabilities: &Capabilities) -> Result<()> {
     delay(wait, capabilities.push_delay, WHAT)
 }
 
+/// Checks how many members of a group are asked for at once.
+pub(crate) fn group_members(members: usize, capabilities: &Capabilities) -> Result<()> {
+    match members {
+        0 => Err(Error::invalid("whole groups of 0 members: ask for at least 1")),
+        1 => Ok(()),
+        _ if capabilities.whole_groups => Ok(()),
+        _ => Err(unsupported("pull of whole groups (whole_groups)")),
+    }
+}
+
 /// Checks an amendment against what a backend declares.
 pub(crate) fn amendment(partition: &PartitionId, change: &Amend, capabilities: &Capabilities) -> Result<()> {
     if partition.is_dead_letters() {

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::delivery::Delivery;
 use super::feed::Terms;
+use super::guard;
 use super::handle::Queue;
 use super::shared::Shared;
 use crate::capabilities::{DeliveryCount, Requeue};
@@ -22,13 +23,14 @@ use crate::storage::{PullRequest, RawDelivery, Settlement};
 #[derive(Debug)]
 #[must_use = "a pull does nothing until it is awaited"]
 pub struct Pull {
-    queue: Queue,
+    pub(super) queue: Queue,
     partition: Result<PartitionId>,
     max: usize,
     wait: Duration,
     lease: Option<Duration>,
     keep_alive: bool,
     thorough: bool,
+    pub(super) group_members: usize,
 }
 
 impl Queue {
@@ -43,6 +45,7 @@ impl Queue {
             lease: None,
             keep_alive: true,
             thorough: false,
+            group_members: 1,
         }
     }
 }
@@ -103,12 +106,14 @@ impl IntoFuture for Pull {
             let options = shared.options.of(partition.name());
             let lease = self.lease.unwrap_or(options.lease);
             shared.capabilities.lease.check(lease).map_err(stamp)?;
+            guard::group_members(self.group_members, &shared.capabilities).map_err(stamp)?;
             let stop = CancellationToken::new();
             let task = Pulling {
                 until: far(shared.caller.clock.now(), self.wait),
                 terms: Terms { partition, lease, keep_alive: self.keep_alive },
                 max: self.max,
                 thorough: self.thorough,
+                group_members: self.group_members,
                 stop: stop.clone(),
             };
             // If this future is dropped the pull below goes on; the guard then asks it to finish early.
@@ -126,6 +131,7 @@ struct Pulling {
     max: usize,
     until: Instant,
     thorough: bool,
+    group_members: usize,
     stop: CancellationToken,
 }
 
@@ -215,7 +221,7 @@ impl Pulling {
     ) -> Result<Vec<RawDelivery>> {
         let request = |wait| {
             let request = PullRequest::new(max, wait, self.terms.lease).with_stop(self.stop.clone());
-            request.with_thorough(thorough)
+            request.with_thorough(thorough).with_group_members(self.group_members)
         };
         if shared.capabilities.exchange {
             let lane = shared.settle_lane(&self.terms.partition);

@@ -15,14 +15,16 @@ impl Partition {
             Some(_) => {}
         }
         if let Some(mut message) = self.messages.remove(&id) {
-            self.change(now, &mut message, change);
+            let next = self.change(now, &mut message, change);
             self.messages.insert(id, message);
+            self.offer(next);
             self.advance(now);
         }
         AmendOutcome::Amended
     }
 
-    fn change(&mut self, now: Instant, message: &mut Message, change: &Amend) {
+    /// Returns the member that is to be offered instead of this one.
+    fn change(&mut self, now: Instant, message: &mut Message, change: &Amend) -> Option<MessageId> {
         let stood = message.place;
         self.queues.withdraw(message);
         let data = change.apply(message.data.clone());
@@ -32,6 +34,9 @@ impl Partition {
             self.let_group_go_on(message);
         }
         message.data = data;
+        if regrouped {
+            self.queues.join(message);
+        }
         if let Some(priority) = change.priority {
             message.position.set_priority(priority);
         }
@@ -42,8 +47,14 @@ impl Partition {
             None => stood.until(),
         };
         match until {
-            _ if is_disabled => self.queues.set_aside(message, until),
-            Some(until) => self.queues.delay(message, until, delay.is_some()),
+            _ if is_disabled => {
+                self.queues.set_aside(message, until);
+                None
+            }
+            Some(until) => {
+                self.queues.delay(message, until, delay.is_some());
+                None
+            }
             None if regrouped || stood.until().is_some() => self.queues.line_up(message),
             None => self.queues.stand(message),
         }

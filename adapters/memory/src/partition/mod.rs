@@ -65,7 +65,8 @@ impl Partition {
             for id in ids {
                 // Some were settled, and may be in other hands by now.
                 if let Some(message) = self.messages.get_mut(&id).filter(|message| message.is_in(claim)) {
-                    self.queues.give_back(message);
+                    let next = self.queues.give_back(message);
+                    self.offer(next);
                 }
             }
         }
@@ -76,7 +77,8 @@ impl Partition {
         }
         while let Some(id) = self.queues.pop_matured(now) {
             if let Some(message) = self.messages.get_mut(&id) {
-                self.queues.line_up(message);
+                let next = self.queues.line_up(message);
+                self.offer(next);
             }
         }
     }
@@ -99,11 +101,11 @@ impl Partition {
     pub(crate) fn bring_forward(&mut self, now: Instant, id: MessageId, delay: Duration) {
         let Some(message) = self.messages.get_mut(&id) else { return };
         self.queues.withdraw(message);
-        match message.place {
-            Place::Disabled { .. } => {
-                self.queues.set_aside(message, (!delay.is_zero()).then(|| after(now, delay)));
-            }
-            _ => self.queues.schedule(now, message, delay),
+        if let Place::Disabled { .. } = message.place {
+            self.queues.set_aside(message, (!delay.is_zero()).then(|| after(now, delay)));
+        } else {
+            let next = self.queues.schedule(now, message, delay);
+            self.offer(next);
         }
     }
 
@@ -114,24 +116,42 @@ impl Partition {
         {
             self.keys.insert(Arc::clone(key), message.id());
         }
-        self.queues.schedule(now, &mut message, delay);
-        self.queues.note_urgency(&message);
-        self.messages.insert(message.id(), message);
+        let next = self.queues.schedule(now, &mut message, delay);
+        self.add(message, next);
     }
 
     /// Adds a message moved here: at once, counted anew, and without its deduplication key.
     pub(crate) fn accept(&mut self, mut message: Box<Message>) {
         message.deliveries = 0;
         message.cancel_requested = false;
-        self.queues.line_up(&mut message);
-        self.queues.note_urgency(&message);
-        self.messages.insert(message.id(), message);
+        message.in_front = false;
+        let next = self.queues.line_up(&mut message);
+        self.add(message, next);
     }
 
-    /// Leases up to `max` ready messages, most urgent first.
-    pub(crate) fn claim(&mut self, now: Instant, max: usize, lease: Duration) -> Vec<RawDelivery> {
-        let count = max.min(self.on_offer());
-        if count == 0 {
+    fn add(&mut self, message: Box<Message>, next: Option<MessageId>) {
+        self.queues.note_urgency(&message);
+        self.messages.insert(message.id(), message);
+        self.offer(next);
+    }
+
+    /// Offers the member whose turn it is in a group, if it is somebody's.
+    fn offer(&mut self, next: Option<MessageId>) {
+        if let Some(next) = next.and_then(|next| self.messages.get_mut(&next)) {
+            self.queues.offer(next);
+        }
+    }
+
+    /// Leases up to `max` ready messages, most urgent first; of each group up to `group_members`, in the group's order.
+    pub(crate) fn claim(
+        &mut self,
+        now: Instant,
+        max: usize,
+        group_members: usize,
+        lease: Duration,
+    ) -> Vec<RawDelivery> {
+        let count = if group_members > 1 { max } else { max.min(self.on_offer()) };
+        if count == 0 || self.on_offer() == 0 {
             return Vec::new();
         }
         let token = Token::random();
@@ -139,10 +159,19 @@ impl Partition {
         let claim = self.queues.leased.next_id(until);
         let mut ids = Vec::with_capacity(count);
         let mut deliveries = Vec::with_capacity(count);
-        while deliveries.len() < count
-            && let Some(id) = self.queues.pop_ready()
-        {
+        let mut group: Option<(Arc<str>, usize)> = None; // whose members come next, and how many
+        while deliveries.len() < count {
+            let member = group.as_mut().filter(|(_, left)| *left > 0).and_then(|(group, left)| {
+                *left -= 1;
+                self.queues.pop_behind(group)
+            });
+            let Some(id) = member.or_else(|| self.queues.pop_ready()) else { break };
             let Some(message) = self.messages.get_mut(&id) else { continue };
+            if group_members > 1 && member.is_none() {
+                let name = message.data.options().group.as_ref();
+                group = name.map(|name| (Arc::clone(name), group_members - 1));
+            }
+            self.queues.step_in_front(message);
             message.place = Place::Leased { claim };
             message.deliveries = message.deliveries.saturating_add(1);
             ids.push(id);
@@ -170,8 +199,8 @@ impl Partition {
         if !self.queues.leased.holds(entry.get(), token) {
             return None;
         }
-        let message = entry.remove();
-        self.detach(&message);
+        let mut message = entry.remove();
+        self.detach(&mut message);
         Some(message)
     }
 
@@ -181,11 +210,12 @@ impl Partition {
         if attempt == Attempt::TakenOff {
             message.deliveries -= 1;
         }
-        queues.give_back(message);
+        let next = queues.give_back(message);
+        self.offer(next);
         Some(())
     }
 
-    /// Puts a held message at the end of its priority after `delay`. It stays the head of its group, and the delivery is taken
+    /// Puts a held message at the end of its priority after `delay`. It keeps its group and its place there, and the delivery is taken
     /// off its count. `None`: the lease is lost.
     pub(crate) fn postpone(
         &mut self,
@@ -196,7 +226,8 @@ impl Partition {
     ) -> Option<()> {
         let (message, queues) = self.end_lease(id, token)?;
         message.deliveries -= 1;
-        queues.schedule(now, message, delay);
+        let next = queues.schedule(now, message, delay);
+        self.offer(next);
         Some(())
     }
 
@@ -231,13 +262,13 @@ impl Partition {
 
     /// Takes a message out, wherever it stands.
     fn remove(&mut self, id: MessageId) -> Option<Box<Message>> {
-        let message = self.messages.remove(&id)?;
-        self.detach(&message);
+        let mut message = self.messages.remove(&id)?;
+        self.detach(&mut message);
         Some(message)
     }
 
     /// Undoes what a message that was taken out has left behind: its place, its key, its group.
-    fn detach(&mut self, message: &Message) {
+    fn detach(&mut self, message: &mut Message) {
         self.queues.withdraw(message);
         self.queues.forget_urgency(message);
         if let Some(key) = &message.data.options().dedup_key
@@ -249,12 +280,10 @@ impl Partition {
     }
 
     /// Ends the role of a message in its group, and offers the next.
-    fn let_group_go_on(&mut self, message: &Message) {
-        if let Some(group) = &message.data.options().group
-            && let Some(next) = self.queues.leave_group(group, message.id())
-            && let Some(next) = self.messages.get_mut(&next)
-        {
-            self.queues.offer(next);
+    fn let_group_go_on(&mut self, message: &mut Message) {
+        if let Some(group) = message.data.options().group.clone() {
+            let next = self.queues.leave_group(&group, message);
+            self.offer(next);
         }
     }
 }

@@ -20,10 +20,10 @@ pub(super) struct Queues {
     last_seq: u64,
     /// In the order of delivery.
     ready: BTreeMap<Position, MessageId>,
-    /// Members of groups that wait for the head of their group to go, each group in the order they joined it.
+    /// Members of groups that wait for those in front of their group to go, each group in the order they joined it.
     behind: BTreeMap<(Arc<str>, u64), MessageId>,
-    /// Of each group, the one member that is on offer, held or postponed.
-    heads: HashMap<Arc<str>, MessageId>,
+    /// Of each group, how many members are in front: one that is on offer, or those that are held or postponed.
+    fronts: HashMap<Arc<str>, usize>,
     /// By the moment they mature. The second part of the key, the `seq`, keeps push order among equal moments.
     delayed: BTreeMap<(Instant, u64), MessageId>,
     disabled: BTreeSet<MessageId>,
@@ -39,7 +39,7 @@ impl Queues {
             last_seq: 0,
             ready: BTreeMap::new(),
             behind: BTreeMap::new(),
-            heads: HashMap::new(),
+            fronts: HashMap::new(),
             delayed: BTreeMap::new(),
             disabled: BTreeSet::new(),
             leased: Claims::default(),
@@ -57,12 +57,19 @@ impl Queues {
         (first.key().0 <= now).then(|| first.remove())
     }
 
-    /// Lines the message up now, or lets it wait first.
-    pub(super) fn schedule(&mut self, now: Instant, message: &mut Message, delay: Duration) {
+    /// Lines the message up now, or lets it wait first. Returns as [`stand`](Self::stand).
+    #[must_use]
+    pub(super) fn schedule(
+        &mut self,
+        now: Instant,
+        message: &mut Message,
+        delay: Duration,
+    ) -> Option<MessageId> {
         if delay.is_zero() {
             return self.line_up(message);
         }
         self.delay(message, after(now, delay), true);
+        None
     }
 
     /// Lets the message wait for a moment, anew or as it did before.
@@ -80,38 +87,58 @@ impl Queues {
         self.disabled.insert(message.id());
     }
 
-    /// Puts the message at the end of its priority or, if its group has another head, at the end of its group.
-    pub(super) fn line_up(&mut self, message: &mut Message) {
+    /// Puts the message at the end of its priority and, unless it was in front there, at the end of its group. Returns as
+    /// [`stand`](Self::stand).
+    #[must_use]
+    pub(super) fn line_up(&mut self, message: &mut Message) -> Option<MessageId> {
         message.position.seq = self.next_seq();
         message.position.lane = Lane::Fresh;
-        self.stand(message);
-    }
-
-    /// Puts the message at its position or, if its group has another head, behind that.
-    pub(super) fn stand(&mut self, message: &mut Message) {
-        if let Some(group) = message.data.options().group.as_ref().filter(|_| self.with_groups)
-            && *self.heads.entry(Arc::clone(group)).or_insert(message.id()) != message.id()
-        {
-            self.behind.insert((Arc::clone(group), message.position.seq), message.id());
-            message.place = Place::Behind;
-        } else {
-            self.offer(message);
+        if !message.in_front {
+            message.joined = message.position.seq;
         }
+        self.stand(message)
     }
 
-    /// Makes a message ready at its position.
+    /// Lets the message join its group at the end, whenever it stands in it.
+    pub(super) fn join(&mut self, message: &mut Message) {
+        message.joined = self.next_seq();
+    }
+
+    /// Puts the message at its position if it is the first of its group and nobody is in front. Else it waits at its place in the
+    /// group; if another is the first and nobody is in front, that one is returned, to be offered.
+    #[must_use]
+    pub(super) fn stand(&mut self, message: &mut Message) -> Option<MessageId> {
+        let Some(group) = message.data.options().group.as_ref().filter(|_| self.with_groups) else {
+            self.offer(message);
+            return None;
+        };
+        let group = Arc::clone(group);
+        self.step_back(&group, message);
+        let is_free = !self.fronts.contains_key(&group);
+        if is_free && self.first_behind(&group).is_none_or(|first| message.joined < first) {
+            self.offer(message);
+            return None;
+        }
+        self.behind.insert((Arc::clone(&group), message.joined), message.id());
+        message.place = Place::Behind;
+        if is_free { self.pop_behind(&group) } else { None }
+    }
+
+    /// Makes a message ready at its position, in front of its group.
     pub(super) fn offer(&mut self, message: &mut Message) {
         message.place = Place::Ready;
         self.ready.insert(message.position, message.id());
+        self.step_in_front(message);
     }
 
-    /// Offers a message that was delivered again, ahead of those that were not. It is still the head of its group.
-    pub(super) fn give_back(&mut self, message: &mut Message) {
+    /// Lets a message that was delivered stand ahead of those that were not. Returns as [`stand`](Self::stand).
+    #[must_use]
+    pub(super) fn give_back(&mut self, message: &mut Message) -> Option<MessageId> {
         message.position.lane = Lane::Returned;
-        self.offer(message);
+        self.stand(message)
     }
 
-    /// Takes the message out of the queue it stands in. In its group it keeps its role.
+    /// Takes the message out of the queue it stands in. If it is in front of its group, it stays there.
     pub(super) fn withdraw(&mut self, message: &Message) {
         let seq = message.position.seq;
         match message.place {
@@ -120,7 +147,7 @@ impl Queues {
             }
             Place::Behind => {
                 if let Some(group) = &message.data.options().group {
-                    self.behind.remove(&(Arc::clone(group), seq));
+                    self.behind.remove(&(Arc::clone(group), message.joined));
                 }
             }
             Place::Delayed { until } => {
@@ -163,21 +190,45 @@ impl Queues {
         }
     }
 
-    /// Ends the message's role in its group. If it was the head, returns the member that waited longest, which becomes it and is to
-    /// be offered.
-    pub(super) fn leave_group(&mut self, group: &Arc<str>, id: MessageId) -> Option<MessageId> {
-        if self.heads.get(group) != Some(&id) {
-            return None;
+    /// Ends the message's role in its group. If nobody is left in front, returns the member that goes there next: it is to be offered.
+    #[must_use]
+    pub(super) fn leave_group(&mut self, group: &Arc<str>, message: &mut Message) -> Option<MessageId> {
+        let was_in_front = message.in_front;
+        self.step_back(group, message);
+        if was_in_front && !self.fronts.contains_key(group) { self.pop_behind(group) } else { None }
+    }
+
+    /// Puts a message in front of its group, if it has one and is not there.
+    pub(super) fn step_in_front(&mut self, message: &mut Message) {
+        if let Some(group) = message.data.options().group.as_ref().filter(|_| self.with_groups)
+            && !message.in_front
+        {
+            *self.fronts.entry(Arc::clone(group)).or_default() += 1;
+            message.in_front = true;
         }
-        let first = self.behind.range((Arc::clone(group), 0)..).next();
-        let Some(((_, seq), &next)) = first.filter(|((name, _), _)| name == group) else {
-            self.heads.remove(group);
-            return None;
-        };
-        let key = (Arc::clone(group), *seq);
-        self.behind.remove(&key);
-        self.heads.insert(key.0, next);
-        Some(next)
+    }
+
+    fn step_back(&mut self, group: &Arc<str>, message: &mut Message) {
+        if std::mem::take(&mut message.in_front)
+            && let Some(in_front) = self.fronts.get_mut(group)
+        {
+            *in_front -= 1;
+            if *in_front == 0 {
+                self.fronts.remove(group);
+            }
+        }
+    }
+
+    /// The place of the first that waits in the group.
+    fn first_behind(&self, group: &Arc<str>) -> Option<u64> {
+        let ((name, joined), _) = self.behind.range((Arc::clone(group), 0)..).next()?;
+        (name == group).then_some(*joined)
+    }
+
+    /// Takes out the first that waits in the group.
+    pub(super) fn pop_behind(&mut self, group: &Arc<str>) -> Option<MessageId> {
+        let first = self.first_behind(group)?;
+        self.behind.remove(&(Arc::clone(group), first))
     }
 
     /// Any one message that is not leased. Those behind others come first, so that no group has to move up for a member

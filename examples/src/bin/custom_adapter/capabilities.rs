@@ -64,6 +64,7 @@ pub(crate) fn capabilities() -> Capabilities {
         pause: false,
         amend: false,
         urgent_after: false,
+        whole_groups: false,
         limits: Limits {
             message_bytes: 1 << 20,
             push_batch: 1000,

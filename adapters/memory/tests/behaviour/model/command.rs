@@ -11,7 +11,7 @@ pub(super) enum Command {
     Push { dead: bool, priority: u8, group: Option<u8>, key: Option<u8>, delay: u64, urgent: Option<u64> },
     Amend(Index, Amend),
     PushAgain(Index),
-    Pull { dead: bool, max: usize, lease: u64 },
+    Pull(Pull),
     Settle(Index, Fate),
     Extend(Index, u64),
     Delete(bool, Index),
@@ -19,6 +19,15 @@ pub(super) enum Command {
     Purge { dead: bool },
     Pause { dead: bool, paused: bool },
     Advance(u64),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pull {
+    pub(super) dead: bool,
+    pub(super) max: usize,
+    /// Of one group at once.
+    pub(super) members: usize,
+    pub(super) lease: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +71,16 @@ fn amendment() -> impl Strategy<Value = Amend> {
     })
 }
 
+fn pull() -> impl Strategy<Value = Pull> {
+    let members = prop_oneof![1 => Just(1_usize), 1 => 2..5_usize];
+    (dead(), 1..5_usize, members, 1..6_u64).prop_map(|(dead, max, members, lease)| Pull {
+        dead,
+        max,
+        members,
+        lease,
+    })
+}
+
 pub(super) fn command() -> impl Strategy<Value = Command> {
     let group = prop::option::weighted(0.6, 0..2_u8);
     let key = prop::option::weighted(0.3, 0..3_u8);
@@ -81,7 +100,7 @@ pub(super) fn command() -> impl Strategy<Value = Command> {
         8 => push,
         1 => any::<Index>().prop_map(Command::PushAgain),
         4 => (any::<Index>(), amendment()).prop_map(|(which, change)| Command::Amend(which, change)),
-        6 => (dead(), 1..4_usize, 1..6_u64).prop_map(|(dead, max, lease)| Command::Pull { dead, max, lease }),
+        6 => pull().prop_map(Command::Pull),
         8 => (any::<Index>(), fate()).prop_map(|(which, fate)| Command::Settle(which, fate)),
         2 => (any::<Index>(), 1..6_u64).prop_map(|(which, seconds)| Command::Extend(which, seconds)),
         1 => (dead(), any::<Index>()).prop_map(|(dead, which)| Command::Delete(dead, which)),

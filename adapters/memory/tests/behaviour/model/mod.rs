@@ -1,11 +1,9 @@
 //! Random commands against a naive model: one list of messages, searched from end to end.
 //!
-//! The model knows no queues or timers. Where the backend keeps state, the model looks at all messages: the next head of a
-//! group is the member that stands first; a lease holds if its end has not come.
+//! The model knows no queues or timers. Where the backend keeps state, the model looks at all messages: the next of a group is the
+//! member that joined it first; a lease holds if its end has not come.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::adapter::{
@@ -23,7 +21,7 @@ use proptest::sample::Index;
 mod command;
 
 use crate::fixture::{Fixture, secs};
-use command::{Command, Fate, command};
+use command::{Command, Fate, Pull, command};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
@@ -41,8 +39,10 @@ struct Known {
     holds_key: bool,
     state: State,
     order: u64,
-    /// Whether it stands in the line of its group.
-    joined: bool,
+    /// Its place in its group.
+    joined: u64,
+    /// Whether others of its group wait for it.
+    in_front: bool,
     level: u8,
     urgent_at: Option<u64>,
     deliveries: u32,
@@ -55,8 +55,6 @@ struct Model {
     now: u64,
     tick: u64,
     messages: Vec<Known>,
-    /// Of each group the member that is on offer, held or postponed.
-    heads: BTreeMap<Arc<str>, MessageId>,
     paused: [bool; 2],
 }
 
@@ -81,11 +79,13 @@ impl Model {
             match known.state {
                 State::Leased { until, .. } if until <= self.now => {
                     known.state = State::Ready { returned: true };
+                    known.in_front = false;
                 }
                 State::Delayed { until } if until <= self.now => matured.push((until, known.order, at)),
                 _ => {}
             }
         }
+        self.promote();
         matured.sort_unstable();
         for (_, _, at) in matured {
             self.line_up(at);
@@ -96,30 +96,42 @@ impl Model {
         let tick = self.tick();
         let known = &mut self.messages[at];
         known.order = tick;
+        if !known.in_front {
+            known.joined = tick;
+        }
         self.stand(at, false);
     }
 
     /// Lets the message be offered where it stands, in its turn.
     fn stand(&mut self, at: usize, returned: bool) {
-        self.messages[at].joined = true;
+        self.messages[at].in_front = false;
         self.messages[at].state = State::Ready { returned };
         self.promote();
     }
 
-    /// Gives each group without a head the member that stands first.
+    /// Lets the first that waits in each group go in front, if nobody is there.
     fn promote(&mut self) {
-        let is_in = |known: &Known, group: &Arc<str>| {
-            !known.dead && known.joined && known.data.options().group.as_ref() == Some(group)
-        };
-        let messages = &self.messages;
-        self.heads.retain(|group, head| messages.iter().any(|it| it.data.id() == *head && is_in(it, group)));
-        for known in messages {
-            let Some(group) = known.data.options().group.clone() else { continue };
-            let line = messages.iter().filter(|it| is_in(it, &group));
-            if let Some(first) = line.min_by_key(|it| it.order) {
-                self.heads.entry(group).or_insert(first.data.id());
+        for at in 0..self.messages.len() {
+            let members: Vec<_> = (0..self.messages.len()).filter(|it| self.are_mates(at, *it)).collect();
+            if !members.iter().any(|it| self.messages[*it].in_front)
+                && let Some(first) = self.first_waiting(&members)
+            {
+                self.messages[first].in_front = true;
             }
         }
+    }
+
+    fn are_mates(&self, one: usize, other: usize) -> bool {
+        let (one, other) = (&self.messages[one], &self.messages[other]);
+        let group = &one.data.options().group;
+        !one.dead && !other.dead && group.is_some() && *group == other.data.options().group
+    }
+
+    fn first_waiting(&self, members: &[usize]) -> Option<usize> {
+        let waits = |it: &&usize| {
+            matches!(self.messages[**it].state, State::Ready { .. }) && !self.messages[**it].in_front
+        };
+        members.iter().filter(waits).min_by_key(|it| self.messages[**it].joined).copied()
     }
 
     fn schedule(&mut self, at: usize, delay: u64) {
@@ -149,7 +161,8 @@ impl Model {
             holds_key: !dead,
             state: State::Ready { returned: false },
             order: 0,
-            joined: false,
+            joined: 0,
+            in_front: false,
             deliveries: 0,
             cancel_requested: false,
             pushed_at: self.now,
@@ -160,12 +173,12 @@ impl Model {
     }
 
     fn is_offered(&self, known: &Known) -> bool {
-        let head = known.data.options().group.as_ref().map(|group| self.heads.get(group));
-        let is_head = known.dead || head.is_none_or(|head| head == Some(&known.data.id()));
-        matches!(known.state, State::Ready { .. }) && !self.paused[usize::from(known.dead)] && is_head
+        let is_first = known.dead || known.data.options().group.is_none() || known.in_front;
+        matches!(known.state, State::Ready { .. }) && !self.paused[usize::from(known.dead)] && is_first
     }
 
-    fn pull(&mut self, dead: bool, max: usize, lease: u64, claim: usize) -> Vec<(MessageId, u32, Duration)> {
+    fn pull(&mut self, pull: Pull, claim: usize) -> Vec<(MessageId, u32, Duration)> {
+        let Pull { dead, max, members, lease } = pull;
         let until = self.now + lease;
         let mut claimed = Vec::new();
         while claimed.len() < max {
@@ -177,10 +190,17 @@ impl Model {
                 (Reverse(known.level), !returned, known.order)
             });
             let Some(best) = best else { break };
-            let known = &mut self.messages[best];
-            known.state = State::Leased { until, claim };
-            known.deliveries += 1;
-            claimed.push((known.data.id(), known.deliveries, secs(self.now - known.pushed_at)));
+            let mut next = Some(best);
+            for _ in 0..members {
+                let Some(at) = next.filter(|_| claimed.len() < max) else { break };
+                let known = &mut self.messages[at];
+                known.state = State::Leased { until, claim };
+                known.in_front = true;
+                known.deliveries += 1;
+                claimed.push((known.data.id(), known.deliveries, secs(self.now - known.pushed_at)));
+                let mates: Vec<_> = (0..self.messages.len()).filter(|it| self.are_mates(best, *it)).collect();
+                next = self.first_waiting(&mates);
+            }
         }
         claimed
     }
@@ -203,7 +223,7 @@ impl Model {
             }
             Fate::Release | Fate::Retry => {
                 self.messages[at].deliveries -= u32::from(matches!(fate, Fate::Release));
-                self.messages[at].state = State::Ready { returned: true };
+                self.stand(at, true);
             }
             Fate::Postpone(delay) => {
                 self.messages[at].deliveries -= 1;
@@ -214,7 +234,7 @@ impl Model {
                 *known = Known {
                     dead,
                     holds_key: false,
-                    joined: false,
+                    in_front: false,
                     deliveries: 0,
                     cancel_requested: false,
                     ..known.clone()
@@ -296,10 +316,12 @@ impl Model {
             Some(delay) => (delay > 0).then_some(self.now + delay),
             None => was_until,
         };
-        let is_head = known.data.options().group.as_ref().map(|group| self.heads.get(group) == Some(&id));
-        known.joined &= !regrouped && !disabled && (until.is_none() || is_head == Some(true));
+        known.in_front &= !regrouped && !disabled;
         let tick = self.tick();
         let known = &mut self.messages[at];
+        if regrouped {
+            known.joined = tick;
+        }
         match until {
             _ if disabled => known.state = State::Disabled { returned, until },
             Some(until) => {
@@ -387,7 +409,7 @@ impl Pair {
             Command::PushAgain(which) if !self.pushed.is_empty() => {
                 self.push(false, which.get(&self.pushed).clone().with_delay(Duration::ZERO), 0, None);
             }
-            Command::Pull { dead, max, lease } => self.pull(dead, max, lease),
+            Command::Pull(pull) => self.pull(pull),
             Command::Settle(which, fate) if !self.deliveries.is_empty() => self.settle(which, fate),
             Command::Extend(which, seconds) if !self.deliveries.is_empty() => {
                 let (delivery, claim) = which.get(&self.deliveries);
@@ -434,12 +456,13 @@ impl Pair {
         assert_eq!(real, self.model.push(dead, message, delay, urgent));
     }
 
-    fn pull(&mut self, dead: bool, max: usize, lease: u64) {
+    fn pull(&mut self, pull: Pull) {
         self.pulls += 1;
-        let request = PullRequest::new(max, Duration::ZERO, secs(lease));
-        let real = done(self.real.queue.pull(&self.partition(dead), request)).unwrap();
+        let request = PullRequest::new(pull.max, Duration::ZERO, secs(pull.lease));
+        let request = request.with_group_members(pull.members);
+        let real = done(self.real.queue.pull(&self.partition(pull.dead), request)).unwrap();
         let seen: Vec<_> = real.iter().map(|d| (d.lease.id, d.delivery_count.unwrap(), d.age)).collect();
-        assert_eq!(seen, self.model.pull(dead, max, lease, self.pulls));
+        assert_eq!(seen, self.model.pull(pull, self.pulls));
         self.deliveries.extend(real.into_iter().map(|delivery| (delivery, self.pulls)));
     }
 
