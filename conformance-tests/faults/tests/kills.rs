@@ -157,7 +157,7 @@ async fn a_server_that_declares_to_forget_settlements_may_forget_them() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn a_server_that_declares_to_give_a_message_to_two_may_do_so() {
-    for pattern in ["queue_push.", "queue_settle.dropped_in_batches"] {
+    for pattern in ["queue_push.", "push.", "queue_settle.dropped_in_batches"] {
         let report = run(Arc::new(FaultyHarness::repeating()), &Options::new().with_pattern(pattern)).await;
         let tally = report.tally();
         assert!(tally.passed > 0 && tally.failed + tally.inconclusive == 0, "{report}");

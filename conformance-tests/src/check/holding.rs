@@ -118,7 +118,7 @@ pub(super) fn held_settles(timeline: &Timeline<'_>) -> Verdict {
                 && earlier.action.is_some()
                 && earlier.span.from <= attempt.span.to
                 && (other < at || earlier.span != attempt.span)
-        });
+        }) || may_be_ended_by_another(timeline, hold, attempt);
         let extended = hold.tried.iter().take(at).any(|earlier| earlier.action.is_none());
         let untouched = !extended && attempt.sure_until == hold.span.from.saturating_add(hold.lease);
         // The holder was told that it can trust the lease for so long.
@@ -131,6 +131,17 @@ pub(super) fn held_settles(timeline: &Timeline<'_>) -> Verdict {
         })?;
     }
     Ok(())
+}
+
+/// Whether one of two who were given the message at once, as the backend may, ended it for both.
+fn may_be_ended_by_another(timeline: &Timeline<'_>, hold: &Hold<'_>, attempt: &Try<'_>) -> bool {
+    let ended = |other: &Hold<'_>| {
+        let mut tried = other.tried.iter();
+        tried.any(|it| it.action.is_some() && it.held != Some(false) && it.span.from <= attempt.span.to)
+    };
+    let others = timeline.life_of(hold).map(|life| timeline.holds_of(life));
+    !timeline.rules.exclusive
+        && others.is_some_and(|mut others| others.any(|it| !std::ptr::eq(it, hold) && ended(it)))
 }
 
 /// Clause 28: the delivery count goes up by one with each delivery that counts, and starts anew with a push or a move.

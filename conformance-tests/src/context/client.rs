@@ -164,6 +164,19 @@ impl Client {
     /// # Errors
     /// Fails the case if they do not come soon, or if one pull returns more than was asked for.
     pub async fn take(&self, partition: &PartitionId, n: usize) -> CaseResult<Vec<RawDelivery>> {
+        self.take_beside(&[], partition, n).await
+    }
+
+    /// [`take`](Self::take), of messages that are not among those known: where one may come to two at once, a known one may come again.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub async fn take_beside(
+        &self,
+        known: &[RawDelivery],
+        partition: &PartitionId,
+        n: usize,
+    ) -> CaseResult<Vec<RawDelivery>> {
         let batch = self.storage.capabilities().limits.pull_batch;
         let may_repeat = self.storage.capabilities().exclusive != Strictness::Strict;
         let mut taken: Vec<RawDelivery> = Vec::new();
@@ -188,8 +201,8 @@ impl Client {
                 ));
             }
             for delivery in got {
-                let known = may_repeat && taken.iter().any(|one| one.lease.id == delivery.lease.id);
-                if !known {
+                let again = known.iter().chain(&taken).any(|one| one.lease.id == delivery.lease.id);
+                if !(may_repeat && again) {
                     taken.push(delivery);
                 }
             }

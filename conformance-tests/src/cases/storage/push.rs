@@ -70,7 +70,7 @@ async fn batch_sizes(c: &Context) -> CaseResult {
     let mut all = Vec::new();
     for size in [1, 2, 9, 10, 11, 12, 25].into_iter().filter(|size| *size <= largest) {
         let sent = c.client().push(&p, &c.messages(size, |_, message| message)).await?;
-        let got = c.client().take(&p, size).await?;
+        let got = c.client().take_beside(&all, &p, size).await?;
         c.same(Clause::PushResults, &format!("all of a batch of {size}"), &sent, &got)?;
         all.extend(got);
     }
