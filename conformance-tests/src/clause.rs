@@ -76,6 +76,7 @@ clauses! {
     Compaction: "a push changes what waits with its key, as it was asked to",
     Amendments: "what waits can be changed by id, and what is held never is",
     Urgency: "a message becomes urgent at its moment",
+    WholeGroups: "a group is claimed whole where a pull asks for it",
 }
 
 impl Clause {
@@ -122,7 +123,7 @@ mod tests {
     fn clauses_are_numbered_from_one() {
         assert_eq!(Clause::from_number(1), Some(Clause::Stored));
         assert_eq!(Clause::from_number(43), Some(Clause::Unsupported));
-        assert_eq!([Clause::from_number(0), Clause::from_number(48)], [None, None]);
+        assert_eq!([Clause::from_number(0), Clause::from_number(49)], [None, None]);
         assert!(Clause::ALL.iter().zip(1..).all(|(clause, number)| clause.number() == number));
     }
 

@@ -103,6 +103,7 @@ pub(crate) fn contradictions(c: &Capabilities) -> Vec<&'static str> {
         (c.limits.message_bytes == 0, "no room for any message"),
         (c.limits.push_batch_bytes < c.limits.message_bytes, "batches too small for the largest message"),
         (c.groups && c.order == Order::None, "groups without any order"),
+        (c.whole_groups && !c.groups, "whole groups where there are no groups"),
         (c.requeue == Requeue::Front && c.order == Order::None, "a front where there is no order"),
         (
             c.postponed != Rejoin::Unordered && c.order == Order::None,

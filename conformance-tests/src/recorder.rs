@@ -148,6 +148,7 @@ fn pull_op(partition: &PartitionId, request: &PullRequest) -> Op {
         max: request.max,
         wait: request.wait,
         lease: request.lease,
+        group_members: request.group_members,
         stopped: false,
         outcome: Ok(Vec::new()),
     }

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, HashMap};
 
 use anyqueue::PartitionId;
 
+use super::groups::follows_in_group;
 use super::ready_intervals::{QueuePosition, ReadyInterval};
 use super::rules::Rejoin;
-use super::timeline::{Life, Span, Timeline};
+use super::timeline::{Span, Timeline};
 use super::timing::{client_closed, pulls};
 use super::verdict::{Verdict, refute};
 use crate::clause::Clause;
-use crate::history::{Asked, Call, Content, Delivered, OnDuplicate};
+use crate::history::{Asked, Call, Delivered, OnDuplicate};
 
 /// Clauses 9, 11, 25 and 30: a pull that returns fewer than it was asked for leaves nothing behind that was ready: pushed,
 /// released, matured, or free by the end of a lease, within slack.
@@ -133,7 +134,10 @@ pub(super) fn in_order(timeline: &Timeline<'_>) -> Verdict {
             }
         }
         // From the last to the first: so each meets those that were left waiting, and those that were answered after it.
-        for delivered in got.iter().rev() {
+        for (at, delivered) in got.iter().enumerate().rev() {
+            if follows_in_group(partition, got, at) {
+                continue; // it came with the first of its group, whatever its own priority
+            }
             let queue_position =
                 timeline.hold(delivered.delivery).and_then(|hold| timeline.queue_position_before(hold));
             let overtaken = queue_position.and_then(|interval| front.ahead_of(timeline, &interval));
@@ -248,87 +252,4 @@ fn lines<'a>(timeline: &Timeline<'a>) -> BTreeMap<&'a PartitionId, Vec<ReadyInte
         }
     }
     lines
-}
-
-/// Clause 31: of a group one member at a time is held.
-pub(super) fn groups_apart(timeline: &Timeline<'_>) -> Verdict {
-    if !timeline.rules.groups || !timeline.rules.exclusive {
-        return Ok(());
-    }
-    let mut groups: BTreeMap<(&PartitionId, &str), Vec<_>> = BTreeMap::new();
-    for hold in timeline.holds.iter().filter(|hold| !hold.place.is_dead_letters()) {
-        if let Some(group) = &hold.delivered.content.group {
-            groups.entry((hold.place, group)).or_default().push(hold);
-        }
-    }
-    for ((_, group), mut holds) in groups {
-        holds.sort_by_key(|hold| hold.span.to);
-        for (at, hold) in holds.iter().enumerate() {
-            let others =
-                holds.iter().skip(at + 1).filter(|other| other.delivered.message != hold.delivered.message);
-            for other in others {
-                let overlap = hold.sure_until.min(other.sure_until).saturating_sub(other.span.to);
-                let about = [hold.delivered.message, other.delivered.message];
-                refute(overlap > timeline.rules.grain, Clause::Groups, &about, || {
-                    let expected = format!("one member of {group} at a time");
-                    (expected, format!("two were held at once, for at least {overlap:?}"))
-                })?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Clause 31: no member of a group overtakes one that joined it earlier and is still there.
-pub(super) fn groups_in_order(timeline: &Timeline<'_>) -> Verdict {
-    if !timeline.rules.groups {
-        return Ok(());
-    }
-    for hold in timeline.holds.iter().filter(|hold| !hold.place.is_dead_letters()) {
-        let Some(group) = &hold.delivered.content.group else { continue };
-        let Some(joined) = timeline.life_of(hold).and_then(|life| joined(timeline, life, hold.place)) else {
-            continue;
-        };
-        let ahead = timeline.lives.iter().find(|(number, life)| {
-            **number != hold.delivered.message
-                && life.content().and_then(|content: &Content| content.group.as_ref()) == Some(group)
-                && self::joined(timeline, life, hold.place).is_some_and(|first| earlier(&first, &joined))
-                && timeline.certainly_in(life, hold.place, hold.span)
-        });
-        let Some((first, _)) = ahead else { continue };
-        refute(true, Clause::Groups, &[*first, hold.delivered.message], || {
-            let expected = format!("#{first} first, which is ahead in {group}");
-            (expected, format!("#{} was delivered", hold.delivered.message))
-        })?;
-    }
-    Ok(())
-}
-
-/// A message's coming into its group.
-struct Joined {
-    /// The push.
-    pushed: Span,
-    /// The end of its delay.
-    at: Span,
-    /// Its place in that push.
-    nth: usize,
-}
-
-/// When a message certainly joined its group, if it came by its one push and was never moved.
-fn joined(timeline: &Timeline<'_>, life: &Life<'_>, place: &PartitionId) -> Option<Joined> {
-    if !life.amendments.is_empty() {
-        return None;
-    }
-    let [arrival] = life.arrivals.as_slice() else { return None };
-    let (pushed, nth) = arrival.pushed?;
-    let delay = pushed.content.delay.unwrap_or_default();
-    let late = if delay.is_zero() { delay } else { timeline.rules.slack + timeline.rules.grain };
-    let span = arrival.span.later(delay);
-    let at = Span { from: span.from.saturating_sub(late), to: span.to.saturating_add(late) };
-    (arrival.certain && arrival.place == place).then_some(Joined { pushed: arrival.span, at, nth })
-}
-
-/// Two that only happen to be due at the same moment may go either way; two of one call may not.
-fn earlier(a: &Joined, b: &Joined) -> bool {
-    a.at.before(b.at) || (a.pushed == b.pushed && a.at == b.at && a.nth < b.nth)
 }

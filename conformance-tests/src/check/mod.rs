@@ -5,6 +5,7 @@
 
 mod amended;
 mod content;
+mod groups;
 mod holding;
 mod inspection;
 mod life;
@@ -59,7 +60,8 @@ const INVARIANTS: &[Invariant] = invariants! {
     holding: exclusive, lease_until, fenced, held_settles, deliveries_counted, cancellation_told;
     timing: at_most_max, wait_kept, not_early, paused;
     amended: disabled_stays, amended_moment;
-    line: ready_is_served, woken_in_time, in_order, groups_apart, groups_in_order;
+    line: ready_is_served, woken_in_time, in_order;
+    groups: groups_apart, groups_whole, groups_in_order;
     inspection: counts_possible, pages_possible, deletions_true, purge_within_limit;
 };
 

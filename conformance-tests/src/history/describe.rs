@@ -14,8 +14,12 @@ impl Inner {
             Op::Push { partition, ids, outcomes } => {
                 format!("push to {partition}: {}", self.pairs(ids, outcomes, named, Self::pushed))
             }
-            Op::Pull { partition, max, wait, lease, outcome, .. } => {
-                let head = format!("pull {partition} max {max} wait {wait:?} lease {lease:?}");
+            Op::Pull { partition, max, wait, lease, group_members, outcome, .. } => {
+                let whole = match group_members {
+                    1 => String::new(),
+                    members => format!(" up to {members} of a group"),
+                };
+                let head = format!("pull {partition} max {max}{whole} wait {wait:?} lease {lease:?}");
                 match outcome {
                     Ok(got) => format!("{head} → {}", self.deliveries(got, named)),
                     Err(error) => format!("{head} → {error}"),

@@ -104,11 +104,12 @@ impl Export<'_> {
                 let items = ids.iter().enumerate().map(|(at, id)| self.pushed(*id, outcomes.get(at), ended));
                 Asked::Push { items: items.collect(), partition: partition.clone() }
             }
-            Op::Pull { partition, max, wait, lease, stopped, outcome } => Asked::Pull {
+            Op::Pull { partition, max, wait, lease, group_members, stopped, outcome } => Asked::Pull {
                 partition: partition.clone(),
                 max: *max,
                 wait: *wait,
                 lease: *lease,
+                group_members: *group_members,
                 stopped: *stopped,
                 answer: self.pulled(partition, outcome, ended),
             },

@@ -68,6 +68,8 @@ pub(crate) enum Op {
         max: usize,
         wait: Duration,
         lease: Duration,
+        /// How many members of one group it may return.
+        group_members: usize,
         /// Somebody asked it to finish early.
         stopped: bool,
         outcome: Result<Vec<RawDelivery>>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyqueue::{Error, ErrorKind, Headers, PartitionId, Result};
 use serde::{Deserialize, Serialize};
 
-use super::units::{is_default, ms, opt_ms, place};
+use super::units::{is_default, is_one, ms, one, opt_ms, place};
 use crate::check::Rules;
 
 /// A history and the rules that it must keep.
@@ -61,6 +61,9 @@ pub(crate) enum Op {
         wait: Duration,
         #[serde(rename = "lease_ms", with = "ms")]
         lease: Duration,
+        /// How many members of one group it may return.
+        #[serde(default = "one", skip_serializing_if = "is_one")]
+        group_members: usize,
         /// Somebody asked it to finish early.
         #[serde(default, skip_serializing_if = "is_default")]
         stopped: bool,

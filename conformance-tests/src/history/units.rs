@@ -6,6 +6,17 @@ pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
+/// What a number is that was left out.
+pub(super) fn one() -> usize {
+    1
+}
+
+/// For numbers that are left out.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference to the field")]
+pub(super) fn is_one(number: &usize) -> bool {
+    *number == 1
+}
+
 /// A duration in milliseconds, exact to the microsecond.
 pub(crate) mod ms {
     use std::time::Duration;

@@ -153,7 +153,7 @@ impl<'a> Actor<'a> {
     }
 
     async fn pull(&mut self, pull: &Pull) -> Done {
-        let request = PullRequest::new(pull.max, pull.wait, pull.lease);
+        let request = request(pull);
         let _turn = self.stage.turn().await;
         let place = partition(pull.place);
         let stop = request.stop.clone();
@@ -164,7 +164,7 @@ impl<'a> Actor<'a> {
     }
 
     async fn exchange(&mut self, items: &[Settle], pull: &Pull) -> Done {
-        let request = PullRequest::new(pull.max, pull.wait, pull.lease);
+        let request = request(pull);
         let _turn = self.stage.turn().await;
         let (place, settlements) = (partition(pull.place), self.settlements(items));
         let stop = request.stop.clone();
@@ -311,6 +311,10 @@ impl<'a> Actor<'a> {
             let _ = pause.set_paused(&partition(Place { number: place, dead: false }), paused).await;
         }
     }
+}
+
+fn request(pull: &Pull) -> PullRequest {
+    PullRequest::new(pull.max, pull.wait, pull.lease).with_group_members(pull.group_members)
 }
 
 fn name(process: usize, instance: u32) -> Arc<str> {

@@ -27,8 +27,12 @@ pub(crate) struct Shape {
 /// The plan of this seed. The same seed, shape and capabilities make the same plan.
 pub(crate) fn plan(seed: u64, shape: Shape, capabilities: &Capabilities) -> Plan {
     let (random, beat) = (Rng::with_seed(seed), beat(capabilities));
-    let mut maker = Maker { random, capabilities: capabilities.clone(), shape, beat, wanders: false };
+    let (wanders, grouped) = (false, 25);
+    let mut maker = Maker { random, capabilities: capabilities.clone(), shape, beat, wanders, grouped };
     maker.wanders = maker.often(50);
+    if capabilities.whole_groups && maker.often(50) {
+        maker.grouped = 70;
+    }
     let step = |_| Step { process: maker.random.usize(..shape.processes), act: maker.act() };
     Plan { seed, processes: shape.processes, steps: (0..shape.steps).map(step).collect() }
 }
@@ -53,6 +57,9 @@ struct Maker {
     /// Whether messages move to other partitions. Where they do, none is pushed again: whether an id that lives elsewhere is a
     /// duplicate is the backend's affair.
     wanders: bool,
+    /// How many of a hundred messages are of a group, and of a hundred pulls are for whole groups, where there are. In some plans most
+    /// are, so that several members come together.
+    grouped: u8,
 }
 
 /// A kind of step: how often it comes, whether it is declared, how it is made.
@@ -121,7 +128,7 @@ impl Maker {
         Message {
             priority: if levels > 1 && self.often(50) { self.random.u8(..levels) } else { 0 },
             delay: (self.capabilities.push_delay.is_some() && self.often(20)).then(|| self.time(0, 5)),
-            group: (self.capabilities.groups && self.often(25)).then(|| self.random.u8(..GROUPS)),
+            group: (self.capabilities.groups && self.often(self.grouped)).then(|| self.random.u8(..GROUPS)),
             key,
             on_duplicate,
             urgent_after: (self.capabilities.urgent_after && self.often(10)).then(|| self.time(0, 6)),
@@ -153,7 +160,10 @@ impl Maker {
             _ => End::None,
         };
         let max = if self.often(15) { 12 } else { self.random.usize(1..5) };
-        Pull { place: self.place(), max: max.min(self.capabilities.limits.pull_batch), wait, lease, end }
+        let whole = self.capabilities.whole_groups && self.often(self.grouped);
+        let group_members = if whole { self.random.usize(2..6) } else { 1 };
+        let max = max.min(self.capabilities.limits.pull_batch);
+        Pull { place: self.place(), max, wait, lease, group_members, end }
     }
 
     fn settlements(&mut self) -> Vec<Settle> {

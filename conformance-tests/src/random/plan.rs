@@ -124,6 +124,8 @@ pub(crate) struct Pull {
     pub(crate) max: usize,
     pub(crate) wait: Duration,
     pub(crate) lease: Duration,
+    /// How many members of one group it may return.
+    pub(crate) group_members: usize,
     pub(crate) end: End,
 }
 
