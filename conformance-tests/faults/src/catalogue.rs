@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Entry, Quirk};
-use crate::{amend, client, groups, inspect, keys, lease, limits, pull, push, settle, time};
+use crate::{amend, client, groups, inspect, keys, lease, limits, pull, push, settle, time, whole};
 
 const TOPICS: &[&[Entry]] = &[
     push::batch::FAULTS,
@@ -18,6 +18,9 @@ const TOPICS: &[&[Entry]] = &[
     client::names::FAULTS,
     settle::stored_anew::FAULTS,
     groups::locked::FAULTS,
+    whole::claimed::FAULTS,
+    whole::ended::FAULTS,
+    whole::left::FAULTS,
     settle::actions::FAULTS,
     pull::redelivery::FAULTS,
     lease::extend::FAULTS,

@@ -27,6 +27,7 @@ mod spoilt;
 mod state;
 mod storage;
 mod time;
+mod whole;
 mod wire;
 
 pub use anyqueue_conformance::Fault;

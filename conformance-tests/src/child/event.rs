@@ -49,6 +49,15 @@ pub enum Role {
         /// The lease of each, in milliseconds.
         lease_ms: u64,
     },
+    /// Claims a group as a whole, and holds it.
+    GroupHolder {
+        /// The partition's name.
+        partition: String,
+        /// How many of its members at most.
+        members: usize,
+        /// The lease of each, in milliseconds.
+        lease_ms: u64,
+    },
     /// Pulls `count` messages, holds them for a while, and then removes each on its own.
     LateConsumer {
         /// The partition's name.

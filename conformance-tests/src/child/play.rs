@@ -49,6 +49,11 @@ async fn play<H: Harness>(address: &str, role: Role) -> Result<()> {
         }
         Role::BatchPusher { partition, batch } => roles::push_batches(&*storage, &partition, batch).await?,
         Role::Relay { partition, lease_ms } => roles::relay(&*storage, &partition, lease_ms).await?,
+        Role::GroupHolder { partition, members, lease_ms } => {
+            let request = PullRequest::new(members, Duration::from_secs(1), Duration::from_millis(lease_ms))
+                .with_group_members(members);
+            roles::consume(&*storage, &PartitionId::new(&partition)?, members, &request, false).await?;
+        }
         Role::LateConsumer { partition, count, lease_ms, hold_ms } => {
             roles::consume_late(&*storage, &partition, count, lease_ms, hold_ms).await?;
         }

@@ -21,6 +21,7 @@ mod stream;
 mod successors;
 mod times;
 mod unreadable;
+mod whole;
 
 use crate::case::Case;
 
@@ -30,6 +31,7 @@ pub(super) const GROUPS: &[&[Case]] = &[
     refuse::CASES,
     bounds::CASES,
     pull::CASES,
+    whole::CASES,
     settle::CASES,
     successors::CASES,
     lease::CASES,

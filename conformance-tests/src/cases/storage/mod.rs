@@ -34,6 +34,7 @@ mod successors;
 pub(super) mod unreadable;
 mod urgent;
 mod waiting;
+mod whole;
 
 use crate::case::Case;
 
@@ -61,6 +62,11 @@ pub(super) const GROUPS: &[&[Case]] = &[
     lease::CASES,
     delay::CASES,
     groups::CASES,
+    whole::claimed::CASES,
+    whole::left::CASES,
+    whole::ended::CASES,
+    whole::held::CASES,
+    whole::crowd::CASES,
     dedup::CASES,
     compaction::CASES,
     amend::outcome::CASES,

@@ -30,6 +30,9 @@ pub(in crate::cases::storage) const CASES: &[Case] = &[
     case!(Storage, "amend.delayed_joins_another", [Amendments, Groups, Delays], delayed_joins_another)
         .needs(&[Need::Amend, Need::Groups, Need::PushOrder, Need::PushDelay])
         .kills(&[Fault::AmendIgnored]),
+    case!(Storage, "amend.disabled_joins", [Amendments, Groups], disabled_joins)
+        .needs(NEEDS)
+        .kills(&[Fault::RegroupedWhenEnabled]),
 ];
 
 const NEEDS: &[Need] = &[Need::Amend, Need::Groups, Need::PushOrder];
@@ -119,4 +122,20 @@ async fn delayed_joins_another(c: &Context) -> CaseResult {
     nothing(c, &p, "what became due to wait for the head of its new group").await?;
     c.client().remove(std::slice::from_ref(of_other)).await?;
     one_by_one(c, "what became due", &p, &[delayed]).await
+}
+
+/// A disabled message joins the end of its new group at the moment of the amendment, and stands there once it is enabled.
+async fn disabled_joins(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let old = c.message().with_group("old");
+    let [joins, head, second] = push(c, &p, [old, member(c), member(c)]).await?;
+    c.amended(&p, &[joins], Amend::new().disable()).await?;
+    c.amended(&p, &[joins], Amend::new().with_group("g")).await?;
+    let [later] = push(c, &p, [member(c)]).await?;
+    let out = c.client().take(&p, 1).await?;
+    c.in_order(Clause::Amendments, "the head", &[head], &out)?;
+    c.amended(&p, &[joins], Amend::new().enable()).await?;
+    nothing(c, &p, "what was enabled to wait for the head").await?;
+    c.client().remove(&out).await?;
+    one_by_one(c, "what joined after the second, while it was disabled", &p, &[second, joins, later]).await
 }
