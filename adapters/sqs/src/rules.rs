@@ -29,6 +29,7 @@ const STANDARD: &[(&str, &str)] = &[
     ("push order", "a standard queue keeps no order; a FIFO queue does, within a group"),
     ("requeue to the front", "a standard queue keeps no order, so it has no front"),
     ("groups", "groups are a FIFO queue's"),
+    ("groups claimed whole", "groups are a FIFO queue's"),
     ("deduplication", "deduplication is a FIFO queue's, which does not tell a duplicate from what it stored"),
     ("unique ids", "a standard queue takes a message as often as it is sent"),
 ];
@@ -39,6 +40,10 @@ const FIFO: &[(&str, &str)] = &[
     ("strict priorities", "a queue has no priorities, and several queues keep no group together"),
     ("push order", "a FIFO queue keeps the order within a group, not between groups"),
     ("requeue to the front", "a message that is shown again is the first of its group, not of the queue"),
+    (
+        "groups claimed whole",
+        "a FIFO queue brings as many of a group as it likes, and nobody can ask for more of it while those are held",
+    ),
     ("push delay", "a FIFO queue takes no delay of a single message"),
     (
         "headers replaced by postponement",
