@@ -76,6 +76,10 @@ impl Queues {
     pub(super) fn delay(&mut self, message: &mut Message, until: Instant, anew: bool) {
         if anew {
             message.position.seq = self.next_seq();
+            if message.joined == 0 {
+                // For one that is never to mature: its moment can be taken away while it is set aside.
+                message.joined = message.position.seq;
+            }
         }
         message.place = Place::Delayed { until };
         self.delayed.insert((until, message.position.seq), message.id());

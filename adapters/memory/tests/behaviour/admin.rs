@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use anyqueue::adapter::{
-    Action, Extension, InspectQueueStorage, PauseQueueStorage, PullQueueStorage, PushQueueStorage,
-    QueueStorage, Settlement, Storage,
+    Action, AmendQueueStorage, Extension, InspectQueueStorage, PauseQueueStorage, PullQueueStorage,
+    PushQueueStorage, QueueStorage, Settlement, Storage,
 };
 use anyqueue::{
-    CancelOutcome, Counts, DeleteOutcome, ErrorKind, ExtendOutcome, MessageData, MessageState, Page,
+    Amend, CancelOutcome, Counts, DeleteOutcome, ErrorKind, ExtendOutcome, MessageData, MessageState, Page,
     PartitionId, PushOutcome, Registry, RetryClass, SettleOutcome,
 };
 use anyqueue_memory::{MemoryConfig, MemoryQueue, backend};
@@ -303,4 +303,20 @@ async fn declared_url_defaults_are_those_of_the_configuration() {
         defaults,
         [messages, MemoryConfig::DEFAULT_MAX_BYTES, MemoryConfig::DEFAULT_MAX_MESSAGE_BYTES]
     );
+}
+
+#[tokio::test]
+async fn delayed_members_that_are_made_due_while_they_are_set_aside_all_come_in_push_order() {
+    let t = Fixture::new();
+    let member = |text: &str| MessageData::new(text).with_group("g");
+    let ids = [t.push(member("1").with_delay(LEASE)).await, t.push(member("2").with_delay(LEASE)).await];
+    t.push(member("3")).await;
+    for change in [Amend::new().disable(), Amend::new().now(), Amend::new().enable()] {
+        AmendQueueStorage::amend(&t.queue, &t.jobs, &ids, &change).await;
+    }
+    for text in ["3", "1", "2"] {
+        let held = t.pull_one().await;
+        assert_eq!(held.message.payload(), text.as_bytes());
+        t.remove(&held).await;
+    }
 }

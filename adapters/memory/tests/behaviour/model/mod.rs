@@ -138,8 +138,11 @@ impl Model {
         if delay == 0 {
             return self.line_up(at);
         }
-        self.messages[at].order = self.tick();
-        self.messages[at].state = State::Delayed { until: self.now + delay };
+        let tick = self.tick();
+        let known = &mut self.messages[at];
+        known.order = tick;
+        known.joined = if known.joined == 0 { tick } else { known.joined };
+        known.state = State::Delayed { until: self.now + delay };
     }
 
     fn push(&mut self, dead: bool, data: MessageData, delay: u64, urgent: Option<u64>) -> PushOutcome {
