@@ -27,6 +27,7 @@ CREATE TABLE anyqueue_message (
     pos   INTEGER NOT NULL,            -- its place among messages of its rank that were never delivered
     id    BLOB    NOT NULL,            -- 16 bytes
     grp   TEXT,
+    joined INTEGER NOT NULL,           -- its place in its group, if it is in one, from when it joined that
     dedup TEXT,                        -- only while it holds its key
     body  BLOB    NOT NULL             -- the envelope
 );
@@ -43,7 +44,7 @@ CREATE TABLE anyqueue_ready (
     seq        INTEGER NOT NULL,
     deliveries INTEGER NOT NULL,
     cancel     INTEGER NOT NULL,       -- 1: cancellation was requested while it was held
-    head       INTEGER NOT NULL,       -- 1: it is the head of a group, which ends or goes on when it leaves
+    head       INTEGER NOT NULL,       -- 1: it is at the head of a group, which ends or goes on when it leaves
     PRIMARY KEY (part, rank, pos)
 ) WITHOUT ROWID;
 
@@ -60,16 +61,18 @@ CREATE TABLE anyqueue_timed (
 );
 CREATE INDEX anyqueue_timed_due ON anyqueue_timed (part, at_ms, state);
 
--- Groups with at least one member that has joined, and the members behind the first.
+-- Groups with at least one member that has joined; how many are at the head, each on offer, held or postponed; and those behind them.
+-- Several are at the head only where they were claimed together.
 CREATE TABLE anyqueue_group (
-    part INTEGER NOT NULL,
-    grp  TEXT    NOT NULL,
+    part  INTEGER NOT NULL,
+    grp   TEXT    NOT NULL,
+    heads INTEGER NOT NULL,
     PRIMARY KEY (part, grp)
 ) WITHOUT ROWID;
 CREATE TABLE anyqueue_blocked (
-    part INTEGER NOT NULL,
-    grp  TEXT    NOT NULL,
-    pos  INTEGER NOT NULL,
-    seq  INTEGER NOT NULL,
-    PRIMARY KEY (part, grp, pos)
+    part   INTEGER NOT NULL,
+    grp    TEXT    NOT NULL,
+    joined INTEGER NOT NULL,
+    seq    INTEGER NOT NULL,
+    PRIMARY KEY (part, grp, joined)
 ) WITHOUT ROWID;

@@ -9,7 +9,7 @@ CREATE TABLE anyqueue_disabled (
     PRIMARY KEY (part, seq)
 ) WITHOUT ROWID;
 
--- What is behind the head of a group may have been delivered before it came to stand there.
+-- What is behind others of its group may have been delivered before it came to stand there.
 ALTER TABLE anyqueue_blocked ADD COLUMN deliveries INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE anyqueue_blocked ADD COLUMN cancel INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE anyqueue_blocked ADD COLUMN returned INTEGER NOT NULL DEFAULT 0;

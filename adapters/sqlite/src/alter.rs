@@ -7,12 +7,12 @@ use anyqueue::{Amend, AmendOutcome, MessageId, PartitionId, Regroup, Result};
 use crate::found::Found;
 use crate::insert::IS_DEAD;
 use crate::new_message::rank;
-use crate::place::Ready;
 use crate::sql::{first, run};
 use crate::stored::{STORED, Stored};
 use crate::tx::{DELAYED, POSTPONED, Tx};
 
-pub(crate) const REWRITE: &str = "UPDATE anyqueue_message SET rank = ?, grp = ?, body = ? WHERE seq = ?";
+pub(crate) const REWRITE: &str =
+    "UPDATE anyqueue_message SET rank = ?, grp = ?, joined = ?, body = ? WHERE seq = ?";
 
 /// Changes messages by id, unless they are leased. One that cannot be read fails by itself.
 pub(crate) fn amend(
@@ -64,9 +64,12 @@ fn alter(tx: &mut Tx<'_>, part: i64, found: &Found, body: Option<Vec<u8>>, chang
         ready.head = false;
         found.group.as_deref().map_or(Ok(()), |left| tx.leave(part, left))?;
     }
+    if regrouped {
+        ready.joined = tx.position();
+    }
     ready.rank = change.priority.map_or(ready.rank, rank);
     if let Some(body) = body {
-        run(tx.conn, REWRITE, (ready.rank, group, body, found.seq))?;
+        run(tx.conn, REWRITE, (ready.rank, group, ready.joined, body, found.seq))?;
     }
     let until = match change.delay(SystemTime::UNIX_EPOCH) {
         Some(Duration::ZERO) => None,
@@ -82,10 +85,5 @@ fn alter(tx: &mut Tx<'_>, part: i64, found: &Found, body: Option<Vec<u8>>, chang
     if regrouped || stood_until.is_some() {
         tx.move_to_end(&mut ready)?;
     }
-    stand(tx, ready, group)
-}
-
-/// Puts a message at its position, or behind the head of its group.
-fn stand(tx: &mut Tx<'_>, ready: Ready, group: Option<&str>) -> Result<()> {
-    if ready.head { tx.make_ready(ready) } else { tx.enter(ready, group) }
+    tx.stand(ready, group)
 }

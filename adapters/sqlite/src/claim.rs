@@ -1,18 +1,21 @@
 //! Leasing messages.
 
 use anyqueue::Result;
+use rusqlite::{Connection, Row};
 
+use crate::error::classify;
 use crate::job::{Claim, Claimed, Taken};
-use crate::sql::{all, first, run};
+use crate::sql::{all, first, limit_of, run};
 use crate::stored::Stored;
 use crate::tx::{LEASED, Tx};
 
 /// Messages leased for one pull.
-const MAX_CLAIM: u32 = 1000;
+const MAX_CLAIM: usize = 1000;
 
 /// The first messages of a partition; a paused one has none. `LIMIT ? + 0`: a bare parameter would be planned anew at each
 /// use.
-pub(crate) const FIRST: &str = "SELECT r.rank, r.pos, r.deliveries, m.seq, m.id, m.body, m.headers
+pub(crate) const FIRST: &str =
+    "SELECT r.deliveries, m.seq, m.id, m.body, m.headers, r.rank, r.pos, iif(r.head, m.grp, NULL)
     FROM anyqueue_ready r CROSS JOIN anyqueue_message m ON m.seq = r.seq
     WHERE r.part = (SELECT part FROM anyqueue_partition WHERE part = ? AND paused = 0)
     ORDER BY r.rank, r.pos LIMIT ? + 0";
@@ -24,28 +27,98 @@ pub(crate) const LEASE: &str =
 pub(crate) const UNREADY: &str = "DELETE FROM anyqueue_ready WHERE part = ?1 AND (rank, pos) <= (?2, ?3)";
 pub(crate) const NEXT_DUE: &str = "SELECT min(at_ms) FROM anyqueue_timed WHERE part = ?";
 
+/// The first that wait behind the head of a group.
+pub(crate) const FOLLOWERS: &str = "SELECT b.deliveries, m.seq, m.id, m.body, m.headers, b.joined
+    FROM anyqueue_blocked b CROSS JOIN anyqueue_message m ON m.seq = b.seq
+    WHERE b.part = ? AND b.grp = ? ORDER BY b.joined LIMIT ? + 0";
+pub(crate) const LEASE_FOLLOWERS: &str =
+    "INSERT INTO anyqueue_timed (seq, part, at_ms, state, deliveries, cancel, head, token)
+    SELECT seq, part, ?4, ?5, deliveries + 1, cancel, 1, ?6 FROM anyqueue_blocked
+    WHERE part = ?1 AND grp = ?2 AND joined <= ?3";
+pub(crate) const UNBLOCK_FOLLOWERS: &str =
+    "DELETE FROM anyqueue_blocked WHERE part = ?1 AND grp = ?2 AND joined <= ?3";
+pub(crate) const JOIN_HEADS: &str =
+    "UPDATE anyqueue_group SET heads = heads + ?3 WHERE part = ?1 AND grp = ?2";
+
+/// Where a ready message stands: its rank and its position.
+type Spot = (i64, i64);
+
 /// Leases the first messages of a partition.
 pub(crate) fn claim(tx: &mut Tx<'_>, claim: &Claim) -> Result<Claimed> {
     let Some(part) = tx.find(&claim.partition)? else { return Ok(Claimed::default()) };
     tx.bring(part)?;
-    let mut last = None;
-    let taken = all(
-        tx.conn,
-        FIRST,
-        (part, u32::try_from(claim.max).map_or(MAX_CLAIM, |max| max.min(MAX_CLAIM))),
-        |row| {
-            last = Some((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
-            Ok(Taken { stored: Stored::of(row, 3)?, deliveries: row.get::<_, i64>(2)? + 1 })
-        },
-    )?;
     let secret = uuid::Uuid::new_v4().as_u128();
-    if let Some((rank, pos)) = last {
-        let at_ms = tx.now.after(claim.lease);
-        run(tx.conn, LEASE, (part, rank, pos, at_ms, LEASED, secret.to_be_bytes()))?;
-        run(tx.conn, UNREADY, (part, rank, pos))?;
-    }
+    let leases = Leases { conn: tx.conn, part, at_ms: tx.now.after(claim.lease), secret };
+    let taken = leases.take(claim.max.min(MAX_CLAIM), claim.group_members)?;
     if let Some(at_ms) = first(tx.conn, NEXT_DUE, [part], |row| row.get(0))?.flatten() {
         tx.hint_due(part, at_ms);
     }
     Ok(Claimed::new(secret, taken))
+}
+
+/// The leases of one claim, which begin and end together.
+struct Leases<'c> {
+    conn: &'c Connection,
+    part: i64,
+    at_ms: i64,
+    secret: u128,
+}
+
+impl Leases<'_> {
+    /// Takes the first messages; after each that is at the head of a group those behind it, up to so many members in all.
+    fn take(&self, max: usize, group_members: usize) -> Result<Vec<Taken>> {
+        let (taken, last) = self.read(max, group_members)?;
+        if let Some((rank, pos)) = last {
+            let Self { conn, part, at_ms, secret } = *self;
+            run(conn, LEASE, (part, rank, pos, at_ms, LEASED, secret.to_be_bytes()))?;
+            run(conn, UNREADY, (part, rank, pos))?;
+        }
+        Ok(taken)
+    }
+
+    /// Answers also where the last of the first messages stands. Those behind them are leased already.
+    fn read(&self, max: usize, group_members: usize) -> Result<(Vec<Taken>, Option<Spot>)> {
+        let mut statement = self.conn.prepare_cached(FIRST).map_err(classify)?;
+        let mut rows = statement.query((self.part, limit_of(max))).map_err(classify)?;
+        let (mut taken, mut last) = (Vec::new(), None);
+        // One by one: those behind may leave no room for all of them.
+        while taken.len() < max
+            && let Some(row) = rows.next().map_err(classify)?
+        {
+            let (first, at, group) = read_first(row).map_err(classify)?;
+            taken.push(first);
+            last = Some(at);
+            let wanted = (max - taken.len()).min(group_members.saturating_sub(1));
+            if let Some(group) = group.filter(|_| wanted > 0) {
+                taken.extend(self.take_followers(&group, wanted)?);
+            }
+        }
+        Ok((taken, last))
+    }
+
+    /// Takes the first of those behind the head of a group to its side.
+    fn take_followers(&self, group: &str, max: usize) -> Result<Vec<Taken>> {
+        let Self { conn, part, at_ms, secret } = *self;
+        let mut last = None;
+        let taken = all(conn, FOLLOWERS, (part, group, limit_of(max)), |row| {
+            last = Some(row.get::<_, i64>(5)?);
+            read_taken(row)
+        })?;
+        if let Some(last) = last {
+            run(conn, LEASE_FOLLOWERS, (part, group, last, at_ms, LEASED, secret.to_be_bytes()))?;
+            run(conn, UNBLOCK_FOLLOWERS, (part, group, last))?;
+            run(conn, JOIN_HEADS, (part, group, limit_of(taken.len())))?;
+        }
+        Ok(taken)
+    }
+}
+
+/// A message, where it stands, and which group it is at the head of.
+fn read_first(row: &Row<'_>) -> rusqlite::Result<(Taken, Spot, Option<String>)> {
+    Ok((read_taken(row)?, (row.get(5)?, row.get(6)?), row.get(7)?))
+}
+
+/// From the count of deliveries, and the message.
+fn read_taken(row: &Row<'_>) -> rusqlite::Result<Taken> {
+    Ok(Taken { stored: Stored::of(row, 1)?, deliveries: row.get::<_, i64>(0)? + 1 })
 }

@@ -1,13 +1,19 @@
-//! Counts the statements of a push.
+//! Counts the statements of pushes, pulls and ends.
 
-use anyqueue::{Clock, MessageData, OnDuplicate, PartitionId};
+use std::time::Duration;
+
+use anyqueue::adapter::Lease;
+use anyqueue::{Clock, MessageData, MessageId, OnDuplicate, PartitionId};
 use rusqlite::{Connection, StatementStatus};
+use tokio_util::sync::CancellationToken;
 
-use crate::job::Work;
+use crate::ending::Ending;
+use crate::job::{Answer, Claim, Work};
 use crate::new_message::NewMessage;
 use crate::plans::STATEMENTS;
+use crate::token::token;
 use crate::tx::Parts;
-use crate::{SqliteQueue, connect, due, group, insert, place, stored, taken};
+use crate::{SqliteQueue, claim, connect, due, group, insert, place, settle, stored, taken};
 
 /// Which statements ran, and how often, in the order of [`STATEMENTS`].
 fn runs(conn: &Connection) -> Vec<i32> {
@@ -15,7 +21,25 @@ fn runs(conn: &Connection) -> Vec<i32> {
     STATEMENTS.into_iter().map(runs).collect()
 }
 
-/// Pushes a message in a transaction of its own. Answers which statements that took.
+fn p() -> PartitionId {
+    PartitionId::new("p").unwrap()
+}
+
+/// Does it in a transaction of its own. Answers which statements that took.
+fn done(
+    queue: &SqliteQueue,
+    conn: &Connection,
+    parts: &mut Parts,
+    work: &Work,
+) -> (Answer, Vec<&'static str>) {
+    let before = runs(conn);
+    let done = group::run(conn, parts, &queue.inner.config, &[work]);
+    let answer = done.unwrap_or_else(|failure| panic!("{}", failure.error)).0.remove(0);
+    let ran = STATEMENTS.into_iter().zip(before).zip(runs(conn));
+    (answer, ran.flat_map(|((text, before), after)| (before..after).map(move |_| text)).collect())
+}
+
+/// Pushes a message. Answers which statements that took.
 fn pushed(
     queue: &SqliteQueue,
     conn: &Connection,
@@ -23,11 +47,49 @@ fn pushed(
     message: &MessageData,
 ) -> Vec<&'static str> {
     let message = NewMessage::prepare(message, 1000, &Clock::system()).unwrap();
-    let work = Work::Push { partition: PartitionId::new("p").unwrap(), messages: vec![message] };
-    let before = runs(conn);
-    assert!(group::run(conn, parts, &queue.inner.config, &[&work]).is_ok());
-    let ran = STATEMENTS.into_iter().zip(before).zip(runs(conn));
-    ran.flat_map(|((text, before), after)| (before..after).map(move |_| text)).collect()
+    done(queue, conn, parts, &Work::Push { partition: p(), messages: vec![message] }).1
+}
+
+/// Pulls one message, of its group up to so many, and releases it. Answers which statements each took.
+fn pulled_and_released(
+    queue: &SqliteQueue,
+    conn: &Connection,
+    parts: &mut Parts,
+    group_members: usize,
+) -> [Vec<&'static str>; 2] {
+    let stop = CancellationToken::new();
+    let claim = Claim { partition: p(), max: 10, group_members, lease: Duration::from_secs(30), stop };
+    let pull = Work::Settle { endings: Vec::new(), claim: Some(claim) };
+    let (Answer::Settle(_, Ok(claimed)), to_pull) = done(queue, conn, parts, &pull) else {
+        panic!("not claimed")
+    };
+    let (all, secret) = claimed.take();
+    assert_eq!(all.len(), 1);
+    let token = token(all[0].stored.seq, secret);
+    let lease = Lease { partition: p(), id: MessageId::from_bytes([0; 16]), token };
+    let release = Work::Settle { endings: vec![Ending::release(lease)], claim: None };
+    [to_pull, done(queue, conn, parts, &release).1]
+}
+
+#[tokio::test]
+async fn only_groups_pay_for_being_claimed_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = SqliteQueue::open(dir.path().join("q.db")).await.unwrap();
+    let conn = connect::writer(&queue.inner.config).unwrap();
+    let mut parts = Parts::default();
+    pushed(&queue, &conn, &mut parts, &MessageData::new("without a group"));
+    let to_pull = vec![claim::FIRST, claim::LEASE, claim::UNREADY, claim::NEXT_DUE, due::DUE];
+    let to_release = vec![place::READY, settle::TAKE, settle::PLACE];
+    for group_members in [1, 10] {
+        let ran = pulled_and_released(&queue, &conn, &mut parts, group_members);
+        assert_eq!(ran, [to_pull.clone(), to_release.clone()], "{group_members}");
+    }
+
+    conn.execute_batch("DELETE FROM anyqueue_message; DELETE FROM anyqueue_ready").unwrap();
+    pushed(&queue, &conn, &mut parts, &MessageData::new("head").with_group("g"));
+    let looks = [place::READY, place::LEAVE_HEADS, place::NEXT_OF_GROUP, settle::TAKE, settle::PLACE];
+    let ran = pulled_and_released(&queue, &conn, &mut parts, 1);
+    assert_eq!(ran, [to_pull, looks.to_vec()], "who asks for the first alone pays for it at its end at most");
 }
 
 #[tokio::test]

@@ -4,13 +4,14 @@ use anyqueue::Result;
 
 use crate::place::Ready;
 use crate::sql::{all, run};
-use crate::tx::{DELAYED, FRONT, LEASED, Tx};
+use crate::tx::{FRONT, LEASED, Tx};
 
 /// Messages looked at in one step, and steps in one transaction; what is left comes with the next.
 const STEP: u32 = 1000;
 const MAX_STEPS: usize = 10;
 
-pub(crate) const DUE: &str = "SELECT t.state, m.grp, m.rank, m.pos, t.seq, t.deliveries, t.cancel, t.head
+pub(crate) const DUE: &str =
+    "SELECT t.state, m.grp, m.rank, m.pos, t.seq, m.joined, t.deliveries, t.cancel, t.head
     FROM anyqueue_timed t CROSS JOIN anyqueue_message m ON m.seq = t.seq
     WHERE t.part = ? AND t.at_ms <= ? ORDER BY t.at_ms, t.state, t.seq LIMIT ? + 0";
 pub(crate) const BRING: &str = "DELETE FROM anyqueue_timed WHERE seq = ?";
@@ -38,9 +39,10 @@ impl Tx<'_> {
                 rank: row.get(2)?,
                 pos: row.get(3)?,
                 seq: row.get(4)?,
-                deliveries: row.get(5)?,
-                cancel: row.get(6)?,
-                head: row.get(7)?,
+                joined: row.get(5)?,
+                deliveries: row.get(6)?,
+                cancel: row.get(7)?,
+                head: row.get(8)?,
             };
             Ok((row.get::<_, i64>(0)?, row.get::<_, Option<String>>(1)?, ready))
         })?;
@@ -49,12 +51,11 @@ impl Tx<'_> {
             run(self.conn, BRING, [ready.seq])?;
             if state == LEASED {
                 ready.pos -= FRONT;
-                self.make_ready(ready)?;
-                continue;
+            } else {
+                self.move_to_end(&mut ready)?;
             }
-            self.move_to_end(&mut ready)?;
-            let joins = state == DELAYED && self.is_live(part);
-            self.enter(ready, group.as_deref().filter(|_| joins))?;
+            let group = group.as_deref().filter(|_| self.is_live(part));
+            self.stand(ready, group)?;
         }
         Ok(more)
     }

@@ -9,8 +9,8 @@ use crate::taken;
 use crate::tx::{DELAYED, Tx};
 
 pub(crate) const INSERT: &str =
-    "INSERT INTO anyqueue_message (seq, part, rank, pos, id, grp, dedup, body, urgent_ms)
-    VALUES (?1, ?2, ?3, ?1, ?4, ?5, ?6, ?7, ?8) ON CONFLICT DO NOTHING";
+    "INSERT INTO anyqueue_message (seq, part, rank, pos, id, grp, joined, dedup, body, urgent_ms)
+    VALUES (?1, ?2, ?3, ?1, ?4, ?5, ?1, ?6, ?7, ?8) ON CONFLICT DO NOTHING";
 /// Whether the partition ever had dead letters.
 pub(crate) const HAS_DEAD: &str = "SELECT 1 FROM anyqueue_partition WHERE part = -?";
 /// Whether the message is one of them.
@@ -53,9 +53,9 @@ fn store(tx: &mut Tx<'_>, part: i64, message: &NewMessage) -> Result<PushOutcome
     if let Some(urgent_ms) = urgent_ms {
         tx.note_urgent(urgent_ms);
     }
-    let ready = Ready::new(part, rank, seq, seq);
+    let ready = Ready::new(part, rank, seq);
     if message.delay.is_zero() {
-        tx.enter(ready, group)?;
+        tx.stand(ready, group)?;
     } else {
         tx.make_timed(ready, DELAYED, tx.now.after(message.delay))?;
     }

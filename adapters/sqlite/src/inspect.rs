@@ -14,7 +14,7 @@ use crate::admin::{Admin, AdminAnswer};
 use crate::error::ERRORS;
 use crate::job::{Answer, Work};
 use crate::now::Now;
-use crate::sql::{all, first};
+use crate::sql::{all, first, limit_of};
 use crate::stored::{Read, Stored};
 use crate::tx::{FRONT, LEASED};
 
@@ -41,16 +41,12 @@ pub(crate) const BROWSE: &str = "SELECT m.seq, m.id, m.body, m.headers, d.seq IS
     coalesce(t.at_ms, d.at_ms), coalesce(t.deliveries, d.deliveries, b.deliveries,
         (SELECT deliveries FROM anyqueue_ready WHERE part = m.part AND rank = m.rank AND pos IN (m.pos, m.pos - ?5)))
     FROM anyqueue_message m LEFT JOIN anyqueue_timed t ON t.seq = m.seq
-    LEFT JOIN anyqueue_blocked b ON b.part = m.part AND b.grp = m.grp AND b.pos = m.pos
+    LEFT JOIN anyqueue_blocked b ON b.part = m.part AND b.grp = m.grp AND b.joined = m.joined
     LEFT JOIN anyqueue_disabled d ON d.part = m.part AND d.seq = m.seq
     WHERE m.part = (SELECT part FROM anyqueue_partition WHERE dead = ?1 AND name = ?2) AND m.id > ?3
     ORDER BY m.id LIMIT ?4 + 0";
 
 pub(crate) const PAUSED: &str = "SELECT paused FROM anyqueue_partition WHERE dead = ? AND name = ?";
-
-fn limit_of(limit: usize) -> i64 {
-    i64::try_from(limit).unwrap_or(i64::MAX)
-}
 
 fn count(conn: &Connection, partition: &PartitionId, now: Now) -> Result<Counts> {
     let key = (partition.is_dead_letters(), partition.name(), now.ms);

@@ -81,6 +81,8 @@ impl Work {
 pub(crate) struct Claim {
     pub(crate) partition: PartitionId,
     pub(crate) max: usize,
+    /// Of one group at once.
+    pub(crate) group_members: usize,
     pub(crate) lease: Duration,
     /// Fires when nobody wants it any more.
     pub(crate) stop: CancellationToken,

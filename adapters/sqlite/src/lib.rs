@@ -14,10 +14,11 @@
 //! ```
 //!
 //! # Guarantees
-//! Strict priority over ten levels, push order within one, strict fencing, groups, deduplication, delays, atomic moves, amendments of
-//! what waits, and messages that become urgent: that moment goes along where a message dies or is put back. The
-//! [successors](anyqueue::Successors) of a delivery are stored in the transaction that ends it. What is acknowledged is committed, by
-//! default ([`Synchronous::Full`]) so that it survives power loss. Several processes may use one file at once; all clocks are the host's.
+//! Strict priority over ten levels, push order within one, strict fencing, groups (of which a pull can claim several members at once),
+//! deduplication, delays, atomic moves, amendments of what waits, and messages that become urgent: that moment goes along where a message
+//! dies or is put back. The [successors](anyqueue::Successors) of a delivery are stored in the transaction that ends it. What is
+//! acknowledged is committed, by default ([`Synchronous::Full`]) so that it survives power loss. Several processes may use one file at
+//! once; all clocks are the host's.
 //!
 //! # In an application's database
 //! All tables begin with `anyqueue_`, and their migrations keep a ledger of their own. With

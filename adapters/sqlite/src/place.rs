@@ -1,4 +1,4 @@
-//! Where messages stand: ready, behind the head of their group, or waiting for a time.
+//! Where messages stand: ready, behind others of their group, or waiting for a time.
 
 use anyqueue::Result;
 
@@ -9,14 +9,20 @@ pub(crate) const READY: &str = "INSERT INTO anyqueue_ready (part, rank, pos, seq
 pub(crate) const TIME: &str = "INSERT INTO anyqueue_timed (seq, part, at_ms, state, deliveries, cancel, head)
     VALUES (?, ?, ?, ?, ?, ?, ?)";
 pub(crate) const START_GROUP: &str =
-    "INSERT INTO anyqueue_group (part, grp) VALUES (?, ?) ON CONFLICT DO NOTHING";
-pub(crate) const BLOCK: &str = "INSERT INTO anyqueue_blocked (part, grp, pos, seq, deliveries, cancel, returned) VALUES (?, ?, ?, ?, ?, ?, ?)";
+    "INSERT INTO anyqueue_group (part, grp, heads) VALUES (?, ?, 1) ON CONFLICT DO NOTHING";
+/// Does nothing where one member alone is at the head.
+pub(crate) const LEAVE_HEADS: &str =
+    "UPDATE anyqueue_group SET heads = heads - 1 WHERE part = ? AND grp = ? AND heads > 1";
+pub(crate) const BLOCK: &str = "INSERT INTO anyqueue_blocked (part, grp, joined, seq, deliveries, cancel, returned) VALUES (?, ?, ?, ?, ?, ?, ?)";
 pub(crate) const END_GROUP: &str = "DELETE FROM anyqueue_group WHERE part = ? AND grp = ?";
-pub(crate) const PROMOTE: &str = "DELETE FROM anyqueue_blocked WHERE part = ? AND grp = ? AND pos = ?";
-pub(crate) const NEXT_OF_GROUP: &str = "SELECT m.rank, b.pos, b.seq, b.deliveries, b.cancel, b.returned
+pub(crate) const PROMOTE: &str = "DELETE FROM anyqueue_blocked WHERE part = ? AND grp = ? AND joined = ?";
+pub(crate) const NEXT_OF_GROUP: &str =
+    "SELECT m.rank, m.pos, b.seq, b.joined, b.deliveries, b.cancel, b.returned
     FROM anyqueue_blocked b CROSS JOIN anyqueue_message m ON m.seq = b.seq
-    WHERE b.part = ? AND b.grp = ? ORDER BY b.pos LIMIT 1";
+    WHERE b.part = ? AND b.grp = ? ORDER BY b.joined LIMIT 1";
 pub(crate) const DISABLE: &str = "INSERT INTO anyqueue_disabled (part, seq, at_ms, deliveries, cancel, returned) VALUES (?, ?, ?, ?, ?, ?)";
+/// Of one that takes its place in its group with it, and of one that keeps that.
+pub(crate) const SET_POSITIONS: &str = "UPDATE anyqueue_message SET pos = ?1, joined = ?1 WHERE seq = ?2";
 pub(crate) const SET_POSITION: &str = "UPDATE anyqueue_message SET pos = ? WHERE seq = ?";
 
 /// A message that can be pulled.
@@ -27,17 +33,19 @@ pub(crate) struct Ready {
     /// Its own, less [`FRONT`] if it was given back.
     pub(crate) pos: i64,
     pub(crate) seq: i64,
+    /// Its place in its group, if it is in one.
+    pub(crate) joined: i64,
     pub(crate) deliveries: i64,
     /// Cancellation was requested while it was held.
     pub(crate) cancel: bool,
-    /// It is the head of a group.
+    /// It is at the head of its group: on offer, held or postponed.
     pub(crate) head: bool,
 }
 
 impl Ready {
-    /// One that was never delivered.
-    pub(crate) fn new(part: i64, rank: i64, pos: i64, seq: i64) -> Self {
-        Self { part, rank, pos, seq, deliveries: 0, cancel: false, head: false }
+    /// One that is pushed.
+    pub(crate) fn new(part: i64, rank: i64, seq: i64) -> Self {
+        Self { part, rank, pos: seq, seq, joined: seq, deliveries: 0, cancel: false, head: false }
     }
 
     fn is_returned(self) -> bool {
@@ -47,36 +55,77 @@ impl Ready {
 
 impl Tx<'_> {
     pub(crate) fn make_ready(&mut self, ready: Ready) -> Result<()> {
-        let Ready { part, rank, pos, seq, deliveries, cancel, head } = ready;
+        let Ready { part, rank, pos, seq, deliveries, cancel, head, .. } = ready;
         run(self.conn, READY, (part, rank, pos, seq, deliveries, cancel, head))?;
         self.hint_ready(part);
         Ok(())
     }
 
-    /// Makes a message ready, through its group if it has one that counts.
-    pub(crate) fn enter(&mut self, ready: Ready, group: Option<&str>) -> Result<()> {
-        let Some(group) = group else { return self.make_ready(ready) };
+    /// Makes a message ready in its turn, if it has a group that counts.
+    pub(crate) fn stand(&mut self, ready: Ready, group: Option<&str>) -> Result<()> {
+        match group {
+            Some(group) if ready.head => self.step_back(ready, group),
+            Some(group) => self.enter(ready, group),
+            None => self.make_ready(ready),
+        }
+    }
+
+    fn enter(&mut self, ready: Ready, group: &str) -> Result<()> {
         if run(self.conn, START_GROUP, (ready.part, group))? == 1 {
             return self.make_ready(Ready { head: true, ..ready });
         }
-        let Ready { part, seq, deliveries, cancel, .. } = ready;
-        let returned = ready.is_returned();
-        let pos = if returned { ready.pos + FRONT } else { ready.pos };
-        run(self.conn, BLOCK, (part, group, pos, seq, deliveries, cancel, returned)).map(drop)
+        self.block(ready, group)
     }
 
-    /// The head of a group is gone: the next member becomes ready, or the group ends.
+    /// Takes a message from the head of its group to its place there. If nobody else is at the head, the first of all is offered.
+    fn step_back(&mut self, ready: Ready, group: &str) -> Result<()> {
+        if self.leaves_others(ready.part, group)? {
+            return self.block(ready, group);
+        }
+        match self.next_of_group(ready.part, group)? {
+            Some(next) if next.joined < ready.joined => {
+                self.block(ready, group)?;
+                self.promote(next, group)
+            }
+            _ => self.make_ready(ready),
+        }
+    }
+
+    /// One at the head of a group is gone: if it was the last there, the next member becomes ready, or the group ends.
     pub(crate) fn leave(&mut self, part: i64, group: &str) -> Result<()> {
-        let next = first(self.conn, NEXT_OF_GROUP, (part, group), |row| {
-            let (rank, pos, seq) = (row.get(0)?, row.get(1)?, row.get(2)?);
-            let (deliveries, cancel, returned) = (row.get(3)?, row.get(4)?, row.get(5)?);
-            Ok((Ready { part, rank, pos, seq, deliveries, cancel, head: true }, returned))
-        })?;
-        let Some((next, returned)) = next else {
-            return run(self.conn, END_GROUP, (part, group)).map(drop);
-        };
-        run(self.conn, PROMOTE, (part, group, next.pos))?;
-        self.make_ready(Ready { pos: if returned { next.pos - FRONT } else { next.pos }, ..next })
+        if self.leaves_others(part, group)? {
+            return Ok(());
+        }
+        match self.next_of_group(part, group)? {
+            Some(next) => self.promote(next, group),
+            None => run(self.conn, END_GROUP, (part, group)).map(drop),
+        }
+    }
+
+    /// Takes one of several from the head of a group. One that is alone there stays.
+    fn leaves_others(&self, part: i64, group: &str) -> Result<bool> {
+        Ok(run(self.conn, LEAVE_HEADS, (part, group))? == 1)
+    }
+
+    /// The first that waits behind the head of a group.
+    fn next_of_group(&self, part: i64, group: &str) -> Result<Option<Ready>> {
+        first(self.conn, NEXT_OF_GROUP, (part, group), |row| {
+            let (rank, pos, seq, joined) = (row.get(0)?, row.get::<_, i64>(1)?, row.get(2)?, row.get(3)?);
+            let (deliveries, cancel) = (row.get(4)?, row.get(5)?);
+            let pos = if row.get(6)? { pos - FRONT } else { pos };
+            Ok(Ready { part, rank, pos, seq, joined, deliveries, cancel, head: true })
+        })
+    }
+
+    fn promote(&mut self, next: Ready, group: &str) -> Result<()> {
+        run(self.conn, PROMOTE, (next.part, group, next.joined))?;
+        self.make_ready(next)
+    }
+
+    fn block(&self, ready: Ready, group: &str) -> Result<()> {
+        let Ready { part, seq, joined, deliveries, cancel, .. } = ready;
+        let row = (part, group, joined, seq, deliveries, cancel, ready.is_returned());
+        run(self.conn, BLOCK, row).map(drop)
     }
 
     /// Makes a message wait for its time.
@@ -93,9 +142,13 @@ impl Tx<'_> {
         run(self.conn, DISABLE, (part, seq, at_ms, deliveries, cancel, ready.is_returned())).map(drop)
     }
 
-    /// Gives a message the last position in push order.
+    /// Gives a message the last position in push order and, unless it is at the head there, the last place in its group.
     pub(crate) fn move_to_end(&mut self, ready: &mut Ready) -> Result<()> {
         ready.pos = self.position();
-        run(self.conn, SET_POSITION, (ready.pos, ready.seq)).map(drop)
+        if ready.head {
+            return run(self.conn, SET_POSITION, (ready.pos, ready.seq)).map(drop);
+        }
+        ready.joined = ready.pos;
+        run(self.conn, SET_POSITIONS, (ready.pos, ready.seq)).map(drop)
     }
 }

@@ -22,7 +22,7 @@ const GROWING: [&str; 11] = [
     "g",
 ];
 
-pub(crate) const STATEMENTS: [&str; 58] = [
+pub(crate) const STATEMENTS: [&str; 64] = [
     admin::REQUEST,
     admin::PAUSE,
     alter::REWRITE,
@@ -30,6 +30,10 @@ pub(crate) const STATEMENTS: [&str; 58] = [
     claim::LEASE,
     claim::UNREADY,
     claim::NEXT_DUE,
+    claim::FOLLOWERS,
+    claim::LEASE_FOLLOWERS,
+    claim::UNBLOCK_FOLLOWERS,
+    claim::JOIN_HEADS,
     due::DUE,
     due::BRING,
     forget::FORGET,
@@ -52,11 +56,13 @@ pub(crate) const STATEMENTS: [&str; 58] = [
     place::READY,
     place::TIME,
     place::START_GROUP,
+    place::LEAVE_HEADS,
     place::BLOCK,
     place::END_GROUP,
     place::PROMOTE,
     place::DISABLE,
     place::NEXT_OF_GROUP,
+    place::SET_POSITIONS,
     place::SET_POSITION,
     insert::INSERT,
     insert::HAS_DEAD,
@@ -86,12 +92,12 @@ pub(crate) const STATEMENTS: [&str; 58] = [
 /// Enough rows, of every kind, that the planner would rather use an index.
 const FILL: &str = "
     WITH RECURSIVE n(i) AS (VALUES (1000) UNION ALL SELECT i + 1 FROM n WHERE i < 6000)
-    INSERT INTO anyqueue_message SELECT i, i % 3, 0, i, randomblob(16), 'g' || (i % 50), 'k' || i, x'00', NULL, i FROM n;
+    INSERT INTO anyqueue_message SELECT i, i % 3, 0, i, randomblob(16), 'g' || (i % 50), i, 'k' || i, x'00', NULL, i FROM n;
     INSERT INTO anyqueue_ready SELECT part, rank, pos, seq, 0, 0, 0 FROM anyqueue_message WHERE seq % 4 = 0;
     INSERT INTO anyqueue_timed SELECT seq, part, pos, 1 + seq % 3, 0, 0, 0, x'00' FROM anyqueue_message WHERE seq % 4 = 1;
-    INSERT INTO anyqueue_blocked SELECT part, grp, pos, seq, 0, 0, 0 FROM anyqueue_message WHERE seq % 4 = 2;
+    INSERT INTO anyqueue_blocked SELECT part, grp, joined, seq, 0, 0, 0 FROM anyqueue_message WHERE seq % 4 = 2;
     INSERT INTO anyqueue_disabled SELECT part, seq, NULL, 0, 0, 0 FROM anyqueue_message WHERE seq % 4 = 3;
-    INSERT INTO anyqueue_group SELECT DISTINCT part, grp FROM anyqueue_message";
+    INSERT INTO anyqueue_group SELECT DISTINCT part, grp, 1 FROM anyqueue_message";
 
 fn plan(conn: &Connection, statement: &str) -> Vec<String> {
     let explained = conn.prepare(&format!("EXPLAIN QUERY PLAN {statement}"));

@@ -119,8 +119,9 @@ impl SqliteQueue {
         partition: &PartitionId,
         request: &PullRequest,
     ) -> Result<(Vec<Result<SettleOutcome>>, Result<Claimed>)> {
+        let PullRequest { max, group_members, lease, .. } = *request;
         let (partition, stop) = (partition.clone(), request.stop.clone());
-        let claim = Claim { partition, max: request.max, lease: request.lease, stop };
+        let claim = Claim { partition, max, group_members, lease, stop };
         let work = Work::Settle { endings: self.prepare(settlements), claim: Some(claim) };
         match self.ask(work, Operation::Pull).await? {
             Answer::Settle(outcomes, claimed) => {

@@ -21,10 +21,10 @@ pub(crate) const HELD: &str =
     "SELECT 1 FROM anyqueue_timed WHERE seq = ? AND part = ? AND token = ? AND state = 1 AND at_ms > ?";
 pub(crate) const EXTEND: &str = "UPDATE anyqueue_timed SET at_ms = ?5
     WHERE seq = ?1 AND part = ?2 AND token = ?3 AND state = 1 AND at_ms > ?4 RETURNING cancel";
-pub(crate) const PLACE: &str = "SELECT grp, rank, pos FROM anyqueue_message WHERE seq = ?";
+pub(crate) const PLACE: &str = "SELECT grp, rank, pos, joined FROM anyqueue_message WHERE seq = ?";
 pub(crate) const REMOVE: &str = "DELETE FROM anyqueue_message WHERE seq = ?";
 pub(crate) const MOVE: &str =
-    "UPDATE OR IGNORE anyqueue_message SET part = ?, pos = ?, dedup = NULL WHERE seq = ?";
+    "UPDATE OR IGNORE anyqueue_message SET part = ?1, pos = ?2, joined = ?2, dedup = NULL WHERE seq = ?3";
 
 /// What finds a lease: the message, its partition, the secret, and now.
 type Key<'l> = (i64, i64, &'l [u8], i64);
@@ -53,7 +53,7 @@ pub(crate) fn settle(tx: &mut Tx<'_>, ending: &Ending) -> Result<Result<SettleOu
     };
     let taken = first(tx.conn, TAKE, key, |row| {
         let (deliveries, cancel, head) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        Ok(Ready { part, rank: 0, pos: 0, seq, deliveries, cancel, head })
+        Ok(Ready { deliveries, cancel, head, ..Ready::new(part, 0, seq) })
     })?;
     let Some(mut ready) = taken else { return Ok(Ok(SettleOutcome::Lost)) };
     let group = if ready.head || *action != Action::Remove { place(tx, &mut ready)? } else { None };
@@ -75,7 +75,7 @@ fn store_successors(tx: &mut Tx<'_>, successors: &[NewSuccessor]) -> Result<()> 
 /// Looks up where the message stands. Returns its group.
 fn place(tx: &mut Tx<'_>, ready: &mut Ready) -> Result<Option<String>> {
     let found = first(tx.conn, PLACE, [ready.seq], |row| {
-        (ready.rank, ready.pos) = (row.get(1)?, row.get(2)?);
+        (ready.rank, ready.pos, ready.joined) = (row.get(1)?, row.get(2)?, row.get(3)?);
         row.get(0)
     })?;
     Ok(found.flatten())
@@ -85,14 +85,15 @@ fn act(tx: &mut Tx<'_>, mut ready: Ready, group: Option<&str>, action: &Action) 
     if matches!(action, Action::Release | Action::Postpone { .. }) {
         ready.deliveries -= 1; // what was let go is no attempt
     }
+    let headed = group.filter(|_| ready.head); // not where groups do not count
     match action {
         Action::Remove => {
             run(tx.conn, REMOVE, [ready.seq])?;
-            leave(tx, ready, group)
+            leave(tx, ready.part, headed)
         }
         Action::Release | Action::Retry => {
             ready.pos -= FRONT;
-            tx.make_ready(ready)
+            tx.stand(ready, headed)
         }
         Action::Postpone { delay, headers } => {
             replace_headers(tx, ready.seq, headers.as_ref())?;
@@ -100,22 +101,22 @@ fn act(tx: &mut Tx<'_>, mut ready: Ready, group: Option<&str>, action: &Action) 
                 // What matured before this moment stands ahead of it.
                 tx.bring(ready.part)?;
                 tx.move_to_end(&mut ready)?;
-                tx.make_ready(ready)
+                tx.stand(ready, headed)
             } else {
                 tx.make_timed(ready, POSTPONED, tx.now.after(*delay))
             }
         }
         Action::Move { to, headers } => {
             replace_headers(tx, ready.seq, headers.as_ref())?;
-            leave(tx, ready, group)?;
+            leave(tx, ready.part, headed)?;
             move_to(tx, ready, group, to)
         }
     }
 }
 
-/// Lets the group go on, if the message was its head.
-fn leave(tx: &mut Tx<'_>, ready: Ready, group: Option<&str>) -> Result<()> {
-    group.filter(|_| ready.head).map_or(Ok(()), |group| tx.leave(ready.part, group))
+/// Lets a group that a message was at the head of go on.
+fn leave(tx: &mut Tx<'_>, part: i64, headed: Option<&str>) -> Result<()> {
+    headed.map_or(Ok(()), |group| tx.leave(part, group))
 }
 
 fn move_to(tx: &mut Tx<'_>, ready: Ready, group: Option<&str>, to: &PartitionId) -> Result<()> {
@@ -127,7 +128,7 @@ fn move_to(tx: &mut Tx<'_>, ready: Ready, group: Option<&str>, to: &PartitionId)
         return run(tx.conn, REMOVE, [ready.seq]).map(drop);
     }
     let joins = group.filter(|_| tx.is_live(part)); // whether or not groups counted where it comes from
-    tx.enter(Ready { part, pos, deliveries: 0, cancel: false, head: false, ..ready }, joins)
+    tx.stand(Ready { pos, joined: pos, ..Ready::new(part, ready.rank, ready.seq) }, joins)
 }
 
 fn replace_headers(tx: &mut Tx<'_>, seq: i64, headers: Option<&Headers>) -> Result<()> {

@@ -5,6 +5,11 @@ use rusqlite::{Connection, OptionalExtension, Params, Row};
 
 use crate::error::classify;
 
+/// As a statement takes it.
+pub(crate) fn limit_of(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
 /// Runs a statement. Returns how many rows it changed.
 pub(crate) fn run(conn: &Connection, sql: &str, params: impl Params) -> Result<usize> {
     conn.prepare_cached(sql).and_then(|mut statement| statement.execute(params)).map_err(classify)

@@ -84,6 +84,17 @@ pub(crate) async fn pull(queue: &SqliteQueue, partition: &PartitionId, max: usiz
     queue.pull(partition, PullRequest::new(max, Duration::ZERO, LEASE)).await.unwrap()
 }
 
+/// Up to so many members of a group at once.
+pub(crate) async fn pull_whole(
+    queue: &SqliteQueue,
+    partition: &PartitionId,
+    max: usize,
+    group_members: usize,
+) -> Vec<RawDelivery> {
+    let request = PullRequest::new(max, Duration::ZERO, LEASE).with_group_members(group_members);
+    queue.pull(partition, request).await.unwrap()
+}
+
 pub(crate) async fn pull_wait(queue: &SqliteQueue, partition: &PartitionId, max: usize) -> Vec<RawDelivery> {
     queue.pull(partition, PullRequest::new(max, SOON, LEASE)).await.unwrap()
 }

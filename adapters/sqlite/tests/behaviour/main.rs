@@ -24,3 +24,4 @@ mod successors;
 mod threads;
 mod unreadable;
 mod waiting;
+mod whole;
