@@ -54,30 +54,29 @@ local function with_changes(record)
     return char(flag) .. sub(record, 2, 10) .. (name and with_length(name) or '') .. key .. MARK .. char(160 + #all) .. concat(all)
 end
 
--- Lets a member of a group whose head was amended stand where it was pushed.
-local function offer(id, level)
-    local record = read(id)
-    if record then
-        standing().stand(id, record, level)
-    else
-        put_aside(base, id, level)
+-- What the change makes of where a message of this group, if any, stood in it.
+local function regroup_or_disable(id, stood, old_group)
+    local offer, is_regrouped, was_disabled = standing().offer, regroup and old_group ~= group, stood.is_disabled
+    if disabled ~= '' then
+        stood.is_disabled = disabled == '1'
+    end
+    if old_group and (is_regrouped or was_disabled and not stood.is_disabled) then
+        ready = ready + go_on(id, old_group, offer)
+    end
+    local new_group = old_group
+    if is_regrouped then
+        new_group, stood.joins = group, true
+        stood.number = group and stood.is_disabled and next_place(base) or nil
+    end
+    if new_group and stood.is_disabled then
+        local place, more = counted().disable(base, new_group, id, stood.number, offer)
+        stood.number, ready = place, ready + more
     end
 end
 
 -- What the change makes of where a message of this group, if any, stood.
 local function restand(id, stood, old_group, number)
-    local regrouped = regroup and old_group ~= group
-    if disabled ~= '' then
-        stood.is_disabled = disabled == '1'
-    end
-    if old_group and (regrouped or stood.is_disabled) then
-        local more, place = go_on(id, old_group, offer)
-        ready = ready + more
-        stood.number = stood.number or place or nil
-    end
-    if regrouped then
-        stood.number, stood.joins = nil, true
-    end
+    regroup_or_disable(id, stood, old_group)
     if delay == 0 and stood.due then
         stood.due, stood.joins = nil, true
     elseif delay and delay > 0 then
@@ -129,7 +128,7 @@ local function amend(id, number)
         call('HDEL', base .. 'leases', id)
         drop(claim, 1)
         call('HINCRBY', base .. 'counts', id, 1)
-        come_back(id, level_of(flag_of(record)))
+        ready = ready + come_back(id, flag_of(record))
     end
     return change(id, record, number)
 end

@@ -24,13 +24,73 @@ local function bring_back()
     end
 end
 
+-- What takes members of groups, and tells in the entries of a claim who has a group: so entries are made only where groups are counted. Takes
+-- the first in line with each that comes, up to so many of one group, as long as there are fewer than `max` of all.
+local function taking_groups(ids, records, entries, max, members, step)
+    local function add(id, record, level)
+        ids[#ids + 1], records[#records + 1] = id, record
+        entries[#entries + 1] = id .. char(is_grouped(flag_of(record)) and level + 16 or level)
+        return #record
+    end
+
+    -- Takes some of a line in front. Answers how many were there, and their bytes.
+    local function take_some(group, wanted, has_fronts)
+        local some = call('ZPOPMIN', base .. 'behind:' .. group, wanted)
+        local names, places, bytes = {}, {}, 0
+        for i = 1, #some, 2 do
+            names[#names + 1] = sub(some[i], 1, 16)
+        end
+        local found = #names > 0 and read_all(names) or names
+        if has_fronts then
+            fill_in(names, found)
+        end
+        for i, id in ipairs(names) do
+            local level = level_of(byte(some[2 * i - 1], 17))
+            if found[i] then
+                bytes = bytes + add(id, found[i], level)
+                places[#places + 1], places[#places + 2] = some[2 * i], id
+            else
+                put_aside(base, id, level)
+            end
+        end
+        if #places > 0 then
+            call('ZADD', base .. 'places:' .. group, unpack(places))
+        end
+        call('HINCRBY', base .. 'heads', group, #places / 2)
+        call('HINCRBY', base .. 'state', 'behind', -#names)
+        return #names, bytes
+    end
+
+    local bytes = 0
+
+    -- Adds a message, and members behind it if it has a group. Answers the bytes of all so far.
+    return function(id, record, level, has_fronts)
+        bytes = bytes + add(id, record, level)
+        local left = math.min(members - 1, max - #ids)
+        local group = left > 0 and is_grouped(flag_of(record)) and group_of(record)
+        if not group or call('EXISTS', base .. 'behind:' .. group) == 0 or not is_front_of(base, group, id) then
+            return bytes
+        end
+        counted().begin(base, group)
+        while left > 0 and bytes < MOST_BYTES do
+            local wanted = math.min(left, step)
+            local count, more = take_some(group, wanted, has_fronts)
+            bytes, left = bytes + more, count == wanted and left - count or 0
+        end
+        return bytes
+    end
+end
+
 -- Takes messages out of their lines: ids, records, and entries. What one step reads is bounded, as its messages are. `size` says
--- whether there are bulky (1) or even large messages (2), or neither; `amended` that some may be placed.
-local function take(top, max, size, tombs, amended)
+-- whether there are bulky (1) or even large messages (2), or neither; `amended` that some may be placed; `members` how many of one group come
+-- at once, if groups matter.
+local function take(top, max, size, tombs, amended, members)
     local step = size == '2' and 4 or 100
     local has_tombs, draw = tombs and tombs ~= '0', amended and standing().draw
     local ids, records, entries, bytes, count = {}, {}, {}, 0, 0
     local level, rounds, buried = top, 0, 0
+    local take_group = members and sub(base, -5) ~= 'dead:' and taking_groups(ids, records, entries, max, members, step)
+    members = take_group and members or 1
     while level >= 0 and count < max and rounds < ROUNDS and bytes < MOST_BYTES do
         local at, before = level, count
         if has_tombs then
@@ -39,7 +99,8 @@ local function take(top, max, size, tombs, amended)
                 break
             end
         end
-        local wanted = math.min(max - count, step)
+        -- So many that there is room for the members behind each.
+        local wanted = math.max(math.min(math.floor((max - count) / members), step), 1)
         local some, are_placed
         if draw then
             some, are_placed = draw(level, wanted)
@@ -58,7 +119,10 @@ local function take(top, max, size, tombs, amended)
             for i = 1, #some do
                 local id, record = some[i], found[i]
                 local is_deleted = spent and spent[i]
-                if record and not is_deleted then
+                if record and not is_deleted and take_group then
+                    bytes = take_group(id, record, at, size)
+                    count = #ids
+                elseif record and not is_deleted then
                     count = count + 1
                     ids[count], records[count] = id, record
                     bytes = bytes + #record
@@ -66,7 +130,7 @@ local function take(top, max, size, tombs, amended)
                     put_aside(base, id, at)
                 end
             end
-            if count >= first then
+            if count >= first and not take_group then
                 local flag = char(at)
                 entries[#entries + 1] = concat(ids, flag, first, count) .. flag
             end
@@ -94,12 +158,14 @@ local function next_due()
     return first and math.max(first - now, 0) or -1
 end
 
--- Leases up to `max` messages. `who`, if not empty, waits for more: what is left is told at once, or else when it comes.
+-- Leases up to `max` messages, and up to so many members of one group. `who`, if not empty, waits for more: what is left is told at once, or
+-- else when it comes.
 -- Answers the time, when the next is due, whether more are ready (1) and ids are aside (2), records, counts of earlier deliveries, and
 -- headers.
-local function claim(max, lease, token, who)
-    local state = call('HMGET', base .. 'state', 'top', 'paused', 'size', 'tombs', 'astray', 'amended')
+local function claim(max, lease, token, who, members)
+    local state = call('HMGET', base .. 'state', 'top', 'paused', 'size', 'tombs', 'astray', 'amended', 'counted')
     local top, has_astray, amended = tonumber(state[1] or -1), state[5] and state[5] ~= '0', state[6]
+    members = (members > 1 or state[7]) and members or nil
     local ids, records, entries, is_cut, has_lifted, counts, headers = {}, {}, '', false, false, false, false
     if not state[2] and top >= 0 then
         if has_astray then
@@ -112,7 +178,7 @@ local function claim(max, lease, token, who)
             top, state[4] = has_lifted and 9 or top, call('HGET', base .. 'state', 'tombs')
         end
         if not is_cut then
-            ids, records, entries, is_cut = take(top, max, state[3], state[4], amended)
+            ids, records, entries, is_cut = take(top, max, state[3], state[4], amended, members)
         end
     end
     if #ids > 0 then

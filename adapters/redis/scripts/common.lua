@@ -21,7 +21,7 @@ local messages = home .. 'messages'
 local base = sub(KEYS[1], 1, -6)
 
 -- What is on the server is of this layout: the score of each partition in their list. Clients know it too, and what comes of it when a
--- message was amended or can become urgent (`AMENDED_LAYOUT`).
+-- message was amended or can become urgent (`AMENDED_LAYOUT`), or a group has several members in front (`COUNTED_LAYOUT`).
 local LAYOUT = 2
 
 local time = call('TIME')
@@ -149,37 +149,5 @@ local function tell(to, ready, due, caller)
     if who then
         local in_us = due and math.max(due - now, 0) or -1
         call('PUBLISH', root .. 'wake', concat({ who, ready, string.format('%.0f', in_us), caller or '-' }, ' '))
-    end
-end
-
--- Puts a message at the end of its level or, if its group has another head, of its group. `since` has from when on it stands there, for one
--- that was pushed before. Answers how many became ready.
-local function line_up(to, id, flag, since)
-    if since and sub(to, -5) ~= 'dead:' then
-        call('HSET', to .. 'since', id, since)
-    end
-    if is_grouped(flag) and sub(to, -5) ~= 'dead:' then
-        local record = read_of(home_of(to), id)
-        if not record then
-            return put_aside(to, id, level_of(flag))
-        end
-        local group = group_of(record)
-        if call('HSETNX', to .. 'heads', group, id) == 0 and call('HGET', to .. 'heads', group) ~= id then
-            local place = call('HINCRBY', to .. 'state', 'places', 1)
-            call('ZADD', to .. 'behind:' .. group, place, id .. char(flag))
-            call('HINCRBY', to .. 'state', 'behind', 1)
-            return 0
-        end
-    end
-    call('RPUSH', to .. 'ready' .. level_of(flag), id)
-    return 1
-end
-
--- Lets those line up whose delay is over, at most a thousand of them.
-local function promote(to)
-    local due = call('ZRANGEBYSCORE', to .. 'due', '-inf', now, 'WITHSCORES', 'LIMIT', 0, 1000)
-    for i = 1, #due, 2 do
-        call('ZREM', to .. 'due', due[i])
-        line_up(to, sub(due[i], 1, 16), byte(due[i], 17), due[i + 1])
     end
 end

@@ -3,7 +3,7 @@
 
 refuse_if_in_vain()
 local answers, at = finish()
-follow(answers, at + 4)
-local pulled = claim(tonumber(ARGV[at]), tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3])
+follow(answers, at + 5)
+local pulled = claim(tonumber(ARGV[at]), tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4]))
 pulled[7] = answers
 return pulled

@@ -111,11 +111,10 @@ local function act(action, id, flag, value, headers)
         if action == 'F' then
             call('HINCRBY', base .. 'counts', id, 1)
         end
-        come_back(id, level_of(flag))
-        return 1
+        return come_back(id, flag)
     end
     if action == 'P' then
-        come_back(id)
+        note_return(id)
         if headers ~= '' then
             call('HSET', base .. 'headers', id, headers)
         end

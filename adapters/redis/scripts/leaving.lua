@@ -23,27 +23,19 @@ local function read_whole(id)
     return record
 end
 
--- A group goes on without this message. Its next member joins the end of its level, or is handed to `offer`. Answers how many became ready
--- by that, and, where it was the head and there is an `offer`, a number for it in the line behind, before all that are there.
+-- A group goes on without this message, which is in front, disabled, or not in it any more. Its next member is offered, as `move_up` says.
+-- Answers how many became ready by that.
 local function go_on(id, group, offer)
-    if call('HGET', base .. 'heads', group) ~= id then
+    local head = call('HGET', base .. 'heads', group)
+    if is_counted(head) then
+        return counted().leave(base, group, id, offer)
+    end
+    if head ~= id then
         return 0
     end
-    local next = call('ZPOPMIN', base .. 'behind:' .. group)
-    if not next[1] then
-        call('HDEL', base .. 'heads', group)
-        return 0, offer and call('HINCRBY', base .. 'state', 'places', 1)
-    end
-    local following = sub(next[1], 1, 16)
-    call('HSET', base .. 'heads', group, following)
-    call('HINCRBY', base .. 'state', 'behind', -1)
-    local level = level_of(byte(next[1], 17))
-    if offer then
-        offer(following, level)
-    else
-        call('RPUSH', base .. 'ready' .. level, following)
-    end
-    return 1, tonumber(next[2]) - 0.5
+    local following = move_up(base, group, offer)
+    set_head(base, group, following)
+    return following and 1 or 0
 end
 
 -- A message leaves the partition: its key is free, and its group goes on. Answers how many became ready by it.
@@ -58,7 +50,7 @@ local function leave(id, record)
     if not is_grouped(flag) then
         return 0
     end
-    return (go_on(id, group_of(record)))
+    return go_on(id, group_of(record))
 end
 
 -- Forgets what some messages have: a count, headers, a request for cancellation, since when they stand in line, when they become urgent, a

@@ -17,7 +17,7 @@ local function give_back(claim)
         if held[i] == claim then
             call('HDEL', base .. 'leases', ids[i])
             call('HINCRBY', base .. 'counts', ids[i], 1)
-            come_back(ids[i], level_of(byte(entries, i * 17)))
+            come_back(ids[i], byte(entries, i * 17))
         end
     end
     return #ids

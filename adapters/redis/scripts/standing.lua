@@ -25,6 +25,20 @@ local function standing()
         return tonumber(call('HGET', base .. 'tombs', id .. char(level)) or 0) > 0
     end
 
+    -- Takes a member of a group out of its line. Answers its place there, or nothing if it was not there.
+    local function leave_line(id, flag, group)
+        local line = base .. 'behind:' .. group
+        for _, mark in ipairs({ 0, GIVEN_BACK }) do
+            local place = call('ZSCORE', line, id .. char(flag + mark))
+            if place then
+                call('ZREM', line, id .. char(flag + mark))
+                call('HINCRBY', base .. 'state', 'behind', -1)
+                return place
+            end
+        end
+        return nil
+    end
+
     -- Takes a message out of wherever it stands. Answers what is needed to put it back.
     local function lift_out(id, record)
         local flag = flag_of(record)
@@ -40,11 +54,8 @@ local function standing()
             call('ZREM', base .. 'due', entry)
             return { due = tonumber(due) }
         end
-        local line = is_grouped(flag) and base .. 'behind:' .. group_of(record)
-        local number = line and call('ZSCORE', line, entry)
+        local number = is_grouped(flag) and leave_line(id, flag, group_of(record))
         if number then
-            call('ZREM', line, entry)
-            call('HINCRBY', base .. 'state', 'behind', -1)
             return { number = tonumber(number) }
         end
         if call('ZREM', base .. 'placed' .. level, id) == 1 or call_off(base, { id }) == 1 then
@@ -72,7 +83,36 @@ local function standing()
         call('ZADD', base .. 'placed' .. level, position_of(call('HGET', base .. 'since', id), record), id)
     end
 
-    -- Puts a message to where it belongs: aside, among those that are due later, behind the head of its group, at the end or where it
+    -- Lets a member of a group stand where it was pushed.
+    local function offer(id, level)
+        local record = read(id)
+        if record then
+            stand(id, record, level)
+        else
+            put_aside(base, id, level)
+        end
+    end
+
+    -- Puts a member of a group in front, or to its place in the line. Answers how many became ready; nothing if it is to be offered itself.
+    local function put_in_group(id, flag, group, stood)
+        local head = call('HSETNX', base .. 'heads', group, id) == 0 and call('HGET', base .. 'heads', group)
+        if not head or head == id then
+            return nil
+        end
+        if stood.is_lifted and is_counted_in(base, group, id) then
+            return nil
+        end
+        if call('HGET', base .. 'since', id) == 'r' then
+            flag = flag + GIVEN_BACK
+        end
+        if is_counted(head) then
+            return counted().stand_back(base, group, id, flag, stood.number, offer)
+        end
+        wait_behind(base, group, id, flag, stood.number or next_place(base))
+        return 0
+    end
+
+    -- Puts a message to where it belongs: aside, among those that are due later, behind the front of its group, at the end or where it
     -- stood. Answers how many became ready, and when this one does.
     local function put(id, record, stood)
         local flag = flag_of(record)
@@ -87,14 +127,9 @@ local function standing()
         if stood.due or stood.joins then
             return line_up(base, id, flag, now)
         end
-        if is_grouped(flag) then
-            local group = group_of(record)
-            if call('HSETNX', base .. 'heads', group, id) == 0 and call('HGET', base .. 'heads', group) ~= id then
-                local number = stood.number or call('HINCRBY', base .. 'state', 'places', 1)
-                call('ZADD', base .. 'behind:' .. group, number, id .. char(flag))
-                call('HINCRBY', base .. 'state', 'behind', 1)
-                return 0
-            end
+        local ready = is_grouped(flag) and put_in_group(id, flag, group_of(record), stood)
+        if ready then
+            return ready
         end
         stand(id, record, level_of(flag), stood.tomb)
         return 1
@@ -105,6 +140,7 @@ local function standing()
         local flag = flag_of(record)
         local highest = char(flag - level_of(flag) + 9)
         local stood = lift_out(id, record)
+        stood.is_lifted = true
         for _, hash in ipairs({ hash_of(home, id), messages, home .. 'bulky' }) do
             local found = call('HGET', hash, id)
             if found then
@@ -171,6 +207,6 @@ local function standing()
         return some, true
     end
 
-    made = { lift_out = lift_out, put = put, stand = stand, lift_due = lift_due, draw = draw }
+    made = { lift_out = lift_out, put = put, offer = offer, lift_due = lift_due, draw = draw }
     return made
 end

@@ -45,7 +45,11 @@ impl RedisQueue {
         ids: &[MessageId],
         change: &Amend,
     ) -> Result<Vec<u8>> {
-        self.register_amended(partition).await?;
+        if change.disabled.is_some() || change.group.is_some() {
+            self.register_counted(partition).await?;
+        } else {
+            self.register_amended(partition).await?;
+        }
         let mut call = self.new_call(&script::AMEND, partition, ids.len() + 5, 32 * ids.len() + 512);
         // The client of a cluster sends a call again by itself whose connection broke. It must not undo what others did meanwhile.
         let name = self.inner.config.is_cluster().then(Uuid::new_v4);

@@ -62,7 +62,7 @@ pub(crate) fn capabilities(config: &Config, level: DurabilityLevel) -> Capabilit
         pause: true,
         amend: true,
         urgent_after: true,
-        whole_groups: false,
+        whole_groups: true,
         limits: Limits {
             message_bytes: config.message_bytes,
             push_batch: BATCH,

@@ -5,7 +5,8 @@ use anyqueue::{Operation, PartitionId, Result, SettleOutcome};
 use crate::RedisQueue;
 use crate::bundle::Ending;
 use crate::error::unexpected_reply;
-use crate::names::{AMENDED_LAYOUT, LAYOUT};
+use crate::names::{AMENDED_LAYOUT, COUNTED_LAYOUT, LAYOUT};
+use crate::recent_names::RecentNames;
 use crate::reply::{bytes, exactly, optional_list};
 use crate::script;
 use crate::settle::{CrossSlot, settled};
@@ -26,13 +27,22 @@ impl RedisQueue {
     /// In a cluster, notes in that list, if the partition is there, that it may get keys that releases before amendments do not know.
     /// Elsewhere scripts do that.
     pub(crate) async fn register_amended(&self, partition: &PartitionId) -> Result<()> {
-        if !self.inner.config.is_cluster() || self.inner.amended.is_recent(partition.name()) {
+        self.register_layout(partition, AMENDED_LAYOUT, &self.inner.amended).await
+    }
+
+    /// The same of keys that releases before whole groups do not know.
+    pub(crate) async fn register_counted(&self, partition: &PartitionId) -> Result<()> {
+        self.register_layout(partition, COUNTED_LAYOUT, &self.inner.counted).await
+    }
+
+    async fn register_layout(&self, partition: &PartitionId, layout: u32, known: &RecentNames) -> Result<()> {
+        if !self.inner.config.is_cluster() || known.is_recent(partition.name()) {
             return Ok(());
         }
         let mut list = redis::cmd("ZADD");
-        list.arg(self.inner.names.partitions()).arg("XX").arg("GT").arg(AMENDED_LAYOUT).arg(partition.name());
+        list.arg(self.inner.names.partitions()).arg("XX").arg("GT").arg(layout).arg(partition.name());
         self.inner.link.command(&list).await?;
-        self.inner.amended.add(partition.name());
+        known.add(partition.name());
         Ok(())
     }
 

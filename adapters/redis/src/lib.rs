@@ -27,8 +27,11 @@
 //! the first pull from then on; a message that is moved, to the dead letters or elsewhere, leaves its moment behind. A client of a cluster may
 //! send an amendment twice, if its connection breaks; for five minutes the second one only repeats the first one's answer.
 //!
-//! A member of a group joins the end of its level when the member before it is gone. A message that is moved to a partition that already
-//! has its id counts as that message: it is not stored again.
+//! A member of a group joins the end of its level when those before it are gone; one that was given back meanwhile goes ahead of what was
+//! never delivered. A pull of [whole groups](anyqueue::adapter::PullRequest::group_members) is one script like any other: it takes the members
+//! from their group's line together with the first.
+//!
+//! A message that is moved to a partition that already has its id counts as that message: it is not stored again.
 //!
 //! A record that cannot be read is delivered with its stored bytes and the reason. The queue moves damaged ones to the dead letters; those
 //! that a newer release wrote come again later.
@@ -129,7 +132,8 @@
 //! | `due` | sorted set | delayed and postponed, by when they are due |
 //! | `leases` | hash | the claim of each leased message |
 //! | `claims`, `taken` | sorted set, hash | when claims end, and what they hold |
-//! | `heads`, `behind:…` | hash, sorted sets | the first message of each group, and those that wait behind it |
+//! | `heads`, `behind:…` | hash, sorted sets | who is in front of each group: on offer, held or postponed; and those that wait behind, by their places in it |
+//! | `places:…` | sorted sets | only for groups with several members in front or with disabled ones: the places of these; `heads` has how many are in front then |
 //! | `since` | hash | since when messages stand in line that matured or moved after their push, and which were given back |
 //! | `placed0` … `placed9` | sorted sets | ready messages that stand elsewhere than at the end, as amendments put them, by when they were pushed |
 //! | `disabled` | hash | disabled messages, and what puts each back where it stood |
@@ -145,9 +149,10 @@
 //!
 //! Three names belong to no partition: the sorted set `anyqueue:partitions` holds the names of partitions, the set `anyqueue:astray` those
 //! with ids that were put aside, and hints are published on the channel `anyqueue:wake`. The score of a partition in the first is the
-//! layout of its keys: 2, or 3 from when a message of the partition was first amended or pushed with a moment from which it is urgent. A release
-//! that knows nothing of that refuses to open the queue then; handles of such a release that are open do not find what was amended. Opening a
-//! queue refuses any other layout, and a hash `anyqueue:messages`: they are from before the first release, or from a later one.
+//! layout of its keys: 2; 3 from when a message of the partition was first amended or pushed with a moment from which it is urgent; 4 from when
+//! several members of a group were first claimed at once, or one was disabled. A release that knows nothing of that refuses to open the queue
+//! then. Handles of such a release must be closed before: they do not find what was amended, and a group whose member they remove may stand
+//! still. Opening a queue refuses any other layout, and a hash `anyqueue:messages`: they are from before the first release, or from a later one.
 
 mod amend;
 mod backend;

@@ -8,6 +8,9 @@ pub(crate) const LAYOUT: u32 = 2;
 /// The same of a partition in which a message was amended or can become urgent: releases before that would not find it. Scripts have the same
 /// constant, `AMENDED_LAYOUT`.
 pub(crate) const AMENDED_LAYOUT: u32 = 3;
+/// The same of a partition that has or had several members of a group in front, or disabled ones. Scripts have the same constant,
+/// `COUNTED_LAYOUT`.
+pub(crate) const COUNTED_LAYOUT: u32 = 4;
 
 /// The names of one prefix.
 #[derive(Clone, Debug)]

@@ -119,7 +119,11 @@ impl RedisQueue {
         self.add_claim(&mut call, partition, request, secret);
         bundle.add_successors_to(&mut call, &self.inner.caller);
         let before = Instant::now();
-        let answer = match self.register_urgent(bundle).await {
+        let registering = async {
+            self.register_whole_groups(partition, request).await?;
+            self.register_urgent(bundle).await
+        };
+        let answer = match registering.await {
             Ok(()) => self.run(&call, Operation::Settle).await,
             Err(error) => Err(error),
         };
@@ -163,9 +167,10 @@ impl RedisQueue {
         request: &PullRequest,
         started: Instant,
     ) -> Result<Vec<RawDelivery>> {
+        self.register_whole_groups(partition, request).await.map_err(stamp)?;
         loop {
             let secret = Uuid::new_v4();
-            let mut call = self.new_call(&script::PULL, partition, 4, 128);
+            let mut call = self.new_call(&script::PULL, partition, 5, 128);
             self.add_claim(&mut call, partition, request, secret);
             let before = Instant::now();
             let answer = self.run(&call, Operation::Pull).await.map_err(stamp)?;
@@ -190,6 +195,12 @@ impl RedisQueue {
         } else {
             call.arg(word(partition).as_bytes());
         }
+        call.int(request.group_members as u64);
+    }
+
+    /// In a cluster, notes that several of a group may be held at once.
+    async fn register_whole_groups(&self, partition: &PartitionId, request: &PullRequest) -> Result<()> {
+        if request.group_members > 1 { self.register_counted(partition).await } else { Ok(()) }
     }
 
     /// Returns what was claimed. Further calls are rarely needed.

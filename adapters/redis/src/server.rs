@@ -9,7 +9,7 @@ use anyqueue::{ErrorKind, Result};
 use crate::config::Topology;
 use crate::error::ERRORS;
 use crate::link::{Call, Link};
-use crate::names::{AMENDED_LAYOUT, LAYOUT, Names};
+use crate::names::{AMENDED_LAYOUT, COUNTED_LAYOUT, LAYOUT, Names};
 use crate::{reply, script};
 
 /// The oldest supported server.
@@ -98,9 +98,9 @@ pub(crate) async fn check_layout(link: &Link, names: &Names) -> Result<()> {
         list.arg(names.partitions()).arg(end).arg(end).arg("WITHSCORES");
         let Ok([name, layout]) = reply::exactly::<2>(link.command(&list).await?) else { continue };
         let (name, layout) = (reply::text(name)?, reply::text(layout)?);
-        if [LAYOUT, AMENDED_LAYOUT].iter().all(|known| layout != known.to_string()) {
+        if [LAYOUT, AMENDED_LAYOUT, COUNTED_LAYOUT].iter().all(|known| layout != known.to_string()) {
             let text = format!(
-                "the partition {name} is of layout {layout}, and this release reads {LAYOUT} and {AMENDED_LAYOUT}: use the release that wrote it, \
+                "the partition {name} is of layout {layout}, and this release reads {LAYOUT} to {COUNTED_LAYOUT}: use the release that wrote it, \
                  or another prefix, or delete the keys of this one"
             );
             return Err(ERRORS.error(ErrorKind::Incompatible, text));

@@ -223,9 +223,9 @@ impl RedisQueue {
     ) -> Call {
         let (args, size) = bundle.size();
         let mut call = if bundle.successors.is_empty() {
-            self.new_call(without, partition, args + 4, size + 64)
+            self.new_call(without, partition, args + 5, size + 64)
         } else {
-            self.new_call_beyond(with, partition, bundle.successors.partitions(), args + 6, size + 128)
+            self.new_call_beyond(with, partition, bundle.successors.partitions(), args + 7, size + 128)
         };
         bundle.add_to(&mut call);
         call

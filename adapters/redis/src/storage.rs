@@ -45,6 +45,8 @@ pub(crate) struct Inner {
     pub(crate) listed: RecentNames,
     /// Partitions of which this handle has noted there that something in them is amended or can become urgent.
     pub(crate) amended: RecentNames,
+    /// Partitions of which it has noted there that several of a group may be in front, or some disabled.
+    pub(crate) counted: RecentNames,
     /// Partitions that this handle has reported for missing records.
     pub(crate) reported: RecentNames,
     tasks: TaskTracker,
@@ -117,6 +119,7 @@ impl RedisQueue {
             closed: CancellationToken::new(),
             listed: RecentNames::default(),
             amended: RecentNames::default(),
+            counted: RecentNames::default(),
             reported: RecentNames::default(),
             tasks: TaskTracker::new(),
             calls: TaskTracker::new(),

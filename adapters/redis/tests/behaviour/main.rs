@@ -27,4 +27,7 @@ mod successors_faults;
 mod tls;
 mod unreadable;
 mod urgent;
+mod whole_groups;
+mod whole_groups_like_memory;
+mod whole_groups_load;
 mod windows;

@@ -125,7 +125,7 @@ async fn keys_of_another_layout_are_told() {
     let queue = bed.open().await;
     push(&queue, &part("p"), &messages(&["x"])).await;
     bed.open().await;
-    for layout in ["0", "4"] {
+    for layout in ["0", "5"] {
         bed.run(&format!("ZADD {}:partitions {layout} other", bed.prefix)).await;
         for error in [RedisQueue::open(&bed.url()).await.unwrap_err(), queue.init().await.unwrap_err()] {
             assert_eq!(
