@@ -213,7 +213,11 @@ impl Forward for Shared {
     }
     async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
         match self.pull.pass(request.max).await {
-            None => self.memory.pull(partition, request).await.map(|deliveries| self.marked(deliveries)),
+            None => {
+                let told = self.pull.answered();
+                let answer = self.memory.pull(partition, request).await;
+                if told.await { answer.map(|deliveries| self.marked(deliveries)) } else { Err(lost()) }
+            }
             Some(Script::Fail(error)) => Err(error),
             Some(_) => panic!("as the script says"),
         }
