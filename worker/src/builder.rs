@@ -10,6 +10,7 @@ use anyqueue::{Bytes, Error, Queue, Result};
 use futures_util::future::FutureExt;
 use serde::de::DeserializeOwned;
 
+use crate::batch::{BatchContext, IntoBatchResult, Task};
 use crate::config::{Config, Counting, PartitionConfig};
 use crate::context::TaskContext;
 use crate::error::TaskResult;
@@ -93,6 +94,21 @@ impl WorkerBuilder {
         self.route(Route::raw(kind, handler))
     }
 
+    /// Adds a handler that takes several tasks of a kind at once: those that stand one behind the other at the front of a group, where the
+    /// partition is pulled in [whole groups](Partition::whole_groups). Elsewhere each comes alone. See
+    /// [the crate](crate#batches) for what happens to the tasks of a batch.
+    ///
+    /// The tasks come in the group's order. Return one [`TaskResult`] for all of them, or one for each: see [`IntoBatchResult`].
+    pub fn batch_handler<T, F, Fut>(self, kind: &str, handler: F) -> Self
+    where
+        T: DeserializeOwned + 'static,
+        F: Fn(Vec<Task<T>>, BatchContext) -> Fut + Send + Sync + 'static,
+        Fut: Future + Send + 'static,
+        Fut::Output: IntoBatchResult,
+    {
+        self.route(Route::batch(kind, handler))
+    }
+
     /// Adds a handler for the items of a work set. Its messages are of a kind of their own, `work-set NAME`, which [`Kind`] can limit.
     pub fn work_set<S, F, Fut>(mut self, set: WorkSet<S>, handler: F) -> Self
     where
@@ -136,7 +152,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// Wraps every run of a handler: for logs, traces and metrics of the application. The wrapper added last is the outermost.
+    /// Wraps every run of a handler: for logs, traces and metrics of the application. The wrapper added last is the outermost. Runs of
+    /// [batch handlers](Self::batch_handler) are not wrapped.
     ///
     /// ```
     /// # use anyqueue_worker::{TaskContext, Worker};
@@ -243,6 +260,7 @@ impl WorkerBuilder {
         self.check_handlers();
         self.check_slots();
         self.check_retries(&partitions);
+        self.check_groups(&partitions);
         if !self.problems.is_empty() {
             return Err(Error::invalid(self.problems.join("; ")));
         }
@@ -276,6 +294,29 @@ impl WorkerBuilder {
         if all.any(|retry| retry.is_as_new_message()) {
             self.problems.push(
                 "retries as new messages need successors, which this backend does not store: leave out as_new_message()"
+                    .to_owned(),
+            );
+        }
+    }
+
+    /// Whole groups are for batch handlers, which keep their order.
+    fn check_groups(&mut self, partitions: &[PartitionConfig]) {
+        let mut whole = partitions.iter().filter(|partition| partition.group_members > 1).peekable();
+        if whole.peek().is_none() {
+            return;
+        }
+        let mut retries = whole.map(|partition| partition.retry.unwrap_or(self.config.retry));
+        if retries.any(|retry| retry.is_as_new_message())
+            || self.routes.retries().any(|retry| retry.is_as_new_message())
+        {
+            self.problems.push(
+                "retries as new messages go to the end of their group, and whole groups are to keep their order: leave out as_new_message()"
+                    .to_owned(),
+            );
+        }
+        if !self.routes.take_batches() {
+            self.problems.push(
+                "groups are to be pulled whole, but no handler takes batches: register a batch_handler()"
                     .to_owned(),
             );
         }

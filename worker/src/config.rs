@@ -20,6 +20,8 @@ pub(crate) struct PartitionConfig {
     pub(crate) timeout: Option<Duration>,
     pub(crate) retry: Option<Retry>,
     pub(crate) lease: Option<Duration>,
+    /// How many members of a group are pulled at once; 1 for the head alone.
+    pub(crate) group_members: usize,
 }
 
 /// What applies to the whole worker.

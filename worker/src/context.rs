@@ -1,8 +1,7 @@
 //! What a handler knows about its task, and how it learns that it should stop.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyqueue::{
@@ -12,36 +11,10 @@ use anyqueue::{
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
+use crate::batch::BatchContext;
 use crate::message::{Failure, history, task};
+use crate::stop::{CancelReason, Stop};
 use crate::successors;
-
-/// Why a handler was asked to stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum CancelReason {
-    /// It has run longer than it may.
-    Timeout,
-    /// The message no longer belongs to this process: another worker may be processing it. The result will not be settled.
-    LeaseLost,
-    /// [`Queue::request_cancel`](anyqueue::Queue::request_cancel) was called for it.
-    CancelRequested,
-    /// The worker is shutting down. The task is released, and the attempt is not counted.
-    Shutdown,
-}
-
-impl CancelReason {
-    const ALL: [Self; 4] = [Self::Timeout, Self::LeaseLost, Self::CancelRequested, Self::Shutdown];
-
-    /// The name used in logs and metrics, in `snake_case`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Timeout => "timeout",
-            Self::LeaseLost => "lease_lost",
-            Self::CancelRequested => "cancel_requested",
-            Self::Shutdown => "shutdown",
-        }
-    }
-}
 
 /// What a handler knows about its task: the message, which attempt this is, and whether to stop. Cheap to clone.
 ///
@@ -74,18 +47,31 @@ struct Inner {
     delivery_count: Option<u32>,
     /// When the attempt times out.
     deadline: Option<Instant>,
-    /// The reason as its position in [`CancelReason::ALL`] + 1; 0 is none.
-    reason: AtomicU8,
-    /// Made on first use: most handlers never ask for it.
-    token: OnceLock<CancellationToken>,
+    stop: Stop,
+    role: Role,
     successors: Mutex<Successors>,
     /// How far a part of a work set has come by this run.
     cursor: Mutex<Option<String>>,
-    asked_at: Mutex<Option<Instant>>,
+}
+
+/// What a task is to its handler.
+pub(crate) enum Role {
+    /// The handler runs it alone.
+    Alone,
+    /// The first of a batch: it stands for all of them where handlers are counted.
+    First(BatchContext),
+    /// Another one of a batch.
+    Behind,
 }
 
 impl TaskContext {
-    pub(crate) fn new(queue: &Queue, delivery: &Delivery, attempt: u32, deadline: Option<Instant>) -> Self {
+    pub(crate) fn new(
+        queue: &Queue,
+        delivery: &Delivery,
+        attempt: u32,
+        deadline: Option<Instant>,
+        role: Role,
+    ) -> Self {
         Self(Arc::new(Inner {
             queue: queue.clone(),
             message: delivery.message().clone(),
@@ -93,11 +79,10 @@ impl TaskContext {
             attempt,
             delivery_count: delivery.delivery_count(),
             deadline,
-            reason: AtomicU8::new(0),
-            token: OnceLock::new(),
+            stop: Stop::default(),
+            role,
             successors: Mutex::default(),
             cursor: Mutex::default(),
-            asked_at: Mutex::new(None),
         }))
     }
 
@@ -224,8 +209,7 @@ impl TaskContext {
 
     /// Why the handler should stop, if it should. The first reason stays.
     pub fn cancel_reason(&self) -> Option<CancelReason> {
-        let position = self.0.reason.load(Ordering::SeqCst).checked_sub(1)?;
-        CancelReason::ALL.get(usize::from(position)).copied()
+        self.0.stop.reason()
     }
 
     /// Waits until the handler should stop, and returns why.
@@ -233,27 +217,13 @@ impl TaskContext {
     /// # Cancellation
     /// Dropping the future has no effect.
     pub async fn cancelled(&self) -> CancelReason {
-        loop {
-            if let Some(reason) = self.cancel_reason() {
-                return reason;
-            }
-            self.own_token().cancelled().await;
-        }
+        self.0.stop.asked().await
     }
 
     /// A token that is cancelled when the handler should stop, for code that takes one. Cancelling it has no effect on the task.
     #[must_use]
     pub fn token(&self) -> CancellationToken {
-        self.own_token().child_token()
-    }
-
-    fn own_token(&self) -> &CancellationToken {
-        let token = self.0.token.get_or_init(CancellationToken::new);
-        // The reason may have come before the token was there; `cancel` sets it before it looks for the token.
-        if self.0.reason.load(Ordering::SeqCst) != 0 {
-            token.cancel();
-        }
-        token
+        self.0.stop.token().child_token()
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
@@ -262,19 +232,16 @@ impl TaskContext {
 
     /// Asks the handler to stop. The first reason stays.
     pub(crate) fn cancel(&self, reason: CancelReason) {
-        let position = CancelReason::ALL.iter().position(|known| *known == reason).unwrap_or(0);
-        let code = u8::try_from(position + 1).unwrap_or(u8::MAX);
-        if self.0.reason.compare_exchange(0, code, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-            *self.0.asked_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.clock().now());
-        }
-        if let Some(token) = self.0.token.get() {
-            token.cancel();
-        }
+        self.0.stop.ask(reason, self.clock());
     }
 
-    /// Since when the handler should have stopped.
+    /// Since when the handler should have stopped; of a batch, its first task says so for all.
     pub(crate) fn asked_at(&self) -> Option<Instant> {
-        let asked = *self.0.asked_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = match &self.0.role {
+            Role::Alone => self.0.stop.asked_at(),
+            Role::First(batch) => batch.asked_at(),
+            Role::Behind => return None,
+        };
         let overdue = self.0.deadline.filter(|deadline| *deadline <= self.clock().now());
         asked.or(overdue)
     }

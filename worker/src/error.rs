@@ -30,6 +30,7 @@ pub enum ErrorClass {
 /// }
 /// assert_eq!(parse("x").unwrap_err().class(), ErrorClass::Permanent);
 /// ```
+#[derive(Clone)]
 pub struct TaskError {
     class: ErrorClass,
     text: String,

@@ -9,27 +9,28 @@ use std::time::{Duration, Instant};
 
 use anyqueue::{Clock, Delivery, QueueMessageStatus};
 use futures_util::FutureExt;
-use futures_util::future::CatchUnwind;
+use futures_util::future::{BoxFuture, CatchUnwind};
 use tracing::Instrument;
 
-use crate::context::{CancelReason, TaskContext};
+use crate::context::{Role, TaskContext};
 use crate::error::{ErrorClass, TaskResult};
 use crate::handler::{Route, Run};
 use crate::panics;
 use crate::settle::expired;
 use crate::shared::{Shared, Stage};
+use crate::stop::CancelReason;
 use crate::summary::Outcome;
 use crate::work::{Decision, Done, Verdict, Work};
 
 /// How long a task is deferred whose earlier run has not ended: that run lost its lease.
-const ALREADY_HERE: Duration = Duration::from_secs(1);
+pub(crate) const ALREADY_HERE: Duration = Duration::from_secs(1);
 
 /// The run of a handler, with its panics caught.
-type Caught = CatchUnwind<AssertUnwindSafe<Run>>;
+pub(crate) type Caught<T = TaskResult> = CatchUnwind<AssertUnwindSafe<BoxFuture<'static, T>>>;
 
 /// How a run ended.
-enum End {
-    Returned(TaskResult),
+pub(crate) enum End<T = TaskResult> {
+    Returned(T),
     Panicked(String),
     /// It did not stop in time when asked, and was dropped; the panic's text if it panicked then.
     Dropped(Option<String>),
@@ -52,24 +53,16 @@ pub(crate) async fn decide(shared: Arc<Shared>, mut work: Work) -> Done {
 
 /// Runs the handler once. Returns how to settle, and the number of this attempt.
 async fn attempt(shared: &Shared, work: &mut Work, route: &Route) -> (Decision, u32) {
+    if let Some(decision) = unstartable(shared, work) {
+        return (decision, 0);
+    }
     let delivery = &work.delivery;
     let clock = shared.queue.clock();
     let begin = clock.now();
-    // The process may have been stopped since the pull. Then the heartbeat may not have noticed yet that the lease is lost.
-    if delivery.is_lost() || delivery.lease_until().is_none_or(|until| until <= begin) {
-        return (Decision::lost(), 0);
-    }
-    if expired(delivery, begin.saturating_duration_since(work.claimed_at)) {
-        // The next pull treats it as the queue treats expired messages.
-        return (Decision::settle(QueueMessageStatus::Waiting, Outcome::Deferred), 0);
-    }
-    if delivery.cancel_requested().is_cancelled() {
-        return (Decision::settle(QueueMessageStatus::Cancelled, Outcome::Cancelled), 0);
-    }
     let attempt = shared.attempts(delivery).saturating_add(1);
     let limit = shared.timeout(work.permit.partition, route, delivery.message());
     let deadline = limit.and_then(|limit| begin.checked_add(limit));
-    let task = TaskContext::new(&shared.queue, delivery, attempt, deadline);
+    let task = TaskContext::new(&shared.queue, delivery, attempt, deadline, Role::Alone);
     if !work.permit.list(task.clone()) {
         let status = shared.deferred(ALREADY_HERE);
         return (Decision::settle(status, Outcome::Deferred), 0);
@@ -88,8 +81,24 @@ async fn attempt(shared: &Shared, work: &mut Work, route: &Route) -> (Decision, 
     (conclude(shared, work.permit.partition, delivery, route, &task, end), attempt)
 }
 
+/// Why a task cannot start any more, as the way to end it.
+pub(crate) fn unstartable(shared: &Shared, work: &Work) -> Option<Decision> {
+    let delivery = &work.delivery;
+    let now = shared.queue.clock().now();
+    // The process may have been stopped since the pull. Then the heartbeat may not have noticed yet that the lease is lost.
+    if delivery.is_lost() || delivery.lease_until().is_none_or(|until| until <= now) {
+        return Some(Decision::lost());
+    }
+    if expired(delivery, now.saturating_duration_since(work.claimed_at)) {
+        // The next pull treats it as the queue treats expired messages.
+        return Some(Decision::settle(QueueMessageStatus::Waiting, Outcome::Deferred));
+    }
+    let is_cancelled = delivery.cancel_requested().is_cancelled();
+    is_cancelled.then(|| Decision::settle(QueueMessageStatus::Cancelled, Outcome::Cancelled))
+}
+
 /// How long a message was ready before it ran.
-fn waited(delivery: &Delivery, held: Duration) -> Duration {
+pub(crate) fn waited(delivery: &Delivery, held: Duration) -> Duration {
     let delay = delivery.message().delay(delivery.received_at());
     delivery.age().saturating_sub(delay) + held
 }
@@ -134,7 +143,7 @@ async fn watch_on(shared: &Shared, delivery: &Delivery, task: &TaskContext, mut 
 }
 
 /// Sleeps until the moment; forever without one.
-async fn at(clock: &Clock, moment: Option<Instant>) {
+pub(crate) async fn at(clock: &Clock, moment: Option<Instant>) {
     match moment {
         Some(moment) => clock.sleep_until(moment).await,
         None => std::future::pending().await,
@@ -142,7 +151,7 @@ async fn at(clock: &Clock, moment: Option<Instant>) {
 }
 
 /// A run that has ended.
-fn ended(run: Caught, end: std::thread::Result<TaskResult>) -> End {
+pub(crate) fn ended<T>(run: Caught<T>, end: std::thread::Result<T>) -> End<T> {
     let end = end.map_err(panics::text);
     match (end, dropped(run)) {
         (Ok(result), Ok(())) => End::Returned(result),
@@ -151,7 +160,7 @@ fn ended(run: Caught, end: std::thread::Result<TaskResult>) -> End {
 }
 
 /// Drops what is left of a run. A panic in that must not reach the runner; the error is its text.
-fn dropped(run: Caught) -> Result<(), String> {
+pub(crate) fn dropped<T>(run: Caught<T>) -> Result<(), String> {
     panics::caught(|| drop(run))
 }
 
@@ -165,7 +174,7 @@ fn how_far(end: &End, task: &TaskContext) -> Outcome {
 }
 
 /// What the end of a run means for the task. A settlement under a lost lease has no effect and is counted as lost.
-fn conclude(
+pub(crate) fn conclude(
     shared: &Shared,
     partition: usize,
     delivery: &Delivery,

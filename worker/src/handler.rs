@@ -11,8 +11,10 @@ use anyqueue::{Bytes, MessageData};
 use futures_util::future::{BoxFuture, FutureExt};
 use serde::de::DeserializeOwned;
 
+use crate::batch::{BatchContext, IntoBatchResult, Task};
 use crate::context::{TaskContext, kind};
 use crate::error::TaskResult;
+use crate::panics;
 use crate::retry::Retry;
 
 /// The future of a handler, as wrappers see it.
@@ -21,6 +23,26 @@ pub type Run = BoxFuture<'static, TaskResult>;
 pub(crate) type Wrap = Arc<dyn Fn(TaskContext, Run) -> Run + Send + Sync>;
 /// Decodes the payload and starts the handler. The error says why the payload cannot be decoded.
 type Start = Box<dyn Fn(Bytes, TaskContext) -> Result<Run, String> + Send + Sync>;
+
+/// The future of a batch handler: one result for each task.
+pub(crate) type BatchRun = BoxFuture<'static, Vec<TaskResult>>;
+/// Reads the payloads of a batch.
+type Read = Box<dyn Fn(Vec<Bytes>) -> ReadBatch + Send + Sync>;
+
+/// A batch whose payloads have been read, up to the first that cannot be.
+pub(crate) struct ReadBatch {
+    pub(crate) readable: usize,
+    /// Why the next one cannot be read.
+    pub(crate) unreadable: Option<String>,
+    /// Starts the handler with as many of them as there are contexts.
+    pub(crate) start: Box<dyn FnOnce(Vec<TaskContext>, BatchContext) -> BatchRun>,
+}
+
+/// How a handler is called.
+enum Call {
+    One(Start),
+    Batch(Read),
+}
 
 /// The limits of one kind of task.
 ///
@@ -76,13 +98,13 @@ impl Kind {
 /// A kind with its handler.
 pub(crate) struct Route {
     pub(crate) kind: Kind,
-    start: Start,
+    call: Call,
     pub(crate) running: AtomicUsize,
 }
 
 impl Route {
-    fn new(kind: &str, start: Start) -> Self {
-        Self { kind: Kind::new(kind), start, running: AtomicUsize::new(0) }
+    fn new(kind: &str, call: Call) -> Self {
+        Self { kind: Kind::new(kind), call, running: AtomicUsize::new(0) }
     }
 
     pub(crate) fn typed<T, F, Fut>(kind: &str, handler: F) -> Self
@@ -95,7 +117,7 @@ impl Route {
             Ok(payload) => Ok(handler(payload, task).boxed()),
             Err(error) => Err(error.to_string()),
         };
-        Self::new(kind, Box::new(start))
+        Self::new(kind, Call::One(Box::new(start)))
     }
 
     pub(crate) fn raw<F, Fut>(kind: &str, handler: F) -> Self
@@ -103,11 +125,40 @@ impl Route {
         F: Fn(Bytes, TaskContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = TaskResult> + Send + 'static,
     {
-        Self::new(kind, Box::new(move |payload, task| Ok(handler(payload, task).boxed())))
+        Self::new(kind, Call::One(Box::new(move |payload, task| Ok(handler(payload, task).boxed()))))
+    }
+
+    pub(crate) fn batch<T, F, Fut>(kind: &str, handler: F) -> Self
+    where
+        T: DeserializeOwned + 'static,
+        F: Fn(Vec<Task<T>>, BatchContext) -> Fut + Send + Sync + 'static,
+        Fut: Future + Send + 'static,
+        Fut::Output: IntoBatchResult,
+    {
+        let handler = Arc::new(handler);
+        Self::new(kind, Call::Batch(Box::new(move |payloads| read_batch(&payloads, handler.clone()))))
+    }
+
+    /// Whether its handler takes batches.
+    pub(crate) fn takes_batches(&self) -> bool {
+        matches!(self.call, Call::Batch(_))
+    }
+
+    /// Reads the payloads for a handler that takes batches.
+    pub(crate) fn read(&self, payloads: Vec<Bytes>) -> ReadBatch {
+        match &self.call {
+            Call::Batch(read) => read(payloads),
+            Call::One(_) => ReadBatch {
+                readable: 0,
+                unreadable: Some("its handler takes no batches".to_owned()),
+                start: Box::new(|_, _| std::future::ready(Vec::new()).boxed()),
+            },
+        }
     }
 
     pub(crate) fn start(&self, payload: Bytes, task: &TaskContext, wraps: &[Wrap]) -> Result<Run, String> {
-        let mut run = (self.start)(payload, task.clone())?;
+        let Call::One(start) = &self.call else { return Err("its handler takes batches".to_owned()) };
+        let mut run = start(payload, task.clone())?;
         for wrap in wraps {
             run = wrap(task.clone(), run);
         }
@@ -121,6 +172,33 @@ impl Route {
     fn room(&self) -> usize {
         self.kind.concurrency.saturating_sub(self.running.load(Ordering::SeqCst))
     }
+}
+
+fn read_batch<T, F, Fut>(payloads: &[Bytes], handler: Arc<F>) -> ReadBatch
+where
+    T: DeserializeOwned + 'static,
+    F: Fn(Vec<Task<T>>, BatchContext) -> Fut + 'static,
+    Fut: Future + Send + 'static,
+    Fut::Output: IntoBatchResult,
+{
+    let (mut read, mut unreadable) = (Vec::with_capacity(payloads.len()), None);
+    for payload in payloads {
+        match panics::caught(|| serde_json::from_slice::<T>(payload)) {
+            Ok(Ok(payload)) => read.push(payload),
+            Ok(Err(error)) => unreadable = Some(error.to_string()),
+            Err(text) => unreadable = Some(format!("reading it panicked: {text}")),
+        }
+        if unreadable.is_some() {
+            break;
+        }
+    }
+    let readable = read.len();
+    let start = move |contexts: Vec<TaskContext>, batch| {
+        let count = contexts.len();
+        let tasks = read.into_iter().zip(contexts).map(|(payload, context)| Task::new(payload, context));
+        handler(tasks.collect(), batch).map(move |result| result.into_batch_result(count)).boxed()
+    };
+    ReadBatch { readable, unreadable, start: Box::new(start) }
 }
 
 impl fmt::Debug for Route {
@@ -154,6 +232,11 @@ impl Routes {
     pub(crate) fn configure(&mut self, kind: Kind) -> bool {
         let route = self.by_kind.get_mut(&kind.name).and_then(Arc::get_mut);
         route.map(|route| route.kind = kind).is_some()
+    }
+
+    /// Whether any kind is handled in batches.
+    pub(crate) fn take_batches(&self) -> bool {
+        self.by_kind.values().any(|route| route.takes_batches())
     }
 
     /// The retry policies that kinds have of their own.

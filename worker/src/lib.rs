@@ -55,7 +55,49 @@
 //! [`Queue::request_cancel`](anyqueue::Queue::request_cancel) cancels tasks from any process. A waiting task is removed. The handler of
 //! a running task is asked to stop at its next heartbeat. Expired messages never start.
 //!
+//! # Batches
+//!
+//! Where a partition is pulled in [whole groups](Partition::whole_groups), one call of a [batch handler](WorkerBuilder::batch_handler) gets
+//! the tasks of its kind that stand at the front of a group, in order:
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! use anyqueue::Queue;
+//! use anyqueue_worker::{BatchContext, Partition, Task, TaskResult, Worker, task};
+//!
+//! async fn apply(changes: Vec<Task<String>>, batch: BatchContext) -> TaskResult {
+//!     let names: Vec<_> = changes.iter().map(|change| change.payload.as_str()).collect();
+//!     println!("{}: {}", batch.partition(), names.join(", "));
+//!     assert_eq!(names, ["name", "address", "photo"]);
+//!     Ok(()) // of all; or a `Vec<TaskResult>`, one for each
+//! }
+//!
+//! let queue = Queue::new(anyqueue_memory::MemoryQueue::new())?;
+//! for change in ["name", "address", "photo"] {
+//!     queue.push("profiles", task("change", &change)?.with_group("user 17")).await?;
+//! }
+//! let worker = Worker::builder(queue)
+//!     .partition(Partition::new("profiles").whole_groups(50))
+//!     .batch_handler("change", apply)
+//!     .build()?;
+//! assert_eq!(worker.run_once().await?.processed, 3);
+//! # Ok::<(), anyqueue::Error>(()) }).unwrap();
+//! ```
+//!
+//! - **One slot.** A batch takes one slot, and one place of its partition and its kind. Counts, metrics and retries are those of each task.
+//! - **The order of a group stays.** What is pushed while a batch runs comes with the next one. Of tasks of another kind, and of those
+//!   whose kind has no batch handler, the first one runs in its turn; the others are given back at once, uncounted. A task that cannot be
+//!   read, or is unknown, waits for a worker that knows it, and those behind it wait too.
+//! - **A failure** is that of each task, by its own count and limits. A task that is to be retried holds its group, but those behind it in
+//!   its batch may have succeeded: return one result for all where that must not be. A panic fails all.
+//! - **Time.** The shortest limit of its tasks is that of the batch.
+//! - **Stopping.** A task that is lost or cancelled is told so by its own [`TaskContext`]. The [`BatchContext`] asks the handler to stop
+//!   when all are, when its time is over, and at the end of a shutdown.
+//! - **A crash loop.** Tasks that were lost with their process run one by one, so that one of them does not take the others along to the
+//!   dead letters.
+//!
 //! # Handlers that block
+//!
 //!
 //! A future is dropped when its time is over. A handler that blocks its thread cannot be stopped. It is reported as stuck: in the log,
 //! by [`Health::stuck`] and by a metric. Run such work with `tokio::task::spawn_blocking`, and let it check
@@ -96,6 +138,7 @@
 
 #![forbid(unsafe_code)]
 
+mod batch;
 mod builder;
 mod config;
 mod context;
@@ -109,6 +152,7 @@ mod panics;
 mod partition;
 mod pool;
 mod retry;
+mod run_batch;
 mod runner;
 mod running;
 mod runs;
@@ -116,6 +160,7 @@ mod schedule;
 mod settle;
 mod shared;
 mod signal;
+mod stop;
 mod successors;
 mod summary;
 pub mod telemetry;
@@ -125,8 +170,9 @@ mod work;
 mod work_set;
 mod worker;
 
+pub use batch::{BatchContext, IntoBatchResult, Task};
 pub use builder::{MAX_SLOTS, WorkerBuilder};
-pub use context::{CancelReason, TaskContext};
+pub use context::TaskContext;
 pub use error::{ErrorClass, TaskError, TaskResult};
 pub use governor::{Governor, ResourceGovernor};
 pub use handler::{Kind, Run};
@@ -136,6 +182,7 @@ pub use retry::Retry;
 pub use schedule::Sharing;
 pub use shared::Stage;
 pub use signal::shutdown_signal;
+pub use stop::CancelReason;
 pub use summary::Summary;
 pub use work_set::{MAX_CURSOR_BYTES, MAX_WIDTH, Part, WorkSet, WorkSource};
 pub use worker::{Health, Worker};

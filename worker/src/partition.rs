@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyqueue::adapter::Capabilities;
 use anyqueue::{IntoPartitionId, PartitionId, Result};
 
+use crate::builder::MAX_SLOTS;
 use crate::config::PartitionConfig;
 use crate::retry::Retry;
 
@@ -24,6 +25,7 @@ pub struct Partition {
     timeout: Option<Duration>,
     retry: Option<Retry>,
     lease: Option<Duration>,
+    group_members: usize,
 }
 
 impl Partition {
@@ -37,6 +39,7 @@ impl Partition {
             timeout: None,
             retry: None,
             lease: None,
+            group_members: 1,
         }
     }
 
@@ -70,6 +73,22 @@ impl Partition {
         self
     }
 
+    /// Pulls groups as a whole, up to so many members of each, for a [batch handler](crate::WorkerBuilder::batch_handler). Default: 1, the
+    /// first of each group alone.
+    ///
+    /// To find a group whole the worker asks for as many messages even while fewer slots are free. Groups that come beyond the slots wait for
+    /// one like what is [prefetched](crate::WorkerBuilder::prefetch), for up to [`prefetch_ttl`](crate::WorkerBuilder::prefetch_ttl). So keep
+    /// messages without a group in a partition of their own. A group can be cut by [`max_held`](anyqueue::QueueBuilder::max_held); its other
+    /// members come next.
+    ///
+    /// [`WorkerBuilder::build`](crate::WorkerBuilder::build) refuses it for 0, for dead letters, without a batch handler, with
+    /// [retries as new messages](crate::Retry::as_new_message), which would leave the group's order, and where the backend does not declare
+    /// [whole groups](anyqueue::adapter::Capabilities::whole_groups).
+    pub fn whole_groups(mut self, max_members: usize) -> Self {
+        self.group_members = max_members;
+        self
+    }
+
     /// Checks it, and adds what is wrong to the problems.
     ///
     /// # Errors
@@ -79,7 +98,7 @@ impl Partition {
         capabilities: &Capabilities,
         problems: &mut Vec<String>,
     ) -> Result<PartitionConfig> {
-        let Self { name, weight, concurrency, timeout, retry, lease } = self;
+        let Self { name, weight, concurrency, timeout, retry, lease, group_members } = self;
         let id = name?;
         if concurrency == 0 || weight == 0 {
             problems.push(format!("the partition {id} has weight or concurrency 0: leave it out instead"));
@@ -92,6 +111,21 @@ impl Partition {
                 humantime::format_duration(declared.max)
             ));
         }
-        Ok(PartitionConfig { id, weight, concurrency, timeout, retry, lease })
+        check_groups(&id, group_members, capabilities, problems);
+        Ok(PartitionConfig { id, weight, concurrency, timeout, retry, lease, group_members })
     }
+}
+
+fn check_groups(id: &PartitionId, members: usize, capabilities: &Capabilities, problems: &mut Vec<String>) {
+    let problem = match members {
+        0 => "groups of 0 members can hold nothing: set at least 1",
+        1 => return,
+        _ if members > MAX_SLOTS => "that many members are too many for one batch: set at most 1000000",
+        _ if id.is_dead_letters() => "dead letters know no groups: leave out whole_groups()",
+        _ if !capabilities.whole_groups => {
+            "this backend cannot pull groups whole (whole_groups): leave out whole_groups()"
+        }
+        _ => return,
+    };
+    problems.push(format!("the partition {id} is to be pulled in whole groups, but {problem}"));
 }

@@ -1,7 +1,7 @@
 //! The slots: how many tasks run, in which partition, and when the fetch loop should look again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use anyqueue::MessageId;
 use tokio::sync::Notify;
@@ -15,6 +15,8 @@ use crate::running::Running;
 pub(crate) struct Pool {
     slots: usize,
     occupied: AtomicUsize,
+    /// Tasks that have a slot, beyond the slots that are occupied: those of a batch share one.
+    beyond: AtomicIsize,
     /// Of the occupied: those whose handler has ended and whose settlement is under way. They are free in a moment.
     settling: AtomicUsize,
     /// Tasks ended since the worker was made.
@@ -32,6 +34,7 @@ impl Pool {
         Self {
             slots,
             occupied: AtomicUsize::new(0),
+            beyond: AtomicIsize::new(0),
             settling: AtomicUsize::new(0),
             ended: AtomicU64::new(0),
             partitions: (0..partitions).map(|_| AtomicUsize::new(0)).collect(),
@@ -43,6 +46,11 @@ impl Pool {
 
     pub(crate) fn occupied(&self) -> usize {
         self.occupied.load(SeqCst)
+    }
+
+    /// How many tasks have a slot.
+    pub(crate) fn tasks(&self) -> usize {
+        self.occupied().saturating_add_signed(self.beyond.load(SeqCst))
     }
 
     pub(crate) fn settling(&self) -> usize {
@@ -95,7 +103,19 @@ pub(crate) struct SlotPermit {
     route: Option<Arc<Route>>,
     /// The task that it lists as running.
     listed: Option<MessageId>,
-    settling: bool,
+    settling: AtomicBool,
+    share: Share,
+}
+
+/// How much of a slot it is.
+#[derive(Debug)]
+enum Share {
+    /// All of it, for one task.
+    Whole,
+    /// All of it, for a batch whose tasks have a part each.
+    OfBatch,
+    /// One task's part. The slot frees with the last.
+    Part(Arc<SlotPermit>),
 }
 
 impl SlotPermit {
@@ -107,7 +127,34 @@ impl SlotPermit {
         if let Some(route) = &route {
             route.running.fetch_add(1, SeqCst);
         }
-        Self { pool: pool.clone(), partition, route, listed: None, settling: false }
+        Self {
+            pool: pool.clone(),
+            partition,
+            route,
+            listed: None,
+            settling: AtomicBool::new(false),
+            share: Share::Whole,
+        }
+    }
+
+    /// Parts of it, one for each of so many tasks.
+    pub(crate) fn split(mut self, tasks: usize) -> Vec<Self> {
+        self.share = Share::OfBatch;
+        self.pool.beyond.fetch_sub(1, SeqCst);
+        let whole = Arc::new(self);
+        (0..tasks).map(|_| Self::part_of(&whole)).collect()
+    }
+
+    fn part_of(whole: &Arc<Self>) -> Self {
+        whole.pool.beyond.fetch_add(1, SeqCst);
+        Self {
+            pool: whole.pool.clone(),
+            partition: whole.partition,
+            route: None,
+            listed: None,
+            settling: AtomicBool::new(false),
+            share: Share::Part(whole.clone()),
+        }
     }
 
     /// Lists a task as running; `false` if it is listed already.
@@ -121,9 +168,12 @@ impl SlotPermit {
     }
 
     /// The handler has ended.
-    pub(crate) fn settling(&mut self) {
-        self.settling = true;
-        self.pool.settling.fetch_add(1, SeqCst);
+    pub(crate) fn settling(&self) {
+        if let Share::Part(whole) = &self.share {
+            whole.settling();
+        } else if !self.settling.swap(true, SeqCst) {
+            self.pool.settling.fetch_add(1, SeqCst);
+        }
     }
 }
 
@@ -132,9 +182,19 @@ impl Drop for SlotPermit {
         if let Some(id) = self.listed {
             self.pool.running.remove(id);
         }
+        match self.share {
+            Share::Part(_) => {
+                self.pool.beyond.fetch_sub(1, SeqCst);
+                return;
+            }
+            Share::OfBatch => {
+                self.pool.beyond.fetch_add(1, SeqCst);
+            }
+            Share::Whole => {}
+        }
         if let Some(route) = &self.route {
             route.running.fetch_sub(1, SeqCst);
         }
-        self.pool.freed(self.partition, self.settling);
+        self.pool.freed(self.partition, self.settling.load(SeqCst));
     }
 }

@@ -30,7 +30,8 @@
 //! `mail (dead letters)`. `kind` has the kinds with a handler of their own, and `other` for the rest.
 //!
 //! Each attempt is a `tracing` span of level INFO named `anyqueue.task`, with the fields `partition`, `kind`, `id`, `attempt` and
-//! `traceparent`, the W3C trace context of the sender. Install a metrics recorder before you run a worker: series are registered when
+//! `traceparent`, the W3C trace context of the sender. A run of a batch handler is one span named `anyqueue.batch` instead, with the fields
+//! `partition`, `kind`, `tasks` (how many) and the `id` of the first. Install a metrics recorder before you run a worker: series are registered when
 //! they are first used.
 
 use std::collections::HashMap;

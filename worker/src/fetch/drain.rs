@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyqueue::QueueMessageStatus;
 use futures_util::StreamExt;
 
+use super::partition::Ready;
 use super::state::Fetch;
 use crate::runner::LATE;
 use crate::shared::{Shared, Stage};
@@ -42,7 +43,7 @@ impl Fetch {
         }
         self.hold_refills(self.shared.queue.clock().now());
         let ready = self.partitions.iter_mut().flat_map(|partition| partition.ready.drain(..));
-        let mut held: Vec<_> = ready.map(|ready| ready.delivery).collect();
+        let mut held: Vec<_> = ready.flat_map(Ready::into_deliveries).collect();
         let all = held.iter_mut().map(|delivery| (delivery, QueueMessageStatus::Waiting));
         for result in self.shared.queue.settle_many(all).await {
             match result {
@@ -78,7 +79,7 @@ async fn end_running(shared: &Shared) -> usize {
         () = shared.pool.idle() => return 0,
         () = clock.sleep(shared.config.cancel_grace.saturating_add(LAST_CALLS)) => {}
     }
-    let left = shared.pool.occupied();
+    let left = shared.pool.tasks();
     if left > 0 {
         tracing::error!(left, "tasks are left running: their handlers block and cannot be stopped");
     }

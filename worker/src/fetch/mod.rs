@@ -1,6 +1,7 @@
 //! The loop that pulls: it takes slots first, then claims messages for them.
 
 mod drain;
+mod groups;
 mod partition;
 mod pull;
 mod ready;

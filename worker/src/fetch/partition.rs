@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use anyqueue::{Delivery, Error, PartitionId, Result, SettlePulls};
+use anyqueue::{Delivery, Error, GroupDelivery, PartitionId, Result, SettlePulls};
 use tokio_util::sync::CancellationToken;
 
 use crate::handler::Routes;
@@ -24,7 +24,23 @@ pub(super) struct Pulled {
     pub(super) partition: usize,
     pub(super) asked: usize,
     /// Nothing if it was stopped.
-    pub(super) result: Option<Result<Vec<Delivery>>>,
+    pub(super) result: Option<Result<Brought>>,
+}
+
+/// What a pull brought.
+pub(super) enum Brought {
+    Messages(Vec<Delivery>),
+    Groups(Vec<GroupDelivery>),
+}
+
+impl Brought {
+    /// How many messages.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Messages(messages) => messages.len(),
+            Self::Groups(groups) => groups.iter().map(|group| group.members().len()).sum(),
+        }
+    }
 }
 
 /// A pull under way.
@@ -44,11 +60,29 @@ impl ActivePull {
     }
 }
 
-/// A message that is held and has not started.
+/// A message that is held and has not started, with those that are to run with it.
 #[derive(Debug)]
 pub(super) struct Ready {
     pub(super) delivery: Delivery,
+    /// The other tasks of its batch, in order.
+    pub(super) behind: Vec<Delivery>,
     pub(super) claimed_at: Instant,
+}
+
+impl Ready {
+    pub(super) fn alone(delivery: Delivery, claimed_at: Instant) -> Self {
+        Self { delivery, behind: Vec::new(), claimed_at }
+    }
+
+    /// How many messages.
+    pub(super) fn len(&self) -> usize {
+        1 + self.behind.len()
+    }
+
+    /// All of them, in order.
+    pub(super) fn into_deliveries(self) -> impl Iterator<Item = Delivery> {
+        std::iter::once(self.delivery).chain(self.behind)
+    }
 }
 
 /// The state of one partition.
@@ -70,6 +104,8 @@ pub(super) struct PartitionState {
     pub(super) empty_at: Option<u64>,
     /// What settlements bring with them, while only this partition has messages.
     pub(super) settle_pulls: SettlePulls,
+    /// It is pulled in whole groups, which settlements do not bring.
+    pub(super) in_groups: bool,
 }
 
 /// The pause after a pull that failed; it doubles up to the longest.
@@ -85,7 +121,7 @@ fn pause(times: u32, first: Duration, longest: Duration) -> Duration {
 }
 
 impl PartitionState {
-    pub(super) fn new(settle_pulls: SettlePulls) -> Self {
+    pub(super) fn new(settle_pulls: SettlePulls, in_groups: bool) -> Self {
         Self {
             last_pull: LastPull::Unknown,
             pull: None,
@@ -97,6 +133,7 @@ impl PartitionState {
             retry_at: None,
             empty_at: None,
             settle_pulls,
+            in_groups,
         }
     }
 
@@ -112,23 +149,30 @@ impl PartitionState {
         if deliveries.iter().any(can_start) {
             (self.blocked_pulls, self.probe_at) = (0, None);
         }
-        let ready = deliveries
-            .into_iter()
-            .map(|delivery| Ready { delivery: self.settle_pulls.bind(delivery), claimed_at: now });
+        let ready =
+            deliveries.into_iter().map(|delivery| Ready::alone(self.settle_pulls.bind(delivery), now));
         self.ready.extend(ready);
+    }
+
+    /// Takes up batches that a pull of whole groups brought.
+    pub(super) fn hold_batches(&mut self, batches: Vec<Ready>, routes: &Routes) {
+        if batches.iter().any(|batch| !waits_for_kind(batch, routes)) {
+            (self.blocked_pulls, self.probe_at) = (0, None);
+        }
+        self.ready.extend(batches);
     }
 
     /// Takes up what settlements brought. Returns whether that was anything.
     pub(super) fn hold_refills(&mut self, now: Instant) -> bool {
         let settle_pulls = self.settle_pulls.take();
         let any = !settle_pulls.is_empty();
-        self.ready.extend(settle_pulls.into_iter().map(|delivery| Ready { delivery, claimed_at: now }));
+        self.ready.extend(settle_pulls.into_iter().map(|delivery| Ready::alone(delivery, now)));
         any
     }
 
     /// Whether settlements may bring the next message: where the schedule has nothing to decide.
     pub(super) fn takes_refills(&self) -> bool {
-        self.last_pull != LastPull::Empty && self.errors == 0 && self.parked == 0
+        !self.in_groups && self.last_pull != LastPull::Empty && self.errors == 0 && self.parked == 0
     }
 
     /// Whether it may be pulled from now.

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use anyqueue::{Delivery, Error, ErrorKind};
+use anyqueue::{Error, ErrorKind, Pull, Result};
 use futures_util::future::FutureExt;
 use tokio_util::sync::CancellationToken;
 
-use super::partition::{ActivePull, LastPull, PartitionState, Pulled};
+use super::groups::batches;
+use super::partition::{ActivePull, Brought, LastPull, PartitionState, Pulled};
 use super::state::{Fetch, GATHER, SATURATED, is_suspended};
 use crate::schedule::SlotRequest;
 
@@ -117,18 +118,21 @@ impl Fetch {
         let stop = CancellationToken::new();
         let reserved = if wait.is_zero() { max } else { 0 };
         partition.pull = Some(ActivePull { reserved, stop: stop.clone(), seen: self.shared.pool.ended() });
+        // Less than a whole group would cut it, however few slots are free.
+        let members = config.group_members;
+        let asked = if members > 1 { max.max(members) } else { max };
         // A burst ends where nothing is.
-        let mut pull = self.shared.queue.pull(&config.id).max(max).wait(wait).thorough(self.burst);
+        let mut pull = self.shared.queue.pull(&config.id).max(asked).wait(wait).thorough(self.burst);
         if let Some(lease) = config.lease {
             pull = pull.lease(lease);
         }
         let pulled = async move {
             let result = tokio::select! {
                 biased;
-                result = pull.into_future() => Some(result),
+                result = bring(pull, members) => Some(result),
                 () = stop.cancelled() => None,
             };
-            Pulled { partition: index, asked: max, result }
+            Pulled { partition: index, asked, result }
         };
         self.pulls.push(pulled.boxed());
     }
@@ -147,8 +151,8 @@ impl Fetch {
                 partition.last_pull = LastPull::Unknown;
                 return;
             }
-            Some(Ok(deliveries)) => {
-                self.hold_deliveries(index, asked, pull, deliveries, now);
+            Some(Ok(brought)) => {
+                self.hold_brought(index, asked, pull, brought, now);
                 None
             }
             Some(Err(error)) => {
@@ -164,18 +168,24 @@ impl Fetch {
         }
     }
 
-    fn hold_deliveries(
+    fn hold_brought(
         &mut self,
         index: usize,
         asked: usize,
         pull: Option<ActivePull>,
-        deliveries: Vec<Delivery>,
+        brought: Brought,
         now: Instant,
     ) {
         let Some(partition) = self.partitions.get_mut(index) else { return };
-        partition.last_pull = if deliveries.len() >= asked { LastPull::More } else { LastPull::Empty };
-        partition.empty_at = pull.filter(|_| deliveries.is_empty()).map(|pull| pull.seen);
-        partition.hold(deliveries, &self.shared.routes, now);
+        let messages = brought.len();
+        partition.last_pull = if messages >= asked { LastPull::More } else { LastPull::Empty };
+        partition.empty_at = pull.filter(|_| messages == 0).map(|pull| pull.seen);
+        match brought {
+            Brought::Messages(messages) => partition.hold(messages, &self.shared.routes, now),
+            Brought::Groups(groups) => {
+                partition.hold_batches(batches(&self.shared, groups, now), &self.shared.routes);
+            }
+        }
         (partition.errors, partition.retry_at) = (0, None);
     }
 
@@ -193,4 +203,12 @@ impl Fetch {
             metrics.pull_errors.increment(1);
         }
     }
+}
+
+/// Awaits a pull, of whole groups if it is to have more than one member of each.
+async fn bring(pull: Pull, members: usize) -> Result<Brought> {
+    if members > 1 {
+        return Ok(Brought::Groups(pull.whole_groups(members).await?));
+    }
+    Ok(Brought::Messages(pull.await?))
 }

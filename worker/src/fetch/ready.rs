@@ -69,8 +69,13 @@ impl Fetch {
         let route = self.shared.routes.of(ready.delivery.message()).cloned();
         let kind = route.as_ref().map(|route| route.kind.name.as_str());
         let series = self.series.of(index, &config.id, kind);
+        let permit = SlotPermit::new(&self.shared.pool, index, route.clone());
+        if let Some(route) = route.as_ref().filter(|route| route.takes_batches()) {
+            self.start_batch(permit, ready, route, &series);
+            return None;
+        }
         Some(Work {
-            permit: SlotPermit::new(&self.shared.pool, index, route.clone()),
+            permit,
             verdict: self.shared.judge(&ready.delivery, route),
             delivery: ready.delivery,
             claimed_at: ready.claimed_at,
@@ -115,7 +120,7 @@ impl Fetch {
 
 impl Shared {
     /// Whether a delivery may run.
-    fn judge(&self, delivery: &Delivery, route: Option<Arc<Route>>) -> Verdict {
+    pub(super) fn judge(&self, delivery: &Delivery, route: Option<Arc<Route>>) -> Verdict {
         let crashes = self.crashes(delivery);
         if crashes > self.config.max_crashes {
             let reason = format!("lost {crashes} times with the process that ran it");

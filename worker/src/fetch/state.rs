@@ -49,7 +49,10 @@ impl Fetch {
     pub(crate) fn new(shared: Arc<Shared>, burst: bool) -> Result<Self> {
         let configs = || shared.partitions.iter();
         let partitions = configs()
-            .map(|config| Ok(PartitionState::new(shared.queue.settle_pulls(&config.id, config.lease)?)))
+            .map(|config| {
+                let settle_pulls = shared.queue.settle_pulls(&config.id, config.lease)?;
+                Ok(PartitionState::new(settle_pulls, config.group_members > 1))
+            })
             .collect::<Result<_>>()?;
         let weights = configs().map(|config| config.weight);
         Ok(Self {
@@ -107,10 +110,12 @@ impl Fetch {
 
     /// How long a partition may hold what does not start.
     pub(super) fn hold(&self, index: usize) -> Duration {
-        let parked = self.partitions.get(index).is_some_and(|partition| partition.parked > 0);
+        let partition = self.partitions.get(index);
+        let parked = partition.is_some_and(|partition| partition.parked > 0);
+        let in_groups = partition.is_some_and(|partition| partition.in_groups);
         if parked && self.burst {
             Duration::MAX
-        } else if parked || self.shared.config.prefetch > 0 {
+        } else if parked || in_groups || self.shared.config.prefetch > 0 {
             self.shared.config.prefetch_ttl
         } else {
             SATURATED

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::partition::Ready;
 use super::state::Fetch;
 use crate::{panics, telemetry};
 
@@ -14,7 +15,7 @@ impl Fetch {
         let throttled = self.throttled();
         let stuck = self.stuck(now);
         for (index, (partition, metrics)) in self.partitions.iter().zip(&self.metrics).enumerate() {
-            metrics.set(self.shared.pool.in_partition(index), partition.ready.len());
+            metrics.set(self.shared.pool.in_partition(index), partition.ready.iter().map(Ready::len).sum());
         }
         telemetry::stuck(stuck);
         telemetry::throttled(throttled.is_some());
