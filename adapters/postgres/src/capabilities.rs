@@ -68,7 +68,7 @@ pub(crate) fn capabilities(config: &Config, flushed: bool) -> Capabilities {
         pause: true,
         amend: true,
         urgent_after: true,
-        whole_groups: false,
+        whole_groups: true,
         limits: Limits {
             message_bytes: config.message_bytes,
             push_batch: BATCH,

@@ -11,10 +11,9 @@
 //! ```
 //!
 //! # Guarantees
-//! Strict priority over ten levels, push order within a level, strict fencing, groups, deduplication, delays, atomic moves. The
-//! [successors](anyqueue::Successors) of a delivery are stored in the statement that ends it. Amendments change a message in one
-//! statement, in whatever state it waits. What is acknowledged is committed;
-//! whether a commit survives power loss depends on the server's `synchronous_commit` and `fsync`, and is declared accordingly.
+//! Strict priority over ten levels, push order within a level, strict fencing, groups, also claimed whole, deduplication, delays,
+//! atomic moves. The [successors](anyqueue::Successors) of a delivery are stored in the statement that ends it. Amendments change a
+//! message in one statement, in whatever state it waits. What is acknowledged is committed; whether a commit survives power loss depends on the server's `synchronous_commit` and `fsync`, and is declared accordingly.
 //! Claims do not wait for the disk: if the server crashes, the messages are delivered again. All times are the server's.
 //!
 //! # In an application's database
@@ -98,14 +97,17 @@
 //! messages that they change until it is committed: pulls pass over what is just being replaced. They lock in one order, as far as the
 //! state of a message is known beforehand. Where one that changes at the same moment breaks it, the server ends a call as above.
 //!
+//! A pull of [whole groups](anyqueue::Pull::whole_groups) claims them in its one statement, without a lock on the groups. A member that
+//! another call has locked at that moment stays in line with those behind it, and they come once those before them have ended.
+//!
 //! An amendment of priority or group reads what is stored, about 32 MiB at once, and changes it if it is still the same; so it takes two
 //! statements, and others one. It waits for what is locked without keeping anything locked itself, and gives up after `call_timeout`.
 //!
 //! If an id is pushed again while it exists, the server logs a violated constraint; that is harmless.
 //!
 //! # How it works
-//! A message is one row. Partial indexes contain what is ready, leased, delayed, or waiting behind others of its group, so that
-//! no statement's cost grows with the backlog. Each call is one call of a function in the schema, one round trip, on one of
+//! A message is one row. Partial indexes contain what is ready, leased, delayed, in front of its group, or in line behind others
+//! of it, so that no statement's cost grows with the backlog. Each call is one call of a function in the schema, one round trip, on one of
 //! a few connections. Waiting pulls are woken by notifications, which are sent after the commit and never within it, and poll
 //! rarely in case one is lost ([`poll_interval`](PostgresBuilder::poll_interval)).
 //!
@@ -124,6 +126,7 @@ mod amend;
 mod backend;
 mod batch;
 mod capabilities;
+mod claim;
 mod config;
 mod encoded;
 mod error;

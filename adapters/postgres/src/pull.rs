@@ -10,20 +10,19 @@ use anyqueue::{
     Bytes, Error, ErrorKind, ExtendOutcome, MessageData, MessageId, Operation, PartitionId, Result,
     SettleOutcome, header,
 };
-use sqlx::Postgres;
+use sqlx::postgres::PgRow;
 use sqlx::postgres::types::PgInterval;
-use sqlx::postgres::{PgArguments, PgRow};
-use sqlx::query::Query;
 use uuid::Uuid;
 
 use crate::PostgresQueue;
+use crate::claim::Claim;
 use crate::error::{ERRORS, NAME};
 use crate::limits::LEASE;
 use crate::scan_starts::ScanRanges;
 use crate::settle::{self, can_spoil, read_settled};
 use crate::settle_query::bind_exchange;
-use crate::settlements::{PendingSettlement, SettlementBatch, decode_headers};
-use crate::sql::{Statements, get, int, millis};
+use crate::settlements::{SettlementBatch, decode_headers};
+use crate::sql::get;
 use crate::token::{TupleId, token};
 
 /// The approximate size of the messages that one pull returns; the schema has a function of the same name.
@@ -103,11 +102,9 @@ impl PostgresQueue {
         request: &PullRequest,
     ) -> Result<(Option<Vec<i32>>, Result<Vec<RawDelivery>>)> {
         let claim = Claim::new(self, partition, request);
-        let Statements { exchange, exchange_then, .. } = &*self.inner.statements;
-        let has_successors = batch.removals().iter().any(PendingSettlement::has_successors);
-        let text = if has_successors { exchange_then } else { exchange };
+        let text = claim.exchange_text(&self.inner.statements, batch);
         let query = bind_exchange(claim.bind(text.query_of(batch.removal_bytes())), batch.removals());
-        let rows = self.fetch(query, Operation::Pull).await?;
+        let rows = self.fetch(claim.bind_members(query), Operation::Pull).await?;
         let (mut done, mut claimed) = (None, Vec::with_capacity(rows.len()));
         for row in &rows {
             if get::<Option<i32>>(row, 0)?.is_some() {
@@ -149,10 +146,7 @@ impl PostgresQueue {
 
     async fn claim(&self, partition: &PartitionId, request: &PullRequest) -> Result<Vec<RawDelivery>> {
         let claim = Claim::new(self, partition, request);
-        let rows = self
-            .fetch(claim.bind(self.inner.statements.pull.query()), Operation::Pull)
-            .await
-            .map_err(stamp)?;
+        let rows = self.fetch(claim.query(&self.inner.statements), Operation::Pull).await.map_err(stamp)?;
         if rows.is_empty() && claim.ranges.is_part() {
             return self.claim_anywhere(partition, request).await.map_err(stamp);
         }
@@ -166,7 +160,7 @@ impl PostgresQueue {
         request: &PullRequest,
     ) -> Result<Vec<RawDelivery>> {
         let claim = Claim { ranges: ScanRanges::all(), ..Claim::new(self, partition, request) };
-        let rows = self.fetch(claim.bind(self.inner.statements.pull.query()), Operation::Pull).await?;
+        let rows = self.fetch(claim.query(&self.inner.statements), Operation::Pull).await?;
         self.deliver(rows.iter().collect(), &claim)
     }
 
@@ -177,16 +171,17 @@ impl PostgresQueue {
         let took = rows.first().map_or(Ok(Some(before.elapsed())), |row| looking_time(row, 10))?;
         let mut sorted = Vec::with_capacity(rows.len());
         for row in rows {
-            sorted.push((get::<i16>(row, 2)?, get::<i64>(row, 3)?, row));
+            let number = if claim.is_whole() { get::<i32>(row, 11)? } else { 0 };
+            sorted.push((get::<i16>(row, 2)?, get::<i64>(row, 3)?, number, row));
         }
-        sorted.sort_unstable_by_key(|(lane, pos, _)| (*lane, *pos));
-        let found = sorted.iter().map(|(lane, pos, _)| (*lane, *pos));
+        sorted.sort_unstable_by_key(|(lane, pos, number, _)| (*lane, *pos, *number));
+        let found = sorted.iter().map(|(lane, pos, ..)| (*lane, *pos));
         match took {
             Some(took) => self.inner.scan_starts.record(partition, ranges, (*before, took), found),
             None => self.inner.scan_starts.forget(partition), // a start would hide what is due and was left
         }
         let (mut deliveries, mut bytes) = (Vec::with_capacity(sorted.len()), 0);
-        for (_, _, row) in sorted {
+        for (_, _, _, row) in sorted {
             let id = get::<Uuid>(row, 1)?;
             let (message, unreadable) = decode(row, id, 6)?;
             bytes += message.payload().len();
@@ -209,31 +204,6 @@ impl PostgresQueue {
             self.inner.waiters.hint(partition, Hint::ready(1)); // more may be left for the next waiting pull
         }
         Ok(deliveries)
-    }
-}
-
-/// One attempt to claim messages.
-struct Claim<'r> {
-    partition: &'r PartitionId,
-    request: &'r PullRequest,
-    secret: Uuid,
-    /// Not later than when it was sent.
-    before: Instant,
-    ranges: ScanRanges,
-}
-
-impl<'r> Claim<'r> {
-    fn new(queue: &PostgresQueue, partition: &'r PartitionId, request: &'r PullRequest) -> Self {
-        let before = Instant::now();
-        let ranges = queue.inner.scan_starts.ranges(partition, before);
-        Self { partition, request, secret: Uuid::new_v4(), before, ranges }
-    }
-
-    fn bind(&self, query: Query<'static, Postgres, PgArguments>) -> Query<'static, Postgres, PgArguments> {
-        let query = query.bind(self.partition.name().to_owned()).bind(self.partition.is_dead_letters());
-        let query = query.bind(int(self.request.max)).bind(millis(self.request.lease)).bind(self.secret);
-        let ScanRanges { lanes, positions, last_lanes, due_ms } = self.ranges.clone();
-        query.bind(lanes).bind(positions).bind(last_lanes).bind(due_ms)
     }
 }
 

@@ -86,7 +86,32 @@ macro_rules! statements {
 
 const COLUMNS: &str =
     "SELECT part, id, lane, pos, deliveries, age, headers, body, place, NULL::integer[], looked_us";
-const PULL: &str = "{schema}.pull($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+const PULL: &str = "FROM {schema}.pull($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+/// The columns of a pull, in the row of what was settled.
+const NO_MESSAGE: &str = "SELECT NULL::integer, NULL::uuid, NULL::smallint, NULL::bigint, NULL::integer, NULL::interval, NULL::bytea, NULL::bytea, NULL::bytea";
+/// The crash of a server may take back a claim, whose messages are then delivered again: nobody waits for the disk.
+const NO_WAIT: &str = ", set_config('synchronous_commit', 'off', true)";
+
+/// A pull of whole groups, with the number of the argument that says how many members. It answers the order of the deliveries too.
+fn pull_whole(members: u8) -> String {
+    format!("{COLUMNS}, number FROM {{schema}}.pull($1, $2, $3, $4, $5, $6, $7, $8, $9, ${members})")
+}
+
+/// The parts of a UNION ALL run one after the other, so that the pull can take what a removal has freed.
+fn exchange(further_column: &str, pull: &str) -> String {
+    format!(
+        "{NO_MESSAGE}, done, advanced{further_column} FROM {{schema}}.remove($10, $11, $12, $13) UNION ALL {pull}"
+    )
+}
+
+fn exchange_then(further_column: &str, pull: &str) -> String {
+    format!(
+        "{NO_MESSAGE}, e.done,
+             {{schema}}.store_successors(e.done, e.parts, e.grps, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24){further_column}
+         FROM {{schema}}.remove_only($10, $11, $12) e UNION ALL {pull}"
+    )
+}
+
 /// What is set aside is in a state of its own here, and due when it will be once that is over.
 const BROWSE: &str = "SELECT id, CASE WHEN due = 'infinity' THEN 4 ELSE state END::smallint, coalesce(until, due) > statement_timestamp(),
     deliveries, clock_timestamp() - pushed_at, headers, body,
@@ -109,27 +134,21 @@ statements! {
     push_over = "SELECT number, known, is_replaced FROM {schema}.push_over($1, $2, $3, $4, $5, $6, $7, $8, false, $9)";
     push_over_in = "SELECT number, known, is_replaced FROM {schema}.push_over($1, $2, $3, $4, $5, $6, $7, $8, true, $9)";
     part_for = "SELECT {schema}.part_for($1, $2)";
-    // The crash of a server may take back a claim, whose messages are then delivered again: nobody waits for the disk.
-    pull = &format!("{COLUMNS} FROM {PULL}, set_config('synchronous_commit', 'off', true)");
-    // The parts of a UNION ALL run one after the other, so that the pull can take what a removal has freed.
-    exchange = &format!(
-        "SELECT NULL::integer, NULL::uuid, NULL::smallint, NULL::bigint, NULL::integer, NULL::interval, NULL::bytea, NULL::bytea, NULL::bytea, done, advanced
-         FROM {{schema}}.remove($10, $11, $12, $13) UNION ALL {COLUMNS} FROM {PULL}"
-    );
-    exchange_then = &format!(
-        "SELECT NULL::integer, NULL::uuid, NULL::smallint, NULL::bigint, NULL::integer, NULL::interval, NULL::bytea, NULL::bytea, NULL::bytea,
-             e.done, {{schema}}.store_successors(e.done, e.parts, e.grps, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)
-         FROM {{schema}}.remove_only($10, $11, $12) e UNION ALL {COLUMNS} FROM {PULL}"
-    );
+    pull = &format!("{COLUMNS} {PULL}{NO_WAIT}");
+    pull_whole = &format!("{}{NO_WAIT}", pull_whole(10));
+    exchange = &exchange("", &format!("{COLUMNS} {PULL}"));
+    exchange_whole = &exchange(", NULL::integer", &pull_whole(14));
+    exchange_then = &exchange_then("", &format!("{COLUMNS} {PULL}"));
+    exchange_whole_then = &exchange_then(", NULL::integer", &pull_whole(25));
     look = "SELECT number, ready, due_ms FROM {schema}.look($1, $2, $3)";
     remove = "SELECT done, advanced FROM {schema}.remove($1, $2, $3, $4)";
-    give_back = "SELECT done, 0 FROM {schema}.give_back($1, $2, $3, $4, $5, $6)";
+    give_back = "SELECT done, advanced FROM {schema}.give_back($1, $2, $3, $4, $5, $6)";
     move_to = "SELECT done, advanced FROM {schema}.move($1, $2, $3, $4, $5, $6)";
     // What settles answers first, and its answer says whose successors are stored then.
     remove_then = "SELECT e.done, {schema}.store_successors(e.done, e.parts, e.grps, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
         FROM {schema}.remove_only($1, $2, $3) e";
-    give_back_then = "SELECT e.done, {schema}.store_successors(e.done, NULL, NULL, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
-        FROM {schema}.give_back($1, $2, $3, $4, $5, $6) e";
+    give_back_then = "SELECT e.done, {schema}.store_successors(e.done, e.parts, e.grps, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+        FROM {schema}.give_back($1, $2, $3, $4, $5, $6, false) e";
     move_then = "SELECT e.done, {schema}.store_successors(e.done, e.parts, e.grps, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
         FROM {schema}.move_only($1, $2, $3, $4, $5, $6) e";
     store_successors = "SELECT {schema}.store_successors(ARRAY[1], NULL, NULL, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";

@@ -1,4 +1,5 @@
--- Amendments of what waits: another priority, moment or group, or being set aside; and messages that become urgent at a moment.
+-- Amendments of what waits: another priority, moment or group, or being set aside; messages that become urgent at a moment; groups that
+-- are claimed whole.
 
 ALTER TABLE message
     -- When it gets the highest level, unless it has it already. What is ready is due then, so that somebody looks at it; or at once, where
@@ -6,7 +7,19 @@ ALTER TABLE message
     ADD COLUMN urgent timestamptz,
     -- Of one that is set aside: when it is due once it is no longer. Such a message is in state 2, and due at 'infinity': so nobody looks
     -- for it, and whoever deals with what is delayed deals with it too.
-    ADD COLUMN due_then timestamptz;
+    ADD COLUMN due_then timestamptz,
+    -- Its place among the members of its group, where that is not `pos`: what is postponed keeps it.
+    ADD COLUMN joined bigint;
+
+-- Several members can be in front of their group (`head`): one that is on offer is alone there, but several can be held or postponed.
+-- The others stand in line behind them, by their places in the group.
+CREATE INDEX message_front ON message (part, grp) WHERE head;
+CREATE INDEX message_line ON message (part, grp, coalesce(joined, pos)) WHERE state = 3;
+DROP INDEX message_head;
+DROP INDEX message_blocked;
+-- A head of before was the first of its group, whatever its `pos` has become since. After the indexes are made: what is changed first in
+-- the same transaction keeps them from being used while older transactions last.
+UPDATE message SET joined = 0 WHERE head;
 
 -- When somebody has to look at what is ready, if it becomes urgent at this moment or never.
 CREATE FUNCTION urgent_due(p_urgent timestamptz, p_now timestamptz) RETURNS timestamptz LANGUAGE sql IMMUTABLE

@@ -1,4 +1,5 @@
--- Gives each of these groups a head again, if it has members that wait and no head. Answers how many got one. Each statement
+-- Offers the first in line of each of these groups that have nobody in front. Answers how many are offered. Whoever takes a member from
+-- the front calls this in the same transaction: of several at once the last to lock the group sees that nobody is left. Each statement
 -- sees what others committed before it, so after the lock a member that somebody pushed meanwhile is seen. At other levels it would
 -- not be, and nobody would ever look for it.
 CREATE OR REPLACE FUNCTION advance(p_parts integer[], p_grps bytea[]) RETURNS integer LANGUAGE plpgsql
@@ -18,7 +19,7 @@ BEGIN
         FROM (SELECT DISTINCT part, name FROM unnest(p_parts, p_grps) AS u(part, name)) g
         CROSS JOIN LATERAL (
             SELECT m.id FROM message m
-            WHERE m.part = g.part AND m.grp = g.name AND m.state = 3 ORDER BY m.pos LIMIT 1
+            WHERE m.part = g.part AND m.grp = g.name AND m.state = 3 ORDER BY coalesce(m.joined, m.pos) LIMIT 1
         ) f
         WHERE NOT EXISTS (SELECT FROM message h WHERE h.part = g.part AND h.grp = g.name AND h.head)
     )
@@ -33,8 +34,9 @@ BEGIN
 END $$;
 
 -- Makes ready what is due after p_from, dead letters too: leases that ran out, delays that are over, members of groups that were
--- pushed in the application's transactions. The urgent first, where delays end together. What is ready and has become urgent gets the
--- highest level where it stands. What is locked is being dealt with. Answers whether a pull has to look at everything: there may be more, or
+-- pushed in the application's transactions. A member of a group gets in line, at its own place if it was in front, at the end if not. The
+-- urgent first, where delays end together. What is ready and has become urgent gets the highest level where it stands. What is locked is
+-- being dealt with. Answers whether a pull has to look at everything: there may be more, or
 -- what has become urgent may stand anywhere.
 CREATE OR REPLACE FUNCTION bring(p_part integer, p_now timestamptz, p_from timestamptz) RETURNS boolean LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
@@ -65,17 +67,19 @@ BEGIN
         UPDATE message m SET
             state = CASE
                 WHEN m.until > p_now THEN 1 -- extended: look again later
-                WHEN m.state = 2 AND m.grp IS NOT NULL AND NOT m.head AND m.lane < 100 THEN 3 -- joins its group now
+                WHEN m.state > 0 AND m.grp IS NOT NULL AND m.lane < 100 THEN 3
                 ELSE 0 END,
+            head  = m.head AND (m.until > p_now OR m.state = 0) IS TRUE,
             due   = CASE
                 WHEN m.until > p_now THEN m.until
-                WHEN m.state = 2 AND m.grp IS NOT NULL AND NOT m.head AND m.lane < 100 THEN NULL
+                WHEN m.state > 0 AND m.grp IS NOT NULL AND m.lane < 100 THEN NULL
                 ELSE to_come(m.urgent, p_now) END,
             until = CASE WHEN m.until > p_now THEN m.until END,
             token = CASE WHEN m.until > p_now THEN m.token END,
             lane  = lane_at(CASE WHEN m.state = 1 AND m.until <= p_now THEN m.lane & -2 ELSE m.lane END::smallint, m.urgent, p_now),
             urgent = to_come(m.urgent, p_now),
-            pos   = CASE WHEN m.state = 2 THEN place_at(m.due) + (m.pos & 1023) ELSE m.pos END
+            pos   = CASE WHEN m.state = 2 THEN place_at(m.due) + (m.pos & 1023) ELSE m.pos END,
+            joined = CASE WHEN m.head OR m.state <> 2 THEN m.joined END
         FROM late WHERE m.part = p_part AND m.id = late.id
         RETURNING m.grp, m.state
     )

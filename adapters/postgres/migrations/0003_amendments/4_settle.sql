@@ -1,7 +1,11 @@
--- Gives back: 1 released, 2 failed, 3 postponed.
-CREATE OR REPLACE FUNCTION give_back(
-    p_parts integer[], p_ids uuid[], p_tokens uuid[], p_actions smallint[], p_delays_ms bigint[], p_headers bytea[]
-) RETURNS TABLE (done integer[]) LANGUAGE plpgsql
+DROP FUNCTION give_back;
+
+-- Gives back: 1 released, 2 failed, 3 postponed. What was in front of its group gets in line again, at its own place, unless it is
+-- postponed for a while. Answers how many groups went on; or, if the caller lets them advance, which have to.
+CREATE FUNCTION give_back(
+    p_parts integer[], p_ids uuid[], p_tokens uuid[], p_actions smallint[], p_delays_ms bigint[], p_headers bytea[],
+    p_advances boolean DEFAULT true
+) RETURNS TABLE (done integer[], advanced integer, parts integer[], grps bytea[]) LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
@@ -9,8 +13,11 @@ DECLARE
 BEGIN
     WITH back AS (
         UPDATE message m SET
-            state      = CASE WHEN s.action = 3 AND s.delay_ms > 0 THEN 2 ELSE 0 END,
-            due        = CASE WHEN s.action = 3 AND s.delay_ms > 0 THEN v_now + milliseconds(s.delay_ms) ELSE urgent_due(m.urgent, v_now) END,
+            state      = CASE WHEN s.action = 3 AND s.delay_ms > 0 THEN 2 WHEN m.head THEN 3 ELSE 0 END,
+            head       = m.head AND s.action = 3 AND s.delay_ms > 0,
+            joined     = CASE WHEN m.head THEN coalesce(m.joined, m.pos) END,
+            due        = CASE WHEN s.action = 3 AND s.delay_ms > 0 THEN v_now + milliseconds(s.delay_ms)
+                WHEN NOT m.head THEN urgent_due(m.urgent, v_now) END,
             until      = NULL,
             token      = NULL,
             lane       = CASE WHEN s.action = 3 THEN m.lane | 1 ELSE m.lane & -2 END,
@@ -20,9 +27,11 @@ BEGIN
         FROM unnest(p_parts, p_ids, p_tokens, p_actions, p_delays_ms, p_headers) WITH ORDINALITY
             AS s(part, id, token, action, delay_ms, headers, n)
         WHERE m.part = s.part AND m.id = s.id AND m.token = s.token AND m.until > v_now
-        RETURNING s.n::integer AS n
+        RETURNING s.n::integer AS n, m.part, m.grp, m.state
     )
-    SELECT array_agg(b.n) INTO done FROM back b;
+    SELECT array_agg(b.n), array_agg(b.part) FILTER (WHERE b.state = 3), array_agg(b.grp) FILTER (WHERE b.state = 3)
+    INTO done, parts, grps FROM back b;
+    advanced := CASE WHEN p_advances AND grps IS NOT NULL THEN advance(parts, grps) ELSE 0 END;
     RETURN NEXT;
 END $$;
 
@@ -62,7 +71,7 @@ BEGIN
     ), moved AS (
         UPDATE message m SET
             part = w.part, pos = place_at(v_now) + w.n, lane = ((m.lane % 100) | 1) + first_lane(w.dead),
-            head = false, dedup = NULL, state = CASE WHEN m.grp IS NOT NULL AND NOT w.dead THEN 3 ELSE 0 END,
+            head = false, joined = NULL, dedup = NULL, state = CASE WHEN m.grp IS NOT NULL AND NOT w.dead THEN 3 ELSE 0 END,
             due = CASE WHEN m.grp IS NULL OR w.dead THEN urgent_due(m.urgent, v_now) END, until = NULL, token = NULL, deliveries = 0, cancel = false,
             headers = coalesce(w.headers, m.headers)
         FROM way w WHERE NOT w.met AND m.part = w.old_part AND m.id = w.id

@@ -24,7 +24,9 @@ DECLARE
     v_behind_grps bytea[];
     v_grps    bytea[]; -- that are left or joined
     v_is_disabled boolean;
-    v_leaves  boolean;
+    v_regroups boolean;
+    v_lines_up boolean; -- at the end
+    v_stays   boolean; -- in front of its group: others get in line again
     v_moment  timestamptz;
     h record;
 BEGIN
@@ -53,7 +55,7 @@ BEGIN
             v_numbers := v_behind_numbers;
         END IF;
         FOR h IN
-            SELECT m.id, m.pos, m.lane, m.state, m.head, m.due, m.due_then, m.until, m.grp, m.urgent, a.n::integer,
+            SELECT m.id, m.pos, m.joined, m.lane, m.state, m.head, m.due, m.due_then, m.until, m.grp, m.urgent, a.n::integer,
                 CASE WHEN cardinality(p_bodies) > 0 THEN sha256(m.body) END AS hash
             FROM unnest(v_ids, v_numbers) AS a(id, n) JOIN message m ON m.part = v_part AND m.id = a.id
             WHERE v_round = 1 OR m.state > 2 AND m.grp = ANY (v_behind_grps)
@@ -79,23 +81,28 @@ BEGIN
                 v_moment := h.due;
             ELSIF h.state = 2 THEN
                 h.pos := place_at(h.due) + (h.pos & 1023);
+                IF NOT h.head THEN
+                    h.joined := h.pos;
+                END IF;
             END IF;
+            h.joined := coalesce(h.joined, h.pos);
 
             v_is_disabled := coalesce(p_disabled, v_is_disabled);
-            v_leaves := p_regroups AND h.grp IS DISTINCT FROM p_grp;
-            IF h.head AND (v_leaves OR v_is_disabled) THEN
-                v_grps := v_grps || h.grp; -- which goes on
-                h.head := false;
+            v_regroups := p_regroups AND h.grp IS DISTINCT FROM p_grp;
+            v_lines_up := v_regroups OR v_moment IS NOT NULL;
+            IF p_delay_ms IS NOT NULL THEN
+                v_moment := CASE WHEN p_delay_ms > 0 THEN v_now + milliseconds(p_delay_ms) END;
             END IF;
-            IF v_leaves THEN
+            v_stays := h.head AND NOT v_regroups AND NOT v_is_disabled AND coalesce(v_moment > v_now, false);
+            IF h.head AND NOT v_stays THEN
+                v_grps := v_grps || h.grp; -- which goes on
+            END IF;
+            IF v_regroups THEN
                 h.grp := p_grp;
+                h.joined := v_pos + h.n;
             END IF;
             IF p_lane IS NOT NULL THEN
                 h.lane := p_lane + (h.lane & 1);
-            END IF;
-            v_leaves := v_leaves OR v_moment IS NOT NULL; -- the place that it had
-            IF p_delay_ms IS NOT NULL THEN
-                v_moment := CASE WHEN p_delay_ms > 0 THEN v_now + milliseconds(p_delay_ms) END;
             END IF;
 
             h.state := 2;
@@ -110,11 +117,14 @@ BEGIN
                     h.pos := v_pos + h.n;
                 END IF;
             ELSE
-                IF v_leaves THEN
+                IF v_lines_up THEN
                     h.lane := h.lane | 1;
                     h.pos := v_pos + h.n;
+                    IF NOT h.head THEN
+                        h.joined := h.pos;
+                    END IF;
                 END IF;
-                IF h.grp IS NULL OR h.head THEN
+                IF h.grp IS NULL THEN
                     h.state := 0;
                     h.due := h.urgent;
                     ready := ready + 1;
@@ -127,8 +137,8 @@ BEGIN
                 END IF;
             END IF;
             UPDATE message m SET
-                pos = h.pos, lane = h.lane, state = h.state, head = h.head, due = h.due, due_then = h.due_then, until = NULL,
-                token = NULL, grp = h.grp, urgent = h.urgent, body = coalesce(p_bodies[h.n], m.body)
+                pos = h.pos, joined = CASE WHEN h.grp IS NOT NULL THEN h.joined END, lane = h.lane, state = h.state, head = v_stays,
+                due = h.due, due_then = h.due_then, until = NULL, token = NULL, grp = h.grp, urgent = h.urgent, body = coalesce(p_bodies[h.n], m.body)
             WHERE m.part = v_part AND m.id = h.id;
             amended := amended || h.id;
         END LOOP;

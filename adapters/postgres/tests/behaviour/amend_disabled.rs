@@ -41,13 +41,13 @@ async fn what_is_disabled_is_given_to_nobody_and_comes_back_where_it_stood() {
     assert_eq!((shown.state, shown.due_in, shown.delivery_count), (MessageState::Disabled, None, Some(1)));
     let deliveries = pull(&queue, &p, 9).await;
     assert_eq!(texts(&deliveries), ["next", "last"]);
-    // The one that goes on holds its group while it is held, and those that are enabled stand in line.
+    // The one that goes on holds its group while it is held, and those that are enabled stand in line: given back, it is behind them.
     for _ in 0..2 {
         assert_eq!(amend(&queue, &p, &all, Amend::new().enable()).await, [AmendOutcome::Amended; 5]);
     }
     assert_eq!(queue.counts(&p).await.unwrap().disabled, Some(0));
     queue.settle(&[with(&deliveries[0].lease, Action::Release, &[])]).await.remove(0).unwrap();
-    assert_eq!(drain(&queue, &p).await, ["returned", "next", "ready", "head", "behind"]);
+    assert_eq!(drain(&queue, &p).await, ["returned", "ready", "head", "behind", "next"]);
     assert_eq!(seen(&queue, &p, &delayed).await.state, MessageState::Delayed);
     let queue = let_time_pass(&bed).await;
     assert_eq!(drain(&queue, &p).await, ["delayed"]);

@@ -7,13 +7,18 @@ use crate::common::{Bed, part, push};
 /// Rows read by ten rounds of a call, in the transaction that it runs in.
 async fn rows_read(conn: &mut PgConnection, schema: &str, call: &str) -> i64 {
     let mut tx = conn.begin().await.unwrap();
+    let before = rows_counted(&mut tx, schema).await; // the server adds up what earlier transactions read, until it reports them
     for _ in 0..10 {
         sqlx::raw_sql(AssertSqlSafe(call.replace("{s}", schema))).execute(&mut *tx).await.unwrap();
     }
-    let read = "SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::bigint FROM pg_stat_xact_user_tables WHERE schemaname = $1";
-    let read = sqlx::query(read).bind(schema).fetch_one(&mut *tx).await.unwrap().get(0);
+    let read = rows_counted(&mut tx, schema).await - before;
     tx.rollback().await.unwrap();
     read
+}
+
+async fn rows_counted(conn: &mut PgConnection, schema: &str) -> i64 {
+    let read = "SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::bigint FROM pg_stat_xact_user_tables WHERE schemaname = $1";
+    sqlx::query(read).bind(schema).fetch_one(conn).await.unwrap().get(0)
 }
 
 const FROM_ALL: &str = "ARRAY[0]::smallint[], ARRAY[0]::bigint[], ARRAY[19]::smallint[], NULL";
@@ -41,6 +46,10 @@ fn calls() -> Vec<(&'static str, String)> {
             ),
         ),
         ("pull", format!("SELECT * FROM {{s}}.pull('p', false, 5, 30000, gen_random_uuid(), {FROM_ALL})")),
+        (
+            "pull of whole groups",
+            format!("SELECT * FROM {{s}}.pull('p', false, 5, 30000, gen_random_uuid(), {FROM_ALL}, 5)"),
+        ),
         ("look", "SELECT * FROM {s}.look(ARRAY['p'], ARRAY[false], ARRAY[1])".to_owned()),
         ("remove", format!("SELECT * FROM {{s}}.remove({random}, '{{{{\"(0,1)\"}}}}')")),
         (

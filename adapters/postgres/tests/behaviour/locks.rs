@@ -86,7 +86,7 @@ async fn waiting_pulls_do_not_ask_without_a_pause_for_what_is_due_but_locked() {
     bed.run(format!(
         "CREATE SEQUENCE {0}.claims; ALTER FUNCTION {0}.pull RENAME TO counted_pull;
          CREATE FUNCTION {0}.pull(text, boolean, integer, bigint, uuid, smallint[], bigint[], smallint[], bigint)
-         RETURNS TABLE (part integer, id uuid, lane smallint, pos bigint, deliveries integer, age interval, headers bytea, body bytea, place bytea, looked_us integer)
+         RETURNS TABLE (part integer, id uuid, lane smallint, pos bigint, deliveries integer, age interval, headers bytea, body bytea, place bytea, looked_us integer, number integer)
          LANGUAGE plpgsql AS 'BEGIN PERFORM nextval(''{0}.claims''); RETURN QUERY SELECT * FROM {0}.counted_pull($1, $2, $3, $4, $5, $6, $7, $8, $9); END'",
         bed.schema
     ))

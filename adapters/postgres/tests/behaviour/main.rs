@@ -35,3 +35,5 @@ mod tls;
 mod together;
 mod upgrade;
 mod urgent;
+mod whole_group_races;
+mod whole_groups;
