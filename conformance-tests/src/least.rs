@@ -36,6 +36,7 @@ pub const EVERYTHING: &[Need] = &[
     Need::Successors,
     Need::Amend,
     Need::UrgentAfter,
+    Need::WholeGroups,
     Need::DeliveryCount,
     Need::AtomicMoves,
     Need::ConfirmedSettlements,
