@@ -61,18 +61,18 @@ fn last<'b, 'a, T>(
 /// The content that was pushed, with the priority and the group that amendments may have given it, if those are what was delivered.
 pub(super) fn with_amendments(pushed: Content, life: &Life<'_>, hold: &Hold<'_>) -> Content {
     let got = &hold.delivered.content;
-    let priority = given(life, hold.span, pushed.priority, |change| change.priority, got.priority);
+    let priority = given(life, hold, pushed.priority, |change| change.priority, got.priority);
     let regrouped = |change: &Change| {
         change.group.is_some().then(|| change.group.clone()).or_else(|| change.ungroup.then_some(None))
     };
-    let group = given(life, hold.span, pushed.group.clone(), regrouped, got.group.clone());
+    let group = given(life, hold, pushed.group.clone(), regrouped, got.group.clone());
     Content { priority, group, ..pushed }
 }
 
 /// What was delivered if it may be, else what was pushed.
 fn given<T: PartialEq>(
     life: &Life<'_>,
-    delivery: Span,
+    hold: &Hold<'_>,
     pushed: T,
     what: impl Fn(&Change) -> Option<T>,
     got: T,
@@ -81,15 +81,18 @@ fn given<T: PartialEq>(
     let overwritten = |since: Option<Span>| {
         changes().any(|it| {
             let later = since.is_none_or(|since| since != it.span && since.before(it.span));
-            it.certain && later && it.span.before(delivery)
+            it.certain && later && it.span.before(hold.span)
         })
     };
-    let begun = changes().filter(|it| it.span.from < delivery.to);
+    let begun = changes().filter(|it| it.span.from < hold.span.to);
     let mut candidates = begun.filter(|it| !overwritten(Some(it.span)));
     if candidates.any(|it| what(it.change).as_ref() == Some(&got)) {
         return got;
     }
-    if overwritten(None) { last_given(life, what).unwrap_or(pushed) } else { pushed }
+    // One that has ended can be pushed anew, as it was.
+    let arrivals = life.arrivals.iter().filter(|arrival| arrival.pushed.is_some()).count();
+    let anew = life.last_push(hold).filter(|_| arrivals > 1).map(|arrival| arrival.span);
+    if overwritten(anew) { last_given(life, what).unwrap_or(pushed) } else { pushed }
 }
 
 /// What the last amendment gave, to be told as what was expected.
