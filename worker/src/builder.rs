@@ -10,8 +10,9 @@ use anyqueue::{Bytes, Error, Queue, Result};
 use futures_util::future::FutureExt;
 use serde::de::DeserializeOwned;
 
-use crate::batch::{BatchContext, IntoBatchResult, Task};
-use crate::config::{Config, Counting, PartitionConfig};
+use crate::batch::{IntoBatchResult, Task};
+use crate::batch_context::BatchContext;
+use crate::config::{Config, Counting, MAX_SLOTS, PartitionConfig};
 use crate::context::TaskContext;
 use crate::error::TaskResult;
 use crate::governor::Governor;
@@ -22,9 +23,6 @@ use crate::schedule::Sharing;
 use crate::shared::Shared;
 use crate::work_set::{WorkSet, WorkSource};
 use crate::worker::Worker;
-
-/// The most slots, and the most messages held beyond them. Each may hold a message: memory runs out long before.
-pub const MAX_SLOTS: usize = 1_000_000;
 
 /// Sets up a [`Worker`].
 ///

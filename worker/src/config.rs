@@ -11,6 +11,9 @@ use crate::handler::Wrap;
 use crate::retry::Retry;
 use crate::schedule::Sharing;
 
+/// The most slots, and the most messages held beyond them. Each may hold a message: memory runs out long before.
+pub const MAX_SLOTS: usize = 1_000_000;
+
 /// A partition that the worker serves: everything checked.
 #[derive(Debug)]
 pub(crate) struct PartitionConfig {

@@ -11,7 +11,7 @@ use anyqueue::{
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::batch::BatchContext;
+use crate::batch_context::BatchContext;
 use crate::message::{Failure, history, task};
 use crate::stop::{CancelReason, Stop};
 use crate::successors;

@@ -11,7 +11,8 @@ use anyqueue::{Bytes, MessageData};
 use futures_util::future::{BoxFuture, FutureExt};
 use serde::de::DeserializeOwned;
 
-use crate::batch::{BatchContext, IntoBatchResult, Task};
+use crate::batch::{IntoBatchResult, Task};
+use crate::batch_context::BatchContext;
 use crate::context::{TaskContext, kind};
 use crate::error::TaskResult;
 use crate::panics;

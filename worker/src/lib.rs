@@ -139,6 +139,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod batch_context;
 mod builder;
 mod config;
 mod context;
@@ -170,8 +171,10 @@ mod work;
 mod work_set;
 mod worker;
 
-pub use batch::{BatchContext, IntoBatchResult, Task};
-pub use builder::{MAX_SLOTS, WorkerBuilder};
+pub use batch::{IntoBatchResult, Task};
+pub use batch_context::BatchContext;
+pub use builder::WorkerBuilder;
+pub use config::MAX_SLOTS;
 pub use context::TaskContext;
 pub use error::{ErrorClass, TaskError, TaskResult};
 pub use governor::{Governor, ResourceGovernor};

@@ -5,8 +5,7 @@ use std::time::Duration;
 use anyqueue::adapter::Capabilities;
 use anyqueue::{IntoPartitionId, PartitionId, Result};
 
-use crate::builder::MAX_SLOTS;
-use crate::config::PartitionConfig;
+use crate::config::{MAX_SLOTS, PartitionConfig};
 use crate::retry::Retry;
 
 /// A partition that a worker serves, and its limits.

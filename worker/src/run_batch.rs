@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tracing::Instrument;
 
-use crate::batch::BatchContext;
+use crate::batch_context::BatchContext;
 use crate::context::{Role, TaskContext};
 use crate::error::{TaskError, TaskResult};
 use crate::execute::{ALREADY_HERE, Caught, End, at, conclude, dropped, ended, unstartable, waited};
