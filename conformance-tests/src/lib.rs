@@ -48,6 +48,7 @@
 //! | `ANYQUEUE_CONFORMANCE_SEED` | the seed that repeats a run's random choices |
 //! | `ANYQUEUE_CONFORMANCE_TIER` | `quick` (the default), `thorough` for larger sizes and longer cases, `soak` for the cases that run for a set time |
 //! | `ANYQUEUE_CONFORMANCE_MINUTES` | how many minutes a case of the soak tier runs; 10 by default |
+//! | `ANYQUEUE_CONFORMANCE_SCHEDULING` | how many seconds late a busy machine may run what is due; 2 by default (see [`scheduling`]) |
 //! | `ANYQUEUE_CONFORMANCE_CLAUSE` | only the cases that prove the clause of this number |
 //! | `ANYQUEUE_CONFORMANCE_CAPABILITY` | only the cases that need a capability whose name contains this |
 //! | `ANYQUEUE_CONFORMANCE_REPORT` | a folder: `<backend>.json`, `<backend>.md` (the certificate) and `<backend>.xml` (JUnit) are written there |
@@ -78,7 +79,7 @@ pub use case::{Case, CaseFuture};
 pub use check::{Violation, invariants};
 pub use child::{Child, ChildEvent, Role, run_if_child};
 pub use clause::Clause;
-pub use context::{Client, Context, SCHEDULING, Timing};
+pub use context::{Client, Context, Timing, scheduling};
 pub use fault::Fault;
 pub use fault_target::{Disruption, FaultTarget};
 pub use harness::{Harness, Opening, corrupted};

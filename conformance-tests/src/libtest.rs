@@ -77,6 +77,7 @@ fn options(args: &Arguments) -> Result<Options, String> {
     if let Some(minutes) = setting::<u32>("MINUTES")? {
         options.soak = Duration::from_mins(minutes.into());
     }
+    setting::<u32>("SCHEDULING")?; // It is read again where it is needed.
     options.clause = setting("CLAUSE")?;
     options.capability = setting("CAPABILITY")?;
     Ok(options)

@@ -29,7 +29,7 @@
 //!   `never()` (must not come until then), `latest(d)`. No other literals for time.
 //! - `c.size(quick, thorough)`, `c.lasting(quick, thorough)`, `c.random()`, `c.spawn(&Role::Pusher { .. })`.
 //!
-//! Rules: exact counts, never "at least one"; upper bounds of time get [`SCHEDULING`](crate::SCHEDULING) (it is in `soon`),
+//! Rules: exact counts, never "at least one"; upper bounds of time get [`scheduling`](crate::scheduling) (it is in `soon`),
 //! lower bounds nothing; wait for events, not for time to pass, except to see that something does *not* come. Give back or settle
 //! what you hold under `long_lease`, or leave it: the account does. After the case's function the account drains everything
 //! and judges the history by every invariant in `check`: lost, ghost, twice, altered, two owners, out of order. What the case does past the recorder (another `Queue`'s

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use crate::clause::Clause;
-use crate::context::{Context, SCHEDULING};
+use crate::context::{Context, scheduling};
 use crate::verdict::CaseResult;
 
 /// How soon after the server's return its clients must work again.
@@ -30,7 +30,7 @@ impl Recovery {
     /// A pause before the next attempt; when the time is over, the case fails.
     pub(super) async fn again(&self, c: &Context, what: &str) -> CaseResult {
         let expected = format!("{what} within {RECOVERY:?} of the server's return, without a new client");
-        if Instant::now() > *self.0.borrow() + RECOVERY + SCHEDULING {
+        if Instant::now() > *self.0.borrow() + RECOVERY + scheduling() {
             return Err(c.failed(Clause::Recovery, &[], expected, "it still fails"));
         }
         tokio::time::sleep(AGAIN).await;

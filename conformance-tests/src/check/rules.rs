@@ -8,7 +8,7 @@ use anyqueue::adapter::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::context::{CLOCK_GRAIN, SCHEDULING};
+use crate::context::{CLOCK_GRAIN, scheduling};
 use crate::history::units::ms;
 
 /// The default is the strictest, on a controlled clock.
@@ -109,7 +109,7 @@ impl Rules {
     /// What this backend declares, on the machine's own clock.
     pub(crate) fn of(capabilities: &Capabilities) -> Self {
         let declared = Self::on_controlled_time(capabilities);
-        Self { slack: declared.slack + SCHEDULING, wake: declared.wake + SCHEDULING, ..declared }
+        Self { slack: declared.slack + scheduling(), wake: declared.wake + scheduling(), ..declared }
     }
 
     /// The same where no time passes but what the suite lets pass.

@@ -32,7 +32,7 @@ pub(crate) use client::settlement;
 use failure::fail;
 pub(crate) use queue::{handler_ids, polled};
 pub(crate) use timing::CLOCK_GRAIN;
-pub use timing::{SCHEDULING, Timing};
+pub use timing::{Timing, scheduling};
 
 /// What one running case has: its own namespace in the backend, its first client, and the judgements that end in a verdict.
 pub struct Context {

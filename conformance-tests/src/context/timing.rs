@@ -1,11 +1,23 @@
 //! Every duration that a case uses, derived from what the backend declares.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use anyqueue::adapter::Capabilities;
 
-/// How late a busy machine may run what is due: added to every upper bound, to no lower one.
-pub const SCHEDULING: Duration = Duration::from_secs(2);
+/// How late a busy machine may run what is due, unless the environment says otherwise.
+const SCHEDULING: Duration = Duration::from_secs(2);
+
+/// How late the machine may run what is due: added to every upper bound, to no lower one. Two seconds, or as many as the environment
+/// variable `ANYQUEUE_CONFORMANCE_SCHEDULING` says.
+///
+/// It is the machine's, not the backend's: the same for all cases and children of a process.
+#[must_use]
+pub fn scheduling() -> Duration {
+    static SECONDS: LazyLock<Option<u32>> =
+        LazyLock::new(|| std::env::var("ANYQUEUE_CONFORMANCE_SCHEDULING").ok()?.parse().ok());
+    SECONDS.map_or(SCHEDULING, |seconds| Duration::from_secs(seconds.into()))
+}
 
 /// How much earlier than promised a timed thing may be seen, because clocks count in whole milliseconds.
 pub(crate) const CLOCK_GRAIN: Duration = Duration::from_millis(2);
@@ -48,7 +60,7 @@ impl Timing {
             long_lease: LONG_LEASE.clamp(capabilities.lease.min, capabilities.lease.max),
             delay: round_up(SHORT_DELAY, coarse),
             slack: capabilities.slack,
-            soon: capabilities.slack + capabilities.wake_latency + SCHEDULING,
+            soon: capabilities.slack + capabilities.wake_latency + scheduling(),
         }
     }
 

@@ -16,7 +16,7 @@ use super::plan::{Act, Change, End, Fate, Message, Payload, Place, Pull, Settle,
 use super::stage::{Stage, not_opened, partition};
 use crate::account::Stuck;
 use crate::clause::Clause;
-use crate::context::SCHEDULING;
+use crate::context::scheduling;
 use crate::history::Op;
 use crate::recorder::Recorder;
 
@@ -199,7 +199,7 @@ impl<'a> Actor<'a> {
             },
         }
         let left = if stop.is_cancelled() { Duration::ZERO } else { pull.wait };
-        let limit = left + self.stage.rules.slack + self.stage.rules.wake + SCHEDULING;
+        let limit = left + self.stage.rules.slack + self.stage.rules.wake + scheduling();
         match select(call, pin!(clock.sleep(limit))).await {
             Either::Left((answer, _)) => Ok(Some(answer)),
             Either::Right(_) => Err(Stuck {

@@ -1,6 +1,7 @@
 //! Runs test programs side by side, as many as the machine has room for. `cargo test` runs one after the other, and most of them
 //! mostly wait.
 
+mod digest;
 mod list;
 mod needs;
 mod one;
@@ -27,6 +28,10 @@ pub(crate) const ALL: &[&str] = &["--workspace", "--all-targets"];
 pub(crate) const QUICK: &[&str] = &["--workspace", "--lib", "--bins", "--test", SUITE];
 
 const SUITE: &str = "conformance";
+/// The test targets that run the suite.
+const SUITES: &[&str] = &[SUITE, "cluster", "fifo"];
+/// How many seconds late the suites let the machine be, as other programs run beside them. The faults are found with the usual two.
+const SCHEDULING: (&str, &str) = ("ANYQUEUE_CONFORMANCE_SCHEDULING", "6");
 /// The backends without a server.
 const LOCAL: &[&str] = &["anyqueue-memory", "anyqueue-sqlite"];
 
@@ -104,6 +109,9 @@ fn job(index: usize, needs: Needs) -> Job {
 fn run_one(index: usize, program: &Program, places: &Places, sender: &SyncSender<(usize, Ended)>) {
     let mut command = program.command();
     command.args(Needs::of(&program.name()).threads.map(|threads| format!("--test-threads={threads}")));
+    if SUITES.contains(&program.target.as_str()) {
+        command.env(SCHEDULING.0, SCHEDULING.1);
+    }
     let ended = one::run(
         command,
         &places.output_of(program),
@@ -161,9 +169,10 @@ impl Account {
         }
         let faults = ended.faults.join("; ");
         let said = fs::read(output).unwrap_or_default();
-        println!("---- {} said:\n{}", program.name(), String::from_utf8_lossy(&said).trim_end());
+        let said = String::from_utf8_lossy(&said);
+        println!("---- {} said:\n{}", program.name(), said.trim_end());
         println!("---- {}: {faults}; all that it said is above", program.name());
-        self.failed.push(format!("{}: {faults}", program.name()));
+        self.failed.push(format!("{}: {faults}{}", program.name(), digest::of(&said)));
     }
 
     fn close(self, planned: usize, took: Duration) -> Result<()> {

@@ -282,7 +282,7 @@ async fn one_each(
     c.same(clause, "one for each who waits", sent, &all)?;
     let took = woken.at.saturating_duration_since(since);
     // Several are woken one after the other, and a busy machine holds each of them up.
-    let bounds = (bounds.0, bounds.1 + crate::context::SCHEDULING);
+    let bounds = (bounds.0, bounds.1 + crate::context::scheduling());
     c.took(clause, sent, "the last of several that wait to be woken", took, bounds)?;
     for (client, got) in &woken.got {
         client.remove(got).await?;

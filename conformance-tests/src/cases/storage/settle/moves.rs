@@ -6,7 +6,7 @@ use super::super::helpers::push_one;
 use super::action::counted;
 use crate::case::Case;
 use crate::clause::Clause;
-use crate::context::{Context, SCHEDULING};
+use crate::context::{Context, scheduling};
 use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
@@ -62,7 +62,7 @@ async fn move_to_itself(c: &Context) -> CaseResult {
 /// The delay was for the push; a move does not repeat it.
 async fn moved_once_delayed(c: &Context) -> CaseResult {
     let (p, other) = (c.partition("work")?, c.partition("other")?);
-    let delay = SCHEDULING;
+    let delay = scheduling();
     let id = push_one(c, &p, c.message().with_delay(delay)).await?;
     let held = c.client().pull_with(&p, c.client().request(1, c.timing().latest(delay))).await?;
     c.in_order(Clause::Delays, "the matured one", &[id], &held)?;

@@ -1,0 +1,53 @@
+//! What a failed test program said, in short: logs are cut, and their ends are read first.
+
+/// Of each failed test so many lines, and of each line so many characters.
+const LINES: usize = 6;
+const WIDTH: usize = 240;
+
+/// The beginning of what each failed test said, as lines to be appended to another.
+pub(super) fn of(said: &str) -> String {
+    let mut digest = String::new();
+    let mut left = 0;
+    for line in said.lines().filter(|line| !line.trim().is_empty()) {
+        if is_head(line) {
+            left = LINES + 1;
+        } else if line == "failures:" {
+            left = 0;
+        }
+        if left > 0 {
+            left -= 1;
+            digest.push_str("\n    ");
+            digest.extend(line.chars().take(WIDTH));
+        }
+    }
+    digest
+}
+
+/// Whether what a failed test said begins here.
+fn is_head(line: &str) -> bool {
+    line.starts_with("---- ") && line.ends_with(" ----")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_failed_test_is_told_with_the_first_of_what_it_said() {
+        let long = "x".repeat(WIDTH + 1);
+        let lines: String = (0..LINES + 3).map(|number| format!("line {number}\n")).collect();
+        let said = format!(
+            "running 3 tests\ntest a ... FAILED\n\nfailures:\n\n---- a stdout ----\n\n{lines}\n---- b ----\n{long}\n\nfailures:\n    a\n    b\n"
+        );
+        let digest = of(&said);
+        let told: Vec<&str> = digest.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        assert_eq!(told.first(), Some(&"---- a stdout ----"));
+        assert_eq!(told.get(LINES), Some(&format!("line {}", LINES - 1).as_str()));
+        assert_eq!(told.get(LINES + 1..), Some(&["---- b ----", &long[..WIDTH]][..]));
+    }
+
+    #[test]
+    fn of_what_tells_no_failed_test_there_is_none() {
+        assert_eq!(of("running 1 test\ntest a ... ok\n"), "");
+    }
+}
