@@ -35,9 +35,10 @@ mod tests {
     #[test]
     fn each_failed_test_is_told_with_the_first_of_what_it_said() {
         let long = "x".repeat(WIDTH + 1);
-        let lines = Vec::from_iter((0..LINES + 3).map(|number| format!("line {number}"))).join("\n");
+        let lines: Vec<String> = (0..LINES + 3).map(|number| format!("line {number}")).collect();
         let said = format!(
-            "running 3 tests\ntest a ... FAILED\n\nfailures:\n\n---- a stdout ----\n\n{lines}\n---- b ----\n{long}\n\nfailures:\n    a\n    b\n"
+            "running 3 tests\ntest a ... FAILED\n\nfailures:\n\n---- a stdout ----\n\n{}\n---- b ----\n{long}\n\nfailures:\n    a\n    b\n",
+            lines.join("\n")
         );
         let digest = of(&said);
         let told: Vec<&str> = digest.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
