@@ -84,6 +84,8 @@ needs! {
     UrgentAfter: "messages that become urgent", |c| c.urgent_after;
     /// Groups claimed whole.
     WholeGroups: "groups claimed whole", |c| c.whole_groups;
+    /// The ends of tasks, kept.
+    Ledger: "a ledger of the ends of tasks", |c| c.ledger;
     /// Successors with the end of a delivery.
     Successors: "successors", |c| c.successors.is_some();
     /// Successors in one step with the end.

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use anyqueue::adapter::{
-    AmendQueueStorage, Capabilities, Extension, InspectQueueStorage, PauseQueueStorage, PullQueueStorage,
-    PullRequest, PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage, async_trait,
+    AmendQueueStorage, Capabilities, Extension, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage,
+    PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage,
+    async_trait,
 };
 use anyqueue::{
     Amend, AmendOutcome, Browsed, CancelOutcome, Counts, DeleteOutcome, Error, ExtendOutcome, Health,
@@ -180,6 +181,10 @@ impl Storage for Recorder {
     }
     fn amend(&self) -> Option<&dyn AmendQueueStorage> {
         self.inner.amend().is_some().then_some(self)
+    }
+
+    fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
+        self.inner.ledger()
     }
 }
 

@@ -1,7 +1,8 @@
 //! What an adapter is written against. Applications need none of it: they use [`Queue`](crate::Queue).
 //!
 //! An adapter implements [`QueueStorage`], [`PushQueueStorage`], [`PullQueueStorage`] and [`Storage`], declares its [`Capabilities`],
-//! and where the backend can be looked into, [`InspectQueueStorage`], [`PauseQueueStorage`] and [`AmendQueueStorage`]. A [`Backend`] makes it known by URL.
+//! and where the backend can be looked into, [`InspectQueueStorage`], [`PauseQueueStorage`],
+//! [`AmendQueueStorage`] and [`LedgerQueueStorage`]. A [`Backend`] makes it known by URL.
 //! What to keep is in the contract (`CONTRACT.md` of this crate); the crate `anyqueue-conformance` proves it.
 
 pub use crate::amend::AmendQueueStorage;
@@ -17,6 +18,7 @@ pub use crate::errors::Errors;
 pub use crate::exec::Spawner;
 pub use crate::forward::Forward;
 pub use crate::inspect::{InspectQueueStorage, PauseQueueStorage};
+pub use crate::ledger::{Cancelled, EndedCursor, EndedQuery, EndedTask, LedgerQueueStorage, TaskEnd};
 pub use crate::lifecycle::QueueStorage;
 pub use crate::namespace::Namespace;
 pub use crate::queue::{IntoStorage, validate};

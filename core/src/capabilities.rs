@@ -72,6 +72,9 @@ pub struct Capabilities {
     pub urgent_after: bool,
     /// Whether a pull can [claim groups whole](crate::adapter::PullRequest::group_members). Only with [`groups`](Self::groups).
     pub whole_groups: bool,
+    /// Whether the end of a task can be [stored with its settlement](crate::adapter::Settlement::end), and asked for:
+    /// [`LedgerQueueStorage`](crate::adapter::LedgerQueueStorage).
+    pub ledger: bool,
     /// Sizes and batch limits.
     pub limits: Limits,
     /// How late a timed promise (lease end, delay, long-poll end) may be kept.

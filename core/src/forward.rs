@@ -8,6 +8,7 @@ use crate::amend::AmendQueueStorage;
 use crate::capabilities::Capabilities;
 use crate::error::Result;
 use crate::inspect::{InspectQueueStorage, PauseQueueStorage};
+use crate::ledger::LedgerQueueStorage;
 use crate::lifecycle::{Health, QueueStorage};
 use crate::message::MessageData;
 use crate::partition::PartitionId;
@@ -129,6 +130,11 @@ pub trait Forward: fmt::Debug + Send + Sync + 'static {
     fn amend(&self) -> Option<&dyn AmendQueueStorage> {
         self.inner().amend()
     }
+
+    /// See [`Storage::ledger`].
+    fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
+        self.inner().ledger()
+    }
 }
 
 #[async_trait]
@@ -200,5 +206,9 @@ impl<T: Forward> Storage for T {
 
     fn amend(&self) -> Option<&dyn AmendQueueStorage> {
         Forward::amend(self)
+    }
+
+    fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
+        Forward::ledger(self)
     }
 }

@@ -80,6 +80,7 @@ mod exec;
 mod forward;
 mod inspect;
 mod io;
+mod ledger;
 mod lifecycle;
 mod message;
 mod namespace;
@@ -98,6 +99,7 @@ pub use clock::{Clock, ClockSetter, ManualClock, Skew};
 pub use error::{Error, ErrorKind, Operation, Result, RetryClass};
 pub use inspect::{Browsed, CancelOutcome, Counts, DeleteOutcome, MAX_PAGE, MessageState, Page};
 pub use io::IoThread;
+pub use ledger::{EndState, Keep, MAX_RESULT_BYTES, Task, TaskCount, TaskFilter, TaskState};
 pub use lifecycle::Health;
 pub use message::{
     Headers, MAX_KEY_BYTES, MessageData, MessageId, OnDuplicate, RESERVED_HEADER_PREFIX, TaskOptions, When,
@@ -108,7 +110,7 @@ pub use queue::{
     DeadLetter, DeadLetters, DeletedWhere, Delivery, Expired, GroupDelivery, HandlerStream,
     MAX_HEADER_NAME_BYTES, MAX_SUCCESSORS, PartitionOptions, Pull, PullGroups, Queue, QueueBuilder,
     REDRIVE_ASIDE, REDRIVE_HOLD, Redrive, Redriven, RetryPolicy, SettlePulls, StreamBuilder, Successors,
-    TraceSource,
+    TaskReport, TaskStream, TraceSource,
 };
 pub use registry::Registry;
 pub use status::{MAX_REASON_BYTES, QueueMessageStatus};

@@ -35,6 +35,19 @@ pub mod header {
     pub const RELEASED: &str = "anyqueue-released";
     /// On a message that something other than anyqueue put into the queue: the server's own id for it.
     pub const FOREIGN_ID: &str = "anyqueue-foreign-id";
+    /// On a message that was put back from dead letters: how often, so that a later end of it outranks an earlier one.
+    pub const GENERATION: &str = "anyqueue-generation";
+    /// The kind of task, which selects its handler. Written by whoever pushes; a worker reads it.
+    pub const TASK_KIND: &str = "task-kind";
+    /// Failed attempts so far, as a worker counts them.
+    pub const TASK_ATTEMPTS: &str = "task-attempts";
+    /// The last errors, as a worker notes them.
+    pub const TASK_ERRORS: &str = "task-errors";
+    /// For how long the end of this task is kept if it succeeds, as in `36h` or `7d`; `0s` keeps nothing, `forever` keeps it until it is deleted.
+    /// Goes before [`Keep`](crate::Keep).
+    pub const TASK_KEEP_SUCCESS: &str = "task-keep-success";
+    /// As [`TASK_KEEP_SUCCESS`], if it ends otherwise.
+    pub const TASK_KEEP_FAILURE: &str = "task-keep-failure";
     /// W3C trace context of the pusher (<https://www.w3.org/TR/trace-context/>).
     pub const TRACEPARENT: &str = "traceparent";
 }

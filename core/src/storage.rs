@@ -5,6 +5,7 @@
 //! joining single calls, repeating what is safe, telemetry, drop handling) is *not* here: core does it once, above.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -15,6 +16,7 @@ use crate::amend::AmendQueueStorage;
 use crate::capabilities::LeaseCapability;
 use crate::error::{Error, Result};
 use crate::inspect::{InspectQueueStorage, PauseQueueStorage};
+use crate::ledger::{LedgerQueueStorage, TaskEnd};
 use crate::lifecycle::QueueStorage;
 use crate::message::{Headers, MessageData, MessageId};
 use crate::partition::PartitionId;
@@ -86,6 +88,8 @@ pub trait Storage: PushQueueStorage + PullQueueStorage {
     fn pause(&self) -> Option<&dyn PauseQueueStorage>;
     /// Amending what waits, if the backend can.
     fn amend(&self) -> Option<&dyn AmendQueueStorage>;
+    /// Keeping the ends of tasks, if the backend does.
+    fn ledger(&self) -> Option<&dyn LedgerQueueStorage>;
 }
 
 // Fails to compile when a change makes one of the traits unfit for `dyn`.
@@ -316,19 +320,29 @@ pub struct Settlement {
     /// Messages to store together with the end of the delivery, in order; none unless
     /// [`successors`](crate::adapter::Capabilities::successors) are declared.
     pub then: Vec<Successor>,
+    /// What the ledger keeps of the task, stored together with the removal of the message; only with [`Action::Remove`], in a live partition, and
+    /// where a [`ledger`](crate::adapter::Capabilities::ledger) is declared.
+    pub end: Option<Arc<TaskEnd>>,
 }
 
 impl Settlement {
-    /// A settlement without successors.
+    /// A settlement without successors, of which nothing is kept.
     #[must_use]
     pub const fn new(lease: Lease, action: Action) -> Self {
-        Self { lease, action, then: Vec::new() }
+        Self { lease, action, then: Vec::new(), end: None }
     }
 
     /// Sets [`then`](Self::then).
     #[must_use]
     pub fn with_then(mut self, then: Vec<Successor>) -> Self {
         self.then = then;
+        self
+    }
+
+    /// Sets [`end`](Self::end).
+    #[must_use]
+    pub fn with_end(mut self, end: Option<Arc<TaskEnd>>) -> Self {
+        self.end = end;
         self
     }
 }

@@ -309,6 +309,10 @@ impl Forward for Where {
     fn amend(&self) -> Option<&dyn AmendQueueStorage> {
         None
     }
+
+    fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
+        None
+    }
 }
 
 /// All that can be asked of a queue.

@@ -39,7 +39,7 @@ impl State {
                 if let Some(amended) = partition.waiting(message) {
                     let (before, bytes) = (amended.bytes, encoded_len(&amended.data));
                     amended.bytes = bytes;
-                    self.ledger.resize(before, bytes);
+                    self.occupancy.resize(before, bytes);
                 }
                 AmendOutcome::Amended
             }

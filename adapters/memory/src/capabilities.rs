@@ -56,6 +56,7 @@ pub(crate) fn capabilities(max_message_bytes: u64) -> Capabilities {
         amend: true,
         urgent_after: true,
         whole_groups: true,
+        ledger: true,
         limits: Limits {
             message_bytes: max_message_bytes,
             push_batch: MAX_BATCH,

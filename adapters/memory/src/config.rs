@@ -21,6 +21,7 @@ pub struct MemoryConfig {
     pub(crate) max_messages: usize,
     pub(crate) max_bytes: u64,
     pub(crate) max_message_bytes: u64,
+    pub(crate) max_ended: usize,
 }
 
 impl MemoryConfig {
@@ -30,6 +31,9 @@ impl MemoryConfig {
     pub const DEFAULT_MAX_BYTES: u64 = 4 << 30;
     /// Bytes of one message unless told otherwise: 16 MiB.
     pub const DEFAULT_MAX_MESSAGE_BYTES: u64 = 16 << 20;
+
+    /// Ends of tasks a store keeps unless told otherwise: one million.
+    pub const DEFAULT_MAX_ENDED: usize = 1_000_000;
 
     /// The clock that leases, delays, waits and ages go by; the system's by default. With a
     /// [`ManualClock`](anyqueue::ManualClock) a test decides when time passes.
@@ -60,6 +64,13 @@ impl MemoryConfig {
         self
     }
 
+    /// How many ends of tasks the store keeps, over all partitions, where a [ledger](anyqueue::QueueBuilder::ledger) is kept. Beyond that, the one
+    /// that would be kept for the shortest time from now on goes, so that no task has to wait for room to end.
+    pub fn with_max_ended(mut self, max_ended: usize) -> Self {
+        self.max_ended = max_ended;
+        self
+    }
+
     /// Reads the options of a `memory:` URL: see [`backend`](crate::backend).
     ///
     /// # Errors
@@ -70,6 +81,7 @@ impl MemoryConfig {
             max_messages: url.option(MAX_MESSAGES.name)?.unwrap_or(default.max_messages),
             max_bytes: url.option(MAX_BYTES.name)?.unwrap_or(default.max_bytes),
             max_message_bytes: url.option(MAX_MESSAGE_BYTES.name)?.unwrap_or(default.max_message_bytes),
+            max_ended: url.option(MAX_ENDED.name)?.unwrap_or(default.max_ended),
             clock: default.clock,
         })
     }
@@ -82,12 +94,18 @@ impl Default for MemoryConfig {
             max_messages: Self::DEFAULT_MAX_MESSAGES,
             max_bytes: Self::DEFAULT_MAX_BYTES,
             max_message_bytes: Self::DEFAULT_MAX_MESSAGE_BYTES,
+            max_ended: Self::DEFAULT_MAX_ENDED,
         }
     }
 }
 
 /// All that a URL can say.
-pub(crate) const OPTIONS: &[UrlOption] = &[MAX_MESSAGES, MAX_BYTES, MAX_MESSAGE_BYTES];
+pub(crate) const OPTIONS: &[UrlOption] = &[MAX_MESSAGES, MAX_BYTES, MAX_MESSAGE_BYTES, MAX_ENDED];
+const MAX_ENDED: UrlOption = UrlOption {
+    name: "max_ended",
+    default: "1000000",
+    help: "ends of tasks the store keeps, over all partitions; beyond that, the one that would lapse first goes",
+};
 const MAX_MESSAGES: UrlOption = UrlOption {
     name: "max_messages",
     default: "10000000",

@@ -128,7 +128,7 @@ impl State {
             let (outcome, gone) = command(partition, *id);
             outcomes.push(outcome);
             if let Some(gone) = gone {
-                self.ledger.leave(&gone);
+                self.occupancy.leave(&gone);
             }
         }
         self.tidy(partition_id);
@@ -140,7 +140,7 @@ impl State {
         let Some(partition) = enter(&mut self.partitions, now, id) else { return Vec::new() };
         let gone: Vec<_> = std::iter::from_fn(|| partition.remove_any()).take(limit).collect();
         for message in &gone {
-            self.ledger.leave(message);
+            self.occupancy.leave(message);
         }
         self.tidy(id);
         gone

@@ -49,6 +49,7 @@
 //! | `max_messages` | 10000000 | messages the store holds, over all partitions; a push beyond is refused as full |
 //! | `max_bytes` | 4294967296 | bytes the store holds, over all partitions; a push beyond is refused as full |
 //! | `max_message_bytes` | 16777216 | bytes of one message; a larger one is refused as too large |
+//! | `max_ended` | 1000000 | ends of tasks the store keeps, over all partitions; beyond that, the one that would lapse first goes |
 //!
 //! # Limits
 //! A store holds 10 million messages and 4 GiB unless [told otherwise](MemoryConfig); beyond, pushes return
@@ -74,8 +75,10 @@ mod amend;
 mod backend;
 mod capabilities;
 mod config;
+mod ends;
 mod error;
 mod inspect;
+mod ledger;
 mod limits;
 mod message;
 mod partition;

@@ -11,7 +11,7 @@ use crate::error::error;
 use crate::limits::{MAX_DELAY, PRIORITY_LEVELS};
 use crate::message::{Message, after};
 use crate::partition::Partition;
-use crate::state::{Ledger, Room, State, enter_or_make};
+use crate::state::{Occupancy, Room, State, enter_or_make};
 use crate::storage::MemoryQueue;
 
 /// What a message is counted with besides its texts: about what keeping it costs.
@@ -101,7 +101,7 @@ impl State {
         messages: Vec<Result<Admitted>>,
     ) -> Vec<Result<PushOutcome>> {
         let partition = enter_or_make(&mut self.partitions, now, id);
-        let mut push = |admitted| push_one(partition, &mut self.ledger, now, admitted);
+        let mut push = |admitted| push_one(partition, &mut self.occupancy, now, admitted);
         let outcomes = messages.into_iter().map(|admitted| admitted.and_then(&mut push)).collect();
         self.tidy(id);
         outcomes
@@ -111,7 +111,7 @@ impl State {
 /// Pushes a message that was admitted.
 pub(crate) fn push_one(
     partition: &mut Partition,
-    ledger: &mut Ledger,
+    occupancy: &mut Occupancy,
     now: Instant,
     admitted: Admitted,
 ) -> Result<PushOutcome> {
@@ -119,18 +119,18 @@ pub(crate) fn push_one(
     let holder = admitted.message.data.options().dedup_key.as_ref().and_then(|key| partition.key_holder(key));
     if let Some(holder) = holder {
         // A repetition of one message is told its own id, whoever else has its key by now.
-        let is_repeated = ledger.contains(id);
+        let is_repeated = occupancy.contains(id);
         let is_held = partition.is_held(holder);
         match admitted.on_duplicate {
             _ if is_repeated => return Ok(PushOutcome::Duplicate(Some(id))),
             OnDuplicate::Behind if is_held => {}
             OnDuplicate::Replace | OnDuplicate::Earlier if !is_held => {
-                return replace(partition, ledger, now, holder, &admitted);
+                return replace(partition, occupancy, now, holder, &admitted);
             }
             _ => return Ok(PushOutcome::Duplicate(Some(holder))),
         }
     }
-    if !ledger.enter(&admitted.message)? {
+    if !occupancy.enter(&admitted.message)? {
         return Ok(PushOutcome::Duplicate(Some(id)));
     }
     partition.push(now, admitted.message, admitted.delay);
@@ -140,7 +140,7 @@ pub(crate) fn push_one(
 /// Gives a message that waits the content of another.
 fn replace(
     partition: &mut Partition,
-    ledger: &mut Ledger,
+    occupancy: &mut Occupancy,
     now: Instant,
     holder: MessageId,
     newer: &Admitted,
@@ -153,8 +153,8 @@ fn replace(
     let data = content_of(&newer.message.data, &old.data);
     let (before, bytes) = (old.bytes, encoded_len(&data));
     let (needed, freed) = (Room { messages: 1, bytes }, Room { messages: 1, bytes: before });
-    ledger.check_room(needed, freed)?;
-    ledger.resize(before, bytes);
+    occupancy.check_room(needed, freed)?;
+    occupancy.resize(before, bytes);
     (old.data, old.bytes) = (data, bytes);
     if only_earlier {
         partition.bring_forward(now, holder, newer.delay);

@@ -5,12 +5,13 @@ use std::time::Instant;
 use anyqueue::adapter::{Action, Extension, Settlement, Successor};
 use anyqueue::{Clock, ErrorKind, ExtendOutcome, Headers, Operation, PartitionId, Result, SettleOutcome};
 
+use crate::ends::Ends;
 use crate::error::{error, stamp};
 use crate::limits::{LEASE, MAX_DELAY};
 use crate::message::Message;
 use crate::partition::{Attempt, Partition};
 use crate::push::{Admitted, admit, headers_len, push_one};
-use crate::state::{Ledger, Room, State, enter, enter_or_make};
+use crate::state::{Occupancy, Room, State, enter, enter_or_make};
 use crate::storage::MemoryQueue;
 
 impl MemoryQueue {
@@ -76,8 +77,8 @@ impl State {
             settled.outcomes.extend(run.iter().map(|_| Ok(SettleOutcome::Lost)));
             return;
         };
-        let (ledger, arrivals) = (&mut self.ledger, Arrivals::new());
-        let mut step = Step { now, partition, ledger, terms, arrivals, reserved: Room::default() };
+        let (occupancy, ends, arrivals) = (&mut self.occupancy, &mut self.ends, Arrivals::new());
+        let mut step = Step { now, partition, occupancy, ends, terms, arrivals, reserved: Room::default() };
         for settlement in run {
             let done = step.settle(settlement, &mut settled.removed);
             settled
@@ -97,7 +98,7 @@ impl State {
         match arrival {
             Arrival::Moved(message) => partition.accept(message),
             Arrival::Successor(admitted) => {
-                let pushed = push_one(partition, &mut self.ledger, now, admitted);
+                let pushed = push_one(partition, &mut self.occupancy, now, admitted);
                 debug_assert!(pushed.is_ok(), "there was room: {pushed:?}"); // a duplicate is left out
             }
         }
@@ -118,7 +119,8 @@ impl State {
 struct Step<'s, 'a> {
     now: Instant,
     partition: &'s mut Partition,
-    ledger: &'s mut Ledger,
+    occupancy: &'s mut Occupancy,
+    ends: &'s mut Ends,
     terms: &'s Terms<'s>,
     arrivals: Arrivals<'a>,
     /// What the successors among the arrivals need.
@@ -145,7 +147,7 @@ impl<'a> Step<'_, 'a> {
             Arrival::Successor(admitted) => Some(admitted.message.bytes),
             Arrival::Moved(_) => None,
         }));
-        self.ledger.check_room(needed, freed)?;
+        self.occupancy.check_room(needed, freed)?;
         let done = self.act(settlement, removed)?;
         if done.is_some() {
             self.reserved = needed;
@@ -159,7 +161,10 @@ impl<'a> Step<'_, 'a> {
         let (id, token) = (settlement.lease.id, &settlement.lease.token);
         let done = match &settlement.action {
             Action::Remove => self.partition.take(id, token).map(|message| {
-                self.ledger.leave(&message);
+                if let Some(end) = &settlement.end {
+                    self.ends.store(&settlement.lease.partition, id, end, self.terms.clock.wall());
+                }
+                self.occupancy.leave(&message);
                 removed.push(message);
             }),
             Action::Release => self.partition.release(id, token, Attempt::TakenOff),
@@ -172,13 +177,13 @@ impl<'a> Step<'_, 'a> {
                 let Some(message) = self.partition.held(id, token) else { return Ok(None) };
                 if let Some(headers) = headers {
                     check_size(message, headers, self.terms.max_message_bytes)?;
-                    replace_headers(message, headers, self.ledger);
+                    replace_headers(message, headers, self.occupancy);
                 }
                 self.partition.postpone(self.now, id, token, *delay)
             }
             Action::Move { to, headers } => self.partition.take(id, token).map(|mut message| {
                 if let Some(headers) = headers {
-                    replace_headers(&mut message, headers, self.ledger);
+                    replace_headers(&mut message, headers, self.occupancy);
                 }
                 self.arrivals.push((to, Arrival::Moved(message)));
             }),
@@ -201,9 +206,9 @@ fn check_size(message: &Message, headers: &Headers, limit: u64) -> Result<()> {
 }
 
 /// A message that dies gets more headers, and may outgrow the limits by them: else one of the largest could not die.
-fn replace_headers(message: &mut Message, headers: &Headers, ledger: &mut Ledger) {
+fn replace_headers(message: &mut Message, headers: &Headers, occupancy: &mut Occupancy) {
     let bytes = bytes_with(message, headers);
-    ledger.resize(message.bytes, bytes);
+    occupancy.resize(message.bytes, bytes);
     message.bytes = bytes;
     message.data = message.data.clone().with_headers(headers.clone());
 }

@@ -8,6 +8,7 @@ use anyqueue::{Clock, Error, ErrorKind, MessageId, Operation, PartitionId, Resul
 use tokio::sync::Notify;
 
 use crate::config::MemoryConfig;
+use crate::ends::Ends;
 use crate::error::error;
 use crate::message::Message;
 use crate::partition::Partition;
@@ -23,7 +24,7 @@ pub(crate) struct Store {
 
 impl Store {
     pub(crate) fn new(config: MemoryConfig) -> Self {
-        Self { clock: config.clock, state: Mutex::new(State::new(config.max_messages, config.max_bytes)) }
+        Self { state: Mutex::new(State::new(&config)), clock: config.clock }
     }
 
     /// Runs a command. The time is read under the lock, so that it never runs backwards from one command to the next.
@@ -47,7 +48,8 @@ impl Store {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) partitions: Partitions,
-    pub(crate) ledger: Ledger,
+    pub(crate) occupancy: Occupancy,
+    pub(crate) ends: Ends,
     /// Of partitions that somebody waits for, whether they exist or not.
     pub(crate) lines: HashMap<PartitionId, Line>,
     /// Numbers for waiters, never used twice: a waiter keeps its own while lines come and go.
@@ -82,9 +84,18 @@ pub(crate) fn enter_or_make<'a>(
 }
 
 impl State {
-    pub(crate) fn new(max_messages: usize, max_bytes: u64) -> Self {
-        let ledger = Ledger { max_messages, max_bytes, living: HashSet::new(), bytes: 0 };
-        Self { partitions: BTreeMap::new(), ledger, lines: HashMap::new(), last_ticket: 0, bells: Vec::new() }
+    pub(crate) fn new(config: &MemoryConfig) -> Self {
+        let &MemoryConfig { max_messages, max_bytes, max_ended, .. } = config;
+        let occupancy = Occupancy { max_messages, max_bytes, living: HashSet::new(), bytes: 0 };
+        let ends = Ends::new(max_ended);
+        Self {
+            partitions: BTreeMap::new(),
+            occupancy,
+            ends,
+            lines: HashMap::new(),
+            last_ticket: 0,
+            bells: Vec::new(),
+        }
     }
 
     pub(crate) fn take_ticket(&mut self) -> u64 {
@@ -112,7 +123,7 @@ impl State {
 
 /// Who lives in the store, in whichever partition, and how much room they take.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct Occupancy {
     max_messages: usize,
     max_bytes: u64,
     living: HashSet<MessageId>,
@@ -134,7 +145,7 @@ impl Room {
     }
 }
 
-impl Ledger {
+impl Occupancy {
     /// Room for so many ids is kept for good.
     const KEPT_CAPACITY: usize = 1 << 16;
 
@@ -208,10 +219,10 @@ mod tests {
             let messages: Vec<_> = (0..1000).map(|_| MessageData::new("x")).collect();
             queue.push(&jobs, &messages).await;
         }
-        let capacity = || queue.store.run(|state, _| state.ledger.living.capacity());
+        let capacity = || queue.store.run(|state, _| state.occupancy.living.capacity());
         assert!(capacity() >= 200_000);
         while queue.purge(&jobs, 1000).await.unwrap() > 0 {}
-        assert!(capacity() <= 2 * Ledger::KEPT_CAPACITY, "{}", capacity());
-        assert!(queue.store.run(|state, _| state.partitions.is_empty() && state.ledger.bytes == 0));
+        assert!(capacity() <= 2 * Occupancy::KEPT_CAPACITY, "{}", capacity());
+        assert!(queue.store.run(|state, _| state.partitions.is_empty() && state.occupancy.bytes == 0));
     }
 }

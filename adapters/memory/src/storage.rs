@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use anyqueue::adapter::{
-    AmendQueueStorage, Capabilities, InspectQueueStorage, PauseQueueStorage, QueueStorage, Storage,
-    async_trait,
+    AmendQueueStorage, Capabilities, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage,
+    QueueStorage, Storage, async_trait,
 };
 use anyqueue::{Error, Health, Operation, Result};
 use tokio_util::sync::CancellationToken;
@@ -103,6 +103,10 @@ impl Storage for MemoryQueue {
     }
 
     fn amend(&self) -> Option<&dyn AmendQueueStorage> {
+        Some(self)
+    }
+
+    fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
         Some(self)
     }
 }

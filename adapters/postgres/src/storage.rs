@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use anyqueue::adapter::{
-    AmendQueueStorage, Capabilities, Hint, InspectQueueStorage, PauseQueueStorage, QueueStorage, Storage,
-    StorageUrl, Waiters, async_trait,
+    AmendQueueStorage, Capabilities, Hint, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage,
+    QueueStorage, Storage, StorageUrl, Waiters, async_trait,
 };
 use anyqueue::{Error, Health, Operation, PartitionId, Result};
 use sqlx::Postgres;
@@ -243,5 +243,9 @@ impl Storage for PostgresQueue {
 
     fn amend(&self) -> Option<&dyn AmendQueueStorage> {
         Some(self)
+    }
+
+    fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
+        None
     }
 }

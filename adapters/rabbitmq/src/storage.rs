@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    AmendQueueStorage, Capabilities, InspectQueueStorage, PauseQueueStorage, QueueStorage, Storage,
-    StorageUrl, async_trait,
+    AmendQueueStorage, Capabilities, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage,
+    QueueStorage, Storage, StorageUrl, async_trait,
 };
 use anyqueue::{Error, Health, Operation, PartitionId, Result};
 use tokio::sync::mpsc;
@@ -230,6 +230,10 @@ impl Storage for RabbitMqQueue {
     }
 
     fn amend(&self) -> Option<&dyn AmendQueueStorage> {
+        None
+    }
+
+    fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
         None
     }
 }

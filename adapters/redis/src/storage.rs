@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    AmendQueueStorage, Capabilities, InspectQueueStorage, PauseQueueStorage, QueueStorage, Storage,
-    StorageUrl, Waiters, async_trait,
+    AmendQueueStorage, Capabilities, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage,
+    QueueStorage, Storage, StorageUrl, Waiters, async_trait,
 };
 use anyqueue::{Error, ErrorKind, Health, Operation, PartitionId, Result};
 use redis::Value;
@@ -257,5 +257,9 @@ impl Storage for RedisQueue {
 
     fn amend(&self) -> Option<&dyn AmendQueueStorage> {
         Some(self)
+    }
+
+    fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
+        None
     }
 }

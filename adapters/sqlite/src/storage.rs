@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyqueue::adapter::{
-    AmendQueueStorage, Capabilities, InspectQueueStorage, PauseQueueStorage, QueueStorage, Storage, Waiters,
-    async_trait,
+    AmendQueueStorage, Capabilities, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage,
+    QueueStorage, Storage, Waiters, async_trait,
 };
 use anyqueue::{Error, Health, Operation, Result};
 use rusqlite::Connection;
@@ -193,5 +193,9 @@ impl Storage for SqliteQueue {
 
     fn amend(&self) -> Option<&dyn AmendQueueStorage> {
         Some(self)
+    }
+
+    fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
+        None
     }
 }

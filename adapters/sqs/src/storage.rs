@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    AmendQueueStorage, Capabilities, InspectQueueStorage, PauseQueueStorage, QueueStorage, Storage,
-    StorageUrl, async_trait,
+    AmendQueueStorage, Capabilities, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage,
+    QueueStorage, Storage, StorageUrl, async_trait,
 };
 use anyqueue::{Error, Health, Operation, Result};
 
@@ -128,6 +128,10 @@ impl Storage for SqsQueue {
     }
 
     fn amend(&self) -> Option<&dyn AmendQueueStorage> {
+        None
+    }
+
+    fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
         None
     }
 }

@@ -1,8 +1,9 @@
 //! Backends without anything inside: one says yes to everything and does nothing, one refuses everything.
 
 use anyqueue::adapter::{
-    AmendQueueStorage, Capabilities, Extension, InspectQueueStorage, PauseQueueStorage, PullQueueStorage,
-    PullRequest, PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage, async_trait,
+    AmendQueueStorage, Capabilities, Extension, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage,
+    PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage,
+    async_trait,
 };
 use anyqueue::{
     Browsed, CancelOutcome, Counts, DeleteOutcome, Error, ExtendOutcome, Health, MessageData, MessageId,
@@ -96,6 +97,10 @@ impl Storage for Hollow {
     }
 
     fn amend(&self) -> Option<&dyn AmendQueueStorage> {
+        None
+    }
+
+    fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
         None
     }
 }

@@ -211,12 +211,16 @@ pub(crate) const fn subtle(fault: Fault, breaks: &'static [Clause], make: fn() -
 
 /// The same settlement of another lease.
 pub(crate) fn of(settlement: &Settlement, lease: Lease) -> Settlement {
-    Settlement::new(lease, settlement.action.clone()).with_then(settlement.then.clone())
+    Settlement::new(lease, settlement.action.clone())
+        .with_then(settlement.then.clone())
+        .with_end(settlement.end.clone())
 }
 
 /// The same settlement by another action.
 pub(crate) fn by(settlement: &Settlement, action: Action) -> Settlement {
-    Settlement::new(settlement.lease.clone(), action).with_then(settlement.then.clone())
+    Settlement::new(settlement.lease.clone(), action)
+        .with_then(settlement.then.clone())
+        .with_end(settlement.end.clone())
 }
 
 /// The request, with another wait.

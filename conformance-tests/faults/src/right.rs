@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use anyqueue::adapter::{
-    AmendQueueStorage, Capabilities, Extension, InspectQueueStorage, PauseQueueStorage, PullQueueStorage,
-    PullRequest, PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage, async_trait,
+    AmendQueueStorage, Capabilities, Extension, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage,
+    PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage,
+    async_trait,
 };
 use anyqueue::{
     Amend, AmendOutcome, Browsed, CancelOutcome, Counts, DeleteOutcome, Error, ExtendOutcome, Health,
@@ -26,6 +27,11 @@ impl Right {
         let before = before.map(|number| MessageId::from_bytes(number.to_be_bytes()));
         let page = self.browse(partition, Page::of(1).after(before)).await.ok()?;
         page.into_iter().find(|browsed| browsed.message.id() == id)
+    }
+
+    /// Its ledger, if it has one.
+    pub(crate) fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
+        self.0.ledger()
     }
 
     fn inspector(&self) -> Result<&dyn InspectQueueStorage> {

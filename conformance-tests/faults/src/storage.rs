@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use anyqueue::adapter::{
-    AmendQueueStorage, Capabilities, Extension, InspectQueueStorage, PauseQueueStorage, PullQueueStorage,
-    PullRequest, PushQueueStorage, QueueStorage, Settlement, Storage, async_trait,
+    AmendQueueStorage, Capabilities, Extension, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage,
+    PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage, Settlement, Storage, async_trait,
 };
 use anyqueue::{
     Amend, Browsed, CancelOutcome, Clock, Counts, DeleteOutcome, Health, MessageData, MessageId, Page,
@@ -107,6 +107,10 @@ impl Storage for Quirky {
 
     fn amend(&self) -> Option<&dyn AmendQueueStorage> {
         Some(self)
+    }
+
+    fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
+        self.client.right.ledger()
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyqueue::adapter::{
     Action, AmendQueueStorage, Capabilities, Durability, DurabilityLevel, Extension, InspectCapability,
-    InspectQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage,
-    RawDelivery, Reach, Settlement, Storage, async_trait,
+    InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
+    PushQueueStorage, QueueStorage, RawDelivery, Reach, Settlement, Storage, async_trait,
 };
 use anyqueue::{
     Error, ErrorKind, ExtendOutcome, Health, MessageData, MessageId, PartitionId, PushOutcome, Result,
@@ -317,6 +317,10 @@ impl Storage for Remote {
     }
 
     fn amend(&self) -> Option<&dyn AmendQueueStorage> {
+        None
+    }
+
+    fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
         None
     }
 }

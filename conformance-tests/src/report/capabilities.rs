@@ -56,6 +56,7 @@ pub(super) fn rows(declared: &Capabilities) -> Vec<(&'static str, String)> {
         amend,
         urgent_after,
         whole_groups,
+        ledger,
         limits,
         slack,
         wake_latency,
@@ -96,6 +97,7 @@ pub(super) fn rows(declared: &Capabilities) -> Vec<(&'static str, String)> {
         ("what waits can be amended", yes(amend)),
         ("urgent from a moment on", yes(urgent_after)),
         ("groups claimed whole", yes(whole_groups)),
+        ("ends of tasks kept with the settlement", yes(ledger)),
     ];
     rows.extend(inspect_rows(&inspect));
     rows.extend(limit_rows(&limits));

@@ -26,7 +26,8 @@ impl Shared {
                 Fate::Settled(action) => {
                     self.deliveries.note(delivery.lease.id, &action);
                     let lane = self.settle_lane(&terms.partition);
-                    let settlement = Settlement::new(delivery.lease, action);
+                    let end = self.end_unhandled(&terms.partition, &delivery, &action);
+                    let settlement = Settlement::new(delivery.lease, action).with_end(end);
                     self.settler.submit_detached(&self.exec, lane, settlement.into());
                 }
             }
@@ -60,8 +61,12 @@ impl Shared {
             .into_iter()
             .zip(held)
             .map(|(delivery, held)| {
-                let receipt =
-                    Receipt { delivery_count: delivery.delivery_count, age: delivery.age, received_at };
+                let receipt = Receipt {
+                    delivery_count: delivery.delivery_count,
+                    age: delivery.age,
+                    received,
+                    received_at,
+                };
                 Delivery::new(self.clone(), held, delivery.message, receipt)
             })
             .collect()

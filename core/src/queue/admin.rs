@@ -11,6 +11,7 @@ use crate::error::{Operation, Result};
 use crate::inspect::{
     Browsed, CancelOutcome, Counts, DeleteOutcome, InspectQueueStorage, MAX_PAGE, Page, PauseQueueStorage,
 };
+use crate::ledger::Cancelled;
 use crate::message::MessageId;
 use crate::partition::{IntoPartitionId, PartitionId};
 use crate::storage::Storage;
@@ -157,7 +158,8 @@ impl Queue {
     }
 
     /// Requests the cancellation of tasks by message id, from any process. One that waits is removed; the handler of one that
-    /// is held sees [`cancel_requested`](crate::Delivery::cancel_requested) at its next heartbeat.
+    /// is held sees [`cancel_requested`](crate::Delivery::cancel_requested) at its next heartbeat. With a
+    /// [ledger](crate::QueueBuilder::ledger), what is removed has ended as [`Cancelled`](crate::TaskState::Cancelled), in the same step.
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported), or a bad name; the server's errors are in the results.
@@ -171,6 +173,10 @@ impl Queue {
         self.can_inspect(declared, "requests for cancellation")?;
         let mut answers = Vec::with_capacity(ids.len());
         for part in ids.chunks(MAX_PAGE) {
+            if self.0.options.ledger.is_some() && !partition.is_dead_letters() {
+                answers.extend(self.cancel_with_ends(&partition, part).await?);
+                continue;
+            }
             let (partition, part) = (partition.clone(), part.to_vec());
             let call = self.inspect(declared, "requests for cancellation", |inspect| {
                 Box::pin(async move { Ok(inspect.request_cancel(&partition, &part).await) })
@@ -239,6 +245,26 @@ impl Queue {
 
     async fn set_paused(&self, partition: PartitionId, paused: bool) -> Result<()> {
         self.pausing(move |pause| Box::pin(async move { pause.set_paused(&partition, paused).await })).await
+    }
+
+    /// What waits is read first, for what the ledger keeps of it.
+    async fn cancel_with_ends(
+        &self,
+        partition: &PartitionId,
+        ids: &[MessageId],
+    ) -> Result<Vec<Result<CancelOutcome>>> {
+        let can_browse = self.capabilities().inspect.browse;
+        let mut tasks = Vec::with_capacity(ids.len());
+        for &id in ids {
+            let browsed = if can_browse { self.browse_one(partition, id).await? } else { None };
+            tasks.push(Cancelled { id, end: self.0.end_cancelled(partition, browsed.as_ref()) });
+        }
+        let partition = partition.clone();
+        let answers = self
+            .ledger(move |ledger| Box::pin(async move { Ok(ledger.cancel(&partition, &tasks).await) }))
+            .await?;
+        self.0.caller.ended.notify_waiters();
+        Ok(answers)
     }
 
     fn can_inspect(&self, declared: bool, what: &str) -> Result<()> {

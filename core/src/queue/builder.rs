@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::caller::RetryPolicy;
+use super::guard;
 use super::handle::Queue;
 use super::options::{Options, PartitionOptions, TraceSource};
 use super::start;
@@ -13,6 +14,7 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::exec::Spawner;
 use crate::io::IoThread;
+use crate::ledger::Keep;
 use crate::partition::IntoPartitionId;
 use crate::storage::Storage;
 
@@ -80,6 +82,7 @@ impl QueueBuilder {
                 push_buffer_bytes: 64 << 20,
                 metric_partitions: 1000,
                 trace: None,
+                ledger: None,
             },
             io: None,
             spawner: None,
@@ -156,11 +159,18 @@ impl QueueBuilder {
         self
     }
 
+    /// Keeps the ends of tasks for so long: what became of each, when, after how many attempts, with which result. Stored in the same step as
+    /// the end of the delivery, so that none is missing and none is invented. Read by [`Queue::task`] and [`Queue::tasks`]. Default: nothing is kept.
+    pub fn ledger(mut self, keep: Keep) -> Self {
+        self.options.ledger = Some(keep);
+        self
+    }
+
     /// Makes the queue. Does no I/O; call [`init`](Queue::init) once where the storage is not yet set up.
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) outside a tokio runtime without an [`IoThread`], for a bad partition name, and
-    /// for options the backend cannot keep.
+    /// for options the backend cannot keep; [`Unsupported`](crate::ErrorKind::Unsupported) for a ledger where the backend has none.
     pub fn build(mut self) -> Result<Queue> {
         let capabilities = self.storage.capabilities().clone();
         for (name, options) in std::mem::take(&mut self.partitions) {
@@ -170,6 +180,9 @@ impl QueueBuilder {
         self.options.defaults.check(&capabilities)?;
         if self.options.max_held == 0 {
             return Err(Error::invalid("max_held is 0: a queue that may hold nothing can pull nothing"));
+        }
+        if self.options.ledger.is_some() && !(capabilities.ledger && self.storage.ledger().is_some()) {
+            return Err(guard::unsupported("a ledger of the ends of tasks").with_backend(self.storage.name()));
         }
         start::start(self.storage, self.options, self.io, self.spawner, capabilities)
     }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use tokio::sync::Notify;
 use tracing::Instrument;
 
 use crate::capabilities::Reach;
@@ -81,6 +82,8 @@ pub(crate) struct StorageCaller {
     /// The longest that one call other than a long poll may take.
     pub(crate) call_timeout: Duration,
     pub(crate) labels: Arc<PartitionLabels>,
+    /// Told of settlements that stored the ends of tasks.
+    pub(crate) ended: Arc<Notify>,
 }
 
 impl StorageCaller {
@@ -126,6 +129,9 @@ impl StorageCaller {
         let done =
             || answers.iter().zip(settlements).filter(|(a, _)| matches!(a, Ok(SettleOutcome::Settled)));
         let settled = done().count() as u64;
+        if done().any(|(_, settlement)| settlement.end.is_some()) {
+            self.ended.notify_waiters();
+        }
         let successors = done().map(|(_, settlement)| settlement.then.len() as u64).sum();
         telemetry::count("anyqueue_successors_total", self.name(), successors);
         let lost = answers.iter().filter(|a| matches!(a, Ok(SettleOutcome::Lost))).count() as u64;

@@ -8,15 +8,17 @@ use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
 use super::begun::{Begun, Ended, Reply, Wanted};
+use super::ending::{Ending, TaskReport};
 use super::feed::{Feed, WindowSlot};
 use super::keeper::Held;
 use super::shared::Shared;
 use super::successors::Successors;
 use crate::error::{Error, ErrorKind, Operation, Result};
+use crate::ledger::TaskEnd;
 use crate::message::{Headers, MessageData, MessageId};
 use crate::partition::PartitionId;
 use crate::status::QueueMessageStatus;
-use crate::storage::{ExtendOutcome, Lease, SettleOutcome, Settlement};
+use crate::storage::{Action, ExtendOutcome, Lease, SettleOutcome, Settlement};
 
 /// A message that this process holds: what was delivered, and the right to say what becomes of it.
 ///
@@ -31,6 +33,8 @@ pub struct Delivery {
     message: MessageData,
     wanted: Wanted,
     receipt: Receipt,
+    /// What the ledger is to know of this run.
+    report: Option<Box<TaskReport>>,
     concluded: Option<SettleOutcome>,
     /// A settlement that was handed over and whose outcome nobody has seen yet.
     pending: Option<Begun>,
@@ -47,14 +51,14 @@ pub(super) type HandlerFeed = Feed<Delivery>;
 /// A settlement to be joined with others, and the room in a stream's window that it makes.
 pub(super) struct SettleRequest {
     pub(super) settlement: Settlement,
-    /// What its successors take of the room in a call.
-    pub(super) successor_bytes: u64,
+    /// What its successors and the result of its task take of the room in a call.
+    pub(super) bytes: u64,
     pub(super) window: Option<Arc<Slot>>,
 }
 
 impl From<Settlement> for SettleRequest {
     fn from(settlement: Settlement) -> Self {
-        Self { settlement, successor_bytes: 0, window: None }
+        Self { settlement, bytes: 0, window: None }
     }
 }
 
@@ -63,6 +67,7 @@ impl From<Settlement> for SettleRequest {
 pub(crate) struct Receipt {
     pub(crate) delivery_count: Option<u32>,
     pub(crate) age: Duration,
+    pub(crate) received: Instant,
     pub(crate) received_at: SystemTime,
 }
 
@@ -74,6 +79,7 @@ impl Delivery {
             message,
             wanted: QueueMessageStatus::Waiting.into(),
             receipt,
+            report: None,
             concluded: None,
             pending: None,
             window: None,
@@ -257,6 +263,31 @@ impl Delivery {
         Ok(outcome)
     }
 
+    /// Says what the ledger is to know of this run, should the task end with it; it replaces what was said before. Without a
+    /// [ledger](crate::QueueBuilder::ledger) it is checked and forgotten.
+    ///
+    /// # Errors
+    /// [`TooLarge`](ErrorKind::TooLarge) for a result beyond [`MAX_RESULT_BYTES`](crate::MAX_RESULT_BYTES), with the delivery still held.
+    pub fn report(&mut self, report: TaskReport) -> Result<()> {
+        report.check().map_err(|error| error.with_backend(self.shared.name()))?;
+        self.report = self.shared.options.ledger.is_some().then(|| Box::new(report));
+        Ok(())
+    }
+
+    /// What the ledger keeps if it is settled so.
+    fn end_of_task(&self, status: &QueueMessageStatus, action: &Action) -> Option<Arc<TaskEnd>> {
+        self.shared.options.ledger?;
+        let ending = Ending {
+            partition: self.partition(),
+            message: &self.message,
+            delivery_count: self.receipt.delivery_count,
+            waited: self.receipt.age,
+            ran: self.shared.caller.clock.now().saturating_duration_since(self.receipt.received),
+            was_handled: true,
+        };
+        self.shared.end(&ending, status, action, self.report.as_deref())
+    }
+
     /// What to hand over for this status. Nothing if the outcome is known already, and while an earlier settlement is under way:
     /// then this one follows it by itself, should it fail.
     pub(super) fn prepare(
@@ -290,8 +321,11 @@ impl Delivery {
             &wanted.status,
         )?;
         let (then, successor_bytes) = self.shared.successors(successors)?;
-        let settlement = Settlement { lease, action, then };
-        let request = SettleRequest { settlement, successor_bytes, window: self.window.clone() };
+        let end = self.end_of_task(&wanted.status, &action);
+        let result_bytes = end.as_ref().and_then(|end| end.result.as_ref()).map_or(0, Bytes::len) as u64;
+        let settlement = Settlement { lease, action, then, end };
+        let bytes = successor_bytes.saturating_add(result_bytes);
+        let request = SettleRequest { settlement, bytes, window: self.window.clone() };
         let before = std::mem::replace(&mut self.wanted, wanted.clone());
         let Some(earlier) = self.pending.take() else { return Ok(Some(request)) };
         let hand_over = move |shared: &Shared| shared.hand_over(request);

@@ -9,6 +9,7 @@ use super::guard;
 use crate::capabilities::Capabilities;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::ledger::Keep;
 use crate::message::MessageData;
 
 /// What becomes of a message that has expired.
@@ -41,6 +42,9 @@ pub struct PartitionOptions {
     /// The header whose value is the group of what is pushed here, as a customer's number: said once, where the queue is made. A message with
     /// a group of its own keeps that, and one without the header, or with an empty one, has none. Default: none.
     pub group_by: Option<Arc<str>>,
+    /// For how long the ends of tasks of this partition are kept; `None`: as the [queue](crate::QueueBuilder::ledger) says, which is the
+    /// default. Without a ledger nothing is kept, whatever this says.
+    pub keep: Option<Keep>,
 }
 
 impl Default for PartitionOptions {
@@ -51,6 +55,7 @@ impl Default for PartitionOptions {
             max_deliveries: Some(100),
             expired: Expired::Remove,
             group_by: None,
+            keep: None,
         }
     }
 }
@@ -88,6 +93,13 @@ impl PartitionOptions {
     #[must_use]
     pub fn with_group_by(mut self, header: impl Into<Arc<str>>) -> Self {
         self.group_by = Some(header.into());
+        self
+    }
+
+    /// Sets [`keep`](Self::keep).
+    #[must_use]
+    pub fn with_keep(mut self, keep: Keep) -> Self {
+        self.keep = Some(keep);
         self
     }
 
@@ -136,6 +148,8 @@ pub(crate) struct Options {
     pub(crate) push_buffer_bytes: usize,
     pub(crate) metric_partitions: usize,
     pub(crate) trace: Option<TraceSource>,
+    /// For how long the ends of tasks are kept; `None`: there is no ledger.
+    pub(crate) ledger: Option<Keep>,
 }
 
 impl Options {

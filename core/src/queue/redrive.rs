@@ -169,6 +169,9 @@ impl DeadLetters {
                     headers.remove(name);
                 }
                 headers.insert(header::REDRIVEN_AT.to_owned(), mark.to_owned());
+                let generation =
+                    headers.get(header::GENERATION).and_then(|count| count.parse().ok()).unwrap_or(0_u32);
+                headers.insert(header::GENERATION.to_owned(), generation.saturating_add(1).to_string());
                 let action = Action::Move { to: to.clone(), headers: Some(headers) };
                 shared.deliveries.note(handler.id(), &action);
                 Settlement::new(handler.lease().clone(), action)

@@ -1,18 +1,24 @@
 //! Deliveries that must not reach a handler.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::action::dead_letter;
 use super::deliveries::Judged;
+use super::ending::{Ending, TaskReport};
 use super::options::Expired;
 use super::shared::Shared;
 use crate::error::{Error, ErrorKind};
+use crate::ledger::{EndState, TaskEnd};
 use crate::message::{When, header};
 use crate::partition::PartitionId;
 use crate::storage::{Action, RawDelivery};
 
 /// How long a message that only a newer release can read stays invisible after this one met it.
 const NEWER_PAUSE: Duration = Duration::from_secs(5);
+
+/// Why what expired ended.
+const EXPIRED: &str = "expired before it was handled";
 
 /// What becomes of a delivery.
 pub(crate) enum Fate {
@@ -22,6 +28,27 @@ pub(crate) enum Fate {
 }
 
 impl Shared {
+    /// What the ledger keeps of a task that core ends, because it has expired.
+    pub(crate) fn end_unhandled(
+        &self,
+        partition: &PartitionId,
+        delivery: &RawDelivery,
+        action: &Action,
+    ) -> Option<Arc<TaskEnd>> {
+        if self.options.ledger.is_none() || *action != Action::Remove {
+            return None;
+        }
+        let ending = Ending {
+            partition,
+            message: &delivery.message,
+            delivery_count: delivery.delivery_count,
+            waited: delivery.age,
+            ran: Duration::ZERO,
+            was_handled: false,
+        };
+        self.ended(&ending, EndState::TimedOut, Some(&TaskReport::new().with_reason(EXPIRED)))
+    }
+
     pub(crate) fn refuse(&self, partition: &PartitionId, delivery: &RawDelivery) -> Fate {
         if partition.is_dead_letters() {
             return Fate::Handed;
@@ -37,7 +64,7 @@ impl Shared {
         {
             return Fate::Settled(match options.expired {
                 Expired::Remove => Action::Remove,
-                Expired::DeadLetter => self.dead(partition, delivery, "expired before it was handled"),
+                Expired::DeadLetter => self.dead(partition, delivery, EXPIRED),
             });
         }
         let (Some(count), Some(most)) = (delivery.delivery_count, options.max_deliveries) else {

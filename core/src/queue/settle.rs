@@ -48,7 +48,7 @@ impl Call for SettleCall {
     }
 
     fn size(&self, request: &SettleRequest) -> u64 {
-        request.successor_bytes
+        request.bytes
     }
 }
 

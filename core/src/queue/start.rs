@@ -40,6 +40,7 @@ pub(super) fn start(
         retry: options.retry,
         call_timeout: options.call_timeout,
         labels: Arc::new(PartitionLabels::new(options.metric_partitions)),
+        ended: Arc::default(),
     };
     let limits = capabilities.limits;
     let push_room = Room { items: limits.push_batch, bytes: limits.push_batch_bytes };

@@ -297,4 +297,8 @@ impl Storage for Server {
     fn amend(&self) -> Option<&dyn AmendQueueStorage> {
         None
     }
+
+    fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
+        None
+    }
 }

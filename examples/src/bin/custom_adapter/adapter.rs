@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use anyqueue::adapter::{
-    Action, AmendQueueStorage, Capabilities, Extension, InspectQueueStorage, Lease, PauseQueueStorage,
-    PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage, Token,
-    async_trait,
+    Action, AmendQueueStorage, Capabilities, Extension, InspectQueueStorage, Lease, LedgerQueueStorage,
+    PauseQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage, RawDelivery,
+    Settlement, Storage, Token, async_trait,
 };
 use anyqueue::{
     Error, ExtendOutcome, Health, MessageData, Operation, PartitionId, PushOutcome, Result, SettleOutcome,
@@ -261,6 +261,10 @@ impl Storage for ListQueue {
     }
 
     fn amend(&self) -> Option<&dyn AmendQueueStorage> {
+        None
+    }
+
+    fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
         None
     }
 }

@@ -1,0 +1,123 @@
+//! What is kept of tasks that have ended, and where it is found.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyqueue::adapter::{EndedCursor, EndedQuery, EndedTask, TaskEnd};
+use anyqueue::{MessageId, PartitionId};
+
+/// Lapsed ends that are freed with each new one, at most: so they never outnumber the living for long.
+const FREED_WITH_EACH: usize = 2;
+
+/// The ends of tasks, by partition. Of each task there is one.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    most: usize,
+    partitions: HashMap<PartitionId, OfPartition>,
+    lapsing: BTreeMap<Lapse, (PartitionId, MessageId)>,
+    /// Tells apart those that lapse at the same moment.
+    last_number: u64,
+}
+
+/// When an end lapses, and its number. What is kept until it is deleted comes after everything else: in a time that no clock shows.
+type Lapse = (SystemTime, u64);
+const NEVER: Duration = Duration::from_secs(1 << 40);
+
+#[derive(Debug, Default)]
+struct OfPartition {
+    by_moment: BTreeMap<EndedCursor, (EndedTask, Lapse)>,
+    by_id: HashMap<MessageId, EndedCursor>,
+}
+
+impl Ends {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most, partitions: HashMap::new(), lapsing: BTreeMap::new(), last_number: 0 }
+    }
+
+    /// Keeps an end in the place of a former one of the same task. Beyond the most that are kept, the one that would lapse first goes.
+    pub(crate) fn store(
+        &mut self,
+        partition: &PartitionId,
+        id: MessageId,
+        end: &Arc<TaskEnd>,
+        now: SystemTime,
+    ) {
+        self.purge(now, FREED_WITH_EACH);
+        self.remove(partition, id);
+        let ended_at = to_millis(now);
+        let expires_at = end.keep.and_then(|keep| ended_at.checked_add(keep));
+        let ended = EndedTask::new(id, ended_at, expires_at, Arc::clone(end));
+        self.last_number += 1;
+        let lapse = (expires_at.unwrap_or(SystemTime::UNIX_EPOCH + NEVER), self.last_number);
+        let of_partition = self.partitions.entry(partition.clone()).or_default();
+        of_partition.by_id.insert(id, ended.cursor());
+        of_partition.by_moment.insert(ended.cursor(), (ended, lapse));
+        self.lapsing.insert(lapse, (partition.clone(), id));
+        if self.lapsing.len() > self.most {
+            self.pop_first();
+        }
+    }
+
+    pub(crate) fn remove(&mut self, partition: &PartitionId, id: MessageId) {
+        let Some(of_partition) = self.partitions.get_mut(partition) else { return };
+        let Some(cursor) = of_partition.by_id.remove(&id) else { return };
+        if let Some((_, lapse)) = of_partition.by_moment.remove(&cursor) {
+            self.lapsing.remove(&lapse);
+        }
+        if of_partition.by_id.is_empty() {
+            self.partitions.remove(partition);
+        }
+    }
+
+    fn pop_first(&mut self) {
+        if let Some((_, (partition, id))) =
+            self.lapsing.first_key_value().map(|(lapse, of)| (*lapse, of.clone()))
+        {
+            self.remove(&partition, id);
+        }
+    }
+
+    /// Frees what has lapsed, at most so many, and returns how many.
+    pub(crate) fn purge(&mut self, now: SystemTime, limit: usize) -> usize {
+        let mut purged = 0;
+        while purged < limit && self.lapsing.first_key_value().is_some_and(|((lapses, _), _)| *lapses <= now)
+        {
+            self.pop_first();
+            purged += 1;
+        }
+        purged
+    }
+
+    pub(crate) fn find(&self, partition: &PartitionId, id: MessageId, now: SystemTime) -> Option<&EndedTask> {
+        let of_partition = self.partitions.get(partition)?;
+        let (ended, _) = of_partition.by_moment.get(of_partition.by_id.get(&id)?)?;
+        is_kept(ended, now).then_some(ended)
+    }
+
+    pub(crate) fn newest_first<'a>(
+        &'a self,
+        partition: &PartitionId,
+        query: &'a EndedQuery,
+        after: Option<EndedCursor>,
+        now: SystemTime,
+    ) -> impl Iterator<Item = &'a EndedTask> {
+        let end = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let ends = self.partitions.get(partition).into_iter();
+        let ends = ends.flat_map(move |ends| ends.by_moment.range((Bound::Unbounded, end)).rev());
+        ends.map(|(_, (ended, _))| ended)
+            .take_while(|ended| query.since.is_none_or(|since| ended.ended_at >= since))
+            .filter(move |ended| is_kept(ended, now) && query.matches(ended.end.state, ended.ended_at))
+    }
+}
+
+fn is_kept(ended: &EndedTask, now: SystemTime) -> bool {
+    ended.expires_at.is_none_or(|expires| expires > now)
+}
+
+/// To the millisecond, as every backend tells it.
+fn to_millis(time: SystemTime) -> SystemTime {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,71 @@
+//! For how long the ends of tasks are kept.
+
+use std::time::Duration;
+
+use super::end::EndState;
+
+/// For how long the end of a task is kept, by how it ended. Zero keeps nothing, `None` keeps it until it is deleted.
+///
+/// Given to [`QueueBuilder::ledger`](crate::QueueBuilder::ledger), and for one partition to
+/// [`PartitionOptions::with_keep`](crate::PartitionOptions::with_keep). A task can say otherwise by the headers
+/// [`task-keep-success`](crate::header::TASK_KEEP_SUCCESS) and [`task-keep-failure`](crate::header::TASK_KEEP_FAILURE).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Keep {
+    /// Of tasks that succeeded. Default: 24 hours.
+    pub succeeded: Option<Duration>,
+    /// Of tasks that failed. Default: 7 days.
+    pub failed: Option<Duration>,
+    /// Of tasks that took too long, or expired. Default: 7 days.
+    pub timed_out: Option<Duration>,
+    /// Of tasks that were cancelled. Default: 24 hours.
+    pub cancelled: Option<Duration>,
+}
+
+impl Default for Keep {
+    fn default() -> Self {
+        let (day, week) = (Duration::from_hours(24), Duration::from_hours(7 * 24));
+        Self { succeeded: Some(day), failed: Some(week), timed_out: Some(week), cancelled: Some(day) }
+    }
+}
+
+impl Keep {
+    /// Everything for the same time.
+    #[must_use]
+    pub const fn all(keep: Option<Duration>) -> Self {
+        Self { succeeded: keep, failed: keep, timed_out: keep, cancelled: keep }
+    }
+
+    /// Sets [`succeeded`](Self::succeeded).
+    #[must_use]
+    pub const fn with_succeeded(mut self, keep: Option<Duration>) -> Self {
+        self.succeeded = keep;
+        self
+    }
+
+    /// Sets [`failed`](Self::failed) and [`timed_out`](Self::timed_out).
+    #[must_use]
+    pub const fn with_failed(mut self, keep: Option<Duration>) -> Self {
+        self.failed = keep;
+        self.timed_out = keep;
+        self
+    }
+
+    /// Sets [`cancelled`](Self::cancelled).
+    #[must_use]
+    pub const fn with_cancelled(mut self, keep: Option<Duration>) -> Self {
+        self.cancelled = keep;
+        self
+    }
+
+    /// That of ends in this state.
+    #[must_use]
+    pub const fn of(&self, state: EndState) -> Option<Duration> {
+        match state {
+            EndState::Succeeded => self.succeeded,
+            EndState::Failed => self.failed,
+            EndState::TimedOut => self.timed_out,
+            EndState::Cancelled => self.cancelled,
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! What the ledger is told of a task with the end of its delivery.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::shared::Shared;
+use crate::error::{Error, ErrorKind, Operation, Result};
+use crate::inspect::Browsed;
+use crate::ledger::{EndState, MAX_RESULT_BYTES, TaskEnd, attempts, text};
+use crate::message::{Headers, MAX_KEY_BYTES, MessageData, MessageId, header};
+use crate::partition::PartitionId;
+use crate::status::{MAX_REASON_BYTES, QueueMessageStatus};
+use crate::storage::Action;
+
+/// The most of a task's errors that is kept, in bytes. Longer texts are left out: cut, they could not be parsed.
+const MAX_ERRORS_BYTES: usize = 8 << 10;
+
+/// What the one who runs a task knows of its run, for the ledger: handed to [`Delivery::report`](crate::Delivery::report), and kept if the task
+/// ends with this delivery.
+///
+/// ```
+/// use anyqueue::{Keep, MessageData, Queue, QueueMessageStatus::Processed, TaskReport, TaskState};
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// let queue = Queue::builder(anyqueue_memory::MemoryQueue::new()).ledger(Keep::default()).build()?;
+/// queue.push("sums", MessageData::new("2+2")).await?;
+///
+/// for mut sum in queue.pull("sums").await? {
+///     sum.report(TaskReport::new().with_result("4").with_worker("host 7"))?;
+///     sum.settle(Processed).await?;
+///     let task = queue.task("sums", sum.id()).await?.unwrap();
+///     assert_eq!((task.state, task.result.as_deref()), (TaskState::Succeeded, Some(&b"4"[..])));
+/// }
+/// # Ok::<(), anyqueue::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+#[must_use = "a report says nothing until a delivery has it"]
+pub struct TaskReport {
+    /// How the task ends, where the status does not say it: what is removed as `Processed` or `Cancelled` may have failed for good.
+    pub state: Option<EndState>,
+    /// Which attempt this is, from 1. If nothing is said: the one after those that the header `task-attempts` counts.
+    pub attempt: Option<u32>,
+    /// How long it ran. If nothing is said: since it was received.
+    pub ran: Option<Duration>,
+    /// Who runs it.
+    pub worker: Option<Arc<str>>,
+    /// Why it does not succeed.
+    pub reason: Option<Arc<str>>,
+    /// Failed attempts, this one included; else what the header `task-errors` says.
+    pub errors: Option<Arc<str>>,
+    /// What comes of it, at most [`MAX_RESULT_BYTES`].
+    pub result: Option<Bytes>,
+}
+
+impl TaskReport {
+    /// A report that says nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`state`](Self::state).
+    pub fn with_state(mut self, state: EndState) -> Self {
+        self.state = Some(state);
+        self
+    }
+
+    /// Sets [`attempt`](Self::attempt).
+    pub fn with_attempt(mut self, attempt: u32) -> Self {
+        self.attempt = Some(attempt);
+        self
+    }
+
+    /// Sets [`ran`](Self::ran).
+    pub fn with_ran(mut self, ran: Duration) -> Self {
+        self.ran = Some(ran);
+        self
+    }
+
+    /// Sets [`worker`](Self::worker).
+    pub fn with_worker(mut self, worker: impl Into<Arc<str>>) -> Self {
+        self.worker = Some(worker.into());
+        self
+    }
+
+    /// Sets [`reason`](Self::reason).
+    pub fn with_reason(mut self, reason: impl Into<Arc<str>>) -> Self {
+        self.reason = Some(reason.into());
+        self
+    }
+
+    /// Sets [`errors`](Self::errors).
+    pub fn with_errors(mut self, errors: impl Into<Arc<str>>) -> Self {
+        self.errors = Some(errors.into());
+        self
+    }
+
+    /// Sets [`result`](Self::result).
+    pub fn with_result(mut self, result: impl Into<Bytes>) -> Self {
+        self.result = Some(result.into());
+        self
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        let bytes = self.result.as_ref().map_or(0, Bytes::len);
+        if bytes <= MAX_RESULT_BYTES {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::TooLarge,
+            format!("a result of {bytes} bytes: at most {MAX_RESULT_BYTES} are kept; store it elsewhere and keep where"),
+        )
+        .with_operation(Operation::Settle))
+    }
+}
+
+/// A task that ends, as core knows it.
+pub(super) struct Ending<'a> {
+    pub(super) partition: &'a PartitionId,
+    pub(super) message: &'a MessageData,
+    pub(super) delivery_count: Option<u32>,
+    /// Its age at the beginning of its last run.
+    pub(super) waited: Duration,
+    pub(super) ran: Duration,
+    /// Whether a handler had it.
+    pub(super) was_handled: bool,
+}
+
+impl Shared {
+    /// What a settlement stores in the ledger; nothing if the task does not end with it, or is not to be kept.
+    pub(super) fn end(
+        &self,
+        ending: &Ending<'_>,
+        status: &QueueMessageStatus,
+        action: &Action,
+        report: Option<&TaskReport>,
+    ) -> Option<Arc<TaskEnd>> {
+        if *action != Action::Remove {
+            return None;
+        }
+        let said = report.and_then(|report| report.state);
+        let state = said.unwrap_or(match status {
+            QueueMessageStatus::Processed => EndState::Succeeded,
+            _ => EndState::Cancelled,
+        });
+        self.ended(ending, state, report)
+    }
+
+    /// What the ledger keeps of a task that is cancelled while it waits, as it was found before.
+    pub(super) fn end_cancelled(
+        &self,
+        partition: &PartitionId,
+        found: Option<&Browsed>,
+    ) -> Option<Arc<TaskEnd>> {
+        let unknown = MessageData::with_id(MessageId::from_bytes([0; 16]), Bytes::new());
+        let ending = Ending {
+            partition,
+            message: found.map_or(&unknown, |found| &found.message),
+            delivery_count: found.and_then(|found| found.delivery_count),
+            waited: found.map_or(Duration::ZERO, |found| found.age),
+            ran: Duration::ZERO,
+            was_handled: false,
+        };
+        self.ended(
+            &ending,
+            EndState::Cancelled,
+            Some(&TaskReport::new().with_reason("cancelled while it waited")),
+        )
+    }
+
+    /// What the ledger keeps of a task that ended so.
+    pub(super) fn ended(
+        &self,
+        ending: &Ending<'_>,
+        state: EndState,
+        report: Option<&TaskReport>,
+    ) -> Option<Arc<TaskEnd>> {
+        let default = self.options.ledger?;
+        if ending.partition.is_dead_letters() {
+            return None;
+        }
+        let message = ending.message;
+        let headers = message.headers();
+        let keep = self.options.of(ending.partition.name()).keep.unwrap_or(default);
+        let keep = keep_by_header(headers, state).unwrap_or_else(|| keep.of(state));
+        if keep == Some(Duration::ZERO) {
+            return None;
+        }
+        let empty = TaskReport::default();
+        let report = report.unwrap_or(&empty);
+        let mut end = TaskEnd::new(state).with_keep(keep);
+        end.generation = headers.get(header::GENERATION).and_then(|count| count.parse().ok()).unwrap_or(0);
+        end.attempt =
+            report.attempt.unwrap_or_else(|| attempts(headers).saturating_add(u32::from(ending.was_handled)));
+        end.delivery_count = ending.delivery_count.unwrap_or(0);
+        end.waited = ending.waited;
+        end.ran = report.ran.unwrap_or(ending.ran);
+        end.worker = report.worker.as_deref().map(|worker| cut(worker, MAX_KEY_BYTES));
+        end.kind = headers.get(header::TASK_KIND).map(|kind| cut(kind, MAX_KEY_BYTES));
+        end.task_id = message.task_id().map(Arc::from);
+        end.session_id = message.session_id().map(Arc::from);
+        end.trace = headers.get(header::TRACEPARENT).map(|trace| cut(trace, MAX_KEY_BYTES));
+        end.reason = report.reason.as_deref().map(|reason| cut(reason, MAX_REASON_BYTES));
+        let errors = report.errors.clone().or_else(|| text(headers, header::TASK_ERRORS));
+        end.errors = errors.filter(|errors| errors.len() <= MAX_ERRORS_BYTES);
+        end.result.clone_from(&report.result);
+        Some(Arc::new(end))
+    }
+}
+
+/// For how long the task itself asks to be kept.
+#[allow(clippy::option_option, reason = "not said; forever; for so long")]
+fn keep_by_header(headers: &Headers, state: EndState) -> Option<Option<Duration>> {
+    let name =
+        if state == EndState::Succeeded { header::TASK_KEEP_SUCCESS } else { header::TASK_KEEP_FAILURE };
+    match headers.get(name)?.as_str() {
+        "forever" => Some(None),
+        // What cannot be read is as if it were not said: the task is done, and must not fail by that.
+        text => humantime::parse_duration(text).ok().map(Some),
+    }
+}
+
+fn cut(text: &str, bytes: usize) -> Arc<str> {
+    text.get(..text.floor_char_boundary(bytes)).unwrap_or(text).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_says_by_its_headers_how_long_it_is_kept() {
+        let says = |name: &str, text: &str| Headers::from([(name.to_owned(), text.to_owned())]);
+        let success = |text| keep_by_header(&says(header::TASK_KEEP_SUCCESS, text), EndState::Succeeded);
+        assert_eq!(success("36h"), Some(Some(Duration::from_hours(36))));
+        assert_eq!(success("0s"), Some(Some(Duration::ZERO)));
+        assert_eq!(success("forever"), Some(None));
+        assert_eq!(success("soon"), None);
+        let failure = says(header::TASK_KEEP_FAILURE, "1m");
+        assert_eq!(keep_by_header(&failure, EndState::Succeeded), None);
+        for state in [EndState::Failed, EndState::TimedOut, EndState::Cancelled] {
+            assert_eq!(keep_by_header(&failure, state), Some(Some(Duration::from_mins(1))));
+        }
+    }
+
+    #[test]
+    fn a_result_at_the_limit_is_taken_and_one_beyond_it_refused() {
+        let of = |bytes| TaskReport::new().with_result(vec![0; bytes]).check();
+        assert!(of(MAX_RESULT_BYTES).is_ok());
+        assert_eq!(of(MAX_RESULT_BYTES + 1).unwrap_err().kind(), ErrorKind::TooLarge);
+    }
+}

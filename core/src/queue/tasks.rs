@@ -1,0 +1,405 @@
+//! Asking what became of tasks.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_core::Stream;
+use futures_util::future::BoxFuture;
+use futures_util::stream;
+
+use super::guard;
+use super::handle::Queue;
+use crate::clock::far;
+use crate::error::{Operation, Result};
+use crate::inspect::{Browsed, MAX_PAGE, Page};
+use crate::ledger::{
+    EndState, EndedCursor, EndedTask, LedgerQueueStorage, Task, TaskCount, TaskFilter, TaskState,
+};
+use crate::message::MessageId;
+use crate::partition::{IntoPartitionId, PartitionId};
+use crate::storage::Storage;
+
+/// Tasks read at once by a [`TaskStream`]: what it holds in memory.
+const PAGE: usize = 200;
+/// The first pause between two looks of [`Queue::wait_for`], which doubles up to the last.
+const FIRST_LOOK: Duration = Duration::from_millis(10);
+const LAST_LOOK: Duration = Duration::from_millis(500);
+
+impl Queue {
+    /// A task by its message's id: where it stands if it lives, else how it ended, with its result. `None` if nothing is known of it: it was never
+    /// pushed, was deleted, or its end has been kept for as long as it was to be.
+    ///
+    /// A live one goes before a dead one, and that before one that ended: of an id that was pushed again it is the latest.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the backend can neither browse nor keeps ends; else the server's.
+    pub async fn task(&self, partition: impl IntoPartitionId, id: MessageId) -> Result<Option<Task>> {
+        let partition = partition.into_partition_id()?.live();
+        let can_browse = self.capabilities().inspect.browse;
+        if !can_browse && !self.has_ledger() {
+            return Err(self.no_ledger());
+        }
+        // Asked for twice where it is in no place: it may have gone from one to the next in between.
+        for _ in 0..2 {
+            if can_browse {
+                for side in [partition.clone(), partition.dead_letters()] {
+                    if let Some(task) = self.browsed(&side, id).await? {
+                        return Ok(Some(task));
+                    }
+                }
+            }
+            if self.has_ledger()
+                && let Some(ended) = self.find_ended(&partition, id).await?
+            {
+                return Ok(Some(Task::ended(partition, ended)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Waits until a task has ended or is dead, and returns it with its result; or as it stands when the time is over. `None` if nothing is known
+    /// of it then.
+    ///
+    /// An end that this queue itself settles is seen at once, one of another process within half a second.
+    ///
+    /// # Errors
+    /// As [`task`](Self::task).
+    pub async fn wait_for(
+        &self,
+        partition: impl IntoPartitionId,
+        id: MessageId,
+        longest: Duration,
+    ) -> Result<Option<Task>> {
+        let partition = partition.into_partition_id()?;
+        let clock = self.clock().clone();
+        let until = far(clock.now(), longest);
+        let mut pause = FIRST_LOOK;
+        loop {
+            // Before the look, so that no end falls between the two.
+            let settled = self.0.caller.ended.notified();
+            tokio::pin!(settled);
+            settled.as_mut().enable();
+            let task = self.task(&partition, id).await?;
+            let has_ended = task.as_ref().is_some_and(|task| task.state.ended().is_some());
+            let now = clock.now();
+            if has_ended || now >= until {
+                return Ok(task);
+            }
+            tokio::select! {
+                () = settled => {}
+                () = clock.sleep_until(until.min(far(now, pause))) => {}
+                () = self.0.closing.cancelled() => return Err(self.0.refusal(Operation::Inspect)),
+            }
+            pause = (pause * 2).min(LAST_LOOK);
+        }
+    }
+
+    /// The tasks of a partition that match, one page in memory at a time: those that live, then the dead, both in the order of their ids, then those
+    /// that ended, the newest first, without their [results](Task::result). What changes its state meanwhile may come twice, or not at all.
+    ///
+    /// Where the backend cannot browse, those that live or are dead are left out; where no ends are kept, those that ended.
+    ///
+    /// ```
+    /// use anyqueue::{Keep, MessageData, Queue, QueueMessageStatus::Processed, TaskFilter, TaskState};
+    /// use futures_util::TryStreamExt;
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// let queue = Queue::builder(anyqueue_memory::MemoryQueue::new()).ledger(Keep::default()).build()?;
+    /// queue.push_many("mail", ["first", "second"].map(MessageData::new).into()).await?;
+    /// queue.pull("mail").await?[0].settle(Processed).await?;
+    ///
+    /// let tasks: Vec<_> = queue.tasks("mail", TaskFilter::new())?.try_collect().await?;
+    /// let states: Vec<_> = tasks.iter().map(|task| task.state).collect();
+    /// assert_eq!(states, [TaskState::Queued, TaskState::Succeeded]);
+    /// # Ok::<(), anyqueue::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for states of which the backend knows none; [`InvalidInput`](crate::ErrorKind::InvalidInput) for
+    /// a bad name. The server's errors are items, after which the stream ends.
+    pub fn tasks(&self, partition: impl IntoPartitionId, filter: TaskFilter) -> Result<TaskStream> {
+        let partition = partition.into_partition_id()?.live();
+        let walk = Walk {
+            queue: self.clone(),
+            sides: self.sides(&partition, &filter)?,
+            filter,
+            page: VecDeque::new(),
+        };
+        let tasks = stream::unfold(Some(walk), |walk| async move {
+            let mut walk = walk?;
+            match walk.next().await {
+                Ok(task) => task.map(|task| (Ok(task), Some(walk))),
+                Err(error) => Some((Err(error), None)),
+            }
+        });
+        Ok(TaskStream(Box::pin(tasks)))
+    }
+
+    /// How many tasks of a partition match, counted up to `cap`: so that the answer to "more than a thousand?" costs a thousand, however many
+    /// there are.
+    ///
+    /// # Errors
+    /// As of [`tasks`](Self::tasks), and the server's.
+    pub async fn count_tasks(
+        &self,
+        partition: impl IntoPartitionId,
+        filter: &TaskFilter,
+        cap: u64,
+    ) -> Result<TaskCount> {
+        let partition = partition.into_partition_id()?.live();
+        let sides = self.sides(&partition, filter)?;
+        let mut value = 0;
+        for side in sides {
+            let left = cap.saturating_sub(value);
+            if left == 0 {
+                return Ok(TaskCount { value, exact: false });
+            }
+            let counted =
+                if filter.scans() { None } else { self.count_by_index(&side, filter, left).await? };
+            value += match counted {
+                Some(counted) => counted.min(left),
+                None => self.count_by_scan(side, filter, left).await?,
+            };
+        }
+        Ok(TaskCount { value, exact: value < cap })
+    }
+
+    /// Deletes the ends of tasks that match, at most `limit`, and returns how many. What lives or is dead is left alone: that is for
+    /// [`delete`](Self::delete).
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where no ends are kept; else the server's, and what was deleted before stays deleted.
+    pub async fn delete_ended(
+        &self,
+        partition: impl IntoPartitionId,
+        filter: &TaskFilter,
+        limit: u64,
+    ) -> Result<u64> {
+        let partition = partition.into_partition_id()?.live();
+        let Some(query) = filter.ended_query() else { return Ok(0) };
+        let (mut deleted, mut after) = (0, None);
+        while deleted < limit {
+            let page = self.ended_page(&partition, query.clone(), after).await?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.cursor());
+            let tasks = page.into_iter().map(|ended| Task::ended(partition.clone(), ended));
+            let room = usize::try_from(limit - deleted).unwrap_or(usize::MAX);
+            let ids: Vec<_> =
+                tasks.filter(|task| filter.matches(task)).map(|task| task.id).take(room).collect();
+            if ids.is_empty() {
+                continue;
+            }
+            let partition = partition.clone();
+            let call = self.ledger(move |ledger| {
+                Box::pin(async move { Ok(ledger.delete_ended(&partition, &ids).await) })
+            });
+            for answer in call.await? {
+                deleted += u64::from(answer?);
+            }
+        }
+        Ok(deleted)
+    }
+
+    /// Frees the place of ends that have been kept for as long as they say, of all partitions, at most `limit`, and returns how many. No answer
+    /// has them any more, purged or not; somebody has to free their place all the same, now and then: a worker does it by itself.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) where no ends are kept; else the server's.
+    pub async fn purge_ended(&self, limit: u64) -> Result<u64> {
+        let mut purged = 0;
+        while purged < limit {
+            let room = usize::try_from(limit - purged).unwrap_or(MAX_PAGE).min(MAX_PAGE);
+            let page = self.ledger(move |ledger| Box::pin(ledger.purge_ended(room))).await?;
+            purged += page as u64;
+            if page < room {
+                break;
+            }
+        }
+        Ok(purged)
+    }
+
+    pub(super) fn has_ledger(&self) -> bool {
+        self.capabilities().ledger && self.storage().ledger().is_some()
+    }
+
+    fn no_ledger(&self) -> crate::error::Error {
+        self.0.stamp(guard::unsupported("a ledger of the ends of tasks"), Operation::Inspect)
+    }
+
+    pub(super) async fn ledger<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&dyn LedgerQueueStorage) -> BoxFuture<'_, Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        if !self.has_ledger() {
+            return Err(self.no_ledger());
+        }
+        let call = async move |storage: Arc<dyn Storage>| match storage.ledger() {
+            Some(ledger) => call(ledger).await,
+            None => Err(guard::unsupported("a ledger of the ends of tasks")),
+        };
+        self.0.bounded(Operation::Inspect, call).await
+    }
+
+    /// The message with this id and its state, as a task.
+    async fn browsed(&self, side: &PartitionId, id: MessageId) -> Result<Option<Task>> {
+        let found = self.browse_one(side, id).await?;
+        Ok(found.map(|browsed| Task::of_message(side, browsed, self.clock().wall())))
+    }
+
+    /// The message with this id, as browsing shows it.
+    pub(super) async fn browse_one(&self, side: &PartitionId, id: MessageId) -> Result<Option<Browsed>> {
+        let before = u128::from_be_bytes(*id.as_bytes()).checked_sub(1);
+        let before = before.map(|before| MessageId::from_bytes(before.to_be_bytes()));
+        let page = self.browse(side, Page::of(1).after(before)).await?;
+        Ok(page.into_iter().next().filter(|browsed| browsed.message.id() == id))
+    }
+
+    async fn find_ended(&self, partition: &PartitionId, id: MessageId) -> Result<Option<EndedTask>> {
+        let partition = partition.clone();
+        let found = self
+            .ledger(move |ledger| Box::pin(async move { Ok(ledger.find_ended(&partition, &[id]).await) }));
+        found.await?.into_iter().next().unwrap_or(Ok(None))
+    }
+
+    async fn ended_page(
+        &self,
+        partition: &PartitionId,
+        query: crate::ledger::EndedQuery,
+        after: Option<EndedCursor>,
+    ) -> Result<Vec<EndedTask>> {
+        let partition = partition.clone();
+        let page = Page::of(PAGE).after(after);
+        self.ledger(move |ledger| Box::pin(async move { ledger.ended(&partition, &query, page).await })).await
+    }
+
+    /// Where tasks that match can be.
+    fn sides(&self, partition: &PartitionId, filter: &TaskFilter) -> Result<VecDeque<Side>> {
+        let mut sides = VecDeque::new();
+        let (can_browse, ended) = (self.capabilities().inspect.browse, filter.ended_query());
+        if can_browse && filter.wants_live() {
+            sides.push_back(Side::Messages(partition.clone(), None));
+        }
+        if can_browse && filter.wants_dead() {
+            sides.push_back(Side::Messages(partition.dead_letters(), None));
+        }
+        if ended.is_some() && self.has_ledger() {
+            sides.push_back(Side::Ended(partition.clone(), None));
+        }
+        let kept_nowhere = |state: &TaskState| {
+            !self.has_ledger() && state.ended().is_some_and(|end| end != EndState::Failed)
+        };
+        if sides.is_empty() || filter.states.iter().any(kept_nowhere) {
+            return Err(self.no_ledger());
+        }
+        Ok(sides)
+    }
+
+    /// What the backend knows by itself; `None` if it has to be counted by looking.
+    async fn count_by_index(&self, side: &Side, filter: &TaskFilter, cap: u64) -> Result<Option<u64>> {
+        match side {
+            Side::Ended(partition, _) => {
+                let Some(query) = filter.ended_query() else { return Ok(Some(0)) };
+                let partition = partition.clone();
+                let count = self.ledger(move |ledger| {
+                    Box::pin(async move { ledger.count_ended(&partition, &query, cap).await })
+                });
+                count.await.map(Some)
+            }
+            Side::Messages(partition, _) => {
+                let counts = self.counts(partition).await?;
+                let is_dead = partition.is_dead_letters();
+                if is_dead {
+                    let bare = filter.since.is_none() && filter.before.is_none();
+                    return Ok(counts.dead.filter(|_| bare));
+                }
+                let wanted = |state| filter.states.is_empty() || filter.states.contains(&state);
+                let parts = [
+                    (TaskState::Queued, counts.ready),
+                    (TaskState::Scheduled, counts.delayed),
+                    (TaskState::Running, counts.leased),
+                    (TaskState::Disabled, counts.disabled),
+                ];
+                Ok(parts.into_iter().filter(|(state, _)| wanted(*state)).map(|(_, count)| count).sum())
+            }
+        }
+    }
+
+    async fn count_by_scan(&self, side: Side, filter: &TaskFilter, cap: u64) -> Result<u64> {
+        let sides = VecDeque::from([side]);
+        let mut walk = Walk { queue: self.clone(), sides, filter: filter.clone(), page: VecDeque::new() };
+        let mut count = 0;
+        while count < cap && walk.next().await?.is_some() {
+            count += 1;
+        }
+        Ok(count)
+    }
+}
+
+/// A place where tasks are, and how far it has been read.
+#[derive(Debug)]
+enum Side {
+    Messages(PartitionId, Option<MessageId>),
+    Ended(PartitionId, Option<EndedCursor>),
+}
+
+/// A walk over the places where tasks can be.
+struct Walk {
+    queue: Queue,
+    filter: TaskFilter,
+    sides: VecDeque<Side>,
+    page: VecDeque<Task>,
+}
+
+impl Walk {
+    async fn next(&mut self) -> Result<Option<Task>> {
+        loop {
+            while let Some(task) = self.page.pop_front() {
+                if self.filter.matches(&task) {
+                    return Ok(Some(task));
+                }
+            }
+            match self.sides.front_mut() {
+                None => return Ok(None),
+                Some(Side::Messages(partition, after)) => {
+                    let page = self.queue.browse(&*partition, Page::of(PAGE).after(*after)).await?;
+                    let now = self.queue.clock().wall();
+                    *after = page.last().map(|browsed| browsed.message.id());
+                    let partition = partition.clone();
+                    self.page
+                        .extend(page.into_iter().map(|browsed| Task::of_message(&partition, browsed, now)));
+                }
+                Some(Side::Ended(partition, after)) => {
+                    let query = self.filter.ended_query().unwrap_or_default();
+                    let page = self.queue.ended_page(partition, query, *after).await?;
+                    *after = page.last().map(EndedTask::cursor);
+                    let partition = partition.clone();
+                    self.page.extend(page.into_iter().map(|ended| Task::ended(partition.clone(), ended)));
+                }
+            }
+            if self.page.is_empty() {
+                self.sides.pop_front();
+            }
+        }
+    }
+}
+
+/// Tasks that match a filter, read a page at a time: see [`Queue::tasks`].
+#[must_use = "a stream does nothing until it is polled"]
+pub struct TaskStream(Pin<Box<dyn Stream<Item = Result<Task>> + Send>>);
+
+impl Stream for TaskStream {
+    type Item = Result<Task>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.as_mut().poll_next(cx)
+    }
+}
+
+impl fmt::Debug for TaskStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskStream").finish_non_exhaustive()
+    }
+}
