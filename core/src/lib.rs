@@ -70,6 +70,7 @@
 
 pub mod adapter;
 mod amend;
+mod beside;
 mod capabilities;
 mod clock;
 mod counts;
@@ -95,6 +96,7 @@ pub mod telemetry;
 mod waiters;
 
 pub use amend::{Amend, AmendOutcome, Regroup};
+pub use beside::{Beside, LedgerDown};
 pub use clock::{Clock, ClockSetter, ManualClock, Skew};
 pub use error::{Error, ErrorKind, Operation, Result, RetryClass};
 pub use inspect::{Browsed, CancelOutcome, Counts, DeleteOutcome, MAX_PAGE, MessageState, Page};

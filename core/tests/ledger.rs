@@ -1,5 +1,7 @@
 //! What became of tasks, on the memory queue.
 
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may stop at anything")]
+
 use std::time::{Duration, SystemTime};
 
 use anyqueue::QueueMessageStatus::{Cancelled, Failed, Processed};

@@ -79,6 +79,8 @@ pub struct TaskEnd {
     pub attempt: u32,
     /// Deliveries in all, where the backend counts them; 0: unknown.
     pub delivery_count: u32,
+    /// How many messages the task stored with its end.
+    pub successors: u32,
     /// From the push to the beginning of the last run.
     pub waited: Duration,
     /// How long the last run took.
@@ -111,6 +113,7 @@ impl TaskEnd {
             generation: 0,
             attempt: 0,
             delivery_count: 0,
+            successors: 0,
             waited: Duration::ZERO,
             ran: Duration::ZERO,
             worker: None,
@@ -221,6 +224,7 @@ impl TaskEnd {
             generation: known(self.generation),
             attempt: known(self.attempt),
             delivery_count: known(self.delivery_count),
+            successors: known(self.successors),
             waited_us: micros(self.waited),
             ran_us: micros(self.ran),
             worker: self.worker.as_deref(),
@@ -265,6 +269,8 @@ struct Wire<'a> {
     reason: Option<&'a str>,
     #[b(12)]
     errors: Option<&'a str>,
+    #[n(13)]
+    successors: Option<u32>,
 }
 
 impl Wire<'_> {
@@ -276,6 +282,7 @@ impl Wire<'_> {
             generation: self.generation.unwrap_or(0),
             attempt: self.attempt.unwrap_or(0),
             delivery_count: self.delivery_count.unwrap_or(0),
+            successors: self.successors.unwrap_or(0),
             waited: Duration::from_micros(self.waited_us),
             ran: Duration::from_micros(self.ran_us),
             worker: text(self.worker),
@@ -301,6 +308,7 @@ mod tests {
             generation: 1,
             attempt: 3,
             delivery_count: 5,
+            successors: 2,
             waited: Duration::from_micros(1_234_567),
             ran: Duration::from_micros(89),
             worker: Some("host-1".into()),

@@ -15,4 +15,4 @@ pub use filter::TaskFilter;
 pub use keep::Keep;
 pub use storage::{EndedCursor, EndedQuery, EndedTask, LedgerQueueStorage};
 pub use task::{Task, TaskCount, TaskState};
-pub(crate) use task::{attempts, text};
+pub(crate) use task::{attempts, generation, text};

@@ -210,6 +210,11 @@ pub(crate) fn attempts(headers: &Headers) -> u32 {
     number(headers, header::TASK_ATTEMPTS).unwrap_or(0)
 }
 
+/// How often the message was put back from dead letters.
+pub(crate) fn generation(headers: &Headers) -> u32 {
+    number(headers, header::GENERATION).unwrap_or(0)
+}
+
 pub(crate) fn text(headers: &Headers, name: &str) -> Option<Arc<str>> {
     headers.get(name).map(|value| Arc::from(value.as_str()))
 }

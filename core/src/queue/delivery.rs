@@ -275,7 +275,12 @@ impl Delivery {
     }
 
     /// What the ledger keeps if it is settled so.
-    fn end_of_task(&self, status: &QueueMessageStatus, action: &Action) -> Option<Arc<TaskEnd>> {
+    fn end_of_task(
+        &self,
+        status: &QueueMessageStatus,
+        action: &Action,
+        successors: usize,
+    ) -> Option<Arc<TaskEnd>> {
         self.shared.options.ledger?;
         let ending = Ending {
             partition: self.partition(),
@@ -284,6 +289,7 @@ impl Delivery {
             waited: self.receipt.age,
             ran: self.shared.caller.clock.now().saturating_duration_since(self.receipt.received),
             was_handled: true,
+            successors,
         };
         self.shared.end(&ending, status, action, self.report.as_deref())
     }
@@ -321,7 +327,7 @@ impl Delivery {
             &wanted.status,
         )?;
         let (then, successor_bytes) = self.shared.successors(successors)?;
-        let end = self.end_of_task(&wanted.status, &action);
+        let end = self.end_of_task(&wanted.status, &action, then.len());
         let result_bytes = end.as_ref().and_then(|end| end.result.as_ref()).map_or(0, Bytes::len) as u64;
         let settlement = Settlement { lease, action, then, end };
         let bytes = successor_bytes.saturating_add(result_bytes);

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::shared::Shared;
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::inspect::Browsed;
-use crate::ledger::{EndState, MAX_RESULT_BYTES, TaskEnd, attempts, text};
+use crate::ledger::{EndState, MAX_RESULT_BYTES, TaskEnd, attempts, generation, text};
 use crate::message::{Headers, MAX_KEY_BYTES, MessageData, MessageId, header};
 use crate::partition::PartitionId;
 use crate::status::{MAX_REASON_BYTES, QueueMessageStatus};
@@ -125,6 +125,7 @@ pub(super) struct Ending<'a> {
     pub(super) ran: Duration,
     /// Whether a handler had it.
     pub(super) was_handled: bool,
+    pub(super) successors: usize,
 }
 
 impl Shared {
@@ -161,6 +162,7 @@ impl Shared {
             waited: found.map_or(Duration::ZERO, |found| found.age),
             ran: Duration::ZERO,
             was_handled: false,
+            successors: 0,
         };
         self.ended(
             &ending,
@@ -190,10 +192,11 @@ impl Shared {
         let empty = TaskReport::default();
         let report = report.unwrap_or(&empty);
         let mut end = TaskEnd::new(state).with_keep(keep);
-        end.generation = headers.get(header::GENERATION).and_then(|count| count.parse().ok()).unwrap_or(0);
+        end.generation = generation(headers);
         end.attempt =
             report.attempt.unwrap_or_else(|| attempts(headers).saturating_add(u32::from(ending.was_handled)));
         end.delivery_count = ending.delivery_count.unwrap_or(0);
+        end.successors = u32::try_from(ending.successors).unwrap_or(u32::MAX);
         end.waited = ending.waited;
         end.ran = report.ran.unwrap_or(ending.ran);
         end.worker = report.worker.as_deref().map(|worker| cut(worker, MAX_KEY_BYTES));

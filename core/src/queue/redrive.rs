@@ -10,6 +10,7 @@ use super::delivery::Delivery;
 use super::guard;
 use crate::error::Result;
 use crate::inspect::MAX_PAGE;
+use crate::ledger::generation;
 use crate::message::{MessageData, header};
 use crate::partition::{IntoPartitionId, PartitionId};
 use crate::status::QueueMessageStatus;
@@ -169,8 +170,7 @@ impl DeadLetters {
                     headers.remove(name);
                 }
                 headers.insert(header::REDRIVEN_AT.to_owned(), mark.to_owned());
-                let generation =
-                    headers.get(header::GENERATION).and_then(|count| count.parse().ok()).unwrap_or(0_u32);
+                let generation = generation(&headers);
                 headers.insert(header::GENERATION.to_owned(), generation.saturating_add(1).to_string());
                 let action = Action::Move { to: to.clone(), headers: Some(headers) };
                 shared.deliveries.note(handler.id(), &action);

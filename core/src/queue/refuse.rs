@@ -45,6 +45,7 @@ impl Shared {
             waited: delivery.age,
             ran: Duration::ZERO,
             was_handled: false,
+            successors: 0,
         };
         self.ended(&ending, EndState::TimedOut, Some(&TaskReport::new().with_reason(EXPIRED)))
     }

@@ -1,0 +1,355 @@
+//! A ledger beside a queue that keeps none itself.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may stop at anything")]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use anyqueue::QueueMessageStatus::{Failed, Processed};
+use anyqueue::adapter::{
+    Capabilities, Forward, LedgerQueueStorage, PullRequest, QueueStorage, RawDelivery, Settlement, Storage,
+    async_trait,
+};
+use anyqueue::{
+    Beside, CancelOutcome, Error, ErrorKind, Health, Keep, LedgerDown, MessageData, MessageId, PartitionId,
+    Queue, QueueMessageStatus, Result, RetryPolicy, SettleOutcome, Successors, TaskFilter, TaskState,
+};
+use anyqueue_memory::MemoryQueue;
+use futures_util::TryStreamExt;
+
+/// A memory queue without a ledger, whose settlements can be cut off before they arrive.
+#[derive(Debug)]
+struct Bare {
+    inner: MemoryQueue,
+    capabilities: Capabilities,
+    cut: Arc<AtomicBool>,
+    pulls: Arc<AtomicUsize>,
+}
+
+impl Bare {
+    fn new(cut: &Arc<AtomicBool>) -> Self {
+        let inner = MemoryQueue::new();
+        let mut capabilities = inner.capabilities().clone();
+        capabilities.ledger = false;
+        Self { inner, capabilities, cut: cut.clone(), pulls: Arc::default() }
+    }
+}
+
+#[async_trait]
+impl Forward for Bare {
+    fn inner(&self) -> &dyn Storage {
+        &self.inner
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    async fn pull(&self, partition: &PartitionId, request: PullRequest) -> Result<Vec<RawDelivery>> {
+        self.pulls.fetch_add(1, SeqCst);
+        self.inner().pull(partition, request).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+        assert!(settlements.iter().all(|it| it.end.is_none()), "an end for a queue that keeps none");
+        if self.cut.load(SeqCst) {
+            return vec![Err(Error::new(ErrorKind::Unavailable, "cut off")); settlements.len()];
+        }
+        self.inner().settle(settlements).await
+    }
+
+    fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
+        None
+    }
+}
+
+/// A ledger that can be out of reach.
+#[derive(Debug)]
+struct Remote {
+    inner: MemoryQueue,
+    down: Arc<AtomicBool>,
+}
+
+#[async_trait]
+impl Forward for Remote {
+    fn inner(&self) -> &dyn Storage {
+        &self.inner
+    }
+
+    async fn check(&self) -> Result<Health> {
+        if self.down.load(SeqCst) { Err(out_of_reach()) } else { self.inner().check().await }
+    }
+
+    fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
+        Some(self)
+    }
+}
+
+fn out_of_reach() -> Error {
+    Error::new(ErrorKind::Unavailable, "out of reach")
+}
+
+mod remote {
+    use super::*;
+    use anyqueue::Page;
+    use anyqueue::adapter::{Cancelled, EndedCursor, EndedQuery, EndedTask, TaskEnd};
+
+    impl Remote {
+        fn reach(&self) -> Result<&MemoryQueue> {
+            if self.down.load(SeqCst) { Err(out_of_reach()) } else { Ok(&self.inner) }
+        }
+    }
+
+    #[async_trait]
+    impl LedgerQueueStorage for Remote {
+        async fn record_ended(
+            &self,
+            partition: &PartitionId,
+            ends: &[(MessageId, Arc<TaskEnd>)],
+        ) -> Vec<Result<()>> {
+            match self.reach() {
+                Ok(inner) => inner.record_ended(partition, ends).await,
+                Err(error) => vec![Err(error); ends.len()],
+            }
+        }
+
+        async fn ended(
+            &self,
+            partition: &PartitionId,
+            query: &EndedQuery,
+            page: Page<EndedCursor>,
+        ) -> Result<Vec<EndedTask>> {
+            self.reach()?.ended(partition, query, page).await
+        }
+
+        async fn count_ended(&self, partition: &PartitionId, query: &EndedQuery, cap: u64) -> Result<u64> {
+            self.reach()?.count_ended(partition, query, cap).await
+        }
+
+        async fn find_ended(
+            &self,
+            partition: &PartitionId,
+            ids: &[MessageId],
+        ) -> Vec<Result<Option<EndedTask>>> {
+            match self.reach() {
+                Ok(inner) => inner.find_ended(partition, ids).await,
+                Err(error) => vec![Err(error); ids.len()],
+            }
+        }
+
+        async fn delete_ended(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<bool>> {
+            match self.reach() {
+                Ok(inner) => inner.delete_ended(partition, ids).await,
+                Err(error) => vec![Err(error); ids.len()],
+            }
+        }
+
+        async fn purge_ended(&self, limit: usize) -> Result<usize> {
+            self.reach()?.purge_ended(limit).await
+        }
+
+        async fn cancel(
+            &self,
+            partition: &PartitionId,
+            tasks: &[Cancelled],
+        ) -> Vec<Result<anyqueue::CancelOutcome>> {
+            self.inner.cancel(partition, tasks).await
+        }
+    }
+}
+
+/// A queue with a ledger beside it, and what can go wrong.
+struct Lab {
+    queue: Queue,
+    /// Settlements do not arrive.
+    cut: Arc<AtomicBool>,
+    /// The ledger is out of reach.
+    down: Arc<AtomicBool>,
+    pulls: Arc<AtomicUsize>,
+}
+
+fn lab(when_down: LedgerDown) -> Lab {
+    let (cut, down) = (Arc::default(), Arc::default());
+    let bare = Bare::new(&cut);
+    let pulls = bare.pulls.clone();
+    let remote = Remote { inner: MemoryQueue::new(), down: Arc::clone(&down) };
+    let storage = Beside::new(bare, remote).unwrap().when_down(when_down);
+    let queue = Queue::builder(storage).ledger(Keep::default()).retry(RetryPolicy::NEVER).build().unwrap();
+    Lab { queue, cut, down, pulls }
+}
+
+impl Lab {
+    async fn push(&self) -> MessageId {
+        let message = MessageData::new("x");
+        let id = message.id();
+        self.queue.push("jobs", message).await.unwrap();
+        id
+    }
+
+    async fn state(&self, id: MessageId) -> Option<TaskState> {
+        self.queue.task("jobs", id).await.unwrap().map(|task| task.state)
+    }
+
+    async fn ends(&self) -> Vec<TaskState> {
+        let tasks = self.queue.tasks("jobs", TaskFilter::new().in_state(TaskState::Succeeded)).unwrap();
+        tasks.map_ok(|task| task.state).try_collect().await.unwrap()
+    }
+}
+
+#[tokio::test]
+async fn an_end_is_kept_and_read_beside_the_queue() {
+    let lab = lab(LedgerDown::Hold);
+    let id = lab.push().await;
+    assert_eq!(lab.state(id).await, Some(TaskState::Queued));
+    lab.queue.pull("jobs").await.unwrap()[0].settle(Processed).await.unwrap();
+    assert_eq!(lab.state(id).await, Some(TaskState::Succeeded));
+    assert_eq!(lab.queue.pull("jobs").await.unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn what_had_ended_before_its_settlement_was_lost_is_settled_without_being_run_again() {
+    let lab = lab(LedgerDown::Hold);
+    let (first, second) = (lab.push().await, lab.push().await);
+    lab.cut.store(true, SeqCst);
+    let mut held = lab.queue.pull("jobs").await.unwrap();
+    assert!(
+        held[0].settle(Processed).await.is_err(),
+        "the crash: its end is kept, its settlement never sent"
+    );
+    assert_eq!(lab.ends().await.len(), 1);
+    lab.cut.store(false, SeqCst);
+    held[0].settle(QueueMessageStatus::Waiting).await.unwrap();
+    // It comes again first, and is passed over: the pull brings the next, without a second call by its caller.
+    let held = lab.queue.pull("jobs").wait(Duration::from_secs(5)).await.unwrap();
+    assert_eq!(held.iter().map(anyqueue::Delivery::id).collect::<Vec<_>>(), [second]);
+    assert_eq!(lab.state(first).await, Some(TaskState::Succeeded));
+    drop(held);
+}
+
+#[tokio::test]
+async fn what_brought_successors_runs_again_so_that_none_is_missing() {
+    let lab = lab(LedgerDown::Hold);
+    let id = lab.push().await;
+    lab.cut.store(true, SeqCst);
+    let mut held = lab.queue.pull("jobs").await.unwrap();
+    let then = || Successors::new().then("next", MessageData::new("y")).unwrap();
+    assert!(held[0].settle_with(Processed, then()).await.is_err());
+    lab.cut.store(false, SeqCst);
+    drop(held);
+    let mut held = lab.queue.pull("jobs").wait(Duration::from_secs(5)).await.unwrap();
+    assert_eq!(held[0].id(), id);
+    held[0].settle_with(Processed, then()).await.unwrap();
+    assert_eq!(lab.queue.pull("next").await.unwrap().len(), 1);
+    assert_eq!(lab.ends().await.len(), 1, "of two ends of a task the greater is left");
+}
+
+#[tokio::test]
+async fn what_failed_before_is_run_again() {
+    let lab = lab(LedgerDown::Hold);
+    let id = lab.push().await;
+    lab.queue.pull("jobs").await.unwrap()[0].settle(Failed).await.unwrap();
+    let held = lab.queue.pull("jobs").await.unwrap();
+    assert_eq!((held[0].id(), held[0].delivery_count()), (id, Some(2)));
+}
+
+#[tokio::test]
+async fn what_was_put_back_from_the_dead_letters_is_run_whatever_it_ended_as_before() {
+    let lab = lab(LedgerDown::Hold);
+    let id = lab.push().await;
+    // Its end is kept, its settlement lost, and then it dies all the same.
+    lab.cut.store(true, SeqCst);
+    let mut held = lab.queue.pull("jobs").await.unwrap();
+    assert!(held[0].settle(Processed).await.is_err());
+    lab.cut.store(false, SeqCst);
+    held[0].settle(QueueMessageStatus::poisonous("bad")).await.unwrap();
+    lab.queue.dead_letters("jobs").unwrap().redrive().await.unwrap();
+    let held = lab.queue.pull("jobs").await.unwrap();
+    drop(held); // Counted twice from here on, so that it is looked for.
+    let mut held = lab.queue.pull("jobs").wait(Duration::from_secs(5)).await.unwrap();
+    assert_eq!(held[0].id(), id);
+    held[0].settle(Processed).await.unwrap();
+    assert_eq!(lab.state(id).await, Some(TaskState::Succeeded));
+}
+
+#[tokio::test]
+async fn while_the_ledger_is_down_nothing_is_settled_nor_pulled_and_nothing_is_lost() {
+    let lab = lab(LedgerDown::Hold);
+    let (first, _) = (lab.push().await, lab.push().await);
+    let mut held = lab.queue.pull("jobs").await.unwrap();
+    lab.down.store(true, SeqCst);
+    let error = held[0].settle(Processed).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("ledger"), "{error}");
+    assert!(!held[0].is_lost());
+    let pulls = lab.pulls.load(SeqCst);
+    assert_eq!(lab.queue.pull("jobs").await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(lab.pulls.load(SeqCst), pulls, "the queue was not asked");
+    assert!(lab.queue.check().await.is_err());
+
+    lab.down.store(false, SeqCst);
+    assert_eq!(held[0].settle(Processed).await.unwrap(), SettleOutcome::Settled);
+    assert_eq!(lab.state(first).await, Some(TaskState::Succeeded));
+    assert_eq!(lab.queue.pull("jobs").await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn where_ends_may_be_dropped_work_goes_on_without_a_ledger() {
+    let lab = lab(LedgerDown::Drop);
+    let id = lab.push().await;
+    let mut held = lab.queue.pull("jobs").await.unwrap();
+    lab.down.store(true, SeqCst);
+    assert_eq!(held[0].settle(Processed).await.unwrap(), SettleOutcome::Settled);
+    lab.push().await;
+    assert_eq!(lab.queue.pull("jobs").await.unwrap().len(), 1);
+    lab.down.store(false, SeqCst);
+    assert_eq!(lab.state(id).await, None);
+}
+
+#[tokio::test]
+async fn one_end_that_is_refused_holds_no_other_settlement_back() {
+    let lab = lab(LedgerDown::Hold);
+    lab.push().await;
+    let dead = lab.push().await;
+    let mut held = lab.queue.pull("jobs").max(2).await.unwrap();
+    lab.down.store(true, SeqCst);
+    let statuses = [Processed, QueueMessageStatus::poisonous("bad")];
+    let outcomes = lab.queue.settle_many(held.iter_mut().zip(statuses)).await;
+    assert!(outcomes[0].is_err());
+    assert_eq!(outcomes[1].as_ref().unwrap(), &SettleOutcome::Settled, "a dead letter needs no ledger");
+    let listed = lab.queue.dead_letters("jobs").unwrap().list(anyqueue::Page::of(10)).await.unwrap();
+    assert_eq!(listed.iter().map(|it| it.message.id()).collect::<BTreeSet<_>>(), BTreeSet::from([dead]));
+}
+
+#[tokio::test]
+async fn a_cancellation_is_kept_only_if_it_removed_something() {
+    let lab = lab(LedgerDown::Hold);
+    let held_id = lab.push().await;
+    let held = lab.queue.pull("jobs").await.unwrap();
+    let waiting = lab.push().await;
+    let outcomes = lab.queue.request_cancel("jobs", &[held_id, waiting, MessageId::new()]).await.unwrap();
+    let outcomes: Vec<_> = outcomes.into_iter().map(Result::unwrap).collect();
+    assert_eq!(outcomes, [CancelOutcome::Requested, CancelOutcome::Removed, CancelOutcome::NotFound]);
+    drop(held);
+    assert_eq!(lab.state(waiting).await, Some(TaskState::Cancelled));
+    let cancelled = TaskFilter::new().in_state(TaskState::Cancelled);
+    assert_eq!(lab.queue.count_tasks("jobs", &cancelled, 10).await.unwrap().value, 1);
+}
+
+#[test]
+fn a_storage_without_a_ledger_keeps_none_for_another() {
+    let bare = || Bare::new(&Arc::default());
+    assert_eq!(Beside::new(bare(), bare()).unwrap_err().kind(), ErrorKind::Unsupported);
+}
+
+#[tokio::test]
+async fn a_queue_whose_backend_keeps_no_ends_refuses_a_ledger() {
+    let built = Queue::builder(Bare::new(&Arc::default())).ledger(Keep::default()).build();
+    assert_eq!(built.unwrap_err().kind(), ErrorKind::Unsupported);
+    let queue = Queue::new(Bare::new(&Arc::default())).unwrap();
+    let wanted = TaskFilter::new().in_state(TaskState::Succeeded);
+    assert_eq!(queue.tasks("jobs", wanted).unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(queue.purge_ended(1).await.unwrap_err().kind(), ErrorKind::Unsupported);
+    assert!(queue.tasks("jobs", TaskFilter::new()).is_ok(), "what lives is known without a ledger");
+}
