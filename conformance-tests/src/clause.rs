@@ -77,6 +77,10 @@ clauses! {
     Amendments: "what waits can be changed by id, and what is held never is",
     Urgency: "a message becomes urgent at its moment",
     WholeGroups: "a group is claimed whole where a pull asks for it",
+    EndStored: "the end of a task is stored with its settlement, or not at all",
+    EndedTold: "what has ended is listed, counted and found until its time is over",
+    EndsMerge: "of the ends of a task that are recorded the greatest is left",
+    EndsRemoved: "ends are deleted by id, freed when their time is over, and come with a cancellation",
 }
 
 impl Clause {
@@ -123,7 +127,7 @@ mod tests {
     fn clauses_are_numbered_from_one() {
         assert_eq!(Clause::from_number(1), Some(Clause::Stored));
         assert_eq!(Clause::from_number(43), Some(Clause::Unsupported));
-        assert_eq!([Clause::from_number(0), Clause::from_number(49)], [None, None]);
+        assert_eq!([Clause::from_number(0), Clause::from_number(53)], [None, None]);
         assert!(Clause::ALL.iter().zip(1..).all(|(clause, number)| clause.number() == number));
     }
 
