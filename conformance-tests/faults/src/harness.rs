@@ -34,6 +34,7 @@ pub struct FaultyHarness {
 #[derive(Debug)]
 struct Space {
     queue: MemoryQueue,
+    clock: Clock,
     shared: Arc<Shared>,
     /// The fault, if it is of that kind.
     quirk: Option<Arc<dyn Quirk>>,
@@ -42,8 +43,8 @@ struct Space {
 
 impl Space {
     fn new(quirk: Option<Arc<dyn Quirk>>, clock: Clock) -> Self {
-        let queue = MemoryQueue::with_config(MemoryConfig::default().with_clock(clock));
-        Self { queue, shared: Arc::default(), quirk, clients: 0 }
+        let queue = MemoryQueue::with_config(MemoryConfig::default().with_clock(clock.clone()));
+        Self { queue, clock, shared: Arc::default(), quirk, clients: 0 }
     }
 
     /// A client with this clock of its own, beside that of the storage.
@@ -54,7 +55,7 @@ impl Space {
             .clone()
             .unwrap_or_else(|| Arc::new(Basic::new(Arc::clone(&memory), fault, Arc::clone(&self.shared))));
         self.clients += 1;
-        Arc::new(Quirky::new(memory, self.clients - 1, clock, quirk))
+        Arc::new(Quirky::new(memory, self.clients - 1, clock, self.clock.clone(), quirk))
     }
 }
 

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    Action, AmendQueueStorage as _, Capabilities, Extension, InspectQueueStorage as _, Lease,
-    PauseQueueStorage as _, PullQueueStorage as _, PullRequest, PushQueueStorage as _, QueueStorage as _,
-    RawDelivery, Settlement, async_trait,
+    Action, AmendQueueStorage as _, Cancelled, Capabilities, EndedCursor, EndedQuery, EndedTask, Extension,
+    InspectQueueStorage as _, Lease, LedgerQueueStorage as _, PauseQueueStorage as _, PullQueueStorage as _,
+    PullRequest, PushQueueStorage as _, QueueStorage as _, RawDelivery, Settlement, TaskEnd, async_trait,
 };
 use anyqueue::{
     Amend, AmendOutcome, Browsed, CancelOutcome, Clock, Counts, DeleteOutcome, ExtendOutcome, Health,
@@ -27,6 +27,7 @@ pub(crate) type Pulled = Result<Vec<RawDelivery>>;
 pub(crate) type Settled = Vec<Result<SettleOutcome>>;
 pub(crate) type Extended = Vec<Result<ExtendOutcome>>;
 pub(crate) type Amended = Vec<Result<AmendOutcome>>;
+pub(crate) type Found = Vec<Result<Option<EndedTask>>>;
 
 /// A right client, under a faulty one.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub(crate) struct Client {
     pub(crate) closed: CancellationToken,
     /// This client's own, which may be wrong.
     pub(crate) clock: Clock,
+    /// The storage's, which is right.
+    pub(crate) server: Clock,
 }
 
 impl Client {
@@ -160,6 +163,63 @@ pub(crate) trait Quirk: fmt::Debug + Send + Sync {
         change: &Amend,
     ) -> Amended {
         client.right.amend(partition, ids, change).await
+    }
+
+    async fn record_ended(
+        &self,
+        client: &Client,
+        partition: &PartitionId,
+        ends: &[(MessageId, Arc<TaskEnd>)],
+    ) -> Vec<Result<()>> {
+        client.right.record_ended(partition, ends).await
+    }
+
+    async fn ended(
+        &self,
+        client: &Client,
+        partition: &PartitionId,
+        query: &EndedQuery,
+        page: Page<EndedCursor>,
+    ) -> Result<Vec<EndedTask>> {
+        let Page { after, limit } = page;
+        client.right.ended(partition, query, Page::of(limit).after(after)).await
+    }
+
+    async fn count_ended(
+        &self,
+        client: &Client,
+        partition: &PartitionId,
+        query: &EndedQuery,
+        cap: u64,
+    ) -> Result<u64> {
+        client.right.count_ended(partition, query, cap).await
+    }
+
+    async fn find_ended(&self, client: &Client, partition: &PartitionId, ids: &[MessageId]) -> Found {
+        client.right.find_ended(partition, ids).await
+    }
+
+    async fn delete_ended(
+        &self,
+        client: &Client,
+        partition: &PartitionId,
+        ids: &[MessageId],
+    ) -> Vec<Result<bool>> {
+        client.right.delete_ended(partition, ids).await
+    }
+
+    async fn purge_ended(&self, client: &Client, limit: usize) -> Result<usize> {
+        client.right.purge_ended(limit).await
+    }
+
+    /// The ledger's cancellation; [`cancel`](Self::cancel) is that of the inspection.
+    async fn cancel_tasks(
+        &self,
+        client: &Client,
+        partition: &PartitionId,
+        tasks: &[Cancelled],
+    ) -> Vec<Result<CancelOutcome>> {
+        client.right.cancel(partition, tasks).await
     }
 
     /// What it declares otherwise.

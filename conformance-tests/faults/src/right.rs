@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use anyqueue::adapter::{
-    AmendQueueStorage, Capabilities, Extension, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage,
-    PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage,
-    async_trait,
+    AmendQueueStorage, Cancelled, Capabilities, EndedCursor, EndedQuery, EndedTask, Extension,
+    InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
+    PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage, TaskEnd, async_trait,
 };
 use anyqueue::{
     Amend, AmendOutcome, Browsed, CancelOutcome, Counts, DeleteOutcome, Error, ExtendOutcome, Health,
@@ -29,9 +29,12 @@ impl Right {
         page.into_iter().find(|browsed| browsed.message.id() == id)
     }
 
-    /// Its ledger, if it has one.
-    pub(crate) fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
-        self.0.ledger()
+    pub(crate) fn has_ledger(&self) -> bool {
+        self.0.ledger().is_some()
+    }
+
+    fn ledger(&self) -> Result<&dyn LedgerQueueStorage> {
+        self.0.ledger().ok_or_else(|| Error::unsupported("no ledger"))
     }
 
     fn inspector(&self) -> Result<&dyn InspectQueueStorage> {
@@ -158,6 +161,59 @@ impl AmendQueueStorage for Right {
         match self.0.amend() {
             Some(amend) => amend.amend(partition, ids, change).await,
             None => vec![Err(Error::unsupported("no amendment")); ids.len()],
+        }
+    }
+}
+
+#[async_trait]
+impl LedgerQueueStorage for Right {
+    async fn record_ended(
+        &self,
+        partition: &PartitionId,
+        ends: &[(MessageId, Arc<TaskEnd>)],
+    ) -> Vec<Result<()>> {
+        match self.ledger() {
+            Ok(ledger) => ledger.record_ended(partition, ends).await,
+            Err(error) => vec![Err(error); ends.len()],
+        }
+    }
+
+    async fn ended(
+        &self,
+        partition: &PartitionId,
+        query: &EndedQuery,
+        page: Page<EndedCursor>,
+    ) -> Result<Vec<EndedTask>> {
+        let Page { after, limit } = page;
+        self.ledger()?.ended(partition, query, Page::of(limit).after(after)).await
+    }
+
+    async fn count_ended(&self, partition: &PartitionId, query: &EndedQuery, cap: u64) -> Result<u64> {
+        self.ledger()?.count_ended(partition, query, cap).await
+    }
+
+    async fn find_ended(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<Option<EndedTask>>> {
+        match self.ledger() {
+            Ok(ledger) => ledger.find_ended(partition, ids).await,
+            Err(error) => vec![Err(error); ids.len()],
+        }
+    }
+
+    async fn delete_ended(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<bool>> {
+        match self.ledger() {
+            Ok(ledger) => ledger.delete_ended(partition, ids).await,
+            Err(error) => vec![Err(error); ids.len()],
+        }
+    }
+
+    async fn purge_ended(&self, limit: usize) -> Result<usize> {
+        self.ledger()?.purge_ended(limit).await
+    }
+
+    async fn cancel(&self, partition: &PartitionId, tasks: &[Cancelled]) -> Vec<Result<CancelOutcome>> {
+        match self.ledger() {
+            Ok(ledger) => ledger.cancel(partition, tasks).await,
+            Err(error) => vec![Err(error); tasks.len()],
         }
     }
 }

@@ -36,7 +36,7 @@ fn name_of(fault: Option<Fault>) -> String {
 fn spoil(storage: Arc<dyn Storage>, fault: Option<Fault>) -> Arc<dyn Storage> {
     let basic = || Arc::new(Basic::new(Arc::clone(&storage), fault, Arc::default())) as Arc<dyn Quirk>;
     let quirk = fault.and_then(quirk).unwrap_or_else(basic);
-    Arc::new(Quirky::new(storage, 0, Clock::system(), quirk))
+    Arc::new(Quirky::new(storage, 0, Clock::system(), Clock::system(), quirk))
 }
 
 #[async_trait]

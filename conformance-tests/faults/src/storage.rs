@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use anyqueue::adapter::{
-    AmendQueueStorage, Capabilities, Extension, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage,
-    PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage, Settlement, Storage, async_trait,
+    AmendQueueStorage, Cancelled, Capabilities, EndedCursor, EndedQuery, EndedTask, Extension,
+    InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
+    PushQueueStorage, QueueStorage, Settlement, Storage, TaskEnd, async_trait,
 };
 use anyqueue::{
     Amend, Browsed, CancelOutcome, Clock, Counts, DeleteOutcome, Health, MessageData, MessageId, Page,
@@ -12,7 +13,7 @@ use anyqueue::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::quirk::{Amended, Client, Extended, Faultless, Pulled, Pushed, Quirk, Settled};
+use crate::quirk::{Amended, Client, Extended, Faultless, Found, Pulled, Pushed, Quirk, Settled};
 use crate::right::Right;
 
 /// One client of a backend with one fault.
@@ -24,11 +25,18 @@ pub(crate) struct Quirky {
 }
 
 impl Quirky {
-    pub(crate) fn new(storage: Arc<dyn Storage>, number: usize, clock: Clock, quirk: Arc<dyn Quirk>) -> Self {
+    /// `number` is that of the client, which has a clock of its own beside that of the storage.
+    pub(crate) fn new(
+        storage: Arc<dyn Storage>,
+        number: usize,
+        clock: Clock,
+        server: Clock,
+        quirk: Arc<dyn Quirk>,
+    ) -> Self {
         let mut capabilities = storage.capabilities().clone();
         quirk.declare(&mut capabilities);
         let right = Right::new(storage);
-        let client = Client { right, number, closed: CancellationToken::new(), clock };
+        let client = Client { right, number, closed: CancellationToken::new(), clock, server };
         Self { client, quirk, capabilities }
     }
 
@@ -110,7 +118,8 @@ impl Storage for Quirky {
     }
 
     fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
-        self.client.right.ledger()
+        let has_one = self.capabilities.ledger && self.client.right.has_ledger();
+        has_one.then_some(self as &dyn LedgerQueueStorage)
     }
 }
 
@@ -158,5 +167,46 @@ impl PauseQueueStorage for Quirky {
 
     async fn is_paused(&self, partition: &PartitionId) -> Result<bool> {
         self.quirk().is_paused(&self.client, partition).await
+    }
+}
+
+#[async_trait]
+impl LedgerQueueStorage for Quirky {
+    async fn record_ended(
+        &self,
+        partition: &PartitionId,
+        ends: &[(MessageId, Arc<TaskEnd>)],
+    ) -> Vec<Result<()>> {
+        self.quirk().record_ended(&self.client, partition, ends).await
+    }
+
+    async fn ended(
+        &self,
+        partition: &PartitionId,
+        query: &EndedQuery,
+        page: Page<EndedCursor>,
+    ) -> Result<Vec<EndedTask>> {
+        let Page { after, limit } = page;
+        self.quirk().ended(&self.client, partition, query, Page::of(limit).after(after)).await
+    }
+
+    async fn count_ended(&self, partition: &PartitionId, query: &EndedQuery, cap: u64) -> Result<u64> {
+        self.quirk().count_ended(&self.client, partition, query, cap).await
+    }
+
+    async fn find_ended(&self, partition: &PartitionId, ids: &[MessageId]) -> Found {
+        self.quirk().find_ended(&self.client, partition, ids).await
+    }
+
+    async fn delete_ended(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<bool>> {
+        self.quirk().delete_ended(&self.client, partition, ids).await
+    }
+
+    async fn purge_ended(&self, limit: usize) -> Result<usize> {
+        self.quirk().purge_ended(&self.client, limit).await
+    }
+
+    async fn cancel(&self, partition: &PartitionId, tasks: &[Cancelled]) -> Vec<Result<CancelOutcome>> {
+        self.quirk().cancel_tasks(&self.client, partition, tasks).await
     }
 }
