@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Entry, Quirk};
-use crate::{amend, client, groups, inspect, keys, lease, limits, pull, push, settle, time, whole};
+use crate::{amend, client, groups, inspect, keys, lease, ledger, limits, pull, push, settle, time, whole};
 
 const TOPICS: &[&[Entry]] = &[
     push::batch::FAULTS,
@@ -34,6 +34,14 @@ const TOPICS: &[&[Entry]] = &[
     settle::batch::FAULTS,
     settle::successors::FAULTS,
     keys::compared::FAULTS,
+    ledger::settled::FAULTS,
+    ledger::content::FAULTS,
+    ledger::told::FAULTS,
+    ledger::time::FAULTS,
+    ledger::clients::FAULTS,
+    ledger::recorded::FAULTS,
+    ledger::removed::FAULTS,
+    ledger::cancelled::FAULTS,
     limits::numbers::FAULTS,
     time::lateness::FAULTS,
     inspect::beside_work::FAULTS,

@@ -1,9 +1,11 @@
 //! Backends without anything inside: one says yes to everything and does nothing, one refuses everything.
 
+use std::sync::Arc;
+
 use anyqueue::adapter::{
-    AmendQueueStorage, Capabilities, Extension, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage,
-    PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage,
-    async_trait,
+    AmendQueueStorage, Cancelled, Capabilities, EndedCursor, EndedQuery, EndedTask, Extension,
+    InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
+    PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage, TaskEnd, async_trait,
 };
 use anyqueue::{
     Browsed, CancelOutcome, Counts, DeleteOutcome, Error, ExtendOutcome, Health, MessageData, MessageId,
@@ -101,7 +103,7 @@ impl Storage for Hollow {
     }
 
     fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
-        None
+        Some(self)
     }
 }
 
@@ -134,5 +136,30 @@ impl PauseQueueStorage for Hollow {
     }
     async fn is_paused(&self, _: &PartitionId) -> Result<bool> {
         self.answer(false)
+    }
+}
+
+#[async_trait]
+impl LedgerQueueStorage for Hollow {
+    async fn record_ended(&self, _: &PartitionId, ends: &[(MessageId, Arc<TaskEnd>)]) -> Vec<Result<()>> {
+        self.answers(ends, |_| ())
+    }
+    async fn ended(&self, _: &PartitionId, _: &EndedQuery, _: Page<EndedCursor>) -> Result<Vec<EndedTask>> {
+        self.answer(Vec::new())
+    }
+    async fn count_ended(&self, _: &PartitionId, _: &EndedQuery, _: u64) -> Result<u64> {
+        self.answer(0)
+    }
+    async fn find_ended(&self, _: &PartitionId, ids: &[MessageId]) -> Vec<Result<Option<EndedTask>>> {
+        self.answers(ids, |_| None)
+    }
+    async fn delete_ended(&self, _: &PartitionId, ids: &[MessageId]) -> Vec<Result<bool>> {
+        self.answers(ids, |_| true)
+    }
+    async fn purge_ended(&self, _: usize) -> Result<usize> {
+        self.answer(0)
+    }
+    async fn cancel(&self, _: &PartitionId, tasks: &[Cancelled]) -> Vec<Result<CancelOutcome>> {
+        self.answers(tasks, |_| CancelOutcome::Removed)
     }
 }

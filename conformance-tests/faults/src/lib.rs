@@ -15,6 +15,7 @@ mod hollow;
 mod inspect;
 mod keys;
 mod lease;
+mod ledger;
 mod limits;
 mod plain;
 mod pull;

@@ -99,6 +99,7 @@ impl FaultTarget for Handle {
             (DurabilityLevel::ProcessCrash, server.forgetful.then_some(DurabilityLevel::None));
         capabilities.durability = Durability { push: lasts, claim: lasts, settle: settle.unwrap_or(lasts) };
         capabilities.pause = false;
+        capabilities.ledger = false;
         capabilities.inspect = InspectCapability {
             ready: false,
             delayed: false,

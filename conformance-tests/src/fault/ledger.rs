@@ -37,7 +37,7 @@ macro_rules! with_ledger_faults {
             EndedOldestFirst: "What has ended is listed with the oldest first.",
             EndedIdsAscending: "What ended at one moment is listed with the least id first.",
             EndedPagesSkip: "A page of ends goes on after the moment at which the one before stopped.",
-            EndedPagesRepeat: "A page of ends goes on at the moment at which the one before stopped.",
+            EndedPagesRepeat: "A page of ends begins with the last of the one before.",
             EndedSinceExclusive: "What ended at the very moment since when it is asked for is left out.",
             EndedBeforeInclusive: "What ended at the very moment before which it is asked for is told.",
             EndedListIgnoresStates: "A list of ends has those in every state.",

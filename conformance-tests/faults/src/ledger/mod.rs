@@ -1,0 +1,13 @@
+//! Faults of the ends of tasks.
+
+pub(crate) mod cancelled;
+pub(crate) mod clients;
+pub(crate) mod content;
+mod model;
+pub(crate) mod recorded;
+pub(crate) mod removed;
+mod rules;
+pub(crate) mod settled;
+mod store;
+pub(crate) mod time;
+pub(crate) mod told;
