@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use anyqueue::adapter::{
-    AmendQueueStorage, Capabilities, Extension, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage,
-    PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage,
-    async_trait,
+    AmendQueueStorage, Cancelled, Capabilities, EndedCursor, EndedQuery, EndedTask, Extension,
+    InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
+    PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage, TaskEnd, async_trait,
 };
 use anyqueue::{
     Amend, AmendOutcome, Browsed, CancelOutcome, Counts, DeleteOutcome, Error, ExtendOutcome, Health,
@@ -46,6 +46,10 @@ impl Recorder {
 
     fn pauser(&self) -> Result<&dyn PauseQueueStorage> {
         self.inner.pause().ok_or_else(|| Error::unsupported("this backend has no pause"))
+    }
+
+    fn keeper(&self) -> Result<&dyn LedgerQueueStorage> {
+        self.inner.ledger().ok_or_else(|| Error::unsupported("this backend has no ledger"))
     }
 }
 
@@ -184,7 +188,7 @@ impl Storage for Recorder {
     }
 
     fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
-        self.inner.ledger()
+        self.inner.ledger().is_some().then_some(self)
     }
 }
 
@@ -311,5 +315,68 @@ impl PauseQueueStorage for Recorder {
 
     async fn is_paused(&self, partition: &PartitionId) -> Result<bool> {
         self.pauser()?.is_paused(partition).await
+    }
+}
+
+/// What it keeps is judged by the cases themselves. The history has what becomes of messages: settlements, with their ends, and cancellations.
+#[async_trait]
+impl LedgerQueueStorage for Recorder {
+    async fn record_ended(
+        &self,
+        partition: &PartitionId,
+        ends: &[(MessageId, Arc<TaskEnd>)],
+    ) -> Vec<Result<()>> {
+        match self.keeper() {
+            Ok(ledger) => ledger.record_ended(partition, ends).await,
+            Err(error) => vec![Err(error); ends.len()],
+        }
+    }
+
+    async fn ended(
+        &self,
+        partition: &PartitionId,
+        query: &EndedQuery,
+        page: Page<EndedCursor>,
+    ) -> Result<Vec<EndedTask>> {
+        self.keeper()?.ended(partition, query, page).await
+    }
+
+    async fn count_ended(&self, partition: &PartitionId, query: &EndedQuery, cap: u64) -> Result<u64> {
+        self.keeper()?.count_ended(partition, query, cap).await
+    }
+
+    async fn find_ended(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<Option<EndedTask>>> {
+        match self.keeper() {
+            Ok(ledger) => ledger.find_ended(partition, ids).await,
+            Err(error) => vec![Err(error); ids.len()],
+        }
+    }
+
+    async fn delete_ended(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<bool>> {
+        match self.keeper() {
+            Ok(ledger) => ledger.delete_ended(partition, ids).await,
+            Err(error) => vec![Err(error); ids.len()],
+        }
+    }
+
+    async fn purge_ended(&self, limit: usize) -> Result<usize> {
+        self.keeper()?.purge_ended(limit).await
+    }
+
+    async fn cancel(&self, partition: &PartitionId, tasks: &[Cancelled]) -> Vec<Result<CancelOutcome>> {
+        let ledger = match self.keeper() {
+            Ok(ledger) => ledger,
+            Err(error) => return vec![Err(error); tasks.len()],
+        };
+        let ids = tasks.iter().map(|task| task.id).collect();
+        let op = Op::Cancel { partition: partition.clone(), ids, outcomes: Vec::new() };
+        let ticket = self.history.begin(&self.client, op);
+        let answers = ledger.cancel(partition, tasks).await;
+        self.history.end(ticket, answers.len(), |op| {
+            if let Op::Cancel { outcomes, .. } = op {
+                outcomes.clone_from(&answers);
+            }
+        });
+        answers
     }
 }

@@ -49,6 +49,13 @@ pub enum Role {
         /// The lease of each, in milliseconds.
         lease_ms: u64,
     },
+    /// Pulls one message after the other and removes it, with the end of its task.
+    Ender {
+        /// The partition's name.
+        partition: String,
+        /// The lease of each, in milliseconds.
+        lease_ms: u64,
+    },
     /// Claims a group as a whole, and holds it.
     GroupHolder {
         /// The partition's name.

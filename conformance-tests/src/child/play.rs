@@ -49,6 +49,7 @@ async fn play<H: Harness>(address: &str, role: Role) -> Result<()> {
         }
         Role::BatchPusher { partition, batch } => roles::push_batches(&*storage, &partition, batch).await?,
         Role::Relay { partition, lease_ms } => roles::relay(&*storage, &partition, lease_ms).await?,
+        Role::Ender { partition, lease_ms } => roles::end(&*storage, &partition, lease_ms).await?,
         Role::GroupHolder { partition, members, lease_ms } => {
             let request = PullRequest::new(members, Duration::from_secs(1), Duration::from_millis(lease_ms))
                 .with_group_members(members);

@@ -1,9 +1,10 @@
 //! What children do in their roles.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyqueue::adapter::{Action, PullRequest, RawDelivery, Settlement, Storage, Successor};
-use anyqueue::{MessageData, PartitionId, Result, SettleOutcome};
+use anyqueue::adapter::{Action, PullRequest, RawDelivery, Settlement, Storage, Successor, TaskEnd};
+use anyqueue::{EndState, MessageData, PartitionId, Result, SettleOutcome};
 
 use super::event::{ChildEvent, say};
 
@@ -94,6 +95,29 @@ pub(super) async fn relay(storage: &dyn Storage, name: &str, lease_ms: u64) -> R
                     say(&ChildEvent::Removed { id: id.clone() });
                     say(&ChildEvent::Pushed { id: next.clone() });
                 }
+            }
+        }
+    }
+}
+
+pub(super) async fn end(storage: &dyn Storage, name: &str, lease_ms: u64) -> Result<()> {
+    let (partition, lease) = (PartitionId::new(name)?, Duration::from_millis(lease_ms));
+    loop {
+        let got = storage.pull(&partition, PullRequest::new(1, Duration::from_secs(1), lease)).await?;
+        if got.is_empty() {
+            say(&ChildEvent::Idle);
+        }
+        for delivery in got {
+            let id = delivery.lease.id.to_string();
+            say(&ChildEvent::Took { id: id.clone(), count: delivery.delivery_count, lease_ms });
+            // What it returned is its payload, so that an end of another task would show.
+            let end = TaskEnd::new(EndState::Succeeded).with_result(delivery.message.payload().to_vec());
+            let settlement = Settlement::new(delivery.lease, Action::Remove).with_end(Some(Arc::new(end)));
+            for outcome in storage.settle(&[settlement]).await {
+                say(&match outcome? {
+                    SettleOutcome::Settled => ChildEvent::Removed { id: id.clone() },
+                    SettleOutcome::Lost => ChildEvent::Lost { id: id.clone() },
+                });
             }
         }
     }

@@ -10,6 +10,7 @@ mod dead;
 mod edges;
 mod fault;
 mod lease;
+mod ledger;
 mod limits;
 mod pull;
 mod push;
@@ -46,6 +47,7 @@ pub(super) const GROUPS: &[&[Case]] = &[
     crowd::CASES,
     admin::CASES,
     amend::CASES,
+    ledger::CASES,
     beside::CASES,
     fault::CASES,
     close::CASES,

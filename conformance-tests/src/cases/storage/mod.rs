@@ -18,6 +18,7 @@ mod groups;
 mod helpers;
 mod kill;
 mod lease;
+mod ledger;
 mod life;
 mod numbers;
 mod partitions;
@@ -77,6 +78,15 @@ pub(super) const GROUPS: &[&[Case]] = &[
     amend::removed::CASES,
     amend::crowd::CASES,
     urgent::CASES,
+    ledger::stored::CASES,
+    ledger::fenced::CASES,
+    ledger::told::CASES,
+    ledger::filtered::CASES,
+    ledger::kept::CASES,
+    ledger::merged::CASES,
+    ledger::removed::CASES,
+    ledger::life::CASES,
+    ledger::killed::CASES,
     dead::CASES,
     waiting::CASES,
     crowd::CASES,

@@ -1,0 +1,151 @@
+//! Ends that are recorded: the greatest is left.
+
+use anyqueue::adapter::{EndedTask, TaskEnd};
+use anyqueue::{EndState, MessageId};
+use futures_util::future::join_all;
+
+use super::{LONG, Ledger, NEEDS, bare, end_one, numbered};
+use crate::case::Case;
+use crate::clause::Clause;
+use crate::context::Context;
+use crate::verdict::CaseResult;
+
+pub(in crate::cases::storage) const CASES: &[Case] = &[
+    case!(Storage, "ledger.recorded", [EndsMerge, EndStored], recorded).needs(NEEDS),
+    case!(Storage, "ledger.recorded_in_any_order", [EndsMerge], in_any_order).needs(NEEDS),
+    case!(Storage, "ledger.recorded_by_rank", [EndsMerge], by_rank).needs(NEEDS),
+    case!(Storage, "ledger.recorded_equal", [EndsMerge], equal).needs(NEEDS),
+    case!(Storage, "ledger.recorded_over_settled", [EndsMerge], over_settled).needs(NEEDS),
+    case!(Storage, "ledger.recorded_at_once", [EndsMerge], at_once).needs(NEEDS),
+];
+
+/// Clients that record at once.
+const CLIENTS: usize = 4;
+
+/// What is recorded is told like what was settled, of ids that nobody pushed too.
+async fn recorded(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let ledger = Ledger::first(c, &p)?;
+    let ends: Vec<_> = (0..50).map(|number| (MessageId::new(), numbered(number).with_keep(LONG))).collect();
+    ledger.record(&ends).await?;
+    ledger.has(Clause::EndsMerge, &ends).await?;
+    c.client().nothing(&p, c.timing().slack, Clause::EndsMerge, "no message of what was recorded").await
+}
+
+/// Three of different ranks, in each order and doubled: the greatest is left, once.
+async fn in_any_order(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let ledger = Ledger::first(c, &p)?;
+    let three = [numbered(1), numbered(2), numbered(3)];
+    let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+    let mut expected = Vec::new();
+    for order in orders {
+        let id = MessageId::new();
+        for at in order.into_iter().chain(order) {
+            ledger.record(&[(id, three[at].clone())]).await?;
+        }
+        expected.push((id, three[2].clone()));
+    }
+    ledger.has(Clause::EndsMerge, &expected).await
+}
+
+/// A later generation outranks, then a later attempt, then more deliveries, then the state; also of the largest numbers.
+async fn by_rank(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let ledger = Ledger::first(c, &p)?;
+    let end = |generation, attempt, deliveries, state| {
+        TaskEnd::new(state)
+            .with_generation(generation)
+            .with_attempt(attempt)
+            .with_delivery_count(deliveries)
+            .with_reason(format!("{generation}.{attempt}.{deliveries}"))
+    };
+    let ascending = [
+        end(0, 0, 0, EndState::Cancelled),
+        end(0, 0, 0, EndState::Failed),
+        end(0, 0, 0, EndState::TimedOut),
+        end(0, 0, 0, EndState::Succeeded),
+        end(0, 0, 300, EndState::Cancelled),
+        end(0, 1, 0, EndState::Cancelled),
+        end(0, 70_000, u32::MAX, EndState::Succeeded),
+        end(1, 0, 0, EndState::Cancelled),
+        end(32_000, 0, 1, EndState::Cancelled),
+        end(u32::MAX, u32::MAX, u32::MAX, EndState::Succeeded),
+    ];
+    for (at, lesser) in ascending.iter().enumerate() {
+        for greater in ascending.iter().skip(at + 1) {
+            let (one, other) = (MessageId::new(), MessageId::new());
+            ledger.record(&[(one, lesser.clone()), (other, greater.clone())]).await?;
+            ledger.record(&[(one, greater.clone()), (other, lesser.clone())]).await?;
+            for (id, found) in [one, other].into_iter().zip(ledger.find(&[one, other]).await?) {
+                let found = found.as_ref().map(bare);
+                c.equal(Clause::EndsMerge, &[id], "the greater end", &Some(greater.clone()), &found)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One of equal rank changes nothing: not its content, not its moment, not how long it is kept. Nor does a lesser one.
+async fn equal(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let ledger = Ledger::first(c, &p)?;
+    let id = MessageId::new();
+    let first = numbered(3).with_keep(LONG);
+    ledger.record(&[(id, first.clone())]).await?;
+    let found = ledger.found(Clause::EndsMerge, id).await?;
+    tokio::time::sleep(std::time::Duration::from_millis(5)).await; // so that a new moment would show
+    let same_rank = first.clone().with_reason("another").with_result("other").with_keep(None);
+    for other in [same_rank, numbered(2), first.clone()] {
+        ledger.record(&[(id, other)]).await?;
+        let still = ledger.found(Clause::EndsMerge, id).await?;
+        c.equal(Clause::EndsMerge, &[id], "the end as it was", &at_rest(&found), &at_rest(&still))?;
+    }
+    ledger.has(Clause::EndsMerge, &[(id, first)]).await
+}
+
+fn at_rest(ended: &EndedTask) -> EndedTask {
+    EndedTask::new(ended.id, ended.ended_at, ended.expires_at, std::sync::Arc::new(bare(ended)))
+}
+
+/// What a settlement stored is replaced by a greater end that is recorded, and by no other.
+async fn over_settled(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let ledger = Ledger::first(c, &p)?;
+    let id = end_one(c, &p, &numbered(5)).await?;
+    for (recorded, left) in [(4, 5), (5, 5), (6, 6), (5, 6)] {
+        ledger.record(&[(id, numbered(recorded))]).await?;
+        ledger.has(Clause::EndsMerge, &[(id, numbered(left))]).await?;
+    }
+    let deleted = ledger.delete(&[id]).await?;
+    c.equal(Clause::EndsRemoved, &[id], "deleted:", &vec![true], &deleted)?;
+    ledger.record(&[(id, numbered(1))]).await?;
+    ledger.has(Clause::EndsMerge, &[(id, numbered(1))]).await
+}
+
+/// Several clients record ends of the same tasks at once, in batches of different order: of each the greatest is left.
+async fn at_once(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let clients =
+        join_all((0..CLIENTS).map(|_| c.fresh())).await.into_iter().collect::<CaseResult<Vec<_>>>()?;
+    let mut random = c.random();
+    for _ in 0..c.size(5, 50) {
+        let ids: Vec<_> = (0..8).map(|_| MessageId::new()).collect();
+        let mut calls: Vec<Vec<(MessageId, TaskEnd)>> = (0..24)
+            .map(|rank| {
+                let mut batch: Vec<_> = ids.iter().map(|id| (*id, numbered(rank))).collect();
+                random.shuffle(&mut batch);
+                batch
+            })
+            .collect();
+        random.shuffle(&mut calls);
+        let recording = calls.iter().zip(clients.iter().cycle()).map(|(batch, client)| {
+            let ledger = Ledger::of(c, client, &p);
+            async move { ledger?.record(batch).await }
+        });
+        join_all(recording).await.into_iter().collect::<CaseResult>()?;
+        let expected: Vec<_> = ids.iter().map(|id| (*id, numbered(23))).collect();
+        Ledger::first(c, &p)?.has(Clause::EndsMerge, &expected).await?;
+    }
+    Ok(())
+}
