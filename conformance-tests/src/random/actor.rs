@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use anyqueue::adapter::{
     Action, Extension, PullQueueStorage as _, PullRequest, PushQueueStorage as _, QueueStorage as _,
-    RawDelivery, Settlement, Storage as _, Successor,
+    RawDelivery, Settlement, Storage as _, Successor, TaskEnd,
 };
 use anyqueue::{Amend, Headers, MAX_PAGE, MessageData, MessageId, Page, PartitionId, Result};
 use futures_util::future::{Either, select};
 use tokio_util::sync::CancellationToken;
 
+use super::ends;
 use super::plan::{Act, Change, End, Fate, Message, Payload, Place, Pull, Settle, Whose};
 use super::stage::{Stage, not_opened, partition};
 use crate::account::Stuck;
@@ -36,6 +37,8 @@ pub(super) struct Actor<'a> {
     sent: Vec<(PartitionId, MessageData)>,
     held: Vec<RawDelivery>,
     settled: Vec<RawDelivery>,
+    /// Ends that it has asked for.
+    ended: usize,
 }
 
 type Done<T = ()> = std::result::Result<T, Stuck>;
@@ -44,7 +47,7 @@ impl<'a> Actor<'a> {
     pub(super) async fn new(stage: &'a Stage, process: usize) -> Done<Self> {
         let client = stage.open(&name(process, 0)).await.map_err(|error| not_opened(&error))?;
         let (sent, held, settled) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { stage, process, instance: 0, client, sent, held, settled })
+        Ok(Self { stage, process, instance: 0, client, sent, held, settled, ended: 0 })
     }
 
     pub(super) async fn act(&mut self, act: &Act) -> Done {
@@ -233,7 +236,18 @@ impl<'a> Actor<'a> {
         };
         let then: Vec<_> = item.then.iter().map(successor).collect();
         self.sent.extend(then.iter().map(|it| (it.partition.clone(), it.message.clone())));
-        Some(Settlement::new(delivery.lease, action).with_then(then))
+        let end = self.end(&action, &delivery.lease.partition);
+        Some(Settlement::new(delivery.lease, action).with_then(then).with_end(end))
+    }
+
+    /// Where a ledger is declared, three of four tasks that are removed have an end.
+    fn end(&mut self, action: &Action, partition: &PartitionId) -> Option<Arc<TaskEnd>> {
+        let ledger = self.client.capabilities().ledger;
+        if !ledger || *action != Action::Remove || partition.is_dead_letters() {
+            return None;
+        }
+        self.ended += 1;
+        (!self.ended.is_multiple_of(4)).then(|| Arc::new(ends::end(self.process, self.ended)))
     }
 
     fn deliveries(&self, whose: Whose) -> &[RawDelivery] {

@@ -1,6 +1,7 @@
 //! Random plans: carried out, recorded, judged, and shrunk to a short witness where they show a fault.
 
 mod actor;
+mod ends;
 mod generate;
 mod plan;
 mod run;

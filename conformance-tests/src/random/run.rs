@@ -4,6 +4,7 @@ use anyqueue::adapter::{QueueStorage as _, Storage as _};
 use futures_util::future::join_all;
 
 use super::actor::Actor;
+use super::ends;
 use super::generate::PARTITIONS;
 use super::plan::{Place, Plan};
 use super::stage::{Stage, not_opened, partition};
@@ -40,6 +41,9 @@ async fn act(stage: &Stage, plan: &Plan) -> std::result::Result<(), Stuck> {
     let drain =
         Drain { storage: &storage, history: &stage.history, clock: &stage.clock, rules: &stage.rules };
     drain.run().await?;
+    if let Some(ledger) = storage.ledger().filter(|_| storage.capabilities().ledger) {
+        ends::judge(&stage.history, ledger).await?;
+    }
     let _ = storage.close().await;
     for actor in actors {
         actor.close().await;

@@ -19,14 +19,16 @@ use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(super) const CASES: &[Case] = &[
-    case!(Queue, "queue_ledger.states", [EndStored, EndedTold], states)
-        .needs(&[Need::Ledger, Need::Browse, Need::PushDelay]),
+    case!(Queue, "queue_ledger.states", [EndStored, EndedTold], states).needs(&[
+        Need::Ledger,
+        Need::Browse,
+        Need::PushDelay,
+    ]),
     case!(Queue, "queue_ledger.only_ends", [EndStored], only_ends).needs(&[Need::Ledger, Need::Browse]),
     case!(Queue, "queue_ledger.reports", [EndStored], reports).needs(NEEDS),
     case!(Queue, "queue_ledger.results", [EndStored, Limits], results).needs(NEEDS),
     case!(Queue, "queue_ledger.wait_for", [EndedTold], wait_for).needs(NEEDS),
-    case!(Queue, "queue_ledger.wait_is_over", [EndedTold], wait_is_over)
-        .needs(&[Need::Ledger, Need::Browse]),
+    case!(Queue, "queue_ledger.wait_is_over", [EndedTold], wait_is_over).needs(&[Need::Ledger, Need::Browse]),
     case!(Queue, "queue_ledger.keep", [EndStored, EndedTold], keep).needs(NEEDS),
     case!(Queue, "queue_ledger.lapses", [EndedTold, EndsRemoved], lapses).needs(NEEDS),
     case!(Queue, "queue_ledger.expired", [EndStored, Expiry], expired).needs(NEEDS),
@@ -207,7 +209,13 @@ async fn results(c: &Context) -> CaseResult {
     }
     let all = listed(c, &queue, &p, TaskFilter::new()).await?;
     let bare = all.iter().all(|task| task.result.is_none());
-    c.check(Clause::EndedTold, &[], bare && all.len() == 3, "three in the list, without results", format!("{all:?}"))
+    c.check(
+        Clause::EndedTold,
+        &[],
+        bare && all.len() == 3,
+        "three in the list, without results",
+        format!("{all:?}"),
+    )
 }
 
 /// Who waits for a task sees the end that another client settles, soon, with its result.
@@ -258,9 +266,8 @@ async fn wait_is_over(c: &Context) -> CaseResult {
 async fn keep(c: &Context) -> CaseResult {
     let (hour, minute) = (Duration::from_hours(1), MINUTE);
     let own = c.long_options().with_keep(Keep::all(Some(hour)));
-    let queue = c.queue_over(c.client(), |builder| {
-        builder.ledger(Keep::all(Some(minute))).partition("own", own)
-    })?;
+    let queue =
+        c.queue_over(c.client(), |builder| builder.ledger(Keep::all(Some(minute))).partition("own", own))?;
     let cases = [
         ("other", None, Some(Some(minute))),
         ("own", None, Some(Some(hour))),
@@ -417,7 +424,13 @@ async fn many_at_once(c: &Context) -> CaseResult {
     for id in &ids {
         let task = ended(c, &queue, &p, *id).await?;
         let expected = format!("of {id}");
-        c.equal(Clause::EndStored, &[*id], "its own result", &Some(expected.as_bytes()), &task.result.as_deref())?;
+        c.equal(
+            Clause::EndStored,
+            &[*id],
+            "its own result",
+            &Some(expected.as_bytes()),
+            &task.result.as_deref(),
+        )?;
     }
     c.equal(Clause::EndStored, &[], "how many ends are stored:", &n.min(1000), &stored(c, &p).await?)
 }
