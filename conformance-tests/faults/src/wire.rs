@@ -1,18 +1,19 @@
 //! A model of a server behind a network, over the memory backend: what the fault cases are tested with.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    Action, AmendQueueStorage, Capabilities, Durability, DurabilityLevel, Extension, InspectCapability,
-    InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
-    PushQueueStorage, QueueStorage, RawDelivery, Reach, Settlement, Storage, async_trait,
+    Action, AmendQueueStorage, Cancelled, Capabilities, Durability, DurabilityLevel, EndedCursor, EndedQuery,
+    EndedTask, Extension, InspectCapability, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage,
+    PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage, RawDelivery, Reach, Settlement, Storage,
+    TaskEnd, async_trait,
 };
 use anyqueue::{
-    Error, ErrorKind, ExtendOutcome, Health, MessageData, MessageId, PartitionId, PushOutcome, Result,
-    RetryClass, SettleOutcome,
+    CancelOutcome, Error, ErrorKind, ExtendOutcome, Health, MessageData, MessageId, Page, PartitionId,
+    PushOutcome, Result, RetryClass, SettleOutcome,
 };
 use anyqueue_conformance::Fault;
 use anyqueue_conformance::{Disruption, FaultTarget};
@@ -54,13 +55,15 @@ pub(crate) struct Server {
     forgetful: bool,
     pushed: Kept<HashMap<MessageId, (PartitionId, MessageData)>>,
     removed: Kept<Vec<MessageId>>,
+    /// What it may have an end of.
+    ended: Kept<HashSet<(PartitionId, MessageId)>>,
 }
 
 impl Server {
     pub(crate) fn new(fault: Option<Fault>, forgetful: bool) -> Arc<Self> {
         let (memory, line) = (MemoryQueue::new().into(), watch::Sender::default());
-        let (pushed, removed) = (Kept::default(), Kept::default());
-        Arc::new(Self { memory, line, fault, forgetful, pushed, removed })
+        let (pushed, removed, ended) = (Kept::default(), Kept::default(), Kept::default());
+        Arc::new(Self { memory, line, fault, forgetful, pushed, removed, ended })
     }
 
     /// Whether what was removed is back when it has died.
@@ -74,8 +77,17 @@ impl Server {
             let known = self.pushed.lock().get(&id).cloned();
             if let Some((partition, message)) = known {
                 let memory = self.memory().client();
+                memory.delete_ended(&partition, &[id]).await; // it comes with the removal, and goes with it
                 memory.push(&partition, &[message]).await;
             }
+        }
+    }
+
+    async fn forget_ends(&self) {
+        let ended = std::mem::take(&mut *self.ended.lock());
+        for (partition, id) in ended {
+            let memory = self.memory().client();
+            memory.delete_ended(&partition, &[id]).await;
         }
     }
 
@@ -99,7 +111,6 @@ impl FaultTarget for Handle {
             (DurabilityLevel::ProcessCrash, server.forgetful.then_some(DurabilityLevel::None));
         capabilities.durability = Durability { push: lasts, claim: lasts, settle: settle.unwrap_or(lasts) };
         capabilities.pause = false;
-        capabilities.ledger = false;
         capabilities.inspect = InspectCapability {
             ready: false,
             delayed: false,
@@ -121,6 +132,9 @@ impl FaultTarget for Handle {
         }
         if disruption == Disruption::Kill && self.0.forgets() {
             self.0.forget().await;
+        }
+        if disruption == Disruption::Kill && self.0.fault == Some(Fault::RestartForgetsEnds) {
+            self.0.forget_ends().await;
         }
         let mut known = true;
         self.0.line.send_modify(|line| match disruption {
@@ -212,6 +226,18 @@ impl Remote {
         self.server.memory().client()
     }
 
+    /// The ends are sent when the answer has come.
+    async fn settle_in_two_calls(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
+        let bare: Vec<_> = settlements.iter().map(|it| it.clone().with_end(None)).collect();
+        let answers = self.items(bare.len(), async { self.memory().settle(&bare).await }).await;
+        for (Settlement { lease, end, .. }, answer) in settlements.iter().zip(&answers) {
+            if let (Some(end), Ok(SettleOutcome::Settled)) = (end, answer) {
+                self.record_ended(&lease.partition, &[(lease.id, Arc::clone(end))]).await;
+            }
+        }
+        answers
+    }
+
     async fn items<A>(&self, count: usize, request: impl Future<Output = Vec<Result<A>>>) -> Vec<Result<A>> {
         match self.call(Duration::ZERO, request).await {
             Ok(answers) => answers,
@@ -277,7 +303,13 @@ impl PullQueueStorage for Remote {
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
-        let answers = self.items(settlements.len(), async { self.memory().settle(settlements).await }).await;
+        let ends = settlements.iter().filter(|it| it.end.is_some());
+        self.server.ended.lock().extend(ends.map(|it| (it.lease.partition.clone(), it.lease.id)));
+        let answers = if self.is(Fault::EndLate) {
+            self.settle_in_two_calls(settlements).await
+        } else {
+            self.items(settlements.len(), async { self.memory().settle(settlements).await }).await
+        };
         if self.server.forgets() {
             let done = settlements.iter().zip(&answers).filter(|(it, answer)| {
                 it.action == Action::Remove && matches!(answer, Ok(SettleOutcome::Settled))
@@ -322,6 +354,49 @@ impl Storage for Remote {
     }
 
     fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
-        None
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl LedgerQueueStorage for Remote {
+    async fn record_ended(
+        &self,
+        partition: &PartitionId,
+        ends: &[(MessageId, Arc<TaskEnd>)],
+    ) -> Vec<Result<()>> {
+        self.server.ended.lock().extend(ends.iter().map(|(id, _)| (partition.clone(), *id)));
+        self.items(ends.len(), async { self.memory().record_ended(partition, ends).await }).await
+    }
+
+    async fn ended(
+        &self,
+        partition: &PartitionId,
+        query: &EndedQuery,
+        page: Page<EndedCursor>,
+    ) -> Result<Vec<EndedTask>> {
+        let Page { after, limit } = page;
+        let page = Page::of(limit).after(after);
+        self.call(Duration::ZERO, async { self.memory().ended(partition, query, page).await }).await?
+    }
+
+    async fn count_ended(&self, partition: &PartitionId, query: &EndedQuery, cap: u64) -> Result<u64> {
+        self.call(Duration::ZERO, async { self.memory().count_ended(partition, query, cap).await }).await?
+    }
+
+    async fn find_ended(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<Option<EndedTask>>> {
+        self.items(ids.len(), async { self.memory().find_ended(partition, ids).await }).await
+    }
+
+    async fn delete_ended(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<bool>> {
+        self.items(ids.len(), async { self.memory().delete_ended(partition, ids).await }).await
+    }
+
+    async fn purge_ended(&self, limit: usize) -> Result<usize> {
+        self.call(Duration::ZERO, async { self.memory().purge_ended(limit).await }).await?
+    }
+
+    async fn cancel(&self, partition: &PartitionId, tasks: &[Cancelled]) -> Vec<Result<CancelOutcome>> {
+        self.items(tasks.len(), async { self.memory().cancel(partition, tasks).await }).await
     }
 }

@@ -30,9 +30,10 @@ macro_rules! with_ledger_faults {
             EndWaitedInMillis: "How long a task waited is cut to whole milliseconds.",
             EndErrorsForgotten: "The errors of a task are not kept.",
             EndKindForgotten: "The kind of a task is not kept.",
-            EndReasonTrimmed: "White space around the reason of an end is trimmed.",
+            EndTaskIdCut: "The user's name for a task is cut at the first NUL.",
             EndAttemptForgotten: "The attempt of an end is not kept.",
             EndGenerationForgotten: "The generation of an end is not kept.",
+            RestartForgetsEnds: "A restart of the server forgets the ends of tasks.",
             // What is told
             EndedOldestFirst: "What has ended is listed with the oldest first.",
             EndedIdsAscending: "What ended at one moment is listed with the least id first.",

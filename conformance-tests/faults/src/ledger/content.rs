@@ -23,8 +23,8 @@ pub(crate) const FAULTS: &[Entry] = &[
     subtle(Fault::EndWaitedInMillis, BREAKS, || by(|end| end.waited = in_millis(end.waited))),
     plain(Fault::EndErrorsForgotten, BREAKS, || by(|end| end.errors = None)),
     plain(Fault::EndKindForgotten, BREAKS, || by(|end| end.kind = None)),
-    plain(Fault::EndReasonTrimmed, BREAKS, || {
-        by(|end| end.reason = end.reason.take().map(|reason| reason.trim().into()))
+    plain(Fault::EndTaskIdCut, BREAKS, || {
+        by(|end| end.task_id = end.task_id.take().map(|id| id.split('\0').next().unwrap_or_default().into()))
     }),
     plain(Fault::EndAttemptForgotten, BREAKS, || by(|end| end.attempt = 0)),
     plain(Fault::EndGenerationForgotten, BREAKS, || by(|end| end.generation = 0)),

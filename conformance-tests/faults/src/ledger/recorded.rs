@@ -66,9 +66,8 @@ impl Quirk for Race {
                 greater.push((*id, end));
             }
         }
-        let number = ends.iter().map(|(_, end)| end.generation + end.attempt + end.delivery_count).max();
-        tokio::time::sleep(Duration::from_millis(u64::from(40_u32.saturating_sub(number.unwrap_or(0)))))
-            .await;
+        let attempt = ends.iter().map(|(_, end)| u64::from(end.attempt)).max().unwrap_or(0);
+        tokio::time::sleep(Duration::from_millis(40_u64.saturating_sub(attempt))).await;
         for (id, end) in greater {
             let _ = overwrite(client, partition, id, end).await;
         }
