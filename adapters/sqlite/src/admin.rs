@@ -1,8 +1,9 @@
-//! Writes of an operator: deleting, purging, requesting cancellation, pausing, amending.
+//! Writes of an operator: deleting, purging, requesting cancellation, pausing, amending, and of the ends of tasks.
 
 use anyqueue::{Amend, AmendOutcome, CancelOutcome, DeleteOutcome, MessageId, PartitionId, Result};
 
 use crate::alter;
+use crate::ends::{self, Freed, NewEnd};
 use crate::found::{Found, PURGE};
 use crate::settle::REMOVE;
 use crate::sql::{all, run};
@@ -11,11 +12,39 @@ use crate::tx::Tx;
 /// What an operator asks.
 #[derive(Debug)]
 pub(crate) enum Admin {
-    Delete { partition: PartitionId, ids: Vec<MessageId> },
-    Cancel { partition: PartitionId, ids: Vec<MessageId> },
-    Purge { partition: PartitionId, limit: usize },
-    Pause { partition: PartitionId, paused: bool },
-    Amend { partition: PartitionId, ids: Vec<MessageId>, change: Box<Amend> },
+    Delete {
+        partition: PartitionId,
+        ids: Vec<MessageId>,
+    },
+    /// Each with the end that it gets if it waits.
+    Cancel {
+        partition: PartitionId,
+        tasks: Vec<(MessageId, Option<NewEnd>)>,
+    },
+    Purge {
+        partition: PartitionId,
+        limit: usize,
+    },
+    Pause {
+        partition: PartitionId,
+        paused: bool,
+    },
+    Amend {
+        partition: PartitionId,
+        ids: Vec<MessageId>,
+        change: Box<Amend>,
+    },
+    Record {
+        partition: PartitionId,
+        ends: Vec<(MessageId, NewEnd)>,
+    },
+    DeleteEnds {
+        partition: PartitionId,
+        ids: Vec<MessageId>,
+    },
+    FreeEnds {
+        limit: usize,
+    },
 }
 
 /// The answer to it.
@@ -26,6 +55,9 @@ pub(crate) enum AdminAnswer {
     Purged(usize),
     Paused,
     Amended(Vec<Result<AmendOutcome>>),
+    Recorded,
+    EndsDeleted(Vec<bool>),
+    EndsFreed(Freed),
 }
 
 pub(crate) const REQUEST: &str = "UPDATE anyqueue_timed SET cancel = 1 WHERE seq = ?";
@@ -34,29 +66,8 @@ pub(crate) const PAUSE: &str = "UPDATE anyqueue_partition SET paused = ? WHERE p
 /// Does it.
 pub(crate) fn act(tx: &mut Tx<'_>, request: &Admin) -> Result<AdminAnswer> {
     match request {
-        Admin::Delete { partition, ids } => {
-            let outcome = |found| match found {
-                Some(Fate::Gone) => DeleteOutcome::Deleted,
-                Some(Fate::Held(_)) => DeleteOutcome::Leased,
-                None => DeleteOutcome::NotFound,
-            };
-            let fates = take_out(tx, partition, ids)?;
-            Ok(AdminAnswer::Deleted(fates.into_iter().map(outcome).collect()))
-        }
-        Admin::Cancel { partition, ids } => {
-            let mut outcomes = Vec::with_capacity(ids.len());
-            for fate in take_out(tx, partition, ids)? {
-                outcomes.push(match fate {
-                    Some(Fate::Gone) => CancelOutcome::Removed,
-                    Some(Fate::Held(seq)) => {
-                        run(tx.conn, REQUEST, [seq])?;
-                        CancelOutcome::Requested
-                    }
-                    None => CancelOutcome::NotFound,
-                });
-            }
-            Ok(AdminAnswer::Cancelled(outcomes))
-        }
+        Admin::Delete { partition, ids } => delete(tx, partition, ids).map(AdminAnswer::Deleted),
+        Admin::Cancel { partition, tasks } => cancel(tx, partition, tasks).map(AdminAnswer::Cancelled),
         Admin::Purge { partition, limit } => purge(tx, partition, *limit).map(AdminAnswer::Purged),
         Admin::Pause { partition, paused } => {
             let part = tx.make(partition)?;
@@ -69,6 +80,13 @@ pub(crate) fn act(tx: &mut Tx<'_>, request: &Admin) -> Result<AdminAnswer> {
         Admin::Amend { partition, ids, change } => {
             alter::amend(tx, partition, ids, change).map(AdminAnswer::Amended)
         }
+        Admin::Record { partition, ends } => {
+            ends::record(tx, partition, ends).map(|()| AdminAnswer::Recorded)
+        }
+        Admin::DeleteEnds { partition, ids } => {
+            ends::delete(tx, partition, ids).map(AdminAnswer::EndsDeleted)
+        }
+        Admin::FreeEnds { limit } => ends::free(tx, *limit).map(AdminAnswer::EndsFreed),
     }
 }
 
@@ -76,24 +94,53 @@ enum Fate {
     Gone,
     /// Leased.
     Held(i64),
+    Unknown,
 }
 
-/// Deletes those that are not leased. Answers the fate of each id.
-fn take_out(tx: &mut Tx<'_>, partition: &PartitionId, ids: &[MessageId]) -> Result<Vec<Option<Fate>>> {
-    let Some(part) = tx.find(partition)? else { return Ok(ids.iter().map(|_| None).collect()) };
+fn delete(tx: &mut Tx<'_>, partition: &PartitionId, ids: &[MessageId]) -> Result<Vec<DeleteOutcome>> {
+    let Some(part) = tx.find(partition)? else { return Ok(vec![DeleteOutcome::NotFound; ids.len()]) };
     tx.bring(part)?;
-    let mut fates = Vec::with_capacity(ids.len());
-    for id in ids {
-        fates.push(match tx.look_up(part, *id)? {
-            Some(message) if message.is_leased(tx.now.ms) => Some(Fate::Held(message.seq)),
-            Some(message) => {
-                discard(tx, part, &message)?;
-                Some(Fate::Gone)
+    let delete = |id: &MessageId| {
+        Ok(match take_out(tx, part, *id)? {
+            Fate::Gone => DeleteOutcome::Deleted,
+            Fate::Held(_) => DeleteOutcome::Leased,
+            Fate::Unknown => DeleteOutcome::NotFound,
+        })
+    };
+    ids.iter().map(delete).collect()
+}
+
+fn cancel(
+    tx: &mut Tx<'_>,
+    partition: &PartitionId,
+    tasks: &[(MessageId, Option<NewEnd>)],
+) -> Result<Vec<CancelOutcome>> {
+    let Some(part) = tx.find(partition)? else { return Ok(vec![CancelOutcome::NotFound; tasks.len()]) };
+    tx.bring(part)?;
+    let mut outcomes = Vec::with_capacity(tasks.len());
+    for (id, end) in tasks {
+        outcomes.push(match take_out(tx, part, *id)? {
+            Fate::Gone => {
+                end.as_ref().map_or(Ok(()), |end| ends::store(tx, part, *id, end))?;
+                CancelOutcome::Removed
             }
-            None => None,
+            Fate::Held(seq) => {
+                run(tx.conn, REQUEST, [seq])?;
+                CancelOutcome::Requested
+            }
+            Fate::Unknown => CancelOutcome::NotFound,
         });
     }
-    Ok(fates)
+    Ok(outcomes)
+}
+
+/// Deletes a message that is not leased.
+fn take_out(tx: &mut Tx<'_>, part: i64, id: MessageId) -> Result<Fate> {
+    let Some(message) = tx.look_up(part, id)? else { return Ok(Fate::Unknown) };
+    if message.is_leased(tx.now.ms) {
+        return Ok(Fate::Held(message.seq));
+    }
+    discard(tx, part, &message).map(|()| Fate::Gone)
 }
 
 fn purge(tx: &mut Tx<'_>, partition: &PartitionId, limit: usize) -> Result<usize> {

@@ -1,9 +1,10 @@
 //! Counts the statements of pushes, pulls and ends.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyqueue::adapter::Lease;
-use anyqueue::{Clock, MessageData, MessageId, OnDuplicate, PartitionId};
+use anyqueue::adapter::{Action, Lease, Settlement, TaskEnd};
+use anyqueue::{Clock, EndState, MessageData, MessageId, OnDuplicate, PartitionId};
 use rusqlite::{Connection, StatementStatus};
 use tokio_util::sync::CancellationToken;
 
@@ -13,7 +14,7 @@ use crate::new_message::NewMessage;
 use crate::plans::STATEMENTS;
 use crate::token::token;
 use crate::tx::Parts;
-use crate::{SqliteQueue, claim, connect, due, group, insert, place, settle, stored, taken};
+use crate::{SqliteQueue, claim, connect, due, ends, group, insert, place, settle, stored, taken};
 
 /// Which statements ran, and how often, in the order of [`STATEMENTS`].
 fn runs(conn: &Connection) -> Vec<i32> {
@@ -50,13 +51,13 @@ fn pushed(
     done(queue, conn, parts, &Work::Push { partition: p(), messages: vec![message] }).1
 }
 
-/// Pulls one message, of its group up to so many, and releases it. Answers which statements each took.
-fn pulled_and_released(
+/// Pulls one message, of its group up to so many. Answers its lease, and which statements that took.
+fn claimed(
     queue: &SqliteQueue,
     conn: &Connection,
     parts: &mut Parts,
     group_members: usize,
-) -> [Vec<&'static str>; 2] {
+) -> (Lease, Vec<&'static str>) {
     let stop = CancellationToken::new();
     let claim = Claim { partition: p(), max: 10, group_members, lease: Duration::from_secs(30), stop };
     let pull = Work::Settle { endings: Vec::new(), claim: Some(claim) };
@@ -66,7 +67,17 @@ fn pulled_and_released(
     let (all, secret) = claimed.take();
     assert_eq!(all.len(), 1);
     let token = token(all[0].stored.seq, secret);
-    let lease = Lease { partition: p(), id: MessageId::from_bytes([0; 16]), token };
+    (Lease { partition: p(), id: MessageId::from_bytes([0; 16]), token }, to_pull)
+}
+
+/// Pulls one message, of its group up to so many, and releases it. Answers which statements each took.
+fn pulled_and_released(
+    queue: &SqliteQueue,
+    conn: &Connection,
+    parts: &mut Parts,
+    group_members: usize,
+) -> [Vec<&'static str>; 2] {
+    let (lease, to_pull) = claimed(queue, conn, parts, group_members);
     let release = Work::Settle { endings: vec![Ending::release(lease)], claim: None };
     [to_pull, done(queue, conn, parts, &release).1]
 }
@@ -90,6 +101,24 @@ async fn only_groups_pay_for_being_claimed_whole() {
     let looks = [place::READY, place::LEAVE_HEADS, place::NEXT_OF_GROUP, settle::TAKE, settle::PLACE];
     let ran = pulled_and_released(&queue, &conn, &mut parts, 1);
     assert_eq!(ran, [to_pull, looks.to_vec()], "who asks for the first alone pays for it at its end at most");
+}
+
+#[tokio::test]
+async fn only_a_settlement_with_an_end_pays_for_the_ledger() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = SqliteQueue::open(dir.path().join("q.db")).await.unwrap();
+    let conn = connect::writer(&queue.inner.config).unwrap();
+    let mut parts = Parts::default();
+    let mut removed_with = |end: Option<TaskEnd>| {
+        pushed(&queue, &conn, &mut parts, &MessageData::new("m"));
+        let lease = claimed(&queue, &conn, &mut parts, 1).0;
+        let settlement = Settlement::new(lease, Action::Remove).with_end(end.map(Arc::new));
+        let ending = Ending::prepare(&settlement, &queue.inner.config);
+        done(&queue, &conn, &mut parts, &Work::Settle { endings: vec![ending], claim: None }).1
+    };
+    assert_eq!(removed_with(None), [settle::TAKE, settle::REMOVE]);
+    let stored = removed_with(Some(TaskEnd::new(EndState::Succeeded).with_result("42")));
+    assert_eq!(stored, [ends::STORE, settle::TAKE, settle::REMOVE]);
 }
 
 #[tokio::test]

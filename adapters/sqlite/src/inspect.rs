@@ -152,7 +152,8 @@ impl InspectQueueStorage for SqliteQueue {
     }
 
     async fn request_cancel(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<CancelOutcome>> {
-        let request = Admin::Cancel { partition: partition.clone(), ids: ids.to_vec() };
+        let tasks = ids.iter().map(|id| (*id, None)).collect();
+        let request = Admin::Cancel { partition: partition.clone(), tasks };
         match self.admin(request, Operation::Inspect).await {
             Ok(AdminAnswer::Cancelled(outcomes)) => outcomes.into_iter().map(Ok).collect(),
             Ok(_) => vec![Ok(CancelOutcome::NotFound); ids.len()],

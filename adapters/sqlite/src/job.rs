@@ -53,23 +53,30 @@ impl Work {
     pub(crate) fn must_last(&self) -> bool {
         match self {
             Self::Settle { endings, .. } => !endings.is_empty(),
-            Self::Extend(_) => false,
+            // What has lapsed is told to nobody, freed or not.
+            Self::Extend(_) | Self::Admin(Admin::FreeEnds { .. }) => false,
             Self::Push { .. } | Self::Admin(_) => true,
         }
     }
 
-    /// Whether it puts new messages into the file.
-    pub(crate) fn stores(&self) -> bool {
+    /// Whether it puts into the file what has to leave room for taking messages out: new messages, results, ends of their own.
+    pub(crate) fn needs_room(&self) -> bool {
         match self {
-            Self::Push { .. } => true,
-            Self::Settle { endings, .. } => endings.iter().any(Ending::has_successors),
+            Self::Push { .. } | Self::Admin(Admin::Record { .. }) => true,
+            Self::Settle { endings, .. } => endings.iter().any(Ending::needs_room),
             Self::Extend(_) | Self::Admin(_) => false,
         }
     }
 
+    /// Whether it settles several deliveries, or claims some too, while what one of them brings may spoil it for all.
+    pub(crate) fn can_be_parted(&self) -> bool {
+        let Self::Settle { endings, claim } = self else { return false };
+        endings.iter().any(Ending::brings_any) && (endings.len() > 1 || claim.is_some())
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         match self {
-            Self::Settle { endings, .. } => endings.iter().map(Ending::body_bytes).sum(),
+            Self::Settle { endings, .. } => endings.iter().map(Ending::bytes).sum(),
             Self::Push { messages, .. } => messages.iter().map(NewMessage::body_bytes).sum(),
             _ => 0,
         }

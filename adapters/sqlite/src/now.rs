@@ -22,6 +22,11 @@ impl Now {
     pub(crate) fn after(self, span: Duration) -> i64 {
         self.ceil_ms.saturating_add(ceil_ms(span))
     }
+
+    /// The end of a span that began with this millisecond; `None` if no number can say it.
+    pub(crate) fn floor_after(self, span: Duration) -> Option<i64> {
+        self.ms.checked_add(ceil_ms(span))
+    }
 }
 
 fn ceil_ms(span: Duration) -> i64 {

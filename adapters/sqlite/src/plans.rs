@@ -3,18 +3,19 @@
 use rusqlite::Connection;
 
 use crate::{
-    SqliteQueue, admin, alter, claim, connect, due, forget, found, insert, inspect, lookout, place, settle,
-    stored, taken, tx, urgent,
+    SqliteQueue, admin, alter, claim, connect, due, ends, forget, found, insert, inspect, ledger, lookout,
+    place, settle, stored, taken, tx, urgent,
 };
 
 /// Tables that grow with the backlog, and the names they go by in statements.
-const GROWING: [&str; 11] = [
+const GROWING: [&str; 12] = [
     "anyqueue_message",
     "anyqueue_timed",
     "anyqueue_ready",
     "anyqueue_blocked",
     "anyqueue_group",
     "anyqueue_disabled",
+    "anyqueue_ended",
     "m",
     "t",
     "b",
@@ -22,7 +23,7 @@ const GROWING: [&str; 11] = [
     "g",
 ];
 
-pub(crate) const STATEMENTS: [&str; 64] = [
+pub(crate) const STATEMENTS: [&str; 72] = [
     admin::REQUEST,
     admin::PAUSE,
     alter::REWRITE,
@@ -36,6 +37,11 @@ pub(crate) const STATEMENTS: [&str; 64] = [
     claim::JOIN_HEADS,
     due::DUE,
     due::BRING,
+    ends::STORE,
+    ends::RECORD,
+    ends::DELETE,
+    ends::LAPSED,
+    ends::FREE,
     forget::FORGET,
     forget::LOOK,
     found::FIND,
@@ -52,6 +58,9 @@ pub(crate) const STATEMENTS: [&str; 64] = [
     inspect::DEAD,
     inspect::BROWSE,
     inspect::PAUSED,
+    ledger::PAGE,
+    ledger::COUNT,
+    ledger::FIND,
     lookout::LOOK,
     place::READY,
     place::TIME,
@@ -97,6 +106,7 @@ const FILL: &str = "
     INSERT INTO anyqueue_timed SELECT seq, part, pos, 1 + seq % 3, 0, 0, 0, x'00' FROM anyqueue_message WHERE seq % 4 = 1;
     INSERT INTO anyqueue_blocked SELECT part, grp, joined, seq, 0, 0, 0 FROM anyqueue_message WHERE seq % 4 = 2;
     INSERT INTO anyqueue_disabled SELECT part, seq, NULL, 0, 0, 0 FROM anyqueue_message WHERE seq % 4 = 3;
+    INSERT INTO anyqueue_ended SELECT part, id, 1 + seq % 4, pos, nullif(pos, seq % 5 * pos), 0, x'00', NULL FROM anyqueue_message;
     INSERT INTO anyqueue_group SELECT DISTINCT part, grp, 1 FROM anyqueue_message";
 
 fn plan(conn: &Connection, statement: &str) -> Vec<String> {
@@ -147,6 +157,28 @@ async fn a_claim_reads_and_writes_only_what_it_takes() {
     for statement in [claim::LEASE, claim::UNREADY] {
         let steps = plan(&conn, statement);
         assert!(steps.iter().any(|step| step.contains("(rank,pos)<(?,?)")), "{steps:?}");
+    }
+}
+
+#[tokio::test]
+async fn pages_and_counts_of_ends_read_only_what_they_tell() {
+    let dir = tempfile::tempdir().unwrap();
+    let conn = filled(dir.path()).await;
+    for analyzed in [false, true] {
+        if analyzed {
+            conn.execute_batch("ANALYZE").unwrap();
+        }
+        let page = plan(&conn, ledger::PAGE);
+        let in_order = "SEARCH anyqueue_ended USING INDEX anyqueue_ended_moment
+            (part=? AND state=? AND ended_ms>? AND (ended_ms,id)<(?,?))";
+        let in_order = in_order.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(page.iter().filter(|step| **step == in_order).count(), 4, "{page:?}");
+        assert!(page.iter().any(|step| step.starts_with("MERGE")), "{page:?}");
+        let count = plan(&conn, ledger::COUNT);
+        let by_index = "SEARCH anyqueue_ended USING COVERING INDEX anyqueue_ended_moment (part=? AND state=?";
+        assert!(count.iter().any(|step| step.starts_with(by_index)), "{count:?}");
+        let lapsed = plan(&conn, ends::LAPSED);
+        assert!(lapsed[0].contains("COVERING INDEX anyqueue_ended_lapse (expires_ms<?)"), "{lapsed:?}");
     }
 }
 

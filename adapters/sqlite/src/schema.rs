@@ -11,6 +11,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("queue", include_str!("../migrations/0001_queue.sql")),
     ("kept headers", include_str!("../migrations/0002_kept_headers.sql")),
     ("amendments", include_str!("../migrations/0003_amendments.sql")),
+    ("ended", include_str!("../migrations/0004_ended.sql")),
 ];
 
 const LEDGER: &str = "CREATE TABLE IF NOT EXISTS anyqueue_migration (

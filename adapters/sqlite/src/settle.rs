@@ -3,7 +3,8 @@
 use anyqueue::adapter::{Action, Extension, Lease};
 use anyqueue::{ExtendOutcome, Headers, PartitionId, Result, SettleOutcome};
 
-use crate::ending::{Ending, NewSuccessor};
+use crate::ending::{Brought, Ending, NewSuccessor};
+use crate::ends;
 use crate::error::ERRORS;
 use crate::insert::store_all;
 use crate::limits::{LEASE, MAX_DELAY};
@@ -37,15 +38,15 @@ fn key<'l>(tx: &mut Tx<'_>, lease: &'l Lease) -> Result<Option<Key<'l>>> {
 
 /// Settles one delivery.
 pub(crate) fn settle(tx: &mut Tx<'_>, ending: &Ending) -> Result<Result<SettleOutcome>> {
-    let Ending { lease, action, then } = ending;
+    let Ending { lease, action, brings } = ending;
     if let Action::Postpone { delay, .. } = action
         && *delay > MAX_DELAY
     {
         return Ok(Err(ERRORS.invalid("the delay is longer than the capabilities allow")));
     }
     let Some(key @ (seq, part, ..)) = key(tx, lease)? else { return Ok(Ok(SettleOutcome::Lost)) };
-    let then = match then {
-        Ok(then) => then,
+    let Brought { end, then } = match brings {
+        Ok(brought) => brought,
         Err(refused) => {
             let is_held = first(tx.conn, HELD, key, |_| Ok(()))?.is_some();
             return Ok(if is_held { Err(refused.clone()) } else { Ok(SettleOutcome::Lost) });
@@ -58,6 +59,7 @@ pub(crate) fn settle(tx: &mut Tx<'_>, ending: &Ending) -> Result<Result<SettleOu
     let Some(mut ready) = taken else { return Ok(Ok(SettleOutcome::Lost)) };
     let group = if ready.head || *action != Action::Remove { place(tx, &mut ready)? } else { None };
     act(tx, ready, group.as_deref(), action)?;
+    end.as_ref().map_or(Ok(()), |end| ends::store(tx, part, lease.id, end))?;
     store_successors(tx, then)?;
     Ok(Ok(SettleOutcome::Settled))
 }

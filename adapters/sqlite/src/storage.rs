@@ -196,6 +196,6 @@ impl Storage for SqliteQueue {
     }
 
     fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
-        None
+        Some(self)
     }
 }

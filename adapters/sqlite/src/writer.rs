@@ -105,22 +105,22 @@ impl Writer {
         closing.send_replace(Some(end));
     }
 
-    /// Refuses new messages where they would leave no room for taking messages out: pushes, and ends that bring successors.
+    /// Refuses what would leave no room for taking messages out: pushes, recorded ends, and settlements that bring successors or results.
     fn refuse_if_full(&self, group: Vec<Job>) -> Vec<Job> {
-        if !group.iter().any(|job| job.work.stores())
+        if !group.iter().any(|job| job.work.needs_room())
             || self.conn.as_ref().is_none_or(|conn| room::is_left(conn, &self.config.path))
         {
             return group;
         }
-        let is_push = |job: &Job| matches!(job.work, Work::Push { .. });
-        let (pushes, mut others): (Vec<_>, Vec<_>) = group.into_iter().partition(is_push);
-        for job in pushes {
+        let only_stores = |job: &Job| !matches!(job.work, Work::Settle { .. }) && job.work.needs_room();
+        let (refused, mut others): (Vec<_>, Vec<_>) = group.into_iter().partition(only_stores);
+        for job in refused {
             self.answer(job, Err(room::full()));
         }
         for job in &mut others {
             if let Work::Settle { endings, .. } = &mut job.work {
                 for ending in endings {
-                    ending.refuse_successors(&room::full());
+                    ending.refuse_room(&room::full());
                 }
             }
         }
@@ -164,24 +164,24 @@ impl Writer {
     /// One request by itself. What takes messages out of a full file may go a little beyond its limit, and gets the room
     /// that the log takes.
     fn alone(&mut self, work: &Work, failed: Option<Failure>) -> Result<Answer, Failure> {
-        let outcome = failed.map_or_else(|| self.transact_one(work), Err);
+        let mut outcome = failed.map_or_else(|| self.transact_one(work), Err);
+        if !work.needs_room()
+            && outcome.as_ref().is_err_and(|failure| failure.error.kind() == ErrorKind::Full)
+        {
+            outcome = self.with_reserve(work);
+        }
         match (outcome, work) {
-            (Err(failure), Work::Settle { endings, claim })
-                if !failure.at_begin && work.stores() && (endings.len() > 1 || claim.is_some()) =>
-            {
+            (Err(failure), Work::Settle { endings, claim }) if !failure.at_begin && work.can_be_parted() => {
                 self.in_parts(endings, claim.as_ref())
-            }
-            (Err(failure), _) if failure.error.kind() == ErrorKind::Full && !work.stores() => {
-                self.with_reserve(work)
             }
             (outcome, _) => outcome,
         }
     }
 
-    /// Ends of which one has successors that may have spoiled it for all: each such end by itself, and then the claim.
+    /// Ends of which one brings what may have spoiled it for all: each such end by itself, and then the claim.
     fn in_parts(&mut self, endings: &[Ending], claim: Option<&Claim>) -> Result<Answer, Failure> {
         let mut outcomes = Vec::with_capacity(endings.len());
-        for part in endings.chunk_by(|a, b| !a.has_successors() && !b.has_successors()) {
+        for part in endings.chunk_by(|a, b| !a.brings_any() && !b.brings_any()) {
             match self.alone(&Work::Settle { endings: part.to_vec(), claim: None }, None) {
                 Ok(Answer::Settle(done, _)) => outcomes.extend(done),
                 Ok(_) => return Err(no_answer()),

@@ -12,16 +12,20 @@ use anyqueue::{ErrorKind, MessageData, SettleOutcome};
 use anyqueue_sqlite::SqliteQueue;
 
 /// A file system of its own, as small as the test needs it.
-struct SmallDisk(tempfile::TempDir);
+pub(crate) struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
     /// `None` where this process may not mount one.
-    fn mount(bytes: u32) -> Option<Self> {
+    pub(crate) fn mount(bytes: u32) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "anyqueue-test"]).arg(dir.path());
         let mounted = mount.output().is_ok_and(|output| output.status.success());
         mounted.then_some(Self(dir))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
     }
 }
 

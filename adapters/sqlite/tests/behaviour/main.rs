@@ -14,6 +14,7 @@ mod compaction;
 mod disk;
 mod files;
 mod lease;
+mod ledger;
 mod order;
 mod paused;
 mod push;

@@ -13,26 +13,6 @@ const PLANS: u64 = 30;
 const PLANS_VARIABLE: &str = "ANYQUEUE_TEST_PLANS";
 const STEPS: u32 = 120;
 
-/// A generator of small numbers (xorshift).
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % sides
-    }
-
-    fn once_in(&mut self, times: u64) -> bool {
-        self.below(times) == 0
-    }
-
-    fn pick<T: Clone>(&mut self, all: &[T]) -> T {
-        all[usize::try_from(self.below(all.len() as u64)).unwrap()].clone()
-    }
-}
-
 /// Both storages, on one clock, and what was done with them.
 struct Plan {
     dice: Dice,
@@ -52,7 +32,7 @@ impl Plan {
         let (bed, clock) = Bed::still().await;
         let memory = MemoryQueue::with_config(MemoryConfig::default().with_clock(clock.clock()));
         Self {
-            dice: Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
+            dice: Dice::new(seed),
             clock,
             both: [Arc::new(memory), Arc::new(bed.queue)],
             dir: bed.dir,

@@ -1,0 +1,110 @@
+//! Ends of tasks on their way into the file, and out of it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyqueue::adapter::TaskEnd;
+use anyqueue::{MessageId, PartitionId, Result};
+
+use crate::sql::{all, first, limit_of, run};
+use crate::tx::Tx;
+
+/// In the place of a former one of the same task.
+pub(crate) const STORE: &str =
+    "INSERT OR REPLACE INTO anyqueue_ended (part, id, state, ended_ms, expires_ms, rank, body, result)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
+/// Unless there is one of its rank or a greater one. One whose time is over is none.
+pub(crate) const RECORD: &str =
+    "INSERT INTO anyqueue_ended (part, id, state, ended_ms, expires_ms, rank, body, result)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (part, id) DO UPDATE SET state = excluded.state,
+        ended_ms = excluded.ended_ms, expires_ms = excluded.expires_ms, rank = excluded.rank,
+        body = excluded.body, result = excluded.result
+    WHERE excluded.rank > anyqueue_ended.rank OR anyqueue_ended.expires_ms <= excluded.ended_ms";
+/// Whether it was still told.
+pub(crate) const DELETE: &str = "DELETE FROM anyqueue_ended WHERE part = ? AND id = ?
+    RETURNING expires_ms IS NULL OR expires_ms > ?";
+pub(crate) const LAPSED: &str =
+    "SELECT part, id FROM anyqueue_ended WHERE expires_ms <= ? ORDER BY expires_ms LIMIT ? + 0";
+pub(crate) const FREE: &str = "DELETE FROM anyqueue_ended WHERE part = ? AND id = ?";
+
+/// How long one transaction frees what has lapsed: about as long as a batch of settlements takes.
+const STEP: Duration = Duration::from_millis(10);
+/// How many it frees at most.
+const STEP_ENDS: usize = 1000;
+
+/// An end, ready to be stored.
+#[derive(Clone, Debug)]
+pub(crate) struct NewEnd {
+    end: Arc<TaskEnd>,
+    body: Vec<u8>,
+}
+
+/// What one transaction freed.
+#[derive(Debug)]
+pub(crate) struct Freed {
+    pub(crate) count: usize,
+    /// Whether nothing that has lapsed was left.
+    pub(crate) is_all: bool,
+}
+
+impl NewEnd {
+    pub(crate) fn prepare(end: &Arc<TaskEnd>) -> Result<Self> {
+        Ok(Self { body: end.encode()?, end: Arc::clone(end) })
+    }
+
+    pub(crate) fn has_result(&self) -> bool {
+        self.end.result.is_some()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.body.len() + self.end.result.as_ref().map_or(0, |result| result.len())
+    }
+}
+
+/// Stores an end in the place of a former one.
+pub(crate) fn store(tx: &Tx<'_>, part: i64, id: MessageId, new: &NewEnd) -> Result<()> {
+    put(tx, STORE, part, id, new)
+}
+
+/// Stores ends, each unless a greater one of the same task is there.
+pub(crate) fn record(tx: &mut Tx<'_>, partition: &PartitionId, ends: &[(MessageId, NewEnd)]) -> Result<()> {
+    let part = tx.make(partition)?;
+    ends.iter().try_for_each(|(id, new)| put(tx, RECORD, part, *id, new))
+}
+
+fn put(tx: &Tx<'_>, statement: &str, part: i64, id: MessageId, NewEnd { end, body }: &NewEnd) -> Result<()> {
+    let ended_ms = tx.now.ms;
+    // What would be kept for longer than can be said is kept until it is deleted.
+    let expires_ms = end.keep.and_then(|keep| tx.now.floor_after(keep));
+    let rank = i64::try_from(end.rank()).unwrap_or(i64::MAX);
+    let row =
+        (part, id.as_bytes(), end.state.code(), ended_ms, expires_ms, rank, &body[..], end.result.as_deref());
+    run(tx.conn, statement, row).map(drop)
+}
+
+/// Deletes ends by id. Returns of each whether there was one that was still told.
+pub(crate) fn delete(tx: &mut Tx<'_>, partition: &PartitionId, ids: &[MessageId]) -> Result<Vec<bool>> {
+    let Some(part) = tx.find(partition)? else { return Ok(vec![false; ids.len()]) };
+    let delete = |id: &MessageId| {
+        let was_told = first(tx.conn, DELETE, (part, id.as_bytes(), tx.now.ms), |row| row.get(0))?;
+        Ok(was_told.unwrap_or(false))
+    };
+    ids.iter().map(delete).collect()
+}
+
+/// Frees the place of ends that are told no more, until it has taken its time.
+pub(crate) fn free(tx: &Tx<'_>, limit: usize) -> Result<Freed> {
+    let began = Instant::now();
+    let limit = limit.min(STEP_ENDS);
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?));
+    let lapsed = all(tx.conn, LAPSED, (tx.now.ms, limit_of(limit)), read)?;
+    let is_last_page = lapsed.len() < limit;
+    let mut left = lapsed.iter();
+    let mut count = 0;
+    while count == 0 || began.elapsed() < STEP {
+        let Some((part, id)) = left.next() else { break };
+        run(tx.conn, FREE, (part, id))?;
+        count += 1;
+    }
+    Ok(Freed { count, is_all: is_last_page && left.len() == 0 })
+}
