@@ -47,11 +47,16 @@ impl<'r> Claim<'r> {
         batch: &SettlementBatch<'_>,
     ) -> &'s Text {
         let has_successors = batch.removals().iter().any(PendingSettlement::has_successors);
-        match (self.is_whole(), has_successors) {
-            (false, false) => &statements.exchange,
-            (false, true) => &statements.exchange_then,
-            (true, false) => &statements.exchange_whole,
-            (true, true) => &statements.exchange_whole_then,
+        let has_ends = batch.removals().iter().any(|pending| pending.end.is_some());
+        match (self.is_whole(), has_successors, has_ends) {
+            (false, false, false) => &statements.exchange,
+            (false, true, false) => &statements.exchange_then,
+            (true, false, false) => &statements.exchange_whole,
+            (true, true, false) => &statements.exchange_whole_then,
+            (false, false, true) => &statements.exchange_end,
+            (false, true, true) => &statements.exchange_then_end,
+            (true, false, true) => &statements.exchange_whole_end,
+            (true, true, true) => &statements.exchange_whole_then_end,
         }
     }
 

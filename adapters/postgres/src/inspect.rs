@@ -1,6 +1,6 @@
 //! Inspecting the queue, and an operator's changes to it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use anyqueue::adapter::{Hint, InspectQueueStorage, PauseQueueStorage, async_trait};
@@ -8,13 +8,16 @@ use anyqueue::{
     Browsed, CancelOutcome, Counts, DeleteOutcome, MessageId, MessageState, Operation, Page, PartitionId,
     Result,
 };
-use sqlx::postgres::PgRow;
+use sqlx::Postgres;
 use sqlx::postgres::types::PgInterval;
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
 use uuid::Uuid;
 
 use crate::PostgresQueue;
+use crate::ends::{EncodedEnd, EndColumns};
 use crate::pull::{age, decode};
-use crate::sql::{get, int};
+use crate::sql::{Statements, get, int};
 
 /// How often locked messages are tried again.
 const TAKE_OUT_TRIES: usize = 10;
@@ -67,29 +70,29 @@ impl PostgresQueue {
         &self,
         partition: &PartitionId,
         ids: &[MessageId],
-        cancel: bool,
+        removal: &Removal<'_>,
     ) -> Result<RemovalOutcomes> {
         let mut ids: Vec<_> = ids.iter().map(uuid).collect();
         ids.sort_unstable();
-        let mut removal = RemovalOutcomes::default();
+        ids.dedup();
+        let mut outcomes = RemovalOutcomes::default();
         for _ in 0..TAKE_OUT_TRIES {
-            let query = self.inner.statements.take_out.query().bind(partition.name().to_owned());
-            let query = query.bind(partition.is_dead_letters()).bind(ids).bind(cancel);
+            let query = removal.query(&self.inner.statements, partition, &ids);
             let rows = self.fetch(query, Operation::Inspect).await?;
             let Some(row) = rows.first() else { break };
             self.hint_advanced(partition, get(row, 3)?);
             let list = |column| Ok(get::<Option<Vec<Uuid>>>(row, column)?.unwrap_or_default());
-            removal.gone.extend(list(0)?);
-            removal.held.extend(list(1)?);
+            outcomes.gone.extend(list(0)?);
+            outcomes.held.extend(list(1)?);
             ids = list(2)?;
-            removal.busy = ids.iter().copied().collect();
+            outcomes.busy = ids.iter().copied().collect();
             if ids.is_empty() {
                 break;
             }
             ids.sort_unstable();
             tokio::time::sleep(RETRY_AFTER).await;
         }
-        Ok(removal)
+        Ok(outcomes)
     }
 
     /// Groups advanced, possibly at positions that pulls have passed already.
@@ -106,21 +109,63 @@ impl PostgresQueue {
         &self,
         partition: &PartitionId,
         ids: &[MessageId],
-        cancel: bool,
+        removal: &Removal<'_>,
         [gone, held, missing]: [T; 3],
     ) -> Vec<Result<T>> {
-        match self.take_out(partition, ids, cancel).await {
-            Ok(mut removal) => {
+        match self.take_out(partition, ids, removal).await {
+            Ok(mut outcomes) => {
                 let outcome = |id: &MessageId| match uuid(id) {
-                    id if removal.gone.remove(&id) => gone.clone(), // missing if it is asked for twice
+                    id if outcomes.gone.remove(&id) => gone.clone(), // missing if it is asked for twice
                     // Locked all the time, so it counts as held.
-                    id if removal.held.contains(&id) || removal.busy.contains(&id) => held.clone(),
+                    id if outcomes.held.contains(&id) || outcomes.busy.contains(&id) => held.clone(),
                     _ => missing.clone(),
                 };
                 ids.iter().map(outcome).map(Ok).collect()
             }
             Err(error) => ids.iter().map(|_| Err(error.clone())).collect(),
         }
+    }
+
+    /// Requests cancellation, and stores these ends of what is removed by it.
+    pub(crate) async fn cancel_each(
+        &self,
+        partition: &PartitionId,
+        ids: &[MessageId],
+        ends: &HashMap<Uuid, &EncodedEnd<'_>>,
+    ) -> Vec<Result<CancelOutcome>> {
+        let outcomes = [CancelOutcome::Removed, CancelOutcome::Requested, CancelOutcome::NotFound];
+        self.take_out_each(partition, ids, &Removal::Cancel(ends), outcomes).await
+    }
+}
+
+/// How messages are removed.
+enum Removal<'a> {
+    Delete,
+    /// Holders learn of it. Of those that are removed these ends are stored.
+    Cancel(&'a HashMap<Uuid, &'a EncodedEnd<'a>>),
+}
+
+impl<'a> Removal<'a> {
+    fn query(
+        &self,
+        statements: &Statements,
+        partition: &PartitionId,
+        ids: &[Uuid],
+    ) -> Query<'a, Postgres, PgArguments> {
+        let columns = match self {
+            Self::Cancel(ends) => {
+                let owners = (1..).zip(ids).filter_map(|(number, id)| Some((number, *ends.get(id)?)));
+                EndColumns::of(owners)
+            }
+            Self::Delete => EndColumns::default(),
+        };
+        if columns.is_empty() {
+            let query = statements.take_out.query().bind(partition.name().to_owned());
+            let query = query.bind(partition.is_dead_letters()).bind(ids.to_vec());
+            return query.bind(matches!(self, Self::Cancel(_)));
+        }
+        let query = statements.cancel.query_of(columns.bytes()).bind(partition.name().to_owned());
+        columns.bind(query.bind(ids.to_vec()))
     }
 }
 
@@ -156,7 +201,7 @@ impl InspectQueueStorage for PostgresQueue {
 
     async fn delete(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<DeleteOutcome>> {
         let outcomes = [DeleteOutcome::Deleted, DeleteOutcome::Leased, DeleteOutcome::NotFound];
-        self.take_out_each(partition, ids, false, outcomes).await
+        self.take_out_each(partition, ids, &Removal::Delete, outcomes).await
     }
 
     async fn purge(&self, partition: &PartitionId, limit: usize) -> Result<usize> {
@@ -183,8 +228,7 @@ impl InspectQueueStorage for PostgresQueue {
     }
 
     async fn request_cancel(&self, partition: &PartitionId, ids: &[MessageId]) -> Vec<Result<CancelOutcome>> {
-        let outcomes = [CancelOutcome::Removed, CancelOutcome::Requested, CancelOutcome::NotFound];
-        self.take_out_each(partition, ids, true, outcomes).await
+        self.cancel_each(partition, ids, &HashMap::new()).await
     }
 }
 

@@ -6,11 +6,12 @@ use crate::error::{ERRORS, read_only};
 use crate::pool::Pool;
 use crate::sql::{Schema, get};
 
-/// The privileges for each table. The table of migrations is read before.
-const NEEDED: [(&str, &[&str]); 3] = [
+/// The privileges for each table. The table of migrations is read before. Without TRUNCATE on the tables of ends, they are freed row by row.
+const NEEDED: [(&str, &[&str]); 4] = [
     ("partition", &["SELECT", "INSERT", "UPDATE"]),
     ("message", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
     ("message_group", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
+    ("ended", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
 ];
 
 const MISSING: &str = "SELECT n.privilege || ' on table ' || n.name

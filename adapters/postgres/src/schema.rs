@@ -43,6 +43,15 @@ const MIGRATIONS: &[(&str, &[&str])] = &[
             include_str!("../migrations/0003_amendments/8_amend.sql"),
         ],
     ),
+    (
+        "ends",
+        &[
+            include_str!("../migrations/0004_ends/1_tables.sql"),
+            include_str!("../migrations/0004_ends/2_store.sql"),
+            include_str!("../migrations/0004_ends/3_read.sql"),
+            include_str!("../migrations/0004_ends/4_remove.sql"),
+        ],
+    ),
 ];
 
 const MIGRATION_TABLE: &str = "CREATE TABLE IF NOT EXISTS {schema}.migration (

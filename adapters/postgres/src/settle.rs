@@ -12,7 +12,7 @@ use crate::PostgresQueue;
 use crate::error::{ERRORS, NAME};
 use crate::limits::LEASE;
 use crate::settle_query;
-use crate::settlements::{Kind, PendingSettlement, SettlementBatch};
+use crate::settlements::{Kind, PendingSettlement, SettlementBatch, have_large_ends};
 use crate::sql::{get, millis};
 use crate::storage::Inner;
 use crate::successors::EncodedSuccessor;
@@ -27,7 +27,7 @@ impl PostgresQueue {
             if pending.is_empty() {
                 continue;
             }
-            if pending.iter().any(PendingSettlement::is_large) {
+            if pending.iter().any(PendingSettlement::is_large) || have_large_ends(&pending) {
                 self.settle_apart(kind, pending, &mut batch).await;
                 continue;
             }
@@ -54,15 +54,14 @@ impl PostgresQueue {
         Ok(done)
     }
 
-    /// Settles each that has successors by itself, and the others together, so that what cannot be stored harms nothing else.
+    /// Settles each that stores something by itself, and the others together, so that what cannot be stored harms nothing else.
     async fn settle_apart<'s>(
         &self,
         kind: Kind,
         pending: Vec<PendingSettlement<'s>>,
         batch: &mut SettlementBatch<'s>,
     ) {
-        let (ones, others): (Vec<_>, Vec<_>) =
-            pending.into_iter().partition(PendingSettlement::has_successors);
+        let (ones, others): (Vec<_>, Vec<_>) = pending.into_iter().partition(PendingSettlement::stores);
         let ones = ones.into_iter().map(|one| vec![one]);
         let mut broken = None;
         for part in std::iter::once(others).chain(ones).filter(|part| !part.is_empty()) {
@@ -180,9 +179,9 @@ pub(crate) fn read_settled(row: &PgRow, column: usize) -> Result<(Option<Vec<i32
     Ok((get(row, column)?, get::<Option<i32>>(row, column + 1)?.unwrap_or(0)))
 }
 
-/// Whether the successors of one of these settlements may be why the server refused them all.
+/// Whether what one of these settlements stores may be why the server refused them all.
 pub(crate) fn can_spoil(error: &Error, pending: &[PendingSettlement<'_>]) -> bool {
-    is_refusal(error) && pending.iter().any(PendingSettlement::has_successors)
+    is_refusal(error) && pending.iter().any(PendingSettlement::stores)
 }
 
 /// Whether the server refused what it was asked for, and may do something else: not where it could not be reached, was busy, or does

@@ -5,23 +5,30 @@ use sqlx::Postgres;
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 
+use crate::ends::EndColumns;
 use crate::settlements::{Kind, PendingSettlement};
 use crate::sql::{Statements, int, millis};
 use crate::successors::{self, SuccessorColumns};
 use crate::token::{bind_proofs, bind_proofs_and_tids};
 
-/// The statement that settles these, and stores their successors if they have any.
+/// The statement that settles these, and stores their successors and ends if they have any.
 pub(crate) fn together<'p>(
     statements: &Statements,
     kind: Kind,
     pending: &'p [PendingSettlement<'p>],
 ) -> Query<'p, Postgres, PgArguments> {
+    let ends = end_columns(pending);
     if pending.iter().any(PendingSettlement::has_successors) {
-        return successor_columns(pending).bind(query_then(statements, kind, pending));
+        let query = query_then(statements, kind, pending, !ends.is_empty());
+        return ends.bind(successor_columns(pending).bind(query));
     }
     let proofs = pending.iter().map(|pending| pending.proof);
     match kind {
-        Kind::Remove => bind_proofs_and_tids(statements.remove.query(), proofs),
+        Kind::Remove if ends.is_empty() => bind_proofs_and_tids(statements.remove.query(), proofs),
+        Kind::Remove => {
+            let text = statements.remove_end.query_of(ends.bytes());
+            ends.bind(bind_proofs_and_tids(text, proofs))
+        }
         Kind::Release => bind_releases(statements.give_back.query(), pending),
         Kind::Move => bind_moves(statements.move_to.query(), pending),
     }
@@ -36,31 +43,37 @@ pub(crate) fn in_parts<'p>(
     let mut parts =
         successors::parts(&pending.then).map(|part| SuccessorColumns::of(1, [(1, part)].into_iter()));
     let first = parts.next().unwrap_or_default();
-    (first.bind(query_then(statements, kind, std::slice::from_ref(pending))), parts)
+    let pending = std::slice::from_ref(pending);
+    let ends = end_columns(pending);
+    let query = query_then(statements, kind, pending, !ends.is_empty());
+    (ends.bind(first.bind(query)), parts)
 }
 
-/// The statement that settles and stores successors, without these.
+/// The statement that settles and stores successors, and ends if it is to, without these.
 fn query_then<'p>(
     statements: &Statements,
     kind: Kind,
     pending: &'p [PendingSettlement<'p>],
+    stores_ends: bool,
 ) -> Query<'p, Postgres, PgArguments> {
     match kind {
+        Kind::Remove if stores_ends => bind_removals(statements.remove_then_end.query(), pending),
         Kind::Remove => bind_removals(statements.remove_then.query(), pending),
         Kind::Release => bind_releases(statements.give_back_then.query(), pending),
         Kind::Move => bind_moves(statements.move_then.query(), pending),
     }
 }
 
-/// Binds the proofs of removals for the statement that pulls too.
+/// Binds the proofs of removals, and what they store, for the statement that pulls too.
 pub(crate) fn bind_exchange<'p>(
     query: Query<'static, Postgres, PgArguments>,
     pending: &'p [PendingSettlement<'p>],
 ) -> Query<'p, Postgres, PgArguments> {
+    let ends = end_columns(pending);
     if pending.iter().any(PendingSettlement::has_successors) {
-        return successor_columns(pending).bind(bind_removals(query, pending));
+        return ends.bind(successor_columns(pending).bind(bind_removals(query, pending)));
     }
-    bind_proofs_and_tids(query, pending.iter().map(|pending| pending.proof))
+    ends.bind(bind_proofs_and_tids(query, pending.iter().map(|pending| pending.proof)))
 }
 
 fn bind_removals<'p>(
@@ -107,4 +120,8 @@ fn successor_columns<'p>(pending: &'p [PendingSettlement<'p>]) -> SuccessorColum
     owners.sort_unstable_by_key(|(_, pending)| pending.index);
     let lists = owners.into_iter().map(|(number, pending)| (number, &*pending.then));
     SuccessorColumns::of(int(pending.len()), lists)
+}
+
+fn end_columns<'p>(pending: &'p [PendingSettlement<'p>]) -> EndColumns<'p> {
+    EndColumns::of((1..).zip(pending).filter_map(|(number, pending)| Some((number, pending.end.as_ref()?))))
 }

@@ -6,8 +6,9 @@ use anyqueue::adapter::{Action, Envelope, Settlement};
 use anyqueue::{Headers, MessageData, MessageId, Result, SettleOutcome};
 
 use crate::config::Config;
+use crate::ends::EncodedEnd;
 use crate::error::ERRORS;
-use crate::limits::MAX_DELAY;
+use crate::limits::{BATCH_BYTES, MAX_DELAY};
 use crate::successors::{self, EncodedSuccessor};
 use crate::token::Proof;
 
@@ -26,13 +27,14 @@ impl Kind {
     pub(crate) const ALL: [Self; 3] = [Self::Remove, Self::Release, Self::Move];
 }
 
-/// One settlement: the position of its answer, its proof, its headers and its successors, encoded.
+/// One settlement: the position of its answer, its proof, its headers, its successors and what is kept of its task, encoded.
 pub(crate) struct PendingSettlement<'s> {
     pub(crate) index: usize,
     pub(crate) proof: Proof,
     pub(crate) settlement: &'s Settlement,
     pub(crate) headers: Option<Vec<u8>>,
     pub(crate) then: Vec<EncodedSuccessor<'s>>,
+    pub(crate) end: Option<EncodedEnd<'s>>,
 }
 
 impl PendingSettlement<'_> {
@@ -40,10 +42,24 @@ impl PendingSettlement<'_> {
         !self.then.is_empty()
     }
 
+    /// Whether it stores something, which the server may refuse.
+    pub(crate) fn stores(&self) -> bool {
+        self.has_successors() || self.end.is_some()
+    }
+
     /// Whether its successors are too much for one statement.
     pub(crate) fn is_large(&self) -> bool {
         successors::parts(&self.then).nth(1).is_some()
     }
+
+    fn end_bytes(&self) -> usize {
+        self.end.as_ref().map_or(0, EncodedEnd::bytes)
+    }
+}
+
+/// Whether the ends of these are too much for one statement.
+pub(crate) fn have_large_ends(pending: &[PendingSettlement<'_>]) -> bool {
+    pending.iter().map(PendingSettlement::end_bytes).sum::<usize>() > BATCH_BYTES
 }
 
 /// Settlements by kind, each list ordered by id, so that no two calls wait for each other.
@@ -64,8 +80,8 @@ impl<'s> SettlementBatch<'s> {
         for (index, settlement) in settlements.iter().enumerate() {
             let Some(proof) = Proof::of(&settlement.lease) else { continue };
             match encode(settlement, config) {
-                Ok((headers, then)) => {
-                    all.push(PendingSettlement { index, proof, settlement, headers, then });
+                Ok((headers, then, end)) => {
+                    all.push(PendingSettlement { index, proof, settlement, headers, then, end });
                 }
                 Err(error) => batch.set(index, Err(error)),
             }
@@ -108,6 +124,7 @@ impl<'s> SettlementBatch<'s> {
             && self.moves.is_empty()
             && !self.removals.is_empty()
             && !self.removals.iter().any(PendingSettlement::is_large)
+            && !have_large_ends(&self.removals)
     }
 
     pub(crate) fn removals(&self) -> &[PendingSettlement<'s>] {
@@ -116,7 +133,7 @@ impl<'s> SettlementBatch<'s> {
 
     /// The approximate wire size of the removals.
     pub(crate) fn removal_bytes(&self) -> usize {
-        self.removals.len() * PROOF_BYTES
+        self.removals.iter().map(|pending| PROOF_BYTES + pending.end_bytes()).sum()
     }
 
     /// Records the answer to the removals, and returns all outcomes.
@@ -155,13 +172,13 @@ impl<'s> SettlementBatch<'s> {
     }
 }
 
-/// Checks a settlement, and encodes its headers and its successors.
-fn encode<'s>(
-    settlement: &'s Settlement,
-    config: &Config,
-) -> Result<(Option<Vec<u8>>, Vec<EncodedSuccessor<'s>>)> {
+type Encoded<'s> = (Option<Vec<u8>>, Vec<EncodedSuccessor<'s>>, Option<EncodedEnd<'s>>);
+
+/// Checks a settlement, and encodes its headers, its successors and its end.
+fn encode<'s>(settlement: &'s Settlement, config: &Config) -> Result<Encoded<'s>> {
     let headers = encode_headers(&settlement.action, settlement.lease.id)?;
-    Ok((headers, successors::encode(settlement, config)?))
+    let end = settlement.end.as_deref().map(EncodedEnd::of).transpose()?;
+    Ok((headers, successors::encode(settlement, config)?, end))
 }
 
 /// Checks an action, and encodes its headers.

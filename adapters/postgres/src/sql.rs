@@ -97,18 +97,34 @@ fn pull_whole(members: u8) -> String {
     format!("{COLUMNS}, number FROM {{schema}}.pull($1, $2, $3, $4, $5, $6, $7, $8, $9, ${members})")
 }
 
-/// The parts of a UNION ALL run one after the other, so that the pull can take what a removal has freed.
-fn exchange(further_column: &str, pull: &str) -> String {
+/// Stores ends beside what settles: the arguments from this number on, after those that begin with the partitions and ids of the messages.
+fn ends(proofs: u8, first: u8) -> String {
+    let [state, keep, rank, body, result] = [1, 2, 3, 4, 5].map(|further| first + further);
     format!(
-        "{NO_MESSAGE}, done, advanced{further_column} FROM {{schema}}.remove($10, $11, $12, $13) UNION ALL {pull}"
+        ", {{schema}}.store_ended(e.done, ${proofs}, ${}, ${first}, ${state}, ${keep}, ${rank}, ${body}, ${result}) s",
+        proofs + 1
     )
 }
 
-fn exchange_then(further_column: &str, pull: &str) -> String {
+/// The parts of a UNION ALL run one after the other, so that the pull can take what a removal has freed.
+fn exchange(further_column: &str, ends: &str, pull: &str) -> String {
+    format!(
+        "{NO_MESSAGE}, e.done, e.advanced{further_column} FROM {{schema}}.remove($10, $11, $12, $13) e{ends} UNION ALL {pull}"
+    )
+}
+
+fn exchange_then(further_column: &str, ends: &str, pull: &str) -> String {
     format!(
         "{NO_MESSAGE}, e.done,
              {{schema}}.store_successors(e.done, e.parts, e.grps, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24){further_column}
-         FROM {{schema}}.remove_only($10, $11, $12) e UNION ALL {pull}"
+         FROM {{schema}}.remove_only($10, $11, $12) e{ends} UNION ALL {pull}"
+    )
+}
+
+fn remove_then(ends: &str) -> String {
+    format!(
+        "SELECT e.done, {{schema}}.store_successors(e.done, e.parts, e.grps, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+         FROM {{schema}}.remove_only($1, $2, $3) e{ends}"
     )
 }
 
@@ -136,17 +152,22 @@ statements! {
     part_for = "SELECT {schema}.part_for($1, $2)";
     pull = &format!("{COLUMNS} {PULL}{NO_WAIT}");
     pull_whole = &format!("{}{NO_WAIT}", pull_whole(10));
-    exchange = &exchange("", &format!("{COLUMNS} {PULL}"));
-    exchange_whole = &exchange(", NULL::integer", &pull_whole(14));
-    exchange_then = &exchange_then("", &format!("{COLUMNS} {PULL}"));
-    exchange_whole_then = &exchange_then(", NULL::integer", &pull_whole(25));
+    exchange = &exchange("", "", &format!("{COLUMNS} {PULL}"));
+    exchange_whole = &exchange(", NULL::integer", "", &pull_whole(14));
+    exchange_then = &exchange_then("", "", &format!("{COLUMNS} {PULL}"));
+    exchange_whole_then = &exchange_then(", NULL::integer", "", &pull_whole(25));
+    exchange_end = &exchange("", &ends(10, 14), &format!("{COLUMNS} {PULL}"));
+    exchange_whole_end = &exchange(", NULL::integer", &ends(10, 14), &pull_whole(20));
+    exchange_then_end = &exchange_then("", &ends(10, 25), &format!("{COLUMNS} {PULL}"));
+    exchange_whole_then_end = &exchange_then(", NULL::integer", &ends(10, 25), &pull_whole(31));
     look = "SELECT number, ready, due_ms FROM {schema}.look($1, $2, $3)";
     remove = "SELECT done, advanced FROM {schema}.remove($1, $2, $3, $4)";
     give_back = "SELECT done, advanced FROM {schema}.give_back($1, $2, $3, $4, $5, $6)";
     move_to = "SELECT done, advanced FROM {schema}.move($1, $2, $3, $4, $5, $6)";
     // What settles answers first, and its answer says whose successors are stored then.
-    remove_then = "SELECT e.done, {schema}.store_successors(e.done, e.parts, e.grps, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
-        FROM {schema}.remove_only($1, $2, $3) e";
+    remove_then = &remove_then("");
+    remove_end = &format!("SELECT e.done, e.advanced FROM {{schema}}.remove($1, $2, $3, $4) e{}", ends(1, 5));
+    remove_then_end = &remove_then(&ends(1, 16));
     give_back_then = "SELECT e.done, {schema}.store_successors(e.done, e.parts, e.grps, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
         FROM {schema}.give_back($1, $2, $3, $4, $5, $6, false) e";
     move_then = "SELECT e.done, {schema}.store_successors(e.done, e.parts, e.grps, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
@@ -154,6 +175,13 @@ statements! {
     store_successors = "SELECT {schema}.store_successors(ARRAY[1], NULL, NULL, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
     extend = "SELECT id, token, cancel FROM {schema}.extend($1, $2, $3, $4)";
     take_out = "SELECT gone, held, busy, advanced FROM {schema}.take_out($1, $2, $3, $4)";
+    cancel = "SELECT gone, held, busy, advanced FROM {schema}.cancel($1, $2, $3, $4, $5, $6, $7, $8)";
+    record_ended = "SELECT {schema}.record_ended($1, $2, $3, $4, $5, $6, $7)";
+    ended_page = "SELECT id, ended_at, expires_at, body FROM {schema}.ended_page($1, $2, $3, $4, $5, $6)";
+    count_ended = "SELECT {schema}.count_ended($1, $2, $3, $4, $5)";
+    find_ended = "SELECT id, ended_at, expires_at, body, result FROM {schema}.find_ended($1, $2)";
+    delete_ended = "SELECT {schema}.delete_ended($1, $2)";
+    purge_ended = "SELECT freed, is_left FROM {schema}.purge_ended($1)";
     purge = "SELECT purged, is_left, advanced FROM {schema}.purge($1, $2, $3)";
     amend = "SELECT amended, held, there, dead, ready FROM {schema}.amend($1, $2, $3, $4, $5, $6, $7, $8, $9)";
     bodies = "SELECT number, body, hash FROM {schema}.bodies($1, $2, $3)";

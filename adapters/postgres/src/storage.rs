@@ -246,6 +246,6 @@ impl Storage for PostgresQueue {
     }
 
     fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
-        None
+        Some(self)
     }
 }

@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 use crate::common::{Bed, part, push};
 
 /// Rows read by ten rounds of a call, in the transaction that it runs in.
-async fn rows_read(conn: &mut PgConnection, schema: &str, call: &str) -> i64 {
+pub(crate) async fn rows_read(conn: &mut PgConnection, schema: &str, call: &str) -> i64 {
     let mut tx = conn.begin().await.unwrap();
     let before = rows_counted(&mut tx, schema).await; // the server adds up what earlier transactions read, until it reports them
     for _ in 0..10 {

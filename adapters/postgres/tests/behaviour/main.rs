@@ -1,5 +1,5 @@
 //! What the suite does not ask: opening, rights, other processes' migrations, broken connections and servers, a standby that takes over, proxies, TLS, the application's
-//! own transactions, compaction, and the cost of calls.
+//! own transactions, compaction, the ledger's tables, and the cost of calls.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where something fails")]
 
@@ -18,6 +18,10 @@ mod cost;
 mod failover;
 mod faults;
 mod isolation;
+mod ledger;
+mod ledger_cost;
+mod ledger_merge;
+mod ledger_purge;
 mod locks;
 mod moves;
 mod older_release;

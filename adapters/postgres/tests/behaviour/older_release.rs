@@ -7,7 +7,7 @@ use uuid::Uuid;
 use crate::common::run;
 
 /// The migrations of before, which never change.
-const OLD: [&[&str]; 2] = [
+const OLD: [&[&str]; 3] = [
     &[
         include_str!("../../migrations/0001_queue/1_tables.sql"),
         include_str!("../../migrations/0001_queue/2_common.sql"),
@@ -19,6 +19,16 @@ const OLD: [&[&str]; 2] = [
     &[
         include_str!("../../migrations/0002_successors_and_compaction/1_compaction.sql"),
         include_str!("../../migrations/0002_successors_and_compaction/2_successors.sql"),
+    ],
+    &[
+        include_str!("../../migrations/0003_amendments/1_columns.sql"),
+        include_str!("../../migrations/0003_amendments/2_time.sql"),
+        include_str!("../../migrations/0003_amendments/3_pull.sql"),
+        include_str!("../../migrations/0003_amendments/4_settle.sql"),
+        include_str!("../../migrations/0003_amendments/5_push.sql"),
+        include_str!("../../migrations/0003_amendments/6_successors.sql"),
+        include_str!("../../migrations/0003_amendments/7_admin.sql"),
+        include_str!("../../migrations/0003_amendments/8_amend.sql"),
     ],
 ];
 
