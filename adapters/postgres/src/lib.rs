@@ -13,7 +13,8 @@
 //! # Guarantees
 //! Strict priority over ten levels, push order within a level, strict fencing, groups, also claimed whole, deduplication, delays,
 //! atomic moves. The [successors](anyqueue::Successors) of a delivery are stored in the statement that ends it. Amendments change a
-//! message in one statement, in whatever state it waits. What is acknowledged is committed; whether a commit survives power loss depends on the server's `synchronous_commit` and `fsync`, and is declared accordingly.
+//! message in one statement, in whatever state it waits. The [end](anyqueue::adapter::TaskEnd) of a task is stored in the statement that removes
+//! its message. What is acknowledged is committed; whether a commit survives power loss depends on the server's `synchronous_commit` and `fsync`, and is declared accordingly.
 //! Claims do not wait for the disk: if the server crashes, the messages are delivered again. All times are the server's.
 //!
 //! # In an application's database
@@ -35,7 +36,7 @@
 //! # Set-up
 //! `PostgreSQL` 13 or later. Opening a queue creates the schema; for that the role needs the permission to create schemas in the
 //! database, once. With [`create`](PostgresBuilder::create) off it needs only `USAGE` on the schema and `SELECT, INSERT, UPDATE,
-//! DELETE` on its tables. Behind `PgBouncer` in transaction mode turn off [`notify`](PostgresBuilder::notify) and, unless it keeps
+//! DELETE` on its tables, and does better with `TRUNCATE` on those of ends. Behind `PgBouncer` in transaction mode turn off [`notify`](PostgresBuilder::notify) and, unless it keeps
 //! prepared statements, [`prepared`](PostgresBuilder::prepared).
 //!
 //! With `notify` on, connections belong to the handle alone, and it sets `default_transaction_isolation`, `statement_timeout` and
@@ -104,6 +105,18 @@
 //! statements, and others one. It waits for what is locked without keeping anything locked itself, and gives up after `call_timeout`.
 //!
 //! If an id is pushed again while it exists, the server logs a violated constraint; that is harmless.
+//!
+//! # Ends of tasks
+//! With a [ledger](anyqueue::QueueBuilder::ledger) each end is a row, stored by the statement that settles; without one the statements are those of
+//! before. An end that is kept for 6 hours to 15 days is in a table with those that lapse within the same three hours (kept for more than 30 hours:
+//! 36 hours), of two rings of twelve that the schema is made with. Once all in such a table has lapsed, `purge_ended` empties it by `TRUNCATE`, whatever
+//! it has, and counts it up to its limit; so what has lapsed last waits for its table to be done. What is kept for a shorter or a longer time, or until it is
+//! deleted, is in one more table, and is deleted row by row. So is what nobody has purged before its ring came around, and everything where the role may not
+//! `TRUNCATE`. A table that others keep locked for longer than 50 ms is left for the next purge.
+//!
+//! Where an id has ended more than once, and the last end lapses before a former one, the former one is found again until it lapses too.
+//! Reading looks into each table, and locks about a hundred tables and indexes meanwhile: with hundreds of readers at the same moment, raise the server's
+//! `max_locks_per_transaction`.
 //!
 //! # How it works
 //! A message is one row. Partial indexes contain what is ready, leased, delayed, in front of its group, or in line behind others

@@ -55,4 +55,4 @@ $$;
 
 -- In milliseconds since 1970.
 CREATE FUNCTION ended_now() RETURNS bigint LANGUAGE sql VOLATILE
-AS $$ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint $$;
+AS $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint / 1000 $$;

@@ -6,7 +6,7 @@ CREATE FUNCTION store_ended(
 ) RETURNS void LANGUAGE plpgsql
 SET search_path FROM CURRENT SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    v_us  bigint := floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint; -- not before the removal has waited for its locks
+    v_us  bigint := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint; -- not before the removal has waited for its locks
     v_now bigint := v_us / 1000;
     v_all boolean := cardinality(p_done) = cardinality(p_ids); -- the usual case, in which no owner has to be looked for
 BEGIN

@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    Action, Extension, PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage, Settlement,
+    Action, Extension, LedgerQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage,
+    Settlement,
 };
 use anyqueue::{ExtendOutcome, MessageData, PushOutcome, SettleOutcome};
 use anyqueue_postgres::PostgresQueue;
 use anyqueue_testkit::{PgBouncer, Postgres, Server, start_if_installed};
 
 use crate::common::{LEASE, part, pull, pull_wait, push, texts};
+use crate::ledger::{all, count, done, ending, find};
 
 /// The pool, and what is behind it. Two connections for all: whoever relied on having one of his own would be found out.
 async fn start() -> Option<(Server, Server)> {
@@ -40,14 +42,25 @@ async fn every_call_works_through_a_pool_that_shares_connections_between_transac
     let longer = Extension { lease: lease.clone(), duration: LEASE * 2 };
     assert_eq!(queue.extend(&[longer]).await.remove(0).unwrap(), ExtendOutcome::Extended);
     push(&other, &p, &["next"]).await;
-    let done = [Settlement::new(lease, Action::Remove)];
-    let (settled, next) = queue.exchange(&done, &p, PullRequest::new(5, Duration::ZERO, LEASE)).await;
+    let removals = [Settlement::new(lease, Action::Remove)];
+    let (settled, next) = queue.exchange(&removals, &p, PullRequest::new(5, Duration::ZERO, LEASE)).await;
     assert_eq!(*settled[0].as_ref().unwrap(), SettleOutcome::Settled);
     let next = next.unwrap();
     assert_eq!(texts(&next), ["next"]);
     let back = [Settlement::new(next[0].lease.clone(), Action::Retry)];
     assert_eq!(other.settle(&back).await.remove(0).unwrap(), SettleOutcome::Settled);
-    assert_eq!(pull(&queue, &p, 5).await[0].delivery_count, Some(2));
+    let held = pull(&queue, &p, 5).await.remove(0);
+    assert_eq!(held.delivery_count, Some(2));
+    let id = held.message.id();
+    queue.settle(&[ending(&held, &done())]).await.remove(0).unwrap();
+    let greater = std::sync::Arc::new(done().with_attempt(2));
+    other.record_ended(&p, &[(id, greater)]).await.remove(0).unwrap();
+    assert_eq!(find(&queue, &p, id).await.unwrap().end.attempt, 2);
+    assert_eq!(
+        (all(&other, &p).await.len(), count(&queue, &p).await, queue.purge_ended(9).await.unwrap()),
+        (1, 1, 0)
+    );
+    assert!(other.delete_ended(&p, &[id]).await.remove(0).unwrap());
     queue.check().await.unwrap();
 }
 
