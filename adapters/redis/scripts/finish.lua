@@ -144,10 +144,16 @@ local function act(action, id, flag, value, headers)
 end
 
 -- Settles: ARGV[1] is for `remove`, ARGV[2] says how many others follow, each an action, a proof (id, token, flag), a value and
--- headers. Answers a digit for each, 1 where the lease held, and which argument comes next.
+-- headers. If it is less than 0 it is 1 more of them, and behind these are ends to keep, as `look` says, with the numbers of their
+-- deliveries. Answers a digit for each, 1 where the lease held, and which argument comes next.
 local function finish()
+    local others, ended = tonumber(ARGV[2]), nil
+    if others < 0 then
+        others = -1 - others
+        ended = ledger().look(3 + 4 * others)
+    end
     local answers, ready, due = { remove(ARGV[1]) }, 0, nil
-    local last = 2 + 4 * tonumber(ARGV[2])
+    local last = 2 + 4 * others
     if last > 2 then
         promote(base) -- what is due by now stands before what is postponed
     end
@@ -169,5 +175,10 @@ local function finish()
     if ready > 0 or due then
         tell(base, ready, due)
     end
-    return concat(answers), last + 1
+    answers = concat(answers)
+    if ended then
+        ledger().keep(ended, answers, '1')
+        last = ended.last
+    end
+    return answers, last + 1
 end

@@ -24,7 +24,7 @@ for _, command in ipairs({ { 'HSET', key, 'f', 1 }, { 'HSETNX', key, 'f', 1 }, {
     try(unpack(command))
 end
 for _, command in ipairs({ { 'ZADD', key, 1, 'm' }, { 'ZSCORE', key, 'm' }, { 'ZRANGE', key, 0, 0 }, { 'ZRANGEBYSCORE', key, 0, 1 },
-    { 'ZRANGEBYLEX', key, '-', '+' },
+    { 'ZRANGEBYLEX', key, '-', '+' }, { 'ZREVRANGEBYLEX', key, '+', '-' }, { 'ZLEXCOUNT', key, '-', '+' }, { 'ZMSCORE', key, 'm' },
     { 'ZCARD', key }, { 'ZCOUNT', key, 0, 1 }, { 'ZREM', key, 'm' }, { 'ZPOPMIN', key } }) do
     try(unpack(command))
 end

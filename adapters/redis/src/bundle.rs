@@ -6,6 +6,7 @@ use anyqueue::adapter::Action;
 use anyqueue::{Error, ErrorKind, MessageId};
 
 use crate::clock::millis;
+use crate::ends::{self, StoredEnd};
 use crate::link::Call;
 use crate::names::word;
 use crate::record::GROUPED;
@@ -22,6 +23,8 @@ pub(crate) struct Bundle<'s> {
     /// Removals of messages without group and key, by secret and window, with the positions of their answers.
     removals: Vec<((Secret, Window), Vec<IndexedId>)>,
     others: Vec<Ending<'s>>,
+    /// What is kept of the tasks, with the positions of the answers.
+    ends: Vec<(IndexedId, StoredEnd)>,
     /// What is stored with these ends.
     pub(crate) successors: Groups<'s>,
 }
@@ -33,10 +36,15 @@ pub(crate) struct Ending<'s> {
     pub(crate) proof: Proof,
     pub(crate) action: &'s Action,
     pub(crate) headers: Vec<u8>,
+    /// What is kept of the task, if its message is removed.
+    pub(crate) end: Option<StoredEnd>,
 }
 
 impl<'s> Bundle<'s> {
-    pub(crate) fn add(&mut self, ending: Ending<'s>) {
+    pub(crate) fn add(&mut self, mut ending: Ending<'s>) {
+        if let Some(end) = ending.end.take() {
+            self.ends.push(((ending.index, ending.proof.id), end));
+        }
         if *ending.action != Action::Remove || ending.proof.flag >= GROUPED {
             self.others.push(ending);
             return;
@@ -58,7 +66,12 @@ impl<'s> Bundle<'s> {
 
     /// The approximate number and size of its arguments.
     pub(crate) fn size(&self) -> (usize, usize) {
-        let (more, more_bytes) = self.successors.size();
+        let (mut more, mut more_bytes) = self.successors.size();
+        if !self.ends.is_empty() {
+            let (args, bytes) = ends::size(self.ends.iter().map(|(_, end)| end));
+            more += args;
+            more_bytes += bytes;
+        }
         let removals: usize = self.removals.iter().map(|(_, ids)| 18 + 16 * ids.len()).sum();
         let others: usize = self.others.iter().map(|other| 160 + other.headers.len()).sum();
         (2 + 4 * self.others.len() + more, removals + others + more_bytes)
@@ -75,7 +88,12 @@ impl<'s> Bundle<'s> {
                 proofs.extend_from_slice(id.as_bytes());
             }
         }
-        call.arg(&proofs).int(self.others.len() as u64);
+        call.arg(&proofs);
+        if self.ends.is_empty() {
+            call.int(self.others.len() as u64);
+        } else {
+            call.arg((-1 - self.others.len().cast_signed()).to_string().as_bytes()); // so scripts know of the ends
+        }
         for Ending { proof, action, headers, .. } in &self.others {
             let (code, value) = match action {
                 Action::Remove => ("D", String::new()),
@@ -86,32 +104,56 @@ impl<'s> Bundle<'s> {
             };
             call.arg(code.as_bytes()).arg(&proof.to_bytes()).arg(value.as_bytes()).arg(headers);
         }
+        if !self.ends.is_empty() {
+            let numbers = self.numbers();
+            let number = |index| numbers.get(index).copied().unwrap_or_default();
+            ends::add_to(call, self.ends.iter().map(|((index, id), end)| (number(index), *id, end)));
+        }
+    }
+
+    /// The numbers of the answers by their positions, from 1.
+    fn numbers(&self) -> HashMap<usize, u16> {
+        self.indexes().into_iter().zip(1..).collect()
+    }
+
+    /// Whether some of what is kept of the tasks lapses some time.
+    pub(crate) fn has_lapsing_ends(&self) -> bool {
+        self.ends.iter().any(|(_, end)| end.lapses)
     }
 
     /// Adds the successors' arguments, if there are any.
     pub(crate) fn add_successors_to(&self, call: &mut Call, caller: &str) {
         if !self.successors.is_empty() {
-            let numbers: HashMap<_, _> = self.indexes().into_iter().zip(1..).collect();
-            self.successors.add_to(call, caller, &numbers);
+            self.successors.add_to(call, caller, &self.numbers());
         }
     }
 
-    /// Whether this says that the server cannot store the successors: then nothing was done, and the rest may end without them.
-    pub(crate) fn is_in_vain(&self, error: &Error) -> bool {
-        matches!(error.kind(), ErrorKind::Full | ErrorKind::Incompatible) && !self.successors.is_empty()
+    /// What may be settled all the same where this says that something cannot be stored, for which nothing was done: the settlements without
+    /// successors, or, if these are not what cannot be stored, those of which nothing is kept.
+    pub(crate) fn rest(&self, error: &Error) -> Option<Self> {
+        let left_out: HashSet<usize> = match error.kind() {
+            ErrorKind::Full | ErrorKind::Incompatible if !self.successors.is_empty() => {
+                self.successors.owners().collect()
+            }
+            ErrorKind::Incompatible if !self.ends.is_empty() => {
+                self.ends.iter().map(|((index, _), _)| *index).collect()
+            }
+            _ => return None,
+        };
+        Some(self.without(&left_out))
     }
 
-    /// The settlements without successors.
-    pub(crate) fn without_successors(&self) -> Self {
-        let owners: HashSet<usize> = self.successors.owners().collect();
+    /// The settlements except those with these positions, without successors.
+    fn without(&self, left_out: &HashSet<usize>) -> Self {
         let mut rest = Self::default();
         for (kind, ids) in &self.removals {
-            let ids: Vec<_> = ids.iter().filter(|(index, _)| !owners.contains(index)).copied().collect();
+            let ids: Vec<_> = ids.iter().filter(|(index, _)| !left_out.contains(index)).copied().collect();
             if !ids.is_empty() {
                 rest.removals.push((*kind, ids));
             }
         }
-        rest.others.extend(self.others.iter().filter(|other| !owners.contains(&other.index)).cloned());
+        rest.others.extend(self.others.iter().filter(|other| !left_out.contains(&other.index)).cloned());
+        rest.ends.extend(self.ends.iter().filter(|((index, _), _)| !left_out.contains(index)).cloned());
         rest
     }
 }

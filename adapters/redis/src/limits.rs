@@ -15,3 +15,5 @@ pub(crate) const BATCH: usize = 1000;
 pub(crate) const JITTER: f64 = 0.1;
 /// The most bytes of successors in one settlement, which go to the server in one call.
 pub(crate) const SUCCESSOR_BYTES: usize = 256 * 1024 * 1024;
+/// About the most bytes of results in one call. A server executes nothing else meanwhile.
+pub(crate) const RESULT_BYTES: usize = 32 * 1024 * 1024;

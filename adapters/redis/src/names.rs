@@ -33,6 +33,11 @@ impl Names {
         format!("{}:partitions", self.prefix)
     }
 
+    /// The sorted set of partitions with ends that lapse.
+    pub(crate) fn ended(&self) -> String {
+        format!("{}:ended", self.prefix)
+    }
+
     /// The set of partitions, as text, that have ids without records.
     pub(crate) fn astray(&self) -> String {
         format!("{}:astray", self.prefix)

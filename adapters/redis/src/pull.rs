@@ -20,7 +20,7 @@ use crate::names::word;
 use crate::record;
 use crate::reply::{self, bytes, count, int, optional_bytes, optional_list};
 use crate::script;
-use crate::settle::SettlementBatch;
+use crate::settle::{SettlementBatch, first_batch};
 use crate::token::Tokens;
 use crate::unreadable::{Undecoded, Unreadable};
 
@@ -81,7 +81,7 @@ impl RedisQueue {
         partition: &PartitionId,
         request: PullRequest,
     ) -> (Vec<Result<SettleOutcome>>, Result<Vec<RawDelivery>>) {
-        if settlements.len() > BATCH {
+        if settlements.len() > first_batch(settlements).len() {
             return (self.settle_all(settlements).await, self.pull_messages(partition, request).await);
         }
         let mut batch = SettlementBatch::new(settlements, self);
@@ -121,7 +121,8 @@ impl RedisQueue {
         let before = Instant::now();
         let registering = async {
             self.register_whole_groups(partition, request).await?;
-            self.register_urgent(bundle).await
+            self.register_urgent(bundle).await?;
+            self.enlist_lapsing(partition, bundle).await
         };
         let answer = match registering.await {
             Ok(()) => self.run(&call, Operation::Settle).await,
@@ -132,8 +133,7 @@ impl RedisQueue {
             Ok(answer) => answer,
             Err(error) => {
                 batch.fail(bundle, &error);
-                if bundle.is_in_vain(&error) {
-                    let rest = bundle.without_successors();
+                if let Some(rest) = bundle.rest(&error) {
                     return Box::pin(self.exchange_once(&rest, batch, partition, request)).await;
                 }
                 return Err(stamp(error));

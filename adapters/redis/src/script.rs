@@ -51,6 +51,8 @@ const CLAIM: &str = include_str!("../scripts/claim.lua");
 const ARRIVE: &str = include_str!("../scripts/arrive.lua");
 const FINISH: &str = include_str!("../scripts/finish.lua");
 const FOLLOW: &str = include_str!("../scripts/follow.lua");
+const LEDGER: &str = include_str!("../scripts/ledger.lua");
+const WITHDRAWING: &str = include_str!("../scripts/withdrawing.lua");
 
 macro_rules! scripts {
     ($($name:ident = [$($part:expr),*], $file:literal;)*) => {
@@ -69,19 +71,29 @@ scripts! {
     PUSH = [COMMON, LINING_UP, STORING, MARKING, STORING_MANY], "push.lua";
     PUSH_OVER = [COMMON, LINING_UP, STORING, COMPACTION, MARKING, STORING_MANY], "push_over.lua";
     PULL = [COMMON, LINING_UP, READING, LEASES, COMING_BACK, REAPING, TOMBS, STANDING, CLAIM], "pull.lua";
-    SETTLE = [COMMON, LINING_UP, STORING, LEAVING, LEASES, COMING_BACK, ARRIVE, FINISH], "settle.lua";
-    SETTLE_THEN = [COMMON, LINING_UP, STORING, COMPACTION, MARKING, STORING_MANY, LEAVING, LEASES, COMING_BACK, ARRIVE, FINISH, FOLLOW],
+    SETTLE = [COMMON, LINING_UP, STORING, LEAVING, LEASES, COMING_BACK, ARRIVE, LEDGER, FINISH], "settle.lua";
+    SETTLE_THEN = [COMMON, LINING_UP, STORING, COMPACTION, MARKING, STORING_MANY, LEAVING, LEASES, COMING_BACK, ARRIVE, LEDGER, FINISH, FOLLOW],
         "settle_then.lua";
-    EXCHANGE = [COMMON, LINING_UP, STORING, READING, LEAVING, LEASES, COMING_BACK, REAPING, TOMBS, STANDING, CLAIM, ARRIVE, FINISH],
+    EXCHANGE = [COMMON, LINING_UP, STORING, READING, LEAVING, LEASES, COMING_BACK, REAPING, TOMBS, STANDING, CLAIM, ARRIVE, LEDGER, FINISH],
         "exchange.lua";
     EXCHANGE_THEN = [COMMON, LINING_UP, STORING, COMPACTION, MARKING, STORING_MANY, READING, LEAVING, LEASES, COMING_BACK, REAPING, TOMBS, STANDING, CLAIM,
-            ARRIVE, FINISH, FOLLOW],
+            ARRIVE, LEDGER, FINISH, FOLLOW],
         "exchange_then.lua";
     HELD = [COMMON, LEASES], "held.lua";
     COPY = [COMMON, LEAVING, LEASES], "copy.lua";
     STORE_COPY = [COMMON, LINING_UP, STORING, ARRIVE], "store_copy.lua";
     EXTEND = [COMMON, LEASES], "extend.lua";
-    TAKE_OUT = [COMMON, LINING_UP, READING, LEAVING, LEASES, TOMBS, STANDING], "take_out.lua";
+    TAKE_OUT = [COMMON, LINING_UP, READING, LEAVING, LEASES, TOMBS, STANDING, WITHDRAWING], "take_out.lua";
+    CANCEL = [COMMON, LINING_UP, READING, LEAVING, LEASES, TOMBS, STANDING, WITHDRAWING, LEDGER], "cancel.lua";
+    RECORD_ENDED = [COMMON, LEDGER], "record_ended.lua";
+    LIST_ENDED = [COMMON, LEDGER], "list_ended.lua";
+    COUNT_ENDED = [COMMON, LEDGER], "count_ended.lua";
+    FIND_ENDED = [COMMON, LEDGER], "find_ended.lua";
+    DELETE_ENDED = [COMMON, LEDGER], "delete_ended.lua";
+    PURGE_ENDED = [COMMON, LEDGER], "purge_ended.lua";
+    LAPSED_PARTITIONS = [], "lapsed_partitions.lua";
+    ENLIST = [], "enlist.lua";
+    DELIST = [], "delist.lua";
     PURGE = [COMMON, LINING_UP, READING, LEAVING, LEASES, COMING_BACK, REAPING, TOMBS, STANDING, CLAIM], "purge.lua";
     COUNTS = [COMMON, LINING_UP, LEASES, COMING_BACK, REAPING], "counts.lua";
     AMEND = [COMMON, LINING_UP, STORING, MARKING, COMPACTION, READING, LEAVING, LEASES, COMING_BACK, TOMBS, STANDING], "amend.lua";

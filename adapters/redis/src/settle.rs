@@ -4,13 +4,14 @@ use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
 
 use anyqueue::adapter::{Action, Envelope, Settlement};
-use anyqueue::{Error, MessageData, MessageId, Operation, PartitionId, Result, SettleOutcome};
+use anyqueue::{Bytes, Error, MessageData, MessageId, Operation, PartitionId, Result, SettleOutcome};
 use futures_util::future::{join, join_all};
 
 use crate::RedisQueue;
 use crate::bundle::{Bundle, Ending};
+use crate::ends::StoredEnd;
 use crate::error::{ERRORS, NAME, unexpected_reply};
-use crate::limits::{BATCH, MAX_DELAY};
+use crate::limits::{BATCH, MAX_DELAY, RESULT_BYTES};
 use crate::link::Call;
 use crate::reply::bytes;
 use crate::script::{self, Script};
@@ -63,12 +64,13 @@ impl<'s> SettlementBatch<'s> {
         for (index, settlement) in settlements.iter().enumerate() {
             batch.outcomes.push(Ok(SettleOutcome::Lost));
             let Some(proof) = Proof::of(&settlement.lease) else { continue };
-            let encoded = encode(&settlement.action, proof.id)
-                .and_then(|headers| Ok((headers, successors::encode(&settlement.then, config, next_us)?)));
+            let encoded = encode(&settlement.action, proof.id).and_then(|headers| {
+                Ok((headers, encode_end(settlement)?, successors::encode(&settlement.then, config, next_us)?))
+            });
             next_us += settlement.then.len() as u64;
             match encoded {
-                Ok((headers, successors)) if seen.insert(proof) => {
-                    let ending = Ending { index, proof, action: &settlement.action, headers };
+                Ok((headers, end, successors)) if seen.insert(proof) => {
+                    let ending = Ending { index, proof, action: &settlement.action, headers, end };
                     let from = &settlement.lease.partition;
                     batch.sort_in(CrossSlot { from, ending, successors }, config.is_cluster());
                 }
@@ -158,13 +160,31 @@ fn encode(action: &Action, id: MessageId) -> Result<Vec<u8>> {
     }
 }
 
+/// What is kept of the task, if anything is.
+fn encode_end(settlement: &Settlement) -> Result<Option<StoredEnd>> {
+    let end = settlement.end.as_ref().filter(|_| settlement.action == Action::Remove);
+    end.map(|end| StoredEnd::encode(end)).transpose()
+}
+
+/// The first of these, as many as one call takes.
+pub(crate) fn first_batch(settlements: &[Settlement]) -> &[Settlement] {
+    let mut bytes = 0;
+    let result = |one: &Settlement| one.end.as_ref()?.result.as_ref().map(Bytes::len);
+    let has_room = |one: &&Settlement| {
+        bytes += result(one).unwrap_or_default();
+        bytes <= RESULT_BYTES
+    };
+    // One by itself is always a batch.
+    let count = settlements.iter().take(BATCH).take_while(has_room).count().max(1);
+    settlements.get(..count).unwrap_or(settlements)
+}
+
 impl RedisQueue {
     pub(crate) async fn settle_all(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
         // Usually one batch. A script could not take many more at once.
-        let mut batches = settlements.chunks(BATCH);
-        let mut outcomes = self.settle_batch(batches.next().unwrap_or_default()).await;
-        for batch in batches {
-            outcomes.append(&mut self.settle_batch(batch).await);
+        let mut outcomes = Vec::with_capacity(settlements.len());
+        while let Some(left) = settlements.get(outcomes.len()..).filter(|left| !left.is_empty()) {
+            outcomes.append(&mut self.settle_batch(first_batch(left)).await);
         }
         outcomes
     }
@@ -184,12 +204,12 @@ impl RedisQueue {
         let moving = cross_slot_moves.iter().map(|one| self.move_across_slots(one));
         let (answers, moved) = join(join_all(calls), join_all(moving)).await;
         for ((partition, bundle), answer) in bundles.iter().zip(answers) {
-            let is_in_vain = answer.as_ref().is_err_and(|error| bundle.is_in_vain(error));
+            let mut rest = answer.as_ref().err().and_then(|error| bundle.rest(error));
             batch.record_answer(bundle, answer);
-            if is_in_vain {
-                let rest = bundle.without_successors();
-                let answer = self.settle_bundle(partition, &rest).await;
-                batch.record_answer(&rest, answer);
+            while let Some(some) = rest {
+                let answer = self.settle_bundle(partition, &some).await;
+                rest = answer.as_ref().err().and_then(|error| some.rest(error));
+                batch.record_answer(&some, answer);
             }
         }
         for (cross_slot_move, outcome) in cross_slot_moves.iter().zip(moved) {
@@ -199,6 +219,7 @@ impl RedisQueue {
 
     async fn settle_bundle(&self, partition: &PartitionId, bundle: &Bundle<'_>) -> Result<Vec<u8>> {
         self.register_urgent(bundle).await?;
+        self.enlist_lapsing(partition, bundle).await?;
         let mut call = self.new_bundle_call([&script::SETTLE, &script::SETTLE_THEN], partition, bundle);
         bundle.add_successors_to(&mut call, &self.inner.caller);
         let answer = self.run(&call, Operation::Settle).await;
@@ -212,6 +233,11 @@ impl RedisQueue {
             self.register_amended(partition).await?;
         }
         Ok(())
+    }
+
+    /// In a cluster, notes that ends of this partition will lapse.
+    pub(crate) async fn enlist_lapsing(&self, partition: &PartitionId, bundle: &Bundle<'_>) -> Result<()> {
+        if bundle.has_lapsing_ends() { self.enlist(partition).await } else { Ok(()) }
     }
 
     /// A call with these settlements, of the first script unless they have successors, whose arguments are to be added.

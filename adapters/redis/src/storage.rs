@@ -47,6 +47,8 @@ pub(crate) struct Inner {
     pub(crate) amended: RecentNames,
     /// Partitions of which it has noted there that several of a group may be in front, or some disabled.
     pub(crate) counted: RecentNames,
+    /// Partitions that this handle has added to the list of those with ends that lapse, in a cluster.
+    pub(crate) with_ends: RecentNames,
     /// Partitions that this handle has reported for missing records.
     pub(crate) reported: RecentNames,
     tasks: TaskTracker,
@@ -120,6 +122,7 @@ impl RedisQueue {
             listed: RecentNames::default(),
             amended: RecentNames::default(),
             counted: RecentNames::default(),
+            with_ends: RecentNames::default(),
             reported: RecentNames::default(),
             tasks: TaskTracker::new(),
             calls: TaskTracker::new(),
@@ -260,6 +263,6 @@ impl Storage for RedisQueue {
     }
 
     fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
-        None
+        Some(self)
     }
 }

@@ -9,7 +9,7 @@ use crate::common::{Bed, fill, part, pull, push, settle};
 use crate::successors::bring;
 
 /// How many scripts the server ran, and how long it took for them, in microseconds, since it was asked to count anew.
-async fn scripts(bed: &Bed) -> (u64, f64) {
+pub(crate) async fn scripts(bed: &Bed) -> (u64, f64) {
     let line = bed.text_info("cmdstat_evalsha").await;
     let number = |name: &str| line.split(name).nth(1).unwrap().split(',').next().unwrap().to_owned();
     (number("calls=").parse().unwrap(), number("usec=").parse().unwrap())

@@ -1,0 +1,10 @@
+-- Deletes ends. ARGV: ids. Answers a digit for each, 1 if there was one that had not lapsed.
+
+local answers, was_there = {}, {}
+for i, record in ipairs(ledger().free(ARGV)) do
+    local is_first = not was_there[ARGV[i]]
+    was_there[ARGV[i]] = true
+    answers[i] = record and is_first and ledger().is_kept(record) and '1' or '0'
+end
+ledger().note_next()
+return concat(answers)

@@ -1,0 +1,169 @@
+//! The ends of tasks in the form in which scripts store them.
+
+use std::time::{Duration, SystemTime};
+
+use anyqueue::adapter::{EndedTask, TaskEnd};
+use anyqueue::{Bytes, Error, ErrorKind, MessageId, Result};
+
+use crate::clock::millis;
+use crate::error::ERRORS;
+use crate::link::Call;
+
+/// When what is kept until it is deleted lapses, in milliseconds since 1970: all bits of six bytes. Scripts have the same constant.
+const NEVER_MS: u64 = (1 << 48) - 1;
+/// What is to be kept for longer, which is four thousand years, is kept until it is deleted.
+const LONGEST_MS: u64 = 1 << 47;
+/// Added to the state of an end that has a result.
+const WITH_RESULT: u8 = 16;
+/// The moment, when it lapses, the rank, and the state.
+const FRONT_BYTES: usize = 6 + 6 + 8 + 1;
+
+/// An end to be stored.
+#[derive(Clone)]
+pub(crate) struct StoredEnd {
+    bytes: Vec<u8>,
+    result: Option<Bytes>,
+    /// Whether it lapses some time.
+    pub(crate) lapses: bool,
+}
+
+impl StoredEnd {
+    pub(crate) fn encode(end: &TaskEnd) -> Result<Self> {
+        let keep_ms = end.keep.map(millis).filter(|keep_ms| *keep_ms <= LONGEST_MS);
+        let has_result = if end.result.is_some() { WITH_RESULT } else { 0 };
+        let mut bytes = six_bytes(keep_ms.unwrap_or(NEVER_MS)).to_vec();
+        bytes.extend_from_slice(&end.rank().to_be_bytes());
+        bytes.push(end.state.code() + has_result);
+        bytes.append(&mut end.encode()?);
+        Ok(Self { bytes, result: end.result.clone(), lapses: keep_ms.is_some() })
+    }
+}
+
+/// Ends that one call stores, with the numbers of that which they end: its position in the answer, from 1.
+pub(crate) fn add_to<'e>(
+    call: &mut Call,
+    ends: impl Iterator<Item = (u16, MessageId, &'e StoredEnd)> + Clone,
+) {
+    let heads: Vec<u8> = ends
+        .clone()
+        .flat_map(|(number, id, _)| number.to_be_bytes().into_iter().chain(*id.as_bytes()))
+        .collect();
+    call.arg(&heads);
+    for (_, _, end) in ends {
+        call.arg(&end.bytes);
+        if let Some(result) = &end.result {
+            call.arg(result);
+        }
+    }
+}
+
+/// The approximate number and size of their arguments.
+pub(crate) fn size<'e>(ends: impl Iterator<Item = &'e StoredEnd>) -> (usize, usize) {
+    ends.fold((1, 32), |(args, bytes), end| {
+        let result = end.result.as_ref().map_or(0, Bytes::len);
+        (args + 2, bytes + end.bytes.len() + result + 64)
+    })
+}
+
+/// Reads what scripts have stored of an end, and its result, if that was read too.
+pub(crate) fn decode(id: MessageId, record: &[u8], result: Option<Vec<u8>>) -> Result<EndedTask> {
+    let (ended_ms, lapses_ms, flag, body) = split(record).ok_or_else(damaged)?;
+    let mut end = TaskEnd::decode(body)?;
+    if flag & WITH_RESULT != 0 {
+        end.result = result.map(Bytes::from);
+    }
+    let expires_at = (lapses_ms < NEVER_MS).then(|| time(lapses_ms));
+    Ok(EndedTask::new(id, time(ended_ms), expires_at, end.into()))
+}
+
+fn split(record: &[u8]) -> Option<(u64, u64, u8, &[u8])> {
+    let (front, body) = record.split_at_checked(FRONT_BYTES)?;
+    let (ended, rest) = front.split_first_chunk()?;
+    let (lapses, rest) = rest.split_first_chunk()?;
+    Some((number(ended), number(lapses), *rest.last()?, body))
+}
+
+fn damaged() -> Error {
+    ERRORS.error(ErrorKind::Corrupt, "the stored end of a task cannot be parsed")
+}
+
+fn number(bytes: &[u8; 6]) -> u64 {
+    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+fn time(since_1970_ms: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_millis(since_1970_ms)
+}
+
+/// The last six bytes of a number.
+pub(crate) fn six_bytes(number: u64) -> [u8; 6] {
+    let [_, _, bytes @ ..] = number.to_be_bytes();
+    bytes
+}
+
+/// The first whole millisecond that is not before this time, as lists have it, and whether it is that very time.
+pub(crate) fn moment(at: SystemTime) -> ([u8; 6], bool) {
+    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since_ms = millis(since).min(NEVER_MS);
+    (six_bytes(since_ms), time(since_ms) == at)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyqueue::EndState;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What a script makes of an end at this moment.
+    fn stored(end: &TaskEnd, ended_ms: u64) -> Vec<u8> {
+        let sent = StoredEnd::encode(end).unwrap().bytes;
+        let keep_ms = number(sent.first_chunk().unwrap());
+        let lapses_ms = if keep_ms == NEVER_MS { NEVER_MS } else { ended_ms + keep_ms };
+        [&six_bytes(ended_ms), &six_bytes(lapses_ms), &sent[6..]].concat()
+    }
+
+    #[test]
+    fn what_is_stored_comes_back() {
+        let end = TaskEnd::new(EndState::Failed).with_attempt(3).with_result("x");
+        let id = MessageId::new();
+        for (keep, kept) in [
+            (Some(Duration::from_micros(1)), Some(time(1001))),
+            (Some(Duration::from_millis(LONGEST_MS)), Some(time(LONGEST_MS + 1000))),
+            (Some(Duration::MAX), None),
+            (None, None),
+        ] {
+            let end = end.clone().with_keep(keep);
+            let ended = decode(id, &stored(&end, 1000), Some(b"x".to_vec())).unwrap();
+            assert_eq!((ended.id, ended.ended_at, ended.expires_at), (id, time(1000), kept));
+            assert_eq!(*ended.end, end.with_keep(None));
+        }
+    }
+
+    #[test]
+    fn what_is_cut_short_is_damaged() {
+        let record = stored(&TaskEnd::new(EndState::Succeeded), 1);
+        for length in 0..record.len() {
+            let error = decode(MessageId::new(), &record[..length], None).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn a_time_between_two_milliseconds_is_the_second_one() {
+        for (at_ns, at_ms, is_exact) in
+            [(0, 0, true), (1, 1, false), (1_000_000, 1, true), (1_000_001, 2, false)]
+        {
+            let at = SystemTime::UNIX_EPOCH + Duration::from_nanos(at_ns);
+            assert_eq!(moment(at), (six_bytes(at_ms), is_exact));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..200)) {
+            drop(decode(MessageId::new(), &bytes, Some(bytes.clone())));
+        }
+    }
+}
