@@ -3,11 +3,10 @@
 -- are not freed yet have to be looked for; while there are none the server knows the number.
 
 -- Of one state so many are looked at in one call.
-local LOOKED_AT = 500
+local LOOKED_AT = 250
 
 local enough, high, low, states, at = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local lapsing, now_ms = ledger().lapsing, ledger().now_ms
-local are_all_kept = call('ZCOUNT', lapsing, '-inf', now_ms) == 0
+local are_all_kept = call('ZCOUNT', ledger().lapsing, '-inf', ledger().now_ms) == 0
 local count = 0
 
 -- Counts those of one state that have not lapsed. Answers where to go on, if not all were looked at.
@@ -16,8 +15,8 @@ local function look_at_some(key, upper)
     for i, member in ipairs(members) do
         ids[i] = sub(member, 7)
     end
-    for _, lapses in ipairs(#ids > 0 and call('ZMSCORE', lapsing, unpack(ids)) or {}) do
-        if not lapses or tonumber(lapses) > now_ms then
+    for _, record in ipairs(#ids > 0 and call('HMGET', ledger().ended, unpack(ids)) or {}) do
+        if record and ledger().is_kept(record) then
             count = count + 1
         end
     end

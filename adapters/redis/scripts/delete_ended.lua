@@ -6,5 +6,4 @@ for i, record in ipairs(ledger().free(ARGV)) do
     was_there[ARGV[i]] = true
     answers[i] = record and is_first and ledger().is_kept(record) and '1' or '0'
 end
-ledger().note_next()
 return concat(answers)

@@ -3,7 +3,9 @@
 -- `ended` has them by id: when each ended and when it lapses (6 bytes each, in milliseconds since 1970; the second is all ones if it is
 -- kept until it is deleted), its rank (8 bytes), its state, which is 16 more if it has a result, and what clients read. The results are in
 -- `ended:results`. For each state there is a sorted set, `ended:1` to `ended:4`, of moments and ids, one behind the other. All have the same
--- score, so the server keeps them in the order of lists. `ended:lapsing` has the ids of what lapses, by when.
+-- score, so the server keeps them in the order of lists. `ended:lapsing` has what lapses, by when: the ids that one call stored for the
+-- same time, one behind the other, which costs much less than each by itself. Those whose ends were replaced or deleted stay in it: who
+-- frees asks their records, which know when they lapse.
 
 local made_ledger
 
@@ -64,23 +66,63 @@ local function ledger()
         end
     end
 
-    -- Removes ends by id. Answers their records.
-    local function free(ids)
-        local records = call('HMGET', ended, unpack(ids))
+    -- Removes these ends, whose records are known.
+    local function remove_ends(ids, records)
         take_off_lists(ids, records)
         call('HDEL', ended, unpack(ids))
         call('HDEL', results, unpack(ids))
-        call('ZREM', lapsing, unpack(ids))
+    end
+
+    -- Removes ends by id. Answers their records.
+    local function free(ids)
+        local records = call('HMGET', ended, unpack(ids))
+        remove_ends(ids, records)
+        if call('EXISTS', ended) == 0 then
+            call('UNLINK', lapsing) -- what is in it is there for nothing
+        end
+        note_next()
         return records
     end
 
-    -- Frees some of what has lapsed. Answers how many.
-    local function purge(most)
-        local ids = call('ZRANGEBYSCORE', lapsing, '-inf', now_ms, 'LIMIT', 0, most)
-        if #ids > 0 then
-            free(ids)
+    -- Looks at some of what has lapsed, and removes those of them that are still there. Answers how many.
+    local function free_lapsed(ids)
+        local gone, their_records = {}, {}
+        for i, record in ipairs(call('HMGET', ended, unpack(ids))) do
+            if record and not is_kept(record) then
+                local n = #gone + 1
+                gone[n], their_records[n] = ids[i], record
+            end
         end
-        return #ids
+        if #gone > 0 then
+            remove_ends(gone, their_records)
+        end
+        return #gone
+    end
+
+    -- Frees some of what has lapsed: looks at so many. Answers how many were freed, and how many were looked at.
+    local function purge(most)
+        local ids = {}
+        while #ids < most do
+            local first = call('ZRANGEBYSCORE', lapsing, '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, 1)
+            local some, at = first[1], first[2]
+            if not some then
+                break
+            end
+            local last = math.min(#some, 16 * (most - #ids))
+            for from = 1, last, 16 do
+                ids[#ids + 1] = sub(some, from, from + 15)
+            end
+            call('ZREM', lapsing, some)
+            if last < #some then -- NX: if just these are there already, their ends were stored anew
+                call('ZADD', lapsing, 'NX', at, sub(some, last + 1))
+            end
+        end
+        local count = #ids > 0 and free_lapsed(ids) or 0
+        if call('EXISTS', ended) == 0 then
+            call('UNLINK', lapsing)
+        end
+        note_next()
+        return count, #ids
     end
 
     -- Reads the ends in ARGV from there: of all of them a number (2 bytes) and an id, then of each how long it is kept (6 bytes, in
@@ -136,7 +178,7 @@ local function ledger()
             return
         end
         local moment, records, members = struct.pack('>I6', now_ms), {}, {}
-        local lapsed, forever, brought, without = {}, {}, {}, {}
+        local lapsing_at, brought, without = {}, {}, {}
         local last_keep, lapses, packed
         for i, id in ipairs(some.ids) do
             local sent, former = some.sent[i], some.formers[i]
@@ -150,10 +192,8 @@ local function ledger()
             local n = #list
             list[n + 1], list[n + 2] = 0, moment .. id
             if lapses < NEVER then
-                n = #lapsed
-                lapsed[n + 1], lapsed[n + 2] = lapses, id
-            elseif former then
-                forever[#forever + 1] = id
+                list = named(lapsing_at, lapses)
+                list[#list + 1] = id
             end
             if flag >= 16 then
                 n = #brought
@@ -169,8 +209,9 @@ local function ledger()
         end
         write('HDEL', results, without)
         write('HSET', results, brought)
-        write('ZREM', lapsing, forever)
-        write('ZADD', lapsing, lapsed)
+        for at, list in pairs(lapsing_at) do
+            call('ZADD', lapsing, at, concat(list))
+        end
         note_next()
     end
 
@@ -187,7 +228,7 @@ local function ledger()
 
     made_ledger = {
         ended = ended, results = results, lapsing = lapsing, listed = listed, now_ms = now_ms, is_kept = is_kept, free = free, purge = purge,
-        note_next = note_next, look = look, select_some = select_some, store = store, keep = keep,
+        look = look, select_some = select_some, store = store, keep = keep,
     }
     return made_ledger
 end

@@ -1,5 +1,5 @@
--- Frees ends that have lapsed. ARGV: how many at most. Answers how many, and whether some are left that lapse sooner or later.
+-- Frees ends that have lapsed. ARGV: how many to look at. Answers how many were freed, how many were looked at, and whether some are left that lapse
+-- sooner or later.
 
-local count = ledger().purge(tonumber(ARGV[1]))
-ledger().note_next()
-return { count, call('EXISTS', ledger().lapsing) }
+local count, looked_at = ledger().purge(tonumber(ARGV[1]))
+return { count, looked_at, call('EXISTS', ledger().lapsing) }

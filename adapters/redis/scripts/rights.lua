@@ -15,6 +15,7 @@ end
 
 try('TIME')
 try('EXISTS', key)
+try('UNLINK', key)
 for _, command in ipairs({ { 'RPUSH', key, 1 }, { 'LPUSH', key, 1 }, { 'LLEN', key }, { 'LRANGE', key, 0, 0 }, { 'LPOP', key, 2 } }) do
     try(unpack(command))
 end
@@ -24,7 +25,7 @@ for _, command in ipairs({ { 'HSET', key, 'f', 1 }, { 'HSETNX', key, 'f', 1 }, {
     try(unpack(command))
 end
 for _, command in ipairs({ { 'ZADD', key, 1, 'm' }, { 'ZSCORE', key, 'm' }, { 'ZRANGE', key, 0, 0 }, { 'ZRANGEBYSCORE', key, 0, 1 },
-    { 'ZRANGEBYLEX', key, '-', '+' }, { 'ZREVRANGEBYLEX', key, '+', '-' }, { 'ZLEXCOUNT', key, '-', '+' }, { 'ZMSCORE', key, 'm' },
+    { 'ZRANGEBYLEX', key, '-', '+' }, { 'ZREVRANGEBYLEX', key, '+', '-' }, { 'ZLEXCOUNT', key, '-', '+' },
     { 'ZCARD', key }, { 'ZCOUNT', key, 0, 1 }, { 'ZREM', key, 'm' }, { 'ZPOPMIN', key } }) do
     try(unpack(command))
 end

@@ -8,8 +8,8 @@ use crate::link::Call;
 use crate::reply::{count, exactly, list, text};
 use crate::script::{self, Script};
 
-/// How many ends one script frees.
-const FREED_PER_CALL: usize = 250;
+/// How many ends one script looks at, most of which it frees.
+const LOOKED_AT_PER_CALL: usize = 250;
 /// How many partitions one call names.
 const NAMES_PER_CALL: u64 = 100;
 /// A partition without ends stays on a cluster's list for so long since a handle noted it. Handles rely on it for a minute, and for as long
@@ -99,13 +99,13 @@ impl RedisQueue {
     async fn purge_partition(&self, partition: &PartitionId, limit: usize) -> Result<Freed> {
         let mut freed = Freed { count: 0, has_more: true };
         while freed.count < limit {
-            let wanted = FREED_PER_CALL.min(limit - freed.count);
+            let wanted = LOOKED_AT_PER_CALL.min(limit - freed.count);
             let mut call = self.new_call(&script::PURGE_ENDED, partition, 1, 32);
             call.int(wanted as u64);
-            let [some, more] = exactly(self.run(&call, Operation::Inspect).await?)?;
+            let [some, looked_at, more] = exactly(self.run(&call, Operation::Inspect).await?)?;
             let some = usize::try_from(count(&some)?).unwrap_or(usize::MAX);
             freed = Freed { count: freed.count.saturating_add(some), has_more: count(&more)? > 0 };
-            if some < wanted {
+            if count(&looked_at)? < wanted as u64 {
                 break;
             }
         }

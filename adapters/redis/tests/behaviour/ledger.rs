@@ -277,6 +277,23 @@ async fn what_has_lapsed_is_in_no_answer_and_a_purge_leaves_no_key_behind() {
 }
 
 #[tokio::test]
+async fn an_end_that_took_the_place_of_one_that_lapsed_sooner_is_freed_at_its_own_time() {
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, p) = (bed.open().await, part("p"));
+    let ids = new_ids(2);
+    record(&queue, &p, &ids, &done().with_keep(Some(MOMENT))).await;
+    record(&queue, &p, &ids[1..], &done().with_attempt(2).with_keep(Some(300 * MOMENT))).await;
+    tokio::time::sleep(2 * MOMENT).await;
+    assert_eq!(queue.purge_ended(1).await.unwrap(), 1);
+    assert_eq!(queue.purge_ended(9).await.unwrap(), 0);
+    while find(&queue, &p, ids[1]).await.is_some() {
+        tokio::time::sleep(MOMENT).await;
+    }
+    assert_eq!(queue.purge_ended(9).await.unwrap(), 1);
+    assert_eq!(keys(&bed).await, BTreeSet::new());
+}
+
+#[tokio::test]
 async fn a_purge_beside_settlements_takes_nothing_that_is_kept() {
     let Some(bed) = Bed::find().await else { return };
     let (queue, other, p) = (bed.open().await, bed.open().await, part("p"));
