@@ -85,7 +85,9 @@ needs! {
     /// Groups claimed whole.
     WholeGroups: "groups claimed whole", |c| c.whole_groups;
     /// The ends of tasks, kept.
-    Ledger: "a ledger of the ends of tasks", |c| c.ledger;
+    Ledger: "a ledger of the ends of tasks", |c| c.ledger.is_some();
+    /// The ends of tasks, stored in one step with their settlements.
+    AtomicLedger: "a ledger in one step with the settlement", |c| c.ledger == Some(MoveGuarantee::Atomic);
     /// Successors with the end of a delivery.
     Successors: "successors", |c| c.successors.is_some();
     /// Successors in one step with the end.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
 
-use crate::capabilities::{Capabilities, DeliveryCount};
+use crate::capabilities::{Capabilities, DeliveryCount, MoveGuarantee};
 use crate::error::{Error, ErrorKind, Result, RetryClass};
 use crate::forward::Forward;
 use crate::inspect::{CancelOutcome, MAX_PAGE, Page};
@@ -70,12 +70,12 @@ impl Beside {
     /// [`Unsupported`](ErrorKind::Unsupported) if the second storage keeps no ledger.
     pub fn new(queue: impl IntoStorage, ledger: impl IntoStorage) -> Result<Self> {
         let (queue, ledger) = (queue.into_storage(), ledger.into_storage());
-        if !ledger.capabilities().ledger || ledger.ledger().is_none() {
+        if ledger.capabilities().ledger.is_none() || ledger.ledger().is_none() {
             let text = "this storage keeps no ledger, so it cannot keep one for another: take one that declares `ledger`";
             return Err(Error::unsupported(text).with_backend(ledger.name()));
         }
         let mut capabilities = queue.capabilities().clone();
-        capabilities.ledger = true;
+        capabilities.ledger = Some(MoveGuarantee::AtLeastOnce);
         // Settlements wait for the ledger before they are sent, so that those under way together could not keep their order.
         capabilities.exchange = false;
         let is_down = AtomicBool::new(false);

@@ -72,9 +72,10 @@ pub struct Capabilities {
     pub urgent_after: bool,
     /// Whether a pull can [claim groups whole](crate::adapter::PullRequest::group_members). Only with [`groups`](Self::groups).
     pub whole_groups: bool,
-    /// Whether the end of a task can be [stored with its settlement](crate::adapter::Settlement::end), and asked for:
-    /// [`LedgerQueueStorage`](crate::adapter::LedgerQueueStorage).
-    pub ledger: bool,
+    /// Whether the end of a task is [stored with its settlement](crate::adapter::Settlement::end), and can be asked for
+    /// ([`LedgerQueueStorage`](crate::adapter::LedgerQueueStorage)), and whether both are one step: if it is
+    /// [`AtLeastOnce`](MoveGuarantee::AtLeastOnce), a crash in the middle, or a lost lease, leaves an end of what has not ended. `None`: it keeps none.
+    pub ledger: Option<MoveGuarantee>,
     /// Sizes and batch limits.
     pub limits: Limits,
     /// How late a timed promise (lease end, delay, long-poll end) may be kept.
@@ -280,7 +281,8 @@ pub enum DeliveryCount {
     ExceptReleases,
 }
 
-/// Whether what takes two steps on some servers is one: a move between partitions, a postponement by a copy, successors with an end.
+/// Whether what takes two steps on some servers is one: a move between partitions, a postponement by a copy, successors or the end of a task with a
+/// settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MoveGuarantee {
     /// The message is in exactly one place at any moment.

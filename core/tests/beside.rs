@@ -32,7 +32,7 @@ impl Bare {
     fn new(cut: &Arc<AtomicBool>) -> Self {
         let inner = MemoryQueue::new();
         let mut capabilities = inner.capabilities().clone();
-        capabilities.ledger = false;
+        capabilities.ledger = None;
         Self { inner, capabilities, cut: cut.clone(), pulls: Arc::default() }
     }
 }

@@ -56,7 +56,7 @@ pub(crate) fn capabilities(max_message_bytes: u64) -> Capabilities {
         amend: true,
         urgent_after: true,
         whole_groups: true,
-        ledger: true,
+        ledger: Some(MoveGuarantee::Atomic),
         limits: Limits {
             message_bytes: max_message_bytes,
             push_batch: MAX_BATCH,

@@ -81,7 +81,7 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
         amend: false,
         urgent_after: false,
         whole_groups: false,
-        ledger: false,
+        ledger: None,
         limits: Limits {
             message_bytes: config.message_bytes,
             push_batch: BATCH,

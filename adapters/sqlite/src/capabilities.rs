@@ -63,7 +63,7 @@ pub(crate) fn capabilities(config: &Config, power: bool) -> Capabilities {
         amend: true,
         urgent_after: true,
         whole_groups: true,
-        ledger: true,
+        ledger: Some(MoveGuarantee::Atomic),
         limits: Limits {
             message_bytes: config.message_bytes,
             push_batch: BATCH,

@@ -19,6 +19,8 @@ const BOTH: &[(&str, &str)] = &[
     ("amendment of what waits", "a queue cannot be reordered, and what waits cannot be found by its id"),
     ("messages that become urgent", "a queue cannot be reordered: what is stored stays as it was sent"),
     ("successors in one step", "no request both stores and deletes"),
+    ("a ledger of the ends of tasks", "a queue keeps nothing of what is deleted"),
+    ("a ledger in one step with the settlement", "a queue keeps nothing of what is deleted"),
     ("exchanges that overlap", "no request both settles and receives"),
     ("a controlled clock", "time is the server's: its clock cannot be turned"),
     ("stored bytes that others can write", "a body is text: bytes that are none cannot be put there"),

@@ -118,7 +118,7 @@ impl Storage for Quirky {
     }
 
     fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
-        let has_one = self.capabilities.ledger && self.client.right.has_ledger();
+        let has_one = self.capabilities.ledger.is_some() && self.client.right.has_ledger();
         has_one.then_some(self as &dyn LedgerQueueStorage)
     }
 }

@@ -242,7 +242,7 @@ impl<'a> Actor<'a> {
 
     /// Where a ledger is declared, three of four tasks that are removed have an end.
     fn end(&mut self, action: &Action, partition: &PartitionId) -> Option<Arc<TaskEnd>> {
-        let ledger = self.client.capabilities().ledger;
+        let ledger = self.client.capabilities().ledger.is_some();
         if !ledger || *action != Action::Remove || partition.is_dead_letters() {
             return None;
         }

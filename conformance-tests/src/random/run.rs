@@ -41,7 +41,7 @@ async fn act(stage: &Stage, plan: &Plan) -> std::result::Result<(), Stuck> {
     let drain =
         Drain { storage: &storage, history: &stage.history, clock: &stage.clock, rules: &stage.rules };
     drain.run().await?;
-    if let Some(ledger) = storage.ledger().filter(|_| storage.capabilities().ledger) {
+    if let Some(ledger) = storage.ledger().filter(|_| storage.capabilities().ledger.is_some()) {
         ends::judge(&stage.history, ledger).await?;
     }
     let _ = storage.close().await;

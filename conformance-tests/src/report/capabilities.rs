@@ -97,7 +97,7 @@ pub(super) fn rows(declared: &Capabilities) -> Vec<(&'static str, String)> {
         ("what waits can be amended", yes(amend)),
         ("urgent from a moment on", yes(urgent_after)),
         ("groups claimed whole", yes(whole_groups)),
-        ("ends of tasks kept with the settlement", yes(ledger)),
+        ("ends of tasks kept with the settlement", ledger.map_or("no", move_words).to_owned()),
     ];
     rows.extend(inspect_rows(&inspect));
     rows.extend(limit_rows(&limits));

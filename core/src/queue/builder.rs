@@ -181,7 +181,8 @@ impl QueueBuilder {
         if self.options.max_held == 0 {
             return Err(Error::invalid("max_held is 0: a queue that may hold nothing can pull nothing"));
         }
-        if self.options.ledger.is_some() && !(capabilities.ledger && self.storage.ledger().is_some()) {
+        if self.options.ledger.is_some() && (capabilities.ledger.is_none() || self.storage.ledger().is_none())
+        {
             return Err(guard::unsupported("a ledger of the ends of tasks").with_backend(self.storage.name()));
         }
         start::start(self.storage, self.options, self.io, self.spawner, capabilities)

@@ -222,7 +222,7 @@ impl Queue {
     }
 
     pub(super) fn has_ledger(&self) -> bool {
-        self.capabilities().ledger && self.storage().ledger().is_some()
+        self.capabilities().ledger.is_some() && self.storage().ledger().is_some()
     }
 
     fn no_ledger(&self) -> crate::error::Error {

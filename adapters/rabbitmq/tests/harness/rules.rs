@@ -40,6 +40,8 @@ pub(crate) const RULES: &[(Need, &str)] = &[
         "a queue cannot be reordered: a message keeps the priority with which it was published",
     ),
     (Need::WholeGroups, "the broker orders no group within a queue, so there is none to claim"),
+    (Need::Ledger, "the broker keeps nothing of what is acknowledged"),
+    (Need::AtomicLedger, "the broker keeps nothing of what is acknowledged"),
     (Need::Pause, "consumers of a queue cannot be paused"),
     (Need::ServerAges, "AMQP 0-9-1 does not tell the broker's time: a message bears that of who pushed it"),
     (

@@ -461,7 +461,7 @@ async fn not_asked_for(c: &Context) -> CaseResult {
 /// Where a ledger is not declared each of its calls is refused, and so is a queue that keeps ends.
 async fn undeclared(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
-    let storage: Arc<dyn Storage> = Altered::new(c.client().storage(), |declared| declared.ledger = false);
+    let storage: Arc<dyn Storage> = Altered::new(c.client().storage(), |declared| declared.ledger = None);
     let kind = ErrorKind::Unsupported;
     let keeping = Queue::builder(storage.clone()).ledger(Keep::default()).build();
     c.error(Clause::Unsupported, "a queue that keeps ends", kind, &keeping.map(drop))?;
@@ -480,7 +480,7 @@ async fn undeclared(c: &Context) -> CaseResult {
             state(c, &queue, &p, id, None).await?;
         }
     }
-    if c.capabilities().ledger {
+    if c.capabilities().ledger.is_some() {
         c.equal(Clause::Unsupported, &[], "how many ends are stored:", &0, &stored(c, &p).await?)?;
     }
     Ok(())

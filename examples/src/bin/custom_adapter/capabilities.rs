@@ -65,7 +65,7 @@ pub(crate) fn capabilities() -> Capabilities {
         amend: false,
         urgent_after: false,
         whole_groups: false,
-        ledger: false,
+        ledger: None,
         limits: Limits {
             message_bytes: 1 << 20,
             push_batch: 1000,

@@ -15,18 +15,20 @@ use crate::verdict::CaseResult;
 pub(in crate::cases::storage) const CASES: &[Case] = &[
     case!(Storage, "ledger.of_a_lapsed_lease", [EndStored, Fencing], of_a_lapsed_lease).needs(TIMED),
     case!(Storage, "ledger.of_the_old_owner", [EndStored, Fencing], of_the_old_owner).needs(TIMED),
-    case!(Storage, "ledger.of_a_forged_lease", [EndStored, Fencing], of_a_forged_lease).needs(NEEDS),
-    case!(Storage, "ledger.twice", [EndStored, SettleTwice], twice).needs(NEEDS),
-    case!(Storage, "ledger.lost_in_a_batch", [EndStored, SettleOutcomes], lost_in_a_batch).needs(NEEDS),
-    case!(Storage, "ledger.lost_in_an_exchange", [EndStored, Fencing], lost_in_an_exchange).needs(NEEDS),
+    case!(Storage, "ledger.of_a_forged_lease", [EndStored, Fencing], of_a_forged_lease).needs(ATOMIC),
+    case!(Storage, "ledger.twice", [EndStored, SettleTwice], twice).needs(ATOMIC),
+    case!(Storage, "ledger.lost_in_a_batch", [EndStored, SettleOutcomes], lost_in_a_batch).needs(ATOMIC),
+    case!(Storage, "ledger.lost_in_an_exchange", [EndStored, Fencing], lost_in_an_exchange).needs(ATOMIC),
     case!(Storage, "ledger.of_rivals", [EndStored, Fencing], of_rivals).needs(&[
-        Need::Ledger,
+        Need::AtomicLedger,
         Need::TimedLease,
         Need::Fencing,
     ]),
 ];
 
-const TIMED: &[Need] = &[Need::Ledger, Need::TimedLease];
+/// Where the end is stored before the settlement, a lost owner's may be left.
+const ATOMIC: &[Need] = &[Need::AtomicLedger];
+const TIMED: &[Need] = &[Need::AtomicLedger, Need::TimedLease];
 
 /// Clients that settle one delivery at once.
 const RIVALS: usize = 8;
