@@ -57,7 +57,7 @@ impl NewEnd {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.body.len() + self.end.result.as_ref().map_or(0, |result| result.len())
+        self.body.len() + self.end.result.as_ref().map_or(0, anyqueue::Bytes::len)
     }
 }
 

@@ -62,7 +62,7 @@ fn kill_two(bed: &Bed, conn: &Connection, before: i64) -> i64 {
 
 #[tokio::test]
 async fn of_tasks_of_killed_processes_each_is_there_or_has_ended() {
-    const TASKS: usize = 4000;
+    const TASKS: u32 = 4000;
     const KILLS: usize = 8;
     let bed = Bed::new().await;
     let p = part("p");
@@ -77,7 +77,7 @@ async fn of_tasks_of_killed_processes_each_is_there_or_has_ended() {
         let now = kill_two(&bed, &conn, ended);
         assert!(now > ended, "kill {kill}: nothing ended in between");
         ended = now;
-        assert_eq!((number(&conn, BOTH), number(&conn, ALL)), (0, TASKS as i64), "kill {kill}");
+        assert_eq!((number(&conn, BOTH), number(&conn, ALL)), (0, i64::from(TASKS)), "kill {kill}");
     }
     // What is left is pulled and ended here; of each task there is one whole end.
     loop {
@@ -94,5 +94,5 @@ async fn of_tasks_of_killed_processes_each_is_there_or_has_ended() {
             assert!(end.result.as_ref().is_none_or(|result| *result == [7; 900][..]));
         }
     }
-    assert_eq!((number(&conn, BOTH), number(&conn, ENDED)), (0, TASKS as i64));
+    assert_eq!((number(&conn, BOTH), number(&conn, ENDED)), (0, i64::from(TASKS)));
 }

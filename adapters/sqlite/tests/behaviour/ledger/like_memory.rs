@@ -192,7 +192,7 @@ impl Plan {
     async fn page(&self, p: &PartitionId, query: &EndedQuery, page: Page<EndedCursor>) -> Vec<EndedTask> {
         let mut pages = Vec::new();
         for storage in &self.both {
-            let page = storage.ledger().unwrap().ended(p, query, page.clone()).await.unwrap();
+            let page = storage.ledger().unwrap().ended(p, query, page).await.unwrap();
             pages.push(page.into_iter().map(bare).collect::<Vec<_>>());
         }
         self.same(pages.clone().try_into().unwrap());

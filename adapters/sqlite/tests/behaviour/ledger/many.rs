@@ -34,7 +34,7 @@ async fn pages_and_capped_counts_of_a_million_ends_take_milliseconds() {
     conn.execute(insert, (ENDS, failed, succeeded().encode().unwrap())).unwrap();
 
     let look = async |query: &EndedQuery, page: Page<_>| {
-        let (page, took) = quickest(async || bed.queue.ended(&p, query, page.clone()).await.unwrap()).await;
+        let (page, took) = quickest(async || bed.queue.ended(&p, query, page).await.unwrap()).await;
         assert!(took < QUICK, "{query:?}: {took:?}");
         page
     };
