@@ -12,7 +12,7 @@ use crate::PostgresQueue;
 use crate::error::{ERRORS, NAME};
 use crate::limits::LEASE;
 use crate::settle_query;
-use crate::settlements::{Kind, PendingSettlement, SettlementBatch, have_large_ends};
+use crate::settlements::{Kind, PendingSettlement, SettlementBatch, in_runs};
 use crate::sql::{get, millis};
 use crate::storage::Inner;
 use crate::successors::EncodedSuccessor;
@@ -23,22 +23,28 @@ impl PostgresQueue {
     pub(crate) async fn settle_all(&self, settlements: &[Settlement]) -> Vec<Result<SettleOutcome>> {
         let mut batch = SettlementBatch::new(settlements, &self.inner.config);
         for kind in Kind::ALL {
-            let pending = batch.take(kind);
-            if pending.is_empty() {
-                continue;
-            }
-            if pending.iter().any(PendingSettlement::is_large) || have_large_ends(&pending) {
-                self.settle_apart(kind, pending, &mut batch).await;
-                continue;
-            }
-            let done = self.settle_together(kind, &pending).await;
-            if done.as_ref().is_err_and(|error| can_spoil(error, &pending)) && pending.len() > 1 {
-                self.settle_apart(kind, pending, &mut batch).await;
-            } else {
-                batch.record_answer(&pending, &done);
+            for pending in in_runs(batch.take(kind)) {
+                self.settle_run(kind, pending, &mut batch).await;
             }
         }
         batch.outcomes()
+    }
+
+    async fn settle_run<'s>(
+        &self,
+        kind: Kind,
+        pending: Vec<PendingSettlement<'s>>,
+        batch: &mut SettlementBatch<'s>,
+    ) {
+        if pending.iter().any(PendingSettlement::is_large) {
+            return self.settle_apart(kind, pending, batch).await;
+        }
+        let done = self.settle_together(kind, &pending).await;
+        if done.as_ref().is_err_and(|error| can_spoil(error, &pending)) && pending.len() > 1 {
+            self.settle_apart(kind, pending, batch).await;
+        } else {
+            batch.record_answer(&pending, &done);
+        }
     }
 
     async fn settle_together(

@@ -6,9 +6,9 @@ use anyqueue::adapter::{Action, Envelope, Settlement};
 use anyqueue::{Headers, MessageData, MessageId, Result, SettleOutcome};
 
 use crate::config::Config;
-use crate::ends::EncodedEnd;
+use crate::ends::{EncodedEnd, runs};
 use crate::error::ERRORS;
-use crate::limits::{BATCH_BYTES, MAX_DELAY};
+use crate::limits::MAX_DELAY;
 use crate::successors::{self, EncodedSuccessor};
 use crate::token::Proof;
 
@@ -57,9 +57,10 @@ impl PendingSettlement<'_> {
     }
 }
 
-/// Whether the ends of these are too much for one statement.
-pub(crate) fn have_large_ends(pending: &[PendingSettlement<'_>]) -> bool {
-    pending.iter().map(PendingSettlement::end_bytes).sum::<usize>() > BATCH_BYTES
+/// Settlements in runs whose ends a statement can carry: nearly always one.
+pub(crate) fn in_runs(mut pending: Vec<PendingSettlement<'_>>) -> Vec<Vec<PendingSettlement<'_>>> {
+    let lengths: Vec<_> = runs(&pending, PendingSettlement::end_bytes).into_iter().map(<[_]>::len).collect();
+    lengths.into_iter().map(|length| pending.drain(..length).collect()).collect()
 }
 
 /// Settlements by kind, each list ordered by id, so that no two calls wait for each other.
@@ -122,9 +123,8 @@ impl<'s> SettlementBatch<'s> {
     pub(crate) fn only_removes(&self) -> bool {
         self.releases.is_empty()
             && self.moves.is_empty()
-            && !self.removals.is_empty()
             && !self.removals.iter().any(PendingSettlement::is_large)
-            && !have_large_ends(&self.removals)
+            && runs(&self.removals, PendingSettlement::end_bytes).len() == 1
     }
 
     pub(crate) fn removals(&self) -> &[PendingSettlement<'s>] {

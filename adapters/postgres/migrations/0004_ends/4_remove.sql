@@ -21,7 +21,7 @@ END $$;
 -- lapsed in the present stretch of a ring waits for its end. Without the right to TRUNCATE a table, rows are deleted there too.
 --
 -- Each table is named by its number, not left to the plan to find, so that no other is locked. What others keep locked for longer than lock_timeout
--- is left for a later call.
+-- is left for a later call, and so are then the other tables that could be emptied.
 CREATE FUNCTION purge_ended(p_limit integer) RETURNS TABLE (freed integer, is_left boolean) LANGUAGE plpgsql
 SET search_path FROM CURRENT SET lock_timeout = '50ms' SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
@@ -30,10 +30,14 @@ DECLARE
     v_all   boolean; -- has lapsed
     v_since bigint;
     v_rows  integer;
+    v_first integer := floor(random() * 24); -- so that one table that stays locked keeps no other from being emptied
+    v_bucket integer;
+    v_busy  boolean := false;
 BEGIN
     freed := 0;
     is_left := false;
-    FOR v_bucket IN 0..24 LOOP
+    FOR v_number IN 0..24 LOOP
+        v_bucket := CASE WHEN v_number < 24 THEN (v_first + v_number) % 24 ELSE 24 END;
         v_table := ('ended_' || v_bucket)::regclass;
         CONTINUE WHEN freed >= p_limit OR pg_relation_size(v_table) = 0;
         BEGIN
@@ -43,6 +47,7 @@ BEGIN
                 INTO v_all USING v_now;
             END IF;
             IF v_all AND has_table_privilege(v_table, 'TRUNCATE') THEN
+                CONTINUE WHEN v_busy;
                 IF freed > 0 THEN
                     is_left := true;
                     CONTINUE;
@@ -72,7 +77,8 @@ BEGIN
                 GET DIAGNOSTICS v_rows = ROW_COUNT;
                 freed := freed + v_rows;
             END IF;
-        EXCEPTION WHEN lock_not_available THEN NULL;
+        EXCEPTION WHEN lock_not_available THEN
+            v_busy := true; -- waiting for another would hold up its readers too
         END;
     END LOOP;
     RETURN NEXT;

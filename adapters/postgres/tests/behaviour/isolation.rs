@@ -1,11 +1,12 @@
 //! Transactions of other levels than the functions are made for.
 
-use anyqueue::adapter::{PullQueueStorage, PushQueueStorage, QueueStorage, Settlement};
+use anyqueue::adapter::{LedgerQueueStorage, PullQueueStorage, PushQueueStorage, QueueStorage, Settlement};
 use anyqueue::{ErrorKind, MessageData};
 use anyqueue_postgres::PostgresQueue;
 use sqlx::Connection;
 
 use crate::common::{Bed, part, pull, pull_wait, run, texts};
+use crate::ledger::{count, done, end_new};
 
 const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
@@ -75,6 +76,11 @@ async fn a_databases_own_level_does_not_reach_the_handles_transactions() {
                 assert_eq!(texts(&held), [text], "{level}, notify={notify}, prepared={prepared}");
                 remove_all(&queue, held).await;
             }
+            let ended = count(&queue, &p).await;
+            end_new(&queue, &p, 2, &done()).await;
+            let recorded = [(anyqueue::MessageId::new(), std::sync::Arc::new(done()))];
+            queue.record_ended(&p, &recorded).await.remove(0).unwrap();
+            assert_eq!(count(&queue, &p).await, ended + 3);
             queue.check().await.unwrap();
             queue.close().await.unwrap();
         }

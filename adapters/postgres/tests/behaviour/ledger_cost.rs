@@ -1,13 +1,14 @@
-//! What reading of many ends costs.
+//! Many ends, and large ones.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyqueue::adapter::{EndedQuery, LedgerQueueStorage};
-use anyqueue::{EndState, Page};
+use anyqueue::{EndState, MAX_RESULT_BYTES, MessageId, Page};
 
 use crate::common::{Bed, part, run};
 use crate::cost::rows_read;
-use crate::ledger::{done, end_new};
+use crate::ledger::{count, done, end_new};
 
 /// In all tables: kept for a day, a week, or until they are deleted.
 async fn add_a_million(bed: &Bed) {
@@ -73,4 +74,23 @@ async fn the_first_and_any_later_page_and_a_capped_count_of_a_million_ends_take_
     }
     assert!(quickest.iter().all(|took| *took < Duration::from_millis(100)), "{quickest:?}");
     println!("first page, second page, count up to 1000 of a million: {quickest:?}");
+}
+
+#[tokio::test]
+async fn more_results_than_one_statement_can_carry_are_stored_and_found_all_the_same() {
+    const ENDS: usize = 260;
+    let Some(bed) = Bed::find().await else { return };
+    let (queue, p) = (bed.open().await, part("p"));
+    let end = done().with_result(vec![7; MAX_RESULT_BYTES]);
+    end_new(&queue, &p, ENDS, &end).await;
+    let recorded: Vec<_> = (0..ENDS).map(|_| (MessageId::new(), Arc::new(end.clone()))).collect();
+    for outcome in queue.record_ended(&p, &recorded).await {
+        outcome.unwrap();
+    }
+    assert_eq!(count(&queue, &p).await, 2 * ENDS as u64);
+    let ids: Vec<_> = recorded.iter().map(|(id, _)| *id).collect();
+    for (found, id) in queue.find_ended(&p, &ids).await.into_iter().zip(ids) {
+        let found = found.unwrap().unwrap();
+        assert_eq!((found.id, &found.end.result), (id, &end.result));
+    }
 }
