@@ -24,16 +24,18 @@ struct Freed {
 }
 
 impl RedisQueue {
-    /// In a cluster, notes that ends of this partition will lapse. Elsewhere scripts do that.
-    pub(crate) async fn enlist(&self, partition: &PartitionId) -> Result<()> {
+    /// In a cluster, notes that ends of this partition will lapse. Elsewhere scripts do that. An error must not keep tasks from ending, which
+    /// need another server: then a purge may not find the partition until more of it ends, a minute later.
+    pub(crate) async fn enlist(&self, partition: &PartitionId) {
         if !self.inner.config.is_cluster() || self.inner.with_ends.is_recent(partition.name()) {
-            return Ok(());
+            return;
         }
         let mut call = self.list_call(&script::ENLIST);
         call.arg(partition.name().as_bytes());
-        self.run(&call, Operation::Inspect).await?;
+        if let Err(error) = self.run(&call, Operation::Inspect).await {
+            tracing::warn!(%error, %partition, "a partition with ends could not be noted for purges; a later end tries again");
+        }
         self.inner.with_ends.add(partition.name());
-        Ok(())
     }
 
     fn list_call(&self, script: &'static Script) -> Call {

@@ -107,7 +107,7 @@ impl RedisQueue {
         let readable =
             || ends.iter().zip(&stored).filter_map(|((id, _), end)| Some((*id, end.as_ref().ok()?)));
         if readable().any(|(_, end)| end.lapses) {
-            self.enlist(partition).await?;
+            self.enlist(partition).await;
         }
         if readable().next().is_some() {
             let (args, size) = ends::size(readable().map(|(_, end)| end));
@@ -204,7 +204,7 @@ impl RedisQueue {
             }
         }
         if stored.iter().any(|(_, _, end)| end.lapses) {
-            self.enlist(partition).await?;
+            self.enlist(partition).await;
         }
         let (args, size) = ends::size(stored.iter().map(|(_, _, end)| end));
         let (args, size) = (args + tasks.len() + 2, size + 32 * tasks.len());

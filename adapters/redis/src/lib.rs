@@ -27,6 +27,11 @@
 //! the first pull from then on; a message that is moved, to the dead letters or elsewhere, leaves its moment behind. A client of a cluster may
 //! send an amendment twice, if its connection breaks; for five minutes the second one only repeats the first one's answer.
 //!
+//! The [end of a task](anyqueue::adapter::LedgerQueueStorage) is stored by the script that removes its message: both or neither, also in a
+//! cluster. Ends are as durable as settlements. A server that is out of memory settles and stores the ends that come with settlements all
+//! the same, or nothing could be finished there, and refuses with `Full` ends that come otherwise. What has lapsed is in no answer from its
+//! millisecond on; its memory is freed by a purge, at most 250 ends in one script.
+//!
 //! A member of a group joins the end of its level when those before it are gone; one that was given back meanwhile goes ahead of what was
 //! never delivered. A pull of [whole groups](anyqueue::adapter::PullRequest::group_members) is one script like any other: it takes the members
 //! from their group's line together with the first.
@@ -143,16 +148,22 @@
 //! | `counts`, `headers`, `asked` | hashes, set | earlier deliveries, replaced headers, requests for cancellation |
 //! | `tombs` | hash | ids of deleted and of amended messages that are in a list for nothing, and its level |
 //! | `astray` | hash | ids that were found without a record |
+//! | `ended`, `ended:results` | hashes | ends of tasks, by id, and their results |
+//! | `ended:1` … `ended:4` | sorted sets | moments and ids of cancelled, failed, timed out and succeeded tasks, in the order of lists |
+//! | `ended:lapsing` | sorted set | ids of ends, those that came together in one member, by when they lapse |
 //! | `waits` | string | tells that a pull waits; for three minutes |
 //! | `absent` | none | never exists, but is named by calls in a cluster, so that a server refuses them while it has only a part of the slot's keys |
-//! | `dead:…` | | the same for its dead letters, except messages and `bulky` |
+//! | `dead:…` | | the same for its dead letters, except messages, `bulky` and ends |
 //!
-//! Three names belong to no partition: the sorted set `anyqueue:partitions` holds the names of partitions, the set `anyqueue:astray` those
-//! with ids that were put aside, and hints are published on the channel `anyqueue:wake`. The score of a partition in the first is the
+//! Four names belong to no partition: the sorted set `anyqueue:partitions` holds the names of partitions, `anyqueue:ended` those with ends
+//! that lapse, the set `anyqueue:astray` those with ids that were put aside, and hints are published on the channel `anyqueue:wake`. In
+//! `anyqueue:ended` the score is when the first end lapses; in a cluster it is when a handle last noted the partition, and one without ends
+//! leaves the list ten minutes later, with the next purge. The score of a partition in the first is the
 //! layout of its keys: 2; 3 from when a message of the partition was first amended or pushed with a moment from which it is urgent; 4 from when
 //! several members of a group were first claimed at once, or one was disabled. A release that knows nothing of that refuses to open the queue
 //! then. Handles of such a release must be closed before: they do not find what was amended, and a group whose member they remove may stand
-//! still. Opening a queue refuses any other layout, and a hash `anyqueue:messages`: they are from before the first release, or from a later one.
+//! still. Ends of tasks are of no layout: a release that knows nothing of them settles without storing any, and leaves those that are there
+//! alone. Opening a queue refuses any other layout, and a hash `anyqueue:messages`: they are from before the first release, or from a later one.
 
 mod amend;
 mod backend;

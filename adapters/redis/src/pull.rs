@@ -121,8 +121,8 @@ impl RedisQueue {
         let before = Instant::now();
         let registering = async {
             self.register_whole_groups(partition, request).await?;
-            self.register_urgent(bundle).await?;
-            self.enlist_lapsing(partition, bundle).await
+            self.enlist_lapsing(partition, bundle).await;
+            self.register_urgent(bundle).await
         };
         let answer = match registering.await {
             Ok(()) => self.run(&call, Operation::Settle).await,

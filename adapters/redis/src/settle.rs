@@ -219,7 +219,7 @@ impl RedisQueue {
 
     async fn settle_bundle(&self, partition: &PartitionId, bundle: &Bundle<'_>) -> Result<Vec<u8>> {
         self.register_urgent(bundle).await?;
-        self.enlist_lapsing(partition, bundle).await?;
+        self.enlist_lapsing(partition, bundle).await;
         let mut call = self.new_bundle_call([&script::SETTLE, &script::SETTLE_THEN], partition, bundle);
         bundle.add_successors_to(&mut call, &self.inner.caller);
         let answer = self.run(&call, Operation::Settle).await;
@@ -236,8 +236,10 @@ impl RedisQueue {
     }
 
     /// In a cluster, notes that ends of this partition will lapse.
-    pub(crate) async fn enlist_lapsing(&self, partition: &PartitionId, bundle: &Bundle<'_>) -> Result<()> {
-        if bundle.has_lapsing_ends() { self.enlist(partition).await } else { Ok(()) }
+    pub(crate) async fn enlist_lapsing(&self, partition: &PartitionId, bundle: &Bundle<'_>) {
+        if bundle.has_lapsing_ends() {
+            self.enlist(partition).await;
+        }
     }
 
     /// A call with these settlements, of the first script unless they have successors, whose arguments are to be added.

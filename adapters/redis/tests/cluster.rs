@@ -28,6 +28,7 @@ const LEAST: &[Need] = &[
     Need::Browse,
     Need::Delete,
     Need::Pause,
+    Need::Ledger,
 ];
 
 struct Cluster;

@@ -27,7 +27,7 @@ async fn text(server: &Server, words: &str) -> String {
 }
 
 /// Moves a slot key by key, as `redis-cli --cluster reshard` does.
-async fn move_slot(cluster: &RedisCluster, slot: i64, from: &Server, to: &Server) {
+pub(crate) async fn move_slot(cluster: &RedisCluster, slot: i64, from: &Server, to: &Server) {
     let (from_id, to_id) = (text(from, "CLUSTER MYID").await, text(to, "CLUSTER MYID").await);
     command(to, &format!("CLUSTER SETSLOT {slot} IMPORTING {from_id}")).await;
     command(from, &format!("CLUSTER SETSLOT {slot} MIGRATING {to_id}")).await;
@@ -48,7 +48,7 @@ async fn move_slot(cluster: &RedisCluster, slot: i64, from: &Server, to: &Server
 }
 
 /// The first partition of the first server, and its slot.
-async fn partition_of_first(cluster: &RedisCluster) -> (String, i64) {
+pub(crate) async fn partition_of_first(cluster: &RedisCluster) -> (String, i64) {
     for number in 0.. {
         let name = format!("p{number}");
         let slot = command(&cluster.nodes()[0], &format!("CLUSTER KEYSLOT {{{name}}}")).await;
