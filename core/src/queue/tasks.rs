@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -389,6 +390,20 @@ impl Walk {
 /// Tasks that match a filter, read a page at a time: see [`Queue::tasks`].
 #[must_use = "a stream does nothing until it is polled"]
 pub struct TaskStream(Pin<Box<dyn Stream<Item = Result<Task>> + Send>>);
+
+impl TaskStream {
+    /// The next task, or `None` after the last: for those who have no crate for streams.
+    ///
+    /// # Errors
+    /// The server's, after which there is no further task.
+    ///
+    /// # Cancellation
+    /// Dropping the future loses nothing.
+    #[allow(clippy::should_implement_trait, reason = "it is the asynchronous one, as streams call it")]
+    pub fn next(&mut self) -> impl Future<Output = Option<Result<Task>>> {
+        poll_fn(|cx| self.0.as_mut().poll_next(cx))
+    }
+}
 
 impl Stream for TaskStream {
     type Item = Result<Task>;
