@@ -14,6 +14,7 @@ pages! {
     choosing = "../../docs/choosing.md",
     coming_from = "../../docs/coming-from.md",
     failure_modes = "../../docs/failure-modes.md",
+    ledger = "../../docs/ledger.md",
     migrating = "../../docs/migrating.md",
     operating = "../../docs/operating.md",
     scaling = "../../docs/scaling.md",

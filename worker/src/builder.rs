@@ -6,7 +6,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyqueue::{Bytes, Error, Queue, Result};
+use anyqueue::{Bytes, Error, MAX_KEY_BYTES, Queue, Result};
 use futures_util::future::FutureExt;
 use serde::de::DeserializeOwned;
 
@@ -173,6 +173,13 @@ impl WorkerBuilder {
         self
     }
 
+    /// What the worker is called where the [ends of tasks](anyqueue::QueueBuilder::ledger) are kept: 1 to 256 bytes. Default: the name of the machine
+    /// and the number of the process, as `host-4711`.
+    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.config.name = name.into();
+        self
+    }
+
     /// How many tasks run at once, at most [`MAX_SLOTS`]. Nothing is pulled without a free slot. The queue's
     /// [`max_held`](anyqueue::QueueBuilder::max_held) limits it too. Default: 16.
     pub fn slots(mut self, slots: usize) -> Self {
@@ -256,6 +263,7 @@ impl WorkerBuilder {
     pub fn build(mut self) -> Result<Worker> {
         let partitions = self.check_partitions()?;
         self.check_handlers();
+        self.check_name();
         self.check_slots();
         self.check_retries(&partitions);
         self.check_groups(&partitions);
@@ -337,6 +345,14 @@ impl WorkerBuilder {
         }
         if self.routes.is_empty() {
             self.problems.push("there is no handler: register at least one".to_owned());
+        }
+    }
+
+    fn check_name(&mut self) {
+        let bytes = self.config.name.len();
+        if bytes == 0 || bytes > MAX_KEY_BYTES {
+            self.problems
+                .push(format!("a worker's name of {bytes} bytes: give it one of 1 to {MAX_KEY_BYTES} bytes"));
         }
     }
 

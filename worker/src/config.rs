@@ -13,6 +13,8 @@ use crate::schedule::Sharing;
 
 /// The most slots, and the most messages held beyond them. Each may hold a message: memory runs out long before.
 pub const MAX_SLOTS: usize = 1_000_000;
+/// Leaves room for the number of the process.
+const MAX_HOST_BYTES: usize = 200;
 
 /// A partition that the worker serves: everything checked.
 #[derive(Debug)]
@@ -30,6 +32,8 @@ pub(crate) struct PartitionConfig {
 /// What applies to the whole worker.
 #[derive(Clone)]
 pub(crate) struct Config {
+    /// Who it is, where what it ran is asked about.
+    pub(crate) name: Arc<str>,
     pub(crate) slots: usize,
     pub(crate) prefetch: usize,
     pub(crate) prefetch_ttl: Duration,
@@ -50,6 +54,7 @@ pub(crate) struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            name: own_name(),
             slots: 16,
             prefetch: 0,
             prefetch_ttl: Duration::from_secs(10),
@@ -67,6 +72,16 @@ impl Default for Config {
             counting: Counting::Headers,
         }
     }
+}
+
+/// The machine and the process.
+fn own_name() -> Arc<str> {
+    let set = |variable| std::env::var(variable).ok();
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let host = host.or_else(|| set("HOSTNAME")).or_else(|| set("COMPUTERNAME")).unwrap_or_default();
+    let host = host.get(..host.floor_char_boundary(MAX_HOST_BYTES)).unwrap_or_default().trim();
+    let host = if host.is_empty() { "worker" } else { host };
+    format!("{host}-{}", std::process::id()).into()
 }
 
 /// Where the number of failed attempts is kept.

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyqueue::{
-    Clock, Delivery, Error, IntoPartitionId, MAX_SUCCESSORS, MessageData, MessageId, PartitionId, Queue,
-    Result, Successors,
+    Bytes, Clock, Delivery, Error, ErrorKind, IntoPartitionId, MAX_RESULT_BYTES, MAX_SUCCESSORS, MessageData,
+    MessageId, PartitionId, Queue, Result, Successors,
 };
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -44,12 +44,15 @@ struct Inner {
     message: MessageData,
     partition: PartitionId,
     attempt: u32,
+    /// How often the task is retried in all.
+    retries: u32,
     delivery_count: Option<u32>,
     /// When the attempt times out.
     deadline: Option<Instant>,
     stop: Stop,
     role: Role,
     successors: Mutex<Successors>,
+    result: Mutex<Option<Bytes>>,
     /// How far a part of a work set has come by this run.
     cursor: Mutex<Option<String>>,
 }
@@ -68,7 +71,7 @@ impl TaskContext {
     pub(crate) fn new(
         queue: &Queue,
         delivery: &Delivery,
-        attempt: u32,
+        (attempt, retries): (u32, u32),
         deadline: Option<Instant>,
         role: Role,
     ) -> Self {
@@ -77,11 +80,13 @@ impl TaskContext {
             message: delivery.message().clone(),
             partition: delivery.partition().clone(),
             attempt,
+            retries,
             delivery_count: delivery.delivery_count(),
             deadline,
             stop: Stop::default(),
             role,
             successors: Mutex::default(),
+            result: Mutex::default(),
             cursor: Mutex::default(),
         }))
     }
@@ -109,6 +114,12 @@ impl TaskContext {
     /// Which attempt this is, from 1. Runs that a shutdown or a crash interrupted do not count.
     pub fn attempt(&self) -> u32 {
         self.0.attempt
+    }
+
+    /// How often the task is tried again if this attempt and those after it fail; 0: this is the last one. What fails
+    /// [permanently](crate::TaskError::permanent), or times out where that is not retried, is not tried again whatever this says.
+    pub fn retries_left(&self) -> u32 {
+        self.0.retries.saturating_sub(self.0.attempt.saturating_sub(1))
     }
 
     /// How often the message was delivered, where the backend counts it.
@@ -194,6 +205,45 @@ impl TaskContext {
         Ok(())
     }
 
+    /// Sets what comes of the task, as JSON: kept with its end where the queue has a [ledger](anyqueue::QueueBuilder::ledger), and read by
+    /// [`Queue::task`](anyqueue::Queue::task) and [`Queue::wait_for`](anyqueue::Queue::wait_for). The last result that is set counts, and only if the
+    /// task ends as done with this attempt. Without a ledger it is checked and forgotten.
+    ///
+    /// ```
+    /// use anyqueue_worker::{TaskContext, TaskResult};
+    ///
+    /// async fn add(numbers: Vec<i64>, task: TaskContext) -> TaskResult {
+    ///     task.set_result(numbers.iter().sum::<i64>())?;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) if the value cannot be written as JSON, and as
+    /// [`set_result_bytes`](Self::set_result_bytes).
+    pub fn set_result(&self, result: impl Serialize) -> Result<()> {
+        let bytes = serde_json::to_vec(&result)
+            .map_err(|error| Error::invalid("the result cannot be written as JSON").with_source(error))?;
+        self.set_result_bytes(bytes)
+    }
+
+    /// The same with bytes as they are.
+    ///
+    /// # Errors
+    /// [`TooLarge`](anyqueue::ErrorKind::TooLarge) beyond [`MAX_RESULT_BYTES`]. What was set before stays, and the task goes on.
+    pub fn set_result_bytes(&self, result: impl Into<Bytes>) -> Result<()> {
+        let result = result.into();
+        if result.len() > MAX_RESULT_BYTES {
+            let text = format!(
+                "a result of {} bytes: at most {MAX_RESULT_BYTES} are kept; store it elsewhere and keep where",
+                result.len()
+            );
+            return Err(Error::new(ErrorKind::TooLarge, text));
+        }
+        *self.0.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        Ok(())
+    }
+
     /// The message is not done: it goes on after this.
     pub(crate) fn go_on_after(&self, cursor: String) {
         *self.0.cursor.lock().unwrap_or_else(PoisonError::into_inner) = Some(cursor);
@@ -205,6 +255,10 @@ impl TaskContext {
 
     pub(crate) fn take_successors(&self) -> Successors {
         std::mem::take(&mut *self.0.successors.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn take_result(&self) -> Option<Bytes> {
+        self.0.result.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Why the handler should stop, if it should. The first reason stays.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use anyqueue::{Clock, Delivery, QueueMessageStatus};
+use anyqueue::{Clock, Delivery, EndState, QueueMessageStatus};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, CatchUnwind};
 use tracing::Instrument;
@@ -62,7 +62,8 @@ async fn attempt(shared: &Shared, work: &mut Work, route: &Route) -> (Decision, 
     let attempt = shared.attempts(delivery).saturating_add(1);
     let limit = shared.timeout(work.permit.partition, route, delivery.message());
     let deadline = limit.and_then(|limit| begin.checked_add(limit));
-    let task = TaskContext::new(&shared.queue, delivery, attempt, deadline, Role::Alone);
+    let retries = shared.retries(work.permit.partition, route, delivery.message());
+    let task = TaskContext::new(&shared.queue, delivery, (attempt, retries), deadline, Role::Alone);
     if !work.permit.list(task.clone()) {
         let status = shared.deferred(ALREADY_HERE);
         return (Decision::settle(status, Outcome::Deferred), 0);
@@ -77,8 +78,10 @@ async fn attempt(shared: &Shared, work: &mut Work, route: &Route) -> (Decision, 
         traceparent = task.message().headers().get(anyqueue::header::TRACEPARENT),
     );
     let end = run(shared, delivery, route, &task).instrument(span).await;
-    work.series.ran(clock.now().saturating_duration_since(begin));
-    (conclude(shared, work.permit.partition, delivery, route, &task, end), attempt)
+    let took = clock.now().saturating_duration_since(begin);
+    work.series.ran(took);
+    let decision = conclude(shared, work.permit.partition, delivery, route, &task, end);
+    (decision.of_attempt(attempt, took), attempt)
 }
 
 /// Why a task cannot start any more, as the way to end it.
@@ -94,7 +97,13 @@ pub(crate) fn unstartable(shared: &Shared, work: &Work) -> Option<Decision> {
         return Some(Decision::settle(QueueMessageStatus::Waiting, Outcome::Deferred));
     }
     let is_cancelled = delivery.cancel_requested().is_cancelled();
-    is_cancelled.then(|| Decision::settle(QueueMessageStatus::Cancelled, Outcome::Cancelled))
+    is_cancelled.then(|| cancelled("cancelled before it ran"))
+}
+
+/// The end of a task that is not wanted any more.
+fn cancelled(when: &str) -> Decision {
+    let decision = Decision::settle(QueueMessageStatus::Cancelled, Outcome::Cancelled);
+    decision.ended_as(EndState::Cancelled, when)
 }
 
 /// How long a message was ready before it ran.
@@ -193,7 +202,8 @@ pub(crate) fn conclude(
     }
     match (end, task.cancel_reason()) {
         (End::Returned(Ok(())), _) => {
-            Decision::settle(QueueMessageStatus::Processed, Outcome::Processed).then(task.take_successors())
+            let decision = Decision::settle(QueueMessageStatus::Processed, Outcome::Processed);
+            decision.then(task.take_successors()).with_result(task.take_result())
         }
         (End::Unreadable(text), _) => {
             shared.unknown_task(delivery, &format!("its payload cannot be read: {text}"))
@@ -202,9 +212,7 @@ pub(crate) fn conclude(
         (_, Some(CancelReason::Shutdown)) => {
             Decision::settle(QueueMessageStatus::Running, Outcome::Interrupted)
         }
-        (_, Some(CancelReason::CancelRequested)) => {
-            Decision::settle(QueueMessageStatus::Cancelled, Outcome::Cancelled)
-        }
+        (_, Some(CancelReason::CancelRequested)) => cancelled("cancelled while it ran"),
         (End::Returned(Err(error)), None) => failed(Failed, error.class(), &error.to_string()),
         (End::Returned(Err(error)), Some(CancelReason::Timeout)) => {
             failed(TimedOut, error.class(), &error.to_string())

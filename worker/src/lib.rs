@@ -96,6 +96,16 @@
 //! - **A crash loop.** Tasks that were lost with their process run one by one, so that one of them does not take the others along to the
 //!   dead letters.
 //!
+//! # Results
+//!
+//! Over a queue with a [ledger](anyqueue::QueueBuilder::ledger) the end of each task is kept for a while: how it ended, at which attempt, who
+//! ran it ([`WorkerBuilder::name`]), its errors, and the result that the handler [set](TaskContext::set_result).
+//!
+//! - **With the settlement**, in one step. A run whose lease was lost leaves no end.
+//! - **A result** counts only if the task succeeds with that attempt. One that is too large is an error to the handler.
+//! - **A retry as a new message** ends the old one as failed, or timed out, with the id of the retry in its reason.
+//! - **Ends that have lapsed** are freed by the worker, about once a minute.
+//!
 //! # Handlers that block
 //!
 //!
@@ -152,6 +162,8 @@ mod message;
 mod panics;
 mod partition;
 mod pool;
+mod purge;
+mod report;
 mod retry;
 mod run_batch;
 mod runner;

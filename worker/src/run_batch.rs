@@ -87,7 +87,8 @@ fn prepare(shared: &Shared, batch: Batch) -> Option<Prepared> {
         }
         let role = if members.is_empty() { Role::First(context.clone()) } else { Role::Behind };
         let attempt = shared.attempts(&work.delivery).saturating_add(1);
-        let task = TaskContext::new(&shared.queue, &work.delivery, attempt, deadline, role);
+        let retries = shared.retries(partition, &route, work.delivery.message());
+        let task = TaskContext::new(&shared.queue, &work.delivery, (attempt, retries), deadline, role);
         if work.permit.list(task.clone()) {
             members.push(Member { work, task });
         } else {
@@ -153,6 +154,7 @@ async fn attempt(shared: &Shared, route: &Route, prepared: Prepared) -> Vec<Done
     for (Member { work, task }, end) in members.into_iter().zip(ends) {
         work.series.ran(took);
         let decision = conclude(shared, work.permit.partition, &work.delivery, route, &task, end);
+        let decision = decision.of_attempt(task.attempt(), took);
         done.push(Done { work, decision, attempts: task.attempt() });
     }
     done

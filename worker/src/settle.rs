@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::{
-    Delivery, Error, ErrorKind, Headers, MessageData, QueueMessageStatus, SettleOutcome, Successors, When,
-    header,
+    Delivery, EndState, Error, ErrorKind, Headers, MessageData, QueueMessageStatus, SettleOutcome,
+    Successors, TaskReport, When, header,
 };
 
 use crate::config::Counting;
@@ -13,6 +13,7 @@ use crate::error::ErrorClass;
 use crate::handler::Route;
 use crate::message::header::{CURSOR, ERRORS};
 use crate::message::{Failure, FailureKind, TaskHeaders, history};
+use crate::report::without_result;
 use crate::retry::Retry;
 use crate::shared::{Failing, Shared};
 use crate::successors::{self, next_attempt};
@@ -43,6 +44,9 @@ impl Done {
 
 /// Settles what has ended, together, and frees the slots.
 pub(crate) async fn settle(shared: &Arc<Shared>, mut done: Vec<Done>) {
+    for done in &mut done {
+        shared.report(done);
+    }
     let settlements = done.iter_mut().filter_map(|done| {
         let status = done.decision.status.clone()?;
         Some((&mut done.work.delivery, status, done.decision.then.clone()))
@@ -65,9 +69,10 @@ pub(crate) async fn settle(shared: &Arc<Shared>, mut done: Vec<Done>) {
 async fn settle_later(shared: Arc<Shared>, mut done: Done, error: Error) {
     let Some(status) = done.decision.status.clone() else { return };
     let then = std::mem::take(&mut done.decision.then);
+    let report = std::mem::take(&mut done.decision.report);
     let work = &mut done.work;
     let place = (work.permit.partition, &mut work.delivery);
-    let outcome = settle_again(&shared, place, (&status, then), error).await;
+    let outcome = settle_again(&shared, place, (&status, then, report), error).await;
     let outcome = outcome.unwrap_or(done.decision.outcome);
     done.end_as(&shared, outcome);
 }
@@ -76,7 +81,7 @@ async fn settle_later(shared: Arc<Shared>, mut done: Done, error: Error) {
 async fn settle_again(
     shared: &Shared,
     (partition, delivery): (usize, &mut Delivery),
-    (wanted, mut then): (&QueueMessageStatus, Successors),
+    (wanted, mut then, mut report): (&QueueMessageStatus, Successors, TaskReport),
     mut error: Error,
 ) -> Option<Outcome> {
     let mut status = wanted.clone();
@@ -87,16 +92,12 @@ async fn settle_again(
             ErrorKind::Closed => return Some(Outcome::Unsettled),
             ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::TooLarge => {
                 tracing::warn!(id = %delivery.id(), %error, "a task could not be settled as planned");
-                let refused = std::mem::take(&mut then);
-                let next = if refused.is_empty() {
-                    fallback(&status, wanted, &error)
-                } else {
-                    Some(QueueMessageStatus::poisonous(format!(
-                        "what was to follow it cannot be stored: {error}"
-                    )))
-                };
-                let Some(next) = next else { return Some(Outcome::Unsettled) };
-                status = next;
+                if !without_result(delivery, &mut report, &error) {
+                    let followed = !std::mem::take(&mut then).is_empty();
+                    let next = fallback(&status, wanted, followed, &error);
+                    let Some(next) = next else { return Some(Outcome::Unsettled) };
+                    status = next;
+                }
             }
             _ if delivery.lease_until().is_none_or(|until| until <= clock.now()) => {
                 shared.note(partition, Failing::settlement_given_up);
@@ -129,9 +130,13 @@ async fn settle_again(
 fn fallback(
     status: &QueueMessageStatus,
     wanted: &QueueMessageStatus,
+    followed: bool,
     error: &Error,
 ) -> Option<QueueMessageStatus> {
     match status {
+        _ if followed => {
+            Some(QueueMessageStatus::poisonous(format!("what was to follow it cannot be stored: {error}")))
+        }
         QueueMessageStatus::Postponed { delay, headers: Some(headers) } => {
             let mut headers = headers.clone();
             Some(match headers.remove(ERRORS) {
@@ -217,6 +222,11 @@ impl Shared {
         message.options().max_duration.or(route.kind.timeout).or_else(own).or(self.config.timeout)
     }
 
+    /// How often the task is retried.
+    pub(crate) fn retries(&self, partition: usize, route: &Route, message: &MessageData) -> u32 {
+        self.retry(partition, route, message).retries()
+    }
+
     fn retry(&self, partition: usize, route: &Route, message: &MessageData) -> Retry {
         let own = || self.partitions.get(partition).and_then(|config| config.retry);
         let retry = route.kind.retry.or_else(own).unwrap_or(self.config.retry);
@@ -263,7 +273,9 @@ impl Shared {
             TaskHeaders::of(delivery.headers()).failed(attempt, failure)
         };
         if retry.is_as_new_message() {
-            return self.retried_anew(delivery, delay, &headers());
+            let state = if kind == FailureKind::TimedOut { EndState::TimedOut } else { EndState::Failed };
+            let why = format!("{how} in attempt {attempt}: {text}");
+            return self.retried_anew(delivery, delay, &headers(), (state, &why));
         }
         let most = self.queue.capabilities().postpone_delay.map_or(delay, |declared| declared.max);
         let delay = delay.min(most);
@@ -281,14 +293,25 @@ impl Shared {
             return Decision::settle(status, outcome);
         }
         let next = successors::copy(delivery.message()).with_headers(headers);
+        // What was done before the cursor is done, unless the one behind it has failed.
+        let state = if outcome == Outcome::Retried { EndState::Failed } else { EndState::Succeeded };
+        let why = format!("goes on as {}", next.id());
         match Successors::new().then(delivery.partition(), next) {
-            Ok(then) => Decision::settle(QueueMessageStatus::Processed, outcome).then(then),
+            Ok(then) => {
+                Decision::settle(QueueMessageStatus::Processed, outcome).then(then).ended_as(state, why)
+            }
             Err(error) => Decision::settle(QueueMessageStatus::poisonous(error.to_string()), Outcome::Dead),
         }
     }
 
     /// The end of a failed attempt, with the next one as a message of its own.
-    fn retried_anew(&self, delivery: &Delivery, delay: Duration, headers: &Headers) -> Decision {
+    fn retried_anew(
+        &self,
+        delivery: &Delivery,
+        delay: Duration,
+        headers: &Headers,
+        (state, why): (EndState, &str),
+    ) -> Decision {
         let most = self.queue.capabilities().push_delay.map_or(Duration::ZERO, |declared| declared.max);
         let held = self.queue.clock().wall().duration_since(delivery.received_at()).unwrap_or_default();
         let next = |headers: &Headers| next_attempt(delivery, headers, delay.min(most), held);
@@ -300,8 +323,12 @@ impl Shared {
             fewer.remove(ERRORS);
             message = next(&fewer);
         }
+        let why = format!("{why}; retried as {}", message.id());
         match Successors::new().then(partition, message) {
-            Ok(then) => Decision::settle(QueueMessageStatus::Processed, Outcome::Retried).then(then),
+            Ok(then) => Decision::settle(QueueMessageStatus::Processed, Outcome::Retried)
+                .then(then)
+                .ended_as(state, why)
+                .with_errors(headers.get(ERRORS)),
             Err(error) => Decision::settle(QueueMessageStatus::poisonous(error.to_string()), Outcome::Dead),
         }
     }

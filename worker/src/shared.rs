@@ -59,6 +59,8 @@ pub(crate) struct Control {
     /// What the backend fails to do, in each partition.
     pub(crate) failing: Vec<Failing>,
     pub(crate) stuck: usize,
+    /// When ends of tasks are freed next; `None` before the first run.
+    pub(crate) purge_at: Option<Instant>,
 }
 
 /// What the backend fails to do in one partition.
@@ -109,6 +111,7 @@ impl Shared {
             progress_at: now,
             failing: vec![Failing::default(); partitions.len()],
             stuck: 0,
+            purge_at: None,
         };
         Self {
             pool: Arc::new(Pool::new(config.slots, partitions.len())),

@@ -27,7 +27,7 @@
 use std::time::Duration;
 
 use anyqueue::{
-    Counts, DeadLetter, IntoPartitionId, ManualClock, MessageData, MessageId, Page, Queue, Result,
+    Counts, DeadLetter, IntoPartitionId, Keep, ManualClock, MessageData, MessageId, Page, Queue, Result,
 };
 use anyqueue_memory::{MemoryConfig, MemoryQueue};
 use serde::Serialize;
@@ -39,7 +39,7 @@ const STEP: Duration = Duration::from_secs(5);
 /// How often other tasks are polled after each step.
 const YIELDS: usize = 32;
 
-/// A queue in memory, a worker on it, and their clock. Use it on a current-thread runtime, the default of `#[tokio::test]`.
+/// A queue in memory with a [ledger](anyqueue::QueueBuilder::ledger), a worker on it, and their clock. Use it on a current-thread runtime, the default of `#[tokio::test]`.
 #[derive(Debug)]
 pub struct Harness {
     queue: Queue,
@@ -55,7 +55,7 @@ impl Harness {
     pub fn new(build: impl FnOnce(WorkerBuilder) -> WorkerBuilder) -> Result<Self> {
         let clock = ManualClock::new();
         let storage = MemoryQueue::with_config(MemoryConfig::default().with_clock(clock.clock()));
-        let queue = Queue::builder(storage).clock(clock.clock()).build()?;
+        let queue = Queue::builder(storage).clock(clock.clock()).ledger(Keep::default()).build()?;
         let worker = build(Worker::builder(queue.clone())).build()?;
         Ok(Self { queue, worker, clock })
     }

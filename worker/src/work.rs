@@ -1,9 +1,9 @@
 //! A delivery on its way through a slot: what belongs to it, what to do with it, and how it ended.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyqueue::{Delivery, QueueMessageStatus, Successors};
+use anyqueue::{Bytes, Delivery, EndState, QueueMessageStatus, Successors, TaskReport};
 
 use crate::handler::Route;
 use crate::pool::SlotPermit;
@@ -33,15 +33,42 @@ pub(crate) struct Decision {
     /// What is stored with it.
     pub(crate) then: Successors,
     pub(crate) outcome: Outcome,
+    /// What the ledger is to know of it.
+    pub(crate) report: TaskReport,
 }
 
 impl Decision {
     pub(crate) fn settle(status: QueueMessageStatus, outcome: Outcome) -> Self {
-        Self { status: Some(status), then: Successors::new(), outcome }
+        Self { status: Some(status), then: Successors::new(), outcome, report: TaskReport::new() }
     }
 
     pub(crate) fn then(mut self, then: Successors) -> Self {
         self.then = then;
+        self
+    }
+
+    /// What comes of the task.
+    pub(crate) fn with_result(mut self, result: Option<Bytes>) -> Self {
+        self.report.result = result;
+        self
+    }
+
+    /// How the task ends, where the status does not say it, and why.
+    pub(crate) fn ended_as(mut self, state: EndState, reason: impl Into<Arc<str>>) -> Self {
+        self.report.state = Some(state);
+        self.report.reason = Some(reason.into());
+        self
+    }
+
+    /// The failed attempts, as a header has them.
+    pub(crate) fn with_errors(mut self, errors: Option<&String>) -> Self {
+        self.report.errors = errors.map(|errors| errors.as_str().into());
+        self
+    }
+
+    /// It is what comes of this attempt, which took so long.
+    pub(crate) fn of_attempt(mut self, attempt: u32, took: Duration) -> Self {
+        (self.report.attempt, self.report.ran) = (Some(attempt), Some(took));
         self
     }
 
@@ -51,7 +78,7 @@ impl Decision {
     }
 
     pub(crate) fn lost() -> Self {
-        Self { status: None, then: Successors::new(), outcome: Outcome::Lost }
+        Self { status: None, then: Successors::new(), outcome: Outcome::Lost, report: TaskReport::new() }
     }
 }
 

@@ -12,6 +12,7 @@ use anyqueue::{Error, IntoPartitionId, PartitionId, Queue, Result};
 use crate::config::Counting;
 use crate::context::TaskContext;
 use crate::fetch::Fetch;
+use crate::purge::purge_ended;
 use crate::shared::{Shared, Stage};
 use crate::signal::{Listening, Signals, exit_on_next_signal};
 use crate::summary::Summary;
@@ -97,6 +98,11 @@ impl Worker {
             limitations.push("this backend does not support cancellation requests: only a shutdown can cancel running tasks");
         }
         limitations.into_iter().map(str::to_owned).collect()
+    }
+
+    /// What it is called where the ends of tasks are kept: see [`WorkerBuilder::name`](crate::WorkerBuilder::name).
+    pub fn name(&self) -> &str {
+        &self.0.config.name
     }
 
     /// The queue that it serves.
@@ -238,6 +244,7 @@ impl Worker {
         // In a task of its own: the caller may not be on a thread of the runtime, and then each wake-up would cross threads.
         let fetch = tokio::spawn(Fetch::new(self.0.clone(), burst)?.run());
         let _stop = AbortOnDrop(fetch.abort_handle());
+        let _purging = AbortOnDrop(tokio::spawn(purge_ended(self.0.clone())).abort_handle());
         fetch.await.unwrap_or_else(|error| {
             Err(Error::new(anyqueue::ErrorKind::Internal, "the worker's loop ended unexpectedly")
                 .with_source(error))

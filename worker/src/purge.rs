@@ -1,0 +1,61 @@
+//! Frees the place of ends of tasks that have been kept for as long as they were to be.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyqueue::ErrorKind;
+
+use crate::shared::{Shared, Stage};
+
+/// About how long it is from one purge to the next. Each waits a part of it more or less, so that many workers do not purge together.
+const PAUSE: Duration = Duration::from_mins(1);
+const JITTER: f64 = 0.25;
+/// How many ends one purge frees at most.
+const FREED_AT_ONCE: u64 = 5_000;
+/// After a purge that freed so many, there are most likely more.
+const PAUSE_IF_FULL: Duration = Duration::from_secs(1);
+
+/// Purges now and then, until the worker takes on nothing more. A purge under way is left then.
+pub(crate) async fn purge_ended(shared: Arc<Shared>) {
+    if !shared.queue.capabilities().ledger {
+        return;
+    }
+    let mut stage = shared.stage.subscribe();
+    tokio::select! {
+        biased;
+        _ = stage.wait_for(|stage| *stage != Stage::Working) => {}
+        () = purge_on(&shared) => {}
+    }
+}
+
+/// Ends only when the queue is closed, or turns out to keep no ends.
+async fn purge_on(shared: &Shared) {
+    let clock = shared.queue.clock();
+    loop {
+        clock.sleep_until(due(shared)).await;
+        let pause = match shared.queue.purge_ended(FREED_AT_ONCE).await {
+            Ok(FREED_AT_ONCE) => PAUSE_IF_FULL,
+            Ok(freed) => {
+                tracing::debug!(freed, "ends of tasks were freed");
+                pause()
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::Closed | ErrorKind::Unsupported) => return,
+            Err(error) => {
+                tracing::warn!(%error, "ends of tasks that have lapsed could not be freed: trying again");
+                pause()
+            }
+        };
+        shared.control().purge_at = clock.now().checked_add(pause);
+    }
+}
+
+/// When the next purge is due. The first is within a minute of the first run, also if that is followed by others.
+fn due(shared: &Shared) -> Instant {
+    let now = shared.queue.clock().now();
+    let first = PAUSE.mul_f64(fastrand::f64());
+    *shared.control().purge_at.get_or_insert_with(|| now.checked_add(first).unwrap_or(now))
+}
+
+fn pause() -> Duration {
+    PAUSE.mul_f64(1.0 + JITTER * (2.0 * fastrand::f64() - 1.0))
+}

@@ -1,0 +1,41 @@
+//! What the ledger is told of a task that a worker ends.
+
+use std::time::Duration;
+
+use anyqueue::{Delivery, Error, QueueMessageStatus, TaskReport};
+
+use crate::shared::Shared;
+use crate::work::Done;
+
+impl Shared {
+    /// Tells the delivery what its end is to say, before it is settled. What is not removed has not ended.
+    pub(crate) fn report(&self, done: &mut Done) {
+        let removes = matches!(
+            done.decision.status,
+            Some(QueueMessageStatus::Processed | QueueMessageStatus::Cancelled)
+        );
+        if !removes || !self.queue.capabilities().ledger {
+            return;
+        }
+        let (report, delivery) = (&mut done.decision.report, &mut done.work.delivery);
+        report.attempt.get_or_insert_with(|| self.attempts(delivery));
+        report.ran.get_or_insert(Duration::ZERO);
+        report.worker = Some(self.config.name.clone());
+        // The handler was told already of a result that is too large.
+        if let Err(error) = delivery.report(report.clone()) {
+            tracing::warn!(id = %delivery.id(), %error, "what a task's end was to say is left out");
+        }
+    }
+}
+
+/// Leaves the result out of a report, because the end of the task could not be stored with it. `false` if there was none.
+pub(crate) fn without_result(delivery: &mut Delivery, report: &mut TaskReport, refused: &Error) -> bool {
+    if report.result.take().is_none() {
+        return false;
+    }
+    report.reason = Some(format!("its result could not be kept: {refused}").into());
+    if let Err(error) = delivery.report(report.clone()) {
+        tracing::warn!(id = %delivery.id(), %error, "what a task's end was to say is left out");
+    }
+    true
+}
