@@ -3,7 +3,7 @@
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::{
-    amend, bench, dead, doctor, pages, pause, peek, pull, purge, push, stats, transfer, work,
+    amend, bench, dead, doctor, ledger, pages, pause, peek, pull, purge, push, stats, tasks, transfer, work,
 };
 use crate::failure::{Result, or_read_enough};
 use crate::output::Output;
@@ -36,8 +36,9 @@ Exit codes:
   0  done
   1  failed
   2  wrong arguments; nothing was done
-  3  doctor or conformance found something wrong
-  4  nothing was found";
+  3  doctor or conformance found something wrong, or the task that was waited for did not succeed
+  4  nothing was found
+  5  the task that was waited for has not ended in time";
 
 /// Work queues on any backend: push, process, inspect, repair, move
 #[derive(Parser)]
@@ -81,6 +82,10 @@ enum Command {
     Stats(stats::Stats),
     #[command(subcommand)]
     Dead(dead::Dead),
+    #[command(subcommand)]
+    Tasks(tasks::Tasks),
+    #[command(subcommand)]
+    Ledger(ledger::Ledger),
     Pause(pause::Pause),
     Resume(pause::Resume),
     Amend(amend::Amend),
@@ -111,6 +116,8 @@ impl Cli {
             Command::Work(command) => command.run(&session).await,
             Command::Stats(command) => or_read_enough(command.run(&session).await),
             Command::Dead(command) => command.run(&session).await,
+            Command::Tasks(command) => command.run(&session).await,
+            Command::Ledger(command) => command.run(&session).await,
             Command::Pause(command) => command.run(&session).await,
             Command::Resume(command) => command.run(&session).await,
             Command::Amend(command) => command.run(&session).await,

@@ -20,10 +20,12 @@ pub(crate) enum Failure {
     Failed(String),
     /// 2: the command line is wrong; nothing was done.
     Usage(String),
-    /// 3: a check found something wrong, and has printed it.
+    /// 3: a check found something wrong, or what was waited for ended otherwise, and that has been printed.
     Wrong,
     /// 4: nothing was found.
     Nothing,
+    /// 5: what was waited for has not come in time.
+    Late,
     /// 1, silently: the reader of the output is gone. For commands that only read that is an end like others.
     Unread,
 }
@@ -35,6 +37,7 @@ impl Failure {
             Self::Usage(_) => 2,
             Self::Wrong => 3,
             Self::Nothing => 4,
+            Self::Late => 5,
         }
     }
 
@@ -42,7 +45,7 @@ impl Failure {
     pub(crate) fn report(&self) -> ExitCode {
         match self {
             Self::Failed(text) | Self::Usage(text) => say(text),
-            Self::Wrong | Self::Nothing | Self::Unread => {}
+            Self::Wrong | Self::Nothing | Self::Late | Self::Unread => {}
         }
         ExitCode::from(self.code())
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyqueue::adapter::Storage;
-use anyqueue::{ErrorKind, PartitionOptions, Queue};
+use anyqueue::{ErrorKind, Keep, PartitionOptions, Queue};
 use anyqueue_backends::{backend, registry};
 
 use crate::failure::{Failure, Result, with_text};
@@ -40,12 +40,21 @@ fn is_of_server(kind: ErrorKind) -> bool {
 
 /// Opens a queue, ready for use.
 pub(crate) async fn queue(url: &str, create: Create) -> Result<Queue> {
-    queue_with(url, create, PartitionOptions::default()).await
+    queue_with(url, create, PartitionOptions::default(), None).await
 }
 
-/// The same with options for its partitions.
-pub(crate) async fn queue_with(url: &str, create: Create, options: PartitionOptions) -> Result<Queue> {
-    let queue = Queue::builder(storage(url, create).await?).defaults(options).build()?;
+/// The same with options for its partitions, and a ledger if ends are to be kept.
+pub(crate) async fn queue_with(
+    url: &str,
+    create: Create,
+    options: PartitionOptions,
+    keep: Option<Keep>,
+) -> Result<Queue> {
+    let mut builder = Queue::builder(storage(url, create).await?).defaults(options);
+    if let Some(keep) = keep {
+        builder = builder.ledger(keep);
+    }
+    let queue = builder.build()?;
     queue.init().await?;
     Ok(queue)
 }

@@ -39,6 +39,17 @@ impl Output {
         Ok(())
     }
 
+    /// Bytes as they are, without a newline: unchanged for programs, escaped on a terminal.
+    pub(crate) fn exact(self, bytes: &[u8]) -> Result {
+        let mut out = io::stdout().lock();
+        if out.is_terminal() {
+            writeln!(out, "{}", harmless_bytes(bytes))?;
+        } else {
+            out.write_all(bytes)?;
+        }
+        Ok(out.flush()?)
+    }
+
     /// One JSON object on a line of its own.
     pub(crate) fn object(self, value: &impl Serialize) -> Result {
         let text = harmless_json(&serde_json::to_string(value)?);

@@ -1,6 +1,6 @@
 //! What commands share: the URL, the output, and how arguments are parsed.
 
-use anyqueue::{PartitionId, PartitionOptions, Queue};
+use anyqueue::{Keep, PartitionId, PartitionOptions, Queue};
 
 use crate::failure::Result;
 use crate::open::{self, Create};
@@ -34,9 +34,14 @@ impl Session {
         open::queue(self.url(None)?, create).await
     }
 
-    /// The same with options for its partitions.
-    pub(crate) async fn queue_with(&self, create: Create, options: PartitionOptions) -> Result<Queue> {
-        open::queue_with(self.url(None)?, create, options).await
+    /// The same with options for its partitions, and a ledger if ends are to be kept.
+    pub(crate) async fn queue_with(
+        &self,
+        create: Create,
+        options: PartitionOptions,
+        keep: Option<Keep>,
+    ) -> Result<Queue> {
+        open::queue_with(self.url(None)?, create, options, keep).await
     }
 }
 

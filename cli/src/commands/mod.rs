@@ -8,6 +8,8 @@ pub(crate) mod capabilities;
 pub(crate) mod conformance;
 pub(crate) mod dead;
 pub(crate) mod doctor;
+mod keep;
+pub(crate) mod ledger;
 pub(crate) mod pages;
 pub(crate) mod pause;
 pub(crate) mod peek;
@@ -16,6 +18,7 @@ pub(crate) mod purge;
 pub(crate) mod push;
 mod push_options;
 pub(crate) mod stats;
+pub(crate) mod tasks;
 pub(crate) mod transfer;
 pub(crate) mod work;
 

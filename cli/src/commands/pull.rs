@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyqueue::{Delivery, Expired, PartitionId, PartitionOptions, QueueMessageStatus, SettleOutcome};
 use clap::{Args, ValueEnum};
 
+use super::keep::KeepArgs;
 use super::nothing;
 use crate::failure::{Failure, Result};
 use crate::line::Line;
@@ -49,6 +50,8 @@ pub(crate) struct Pull {
     /// Pulls dead letters
     #[arg(long)]
     dead: bool,
+    #[command(flatten)]
+    keep: KeepArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -72,7 +75,7 @@ impl Pull {
         let status = self.status()?;
         // Pulling by hand removes no expired message, and kills none for too many deliveries.
         let options = PartitionOptions::default().with_max_deliveries(None).with_expired(Expired::DeadLetter);
-        let queue = session.queue_with(Create::Never, options).await?;
+        let queue = session.queue_with(Create::Never, options, self.keep.keep()).await?;
         let partition = if self.dead { self.queue.dead_letters() } else { self.queue.clone() };
         let mut held = queue.pull(&partition).max(self.max.into()).wait(self.wait).await?;
         let written = held.iter().try_for_each(|handler| write(session.output, handler));

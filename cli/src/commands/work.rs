@@ -12,8 +12,9 @@ use anyqueue_worker::{Partition, Retry, Summary, Worker};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
+use super::keep::KeepArgs;
 use super::note_pause;
-use crate::exec::Exec;
+use crate::exec::{Exec, Stdout};
 use crate::failure::{Failure, Result, with_causes};
 use crate::open::Create;
 use crate::output::Output;
@@ -25,6 +26,7 @@ Examples:
   anyqueue work mail --exec ./send-mail
   anyqueue work thumbnails --slots 4 --timeout 2m --exec 'convert - -resize 200 \"out/$ANYQUEUE_MESSAGE_ID.png\"'
   anyqueue work mail reports --once --exec 'cat >> received'
+  anyqueue work sums --exec bc --keep-output --keep-success 7d
 
 The command is a line for /bin/sh. It reads the payload from standard input, and finds in its environment:
   ANYQUEUE_MESSAGE_ID  the same for each attempt: use it to recognise repeats   ANYQUEUE_QUEUE
@@ -45,6 +47,9 @@ and `dead redrive --reason` searches.
 The command's output goes where the worker's goes; with --json its standard output goes to standard error. Failed
 attempts, and an unreachable backend, are reported on standard error. A process that the command leaves behind loses
 its standard error when the worker ends.
+
+With --ledger or one of the --keep options what becomes of each message is kept, and `anyqueue tasks` shows it; with
+--keep-output also what the command wrote, up to 256 KiB, if it succeeded: it is not passed on then.
 
 When its time is up, or its message is lost to another worker, all processes of the command get SIGTERM, and after
 --grace SIGKILL. Processes that are still there when the command exits by itself are left alone. A message that timed
@@ -101,6 +106,14 @@ pub(crate) struct Work {
     /// What to do with expired messages
     #[arg(long, value_name = "HOW", value_enum, default_value = "remove")]
     expired: ExpiredAction,
+    #[command(flatten)]
+    keep: KeepArgs,
+    /// Keeps the command's standard output as the result of its task, and passes it on to nobody
+    #[arg(long, requires = "ends")]
+    keep_output: bool,
+    /// What the worker is called where ends are kept; by default, the machine and the number of the process
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
 }
 
 /// A handler that takes this much longer than the grace of its command to stop is dropped.
@@ -109,12 +122,16 @@ const KILL_TIME: Duration = Duration::from_secs(5);
 impl Work {
     pub(crate) async fn run(self, session: &Session) -> Result {
         let (output, options) = (session.output, self.options());
-        let queue = session.queue_with(Create::AsUrlSays, options).await?;
+        let queue = session.queue_with(Create::AsUrlSays, options, self.keep.keep()).await?;
         let exec = Arc::new(Exec {
             line: self.exec,
             dead_on: self.dead_on,
             grace: self.grace,
-            stdout_is_taken: output.json,
+            stdout: match (self.keep_output, output.json) {
+                (true, _) => Stdout::Kept,
+                (false, true) => Stdout::ToStderr,
+                (false, false) => Stdout::Inherited,
+            },
             output,
         });
         let slots =
@@ -130,6 +147,9 @@ impl Work {
             });
         for name in &self.queues {
             builder = builder.partition(Partition::new(name.clone()));
+        }
+        if let Some(name) = self.name {
+            builder = builder.name(name);
         }
         if let Some(timeout) = self.timeout {
             builder = builder.timeout(timeout);

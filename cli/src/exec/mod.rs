@@ -2,18 +2,20 @@
 
 mod environment;
 mod stderr;
+mod stdout;
 
 use std::io;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use anyqueue::Bytes;
+use anyqueue::{Bytes, MAX_RESULT_BYTES};
 use anyqueue_worker::{TaskContext, TaskError, TaskResult};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, ChildStdin, Command};
 
 use self::environment::Environment;
 use self::stderr::Stderr;
+use self::stdout::{Kept, Written};
 use crate::output::Output;
 use crate::session::URL_VARIABLE;
 
@@ -26,9 +28,19 @@ pub(crate) struct Exec {
     pub(crate) dead_on: Vec<u8>,
     /// How long it may continue after SIGTERM.
     pub(crate) grace: Duration,
-    /// Whether its standard output goes to the worker's standard error, because the worker writes JSON to its own.
-    pub(crate) stdout_is_taken: bool,
+    pub(crate) stdout: Stdout,
     pub(crate) output: Output,
+}
+
+/// Where a command's standard output goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stdout {
+    /// Where the worker's goes.
+    Inherited,
+    /// To the worker's standard error, because the worker writes JSON to its own.
+    ToStderr,
+    /// It is the result of the task.
+    Kept,
 }
 
 /// Between two attempts to start a command.
@@ -51,6 +63,7 @@ impl Exec {
     async fn run_once(&self, payload: Bytes, task: &TaskContext) -> TaskResult {
         let mut child = self.start(task).await?;
         let stderr = child.stderr.take().map(Stderr::pass_on);
+        let kept = child.stdout.take().map(Kept::read);
         let mut group = Group::of(&child);
         let mut feeding = Box::pin(feed(child.stdin.take(), payload));
         let mut fed = false;
@@ -71,7 +84,12 @@ impl Exec {
         };
         group.over();
         match status {
-            Ok(status) if status.success() => Ok(()),
+            Ok(status) if status.success() => {
+                if let Some(kept) = kept {
+                    self.keep(kept.written().await, task)?;
+                }
+                Ok(())
+            }
             Ok(status) => {
                 let said = match stderr {
                     Some(stderr) => stderr.last_line().await,
@@ -81,6 +99,18 @@ impl Exec {
             }
             Err(error) => Err(TaskError::retry(format!("waiting for the command failed: {error}"))),
         }
+    }
+
+    /// Keeps what it wrote as the result of its task. That it cannot be kept is no reason to run it again.
+    fn keep(&self, written: Written, task: &TaskContext) -> TaskResult {
+        let why = match written {
+            Written::All(bytes) => return Ok(task.set_result_bytes(bytes)?),
+            Written::TooMuch => format!("it wrote more than {MAX_RESULT_BYTES} bytes"),
+            Written::Unfinished => "something that it left behind may still write".to_owned(),
+        };
+        let (id, partition) = (task.message().id(), task.partition());
+        self.output.warn(&format!("{partition} {id}: no result is kept, because {why}"));
+        Ok(())
     }
 
     /// Starts it. If the machine has no room for another process, the message is not at fault: it is held until there is room, or the
@@ -117,8 +147,10 @@ impl Exec {
         command.envs(environment).stdin(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         // It may hold a password, and is meant for this worker.
         command.env_remove(URL_VARIABLE);
-        if self.stdout_is_taken {
-            command.stdout(io::stderr());
+        match self.stdout {
+            Stdout::Inherited => {}
+            Stdout::ToStderr => drop(command.stdout(io::stderr())),
+            Stdout::Kept => drop(command.stdout(Stdio::piped())),
         }
         // Ctrl-C on the terminal is for the worker, which then lets its commands finish.
         #[cfg(unix)]

@@ -15,10 +15,16 @@ pub(super) fn check(capabilities: &Capabilities, url: &str, findings: &mut Findi
         let text = format!("a message that waits is dropped after {}", duration(kept));
         findings.add("retention", Verdict::Ok, text);
     }
+    let kept = if capabilities.ledger { KEEPS_ENDS } else { KEEPS_NO_ENDS };
+    findings.add("ledger", Verdict::Ok, kept);
     if releases_count(capabilities) {
         findings.add("deliveries", Verdict::Ok, RELEASES_COUNT);
     }
 }
+
+const KEEPS_ENDS: &str =
+    "the backend can keep what becomes of tasks, for workers that ask for it: see `anyqueue tasks`";
+const KEEPS_NO_ENDS: &str = "the backend keeps nothing of tasks that have ended";
 
 const RELEASES_COUNT: &str = "what other processes release counts as a delivery, also what `pull --settle waiting` does: a message \
      that is released often becomes a dead letter, though no handler failed";

@@ -1,0 +1,42 @@
+//! `anyqueue tasks`: what becomes of tasks, and what became of them.
+
+mod count;
+mod delete;
+mod filter;
+mod line;
+mod list;
+mod show;
+mod wait;
+
+use clap::Subcommand;
+
+use crate::failure::{Result, or_read_enough};
+use crate::open::Create;
+use crate::session::Session;
+
+/// Lists, shows, counts or waits for tasks, whether they live, are dead or have ended
+#[derive(Subcommand)]
+pub(crate) enum Tasks {
+    List(list::List),
+    Show(show::Show),
+    Count(count::Count),
+    Wait(wait::Wait),
+    Delete(delete::Delete),
+}
+
+impl Tasks {
+    pub(crate) async fn run(self, session: &Session) -> Result {
+        let queue = session.queue(Create::Never).await?;
+        let output = session.output;
+        let end = match self {
+            Self::List(command) => or_read_enough(command.run(&queue, output).await),
+            Self::Show(command) => or_read_enough(command.run(&queue, output).await),
+            Self::Count(command) => or_read_enough(command.run(&queue, output).await),
+            Self::Wait(command) => command.run(&queue, output).await,
+            Self::Delete(command) => command.run(&queue, output).await,
+        };
+        let closed = queue.close().await;
+        end?;
+        Ok(closed?)
+    }
+}

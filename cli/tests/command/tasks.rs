@@ -1,0 +1,194 @@
+//! `anyqueue tasks`, and what `work` and `pull` keep for it.
+
+use serde_json::{Value, json};
+
+use crate::bed::Bed;
+
+const UNKNOWN: &str = "00000000-0000-7000-8000-000000000000";
+
+#[tokio::test]
+async fn where_nothing_is_known_nothing_is_shown() {
+    let bed = Bed::at("memory:");
+    let none = bed.run(&["tasks", "list", "q"]).await.ended_with(4);
+    assert!(none.out.is_empty() && none.err.contains("no such task"), "{none:?}");
+    bed.run(&["tasks", "show", "q", UNKNOWN]).await.ended_with(4);
+    bed.run(&["tasks", "wait", "q", UNKNOWN, "--for", "10ms"]).await.ended_with(4);
+    assert_eq!(bed.ok(&["tasks", "count", "q"]).await.out, "0\n");
+    let counted =
+        bed.ok(&["tasks", "count", "q", "--json", "--watch", "10ms", "--rounds", "2"]).await.objects();
+    assert_eq!(counted, vec![json!({ "queue": "q", "count": 0, "exact": true }); 2]);
+    assert_eq!(bed.ok(&["tasks", "delete", "q", "--yes"]).await.out, "deleted 0\n");
+    let freed = bed.ok(&["ledger", "purge", "--json"]).await.objects();
+    assert_eq!(freed, [json!({ "freed": 0, "more": false })]);
+}
+
+#[tokio::test]
+async fn wrong_arguments_are_explained_and_nothing_is_deleted_unasked() {
+    let bed = Bed::at("memory:");
+    let wrong = bed.run(&["tasks", "list", "q", "--state", "done"]).await.ended_with(2);
+    assert!(wrong.err.contains("succeeded") && wrong.err.contains("timed_out"), "{wrong:?}");
+    let wrong = bed.run(&["tasks", "list", "q", "--since", "soon"]).await.ended_with(2);
+    assert!(wrong.err.contains("2h"), "{wrong:?}");
+    let unasked = bed.run(&["tasks", "delete", "q", "--state", "succeeded"]).await.ended_with(2);
+    assert!(unasked.err.contains("--yes"), "{unasked:?}");
+    let living = bed.run(&["tasks", "delete", "q", "--state", "queued", "--yes"]).await.ended_with(2);
+    assert!(living.err.contains("has not ended"), "{living:?}");
+    bed.run(&["tasks", "count", "q", "--cap", "0"]).await.ended_with(2);
+    bed.run(&["tasks", "show", "q", "no-id"]).await.ended_with(2);
+    bed.run(&["work", "q", "--exec", "true", "--once", "--keep-success", "soon"]).await.ended_with(2);
+    let alone = bed.run(&["work", "q", "--exec", "true", "--once", "--keep-output"]).await.ended_with(2);
+    assert!(alone.err.contains("--ledger"), "{alone:?}");
+}
+
+#[tokio::test]
+async fn a_filter_that_makes_the_backend_read_everything_says_so() {
+    let bed = Bed::at("memory:");
+    let indexed = bed.ok(&["tasks", "count", "q", "--state", "failed", "--since", "2h"]).await;
+    assert!(!indexed.err.contains("no index"), "{indexed:?}");
+    let scanned = bed.ok(&["tasks", "count", "q", "--kind", "mail"]).await;
+    assert!(scanned.err.contains("no index knows this filter"), "{scanned:?}");
+    let quiet = bed.ok(&["tasks", "count", "q", "--kind", "mail", "--quiet"]).await;
+    assert!(quiet.err.is_empty(), "{quiet:?}");
+}
+
+/// A queue of three tasks, worked: one succeeds, one dies, and one waits.
+async fn worked(keep: &[&str]) -> (Bed, Vec<String>) {
+    let bed = Bed::new();
+    let mut ids = Vec::new();
+    for (payload, more) in
+        [("fine", ["--kind", "good"]), ("bad", ["--kind", "evil"]), ("later", ["--delay", "1h"])]
+    {
+        let said = bed.ok(&["push", "q", payload, more[0], more[1], "--json"]).await.objects().remove(0);
+        ids.push(said["id"].as_str().unwrap().to_owned());
+    }
+    let exec = "read it; echo \"$it\" was read; echo \"no luck with $it\" >&2; test \"$it\" = fine";
+    let work = ["work", "q", "--once", "--retries", "0", "--slots", "1", "--name", "w", "--exec", exec];
+    bed.ok(&[&work, keep].concat()).await;
+    (bed, ids)
+}
+
+async fn listed(bed: &Bed, filter: &[&str]) -> Vec<Value> {
+    bed.run(&[&["tasks", "list", "q", "--json"], filter].concat()).await.objects()
+}
+
+fn ids_of(lines: &[Value]) -> Vec<&str> {
+    lines.iter().map(|line| line["id"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn what_lives_is_dead_or_has_ended_is_listed_counted_and_found() {
+    let (bed, ids) = worked(&["--ledger", "--keep-output"]).await;
+    let all = listed(&bed, &[]).await;
+    let states: Vec<_> = all.iter().map(|line| line["state"].clone()).collect();
+    assert_eq!(states, ["scheduled", "failed", "succeeded"]);
+    assert_eq!(ids_of(&all), [&ids[2], &ids[1], &ids[0]]);
+
+    for (filter, place) in [
+        (["--state", "succeeded"], 0),
+        (["--state", "failed"], 1),
+        (["--state", "scheduled"], 2),
+        (["--kind", "good"], 0),
+        (["--error", "no luck with bad"], 1),
+        (["--worker", "w"], 0),
+    ] {
+        assert_eq!(ids_of(&listed(&bed, &filter).await), [&ids[place]], "{filter:?}");
+    }
+    assert_eq!(listed(&bed, &["--since", "1h"]).await.len(), 2);
+    assert_eq!(listed(&bed, &["--before", "1h"]).await.len(), 0);
+    assert_eq!(listed(&bed, &["--limit", "1"]).await.len(), 1);
+    assert_eq!(bed.ok(&["tasks", "count", "q"]).await.out, "3\n");
+    assert_eq!(bed.ok(&["tasks", "count", "q", "--cap", "2"]).await.out, "at least 2\n");
+    let table = bed.ok(&["tasks", "list", "q", "--state", "succeeded"]).await.out;
+    assert!(table.contains("good") && table.contains(" ago") && table.lines().count() == 2, "{table}");
+}
+
+#[tokio::test]
+async fn a_task_is_shown_with_its_result_and_its_errors() {
+    let (bed, ids) = worked(&["--ledger", "--keep-output"]).await;
+    let done = bed.ok(&["tasks", "show", "q", &ids[0], "--json"]).await.objects().remove(0);
+    assert_eq!((&done["state"], &done["result"]), (&json!("succeeded"), &json!("fine was read\n")));
+    assert_eq!((&done["attempt"], &done["worker"]), (&json!(1), &json!("w")));
+    assert!(done["message"].is_null() && done["ended_at"].is_string() && done["expires_at"].is_string());
+    assert_eq!(bed.ok(&["tasks", "show", "q", &ids[0], "--raw"]).await.bytes, b"fine was read\n");
+    let shown = bed.ok(&["tasks", "show", "q", &ids[0]]).await.out;
+    assert!(shown.contains("succeeded") && shown.ends_with("fine was read\n\n"), "{shown}");
+
+    let dead = bed.ok(&["tasks", "show", "q", &ids[1], "--json"]).await.objects().remove(0);
+    assert_eq!((&dead["state"], &dead["message"]["payload"]), (&json!("failed"), &json!("bad")));
+    assert!(dead["reason"].as_str().unwrap().contains("no luck with bad"), "{dead}");
+    bed.run(&["tasks", "show", "q", &ids[1], "--raw"]).await.ended_with(4);
+}
+
+#[tokio::test]
+async fn waiting_for_a_task_tells_by_its_exit_code_what_became_of_it() {
+    let (bed, ids) = worked(&["--ledger", "--keep-output"]).await;
+    assert_eq!(bed.ok(&["tasks", "wait", "q", &ids[0], "--raw"]).await.out, "fine was read\n");
+    let failed = bed.run(&["tasks", "wait", "q", &ids[1], "--json"]).await.ended_with(3);
+    assert_eq!(failed.objects().remove(0)["state"], "failed");
+    let late = bed.run(&["tasks", "wait", "q", &ids[2], "--for", "50ms", "--json"]).await.ended_with(5);
+    assert_eq!(late.objects().remove(0)["state"], "scheduled");
+}
+
+#[tokio::test]
+async fn waiting_ends_when_another_process_has_settled_the_task() {
+    let bed = Bed::new();
+    let said = bed.ok(&["push", "q", "x", "--json"]).await.objects().remove(0);
+    let wait = bed.command(&["tasks", "wait", "q", said["id"].as_str().unwrap(), "--for", "1m", "--raw"]);
+    let mut wait = wait;
+    let waiting = crate::bed::ended(wait.spawn().unwrap());
+    let work = async {
+        bed.ok(&["work", "q", "--once", "--ledger", "--keep-output", "--exec", "printf done"]).await;
+    };
+    let (waited, ()) = tokio::join!(waiting, work);
+    assert_eq!(waited.ended_with(0).bytes, b"done");
+}
+
+#[tokio::test]
+async fn ends_are_deleted_and_nothing_that_lives_or_is_dead() {
+    let (bed, ids) = worked(&["--ledger"]).await;
+    assert_eq!(bed.ok(&["tasks", "delete", "q", "--yes"]).await.out, "deleted 1\n");
+    assert_eq!(ids_of(&listed(&bed, &[]).await), [&ids[2], &ids[1]]);
+    bed.run(&["tasks", "show", "q", &ids[0]]).await.ended_with(4);
+    assert_eq!(bed.counts("q").await, [0, 1, 0, 1]);
+}
+
+#[tokio::test]
+async fn without_a_ledger_no_end_is_kept_and_a_time_that_is_over_is_over() {
+    let (bed, ids) = worked(&[]).await;
+    assert_eq!(ids_of(&listed(&bed, &[]).await), [&ids[2], &ids[1]]);
+    let (bed, ids) = worked(&["--keep-success", "0s"]).await;
+    assert_eq!(ids_of(&listed(&bed, &[]).await), [&ids[2], &ids[1]]);
+    let (bed, ids) = worked(&["--keep-success", "1ms"]).await;
+    crate::bed::until("the end lapses", async || (listed(&bed, &[]).await.len() == 2).then_some(())).await;
+    bed.run(&["tasks", "show", "q", &ids[0]]).await.ended_with(4);
+    assert_eq!(bed.ok(&["ledger", "purge"]).await.out, "freed 1\n");
+    assert_eq!(bed.ok(&["ledger", "purge"]).await.out, "freed 0\n");
+}
+
+#[tokio::test]
+async fn what_is_too_large_to_keep_is_no_failure() {
+    let bed = Bed::new();
+    let said = bed.ok(&["push", "q", "x", "--json"]).await.objects().remove(0);
+    let id = said["id"].as_str().unwrap();
+    let ran = bed
+        .ok(&["work", "q", "--once", "--ledger", "--keep-output", "--exec", "head -c 262145 /dev/zero"])
+        .await;
+    assert!(ran.out.is_empty() && ran.err.contains("no result is kept"), "{}", ran.err);
+    let done = bed.ok(&["tasks", "show", "q", id, "--json"]).await.objects().remove(0);
+    assert_eq!((&done["state"], done.get("result")), (&json!("succeeded"), None));
+
+    let said = bed.ok(&["push", "q", "x", "--json"]).await.objects().remove(0);
+    let id = said["id"].as_str().unwrap();
+    bed.ok(&["work", "q", "--once", "--ledger", "--keep-output", "--exec", "head -c 262144 /dev/zero"]).await;
+    assert_eq!(bed.ok(&["tasks", "show", "q", id, "--raw"]).await.bytes, vec![0; 262_144]);
+}
+
+#[tokio::test]
+async fn what_is_pulled_by_hand_has_an_end_too() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "done", "dropped"]).await;
+    bed.ok(&["pull", "q", "--ledger"]).await;
+    bed.ok(&["pull", "q", "--ledger", "--settle", "cancelled"]).await;
+    let states: Vec<_> = listed(&bed, &[]).await.iter().map(|line| line["state"].clone()).collect();
+    assert_eq!(states, ["cancelled", "succeeded"]);
+}
