@@ -68,7 +68,7 @@ impl Basic {
         for successor in &mut then {
             successor.partition = self.place(&successor.partition);
         }
-        let settlement = Settlement::new(lease.clone(), action).with_then(then);
+        let settlement = Settlement::new(lease.clone(), action).with_then(then).with_end(asked.end.clone());
         let mut outcomes = self.inner.settle(&[settlement]).await;
         outcomes.pop().unwrap_or(Ok(SettleOutcome::Lost))
     }

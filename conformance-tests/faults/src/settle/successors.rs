@@ -108,7 +108,7 @@ impl Quirk for Instead {
 
 /// The settlement without its successors.
 fn bare(settlement: &Settlement) -> Settlement {
-    Settlement::new(settlement.lease.clone(), settlement.action.clone())
+    settlement.clone().with_then(Vec::new())
 }
 
 fn settled(answer: &anyqueue::Result<SettleOutcome>) -> bool {

@@ -48,6 +48,7 @@ pub(super) const GROUPS: &[&[Case]] = &[
     admin::CASES,
     amend::CASES,
     ledger::CASES,
+    ledger::told::CASES,
     beside::CASES,
     fault::CASES,
     close::CASES,

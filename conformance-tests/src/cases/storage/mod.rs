@@ -84,7 +84,6 @@ pub(super) const GROUPS: &[&[Case]] = &[
     ledger::filtered::CASES,
     ledger::kept::CASES,
     ledger::merged::CASES,
-    ledger::more::CASES,
     ledger::removed::CASES,
     ledger::life::CASES,
     ledger::killed::CASES,

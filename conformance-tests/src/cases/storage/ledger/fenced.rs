@@ -5,25 +5,36 @@ use anyqueue::adapter::{Lease, PullRequest, RawDelivery, TaskEnd, Token};
 use futures_util::future::join_all;
 
 use super::super::helpers::push_one;
-use super::{Ledger, NEEDS, bare, ending, hold, numbered};
+use super::{Ledger, bare, ending, hold, numbered};
 use crate::case::Case;
 use crate::clause::Clause;
 use crate::context::{Client, Context};
+use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(in crate::cases::storage) const CASES: &[Case] = &[
-    case!(Storage, "ledger.of_a_lapsed_lease", [EndStored, Fencing], of_a_lapsed_lease).needs(TIMED),
-    case!(Storage, "ledger.of_the_old_owner", [EndStored, Fencing], of_the_old_owner).needs(TIMED),
-    case!(Storage, "ledger.of_a_forged_lease", [EndStored, Fencing], of_a_forged_lease).needs(ATOMIC),
-    case!(Storage, "ledger.twice", [EndStored, SettleTwice], twice).needs(ATOMIC),
-    case!(Storage, "ledger.lost_in_a_batch", [EndStored, SettleOutcomes], lost_in_a_batch).needs(ATOMIC),
-    case!(Storage, "ledger.lost_in_an_exchange", [EndStored, Fencing], lost_in_an_exchange).needs(ATOMIC),
-    case!(Storage, "ledger.of_rivals", [EndStored, Fencing], of_rivals).needs(&[
-        Need::AtomicLedger,
-        Need::TimedLease,
-        Need::Fencing,
-    ]),
+    case!(Storage, "ledger.of_a_lapsed_lease", [EndStored, Fencing], of_a_lapsed_lease)
+        .needs(TIMED)
+        .kills(&[Fault::EndOfLostLease]),
+    case!(Storage, "ledger.of_the_old_owner", [EndStored, Fencing], of_the_old_owner)
+        .needs(TIMED)
+        .kills(&[Fault::EndOfLostLease]),
+    case!(Storage, "ledger.of_a_forged_lease", [EndStored, Fencing], of_a_forged_lease)
+        .needs(ATOMIC)
+        .kills(&[Fault::EndOfLostLease]),
+    case!(Storage, "ledger.twice", [EndStored, SettleTwice], twice)
+        .needs(ATOMIC)
+        .kills(&[Fault::EndOfLostLease]),
+    case!(Storage, "ledger.lost_in_a_batch", [EndStored, SettleOutcomes], lost_in_a_batch)
+        .needs(ATOMIC)
+        .kills(&[Fault::EndsStopAtLost, Fault::EndUnasked, Fault::EndOfLostLease]),
+    case!(Storage, "ledger.lost_in_an_exchange", [EndStored, Fencing], lost_in_an_exchange)
+        .needs(ATOMIC)
+        .kills(&[Fault::EndUnasked, Fault::EndOfLostLease]),
+    case!(Storage, "ledger.of_rivals", [EndStored, Fencing], of_rivals)
+        .needs(&[Need::AtomicLedger, Need::TimedLease, Need::Fencing])
+        .kills(&[Fault::EndOfLostLease]),
 ];
 
 /// Where the end is stored before the settlement, a lost owner's may be left.

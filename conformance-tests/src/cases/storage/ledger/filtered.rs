@@ -9,14 +9,31 @@ use super::{Ledger, NEEDS, between, end_all, end_numbered, in_states, numbered};
 use crate::case::Case;
 use crate::clause::Clause;
 use crate::context::Context;
+use crate::fault::Fault;
 use crate::verdict::CaseResult;
 
 pub(in crate::cases::storage) const CASES: &[Case] = &[
-    case!(Storage, "ledger.states", [EndedTold], states).needs(NEEDS),
-    case!(Storage, "ledger.times", [EndedTold], times).needs(NEEDS),
-    case!(Storage, "ledger.far_times", [EndedTold], far_times).needs(NEEDS),
-    case!(Storage, "ledger.states_and_times", [EndedTold], states_and_times).needs(NEEDS),
-    case!(Storage, "ledger.counts", [EndedTold], counts).needs(NEEDS),
+    case!(Storage, "ledger.states", [EndedTold], states).needs(NEEDS).kills(&[
+        Fault::EndedCountIgnoresStates,
+        Fault::EndedListIgnoresStates,
+        Fault::EndedFirstStateOnly,
+    ]),
+    case!(Storage, "ledger.times", [EndedTold], times)
+        .needs(NEEDS)
+        .kills(&[Fault::EndedBeforeInclusive, Fault::EndedSinceExclusive]),
+    case!(Storage, "ledger.far_times", [EndedTold], far_times)
+        .needs(NEEDS)
+        .kills(&[Fault::EndedCountIgnoresTimes]),
+    case!(Storage, "ledger.states_and_times", [EndedTold], states_and_times).needs(NEEDS).kills(&[
+        Fault::EndedSinceExclusive,
+        Fault::EndedCountIgnoresStates,
+        Fault::EndedCountIgnoresTimes,
+    ]),
+    case!(Storage, "ledger.counts", [EndedTold], counts).needs(NEEDS).kills(&[
+        Fault::EndedCountBelowCap,
+        Fault::EndedCountBeyondCap,
+        Fault::EndedCountIgnoresStates,
+    ]),
 ];
 
 const MILLISECOND: Duration = Duration::from_millis(1);

@@ -10,17 +10,48 @@ use super::{Ledger, NEEDS, end_all, end_one, ids_of, numbered};
 use crate::case::Case;
 use crate::clause::Clause;
 use crate::context::{CLOCK_GRAIN, Context};
+use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::{CaseResult, Stop};
 
 pub(in crate::cases::storage) const CASES: &[Case] = &[
-    case!(Storage, "ledger.kept_to_its_time", [EndedTold], kept_to_its_time).needs(NEEDS),
-    case!(Storage, "ledger.kept_for_a_moment", [EndedTold], kept_for_a_moment).needs(NEEDS),
-    case!(Storage, "ledger.lapsed_among_others", [EndedTold], lapsed_among_others).needs(NEEDS),
-    case!(Storage, "ledger.kept_until_deleted", [EndedTold], kept_until_deleted).needs(NEEDS),
+    case!(Storage, "ledger.kept_to_its_time", [EndedTold], kept_to_its_time).needs(NEEDS).kills(&[
+        Fault::EndLapsesEarly,
+        Fault::LapsedCounted,
+        Fault::LapsedFound,
+        Fault::LapsedListed,
+    ]),
+    case!(Storage, "ledger.kept_for_a_moment", [EndedTold], kept_for_a_moment).needs(NEEDS).kills(&[
+        Fault::EndLapsesInSeconds,
+        Fault::LapsedCounted,
+        Fault::LapsedFound,
+        Fault::LapsedListed,
+    ]),
+    case!(Storage, "ledger.lapsed_among_others", [EndedTold], lapsed_among_others).needs(NEEDS).kills(&[
+        Fault::LapsedCounted,
+        Fault::LapsedFound,
+        Fault::LapsedListed,
+    ]),
+    case!(Storage, "ledger.kept_until_deleted", [EndedTold], kept_until_deleted).needs(NEEDS).kills(&[
+        Fault::EndForeverLapses,
+        Fault::PurgesForeverEnds,
+        Fault::PurgesLivingEnds,
+    ]),
     case!(Storage, "ledger.on_a_turned_clock", [EndedTold], on_a_turned_clock)
-        .needs(&[Need::Ledger, Need::ControlledClock]),
-    case!(Storage, "ledger.kept_anew", [EndedTold], kept_anew).needs(NEEDS),
+        .needs(&[Need::Ledger, Need::ControlledClock])
+        .kills(&[
+            Fault::LapsedEndDeleted,
+            Fault::LapsedCounted,
+            Fault::LapsedFound,
+            Fault::LapsedListed,
+            Fault::PurgesLivingEnds,
+        ]),
+    case!(Storage, "ledger.kept_anew", [EndedTold], kept_anew).needs(NEEDS).kills(&[
+        Fault::PurgesForeverEnds,
+        Fault::FirstRecordedStays,
+        Fault::LapsedFound,
+        Fault::LapsedListed,
+    ]),
 ];
 
 /// Long enough for a look at it in between, also on a busy machine.

@@ -14,6 +14,7 @@ use crate::cases::recovery::Recovery;
 use crate::child::{ChildEvent, Role};
 use crate::clause::Clause;
 use crate::context::{Client, Context};
+use crate::fault::Fault;
 use crate::fault_target::Disruption;
 use crate::need::Need;
 use crate::verdict::CaseResult;
@@ -21,16 +22,20 @@ use crate::verdict::CaseResult;
 pub(in crate::cases::storage) const CASES: &[Case] = &[
     case!(Storage, "ledger.of_killed_processes", [EndStored, SettleOutcomes], of_killed_processes)
         .needs(&[Need::Ledger, Need::Children])
-        .deadline(Duration::from_secs(90)),
+        .deadline(Duration::from_secs(90))
+        .kills(&[Fault::EndLate]),
     case!(Storage, "ledger.server_killed", [EndedTold, Recovery], server_killed)
         .needs(&[Need::Ledger, Need::FaultTarget])
-        .deadline(MINUTES),
+        .deadline(MINUTES)
+        .kills(&[Fault::RestartForgetsEnds]),
     case!(Storage, "ledger.server_killed_under_load", [EndStored, Recovery], server_killed_under_load)
         .needs(&[Need::Ledger, Need::FaultTarget])
-        .deadline(MINUTES),
+        .deadline(MINUTES)
+        .kills(&[Fault::RestartForgetsEnds]),
     case!(Storage, "ledger.settle_unanswered", [EndStored, SettleTwice], settle_unanswered)
         .needs(&[Need::Ledger, Need::FaultTarget, Need::TimedLease])
-        .deadline(MINUTES),
+        .deadline(MINUTES)
+        .kills(&[Fault::EndLate]),
 ];
 
 /// Servers need time to start.

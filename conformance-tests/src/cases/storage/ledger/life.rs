@@ -11,17 +11,27 @@ use super::{LONG, Ledger, NEEDS, end_numbered, ending, hold, ids_of, numbered};
 use crate::case::Case;
 use crate::clause::Clause;
 use crate::context::{CLOCK_GRAIN, Context};
+use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(in crate::cases::storage) const CASES: &[Case] = &[
-    case!(Storage, "ledger.other_clients", [EndedTold, EndStored], other_clients).needs(NEEDS),
-    case!(Storage, "ledger.reopened", [EndedTold, Stored], reopened).needs(NEEDS),
-    case!(Storage, "ledger.closed", [Close], closed).needs(NEEDS),
-    case!(Storage, "ledger.initialised_again", [EndedTold, Init], initialised_again).needs(NEEDS),
+    case!(Storage, "ledger.other_clients", [EndedTold, EndStored], other_clients)
+        .needs(NEEDS)
+        .kills(&[Fault::EndsOfOneClient, Fault::EndLate]),
+    case!(Storage, "ledger.reopened", [EndedTold, Stored], reopened)
+        .needs(NEEDS)
+        .kills(&[Fault::EndsDieWithClient, Fault::InitForgetsEnds]),
+    case!(Storage, "ledger.closed", [Close], closed).needs(NEEDS).kills(&[Fault::CloseDoesNothing]),
+    case!(Storage, "ledger.initialised_again", [EndedTold, Init], initialised_again)
+        .needs(NEEDS)
+        .kills(&[Fault::InitForgetsEnds, Fault::EndsOfOneClient]),
     case!(Storage, "ledger.skewed_client", [EndStored, EndedTold, ServerTime], skewed_client)
-        .needs(&[Need::Ledger, Need::SkewedClient]),
-    case!(Storage, "ledger.used_at_once", [EndedTold, EndsRemoved], used_at_once).needs(NEEDS),
+        .needs(&[Need::Ledger, Need::SkewedClient])
+        .kills(&[Fault::LapsedByClientClock, Fault::EndedByClientClock]),
+    case!(Storage, "ledger.used_at_once", [EndedTold, EndsRemoved], used_at_once)
+        .needs(NEEDS)
+        .kills(&[Fault::DeletesFirstEnd, Fault::RecordsFirstOnly]),
 ];
 
 const HOUR: Duration = Duration::from_hours(1);

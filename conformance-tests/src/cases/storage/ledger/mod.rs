@@ -6,7 +6,6 @@ pub(super) mod kept;
 pub(super) mod killed;
 pub(super) mod life;
 pub(super) mod merged;
-pub(super) mod more;
 pub(super) mod removed;
 pub(super) mod stored;
 pub(super) mod told;

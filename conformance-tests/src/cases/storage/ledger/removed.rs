@@ -13,28 +13,50 @@ use super::{LONG, Ledger, NEEDS, end_all, end_numbered, end_one, ending, hold, i
 use crate::case::Case;
 use crate::clause::Clause;
 use crate::context::{CLOCK_GRAIN, Client, Context, ids};
+use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(in crate::cases::storage) const CASES: &[Case] = &[
-    case!(Storage, "ledger.delete", [EndsRemoved], delete).needs(NEEDS),
-    case!(Storage, "ledger.delete_lapsed", [EndsRemoved, EndedTold], delete_lapsed).needs(NEEDS),
-    case!(Storage, "ledger.delete_leaves_the_living", [EndsRemoved], delete_leaves_the_living).needs(NEEDS),
-    case!(Storage, "ledger.purge", [EndsRemoved], purge).needs(NEEDS),
-    case!(Storage, "ledger.cancel", [EndsRemoved, Deletion], cancel).needs(CANCEL),
-    case!(Storage, "ledger.cancel_delayed", [EndsRemoved, Deletion], cancel_delayed).needs(&[
-        Need::Ledger,
-        Need::Cancel,
-        Need::PushDelay,
+    case!(Storage, "ledger.delete", [EndsRemoved], delete).needs(NEEDS).kills(&[
+        Fault::DeletesFirstEnd,
+        Fault::UnknownEndDeleted,
+        Fault::DeletesAllEnds,
     ]),
-    case!(Storage, "ledger.cancel_held", [EndsRemoved, Deletion], cancel_held).needs(CANCEL),
-    case!(Storage, "ledger.cancel_without_end", [EndsRemoved], cancel_without_end).needs(CANCEL),
-    case!(Storage, "ledger.cancel_ended", [EndsRemoved], cancel_ended).needs(CANCEL),
-    case!(Storage, "ledger.cancel_races_pull", [EndsRemoved, EndStored], cancel_races_pull).needs(&[
-        Need::Ledger,
-        Need::Cancel,
-        Need::Exclusive,
+    case!(Storage, "ledger.delete_lapsed", [EndsRemoved, EndedTold], delete_lapsed)
+        .needs(NEEDS)
+        .kills(&[Fault::LapsedEndDeleted, Fault::DeletesFirstEnd]),
+    case!(Storage, "ledger.delete_leaves_the_living", [EndsRemoved], delete_leaves_the_living)
+        .needs(NEEDS)
+        .kills(&[Fault::UnknownEndDeleted]),
+    case!(Storage, "ledger.purge", [EndsRemoved], purge).needs(NEEDS).kills(&[
+        Fault::EndPurgeTellsNothing,
+        Fault::EndPurgeFreesNothing,
+        Fault::EndPurgeOfOnePartition,
+        Fault::EndPurgeIgnoresLimit,
+        Fault::PurgesLivingEnds,
+        Fault::PurgesForeverEnds,
     ]),
+    case!(Storage, "ledger.cancel", [EndsRemoved, Deletion], cancel).needs(CANCEL).kills(&[
+        Fault::CancelEndsOfFirst,
+        Fault::CancelEndsUnknown,
+        Fault::CancelForgetsEnd,
+    ]),
+    case!(Storage, "ledger.cancel_delayed", [EndsRemoved, Deletion], cancel_delayed)
+        .needs(&[Need::Ledger, Need::Cancel, Need::PushDelay])
+        .kills(&[Fault::CancelForgetsDelayedEnd, Fault::CancelForgetsEnd]),
+    case!(Storage, "ledger.cancel_held", [EndsRemoved, Deletion], cancel_held)
+        .needs(CANCEL)
+        .kills(&[Fault::CancelEndsHeld, Fault::CancelEndsUnknown]),
+    case!(Storage, "ledger.cancel_without_end", [EndsRemoved], cancel_without_end)
+        .needs(CANCEL)
+        .kills(&[Fault::CancelUnasked, Fault::CancelForgetsEnd]),
+    case!(Storage, "ledger.cancel_ended", [EndsRemoved], cancel_ended)
+        .needs(CANCEL)
+        .kills(&[Fault::CancelEndsUnknown, Fault::CancelForgetsEnd]),
+    case!(Storage, "ledger.cancel_races_pull", [EndsRemoved, EndStored], cancel_races_pull)
+        .needs(&[Need::Ledger, Need::Cancel, Need::Exclusive])
+        .kills(&[Fault::CancelForgetsEnd]),
 ];
 
 const CANCEL: &[Need] = &[Need::Ledger, Need::Cancel];

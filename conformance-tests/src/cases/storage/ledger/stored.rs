@@ -12,22 +12,53 @@ use super::{LONG, Ledger, NEEDS, bare, end_all, end_numbered, end_one, ending, h
 use crate::case::Case;
 use crate::clause::Clause;
 use crate::context::{CLOCK_GRAIN, Context, settlement};
+use crate::fault::Fault;
 use crate::need::Need;
 use crate::verdict::CaseResult;
 
 pub(in crate::cases::storage) const CASES: &[Case] = &[
-    case!(Storage, "ledger.every_field", [EndStored], every_field).needs(NEEDS),
-    case!(Storage, "ledger.results", [EndStored, EndedTold], results).needs(NEEDS),
-    case!(Storage, "ledger.batch", [EndStored], batch).needs(NEEDS),
-    case!(Storage, "ledger.no_end_given", [EndStored], no_end_given).needs(NEEDS),
-    case!(Storage, "ledger.exchange", [EndStored], exchange).needs(NEEDS),
+    case!(Storage, "ledger.every_field", [EndStored], every_field).needs(NEEDS).kills(&[
+        Fault::EndErrorsForgotten,
+        Fault::EndRanInMillis,
+        Fault::EndKindForgotten,
+        Fault::EndGenerationForgotten,
+        Fault::EndAttemptForgotten,
+        Fault::EndWaitedInMillis,
+        Fault::EndTaskIdCut,
+        Fault::EndResultAsText,
+        Fault::EndedListsResults,
+    ]),
+    case!(Storage, "ledger.results", [EndStored, EndedTold], results).needs(NEEDS).kills(&[
+        Fault::EndResultCut,
+        Fault::EndResultEmpty,
+        Fault::EndResultForgotten,
+        Fault::EndedListsResults,
+    ]),
+    case!(Storage, "ledger.batch", [EndStored], batch).needs(NEEDS).kills(&[
+        Fault::EndsForgotten,
+        Fault::EndsOfOnePartition,
+        Fault::EleventhEndLost,
+        Fault::EndsOfFirst,
+    ]),
+    case!(Storage, "ledger.no_end_given", [EndStored], no_end_given).needs(NEEDS).kills(&[Fault::EndUnasked]),
+    case!(Storage, "ledger.exchange", [EndStored], exchange)
+        .needs(NEEDS)
+        .kills(&[Fault::ExchangeForgetsEnds, Fault::EndedMessageStays]),
     case!(Storage, "ledger.with_successors", [EndStored, Successors], with_successors)
-        .needs(&[Need::Ledger, Need::Successors]),
+        .needs(&[Need::Ledger, Need::Successors])
+        .kills(&[Fault::EndWithSuccessorsLost, Fault::EndOfLostLease]),
     case!(Storage, "ledger.groups_go_on", [EndStored, Groups], groups_go_on)
-        .needs(&[Need::Ledger, Need::Groups]),
-    case!(Storage, "ledger.server_time", [EndStored, ServerTime], server_time).needs(NEEDS),
-    case!(Storage, "ledger.ended_again", [EndStored], ended_again).needs(NEEDS),
-    case!(Storage, "ledger.from_many_tasks", [EndStored], from_many_tasks).needs(NEEDS),
+        .needs(&[Need::Ledger, Need::Groups])
+        .kills(&[Fault::EndedMessageStays, Fault::EndLate]),
+    case!(Storage, "ledger.server_time", [EndStored, ServerTime], server_time)
+        .needs(NEEDS)
+        .kills(&[Fault::EndedInMicros, Fault::EndLate]),
+    case!(Storage, "ledger.ended_again", [EndStored], ended_again)
+        .needs(NEEDS)
+        .kills(&[Fault::FormerEndFound, Fault::SettledEndsMerge]),
+    case!(Storage, "ledger.from_many_tasks", [EndStored], from_many_tasks)
+        .needs(NEEDS)
+        .kills(&[Fault::EndsOfFirst, Fault::EndsForgotten]),
 ];
 
 /// Ends with everything that one can have, and with nothing; each of their texts is told from the others.
@@ -40,7 +71,7 @@ fn kinds() -> Vec<TaskEnd> {
     full.task_id = Some("order 7 \u{1F980} \u{0} \u{202E}'; DROP TABLE \\ %".into());
     full.session_id = Some("Grüße, 東京".into());
     full.trace = Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into());
-    full.reason = Some("took too long\r\n\tat line 3".into());
+    full.reason = Some(" took too long\r\n\tat line 3\t ".into());
     full.errors = Some("[{\"error\":\"none\"}]".into());
     full.result = Some(b"\0\xff\xfe \r\n result".as_slice().into());
     let mut empty = full.clone();

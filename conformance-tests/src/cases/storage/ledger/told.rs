@@ -11,17 +11,40 @@ use super::{Ledger, NEEDS, bare, end_all, end_numbered, end_one, ending, hold, i
 use crate::case::Case;
 use crate::clause::Clause;
 use crate::context::Context;
+use crate::fault::Fault;
 use crate::verdict::CaseResult;
 
 pub(in crate::cases::storage) const CASES: &[Case] = &[
-    case!(Storage, "ledger.newest_first", [EndedTold], newest_first).needs(NEEDS),
-    case!(Storage, "ledger.pages", [EndedTold], pages).needs(NEEDS).deadline(MINUTE),
-    case!(Storage, "ledger.pages_meanwhile", [EndedTold], pages_meanwhile).needs(NEEDS).deadline(MINUTE),
-    case!(Storage, "ledger.pages_after_deletion", [EndedTold], pages_after_deletion).needs(NEEDS),
-    case!(Storage, "ledger.large_pages", [EndedTold], large_pages).needs(NEEDS).deadline(MINUTE),
-    case!(Storage, "ledger.find", [EndedTold], find).needs(NEEDS),
-    case!(Storage, "ledger.partitions_apart", [EndedTold, PartitionsApart], partitions_apart).needs(NEEDS),
-    case!(Storage, "ledger.living_have_none", [EndStored, EndedTold], living_have_none).needs(NEEDS),
+    case!(Storage, "ledger.newest_first", [EndedTold], newest_first)
+        .needs(NEEDS)
+        .kills(&[Fault::EndedOldestFirst]),
+    case!(Storage, "ledger.pages", [EndedTold], pages).needs(NEEDS).deadline(MINUTE).kills(&[
+        Fault::EndedListIgnoresStates,
+        Fault::EndedFirstStateOnly,
+        Fault::EndedPagesSkip,
+        Fault::EndedPagesRepeat,
+        Fault::EndedIdsAscending,
+    ]),
+    case!(Storage, "ledger.pages_meanwhile", [EndedTold], pages_meanwhile)
+        .needs(NEEDS)
+        .deadline(MINUTE)
+        .kills(&[Fault::EndedPagesSkip, Fault::EndedPagesRepeat]),
+    case!(Storage, "ledger.pages_after_deletion", [EndedTold], pages_after_deletion)
+        .needs(NEEDS)
+        .kills(&[Fault::DeletesAllEnds, Fault::EndedPagesRepeat]),
+    case!(Storage, "ledger.large_pages", [EndedTold], large_pages)
+        .needs(NEEDS)
+        .deadline(MINUTE)
+        .kills(&[Fault::RecordsFirstOnly, Fault::EndedPagesSkip]),
+    case!(Storage, "ledger.find", [EndedTold], find)
+        .needs(NEEDS)
+        .kills(&[Fault::EndedFoundWithoutResult, Fault::EndsOfFirst]),
+    case!(Storage, "ledger.partitions_apart", [EndedTold, PartitionsApart], partitions_apart)
+        .needs(NEEDS)
+        .kills(&[Fault::DeletesEndsAnywhere, Fault::EndedPartitionsShared]),
+    case!(Storage, "ledger.living_have_none", [EndStored, EndedTold], living_have_none)
+        .needs(NEEDS)
+        .kills(&[Fault::EndsForgotten, Fault::EndForeverLapses]),
 ];
 
 const MINUTE: Duration = Duration::from_mins(1);
