@@ -15,7 +15,7 @@ pub(super) fn check(capabilities: &Capabilities, url: &str, findings: &mut Findi
         let text = format!("a message that waits is dropped after {}", duration(kept));
         findings.add("retention", Verdict::Ok, text);
     }
-    let kept = if capabilities.ledger { KEEPS_ENDS } else { KEEPS_NO_ENDS };
+    let kept = if capabilities.ledger.is_some() { KEEPS_ENDS } else { KEEPS_NO_ENDS };
     findings.add("ledger", Verdict::Ok, kept);
     if releases_count(capabilities) {
         findings.add("deliveries", Verdict::Ok, RELEASES_COUNT);
