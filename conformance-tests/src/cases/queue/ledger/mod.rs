@@ -209,7 +209,7 @@ async fn results(c: &Context) -> CaseResult {
         c.ok(Clause::EndStored, "a report", held.report(TaskReport::new().with_result(result.clone())))?;
         c.settle(&mut held, Status::Processed).await?;
         let seen = ended(c, &queue, &p, held.id()).await?.result;
-        let told = format!("{:?} bytes, or others", seen.as_ref().map(|seen| seen.len()));
+        let told = format!("{:?} bytes, or others", seen.as_ref().map(anyqueue::Bytes::len));
         let right = seen.is_some_and(|seen| seen == result);
         c.check(Clause::EndStored, &[held.id()], right, format!("the {size} bytes of the result"), told)?;
     }

@@ -131,9 +131,9 @@ async fn lost_in_a_batch(c: &Context) -> CaseResult {
         .map(|(number, delivery)| ending(delivery, &numbered(number)))
         .collect::<Vec<_>>();
     let answers = c.client().storage().settle(&batch).await;
-    let lost: Vec<_> = answers.iter().map(|answer| matches!(answer, Ok(SettleOutcome::Lost))).collect();
+    let refused: Vec<_> = answers.iter().map(|answer| matches!(answer, Ok(SettleOutcome::Lost))).collect();
     let settled = answers.iter().filter(|answer| matches!(answer, Ok(SettleOutcome::Settled))).count();
-    let right = lost == [false, true, false, true, false] && settled == 3;
+    let right = refused == [false, true, false, true, false] && settled == 3;
     c.check(
         Clause::SettleOutcomes,
         &[],

@@ -159,7 +159,7 @@ async fn counts(c: &Context) -> CaseResult {
     c.equal(Clause::EndedTold, &[], "counted of none:", &0, &ledger.count(&EndedQuery::default(), 1).await?)?;
     end_numbered(c, &p, n).await?;
     let succeeded = in_states(&[EndState::Succeeded]);
-    for cap in [1, 2, 3, 4, 11, 12, 13, 1000, u64::from(u32::MAX) + 1, i64::MAX as u64 + 1, u64::MAX] {
+    for cap in [1, 2, 3, 4, 11, 12, 13, 1000, u64::from(u32::MAX) + 1, u64::MAX / 2 + 1, u64::MAX] {
         let all = ledger.count(&EndedQuery::default(), cap).await?;
         c.equal(Clause::EndedTold, &[], &format!("counted up to {cap}:"), &cap.min(n as u64), &all)?;
         let some = ledger.count(&succeeded, cap).await?;

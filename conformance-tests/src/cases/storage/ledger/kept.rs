@@ -146,9 +146,8 @@ async fn kept_for_a_moment(c: &Context) -> CaseResult {
 /// Pages and counts leave out what has lapsed among what has not: a page is full if there is enough.
 async fn lapsed_among_others(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
-    let keeps = [None, Some(BRIEF), super::LONG, Some(BRIEF), Some(BRIEF)];
-    let ends: Vec<_> =
-        (0..40).map(|number| numbered(number).with_keep(keeps[number % keeps.len()])).collect();
+    let keeps = [None, Some(BRIEF), super::LONG, Some(BRIEF), Some(BRIEF)].into_iter().cycle();
+    let ends: Vec<_> = keeps.take(40).enumerate().map(|(n, keep)| numbered(n).with_keep(keep)).collect();
     let ended = end_all(c, &p, &ends).await?;
     tokio::time::sleep(BRIEF + CLOCK_GRAIN).await;
     let ledger = Ledger::first(c, &p)?;

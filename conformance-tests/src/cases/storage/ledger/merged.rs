@@ -1,5 +1,7 @@
 //! Ends that are recorded: the greatest is left.
 
+use std::time::Duration;
+
 use anyqueue::adapter::{EndedTask, TaskEnd};
 use anyqueue::{EndState, MessageId};
 use futures_util::future::join_all;
@@ -7,7 +9,7 @@ use futures_util::future::join_all;
 use super::{LONG, Ledger, NEEDS, bare, end_one, numbered};
 use crate::case::Case;
 use crate::clause::Clause;
-use crate::context::Context;
+use crate::context::{CLOCK_GRAIN, Context};
 use crate::fault::Fault;
 use crate::verdict::CaseResult;
 
@@ -29,6 +31,9 @@ pub(in crate::cases::storage) const CASES: &[Case] = &[
     case!(Storage, "ledger.recorded_over_settled", [EndsMerge], over_settled)
         .needs(NEEDS)
         .kills(&[Fault::FirstRecordedStays, Fault::LastRecordedStays]),
+    case!(Storage, "ledger.recorded_after_a_lapse", [EndsMerge, EndedTold], after_a_lapse)
+        .needs(NEEDS)
+        .kills(&[Fault::LapsedOutranks]),
     case!(Storage, "ledger.recorded_at_once", [EndsMerge], at_once).needs(NEEDS).kills(&[
         Fault::RecordRace,
         Fault::LastRecordedStays,
@@ -53,15 +58,14 @@ async fn recorded(c: &Context) -> CaseResult {
 async fn in_any_order(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
     let ledger = Ledger::first(c, &p)?;
-    let three = [numbered(1), numbered(2), numbered(3)];
-    let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+    let orders = [[1, 2, 3], [1, 3, 2], [2, 1, 3], [2, 3, 1], [3, 1, 2], [3, 2, 1]];
     let mut expected = Vec::new();
     for order in orders {
         let id = MessageId::new();
-        for at in order.into_iter().chain(order) {
-            ledger.record(&[(id, three[at].clone())]).await?;
+        for number in order.into_iter().chain(order) {
+            ledger.record(&[(id, numbered(number))]).await?;
         }
-        expected.push((id, three[2].clone()));
+        expected.push((id, numbered(3)));
     }
     ledger.has(Clause::EndsMerge, &expected).await
 }
@@ -111,7 +115,7 @@ async fn equal(c: &Context) -> CaseResult {
     let first = numbered(3).with_keep(LONG);
     ledger.record(&[(id, first.clone())]).await?;
     let found = ledger.found(Clause::EndsMerge, id).await?;
-    tokio::time::sleep(std::time::Duration::from_millis(5)).await; // so that a new moment would show
+    tokio::time::sleep(Duration::from_millis(5)).await; // so that a new moment would show
     let same_rank = first.clone().with_reason("another").with_result("other").with_keep(None);
     for other in [same_rank, numbered(2), first.clone()] {
         ledger.record(&[(id, other)]).await?;
@@ -138,6 +142,21 @@ async fn over_settled(c: &Context) -> CaseResult {
     c.equal(Clause::EndsRemoved, &[id], "deleted:", &vec![true], &deleted)?;
     ledger.record(&[(id, numbered(1))]).await?;
     ledger.has(Clause::EndsMerge, &[(id, numbered(1))]).await
+}
+
+/// An end whose time is over is there no more: one of any rank takes its place, though nobody has purged it.
+async fn after_a_lapse(c: &Context) -> CaseResult {
+    let p = c.partition("work")?;
+    let ledger = Ledger::first(c, &p)?;
+    let brief = Duration::from_millis(50);
+    let settled = end_one(c, &p, &numbered(5).with_keep(Some(brief))).await?;
+    let recorded = MessageId::new();
+    ledger.record(&[(recorded, numbered(5).with_keep(Some(brief)))]).await?;
+    tokio::time::sleep(brief + CLOCK_GRAIN).await;
+    ledger.is_empty(Clause::EndedTold, "their time is over").await?;
+    let expected = [(settled, numbered(1)), (recorded, numbered(2).with_keep(LONG))];
+    ledger.record(&expected).await?;
+    ledger.has(Clause::EndsMerge, &expected).await
 }
 
 /// Several clients record ends of the same tasks at once, in batches of different order: of each the greatest is left.

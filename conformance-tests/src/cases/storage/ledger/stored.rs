@@ -111,14 +111,14 @@ async fn every_field(c: &Context) -> CaseResult {
 /// Results of every size come back byte for byte, and in no list.
 async fn results(c: &Context) -> CaseResult {
     let p = c.partition("work")?;
-    let bytes = |n: usize| (0..n).map(|at| (at * 31 % 251) as u8).collect::<Vec<_>>();
+    let bytes = |n: usize| (0..=250_u8).rev().cycle().take(n).collect::<Vec<_>>();
     let sizes = [0, 1, 1000, 64 << 10, (64 << 10) + 1, MAX_RESULT_BYTES - 1, MAX_RESULT_BYTES];
     for size in sizes {
         let end = TaskEnd::new(EndState::Succeeded).with_result(bytes(size));
         let id = end_one(c, &p, &end).await?;
         let found = Ledger::first(c, &p)?.found(Clause::EndStored, id).await?;
         let same = found.end.result == end.result;
-        let seen = format!("{:?} bytes, or others", found.end.result.as_ref().map(|result| result.len()));
+        let seen = format!("{:?} bytes, or others", found.end.result.as_ref().map(anyqueue::Bytes::len));
         c.check(Clause::EndStored, &[id], same, format!("the {size} bytes of the result"), seen)?;
     }
     let listed = Ledger::first(c, &p)?.list(&super::EndedQuery::default()).await?;

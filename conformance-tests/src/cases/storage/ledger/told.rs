@@ -180,7 +180,7 @@ async fn find(c: &Context) -> CaseResult {
     ids.push(MessageId::from_bytes([0; 16]));
     ids.push(MessageId::from_bytes([0xff; 16]));
     let ends: HashMap<_, _> = ended.into_iter().collect();
-    for part in [&ids[..], &ids[..1], &ids[1..2]] {
+    for part in ids.chunks(1).take(2).chain([ids.as_slice()]) {
         let expected: Vec<_> = part.iter().map(|id| ends.get(id).cloned()).collect();
         let found: Vec<_> = ledger.find(part).await?.iter().map(|found| found.as_ref().map(bare)).collect();
         c.equal(Clause::EndedTold, &[], "the ends of these ids, in order:", &expected, &found)?;
