@@ -35,7 +35,7 @@ async fn paged(bed: &Bed, p: &PartitionId, query: &EndedQuery, limit: usize) -> 
         if page.is_empty() {
             return all;
         }
-        assert!(page.len() <= limit);
+        assert!(page.len() <= limit && all.len() < 100, "it repeats");
         all.extend(page);
     }
 }
@@ -68,19 +68,24 @@ async fn pages_of_any_states_and_times_neither_skip_nor_repeat() {
 }
 
 #[tokio::test]
-async fn a_cursor_between_two_milliseconds_goes_on_after_it() {
+async fn any_cursor_goes_on_with_what_comes_after_it() {
     let (bed, clock) = Bed::still().await;
     let p = part("p");
     let all = ended_in_turn(&bed, &clock, &p).await;
-    let after = |ended_at| EndedCursor { ended_at, id: MessageId::from_bytes([0; 16]) };
-    let rest = async |cursor| {
-        bed.queue.ended(&p, &EndedQuery::default(), Page::of(100).after(cursor)).await.unwrap()
+    let (least, greatest) = (MessageId::from_bytes([0; 16]), MessageId::from_bytes([0xFF; 16]));
+    let rest = async |before, ended_at, id| {
+        let page = Page::of(100).after(EndedCursor { ended_at, id });
+        bed.queue.ended(&p, &query(&[], None, before), page).await.unwrap().len()
     };
     let middle = all[20].ended_at;
     let at_or_before = all.iter().filter(|ended| ended.ended_at <= middle).count();
-    assert_eq!(rest(after(middle + Duration::from_micros(1))).await.len(), at_or_before);
-    assert_eq!(rest(after(middle)).await.len(), at_or_before - 5);
-    assert!(rest(after(UNIX_EPOCH)).await.is_empty());
+    let micro = Duration::from_micros(1);
+    assert_eq!(rest(None, middle + micro, least).await, at_or_before, "between two milliseconds");
+    assert_eq!(rest(None, middle, greatest).await, at_or_before);
+    assert_eq!(rest(None, middle, least).await, at_or_before - 5);
+    assert_eq!(rest(None, middle - micro, greatest).await, at_or_before - 5, "between two milliseconds");
+    assert_eq!(rest(None, UNIX_EPOCH, greatest).await, 0);
+    assert_eq!(rest(Some(middle), all[0].ended_at, greatest).await, at_or_before - 5, "the query holds too");
 }
 
 #[tokio::test]
