@@ -14,6 +14,8 @@ use anyqueue::{
 use anyqueue_postgres::PostgresQueue;
 use anyqueue_testkit::{Postgres, start_if_installed};
 
+use CancelOutcome::{NotFound, Removed, Requested};
+
 use crate::common::{Bed, LEASE, part, pull, push};
 use crate::older_release::{make_old, push_old};
 use crate::successor_cost::called;
@@ -165,7 +167,12 @@ async fn a_lost_lease_stores_no_end_and_one_that_is_refused_harms_no_other() {
         assert_eq!(ended, [held[2].message.id()]);
         assert_eq!(queue.counts(&p).await.unwrap().leased, Some(1), "neither gone nor ended");
         assert!(queue.delete_ended(&p, &ended).await.remove(0).unwrap());
-        queue.settle(&[removal(&held[1], &[])]).await.remove(0).unwrap();
+        // Lost beside one that is not, in one statement.
+        let settled = queue.settle(&[ending(&held[0], &done()), ending(&held[1], &done())]).await;
+        assert_eq!(outcomes(&settled), [Ok(SettleOutcome::Lost), Ok(SettleOutcome::Settled)]);
+        let ended: Vec<_> = all(&queue, &p).await.into_iter().map(|ended| ended.id).collect();
+        assert_eq!(ended, [held[1].message.id()]);
+        assert!(queue.delete_ended(&p, &ended).await.remove(0).unwrap());
     }
 }
 
@@ -259,7 +266,6 @@ async fn a_cancellation_stores_the_end_of_what_it_removes_in_its_statement() {
         task(waits, &end),
     ];
     let (cancelled, used) = called(&server, queue.cancel(&p, &tasks)).await;
-    use CancelOutcome::{NotFound, Removed, Requested};
     let cancelled: Vec<_> = cancelled.into_iter().map(Result::unwrap).collect();
     assert_eq!(cancelled, [Removed, Removed, Requested, NotFound, Removed]);
     assert_eq!(used, ["cancel"]);
