@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyqueue::adapter::{
     Action, Cancelled, EndedCursor, EndedQuery, EndedTask, InspectQueueStorage, LedgerQueueStorage,
@@ -15,7 +15,7 @@ use anyqueue::{
 use anyqueue_redis::RedisQueue;
 use redis::Value;
 
-use crate::common::{Bed, LEASE, fill, messages, part, pull, push, texts};
+use crate::common::{Bed, LEASE, SOON, fill, messages, part, pull, push, texts};
 use crate::successors::{all, bring};
 
 const MOMENT: Duration = Duration::from_millis(1);
@@ -286,7 +286,9 @@ async fn an_end_that_took_the_place_of_one_that_lapsed_sooner_is_freed_at_its_ow
     tokio::time::sleep(2 * MOMENT).await;
     assert_eq!(queue.purge_ended(1).await.unwrap(), 1);
     assert_eq!(queue.purge_ended(9).await.unwrap(), 0);
+    let started = Instant::now();
     while find(&queue, &p, ids[1]).await.is_some() {
+        assert!(started.elapsed() < SOON, "it does not lapse");
         tokio::time::sleep(MOMENT).await;
     }
     assert_eq!(queue.purge_ended(9).await.unwrap(), 1);
@@ -310,8 +312,9 @@ async fn a_purge_beside_settlements_takes_nothing_that_is_kept() {
         kept
     };
     let purging = async {
-        let mut purged = 0;
+        let (mut purged, started) = (0, Instant::now());
         while purged < 1000 {
+            assert!(started.elapsed() < SOON, "only {purged} were purged");
             purged += other.purge_ended(30).await.unwrap();
         }
         purged
