@@ -37,6 +37,8 @@ pub const EVERYTHING: &[Need] = &[
     Need::Amend,
     Need::UrgentAfter,
     Need::WholeGroups,
+    Need::Ledger,
+    Need::AtomicLedger,
     Need::DeliveryCount,
     Need::AtomicMoves,
     Need::ConfirmedSettlements,

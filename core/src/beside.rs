@@ -96,9 +96,10 @@ impl Beside {
     /// Keeps ends. Those that could not be kept are left, with the reason.
     async fn keep(&self, settlements: &[Settlement]) -> HashMap<(PartitionId, MessageId), Error> {
         let mut by_partition: BTreeMap<&PartitionId, BTreeMap<MessageId, Arc<TaskEnd>>> = BTreeMap::new();
-        for Settlement { lease, end, .. } in settlements {
+        for Settlement { lease, end, then, .. } in settlements {
             if let Some(end) = end {
-                by_partition.entry(&lease.partition).or_default().insert(lease.id, Arc::clone(end));
+                let end = with_successors(end, then.len());
+                by_partition.entry(&lease.partition).or_default().insert(lease.id, end);
             }
         }
         let mut failed = HashMap::new();
@@ -177,6 +178,15 @@ fn is_end_of(ended: &EndedTask, delivery: &RawDelivery, now: SystemTime) -> bool
     // Its successors may not have been stored: they are once it has run again.
     let is_complete = ended.end.successors == 0;
     is_newer && is_complete && pushed_at.is_none_or(|pushed_at| ended.ended_at + MOMENT > pushed_at)
+}
+
+/// The end of a task that brings so many messages, which tells whoever meets it again that they may be missing.
+fn with_successors(end: &Arc<TaskEnd>, successors: usize) -> Arc<TaskEnd> {
+    let successors = u32::try_from(successors).unwrap_or(u32::MAX);
+    if end.successors == successors {
+        return Arc::clone(end);
+    }
+    Arc::new(TaskEnd { successors, ..TaskEnd::clone(end) })
 }
 
 fn not_kept(error: &Error) -> Error {

@@ -17,7 +17,7 @@ const PAUSE_IF_FULL: Duration = Duration::from_secs(1);
 
 /// Purges now and then, until the worker takes on nothing more. A purge under way is left then.
 pub(crate) async fn purge_ended(shared: Arc<Shared>) {
-    if shared.queue.capabilities().ledger.is_none() {
+    if !shared.queue.keeps_ends() {
         return;
     }
     let mut stage = shared.stage.subscribe();

@@ -14,7 +14,7 @@ impl Shared {
             done.decision.status,
             Some(QueueMessageStatus::Processed | QueueMessageStatus::Cancelled)
         );
-        if !removes || self.queue.capabilities().ledger.is_none() {
+        if !removes || !self.queue.keeps_ends() {
             return;
         }
         let (report, delivery) = (&mut done.decision.report, &mut done.work.delivery);

@@ -80,15 +80,15 @@ fn split(record: &[u8]) -> Option<(u64, u64, u8, &[u8])> {
     let (front, body) = record.split_at_checked(FRONT_BYTES)?;
     let (ended, rest) = front.split_first_chunk()?;
     let (lapses, rest) = rest.split_first_chunk()?;
-    Some((number(ended), number(lapses), *rest.last()?, body))
+    Some((number(*ended), number(*lapses), *rest.last()?, body))
 }
 
 fn damaged() -> Error {
     ERRORS.error(ErrorKind::Corrupt, "the stored end of a task cannot be parsed")
 }
 
-fn number(bytes: &[u8; 6]) -> u64 {
-    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+fn number(bytes: [u8; 6]) -> u64 {
+    bytes.into_iter().fold(0, |number, byte| number << 8 | u64::from(byte))
 }
 
 fn time(since_1970_ms: u64) -> SystemTime {
@@ -119,7 +119,7 @@ mod tests {
     /// What a script makes of an end at this moment.
     fn stored(end: &TaskEnd, ended_ms: u64) -> Vec<u8> {
         let sent = StoredEnd::encode(end).unwrap().bytes;
-        let keep_ms = number(sent.first_chunk().unwrap());
+        let keep_ms = number(*sent.first_chunk().unwrap());
         let lapses_ms = if keep_ms == NEVER_MS { NEVER_MS } else { ended_ms + keep_ms };
         [&six_bytes(ended_ms), &six_bytes(lapses_ms), &sent[6..]].concat()
     }

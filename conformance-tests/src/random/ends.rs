@@ -27,8 +27,9 @@ struct Possible {
 pub(super) async fn judge(
     history: &History,
     ledger: &dyn LedgerQueueStorage,
+    is_atomic: bool,
 ) -> std::result::Result<(), Stuck> {
-    for (partition, tasks) in possible(history) {
+    for (partition, tasks) in possible(history, is_atomic) {
         let tasks: Vec<_> = tasks.into_iter().collect();
         for page in tasks.chunks(MAX_PAGE) {
             let ids: Vec<_> = page.iter().map(|(id, _)| *id).collect();
@@ -52,8 +53,9 @@ pub(super) async fn judge(
     Ok(())
 }
 
-/// By partition and task, what the history says of ends: those that were stored, and those of which nobody knows.
-fn possible(history: &History) -> HashMap<PartitionId, HashMap<MessageId, Possible>> {
+/// By partition and task, what the history says of ends: those that were stored, and those of which nobody knows. Where an end is stored
+/// before the settlement is sent, those of lost owners are among these.
+fn possible(history: &History, is_atomic: bool) -> HashMap<PartitionId, HashMap<MessageId, Possible>> {
     let mut all: HashMap<PartitionId, HashMap<MessageId, Possible>> = HashMap::new();
     for event in history.events() {
         let Op::Settle { settlements, outcomes } = event.op else { continue };
@@ -63,7 +65,7 @@ fn possible(history: &History) -> HashMap<PartitionId, HashMap<MessageId, Possib
             let possible = tasks.entry(settlement.lease.id).or_default();
             let outcome = outcomes.get(at);
             possible.certain |= matches!(outcome, Some(Ok(SettleOutcome::Settled)));
-            if !matches!(outcome, Some(Ok(SettleOutcome::Lost))) {
+            if !is_atomic || !matches!(outcome, Some(Ok(SettleOutcome::Lost))) {
                 possible.ends.push(TaskEnd::clone(&end));
             }
         }

@@ -222,6 +222,12 @@ impl Queue {
         Ok(purged)
     }
 
+    /// Whether this queue keeps the ends of tasks: whether a [ledger](crate::QueueBuilder::ledger) was asked for.
+    #[must_use]
+    pub fn keeps_ends(&self) -> bool {
+        self.0.options.ledger.is_some()
+    }
+
     pub(super) fn has_ledger(&self) -> bool {
         self.capabilities().ledger.is_some() && self.storage().ledger().is_some()
     }

@@ -224,8 +224,8 @@ async fn a_new_end_takes_the_place_of_the_former_one_in_every_list() {
         assert_eq!(list(&queue, &p, &query(&[]), 9).await.len(), 1);
         assert_eq!(queue.count_ended(&p, &query(&[state]), 9).await.unwrap(), 1);
     }
-    assert_eq!(queue.delete_ended(&p, &[message.id()]).await.remove(0).unwrap(), true);
-    assert_eq!(queue.delete_ended(&p, &[message.id()]).await.remove(0).unwrap(), false);
+    assert!(queue.delete_ended(&p, &[message.id()]).await.remove(0).unwrap());
+    assert!(!queue.delete_ended(&p, &[message.id()]).await.remove(0).unwrap());
     assert!(keys(&bed).await.iter().all(|key| !key.contains("ended")), "{:?}", keys(&bed).await);
 }
 
@@ -265,7 +265,7 @@ async fn what_has_lapsed_is_in_no_answer_and_a_purge_leaves_no_key_behind() {
         assert_eq!(queue.count_ended(&p, &query(&[]), cap).await.unwrap(), expected);
     }
     assert!(find(&queue, &p, short[0]).await.is_none());
-    assert_eq!(queue.delete_ended(&p, &short[..1]).await.remove(0).unwrap(), false);
+    assert!(!queue.delete_ended(&p, &short[..1]).await.remove(0).unwrap());
     assert_eq!(queue.purge_ended(600).await.unwrap(), 600);
     assert_eq!(queue.purge_ended(10_000).await.unwrap(), 909);
     assert_eq!(queue.purge_ended(10_000).await.unwrap(), 0);

@@ -176,7 +176,7 @@ async fn redrive(c: &Context) -> CaseResult {
             Clause::DeadLetters,
             &[handler.id()],
             "the headers",
-            &vec![header::REDRIVEN_AT, "number"],
+            &vec![header::GENERATION, header::REDRIVEN_AT, "number"],
             &headers,
         )?;
         let count = handler.delivery_count().unwrap_or(1);

@@ -54,7 +54,7 @@ pub(in crate::cases::storage) const CASES: &[Case] = &[
         .needs(NEEDS)
         .kills(&[Fault::EndedInMicros, Fault::EndLate]),
     case!(Storage, "ledger.ended_again", [EndStored], ended_again)
-        .needs(NEEDS)
+        .needs(&[Need::AtomicLedger])
         .kills(&[Fault::FormerEndFound, Fault::SettledEndsMerge]),
     case!(Storage, "ledger.from_many_tasks", [EndStored], from_many_tasks)
         .needs(NEEDS)
