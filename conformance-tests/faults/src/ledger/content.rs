@@ -18,7 +18,7 @@ pub(crate) const FAULTS: &[Entry] = &[
     plain(Fault::EndResultEmpty, BREAKS, || {
         by(|end| end.result = end.result.take().filter(|result| !result.is_empty()))
     }),
-    plain(Fault::EndResultAsText, BREAKS, || by(|end| end.result = end.result.take().map(as_text))),
+    plain(Fault::EndResultAsText, BREAKS, || by(|end| end.result = end.result.as_ref().map(as_text))),
     subtle(Fault::EndRanInMillis, BREAKS, || by(|end| end.ran = in_millis(end.ran))),
     subtle(Fault::EndWaitedInMillis, BREAKS, || by(|end| end.waited = in_millis(end.waited))),
     plain(Fault::EndErrorsForgotten, BREAKS, || by(|end| end.errors = None)),
@@ -30,8 +30,8 @@ pub(crate) const FAULTS: &[Entry] = &[
     plain(Fault::EndGenerationForgotten, BREAKS, || by(|end| end.generation = 0)),
 ];
 
-fn as_text(result: Bytes) -> Bytes {
-    String::from_utf8_lossy(&result).into_owned().into()
+fn as_text(result: &Bytes) -> Bytes {
+    String::from_utf8_lossy(result).into_owned().into()
 }
 
 fn in_millis(time: Duration) -> Duration {

@@ -108,7 +108,7 @@ impl Quirk for Model {
                 (self.rules.is_later)(in_order, after.ended_at.cmp(&ended.ended_at))
             })
         });
-        Ok(listed.into_iter().take(page.limit).map(self.rules.listed).collect())
+        Ok(listed.iter().take(page.limit).map(self.rules.listed).collect())
     }
 
     async fn count_ended(
@@ -123,7 +123,7 @@ impl Quirk for Model {
     }
 
     async fn find_ended(&self, client: &Client, partition: &PartitionId, ids: &[MessageId]) -> Found {
-        let find = |id| self.find(client, Call::Find, partition, id).map(self.rules.found);
+        let find = |id| self.find(client, Call::Find, partition, id).as_ref().map(self.rules.found);
         ids.iter().map(|id| Ok(find(*id))).collect()
     }
 

@@ -41,7 +41,12 @@ pub(crate) const FAULTS: &[Entry] = &[
         })
     }),
     plain(Fault::EndPurgeTellsNothing, BREAKS, || {
-        but(|rules| rules.purge = |rows, now, limit| 0 * purge(rows, limit, |row| row.has_lapsed(now)))
+        but(|rules| {
+            rules.purge = |rows, now, limit| {
+                purge(rows, limit, |row| row.has_lapsed(now));
+                0
+            };
+        })
     }),
     plain(Fault::EndPurgeFreesNothing, BREAKS, || {
         but(|rules| {

@@ -53,9 +53,9 @@ pub(super) struct Rules {
     /// Whether something that stands so in the order to where a page stopped, at moments that compare so, is on a later page.
     pub(super) is_later: fn(in_order: Ordering, moments: Ordering) -> bool,
     /// An end as it is listed.
-    pub(super) listed: fn(EndedTask) -> EndedTask,
+    pub(super) listed: fn(&EndedTask) -> EndedTask,
     /// An end as it is found.
-    pub(super) found: fn(EndedTask) -> EndedTask,
+    pub(super) found: fn(&EndedTask) -> EndedTask,
     /// What is said of so many with this cap.
     pub(super) counted: fn(count: u64, cap: u64) -> u64,
     /// Frees at most so many.
@@ -76,7 +76,7 @@ pub(super) const RIGHT: Rules = Rules {
     order: |one, other| other.cmp(one),
     is_later: |in_order, _| in_order.is_gt(),
     listed: without_result,
-    found: |ended| ended,
+    found: Clone::clone,
     counted: u64::min,
     purge: |rows, now, limit| purge(rows, limit, |row| row.has_lapsed(now)),
     at_init: |_, _| {},
@@ -89,7 +89,7 @@ pub(super) fn to_millis(time: SystemTime) -> SystemTime {
     time - Duration::from_nanos(u64::from(since.subsec_nanos() % 1_000_000))
 }
 
-pub(super) fn without_result(ended: EndedTask) -> EndedTask {
+pub(super) fn without_result(ended: &EndedTask) -> EndedTask {
     let mut end = TaskEnd::clone(&ended.end);
     end.result = None;
     EndedTask::new(ended.id, ended.ended_at, ended.expires_at, Arc::new(end))

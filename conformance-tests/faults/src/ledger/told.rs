@@ -64,7 +64,7 @@ pub(crate) const FAULTS: &[Entry] = &[
             };
         })
     }),
-    plain(Fault::EndedListsResults, BREAKS, || but(|rules| rules.listed = |ended| ended)),
+    plain(Fault::EndedListsResults, BREAKS, || but(|rules| rules.listed = Clone::clone)),
     plain(Fault::EndedFoundWithoutResult, BREAKS, || but(|rules| rules.found = without_result)),
     plain(Fault::EndedCountBelowCap, BREAKS, || but(|rules| rules.counted = |count, cap| count.min(cap - 1))),
     plain(Fault::EndedCountBeyondCap, BREAKS, || but(|rules| rules.counted = |count, _| count)),

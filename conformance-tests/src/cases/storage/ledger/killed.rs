@@ -31,7 +31,7 @@ pub(in crate::cases::storage) const CASES: &[Case] = &[
     case!(Storage, "ledger.server_killed_under_load", [EndStored, Recovery], server_killed_under_load)
         .needs(&[Need::Ledger, Need::FaultTarget])
         .deadline(MINUTES)
-        .kills(&[Fault::RestartForgetsEnds]),
+        .kills(&[Fault::RestartForgets]),
     case!(Storage, "ledger.settle_unanswered", [EndStored, SettleTwice], settle_unanswered)
         .needs(&[Need::Ledger, Need::FaultTarget, Need::TimedLease])
         .deadline(MINUTES)
