@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    Action, Extension, PullQueueStorage as _, PullRequest, PushQueueStorage as _, QueueStorage as _,
-    RawDelivery, Settlement, Storage as _, Successor, TaskEnd,
+    Action, Extension, MoveGuarantee, PullQueueStorage as _, PullRequest, PushQueueStorage as _,
+    QueueStorage as _, RawDelivery, Settlement, Storage as _, Successor, TaskEnd,
 };
 use anyqueue::{Amend, Headers, MAX_PAGE, MessageData, MessageId, Page, PartitionId, Result};
 use futures_util::future::{Either, select};
@@ -236,18 +236,19 @@ impl<'a> Actor<'a> {
         };
         let then: Vec<_> = item.then.iter().map(successor).collect();
         self.sent.extend(then.iter().map(|it| (it.partition.clone(), it.message.clone())));
-        let end = self.end(&action, &delivery.lease.partition);
+        let end = self.end(&action, &delivery.lease.partition, then.len());
         Some(Settlement::new(delivery.lease, action).with_then(then).with_end(end))
     }
 
-    /// Where a ledger is declared, three of four tasks that are removed have an end.
-    fn end(&mut self, action: &Action, partition: &PartitionId) -> Option<Arc<TaskEnd>> {
-        let ledger = self.client.capabilities().ledger.is_some();
+    /// Where an end is one step with its settlement, three of four tasks that are removed have one. Elsewhere what a lost owner says of a task
+    /// may count, which no plan can tell from a loss.
+    fn end(&mut self, action: &Action, partition: &PartitionId, successors: usize) -> Option<Arc<TaskEnd>> {
+        let ledger = self.client.capabilities().ledger == Some(MoveGuarantee::Atomic);
         if !ledger || *action != Action::Remove || partition.is_dead_letters() {
             return None;
         }
         self.ended += 1;
-        (!self.ended.is_multiple_of(4)).then(|| Arc::new(ends::end(self.process, self.ended)))
+        (!self.ended.is_multiple_of(4)).then(|| Arc::new(ends::end(self.process, self.ended, successors)))
     }
 
     fn deliveries(&self, whose: Whose) -> &[RawDelivery] {

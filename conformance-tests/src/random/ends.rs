@@ -10,10 +10,12 @@ use crate::clause::Clause;
 use crate::history::{History, Op};
 
 /// The end of a task that a process of a plan settles. No two are alike.
-pub(super) fn end(process: usize, number: usize) -> TaskEnd {
-    TaskEnd::new(EndState::Succeeded)
+pub(super) fn end(process: usize, number: usize, successors: usize) -> TaskEnd {
+    let mut end = TaskEnd::new(EndState::Succeeded)
         .with_reason(format!("end {number} of process {process}"))
-        .with_result(number.to_string())
+        .with_result(number.to_string());
+    end.successors = u32::try_from(successors).unwrap_or(u32::MAX);
+    end
 }
 
 /// The ends of one task that may be there, and whether one must be.
@@ -27,9 +29,8 @@ struct Possible {
 pub(super) async fn judge(
     history: &History,
     ledger: &dyn LedgerQueueStorage,
-    is_atomic: bool,
 ) -> std::result::Result<(), Stuck> {
-    for (partition, tasks) in possible(history, is_atomic) {
+    for (partition, tasks) in possible(history) {
         let tasks: Vec<_> = tasks.into_iter().collect();
         for page in tasks.chunks(MAX_PAGE) {
             let ids: Vec<_> = page.iter().map(|(id, _)| *id).collect();
@@ -53,9 +54,8 @@ pub(super) async fn judge(
     Ok(())
 }
 
-/// By partition and task, what the history says of ends: those that were stored, and those of which nobody knows. Where an end is stored
-/// before the settlement is sent, those of lost owners are among these.
-fn possible(history: &History, is_atomic: bool) -> HashMap<PartitionId, HashMap<MessageId, Possible>> {
+/// By partition and task, what the history says of ends: those that were stored, and those of which nobody knows.
+fn possible(history: &History) -> HashMap<PartitionId, HashMap<MessageId, Possible>> {
     let mut all: HashMap<PartitionId, HashMap<MessageId, Possible>> = HashMap::new();
     for event in history.events() {
         let Op::Settle { settlements, outcomes } = event.op else { continue };
@@ -65,7 +65,7 @@ fn possible(history: &History, is_atomic: bool) -> HashMap<PartitionId, HashMap<
             let possible = tasks.entry(settlement.lease.id).or_default();
             let outcome = outcomes.get(at);
             possible.certain |= matches!(outcome, Some(Ok(SettleOutcome::Settled)));
-            if !is_atomic || !matches!(outcome, Some(Ok(SettleOutcome::Lost))) {
+            if !matches!(outcome, Some(Ok(SettleOutcome::Lost))) {
                 possible.ends.push(TaskEnd::clone(&end));
             }
         }

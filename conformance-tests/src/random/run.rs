@@ -1,6 +1,5 @@
 //! Carries out a plan: its processes at the same time, each with clients of its own, everything recorded.
 
-use anyqueue::adapter::MoveGuarantee;
 use anyqueue::adapter::{QueueStorage as _, Storage as _};
 use futures_util::future::join_all;
 
@@ -43,10 +42,9 @@ async fn act(stage: &Stage, plan: &Plan) -> std::result::Result<(), Stuck> {
         Drain { storage: &storage, history: &stage.history, clock: &stage.clock, rules: &stage.rules };
     drain.run().await?;
     if let Some(ledger) = storage.ledger().filter(|_| storage.capabilities().ledger.is_some()) {
-        let is_atomic = storage.capabilities().ledger == Some(MoveGuarantee::Atomic);
         // These calls are not in the history: without the turn, time would go on during them.
         let _turn = stage.turn().await;
-        ends::judge(&stage.history, ledger, is_atomic).await?;
+        ends::judge(&stage.history, ledger).await?;
     }
     let _ = storage.close().await;
     for actor in actors {

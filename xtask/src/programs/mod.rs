@@ -29,7 +29,7 @@ pub(crate) const QUICK: &[&str] = &["--workspace", "--lib", "--bins", "--test", 
 
 const SUITE: &str = "conformance";
 /// The test targets that run the suite.
-const SUITES: &[&str] = &[SUITE, "cluster", "fifo"];
+const SUITES: &[&str] = &[SUITE, "beside", "cluster", "fifo"];
 /// How many seconds late the suites let the machine be, as other programs run beside them. The faults are found with the usual two.
 const SCHEDULING: (&str, &str) = ("ANYQUEUE_CONFORMANCE_SCHEDULING", "6");
 /// The backends without a server.

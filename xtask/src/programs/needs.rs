@@ -68,6 +68,7 @@ const TABLE: &[Row] = &[
     ("anyqueue-sqlite/conformance", Share::Tenths(8), 15, None, "sixteen cases at once"),
     ("anyqueue-sqlite/faulty_children", Share::Tenths(4), 17, None, "waits for processes"),
     ("anyqueue-memory/conformance", Share::Tenths(4), 11, None, "waits for leases to end"),
+    ("anyqueue-memory/beside", Share::Tenths(4), 12, None, "waits for leases to end"),
     ("anyqueue-testkit/servers", Share::Tenths(8), 38, None, "starts every server"),
     ("anyqueue-testkit/proxy", Share::Alone, 5, None, "measures delays and rates"),
     ("anyqueue-examples/guides", Share::Tenths(6), 5, None, "starts every server"),

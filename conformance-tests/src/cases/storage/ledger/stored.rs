@@ -45,7 +45,7 @@ pub(in crate::cases::storage) const CASES: &[Case] = &[
         .needs(NEEDS)
         .kills(&[Fault::ExchangeForgetsEnds, Fault::EndedMessageStays]),
     case!(Storage, "ledger.with_successors", [EndStored, Successors], with_successors)
-        .needs(&[Need::Ledger, Need::Successors])
+        .needs(&[Need::AtomicLedger, Need::Successors])
         .kills(&[Fault::EndWithSuccessorsLost, Fault::EndOfLostLease]),
     case!(Storage, "ledger.groups_go_on", [EndStored, Groups], groups_go_on)
         .needs(&[Need::Ledger, Need::Groups])
