@@ -7,7 +7,9 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyqueue::QueueMessageStatus::Processed;
+use anyqueue::adapter::QueueStorage as _;
 use anyqueue::*;
+use anyqueue_memory::MemoryQueue;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use support::{Script, spy};
 
@@ -50,6 +52,16 @@ fn no_more_partitions_are_told_apart_than_allowed() {
     assert_eq!((pushed("c"), pushed("d")), (None, None));
 }
 
+/// A task ends while the ledger beside its queue is closed.
+async fn settle_without_its_ledger() {
+    let ledger = MemoryQueue::new();
+    ledger.close().await.unwrap();
+    let storage = Beside::new(MemoryQueue::new(), ledger).unwrap().when_down(LedgerDown::Drop);
+    let queue = Queue::builder(storage).ledger(Keep::default()).build().unwrap();
+    queue.push("p", MessageData::new("x")).await.unwrap();
+    assert_eq!(queue.pull("p").await.unwrap()[0].settle(Processed).await.unwrap(), SettleOutcome::Settled);
+}
+
 #[test]
 fn every_documented_metric_is_recorded_with_its_labels() {
     let metrics = recorded(async {
@@ -74,6 +86,7 @@ fn every_documented_metric_is_recorded_with_its_labels() {
         assert_eq!(held[1].extend(lease).await.unwrap(), ExtendOutcome::Lost);
         // The gauge counts handlers that live.
         std::mem::forget(held);
+        settle_without_its_ledger().await;
     });
     let expected = [
         ("anyqueue_pushed_total{backend=spy,partition=p}", 2),
@@ -90,6 +103,7 @@ fn every_documented_metric_is_recorded_with_its_labels() {
         ("anyqueue_call_seconds{backend=spy,operation=extend}", 2),
         ("anyqueue_errors_total{backend=spy,kind=corrupt,operation=extend}", 1),
         ("anyqueue_held{backend=spy}", 2),
+        ("anyqueue_ledger_dropped_total{backend=memory}", 1),
     ];
     for (series, value) in expected {
         assert_eq!(metrics.get(series), Some(&value), "{series} in {metrics:#?}");
