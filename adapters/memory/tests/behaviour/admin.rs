@@ -298,11 +298,10 @@ async fn a_url_opens_a_fresh_store_with_its_limits() {
 #[tokio::test]
 async fn declared_url_defaults_are_those_of_the_configuration() {
     let defaults: Vec<u64> = backend().options.iter().map(|option| option.default.parse().unwrap()).collect();
-    let messages = u64::try_from(MemoryConfig::DEFAULT_MAX_MESSAGES).unwrap();
-    assert_eq!(
-        defaults,
-        [messages, MemoryConfig::DEFAULT_MAX_BYTES, MemoryConfig::DEFAULT_MAX_MESSAGE_BYTES]
-    );
+    let [messages, ended] = [MemoryConfig::DEFAULT_MAX_MESSAGES, MemoryConfig::DEFAULT_MAX_ENDED]
+        .map(|count| u64::try_from(count).unwrap());
+    let [bytes, message_bytes] = [MemoryConfig::DEFAULT_MAX_BYTES, MemoryConfig::DEFAULT_MAX_MESSAGE_BYTES];
+    assert_eq!(defaults, [messages, bytes, message_bytes, ended]);
 }
 
 #[tokio::test]
