@@ -63,8 +63,8 @@ pub enum LedgerDown {
 }
 
 impl Beside {
-    /// This queue, with this storage's ledger. Of the second nothing but its ledger is used; several queues can share it, each in a namespace of
-    /// its own or with partitions of other names.
+    /// This queue, with this storage's ledger. Of the second nothing but its ledger is used; several queues can share what it stores, with
+    /// partitions of different names, each by a handle of its own: closing the queue closes both.
     ///
     /// # Errors
     /// [`Unsupported`](ErrorKind::Unsupported) if the second storage keeps no ledger.

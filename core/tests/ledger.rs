@@ -277,8 +277,25 @@ async fn whoever_waits_for_a_task_gets_its_result_at_once() {
     held[0].report(TaskReport::new().with_result("done")).unwrap();
     held[0].settle(Processed).await.unwrap();
     // Its clock stands still: it can only have been told.
-    let task = waiting.await.unwrap().unwrap().unwrap();
+    let told = tokio::time::timeout(Duration::from_secs(10), waiting).await.expect("it was not told");
+    let task = told.unwrap().unwrap().unwrap();
     assert_eq!(task.result.as_deref(), Some(&b"done"[..]));
+}
+
+#[tokio::test]
+async fn whoever_waits_for_a_task_learns_of_its_death_at_once() {
+    let (_time, queue) = queue();
+    let id = push(&queue, MessageData::new("x")).await;
+    let waiting = tokio::spawn({
+        let queue = queue.clone();
+        async move { queue.wait_for("jobs", id, Duration::from_hours(1)).await }
+    });
+    tokio::task::yield_now().await;
+    settle(&queue, QueueMessageStatus::poisonous("bad")).await;
+    // Its clock stands still: it can only have been told.
+    let told = tokio::time::timeout(Duration::from_secs(10), waiting).await.expect("it was not told");
+    let task = told.unwrap().unwrap().unwrap();
+    assert_eq!(task.state, TaskState::Failed);
 }
 
 #[tokio::test]

@@ -64,8 +64,9 @@ impl MemoryConfig {
         self
     }
 
-    /// How many ends of tasks the store keeps, over all partitions, where a [ledger](anyqueue::QueueBuilder::ledger) is kept. Beyond that, the one
-    /// that would be kept for the shortest time from now on goes, so that no task has to wait for room to end.
+    /// How many ends of tasks the store keeps, over all partitions, where a [ledger](anyqueue::QueueBuilder::ledger) is kept. Beyond that, or
+    /// where their results have more bytes than the store may hold, those that would be kept for the shortest time from now on go, so that no task has
+    /// to wait for room to end.
     pub fn with_max_ended(mut self, max_ended: usize) -> Self {
         self.max_ended = max_ended;
         self

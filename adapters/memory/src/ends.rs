@@ -15,6 +15,9 @@ const FREED_WITH_EACH: usize = 2;
 #[derive(Debug)]
 pub(crate) struct Ends {
     most: usize,
+    /// The most bytes of results.
+    most_bytes: u64,
+    bytes: u64,
     partitions: HashMap<PartitionId, OfPartition>,
     lapsing: BTreeMap<Lapse, (PartitionId, MessageId)>,
     /// Tells apart those that lapse at the same moment.
@@ -32,11 +35,18 @@ struct OfPartition {
 }
 
 impl Ends {
-    pub(crate) fn new(most: usize) -> Self {
-        Self { most, partitions: HashMap::new(), lapsing: BTreeMap::new(), last_number: 0 }
+    pub(crate) fn new(most: usize, most_bytes: u64) -> Self {
+        Self {
+            most,
+            most_bytes,
+            bytes: 0,
+            partitions: HashMap::new(),
+            lapsing: BTreeMap::new(),
+            last_number: 0,
+        }
     }
 
-    /// Keeps an end in the place of a former one of the same task. Beyond the most that are kept, the one that would lapse first goes.
+    /// Keeps an end in the place of a former one of the same task. Beyond the most that are kept, those that would lapse first go.
     pub(crate) fn store(
         &mut self,
         partition: &PartitionId,
@@ -55,7 +65,8 @@ impl Ends {
         of_partition.by_id.insert(id, ended.cursor());
         of_partition.by_moment.insert(ended.cursor(), (ended, lapse));
         self.lapsing.insert(lapse, (partition.clone(), id));
-        if self.lapsing.len() > self.most {
+        self.bytes += result_bytes(end);
+        while self.lapsing.len() > self.most || self.bytes > self.most_bytes {
             self.pop_first();
         }
     }
@@ -63,8 +74,9 @@ impl Ends {
     pub(crate) fn remove(&mut self, partition: &PartitionId, id: MessageId) {
         let Some(of_partition) = self.partitions.get_mut(partition) else { return };
         let Some(cursor) = of_partition.by_id.remove(&id) else { return };
-        if let Some((_, lapse)) = of_partition.by_moment.remove(&cursor) {
+        if let Some((ended, lapse)) = of_partition.by_moment.remove(&cursor) {
             self.lapsing.remove(&lapse);
+            self.bytes -= result_bytes(&ended.end);
         }
         if of_partition.by_id.is_empty() {
             self.partitions.remove(partition);
@@ -112,6 +124,10 @@ impl Ends {
     }
 }
 
+fn result_bytes(end: &TaskEnd) -> u64 {
+    end.result.as_ref().map_or(0, |result| result.len() as u64)
+}
+
 fn is_kept(ended: &EndedTask, now: SystemTime) -> bool {
     ended.expires_at.is_none_or(|expires| expires > now)
 }
@@ -120,4 +136,34 @@ fn is_kept(ended: &EndedTask, now: SystemTime) -> bool {
 fn to_millis(time: SystemTime) -> SystemTime {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use anyqueue::EndState;
+
+    use super::*;
+
+    #[test]
+    fn beyond_the_most_ends_and_bytes_those_that_lapse_first_go() {
+        let (p, now) = (PartitionId::new("p").unwrap(), SystemTime::UNIX_EPOCH);
+        let end = |secs, bytes| {
+            let end = TaskEnd::new(EndState::Succeeded).with_keep(Some(Duration::from_secs(secs)));
+            Arc::new(end.with_result(vec![0; bytes]))
+        };
+        let mut ends = Ends::new(3, 100);
+        let ids: Vec<_> = (0..5).map(|number| MessageId::from_bytes([number; 16])).collect();
+        let kept =
+            |ends: &Ends| -> Vec<bool> { ids.iter().map(|id| ends.find(&p, *id, now).is_some()).collect() };
+        for (id, secs) in ids.iter().zip([10, 5, 20, 30]) {
+            ends.store(&p, *id, &end(secs, 10), now);
+        }
+        assert_eq!(kept(&ends), [true, false, true, true, false], "three, without the one that lapses first");
+        ends.store(&p, ids[4], &end(40, 85), now);
+        assert_eq!(kept(&ends), [false, false, false, true, true], "95 bytes of results");
+        ends.store(&p, ids[4], &end(40, 10), now);
+        assert_eq!(ends.bytes, 20, "a former end is no longer counted");
+        ends.store(&p, ids[0], &end(50, 101), now);
+        assert_eq!((kept(&ends), ends.bytes), (vec![false; 5], 0), "one by itself may be too much");
+    }
 }

@@ -87,7 +87,7 @@ impl State {
     pub(crate) fn new(config: &MemoryConfig) -> Self {
         let &MemoryConfig { max_messages, max_bytes, max_ended, .. } = config;
         let occupancy = Occupancy { max_messages, max_bytes, living: HashSet::new(), bytes: 0 };
-        let ends = Ends::new(max_ended);
+        let ends = Ends::new(max_ended, max_bytes);
         Self {
             partitions: BTreeMap::new(),
             occupancy,

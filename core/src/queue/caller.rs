@@ -17,7 +17,8 @@ use crate::error::{Error, ErrorKind, Operation, Result, RetryClass};
 use crate::message::MessageData;
 use crate::partition::PartitionId;
 use crate::storage::{
-    ExtendOutcome, Extension, PullRequest, PushOutcome, RawDelivery, SettleOutcome, Settlement, Storage,
+    Action, ExtendOutcome, Extension, PullRequest, PushOutcome, RawDelivery, SettleOutcome, Settlement,
+    Storage,
 };
 use crate::telemetry::{self, PartitionLabels};
 
@@ -82,7 +83,7 @@ pub(crate) struct StorageCaller {
     /// The longest that one call other than a long poll may take.
     pub(crate) call_timeout: Duration,
     pub(crate) labels: Arc<PartitionLabels>,
-    /// Told of settlements that stored the ends of tasks.
+    /// Told of settlements that ended tasks, or moved them to the dead letters.
     pub(crate) ended: Arc<Notify>,
 }
 
@@ -129,7 +130,10 @@ impl StorageCaller {
         let done =
             || answers.iter().zip(settlements).filter(|(a, _)| matches!(a, Ok(SettleOutcome::Settled)));
         let settled = done().count() as u64;
-        if done().any(|(_, settlement)| settlement.end.is_some()) {
+        let ends_task = |settlement: &Settlement| {
+            settlement.end.is_some() || matches!(settlement.action, Action::Move { .. })
+        };
+        if done().any(|(_, settlement)| ends_task(settlement)) {
             self.ended.notify_waiters();
         }
         let successors = done().map(|(_, settlement)| settlement.then.len() as u64).sum();
