@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use anyqueue::adapter::{
-    AmendQueueStorage, Cancelled, Capabilities, EndedCursor, EndedQuery, EndedTask, Extension,
-    InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
+    AmendQueueStorage, Cancelled, Capabilities, ControlStorage, EndedCursor, EndedQuery, EndedTask,
+    Extension, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
     PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage, TaskEnd, async_trait,
 };
 use anyqueue::{
@@ -189,6 +189,10 @@ impl Storage for Recorder {
 
     fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
         self.inner.ledger().is_some().then_some(self)
+    }
+
+    fn control(&self) -> Option<&dyn ControlStorage> {
+        self.inner.control()
     }
 }
 

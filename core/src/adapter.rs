@@ -2,7 +2,7 @@
 //!
 //! An adapter implements [`QueueStorage`], [`PushQueueStorage`], [`PullQueueStorage`] and [`Storage`], declares its [`Capabilities`],
 //! and where the backend can be looked into, [`InspectQueueStorage`], [`PauseQueueStorage`],
-//! [`AmendQueueStorage`] and [`LedgerQueueStorage`]. A [`Backend`] makes it known by URL.
+//! [`AmendQueueStorage`], [`LedgerQueueStorage`] and [`ControlStorage`]. A [`Backend`] makes it known by URL.
 //! What to keep is in the contract (`CONTRACT.md` of this crate); the crate `anyqueue-conformance` proves it.
 
 pub use crate::amend::AmendQueueStorage;
@@ -11,6 +11,7 @@ pub use crate::capabilities::{
     InspectCapability, LeaseCapability, LeaseKind, Limits, MoveGuarantee, Order, PriorityDiscipline, Reach,
     Rejoin, Requeue, SettleConfirm, Strictness,
 };
+pub use crate::control::ControlStorage;
 pub use crate::counts::MessageCounts;
 pub use crate::envelope::{Decoded, Envelope};
 pub use crate::errors::Errors;

@@ -76,6 +76,8 @@ pub struct Capabilities {
     /// ([`LedgerQueueStorage`](crate::adapter::LedgerQueueStorage)), and whether both are one step: if it is
     /// [`AtLeastOnce`](MoveGuarantee::AtLeastOnce), a crash in the middle, or a lost lease, leaves an end of what has not ended. `None`: it keeps none.
     pub ledger: Option<MoveGuarantee>,
+    /// Whether it keeps small shared entries: [`ControlStorage`](crate::control::ControlStorage).
+    pub control: bool,
     /// Sizes and batch limits.
     pub limits: Limits,
     /// How late a timed promise (lease end, delay, long-poll end) may be kept.

@@ -91,6 +91,8 @@ pub enum Operation {
     Pause,
     /// Amendment of what waits.
     Amend,
+    /// Reading and changing control entries.
+    Control,
 }
 
 impl Operation {
@@ -108,6 +110,7 @@ impl Operation {
             Self::Inspect => "inspect",
             Self::Pause => "pause",
             Self::Amend => "amend",
+            Self::Control => "control",
         }
     }
 }

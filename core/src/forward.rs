@@ -6,6 +6,7 @@ use async_trait::async_trait;
 
 use crate::amend::AmendQueueStorage;
 use crate::capabilities::Capabilities;
+use crate::control::ControlStorage;
 use crate::error::Result;
 use crate::inspect::{InspectQueueStorage, PauseQueueStorage};
 use crate::ledger::LedgerQueueStorage;
@@ -135,6 +136,11 @@ pub trait Forward: fmt::Debug + Send + Sync + 'static {
     fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
         self.inner().ledger()
     }
+
+    /// See [`Storage::control`].
+    fn control(&self) -> Option<&dyn ControlStorage> {
+        self.inner().control()
+    }
 }
 
 #[async_trait]
@@ -210,5 +216,9 @@ impl<T: Forward> Storage for T {
 
     fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
         Forward::ledger(self)
+    }
+
+    fn control(&self) -> Option<&dyn ControlStorage> {
+        Forward::control(self)
     }
 }

@@ -73,6 +73,7 @@ mod amend;
 mod beside;
 mod capabilities;
 mod clock;
+pub mod control;
 mod counts;
 mod envelope;
 mod error;

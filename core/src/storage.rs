@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::amend::AmendQueueStorage;
 use crate::capabilities::LeaseCapability;
+use crate::control::ControlStorage;
 use crate::error::{Error, Result};
 use crate::inspect::{InspectQueueStorage, PauseQueueStorage};
 use crate::ledger::{LedgerQueueStorage, TaskEnd};
@@ -90,6 +91,8 @@ pub trait Storage: PushQueueStorage + PullQueueStorage {
     fn amend(&self) -> Option<&dyn AmendQueueStorage>;
     /// Keeping the ends of tasks, if the backend does.
     fn ledger(&self) -> Option<&dyn LedgerQueueStorage>;
+    /// Keeping control entries, if the backend does.
+    fn control(&self) -> Option<&dyn ControlStorage>;
 }
 
 // Fails to compile when a change makes one of the traits unfit for `dyn`.

@@ -313,6 +313,10 @@ impl Forward for Where {
     fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
         None
     }
+
+    fn control(&self) -> Option<&dyn ControlStorage> {
+        None
+    }
 }
 
 /// All that can be asked of a queue.

@@ -133,7 +133,7 @@ fn is_kept(ended: &EndedTask, now: SystemTime) -> bool {
 }
 
 /// To the millisecond, as every backend tells it.
-fn to_millis(time: SystemTime) -> SystemTime {
+pub(crate) fn to_millis(time: SystemTime) -> SystemTime {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

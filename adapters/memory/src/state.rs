@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 
 use crate::config::MemoryConfig;
 use crate::ends::Ends;
+use crate::entries::Entries;
 use crate::error::error;
 use crate::message::Message;
 use crate::partition::Partition;
@@ -50,6 +51,7 @@ pub(crate) struct State {
     pub(crate) partitions: Partitions,
     pub(crate) occupancy: Occupancy,
     pub(crate) ends: Ends,
+    pub(crate) entries: Entries,
     /// Of partitions that somebody waits for, whether they exist or not.
     pub(crate) lines: HashMap<PartitionId, Line>,
     /// Numbers for waiters, never used twice: a waiter keeps its own while lines come and go.
@@ -92,6 +94,7 @@ impl State {
             partitions: BTreeMap::new(),
             occupancy,
             ends,
+            entries: Entries::default(),
             lines: HashMap::new(),
             last_ticket: 0,
             bells: Vec::new(),

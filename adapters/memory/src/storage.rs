@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use anyqueue::adapter::{
-    AmendQueueStorage, Capabilities, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage,
-    QueueStorage, Storage, async_trait,
+    AmendQueueStorage, Capabilities, ControlStorage, InspectQueueStorage, LedgerQueueStorage,
+    PauseQueueStorage, QueueStorage, Storage, async_trait,
 };
 use anyqueue::{Error, Health, Operation, Result};
 use tokio_util::sync::CancellationToken;
@@ -107,6 +107,10 @@ impl Storage for MemoryQueue {
     }
 
     fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
+        Some(self)
+    }
+
+    fn control(&self) -> Option<&dyn ControlStorage> {
         Some(self)
     }
 }

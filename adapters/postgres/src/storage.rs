@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use anyqueue::adapter::{
-    AmendQueueStorage, Capabilities, Hint, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage,
-    QueueStorage, Storage, StorageUrl, Waiters, async_trait,
+    AmendQueueStorage, Capabilities, ControlStorage, Hint, InspectQueueStorage, LedgerQueueStorage,
+    PauseQueueStorage, QueueStorage, Storage, StorageUrl, Waiters, async_trait,
 };
 use anyqueue::{Error, Health, Operation, PartitionId, Result};
 use sqlx::Postgres;
@@ -247,5 +247,9 @@ impl Storage for PostgresQueue {
 
     fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
         Some(self)
+    }
+
+    fn control(&self) -> Option<&dyn ControlStorage> {
+        None
     }
 }

@@ -82,6 +82,7 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
         urgent_after: false,
         whole_groups: false,
         ledger: None,
+        control: false,
         limits: Limits {
             message_bytes: config.message_bytes,
             push_batch: BATCH,

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    AmendQueueStorage, Capabilities, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage,
-    QueueStorage, Storage, StorageUrl, async_trait,
+    AmendQueueStorage, Capabilities, ControlStorage, InspectQueueStorage, LedgerQueueStorage,
+    PauseQueueStorage, QueueStorage, Storage, StorageUrl, async_trait,
 };
 use anyqueue::{Error, Health, Operation, PartitionId, Result};
 use tokio::sync::mpsc;
@@ -234,6 +234,10 @@ impl Storage for RabbitMqQueue {
     }
 
     fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
+        None
+    }
+
+    fn control(&self) -> Option<&dyn ControlStorage> {
         None
     }
 }

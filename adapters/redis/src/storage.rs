@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    AmendQueueStorage, Capabilities, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage,
-    QueueStorage, Storage, StorageUrl, Waiters, async_trait,
+    AmendQueueStorage, Capabilities, ControlStorage, InspectQueueStorage, LedgerQueueStorage,
+    PauseQueueStorage, QueueStorage, Storage, StorageUrl, Waiters, async_trait,
 };
 use anyqueue::{Error, ErrorKind, Health, Operation, PartitionId, Result};
 use redis::Value;
@@ -264,5 +264,9 @@ impl Storage for RedisQueue {
 
     fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
         Some(self)
+    }
+
+    fn control(&self) -> Option<&dyn ControlStorage> {
+        None
     }
 }

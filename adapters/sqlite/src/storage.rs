@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyqueue::adapter::{
-    AmendQueueStorage, Capabilities, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage,
-    QueueStorage, Storage, Waiters, async_trait,
+    AmendQueueStorage, Capabilities, ControlStorage, InspectQueueStorage, LedgerQueueStorage,
+    PauseQueueStorage, QueueStorage, Storage, Waiters, async_trait,
 };
 use anyqueue::{Error, Health, Operation, Result};
 use rusqlite::Connection;
@@ -197,5 +197,9 @@ impl Storage for SqliteQueue {
 
     fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
         Some(self)
+    }
+
+    fn control(&self) -> Option<&dyn ControlStorage> {
+        None
     }
 }

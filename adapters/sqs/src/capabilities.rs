@@ -88,6 +88,7 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
         urgent_after: false,
         whole_groups: false,
         ledger: None,
+        control: false,
         limits: Limits {
             message_bytes,
             push_batch: BATCH,

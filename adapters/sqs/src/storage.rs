@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    AmendQueueStorage, Capabilities, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage,
-    QueueStorage, Storage, StorageUrl, async_trait,
+    AmendQueueStorage, Capabilities, ControlStorage, InspectQueueStorage, LedgerQueueStorage,
+    PauseQueueStorage, QueueStorage, Storage, StorageUrl, async_trait,
 };
 use anyqueue::{Error, Health, Operation, Result};
 
@@ -132,6 +132,10 @@ impl Storage for SqsQueue {
     }
 
     fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
+        None
+    }
+
+    fn control(&self) -> Option<&dyn ControlStorage> {
         None
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use anyqueue::adapter::{
-    AmendQueueStorage, Cancelled, Capabilities, EndedCursor, EndedQuery, EndedTask, Extension,
-    InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
+    AmendQueueStorage, Cancelled, Capabilities, ControlStorage, EndedCursor, EndedQuery, EndedTask,
+    Extension, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
     PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage, TaskEnd, async_trait,
 };
 use anyqueue::{
@@ -104,6 +104,10 @@ impl Storage for Hollow {
 
     fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
         Some(self)
+    }
+
+    fn control(&self) -> Option<&dyn ControlStorage> {
+        None
     }
 }
 

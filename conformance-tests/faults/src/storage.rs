@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use anyqueue::adapter::{
-    AmendQueueStorage, Cancelled, Capabilities, EndedCursor, EndedQuery, EndedTask, Extension,
-    InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
+    AmendQueueStorage, Cancelled, Capabilities, ControlStorage, EndedCursor, EndedQuery, EndedTask,
+    Extension, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
     PushQueueStorage, QueueStorage, Settlement, Storage, TaskEnd, async_trait,
 };
 use anyqueue::{
@@ -120,6 +120,10 @@ impl Storage for Quirky {
     fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
         let has_one = self.capabilities.ledger.is_some() && self.client.right.has_ledger();
         has_one.then_some(self as &dyn LedgerQueueStorage)
+    }
+
+    fn control(&self) -> Option<&dyn ControlStorage> {
+        None
     }
 }
 

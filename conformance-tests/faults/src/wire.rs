@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    Action, AmendQueueStorage, Cancelled, Capabilities, Durability, DurabilityLevel, EndedCursor, EndedQuery,
-    EndedTask, Extension, InspectCapability, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage,
-    PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage, RawDelivery, Reach, Settlement, Storage,
-    TaskEnd, async_trait,
+    Action, AmendQueueStorage, Cancelled, Capabilities, ControlStorage, Durability, DurabilityLevel,
+    EndedCursor, EndedQuery, EndedTask, Extension, InspectCapability, InspectQueueStorage,
+    LedgerQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage,
+    RawDelivery, Reach, Settlement, Storage, TaskEnd, async_trait,
 };
 use anyqueue::{
     CancelOutcome, Error, ErrorKind, ExtendOutcome, Health, MessageData, MessageId, Page, PartitionId,
@@ -355,6 +355,10 @@ impl Storage for Remote {
 
     fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
         Some(self)
+    }
+
+    fn control(&self) -> Option<&dyn ControlStorage> {
+        None
     }
 }
 

@@ -57,6 +57,7 @@ pub(super) fn rows(declared: &Capabilities) -> Vec<(&'static str, String)> {
         urgent_after,
         whole_groups,
         ledger,
+        control,
         limits,
         slack,
         wake_latency,
@@ -98,6 +99,7 @@ pub(super) fn rows(declared: &Capabilities) -> Vec<(&'static str, String)> {
         ("urgent from a moment on", yes(urgent_after)),
         ("groups claimed whole", yes(whole_groups)),
         ("ends of tasks kept with the settlement", ledger.map_or("no", move_words).to_owned()),
+        ("control entries", yes(control)),
     ];
     rows.extend(inspect_rows(&inspect));
     rows.extend(limit_rows(&limits));

@@ -301,4 +301,8 @@ impl Storage for Server {
     fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
         None
     }
+
+    fn control(&self) -> Option<&dyn ControlStorage> {
+        None
+    }
 }

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use anyqueue::adapter::{
-    Action, AmendQueueStorage, Capabilities, Extension, InspectQueueStorage, Lease, LedgerQueueStorage,
-    PauseQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage, RawDelivery,
-    Settlement, Storage, Token, async_trait,
+    Action, AmendQueueStorage, Capabilities, ControlStorage, Extension, InspectQueueStorage, Lease,
+    LedgerQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage,
+    RawDelivery, Settlement, Storage, Token, async_trait,
 };
 use anyqueue::{
     Error, ExtendOutcome, Health, MessageData, Operation, PartitionId, PushOutcome, Result, SettleOutcome,
@@ -265,6 +265,10 @@ impl Storage for ListQueue {
     }
 
     fn ledger(&self) -> Option<&dyn LedgerQueueStorage> {
+        None
+    }
+
+    fn control(&self) -> Option<&dyn ControlStorage> {
         None
     }
 }

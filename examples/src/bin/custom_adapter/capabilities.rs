@@ -66,6 +66,7 @@ pub(crate) fn capabilities() -> Capabilities {
         urgent_after: false,
         whole_groups: false,
         ledger: None,
+        control: false,
         limits: Limits {
             message_bytes: 1 << 20,
             push_batch: 1000,

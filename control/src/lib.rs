@@ -1,0 +1,4 @@
+//! Who works, what is due, and how many at once: coordination of the processes that share a queue, over the
+//! [control store](anyqueue::control) of a memory, SQLite, PostgreSQL or Redis queue. Queues on other backends borrow the store of one of those.
+//!
+//! Nobody leads: every action is made by whichever process comes first, and is fenced by the version of the entry that it changes.
