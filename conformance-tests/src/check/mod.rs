@@ -23,7 +23,7 @@ pub(crate) use timeline::{Fate, Timeline};
 use verdict::{Broken, Verdict};
 
 use crate::clause::Clause;
-use crate::history::{Amendment, Answer, Asked, Push, Settling, Trace};
+use crate::history::{Amendment, Answer, Asked, Push, Settled, Settling, Trace};
 
 /// What an invariant finds wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,16 +95,28 @@ impl Trace {
         })
     }
 
+    /// How many settlements of this kind were sent; `None` if it is not one of settlements.
+    pub(crate) fn settlements(&self, kind: &str) -> Option<usize> {
+        let of_settlements = ["remove", "release", "retry", "postpone", "move", "successors"];
+        of_settlements.contains(&kind).then(|| {
+            let items = self.events.iter().flat_map(|call| match &call.op {
+                Asked::Settle { items } => items.as_slice(),
+                _ => &[],
+            });
+            items.filter(|item| is_of(item, kind)).count()
+        })
+    }
+
     pub(crate) fn succeeded(&self, kind: &str) -> bool {
         self.events.iter().any(|call| match &call.op {
             Asked::Push { items, .. } => {
                 kind == "push" && items.iter().any(|item| item.answer.ok() == Some(&Push::Stored))
             }
             Asked::Pull { answer, .. } => kind == "pull" && answer.ok().is_some_and(|got| !got.is_empty()),
-            Asked::Settle { items } => items.iter().any(|item| {
-                let is_kind = item.action.name() == kind || (kind == "successors" && !item.then.is_empty());
-                is_kind && item.answer.ok() == Some(&Settling::Settled)
-            }),
+            Asked::Settle { items } => {
+                let settled = items.iter().filter(|item| item.answer.ok() == Some(&Settling::Settled));
+                settled.into_iter().any(|item| is_of(item, kind))
+            }
             Asked::Extend { items } => {
                 kind == "extend" && items.iter().any(|item| item.answer.ok().is_some())
             }
@@ -138,6 +150,11 @@ impl Trace {
         };
         self.events.iter().any(|call| overlaps(&call) || held(&call))
     }
+}
+
+/// Whether a settlement does this, or brings successors.
+fn is_of(item: &Settled, kind: &str) -> bool {
+    item.action.name() == kind || (kind == "successors" && !item.then.is_empty())
 }
 
 impl Timeline<'_> {

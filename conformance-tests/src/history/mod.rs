@@ -25,7 +25,7 @@ pub(crate) use export::Exported;
 pub use trace::Trace;
 pub(crate) use trace::{
     Action as Act, Amendment, Answer, Cancellation, Change, Content, Deletion, Delivered, Event as Call,
-    Extension as Extending, OnDuplicate, Op as Asked, Push, Pushed, Settlement as Settling, State,
+    Extension as Extending, OnDuplicate, Op as Asked, Push, Pushed, Settled, Settlement as Settling, State,
 };
 
 /// The smallest difference between two moments of a history.
