@@ -192,3 +192,39 @@ async fn what_is_pulled_by_hand_has_an_end_too() {
     let states: Vec<_> = listed(&bed, &[]).await.iter().map(|line| line["state"].clone()).collect();
     assert_eq!(states, ["cancelled", "succeeded"]);
 }
+
+#[tokio::test]
+async fn a_list_is_repeated_while_it_is_watched() {
+    let bed = Bed::at("memory:");
+    let watched = bed.ok(&["tasks", "list", "q", "--watch", "10ms", "--rounds", "3"]).await;
+    assert_eq!(watched.err.matches("no such task").count(), 3, "{watched:?}");
+    bed.run(&["tasks", "list", "q", "--rounds", "3"]).await.ended_with(2);
+}
+
+#[tokio::test]
+async fn dead_and_delayed_tasks_run_again_when_they_are_retried() {
+    let (bed, ids) = worked(&["--ledger"]).await;
+    let outcome = |line: &Value| line["outcome"].as_str().unwrap().to_owned();
+    let named = bed.run(&["tasks", "retry", "q", &ids[0], &ids[1], &ids[2], &ids[1], "--json"]).await;
+    let lines = named.ended_with(3).objects();
+    assert_eq!(ids_of(&lines), ids.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(lines.iter().map(outcome).collect::<Vec<_>>(), ["left", "put_back", "due_now"]);
+    assert!(lines[0]["why"].as_str().unwrap().contains("push it anew"), "{lines:?}");
+    assert_eq!(bed.counts("q").await, [2, 0, 0, 0]);
+
+    let waiting = bed.run(&["tasks", "retry", "q", &ids[1], "--json"]).await.ended_with(3).objects();
+    assert!(waiting[0]["why"].as_str().unwrap().contains("waits for a worker"), "{waiting:?}");
+    bed.run(&["tasks", "retry", "q", UNKNOWN]).await.ended_with(4);
+}
+
+#[tokio::test]
+async fn a_filter_chooses_what_is_retried_once_it_is_confirmed() {
+    let (bed, _) = worked(&["--ledger"]).await;
+    let unasked = bed.run(&["tasks", "retry", "q", "--state", "failed"]).await.ended_with(2);
+    assert!(unasked.err.contains("--yes"), "{unasked:?}");
+    bed.run(&["tasks", "retry", "q", "--state", "failed", "--kind", "good", "--yes"]).await.ended_with(4);
+    assert_eq!(bed.counts("q").await, [0, 1, 0, 1]);
+    let retried = bed.ok(&["tasks", "retry", "q", "--state", "failed", "--kind", "evil", "--yes"]).await;
+    assert!(retried.out.ends_with(" put back\n"), "{retried:?}");
+    assert_eq!(bed.counts("q").await, [1, 1, 0, 0]);
+}

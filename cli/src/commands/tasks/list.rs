@@ -2,11 +2,12 @@
 
 use std::time::SystemTime;
 
-use anyqueue::{PartitionId, Queue, Task};
+use anyqueue::{PartitionId, Queue, Task, TaskFilter};
 use clap::Args;
 
 use super::filter::Filter;
 use super::line::TaskLine;
+use super::watch::Watch;
 use crate::failure::{Failure, Result};
 use crate::output::{Output, Table, duration, preview};
 use crate::session::queue_name;
@@ -19,6 +20,7 @@ Examples:
   anyqueue tasks list mail --state failed --state timed_out --since 2h
   anyqueue tasks list mail --state succeeded --limit 1000000 --json > done.ndjson
   anyqueue tasks list mail --kind send_mail --error 'connection refused'
+  anyqueue tasks list mail --state running --watch
 
 States and times are found by index; for all else every task in these states and times is read, a page at a time. What
 changes its state meanwhile may come twice, or not at all. Times are those of the server's clock.
@@ -36,12 +38,19 @@ pub(crate) struct List {
     /// How many to show at most
     #[arg(long, short = 'n', visible_alias = "max", value_name = "N", default_value_t = 20)]
     limit: usize,
+    #[command(flatten)]
+    watch: Watch,
 }
 
 impl List {
     pub(super) async fn run(self, queue: &Queue, output: Output) -> Result {
+        let filter = self.filter.build(output);
+        self.watch.repeat(output, async || self.once(queue, filter.clone(), output).await).await
+    }
+
+    async fn once(&self, queue: &Queue, filter: TaskFilter, output: Output) -> Result {
         let mut table = Table::new(&["id", "state", "kind", "attempt", "ended", "ran", "worker", "reason"]);
-        let mut tasks = queue.tasks(&self.queue, self.filter.build(output))?;
+        let mut tasks = queue.tasks(&self.queue, filter)?;
         let mut shown = 0;
         let end = loop {
             if shown == self.limit {

@@ -5,8 +5,10 @@ mod delete;
 mod filter;
 mod line;
 mod list;
+mod retry;
 mod show;
 mod wait;
+mod watch;
 
 use clap::Subcommand;
 
@@ -14,13 +16,14 @@ use crate::failure::{Result, or_read_enough};
 use crate::open::Create;
 use crate::session::Session;
 
-/// Lists, shows, counts or waits for tasks, whether they live, are dead or have ended
+/// Lists, shows, counts, waits for or retries tasks, whether they live, are dead or have ended
 #[derive(Subcommand)]
 pub(crate) enum Tasks {
     List(list::List),
     Show(show::Show),
     Count(count::Count),
     Wait(wait::Wait),
+    Retry(retry::Retry),
     Delete(delete::Delete),
 }
 
@@ -33,6 +36,7 @@ impl Tasks {
             Self::Show(command) => or_read_enough(command.run(&queue, output).await),
             Self::Count(command) => or_read_enough(command.run(&queue, output).await),
             Self::Wait(command) => command.run(&queue, output).await,
+            Self::Retry(command) => command.run(&queue, output).await,
             Self::Delete(command) => command.run(&queue, output).await,
         };
         let closed = queue.close().await;
