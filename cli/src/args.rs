@@ -7,7 +7,7 @@ use crate::commands::{
 };
 use crate::failure::{Result, or_read_enough};
 use crate::output::Output;
-use crate::session::{Session, URL_VARIABLE, url_argument};
+use crate::session::{LEDGER_VARIABLE, Session, URL_VARIABLE, url_argument};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -65,6 +65,12 @@ struct Common {
         value_parser = url_argument
     )]
     url: Option<String>,
+    /// Where the ends of tasks are kept, if not with the queues: a memory, SQLite, PostgreSQL or Redis URL
+    #[arg(
+        long, global = true, env = LEDGER_VARIABLE, hide_env_values = true, value_name = "URL",
+        value_parser = url_argument
+    )]
+    ledger_url: Option<String>,
     /// Writes JSON, one object per line
     #[arg(long, global = true)]
     json: bool,
@@ -108,7 +114,7 @@ impl Cli {
     /// Runs the command.
     pub(crate) async fn run(self) -> Result {
         let output = Output { json: self.common.json, quiet: self.common.quiet };
-        let session = Session::new(self.common.url, output);
+        let session = Session::new(self.common.url, self.common.ledger_url, output);
         match self.command {
             Command::Push(command) => command.run(&session).await,
             Command::Pull(command) => command.run(&session).await,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyqueue::adapter::Storage;
-use anyqueue::{ErrorKind, Keep, PartitionOptions, Queue};
+use anyqueue::{Beside, ErrorKind, Keep, PartitionOptions, Queue};
 use anyqueue_backends::{backend, registry};
 
 use crate::failure::{Failure, Result, with_text};
@@ -40,17 +40,22 @@ fn is_of_server(kind: ErrorKind) -> bool {
 
 /// Opens a queue, ready for use.
 pub(crate) async fn queue(url: &str, create: Create) -> Result<Queue> {
-    queue_with(url, create, PartitionOptions::default(), None).await
+    queue_with(url, None, create, PartitionOptions::default(), None).await
 }
 
-/// The same with options for its partitions, and a ledger if ends are to be kept.
+/// The same with options for its partitions, a ledger beside it if that has a URL, and ends kept if they are to be.
 pub(crate) async fn queue_with(
     url: &str,
+    ledger_url: Option<&str>,
     create: Create,
     options: PartitionOptions,
     keep: Option<Keep>,
 ) -> Result<Queue> {
-    let mut builder = Queue::builder(storage(url, create).await?).defaults(options);
+    let mut opened = storage(url, create).await?;
+    if let Some(ledger_url) = ledger_url {
+        opened = Arc::new(Beside::new(opened, storage(ledger_url, create).await?)?);
+    }
+    let mut builder = Queue::builder(opened).defaults(options);
     if let Some(keep) = keep {
         builder = builder.ledger(keep);
     }

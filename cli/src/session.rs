@@ -9,19 +9,23 @@ use crate::output::Output;
 /// The environment variable that holds the URL if none is given.
 pub(crate) const URL_VARIABLE: &str = "ANYQUEUE_URL";
 
+/// The environment variable that holds the URL of the ledger if none is given.
+pub(crate) const LEDGER_VARIABLE: &str = "ANYQUEUE_LEDGER_URL";
+
 /// Comes before the name of a variable that holds a URL.
 const VARIABLE_PREFIX: &str = "env:";
 
 /// What commands share.
 pub(crate) struct Session {
     url: Option<String>,
+    ledger_url: Option<String>,
     pub(crate) output: Output,
 }
 
 impl Session {
-    /// With the common URL, if it was given.
-    pub(crate) fn new(url: Option<String>, output: Output) -> Self {
-        Self { url, output }
+    /// With the common URLs, if they were given.
+    pub(crate) fn new(url: Option<String>, ledger_url: Option<String>, output: Output) -> Self {
+        Self { url, ledger_url: ledger_url.filter(|url| !url.is_empty()), output }
     }
 
     /// The command's own URL, or the common one.
@@ -31,7 +35,12 @@ impl Session {
 
     /// The queue at the common URL, ready for use.
     pub(crate) async fn queue(&self, create: Create) -> Result<Queue> {
-        open::queue(self.url(None)?, create).await
+        self.queue_with(create, PartitionOptions::default(), None).await
+    }
+
+    /// Where the ends of tasks are kept, if apart from the queues.
+    pub(crate) fn ledger_url(&self) -> Option<&str> {
+        self.ledger_url.as_deref()
     }
 
     /// The same with options for its partitions, and a ledger if ends are to be kept.
@@ -41,7 +50,7 @@ impl Session {
         options: PartitionOptions,
         keep: Option<Keep>,
     ) -> Result<Queue> {
-        open::queue_with(self.url(None)?, create, options, keep).await
+        open::queue_with(self.url(None)?, self.ledger_url(), create, options, keep).await
     }
 }
 

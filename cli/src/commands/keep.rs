@@ -5,6 +5,8 @@ use std::time::Duration;
 use anyqueue::Keep;
 use clap::Args;
 
+use crate::session::Session;
+
 /// Any of them makes the command keep ends.
 #[derive(Args)]
 #[group(id = "ends", multiple = true)]
@@ -33,8 +35,12 @@ fn keep(text: &str) -> Result<Forever, String> {
 }
 
 impl KeepArgs {
-    /// `None` if no ends are to be kept.
-    pub(super) fn keep(&self) -> Option<Keep> {
+    /// `None` if no ends are to be kept: nothing says so, nor is there a place for them.
+    pub(super) fn keep_on(&self, session: &Session) -> Option<Keep> {
+        self.keep().or_else(|| session.ledger_url().map(|_| Keep::default()))
+    }
+
+    fn keep(&self) -> Option<Keep> {
         let wanted = self.ledger || self.keep_success.is_some() || self.keep_failure.is_some();
         let mut keep = Keep::default();
         if let Some(Forever(time)) = self.keep_success {

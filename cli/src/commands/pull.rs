@@ -75,7 +75,7 @@ impl Pull {
         let status = self.status()?;
         // Pulling by hand removes no expired message, and kills none for too many deliveries.
         let options = PartitionOptions::default().with_max_deliveries(None).with_expired(Expired::DeadLetter);
-        let queue = session.queue_with(Create::Never, options, self.keep.keep()).await?;
+        let queue = session.queue_with(Create::Never, options, self.keep.keep_on(session)).await?;
         let partition = if self.dead { self.queue.dead_letters() } else { self.queue.clone() };
         let mut held = queue.pull(&partition).max(self.max.into()).wait(self.wait).await?;
         let written = held.iter().try_for_each(|handler| write(session.output, handler));

@@ -48,7 +48,7 @@ The command's output goes where the worker's goes; with --json its standard outp
 attempts, and an unreachable backend, are reported on standard error. A process that the command leaves behind loses
 its standard error when the worker ends.
 
-With --ledger or one of the --keep options what becomes of each message is kept, and `anyqueue tasks` shows it; with
+With --ledger, --ledger-url or one of the --keep options what becomes of each message is kept, and `anyqueue tasks` shows it; with
 --keep-output also what the command wrote, up to 256 KiB, if it succeeded: it is not passed on then.
 
 When its time is up, or its message is lost to another worker, all processes of the command get SIGTERM, and after
@@ -109,7 +109,7 @@ pub(crate) struct Work {
     #[command(flatten)]
     keep: KeepArgs,
     /// Keeps the command's standard output as the result of its task, and passes it on to nobody
-    #[arg(long, requires = "ends")]
+    #[arg(long)]
     keep_output: bool,
     /// What the worker is called where ends are kept; by default, the machine and the number of the process
     #[arg(long, value_name = "NAME")]
@@ -122,7 +122,12 @@ const KILL_TIME: Duration = Duration::from_secs(5);
 impl Work {
     pub(crate) async fn run(self, session: &Session) -> Result {
         let (output, options) = (session.output, self.options());
-        let queue = session.queue_with(Create::AsUrlSays, options, self.keep.keep()).await?;
+        let keep = self.keep.keep_on(session);
+        if self.keep_output && keep.is_none() {
+            let text = "--keep-output keeps the output with the end of its task: add --ledger, or one of the other --keep options";
+            return Err(Failure::Usage(text.to_owned()));
+        }
+        let queue = session.queue_with(Create::AsUrlSays, options, keep).await?;
         let exec = Arc::new(Exec {
             line: self.exec,
             dead_on: self.dead_on,

@@ -258,3 +258,16 @@ async fn a_disk_too_full_for_pushes_is_found_without_a_probe() {
     assert_eq!(room["verdict"], "failed", "{ran:?}");
     assert!(ran.out.contains("pushes are refused"), "{ran:?}");
 }
+
+#[tokio::test]
+async fn a_ledger_that_cannot_be_opened_is_found_by_doctor_and_stops_what_needs_it() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "x"]).await;
+    let beside = ["--ledger-url", "sqlite:no-such-folder/ends.db"];
+    let checked = bed.run(&[&["doctor", "--json"][..], &beside].concat()).await.ended_with(3).objects();
+    let finding = checked.iter().find(|finding| finding["check"] == "ledger beside").unwrap();
+    assert_eq!(finding["verdict"], "failed", "{finding}");
+    let refused = bed.run(&[&["work", "q", "--once", "--exec", "true"][..], &beside].concat()).await;
+    assert!(refused.ended_with(2).err.contains("create it first"));
+    assert_eq!(bed.counts("q").await, [1, 0, 0, 0]);
+}

@@ -90,6 +90,30 @@ async fn a_brokers_way(url: &str) {
     bed.ok(&["dead", "redrive", "q"]).await;
     assert_eq!(bed.ok(&["pull", "q", "--wait", "10s"]).await.out, "65\n");
     has_count(&bed, url, "dead", 0).await;
+    a_ledger_beside(url).await;
+}
+
+/// What becomes of a broker's tasks is kept in a file.
+#[cfg(any(feature = "rabbitmq", feature = "sqs"))]
+async fn a_ledger_beside(url: &str) {
+    let bed = Bed::at(url);
+    let beside = ["--ledger-url", "sqlite:ends.db?create=true", "--json"];
+    let said = bed.ok(&["push", "kept", "fine", "65", "--json"]).await.objects();
+    let exec = "it=$(cat); printf %s $it; [ $it = fine ] || exit $it";
+    bed.ok(&[&["work", "kept", "--once", "--keep-output", "--exec", exec][..], &beside].concat()).await;
+    let states = async |id: &str| {
+        let shown = bed.run(&[&["tasks", "show", "kept", id][..], &beside].concat()).await;
+        shown.objects().first().map(|task| (task["state"].clone(), task["result"].clone()))
+    };
+    let ids: Vec<_> = said.iter().map(|line| line["id"].as_str().unwrap()).collect();
+    let (state, result) = states(ids[0]).await.expect("its end is kept");
+    assert_eq!((state, result), ("succeeded".into(), "fine".into()));
+    let count = bed.ok(&[&["tasks", "count", "kept", "--state", "succeeded"][..], &beside].concat()).await;
+    assert_eq!(count.objects()[0]["count"], 1);
+    let checked = bed.ok(&[&["doctor"][..], &beside].concat()).await.objects();
+    let beside_is_fine =
+        |finding: &serde_json::Value| finding["check"] == "ledger beside" && finding["verdict"] == "ok";
+    assert!(checked.iter().any(beside_is_fine), "{checked:?}");
 }
 
 /// Waits until the backend counts so many: its counts may be a moment old.

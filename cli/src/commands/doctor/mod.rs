@@ -66,6 +66,32 @@ pub(crate) struct Doctor {
     max_clock_skew: Option<Duration>,
 }
 
+/// Whether the storage at --ledger-url can keep the ends of tasks.
+async fn ledger_beside(url: &str) -> (Verdict, String) {
+    let asked: anyqueue::Result<_> = async {
+        let queue = Queue::new(open::storage(url, Create::Never).await?)?;
+        let checked = match queue.init().await {
+            Ok(()) => queue.check().await,
+            Err(error) => Err(error),
+        };
+        let _ = queue.close().await;
+        checked.map(|_| (queue.storage().name(), queue.capabilities().ledger.is_some()))
+    }
+    .await;
+    match asked {
+        Ok((name, true)) => (Verdict::Ok, format!("{name} keeps what becomes of tasks")),
+        Ok((name, false)) => {
+            let text = format!(
+                "{name} keeps no ends of tasks: give --ledger-url a memory, SQLite, PostgreSQL or Redis URL"
+            );
+            (Verdict::Failed, text)
+        }
+        Err(error) => {
+            (Verdict::Failed, format!("it cannot keep what becomes of tasks: {}", with_causes(&error)))
+        }
+    }
+}
+
 impl Doctor {
     pub(crate) async fn run(self, session: &Session) -> Result {
         let url = session.url(self.at.as_deref())?;
@@ -82,6 +108,10 @@ impl Doctor {
                 // What keeps it from closing was found above.
                 let _ = queue.close().await;
             }
+        }
+        if let Some(ledger_url) = session.ledger_url() {
+            let (verdict, text) = ledger_beside(ledger_url).await;
+            findings.add("ledger beside", verdict, text);
         }
         for finding in &mut findings.0 {
             finding.text = crate::secrets::hide(&finding.text).into_owned();
