@@ -1,9 +1,11 @@
-//! Writes of an operator: deleting, purging, requesting cancellation, pausing, amending, and of the ends of tasks.
+//! Writes of an operator: deleting, purging, requesting cancellation, pausing, amending; of the ends of tasks, and of control entries.
 
+use anyqueue::control::{Applied, Change, Stamped};
 use anyqueue::{Amend, AmendOutcome, CancelOutcome, DeleteOutcome, MessageId, PartitionId, Result};
 
 use crate::alter;
 use crate::ends::{self, Freed, NewEnd};
+use crate::entries;
 use crate::found::{Found, PURGE};
 use crate::settle::REMOVE;
 use crate::sql::{all, run};
@@ -45,6 +47,7 @@ pub(crate) enum Admin {
     FreeEnds {
         limit: usize,
     },
+    Control(Vec<Change>),
 }
 
 /// The answer to it.
@@ -58,6 +61,7 @@ pub(crate) enum AdminAnswer {
     Recorded,
     EndsDeleted(Vec<bool>),
     EndsFreed(Freed),
+    Applied(Stamped<Vec<Applied>>),
 }
 
 pub(crate) const REQUEST: &str = "UPDATE anyqueue_timed SET cancel = 1 WHERE seq = ?";
@@ -87,6 +91,7 @@ pub(crate) fn act(tx: &mut Tx<'_>, request: &Admin) -> Result<AdminAnswer> {
             ends::delete(tx, partition, ids).map(AdminAnswer::EndsDeleted)
         }
         Admin::FreeEnds { limit } => ends::free(tx, *limit).map(AdminAnswer::EndsFreed),
+        Admin::Control(changes) => entries::apply(tx, changes).map(AdminAnswer::Applied),
     }
 }
 

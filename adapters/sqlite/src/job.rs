@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyqueue::adapter::{Extension, Lease};
+use anyqueue::control::Change;
 use anyqueue::{ExtendOutcome, MessageId, PartitionId, PushOutcome, Result, SettleOutcome};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -59,10 +60,13 @@ impl Work {
         }
     }
 
-    /// Whether it puts into the file what has to leave room for taking messages out: new messages, results, ends of their own.
+    /// Whether it puts into the file what has to leave room for taking messages out: new messages, results, ends of their own, control entries.
     pub(crate) fn needs_room(&self) -> bool {
         match self {
             Self::Push { .. } | Self::Admin(Admin::Record { .. }) => true,
+            Self::Admin(Admin::Control(changes)) => {
+                changes.iter().any(|change| matches!(change, Change::Put { .. }))
+            }
             Self::Settle { endings, .. } => endings.iter().any(Ending::needs_room),
             Self::Extend(_) | Self::Admin(_) => false,
         }
@@ -78,9 +82,14 @@ impl Work {
         match self {
             Self::Settle { endings, .. } => endings.iter().map(Ending::bytes).sum(),
             Self::Push { messages, .. } => messages.iter().map(NewMessage::body_bytes).sum(),
+            Self::Admin(Admin::Control(changes)) => changes.iter().map(change_bytes).sum(),
             _ => 0,
         }
     }
+}
+
+fn change_bytes(change: &Change) -> usize {
+    if let Change::Put { value, .. } = change { value.len() } else { 0 }
 }
 
 /// What one pull asks for.

@@ -100,11 +100,13 @@ mod capabilities;
 mod claim;
 mod config;
 mod connect;
+mod control;
 #[cfg(test)]
 mod cost;
 mod due;
 mod ending;
 mod ends;
+mod entries;
 mod error;
 mod forget;
 mod found;

@@ -3,12 +3,12 @@
 use rusqlite::Connection;
 
 use crate::{
-    SqliteQueue, admin, alter, claim, connect, due, ends, forget, found, insert, inspect, ledger, lookout,
-    place, settle, stored, taken, tx, urgent,
+    SqliteQueue, admin, alter, claim, connect, due, ends, entries, forget, found, insert, inspect, ledger,
+    lookout, place, settle, stored, taken, tx, urgent,
 };
 
 /// Tables that grow with the backlog, and the names they go by in statements.
-const GROWING: [&str; 12] = [
+const GROWING: [&str; 13] = [
     "anyqueue_message",
     "anyqueue_timed",
     "anyqueue_ready",
@@ -16,6 +16,7 @@ const GROWING: [&str; 12] = [
     "anyqueue_group",
     "anyqueue_disabled",
     "anyqueue_ended",
+    "anyqueue_control",
     "m",
     "t",
     "b",
@@ -23,7 +24,7 @@ const GROWING: [&str; 12] = [
     "g",
 ];
 
-pub(crate) const STATEMENTS: [&str; 72] = [
+pub(crate) const STATEMENTS: [&str; 77] = [
     admin::REQUEST,
     admin::PAUSE,
     alter::REWRITE,
@@ -42,6 +43,11 @@ pub(crate) const STATEMENTS: [&str; 72] = [
     ends::DELETE,
     ends::LAPSED,
     ends::FREE,
+    entries::GET,
+    entries::FROM,
+    entries::PUT,
+    entries::DELETE,
+    entries::FREE,
     forget::FORGET,
     forget::LOOK,
     found::FIND,

@@ -12,6 +12,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("kept headers", include_str!("../migrations/0002_kept_headers.sql")),
     ("amendments", include_str!("../migrations/0003_amendments.sql")),
     ("ended", include_str!("../migrations/0004_ended.sql")),
+    ("control", include_str!("../migrations/0005_control.sql")),
 ];
 
 const LEDGER: &str = "CREATE TABLE IF NOT EXISTS anyqueue_migration (

@@ -200,6 +200,6 @@ impl Storage for SqliteQueue {
     }
 
     fn control(&self) -> Option<&dyn ControlStorage> {
-        None
+        Some(self)
     }
 }

@@ -11,6 +11,7 @@ mod admin;
 mod amend;
 mod common;
 mod compaction;
+mod control;
 mod disk;
 mod files;
 mod lease;
