@@ -164,6 +164,9 @@
 //! then. Handles of such a release must be closed before: they do not find what was amended, and a group whose member they remove may stand
 //! still. Ends of tasks are of no layout: a release that knows nothing of them settles without storing any, and leaves those that are there
 //! alone. Opening a queue refuses any other layout, and a hash `anyqueue:messages`: they are from before the first release, or from a later one.
+//!
+//! Control entries are in three keys, `anyqueue:{:control}:entries`, `:names` and `:lapses`, in one slot of a cluster: a hash with the version, the end and
+//! the value of each, and two sorted sets, with their names and with when they lapse.
 
 mod amend;
 mod backend;
@@ -173,6 +176,7 @@ mod capabilities;
 mod clock;
 mod config;
 mod connect;
+mod control;
 mod cross_slot_move;
 mod cross_slot_successors;
 mod ended_partitions;

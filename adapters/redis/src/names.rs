@@ -60,6 +60,12 @@ impl Names {
         format!("{}:{{{}}}:absent", self.prefix, partition.name())
     }
 
+    /// The hash of control entries, their names and when they lapse, and a key in their slot that never exists: see [`absent`](Self::absent). The
+    /// part in braces puts them on one server of a cluster.
+    pub(crate) fn control(&self) -> [String; 4] {
+        ["entries", "names", "lapses", "absent"].map(|what| format!("{}:{{:control}}:{what}", self.prefix))
+    }
+
     /// A key for testing permissions.
     pub(crate) fn trial(&self) -> String {
         format!("{}:trial", self.prefix)
@@ -109,5 +115,6 @@ mod tests {
         for id in [mail.clone(), mail.dead_letters()] {
             assert_eq!(partition(&word(&id)), Some(id));
         }
+        assert!(PartitionId::new(":control").is_err(), "control entries have this slot");
     }
 }

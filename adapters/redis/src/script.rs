@@ -52,6 +52,7 @@ const ARRIVE: &str = include_str!("../scripts/arrive.lua");
 const FINISH: &str = include_str!("../scripts/finish.lua");
 const FOLLOW: &str = include_str!("../scripts/follow.lua");
 const LEDGER: &str = include_str!("../scripts/ledger.lua");
+const CONTROL: &str = include_str!("../scripts/control.lua");
 const WITHDRAWING: &str = include_str!("../scripts/withdrawing.lua");
 
 macro_rules! scripts {
@@ -101,5 +102,8 @@ scripts! {
     SCAN = [COMMON], "scan.lua";
     SHOW = [COMMON, LEAVING, LEASES], "show.lua";
     PAUSE = [COMMON], "pause.lua";
+    CONTROL_GET = [CONTROL], "control_get.lua";
+    CONTROL_LIST = [CONTROL], "control_list.lua";
+    CONTROL_APPLY = [CONTROL], "control_apply.lua";
     RIGHTS = [], "rights.lua";
 }

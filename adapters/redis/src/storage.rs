@@ -267,6 +267,6 @@ impl Storage for RedisQueue {
     }
 
     fn control(&self) -> Option<&dyn ControlStorage> {
-        None
+        Some(self)
     }
 }

@@ -145,11 +145,12 @@ impl Applied {
         matches!(self, Self::Done)
     }
 
-    /// What a repeated change has come to, if the first attempt may have been made: who finds its own content there has written it.
-    pub(crate) fn of_repeated(self, change: &Change) -> Self {
+    /// What a change has come to that may have been made before: who finds its own content there has written it, and who finds nothing left to delete when
+    /// it asks again may have deleted it.
+    pub(crate) fn of_own(self, change: &Change, repeated: bool) -> Self {
         match (&self, change.version()) {
             (Self::Conflict(Some(entry)), Some(version)) if entry.version == version => Self::Done,
-            (Self::Conflict(None), None) => Self::Done,
+            (Self::Conflict(None), None) if repeated => Self::Done,
             _ => self,
         }
     }

@@ -141,10 +141,8 @@ impl ControlStore {
         if answer.value.len() != changes.len() {
             return Err(self.refused(miscounted()));
         }
-        if !repeated {
-            return Ok(answer);
-        }
-        let knows_its_own = |(applied, change): (Applied, &Change)| applied.of_repeated(change);
+        // A client can have sent it again by itself: its own content is known in any case.
+        let knows_its_own = |(applied, change): (Applied, &Change)| applied.of_own(change, repeated);
         Ok(answer.map(|applied| applied.into_iter().zip(changes.iter()).map(knows_its_own).collect()))
     }
 

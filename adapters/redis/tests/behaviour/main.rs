@@ -9,6 +9,7 @@ mod common;
 mod compaction;
 mod compaction_faults;
 mod connections;
+mod control;
 mod cost;
 mod disk;
 mod failover;
