@@ -180,7 +180,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// How many tasks run at once, at most [`MAX_SLOTS`]. Nothing is pulled without a free slot. The queue's
+    /// How many tasks run at once, at most [`MAX_SLOTS`]. [Heavy ones](Kind::slots) count as several. Nothing is pulled without a free slot. The queue's
     /// [`max_held`](anyqueue::QueueBuilder::max_held) limits it too. Default: 16.
     pub fn slots(mut self, slots: usize) -> Self {
         self.config.slots = slots;
@@ -338,6 +338,12 @@ impl WorkerBuilder {
             if kind.concurrency == 0 {
                 self.problems
                     .push(format!("the kind {name:?} may run 0 tasks: leave its handler out instead"));
+            }
+            if kind.slots == 0 || kind.slots > self.config.slots {
+                self.problems.push(format!(
+                    "a task of the kind {name:?} takes {} slots, and the worker has {}: set 1 to as many",
+                    kind.slots, self.config.slots
+                ));
             }
             if !self.routes.configure(kind) {
                 self.problems.push(format!("the kind {name:?} has no handler: register one"));

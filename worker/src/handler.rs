@@ -57,6 +57,7 @@ enum Call {
 pub struct Kind {
     pub(crate) name: String,
     pub(crate) concurrency: usize,
+    pub(crate) slots: usize,
     pub(crate) timeout: Option<Duration>,
     pub(crate) retry: Option<Retry>,
 }
@@ -64,7 +65,7 @@ pub struct Kind {
 impl Kind {
     /// The kind of this name, without limits.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), concurrency: usize::MAX, timeout: None, retry: None }
+        Self { name: name.into(), concurrency: usize::MAX, slots: 1, timeout: None, retry: None }
     }
 
     /// How many of its tasks run at once in this process, over all partitions, at most. At least 1.
@@ -80,6 +81,19 @@ impl Kind {
     ///   worker looks for other kinds at most every quarter of a second.
     pub fn concurrency(mut self, tasks: usize) -> Self {
         self.concurrency = tasks;
+        self
+    }
+
+    /// How many slots each of its tasks takes, because it needs as much of the machine as so many others; a batch takes as many. From 1, the
+    /// default, to the slots of the worker.
+    ///
+    /// When it is the turn of such a task, the slots that come free are kept for it until there are enough. So light tasks cannot starve it,
+    /// and they wait for it no longer than the tasks take that run at that moment. Those behind it in its partition keep their order and
+    /// wait too. So give heavy kinds a partition of their own.
+    ///
+    /// Nobody knows what a pull will bring: the worker expects what the last one brought, and gives back what cannot start.
+    pub fn slots(mut self, slots: usize) -> Self {
+        self.slots = slots;
         self
     }
 
@@ -213,6 +227,8 @@ impl fmt::Debug for Route {
 pub(crate) struct Routes {
     by_kind: HashMap<String, Arc<Route>>,
     any: Option<Arc<Route>>,
+    /// Some kind takes more than one slot.
+    weighted: bool,
 }
 
 impl Routes {
@@ -231,8 +247,19 @@ impl Routes {
 
     /// Sets the limits of a kind; `false` if it has no handler.
     pub(crate) fn configure(&mut self, kind: Kind) -> bool {
+        self.weighted |= kind.slots > 1;
         let route = self.by_kind.get_mut(&kind.name).and_then(Arc::get_mut);
         route.map(|route| route.kind = kind).is_some()
+    }
+
+    /// Whether some kind takes more than one slot.
+    pub(crate) fn are_weighted(&self) -> bool {
+        self.weighted
+    }
+
+    /// How many slots a message takes.
+    pub(crate) fn slots_of(&self, message: &MessageData) -> usize {
+        if self.weighted { self.of(message).map_or(1, |route| route.kind.slots) } else { 1 }
     }
 
     /// Whether any kind is handled in batches.

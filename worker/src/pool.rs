@@ -15,18 +15,27 @@ use crate::running::Running;
 pub(crate) struct Pool {
     slots: usize,
     occupied: AtomicUsize,
-    /// Tasks that have a slot, beyond the slots that are occupied: those of a batch share one.
+    /// Tasks that have slots, beyond the slots that are occupied: those of a batch share theirs, and a heavy task has several.
     beyond: AtomicIsize,
     /// Of the occupied: those whose handler has ended and whose settlement is under way. They are free in a moment.
     settling: AtomicUsize,
     /// Tasks ended since the worker was made.
     ended: AtomicU64,
-    partitions: Vec<AtomicUsize>,
+    partitions: Vec<Usage>,
     pub(crate) running: Running,
     /// Every slot that frees wakes the fetch loop.
     pub(crate) eager: AtomicBool,
     /// Wakes the fetch loop.
     pub(crate) changed: Notify,
+}
+
+/// What runs of one partition.
+#[derive(Debug, Default)]
+struct Usage {
+    /// Tasks; a batch is one.
+    tasks: AtomicUsize,
+    /// Their slots beyond one for each: those of heavy tasks.
+    extra: AtomicUsize,
 }
 
 impl Pool {
@@ -37,7 +46,7 @@ impl Pool {
             beyond: AtomicIsize::new(0),
             settling: AtomicUsize::new(0),
             ended: AtomicU64::new(0),
-            partitions: (0..partitions).map(|_| AtomicUsize::new(0)).collect(),
+            partitions: (0..partitions).map(|_| Usage::default()).collect(),
             running: Running::default(),
             eager: AtomicBool::new(false),
             changed: Notify::new(),
@@ -61,8 +70,19 @@ impl Pool {
         self.ended.load(SeqCst)
     }
 
-    pub(crate) fn in_partition(&self, partition: usize) -> usize {
-        self.partitions.get(partition).map_or(0, |running| running.load(SeqCst))
+    /// How many tasks of a partition run; a batch is one.
+    pub(crate) fn tasks_in(&self, partition: usize) -> usize {
+        self.partitions.get(partition).map_or(0, |usage| usage.tasks.load(SeqCst))
+    }
+
+    /// How many slots those have.
+    pub(crate) fn slots_in(&self, partition: usize) -> usize {
+        let slots = |usage: &Usage| usage.tasks.load(SeqCst) + usage.extra.load(SeqCst);
+        self.partitions.get(partition).map_or(0, slots)
+    }
+
+    pub(crate) fn slots(&self) -> usize {
+        self.slots
     }
 
     /// Enough free slots to make a pull worthwhile.
@@ -77,17 +97,32 @@ impl Pool {
         }
     }
 
-    /// A slot frees. Wakes the fetch loop, unless other settlements are under way: one pull for several slots is cheaper than one for
+    /// A task takes its slots.
+    fn taken(&self, partition: usize, slots: usize) {
+        self.occupied.fetch_add(slots, SeqCst);
+        let Some(usage) = self.partitions.get(partition) else { return };
+        usage.tasks.fetch_add(1, SeqCst);
+        if slots > 1 {
+            usage.extra.fetch_add(slots - 1, SeqCst);
+            self.beyond.fetch_sub((slots - 1).cast_signed(), SeqCst);
+        }
+    }
+
+    /// Slots free. Wakes the fetch loop, unless other settlements are under way: one pull for several slots is cheaper than one for
     /// each.
-    fn freed(&self, partition: usize, settling: bool) {
-        if let Some(running) = self.partitions.get(partition) {
-            running.fetch_sub(1, SeqCst);
+    fn freed(&self, partition: usize, slots: usize, settling: bool) {
+        if let Some(usage) = self.partitions.get(partition) {
+            usage.tasks.fetch_sub(1, SeqCst);
+            if slots > 1 {
+                usage.extra.fetch_sub(slots - 1, SeqCst);
+                self.beyond.fetch_add((slots - 1).cast_signed(), SeqCst);
+            }
         }
         self.ended.fetch_add(1, SeqCst);
         if settling {
             self.settling.fetch_sub(1, SeqCst);
         }
-        let occupied = self.occupied.fetch_sub(1, SeqCst) - 1;
+        let occupied = self.occupied.fetch_sub(slots, SeqCst) - slots;
         let free = self.slots.saturating_sub(occupied);
         if free >= self.quarter() || self.settling() == 0 || self.eager.load(SeqCst) {
             self.changed.notify_one();
@@ -95,11 +130,12 @@ impl Pool {
     }
 }
 
-/// The right to a slot. Dropping it frees the slot, however the task ends.
+/// The right to the slots of a task. Dropping it frees them, however the task ends.
 #[derive(Debug)]
 pub(crate) struct SlotPermit {
     pool: Arc<Pool>,
     pub(crate) partition: usize,
+    slots: usize,
     route: Option<Arc<Route>>,
     /// The task that it lists as running.
     listed: Option<MessageId>,
@@ -107,29 +143,27 @@ pub(crate) struct SlotPermit {
     share: Share,
 }
 
-/// How much of a slot it is.
+/// How much of the slots it is.
 #[derive(Debug)]
 enum Share {
     /// All of it, for one task.
     Whole,
     /// All of it, for a batch whose tasks have a part each.
     OfBatch,
-    /// One task's part. The slot frees with the last.
+    /// One task's part. The slots free with the last.
     Part(Arc<SlotPermit>),
 }
 
 impl SlotPermit {
-    pub(crate) fn new(pool: &Arc<Pool>, partition: usize, route: Option<Arc<Route>>) -> Self {
-        pool.occupied.fetch_add(1, SeqCst);
-        if let Some(running) = pool.partitions.get(partition) {
-            running.fetch_add(1, SeqCst);
-        }
+    pub(crate) fn new(pool: &Arc<Pool>, partition: usize, slots: usize, route: Option<Arc<Route>>) -> Self {
+        pool.taken(partition, slots);
         if let Some(route) = &route {
             route.running.fetch_add(1, SeqCst);
         }
         Self {
             pool: pool.clone(),
             partition,
+            slots,
             route,
             listed: None,
             settling: AtomicBool::new(false),
@@ -150,6 +184,7 @@ impl SlotPermit {
         Self {
             pool: whole.pool.clone(),
             partition: whole.partition,
+            slots: whole.slots,
             route: None,
             listed: None,
             settling: AtomicBool::new(false),
@@ -195,6 +230,6 @@ impl Drop for SlotPermit {
         if let Some(route) = &self.route {
             route.running.fetch_sub(1, SeqCst);
         }
-        self.pool.freed(self.partition, self.settling.load(SeqCst));
+        self.pool.freed(self.partition, self.slots, self.settling.load(SeqCst));
     }
 }

@@ -38,7 +38,7 @@ pub enum Sharing {
 #[derive(Debug)]
 struct Share {
     weight: f64,
-    /// Tasks started, divided by the weight. The partition with the least is next.
+    /// Slots that started tasks took, divided by the weight. The partition with the least is next.
     served: f64,
 }
 
@@ -67,11 +67,12 @@ impl Schedule {
         Self { sharing, slots, shares: weights.map(share).collect(), now: 0.0 }
     }
 
-    /// A task of this partition starts.
-    pub(crate) fn started(&mut self, partition: usize) {
+    /// A task of this partition starts, in so many slots.
+    #[allow(clippy::cast_precision_loss, reason = "numbers of slots")]
+    pub(crate) fn started(&mut self, partition: usize, slots: usize) {
         if let Some(share) = self.shares.get_mut(partition) {
             self.now = self.now.max(share.served);
-            share.served += 1.0 / share.weight;
+            share.served += slots as f64 / share.weight;
         }
     }
 
@@ -161,7 +162,7 @@ mod tests {
         let mut served = vec![0; requests.len()];
         for _ in 0..turns {
             let next = schedule.next(requests).unwrap();
-            schedule.started(next);
+            schedule.started(next, 1);
             served[next] += 1;
         }
         served

@@ -45,7 +45,7 @@ pub struct Worker(pub(crate) Arc<Shared>);
 pub struct Health {
     /// How far the run has come.
     pub stage: Stage,
-    /// How many tasks occupy a slot.
+    /// How many slots are occupied.
     pub running: usize,
     /// How many handlers did not end within the grace after they were asked to stop.
     pub stuck: usize,

@@ -21,7 +21,8 @@ pub(super) fn batches(shared: &Shared, groups: Vec<GroupDelivery>, now: Instant)
         let mut members = group.into_members();
         members.truncate(run_length(shared, &members));
         let mut members = members.into_iter();
-        Some(Ready { delivery: members.next()?, behind: members.collect(), claimed_at: now })
+        let first = Ready::alone(members.next()?, &shared.routes, now);
+        Some(Ready { behind: members.collect(), ..first })
     };
     groups.into_iter().filter_map(batch).collect()
 }
@@ -38,7 +39,7 @@ fn run_length(shared: &Shared, members: &[Delivery]) -> usize {
 }
 
 impl Fetch {
-    /// Starts a batch in the slot that it was given.
+    /// Starts a batch in the slots that it was given.
     pub(super) fn start_batch(
         &self,
         permit: SlotPermit,

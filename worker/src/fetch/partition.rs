@@ -67,11 +67,14 @@ pub(super) struct Ready {
     /// The other tasks of its batch, in order.
     pub(super) behind: Vec<Delivery>,
     pub(super) claimed_at: Instant,
+    /// How many it takes.
+    pub(super) slots: usize,
 }
 
 impl Ready {
-    pub(super) fn alone(delivery: Delivery, claimed_at: Instant) -> Self {
-        Self { delivery, behind: Vec::new(), claimed_at }
+    pub(super) fn alone(delivery: Delivery, routes: &Routes, claimed_at: Instant) -> Self {
+        let slots = routes.slots_of(delivery.message());
+        Self { delivery, behind: Vec::new(), claimed_at, slots }
     }
 
     /// How many messages.
@@ -93,6 +96,10 @@ pub(super) struct PartitionState {
     pub(super) ready: VecDeque<Ready>,
     /// Of the ready: those that wait for others of their kind to end. They count against no slot.
     pub(super) parked: usize,
+    /// Slots that the others need beyond one each: those of heavy tasks.
+    extra: usize,
+    /// How many slots a message is expected to take: as many as in the last pull on average.
+    pub(super) slots_each: usize,
     /// Pulls in a row that brought only messages of full kinds, and more than may wait.
     pub(super) blocked_pulls: u32,
     /// When it may next be pulled from beyond what may wait of full kinds.
@@ -127,6 +134,8 @@ impl PartitionState {
             pull: None,
             ready: VecDeque::new(),
             parked: 0,
+            extra: 0,
+            slots_each: 1,
             blocked_pulls: 0,
             probe_at: None,
             errors: 0,
@@ -139,7 +148,12 @@ impl PartitionState {
 
     /// Slots that are reserved or needed: by the pull under way, and by what waits for nothing but a slot.
     pub(super) fn claimed(&self) -> usize {
-        self.pull.as_ref().map_or(0, |pull| pull.reserved) + self.ready.len().saturating_sub(self.parked)
+        self.pull.as_ref().map_or(0, |pull| pull.reserved) + self.waiting() + self.extra
+    }
+
+    /// Tasks that wait for nothing but slots.
+    pub(super) fn waiting(&self) -> usize {
+        self.ready.len().saturating_sub(self.parked)
     }
 
     /// Takes up what a pull brought.
@@ -149,9 +163,11 @@ impl PartitionState {
         if deliveries.iter().any(can_start) {
             (self.blocked_pulls, self.probe_at) = (0, None);
         }
-        let ready =
-            deliveries.into_iter().map(|delivery| Ready::alone(self.settle_pulls.bind(delivery), now));
-        self.ready.extend(ready);
+        let ready = deliveries
+            .into_iter()
+            .map(|delivery| Ready::alone(self.settle_pulls.bind(delivery), routes, now));
+        let ready = ready.collect();
+        self.take_up(ready, routes);
     }
 
     /// Takes up batches that a pull of whole groups brought.
@@ -159,14 +175,23 @@ impl PartitionState {
         if batches.iter().any(|batch| !waits_for_kind(batch, routes)) {
             (self.blocked_pulls, self.probe_at) = (0, None);
         }
-        self.ready.extend(batches);
+        self.take_up(batches, routes);
+    }
+
+    fn take_up(&mut self, brought: Vec<Ready>, routes: &Routes) {
+        if routes.are_weighted() && !brought.is_empty() {
+            let slots: usize = brought.iter().map(|ready| ready.slots).sum();
+            self.slots_each = slots.div_ceil(brought.len());
+        }
+        self.ready.extend(brought);
+        self.count(routes);
     }
 
     /// Takes up what settlements brought. Returns whether that was anything.
-    pub(super) fn hold_refills(&mut self, now: Instant) -> bool {
+    pub(super) fn hold_refills(&mut self, routes: &Routes, now: Instant) -> bool {
         let settle_pulls = self.settle_pulls.take();
         let any = !settle_pulls.is_empty();
-        self.ready.extend(settle_pulls.into_iter().map(|delivery| Ready::alone(delivery, now)));
+        self.ready.extend(settle_pulls.into_iter().map(|delivery| Ready::alone(delivery, routes, now)));
         any
     }
 
@@ -185,9 +210,22 @@ impl PartitionState {
         self.ready.iter().position(|ready| !waits_for_kind(ready, routes))
     }
 
-    /// Counts anew what waits for its kind.
-    pub(super) fn count_parked(&mut self, routes: &Routes) {
-        self.parked = self.ready.iter().filter(|ready| waits_for_kind(ready, routes)).count();
+    /// Counts anew what waits for its kind, and the slots that the others need.
+    pub(super) fn count(&mut self, routes: &Routes) {
+        (self.parked, self.extra) = (0, 0);
+        for ready in &self.ready {
+            if waits_for_kind(ready, routes) {
+                self.parked += 1;
+            } else {
+                self.extra += ready.slots.saturating_sub(1);
+            }
+        }
+    }
+
+    /// What is released first if it does not start, unless it is the one that is spared.
+    pub(super) fn first_to_release(&self, spared: Option<usize>) -> Option<&Ready> {
+        let (first, second) = (self.ready.front(), self.ready.get(1));
+        if spared == Some(0) { second } else { first }
     }
 
     /// A pull failed.
@@ -201,15 +239,21 @@ impl PartitionState {
         }
     }
 
-    /// Takes what has been held for too long.
-    pub(super) fn take_overdue(&mut self, now: Instant, ttl: Duration) -> Vec<Ready> {
+    /// Takes what has been held for too long, but the one that is spared.
+    pub(super) fn take_overdue(&mut self, now: Instant, ttl: Duration, spared: Option<usize>) -> Vec<Ready> {
         let overdue = |ready: &Ready| now.saturating_duration_since(ready.claimed_at) >= ttl;
-        if !self.ready.front().is_some_and(overdue) {
+        if !self.first_to_release(spared).is_some_and(overdue) {
             return Vec::new();
         }
-        let (late, in_time): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.ready).into_iter().partition(overdue);
-        self.ready = in_time.into();
+        let (mut late, mut in_time) = (Vec::new(), VecDeque::new());
+        for (position, ready) in std::mem::take(&mut self.ready).into_iter().enumerate() {
+            if overdue(&ready) && spared != Some(position) {
+                late.push(ready);
+            } else {
+                in_time.push_back(ready);
+            }
+        }
+        self.ready = in_time;
         late
     }
 

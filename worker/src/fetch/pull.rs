@@ -28,9 +28,10 @@ impl Fetch {
             self.partitions.iter().map(|partition| partition.claimed() + parked(partition)).sum();
         // What was released for want of a slot would only be fetched again: not before a task has ended.
         let prefetches = self.released_at != Some(self.shared.pool.ended());
-        let all = self.shared.config.slots + if prefetches { self.shared.config.prefetch } else { 0 };
+        let all = self.shared.pool.slots() + if prefetches { self.shared.config.prefetch } else { 0 };
+        let waiting: usize = self.partitions.iter().map(PartitionState::waiting).sum();
         // Where every kind is full nothing that a pull could bring would start.
-        all.saturating_sub(occupied + claimed).min(self.shared.routes.room().saturating_sub(claimed))
+        all.saturating_sub(occupied + claimed).min(self.shared.routes.room().saturating_sub(waiting))
     }
 
     /// Pulls for the slots that are free: at once where messages are or may be, waiting where none were.
@@ -83,9 +84,13 @@ impl Fetch {
 
     fn slot_request(&self, index: usize, now: Instant) -> SlotRequest {
         let partition = self.partitions.get(index);
-        let used = self.shared.pool.in_partition(index) + partition.map_or(0, PartitionState::claimed);
-        let demand = partition.map_or(0, |partition| partition.demand(now, self.shared.config.slots));
-        SlotRequest { partition: index, used, cap: self.cap(index).min(used.saturating_add(demand)) }
+        let pool = &self.shared.pool;
+        let used = pool.slots_in(index) + partition.map_or(0, PartitionState::claimed);
+        let tasks = pool.tasks_in(index) + partition.map_or(0, PartitionState::waiting);
+        let demand = partition.map_or(0, |partition| partition.demand(now, pool.slots()));
+        let more = self.most_tasks(index).saturating_sub(tasks).min(demand);
+        let slots_each = partition.map_or(1, |partition| partition.slots_each);
+        SlotRequest { partition: index, used, cap: used.saturating_add(more.saturating_mul(slots_each)) }
     }
 
     /// Few slots are free, and others will be in a moment: one pull for all of them then.
@@ -109,14 +114,16 @@ impl Fetch {
         }
     }
 
-    fn pull(&mut self, index: usize, max: usize, wait: Duration) {
+    /// Pulls for so many slots.
+    fn pull(&mut self, index: usize, slots: usize, wait: Duration) {
         let (Some(config), Some(partition)) =
             (self.shared.partitions.get(index), self.partitions.get_mut(index))
         else {
             return;
         };
         let stop = CancellationToken::new();
-        let reserved = if wait.is_zero() { max } else { 0 };
+        let reserved = if wait.is_zero() { slots } else { 0 };
+        let max = (slots / partition.slots_each).max(1);
         partition.pull = Some(ActivePull { reserved, stop: stop.clone(), seen: self.shared.pool.ended() });
         // Less than a whole group would cut it, however few slots are free.
         let members = config.group_members;

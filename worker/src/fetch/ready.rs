@@ -24,7 +24,8 @@ impl Fetch {
         let mut started = Vec::new();
         let held = self.partitions.iter().enumerate().filter(|(_, partition)| !partition.ready.is_empty());
         let held: Vec<usize> = held.map(|(index, _)| index).collect();
-        while self.shared.pool.occupied() < self.shared.config.slots {
+        self.kept_for = None;
+        while self.shared.pool.occupied() < self.shared.pool.slots() {
             let next = if let [only] = held.as_slice() {
                 let request = self.start_request(*only).filter(|request| request.used < request.cap);
                 request.map(|request| request.partition)
@@ -32,18 +33,19 @@ impl Fetch {
                 let requests: Vec<_> = held.iter().filter_map(|index| self.start_request(*index)).collect();
                 self.schedule.next(&requests)
             };
-            let Some((index, ready)) = next.and_then(|index| Some((index, self.take_startable(index)?)))
-            else {
+            let Some(index) = next else { break };
+            let free = self.shared.pool.slots().saturating_sub(self.shared.pool.occupied());
+            if self.needed(index) > free {
+                self.kept_for = Some(index);
                 break;
-            };
+            }
+            let Some(ready) = self.take_startable(index) else { break };
             started.extend(self.start(index, ready));
         }
         self.shared.runs.add(&self.shared, started);
         let mut waits = false;
         for partition in &mut self.partitions {
-            if !partition.ready.is_empty() || partition.parked > 0 {
-                partition.count_parked(&self.shared.routes);
-            }
+            partition.count(&self.shared.routes);
             waits |= !partition.ready.is_empty();
         }
         self.shared.pool.eager.store(waits || self.burst, Ordering::SeqCst);
@@ -52,8 +54,20 @@ impl Fetch {
     /// The request of a partition that holds something that could start.
     fn start_request(&self, index: usize) -> Option<SlotRequest> {
         self.partitions.get(index)?.startable(&self.shared.routes)?;
-        let used = self.shared.pool.in_partition(index);
-        Some(SlotRequest { partition: index, used, cap: self.cap(index) })
+        let used = self.shared.pool.slots_in(index);
+        let more = self.most_tasks(index).saturating_sub(self.shared.pool.tasks_in(index));
+        Some(SlotRequest { partition: index, used, cap: used.saturating_add(more) })
+    }
+
+    /// How many slots the next task of a partition takes.
+    fn needed(&self, index: usize) -> usize {
+        if !self.shared.routes.are_weighted() {
+            return 1;
+        }
+        let partition = self.partitions.get(index);
+        let next =
+            partition.and_then(|partition| partition.ready.get(partition.startable(&self.shared.routes)?));
+        next.map_or(1, |ready| ready.slots)
     }
 
     fn take_startable(&mut self, index: usize) -> Option<Ready> {
@@ -62,14 +76,14 @@ impl Fetch {
         partition.ready.remove(position)
     }
 
-    /// Gives a message a slot.
+    /// Gives a message its slots.
     fn start(&mut self, index: usize, ready: Ready) -> Option<Work> {
-        self.schedule.started(index);
+        self.schedule.started(index, ready.slots);
         let config = self.shared.partitions.get(index)?;
         let route = self.shared.routes.of(ready.delivery.message()).cloned();
         let kind = route.as_ref().map(|route| route.kind.name.as_str());
         let series = self.series.of(index, &config.id, kind);
-        let permit = SlotPermit::new(&self.shared.pool, index, route.clone());
+        let permit = SlotPermit::new(&self.shared.pool, index, ready.slots, route.clone());
         if let Some(route) = route.as_ref().filter(|route| route.takes_batches()) {
             self.start_batch(permit, ready, route, &series);
             return None;
@@ -88,11 +102,19 @@ impl Fetch {
         let mut overdue = Vec::new();
         for index in 0..self.partitions.len() {
             let ttl = if is_suspended(suspended, index) { Duration::ZERO } else { self.hold(index) };
+            let spared = self.spared(index).filter(|_| !ttl.is_zero());
             let Some(partition) = self.partitions.get_mut(index) else { continue };
-            overdue.extend(partition.take_overdue(now, ttl).into_iter().map(|ready| (index, ready)));
+            let late = partition.take_overdue(now, ttl, spared);
+            if !late.is_empty() {
+                partition.count(&self.shared.routes);
+            }
+            overdue.extend(late.into_iter().map(|ready| (index, ready)));
             // More than there are slots would be kept from other workers for nothing.
-            let excess = partition.take_overparked(&self.shared.routes, self.shared.config.slots, now);
+            let excess = partition.take_overparked(&self.shared.routes, self.shared.pool.slots(), now);
             overdue.extend(excess.into_iter().map(|ready| (index, ready)));
+        }
+        if self.kept_for.is_some_and(|kept| is_suspended(suspended, kept)) {
+            self.shared.pool.changed.notify_one(); // others can have those slots
         }
         for (index, ready) in overdue {
             if waits_for_kind(&ready, &self.shared.routes) {
@@ -108,7 +130,7 @@ impl Fetch {
     fn end(&mut self, index: usize, ready: Ready, status: QueueMessageStatus, outcome: Outcome) {
         let Some(config) = self.shared.partitions.get(index) else { return };
         let work = Work {
-            permit: SlotPermit::new(&self.shared.pool, index, None),
+            permit: SlotPermit::new(&self.shared.pool, index, 1, None),
             verdict: Verdict::End(status, outcome),
             delivery: ready.delivery,
             claimed_at: ready.claimed_at,

@@ -33,6 +33,8 @@ pub(crate) struct Fetch {
     pub(super) burst: bool,
     pub(super) series: SeriesCache,
     pub(super) metrics: Vec<PartitionMetrics>,
+    /// The partition for whose next task the free slots are kept, because they are not enough for it yet.
+    pub(super) kept_for: Option<usize>,
     /// Since when no slot is free.
     pub(super) full_since: Option<Instant>,
     /// Since when few free slots wait for more.
@@ -62,6 +64,7 @@ impl Fetch {
             burst,
             series: SeriesCache::default(),
             metrics: configs().map(|config| PartitionMetrics::new(&config.id)).collect(),
+            kept_for: None,
             full_since: None,
             gathering_since: None,
             released_at: None,
@@ -81,7 +84,7 @@ impl Fetch {
     pub(super) fn hold_refills(&mut self, now: Instant) {
         let mut any = false;
         for partition in &mut self.partitions {
-            any |= partition.hold_refills(now);
+            any |= partition.hold_refills(&self.shared.routes, now);
         }
         if any {
             self.shared.control().progress_at = now;
@@ -96,15 +99,17 @@ impl Fetch {
             .enumerate()
             .filter(|(_, partition)| partition.last_pull != LastPull::Empty)
             .map(|(index, _)| index);
-        let only = willing.next().filter(|_| willing.next().is_none() && !self.burst);
+        // One for one does not work out where tasks take several slots.
+        let suits = !self.burst && !self.shared.routes.are_weighted();
+        let only = willing.next().filter(|_| willing.next().is_none() && suits);
         for (index, partition) in self.partitions.iter().enumerate() {
             let open = only == Some(index) && !is_suspended(suspended, index) && partition.takes_refills();
             partition.settle_pulls.set_open(open);
         }
     }
 
-    /// The most slots of a partition.
-    pub(super) fn cap(&self, index: usize) -> usize {
+    /// The most tasks of a partition.
+    pub(super) fn most_tasks(&self, index: usize) -> usize {
         self.shared.partitions.get(index).map_or(0, |config| config.concurrency)
     }
 
@@ -120,6 +125,12 @@ impl Fetch {
         } else {
             SATURATED
         }
+    }
+
+    /// The place of the task that the free slots are kept for, if it is in this partition.
+    pub(super) fn spared(&self, index: usize) -> Option<usize> {
+        let partition = self.partitions.get(index).filter(|_| self.kept_for == Some(index));
+        partition?.startable(&self.shared.routes)
     }
 
     /// Whether a burst has nothing more to do: no task has ended since every partition was found empty, and none runs.
@@ -151,7 +162,7 @@ impl Fetch {
         let mut wake = self.next_tick;
         for (index, partition) in self.partitions.iter().enumerate() {
             let retry = partition.retry_at.filter(|at| *at > now);
-            let first = partition.ready.front();
+            let first = partition.first_to_release(self.spared(index));
             let overdue = first.and_then(|ready| ready.claimed_at.checked_add(self.hold(index)));
             let probe = partition.probe_at.filter(|at| *at > now);
             wake = [retry, overdue, probe].into_iter().flatten().fold(wake, Instant::min);

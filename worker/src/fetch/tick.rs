@@ -15,7 +15,7 @@ impl Fetch {
         let throttled = self.throttled();
         let stuck = self.stuck(now);
         for (index, (partition, metrics)) in self.partitions.iter().zip(&self.metrics).enumerate() {
-            metrics.set(self.shared.pool.in_partition(index), partition.ready.iter().map(Ready::len).sum());
+            metrics.set(self.shared.pool.slots_in(index), partition.ready.iter().map(Ready::len).sum());
         }
         telemetry::stuck(stuck);
         telemetry::throttled(throttled.is_some());

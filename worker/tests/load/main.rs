@@ -1,0 +1,11 @@
+//! How tasks of different weight, and partitions with slots of their own, share what the machine has room for.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test may stop at anything"
+)]
+
+mod heavy;
+mod meter;
