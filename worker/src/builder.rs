@@ -181,7 +181,7 @@ impl WorkerBuilder {
     }
 
     /// How many tasks run at once, at most [`MAX_SLOTS`]. [Heavy ones](Kind::slots) count as several. Nothing is pulled without a free slot. The queue's
-    /// [`max_held`](anyqueue::QueueBuilder::max_held) limits it too. Default: 16.
+    /// [`max_held`](anyqueue::QueueBuilder::max_held) limits it too. [`Worker::set_slots`] changes it later. Default: 16.
     pub fn slots(mut self, slots: usize) -> Self {
         self.config.slots = slots;
         self

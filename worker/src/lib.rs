@@ -174,6 +174,7 @@ mod schedule;
 mod settle;
 mod shared;
 mod signal;
+mod slots;
 mod stop;
 mod successors;
 mod summary;

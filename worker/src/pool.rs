@@ -13,7 +13,7 @@ use crate::running::Running;
 /// Counters that tasks and the fetch loop share. Only the fetch loop adds to the occupied ones.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    slots: usize,
+    slots: AtomicUsize,
     occupied: AtomicUsize,
     /// Tasks that have slots, beyond the slots that are occupied: those of a batch share theirs, and a heavy task has several.
     beyond: AtomicIsize,
@@ -41,7 +41,7 @@ struct Usage {
 impl Pool {
     pub(crate) fn new(slots: usize, partitions: usize) -> Self {
         Self {
-            slots,
+            slots: AtomicUsize::new(slots),
             occupied: AtomicUsize::new(0),
             beyond: AtomicIsize::new(0),
             settling: AtomicUsize::new(0),
@@ -81,13 +81,19 @@ impl Pool {
         self.partitions.get(partition).map_or(0, slots)
     }
 
+    /// How many slots there are now.
     pub(crate) fn slots(&self) -> usize {
-        self.slots
+        self.slots.load(SeqCst)
+    }
+
+    pub(crate) fn set_slots(&self, slots: usize) {
+        self.slots.store(slots, SeqCst);
+        self.changed.notify_one();
     }
 
     /// Enough free slots to make a pull worthwhile.
     pub(crate) fn quarter(&self) -> usize {
-        self.slots.div_ceil(4)
+        self.slots().div_ceil(4)
     }
 
     /// Waits until no slot is occupied. For the fetch loop, while it is `eager`.
@@ -123,7 +129,7 @@ impl Pool {
             self.settling.fetch_sub(1, SeqCst);
         }
         let occupied = self.occupied.fetch_sub(slots, SeqCst) - slots;
-        let free = self.slots.saturating_sub(occupied);
+        let free = self.slots().saturating_sub(occupied);
         if free >= self.quarter() || self.settling() == 0 || self.eager.load(SeqCst) {
             self.changed.notify_one();
         }

@@ -67,6 +67,10 @@ impl Schedule {
         Self { sharing, slots, shares: weights.map(share).collect(), now: 0.0 }
     }
 
+    pub(crate) fn set_slots(&mut self, slots: usize) {
+        self.slots = slots;
+    }
+
     /// A task of this partition starts, in so many slots.
     #[allow(clippy::cast_precision_loss, reason = "numbers of slots")]
     pub(crate) fn started(&mut self, partition: usize, slots: usize) {

@@ -5,6 +5,7 @@ mod groups;
 mod partition;
 mod pull;
 mod ready;
+mod resize;
 mod state;
 mod tick;
 
@@ -24,6 +25,7 @@ impl Fetch {
             if now >= self.next_tick {
                 self.tick(now);
             }
+            self.take_up_slots(now);
             let suspended = self.suspended();
             self.hold_refills(now);
             self.start_ready();

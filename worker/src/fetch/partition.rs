@@ -222,6 +222,16 @@ impl PartitionState {
         }
     }
 
+    /// Drops, and so releases, what comes after as much as fits into so many slots. Returns how many of those are left.
+    pub(super) fn release_beyond(&mut self, slots: usize, most: usize) -> usize {
+        let mut left = Some(slots);
+        self.ready.retain(|ready| {
+            left = left.and_then(|left| left.checked_sub(ready.slots.min(most)));
+            left.is_some()
+        });
+        left.unwrap_or(0)
+    }
+
     /// What is released first if it does not start, unless it is the one that is spared.
     pub(super) fn first_to_release(&self, spared: Option<usize>) -> Option<&Ready> {
         let (first, second) = (self.ready.front(), self.ready.get(1));

@@ -28,7 +28,7 @@ impl Fetch {
             self.partitions.iter().map(|partition| partition.claimed() + parked(partition)).sum();
         // What was released for want of a slot would only be fetched again: not before a task has ended.
         let prefetches = self.released_at != Some(self.shared.pool.ended());
-        let all = self.shared.pool.slots() + if prefetches { self.shared.config.prefetch } else { 0 };
+        let all = self.slots + if prefetches { self.shared.config.prefetch } else { 0 };
         let waiting: usize = self.partitions.iter().map(PartitionState::waiting).sum();
         // Where every kind is full nothing that a pull could bring would start.
         all.saturating_sub(occupied + claimed).min(self.shared.routes.room().saturating_sub(waiting))
@@ -87,7 +87,7 @@ impl Fetch {
         let pool = &self.shared.pool;
         let used = pool.slots_in(index) + partition.map_or(0, PartitionState::claimed);
         let tasks = pool.tasks_in(index) + partition.map_or(0, PartitionState::waiting);
-        let demand = partition.map_or(0, |partition| partition.demand(now, pool.slots()));
+        let demand = partition.map_or(0, |partition| partition.demand(now, self.slots));
         let more = self.most_tasks(index).saturating_sub(tasks).min(demand);
         let slots_each = partition.map_or(1, |partition| partition.slots_each);
         SlotRequest { partition: index, used, cap: used.saturating_add(more.saturating_mul(slots_each)) }

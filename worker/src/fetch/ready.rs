@@ -25,7 +25,7 @@ impl Fetch {
         let held = self.partitions.iter().enumerate().filter(|(_, partition)| !partition.ready.is_empty());
         let held: Vec<usize> = held.map(|(index, _)| index).collect();
         self.kept_for = None;
-        while self.shared.pool.occupied() < self.shared.pool.slots() {
+        while self.shared.pool.occupied() < self.slots {
             let next = if let [only] = held.as_slice() {
                 let request = self.start_request(*only).filter(|request| request.used < request.cap);
                 request.map(|request| request.partition)
@@ -34,7 +34,7 @@ impl Fetch {
                 self.schedule.next(&requests)
             };
             let Some(index) = next else { break };
-            let free = self.shared.pool.slots().saturating_sub(self.shared.pool.occupied());
+            let free = self.slots.saturating_sub(self.shared.pool.occupied());
             if self.needed(index) > free {
                 self.kept_for = Some(index);
                 break;
@@ -67,7 +67,7 @@ impl Fetch {
         let partition = self.partitions.get(index);
         let next =
             partition.and_then(|partition| partition.ready.get(partition.startable(&self.shared.routes)?));
-        next.map_or(1, |ready| ready.slots)
+        next.map_or(1, |ready| self.granted(ready.slots))
     }
 
     fn take_startable(&mut self, index: usize) -> Option<Ready> {
@@ -78,12 +78,13 @@ impl Fetch {
 
     /// Gives a message its slots.
     fn start(&mut self, index: usize, ready: Ready) -> Option<Work> {
-        self.schedule.started(index, ready.slots);
+        let slots = self.granted(ready.slots);
+        self.schedule.started(index, slots);
         let config = self.shared.partitions.get(index)?;
         let route = self.shared.routes.of(ready.delivery.message()).cloned();
         let kind = route.as_ref().map(|route| route.kind.name.as_str());
         let series = self.series.of(index, &config.id, kind);
-        let permit = SlotPermit::new(&self.shared.pool, index, ready.slots, route.clone());
+        let permit = SlotPermit::new(&self.shared.pool, index, slots, route.clone());
         if let Some(route) = route.as_ref().filter(|route| route.takes_batches()) {
             self.start_batch(permit, ready, route, &series);
             return None;
@@ -110,7 +111,7 @@ impl Fetch {
             }
             overdue.extend(late.into_iter().map(|ready| (index, ready)));
             // More than there are slots would be kept from other workers for nothing.
-            let excess = partition.take_overparked(&self.shared.routes, self.shared.pool.slots(), now);
+            let excess = partition.take_overparked(&self.shared.routes, self.slots, now);
             overdue.extend(excess.into_iter().map(|ready| (index, ready)));
         }
         if self.kept_for.is_some_and(|kept| is_suspended(suspended, kept)) {

@@ -29,6 +29,8 @@ pub(crate) struct Fetch {
     pub(super) partitions: Vec<PartitionState>,
     pub(super) pulls: FuturesUnordered<BoxFuture<'static, Pulled>>,
     pub(super) schedule: Schedule,
+    /// As many as there were when the loop last looked.
+    pub(super) slots: usize,
     /// Ends when there is nothing more to do.
     pub(super) burst: bool,
     pub(super) series: SeriesCache,
@@ -60,7 +62,8 @@ impl Fetch {
         Ok(Self {
             partitions,
             pulls: FuturesUnordered::new(),
-            schedule: Schedule::new(shared.config.sharing, shared.config.slots, weights),
+            schedule: Schedule::new(shared.config.sharing, shared.pool.slots(), weights),
+            slots: shared.pool.slots(),
             burst,
             series: SeriesCache::default(),
             metrics: configs().map(|config| PartitionMetrics::new(&config.id)).collect(),
@@ -74,10 +77,14 @@ impl Fetch {
         })
     }
 
-    /// Partitions that take on nothing now: paused, or all of them while the governor says no.
+    /// Partitions that take on nothing now: paused, or all of them while there are no slots or the governor says no.
     pub(super) fn suspended(&self) -> Vec<bool> {
         let control = self.shared.control();
-        if control.throttled.is_some() { vec![true; self.partitions.len()] } else { control.paused.clone() }
+        if control.throttled.is_some() || self.slots == 0 {
+            vec![true; self.partitions.len()]
+        } else {
+            control.paused.clone()
+        }
     }
 
     /// Takes up what settlements brought.

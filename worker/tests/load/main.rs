@@ -9,3 +9,4 @@
 
 mod heavy;
 mod meter;
+mod resize;

@@ -1,0 +1,37 @@
+//! Changes of the number of slots while the worker runs.
+
+use std::time::Instant;
+
+use super::state::Fetch;
+
+impl Fetch {
+    /// Takes up a change of the slots. With fewer of them, what is held beyond goes back.
+    pub(super) fn take_up_slots(&mut self, now: Instant) {
+        let slots = self.shared.pool.slots();
+        let before = std::mem::replace(&mut self.slots, slots);
+        if slots == before {
+            return;
+        }
+        self.schedule.set_slots(slots);
+        if slots < before {
+            self.stop_pulls(|_, _| true); // they would bring too much
+            self.hold_refills(now);
+            self.release_beyond_slots();
+        }
+    }
+
+    /// Releases what was held last in each partition, as far as it has neither a slot nor a place among the prefetched.
+    fn release_beyond_slots(&mut self) {
+        let all = self.slots + self.shared.config.prefetch;
+        let mut left = all.saturating_sub(self.shared.pool.occupied());
+        for partition in &mut self.partitions {
+            left = partition.release_beyond(left, self.slots);
+            partition.count(&self.shared.routes);
+        }
+    }
+
+    /// How many slots a task that wants so many gets: no more than there are.
+    pub(super) fn granted(&self, wanted: usize) -> usize {
+        wanted.min(self.slots).max(1)
+    }
+}

@@ -1,0 +1,43 @@
+//! The slots of a worker, and changing them while it runs.
+
+use anyqueue::{Error, Result};
+
+use crate::config::MAX_SLOTS;
+use crate::worker::Worker;
+
+impl Worker {
+    /// How many slots it has now.
+    pub fn slots(&self) -> usize {
+        self.0.pool.slots()
+    }
+
+    /// Changes how many slots it has, also while it runs. Returns without waiting. It stays so for later runs.
+    ///
+    /// With fewer slots than tasks are running, those run to their end and no others start meanwhile. What was
+    /// [prefetched](crate::WorkerBuilder::prefetch) beyond the new number is released at once. A [heavy task](crate::Kind::slots) that takes
+    /// more slots than are left gets all of them.
+    ///
+    /// With 0 the worker takes on nothing, as if all its partitions were [paused](Self::pause), until it has slots again. It stays live.
+    ///
+    /// ```
+    /// # use anyqueue_worker::{Partition, TaskContext, Worker};
+    /// # let _runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    /// # let _entered = _runtime.enter();
+    /// # let queue = anyqueue::Queue::new(anyqueue_memory::MemoryQueue::new())?;
+    /// # let worker = Worker::builder(queue).partition(Partition::new("mail"));
+    /// # let worker = worker.handler("send_mail", |_: String, _: TaskContext| async { Ok(()) }).build()?;
+    /// worker.set_slots(4)?; // for instance by day, when the machine has other work
+    /// assert_eq!(worker.slots(), 4);
+    /// # Ok::<(), anyqueue::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for more than [`MAX_SLOTS`].
+    pub fn set_slots(&self, slots: usize) -> Result<()> {
+        if slots > MAX_SLOTS {
+            return Err(Error::invalid(format!("{slots} slots are too many: set at most {MAX_SLOTS}")));
+        }
+        self.0.pool.set_slots(slots);
+        Ok(())
+    }
+}
