@@ -4,6 +4,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::{
     amend, bench, dead, doctor, ledger, pages, pause, peek, pull, purge, push, stats, tasks, transfer, work,
+    workers,
 };
 use crate::failure::{Result, or_read_enough};
 use crate::output::Output;
@@ -85,6 +86,7 @@ enum Command {
     Pull(pull::Pull),
     Peek(peek::Peek),
     Work(work::Work),
+    Workers(workers::Workers),
     Stats(stats::Stats),
     #[command(subcommand)]
     Dead(dead::Dead),
@@ -120,6 +122,7 @@ impl Cli {
             Command::Pull(command) => command.run(&session).await,
             Command::Peek(command) => or_read_enough(command.run(&session).await),
             Command::Work(command) => command.run(&session).await,
+            Command::Workers(command) => command.run(&session).await,
             Command::Stats(command) => or_read_enough(command.run(&session).await),
             Command::Dead(command) => command.run(&session).await,
             Command::Tasks(command) => command.run(&session).await,

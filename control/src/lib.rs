@@ -2,3 +2,6 @@
 //! [control store](anyqueue::control) of a memory, SQLite, PostgreSQL or Redis queue. Queues on other backends borrow the store of one of those.
 //!
 //! Nobody leads: every action is made by whichever process comes first, and is fenced by the version of the entry that it changes.
+
+mod entry;
+pub mod registry;

@@ -16,6 +16,9 @@ use crate::message::{Failure, history, task};
 use crate::stop::{CancelReason, Stop};
 use crate::successors;
 
+/// The longest [progress](TaskContext::set_progress) that is kept, in bytes.
+pub const MAX_PROGRESS_BYTES: usize = 1024;
+
 /// What a handler knows about its task: the message, which attempt this is, and whether to stop. Cheap to clone.
 ///
 /// A handler that awaits can be stopped without its help: its future is dropped some seconds after it was asked. To end in order,
@@ -53,6 +56,8 @@ struct Inner {
     role: Role,
     successors: Mutex<Successors>,
     result: Mutex<Option<Bytes>>,
+    started_at: Instant,
+    progress: Mutex<Option<Arc<str>>>,
     /// How far a part of a work set has come by this run.
     cursor: Mutex<Option<String>>,
 }
@@ -87,6 +92,8 @@ impl TaskContext {
             role,
             successors: Mutex::default(),
             result: Mutex::default(),
+            started_at: queue.clock().now(),
+            progress: Mutex::default(),
             cursor: Mutex::default(),
         }))
     }
@@ -242,6 +249,28 @@ impl TaskContext {
         }
         *self.0.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
         Ok(())
+    }
+
+    /// When this attempt began, on the clock of the [queue](Self::queue).
+    pub fn started_at(&self) -> Instant {
+        self.0.started_at
+    }
+
+    /// Says how far the task has come, in words or numbers, for whoever looks at the worker: see the crate `anyqueue-control`. It is kept while the task
+    /// runs, and not longer. Cheap: nothing is sent. A text of more than [`MAX_PROGRESS_BYTES`] is cut.
+    pub fn set_progress(&self, progress: impl AsRef<str>) {
+        let progress = progress.as_ref();
+        let mut end = progress.len().min(MAX_PROGRESS_BYTES);
+        while !progress.is_char_boundary(end) {
+            end -= 1;
+        }
+        let kept = progress.get(..end).map(Arc::from);
+        *self.0.progress.lock().unwrap_or_else(PoisonError::into_inner) = kept;
+    }
+
+    /// What [`set_progress`](Self::set_progress) said last in this attempt.
+    pub fn progress(&self) -> Option<Arc<str>> {
+        self.0.progress.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The message is not done: it goes on after this.

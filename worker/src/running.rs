@@ -30,6 +30,10 @@ impl Running {
         let _ended = self.with(id, |part| part.remove(&id));
     }
 
+    pub(crate) fn find(&self, id: MessageId) -> Option<TaskContext> {
+        self.with(id, |part| part.get(&id).cloned())
+    }
+
     pub(crate) fn tasks(&self) -> Vec<TaskContext> {
         let lock = |part: &Mutex<HashMap<_, TaskContext>>| -> Vec<TaskContext> {
             part.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()

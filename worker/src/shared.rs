@@ -51,6 +51,8 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 pub(crate) struct Control {
     pub(crate) paused: Vec<bool>,
+    /// Nothing new is taken on, from any partition.
+    pub(crate) quiet: bool,
     pub(crate) throttled: Option<String>,
     /// When the fetch loop last ticked.
     pub(crate) ticked_at: Instant,
@@ -106,6 +108,7 @@ impl Shared {
         let now = queue.clock().now();
         let control = Control {
             paused: vec![false; partitions.len()],
+            quiet: false,
             throttled: None,
             ticked_at: now,
             progress_at: now,

@@ -105,6 +105,11 @@ impl Worker {
         &self.0.config.name
     }
 
+    /// The partitions that it serves, in the order in which they were named.
+    pub fn partitions(&self) -> impl Iterator<Item = &PartitionId> {
+        self.0.partitions.iter().map(|partition| &partition.id)
+    }
+
     /// The queue that it serves.
     pub fn queue(&self) -> &Queue {
         &self.0.queue

@@ -6,6 +6,7 @@ pub(crate) mod bench;
 pub(crate) mod capabilities;
 #[cfg(feature = "conformance")]
 pub(crate) mod conformance;
+mod control;
 pub(crate) mod dead;
 pub(crate) mod doctor;
 mod keep;
@@ -21,6 +22,7 @@ pub(crate) mod stats;
 pub(crate) mod tasks;
 pub(crate) mod transfer;
 pub(crate) mod work;
+pub(crate) mod workers;
 
 use anyqueue::{PartitionId, Queue};
 

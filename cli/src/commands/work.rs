@@ -8,10 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::{Expired, PartitionId, PartitionOptions};
+use anyqueue_control::registry::{MemberOptions, Registry};
 use anyqueue_worker::{Partition, Retry, Summary, Worker};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
+use super::control::{Control, ControlArgs};
 use super::keep::KeepArgs;
 use super::note_pause;
 use crate::exec::{Exec, Stdout};
@@ -48,6 +50,8 @@ The command's output goes where the worker's goes; with --json its standard outp
 attempts, and an unreachable backend, are reported on standard error. A process that the command leaves behind loses
 its standard error when the worker ends.
 
+The worker is in `anyqueue workers`, where the backend can keep that: on RabbitMQ and SQS with --control-url.
+
 With --ledger, --ledger-url or one of the --keep options what becomes of each message is kept, and `anyqueue tasks` shows it; with
 --keep-output also what the command wrote, up to 256 KiB, if it succeeded: it is not passed on then.
 
@@ -63,6 +67,7 @@ and their messages are delivered again when their leases end.";
 /// Runs a command for each message
 #[derive(Args)]
 #[command(after_help = HELP)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Work {
     /// The queues; they share the slots
     #[arg(value_name = "QUEUE", required = true, value_parser = queue_name)]
@@ -111,9 +116,15 @@ pub(crate) struct Work {
     /// Keeps the command's standard output as the result of its task, and passes it on to nobody
     #[arg(long)]
     keep_output: bool,
-    /// What the worker is called where ends are kept; by default, the machine and the number of the process
+    /// What the worker is called where ends are kept, and in `anyqueue workers`; by default, the machine and the number of
+    /// the process
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// Keeps the worker out of `anyqueue workers`
+    #[arg(long)]
+    no_register: bool,
+    #[command(flatten)]
+    control: ControlArgs,
 }
 
 /// A handler that takes this much longer than the grace of its command to stop is dropped.
@@ -166,9 +177,14 @@ impl Work {
         for name in &self.queues {
             note_pause(&queue, name, output).await;
         }
+        let control = if self.no_register { None } else { self.control.open_if_any(&queue).await? };
         let work = async { if self.once { once(&worker).await } else { run(&worker).await } };
+        let work = registered(control.as_ref(), &worker, work);
         let end =
             tokio::select! { end = work => end, never = report_failures(&worker, output) => match never {} };
+        if let Some(control) = control {
+            control.close().await?;
+        }
         let reported = end.map_err(Failure::from).and_then(|summary| report(output, &summary));
         let closed = queue.close().await;
         reported.and(closed.map_err(Failure::from))
@@ -195,6 +211,17 @@ impl Work {
 enum ExpiredAction {
     Remove,
     DeadLetter,
+}
+
+/// Does the work as a member of the registry, if there is one.
+async fn registered(
+    control: Option<&Control>,
+    worker: &Worker,
+    work: impl Future<Output = anyqueue::Result<Summary>>,
+) -> anyqueue::Result<Summary> {
+    let Some(control) = control else { return work.await };
+    let member = Registry::new(control.store.clone()).join(worker, MemberOptions::default()).await?;
+    member.during(work).await.0
 }
 
 /// Runs until a signal comes.

@@ -26,3 +26,4 @@ mod tasks;
 mod terminal;
 mod transfer;
 mod work;
+mod workers;

@@ -80,7 +80,7 @@ impl Fetch {
     /// Partitions that take on nothing now: paused, or all of them while there are no slots or the governor says no.
     pub(super) fn suspended(&self) -> Vec<bool> {
         let control = self.shared.control();
-        if control.throttled.is_some() || self.slots == 0 {
+        if control.throttled.is_some() || control.quiet || self.slots == 0 {
             vec![true; self.partitions.len()]
         } else {
             control.paused.clone()

@@ -23,7 +23,7 @@ impl Fetch {
         let full = self.partitions.iter().all(|partition| partition.pull.is_none());
         let mut control = self.shared.control();
         control.ticked_at = now;
-        if full || throttled.is_some() || control.paused.iter().all(|paused| *paused) {
+        if full || throttled.is_some() || control.quiet || control.paused.iter().all(|paused| *paused) {
             control.progress_at = now;
         }
         if stuck > control.stuck {

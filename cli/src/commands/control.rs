@@ -1,0 +1,55 @@
+//! Where processes agree on who works, what is due and how many run at once.
+
+use anyqueue::Queue;
+use anyqueue::control::ControlStore;
+use clap::Args;
+
+use crate::failure::Result;
+use crate::open::{Create, queue};
+use crate::session::url_argument;
+
+/// Where the control entries are.
+#[derive(Args)]
+pub(crate) struct ControlArgs {
+    /// Where workers, schedules and limits are kept, if not with the queues: a memory, SQLite, PostgreSQL or Redis URL
+    #[arg(
+        long, global = true, env = "ANYQUEUE_CONTROL_URL", hide_env_values = true, value_name = "URL",
+        value_parser = url_argument
+    )]
+    control_url: Option<String>,
+}
+
+/// A control store, and the queue that it is reached through if that is not the queue itself.
+pub(crate) struct Control {
+    pub(crate) store: ControlStore,
+    own: Option<Queue>,
+}
+
+impl ControlArgs {
+    /// Opens the store: that of the URL, else the queue's own.
+    pub(crate) async fn open(&self, of: &Queue, create: Create) -> Result<Control> {
+        let Some(url) = &self.control_url else { return Ok(Control { store: of.control()?, own: None }) };
+        let own = queue(url, create).await?;
+        Ok(Control { store: own.control()?, own: Some(own) })
+    }
+}
+
+impl ControlArgs {
+    /// The same, if there is any: none on a backend that keeps no such entries.
+    pub(crate) async fn open_if_any(&self, of: &Queue) -> Result<Option<Control>> {
+        if self.control_url.is_none() && !of.capabilities().control {
+            return Ok(None);
+        }
+        self.open(of, Create::AsUrlSays).await.map(Some)
+    }
+}
+
+impl Control {
+    /// Lets go of the store's own connections.
+    pub(crate) async fn close(self) -> Result {
+        if let Some(own) = self.own {
+            own.close().await?;
+        }
+        Ok(())
+    }
+}

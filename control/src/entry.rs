@@ -1,0 +1,70 @@
+//! Entries as JSON, and changing them together with others.
+
+use anyqueue::control::{Applied, Change, ControlStore, Entry, Expect, Key, Version};
+use anyqueue::{Error, ErrorKind, Result};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// How often a change is tried that meets the changes of others.
+const ROUNDS: usize = 16;
+
+/// Which layout the values of this release have.
+pub(crate) const FORMAT: u32 = 1;
+
+#[derive(serde::Deserialize)]
+struct Formatted {
+    format: u32,
+}
+
+/// The value of an entry.
+///
+/// # Errors
+/// [`Incompatible`](ErrorKind::Incompatible) if a newer release wrote it, [`Corrupt`](ErrorKind::Corrupt) if it cannot be read.
+pub(crate) fn decode<T: DeserializeOwned>(entry: &Entry) -> Result<T> {
+    let damaged = |error: serde_json::Error| {
+        let text = format!("the control entry {} cannot be read: delete it, or write it anew", entry.key);
+        Error::new(ErrorKind::Corrupt, text).with_source(error)
+    };
+    let Formatted { format } = serde_json::from_slice(&entry.value).map_err(damaged)?;
+    if format > FORMAT {
+        let text =
+            format!("the control entry {} is of a newer release (format {format}): upgrade", entry.key);
+        return Err(Error::new(ErrorKind::Incompatible, text));
+    }
+    serde_json::from_slice(&entry.value).map_err(damaged)
+}
+
+pub(crate) fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(value).map_err(|error| {
+        Error::new(ErrorKind::Internal, "a control entry cannot be written").with_source(error)
+    })
+}
+
+/// What expects that nothing changes meanwhile.
+pub(crate) fn unchanged(entry: Option<&Entry>) -> Expect {
+    entry.map_or(Expect::Absent, |entry| Expect::Version(entry.version))
+}
+
+/// Changes one entry as `decide` says, which sees what is there, and is asked again when somebody else came first. `None` leaves it as it is.
+pub(crate) async fn update<T>(
+    store: &ControlStore,
+    key: &Key,
+    mut decide: impl FnMut(Option<&Entry>) -> Result<(Option<Change>, T)>,
+) -> Result<T> {
+    let mut there = store.get(key).await?.value;
+    for _ in 0..ROUNDS {
+        let (change, answer) = decide(there.as_ref())?;
+        let Some(change) = change else { return Ok(answer) };
+        match store.apply(change).await?.value {
+            Applied::Done => return Ok(answer),
+            Applied::Conflict(instead) => there = instead,
+        }
+    }
+    let text = format!("the control entry {key} is changed by others all the time: try again");
+    Err(Error::new(ErrorKind::Unavailable, text))
+}
+
+/// The version that a change writes; of one that writes none, any.
+pub(crate) fn version_of(change: &Change) -> Version {
+    change.version().unwrap_or_else(Version::random)
+}

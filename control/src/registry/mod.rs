@@ -1,0 +1,186 @@
+//! Who works: workers that tell of themselves, hear what they are to do, and are missed when they are silent.
+//!
+//! Each worker has one entry of the [control store](anyqueue::control), `worker/<name>`, and writes it anew with each beat, in one round trip
+//! however many tasks it has. An order is written into that entry: then the next beat finds another content than it expects, and hears it.
+
+mod member;
+mod record;
+mod sweep;
+
+use std::time::SystemTime;
+
+use anyqueue::control::{Change, ControlStore, Entry, Key};
+use anyqueue::{Error, ErrorKind, MessageId, Result};
+
+pub use member::{Ended, Member, MemberOptions};
+pub use record::{HeldTask, Order, WorkerInfo, WorkerState};
+pub use sweep::LostWorker;
+
+use crate::entry::{decode, encode, unchanged, update};
+use record::Record;
+
+pub(crate) const WORKERS: &str = "worker/";
+
+/// Workers that one list names at most.
+pub const MAX_WORKERS: usize = 10_000;
+/// Cancellations that wait at most for one worker to hear them.
+pub const MAX_CANCELLATIONS: usize = 512;
+
+/// The workers that share a control store.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// use anyqueue::Queue;
+/// use anyqueue_control::registry::{Ended, MemberOptions, Registry};
+/// use anyqueue_worker::{Partition, TaskContext, Worker};
+///
+/// let queue = Queue::new(anyqueue_memory::MemoryQueue::new())?;
+/// let worker = Worker::builder(queue.clone())
+///     .partition(Partition::new("mail"))
+///     .handler("send_mail", |_to: String, _: TaskContext| async { Ok(()) })
+///     .name("host 7")
+///     .build()?;
+///
+/// let registry = Registry::new(queue.control()?);
+/// let member = registry.join(&worker, MemberOptions::default()).await?;
+/// assert_eq!(registry.list().await?.workers[0].name, "host 7");
+///
+/// let (summary, ended) = member.during(worker.run_once()).await; // or `worker.run()`
+/// assert_eq!((summary?.processed, ended), (0, Ended::Unasked));
+/// assert!(registry.list().await?.workers.is_empty());
+/// # Ok::<(), anyqueue::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+pub struct Registry {
+    store: ControlStore,
+}
+
+/// All workers, as far as their entries can be read.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Workers {
+    /// In the order of their names. Some may be [lost](WorkerInfo::is_lost).
+    pub workers: Vec<WorkerInfo>,
+    /// The names of those whose entries cannot be read, and why.
+    pub unreadable: Vec<(String, Error)>,
+    /// The time, by the server's clock.
+    pub now: Option<SystemTime>,
+}
+
+/// The entry of a worker.
+///
+/// # Errors
+/// [`InvalidInput`](ErrorKind::InvalidInput) for a name that is empty or too long.
+pub(crate) fn key_of(name: &str) -> Result<Key> {
+    if name.is_empty() || name.len() > anyqueue::MAX_KEY_BYTES {
+        let most = anyqueue::MAX_KEY_BYTES;
+        return Err(Error::invalid(format!("a worker's name of {} bytes: give it 1 to {most}", name.len())));
+    }
+    Key::new(format!("{WORKERS}{name}"))
+}
+
+pub(crate) fn name_of(key: &Key) -> &str {
+    key.as_str().strip_prefix(WORKERS).unwrap_or_else(|| key.as_str())
+}
+
+impl Registry {
+    /// The workers of a store.
+    #[must_use]
+    pub const fn new(store: ControlStore) -> Self {
+        Self { store }
+    }
+
+    /// All workers, up to [`MAX_WORKERS`].
+    ///
+    /// # Errors
+    /// [`TooLarge`](ErrorKind::TooLarge) if there are more, or the server's.
+    pub async fn list(&self) -> Result<Workers> {
+        let found = self.store.list_all(WORKERS, MAX_WORKERS).await?;
+        let mut all = Workers { now: Some(found.now), ..Workers::default() };
+        for entry in &found.value {
+            let name = name_of(&entry.key);
+            match WorkerInfo::of(name, entry) {
+                Ok(worker) => all.workers.push(worker),
+                Err(error) => all.unreadable.push((name.to_owned(), error)),
+            }
+        }
+        Ok(all)
+    }
+
+    /// One worker by its name.
+    ///
+    /// # Errors
+    /// If its entry cannot be read, or the server's.
+    pub async fn get(&self, name: &str) -> Result<Option<WorkerInfo>> {
+        let found = self.store.get(&key_of(name)?).await?.value;
+        found.map(|entry| WorkerInfo::of(name, &entry)).transpose()
+    }
+
+    /// Tells a worker what to do. It hears it with its next beat, within seconds. The last of several orders counts. Returns whether there is such a
+    /// worker.
+    ///
+    /// # Errors
+    /// If its entry cannot be read, or the server's.
+    pub async fn order(&self, name: &str, order: Order) -> Result<bool> {
+        self.tell(name, |record| {
+            record.order = Some(order);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Tells a worker to ask the handler of a task to stop, with its next beat. A task that it does not run then goes on. Where the backend takes
+    /// [requests for cancellation](anyqueue::Queue::request_cancel), those need no worker's name. Returns whether there is such a worker.
+    ///
+    /// # Errors
+    /// [`Full`](ErrorKind::Full) if [`MAX_CANCELLATIONS`] wait for it; if its entry cannot be read, or the server's.
+    pub async fn cancel(&self, name: &str, id: MessageId) -> Result<bool> {
+        self.tell(name, |record| {
+            let id = id.to_string();
+            if record.cancel.len() >= MAX_CANCELLATIONS && !record.cancel.contains(&id) {
+                let text = format!(
+                    "{MAX_CANCELLATIONS} cancellations wait for {name}: try again after its next beat"
+                );
+                return Err(Error::new(ErrorKind::Full, text));
+            }
+            if !record.cancel.contains(&id) {
+                record.cancel.push(id);
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Removes the entry of a worker. One that lives registers anew with its next beat. Returns whether there was one.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn forget(&self, name: &str) -> Result<bool> {
+        let key = key_of(name)?;
+        update(&self.store, &key, |there| {
+            let change = there.map(|entry| Change::delete(key.clone(), unchanged(Some(entry))));
+            let was_there = change.is_some();
+            Ok((change, was_there))
+        })
+        .await
+    }
+
+    async fn tell(&self, name: &str, mut say: impl FnMut(&mut Record) -> Result<()>) -> Result<bool> {
+        let key = key_of(name)?;
+        update(&self.store, &key, |there| {
+            let Some(entry) = there else { return Ok((None, false)) };
+            let mut record: Record = decode(entry)?;
+            say(&mut record)?;
+            Ok((Some(said(&key, entry, record)?), true))
+        })
+        .await
+    }
+}
+
+/// The entry with what is said to its worker, which is no sign of its life.
+fn said(key: &Key, entry: &Entry, mut record: Record) -> Result<Change> {
+    let seen = record.seen_at(entry).duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    record.seen_ms = Some(u64::try_from(seen.as_millis()).unwrap_or(u64::MAX));
+    let ttl = record.ttl();
+    Ok(Change::put(key.clone(), unchanged(Some(entry)), encode(&record)?).with_ttl(ttl))
+}

@@ -1,0 +1,211 @@
+//! What a worker tells of itself.
+
+use std::time::{Duration, SystemTime};
+
+use anyqueue::control::Entry;
+use anyqueue::{MessageId, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::entry::decode;
+
+/// The most tasks that an entry names; of more it says how many.
+pub(crate) const MAX_HELD: usize = 512;
+/// The most bytes that the tasks of an entry take: it has to fit with room to spare.
+const MAX_HELD_BYTES: usize = 160 << 10;
+
+/// How a worker is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum WorkerState {
+    /// It takes on tasks.
+    Working,
+    /// It takes on nothing new, and goes on with what it has.
+    Quiet,
+    /// It ends.
+    Draining,
+}
+
+impl WorkerState {
+    /// The name, in `snake_case`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Working => "working",
+            Self::Quiet => "quiet",
+            Self::Draining => "draining",
+        }
+    }
+}
+
+/// What a worker is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Order {
+    /// Take on nothing new. Running tasks continue.
+    Quiet,
+    /// Take on tasks again.
+    Resume,
+    /// End in order: [`Worker::shutdown`](anyqueue_worker::Worker::shutdown).
+    Stop,
+    /// The same, and whoever started it is to start it anew.
+    Recycle,
+}
+
+/// A task that a worker runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct HeldTask {
+    /// The partition it was pulled from.
+    pub partition: String,
+    /// The id of its message.
+    pub id: String,
+    /// Its kind; empty if it has none.
+    pub kind: String,
+    /// Which attempt it is, from 1.
+    pub attempt: u32,
+    /// For how long it ran when the worker told of it, in milliseconds.
+    pub ran_ms: u64,
+    /// How far it has come, in its own words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<String>,
+}
+
+impl HeldTask {
+    fn bytes(&self) -> usize {
+        let progress = self.progress.as_ref().map_or(0, String::len);
+        128 + self.partition.len() + self.id.len() + 2 * (self.kind.len() + progress)
+    }
+}
+
+/// What the entry of a worker holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) format: u32,
+    /// Tells one process from another of the same name.
+    pub(crate) session: String,
+    pub(crate) host: String,
+    pub(crate) pid: u32,
+    pub(crate) version: String,
+    pub(crate) state: WorkerState,
+    pub(crate) partitions: Vec<String>,
+    pub(crate) slots: usize,
+    pub(crate) running: usize,
+    pub(crate) held: Vec<HeldTask>,
+    /// Resident memory of the process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) memory_bytes: Option<u64>,
+    /// For how long the process had run.
+    pub(crate) up_ms: u64,
+    /// For how long a beat counts, and how much longer the entry stays.
+    pub(crate) valid_ms: u64,
+    pub(crate) kept_ms: u64,
+    /// When it was heard of last, in milliseconds of Unix time by the server's clock: written by others, whose writing is no sign of its life. Of what it wrote
+    /// itself the end of the entry says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) seen_ms: Option<u64>,
+    /// What it has not yet heard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) order: Option<Order>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) cancel: Vec<String>,
+}
+
+impl Record {
+    /// For how long its entry stays.
+    pub(crate) const fn ttl(&self) -> Duration {
+        Duration::from_millis(self.valid_ms.saturating_add(self.kept_ms))
+    }
+
+    /// When the worker was heard of last.
+    pub(crate) fn seen_at(&self, entry: &Entry) -> SystemTime {
+        let told = self.seen_ms.and_then(|ms| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
+        // The server stamped the end of the entry: what was before that by its time to live is the moment of the beat.
+        let stamped = entry.expires_at.and_then(|ends_at| ends_at.checked_sub(self.ttl()));
+        told.or(stamped).unwrap_or(SystemTime::UNIX_EPOCH)
+    }
+
+    /// The first of these, as many as fit.
+    pub(crate) fn hold(&mut self, tasks: Vec<HeldTask>) {
+        let mut bytes = 0;
+        let fits = |task: &HeldTask| {
+            bytes += task.bytes();
+            bytes <= MAX_HELD_BYTES
+        };
+        self.held = tasks.into_iter().take(MAX_HELD).take_while(fits).collect();
+    }
+}
+
+/// A worker as its entry shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct WorkerInfo {
+    /// Its name.
+    pub name: String,
+    /// The machine.
+    pub host: String,
+    /// The number of its process there.
+    pub pid: u32,
+    /// The release of this library that it runs.
+    pub version: String,
+    /// How it is.
+    pub state: WorkerState,
+    /// What it serves.
+    pub partitions: Vec<String>,
+    /// How many tasks it runs at once.
+    pub slots: usize,
+    /// How many slots are taken.
+    pub running: usize,
+    /// Tasks it runs, at most 512 of them.
+    pub held: Vec<HeldTask>,
+    /// Resident memory of its process, in bytes, where that is known.
+    pub memory_bytes: Option<u64>,
+    /// For how long its process had run at its last beat.
+    #[serde(skip)]
+    pub up: Duration,
+    /// When it was heard of last, by the server's clock.
+    #[serde(skip)]
+    pub seen_at: SystemTime,
+    /// Until when that counts, by the server's clock: then it is taken for dead.
+    #[serde(skip)]
+    pub valid_until: SystemTime,
+    /// An order that it has not yet heard.
+    pub order: Option<Order>,
+    /// Tasks that it is to cancel and has not yet heard of.
+    pub cancel: Vec<MessageId>,
+    #[serde(skip)]
+    pub(crate) session: String,
+}
+
+impl WorkerInfo {
+    /// Whether it is taken for dead at this time of the server.
+    #[must_use]
+    pub fn is_lost(&self, now: SystemTime) -> bool {
+        self.valid_until <= now
+    }
+
+    pub(crate) fn of(name: &str, entry: &Entry) -> Result<Self> {
+        let record: Record = decode(entry)?;
+        let (seen_at, valid) = (record.seen_at(entry), Duration::from_millis(record.valid_ms));
+        let cancel = record.cancel.iter().filter_map(|id| id.parse().ok()).collect();
+        Ok(Self {
+            name: name.to_owned(),
+            host: record.host,
+            pid: record.pid,
+            version: record.version,
+            state: record.state,
+            partitions: record.partitions,
+            slots: record.slots,
+            running: record.running,
+            held: record.held,
+            memory_bytes: record.memory_bytes,
+            up: Duration::from_millis(record.up_ms),
+            seen_at,
+            valid_until: seen_at.checked_add(valid).unwrap_or(seen_at),
+            order: record.order,
+            cancel,
+            session: record.session,
+        })
+    }
+}

@@ -1,0 +1,12 @@
+//! Workers that tell of themselves, hear orders, and are missed.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test may stop at anything"
+)]
+
+mod bed;
+mod lost;
+mod orders;
+mod store;
