@@ -249,7 +249,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// Asked before pulling whether this machine has room for more tasks. Default: none.
+    /// Asked about once a second how much room this machine has for tasks: the slots in use shrink and grow with it. Default: none.
     pub fn governor(mut self, governor: impl Governor) -> Self {
         self.config.governor = Some(Arc::new(governor));
         self

@@ -1,42 +1,47 @@
-//! Whether this machine has room for more tasks.
+//! How much room this machine has for tasks.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Decides whether a worker may take on more tasks.
+use crate::room::Room;
+
+/// The share of a limit from which on the room shrinks. At the limit there is none.
+const SHRINKS_FROM: f64 = 0.9;
+
+/// Decides how many of its slots a worker may use.
 ///
-/// It is asked about once a second. While it says no, the worker pulls nothing and releases what it has not started. Running tasks
-/// continue. It must not block. A panic counts as no.
+/// It is asked about once a second. When it sees less room, the worker uses fewer slots from then on: running tasks continue, and what was held
+/// beyond is released. While there is none the worker pulls nothing. When it has seen more for five seconds, the worker takes back an eighth of
+/// its slots each second: so the slots follow the machine and do not flap.
+///
+/// It must not block. A panic counts as no room.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicBool, Ordering};
-/// use anyqueue_worker::Governor;
+/// use anyqueue_worker::{Governor, Room};
 ///
 /// #[derive(Debug, Default)]
 /// struct Maintenance(AtomicBool);
 ///
 /// impl Governor for Maintenance {
-///     fn check(&self) -> Result<(), String> {
-///         if self.0.load(Ordering::Relaxed) { Err("maintenance".to_owned()) } else { Ok(()) }
+///     fn check(&self) -> Room {
+///         if self.0.load(Ordering::Relaxed) { Room::none("maintenance") } else { Room::all() }
 ///     }
 /// }
-/// assert_eq!(Maintenance::default().check(), Ok(()));
+/// assert_eq!(Maintenance::default().check(), Room::all());
 /// ```
 pub trait Governor: fmt::Debug + Send + Sync + 'static {
-    /// Whether the worker may take on more tasks.
-    ///
-    /// # Errors
-    /// Means no, and says why. The text is for people: it is logged and shown by [`Worker::health`](crate::Worker::health).
-    fn check(&self) -> Result<(), String>;
+    /// How much room the machine has for the worker's tasks, those included that run now.
+    fn check(&self) -> Room;
 }
 
 /// Limits the load and the memory of the machine, and the memory of the process's control group, as Linux reports them. What cannot be
-/// read is not limited.
+/// read is not limited. Over the last tenth before a limit the room shrinks evenly from all to none.
 ///
 /// ```
 /// use anyqueue_worker::{Governor, ResourceGovernor};
-/// let governor = ResourceGovernor::new().max_load_per_cpu(1e9).max_memory(1.0);
-/// assert_eq!(governor.check(), Ok(()));
+/// let governor = ResourceGovernor::new().max_load_per_cpu(1e9).max_memory(0.95);
+/// println!("room for {:.0} % of the slots", governor.check().share() * 100.0);
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "give it to WorkerBuilder::governor"]
@@ -59,13 +64,13 @@ impl ResourceGovernor {
         Self { max_load_per_cpu: 4.0, max_memory: 0.9, root: PathBuf::from("/") }
     }
 
-    /// The one-minute load average per processor above which no more tasks are taken on.
+    /// The one-minute load average per processor from which on no more tasks are taken on.
     pub fn max_load_per_cpu(mut self, load: f64) -> Self {
         self.max_load_per_cpu = load;
         self
     }
 
-    /// The share of the memory of the machine or the control group above which no more tasks are taken on. From 0 to 1.
+    /// The share of the memory of the machine or the control group from which on no more tasks are taken on. From 0 to 1.
     pub fn max_memory(mut self, share: f64) -> Self {
         self.max_memory = share;
         self
@@ -112,21 +117,25 @@ impl ResourceGovernor {
 }
 
 impl Governor for ResourceGovernor {
-    fn check(&self) -> Result<(), String> {
-        if let Some(load) = self.load_per_cpu().filter(|load| *load > self.max_load_per_cpu) {
-            return Err(format!(
-                "the load is {load:.1} per processor, more than {:.1}",
-                self.max_load_per_cpu
-            ));
-        }
-        for (whose, share) in [("control group", self.group_memory()), ("machine", self.machine_memory())] {
-            if let Some(share) = share.filter(|share| *share > self.max_memory) {
-                let (share, most) = (share * 100.0, self.max_memory * 100.0);
-                return Err(format!("{share:.0} % of the {whose}'s memory is in use, more than {most:.0} %"));
-            }
-        }
-        Ok(())
+    fn check(&self) -> Room {
+        let load = self.load_per_cpu().map_or(Room::all(), |load| {
+            let most = self.max_load_per_cpu;
+            Room::of(left(load, most), format!("the load is {load:.1} per processor, of {most:.1} at most"))
+        });
+        let memory = [("control group", self.group_memory()), ("machine", self.machine_memory())];
+        memory.into_iter().fold(load, |room, (whose, used)| {
+            let Some(used) = used else { return room };
+            let (percent, most) = (used * 100.0, self.max_memory * 100.0);
+            let reason = format!("{percent:.0} % of the {whose}'s memory is in use, of {most:.0} % at most");
+            room.min(Room::of(left(used, self.max_memory), reason))
+        })
     }
+}
+
+/// The room that is left of a limit.
+fn left(used: f64, limit: f64) -> f64 {
+    let shrinks_from = limit * SHRINKS_FROM;
+    if used <= shrinks_from { 1.0 } else { (limit - used) / (limit - shrinks_from) }
 }
 
 #[cfg(test)]
@@ -148,22 +157,39 @@ mod tests {
     #[test]
     fn what_cannot_be_read_limits_nothing() {
         let (_folder, governor) = machine(&[]);
-        assert_eq!(governor.check(), Ok(()));
+        assert_eq!(governor.check(), Room::all());
+    }
+
+    /// The machine has no room, for a reason with this text.
+    fn assert_full(governor: &ResourceGovernor, text: &str) {
+        let room = governor.check();
+        assert!(room.share() <= 0.0 && room.reason().unwrap().contains(text), "{room:?}");
     }
 
     #[test]
     fn a_high_load_stops() {
         let (_folder, governor) = machine(&[("proc/loadavg", "99999.0 1.0 1.0 1/100 1")]);
-        assert!(governor.check().unwrap_err().contains("load"));
-        assert_eq!(governor.max_load_per_cpu(1e9).check(), Ok(()));
+        assert_full(&governor, "load");
+        assert_eq!(governor.max_load_per_cpu(1e9).check(), Room::all());
+    }
+
+    #[test]
+    fn the_room_shrinks_over_the_last_tenth_before_a_limit() {
+        for (available, share) in [(300, 1.0), (281, 1.0), (240, 0.5), (208, 0.1), (200, 0.0), (1, 0.0)] {
+            let text = format!("MemTotal: 1000 kB\nMemAvailable: {available} kB\n");
+            let (_folder, governor) = machine(&[("proc/meminfo", &text)]);
+            let room = governor.max_memory(0.8).check();
+            assert!((room.share() - share).abs() < 1e-6, "{room:?} with {available} kB");
+            assert_eq!(room.reason().is_some(), share < 1.0);
+        }
     }
 
     #[test]
     fn a_full_machine_stops() {
         let text = "MemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable: 50 kB\n";
         let (_folder, governor) = machine(&[("proc/meminfo", text)]);
-        assert!(governor.check().unwrap_err().contains("95 % of the machine"));
-        assert_eq!(governor.max_memory(0.96).check(), Ok(()));
+        assert_full(&governor, "95 % of the machine");
+        assert!(governor.max_memory(0.96).check().share() > 0.0);
     }
 
     #[test]
@@ -185,8 +211,8 @@ mod tests {
         ];
         for files in [&version_2[..], &version_1[..]] {
             let (_folder, governor) = machine(files);
-            assert!(governor.check().unwrap_err().contains("control group"), "{files:?}");
-            assert_eq!(governor.max_memory(0.96).check(), Ok(()));
+            assert_full(&governor, "control group");
+            assert!(governor.max_memory(0.96).check().share() > 0.0, "{files:?}");
         }
     }
 }

@@ -14,6 +14,8 @@ use crate::running::Running;
 #[derive(Debug)]
 pub(crate) struct Pool {
     slots: AtomicUsize,
+    /// How many of them the governor leaves.
+    allowed: AtomicUsize,
     occupied: AtomicUsize,
     /// Tasks that have slots, beyond the slots that are occupied: those of a batch share theirs, and a heavy task has several.
     beyond: AtomicIsize,
@@ -42,6 +44,7 @@ impl Pool {
     pub(crate) fn new(slots: usize, partitions: usize) -> Self {
         Self {
             slots: AtomicUsize::new(slots),
+            allowed: AtomicUsize::new(usize::MAX),
             occupied: AtomicUsize::new(0),
             beyond: AtomicIsize::new(0),
             settling: AtomicUsize::new(0),
@@ -81,9 +84,19 @@ impl Pool {
         self.partitions.get(partition).map_or(0, slots)
     }
 
-    /// How many slots there are now.
-    pub(crate) fn slots(&self) -> usize {
+    /// How many slots it was given.
+    pub(crate) fn all_slots(&self) -> usize {
         self.slots.load(SeqCst)
+    }
+
+    /// How many of them may be used now.
+    pub(crate) fn slots(&self) -> usize {
+        self.all_slots().min(self.allowed.load(SeqCst))
+    }
+
+    /// The governor leaves so many.
+    pub(crate) fn allow(&self, slots: usize) {
+        self.allowed.store(slots, SeqCst);
     }
 
     pub(crate) fn set_slots(&self, slots: usize) {

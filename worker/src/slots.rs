@@ -6,9 +6,9 @@ use crate::config::MAX_SLOTS;
 use crate::worker::Worker;
 
 impl Worker {
-    /// How many slots it has now.
+    /// How many slots it has, as set. [`Health::slots`](crate::Health::slots) says how many of them it may use at the moment.
     pub fn slots(&self) -> usize {
-        self.0.pool.slots()
+        self.0.pool.all_slots()
     }
 
     /// Changes how many slots it has, also while it runs. Returns without waiting. It stays so for later runs.

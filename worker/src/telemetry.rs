@@ -10,7 +10,7 @@
 //! | `anyqueue_worker_running` | gauge | partition | occupied slots |
 //! | `anyqueue_worker_ready` | gauge | partition | messages that are held and have not started |
 //! | `anyqueue_worker_stuck` | gauge | | handlers that did not stop when asked |
-//! | `anyqueue_worker_throttled` | gauge | | 1 while the governor stops the worker from pulling |
+//! | `anyqueue_worker_throttled` | gauge | | the share of the slots that the governor withholds: 1 while it stops the worker |
 //! | `anyqueue_worker_pull_errors_total` | counter | partition | pulls that failed |
 //!
 //! # Outcomes
@@ -157,6 +157,6 @@ pub(crate) fn stuck(handlers: usize) {
     gauge!("anyqueue_worker_stuck").set(handlers as f64);
 }
 
-pub(crate) fn throttled(held: bool) {
-    gauge!("anyqueue_worker_throttled").set(if held { 1.0 } else { 0.0 });
+pub(crate) fn throttled(withheld: f64) {
+    gauge!("anyqueue_worker_throttled").set(withheld);
 }

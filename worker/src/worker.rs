@@ -47,6 +47,9 @@ pub struct Health {
     pub stage: Stage,
     /// How many slots are occupied.
     pub running: usize,
+    /// How many slots may be used: those of the worker, as far as the [governor](crate::Governor) leaves them. More can be occupied for a
+    /// while after there were more.
+    pub slots: usize,
     /// How many handlers did not end within the grace after they were asked to stop.
     pub stuck: usize,
     /// How long ago the worker's loop last ticked. It does so about once a second.
@@ -55,7 +58,7 @@ pub struct Health {
     pub since_progress: Duration,
     /// The partitions whose last pull failed, or whose last settlement did and is being repeated, with the error.
     pub failing: Vec<(PartitionId, Error)>,
-    /// Why the [governor](crate::Governor) stops the worker from taking on tasks.
+    /// Why the [governor](crate::Governor) leaves the worker fewer slots than it has, or none.
     pub throttled: Option<String>,
 }
 
@@ -208,6 +211,7 @@ impl Worker {
         Health {
             stage: *self.0.stage.borrow(),
             running: self.0.pool.occupied(),
+            slots: self.0.pool.slots(),
             stuck: control.stuck,
             since_tick: now.saturating_duration_since(control.ticked_at),
             since_progress: now.saturating_duration_since(control.progress_at),

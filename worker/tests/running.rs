@@ -14,7 +14,8 @@ use std::time::Duration;
 use anyqueue::{CancelOutcome, Delivery, MessageId};
 use anyqueue_worker::testing::Harness;
 use anyqueue_worker::{
-    CancelReason, Governor, Kind, Partition, Sharing, TaskContext, TaskError, TaskResult, WorkerBuilder, task,
+    CancelReason, Governor, Kind, Partition, Room, Sharing, TaskContext, TaskError, TaskResult,
+    WorkerBuilder, task,
 };
 use tokio::sync::{Semaphore, mpsc};
 
@@ -306,8 +307,8 @@ async fn pausing_while_it_runs_gives_back_what_has_not_started() {
 struct Switch(Arc<AtomicBool>);
 
 impl Governor for Switch {
-    fn check(&self) -> Result<(), String> {
-        if self.0.load(SeqCst) { Err("as the test wants".to_owned()) } else { Ok(()) }
+    fn check(&self) -> Room {
+        if self.0.load(SeqCst) { Room::none("as the test wants") } else { Room::all() }
     }
 }
 

@@ -7,6 +7,7 @@ mod pull;
 mod ready;
 mod resize;
 mod state;
+mod throttle;
 mod tick;
 
 use anyqueue::Result;

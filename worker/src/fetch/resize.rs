@@ -9,14 +9,18 @@ impl Fetch {
     pub(super) fn take_up_slots(&mut self, now: Instant) {
         let slots = self.shared.pool.slots();
         let before = std::mem::replace(&mut self.slots, slots);
-        if slots == before {
-            return;
+        if slots != before {
+            self.schedule.set_slots(slots);
         }
-        self.schedule.set_slots(slots);
         if slots < before {
             self.stop_pulls(|_, _| true); // they would bring too much
+            self.has_too_many = true;
+        }
+        if self.has_too_many {
+            // Settlements under way may bring more.
             self.hold_refills(now);
             self.release_beyond_slots();
+            self.has_too_many = self.shared.pool.occupied() > slots;
         }
     }
 

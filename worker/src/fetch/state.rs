@@ -8,6 +8,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 
 use super::partition::{LastPull, PartitionState, Pulled};
+use super::throttle::Throttle;
 use crate::runner::LATE;
 use crate::schedule::Schedule;
 use crate::shared::Shared;
@@ -31,6 +32,8 @@ pub(crate) struct Fetch {
     pub(super) schedule: Schedule,
     /// As many as there were when the loop last looked.
     pub(super) slots: usize,
+    /// Slots became fewer, and more than these are still occupied.
+    pub(super) has_too_many: bool,
     /// Ends when there is nothing more to do.
     pub(super) burst: bool,
     pub(super) series: SeriesCache,
@@ -44,6 +47,7 @@ pub(crate) struct Fetch {
     /// Tasks that had ended when something was last released because no slot came free.
     pub(super) released_at: Option<u64>,
     pub(super) next_tick: Instant,
+    pub(super) throttle: Throttle,
     pub(super) failed: Option<Error>,
 }
 
@@ -64,6 +68,7 @@ impl Fetch {
             pulls: FuturesUnordered::new(),
             schedule: Schedule::new(shared.config.sharing, shared.pool.slots(), weights),
             slots: shared.pool.slots(),
+            has_too_many: false,
             burst,
             series: SeriesCache::default(),
             metrics: configs().map(|config| PartitionMetrics::new(&config.id)).collect(),
@@ -72,19 +77,17 @@ impl Fetch {
             gathering_since: None,
             released_at: None,
             next_tick: shared.queue.clock().now(),
+            throttle: Throttle::new(),
             failed: None,
             shared,
         })
     }
 
-    /// Partitions that take on nothing now: paused, or all of them while there are no slots or the governor says no.
+    /// Partitions that take on nothing now: paused, or all of them while there are no slots or the worker is quiet.
     pub(super) fn suspended(&self) -> Vec<bool> {
         let control = self.shared.control();
-        if control.throttled.is_some() || control.quiet || self.slots == 0 {
-            vec![true; self.partitions.len()]
-        } else {
-            control.paused.clone()
-        }
+        let none = self.slots == 0 || control.quiet;
+        if none { vec![true; self.partitions.len()] } else { control.paused.clone() }
     }
 
     /// Takes up what settlements brought.
@@ -107,7 +110,7 @@ impl Fetch {
             .filter(|(_, partition)| partition.last_pull != LastPull::Empty)
             .map(|(index, _)| index);
         // One for one does not work out where tasks take several slots.
-        let suits = !self.burst && !self.shared.routes.are_weighted();
+        let suits = !self.burst && !self.has_too_many && !self.shared.routes.are_weighted();
         let only = willing.next().filter(|_| willing.next().is_none() && suits);
         for (index, partition) in self.partitions.iter().enumerate() {
             let open = only == Some(index) && !is_suspended(suspended, index) && partition.takes_refills();

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::partition::Ready;
 use super::state::Fetch;
+use crate::room::Room;
 use crate::{panics, telemetry};
 
 /// How often the loop goes round if nothing happens.
@@ -12,39 +13,34 @@ const TICK: Duration = Duration::from_secs(1);
 impl Fetch {
     pub(super) fn tick(&mut self, now: Instant) {
         self.next_tick = now + TICK;
-        let throttled = self.throttled();
+        self.ask_governor(now);
         let stuck = self.stuck(now);
         for (index, (partition, metrics)) in self.partitions.iter().zip(&self.metrics).enumerate() {
             metrics.set(self.shared.pool.slots_in(index), partition.ready.iter().map(Ready::len).sum());
         }
         telemetry::stuck(stuck);
-        telemetry::throttled(throttled.is_some());
+        telemetry::throttled(1.0 - self.throttle.share());
         // Where no pull is under way none was needed: slots, partitions or kinds are full.
         let full = self.partitions.iter().all(|partition| partition.pull.is_none());
         let mut control = self.shared.control();
         control.ticked_at = now;
-        if full || throttled.is_some() || control.quiet || control.paused.iter().all(|paused| *paused) {
+        if full || control.quiet || control.paused.iter().all(|paused| *paused) {
             control.progress_at = now;
         }
         if stuck > control.stuck {
             tracing::error!(stuck, "handlers did not stop when asked: they block their thread");
         }
         control.stuck = stuck;
-        if throttled != control.throttled {
-            if let Some(reason) = &throttled {
-                tracing::warn!(%reason, "the governor stops the worker from taking on tasks");
-            } else {
-                tracing::info!("the governor lets the worker take on tasks again");
-            }
-            control.throttled = throttled;
-        }
+        note_throttled(&mut control.throttled, self.throttle.reason());
     }
 
-    /// Why the governor says no, if it does.
-    fn throttled(&self) -> Option<String> {
-        let governor = self.shared.config.governor.as_ref()?;
+    /// Lets the slots follow the machine's room.
+    fn ask_governor(&mut self, now: Instant) {
+        let Some(governor) = &self.shared.config.governor else { return };
         let checked = panics::caught(|| governor.check());
-        checked.unwrap_or_else(|text| Err(format!("the governor panicked: {text}"))).err()
+        let room = checked.unwrap_or_else(|text| Room::none(format!("the governor panicked: {text}")));
+        self.throttle.follow(&room, now);
+        self.shared.pool.allow(self.throttle.slots(self.shared.pool.all_slots()));
     }
 
     /// Handlers that should have stopped by now.
@@ -54,4 +50,14 @@ impl Fetch {
         let tasks = self.shared.pool.running.tasks();
         tasks.iter().filter(|task| task.asked_at().is_some_and(overdue)).count()
     }
+}
+
+/// Logs when the governor begins to withhold slots and when it has given all back. Reasons carry figures that change all the time.
+fn note_throttled(before: &mut Option<String>, reason: Option<&String>) {
+    match (before.is_some(), reason) {
+        (false, Some(reason)) => tracing::warn!(%reason, "the governor leaves the worker fewer slots"),
+        (true, None) => tracing::info!("the governor leaves the worker all its slots again"),
+        _ => {}
+    }
+    *before = reason.cloned();
 }

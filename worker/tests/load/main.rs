@@ -7,6 +7,7 @@
     reason = "a test may stop at anything"
 )]
 
+mod governed;
 mod heavy;
 mod meter;
 mod resize;
