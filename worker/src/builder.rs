@@ -262,9 +262,9 @@ impl WorkerBuilder {
     /// name, for the same partition or kind twice, and for a lease that the backend cannot keep. The error names every problem.
     pub fn build(mut self) -> Result<Worker> {
         let partitions = self.check_partitions()?;
-        self.check_handlers();
+        self.check_handlers(&partitions);
         self.check_name();
-        self.check_slots();
+        self.check_slots(&partitions);
         self.check_retries(&partitions);
         self.check_groups(&partitions);
         if !self.problems.is_empty() {
@@ -328,8 +328,12 @@ impl WorkerBuilder {
         }
     }
 
-    fn check_handlers(&mut self) {
+    fn check_handlers(&mut self, partitions: &[PartitionConfig]) {
         let mut names = HashSet::new();
+        let reserved = partitions.iter().map(|partition| partition.reserve);
+        // What is left to the partition that reserves least.
+        let free = self.config.slots.saturating_sub(reserved.clone().sum::<usize>());
+        let most = free + reserved.min().unwrap_or(0);
         for kind in std::mem::take(&mut self.kinds) {
             let name = kind.name.clone();
             if !names.insert(name.clone()) {
@@ -339,10 +343,10 @@ impl WorkerBuilder {
                 self.problems
                     .push(format!("the kind {name:?} may run 0 tasks: leave its handler out instead"));
             }
-            if kind.slots == 0 || kind.slots > self.config.slots {
+            if kind.slots == 0 || kind.slots > most {
                 self.problems.push(format!(
-                    "a task of the kind {name:?} takes {} slots, and the worker has {}: set 1 to as many",
-                    kind.slots, self.config.slots
+                    "a task of the kind {name:?} takes {} slots, and the worker has {most} that others do not reserve: set 1 to as many",
+                    kind.slots
                 ));
             }
             if !self.routes.configure(kind) {
@@ -362,7 +366,18 @@ impl WorkerBuilder {
         }
     }
 
-    fn check_slots(&mut self) {
+    fn check_slots(&mut self, partitions: &[PartitionConfig]) {
+        let reserved =
+            partitions.iter().fold(0, |sum: usize, partition| sum.saturating_add(partition.reserve));
+        let others = partitions.iter().any(|partition| partition.reserve == 0);
+        let most = self.config.slots.saturating_sub(usize::from(others));
+        if reserved > most {
+            let rest = if others { ", and leave one for the other partitions" } else { "" };
+            self.problems.push(format!(
+                "{reserved} slots are reserved, and there are {}: reserve at most {most}{rest}",
+                self.config.slots
+            ));
+        }
         if self.config.slots == 0 {
             self.problems.push("0 slots can run nothing: set at least 1".to_owned());
         }

@@ -22,6 +22,8 @@ pub(crate) struct PartitionConfig {
     pub(crate) id: PartitionId,
     pub(crate) weight: u32,
     pub(crate) concurrency: usize,
+    /// Slots that no other partition takes.
+    pub(crate) reserve: usize,
     pub(crate) timeout: Option<Duration>,
     pub(crate) retry: Option<Retry>,
     pub(crate) lease: Option<Duration>,

@@ -38,6 +38,7 @@
 //! - **A slot before a claim.** A worker pulls only what it has free slots for. [`prefetch`](WorkerBuilder::prefetch) is opt-in, and
 //!   messages that wait too long are released.
 //! - **Heavy tasks** take [several slots](Kind::slots). The sum never exceeds the slots, and light tasks do not starve them.
+//! - **A reserve.** No other partition takes the slots that a partition [reserves](Partition::reserve).
 //! - **Leases.** The queue's heartbeat renews them after a third of their time. Where handlers compute without awaiting, give the
 //!   queue an [`IoThread`](anyqueue::IoThread), so that a blocked executor loses no lease. When a lease is lost all the same, the
 //!   handler is asked to stop and nothing is settled.

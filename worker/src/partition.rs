@@ -21,6 +21,7 @@ pub struct Partition {
     name: Result<PartitionId>,
     weight: u32,
     concurrency: usize,
+    reserve: usize,
     timeout: Option<Duration>,
     retry: Option<Retry>,
     lease: Option<Duration>,
@@ -35,6 +36,7 @@ impl Partition {
             name: name.into_partition_id(),
             weight: 1,
             concurrency: usize::MAX,
+            reserve: 0,
             timeout: None,
             retry: None,
             lease: None,
@@ -51,6 +53,23 @@ impl Partition {
     /// How many of its tasks run at once in this process, at most. At least 1.
     pub fn concurrency(mut self, tasks: usize) -> Self {
         self.concurrency = tasks;
+        self
+    }
+
+    /// How many slots are reserved for it: no other partition takes them, also while this one is empty. Default: 0.
+    ///
+    /// So a light job starts at once, however many long ones of other partitions run or wait. It may take more slots than these by its
+    /// weight. While a worker has [fewer slots](crate::Worker::set_slots) than that takes, nothing is reserved.
+    ///
+    /// ```
+    /// use anyqueue_worker::Partition;
+    /// let alerts = Partition::new("alerts").reserve(1);
+    /// ```
+    ///
+    /// [`WorkerBuilder::build`](crate::WorkerBuilder::build) refuses more than the worker's slots in all, so many that none is left for the other partitions, more than the partition's
+    /// [`concurrency`](Self::concurrency), and a [heavy kind](crate::Kind::slots) that the rest of the slots cannot hold.
+    pub fn reserve(mut self, slots: usize) -> Self {
+        self.reserve = slots;
         self
     }
 
@@ -97,10 +116,15 @@ impl Partition {
         capabilities: &Capabilities,
         problems: &mut Vec<String>,
     ) -> Result<PartitionConfig> {
-        let Self { name, weight, concurrency, timeout, retry, lease, group_members } = self;
+        let Self { name, weight, concurrency, reserve, timeout, retry, lease, group_members } = self;
         let id = name?;
         if concurrency == 0 || weight == 0 {
             problems.push(format!("the partition {id} has weight or concurrency 0: leave it out instead"));
+        }
+        if reserve > concurrency {
+            problems.push(format!(
+                "the partition {id} reserves {reserve} slots, and may run only {concurrency} tasks: reserve no more than that"
+            ));
         }
         let declared = capabilities.lease;
         if lease.is_some_and(|lease| lease < declared.min || lease > declared.max) {
@@ -111,7 +135,7 @@ impl Partition {
             ));
         }
         check_groups(&id, group_members, capabilities, problems);
-        Ok(PartitionConfig { id, weight, concurrency, timeout, retry, lease, group_members })
+        Ok(PartitionConfig { id, weight, concurrency, reserve, timeout, retry, lease, group_members })
     }
 }
 

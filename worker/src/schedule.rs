@@ -50,6 +50,8 @@ pub(crate) struct SlotRequest {
     pub(crate) used: usize,
     /// Slots that it may have in all.
     pub(crate) cap: usize,
+    /// Slots reserved for it that it does not use yet.
+    pub(crate) own: usize,
 }
 
 #[derive(Debug)]
@@ -87,25 +89,25 @@ impl Schedule {
         }
     }
 
-    /// Whose turn it is.
-    pub(crate) fn next(&self, requests: &[SlotRequest]) -> Option<usize> {
+    /// Whose turn it is; `shared` slots are free that nobody has reserved.
+    pub(crate) fn next(&self, requests: &[SlotRequest], shared: usize) -> Option<usize> {
         let granted = vec![0; requests.len()];
         let quotas = self.quotas(requests);
-        let position = self.choose(requests, &granted, &quotas)?;
+        let position = self.choose(requests, &granted, &quotas, shared)?;
         requests.get(position).map(|request| request.partition)
     }
 
-    /// Deals `room` slots out to the partitions that could use them; returns how many each gets.
-    pub(crate) fn deal(&self, room: usize, requests: &[SlotRequest]) -> Vec<usize> {
+    /// Deals `room` slots out to the partitions that could use them, `shared` of which nobody has reserved; returns how many each gets.
+    pub(crate) fn deal(&self, room: usize, mut shared: usize, requests: &[SlotRequest]) -> Vec<usize> {
         let mut granted = vec![0; requests.len()];
         if let ([request], [all]) = (requests, granted.as_mut_slice()) {
-            *all = room.min(request.cap.saturating_sub(request.used));
+            *all = room.min(request.cap.saturating_sub(request.used)).min(request.own.saturating_add(shared));
             return granted;
         }
         let quotas = self.quotas(requests);
         let (mut left, most) = (room, room.div_ceil(ROUNDS));
         while left > 0 {
-            let Some(position) = self.choose(requests, &granted, &quotas) else { break };
+            let Some(position) = self.choose(requests, &granted, &quotas, shared) else { break };
             let (Some(request), Some(count), Some(quota)) =
                 (requests.get(position), granted.get_mut(position), quotas.get(position))
             else {
@@ -115,7 +117,15 @@ impl Schedule {
             // Several at once where there are many, but not past its own share in one step.
             let own =
                 Some(slots_of(*quota).saturating_sub(used)).filter(|own| *own > 0).unwrap_or(usize::MAX);
-            let more = most.min(left).min(request.cap.saturating_sub(used)).min(own);
+            // First its own reserve, then what nobody has reserved.
+            let (from, is_own) = match request.own.saturating_sub(*count) {
+                0 => (shared, false),
+                reserved => (reserved, true),
+            };
+            let more = most.min(left).min(request.cap.saturating_sub(used)).min(own).min(from);
+            if !is_own {
+                shared -= more;
+            }
             *count += more;
             left -= more;
         }
@@ -133,11 +143,18 @@ impl Schedule {
     }
 
     #[allow(clippy::cast_precision_loss, reason = "numbers of slots")]
-    fn choose(&self, requests: &[SlotRequest], granted: &[usize], quotas: &[f64]) -> Option<usize> {
+    fn choose(
+        &self,
+        requests: &[SlotRequest],
+        granted: &[usize],
+        quotas: &[f64],
+        shared: usize,
+    ) -> Option<usize> {
         let mut best: Option<(usize, bool, f64)> = None;
         for (position, ((request, granted), quota)) in requests.iter().zip(granted).zip(quotas).enumerate() {
             let used = request.used + granted;
-            let Some(share) = self.shares.get(request.partition).filter(|_| used < request.cap) else {
+            let could = used < request.cap && (shared > 0 || *granted < request.own);
+            let Some(share) = self.shares.get(request.partition).filter(|_| could) else {
                 continue;
             };
             if self.sharing == Sharing::Strict {
@@ -159,13 +176,13 @@ mod tests {
     use super::*;
 
     fn request(partition: usize, used: usize) -> SlotRequest {
-        SlotRequest { partition, used, cap: usize::MAX }
+        SlotRequest { partition, used, cap: usize::MAX, own: 0 }
     }
 
     fn serve(schedule: &mut Schedule, requests: &[SlotRequest], turns: usize) -> Vec<usize> {
         let mut served = vec![0; requests.len()];
         for _ in 0..turns {
-            let next = schedule.next(requests).unwrap();
+            let next = schedule.next(requests, 1).unwrap();
             schedule.started(next, 1);
             served[next] += 1;
         }
@@ -182,26 +199,26 @@ mod tests {
     #[test]
     fn a_deal_follows_the_weights() {
         let schedule = Schedule::new(Sharing::Fair, 16, [3, 1].into_iter());
-        assert_eq!(schedule.deal(16, &[request(0, 0), request(1, 0)]), [12, 4]);
+        assert_eq!(schedule.deal(16, 16, &[request(0, 0), request(1, 0)]), [12, 4]);
     }
 
     #[test]
     fn many_slots_are_dealt_by_weight_and_cap_as_few_are() {
         let schedule = Schedule::new(Sharing::Fair, 300_000, [3, 1, 2].into_iter());
         let capped = SlotRequest { cap: 1_000, ..request(2, 10) };
-        let dealt = schedule.deal(300_000, &[request(0, 0), request(1, 0), capped]);
+        let dealt = schedule.deal(300_000, 300_000, &[request(0, 0), request(1, 0), capped]);
         assert_eq!((dealt.iter().sum::<usize>(), dealt[2]), (300_000, 990));
         assert!((150_000..=225_000).contains(&dealt[0]), "{dealt:?}");
         let strict = Schedule::new(Sharing::Strict, 300_000, [1, 1].into_iter());
         let first = SlotRequest { cap: 200_000, ..request(0, 0) };
-        assert_eq!(strict.deal(300_000, &[first, request(1, 0)]), [200_000, 100_000]);
+        assert_eq!(strict.deal(300_000, 300_000, &[first, request(1, 0)]), [200_000, 100_000]);
     }
 
     #[test]
     fn no_number_of_slots_takes_long_to_deal() {
         let many = usize::MAX / 2;
         let schedule = Schedule::new(Sharing::Fair, many, [1, 3].into_iter());
-        let dealt = schedule.deal(many, &[request(0, 0), request(1, 0)]);
+        let dealt = schedule.deal(many, many, &[request(0, 0), request(1, 0)]);
         assert!(dealt[1] / 2 > dealt[0] && dealt[0] > many / 5, "{dealt:?}");
     }
 
@@ -218,21 +235,34 @@ mod tests {
     fn long_tasks_do_not_take_all_slots() {
         let schedule = Schedule::new(Sharing::Fair, 8, [1, 1].into_iter());
         // Partition 0 was served less, but has its half already.
-        assert_eq!(schedule.deal(2, &[request(0, 4), request(1, 2)]), [0, 2]);
-        assert_eq!(schedule.deal(2, &[request(0, 6)]), [2], "what nobody else wants it may have");
+        assert_eq!(schedule.deal(2, 2, &[request(0, 4), request(1, 2)]), [0, 2]);
+        assert_eq!(schedule.deal(2, 2, &[request(0, 6)]), [2], "what nobody else wants it may have");
     }
 
     #[test]
     fn caps_hold() {
         let schedule = Schedule::new(Sharing::Fair, 8, [1, 1].into_iter());
         let capped = SlotRequest { cap: 3, ..request(0, 1) };
-        assert_eq!(schedule.deal(8, &[capped, request(1, 0)]), [2, 6]);
-        assert_eq!(schedule.deal(8, &[capped]), [2]);
+        assert_eq!(schedule.deal(8, 8, &[capped, request(1, 0)]), [2, 6]);
+        assert_eq!(schedule.deal(8, 8, &[capped]), [2]);
+    }
+
+    #[test]
+    fn what_is_reserved_goes_to_its_partition_alone() {
+        let schedule = Schedule::new(Sharing::Fair, 8, [1, 1].into_iter());
+        let with_own = |own| SlotRequest { own, ..request(1, 0) };
+        assert_eq!(schedule.deal(8, 6, &[request(0, 0)]), [6]);
+        assert_eq!(schedule.deal(8, 2, &[request(0, 0), with_own(6)]), [2, 6]);
+        assert_eq!(schedule.deal(3, 0, &[request(0, 0), with_own(3)]), [0, 3]);
+        assert_eq!(schedule.deal(2, 0, &[request(0, 0), with_own(3)]), [0, 2], "no more than there is");
+        assert_eq!(schedule.next(&[request(0, 0), with_own(0)], 0), None);
+        let strict = Schedule::new(Sharing::Strict, 8, [1, 1].into_iter());
+        assert_eq!(strict.deal(8, 7, &[request(0, 0), with_own(1)]), [7, 1]);
     }
 
     #[test]
     fn strict_order_serves_the_first_alone() {
         let schedule = Schedule::new(Sharing::Strict, 8, [1, 100].into_iter());
-        assert_eq!(schedule.deal(8, &[request(0, 0), request(1, 0)]), [8, 0]);
+        assert_eq!(schedule.deal(8, 8, &[request(0, 0), request(1, 0)]), [8, 0]);
     }
 }

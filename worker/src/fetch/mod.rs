@@ -5,6 +5,7 @@ mod groups;
 mod partition;
 mod pull;
 mod ready;
+mod reserve;
 mod resize;
 mod state;
 mod throttle;

@@ -38,14 +38,18 @@ impl Fetch {
     pub(super) fn start_pulls(&mut self, now: Instant, suspended: &[bool]) {
         self.stop_pulls(|index, _| is_suspended(suspended, index));
         let room = self.room(now);
-        if room == 0 {
+        let shared = self.unreserved(room, true);
+        if shared == 0 {
             let since = *self.full_since.get_or_insert(now);
             if now.saturating_duration_since(since) >= SATURATED {
-                self.stop_pulls(|_, pull| pull.waits());
+                self.stop_pulls(|index, pull| pull.waits() && self.unused_reserve(index, true) == 0);
             }
+        } else {
+            self.full_since = None;
+        }
+        if room == 0 {
             return;
         }
-        self.full_since = None;
         if self.gathers(room, now) {
             return;
         }
@@ -57,25 +61,26 @@ impl Fetch {
             .partition(|(_, partition)| partition.last_pull == LastPull::Empty);
         let empty: Vec<usize> = empty.into_iter().map(|(index, _)| index).collect();
         let requests: Vec<_> = others.into_iter().map(|(index, _)| self.slot_request(index, now)).collect();
-        for (request, reserved) in requests.iter().zip(self.schedule.deal(room, &requests)) {
+        for (request, reserved) in requests.iter().zip(self.schedule.deal(room, shared, &requests)) {
             if reserved > 0 {
                 self.pull(request.partition, reserved, Duration::ZERO);
             }
         }
         if !self.burst {
-            self.wait_for_messages(&empty, now);
+            self.wait_for_messages(&empty, shared, now);
         }
     }
 
-    /// Starts pulls that wait, for which no slot is reserved.
-    fn wait_for_messages(&mut self, empty: &[usize], now: Instant) {
+    /// Starts pulls that wait, which nothing is promised to.
+    fn wait_for_messages(&mut self, empty: &[usize], shared: usize, now: Instant) {
         if empty.is_empty() {
             return;
         }
         let share = (self.room(now) / empty.len()).max(1);
         for index in empty {
             let request = self.slot_request(*index, now);
-            let max = share.min(request.cap.saturating_sub(request.used));
+            let most = if shared == 0 { request.own } else { share };
+            let max = share.min(most).min(request.cap.saturating_sub(request.used));
             if max > 0 {
                 self.pull(*index, max, POLL_WAIT);
             }
@@ -90,7 +95,8 @@ impl Fetch {
         let demand = partition.map_or(0, |partition| partition.demand(now, self.slots));
         let more = self.most_tasks(index).saturating_sub(tasks).min(demand);
         let slots_each = partition.map_or(1, |partition| partition.slots_each);
-        SlotRequest { partition: index, used, cap: used.saturating_add(more.saturating_mul(slots_each)) }
+        let own = self.unused_reserve(index, true);
+        SlotRequest { partition: index, used, cap: used.saturating_add(more.saturating_mul(slots_each)), own }
     }
 
     /// Few slots are free, and others will be in a moment: one pull for all of them then.

@@ -25,19 +25,15 @@ impl Fetch {
         let held = self.partitions.iter().enumerate().filter(|(_, partition)| !partition.ready.is_empty());
         let held: Vec<usize> = held.map(|(index, _)| index).collect();
         self.kept_for = None;
-        while self.shared.pool.occupied() < self.slots {
-            let next = if let [only] = held.as_slice() {
-                let request = self.start_request(*only).filter(|request| request.used < request.cap);
-                request.map(|request| request.partition)
-            } else {
-                let requests: Vec<_> = held.iter().filter_map(|index| self.start_request(*index)).collect();
-                self.schedule.next(&requests)
-            };
-            let Some(index) = next else { break };
-            let free = self.slots.saturating_sub(self.shared.pool.occupied());
-            if self.needed(index) > free {
-                self.kept_for = Some(index);
-                break;
+        let mut kept: Vec<usize> = Vec::new();
+        while let Some(free) = self.slots.checked_sub(self.shared.pool.occupied()).filter(|free| *free > 0) {
+            // What is kept for a task, and what partitions reserve, others do not get.
+            let shared = if kept.is_empty() { self.unreserved(free, false) } else { 0 };
+            let Some(index) = self.next_to_start(&held, &kept, shared) else { break };
+            if self.needed(index) > free.min(shared + self.unused_reserve(index, false)) {
+                self.kept_for = self.kept_for.or(Some(index));
+                kept.push(index);
+                continue;
             }
             let Some(ready) = self.take_startable(index) else { break };
             started.extend(self.start(index, ready));
@@ -51,12 +47,24 @@ impl Fetch {
         self.shared.pool.eager.store(waits || self.burst, Ordering::SeqCst);
     }
 
+    /// The partition whose turn it is, of those that hold something that could start and that no slots are kept for yet.
+    fn next_to_start(&self, held: &[usize], kept: &[usize], shared: usize) -> Option<usize> {
+        let requests = held.iter().filter(|index| !kept.contains(index));
+        let mut requests = requests.filter_map(|index| self.start_request(*index));
+        if let [_] = held {
+            let could = |request: &SlotRequest| request.used < request.cap && request.own + shared > 0;
+            return requests.next().filter(could).map(|request| request.partition);
+        }
+        self.schedule.next(&requests.collect::<Vec<_>>(), shared)
+    }
+
     /// The request of a partition that holds something that could start.
     fn start_request(&self, index: usize) -> Option<SlotRequest> {
         self.partitions.get(index)?.startable(&self.shared.routes)?;
         let used = self.shared.pool.slots_in(index);
         let more = self.most_tasks(index).saturating_sub(self.shared.pool.tasks_in(index));
-        Some(SlotRequest { partition: index, used, cap: used.saturating_add(more) })
+        let own = self.unused_reserve(index, false);
+        Some(SlotRequest { partition: index, used, cap: used.saturating_add(more), own })
     }
 
     /// How many slots the next task of a partition takes.
@@ -67,7 +75,7 @@ impl Fetch {
         let partition = self.partitions.get(index);
         let next =
             partition.and_then(|partition| partition.ready.get(partition.startable(&self.shared.routes)?));
-        next.map_or(1, |ready| self.granted(ready.slots))
+        next.map_or(1, |ready| self.granted(index, ready.slots))
     }
 
     fn take_startable(&mut self, index: usize) -> Option<Ready> {
@@ -78,7 +86,7 @@ impl Fetch {
 
     /// Gives a message its slots.
     fn start(&mut self, index: usize, ready: Ready) -> Option<Work> {
-        let slots = self.granted(ready.slots);
+        let slots = self.granted(index, ready.slots);
         self.schedule.started(index, slots);
         let config = self.shared.partitions.get(index)?;
         let route = self.shared.routes.of(ready.delivery.message()).cloned();

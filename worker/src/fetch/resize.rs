@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::reserve::reserved;
 use super::state::Fetch;
 
 impl Fetch {
@@ -11,6 +12,7 @@ impl Fetch {
         let before = std::mem::replace(&mut self.slots, slots);
         if slots != before {
             self.schedule.set_slots(slots);
+            self.reserved = reserved(&self.shared.partitions, slots);
         }
         if slots < before {
             self.stop_pulls(|_, _| true); // they would bring too much
@@ -32,10 +34,5 @@ impl Fetch {
             left = partition.release_beyond(left, self.slots);
             partition.count(&self.shared.routes);
         }
-    }
-
-    /// How many slots a task that wants so many gets: no more than there are.
-    pub(super) fn granted(&self, wanted: usize) -> usize {
-        wanted.min(self.slots).max(1)
     }
 }

@@ -30,6 +30,8 @@ pub(crate) struct Fetch {
     pub(super) partitions: Vec<PartitionState>,
     pub(super) pulls: FuturesUnordered<BoxFuture<'static, Pulled>>,
     pub(super) schedule: Schedule,
+    /// Slots that partitions reserve, in all.
+    pub(super) reserved: usize,
     /// As many as there were when the loop last looked.
     pub(super) slots: usize,
     /// Slots became fewer, and more than these are still occupied.
@@ -67,7 +69,8 @@ impl Fetch {
             partitions,
             pulls: FuturesUnordered::new(),
             schedule: Schedule::new(shared.config.sharing, shared.pool.slots(), weights),
-            slots: shared.pool.slots(),
+            reserved: 0,
+            slots: 0,
             has_too_many: false,
             burst,
             series: SeriesCache::default(),

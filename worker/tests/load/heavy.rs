@@ -181,7 +181,7 @@ async fn a_shutdown_releases_a_heavy_task_that_waits() {
 
 #[tokio::test]
 async fn more_slots_than_there_are_or_none_are_refused() {
-    for (slots, named) in [(0, "takes 0 slots"), (5, "takes 5 slots, and the worker has 4")] {
+    for (slots, named) in [(0, "takes 0 slots"), (5, "takes 5 slots, and the worker has 4 ")] {
         let refused = Harness::new(|worker| {
             let worker = worker.slots(4).partition(Partition::new("p")).kind(Kind::new("k").slots(slots));
             worker.handler("k", |_: u64, _| async { Ok(()) })

@@ -10,4 +10,5 @@
 mod governed;
 mod heavy;
 mod meter;
+mod reserve;
 mod resize;
