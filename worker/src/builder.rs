@@ -276,7 +276,11 @@ impl WorkerBuilder {
 
     fn check_partitions(&mut self) -> Result<Vec<PartitionConfig>> {
         let mut configs: Vec<PartitionConfig> = Vec::with_capacity(self.partitions.len());
+        let mut parts = Vec::with_capacity(self.partitions.len());
         for partition in std::mem::take(&mut self.partitions) {
+            parts.extend(partition.into_parts(&self.routes, &self.kinds, &mut self.problems)?);
+        }
+        for partition in parts {
             let config = partition.check(self.queue.capabilities(), &mut self.problems)?;
             if configs.iter().any(|known| known.id == config.id) {
                 self.problems.push(format!("the partition {} is named twice: name it once", config.id));

@@ -70,8 +70,8 @@ impl Kind {
 
     /// How many of its tasks run at once in this process, over all partitions, at most. At least 1.
     ///
-    /// Give a kind with a long backlog a partition of its own and limit that by [`Partition::concurrency`](crate::Partition::concurrency),
-    /// which costs nothing. In a partition that it shares, such a kind holds up the kinds behind it, loses its order, and costs writes.
+    /// Give kinds partitions of their own by [`Partition::per_kind`](crate::Partition::per_kind), where this costs nothing and the order stays. In a
+    /// partition that it shares, a kind with a long backlog holds up the kinds behind it, loses its order, and costs writes.
     /// The reason is that nobody knows what kinds a pull will bring:
     ///
     /// - While every kind is full, nothing is pulled.
@@ -243,6 +243,21 @@ impl Routes {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.by_kind.is_empty() && self.any.is_none()
+    }
+
+    /// The kinds that have a handler of their own.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = &str> {
+        self.by_kind.keys().map(String::as_str)
+    }
+
+    /// Whether there is a handler for any kind.
+    pub(crate) fn have_any(&self) -> bool {
+        self.any.is_some()
+    }
+
+    /// Whether there is a handler for this kind.
+    pub(crate) fn handle(&self, kind: &str) -> bool {
+        self.have_any() || self.by_kind.contains_key(kind)
     }
 
     /// Sets the limits of a kind; `false` if it has no handler.

@@ -39,6 +39,7 @@
 //!   messages that wait too long are released.
 //! - **Heavy tasks** take [several slots](Kind::slots). The sum never exceeds the slots, and light tasks do not starve them.
 //! - **A reserve.** No other partition takes the slots that a partition [reserves](Partition::reserve).
+//! - **A kind that is full** holds up no other where each has [a partition of its own](Partition::per_kind).
 //! - **Leases.** The queue's heartbeat renews them after a third of their time. Where handlers compute without awaiting, give the
 //!   queue an [`IoThread`](anyqueue::IoThread), so that a blocked executor loses no lease. When a lease is lost all the same, the
 //!   handler is asked to stop and nothing is settled.
@@ -160,6 +161,7 @@ mod execute;
 mod fetch;
 mod governor;
 mod handler;
+mod kind_partition;
 mod message;
 mod orders;
 mod panics;
@@ -196,6 +198,7 @@ pub use context::{MAX_PROGRESS_BYTES, TaskContext};
 pub use error::{ErrorClass, TaskError, TaskResult};
 pub use governor::{Governor, ResourceGovernor};
 pub use handler::{Kind, Run};
+pub use kind_partition::{kind_partition, partition_kind};
 pub use message::{Failure, FailureKind, MAX_ERROR_BYTES, MAX_HISTORY, header, history, task};
 pub use partition::Partition;
 pub use retry::Retry;

@@ -1,11 +1,14 @@
 //! Which partition a worker serves, and how.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyqueue::adapter::Capabilities;
 use anyqueue::{IntoPartitionId, PartitionId, Result};
 
 use crate::config::{MAX_SLOTS, PartitionConfig};
+use crate::handler::{Kind, Routes};
+use crate::kind_partition::kind_partition;
 use crate::retry::Retry;
 
 /// A partition that a worker serves, and its limits.
@@ -19,6 +22,7 @@ use crate::retry::Retry;
 #[must_use = "give it to WorkerBuilder::partition"]
 pub struct Partition {
     name: Result<PartitionId>,
+    kinds: Option<Vec<String>>,
     weight: u32,
     concurrency: usize,
     reserve: usize,
@@ -34,6 +38,7 @@ impl Partition {
     pub fn new(name: impl IntoPartitionId) -> Self {
         Self {
             name: name.into_partition_id(),
+            kinds: None,
             weight: 1,
             concurrency: usize::MAX,
             reserve: 0,
@@ -42,6 +47,42 @@ impl Partition {
             lease: None,
             group_members: 1,
         }
+    }
+
+    /// A partition for each kind that the worker has a handler for: tasks of the kind `send_mail` are in `jobs.send_mail`, where
+    /// [`kind_partition`](crate::kind_partition) has them pushed to. Everything else that is set here applies to each of them.
+    ///
+    /// So a kind can be capped, weighted, counted and paused like any partition, and a backlog of one kind holds up no other. The
+    /// [`concurrency`](crate::Kind::concurrency) of a kind costs nothing here: it is that of its partition, from which no more is pulled than
+    /// may run.
+    ///
+    /// ```
+    /// use anyqueue_worker::{Kind, Partition, TaskContext, Worker, kind_partition, task};
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # let queue = anyqueue::Queue::new(anyqueue_memory::MemoryQueue::new())?;
+    /// let worker = Worker::builder(queue.clone())
+    ///     .partition(Partition::per_kind("jobs"))
+    ///     .handler("send_mail", |_to: String, _: TaskContext| async { Ok(()) })
+    ///     .handler("render", |_pages: u32, _: TaskContext| async { Ok(()) })
+    ///     .kind(Kind::new("render").concurrency(2))
+    ///     .build()?;
+    /// queue.push(kind_partition("jobs", "render")?, task("render", &7)?).await?;
+    /// assert_eq!(worker.run_once().await?.processed, 1);
+    /// # Ok::<(), anyqueue::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// [`WorkerBuilder::build`](crate::WorkerBuilder::build) refuses it beside an [`any_handler`](crate::WorkerBuilder::any_handler) while
+    /// [`kinds`](Self::kinds) does not say what kinds that is for, and for a kind whose name is too long. With
+    /// [`Sharing::Strict`](crate::Sharing::Strict) the kinds come in the order of their names.
+    pub fn per_kind(base: impl IntoPartitionId) -> Self {
+        Self { kinds: Some(Vec::new()), ..Self::new(base) }
+    }
+
+    /// Further kinds that [`per_kind`](Self::per_kind) serves: those of the [handler for any kind](crate::WorkerBuilder::any_handler), of
+    /// which nobody knows what others there are.
+    pub fn kinds<K: Into<String>>(mut self, kinds: impl IntoIterator<Item = K>) -> Self {
+        self.kinds.get_or_insert_default().extend(kinds.into_iter().map(Into::into));
+        self
     }
 
     /// Its share of the slots while other partitions want them too, relative to their weights. At least 1.
@@ -107,6 +148,37 @@ impl Partition {
         self
     }
 
+    /// Parts it into those of its kinds, if each has one of its own.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a bad name.
+    pub(crate) fn into_parts(
+        mut self,
+        routes: &Routes,
+        limits: &[Kind],
+        problems: &mut Vec<String>,
+    ) -> Result<Vec<Self>> {
+        let Some(named) = self.kinds.take() else { return Ok(vec![self]) };
+        let base = self.name.clone()?;
+        if routes.have_any() && named.is_empty() {
+            problems.push(format!(
+                "each kind has a partition of its own in {base}, and a handler for any kind does not say what kinds there are: name them by kinds()"
+            ));
+        }
+        let kinds: BTreeSet<&str> = routes.kinds().chain(named.iter().map(String::as_str)).collect();
+        let part = |kind: &str| {
+            if !routes.handle(kind) {
+                problems.push(format!("the kind {kind:?} of {base} has no handler: register one"));
+            }
+            let limit = limits.iter().find(|limit| limit.name == kind);
+            let most = limit.map_or(usize::MAX, |limit| limit.concurrency);
+            let name = Ok(kind_partition(&base, kind)?);
+            let concurrency = self.concurrency.min(most);
+            Ok(Self { name, kinds: None, concurrency, retry: self.retry, ..self })
+        };
+        kinds.into_iter().map(part).collect()
+    }
+
     /// Checks it, and adds what is wrong to the problems.
     ///
     /// # Errors
@@ -116,7 +188,8 @@ impl Partition {
         capabilities: &Capabilities,
         problems: &mut Vec<String>,
     ) -> Result<PartitionConfig> {
-        let Self { name, weight, concurrency, reserve, timeout, retry, lease, group_members } = self;
+        let Self { name, kinds: _, weight, concurrency, reserve, timeout, retry, lease, group_members } =
+            self;
         let id = name?;
         if concurrency == 0 || weight == 0 {
             problems.push(format!("the partition {id} has weight or concurrency 0: leave it out instead"));

@@ -139,7 +139,7 @@ async fn a_batch_takes_the_slots_of_its_kind() {
         let worker = worker.partition(Partition::new("light")).kind(Kind::new("batch").slots(3));
         let worker = meter.handler(meter.handler(worker, "unused", 3), "light", 1);
         worker.batch_handler("batch", move |tasks: Vec<Task<u64>>, batch: BatchContext| {
-            notes.begins("unused");
+            notes.begins("unused", 0);
             let notes = notes.clone();
             async move {
                 assert_eq!(tasks.len(), 5);

@@ -10,5 +10,6 @@
 mod governed;
 mod heavy;
 mod meter;
+mod per_kind;
 mod reserve;
 mod resize;

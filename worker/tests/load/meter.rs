@@ -22,7 +22,7 @@ struct State {
     slots: HashMap<String, usize>,
     in_use: usize,
     most: usize,
-    begun: Vec<String>,
+    begun: Vec<(String, u64)>,
 }
 
 impl Meter {
@@ -33,7 +33,7 @@ impl Meter {
         worker.handler(kind, move |takes: u64, task: TaskContext| {
             let meter = meter.clone();
             async move {
-                meter.begins(task.kind());
+                meter.begins(task.kind(), takes);
                 task.clock().sleep(millis(takes)).await;
                 meter.ends(task.kind());
                 Ok(())
@@ -41,11 +41,11 @@ impl Meter {
         })
     }
 
-    pub(crate) fn begins(&self, kind: &str) {
+    pub(crate) fn begins(&self, kind: &str, payload: u64) {
         let mut state = self.0.lock().unwrap();
         state.in_use += state.slots[kind];
         state.most = state.most.max(state.in_use);
-        state.begun.push(kind.to_owned());
+        state.begun.push((kind.to_owned(), payload));
     }
 
     pub(crate) fn ends(&self, kind: &str) {
@@ -67,11 +67,17 @@ impl Meter {
 
     /// The kinds of the tasks that have begun, in order.
     pub(crate) fn begun(&self) -> Vec<String> {
-        self.0.lock().unwrap().begun.clone()
+        self.0.lock().unwrap().begun.iter().map(|(kind, _)| kind.clone()).collect()
     }
 
     pub(crate) fn count(&self, kind: &str) -> usize {
-        self.0.lock().unwrap().begun.iter().filter(|begun| *begun == kind).count()
+        self.payloads(kind).len()
+    }
+
+    /// The payloads of the tasks of a kind that have begun, in order.
+    pub(crate) fn payloads(&self, kind: &str) -> Vec<u64> {
+        let state = self.0.lock().unwrap();
+        state.begun.iter().filter(|(begun, _)| begun == kind).map(|(_, payload)| *payload).collect()
     }
 }
 
