@@ -81,6 +81,10 @@ clauses! {
     EndedTold: "what has ended is listed, counted and found until its time is over",
     EndsMerge: "of the ends of a task that are recorded the greatest is left",
     EndsRemoved: "ends are deleted by id, freed when their time is over, and come with a cancellation",
+    EntryKept: "an entry comes back as it was written, until it is changed, and stands apart from messages",
+    EntryCompared: "a change is made if the entry is as it expects, and else returns what is there",
+    EntriesListed: "entries are listed by prefix, in the order of their keys, each once",
+    EntryLapses: "an entry lapses by the server's clock, to the millisecond",
 }
 
 impl Clause {
@@ -127,7 +131,7 @@ mod tests {
     fn clauses_are_numbered_from_one() {
         assert_eq!(Clause::from_number(1), Some(Clause::Stored));
         assert_eq!(Clause::from_number(43), Some(Clause::Unsupported));
-        assert_eq!([Clause::from_number(0), Clause::from_number(53)], [None, None]);
+        assert_eq!([Clause::from_number(0), Clause::from_number(57)], [None, None]);
         assert!(Clause::ALL.iter().zip(1..).all(|(clause, number)| clause.number() == number));
     }
 

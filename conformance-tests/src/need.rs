@@ -88,6 +88,8 @@ needs! {
     Ledger: "a ledger of the ends of tasks", |c| c.ledger.is_some();
     /// The ends of tasks, stored in one step with their settlements.
     AtomicLedger: "a ledger in one step with the settlement", |c| c.ledger == Some(MoveGuarantee::Atomic);
+    /// Small shared entries with versions and times to live.
+    Control: "a control store", |c| c.control;
     /// Successors with the end of a delivery.
     Successors: "successors", |c| c.successors.is_some();
     /// Successors in one step with the end.

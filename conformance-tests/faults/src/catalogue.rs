@@ -5,7 +5,9 @@ use std::sync::Arc;
 use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Entry, Quirk};
-use crate::{amend, client, groups, inspect, keys, lease, ledger, limits, pull, push, settle, time, whole};
+use crate::{
+    amend, client, control, groups, inspect, keys, lease, ledger, limits, pull, push, settle, time, whole,
+};
 
 const TOPICS: &[&[Entry]] = &[
     push::batch::FAULTS,
@@ -42,6 +44,10 @@ const TOPICS: &[&[Entry]] = &[
     ledger::recorded::FAULTS,
     ledger::removed::FAULTS,
     ledger::cancelled::FAULTS,
+    control::kept::FAULTS,
+    control::compared::FAULTS,
+    control::listed::FAULTS,
+    control::lapsed::FAULTS,
     limits::numbers::FAULTS,
     time::lateness::FAULTS,
     inspect::beside_work::FAULTS,

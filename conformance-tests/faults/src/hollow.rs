@@ -1,12 +1,14 @@
 //! Backends without anything inside: one says yes to everything and does nothing, one refuses everything.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use anyqueue::adapter::{
     AmendQueueStorage, Cancelled, Capabilities, ControlStorage, EndedCursor, EndedQuery, EndedTask,
     Extension, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
     PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage, TaskEnd, async_trait,
 };
+use anyqueue::control::{Applied, Change, Entry, Key, Stamped};
 use anyqueue::{
     Browsed, CancelOutcome, Counts, DeleteOutcome, Error, ExtendOutcome, Health, MessageData, MessageId,
     Page, PartitionId, PushOutcome, Result, SettleOutcome,
@@ -107,7 +109,7 @@ impl Storage for Hollow {
     }
 
     fn control(&self) -> Option<&dyn ControlStorage> {
-        None
+        Some(self)
     }
 }
 
@@ -165,5 +167,18 @@ impl LedgerQueueStorage for Hollow {
     }
     async fn cancel(&self, _: &PartitionId, tasks: &[Cancelled]) -> Vec<Result<CancelOutcome>> {
         self.answers(tasks, |_| CancelOutcome::Removed)
+    }
+}
+
+#[async_trait]
+impl ControlStorage for Hollow {
+    async fn get(&self, keys: &[Key]) -> Result<Stamped<Vec<Option<Entry>>>> {
+        self.answer(Stamped::new(SystemTime::now(), vec![None; keys.len()]))
+    }
+    async fn list(&self, _: &str, _: Page<Key>) -> Result<Stamped<Vec<Entry>>> {
+        self.answer(Stamped::new(SystemTime::now(), Vec::new()))
+    }
+    async fn apply(&self, changes: &[Change]) -> Result<Stamped<Vec<Applied>>> {
+        self.answer(Stamped::new(SystemTime::now(), vec![Applied::Done; changes.len()]))
     }
 }

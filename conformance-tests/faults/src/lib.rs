@@ -9,6 +9,7 @@ mod amend;
 mod basic;
 mod catalogue;
 mod client;
+mod control;
 mod groups;
 mod harness;
 mod hollow;

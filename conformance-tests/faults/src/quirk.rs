@@ -9,10 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyqueue::adapter::{
-    Action, AmendQueueStorage as _, Cancelled, Capabilities, EndedCursor, EndedQuery, EndedTask, Extension,
-    InspectQueueStorage as _, Lease, LedgerQueueStorage as _, PauseQueueStorage as _, PullQueueStorage as _,
-    PullRequest, PushQueueStorage as _, QueueStorage as _, RawDelivery, Settlement, TaskEnd, async_trait,
+    Action, AmendQueueStorage as _, Cancelled, Capabilities, ControlStorage as _, EndedCursor, EndedQuery,
+    EndedTask, Extension, InspectQueueStorage as _, Lease, LedgerQueueStorage as _, PauseQueueStorage as _,
+    PullQueueStorage as _, PullRequest, PushQueueStorage as _, QueueStorage as _, RawDelivery, Settlement,
+    TaskEnd, async_trait,
 };
+use anyqueue::control::{Applied, Change, Entry as ControlEntry, Key, Stamped};
 use anyqueue::{
     Amend, AmendOutcome, Browsed, CancelOutcome, Clock, Counts, DeleteOutcome, ExtendOutcome, Health,
     MessageData, MessageId, Page, PartitionId, PushOutcome, Result, SettleOutcome, TaskOptions,
@@ -220,6 +222,23 @@ pub(crate) trait Quirk: fmt::Debug + Send + Sync {
         tasks: &[Cancelled],
     ) -> Vec<Result<CancelOutcome>> {
         client.right.cancel(partition, tasks).await
+    }
+
+    async fn entries(&self, client: &Client, keys: &[Key]) -> Result<Stamped<Vec<Option<ControlEntry>>>> {
+        client.right.get(keys).await
+    }
+
+    async fn list_entries(
+        &self,
+        client: &Client,
+        prefix: &str,
+        page: Page<Key>,
+    ) -> Result<Stamped<Vec<ControlEntry>>> {
+        client.right.list(prefix, page).await
+    }
+
+    async fn change_entries(&self, client: &Client, changes: &[Change]) -> Result<Stamped<Vec<Applied>>> {
+        client.right.apply(changes).await
     }
 
     /// What it declares otherwise.

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use anyqueue::adapter::{
-    AmendQueueStorage, Cancelled, Capabilities, EndedCursor, EndedQuery, EndedTask, Extension,
-    InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
+    AmendQueueStorage, Cancelled, Capabilities, ControlStorage, EndedCursor, EndedQuery, EndedTask,
+    Extension, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
     PushQueueStorage, QueueStorage, RawDelivery, Settlement, Storage, TaskEnd, async_trait,
 };
+use anyqueue::control::{Applied, Change, Entry, Key, Stamped};
 use anyqueue::{
     Amend, AmendOutcome, Browsed, CancelOutcome, Counts, DeleteOutcome, Error, ExtendOutcome, Health,
     MessageData, MessageId, Page, PartitionId, PushOutcome, Result, SettleOutcome,
@@ -31,6 +32,14 @@ impl Right {
 
     pub(crate) fn has_ledger(&self) -> bool {
         self.0.ledger().is_some()
+    }
+
+    pub(crate) fn has_control(&self) -> bool {
+        self.0.control().is_some()
+    }
+
+    fn control(&self) -> Result<&dyn ControlStorage> {
+        self.0.control().ok_or_else(|| Error::unsupported("no control store"))
     }
 
     fn ledger(&self) -> Result<&dyn LedgerQueueStorage> {
@@ -215,5 +224,20 @@ impl LedgerQueueStorage for Right {
             Ok(ledger) => ledger.cancel(partition, tasks).await,
             Err(error) => vec![Err(error); tasks.len()],
         }
+    }
+}
+
+#[async_trait]
+impl ControlStorage for Right {
+    async fn get(&self, keys: &[Key]) -> Result<Stamped<Vec<Option<Entry>>>> {
+        self.control()?.get(keys).await
+    }
+
+    async fn list(&self, prefix: &str, page: Page<Key>) -> Result<Stamped<Vec<Entry>>> {
+        self.control()?.list(prefix, page).await
+    }
+
+    async fn apply(&self, changes: &[Change]) -> Result<Stamped<Vec<Applied>>> {
+        self.control()?.apply(changes).await
     }
 }

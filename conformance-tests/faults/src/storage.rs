@@ -7,6 +7,7 @@ use anyqueue::adapter::{
     Extension, InspectQueueStorage, LedgerQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest,
     PushQueueStorage, QueueStorage, Settlement, Storage, TaskEnd, async_trait,
 };
+use anyqueue::control::{Applied, Change, Entry, Key, Stamped};
 use anyqueue::{
     Amend, Browsed, CancelOutcome, Clock, Counts, DeleteOutcome, Health, MessageData, MessageId, Page,
     PartitionId, Result,
@@ -123,7 +124,8 @@ impl Storage for Quirky {
     }
 
     fn control(&self) -> Option<&dyn ControlStorage> {
-        None
+        let has_one = self.capabilities.control && self.client.right.has_control();
+        has_one.then_some(self as &dyn ControlStorage)
     }
 }
 
@@ -212,5 +214,20 @@ impl LedgerQueueStorage for Quirky {
 
     async fn cancel(&self, partition: &PartitionId, tasks: &[Cancelled]) -> Vec<Result<CancelOutcome>> {
         self.quirk().cancel_tasks(&self.client, partition, tasks).await
+    }
+}
+
+#[async_trait]
+impl ControlStorage for Quirky {
+    async fn get(&self, keys: &[Key]) -> Result<Stamped<Vec<Option<Entry>>>> {
+        self.quirk().entries(&self.client, keys).await
+    }
+
+    async fn list(&self, prefix: &str, page: Page<Key>) -> Result<Stamped<Vec<Entry>>> {
+        self.quirk().list_entries(&self.client, prefix, page).await
+    }
+
+    async fn apply(&self, changes: &[Change]) -> Result<Stamped<Vec<Applied>>> {
+        self.quirk().change_entries(&self.client, changes).await
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyqueue::adapter::{
     Action, AmendQueueStorage, Cancelled, Capabilities, ControlStorage, Durability, DurabilityLevel,
@@ -11,6 +11,7 @@ use anyqueue::adapter::{
     LedgerQueueStorage, PauseQueueStorage, PullQueueStorage, PullRequest, PushQueueStorage, QueueStorage,
     RawDelivery, Reach, Settlement, Storage, TaskEnd, async_trait,
 };
+use anyqueue::control::{Applied, Change, Entry, Expect, Key, Stamped};
 use anyqueue::{
     CancelOutcome, Error, ErrorKind, ExtendOutcome, Health, MessageData, MessageId, Page, PartitionId,
     PushOutcome, Result, RetryClass, SettleOutcome,
@@ -91,6 +92,14 @@ impl Server {
         }
     }
 
+    async fn forget_entries(&self) -> Result<()> {
+        let memory = self.memory().client();
+        let kept = memory.list("", Page::of(usize::MAX)).await?.value;
+        let forgotten: Vec<_> =
+            kept.into_iter().map(|entry| Change::delete(entry.key, Expect::Any)).collect();
+        memory.apply(&forgotten).await.map(drop)
+    }
+
     fn memory(&self) -> std::sync::MutexGuard<'_, MemoryQueue> {
         self.memory.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -135,6 +144,9 @@ impl FaultTarget for Handle {
         }
         if disruption == Disruption::Kill && self.0.fault == Some(Fault::RestartForgetsEnds) {
             self.0.forget_ends().await;
+        }
+        if disruption == Disruption::Kill && self.0.fault == Some(Fault::RestartForgetsEntries) {
+            self.0.forget_entries().await?;
         }
         let mut known = true;
         self.0.line.send_modify(|line| match disruption {
@@ -358,7 +370,7 @@ impl Storage for Remote {
     }
 
     fn control(&self) -> Option<&dyn ControlStorage> {
-        None
+        Some(self)
     }
 }
 
@@ -402,5 +414,24 @@ impl LedgerQueueStorage for Remote {
 
     async fn cancel(&self, partition: &PartitionId, tasks: &[Cancelled]) -> Vec<Result<CancelOutcome>> {
         self.items(tasks.len(), async { self.memory().cancel(partition, tasks).await }).await
+    }
+}
+
+#[async_trait]
+impl ControlStorage for Remote {
+    async fn get(&self, keys: &[Key]) -> Result<Stamped<Vec<Option<Entry>>>> {
+        self.call(Duration::ZERO, async { self.memory().get(keys).await }).await?
+    }
+
+    async fn list(&self, prefix: &str, page: Page<Key>) -> Result<Stamped<Vec<Entry>>> {
+        self.call(Duration::ZERO, async { self.memory().list(prefix, page).await }).await?
+    }
+
+    async fn apply(&self, changes: &[Change]) -> Result<Stamped<Vec<Applied>>> {
+        let answer = self.call(Duration::ZERO, async { self.memory().apply(changes).await }).await;
+        if answer.is_err() && self.is(Fault::EntryDoneWithoutAnswer) {
+            return Ok(Stamped::new(SystemTime::now(), vec![Applied::Done; changes.len()]));
+        }
+        answer?
     }
 }

@@ -1,6 +1,8 @@
 //! The faults that a backend can have: names and what each does wrong. Cases name those that they find.
 
 #[macro_use]
+mod control;
+#[macro_use]
 mod ledger;
 
 macro_rules! faults {
@@ -26,8 +28,8 @@ macro_rules! faults {
     };
 }
 
-// The ledger's are in a file of their own, and come last.
-with_ledger_faults! { faults!
+// Those of the ledger and of the control store are in files of their own, and come last.
+with_ledger_faults! { with_control_faults! faults!
     // Push
     LosesEleventh: "The eleventh message of a batch is acknowledged but not stored.",
     OkBeforeStored: "A push is acknowledged a moment before it is stored.",

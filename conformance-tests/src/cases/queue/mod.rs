@@ -5,6 +5,7 @@ mod amend;
 mod beside;
 mod bounds;
 mod close;
+mod control;
 mod crowd;
 mod dead;
 mod edges;
@@ -49,6 +50,7 @@ pub(super) const GROUPS: &[&[Case]] = &[
     amend::CASES,
     ledger::CASES,
     ledger::told::CASES,
+    control::CASES,
     beside::CASES,
     fault::CASES,
     close::CASES,

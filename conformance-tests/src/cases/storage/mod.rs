@@ -7,6 +7,7 @@ mod bounds;
 mod cancel;
 mod compaction;
 mod concurrency;
+mod control;
 mod crowd;
 mod dead;
 mod dedup;
@@ -87,6 +88,13 @@ pub(super) const GROUPS: &[&[Case]] = &[
     ledger::removed::CASES,
     ledger::life::CASES,
     ledger::killed::CASES,
+    control::kept::CASES,
+    control::apart::CASES,
+    control::compared::CASES,
+    control::raced::CASES,
+    control::listed::CASES,
+    control::lapsed::CASES,
+    control::killed::CASES,
     dead::CASES,
     waiting::CASES,
     crowd::CASES,

@@ -140,12 +140,12 @@ async fn server_killed(c: &Context) -> CaseResult {
 }
 
 /// Whether a settlement that was acknowledged outlives the server's death.
-fn settlements_last(c: &Context) -> bool {
+pub(in crate::cases::storage) fn settlements_last(c: &Context) -> bool {
     c.capabilities().durability.settle >= DurabilityLevel::ProcessCrash
 }
 
 /// A new client, once the server is back.
-async fn recovered(c: &Context) -> CaseResult<Client> {
+pub(in crate::cases::storage) async fn recovered(c: &Context) -> CaseResult<Client> {
     let recovery = Recovery::begins();
     while c.client().storage().check().await.is_err() {
         recovery.again(c, "a good check").await?;
