@@ -182,12 +182,13 @@ impl Work {
         let work = registered(control.as_ref(), &worker, work);
         let end =
             tokio::select! { end = work => end, never = report_failures(&worker, output) => match never {} };
-        if let Some(control) = control {
-            control.close().await?;
-        }
         let reported = end.map_err(Failure::from).and_then(|summary| report(output, &summary));
+        let let_go = match control {
+            Some(control) => control.close().await,
+            None => Ok(()),
+        };
         let closed = queue.close().await;
-        reported.and(closed.map_err(Failure::from))
+        reported.and(let_go).and(closed.map_err(Failure::from))
     }
 
     fn options(&self) -> PartitionOptions {

@@ -1,22 +1,18 @@
 //! A worker that tells of itself.
 
 use std::future::Future;
-use std::path::Path;
 use std::pin::pin;
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyqueue::control::{Applied, Change, ControlStore, Entry, Expect, Key, Version};
-use anyqueue::{Clock, Error, Result};
+use anyqueue::control::{Applied, Change, ControlStore, Expect, Key, Stamped, Version};
+use anyqueue::{Clock, Error, ErrorKind, Result};
 use anyqueue_worker::{Stage, TaskContext, Worker};
 
+use super::host::{has_ended, host_name, new_session, resident_memory};
 use super::record::{HeldTask, Order, Record, WorkerInfo, WorkerState};
+use super::watch::Watch;
 use super::{Registry, key_of};
-use crate::entry::{FORMAT, decode, encode};
-
-/// Tells this process from every other, also from one that had its number.
-static PROCESS: LazyLock<String> = LazyLock::new(|| uuid::Uuid::new_v4().to_string());
+use crate::entry::{FORMAT, encode, unchanged, update};
 
 /// How often one beat is tried that meets orders.
 const ROUNDS: usize = 5;
@@ -96,7 +92,9 @@ pub struct Member {
     /// The content of the last beat that the store has taken.
     last: Option<Version>,
     /// Beats fail: said once.
-    is_cut_off: AtomicBool,
+    is_cut_off: bool,
+    /// Another process has the name: said once.
+    is_displaced: bool,
     asked: Ended,
 }
 
@@ -115,17 +113,19 @@ impl Registry {
             worker: worker.clone(),
             key: key_of(worker.name())?,
             options,
-            session: format!("{}/{}", *PROCESS, uuid::Uuid::new_v4()),
+            session: new_session(),
             began: clock.now(),
             clock,
             last: None,
-            is_cut_off: AtomicBool::new(false),
+            is_cut_off: false,
+            is_displaced: false,
             asked: Ended::Unasked,
         };
-        match member.enter().await {
+        match member.beat_in_time().await {
             Err(error) if error.retry() == anyqueue::RetryClass::Never => Err(error),
-            entered => {
-                member.note(&entered);
+            Ok(Some(other)) => Err(taken(&other)),
+            beat => {
+                member.note(&beat);
                 Ok(member)
             }
         }
@@ -140,93 +140,93 @@ impl Member {
     /// Dropping the future drops the work. The worker is taken for dead some seconds later.
     pub async fn during<T>(mut self, work: impl Future<Output = T>) -> (T, Ended) {
         let mut work = pin!(work);
-        let mut sweep_at = self.clock.now() + self.options.valid_for.mul_f64(fastrand::f64());
-        let ended = loop {
-            let beat = async {
-                self.clock.sleep(self.options.every).await;
-                let beat = self.beat().await;
-                self.note(&beat);
-                if beat.is_ok() && self.clock.now() >= sweep_at {
-                    sweep_at = self.clock.now() + self.options.valid_for.mul_f64(1.0 + fastrand::f64());
-                    // Another member tries again.
-                    let _ = self.registry.sweep().await;
-                }
+        let now = self.clock.now();
+        let mut watch = Watch::new(now, self.options.valid_for);
+        let mut beat_at = now + self.options.every;
+        let end = loop {
+            let turn = async {
+                self.clock.sleep_until(beat_at).await;
+                // Counted from here: a beat that hangs does not put off the next one.
+                beat_at = self.clock.now() + self.options.every;
+                self.turn(&mut watch).await;
             };
-            tokio::select! { biased; ended = &mut work => break ended, () = beat => {} }
+            tokio::select! { biased; end = &mut work => break end, () = turn => {} }
         };
         self.leave().await;
-        (ended, self.asked)
+        (end, self.asked)
     }
 
-    /// The first beat, unless somebody else who lives has the name.
-    async fn enter(&mut self) -> Result<()> {
-        for _ in 0..ROUNDS {
-            let found = self.store.get(&self.key).await?;
-            if let Some(entry) = &found.value {
-                let name = self.worker.name();
-                // What cannot be read stands in nobody's way.
-                if let Ok(other) = WorkerInfo::of(name, entry) {
-                    if !other.is_lost(found.now) && !has_ended(&other) {
-                        return Err(Error::invalid(format!(
-                            "the name {name} is taken: a worker on {} with process number {} has it; give this one another name, or wait until that one has ended",
-                            other.host, other.pid
-                        )));
-                    }
-                    self.registry.bury(entry, &other).await?;
-                    continue;
-                }
-            }
-            let expect = found.value.as_ref().map_or(Expect::Absent, |entry| Expect::Version(entry.version));
-            if self.put(expect).await?.is_ok() {
-                return Ok(());
+    async fn turn(&mut self, watch: &mut Watch) {
+        let beat = self.beat_in_time().await;
+        self.note(&beat);
+        if beat.is_ok() {
+            let late = self.clock.sleep(self.patience());
+            tokio::select! { () = watch.look(&self.registry, &self.clock, &self.key) => {}, () = late => {} }
+        }
+    }
+
+    /// How long one call may take: what hangs for longer would keep the next beat from arriving in time.
+    fn patience(&self) -> Duration {
+        self.options.valid_for / 3
+    }
+
+    async fn beat_in_time(&mut self) -> Result<Option<WorkerInfo>> {
+        let (clock, patience) = (self.clock.clone(), self.patience());
+        tokio::select! {
+            biased;
+            beat = self.beat() => beat,
+            () = clock.sleep(patience) => {
+                let text = format!("no answer within {}", humantime::format_duration(patience));
+                Err(Error::new(ErrorKind::TimedOut, text))
             }
         }
-        Err(Error::new(anyqueue::ErrorKind::Unavailable, "others register under this name all the time"))
     }
 
-    /// Tells of the worker, in one round trip unless there is something to hear.
-    async fn beat(&mut self) -> Result<()> {
+    /// Tells of the worker, in one round trip unless there is something to hear. Returns who has the name, if that is another one that lives: its entry, and
+    /// what is said to it, are left alone.
+    async fn beat(&mut self) -> Result<Option<WorkerInfo>> {
         let mut expect = self.last.map_or(Expect::Absent, Expect::Version);
         for _ in 0..ROUNDS {
             let there = match self.put(expect).await? {
-                Ok(()) => return Ok(()),
-                Err(there) => there,
+                Stamped { value: Applied::Done, .. } => return Ok(None),
+                Stamped { value: Applied::Conflict(there), now } => there.map(|entry| (entry, now)),
             };
-            expect = match there {
-                None => {
-                    if self.last.is_some() {
-                        tracing::warn!(
-                            worker = self.worker.name(),
-                            "this worker was taken for dead, or forgotten, and registers anew"
-                        );
-                    }
-                    Expect::Absent
-                }
-                Some(entry) => {
-                    self.hear(&entry);
-                    Expect::Version(entry.version)
-                }
+            let Some((entry, now)) = there else {
+                self.was_forgotten();
+                expect = Expect::Absent;
+                continue;
             };
+            expect = Expect::Version(entry.version);
+            // What cannot be read stands in nobody's way.
+            let Ok(found) = WorkerInfo::of(self.worker.name(), &entry) else { continue };
+            if found.session == self.session {
+                self.hear(&found);
+            } else if found.is_lost(now) || has_ended(&found) {
+                self.registry.bury(&entry, &found).await?;
+                expect = Expect::Absent;
+            } else {
+                self.last = None;
+                return Ok(Some(found));
+            }
         }
-        Ok(())
+        Err(Error::new(ErrorKind::Unavailable, "others change the entry of this worker all the time"))
+    }
+
+    fn was_forgotten(&mut self) {
+        if self.last.take().is_some() {
+            tracing::warn!(
+                worker = self.worker.name(),
+                "this worker was taken for dead, or forgotten, and registers anew"
+            );
+        }
     }
 
     /// Does what others have written into the entry.
-    fn hear(&mut self, entry: &Entry) {
-        let Ok(record) = decode::<Record>(entry) else { return };
-        if record.session != self.session {
-            tracing::error!(
-                worker = self.worker.name(),
-                host = record.host,
-                pid = record.pid,
-                "another process has the name of this worker, which was frozen or cut off: the registry shows only one of them"
-            );
-            return;
+    fn hear(&mut self, said: &WorkerInfo) {
+        for id in &said.cancel {
+            self.worker.cancel(*id);
         }
-        for id in record.cancel.iter().filter_map(|id| id.parse().ok()) {
-            self.worker.cancel(id);
-        }
-        let Some(order) = record.order else { return };
+        let Some(order) = said.order else { return };
         tracing::info!(worker = self.worker.name(), ?order, "the worker was told what to do");
         match order {
             Order::Quiet => self.worker.set_quiet(true),
@@ -241,18 +241,16 @@ impl Member {
         self.worker.shutdown();
     }
 
-    /// Writes the entry. If another content is there than expected, returns that.
-    async fn put(&mut self, expect: Expect) -> Result<Result<(), Option<Entry>>> {
+    /// Writes the entry, if what is there is as expected.
+    async fn put(&mut self, expect: Expect) -> Result<Stamped<Applied>> {
         let record = self.record();
         let change = Change::put(self.key.clone(), expect, encode(&record)?).with_ttl(record.ttl());
         let version = change.version();
-        match self.store.apply(change).await?.value {
-            Applied::Done => {
-                self.last = version;
-                Ok(Ok(()))
-            }
-            Applied::Conflict(there) => Ok(Err(there)),
+        let applied = self.store.apply(change).await?;
+        if applied.value.is_done() {
+            self.last = version;
         }
+        Ok(applied)
     }
 
     fn record(&self) -> Record {
@@ -266,11 +264,11 @@ impl Member {
         let mut record = Record {
             format: FORMAT,
             session: self.session.clone(),
-            host: host(),
+            host: host_name(),
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             state,
-            partitions: self.worker.partitions().map(ToString::to_string).collect(),
+            partitions: Vec::new(),
             slots: self.worker.slots(),
             running: health.running,
             held: Vec::new(),
@@ -282,12 +280,13 @@ impl Member {
             order: None,
             cancel: Vec::new(),
         };
+        record.serve(self.worker.partitions().map(ToString::to_string));
         record.hold(self.worker.running().iter().map(|task| held(task, now)).collect());
         record
     }
 
-    fn note<T>(&self, beat: &Result<T>) {
-        let was_cut_off = self.is_cut_off.swap(beat.is_err(), Ordering::Relaxed);
+    fn note(&mut self, beat: &Result<Option<WorkerInfo>>) {
+        let was_cut_off = std::mem::replace(&mut self.is_cut_off, beat.is_err());
         match beat {
             Err(error) => {
                 metrics::counter!("anyqueue_beats_failed_total").increment(1);
@@ -295,39 +294,48 @@ impl Member {
                     tracing::warn!(worker = self.worker.name(), %error, "the registry of workers cannot be reached; the work goes on");
                 }
             }
-            Ok(_) if was_cut_off => {
-                tracing::info!(worker = self.worker.name(), "the registry of workers can be reached again");
+            Ok(other) => {
+                if was_cut_off {
+                    tracing::info!(
+                        worker = self.worker.name(),
+                        "the registry of workers can be reached again"
+                    );
+                }
+                self.note_displaced(other.as_ref());
             }
-            Ok(_) => {}
         }
     }
 
-    async fn leave(&self) {
-        let Some(last) = self.last else { return };
-        let farewell = self.store.apply(Change::delete(self.key.clone(), Expect::Version(last)));
-        let late = self.clock.sleep(FAREWELL);
-        // An order that came in between makes this fail. Then the entry ends by itself, and nothing is named that is not held.
-        tokio::select! {
-            left = farewell => {
-                if let Ok(Applied::Conflict(Some(entry))) = left.map(|left| left.value) {
-                    let is_mine = decode::<Record>(&entry).is_ok_and(|record| record.session == self.session);
-                    if is_mine {
-                        let _ = self.store.apply(Change::delete(self.key.clone(), Expect::Version(entry.version))).await;
-                    }
-                }
-            }
-            () = late => {}
+    fn note_displaced(&mut self, by: Option<&WorkerInfo>) {
+        let was_displaced = std::mem::replace(&mut self.is_displaced, by.is_some());
+        if let (Some(other), false) = (by, was_displaced) {
+            tracing::error!(
+                worker = self.worker.name(),
+                host = other.host,
+                pid = other.pid,
+                "another process has the name of this worker, which was frozen or cut off: the registry shows that one, and this one hears nothing until it has ended"
+            );
         }
+    }
+
+    /// Removes the entry, whatever was said to it last. If that fails it ends by itself.
+    async fn leave(&self) {
+        let farewell = update(&self.store, &self.key, |there| {
+            let is_mine = |entry: &&_| {
+                WorkerInfo::of(self.worker.name(), entry).is_ok_and(|found| found.session == self.session)
+            };
+            let mine = there.filter(is_mine);
+            Ok((mine.map(|entry| Change::delete(self.key.clone(), unchanged(Some(entry)))), ()))
+        });
+        tokio::select! { _ = farewell => {}, () = self.clock.sleep(FAREWELL) => {} }
     }
 }
 
-/// Whether the process of a worker is certainly gone, though its beats still count: one of this machine that is not there, or whose number this process
-/// has now, as after a restart.
-fn has_ended(other: &WorkerInfo) -> bool {
-    let is_here = other.host == host();
-    let is_mine = other.session.starts_with(&*PROCESS);
-    let lives = || !cfg!(target_os = "linux") || Path::new(&format!("/proc/{}", other.pid)).exists();
-    is_here && !is_mine && (other.pid == std::process::id() || !lives())
+fn taken(by: &WorkerInfo) -> Error {
+    Error::invalid(format!(
+        "the name {} is taken: a worker on {} with process number {} has it; give this one another name, or wait until that one has ended",
+        by.name, by.host, by.pid
+    ))
 }
 
 fn held(task: &TaskContext, now: Instant) -> HeldTask {
@@ -343,17 +351,4 @@ fn held(task: &TaskContext, now: Instant) -> HeldTask {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn host() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
-        .or_else(|_| std::env::var("HOSTNAME").map_err(std::io::Error::other));
-    name.map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
-}
-
-/// Linux tells it in pages; elsewhere it is not known.
-fn resident_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }

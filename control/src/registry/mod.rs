@@ -3,9 +3,11 @@
 //! Each worker has one entry of the [control store](anyqueue::control), `worker/<name>`, and writes it anew with each beat, in one round trip
 //! however many tasks it has. An order is written into that entry: then the next beat finds another content than it expects, and hears it.
 
+mod host;
 mod member;
 mod record;
 mod sweep;
+mod watch;
 
 use std::time::SystemTime;
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use anyqueue::control::Entry;
+use anyqueue::control::{Entry, MAX_CONTROL_VALUE_BYTES};
 use anyqueue::{MessageId, Result};
 use serde::{Deserialize, Serialize};
 
@@ -10,8 +10,10 @@ use crate::entry::decode;
 
 /// The most tasks that an entry names; of more it says how many.
 pub(crate) const MAX_HELD: usize = 512;
-/// The most bytes that the tasks of an entry take: it has to fit with room to spare.
-const MAX_HELD_BYTES: usize = 160 << 10;
+/// The most bytes that the tasks of an entry take, and the names of its partitions: it has to fit, with room for what others write into it.
+const MAX_HELD_BYTES: usize = 128 << 10;
+const MAX_PARTITIONS_BYTES: usize = 64 << 10;
+const _: () = assert!(MAX_HELD_BYTES + MAX_PARTITIONS_BYTES + (32 << 10) < MAX_CONTROL_VALUE_BYTES);
 
 /// How a worker is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,13 +74,6 @@ pub struct HeldTask {
     pub progress: Option<String>,
 }
 
-impl HeldTask {
-    fn bytes(&self) -> usize {
-        let progress = self.progress.as_ref().map_or(0, String::len);
-        128 + self.partition.len() + self.id.len() + 2 * (self.kind.len() + progress)
-    }
-}
-
 /// What the entry of a worker holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
@@ -126,15 +121,27 @@ impl Record {
         told.or(stamped).unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
-    /// The first of these, as many as fit.
-    pub(crate) fn hold(&mut self, tasks: Vec<HeldTask>) {
-        let mut bytes = 0;
-        let fits = |task: &HeldTask| {
-            bytes += task.bytes();
-            bytes <= MAX_HELD_BYTES
-        };
-        self.held = tasks.into_iter().take(MAX_HELD).take_while(fits).collect();
+    /// Those of these that have run for longest, as many as fit.
+    pub(crate) fn hold(&mut self, mut tasks: Vec<HeldTask>) {
+        tasks.sort_by_key(|task| std::cmp::Reverse(task.ran_ms));
+        tasks.truncate(MAX_HELD);
+        self.held = fitting(tasks, MAX_HELD_BYTES);
     }
+
+    /// The first of these, as many as fit.
+    pub(crate) fn serve(&mut self, partitions: impl Iterator<Item = String>) {
+        self.partitions = fitting(partitions, MAX_PARTITIONS_BYTES);
+    }
+}
+
+/// The first of these, as many as take this much as JSON. Measured, since what tasks say of themselves can be six times as long there.
+fn fitting<T: Serialize>(all: impl IntoIterator<Item = T>, most: usize) -> Vec<T> {
+    let mut bytes = 0;
+    let fits = |one: &T| {
+        bytes += serde_json::to_vec(one).map_or(most, |json| json.len() + 1);
+        bytes < most
+    };
+    all.into_iter().take_while(fits).collect()
 }
 
 /// A worker as its entry shows it.
@@ -151,7 +158,7 @@ pub struct WorkerInfo {
     pub version: String,
     /// How it is.
     pub state: WorkerState,
-    /// What it serves.
+    /// What it serves; the first of them, if they are many thousand bytes.
     pub partitions: Vec<String>,
     /// How many tasks it runs at once.
     pub slots: usize,

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, SystemTime};
 
-use anyqueue::Result;
-use anyqueue::control::{Applied, Change, Entry, Expect, Key};
+use anyqueue::control::{Applied, Change, Entry, Expect, Key, MAX_CONTROL_CHANGES};
+use anyqueue::{Page, Result};
 use serde::{Deserialize, Serialize};
 
 use super::record::{HeldTask, WorkerInfo};
-use super::{MAX_WORKERS, Registry, WORKERS, name_of};
+use super::{MAX_WORKERS, Registry, WORKERS, key_of, name_of};
 use crate::entry::{FORMAT, decode, encode, version_of};
 
 const LOST: &str = "lost/";
@@ -48,6 +48,19 @@ impl LostWorker {
     }
 }
 
+/// What a look through one page of entries came to.
+#[derive(Debug)]
+pub(super) struct Seen {
+    /// Those that this look has removed.
+    pub(super) lost: Vec<LostWorker>,
+    /// How many others live.
+    pub(super) living: usize,
+    /// In how long the first of them will have been silent for too long.
+    pub(super) first_lapse: Option<Duration>,
+    /// After which entry the next page begins; `None`: from the beginning.
+    pub(super) next: Option<Key>,
+}
+
 impl Registry {
     /// Removes the workers that have been silent for longer than their beats count, and returns those that this call removed: of several that sweep at
     /// once, one returns each. Members do this by themselves now and then.
@@ -55,27 +68,53 @@ impl Registry {
     /// # Errors
     /// The server's. What was removed before is in [`lost`](Self::lost).
     pub async fn sweep(&self) -> Result<Vec<LostWorker>> {
-        let found = self.store.list_all(WORKERS, MAX_WORKERS).await?;
-        let mut lost = Vec::new();
-        for entry in &found.value {
-            let Ok(worker) = WorkerInfo::of(name_of(&entry.key), entry) else { continue };
-            if worker.is_lost(found.now) {
-                lost.extend(self.bury(entry, &worker).await?);
+        let (mut lost, mut after) = (Vec::new(), None);
+        for _ in 0..MAX_WORKERS.div_ceil(MAX_CONTROL_CHANGES) {
+            let page = self.sweep_page(after, None).await?;
+            lost.extend(page.lost);
+            after = page.next;
+            if after.is_none() {
+                break;
             }
         }
         Ok(lost)
     }
 
-    /// The workers that were lost within the last hour, as far as they can be read.
+    /// The same with one page of entries, from that after `after`. The entry at `own` is left alone.
+    pub(super) async fn sweep_page(&self, after: Option<Key>, own: Option<&Key>) -> Result<Seen> {
+        let found = self.store.list(WORKERS, Page::of(MAX_CONTROL_CHANGES).after(after)).await?;
+        let is_last = found.value.len() < MAX_CONTROL_CHANGES;
+        let next = found.value.last().filter(|_| !is_last).map(|entry| entry.key.clone());
+        let mut seen = Seen { lost: Vec::new(), living: 0, first_lapse: None, next };
+        for entry in found.value.iter().filter(|entry| Some(&entry.key) != own) {
+            let name = name_of(&entry.key);
+            let Ok(worker) = WorkerInfo::of(name, entry) else { continue };
+            match worker.valid_until.duration_since(found.now) {
+                Ok(left) if !left.is_zero() => {
+                    seen.living += 1;
+                    seen.first_lapse = Some(seen.first_lapse.map_or(left, |first| first.min(left)));
+                }
+                // A name that no worker can have was put there by somebody else.
+                _ if key_of(name).is_err() => {}
+                _ => seen.lost.extend(self.bury(entry, &worker).await?),
+            }
+        }
+        Ok(seen)
+    }
+
+    /// The workers that were lost within the last hour, as far as they can be read; the latest first.
     ///
     /// # Errors
     /// The server's.
     pub async fn lost(&self) -> Result<Vec<LostWorker>> {
         let found = self.store.list_all(LOST, MAX_WORKERS).await?.value;
-        Ok(found.iter().filter_map(|entry| decode(entry).ok()).collect())
+        let mut lost: Vec<LostWorker> = found.iter().filter_map(|entry| decode(entry).ok()).collect();
+        lost.sort_by_key(|lost| std::cmp::Reverse(lost.seen_ms));
+        Ok(lost)
     }
 
-    /// Removes one, unless it has been heard of since or somebody else did. What it held is noted before, so that no crash in between hides it.
+    /// Removes one, unless it has been heard of since or somebody else did. What it held is noted before, so that no crash in between hides it. Whoever
+    /// notes it is the one who returns it: a note is known by its version, also if the call was repeated because its answer was lost.
     pub(super) async fn bury(&self, entry: &Entry, worker: &WorkerInfo) -> Result<Option<LostWorker>> {
         let lost = LostWorker::of(worker);
         // The version of its last beat is never that of another one's.
@@ -84,14 +123,13 @@ impl Registry {
         let untold = Change::delete(note, Expect::Version(version_of(&told)));
         let removed = Change::delete(entry.key.clone(), Expect::Version(entry.version));
         let outcomes = self.store.apply_all(vec![told, removed]).await?.value;
-        match outcomes.last() {
-            Some(Applied::Done) => {}
-            // It lives, and this is not to be told; or another one's note stands here, with another version.
-            Some(Applied::Conflict(Some(_))) => {
-                let _ = self.store.apply(untold).await?;
-                return Ok(None);
-            }
-            _ => return Ok(None),
+        let [noted, removed] = outcomes.as_slice() else { return Ok(None) };
+        if !noted.is_done() {
+            return Ok(None);
+        }
+        if is_still(worker, removed) {
+            let _ = self.store.apply(untold).await?;
+            return Ok(None);
         }
         metrics::counter!("anyqueue_workers_lost_total").increment(1);
         tracing::warn!(
@@ -101,4 +139,11 @@ impl Registry {
         );
         Ok(Some(lost))
     }
+}
+
+/// Whether the entry that was to be removed is there and of this worker: it has been heard of since, or something was said to it. One of another session is
+/// its successor's, and it itself is gone.
+fn is_still(worker: &WorkerInfo, removed: &Applied) -> bool {
+    let Applied::Conflict(Some(entry)) = removed else { return false };
+    WorkerInfo::of(&worker.name, entry).is_ok_and(|there| there.session == worker.session)
 }

@@ -113,3 +113,15 @@ pub(crate) fn registry_over(storage: Arc<dyn Storage>, time: &ManualClock) -> Re
     let queue = Queue::builder(storage).clock(time.clock()).retry(retry).build().unwrap();
     Registry::new(queue.control().unwrap())
 }
+
+/// A worker with a task that is killed, as far as others can see.
+pub(crate) async fn killed(bed: &Bed) -> String {
+    let (worker, running) = bed.start("dead").await;
+    let id = bed.push().await;
+    bed.until("it tells of its task", async || bed.info("dead").await.is_some_and(|it| !it.held.is_empty()))
+        .await;
+    running.abort();
+    let _ = running.await;
+    drop(worker);
+    id.to_string()
+}

@@ -2,24 +2,13 @@
 
 use std::time::Duration;
 
+use anyqueue::control::{Applied, Change, Expect, Key};
 use anyqueue::{ClockSetter, ErrorKind, Skew};
 use anyqueue_control::registry::{MemberOptions, Order, Registry};
 
-use crate::bed::Bed;
+use crate::bed::{Bed, killed};
 
 const VALID: Duration = Duration::from_secs(15);
-
-/// A worker with a task that is killed, as far as others can see.
-async fn killed(bed: &Bed) -> String {
-    let (worker, running) = bed.start("dead").await;
-    let id = bed.push().await;
-    bed.until("it tells of its task", async || bed.info("dead").await.is_some_and(|it| !it.held.is_empty()))
-        .await;
-    running.abort();
-    let _ = running.await;
-    drop(worker);
-    id.to_string()
-}
 
 #[tokio::test]
 async fn of_many_sweeps_one_names_what_a_silent_worker_held() {
@@ -54,6 +43,43 @@ async fn living_workers_notice_the_dead_by_themselves() {
     bed.until("the dead one is noticed", async || !bed.registry.lost().await.unwrap().is_empty()).await;
     assert_eq!(bed.registry.lost().await.unwrap()[0].held[0].id, id);
     assert_eq!(bed.names().await, ["alive"]);
+    worker.shutdown_now();
+    bed.until("it ends", async || running.is_finished()).await;
+}
+
+#[tokio::test]
+async fn a_living_worker_notices_a_dead_one_within_a_beat_of_its_time() {
+    // When it looks is a matter of chance.
+    for _ in 0..16 {
+        let bed = Bed::new();
+        let (worker, running) = bed.start("alive").await;
+        worker.set_quiet(true);
+        bed.pass(Duration::from_mins(1)).await;
+        killed(&bed).await;
+        bed.pass(VALID + Duration::from_secs(6)).await;
+        assert_eq!(bed.registry.lost().await.unwrap().len(), 1);
+        worker.shutdown_now();
+        bed.until("it ends", async || running.is_finished()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_living_worker_notices_all_of_very_many_dead() {
+    const DEAD: usize = 250;
+    let bed = Bed::new();
+    killed(&bed).await;
+    let store = bed.queue.control().unwrap();
+    let entry = store.get(&Key::new("worker/dead").unwrap()).await.unwrap().value.unwrap();
+    for number in 1..DEAD {
+        let key = Key::new(format!("worker/dead-{number}")).unwrap();
+        let copy = Change::put(key, Expect::Absent, entry.value.clone()).with_ttl(Duration::from_mins(5));
+        assert_eq!(store.apply(copy).await.unwrap().value, Applied::Done);
+    }
+    let too_long = Key::new(format!("worker/{}", "a".repeat(500))).unwrap();
+    let stray = Change::put(too_long, Expect::Absent, entry.value).with_ttl(Duration::from_mins(5));
+    assert_eq!(store.apply(stray).await.unwrap().value, Applied::Done);
+    let (worker, running) = bed.start("alive").await;
+    bed.until("all are noticed", async || bed.registry.lost().await.unwrap().len() == DEAD).await;
     worker.shutdown_now();
     bed.until("it ends", async || running.is_finished()).await;
 }

@@ -7,6 +7,7 @@
 )]
 
 mod bed;
+mod faults;
 mod lost;
 mod orders;
 mod store;

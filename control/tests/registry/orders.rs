@@ -2,6 +2,8 @@
 
 use anyqueue_control::registry::{Ended, Order, WorkerState};
 
+use anyqueue_worker::{Partition, TaskContext, Worker, task};
+
 use crate::bed::Bed;
 
 #[tokio::test]
@@ -23,6 +25,26 @@ async fn a_worker_is_listed_with_what_it_runs_and_is_gone_when_it_has_ended() {
     let (summary, ended) = running.await.unwrap();
     assert_eq!((summary.unwrap().processed, ended), (1, Ended::Unasked));
     assert!(bed.names().await.is_empty());
+}
+
+#[tokio::test]
+async fn whatever_its_tasks_say_a_worker_can_tell_of_itself() {
+    let bed = Bed::new();
+    let queue = bed.queue.clone();
+    let wait = |(): (), task: TaskContext| async move {
+        task.set_progress("\u{1b}".repeat(1024));
+        task.cancelled().await;
+        Ok(())
+    };
+    let worker = Worker::builder(queue).partition(Partition::new("jobs")).handler("wait", wait);
+    let worker = worker.name("loud").slots(200).build().unwrap();
+    let running = bed.run(&worker).await;
+    let tasks: Vec<_> = (0..200).map(|_| task("wait", &()).unwrap()).collect();
+    bed.queue.push_many("jobs", tasks).await.unwrap();
+    bed.until("it tells of all", async || bed.info("loud").await.is_some_and(|it| it.running == 200)).await;
+    assert!(!bed.info("loud").await.unwrap().held.is_empty());
+    worker.shutdown_now();
+    bed.until("it ends", async || running.is_finished()).await;
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! `anyqueue workers list` and `show`.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyqueue_control::registry::{HeldTask, LostWorker, Registry, WorkerInfo};
 use clap::Args;
@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 
 use crate::failure::{Failure, Result, with_causes};
 use crate::output::{Output, Table, duration, preview};
+
+/// The last moment of the year 9999, in milliseconds of Unix time: none after it can be written.
+const LAST_MS: u64 = 253_402_300_799_999;
 
 /// Lists the workers
 #[derive(Args)]
@@ -78,7 +81,10 @@ async fn list_lost(registry: &Registry, output: Output) -> Result {
 impl Show {
     pub(super) async fn run(self, registry: &Registry, output: Output) -> Result {
         let (all, found) = (registry.list().await?, registry.get(&self.name).await?);
-        let worker = found.ok_or(Failure::Nothing)?;
+        let Some(worker) = found else {
+            output.note(&format!("there is no worker {}: see `anyqueue workers list`", self.name));
+            return Err(Failure::Nothing);
+        };
         let now = all.now.unwrap_or(SystemTime::UNIX_EPOCH);
         if output.json {
             return output.object(&line(&worker, now));
@@ -129,7 +135,7 @@ fn held_row(task: &HeldTask) -> [String; 6] {
         task.partition.clone(),
         or_dash(&task.kind),
         task.attempt.to_string(),
-        duration(std::time::Duration::from_millis(task.ran_ms)),
+        duration(Duration::from_millis(task.ran_ms)),
         or_dash(task.progress.as_deref().unwrap_or_default()),
     ]
 }
@@ -139,5 +145,9 @@ fn lost_text(lost: &LostWorker) -> String {
     let more = lost.running.saturating_sub(ids.len());
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
     let held = if ids.is_empty() { "nothing".to_owned() } else { format!("{}{more}", ids.join(" ")) };
-    format!("{} on {} (process {}) was lost; it ran {held}", lost.name, lost.host, lost.pid)
+    let (name, host) = (preview(lost.name.as_bytes(), 256), preview(lost.host.as_bytes(), 256));
+    // A time from outside, that may be none.
+    let seen = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(lost.seen_ms.min(LAST_MS)));
+    let seen = humantime::format_rfc3339_seconds(seen.unwrap_or(SystemTime::UNIX_EPOCH));
+    format!("{name} on {host} (process {}) was heard of last at {seen} and is lost; it ran {held}", lost.pid)
 }

@@ -1,0 +1,36 @@
+//! The machine and the process, as far as they can be known.
+
+use std::path::Path;
+use std::sync::LazyLock;
+
+use super::record::WorkerInfo;
+
+/// Tells this process from every other, also from one that had its number.
+static PROCESS: LazyLock<String> = LazyLock::new(|| uuid::Uuid::new_v4().to_string());
+
+/// What tells a worker of this process from every other.
+pub(super) fn new_session() -> String {
+    format!("{}/{}", *PROCESS, uuid::Uuid::new_v4())
+}
+
+/// Whether the process of a worker is gone, as far as this machine can tell, though its beats still count: it is one of this machine that is not there, or
+/// whose number this process has now, as after a restart.
+pub(super) fn has_ended(other: &WorkerInfo) -> bool {
+    let is_here = other.host == host_name();
+    let is_mine = other.session.starts_with(&*PROCESS);
+    let lives = || !cfg!(target_os = "linux") || Path::new(&format!("/proc/{}", other.pid)).exists();
+    is_here && !is_mine && (other.pid == std::process::id() || !lives())
+}
+
+pub(super) fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .or_else(|_| std::env::var("HOSTNAME").map_err(std::io::Error::other));
+    name.map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
+}
+
+/// Linux tells it; elsewhere it is not known.
+pub(super) fn resident_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}

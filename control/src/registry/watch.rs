@@ -1,0 +1,51 @@
+//! When a member looks for the dead.
+
+use std::time::{Duration, Instant};
+
+use anyqueue::Clock;
+use anyqueue::control::Key;
+
+use super::Registry;
+use super::sweep::Seen;
+
+/// How many living workers look as often as each alone would. Of more, each looks less often, so that the store is not asked more the more there are.
+const WATCHERS: f64 = 8.0;
+
+/// Where a member looks next, and when.
+#[derive(Debug)]
+pub(super) struct Watch {
+    at: Instant,
+    after: Option<Key>,
+    valid_for: Duration,
+}
+
+impl Watch {
+    /// Begins somewhere within the time that a beat counts: members that start together do not look together.
+    pub(super) fn new(now: Instant, valid_for: Duration) -> Self {
+        Self { at: now + valid_for.mul_f64(fastrand::f64()), after: None, valid_for }
+    }
+
+    /// Looks through one page, if it is time to. What fails, another member or the next look makes up for.
+    pub(super) async fn look(&mut self, registry: &Registry, clock: &Clock, own: &Key) {
+        let now = clock.now();
+        if now < self.at {
+            return;
+        }
+        self.at = now + self.valid_for;
+        let Ok(seen) = registry.sweep_page(self.after.take(), Some(own)).await else { return };
+        self.at = now + self.until_next(&seen);
+        self.after = seen.next;
+    }
+
+    /// Until the first of those seen will have been silent for too long, if it stays silent.
+    fn until_next(&self, seen: &Seen) -> Duration {
+        let first = seen.first_lapse.unwrap_or(self.valid_for).min(self.valid_for);
+        #[allow(clippy::cast_precision_loss, reason = "a page has at most 100 entries")]
+        let crowd = seen.living as f64 / WATCHERS;
+        if crowd <= 1.0 {
+            return first;
+        }
+        // By chance, or all would look at once and then nobody for long.
+        first.mul_f64(crowd * (0.5 + fastrand::f64())).min(self.valid_for.saturating_mul(2))
+    }
+}
