@@ -128,7 +128,7 @@ pub(crate) fn read_end(row: &PgRow, has_result: bool) -> Result<EndedTask> {
     Ok(EndedTask::new(id, moment(get(row, 1)?), expires_at, Arc::new(end)))
 }
 
-fn moment(since_1970_ms: i64) -> SystemTime {
+pub(crate) fn moment(since_1970_ms: i64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(since_1970_ms).unwrap_or(0))
 }
 

@@ -118,6 +118,11 @@
 //! Reading looks into each table, and locks about a hundred tables and indexes meanwhile: with hundreds of readers at the same moment, raise the server's
 //! `max_locks_per_transaction`.
 //!
+//! # Control entries
+//! [Control entries](anyqueue::control) are rows of `control_entry`, in the order of the bytes of their keys. Who changes some holds, until its commit, up
+//! to 64 advisory locks of the transaction, all taken in one order: of two that change one entry at once, the second waits for the first, also where
+//! nothing is there yet. Readers wait for nobody. Each call that changes entries deletes up to 200 that have expired, except what others have locked.
+//!
 //! # How it works
 //! A message is one row. Partial indexes contain what is ready, leased, delayed, in front of its group, or in line behind others
 //! of it, so that no statement's cost grows with the backlog. Each call is one call of a function in the schema, one round trip, on one of
@@ -141,6 +146,7 @@ mod batch;
 mod capabilities;
 mod claim;
 mod config;
+mod control;
 mod encoded;
 mod ends;
 mod error;

@@ -52,6 +52,14 @@ const MIGRATIONS: &[(&str, &[&str])] = &[
             include_str!("../migrations/0004_ends/4_remove.sql"),
         ],
     ),
+    (
+        "control",
+        &[
+            include_str!("../migrations/0005_control/1_table.sql"),
+            include_str!("../migrations/0005_control/2_read.sql"),
+            include_str!("../migrations/0005_control/3_apply.sql"),
+        ],
+    ),
 ];
 
 const MIGRATION_TABLE: &str = "CREATE TABLE IF NOT EXISTS {schema}.migration (

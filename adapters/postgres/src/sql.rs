@@ -182,6 +182,9 @@ statements! {
     find_ended = "SELECT id, ended_at, expires_at, body, result FROM {schema}.find_ended($1, $2)";
     delete_ended = "SELECT {schema}.delete_ended($1, $2)";
     purge_ended = "SELECT freed, is_left FROM {schema}.purge_ended($1)";
+    control_get = "SELECT now_ms, entry_key, entry_version, entry_expires_at, entry_value FROM {schema}.control_get($1)";
+    control_list = "SELECT now_ms, entry_key, entry_version, entry_expires_at, entry_value FROM {schema}.control_list($1, $2, $3)";
+    control_apply = "SELECT now_ms, is_done, there_version, there_expires_at, there_value FROM {schema}.control_apply($1, $2, $3, $4, $5, $6)";
     purge = "SELECT purged, is_left, advanced FROM {schema}.purge($1, $2, $3)";
     amend = "SELECT amended, held, there, dead, ready FROM {schema}.amend($1, $2, $3, $4, $5, $6, $7, $8, $9)";
     bodies = "SELECT number, body, hash FROM {schema}.bodies($1, $2, $3)";

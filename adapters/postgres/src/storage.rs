@@ -250,6 +250,6 @@ impl Storage for PostgresQueue {
     }
 
     fn control(&self) -> Option<&dyn ControlStorage> {
-        None
+        Some(self)
     }
 }

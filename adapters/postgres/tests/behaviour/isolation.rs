@@ -6,6 +6,7 @@ use anyqueue_postgres::PostgresQueue;
 use sqlx::Connection;
 
 use crate::common::{Bed, part, pull, pull_wait, run, texts};
+use crate::control;
 use crate::ledger::{count, done, end_new};
 
 const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
@@ -81,6 +82,8 @@ async fn a_databases_own_level_does_not_reach_the_handles_transactions() {
             let recorded = [(anyqueue::MessageId::new(), std::sync::Arc::new(done()))];
             queue.record_ended(&p, &recorded).await.remove(0).unwrap();
             assert_eq!(count(&queue, &p).await, ended + 3);
+            control::put(&queue, "k").await;
+            assert!(control::get(&queue, "k").await.is_some());
             queue.check().await.unwrap();
             queue.close().await.unwrap();
         }

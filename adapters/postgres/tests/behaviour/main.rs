@@ -14,6 +14,8 @@ mod compaction_content;
 mod compaction_cost;
 mod compaction_faults;
 mod connections;
+mod control;
+mod control_races;
 mod cost;
 mod failover;
 mod faults;

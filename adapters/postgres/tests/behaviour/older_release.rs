@@ -7,7 +7,7 @@ use uuid::Uuid;
 use crate::common::run;
 
 /// The migrations of before, which never change.
-const OLD: [&[&str]; 3] = [
+const OLD: [&[&str]; 4] = [
     &[
         include_str!("../../migrations/0001_queue/1_tables.sql"),
         include_str!("../../migrations/0001_queue/2_common.sql"),
@@ -29,6 +29,12 @@ const OLD: [&[&str]; 3] = [
         include_str!("../../migrations/0003_amendments/6_successors.sql"),
         include_str!("../../migrations/0003_amendments/7_admin.sql"),
         include_str!("../../migrations/0003_amendments/8_amend.sql"),
+    ],
+    &[
+        include_str!("../../migrations/0004_ends/1_tables.sql"),
+        include_str!("../../migrations/0004_ends/2_store.sql"),
+        include_str!("../../migrations/0004_ends/3_read.sql"),
+        include_str!("../../migrations/0004_ends/4_remove.sql"),
     ],
 ];
 

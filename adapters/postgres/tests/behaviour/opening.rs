@@ -106,6 +106,7 @@ async fn check_tells_each_right_that_a_role_is_missing() {
         (format!("UPDATE ON {schema}.message_group"), "UPDATE on table message_group;"),
         (format!("INSERT ON {schema}.partition"), "INSERT on table partition;"),
         (format!("INSERT ON {schema}.ended"), "INSERT on table ended;"),
+        (format!("DELETE ON {schema}.control_entry"), "DELETE on table control_entry;"),
     ];
     for (right, told) in cases {
         bed.run(format!("REVOKE {right} FROM {role}")).await;

@@ -11,6 +11,7 @@ use anyqueue_postgres::PostgresQueue;
 use anyqueue_testkit::{PgBouncer, Postgres, Server, start_if_installed};
 
 use crate::common::{LEASE, part, pull, pull_wait, push, texts};
+use crate::control;
 use crate::ledger::{all, count, done, ending, find};
 
 /// The pool, and what is behind it. Two connections for all: whoever relied on having one of his own would be found out.
@@ -61,6 +62,9 @@ async fn every_call_works_through_a_pool_that_shares_connections_between_transac
         (1, 1, 0)
     );
     assert!(other.delete_ended(&p, &[id]).await.remove(0).unwrap());
+    control::put(&queue, "k").await;
+    assert_eq!(control::get(&other, "k").await.unwrap().value, "k");
+    assert_eq!(control::walk(&other, "", 1).await, ["k"]);
     queue.check().await.unwrap();
 }
 
