@@ -130,9 +130,9 @@ async fn the_place_of_what_somebody_is_just_freeing_can_be_taken() {
         });
         until_locked(&bed, 1).await;
         if is_freed {
-            tx.commit().await.unwrap()
+            tx.commit().await.unwrap();
         } else {
-            tx.rollback().await.unwrap()
+            tx.rollback().await.unwrap();
         }
         assert_eq!(taking.await.unwrap(), Applied::Done);
         assert_eq!(get(&queue, "k").await.unwrap().value, "new");
