@@ -1,0 +1,206 @@
+//! What a schedule says: five or six fields.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use anyqueue::{Error, Result};
+use croner::Cron;
+use croner::parser::{CronParser, Year};
+use jiff::civil::{Date, DateTime, date};
+
+use super::fields::Fields;
+use super::impossible;
+
+/// The longest spec, in bytes.
+pub const MAX_SPEC_BYTES: usize = 256;
+
+/// When something is to run, by the clock on the wall: five fields (minute, hour, day of the month, month, day of the week), or six with the second
+/// in front; or `@hourly`, `@daily`, `@weekly`, `@monthly` or `@yearly`.
+///
+/// Fields are numbers, names (`MON`, `JAN`), lists `1,15`, ranges `9-17`, steps `*/15`; in the day of the month also `L` (the last) and `15W` (the
+/// weekday nearest to it), in the day of the week `5#2` (the second Friday) and `5L` (the last). If both days are restricted, either is enough, as
+/// in other crons; with `+` before the day of the week both are needed: `0 0 13 * +FRI`.
+///
+/// ```
+/// use anyqueue_control::cron::Spec;
+/// let spec: Spec = "*/15 9-17 * * MON-FRI".parse()?;
+/// assert_eq!(spec.as_str(), "*/15 9-17 * * MON-FRI");
+/// assert!("0 0 30 2 *".parse::<Spec>().is_err());
+/// # Ok::<(), anyqueue::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Spec {
+    text: Arc<str>,
+    fields: Arc<Fields>,
+    follows_clock: bool,
+}
+
+impl Spec {
+    /// As it was written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    pub(super) fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
+    /// Whether its hours or minutes begin with `*`: then it runs whenever the clock shows a time of it. Else it names fixed times, which each day
+    /// has once.
+    pub(super) fn follows_clock(&self) -> bool {
+        self.follows_clock
+    }
+}
+
+/// # Errors
+/// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput), saying which field is wrong, or for what never comes, such as the 31st of April, why and
+/// what comes near.
+impl FromStr for Spec {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let text = text.trim();
+        let fields = fields(text)?;
+        let spec = Self { text: text.into(), fields: Arc::new(fields), follows_clock: follows_clock(text) };
+        if let Some(name) = spec.fields.empty() {
+            return Err(Error::invalid(format!(
+                "the spec `{text}` names no {name}: write `*` for all of them"
+            )));
+        }
+        if !comes(&spec.fields) {
+            return Err(impossible::explain(text, &spec.fields, is_possible));
+        }
+        Ok(spec)
+    }
+}
+
+/// The names of whole specs.
+const NICKNAMES: [&str; 6] = ["@hourly", "@daily", "@weekly", "@monthly", "@yearly", "@annually"];
+
+fn fields(text: &str) -> Result<Fields> {
+    if text.len() > MAX_SPEC_BYTES {
+        return Err(Error::invalid(format!(
+            "a spec of {} bytes: write at most {MAX_SPEC_BYTES}",
+            text.len()
+        )));
+    }
+    let count = text.split_whitespace().count();
+    if text.starts_with('@') && !NICKNAMES.iter().any(|known| text.eq_ignore_ascii_case(known)) {
+        return Err(Error::invalid(format!(
+            "no spec is called `{text}`; there are {}",
+            NICKNAMES.join(", ")
+        )));
+    }
+    if !text.starts_with('@') && !(5..=6).contains(&count) {
+        return Err(Error::invalid(format!(
+            "the spec `{text}` has {count} fields: write five (minute, hour, day of the month, month, day of the week), or six with the second \
+             in front"
+        )));
+    }
+    let parser = CronParser::builder().year(Year::Disallowed).build();
+    let cron: Cron = parser
+        .parse(text)
+        .map_err(|error| Error::invalid(format!("the spec `{text}` is wrong: {error}")).with_source(error))?;
+    Ok(Fields::new(cron))
+}
+
+fn is_possible(text: &str) -> bool {
+    fields(text).is_ok_and(|fields| fields.empty().is_none() && comes(&fields))
+}
+
+/// These years have all kinds of years: each first weekday with 365 and with 366 days.
+const ALL_KINDS: (Date, Date) = (date(2000, 1, 1), date(2028, 1, 1));
+
+/// Whether a day ever matches.
+fn comes(fields: &Fields) -> bool {
+    let (from, end): (DateTime, DateTime) = (ALL_KINDS.0.into(), ALL_KINDS.1.into());
+    fields.first_in(from, end).is_some()
+}
+
+fn follows_clock(text: &str) -> bool {
+    if text.starts_with('@') {
+        return text.eq_ignore_ascii_case("@hourly");
+    }
+    let fields: Vec<_> = text.split_whitespace().collect();
+    // The last five are always the same.
+    fields.iter().rev().skip(3).take(2).any(|field| field.starts_with('*'))
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl fmt::Debug for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Spec({})", self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        text.parse::<Spec>().unwrap_err().message().to_owned()
+    }
+
+    #[test]
+    fn what_never_comes_is_refused_with_the_reason_and_what_comes_near() {
+        let april = refused("0 0 31 4 *");
+        for near in ["April has 30 days", "`0 0 30 4 *`", "`0 0 L 4 *`", "`0 0 1 5 *`"] {
+            assert!(april.contains(near), "{april}");
+        }
+        let february = refused("15 6 30 2 *");
+        assert!(february.contains("`15 6 29 2 *`") && february.contains("`15 6 1 3 *`"), "{february}");
+        assert!(refused("0 0 0 31 2,4,6 *").contains("`0 0 0 30 2,4,6 *`"));
+        // The first is never the second Monday.
+        let both = refused("0 0 1 * +MON#2");
+        assert!(both.contains("`0 0 1 * *`") && both.contains("`0 0 * * MON#2`"), "{both}");
+        for possible in ["0 0 29 2 *", "0 0 29 2 +MON", "0 0 31 * *", "0 0 31 4 MON", "0 0 L 2 *"] {
+            possible.parse::<Spec>().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_wrong_spec_says_what_is_wrong() {
+        assert!(refused("* * *").contains("3 fields"));
+        assert!(refused("0 0 1 1 * 2030 *").contains("7 fields"));
+        assert!(refused("60 * * * *").contains("60"));
+        assert!(refused("@sometimes").contains("@daily"));
+        assert!(refused(", * * * *").contains("no minutes"));
+        assert!(refused(&"1,".repeat(200)).contains("400 bytes"));
+        assert!(refused("").contains("0 fields"));
+    }
+
+    #[test]
+    fn whether_an_entry_follows_the_clock_is_told_by_its_hours_and_minutes() {
+        for (text, follows) in [
+            ("*/15 * * * *", true),
+            ("0 */2 * * *", true),
+            ("*/5 2 * * *", true),
+            ("@hourly", true),
+            ("@daily", false),
+            ("30 2 * * *", false),
+            ("* 30 2 * * *", false),
+            ("0,30 1-3 * * *", false),
+        ] {
+            assert_eq!(text.parse::<Spec>().unwrap().follows_clock(), follows, "{text}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_a_spec_or_an_error(text in "[0-9*,/#LW?+@A-Za-z -]{0,40}") {
+            let _ = text.parse::<Spec>();
+        }
+
+        #[test]
+        fn any_fields_are_a_spec_or_an_error(text in r"([0-9]{1,2}|\*|L|[0-9]{1,2}W|MON|[0-7]#[0-9]|[0-9]{1,2}-[0-9]{1,2}|\*/[0-9]{1,3})( ([0-9]{1,2}|\*|L|[0-9]{1,2}W|\+?MON|[0-7]#[0-9L])){4,5}") {
+            let _ = text.parse::<Spec>();
+        }
+    }
+}

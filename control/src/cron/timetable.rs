@@ -1,0 +1,215 @@
+//! When a spec comes in a zone.
+
+use std::time::SystemTime;
+
+use jiff::civil::DateTime;
+use jiff::tz::Offset;
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::segment::{Change, SECOND, Segment};
+use super::spec::Spec;
+use super::zone::Zone;
+
+/// How far an occurrence is looked for. The 29th of February is on a given weekday at least once in this time.
+const HORIZON: SignedDuration = SignedDuration::from_hours(41 * 366 * 24);
+
+/// What becomes of a fixed time that the clocks skip.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Gap {
+    /// It comes at the first moment after the gap; several that are skipped together come once.
+    #[default]
+    Shift,
+    /// It does not come.
+    Skip,
+}
+
+/// Which of two passes of a fixed time counts, where the clocks show it twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Overlap {
+    /// The first.
+    #[default]
+    First,
+    /// The last.
+    Last,
+}
+
+/// When a [`Spec`] comes by the clocks of a [`Zone`]. See the [module](super) for what happens when they are changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timetable {
+    spec: Spec,
+    zone: Zone,
+    gap: Gap,
+    overlap: Overlap,
+}
+
+/// A time at which a [`Timetable`] comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Occurrence {
+    at: Timestamp,
+    offset: Offset,
+    is_shifted: bool,
+}
+
+impl Occurrence {
+    /// The time, in whole seconds.
+    #[must_use]
+    pub fn at(&self) -> SystemTime {
+        self.at.into()
+    }
+
+    /// What the clocks of the zone show then, with their offset from UTC, as in `2026-03-29T03:00:00+02:00`.
+    #[must_use]
+    pub fn local(&self) -> String {
+        self.at.display_with_offset(self.offset).to_string()
+    }
+
+    /// Whether the clocks skip its time, so that it comes at the first moment after.
+    #[must_use]
+    pub const fn is_shifted(&self) -> bool {
+        self.is_shifted
+    }
+}
+
+impl Timetable {
+    /// With the defaults for gaps and overlaps.
+    #[must_use]
+    pub fn new(spec: Spec, zone: Zone) -> Self {
+        Self { spec, zone, gap: Gap::default(), overlap: Overlap::default() }
+    }
+
+    /// Sets what becomes of fixed times that the clocks skip.
+    #[must_use]
+    pub const fn with_gap(mut self, gap: Gap) -> Self {
+        self.gap = gap;
+        self
+    }
+
+    /// Sets which pass of fixed times counts that the clocks show twice.
+    #[must_use]
+    pub const fn with_overlap(mut self, overlap: Overlap) -> Self {
+        self.overlap = overlap;
+        self
+    }
+
+    /// The first occurrence after a time, itself excluded. `None` if none comes within 41 years, or before the year 9999 ends. It takes at most some
+    /// milliseconds, for specs that come every few years.
+    #[must_use]
+    pub fn next_after(&self, time: SystemTime) -> Option<Occurrence> {
+        let time = Timestamp::try_from(time).ok()?;
+        let mut from = floor(time)?.checked_add(SECOND).ok()?;
+        let horizon = from.saturating_add(HORIZON).ok()?;
+        while from <= horizon {
+            let segment = Segment::of(self.zone.time_zone(), from);
+            if let Some(shifted) =
+                segment.start.filter(|start| start.at == from).and_then(|start| self.shifted(start))
+            {
+                return Some(shifted);
+            }
+            let end = segment.end.map_or(horizon, |end| end.at.min(horizon));
+            let (first, last) = self.range(&segment, from, end);
+            if let Some(found) = self.spec.fields().first_in(first, last) {
+                return on(found, segment.offset);
+            }
+            from = segment.end?.at;
+        }
+        None
+    }
+
+    /// The last occurrence before a time, itself excluded. `None` if there is none in the 41 years before. It takes as long as
+    /// [`next_after`](Self::next_after).
+    #[must_use]
+    pub fn latest_before(&self, time: SystemTime) -> Option<Occurrence> {
+        let time = Timestamp::try_from(time).ok()?;
+        let seconds = floor(time)?;
+        let mut until = if seconds == time { seconds } else { seconds.checked_add(SECOND).ok()? };
+        let horizon = until.saturating_sub(HORIZON).ok()?;
+        while until > horizon {
+            let segment = Segment::of(self.zone.time_zone(), until.checked_sub(SECOND).ok()?);
+            let start = segment.start.map_or(horizon, |start| start.at.max(horizon));
+            let (first, last) = self.range(&segment, start, until);
+            if let Some(found) = self.spec.fields().last_in(first, last) {
+                return on(found, segment.offset);
+            }
+            let start = segment.start?;
+            if let Some(shifted) = self.shifted(start) {
+                return Some(shifted);
+            }
+            until = start.at;
+        }
+        None
+    }
+
+    /// The occurrences after a time, in order; it ends where [`next_after`](Self::next_after) finds none.
+    pub fn after(&self, time: SystemTime) -> impl Iterator<Item = Occurrence> + '_ {
+        std::iter::successors(self.next_after(time), |last| self.next_after(last.at()))
+    }
+
+    /// What it says.
+    #[must_use]
+    pub const fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// By whose clocks.
+    #[must_use]
+    pub const fn zone(&self) -> &Zone {
+        &self.zone
+    }
+
+    /// What becomes of fixed times that the clocks skip.
+    #[must_use]
+    pub const fn gap(&self) -> Gap {
+        self.gap
+    }
+
+    /// Which pass of fixed times counts that the clocks show twice.
+    #[must_use]
+    pub const fn overlap(&self) -> Overlap {
+        self.overlap
+    }
+
+    /// The occurrence at the end of a gap that holds fixed times.
+    fn shifted(&self, change: Change) -> Option<Occurrence> {
+        if self.spec.follows_clock() || self.gap == Gap::Skip {
+            return None;
+        }
+        let (first, end) = change.skipped()?;
+        self.spec.fields().first_in(first, end)?;
+        let offset = self.zone.time_zone().to_offset(change.at);
+        Some(Occurrence { at: change.at, offset, is_shifted: true })
+    }
+
+    /// What the clocks show in a part of a segment, without the pass of repeated times that does not count.
+    fn range(&self, segment: &Segment, from: Timestamp, until: Timestamp) -> (DateTime, DateTime) {
+        let (mut first, mut end) = (segment.offset.to_datetime(from), segment.offset.to_datetime(until));
+        if self.spec.follows_clock() {
+            return (first, end);
+        }
+        match self.overlap {
+            Overlap::First => {
+                if let Some((_, counted)) = segment.start.and_then(|change| change.repeated()) {
+                    first = first.max(counted);
+                }
+            }
+            Overlap::Last => {
+                if let Some((counted, _)) = segment.end.and_then(|change| change.repeated()) {
+                    end = end.min(counted);
+                }
+            }
+        }
+        (first, end)
+    }
+}
+
+fn on(civil: DateTime, offset: Offset) -> Option<Occurrence> {
+    Some(Occurrence { at: offset.to_timestamp(civil).ok()?, offset, is_shifted: false })
+}
+
+/// Without the fraction of a second, towards the past.
+fn floor(time: Timestamp) -> Option<Timestamp> {
+    let whole = Timestamp::from_second(time.as_second()).ok()?;
+    if whole > time { whole.checked_sub(SECOND).ok() } else { Some(whole) }
+}
