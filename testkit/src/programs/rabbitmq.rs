@@ -208,7 +208,9 @@ impl Program for RabbitMq {
 
     async fn ready(&self, place: &Place) -> io::Result<()> {
         // The node's first frame: method Connection.Start on channel 0. Its length differs, so look at the beginning.
-        wire::expect(self.plain_addr(place), b"AMQP\0\0\x09\x01", b"\x01\0\0").await
+        wire::expect(self.plain_addr(place), b"AMQP\0\0\x09\x01", b"\x01\0\0").await?;
+        // Its other listener is opened after this one.
+        if self.tls.is_some() { tokio::net::TcpStream::connect(place.addr()).await.map(drop) } else { Ok(()) }
     }
 
     fn url(&self, place: &Place) -> String {
