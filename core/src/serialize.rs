@@ -60,7 +60,7 @@ mod tests {
         comes_back(&MessageState::Delayed, r#""delayed""#);
         comes_back(
             &Counts { ready: Some(1), ..Counts::default() },
-            r#"{"ready":1,"delayed":null,"leased":null,"dead":null}"#,
+            r#"{"ready":1,"delayed":null,"leased":null,"disabled":null,"dead":null}"#,
         );
         comes_back(
             &QueueMessageStatus::postponed(Duration::from_secs(2)),
