@@ -87,6 +87,8 @@ enum Command {
     Peek(peek::Peek),
     Work(work::Work),
     Workers(workers::Workers),
+    #[cfg(feature = "serve")]
+    Serve(crate::commands::serve::Serve),
     Stats(stats::Stats),
     #[command(subcommand)]
     Dead(dead::Dead),
@@ -123,6 +125,8 @@ impl Cli {
             Command::Peek(command) => or_read_enough(command.run(&session).await),
             Command::Work(command) => command.run(&session).await,
             Command::Workers(command) => command.run(&session).await,
+            #[cfg(feature = "serve")]
+            Command::Serve(command) => command.run(&session).await,
             Command::Stats(command) => or_read_enough(command.run(&session).await),
             Command::Dead(command) => command.run(&session).await,
             Command::Tasks(command) => command.run(&session).await,

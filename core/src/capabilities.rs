@@ -208,13 +208,16 @@ pub struct LeaseCapability {
     pub max: Duration,
     /// How long a delivery can be held in all, extensions included; `None`: without limit.
     pub max_hold: Option<Duration>,
+    /// Whether another handle, in any process, can settle a delivery in every way. If not, the one that pulled it has to: its leases belong to its
+    /// connection, or it alone has the message that a move stores anew.
+    pub portable: bool,
 }
 
 impl LeaseCapability {
-    /// Leases that end by their time, from `min` to `max`, without limit in all.
+    /// Leases that end by their time, from `min` to `max`, without limit in all, and that any handle can settle.
     #[must_use]
     pub const fn timed(min: Duration, max: Duration) -> Self {
-        Self { kind: LeaseKind::Timed, min, max, max_hold: None }
+        Self { kind: LeaseKind::Timed, min, max, max_hold: None, portable: true }
     }
 
     /// Whether a lease can be had.

@@ -151,6 +151,7 @@
 
 #![forbid(unsafe_code)]
 
+mod attempt;
 mod batch;
 mod batch_context;
 mod builder;
@@ -190,6 +191,7 @@ mod work;
 mod work_set;
 mod worker;
 
+pub use attempt::failed_attempt;
 pub use batch::{IntoBatchResult, Task};
 pub use batch_context::BatchContext;
 pub use builder::WorkerBuilder;

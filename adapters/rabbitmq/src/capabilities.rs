@@ -54,6 +54,7 @@ pub(crate) fn capabilities(config: &Config) -> Capabilities {
             min: Duration::from_millis(1),
             max: hold,
             max_hold: Some(hold),
+            portable: false,
         },
         push_delay: Some(delay),
         postpone_delay: Some(delay),

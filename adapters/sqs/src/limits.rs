@@ -12,6 +12,7 @@ pub(crate) const LEASE: LeaseCapability = LeaseCapability {
     min: Duration::from_secs(1),
     max: MAX_LEASE,
     max_hold: Some(MAX_LEASE),
+    portable: false,
 };
 /// Half of the server's retention, so that no message expires because of its delay.
 pub(crate) const MAX_DELAY: Duration = Duration::from_hours(7 * 24);

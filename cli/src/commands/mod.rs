@@ -18,6 +18,8 @@ pub(crate) mod pull;
 pub(crate) mod purge;
 pub(crate) mod push;
 mod push_options;
+#[cfg(feature = "serve")]
+pub(crate) mod serve;
 pub(crate) mod stats;
 pub(crate) mod tasks;
 pub(crate) mod transfer;

@@ -21,6 +21,8 @@ mod pages;
 #[cfg(feature = "conformance")]
 mod progress;
 mod push;
+#[cfg(feature = "serve")]
+mod serve;
 mod servers;
 mod tasks;
 mod terminal;

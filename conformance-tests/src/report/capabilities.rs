@@ -40,7 +40,7 @@ pub(super) fn rows(declared: &Capabilities) -> Vec<(&'static str, String)> {
         postponed,
         exclusive,
         fencing,
-        lease: LeaseCapability { kind, min, max, max_hold },
+        lease: LeaseCapability { kind, min, max, max_hold, portable: _ },
         ages,
         push_delay,
         postpone_delay,

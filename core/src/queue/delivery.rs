@@ -305,7 +305,7 @@ impl Delivery {
             // Its error is nobody's any more: the new settlement takes its place.
             let _ = self.end(ended);
         }
-        let is_open = self.concluded.is_none() && self.pending.is_none();
+        let is_open = self.is_open();
         if is_open && self.shared.exec.has_ended() {
             return Err(self.shared.refusal(Operation::Settle));
         }
@@ -374,6 +374,15 @@ impl Delivery {
 
     pub(crate) fn lease(&self) -> &Lease {
         &self.held.lease
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Whether nobody has asked for its end.
+    pub(super) fn is_open(&self) -> bool {
+        self.concluded.is_none() && self.pending.is_none()
     }
 
     /// It was settled by another way than [`settle`](Self::settle).

@@ -38,6 +38,7 @@ pub(crate) fn capabilities() -> Capabilities {
             min: Duration::from_millis(1),
             max: Duration::from_hours(24),
             max_hold: None,
+            portable: true,
         },
         push_delay: None,
         postpone_delay: None,

@@ -1,0 +1,154 @@
+//! `anyqueue serve`: the queues over HTTP.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyqueue::{CancellationToken, PartitionOptions};
+use anyqueue_server::Server;
+use anyqueue_worker::Retry;
+use clap::Args;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use super::control::ControlArgs;
+use super::keep::KeepArgs;
+use crate::failure::{Failure, Result};
+use crate::open::Create;
+use crate::output::Output;
+use crate::session::Session;
+use crate::signals::end_signal;
+
+const HELP: &str = "\
+Examples:
+  anyqueue serve --url sqlite:jobs.db --ledger
+  curl -sd '{\"payload\":\"hello\"}' -H 'content-type: application/json' localhost:7780/v1/partitions/mail/messages
+  curl -sd '{\"partitions\":[\"mail\"],\"wait_ms\":20000}' -H 'content-type: application/json' localhost:7780/v1/pull
+  anyqueue serve --listen 0.0.0.0:7780 --token-file tokens
+
+What can be asked is described by /openapi.json of the service, and in docs/http.md.
+
+It serves this machine alone, unless --listen says otherwise: then every request needs one of the tokens of --token-file,
+which holds one a line, each of at least 16 characters; what follows a # is a remark. It speaks no TLS: on a network
+that others share, put it behind a proxy that does.
+
+What is handed out can be settled at any other service over the same queues, and after a restart: on backends that keep
+control entries, or with --control-url. On RabbitMQ deliveries stay with the service that handed them out.
+
+On SIGTERM or SIGINT it accepts nothing more, lets what is under way finish, and ends.";
+
+/// Serves the queues over HTTP, for programs in any language
+#[derive(Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Serve {
+    /// Where to listen
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7780")]
+    listen: SocketAddr,
+    /// A file with tokens, of which each request has to bring one
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Refuses whatever changes something
+    #[arg(long)]
+    read_only: bool,
+    /// The most connections at once; half as many requests can wait
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(2..=100_000))]
+    max_connections: u32,
+    /// How often a failed message is tried again; a message's own number takes precedence
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    retries: u32,
+    /// The delay before the first retry; it doubles with each
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = humantime::parse_duration)]
+    retry_delay: Duration,
+    #[command(flatten)]
+    keep: KeepArgs,
+    #[command(flatten)]
+    control: ControlArgs,
+}
+
+/// How often what was measured is summed up, so that it takes no room between two looks at it.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+impl Serve {
+    pub(crate) async fn run(self, session: &Session) -> Result {
+        let tokens = self.tokens()?;
+        let metrics = gather()?;
+        let keep = self.keep.keep_on(session);
+        let queue = session.queue_with(Create::AsUrlSays, PartitionOptions::default(), keep).await?;
+        let control = self.control.open_if_any(&queue).await?;
+        let mut builder = Server::builder(queue.clone())
+            .retry(Retry::exponential(self.retry_delay).max(self.retries))
+            .max_connections(self.max_connections as usize)
+            .read_only(self.read_only);
+        for token in tokens {
+            builder = builder.token(token);
+        }
+        match &control {
+            Some(control) => builder = builder.control(control.store.clone()),
+            None => session.output.note(
+                "this backend keeps no control entries: what is handed out cannot be settled after a restart, and comes again; --control-url helps",
+            ),
+        }
+        let render = metrics.clone();
+        let server = builder.metrics(move || render.render()).build().await?;
+        let listener = TcpListener::bind(self.listen)
+            .await
+            .map_err(|error| Failure::Failed(format!("cannot listen on {}: {error}", self.listen)))?;
+        let address = listener.local_addr()?;
+        let end = CancellationToken::new();
+        let serving = server.serve(listener, end.clone());
+        tokio::pin!(serving);
+        tokio::spawn(upkeep(metrics));
+        let result = tokio::select! {
+            biased;
+            // It refuses an address that is too open before anything is said.
+            end = &mut serving => end,
+            said = said(session.output, address, end) => match said? {},
+        };
+        let result = result.map_err(|error| Failure::Usage(error.to_string()));
+        let let_go = match control {
+            Some(control) => control.close().await,
+            None => Ok(()),
+        };
+        let closed = queue.close().await;
+        result.and(let_go).and(closed.map_err(Failure::from))
+    }
+
+    fn tokens(&self) -> Result<Vec<String>> {
+        let Some(file) = &self.token_file else { return Ok(Vec::new()) };
+        let text = std::fs::read_to_string(file).map_err(|error| {
+            Failure::Usage(format!("cannot read the tokens in {}: {error}", file.display()))
+        })?;
+        let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+        let tokens: Vec<_> = lines.filter(|line| !line.is_empty()).map(str::to_owned).collect();
+        if tokens.is_empty() {
+            return Err(Failure::Usage(format!("there are no tokens in {}", file.display())));
+        }
+        Ok(tokens)
+    }
+}
+
+/// Says where it listens, then waits for a signal, and has the service end.
+async fn said(
+    output: Output,
+    address: SocketAddr,
+    end: CancellationToken,
+) -> Result<std::convert::Infallible> {
+    output.result(&format!("listening on http://{address}"), &json!({ "listening": address.to_string() }))?;
+    end_signal().await?;
+    end.cancel();
+    std::future::pending().await
+}
+
+fn gather() -> Result<PrometheusHandle> {
+    PrometheusBuilder::new()
+        .install_recorder()
+        .map_err(|error| Failure::Failed(format!("what is measured cannot be gathered: {error}")))
+}
+
+async fn upkeep(metrics: PrometheusHandle) {
+    loop {
+        tokio::time::sleep(UPKEEP).await;
+        metrics.run_upkeep();
+    }
+}

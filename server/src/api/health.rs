@@ -1,0 +1,60 @@
+//! The service itself.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+
+use crate::app::App;
+use crate::problem::Problem;
+
+/// Whether the process turns.
+#[utoipa::path(
+    get, path = "/livez", operation_id = "livez", tag = "service",
+    responses((status = 200, description = "It does.", body = String))
+)]
+pub(crate) async fn livez() -> &'static str {
+    "alive"
+}
+
+/// Whether the backend can serve, as it said within the last second.
+#[utoipa::path(
+    get, path = "/readyz", operation_id = "readyz", tag = "service",
+    responses((status = 200, description = "It can.", body = String), (status = 503, description = "It cannot, and why.", body = Problem))
+)]
+pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Response {
+    if app.ending.is_cancelled() {
+        return Problem::busy("the service ends").into_response();
+    }
+    match app.healthy().await {
+        Ok(text) => text.into_response(),
+        Err(why) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", why).into_response(),
+    }
+}
+
+/// What the process has measured, in the text format of Prometheus.
+#[utoipa::path(
+    get, path = "/metrics", operation_id = "metrics", tag = "service",
+    responses((status = 200, description = "The metrics.", body = String), (status = 404, description = "None are gathered.", body = Problem))
+)]
+pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
+    match &app.metrics {
+        Some(render) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], render()).into_response(),
+        None => Problem::not_found("this process gathers no metrics").into_response(),
+    }
+}
+
+/// This description.
+#[utoipa::path(
+    get, path = "/openapi.json", operation_id = "openapi", tag = "service",
+    responses((status = 200, description = "OpenAPI 3.1.", body = Object))
+)]
+pub(crate) async fn description(State(app): State<Arc<App>>) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], app.description.clone()).into_response()
+}
+
+/// What is nowhere.
+pub(crate) async fn problem_for_unknown(uri: Uri) -> Problem {
+    Problem::not_found(format!("there is nothing at {}: see /openapi.json", uri.path()))
+}

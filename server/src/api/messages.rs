@@ -1,0 +1,144 @@
+//! Looking at the messages of a queue, and deleting them.
+
+use std::sync::Arc;
+
+use anyqueue::Page;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::app::App;
+use crate::problem::{Answer, Problem};
+use crate::wire::{About, Content, Json, Path, Query, message_id, millis, partition};
+
+/// The most messages on one page: payloads can be large.
+const MAX_PAGE: usize = 100;
+
+/// Which page.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Browse {
+    /// The id of the last message of the page before.
+    #[serde(default)]
+    pub(crate) after: Option<String>,
+    /// How many, at most 100.
+    #[serde(default)]
+    pub(crate) limit: Option<usize>,
+    /// Whether to return what they hold. Default: no.
+    #[serde(default)]
+    pub(crate) payloads: bool,
+}
+
+impl Browse {
+    pub(crate) fn page(&self) -> Answer<Page<anyqueue::MessageId>> {
+        let after = self.after.as_deref().map(message_id).transpose()?;
+        Ok(Page::of(self.limit.unwrap_or(MAX_PAGE).clamp(1, MAX_PAGE)).after(after))
+    }
+}
+
+/// A message as it lies there.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Message {
+    /// What is known of it.
+    #[serde(flatten)]
+    about: About,
+    /// What it holds, if that was asked for.
+    #[serde(flatten)]
+    payload: Content,
+    /// `ready`, `delayed`, `leased` or `disabled`.
+    state: String,
+    /// Deliveries so far, where they are counted.
+    delivery_count: Option<u32>,
+    /// How long ago it was pushed, in milliseconds.
+    age_ms: u64,
+    /// In how many milliseconds it can be pulled, if it waits for its time.
+    due_in_ms: Option<u64>,
+}
+
+/// A page of messages.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Messages {
+    /// The messages, in the order of their ids.
+    messages: Vec<Message>,
+    /// Where to go on; nothing on the last page.
+    next: Option<String>,
+}
+
+/// Looks at the messages of a queue. Nobody is locked out meanwhile.
+#[utoipa::path(
+    get, path = "/v1/partitions/{partition}/messages", operation_id = "browse_messages", tag = "partitions",
+    params(("partition" = String, Path, description = "The queue."), Browse),
+    responses((status = 200, description = "A page of messages.", body = Messages))
+)]
+pub(crate) async fn browse(
+    State(app): State<Arc<App>>,
+    Path(name): Path<String>,
+    Query(browse): Query<Browse>,
+) -> Answer<Json<Messages>> {
+    let page = browse.page()?;
+    let limit = page.limit;
+    let found = app.queue.browse(partition(&name)?, page).await?;
+    let next = found.last().filter(|_| found.len() == limit).map(|last| last.message.id().to_string());
+    let state = |state: anyqueue::MessageState| match serde_json::to_value(state) {
+        Ok(serde_json::Value::String(name)) => name,
+        _ => String::new(),
+    };
+    let messages = found
+        .iter()
+        .map(|found| Message {
+            about: About::of(&found.message),
+            payload: if browse.payloads { Content::of(found.message.payload()) } else { Content::default() },
+            state: state(found.state),
+            delivery_count: found.delivery_count,
+            age_ms: millis(found.age),
+            due_in_ms: found.due_in.map(millis),
+        })
+        .collect();
+    Ok(Json(Messages { messages, next }))
+}
+
+/// What a deletion is to take.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Purge {
+    /// The name of the queue once more, so that nothing is emptied by mistake.
+    #[serde(default)]
+    pub(crate) confirm: Option<String>,
+}
+
+impl Purge {
+    pub(crate) fn check(&self, name: &str) -> Answer<()> {
+        if self.confirm.as_deref() == Some(name) {
+            return Ok(());
+        }
+        Err(Problem::invalid(format!(
+            "this deletes everything that nobody holds: say so with ?confirm={name}"
+        )))
+    }
+}
+
+/// How much was deleted.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Deleted {
+    /// How many.
+    pub(crate) deleted: u64,
+}
+
+/// Deletes all messages of a queue that nobody holds.
+#[utoipa::path(
+    delete, path = "/v1/partitions/{partition}/messages", operation_id = "purge_messages", tag = "partitions",
+    params(("partition" = String, Path, description = "The queue."), Purge),
+    responses((status = 200, description = "How many were deleted.", body = Deleted))
+)]
+pub(crate) async fn purge(
+    State(app): State<Arc<App>>,
+    Path(name): Path<String>,
+    Query(purge): Query<Purge>,
+) -> Answer<Json<Deleted>> {
+    app.writable()?;
+    purge.check(&name)?;
+    let deleted = app.queue.purge(partition(&name)?).await?;
+    Ok(Json(Deleted { deleted }))
+}

@@ -1,0 +1,73 @@
+//! The requests, by what they concern.
+
+mod dead;
+mod health;
+mod messages;
+mod partitions;
+mod pull;
+mod push;
+mod settle;
+mod tasks;
+mod workers;
+
+use std::sync::Arc;
+
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::app::App;
+
+pub(crate) use health::problem_for_unknown;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "anyqueue",
+        description = "Work queues over HTTP, on any backend. Errors are problems of RFC 9457: `kind` tells which, `retry` what a repetition would do.",
+        license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
+    ),
+    tags(
+        (name = "work", description = "Push, pull, settle: what programs do."),
+        (name = "partitions", description = "Queues, their messages and dead letters."),
+        (name = "tasks", description = "What became of each task."),
+        (name = "workers", description = "Who works."),
+        (name = "service", description = "Health and metrics of the service itself.")
+    )
+)]
+struct Description;
+
+/// All requests, and their description.
+pub(crate) fn router() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::with_openapi(Description::openapi())
+        .routes(routes!(push::push))
+        .routes(routes!(pull::pull))
+        .routes(routes!(settle::settle))
+        .routes(routes!(settle::extend))
+        .routes(routes!(partitions::list))
+        .routes(routes!(partitions::show))
+        .routes(routes!(partitions::pause))
+        .routes(routes!(partitions::resume))
+        .routes(routes!(messages::browse, messages::purge))
+        .routes(routes!(dead::list, dead::purge))
+        .routes(routes!(dead::redrive))
+        .routes(routes!(tasks::list, tasks::delete))
+        .routes(routes!(tasks::count))
+        .routes(routes!(tasks::show, tasks::remove))
+        .routes(routes!(tasks::result))
+        .routes(routes!(tasks::cancel))
+        .routes(routes!(tasks::retry))
+        .routes(routes!(workers::list))
+        .routes(routes!(workers::show, workers::forget))
+        .routes(routes!(workers::order))
+        .routes(routes!(workers::cancel))
+        .routes(routes!(health::livez))
+        .routes(routes!(health::readyz))
+        .routes(routes!(health::metrics))
+        .routes(routes!(health::description))
+}
+
+/// The description of all requests, as JSON.
+pub(crate) fn description() -> String {
+    router().into_openapi().to_pretty_json().unwrap_or_default()
+}

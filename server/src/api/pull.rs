@@ -1,0 +1,240 @@
+//! Pulling, at once or with a wait.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyqueue::{Bytes, Delivery, PartitionId, Queue};
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse as _, Response};
+use futures_util::future::select_all;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::app::App;
+use crate::body::{GiveBack, HandOut};
+use crate::held::Held;
+use crate::problem::{Answer, Problem};
+use crate::wire::{About, Content, Json, MAX_ITEMS, millis, partition};
+
+/// The longest wait of a pull.
+const MAX_WAIT: Duration = Duration::from_secs(30);
+/// The most queues in one pull.
+const MAX_PARTITIONS: usize = 64;
+/// The longest name of a worker, in bytes.
+const MAX_WORKER_BYTES: usize = 256;
+
+/// What to pull.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pull {
+    /// The queues, the most wanted first.
+    partitions: Vec<String>,
+    /// The most messages to return.
+    #[serde(default = "one")]
+    max: usize,
+    /// How long to wait for the first, in milliseconds; at most 30,000.
+    #[serde(default)]
+    wait_ms: u64,
+    /// For how long they are yours, in milliseconds; by default as the queue is set.
+    #[serde(default)]
+    lease_ms: Option<u64>,
+    /// Who pulls. With a name, what was sent and never arrived goes back with the next pull.
+    #[serde(default)]
+    worker: Option<String>,
+    /// The `pull` of the last answer that arrived, if any.
+    #[serde(default)]
+    received: Option<String>,
+}
+
+const fn one() -> usize {
+    1
+}
+
+/// What was pulled.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Pulled {
+    /// The name of this answer: say with the next pull that you `received` it.
+    pull: String,
+    /// The messages; none when the wait is over.
+    deliveries: Vec<Handed>,
+}
+
+/// A message, and the right to say what becomes of it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Handed {
+    /// What to send back to settle it. Whoever has it can.
+    delivery: String,
+    /// The queue it came from.
+    partition: String,
+    /// What is known of it.
+    #[serde(flatten)]
+    about: About,
+    /// Its content.
+    #[serde(flatten)]
+    payload: Content,
+    /// Deliveries so far, this one included, where they are counted.
+    delivery_count: Option<u32>,
+    /// How long ago it was pushed, in milliseconds.
+    age_ms: u64,
+    /// For how long it is yours, in milliseconds from when this answer was made: extend it before, or it comes to somebody else.
+    lease_ms: u64,
+    /// How long an attempt may take, in milliseconds, if the pusher said so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_duration_ms: Option<u64>,
+}
+
+/// Pulls messages, waiting for the first one if you wish. They are yours until their leases end: settle or extend them before.
+#[utoipa::path(
+    post, path = "/v1/pull", operation_id = "pull", tag = "work",
+    request_body = Pull,
+    responses((status = 200, description = "Up to `max` messages, or none when the wait is over.", body = Pulled))
+)]
+pub(crate) async fn pull(State(app): State<Arc<App>>, Json(request): Json<Pull>) -> Answer<Response> {
+    app.writable()?;
+    let checked = request.check()?;
+    if let Some(worker) = &request.worker {
+        let unreceived = app.handed.unreceived(worker, request.received.as_deref());
+        app.give_back(unreceived).await;
+    }
+    let deliveries = checked.deliveries(&app).await?;
+    let name = uuid::Uuid::now_v7().to_string();
+    let (mut handed, mut held) = (Vec::with_capacity(deliveries.len()), Vec::with_capacity(deliveries.len()));
+    let mut longest = Duration::ZERO;
+    for delivery in deliveries {
+        let now = Instant::now();
+        let lease =
+            delivery.lease_until().map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
+        longest = longest.max(lease);
+        let mut one = Handed::of(&delivery, lease);
+        let own = app.hand_out(delivery);
+        one.delivery = app.seal(&own);
+        handed.push(one);
+        held.push(own);
+    }
+    let give_back = GiveBack::new(app.clone(), held);
+    let body = serde_json::to_vec(&Pulled { pull: name.clone(), deliveries: handed })
+        .map_err(|error| Problem::invalid(error.to_string()))?;
+    let sent = move |held: Vec<Held>| {
+        if let Some(worker) = request.worker
+            && !held.is_empty()
+        {
+            app.handed.sent(&worker, &name, held, longest);
+        }
+    };
+    let body = Body::new(HandOut::new(Bytes::from(body), give_back, Box::new(sent)));
+    Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
+}
+
+impl Handed {
+    fn of(delivery: &Delivery, lease: Duration) -> Self {
+        Self {
+            delivery: String::new(),
+            partition: delivery.partition().name().to_owned(),
+            about: About::of(delivery.message()),
+            payload: Content::of(delivery.payload()),
+            delivery_count: delivery.delivery_count(),
+            age_ms: millis(delivery.age()),
+            lease_ms: millis(lease),
+            max_duration_ms: delivery.message().options().max_duration.map(millis),
+        }
+    }
+}
+
+/// A pull whose values are in order.
+struct Checked {
+    partitions: Vec<PartitionId>,
+    max: usize,
+    wait: Duration,
+    lease: Option<Duration>,
+}
+
+impl Pull {
+    fn check(&self) -> Answer<Checked> {
+        let partitions = self.partitions.iter().map(|name| partition(name)).collect::<Answer<Vec<_>>>()?;
+        if partitions.is_empty() || partitions.len() > MAX_PARTITIONS {
+            return Err(Problem::invalid(format!("name 1 to {MAX_PARTITIONS} partitions")));
+        }
+        if self.max == 0 || self.max > MAX_ITEMS {
+            return Err(Problem::invalid(format!("max is {}: ask for 1 to {MAX_ITEMS}", self.max)));
+        }
+        let wait = Duration::from_millis(self.wait_ms);
+        if wait > MAX_WAIT {
+            return Err(Problem::invalid(format!(
+                "wait_ms is {}: at most {}",
+                self.wait_ms,
+                MAX_WAIT.as_millis()
+            )));
+        }
+        if self.worker.as_ref().is_some_and(|worker| worker.is_empty() || worker.len() > MAX_WORKER_BYTES) {
+            return Err(Problem::invalid(format!("a worker's name has 1 to {MAX_WORKER_BYTES} bytes")));
+        }
+        Ok(Checked { partitions, max: self.max, wait, lease: self.lease_ms.map(Duration::from_millis) })
+    }
+}
+
+impl Checked {
+    /// What is ready, the first queue first; if nothing is, what comes first.
+    async fn deliveries(&self, app: &App) -> Answer<Vec<Delivery>> {
+        let mut all = Vec::new();
+        let waits_at_once = self.partitions.len() == 1 && !self.wait.is_zero();
+        if !waits_at_once {
+            for partition in &self.partitions {
+                let room = self.max - all.len();
+                if room == 0 {
+                    break;
+                }
+                match self.of(&app.queue, partition, room, Duration::ZERO).await {
+                    Ok(more) => all.extend(more),
+                    Err(error) if all.is_empty() => return Err(error.into()),
+                    // What came before the error is handed out.
+                    Err(_) => break,
+                }
+            }
+        }
+        if !all.is_empty() || self.wait.is_zero() {
+            return Ok(all);
+        }
+        let Ok(_poll) = app.polls.clone().try_acquire_owned() else {
+            return Err(Problem::busy(
+                "as many requests wait as this instance allows: try again, or elsewhere",
+            ));
+        };
+        tokio::select! {
+            biased;
+            answer = self.first(app) => answer,
+            () = app.ending.cancelled() => Ok(Vec::new()),
+        }
+    }
+
+    /// Waits on all queues at once. Those that are not first are let go; what they bring all the same goes back.
+    async fn first(&self, app: &App) -> Answer<Vec<Delivery>> {
+        let pull = |partition| Box::pin(self.of(&app.queue, partition, self.max, self.wait));
+        let mut waiting: Vec<_> = self.partitions.iter().map(pull).collect();
+        while !waiting.is_empty() {
+            let (answer, _, others) = select_all(waiting).await;
+            match answer {
+                Ok(deliveries) if deliveries.is_empty() => waiting = others,
+                answer => return Ok(answer?),
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    async fn of(
+        &self,
+        queue: &Queue,
+        partition: &PartitionId,
+        max: usize,
+        wait: Duration,
+    ) -> anyqueue::Result<Vec<Delivery>> {
+        let pull = queue.pull(partition).max(max).wait(wait).keep_alive(false);
+        match self.lease {
+            Some(lease) => pull.lease(lease),
+            None => pull,
+        }
+        .into_future()
+        .await
+    }
+}

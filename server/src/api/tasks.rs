@@ -1,0 +1,478 @@
+//! What became of tasks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyqueue::{
+    Amend, AmendOutcome, CancelOutcome, DeleteOutcome, MessageId, PartitionId, Task, TaskFilter, TaskState,
+    TaskStream,
+};
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::{IntoParams, ToSchema};
+
+use super::messages::Deleted;
+use crate::app::App;
+use crate::problem::{Answer, Problem};
+use crate::wire::{Content, Json, Path, Query, message_id, millis, partition, time, time_text};
+
+/// The most tasks in one answer that is not a stream.
+const MAX_PAGE: usize = 1000;
+const PAGE: usize = 100;
+/// The most that is counted.
+const MAX_COUNT: u64 = 1_000_000;
+/// The most ends that one request deletes.
+const MAX_DELETED: u64 = 10_000;
+/// The longest wait for a result.
+const MAX_WAIT: Duration = Duration::from_secs(30);
+
+/// Which tasks: those that match all that is said.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Filter {
+    /// The queue.
+    pub(crate) partition: String,
+    /// In one of these states, separated by commas: queued, scheduled, running, disabled, succeeded, failed, `timed_out`, cancelled.
+    #[serde(default)]
+    pub(crate) state: Option<String>,
+    /// Ended at this time or later: RFC 3339.
+    #[serde(default)]
+    pub(crate) since: Option<String>,
+    /// Ended before this time.
+    #[serde(default)]
+    pub(crate) before: Option<String>,
+    /// Of this kind.
+    #[serde(default)]
+    pub(crate) kind: Option<String>,
+    /// Of this session.
+    #[serde(default)]
+    pub(crate) session: Option<String>,
+    /// With a task id that begins so.
+    #[serde(default)]
+    pub(crate) task_id_prefix: Option<String>,
+    /// Ended by this worker.
+    #[serde(default)]
+    pub(crate) worker: Option<String>,
+    /// With this text in its reason or its errors.
+    #[serde(default)]
+    pub(crate) error: Option<String>,
+    /// With at least so many attempts.
+    #[serde(default)]
+    pub(crate) min_attempts: Option<u32>,
+    /// How many at most, up to 1000; by default 100. A stream has no limit unless you set one.
+    #[serde(default)]
+    pub(crate) limit: Option<u64>,
+    /// Of a count: how far to count, up to a million; by default 10,000.
+    #[serde(default)]
+    pub(crate) cap: Option<u64>,
+}
+
+impl Filter {
+    pub(crate) fn build(&self) -> Answer<TaskFilter> {
+        let mut filter = TaskFilter::new();
+        for name in self.state.iter().flat_map(|states| states.split(',')).filter(|name| !name.is_empty()) {
+            let state = TaskState::ALL.into_iter().find(|state| state.as_str() == name);
+            let known = || TaskState::ALL.map(TaskState::as_str).join(", ");
+            let problem = || Problem::invalid(format!("there is no state {name:?}: use some of {}", known()));
+            filter = filter.in_state(state.ok_or_else(problem)?);
+        }
+        if let Some(since) = self.since.as_deref().filter(|text| !text.is_empty()) {
+            filter = filter.since(time(since)?);
+        }
+        if let Some(before) = self.before.as_deref().filter(|text| !text.is_empty()) {
+            filter = filter.before(time(before)?);
+        }
+        let said = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        if let Some(kind) = said(&self.kind) {
+            filter = filter.of_kind(kind);
+        }
+        if let Some(session) = said(&self.session) {
+            filter = filter.of_session(session);
+        }
+        if let Some(prefix) = said(&self.task_id_prefix) {
+            filter = filter.with_task_id_prefix(prefix);
+        }
+        if let Some(worker) = said(&self.worker) {
+            filter = filter.by_worker(worker);
+        }
+        if let Some(error) = said(&self.error) {
+            filter = filter.with_error(error);
+        }
+        if let Some(attempts) = self.min_attempts {
+            filter = filter.with_min_attempts(attempts);
+        }
+        Ok(filter)
+    }
+}
+
+/// A task: what is known of it, whether it lives, is dead or has ended.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TaskInfo {
+    /// The id of its message.
+    pub(crate) id: String,
+    /// The queue.
+    pub(crate) partition: String,
+    /// Where it stands.
+    pub(crate) state: &'static str,
+    /// The kind of task.
+    pub(crate) kind: Option<String>,
+    /// The user's name for it.
+    pub(crate) task_id: Option<String>,
+    /// The session that it belongs to.
+    pub(crate) session_id: Option<String>,
+    /// W3C trace context of the pusher.
+    pub(crate) trace: Option<String>,
+    /// Who ran it last, where that is known.
+    pub(crate) worker: Option<String>,
+    /// Attempts so far.
+    pub(crate) attempt: u32,
+    /// Deliveries so far, where they are counted.
+    pub(crate) delivery_count: Option<u32>,
+    /// When it was pushed, as far as known.
+    pub(crate) pushed_at: Option<String>,
+    /// When it can be pulled, if it waits for its time.
+    pub(crate) due_at: Option<String>,
+    /// When it ended or died.
+    pub(crate) ended_at: Option<String>,
+    /// Until when its end is kept.
+    pub(crate) expires_at: Option<String>,
+    /// From the push to its last run, in milliseconds, once it has ended.
+    pub(crate) waited_ms: Option<u64>,
+    /// How long the last run took, in milliseconds, once it has ended.
+    pub(crate) ran_ms: Option<u64>,
+    /// Why it failed, or was ended.
+    pub(crate) reason: Option<String>,
+    /// Failed attempts.
+    #[schema(value_type = Option<Object>)]
+    pub(crate) errors: Option<Value>,
+    /// What it returned; JSON if it is that, else `payload` or `payload_base64`. Only of a single task.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub(crate) result: Option<Value>,
+}
+
+impl TaskInfo {
+    pub(crate) fn of(task: &Task) -> Self {
+        let text = |text: &Option<Arc<str>>| text.as_deref().map(str::to_owned);
+        let errors = task.errors.as_deref();
+        let result = task
+            .result
+            .as_ref()
+            .map(|bytes| serde_json::from_slice(bytes).unwrap_or_else(|_| json!(Content::of(bytes))));
+        Self {
+            id: task.id.to_string(),
+            partition: task.partition.name().to_owned(),
+            state: task.state.as_str(),
+            kind: text(&task.kind),
+            task_id: text(&task.task_id),
+            session_id: text(&task.session_id),
+            trace: text(&task.trace),
+            worker: text(&task.worker),
+            attempt: task.attempt,
+            delivery_count: task.delivery_count,
+            pushed_at: task.pushed_at.map(time_text),
+            due_at: task.due_at.map(time_text),
+            ended_at: task.ended_at.map(time_text),
+            expires_at: task.expires_at.map(time_text),
+            waited_ms: task.waited.map(millis),
+            ran_ms: task.ran.map(millis),
+            reason: text(&task.reason),
+            errors: errors.map(|text| serde_json::from_str(text).unwrap_or_else(|_| json!(text))),
+            result,
+        }
+    }
+}
+
+/// Tasks that match.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TaskPage {
+    /// Those that live, then the dead, then those that ended, the newest first.
+    pub(crate) tasks: Vec<TaskInfo>,
+    /// Whether there are more: raise the limit, narrow the filter, or ask for a stream.
+    pub(crate) more: bool,
+    /// Whether tasks that do not match had to be read: the filter says something that no index knows.
+    pub(crate) scans: bool,
+}
+
+/// Lists tasks. With `Accept: application/x-ndjson` all of them, a line each; the last line is `{"end":true,"count":n}`: if it is missing, the list was cut.
+#[utoipa::path(
+    get, path = "/v1/tasks", operation_id = "list_tasks", tag = "tasks", params(Filter),
+    responses((status = 200, description = "The tasks.", body = TaskPage))
+)]
+pub(crate) async fn list(
+    State(app): State<Arc<App>>,
+    Query(filter): Query<Filter>,
+    headers: HeaderMap,
+) -> Answer<Response> {
+    let wanted = filter.build()?;
+    let scans = wanted.scans();
+    let found = app.queue.tasks(filter.partition.as_str(), wanted)?;
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if accept.contains("ndjson") {
+        let body = Body::from_stream(lines(found, filter.limit.unwrap_or(u64::MAX)));
+        return Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response());
+    }
+    let limit = usize::try_from(filter.limit.unwrap_or(PAGE as u64)).unwrap_or(MAX_PAGE).clamp(1, MAX_PAGE);
+    let (tasks, more) = page(found, limit).await?;
+    Ok(Json(TaskPage { tasks: tasks.iter().map(TaskInfo::of).collect(), more, scans }).into_response())
+}
+
+/// The first of them, and whether there are more.
+pub(crate) async fn page(mut found: TaskStream, limit: usize) -> Answer<(Vec<Task>, bool)> {
+    let mut tasks = Vec::new();
+    while let Some(task) = found.next().await {
+        if tasks.len() == limit {
+            return Ok((tasks, true));
+        }
+        tasks.push(task?);
+    }
+    Ok((tasks, false))
+}
+
+/// A line for each task, read as the client reads: what it holds in memory is a page.
+fn lines(
+    found: TaskStream,
+    limit: u64,
+) -> impl futures_util::Stream<Item = Result<Vec<u8>, anyqueue::Error>> {
+    let line = |value: &Value| {
+        let mut line = value.to_string().into_bytes();
+        line.push(b'\n');
+        line
+    };
+    stream::unfold(Some((found, 0_u64)), move |state| async move {
+        let (mut found, count) = state?;
+        let next = if count < limit { found.next().await } else { None };
+        Some(match next {
+            Some(Ok(task)) => (Ok(line(&json!(TaskInfo::of(&task)))), Some((found, count + 1))),
+            Some(Err(error)) => {
+                let problem = json!({ "error": Problem::from(error) });
+                (Ok(line(&problem)), None)
+            }
+            None => (Ok(line(&json!({ "end": true, "count": count }))), None),
+        })
+    })
+}
+
+/// How many tasks match.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Count {
+    /// How many; at least as many, if not exact.
+    value: u64,
+    /// Whether all were counted: else the count stopped at its cap.
+    exact: bool,
+}
+
+/// Counts tasks, up to a cap.
+#[utoipa::path(
+    get, path = "/v1/tasks/count", operation_id = "count_tasks", tag = "tasks", params(Filter),
+    responses((status = 200, description = "How many.", body = Count))
+)]
+pub(crate) async fn count(State(app): State<Arc<App>>, Query(filter): Query<Filter>) -> Answer<Json<Count>> {
+    let cap = filter.cap.unwrap_or(10_000).min(MAX_COUNT);
+    let count = app.queue.count_tasks(filter.partition.as_str(), &filter.build()?, cap).await?;
+    Ok(Json(Count { value: count.value, exact: count.exact }))
+}
+
+/// Deletes the ends of tasks that match, at most `limit`. What lives or is dead is left alone.
+#[utoipa::path(
+    delete, path = "/v1/tasks", operation_id = "delete_ended_tasks", tag = "tasks", params(Filter),
+    responses((status = 200, description = "How many were deleted.", body = Deleted))
+)]
+pub(crate) async fn delete(
+    State(app): State<Arc<App>>,
+    Query(filter): Query<Filter>,
+) -> Answer<Json<Deleted>> {
+    app.writable()?;
+    let Some(limit) = filter.limit else {
+        return Err(Problem::invalid("say with limit how many ends to delete at most"));
+    };
+    let deleted =
+        app.queue.delete_ended(filter.partition.as_str(), &filter.build()?, limit.min(MAX_DELETED)).await?;
+    Ok(Json(Deleted { deleted }))
+}
+
+/// Which task.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Of {
+    /// The queue.
+    pub(crate) partition: String,
+    /// For a result: how long to wait for the end, in milliseconds, at most 30,000.
+    #[serde(default)]
+    pub(crate) wait_ms: Option<u64>,
+}
+
+impl Of {
+    fn place(&self, id: &str) -> Answer<(PartitionId, MessageId)> {
+        Ok((partition(&self.partition)?, message_id(id)?))
+    }
+}
+
+fn unknown(id: &str) -> Problem {
+    Problem::not_found(format!(
+        "nothing is known of the task {id}: it was never pushed there, was deleted, or its end is not kept any more"
+    ))
+}
+
+/// A task, with its result if it has ended.
+#[utoipa::path(
+    get, path = "/v1/tasks/{id}", operation_id = "show_task", tag = "tasks",
+    params(("id" = String, Path, description = "The id of its message."), Of),
+    responses((status = 200, description = "The task.", body = TaskInfo), (status = 404, description = "Nothing is known of it.", body = Problem))
+)]
+pub(crate) async fn show(
+    State(app): State<Arc<App>>,
+    Path(id): Path<String>,
+    Query(of): Query<Of>,
+) -> Answer<Json<TaskInfo>> {
+    let (partition, message) = of.place(&id)?;
+    let task = app.queue.task(partition, message).await?.ok_or_else(|| unknown(&id))?;
+    Ok(Json(TaskInfo::of(&task)))
+}
+
+/// Waits for the end of a task: 200 with its result once it has ended or is dead, 202 as it stands when the wait is over.
+#[utoipa::path(
+    get, path = "/v1/tasks/{id}/result", operation_id = "wait_for_result", tag = "tasks",
+    params(("id" = String, Path, description = "The id of its message."), Of),
+    responses(
+        (status = 200, description = "It has ended.", body = TaskInfo),
+        (status = 202, description = "It has not.", body = TaskInfo),
+        (status = 404, description = "Nothing is known of it.", body = Problem)
+    )
+)]
+pub(crate) async fn result(
+    State(app): State<Arc<App>>,
+    Path(id): Path<String>,
+    Query(of): Query<Of>,
+) -> Answer<Response> {
+    let (partition, message) = of.place(&id)?;
+    let wait = Duration::from_millis(of.wait_ms.unwrap_or(0)).min(MAX_WAIT);
+    let Ok(_poll) = app.polls.clone().try_acquire_owned() else {
+        return Err(Problem::busy("as many requests wait as this instance allows: try again, or elsewhere"));
+    };
+    let found = tokio::select! {
+        biased;
+        found = app.queue.wait_for(partition, message, wait) => found?,
+        () = app.ending.cancelled() => return Err(Problem::busy("the service ends: ask again")),
+    };
+    let task = found.ok_or_else(|| unknown(&id))?;
+    let status = if task.state.ended().is_some() { StatusCode::OK } else { StatusCode::ACCEPTED };
+    Ok((status, Json(TaskInfo::of(&task))).into_response())
+}
+
+/// What became of a request about one task.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Done {
+    /// What was done.
+    outcome: &'static str,
+}
+
+/// Cancels a task: one that waits is removed, one that runs is told.
+#[utoipa::path(
+    post, path = "/v1/tasks/{id}/cancel", operation_id = "cancel_task", tag = "tasks",
+    params(("id" = String, Path, description = "The id of its message."), Of),
+    responses(
+        (status = 200, description = "`removed`, or `requested` of whoever runs it.", body = Done),
+        (status = 404, description = "There is no such message.", body = Problem)
+    )
+)]
+pub(crate) async fn cancel(
+    State(app): State<Arc<App>>,
+    Path(id): Path<String>,
+    Query(of): Query<Of>,
+) -> Answer<Json<Done>> {
+    app.writable()?;
+    let (partition, message) = of.place(&id)?;
+    match first(app.queue.request_cancel(partition, &[message]).await?)? {
+        CancelOutcome::Removed => Ok(Json(Done { outcome: "removed" })),
+        CancelOutcome::Requested => Ok(Json(Done { outcome: "requested" })),
+        CancelOutcome::NotFound => Err(unknown(&id)),
+    }
+}
+
+/// Gives a task another try: one that is dead is put back, one that waits for its time is due now.
+#[utoipa::path(
+    post, path = "/v1/tasks/{id}/retry", operation_id = "retry_task", tag = "tasks",
+    params(("id" = String, Path, description = "The id of its message."), Of),
+    responses(
+        (status = 200, description = "`put_back` or `due_now`.", body = Done),
+        (status = 404, description = "Nothing is known of it.", body = Problem),
+        (status = 409, description = "It cannot be retried as it stands.", body = Problem)
+    )
+)]
+pub(crate) async fn retry(
+    State(app): State<Arc<App>>,
+    Path(id): Path<String>,
+    Query(of): Query<Of>,
+) -> Answer<Json<Done>> {
+    app.writable()?;
+    let (partition, message) = of.place(&id)?;
+    let task = app.queue.task(&partition, message).await?.ok_or_else(|| unknown(&id))?;
+    let conflict = |why: &str| Problem::new(StatusCode::CONFLICT, "conflict", why);
+    match task.state {
+        TaskState::Failed if task.message.is_some() => {
+            let dead = app.queue.dead_letters(&partition)?;
+            let done = dead.redrive().filter(move |dead| dead.id() == message).limit(1).await?;
+            let outcome = Done { outcome: "put_back" };
+            if done.moved > 0 { Ok(Json(outcome)) } else { Err(conflict("it is not dead any more")) }
+        }
+        TaskState::Scheduled => {
+            let outcome = first(app.queue.amend(&partition, &[message], Amend::new().now()).await?)?;
+            let is_due = outcome == AmendOutcome::Amended;
+            if is_due {
+                Ok(Json(Done { outcome: "due_now" }))
+            } else {
+                Err(conflict("it is not waiting any more"))
+            }
+        }
+        TaskState::Queued => Err(conflict("it waits for a worker already")),
+        TaskState::Running => Err(conflict("a worker has it")),
+        TaskState::Disabled => Err(conflict("it is disabled")),
+        _ => Err(conflict("it has ended, and its message is gone: push it anew")),
+    }
+}
+
+/// Deletes a task's message unless somebody holds it, or else its end.
+#[utoipa::path(
+    delete, path = "/v1/tasks/{id}", operation_id = "delete_task", tag = "tasks",
+    params(("id" = String, Path, description = "The id of its message."), Of),
+    responses(
+        (status = 200, description = "It is deleted.", body = Done),
+        (status = 404, description = "There is nothing of it.", body = Problem),
+        (status = 409, description = "Somebody holds it.", body = Problem)
+    )
+)]
+pub(crate) async fn remove(
+    State(app): State<Arc<App>>,
+    Path(id): Path<String>,
+    Query(of): Query<Of>,
+) -> Answer<Json<Done>> {
+    app.writable()?;
+    let (partition, message) = of.place(&id)?;
+    for place in [partition.clone(), partition.dead_letters()] {
+        match first(app.queue.delete(&place, &[message]).await?)? {
+            DeleteOutcome::Deleted => return Ok(Json(Done { outcome: "deleted" })),
+            DeleteOutcome::NotFound => {}
+            DeleteOutcome::Leased => {
+                return Err(Problem::new(
+                    StatusCode::CONFLICT,
+                    "conflict",
+                    "somebody holds it: cancel it instead",
+                ));
+            }
+        }
+    }
+    Err(unknown(&id))
+}
+
+fn first<T>(outcomes: Vec<anyqueue::Result<T>>) -> Answer<T> {
+    let first = outcomes.into_iter().next();
+    Ok(first.ok_or_else(|| Problem::busy("the backend gave no answer: try again"))??)
+}

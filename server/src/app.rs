@@ -1,0 +1,188 @@
+//! What all requests share.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyqueue::control::ControlStore;
+use anyqueue::{
+    Bytes, Delivery, DetachedDelivery, ExtendOutcome, Queue, QueueMessageStatus, SettleOutcome, TaskReport,
+};
+use anyqueue_control::registry::Registry;
+use anyqueue_worker::Retry;
+use axum::http::StatusCode;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::handed::Handed;
+use crate::held::Held;
+use crate::pins::Pins;
+use crate::problem::{Answer, Problem};
+use crate::seal::{Opened, Sealer};
+
+/// Headers beyond this many bytes are not sent along with a delivery: it stays with this instance.
+const MAX_SEALED_HEADER_BYTES: usize = 8 << 10;
+
+/// For how long an answer of the backend about its health is passed on.
+const HEALTH_KEPT: Duration = Duration::from_secs(1);
+/// The longest that a question about its health takes.
+const HEALTH_DEADLINE: Duration = Duration::from_secs(3);
+
+/// Shared by all requests of an instance.
+pub(crate) struct App {
+    pub(crate) queue: Queue,
+    pub(crate) control: Option<ControlStore>,
+    pub(crate) sealer: Sealer,
+    pub(crate) pins: Pins,
+    pub(crate) handed: Handed,
+    pub(crate) retry: Retry,
+    /// Tells this instance from others.
+    pub(crate) instance: u64,
+    /// A permit for each request that waits.
+    pub(crate) polls: Arc<Semaphore>,
+    pub(crate) read_only: bool,
+    /// Fires when the service is to end: waiting requests return.
+    pub(crate) ending: CancellationToken,
+    pub(crate) metrics: Option<MetricsPage>,
+    /// What can be asked, as `/openapi.json` says it.
+    pub(crate) description: Bytes,
+    pub(crate) health: Mutex<Option<(Instant, Result<String, String>)>>,
+}
+
+/// Renders what the process has measured, in the text format of Prometheus.
+pub(crate) type MetricsPage = Arc<dyn Fn() -> String + Send + Sync>;
+
+impl App {
+    /// Takes a delivery out of the queue's care, for a worker elsewhere.
+    pub(crate) fn hand_out(&self, delivery: Delivery) -> Held {
+        let headers: usize = delivery.headers().iter().map(|(name, value)| name.len() + value.len()).sum();
+        if headers > MAX_SEALED_HEADER_BYTES {
+            return Held::Pinned(self.pins.keep(delivery));
+        }
+        match delivery.detach() {
+            Ok(detached) => Held::Detached(Box::new(detached)),
+            Err(delivery) => Held::Pinned(self.pins.keep(delivery)),
+        }
+    }
+
+    /// What the worker gets, and brings back.
+    pub(crate) fn seal(&self, held: &Held) -> String {
+        match held {
+            Held::Detached(delivery) => self.sealer.seal(delivery),
+            Held::Pinned(pin) => self.sealer.pinned(self.instance, *pin),
+        }
+    }
+
+    /// What a worker brings back.
+    pub(crate) fn open(&self, sealed: &str) -> Answer<Held> {
+        match self.sealer.open(sealed) {
+            Some(Opened::Detached(delivery)) => Ok(Held::Detached(delivery)),
+            Some(Opened::Pinned { instance, pin }) if instance == self.instance => Ok(Held::Pinned(pin)),
+            Some(Opened::Pinned { .. }) => Err(Problem::new(
+                StatusCode::MISDIRECTED_REQUEST,
+                "misdirected",
+                "this delivery stays with the instance that handed it out: send it there; if that has ended, the message comes again",
+            )),
+            None => Err(Problem::invalid(
+                "this is no delivery of this service: send back what a pull returned, unchanged",
+            )),
+        }
+    }
+
+    /// Settles what a worker holds.
+    pub(crate) async fn settle(
+        &self,
+        held: &Held,
+        status: QueueMessageStatus,
+        report: TaskReport,
+    ) -> anyqueue::Result<SettleOutcome> {
+        match held {
+            Held::Detached(delivery) => self.queue.settle_detached(delivery, status, report).await,
+            Held::Pinned(pin) => {
+                let Some(pinned) = self.pins.get(*pin) else { return Ok(SettleOutcome::Lost) };
+                let mut delivery = pinned.lock().await;
+                delivery.report(report)?;
+                let outcome = delivery.settle(status).await?;
+                drop(delivery);
+                self.pins.remove(*pin);
+                Ok(outcome)
+            }
+        }
+    }
+
+    /// Extends the leases of what a worker holds.
+    pub(crate) async fn extend(&self, all: &[(&Held, Duration)]) -> Vec<anyqueue::Result<ExtendOutcome>> {
+        let detached: Vec<(&DetachedDelivery, Duration)> = all
+            .iter()
+            .filter_map(|(held, lease)| match held {
+                Held::Detached(delivery) => Some((&**delivery, *lease)),
+                Held::Pinned(_) => None,
+            })
+            .collect();
+        let mut answers = self.queue.extend_detached(&detached).await.into_iter();
+        let mut outcomes = Vec::with_capacity(all.len());
+        for (held, lease) in all {
+            outcomes.push(match held {
+                Held::Detached(_) => answers.next().unwrap_or(Ok(ExtendOutcome::Lost)),
+                Held::Pinned(pin) => match self.pins.get(*pin) {
+                    Some(pinned) => pinned.lock().await.extend(*lease).await,
+                    None => Ok(ExtendOutcome::Lost),
+                },
+            });
+        }
+        outcomes
+    }
+
+    /// Gives back what nobody has received: no attempt has been made.
+    pub(crate) async fn give_back(&self, unreceived: Vec<Held>) {
+        let all = unreceived.iter().map(|held| async move {
+            if let Held::Pinned(pin) = held {
+                return self.pins.remove(*pin);
+            }
+            let settled = self.settle(held, QueueMessageStatus::Waiting, TaskReport::new()).await;
+            if let Err(error) = settled {
+                tracing::debug!(%error, "what nobody received could not be given back; it comes back at its lease's end");
+            }
+        });
+        futures_util::future::join_all(all).await;
+    }
+
+    pub(crate) fn store(&self) -> Answer<&ControlStore> {
+        self.control.as_ref().ok_or_else(|| {
+            Problem::new(
+                StatusCode::NOT_IMPLEMENTED,
+                "unsupported",
+                "this backend keeps no control entries: start the service with the control store of another",
+            )
+        })
+    }
+
+    pub(crate) fn registry(&self) -> Answer<Registry> {
+        Ok(Registry::new(self.store()?.clone()))
+    }
+
+    /// Refuses what changes something if the service only reads.
+    pub(crate) fn writable(&self) -> Answer<()> {
+        if self.read_only {
+            let text = "this service only reads: it was started so";
+            return Err(Problem::new(StatusCode::FORBIDDEN, "read_only", text));
+        }
+        Ok(())
+    }
+
+    /// Whether the backend can serve, as it said within the last second.
+    pub(crate) async fn healthy(&self) -> Result<String, String> {
+        let lock = || self.health.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, answer)) = &*lock()
+            && at.elapsed() < HEALTH_KEPT
+        {
+            return answer.clone();
+        }
+        let answer = match tokio::time::timeout(HEALTH_DEADLINE, self.queue.check()).await {
+            Ok(Ok(_)) => Ok("ready".to_owned()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("the backend does not answer".to_owned()),
+        };
+        *lock() = Some((Instant::now(), answer.clone()));
+        answer
+    }
+}

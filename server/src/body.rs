@@ -1,0 +1,82 @@
+//! An answer that hands messages out: if it never left, they go back.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use tokio::runtime::Handle;
+
+use crate::app::App;
+use crate::held::Held;
+
+/// Gives deliveries back unless it is told that they left.
+pub(crate) struct GiveBack {
+    app: Arc<App>,
+    held: Vec<Held>,
+}
+
+impl GiveBack {
+    pub(crate) fn new(app: Arc<App>, held: Vec<Held>) -> Self {
+        Self { app, held }
+    }
+
+    pub(crate) fn left(&mut self) -> Vec<Held> {
+        std::mem::take(&mut self.held)
+    }
+}
+
+impl Drop for GiveBack {
+    fn drop(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        let (app, held) = (self.app.clone(), std::mem::take(&mut self.held));
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move { app.give_back(held).await });
+        }
+    }
+}
+
+/// The bytes of an answer. Once they are asked for they are on their way: a client that is gone by then says so with its next pull.
+pub(crate) struct HandOut {
+    bytes: Option<Bytes>,
+    give_back: GiveBack,
+    sent: Option<Sent>,
+}
+
+/// Remembers what was sent, once it is.
+pub(crate) type Sent = Box<dyn FnOnce(Vec<Held>) + Send + Sync>;
+
+impl HandOut {
+    pub(crate) fn new(bytes: Bytes, give_back: GiveBack, sent: Sent) -> Self {
+        Self { bytes: Some(bytes), give_back, sent: Some(sent) }
+    }
+}
+
+impl Body for HandOut {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let Some(bytes) = self.bytes.take() else { return Poll::Ready(None) };
+        let held = self.give_back.left();
+        if let Some(sent) = self.sent.take() {
+            sent(held);
+        }
+        Poll::Ready(Some(Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.bytes.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+    }
+}

@@ -1,0 +1,234 @@
+//! Setting the service up, and running it.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyqueue::control::ControlStore;
+use anyqueue::{CancellationToken, Queue};
+use anyqueue_worker::Retry;
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+use crate::api;
+use crate::app::{App, MetricsPage};
+use crate::connections;
+use crate::guard::{Guard, MIN_TOKEN_BYTES, guarded};
+use crate::handed::Handed;
+use crate::pins::Pins;
+use crate::seal::Sealer;
+
+/// How often what has ended is forgotten.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// What the service is to be like; from [`Server::builder`].
+#[must_use = "it does nothing until it is built"]
+pub struct ServerBuilder {
+    queue: Queue,
+    control: Option<ControlStore>,
+    retry: Retry,
+    tokens: Vec<String>,
+    max_connections: usize,
+    read_only: bool,
+    metrics: Option<MetricsPage>,
+}
+
+impl ServerBuilder {
+    /// Where workers, and the key of what is handed out, are kept. By default with the queue, where its backend keeps such entries; without any, what was
+    /// handed out before a restart cannot be settled after it, and comes again at its lease's end.
+    pub fn control(mut self, store: ControlStore) -> Self {
+        self.control = Some(store);
+        self
+    }
+
+    /// When a task is retried that a worker says has failed. Default: as [`Retry::default`].
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// Adds a token: with any, each request has to bring one of them, `Authorization: Bearer …`. At least 16 bytes.
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.tokens.push(token.into());
+        self
+    }
+
+    /// The most connections at once; half as many requests can wait. Default: 1024.
+    pub fn max_connections(mut self, most: usize) -> Self {
+        self.max_connections = most;
+        self
+    }
+
+    /// Whether it refuses what changes anything. Default: no.
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// What `/metrics` shows: the process's measurements in the text format of Prometheus.
+    pub fn metrics(mut self, render: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        self.metrics = Some(Arc::new(render));
+        self
+    }
+
+    /// Checks it, and agrees with other instances on the key.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for a short token or room for fewer than two connections; else the control store's.
+    pub async fn build(self) -> anyqueue::Result<Server> {
+        if self.tokens.iter().any(|token| token.len() < MIN_TOKEN_BYTES) {
+            let text = format!("a token is shorter than {MIN_TOKEN_BYTES} bytes: it could be guessed");
+            return Err(anyqueue::Error::invalid(text));
+        }
+        if self.max_connections < 2 {
+            return Err(anyqueue::Error::invalid("room for fewer than 2 connections: one may wait"));
+        }
+        let own = || self.queue.capabilities().control.then(|| self.queue.control()).transpose();
+        let control = match self.control {
+            Some(store) => Some(store),
+            None => own()?,
+        };
+        let sealer = match &control {
+            Some(store) => Sealer::shared(store).await?,
+            None => Sealer::random(),
+        };
+        let app = App {
+            queue: self.queue,
+            control,
+            sealer,
+            pins: Pins::default(),
+            handed: Handed::default(),
+            retry: self.retry,
+            instance: fastrand::u64(..),
+            polls: Arc::new(Semaphore::new(self.max_connections / 2)),
+            read_only: self.read_only,
+            ending: CancellationToken::new(),
+            metrics: self.metrics,
+            description: api::description().into(),
+            health: Mutex::new(None),
+        };
+        Ok(Server { app: Arc::new(app), tokens: self.tokens, max_connections: self.max_connections })
+    }
+}
+
+impl fmt::Debug for ServerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerBuilder")
+            .field("queue", &self.queue)
+            .field("tokens", &self.tokens.len())
+            .field("max_connections", &self.max_connections)
+            .field("read_only", &self.read_only)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A queue over HTTP.
+pub struct Server {
+    app: Arc<App>,
+    tokens: Vec<String>,
+    max_connections: usize,
+}
+
+/// Why the service does not begin.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// It would be open to other machines.
+    Open(SocketAddr),
+    /// The address of the listener cannot be found out.
+    Io(std::io::Error),
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open(address) => write!(
+                f,
+                "{address} can be reached from other machines, and whoever reaches it could push, take and delete messages: listen on 127.0.0.1 or \
+                 [::1], or require a token, behind a proxy that speaks TLS"
+            ),
+            Self::Io(error) => write!(f, "the listener has no address: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ServerError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Open(_) => None,
+            Self::Io(error) => Some(error),
+        }
+    }
+}
+
+impl Server {
+    /// A service over this queue.
+    pub fn builder(queue: Queue) -> ServerBuilder {
+        ServerBuilder {
+            queue,
+            control: None,
+            retry: Retry::default(),
+            tokens: Vec::new(),
+            max_connections: 1024,
+            read_only: false,
+            metrics: None,
+        }
+    }
+
+    /// Serves until `end` fires: then requests that wait return empty-handed, and what is under way may finish, for ten seconds. The queue is left open.
+    ///
+    /// # Errors
+    /// [`Open`](ServerError::Open) on an address that other machines reach, unless there are tokens.
+    ///
+    /// # Cancellation
+    /// Dropped, it accepts no more connections; those that are open go on until they end.
+    pub async fn serve(self, listener: TcpListener, end: CancellationToken) -> Result<(), ServerError> {
+        let address = listener.local_addr().map_err(ServerError::Io)?;
+        let loopback = address.ip().is_loopback();
+        if !loopback && self.tokens.is_empty() {
+            return Err(ServerError::Open(address));
+        }
+        let guard = Arc::new(Guard::new(loopback, &self.tokens));
+        let app = self.app;
+        let router: Router = api::router()
+            .split_for_parts()
+            .0
+            .fallback(api::problem_for_unknown)
+            .layer(from_fn_with_state(guard, guarded))
+            .with_state(app.clone());
+        let ending = app.ending.clone();
+        // Requests that wait and the sweeper end with the service, also if this future is dropped.
+        let _ended = ending.clone().drop_guard();
+        tokio::spawn(sweep(app));
+        let told = async {
+            end.cancelled().await;
+            ending.cancel();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = connections::serve(listener, router, self.max_connections, ending.clone()) => {}
+            () = told => {}
+        }
+        Ok(())
+    }
+}
+
+async fn sweep(app: Arc<App>) {
+    while !app.ending.is_cancelled() {
+        tokio::time::sleep(SWEEP).await;
+        app.pins.sweep();
+        app.handed.sweep();
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("queue", &self.app.queue)
+            .field("max_connections", &self.max_connections)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,89 @@
+//! Connections: as many as there is room for, and none that keeps its place by saying nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+/// How long the headers of a request may take.
+const HEADER_DEADLINE: Duration = Duration::from_secs(10);
+/// How long a connection is kept on which a client of HTTP/2 does not answer.
+const PING_EVERY: Duration = Duration::from_secs(20);
+/// The most requests at once on one connection of HTTP/2.
+const MAX_STREAMS: u32 = 100;
+/// The pause after the machine refused a connection, for instance because there are no file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long requests may take that are under way when the service ends.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// Serves until it is told to end; then what is under way may finish.
+pub(crate) async fn serve(listener: TcpListener, router: Router, most: usize, end: CancellationToken) {
+    let room = Arc::new(Semaphore::new(most));
+    let open = GracefulShutdown::new();
+    let protocol = Arc::new(protocol());
+    loop {
+        let Some((stream, place)) = next(&listener, &room, &end).await else { break };
+        let service = TowerToHyperService::new(router.clone());
+        // A long poll has nothing to say meanwhile; whoever has gone away is noticed all the same.
+        let _ = stream.set_nodelay(true);
+        let connection = protocol.serve_connection(TokioIo::new(stream), service).into_owned();
+        let connection = open.watch(connection);
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection ended");
+            }
+            drop(place);
+        });
+    }
+    drop(listener);
+    if tokio::time::timeout(DRAIN, open.shutdown()).await.is_err() {
+        tracing::warn!("requests are still under way; the service ends without them");
+    }
+}
+
+fn protocol() -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_DEADLINE).max_buf_size(64 << 10);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(32 << 10)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(HEADER_DEADLINE);
+    builder
+}
+
+/// The next connection, once there is room for it.
+async fn next(
+    listener: &TcpListener,
+    room: &Arc<Semaphore>,
+    end: &CancellationToken,
+) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+    let place = tokio::select! {
+        biased;
+        () = end.cancelled() => return None,
+        place = Arc::clone(room).acquire_owned() => place.ok()?,
+    };
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = end.cancelled() => return None,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => return Some((stream, place)),
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted; trying again");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}

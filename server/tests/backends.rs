@@ -1,0 +1,136 @@
+//! The same requests on each backend: what one instance hands out another settles, where leases can be handed on.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::format_push_string
+)]
+
+#[path = "http/bed.rs"]
+#[allow(dead_code, reason = "the other tests use the rest")]
+mod bed;
+#[path = "http/client.rs"]
+#[allow(dead_code, reason = "the other tests use the rest")]
+mod client;
+
+use std::time::Duration;
+
+use anyqueue::Queue;
+use anyqueue_testkit::{Ministack, Postgres, RabbitMq, Redis, provide};
+use bed::Bed;
+use serde_json::{Value, json};
+
+async fn open(url: &str) -> Queue {
+    let queue = Queue::new(anyqueue_backends::open(url).await.unwrap()).unwrap();
+    queue.init().await.unwrap();
+    queue
+}
+
+fn with(url: &str, option: &str) -> String {
+    let separator = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{separator}{option}")
+}
+
+/// What a worker elsewhere does with two tasks: one fails once and then succeeds, one dies.
+async fn a_workers_way(url: &str) {
+    // Where the backend keeps no control entries they share the key in the store of another.
+    let borrowed = bed::memory();
+    let bed = async || {
+        let queue = open(url).await;
+        let own = if queue.capabilities().control { queue.control() } else { borrowed.control() };
+        Bed::with(queue, |builder| builder.control(own.unwrap())).await
+    };
+    let (first, second) = (bed().await, bed().await);
+    let portable = first.queue.capabilities().lease.portable;
+    first.push("q", json!({ "payload": "good", "headers": { "mine": "kept" } })).await;
+    let good = first.pull("q").await;
+    assert_eq!((&good["payload"], &good["headers"]["mine"]), (&json!("good"), &json!("kept")));
+    let settle = |delivery: &Value, status: &str| json!({ "delivery": delivery["delivery"], "status": status, "error": "no", "delay_ms": 0 });
+    if portable {
+        let extend = json!([{ "delivery": good["delivery"], "lease_ms": 60_000 }]);
+        assert_eq!(second.client.post("/v1/extend", &extend).await.ok()[0]["outcome"], "extended");
+        let settled = second.settle(settle(&good, "failed")).await;
+        assert_eq!(settled["outcome"], "settled", "{settled}");
+    } else {
+        let elsewhere = second.settle(settle(&good, "failed")).await;
+        assert_eq!(elsewhere["problem"]["status"], 421, "{elsewhere}");
+        assert_eq!(first.settle(settle(&good, "failed")).await["outcome"], "settled");
+    }
+    let again =
+        first.pull_with(json!({ "partitions": ["q"], "wait_ms": 20_000 })).await["deliveries"][0].clone();
+    assert_eq!(
+        (&again["id"], &again["payload"], &again["headers"]["mine"]),
+        (&good["id"], &json!("good"), &json!("kept"))
+    );
+    let settled = first
+        .client
+        .post("/v1/settle", &json!([{ "delivery": again["delivery"], "status": "processed" }]))
+        .await
+        .ok();
+    assert_eq!(settled[0]["outcome"], "settled");
+    assert_eq!(first.settle(settle(&again, "processed")).await["outcome"], "lost");
+
+    first.push("q", json!({ "payload": "bad" })).await;
+    let bad = first.pull("q").await;
+    let by = if portable { &second } else { &first };
+    assert_eq!(by.settle(settle(&bad, "poisonous")).await["outcome"], "settled");
+    let dead = first.client.get("/v1/partitions/q/dead?payloads=true").await;
+    if dead.status == 501 {
+        assert_eq!(dead.json()["kind"], "unsupported");
+    } else {
+        // A broker may tell of it a moment later.
+        let mut dead = dead.ok();
+        for _ in 0..100 {
+            if dead["dead"].as_array().is_some_and(|dead| !dead.is_empty()) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            dead = first.client.get("/v1/partitions/q/dead?payloads=true").await.ok();
+        }
+        assert_eq!(
+            (&dead["dead"][0]["payload"], &dead["dead"][0]["reason"]),
+            (&json!("bad"), &json!("no")),
+            "{dead}"
+        );
+    }
+    assert_eq!(first.client.get("/readyz").await.status, 200);
+    first.end().await;
+    second.end().await;
+}
+
+#[tokio::test]
+async fn on_sqlite() {
+    let folder = tempfile::tempdir().unwrap();
+    a_workers_way(&format!("sqlite:{}", folder.path().join("jobs.db").display())).await;
+}
+
+#[tokio::test]
+async fn on_postgres() {
+    let server = provide(Postgres::new()).await.unwrap();
+    let Some(url) = server.url() else { return };
+    a_workers_way(&with(url, &format!("schema=http_{}", std::process::id()))).await;
+}
+
+#[tokio::test]
+async fn on_redis() {
+    let server = provide(Redis::new()).await.unwrap();
+    let Some(url) = server.url() else { return };
+    a_workers_way(&with(url, &format!("prefix=http_{}", std::process::id()))).await;
+}
+
+#[tokio::test]
+async fn on_rabbitmq() {
+    let server = provide(RabbitMq::new()).await.unwrap();
+    let Some(url) = server.url() else { return };
+    a_workers_way(&with(url, &format!("prefix=http_{}", std::process::id()))).await;
+}
+
+#[tokio::test]
+async fn on_sqs() {
+    let server = provide(Ministack::new()).await.unwrap();
+    let Some(endpoint) = server.url() else { return };
+    a_workers_way(&format!("sqs://test:test@us-east-1/http_{}?endpoint={endpoint}", std::process::id()))
+        .await;
+}

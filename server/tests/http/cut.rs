@@ -1,0 +1,89 @@
+//! Clients that go away, and answers that are lost.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+
+use crate::bed::Bed;
+
+async fn begin_pull(bed: &Bed, body: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(bed.client.0).await.unwrap();
+    let head = format!(
+        "POST /v1/pull HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        bed.client.0,
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_while_it_waits_keeps_nothing() {
+    let bed = Bed::new().await;
+    let stream = begin_pull(&bed, r#"{"partitions":["mail"],"wait_ms":30000,"lease_ms":600000}"#).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    drop(stream);
+    bed.push("mail", json!({ "payload": "x" })).await;
+    assert_eq!(bed.pull("mail").await["payload"], "x", "long before the lease of ten minutes ends");
+}
+
+#[tokio::test]
+async fn what_a_worker_did_not_receive_goes_back_with_its_next_pull() {
+    let bed = Bed::new().await;
+    for payload in ["1", "2"] {
+        bed.push("mail", json!({ "payload": payload })).await;
+    }
+    let pull = |received: Option<&str>| json!({ "partitions": ["mail"], "worker": "w", "lease_ms": 600_000, "received": received });
+    let lost = bed.pull_with(pull(None)).await;
+    let lost_id = lost["deliveries"][0]["id"].clone();
+    // Its answer was lost: the worker knows of no pull.
+    let second = bed.pull_with(pull(None)).await;
+    assert_eq!(second["deliveries"][0]["id"], lost_id, "it came back at once, and first");
+    let third = bed.pull_with(pull(second["pull"].as_str())).await;
+    assert_ne!(third["deliveries"][0]["id"], lost_id, "what was received stays");
+    let settled =
+        bed.settle(json!({ "delivery": second["deliveries"][0]["delivery"], "status": "processed" })).await;
+    assert_eq!(settled["outcome"], "settled");
+}
+
+#[tokio::test]
+async fn workers_do_not_take_each_others_messages_back() {
+    let bed = Bed::new().await;
+    bed.push("mail", json!({ "payload": "1" })).await;
+    let first = bed.pull_with(json!({ "partitions": ["mail"], "worker": "a", "lease_ms": 600_000 })).await;
+    let other = bed.pull_with(json!({ "partitions": ["mail"], "worker": "b" })).await;
+    assert_eq!(other["deliveries"], json!([]));
+    let settled =
+        bed.settle(json!({ "delivery": first["deliveries"][0]["delivery"], "status": "processed" })).await;
+    assert_eq!(settled["outcome"], "settled");
+}
+
+#[tokio::test]
+async fn a_client_that_never_ends_its_head_is_cut() {
+    let bed = Bed::new().await;
+    let mut stream = TcpStream::connect(bed.client.0).await.unwrap();
+    stream.write_all(b"POST /v1/pull HTTP/1.1\r\nhost:").await.unwrap();
+    let read = async {
+        let mut rest = Vec::new();
+        let _ = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut rest).await;
+    };
+    tokio::time::timeout(Duration::from_secs(40), read).await.expect("cut within ten seconds and some");
+}
+
+#[tokio::test]
+async fn more_waiting_requests_than_there_is_room_for_are_told_to_come_back() {
+    let bed = Bed::with(crate::bed::memory(), |builder| builder.max_connections(4)).await;
+    let mut waiting = Vec::new();
+    for _ in 0..2 {
+        waiting.push(begin_pull(&bed, r#"{"partitions":["mail"],"wait_ms":30000}"#).await);
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let refused = bed.client.post("/v1/pull", &json!({ "partitions": ["mail"], "wait_ms": 30_000 })).await;
+    assert_eq!((refused.status, &refused.json()["retry"]), (503, &json!("safe")));
+    assert!(refused.head.contains("retry-after: 1"), "{}", refused.head);
+    // What does not wait is served all the same.
+    assert_eq!(bed.client.get("/livez").await.status, 200);
+    drop(waiting);
+}

@@ -1,0 +1,19 @@
+//! The service over HTTP.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::format_push_string
+)]
+
+mod bed;
+mod client;
+mod cut;
+mod guard;
+mod manage;
+mod mistakes;
+mod openapi;
+mod tasks;
+mod work;
