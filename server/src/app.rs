@@ -17,7 +17,9 @@ use crate::handed::Handed;
 use crate::held::Held;
 use crate::pins::Pins;
 use crate::problem::{Answer, Problem};
+use crate::sampler::Sampler;
 use crate::seal::{Opened, Sealer};
+use crate::sessions::Sessions;
 
 /// Headers beyond this many bytes are not sent along with a delivery: it stays with this instance.
 const MAX_SEALED_HEADER_BYTES: usize = 8 << 10;
@@ -34,6 +36,8 @@ pub(crate) struct App {
     pub(crate) sealer: Sealer,
     pub(crate) pins: Pins,
     pub(crate) handed: Handed,
+    pub(crate) sampler: Sampler,
+    pub(crate) sessions: Sessions,
     pub(crate) retry: Retry,
     /// Tells this instance from others.
     pub(crate) instance: u64,

@@ -16,10 +16,13 @@ use tokio::sync::Semaphore;
 use crate::api;
 use crate::app::{App, MetricsPage};
 use crate::connections;
-use crate::guard::{Guard, MIN_TOKEN_BYTES, guarded};
+use crate::guard::{Guard, guarded};
 use crate::handed::Handed;
+use crate::pages;
 use crate::pins::Pins;
+use crate::sampler::Sampler;
 use crate::seal::Sealer;
+use crate::sessions::{MIN_TOKEN_BYTES, Sessions};
 
 /// How often what has ended is forgotten.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -96,6 +99,8 @@ impl ServerBuilder {
             None => Sealer::random(),
         };
         let app = App {
+            sampler: Sampler::new(self.queue.clone(), control.as_ref()),
+            sessions: Sessions::new(&self.tokens),
             queue: self.queue,
             control,
             sealer,
@@ -110,7 +115,7 @@ impl ServerBuilder {
             description: api::description().into(),
             health: Mutex::new(None),
         };
-        Ok(Server { app: Arc::new(app), tokens: self.tokens, max_connections: self.max_connections })
+        Ok(Server { app: Arc::new(app), max_connections: self.max_connections })
     }
 }
 
@@ -128,7 +133,6 @@ impl fmt::Debug for ServerBuilder {
 /// A queue over HTTP.
 pub struct Server {
     app: Arc<App>,
-    tokens: Vec<String>,
     max_connections: usize,
 }
 
@@ -188,21 +192,23 @@ impl Server {
     pub async fn serve(self, listener: TcpListener, end: CancellationToken) -> Result<(), ServerError> {
         let address = listener.local_addr().map_err(ServerError::Io)?;
         let loopback = address.ip().is_loopback();
-        if !loopback && self.tokens.is_empty() {
+        if !loopback && self.app.sessions.is_open() {
             return Err(ServerError::Open(address));
         }
-        let guard = Arc::new(Guard::new(loopback, &self.tokens));
         let app = self.app;
+        let guard = Arc::new(Guard { loopback, app: app.clone() });
         let router: Router = api::router()
             .split_for_parts()
             .0
+            .merge(pages::router())
             .fallback(api::problem_for_unknown)
             .layer(from_fn_with_state(guard, guarded))
             .with_state(app.clone());
         let ending = app.ending.clone();
         // Requests that wait and the sweeper end with the service, also if this future is dropped.
         let _ended = ending.clone().drop_guard();
-        tokio::spawn(sweep(app));
+        tokio::spawn(sweep(app.clone()));
+        tokio::spawn(async move { app.sampler.run(&app.ending).await });
         let told = async {
             end.cancelled().await;
             ending.cancel();

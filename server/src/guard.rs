@@ -5,31 +5,20 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::Next;
-use axum::response::{IntoResponse as _, Response};
-use hmac::Mac as _;
+use axum::response::{IntoResponse as _, Redirect, Response};
 
+use crate::app::App;
 use crate::problem::{Answer, Problem};
-use crate::seal::mac_of;
-
-/// The shortest token: what is shorter can be guessed.
-pub(crate) const MIN_TOKEN_BYTES: usize = 16;
+use crate::sessions::{COOKIE, Sessions};
 
 /// What a request has to show.
 pub(crate) struct Guard {
     /// Whether only this machine is served: then a request that names another host was sent by a page that made its own name point here.
     pub(crate) loopback: bool,
-    /// One of these, if there are any. Kept as hashes under a key of this process.
-    tokens: Vec<[u8; 32]>,
-    key: [u8; 16],
+    pub(crate) app: Arc<App>,
 }
 
 impl Guard {
-    pub(crate) fn new(loopback: bool, tokens: &[String]) -> Self {
-        let key = *uuid::Uuid::new_v4().as_bytes();
-        let tokens = tokens.iter().map(|token| hash(key, token)).collect();
-        Self { loopback, tokens, key }
-    }
-
     fn check(&self, request: &Request) -> Answer<()> {
         let host = host_of(request.headers(), request.uri());
         if self.loopback && !host.as_deref().is_some_and(is_loopback_name) {
@@ -42,30 +31,38 @@ impl Guard {
             let text = "a page of another site cannot ask this service";
             return Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", text));
         }
-        let is_open = matches!(request.uri().path(), "/livez" | "/readyz");
-        if self.tokens.is_empty() || is_open || self.knows(request.headers()) {
+        let path = request.uri().path();
+        let is_open = matches!(path, "/livez" | "/readyz" | "/login") || path.starts_with("/assets/");
+        let sessions = &self.app.sessions;
+        if sessions.is_open()
+            || is_open
+            || shows_token(sessions, request.headers())
+            || is_entered(sessions, request.headers())
+        {
             return Ok(());
         }
         let text = "send a token of this service: Authorization: Bearer <token>";
         Err(Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", text))
     }
-
-    /// Compares hashes, so that how long it takes says nothing about a token.
-    fn knows(&self, headers: &HeaderMap) -> bool {
-        let said = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let token = said
-            .and_then(|text| text.split_once(' '))
-            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-        let Some((_, token)) = token else { return false };
-        let hash = hash(self.key, token.trim());
-        self.tokens.iter().filter(|one| **one == hash).count() > 0
-    }
 }
 
-fn hash(key: [u8; 16], token: &str) -> [u8; 32] {
-    let mut mac = mac_of(&key);
-    mac.update(token.as_bytes());
-    mac.finalize().into_bytes().into()
+fn shows_token(sessions: &Sessions, headers: &HeaderMap) -> bool {
+    let said = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let token = said.and_then(|text| text.split_once(' '));
+    token.is_some_and(|(scheme, token)| scheme.eq_ignore_ascii_case("bearer") && sessions.knows(token.trim()))
+}
+
+fn is_entered(sessions: &Sessions, headers: &HeaderMap) -> bool {
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs =
+        cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.any(|(name, value)| name == COOKIE && sessions.lasts(value))
+}
+
+/// Whether a person asks, to whom a page says more than a problem.
+fn wants_page(request: &Request) -> bool {
+    let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    !request.uri().path().starts_with("/v1/") && accept.is_some_and(|accept| accept.contains("text/html"))
 }
 
 /// The host that is asked for, with its port.
@@ -94,8 +91,12 @@ fn is_same(origin: &HeaderValue, headers: &HeaderMap, uri: &Uri) -> bool {
 
 /// Stands before every request.
 pub(crate) async fn guarded(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    let for_person = wants_page(&request);
     let mut response = match guard.check(&request) {
         Ok(()) => next.run(request).await,
+        Err(problem) if problem.status == StatusCode::UNAUTHORIZED.as_u16() && for_person => {
+            Redirect::to("/login").into_response()
+        }
         Err(problem) => problem.into_response(),
     };
     let headers = response.headers_mut();
@@ -106,55 +107,27 @@ pub(crate) async fn guarded(State(guard): State<Arc<Guard>>, request: Request, n
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn status(guard: &Guard, headers: &[(&str, &str)]) -> u16 {
-        let mut request = axum::http::Request::builder().uri("/v1/partitions");
-        for (name, value) in headers {
-            request = request.header(*name, *value);
+    #[test]
+    fn only_names_of_this_machine_are_its_own() {
+        for host in ["localhost", "LOCALHOST", "127.0.0.1", "[::1]", "127.9.9.9"] {
+            assert!(is_loopback_name(host), "{host}");
         }
-        let request = request.body(axum::body::Body::empty()).unwrap();
-        guard.check(&request).map_or_else(|problem| problem.status, |()| 200)
+        for host in ["evil.example", "localhost.evil.example", "192.168.1.1", "", "127.0.0.1.evil.example"] {
+            assert!(!is_loopback_name(host), "{host:?}");
+        }
     }
 
     #[test]
-    fn a_page_that_made_its_name_point_here_is_refused() {
-        let guard = Guard::new(true, &[]);
-        for host in ["localhost", "LOCALHOST:80", "127.0.0.1:7780", "[::1]:7780", "127.9.9.9"] {
-            assert_eq!(status(&guard, &[("host", host)]), 200, "{host}");
-        }
-        for host in ["evil.example", "localhost.evil.example:7780", "192.168.1.1", "", "a b"] {
-            assert_eq!(status(&guard, &[("host", host)]), 403, "{host:?}");
-        }
-        assert_eq!(status(&guard, &[]), 403);
-    }
-
-    #[test]
-    fn a_page_of_another_site_is_refused() {
-        let guard = Guard::new(true, &[]);
-        let from = |origin| status(&guard, &[("host", "localhost:7780"), ("origin", origin)]);
-        assert_eq!(from("http://localhost:7780"), 200);
+    fn only_the_same_site_is_the_same() {
+        let is_same = |origin: &'static str| {
+            let headers = HeaderMap::from_iter([(header::HOST, HeaderValue::from_static("localhost:7780"))]);
+            super::is_same(&HeaderValue::from_static(origin), &headers, &Uri::from_static("/v1/partitions"))
+        };
+        assert!(is_same("http://localhost:7780"));
         for origin in ["http://localhost:7781", "https://evil.example", "null", ""] {
-            assert_eq!(from(origin), 403, "{origin:?}");
+            assert!(!is_same(origin), "{origin:?}");
         }
-    }
-
-    #[test]
-    fn where_there_are_tokens_one_of_them_is_needed() {
-        let guard = Guard::new(false, &["a-token-of-16-bytes".to_owned(), "another-long-token".to_owned()]);
-        let with = |value| status(&guard, &[("host", "queue.example"), ("authorization", value)]);
-        assert_eq!(with("Bearer a-token-of-16-bytes"), 200);
-        assert_eq!(with("bearer another-long-token"), 200);
-        for wrong in [
-            "Bearer a-token-of-16-byte",
-            "Bearer",
-            "Bearer ",
-            "a-token-of-16-bytes",
-            "Basic a-token-of-16-bytes",
-        ] {
-            assert_eq!(with(wrong), 401, "{wrong}");
-        }
-        assert_eq!(status(&guard, &[("host", "queue.example")]), 401);
     }
 }

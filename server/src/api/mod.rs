@@ -1,6 +1,7 @@
 //! The requests, by what they concern.
 
 mod dead;
+mod events;
 mod health;
 mod messages;
 mod partitions;
@@ -61,6 +62,7 @@ pub(crate) fn router() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(workers::show, workers::forget))
         .routes(routes!(workers::order))
         .routes(routes!(workers::cancel))
+        .routes(routes!(events::events))
         .routes(routes!(health::livez))
         .routes(routes!(health::readyz))
         .routes(routes!(health::metrics))

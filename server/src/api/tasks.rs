@@ -3,10 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyqueue::{
-    Amend, AmendOutcome, CancelOutcome, DeleteOutcome, MessageId, PartitionId, Task, TaskFilter, TaskState,
-    TaskStream,
-};
+use anyqueue::{DeleteOutcome, MessageId, PartitionId, Task, TaskStream};
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -18,8 +15,10 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::messages::Deleted;
 use crate::app::App;
+use crate::filter::{Filter, page};
+use crate::manage::{self, conflict, first, unknown};
 use crate::problem::{Answer, Problem};
-use crate::wire::{Content, Json, Path, Query, message_id, millis, partition, time, time_text};
+use crate::wire::{Content, Json, Path, Query, message_id, millis, partition, time_text};
 
 /// The most tasks in one answer that is not a stream.
 const MAX_PAGE: usize = 1000;
@@ -30,86 +29,6 @@ const MAX_COUNT: u64 = 1_000_000;
 const MAX_DELETED: u64 = 10_000;
 /// The longest wait for a result.
 const MAX_WAIT: Duration = Duration::from_secs(30);
-
-/// Which tasks: those that match all that is said.
-#[derive(Debug, Default, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct Filter {
-    /// The queue.
-    pub(crate) partition: String,
-    /// In one of these states, separated by commas: queued, scheduled, running, disabled, succeeded, failed, `timed_out`, cancelled.
-    #[serde(default)]
-    pub(crate) state: Option<String>,
-    /// Ended at this time or later: RFC 3339.
-    #[serde(default)]
-    pub(crate) since: Option<String>,
-    /// Ended before this time.
-    #[serde(default)]
-    pub(crate) before: Option<String>,
-    /// Of this kind.
-    #[serde(default)]
-    pub(crate) kind: Option<String>,
-    /// Of this session.
-    #[serde(default)]
-    pub(crate) session: Option<String>,
-    /// With a task id that begins so.
-    #[serde(default)]
-    pub(crate) task_id_prefix: Option<String>,
-    /// Ended by this worker.
-    #[serde(default)]
-    pub(crate) worker: Option<String>,
-    /// With this text in its reason or its errors.
-    #[serde(default)]
-    pub(crate) error: Option<String>,
-    /// With at least so many attempts.
-    #[serde(default)]
-    pub(crate) min_attempts: Option<u32>,
-    /// How many at most, up to 1000; by default 100. A stream has no limit unless you set one.
-    #[serde(default)]
-    pub(crate) limit: Option<u64>,
-    /// Of a count: how far to count, up to a million; by default 10,000.
-    #[serde(default)]
-    pub(crate) cap: Option<u64>,
-}
-
-impl Filter {
-    pub(crate) fn build(&self) -> Answer<TaskFilter> {
-        let mut filter = TaskFilter::new();
-        for name in self.state.iter().flat_map(|states| states.split(',')).filter(|name| !name.is_empty()) {
-            let state = TaskState::ALL.into_iter().find(|state| state.as_str() == name);
-            let known = || TaskState::ALL.map(TaskState::as_str).join(", ");
-            let problem = || Problem::invalid(format!("there is no state {name:?}: use some of {}", known()));
-            filter = filter.in_state(state.ok_or_else(problem)?);
-        }
-        if let Some(since) = self.since.as_deref().filter(|text| !text.is_empty()) {
-            filter = filter.since(time(since)?);
-        }
-        if let Some(before) = self.before.as_deref().filter(|text| !text.is_empty()) {
-            filter = filter.before(time(before)?);
-        }
-        let said = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-        if let Some(kind) = said(&self.kind) {
-            filter = filter.of_kind(kind);
-        }
-        if let Some(session) = said(&self.session) {
-            filter = filter.of_session(session);
-        }
-        if let Some(prefix) = said(&self.task_id_prefix) {
-            filter = filter.with_task_id_prefix(prefix);
-        }
-        if let Some(worker) = said(&self.worker) {
-            filter = filter.by_worker(worker);
-        }
-        if let Some(error) = said(&self.error) {
-            filter = filter.with_error(error);
-        }
-        if let Some(attempts) = self.min_attempts {
-            filter = filter.with_min_attempts(attempts);
-        }
-        Ok(filter)
-    }
-}
 
 /// A task: what is known of it, whether it lives, is dead or has ended.
 #[derive(Debug, Serialize, ToSchema)]
@@ -223,18 +142,6 @@ pub(crate) async fn list(
     Ok(Json(TaskPage { tasks: tasks.iter().map(TaskInfo::of).collect(), more, scans }).into_response())
 }
 
-/// The first of them, and whether there are more.
-pub(crate) async fn page(mut found: TaskStream, limit: usize) -> Answer<(Vec<Task>, bool)> {
-    let mut tasks = Vec::new();
-    while let Some(task) = found.next().await {
-        if tasks.len() == limit {
-            return Ok((tasks, true));
-        }
-        tasks.push(task?);
-    }
-    Ok((tasks, false))
-}
-
 /// A line for each task, read as the client reads: what it holds in memory is a page.
 fn lines(
     found: TaskStream,
@@ -315,12 +222,6 @@ impl Of {
     }
 }
 
-fn unknown(id: &str) -> Problem {
-    Problem::not_found(format!(
-        "nothing is known of the task {id}: it was never pushed there, was deleted, or its end is not kept any more"
-    ))
-}
-
 /// A task, with its result if it has ended.
 #[utoipa::path(
     get, path = "/v1/tasks/{id}", operation_id = "show_task", tag = "tasks",
@@ -333,7 +234,7 @@ pub(crate) async fn show(
     Query(of): Query<Of>,
 ) -> Answer<Json<TaskInfo>> {
     let (partition, message) = of.place(&id)?;
-    let task = app.queue.task(partition, message).await?.ok_or_else(|| unknown(&id))?;
+    let task = app.queue.task(partition, message).await?.ok_or_else(|| unknown(message))?;
     Ok(Json(TaskInfo::of(&task)))
 }
 
@@ -362,7 +263,7 @@ pub(crate) async fn result(
         found = app.queue.wait_for(partition, message, wait) => found?,
         () = app.ending.cancelled() => return Err(Problem::busy("the service ends: ask again")),
     };
-    let task = found.ok_or_else(|| unknown(&id))?;
+    let task = found.ok_or_else(|| unknown(message))?;
     let status = if task.state.ended().is_some() { StatusCode::OK } else { StatusCode::ACCEPTED };
     Ok((status, Json(TaskInfo::of(&task))).into_response())
 }
@@ -390,11 +291,7 @@ pub(crate) async fn cancel(
 ) -> Answer<Json<Done>> {
     app.writable()?;
     let (partition, message) = of.place(&id)?;
-    match first(app.queue.request_cancel(partition, &[message]).await?)? {
-        CancelOutcome::Removed => Ok(Json(Done { outcome: "removed" })),
-        CancelOutcome::Requested => Ok(Json(Done { outcome: "requested" })),
-        CancelOutcome::NotFound => Err(unknown(&id)),
-    }
+    Ok(Json(Done { outcome: manage::cancel(&app.queue, &partition, message).await? }))
 }
 
 /// Gives a task another try: one that is dead is put back, one that waits for its time is due now.
@@ -414,29 +311,7 @@ pub(crate) async fn retry(
 ) -> Answer<Json<Done>> {
     app.writable()?;
     let (partition, message) = of.place(&id)?;
-    let task = app.queue.task(&partition, message).await?.ok_or_else(|| unknown(&id))?;
-    let conflict = |why: &str| Problem::new(StatusCode::CONFLICT, "conflict", why);
-    match task.state {
-        TaskState::Failed if task.message.is_some() => {
-            let dead = app.queue.dead_letters(&partition)?;
-            let done = dead.redrive().filter(move |dead| dead.id() == message).limit(1).await?;
-            let outcome = Done { outcome: "put_back" };
-            if done.moved > 0 { Ok(Json(outcome)) } else { Err(conflict("it is not dead any more")) }
-        }
-        TaskState::Scheduled => {
-            let outcome = first(app.queue.amend(&partition, &[message], Amend::new().now()).await?)?;
-            let is_due = outcome == AmendOutcome::Amended;
-            if is_due {
-                Ok(Json(Done { outcome: "due_now" }))
-            } else {
-                Err(conflict("it is not waiting any more"))
-            }
-        }
-        TaskState::Queued => Err(conflict("it waits for a worker already")),
-        TaskState::Running => Err(conflict("a worker has it")),
-        TaskState::Disabled => Err(conflict("it is disabled")),
-        _ => Err(conflict("it has ended, and its message is gone: push it anew")),
-    }
+    Ok(Json(Done { outcome: manage::retry(&app.queue, &partition, message).await? }))
 }
 
 /// Deletes a task's message unless somebody holds it, or else its end.
@@ -461,18 +336,9 @@ pub(crate) async fn remove(
             DeleteOutcome::Deleted => return Ok(Json(Done { outcome: "deleted" })),
             DeleteOutcome::NotFound => {}
             DeleteOutcome::Leased => {
-                return Err(Problem::new(
-                    StatusCode::CONFLICT,
-                    "conflict",
-                    "somebody holds it: cancel it instead",
-                ));
+                return Err(conflict("somebody holds it: cancel it instead"));
             }
         }
     }
-    Err(unknown(&id))
-}
-
-fn first<T>(outcomes: Vec<anyqueue::Result<T>>) -> Answer<T> {
-    let first = outcomes.into_iter().next();
-    Ok(first.ok_or_else(|| Problem::busy("the backend gave no answer: try again"))??)
+    Err(unknown(message))
 }

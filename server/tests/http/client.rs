@@ -89,11 +89,19 @@ impl Client {
 
 fn parse(answer: &[u8]) -> Answer {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n").expect("a head");
-    let head = String::from_utf8_lossy(&answer[..end]).to_lowercase();
+    let head = names_in_small_letters(&String::from_utf8_lossy(&answer[..end]));
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
     let body = &answer[end + 4..];
     let body = if head.contains("transfer-encoding: chunked") { unchunked(body) } else { body.to_vec() };
     Answer { status, head, body }
+}
+
+fn names_in_small_letters(head: &str) -> String {
+    let line = |line: &str| match line.split_once(':') {
+        Some((name, value)) => format!("{}:{value}", name.to_lowercase()),
+        None => line.to_owned(),
+    };
+    head.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn unchunked(mut rest: &[u8]) -> Vec<u8> {

@@ -15,5 +15,6 @@ mod guard;
 mod manage;
 mod mistakes;
 mod openapi;
+mod pages;
 mod tasks;
 mod work;

@@ -1,0 +1,64 @@
+//! What happens, as it happens.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream;
+use serde_json::json;
+use tokio::sync::{OwnedSemaphorePermit, watch};
+
+use crate::app::App;
+use crate::problem::{Answer, Problem};
+use crate::sampler::Sample;
+use crate::wire::time_text;
+
+type Samples = watch::Receiver<Option<Arc<Sample>>>;
+
+/// Server-sent events: how all queues stand, at most once a second, whenever that has changed. Each is a whole picture, so nothing is missed by a client that was
+/// away.
+#[utoipa::path(
+    get, path = "/v1/events", operation_id = "events", tag = "service",
+    responses((status = 200, description = "Events named `sample`.", content_type = "text/event-stream", body = String))
+)]
+pub(crate) async fn events(State(app): State<Arc<App>>) -> Answer<Response> {
+    let Ok(place) = app.polls.clone().try_acquire_owned() else {
+        return Err(Problem::busy("as many requests wait as this instance allows: try again, or elsewhere"));
+    };
+    let mut samples = app.sampler.watch();
+    // The picture as it is comes first.
+    samples.mark_changed();
+    let body = Body::from_stream(stream::unfold(Some((app, samples, place)), next));
+    Ok(([(header::CONTENT_TYPE, "text/event-stream")], body).into_response())
+}
+
+/// What is watched, and the place among those that wait.
+type Watching = (Arc<App>, Samples, OwnedSemaphorePermit);
+
+async fn next(
+    watching: Option<Watching>,
+) -> Option<(Result<String, std::convert::Infallible>, Option<Watching>)> {
+    let (app, mut samples, place) = watching?;
+    loop {
+        tokio::select! {
+            biased;
+            () = app.ending.cancelled() => return None,
+            changed = samples.changed() => changed.ok()?,
+        }
+        let sample = samples.borrow_and_update().clone();
+        if let Some(sample) = sample {
+            return Some((Ok(event(&sample)), Some((app, samples, place))));
+        }
+    }
+}
+
+fn event(sample: &Sample) -> String {
+    let data = json!({
+        "at": time_text(sample.at),
+        "partitions": sample.partitions,
+        "workers": sample.workers.as_ref().map(Vec::len),
+    });
+    format!("id: {}\nevent: sample\ndata: {data}\n\n", sample.number)
+}

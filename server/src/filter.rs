@@ -1,0 +1,100 @@
+//! Which tasks are meant, as an address says it.
+
+use anyqueue::{Task, TaskFilter, TaskState, TaskStream};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use crate::problem::{Answer, Problem};
+use crate::wire::time;
+
+/// Which tasks: those that match all that is said.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Filter {
+    /// The queue.
+    pub(crate) partition: String,
+    /// In one of these states, separated by commas: queued, scheduled, running, disabled, succeeded, failed, `timed_out`, cancelled.
+    #[serde(default)]
+    pub(crate) state: Option<String>,
+    /// Ended at this time or later: RFC 3339.
+    #[serde(default)]
+    pub(crate) since: Option<String>,
+    /// Ended before this time.
+    #[serde(default)]
+    pub(crate) before: Option<String>,
+    /// Of this kind.
+    #[serde(default)]
+    pub(crate) kind: Option<String>,
+    /// Of this session.
+    #[serde(default)]
+    pub(crate) session: Option<String>,
+    /// With a task id that begins so.
+    #[serde(default)]
+    pub(crate) task_id_prefix: Option<String>,
+    /// Ended by this worker.
+    #[serde(default)]
+    pub(crate) worker: Option<String>,
+    /// With this text in its reason or its errors.
+    #[serde(default)]
+    pub(crate) error: Option<String>,
+    /// With at least so many attempts.
+    #[serde(default)]
+    pub(crate) min_attempts: Option<u32>,
+    /// How many at most, up to 1000; by default 100. A stream has no limit unless you set one.
+    #[serde(default)]
+    pub(crate) limit: Option<u64>,
+    /// Of a count: how far to count, up to a million; by default 10,000.
+    #[serde(default)]
+    pub(crate) cap: Option<u64>,
+}
+
+impl Filter {
+    pub(crate) fn build(&self) -> Answer<TaskFilter> {
+        let mut filter = TaskFilter::new();
+        for name in self.state.iter().flat_map(|states| states.split(',')).filter(|name| !name.is_empty()) {
+            let state = TaskState::ALL.into_iter().find(|state| state.as_str() == name);
+            let known = || TaskState::ALL.map(TaskState::as_str).join(", ");
+            let problem = || Problem::invalid(format!("there is no state {name:?}: use some of {}", known()));
+            filter = filter.in_state(state.ok_or_else(problem)?);
+        }
+        if let Some(since) = self.since.as_deref().filter(|text| !text.is_empty()) {
+            filter = filter.since(time(since)?);
+        }
+        if let Some(before) = self.before.as_deref().filter(|text| !text.is_empty()) {
+            filter = filter.before(time(before)?);
+        }
+        let said = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        if let Some(kind) = said(&self.kind) {
+            filter = filter.of_kind(kind);
+        }
+        if let Some(session) = said(&self.session) {
+            filter = filter.of_session(session);
+        }
+        if let Some(prefix) = said(&self.task_id_prefix) {
+            filter = filter.with_task_id_prefix(prefix);
+        }
+        if let Some(worker) = said(&self.worker) {
+            filter = filter.by_worker(worker);
+        }
+        if let Some(error) = said(&self.error) {
+            filter = filter.with_error(error);
+        }
+        if let Some(attempts) = self.min_attempts {
+            filter = filter.with_min_attempts(attempts);
+        }
+        Ok(filter)
+    }
+}
+
+/// The first of them, and whether there are more.
+pub(crate) async fn page(mut found: TaskStream, limit: usize) -> Answer<(Vec<Task>, bool)> {
+    let mut tasks = Vec::new();
+    while let Some(task) = found.next().await {
+        if tasks.len() == limit {
+            return Ok((tasks, true));
+        }
+        tasks.push(task?);
+    }
+    Ok((tasks, false))
+}

@@ -1,0 +1,53 @@
+//! What both the requests and the pages do with a task.
+
+use anyqueue::{Amend, AmendOutcome, CancelOutcome, MessageId, PartitionId, Queue, TaskState};
+use axum::http::StatusCode;
+
+use crate::problem::{Answer, Problem};
+
+/// Nothing is known of a task.
+pub(crate) fn unknown(id: MessageId) -> Problem {
+    Problem::not_found(format!(
+        "nothing is known of the task {id}: it was never pushed there, was deleted, or its end is not kept any more"
+    ))
+}
+
+pub(crate) fn conflict(why: &str) -> Problem {
+    Problem::new(StatusCode::CONFLICT, "conflict", why)
+}
+
+/// `removed`, or `requested` of whoever runs it.
+pub(crate) async fn cancel(queue: &Queue, partition: &PartitionId, id: MessageId) -> Answer<&'static str> {
+    match first(queue.request_cancel(partition, &[id]).await?)? {
+        CancelOutcome::Removed => Ok("removed"),
+        CancelOutcome::Requested => Ok("requested"),
+        CancelOutcome::NotFound => Err(unknown(id)),
+    }
+}
+
+/// `put_back` if it was dead, `due_now` if it waited for its time.
+pub(crate) async fn retry(queue: &Queue, partition: &PartitionId, id: MessageId) -> Answer<&'static str> {
+    let task = queue.task(partition, id).await?.ok_or_else(|| unknown(id))?;
+    match task.state {
+        TaskState::Failed if task.message.is_some() => {
+            let dead = queue.dead_letters(partition)?;
+            let done = dead.redrive().filter(move |dead| dead.id() == id).limit(1).await?;
+            if done.moved > 0 { Ok("put_back") } else { Err(conflict("it is not dead any more")) }
+        }
+        TaskState::Scheduled => {
+            let outcome = first(queue.amend(partition, &[id], Amend::new().now()).await?)?;
+            let is_due = outcome == AmendOutcome::Amended;
+            if is_due { Ok("due_now") } else { Err(conflict("it is not waiting any more")) }
+        }
+        TaskState::Queued => Err(conflict("it waits for a worker already")),
+        TaskState::Running => Err(conflict("a worker has it")),
+        TaskState::Disabled => Err(conflict("it is disabled")),
+        _ => Err(conflict("it has ended, and its message is gone: push it anew")),
+    }
+}
+
+/// The only outcome.
+pub(crate) fn first<T>(outcomes: Vec<anyqueue::Result<T>>) -> Answer<T> {
+    let first = outcomes.into_iter().next();
+    Ok(first.ok_or_else(|| Problem::busy("the backend gave no answer: try again"))??)
+}

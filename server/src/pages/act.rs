@@ -1,0 +1,141 @@
+//! What people do on pages: each is asked for by a form, and leads back to a page that says what came of it.
+
+use std::sync::Arc;
+
+use anyqueue_control::registry::Order;
+use axum::extract::{Form, State};
+use axum::response::{IntoResponse as _, Redirect, Response};
+use serde::Deserialize;
+
+use super::shell::failed;
+use crate::app::App;
+use crate::manage::{cancel, retry};
+use crate::problem::{Answer, Problem};
+use crate::reasons::without_numbers;
+use crate::wire::{Path, Query, message_id, partition};
+
+/// The most dead letters that one request puts back.
+const MAX_REDRIVEN: usize = 10_000;
+
+/// Back to a page, with what came of it.
+fn back(path: &str, said: &str) -> Response {
+    let said = encoded(said);
+    let separator = if path.contains('?') { '&' } else { '?' };
+    Redirect::to(&format!("{path}{separator}said={said}")).into_response()
+}
+
+fn encoded(text: &str) -> String {
+    askama::filters::urlencode_strict(text).map(|text| text.to_string()).unwrap_or_default()
+}
+
+fn or_failed(app: &App, done: Answer<Response>) -> Response {
+    done.unwrap_or_else(|problem| failed(app, &problem))
+}
+
+fn no_action(name: &str) -> Problem {
+    Problem::not_found(format!("there is no action {name:?}"))
+}
+
+pub(crate) async fn on_partition(
+    State(app): State<Arc<App>>,
+    Path((name, action)): Path<(String, String)>,
+) -> Response {
+    let done = async {
+        app.writable()?;
+        let queue = partition(&name)?;
+        let said = match action.as_str() {
+            "pause" => app.queue.pause(queue).await.map(|()| "It is paused.")?,
+            "resume" => app.queue.resume(queue).await.map(|()| "It delivers again.")?,
+            other => return Err(no_action(other)),
+        };
+        Ok(back(&format!("/partitions/{}", encoded(&name)), said))
+    };
+    or_failed(&app, done.await)
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct OfTask {
+    partition: String,
+}
+
+pub(crate) async fn on_task(
+    State(app): State<Arc<App>>,
+    Path((id, action)): Path<(String, String)>,
+    Query(of): Query<OfTask>,
+) -> Response {
+    let done = async {
+        app.writable()?;
+        let (queue, message) = (partition(&of.partition)?, message_id(&id)?);
+        let said = match action.as_str() {
+            "cancel" => match cancel(&app.queue, &queue, message).await? {
+                "removed" => "It is cancelled.",
+                _ => "Whoever runs it will hear of it.",
+            },
+            "retry" => match retry(&app.queue, &queue, message).await? {
+                "put_back" => "It is put back.",
+                _ => "It is due now.",
+            },
+            other => return Err(no_action(other)),
+        };
+        Ok(back(&format!("/tasks/{id}?partition={}", encoded(&of.partition)), said))
+    };
+    or_failed(&app, done.await)
+}
+
+pub(crate) async fn on_worker(
+    State(app): State<Arc<App>>,
+    Path((worker, order)): Path<(String, String)>,
+) -> Response {
+    let done = async {
+        app.writable()?;
+        let told = match order.as_str() {
+            "quiet" => Order::Quiet,
+            "resume" => Order::Resume,
+            "stop" => Order::Stop,
+            "recycle" => Order::Recycle,
+            other => return Err(no_action(other)),
+        };
+        let known = app.registry()?.order(&worker, told).await?;
+        let said =
+            if known { "It will hear it with its next beat." } else { "There is no such worker any more." };
+        Ok(back("/workers", said))
+    };
+    or_failed(&app, done.await)
+}
+
+/// Which dead letters.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Which {
+    partition: String,
+    #[serde(default)]
+    reason: Option<String>,
+}
+
+pub(crate) async fn on_dead(
+    State(app): State<Arc<App>>,
+    Path(action): Path<String>,
+    Form(which): Form<Which>,
+) -> Response {
+    let done = async {
+        app.writable()?;
+        let dead = app.queue.dead_letters(partition(&which.partition)?)?;
+        let said = match action.as_str() {
+            "purge" => format!("{} are deleted.", dead.purge().await?),
+            "redrive" => {
+                let mut redrive = dead.redrive().limit(MAX_REDRIVEN);
+                if let Some(reason) = which.reason.clone() {
+                    redrive = redrive.filter(move |message| {
+                        let why = message.headers().get(anyqueue::header::DEAD_REASON);
+                        without_numbers(why.map_or("no reason", String::as_str)) == reason
+                    });
+                }
+                let done = redrive.await?;
+                let more = if done.more { " There may be more." } else { "" };
+                format!("{} are put back.{more}", done.moved)
+            }
+            other => return Err(no_action(other)),
+        };
+        Ok(back(&format!("/dead?partition={}", encoded(&which.partition)), &said))
+    };
+    or_failed(&app, done.await)
+}

@@ -1,0 +1,41 @@
+//! Entering with a token, for people.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::{Form, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Redirect, Response};
+use serde::Deserialize;
+
+use super::shell::{Shell, page as answer, with_status};
+use crate::app::App;
+use crate::sessions::COOKIE;
+
+#[derive(Template)]
+#[template(path = "login.html")]
+struct Login {
+    shell: Shell,
+    wrong: bool,
+}
+
+fn login(app: &App, wrong: bool) -> Login {
+    Login { shell: Shell::new(app, "", "Enter").still(), wrong }
+}
+
+pub(crate) async fn page(State(app): State<Arc<App>>) -> Response {
+    answer(&login(&app, false))
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Entered {
+    token: String,
+}
+
+pub(crate) async fn enter(State(app): State<Arc<App>>, Form(entered): Form<Entered>) -> Response {
+    let Some(session) = app.sessions.enter(&entered.token) else {
+        return with_status(StatusCode::UNAUTHORIZED, &login(&app, true));
+    };
+    let cookie = format!("{COOKIE}={session}; Path=/; HttpOnly; SameSite=Strict");
+    ([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response()
+}

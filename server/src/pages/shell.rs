@@ -1,0 +1,91 @@
+//! What all pages have: head, navigation, errors.
+
+use askama::Template;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+use super::CONTENT_SECURITY_POLICY;
+use crate::app::App;
+use crate::problem::Problem;
+
+/// The frame of a page.
+pub(crate) struct Shell {
+    pub(crate) title: String,
+    /// Which entry of the navigation it is.
+    pub(crate) page: &'static str,
+    pub(crate) backend: &'static str,
+    pub(crate) read_only: bool,
+    /// Whether it keeps itself fresh.
+    pub(crate) live: bool,
+    /// What was just done.
+    pub(crate) said: Option<String>,
+}
+
+impl Shell {
+    pub(crate) fn new(app: &App, page: &'static str, title: impl Into<String>) -> Self {
+        Self {
+            title: title.into(),
+            page,
+            backend: app.queue.storage().name(),
+            read_only: app.read_only,
+            live: true,
+            said: None,
+        }
+    }
+
+    pub(crate) fn still(mut self) -> Self {
+        self.live = false;
+        self
+    }
+
+    pub(crate) fn saying(mut self, said: Option<String>) -> Self {
+        self.said = said.filter(|said| !said.is_empty());
+        self
+    }
+
+    /// The navigation.
+    #[allow(clippy::unused_self, reason = "the template asks the frame")]
+    pub(crate) fn pages(&self) -> [(&'static str, &'static str); 4] {
+        [("Overview", "/"), ("Tasks", "/tasks"), ("Dead letters", "/dead"), ("Workers", "/workers")]
+    }
+
+    #[allow(clippy::unused_self, reason = "the template asks the frame")]
+    pub(crate) fn version(&self) -> &'static str {
+        env!("CARGO_PKG_VERSION")
+    }
+}
+
+/// A page as an answer.
+pub(crate) fn page(template: &impl Template) -> Response {
+    with_status(StatusCode::OK, template)
+}
+
+pub(crate) fn with_status(status: StatusCode, template: &impl Template) -> Response {
+    match template.render() {
+        Ok(text) => {
+            let headers = [
+                (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+                (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
+                (header::REFERRER_POLICY, "same-origin"),
+            ];
+            (status, headers, text).into_response()
+        }
+        Err(error) => {
+            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", error.to_string()).into_response()
+        }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "problem.html")]
+struct Failed {
+    shell: Shell,
+    detail: String,
+}
+
+/// What went wrong, as a page.
+pub(crate) fn failed(app: &App, problem: &Problem) -> Response {
+    let shell = Shell::new(app, "", problem.title.clone()).still();
+    let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    with_status(status, &Failed { shell, detail: problem.detail.clone() })
+}

@@ -1,0 +1,139 @@
+//! Tasks that match a filter, which is the address of the page.
+
+use std::sync::Arc;
+
+use anyqueue::{Task, TaskState};
+use askama::Template;
+use axum::extract::{RawQuery, State};
+use axum::response::Response;
+
+use super::shell::{Shell, page as answer};
+use super::text::{cut, moment_or_dash, short_or_dash};
+use crate::app::App;
+use crate::filter::{Filter, page as first};
+use crate::problem::{Answer, Problem};
+use crate::wire::Query;
+
+/// The most tasks that are shown.
+const SHOWN: usize = 100;
+/// Counted as far as this.
+const CAP: u64 = 10_000;
+/// The longest reason that is shown.
+const REASON_BYTES: usize = 200;
+
+#[derive(Template)]
+#[template(path = "tasks.html")]
+struct TasksPage {
+    shell: Shell,
+    form: Form,
+    names: Vec<String>,
+    states: [&'static str; 8],
+    found: Option<Result<Found, String>>,
+}
+
+#[derive(Default)]
+struct Form {
+    partition: String,
+    state: String,
+    kind: String,
+    worker: String,
+    task_id_prefix: String,
+    error: String,
+    since: String,
+}
+
+struct Found {
+    count: String,
+    scans: bool,
+    tasks: Vec<Row>,
+    more: bool,
+    query: String,
+}
+
+struct Row {
+    id: String,
+    short: String,
+    task_id: String,
+    state: &'static str,
+    state_text: String,
+    kind: String,
+    pushed: String,
+    ended: String,
+    ran: String,
+    attempt: u32,
+    worker: String,
+    reason: String,
+}
+
+impl Row {
+    fn of(task: &Task) -> Self {
+        let text = |text: &Option<Arc<str>>| text.as_deref().unwrap_or_default().to_owned();
+        let id = task.id.to_string();
+        Self {
+            short: id.rsplit('-').next().unwrap_or_default().to_owned(),
+            id,
+            task_id: text(&task.task_id),
+            state: task.state.as_str(),
+            state_text: task.state.as_str().replace('_', " "),
+            kind: text(&task.kind),
+            pushed: moment_or_dash(task.pushed_at),
+            ended: moment_or_dash(task.ended_at),
+            ran: short_or_dash(task.ran),
+            attempt: task.attempt,
+            worker: text(&task.worker),
+            reason: cut(&text(&task.reason), REASON_BYTES),
+        }
+    }
+}
+
+pub(crate) async fn page(
+    State(app): State<Arc<App>>,
+    filter: Answer<Query<Filter>>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let names = app.sampler.fresh().await.partitions.iter().map(|queue| queue.partition.clone()).collect();
+    let shell = Shell::new(&app, "Tasks", "Tasks");
+    let states = TaskState::ALL.map(TaskState::as_str);
+    let (form, found) = match filter {
+        Err(_) if query.as_deref().unwrap_or_default().is_empty() => (Form::default(), None),
+        Err(problem) => (Form::default(), Some(Err(problem.detail))),
+        Ok(Query(filter)) => {
+            let found = found(&app, &filter, query.unwrap_or_default()).await;
+            (Form::of(filter), Some(found.map_err(|problem| problem.detail)))
+        }
+    };
+    // What scans is not read again by itself.
+    let scans = matches!(&found, Some(Ok(found)) if found.scans) || !matches!(found, Some(Ok(_)));
+    let shell = if scans { shell.still() } else { shell };
+    answer(&TasksPage { shell, form, names, states, found })
+}
+
+impl Form {
+    fn of(filter: Filter) -> Self {
+        Self {
+            partition: filter.partition,
+            state: filter.state.unwrap_or_default(),
+            kind: filter.kind.unwrap_or_default(),
+            worker: filter.worker.unwrap_or_default(),
+            task_id_prefix: filter.task_id_prefix.unwrap_or_default(),
+            error: filter.error.unwrap_or_default(),
+            since: filter.since.unwrap_or_default(),
+        }
+    }
+}
+
+async fn found(app: &App, filter: &Filter, query: String) -> Result<Found, Problem> {
+    let wanted = filter.build()?;
+    let scans = wanted.scans();
+    let (tasks, more) = first(app.queue.tasks(filter.partition.as_str(), wanted.clone())?, SHOWN).await?;
+    let count = if !more {
+        format!("{} found", tasks.len())
+    } else if scans {
+        format!("The first {SHOWN}")
+    } else {
+        let count = app.queue.count_tasks(filter.partition.as_str(), &wanted, CAP).await?;
+        let least = if count.exact { "" } else { "At least " };
+        format!("{least}{} found; the first {SHOWN}", count.value)
+    };
+    Ok(Found { count, scans, tasks: tasks.iter().map(Row::of).collect(), more, query })
+}

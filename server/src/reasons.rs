@@ -1,0 +1,28 @@
+//! Reasons of dead letters, made alike.
+
+/// The reason with each number replaced by `#`, so that those that differ in attempts and ids alone are one.
+pub(crate) fn without_numbers(reason: &str) -> String {
+    let mut text = String::with_capacity(reason.len());
+    let mut in_number = false;
+    for character in reason.chars() {
+        let is_digit = character.is_ascii_digit();
+        if !is_digit {
+            text.push(character);
+        } else if !in_number {
+            text.push('#');
+        }
+        in_number = is_digit;
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_that_differ_in_numbers_alone_are_one() {
+        assert_eq!(without_numbers("failed in attempt 11: port 80"), "failed in attempt #: port #");
+        assert_eq!(without_numbers(""), "");
+    }
+}

@@ -1,0 +1,197 @@
+//! One look at all queues a second for everybody who watches, and none while nobody does.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyqueue::control::ControlStore;
+use anyqueue::{ErrorKind, Queue};
+use anyqueue_control::registry::{Registry, WorkerInfo};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::problem::Problem;
+use crate::queues::{QueueInfo, page_of};
+
+/// The most queues in a sample.
+pub(crate) const MAX_SAMPLED: usize = 50;
+/// The shortest pause between two samples.
+const EVERY: Duration = Duration::from_secs(1);
+/// A sample takes at most this share of the time.
+const SHARE: u32 = 10;
+/// The longest that a sample takes.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// For how long it goes on after the last one has stopped watching.
+const LINGER: Duration = Duration::from_mins(1);
+/// The most points of the chart.
+const MAX_POINTS: usize = 600;
+
+/// How all queues stood.
+#[derive(Clone, Debug)]
+pub(crate) struct Sample {
+    pub(crate) number: u64,
+    pub(crate) taken: Instant,
+    pub(crate) at: SystemTime,
+    pub(crate) partitions: Vec<QueueInfo>,
+    /// Whether there are more.
+    pub(crate) more: bool,
+    /// Why the queues could not be listed.
+    pub(crate) unlisted: Option<String>,
+    /// Who works; nothing where that is not kept.
+    pub(crate) workers: Option<Vec<WorkerInfo>>,
+}
+
+impl Sample {
+    pub(crate) fn total(&self, of: impl Fn(&QueueInfo) -> Option<u64>) -> u64 {
+        self.partitions.iter().filter_map(of).fold(0, u64::saturating_add)
+    }
+
+    /// Whether it shows something else than the one before.
+    fn differs(&self, before: &Self) -> bool {
+        let workers = |sample: &Self| {
+            let all = sample.workers.iter().flatten();
+            all.map(|worker| (worker.name.clone(), worker.state, worker.running, worker.order))
+                .collect::<Vec<_>>()
+        };
+        self.partitions != before.partitions
+            || self.unlisted != before.unlisted
+            || workers(self) != workers(before)
+    }
+}
+
+/// A point of the chart.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Point {
+    pub(crate) at: SystemTime,
+    pub(crate) ready: u64,
+    pub(crate) leased: u64,
+}
+
+/// Takes samples while somebody watches.
+pub(crate) struct Sampler {
+    queue: Queue,
+    registry: Option<Registry>,
+    latest: watch::Sender<Option<Arc<Sample>>>,
+    points: Mutex<VecDeque<Point>>,
+    /// Held by whoever takes a sample: others wait for it.
+    taking: tokio::sync::Mutex<()>,
+    /// When somebody looked last.
+    looked: Mutex<Instant>,
+    wake: Notify,
+}
+
+impl Sampler {
+    pub(crate) fn new(queue: Queue, control: Option<&ControlStore>) -> Self {
+        Self {
+            queue,
+            registry: control.map(|store| Registry::new(store.clone())),
+            latest: watch::Sender::new(None),
+            points: Mutex::default(),
+            taking: tokio::sync::Mutex::default(),
+            looked: Mutex::new(Instant::now()),
+            wake: Notify::new(),
+        }
+    }
+
+    /// A sample that is at most a pause old; many who ask at once share one.
+    pub(crate) async fn fresh(&self) -> Arc<Sample> {
+        self.is_looked_at();
+        let _taking = self.taking.lock().await;
+        if let Some(sample) = &*self.latest.borrow()
+            && sample.taken.elapsed() < EVERY
+        {
+            return sample.clone();
+        }
+        self.take().await
+    }
+
+    /// Each sample that shows something new, from the next one on.
+    pub(crate) fn watch(&self) -> watch::Receiver<Option<Arc<Sample>>> {
+        self.is_looked_at();
+        self.latest.subscribe()
+    }
+
+    pub(crate) fn points(&self) -> Vec<Point> {
+        self.points.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
+    }
+
+    fn is_looked_at(&self) {
+        *self.looked.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        self.wake.notify_one();
+    }
+
+    fn is_watched(&self) -> bool {
+        let looked = *self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        self.latest.receiver_count() > 0 || looked.elapsed() < LINGER
+    }
+
+    /// Takes samples until the service ends.
+    pub(crate) async fn run(&self, end: &CancellationToken) {
+        let work = async {
+            loop {
+                if !self.is_watched() {
+                    self.wake.notified().await;
+                }
+                let began = Instant::now();
+                {
+                    let _taking = self.taking.lock().await;
+                    self.take().await;
+                }
+                tokio::time::sleep(EVERY.max(began.elapsed() * SHARE)).await;
+            }
+        };
+        tokio::select! { () = end.cancelled() => {}, () = work => {} }
+    }
+
+    async fn take(&self) -> Arc<Sample> {
+        let listed = tokio::time::timeout(DEADLINE, page_of(&self.queue, None, MAX_SAMPLED)).await;
+        let listed = listed
+            .unwrap_or_else(|_| Err(Problem::busy("the backend did not say in time how its queues stand")));
+        let workers = match &self.registry {
+            Some(registry) => match tokio::time::timeout(DEADLINE, registry.list()).await {
+                Ok(Ok(found)) => Some(found.workers),
+                Ok(Err(_)) | Err(_) => None,
+            },
+            None => None,
+        };
+        let (partitions, more, unlisted) = match listed {
+            Ok(page) => (page.partitions, page.next.is_some(), None),
+            Err(problem) if problem.kind == ErrorKind::Unsupported.as_str() => {
+                (Vec::new(), false, Some(format!("This backend cannot list its queues: {}.", problem.detail)))
+            }
+            Err(problem) => (Vec::new(), false, Some(problem.detail)),
+        };
+        let before = self.latest.borrow().clone();
+        let number = before.as_ref().map_or(1, |before| before.number + 1);
+        let sample = Arc::new(Sample {
+            number,
+            taken: Instant::now(),
+            at: SystemTime::now(),
+            partitions,
+            more,
+            unlisted,
+            workers,
+        });
+        if sample.unlisted.is_none() {
+            self.note(&sample);
+        }
+        let is_new = before.is_none_or(|before| sample.differs(&before));
+        self.latest.send_if_modified(|latest| {
+            *latest = Some(sample.clone());
+            is_new
+        });
+        sample
+    }
+
+    fn note(&self, sample: &Sample) {
+        let mut points = self.points.lock().unwrap_or_else(PoisonError::into_inner);
+        points.push_back(Point {
+            at: sample.at,
+            ready: sample.total(|queue| queue.ready),
+            leased: sample.total(|queue| queue.leased),
+        });
+        if points.len() > MAX_POINTS {
+            points.pop_front();
+        }
+    }
+}
