@@ -22,14 +22,50 @@
 //! assert!(never.message().contains("`0 0 30 4 *`"));
 //! # Ok::<(), anyqueue::Error>(())
 //! ```
+//!
+//! A [`Schedule`] says what is pushed at the times of a timetable; a [`Scheduler`] keeps schedules and runs them, in any number of processes at once.
+//!
+//! # How each time is run once
+//! A schedule has an entry in the [control store](anyqueue::control), and one message in the partition [`TICKS`]: its tick, which is due when the schedule
+//! comes next. Whoever pulls the tick ends it with two successors, the task and the next tick. Where the backend does that
+//! [in one step](anyqueue::adapter::Capabilities::successors), a time is run exactly once, whoever dies or freezes when: a tick is held under a lease, whoever
+//! has lost it changes nothing, and what was done before a crash is done with the end of the tick. No clock but the server's counts, nobody leads, and nothing
+//! is polled: a waiting pull hears of the tick.
+//!
+//! That there is one tick, and not two, is the work of its deduplication key, which is that of the entry's content and goes on from each tick to the next. So
+//! it does no harm to push one again where one may be missing. The entry is changed after the tick; should that not come about, it lags behind.
+//!
+//! Where the task goes to another queue than the one that holds the schedules ([`Scheduler::beside`]), or to another server of a cluster, it is pushed under an
+//! id that only depends on the schedule and the time, and then the tick is ended. It comes twice only if whoever pushed it dies or freezes before it has ended
+//! the tick, and the task is done by then, or the queue does not refuse [ids that live](anyqueue::adapter::Capabilities::unique_ids).
 
 mod fields;
+mod fire;
+mod heal;
 mod impossible;
+mod manage;
+mod outage;
+mod plan;
+mod record;
+mod run;
+mod schedule;
+mod scheduler;
 mod segment;
 mod spec;
+mod start;
+mod task;
+mod tick;
 mod timetable;
 mod zone;
 
+pub use manage::{MAX_SCHEDULES, Schedules};
+pub use record::{LastRun, RunOutcome, ScheduleInfo};
+pub use schedule::{
+    MAX_MISSED, MAX_SCHEDULE_NAME_BYTES, MAX_SCHEDULE_PAYLOAD_BYTES, Missed, Running, Schedule,
+};
+pub use scheduler::Scheduler;
 pub use spec::{MAX_SPEC_BYTES, Spec};
+pub use task::{AT_HEADER, NAME_HEADER};
+pub use tick::TICKS;
 pub use timetable::{Gap, Occurrence, Overlap, Timetable};
 pub use zone::Zone;

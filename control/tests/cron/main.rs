@@ -1,5 +1,21 @@
 //! Schedules: when they come, held against a slow oracle, and that each time of theirs is run exactly once.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "in a test, a panic is the message")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "in a test, a panic is the message"
+)]
 
+mod bed;
+mod beside;
+mod clocks;
+mod cut;
+mod cuts;
+mod damaged;
 mod instants;
+mod manage;
+mod metrics;
+mod nodes;
 mod oracle;
+mod policies;
+mod servers;

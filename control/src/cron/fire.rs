@@ -1,0 +1,242 @@
+//! What a tick does: the tasks that are due are pushed, and the next tick takes the place of this one.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use anyqueue::QueueMessageStatus::{self, Processed};
+use anyqueue::{
+    Delivery, Error, ErrorKind, MessageData, PushOutcome, Result, RetryClass, SettleOutcome, Successors,
+};
+
+use super::plan::{Plan, pass, plan};
+use super::record::{Record, Run, RunOutcome, key_of};
+use super::schedule::{Running, Schedule};
+use super::scheduler::Shared;
+use super::task::task;
+use super::tick::{TICKS, Tick, millis, task_id};
+
+/// When a tick is looked at again that this release, or this machine, cannot read.
+const UNREADABLE: Duration = Duration::from_secs(30);
+/// When a tick is tried again that met a failure.
+const FAILED: Duration = Duration::from_secs(5);
+
+/// One run of a schedule's tick, while its lease is held.
+struct Firing<'a> {
+    shared: &'a Shared,
+    tick: Tick,
+    record: Record,
+    schedule: Schedule,
+    /// The server's time, and when it was told.
+    now: SystemTime,
+    told: Instant,
+}
+
+impl Shared {
+    /// Does what a tick is for. What fails is tried again, by whoever comes first.
+    pub(super) async fn fire(&self, mut delivery: Delivery) {
+        let Err(error) = self.try_fire(&mut delivery).await else { return };
+        tracing::debug!(%error, "the tick of a schedule is tried again");
+        metrics::counter!("anyqueue_cron_failed_total").increment(1);
+        // Dropped if that fails too: then it comes back at once, or with the end of its lease.
+        let _ = delivery.settle(QueueMessageStatus::postponed(FAILED)).await;
+    }
+
+    async fn try_fire(&self, delivery: &mut Delivery) -> Result<()> {
+        let tick = match Tick::of(delivery) {
+            Ok(tick) => tick,
+            Err(error) if error.kind() == ErrorKind::Incompatible => {
+                return self.put_off(delivery, UNREADABLE).await;
+            }
+            Err(error) => {
+                tracing::warn!(%error, id = %delivery.id(), "it becomes a dead letter of {TICKS}");
+                let why = error.message().to_owned();
+                return delivery.settle(QueueMessageStatus::Poisonous { reason: why }).await.map(|_| ());
+            }
+        };
+        let found = self.store.get(&key_of(&tick.name)?).await?;
+        let told = self.home.clock().now();
+        let Some(entry) = found.value else { return end(delivery).await };
+        let readable = Record::of(&entry).and_then(|record| Ok((record.schedule(&tick.name)?, record)));
+        let (schedule, record) = match readable {
+            Ok(readable) => readable,
+            Err(error) => {
+                self.warn_once(&tick.name, &error);
+                return self.put_off(delivery, UNREADABLE).await;
+            }
+        };
+        self.can_be_read(&tick.name);
+        if record.revision != tick.revision || record.is_done_with(tick.at_ms) {
+            return end(delivery).await;
+        }
+        if let Ok(early) = tick.at().duration_since(found.now)
+            && !early.is_zero()
+        {
+            return self.put_off(delivery, early).await;
+        }
+        Firing { shared: self, tick, record, schedule, now: found.now, told }.run(delivery).await
+    }
+
+    async fn put_off(&self, delivery: &mut Delivery, delay: Duration) -> Result<()> {
+        let allowed = self.home.capabilities().postpone_delay;
+        let delay = allowed.map_or(Duration::ZERO, |allowed| delay.min(allowed.max));
+        delivery.settle(QueueMessageStatus::postponed(delay)).await.map(|_| ())
+    }
+}
+
+/// A tick of a schedule, or of a content of it, that is gone.
+async fn end(delivery: &mut Delivery) -> Result<()> {
+    delivery.settle(Processed).await.map(|_| ())
+}
+
+impl Firing<'_> {
+    async fn run(self, delivery: &mut Delivery) -> Result<()> {
+        let of = if self.record.paused { pass } else { plan };
+        let plan = of(&self.schedule, self.tick.at(), self.now);
+        let before = self.still_lives().await;
+        let refused = match self.settle(delivery, &plan).await? {
+            Settled::Done(refused) => refused,
+            // Somebody else has the tick, who does all of this.
+            Settled::Lost => return Ok(()),
+        };
+        let outcome = match (&refused, plan.run.last()) {
+            (Refused::Because(_), _) => RunOutcome::Refused,
+            (_, None) if self.record.paused => RunOutcome::Paused,
+            (_, None) => RunOutcome::Missed,
+            (Refused::Duplicate, Some(_)) => RunOutcome::Running,
+            (Refused::No, Some(at)) => self.pushed(*at, before).await,
+        };
+        metrics::counter!("anyqueue_cron_runs_total", "outcome" => outcome.as_str()).increment(1);
+        self.note(&plan, outcome, refused).await
+    }
+
+    /// Ends the tick. Its successors are the tasks, where that is one step, and the next tick.
+    async fn settle(&self, delivery: &mut Delivery, plan: &Plan) -> Result<Settled> {
+        let tasks = plan.run.iter().map(|at| self.task(*at));
+        let mut refused = Refused::No;
+        if self.shared.in_one_step {
+            let with_tasks = self.then(tasks, plan.next)?;
+            match delivery.settle_with(Processed, with_tasks).await {
+                Ok(outcome) => return Ok(Settled::of(outcome, refused)),
+                Err(error) if is_refusal(&error) => refused = self.is_refused(error),
+                Err(error) => return Err(error),
+            }
+        } else {
+            for task in tasks {
+                let own = task.id();
+                match self.shared.tasks.push(&self.schedule.partition, task).await {
+                    // Its own id is there if this is a repetition.
+                    Ok(PushOutcome::Duplicate(other)) if other != Some(own) => refused = Refused::Duplicate,
+                    Ok(_) => refused = Refused::No,
+                    Err(error) if is_refusal(&error) => refused = self.is_refused(error),
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        let then = self.then(std::iter::empty(), plan.next)?;
+        Ok(Settled::of(delivery.settle_with(Processed, then).await?, refused))
+    }
+
+    fn task(&self, at: SystemTime) -> MessageData {
+        let id = task_id(&self.schedule.name, &self.record.revision, at);
+        task(&self.schedule, id, at, self.server_time())
+    }
+
+    fn then(&self, tasks: impl Iterator<Item = MessageData>, next: Option<SystemTime>) -> Result<Successors> {
+        let mut then = Successors::new();
+        for task in tasks {
+            then = then.then(&self.schedule.partition, task)?;
+        }
+        let Some(next) = next else { return Ok(then) };
+        let delay = next.duration_since(self.server_time()).unwrap_or_default();
+        let tick = Tick::new(&self.tick.name, &self.tick.revision, next);
+        then.then(TICKS, tick.message(self.shared.within_delays(delay))?)
+    }
+
+    /// The server's time now, by how long ago it was told.
+    fn server_time(&self) -> SystemTime {
+        let since = self.shared.home.clock().now().saturating_duration_since(self.told);
+        self.now.checked_add(since).unwrap_or(self.now)
+    }
+
+    fn is_refused(&self, error: Error) -> Refused {
+        tracing::warn!(schedule = self.tick.name, %error, "the task of a schedule is refused: put the schedule anew");
+        Refused::Because(error)
+    }
+
+    /// Whether the task that was pushed last is there, where that keeps others out and can be seen. A failure to look only leaves that open.
+    async fn still_lives(&self) -> bool {
+        let last = self.record.pushed.as_deref().and_then(|id| id.parse().ok());
+        let Some(last) = last.filter(|_| self.keeps_others_out()) else { return false };
+        let found = self.shared.tasks.task(&self.schedule.partition, last).await;
+        found.is_ok_and(|task| task.is_some_and(|task| task.state.ended().is_none()))
+    }
+
+    /// Whether the task of this time was stored: a settlement does not tell. One that is nowhere, though an earlier one was there just before, was not.
+    async fn pushed(&self, at: SystemTime, earlier_lived: bool) -> RunOutcome {
+        if !self.shared.in_one_step || !earlier_lived {
+            return RunOutcome::Pushed;
+        }
+        let id = task_id(&self.schedule.name, &self.record.revision, at);
+        match self.shared.tasks.task(&self.schedule.partition, id).await {
+            Ok(None) => RunOutcome::Running,
+            _ => RunOutcome::Pushed,
+        }
+    }
+
+    fn keeps_others_out(&self) -> bool {
+        self.schedule.running != Running::Allow && self.shared.tasks.capabilities().inspect.browse
+    }
+
+    /// Notes what was done. If this does not come about, the schedule goes on all the same.
+    async fn note(&self, plan: &Plan, outcome: RunOutcome, refused: Refused) -> Result<()> {
+        let due = plan.run.last().copied().unwrap_or_else(|| self.tick.at());
+        let id = task_id(&self.schedule.name, &self.record.revision, due).to_string();
+        let id = (outcome == RunOutcome::Pushed).then_some(id);
+        let error = match refused {
+            Refused::Because(error) => Some(error.message().chars().take(500).collect()),
+            _ => None,
+        };
+        let (due_ms, done_ms) = (millis(due), millis(self.server_time()));
+        let run = Run { due_ms, done_ms, outcome, id, error };
+        let noted = self.shared.note(&self.tick.name, &self.tick.revision, |there| {
+            let is_news = !there.is_done_with(self.tick.at_ms);
+            if is_news {
+                (there.started, there.next_ms, there.noted_ms) = (true, plan.next.map(millis), done_ms);
+                there.pushed = run.id.clone().or_else(|| there.pushed.take());
+                there.last = Some(run.clone());
+            }
+            is_news
+        });
+        if let Err(error) = noted.await {
+            tracing::debug!(schedule = self.tick.name, %error, "what a schedule has done is not noted");
+        }
+        Ok(())
+    }
+}
+
+/// How the settlement of a tick ended.
+enum Settled {
+    Done(Refused),
+    Lost,
+}
+
+impl Settled {
+    fn of(outcome: SettleOutcome, refused: Refused) -> Self {
+        match outcome {
+            SettleOutcome::Settled => Self::Done(refused),
+            SettleOutcome::Lost => Self::Lost,
+        }
+    }
+}
+
+/// Why the task of the latest time was not stored, as far as the backend told.
+enum Refused {
+    No,
+    Duplicate,
+    Because(Error),
+}
+
+/// What the backend will never take, as it is: without it the schedule goes on.
+fn is_refusal(error: &Error) -> bool {
+    let kinds = [ErrorKind::InvalidInput, ErrorKind::TooLarge, ErrorKind::Unsupported];
+    error.retry() == RetryClass::Never && kinds.contains(&error.kind())
+}

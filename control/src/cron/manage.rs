@@ -1,0 +1,188 @@
+//! Putting, listing and deleting schedules, and what else their owners do with them.
+
+use std::time::SystemTime;
+
+use anyqueue::adapter::validate;
+use anyqueue::control::Change;
+use anyqueue::{Error, ErrorKind, MessageId, PushOutcome, Result};
+
+use super::record::{Record, SCHEDULES, ScheduleInfo, key_of, name_of};
+use super::schedule::Schedule;
+use super::scheduler::{Scheduler, Shared};
+use super::task::task;
+use crate::entry::{encode, unchanged, update};
+
+/// Schedules that one list names at most.
+pub const MAX_SCHEDULES: usize = 10_000;
+
+/// All schedules, as far as they can be read.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Schedules {
+    /// In the order of their names.
+    pub schedules: Vec<ScheduleInfo>,
+    /// The names of those that cannot be read, and why.
+    pub unreadable: Vec<(String, Error)>,
+    /// The time, by the server's clock.
+    pub now: SystemTime,
+}
+
+impl Scheduler {
+    /// Stores a schedule, in place of what has its name. It counts from now on: what was due before is not run by it. One that is the same already goes on
+    /// undisturbed, so a program can put its schedules whenever it starts. A paused one stays paused.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput), [`TooLarge`](ErrorKind::TooLarge) or [`Unsupported`](ErrorKind::Unsupported) for what it says or the backend
+    /// cannot do; then nothing is changed. Else the server's: then it may be stored or not, and putting it again is safe.
+    ///
+    /// # Cancellation
+    /// Dropping the future leaves it stored or not.
+    pub async fn put(&self, schedule: &Schedule) -> Result<ScheduleInfo> {
+        let shared = &self.0;
+        schedule.check()?;
+        shared.check_task(schedule)?;
+        let mut unstarted = None;
+        let name = &schedule.name;
+        shared
+            .renew(name, |there| {
+                let before = there.value.as_ref().and_then(|entry| Record::of(entry).ok());
+                if let Some(same) = before.as_ref().filter(|before| is_same(before, schedule)) {
+                    unstarted = (!same.started).then(|| (same.clone(), there.now));
+                    return Ok(None);
+                }
+                let mut record = Record::new(schedule, there.now);
+                if let Some(before) = before {
+                    record.paused = before.paused;
+                    (record.last, record.pushed) = (before.last, before.pushed);
+                }
+                Ok(Some(record))
+            })
+            .await?;
+        if let Some((record, now)) = unstarted {
+            shared.start(name, &record, now).await?;
+        }
+        let gone =
+            || Error::new(ErrorKind::Unavailable, format!("the schedule {name} was deleted meanwhile"));
+        self.get(name).await?.ok_or_else(gone)
+    }
+
+    /// One schedule by its name.
+    ///
+    /// # Errors
+    /// If it cannot be read, or the server's.
+    pub async fn get(&self, name: &str) -> Result<Option<ScheduleInfo>> {
+        let found = self.0.store.get(&key_of(name)?).await?;
+        found.value.map(|entry| Record::of(&entry)?.info(name, found.now)).transpose()
+    }
+
+    /// All schedules, up to [`MAX_SCHEDULES`].
+    ///
+    /// # Errors
+    /// [`TooLarge`](ErrorKind::TooLarge) if there are more, or the server's.
+    pub async fn list(&self) -> Result<Schedules> {
+        let found = self.0.store.list_all(SCHEDULES, MAX_SCHEDULES).await?;
+        let mut all = Schedules { schedules: Vec::new(), unreadable: Vec::new(), now: found.now };
+        for entry in &found.value {
+            let name = name_of(&entry.key);
+            match Record::of(entry).and_then(|record| record.info(name, found.now)) {
+                Ok(info) => all.schedules.push(info),
+                Err(error) => all.unreadable.push((name.to_owned(), error)),
+            }
+        }
+        Ok(all)
+    }
+
+    /// Deletes a schedule, also one that cannot be read. What it has pushed stays. Returns whether there was one.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn delete(&self, name: &str) -> Result<bool> {
+        let key = key_of(name)?;
+        let (was_there, gone) = update(&self.0.store, &key, |there| {
+            let change = there.map(|entry| Change::delete(key.clone(), unchanged(Some(entry))));
+            let gone = there.and_then(|entry| Record::of(entry).ok());
+            Ok((change, (there.is_some(), gone)))
+        })
+        .await?;
+        if let Some(gone) = gone {
+            self.0.clear(name, &gone).await;
+        }
+        Ok(was_there)
+    }
+
+    /// Lets the times of a schedule pass without a task. Returns whether there is one.
+    ///
+    /// # Errors
+    /// If it cannot be read, or the server's.
+    pub async fn pause(&self, name: &str) -> Result<bool> {
+        let key = key_of(name)?;
+        update(&self.0.store, &key, |there| {
+            let Some(entry) = there else { return Ok((None, false)) };
+            let mut record = Record::of(entry)?;
+            if std::mem::replace(&mut record.paused, true) {
+                return Ok((None, true));
+            }
+            Ok((Some(Change::put(key.clone(), unchanged(Some(entry)), encode(&record)?)), true))
+        })
+        .await
+    }
+
+    /// Lets a paused schedule go on. It counts from now on: what was due meanwhile is not run. Returns whether there is one.
+    ///
+    /// # Errors
+    /// If it cannot be read, or the server's.
+    pub async fn resume(&self, name: &str) -> Result<bool> {
+        let mut is_there = false;
+        self.0
+            .renew(name, |there| {
+                let Some(entry) = &there.value else { return Ok(None) };
+                is_there = true;
+                let record = Record::of(entry)?;
+                if !record.paused {
+                    return Ok(None);
+                }
+                let mut record = record.renewed(there.now);
+                record.paused = false;
+                Ok(Some(record))
+            })
+            .await?;
+        Ok(is_there)
+    }
+
+    /// Pushes the task of a schedule now, also if it is paused, beside its times. What it does while an earlier task lives is as the schedule says: then the
+    /// answer is [`Duplicate`](PushOutcome::Duplicate). `None` if there is no such schedule.
+    ///
+    /// # Errors
+    /// If it cannot be read, or the server's; as for [`Queue::push`](anyqueue::Queue::push).
+    pub async fn run_now(&self, name: &str) -> Result<Option<PushOutcome>> {
+        let found = self.0.store.get(&key_of(name)?).await?;
+        let Some(entry) = found.value else { return Ok(None) };
+        let schedule = Record::of(&entry)?.schedule(name)?;
+        let message = task(&schedule, MessageId::new(), found.now, found.now);
+        self.0.tasks.push(&schedule.partition, message).await.map(Some)
+    }
+}
+
+impl Shared {
+    /// Whether the backend takes its tasks.
+    fn check_task(&self, schedule: &Schedule) -> Result<()> {
+        let epoch = SystemTime::UNIX_EPOCH;
+        let message = task(schedule, MessageId::new(), epoch, epoch);
+        let storage = self.tasks.storage();
+        let bytes = storage.encoded_len(&message);
+        validate(&message, bytes, self.tasks.capabilities()).map_err(|error| {
+            let hint = match error.kind() {
+                ErrorKind::Unsupported => {
+                    "; say that it may run beside an earlier one (`allow`) where there are no deduplication keys"
+                }
+                _ => "",
+            };
+            Error::new(error.kind(), format!("the task of a schedule: {}{hint}", error.message()))
+                .with_backend(storage.name())
+        })
+    }
+}
+
+fn is_same(before: &Record, schedule: &Schedule) -> bool {
+    before.schedule(&schedule.name).is_ok_and(|before| before == *schedule)
+}

@@ -1,0 +1,232 @@
+//! What is to be pushed when: a schedule as its owner says it.
+
+use std::time::Duration;
+
+use anyqueue::{Bytes, Error, ErrorKind, Headers, MAX_SUCCESSORS, PartitionId, Result, header};
+use serde::{Deserialize, Serialize};
+
+use super::timetable::Timetable;
+
+/// The longest name of a schedule, in bytes.
+pub const MAX_SCHEDULE_NAME_BYTES: usize = 200;
+/// The largest payload of a schedule, in bytes. Of something larger let the payload say where it is.
+pub const MAX_SCHEDULE_PAYLOAD_BYTES: usize = 64 << 10;
+/// The most missed times that [`Missed::All`] makes up for: as many as go with one settlement, beside what continues the schedule.
+#[allow(clippy::cast_possible_truncation, reason = "a hundred")]
+pub const MAX_MISSED: u32 = MAX_SUCCESSORS as u32 - 1;
+/// The most bytes that the tasks of missed times bring together.
+const MAX_MISSED_BYTES: usize = 512 << 10;
+
+/// What becomes of times at which no scheduler ran, or that came while the backend could not be reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Missed {
+    /// The latest of them is run, late.
+    #[default]
+    Latest,
+    /// What is more than a minute late is not run.
+    None,
+    /// The latest of them are run, at most so many, each as a task of its own, in their order. At most [`MAX_MISSED`].
+    All(u32),
+}
+
+/// What becomes of a time that comes while the task of an earlier one still lives: waits, runs, or is to be retried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Running {
+    /// It is left out.
+    #[default]
+    Skip,
+    /// It is run all the same, beside it.
+    Allow,
+    /// If the earlier one runs, this one waits behind it, at most one of them. If the earlier one still waits, it is left out.
+    BufferOne,
+}
+
+/// A task that is pushed at the times of a [`Timetable`].
+///
+/// The message has the task id `cron/<name>` and, beside its own headers, `cron-name` and `cron-at`: the time at which it was due, RFC 3339 in UTC.
+///
+/// ```
+/// use anyqueue::PartitionId;
+/// use anyqueue_control::cron::{Running, Schedule, Timetable};
+/// let timetable = Timetable::new("0 7 * * MON-FRI".parse()?, "Europe/Berlin".parse()?);
+/// let report = Schedule::new("report", timetable, PartitionId::new("reports")?)
+///     .with_kind("daily_report")
+///     .with_payload("null")
+///     .with_running(Running::BufferOne);
+/// assert_eq!(report.partition.name(), "reports");
+/// # Ok::<(), anyqueue::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[must_use = "a schedule does nothing until it is put"]
+pub struct Schedule {
+    /// What it is called: 1 to [`MAX_SCHEDULE_NAME_BYTES`] bytes without control characters.
+    pub name: String,
+    /// When it comes.
+    pub timetable: Timetable,
+    /// Where its tasks are pushed.
+    pub partition: PartitionId,
+    /// Their payload, at most [`MAX_SCHEDULE_PAYLOAD_BYTES`]; empty by default.
+    pub payload: Bytes,
+    /// Their headers.
+    pub headers: Headers,
+    /// Their priority; 0 by default.
+    pub priority: u8,
+    /// What becomes of missed times.
+    pub missed: Missed,
+    /// How late a time may be run at most: its task is not pushed later, and not handed to a worker later. `None`: however late.
+    pub deadline: Option<Duration>,
+    /// What becomes of times that come while an earlier task lives.
+    pub running: Running,
+}
+
+impl Schedule {
+    /// With an empty payload and the default policies.
+    pub fn new(name: impl Into<String>, timetable: Timetable, partition: PartitionId) -> Self {
+        Self {
+            name: name.into(),
+            timetable,
+            partition,
+            payload: Bytes::new(),
+            headers: Headers::new(),
+            priority: 0,
+            missed: Missed::default(),
+            deadline: None,
+            running: Running::default(),
+        }
+    }
+
+    /// Sets [`payload`](Self::payload).
+    pub fn with_payload(mut self, payload: impl Into<Bytes>) -> Self {
+        self.payload = payload.into();
+        self
+    }
+
+    /// Sets the kind of its tasks, which selects their handler: the header `task-kind`.
+    pub fn with_kind(self, kind: impl Into<String>) -> Self {
+        self.with_header(header::TASK_KIND, kind)
+    }
+
+    /// Adds or replaces one of its [`headers`](Self::headers).
+    pub fn with_header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.insert(name.into(), value.into());
+        self
+    }
+
+    /// Sets [`priority`](Self::priority).
+    pub fn with_priority(mut self, priority: u8) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Sets [`missed`](Self::missed).
+    pub fn with_missed(mut self, missed: Missed) -> Self {
+        self.missed = missed;
+        self
+    }
+
+    /// Sets [`deadline`](Self::deadline).
+    pub fn with_deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Sets [`running`](Self::running).
+    pub fn with_running(mut self, running: Running) -> Self {
+        self.running = running;
+        self
+    }
+
+    /// What its tasks bring.
+    fn bytes(&self) -> usize {
+        let headers = self.headers.iter().map(|(name, value)| name.len() + value.len());
+        self.payload.len() + headers.sum::<usize>()
+    }
+
+    /// Whether it says what can be done.
+    pub(super) fn check(&self) -> Result<()> {
+        check_name(&self.name)?;
+        let bytes = self.payload.len();
+        if bytes > MAX_SCHEDULE_PAYLOAD_BYTES {
+            return Err(Error::new(
+                ErrorKind::TooLarge,
+                format!(
+                    "a payload of {bytes} bytes: at most {MAX_SCHEDULE_PAYLOAD_BYTES} fit into a schedule; let it say where the rest is"
+                ),
+            ));
+        }
+        if self.partition.is_dead_letters() {
+            return Err(Error::invalid("a schedule cannot push dead letters: name a live partition"));
+        }
+        if self.deadline.is_some_and(|deadline| deadline < Duration::from_secs(1)) {
+            return Err(Error::invalid(
+                "a deadline of less than a second: times would be too late when they come",
+            ));
+        }
+        match self.missed {
+            Missed::All(0) => Err(Error::invalid("0 missed times are to be run: say none instead")),
+            Missed::All(most) if most > MAX_MISSED => {
+                Err(Error::invalid(format!("{most} missed times at once: at most {MAX_MISSED} can be run")))
+            }
+            Missed::All(_) if self.running != Running::Allow => Err(Error::invalid(
+                "all missed times are run at once, so they need `allow` for tasks that still run",
+            )),
+            Missed::All(most) if self.bytes().saturating_mul(most as usize) > MAX_MISSED_BYTES => {
+                Err(Error::invalid(format!(
+                    "{most} missed times with {} bytes each: at most {MAX_MISSED_BYTES} bytes can be run at once",
+                    self.bytes()
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a schedule can be called so.
+pub(super) fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.len() > MAX_SCHEDULE_NAME_BYTES || name.chars().any(char::is_control) {
+        return Err(Error::invalid(format!(
+            "a schedule's name of {} bytes: give it 1 to {MAX_SCHEDULE_NAME_BYTES}, none of them a control character",
+            name.len()
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::zone::Zone;
+    use super::*;
+
+    fn schedule() -> Schedule {
+        let timetable = Timetable::new("* * * * *".parse().unwrap(), Zone::utc());
+        Schedule::new("a", timetable, PartitionId::new("p").unwrap())
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_refused_with_what_to_do() {
+        let second = Duration::from_secs(1);
+        let all = schedule().with_running(Running::Allow).with_missed(Missed::All(99));
+        let refused = [
+            (Schedule { name: String::new(), ..schedule() }, "1 to 200"),
+            (Schedule { name: "a\nb".to_owned(), ..schedule() }, "control character"),
+            (Schedule { name: "a".repeat(201), ..schedule() }, "201 bytes"),
+            (schedule().with_payload(vec![0; MAX_SCHEDULE_PAYLOAD_BYTES + 1]), "65537 bytes"),
+            (schedule().with_deadline(second / 2), "less than a second"),
+            (schedule().with_missed(Missed::All(0)), "say none"),
+            (schedule().with_missed(Missed::All(100)), "at most 99"),
+            (schedule().with_missed(Missed::All(2)), "`allow`"),
+            (all.clone().with_payload(vec![0; 6000]), "524288 bytes"),
+        ];
+        for (schedule, why) in refused {
+            let error = schedule.check().unwrap_err();
+            assert!(error.message().contains(why), "{error}");
+        }
+        all.check().unwrap();
+        schedule().with_deadline(second).check().unwrap();
+    }
+}

@@ -1,0 +1,58 @@
+//! What owners do with schedules.
+
+use anyqueue::PartitionId;
+use anyqueue_control::cron::{MAX_SCHEDULE_PAYLOAD_BYTES, Schedule, Zone};
+
+use crate::bed::{Bed, TASKS, schedule, timetable};
+
+#[tokio::test]
+async fn schedules_are_listed_found_paused_and_deleted() {
+    let bed = Bed::new();
+    assert!(bed.scheduler.list().await.unwrap().schedules.is_empty());
+    for name in ["b", "ä/ü", "a"] {
+        let schedule = Schedule::new(name, timetable("@daily"), PartitionId::new(TASKS).unwrap());
+        bed.scheduler.put(&schedule).await.unwrap();
+    }
+    let all = bed.scheduler.list().await.unwrap();
+    let names: Vec<_> = all.schedules.iter().map(|info| &*info.schedule.name).collect();
+    assert_eq!(names, ["a", "b", "ä/ü"]);
+    assert_eq!(all.schedules[0].next_at.unwrap().duration_since(all.now).unwrap().as_secs(), 86_400);
+    for there in ["a", "ä/ü"] {
+        assert!(bed.scheduler.pause(there).await.unwrap());
+        assert!(bed.scheduler.pause(there).await.unwrap(), "idempotent");
+        assert!(bed.scheduler.get(there).await.unwrap().unwrap().is_paused);
+        assert!(bed.scheduler.resume(there).await.unwrap());
+        assert!(bed.scheduler.resume(there).await.unwrap());
+        assert!(!bed.scheduler.get(there).await.unwrap().unwrap().is_paused);
+        assert!(bed.scheduler.delete(there).await.unwrap());
+        assert!(!bed.scheduler.delete(there).await.unwrap());
+    }
+    assert!(!bed.scheduler.pause("a").await.unwrap() && !bed.scheduler.resume("a").await.unwrap());
+    assert!(bed.scheduler.get("a").await.unwrap().is_none());
+    assert_eq!(bed.scheduler.list().await.unwrap().schedules.len(), 1);
+}
+
+#[tokio::test]
+async fn a_schedule_that_is_put_anew_stays_paused() {
+    let bed = Bed::new();
+    bed.scheduler.put(&schedule("@daily")).await.unwrap();
+    bed.scheduler.pause("a").await.unwrap();
+    let info = bed.scheduler.put(&schedule("@hourly")).await.unwrap();
+    assert!(info.is_paused);
+}
+
+#[tokio::test]
+async fn the_largest_schedule_fits_however_its_bytes_are_written() {
+    let bed = Bed::new();
+    for byte in [0xff, 0, b'"'] {
+        let payload = vec![byte; MAX_SCHEDULE_PAYLOAD_BYTES];
+        let info = bed.scheduler.put(&schedule("@daily").with_payload(payload.clone())).await.unwrap();
+        assert!(info.schedule.payload == payload, "{byte}");
+    }
+    let mut elsewhere = schedule("@daily");
+    elsewhere.timetable = anyqueue_control::cron::Timetable::new(
+        "@daily".parse().unwrap(),
+        "Asia/Tokyo".parse::<Zone>().unwrap(),
+    );
+    assert_eq!(bed.scheduler.put(&elsewhere).await.unwrap().schedule, elsewhere);
+}
