@@ -19,6 +19,7 @@ pub(crate) mod purge;
 pub(crate) mod push;
 mod push_options;
 pub(crate) mod stats;
+pub(crate) mod supervise;
 pub(crate) mod tasks;
 pub(crate) mod transfer;
 pub(crate) mod work;

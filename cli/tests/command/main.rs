@@ -22,6 +22,7 @@ mod pages;
 mod progress;
 mod push;
 mod servers;
+mod supervise;
 mod tasks;
 mod terminal;
 mod transfer;
