@@ -26,6 +26,8 @@ pub(crate) enum Failure {
     Nothing,
     /// 5: what was waited for has not come in time.
     Late,
+    /// 6: it ended in order, and is to be started anew.
+    Again,
     /// 1, silently: the reader of the output is gone. For commands that only read that is an end like others.
     Unread,
 }
@@ -38,6 +40,7 @@ impl Failure {
             Self::Wrong => 3,
             Self::Nothing => 4,
             Self::Late => 5,
+            Self::Again => 6,
         }
     }
 
@@ -45,7 +48,7 @@ impl Failure {
     pub(crate) fn report(&self) -> ExitCode {
         match self {
             Self::Failed(text) | Self::Usage(text) => say(text),
-            Self::Wrong | Self::Nothing | Self::Late | Self::Unread => {}
+            Self::Wrong | Self::Nothing | Self::Late | Self::Again | Self::Unread => {}
         }
         ExitCode::from(self.code())
     }

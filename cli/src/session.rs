@@ -12,6 +12,9 @@ pub(crate) const URL_VARIABLE: &str = "ANYQUEUE_URL";
 /// The environment variable that holds the URL of the ledger if none is given.
 pub(crate) const LEDGER_VARIABLE: &str = "ANYQUEUE_LEDGER_URL";
 
+/// The environment variable that tells a worker that it is supervised, and what it is called. Not for its commands.
+pub(crate) const SUPERVISED_VARIABLE: &str = "ANYQUEUE_SUPERVISED_AS";
+
 /// Comes before the name of a variable that holds a URL.
 const VARIABLE_PREFIX: &str = "env:";
 

@@ -7,3 +7,5 @@
 pub mod cron;
 mod entry;
 pub mod registry;
+#[cfg(all(unix, feature = "supervisor"))]
+pub mod supervisor;

@@ -46,8 +46,8 @@ pub struct WorkerBuilder {
     partitions: Vec<Partition>,
     kinds: Vec<Kind>,
     routes: Routes,
-    problems: Vec<String>,
-    config: Config,
+    pub(crate) problems: Vec<String>,
+    pub(crate) config: Config,
 }
 
 impl Worker {

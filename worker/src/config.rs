@@ -1,5 +1,6 @@
 //! What a worker is set to, checked.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,6 +50,10 @@ pub(crate) struct Config {
     pub(crate) drain: Duration,
     pub(crate) cancel_grace: Duration,
     pub(crate) governor: Option<Arc<dyn Governor>>,
+    /// How many tasks one run takes on.
+    pub(crate) max_tasks: Option<NonZeroU64>,
+    /// How much memory the process may occupy before a run ends.
+    pub(crate) max_memory_bytes: Option<u64>,
     pub(crate) wraps: Vec<Wrap>,
     pub(crate) counting: Counting,
 }
@@ -56,7 +61,7 @@ pub(crate) struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            name: own_name(),
+            name: process_name(),
             slots: 16,
             prefetch: 0,
             prefetch_ttl: Duration::from_secs(10),
@@ -70,14 +75,17 @@ impl Default for Config {
             drain: Duration::from_secs(25),
             cancel_grace: Duration::from_secs(5),
             governor: None,
+            max_tasks: None,
+            max_memory_bytes: None,
             wraps: Vec::new(),
             counting: Counting::Headers,
         }
     }
 }
 
-/// The machine and the process.
-fn own_name() -> Arc<str> {
+/// What a worker of this process is called that was given no [name](crate::WorkerBuilder::name): the machine, and the number of the process.
+#[must_use]
+pub fn process_name() -> Arc<str> {
     let set = |variable| std::env::var(variable).ok();
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let host = host.or_else(|| set("HOSTNAME")).or_else(|| set("COMPUTERNAME")).unwrap_or_default();

@@ -81,6 +81,18 @@ pub struct Summary {
     pub unsettled: u64,
     /// Still running at the end of the shutdown: their handlers block and cannot be stopped.
     pub abandoned: u64,
+    /// The limit that ended the run, if one did: the process is to be replaced by a fresh one.
+    pub reached: Option<RunLimit>,
+}
+
+/// What a run may use up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RunLimit {
+    /// It took on as many tasks as it [may](crate::WorkerBuilder::max_tasks).
+    Tasks,
+    /// The process occupied more memory than it [may](crate::WorkerBuilder::max_memory).
+    Memory,
 }
 
 /// The counts during a run.
@@ -114,6 +126,7 @@ impl Tally {
             deferred: of(Outcome::Deferred),
             unsettled: of(Outcome::Unsettled),
             abandoned: abandoned as u64,
+            reached: None,
         }
     }
 }

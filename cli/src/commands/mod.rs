@@ -21,6 +21,7 @@ mod push_options;
 #[cfg(feature = "serve")]
 pub(crate) mod serve;
 pub(crate) mod stats;
+pub(crate) mod supervise;
 pub(crate) mod tasks;
 pub(crate) mod transfer;
 pub(crate) mod work;

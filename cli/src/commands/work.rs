@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::{Expired, PartitionId, PartitionOptions};
-use anyqueue_control::registry::{MemberOptions, Registry};
+use anyqueue_control::registry::{Ended, MemberOptions, Registry};
 use anyqueue_worker::{Partition, Retry, Summary, Worker};
 use clap::{Args, ValueEnum};
 use serde_json::json;
@@ -16,6 +16,7 @@ use serde_json::json;
 use super::control::{Control, ControlArgs};
 use super::keep::KeepArgs;
 use super::note_pause;
+use super::supervise::{Plan, SuperviseArgs, follow_supervisor, is_to_be_replaced};
 use crate::exec::{Exec, Stdout};
 use crate::failure::{Failure, Result, with_causes};
 use crate::open::Create;
@@ -29,6 +30,7 @@ Examples:
   anyqueue work thumbnails --slots 4 --timeout 2m --exec 'convert - -resize 200 \"out/$ANYQUEUE_MESSAGE_ID.png\"'
   anyqueue work mail reports --once --exec 'cat >> received'
   anyqueue work sums --exec bc --keep-output --keep-success 7d
+  anyqueue work mail --processes 4 --name mail --max-tasks 10000 --exec ./send-mail
 
 The command is a line for /bin/sh. It reads the payload from standard input, and finds in its environment:
   ANYQUEUE_MESSAGE_ID  the same for each attempt: use it to recognise repeats   ANYQUEUE_QUEUE
@@ -51,6 +53,12 @@ attempts, and an unreachable backend, are reported on standard error. A process 
 its standard error when the worker ends.
 
 The worker is in `anyqueue workers`, where the backend can keep that: on RabbitMQ and SQS with --control-url.
+
+With --processes this command runs no message itself. It starts workers called NAME-1, NAME-2, …, and starts one anew that
+fails, after 1 s, then twice that up to 30 s, or whose beats are missing in `anyqueue workers`, which it kills first. One that
+was recycled or has reached --max-tasks or --max-memory is replaced at once, one that was stopped is not. If every worker
+fails 8 times in a row within 10 s, it gives up. It passes SIGTERM and SIGINT on, and kills what is still there 30 s after its
+time. If it is killed itself, its workers end in order.
 
 With --ledger, --ledger-url or one of the --keep options what becomes of each message is kept, and `anyqueue tasks` shows it; with
 --keep-output also what the command wrote, up to 256 KiB, if it succeeded: it is not passed on then.
@@ -125,6 +133,8 @@ pub(crate) struct Work {
     no_register: bool,
     #[command(flatten)]
     control: ControlArgs,
+    #[command(flatten)]
+    supervision: SuperviseArgs,
 }
 
 /// A handler that takes this much longer than the grace of its command to stop is dropped.
@@ -137,6 +147,12 @@ impl Work {
         if self.keep_output && keep.is_none() {
             let text = "--keep-output keeps the output with the end of its task: add --ledger, or one of the other --keep options";
             return Err(Failure::Usage(text.to_owned()));
+        }
+        if let Some(processes) = self.supervision.to_start() {
+            let control = (!self.no_register).then_some(&self.control);
+            let end = self.drain.saturating_add(self.grace).saturating_add(KILL_TIME);
+            let plan = Plan { name: self.name, control, end };
+            return self.supervision.supervise(processes, plan, session).await;
         }
         let queue = session.queue_with(Create::AsUrlSays, options, keep).await?;
         let exec = Arc::new(Exec {
@@ -164,9 +180,7 @@ impl Work {
         for name in &self.queues {
             builder = builder.partition(Partition::new(name.clone()));
         }
-        if let Some(name) = self.name {
-            builder = builder.name(name);
-        }
+        builder = self.supervision.apply(builder, self.name);
         if let Some(timeout) = self.timeout {
             builder = builder.timeout(timeout);
         }
@@ -179,16 +193,21 @@ impl Work {
         }
         let control = if self.no_register { None } else { self.control.open_if_any(&queue).await? };
         let work = async { if self.once { once(&worker).await } else { run(&worker).await } };
-        let work = registered(control.as_ref(), &worker, work);
-        let end =
-            tokio::select! { end = work => end, never = report_failures(&worker, output) => match never {} };
+        let work = registered(control.as_ref(), &worker, self.supervision.member_options(), work);
+        let (end, ended) = tokio::select! {
+            end = work => end,
+            never = report_failures(&worker, output) => match never {},
+            never = follow_supervisor(&worker) => match never {},
+        };
+        let is_again = end.as_ref().is_ok_and(|summary| is_to_be_replaced(summary, ended, self.once));
         let reported = end.map_err(Failure::from).and_then(|summary| report(output, &summary));
         let let_go = match control {
             Some(control) => control.close().await,
             None => Ok(()),
         };
         let closed = queue.close().await;
-        reported.and(let_go).and(closed.map_err(Failure::from))
+        reported.and(let_go).and(closed.map_err(Failure::from))?;
+        if is_again { Err(Failure::Again) } else { Ok(()) }
     }
 
     fn options(&self) -> PartitionOptions {
@@ -218,11 +237,14 @@ enum ExpiredAction {
 async fn registered(
     control: Option<&Control>,
     worker: &Worker,
+    options: MemberOptions,
     work: impl Future<Output = anyqueue::Result<Summary>>,
-) -> anyqueue::Result<Summary> {
-    let Some(control) = control else { return work.await };
-    let member = Registry::new(control.store.clone()).join(worker, MemberOptions::default()).await?;
-    member.during(work).await.0
+) -> (anyqueue::Result<Summary>, Ended) {
+    let Some(control) = control else { return (work.await, Ended::Unasked) };
+    match Registry::new(control.store.clone()).join(worker, options).await {
+        Ok(member) => member.during(work).await,
+        Err(error) => (Err(error), Ended::Unasked),
+    }
 }
 
 /// Runs until a signal comes.

@@ -17,7 +17,7 @@ use self::environment::Environment;
 use self::stderr::Stderr;
 use self::stdout::{Kept, Written};
 use crate::output::Output;
-use crate::session::URL_VARIABLE;
+use crate::session::{SUPERVISED_VARIABLE, URL_VARIABLE};
 
 /// What to run, and how to read its exit code.
 #[derive(Clone, Debug)]
@@ -146,7 +146,7 @@ impl Exec {
         let mut command = shell(&self.line);
         command.envs(environment).stdin(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         // It may hold a password, and is meant for this worker.
-        command.env_remove(URL_VARIABLE);
+        command.env_remove(URL_VARIABLE).env_remove(SUPERVISED_VARIABLE);
         match self.stdout {
             Stdout::Inherited => {}
             Stdout::ToStderr => drop(command.stdout(io::stderr())),

@@ -24,6 +24,7 @@ mod push;
 #[cfg(feature = "serve")]
 mod serve;
 mod servers;
+mod supervise;
 mod tasks;
 mod terminal;
 mod transfer;

@@ -95,7 +95,7 @@ async fn what_fails_is_tried_again_and_then_dies_with_its_history() {
 }
 
 /// Whether the process is gone, or has ended and was not yet collected.
-fn is_gone(pid: &str) -> bool {
+pub(crate) fn is_gone(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
 }

@@ -27,10 +27,3 @@ pub(super) fn host_name() -> String {
         .or_else(|_| std::env::var("HOSTNAME").map_err(std::io::Error::other));
     name.map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
 }
-
-/// Linux tells it; elsewhere it is not known.
-pub(super) fn resident_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
-}

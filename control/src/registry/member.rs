@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyqueue::control::{Applied, Change, ControlStore, Expect, Key, Stamped, Version};
 use anyqueue::{Clock, Error, ErrorKind, Result};
-use anyqueue_worker::{Stage, TaskContext, Worker};
+use anyqueue_worker::{Stage, TaskContext, Worker, resident_memory};
 
-use super::host::{has_ended, host_name, new_session, resident_memory};
+use super::host::{has_ended, host_name, new_session};
 use super::record::{HeldTask, Order, Record, WorkerInfo, WorkerState};
 use super::watch::Watch;
 use super::{Registry, key_of};

@@ -92,6 +92,11 @@ impl Registry {
         Self { store }
     }
 
+    #[cfg(all(unix, feature = "supervisor"))]
+    pub(crate) const fn store(&self) -> &ControlStore {
+        &self.store
+    }
+
     /// All workers, up to [`MAX_WORKERS`].
     ///
     /// # Errors

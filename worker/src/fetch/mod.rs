@@ -2,6 +2,7 @@
 
 mod drain;
 mod groups;
+mod limit;
 mod partition;
 mod pull;
 mod ready;
@@ -22,19 +23,21 @@ impl Fetch {
     /// Runs until it is told to stop, or until nothing is left in burst mode.
     pub(crate) async fn run(mut self) -> Result<Summary> {
         let shared = self.shared.clone();
+        let mut reached = None;
         while *shared.stage.borrow() == Stage::Working && self.failed.is_none() {
             let now = shared.queue.clock().now();
             if now >= self.next_tick {
                 self.tick(now);
             }
             self.take_up_slots(now);
-            let suspended = self.suspended();
             self.hold_refills(now);
             self.start_ready();
+            let suspended = self.suspended();
             self.open_refills(&suspended);
             self.release_overdue(now, &suspended);
             self.start_pulls(now, &suspended);
-            if self.burst && self.is_done(&suspended) {
+            reached = self.reached();
+            if reached.is_some() || self.burst && self.is_done(&suspended) {
                 break;
             }
             let wake = self.wake_at(now);
@@ -47,7 +50,7 @@ impl Fetch {
         let abandoned = self.drain().await;
         match self.failed {
             Some(error) => Err(error),
-            None => Ok(shared.tally.summary(abandoned)),
+            None => Ok(Summary { reached, ..shared.tally.summary(abandoned) }),
         }
     }
 }

@@ -28,10 +28,12 @@ impl Fetch {
             self.partitions.iter().map(|partition| partition.claimed() + parked(partition)).sum();
         // What was released for want of a slot would only be fetched again: not before a task has ended.
         let prefetches = self.released_at != Some(self.shared.pool.ended());
+        let starts_left = self.starts_left().saturating_sub(claimed);
         let all = self.slots + if prefetches { self.shared.config.prefetch } else { 0 };
         let waiting: usize = self.partitions.iter().map(PartitionState::waiting).sum();
         // Where every kind is full nothing that a pull could bring would start.
-        all.saturating_sub(occupied + claimed).min(self.shared.routes.room().saturating_sub(waiting))
+        let room = all.saturating_sub(occupied + claimed).min(starts_left);
+        room.min(self.shared.routes.room().saturating_sub(waiting))
     }
 
     /// Pulls for the slots that are free: at once where messages are or may be, waiting where none were.

@@ -27,6 +27,9 @@ impl Fetch {
         self.kept_for = None;
         let mut kept: Vec<usize> = Vec::new();
         while let Some(free) = self.slots.checked_sub(self.shared.pool.occupied()).filter(|free| *free > 0) {
+            if self.tasks_left() == 0 {
+                break;
+            }
             // What is kept for a task, and what partitions reserve, others do not get.
             let shared = if kept.is_empty() { self.unreserved(free, false) } else { 0 };
             let Some(index) = self.next_to_start(&held, &kept, shared) else { break };
@@ -94,16 +97,13 @@ impl Fetch {
         let series = self.series.of(index, &config.id, kind);
         let permit = SlotPermit::new(&self.shared.pool, index, slots, route.clone());
         if let Some(route) = route.as_ref().filter(|route| route.takes_batches()) {
+            self.started = self.started.saturating_add(ready.len() as u64);
             self.start_batch(permit, ready, route, &series);
             return None;
         }
-        Some(Work {
-            permit,
-            verdict: self.shared.judge(&ready.delivery, route),
-            delivery: ready.delivery,
-            claimed_at: ready.claimed_at,
-            series,
-        })
+        let verdict = self.shared.judge(&ready.delivery, route);
+        self.started = self.started.saturating_add(u64::from(matches!(verdict, Verdict::Run(_))));
+        Some(Work { permit, verdict, delivery: ready.delivery, claimed_at: ready.claimed_at, series })
     }
 
     /// Releases what no slot came free for, and defers what there is too much of.

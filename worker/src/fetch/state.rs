@@ -50,6 +50,10 @@ pub(crate) struct Fetch {
     pub(super) released_at: Option<u64>,
     pub(super) next_tick: Instant,
     pub(super) throttle: Throttle,
+    /// Tasks that have started in this run.
+    pub(super) started: u64,
+    /// The process occupies more memory than it may.
+    pub(super) is_over_memory: bool,
     pub(super) failed: Option<Error>,
 }
 
@@ -81,15 +85,17 @@ impl Fetch {
             released_at: None,
             next_tick: shared.queue.clock().now(),
             throttle: Throttle::new(),
+            started: 0,
+            is_over_memory: false,
             failed: None,
             shared,
         })
     }
 
-    /// Partitions that take on nothing now: paused, or all of them while there are no slots or the worker is quiet.
+    /// Partitions that take on nothing now: paused, or all of them while there are no slots, the worker is quiet or the run is about to end.
     pub(super) fn suspended(&self) -> Vec<bool> {
         let control = self.shared.control();
-        let none = self.slots == 0 || control.quiet;
+        let none = self.slots == 0 || control.quiet || self.tasks_left() == 0;
         if none { vec![true; self.partitions.len()] } else { control.paused.clone() }
     }
 
@@ -113,7 +119,8 @@ impl Fetch {
             .filter(|(_, partition)| partition.last_pull != LastPull::Empty)
             .map(|(index, _)| index);
         // One for one does not work out where tasks take several slots.
-        let suits = !self.burst && !self.has_too_many && !self.shared.routes.are_weighted();
+        let is_near_end = self.starts_left() <= self.slots;
+        let suits = !self.burst && !self.has_too_many && !is_near_end && !self.shared.routes.are_weighted();
         let only = willing.next().filter(|_| willing.next().is_none() && suits);
         for (index, partition) in self.partitions.iter().enumerate() {
             let open = only == Some(index) && !is_suspended(suspended, index) && partition.takes_refills();

@@ -14,6 +14,7 @@ impl Fetch {
     pub(super) fn tick(&mut self, now: Instant) {
         self.next_tick = now + TICK;
         self.ask_governor(now);
+        self.check_memory();
         let stuck = self.stuck(now);
         for (index, (partition, metrics)) in self.partitions.iter().zip(&self.metrics).enumerate() {
             metrics.set(self.shared.pool.slots_in(index), partition.ready.iter().map(Ready::len).sum());

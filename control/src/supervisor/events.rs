@@ -1,0 +1,99 @@
+//! What a supervisor tells of.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Something that happened to a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// It was started.
+    Started {
+        /// Its name.
+        name: String,
+        /// The number of the process.
+        pid: u32,
+    },
+    /// It has ended with 0, and is not started anew.
+    Done {
+        /// Its name.
+        name: String,
+    },
+    /// It asked to be started anew.
+    Recycled {
+        /// Its name.
+        name: String,
+    },
+    /// It failed.
+    Failed {
+        /// Its name.
+        name: String,
+        /// How, in words.
+        how: String,
+        /// When it is started anew.
+        pause: Duration,
+    },
+    /// Its beats are missing: it is killed.
+    Hung {
+        /// Its name.
+        name: String,
+    },
+    /// It did not end within the grace: it is killed.
+    Killed {
+        /// Its name.
+        name: String,
+    },
+    /// Whether it hangs cannot be told, since the registry fails. Told once, until it answers again.
+    Blind {
+        /// Why.
+        why: String,
+    },
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Started { name, pid } => write!(f, "{name} was started as process {pid}"),
+            Self::Done { name } => write!(f, "{name} is done"),
+            Self::Recycled { name } => write!(f, "{name} is started anew"),
+            Self::Failed { name, how, pause } => {
+                let pause = Duration::from_millis(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
+                write!(f, "{name} {how}; it is started anew in {}", humantime::format_duration(pause))
+            }
+            Self::Hung { name } => write!(f, "{name} gives no sign of life and is killed"),
+            Self::Killed { name } => write!(f, "{name} did not end in time and is killed"),
+            Self::Blind { why } => {
+                write!(f, "whether processes hang cannot be told, since the registry fails: {why}")
+            }
+        }
+    }
+}
+
+/// What became of the processes of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// How often a process was started.
+    pub started: u64,
+    /// How often one asked to be started anew.
+    pub recycled: u64,
+    /// How often one failed, including those that hung.
+    pub failed: u64,
+    /// How often one hung.
+    pub hung: u64,
+    /// How many did not end within the grace of the shutdown.
+    pub killed: u64,
+}
+
+impl Report {
+    pub(super) fn count(&mut self, event: &Event) {
+        match event {
+            Event::Started { .. } => self.started += 1,
+            Event::Recycled { .. } => self.recycled += 1,
+            Event::Failed { .. } => self.failed += 1,
+            Event::Hung { .. } => self.hung += 1,
+            Event::Killed { .. } => self.killed += 1,
+            Event::Done { .. } | Event::Blind { .. } => {}
+        }
+    }
+}
