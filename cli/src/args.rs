@@ -3,8 +3,8 @@
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::{
-    amend, bench, dead, doctor, ledger, pages, pause, peek, pull, purge, push, stats, tasks, transfer, work,
-    workers,
+    amend, bench, cron, dead, doctor, ledger, pages, pause, peek, pull, purge, push, stats, tasks, transfer,
+    work, workers,
 };
 use crate::failure::{Result, or_read_enough};
 use crate::output::Output;
@@ -90,6 +90,7 @@ enum Command {
     Workers(workers::Workers),
     #[cfg(feature = "serve")]
     Serve(crate::commands::serve::Serve),
+    Cron(cron::Cron),
     Stats(stats::Stats),
     #[command(subcommand)]
     Dead(dead::Dead),
@@ -124,10 +125,11 @@ impl Cli {
             Command::Push(command) => command.run(&session).await,
             Command::Pull(command) => command.run(&session).await,
             Command::Peek(command) => or_read_enough(command.run(&session).await),
-            Command::Work(command) => command.run(&session).await,
+            Command::Work(command) => Box::pin(command.run(&session)).await,
             Command::Workers(command) => command.run(&session).await,
             #[cfg(feature = "serve")]
             Command::Serve(command) => command.run(&session).await,
+            Command::Cron(command) => command.run(&session).await,
             Command::Stats(command) => or_read_enough(command.run(&session).await),
             Command::Dead(command) => command.run(&session).await,
             Command::Tasks(command) => command.run(&session).await,

@@ -2,6 +2,7 @@
 
 use anyqueue::Queue;
 use anyqueue::control::ControlStore;
+use anyqueue_control::cron::Scheduler;
 use clap::Args;
 
 use crate::failure::Result;
@@ -45,6 +46,14 @@ impl ControlArgs {
 }
 
 impl Control {
+    /// What runs the schedules that are kept there, for tasks on this queue.
+    pub(crate) fn scheduler(&self, queue: &Queue) -> anyqueue::Result<Scheduler> {
+        match &self.own {
+            Some(own) => Scheduler::beside(queue, own),
+            None => Scheduler::new(queue),
+        }
+    }
+
     /// Lets go of the store's own connections.
     pub(crate) async fn close(self) -> Result {
         if let Some(own) = self.own {

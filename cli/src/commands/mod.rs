@@ -7,6 +7,7 @@ pub(crate) mod capabilities;
 #[cfg(feature = "conformance")]
 pub(crate) mod conformance;
 mod control;
+pub(crate) mod cron;
 pub(crate) mod dead;
 pub(crate) mod doctor;
 mod keep;

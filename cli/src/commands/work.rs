@@ -14,6 +14,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::control::{Control, ControlArgs};
+use super::cron::with_schedules;
 use super::keep::KeepArgs;
 use super::note_pause;
 use super::supervise::{Plan, SuperviseArgs, follow_supervisor, is_to_be_replaced};
@@ -31,6 +32,7 @@ Examples:
   anyqueue work mail reports --once --exec 'cat >> received'
   anyqueue work sums --exec bc --keep-output --keep-success 7d
   anyqueue work mail --processes 4 --name mail --max-tasks 10000 --exec ./send-mail
+  anyqueue work reports --exec ./report --cron
 
 The command is a line for /bin/sh. It reads the payload from standard input, and finds in its environment:
   ANYQUEUE_MESSAGE_ID  the same for each attempt: use it to recognise repeats   ANYQUEUE_QUEUE
@@ -51,6 +53,9 @@ and `dead redrive --reason` searches.
 The command's output goes where the worker's goes; with --json its standard output goes to standard error. Failed
 attempts, and an unreachable backend, are reported on standard error. A process that the command leaves behind loses
 its standard error when the worker ends.
+
+With --cron it also pushes what the schedules of `anyqueue cron` say, for all queues. Any number of workers may: each time is run by
+one of them.
 
 The worker is in `anyqueue workers`, where the backend can keep that: on RabbitMQ and SQS with --control-url.
 
@@ -131,6 +136,9 @@ pub(crate) struct Work {
     /// Keeps the worker out of `anyqueue workers`
     #[arg(long)]
     no_register: bool,
+    /// Runs the schedules of `anyqueue cron` beside the work
+    #[arg(long)]
+    cron: bool,
     #[command(flatten)]
     control: ControlArgs,
     #[command(flatten)]
@@ -191,9 +199,18 @@ impl Work {
         for name in &self.queues {
             note_pause(&queue, name, output).await;
         }
-        let control = if self.no_register { None } else { self.control.open_if_any(&queue).await? };
+        let control = match (self.cron, self.no_register) {
+            // Where nothing keeps schedules, that is said.
+            (true, _) => Some(self.control.open(&queue, Create::AsUrlSays).await?),
+            (false, true) => None,
+            (false, false) => self.control.open_if_any(&queue).await?,
+        };
+        let scheduler = control.as_ref().filter(|_| self.cron).map(|control| control.scheduler(&queue));
+        let scheduler = scheduler.transpose()?;
         let work = async { if self.once { once(&worker).await } else { run(&worker).await } };
-        let work = registered(control.as_ref(), &worker, self.supervision.member_options(), work);
+        let registry = control.as_ref().filter(|_| !self.no_register);
+        let work = registered(registry, &worker, self.supervision.member_options(), work);
+        let work = with_schedules(scheduler, work);
         let (end, ended) = tokio::select! {
             end = work => end,
             never = report_failures(&worker, output) => match never {},

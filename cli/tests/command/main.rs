@@ -14,6 +14,7 @@ mod basics;
 mod bed;
 #[cfg(feature = "conformance")]
 mod conformance;
+mod cron;
 mod dead;
 mod doctor;
 mod mistakes;
