@@ -6,4 +6,5 @@
 #[cfg(feature = "cron")]
 pub mod cron;
 mod entry;
+pub mod limits;
 pub mod registry;

@@ -8,6 +8,7 @@ use anyqueue::adapter::{Capabilities, DeliveryCount};
 
 use crate::governor::Governor;
 use crate::handler::Wrap;
+use crate::permits::Permits;
 use crate::retry::Retry;
 use crate::schedule::Sharing;
 
@@ -49,6 +50,7 @@ pub(crate) struct Config {
     pub(crate) drain: Duration,
     pub(crate) cancel_grace: Duration,
     pub(crate) governor: Option<Arc<dyn Governor>>,
+    pub(crate) permits: Option<Arc<dyn Permits>>,
     pub(crate) wraps: Vec<Wrap>,
     pub(crate) counting: Counting,
 }
@@ -70,6 +72,7 @@ impl Default for Config {
             drain: Duration::from_secs(25),
             cancel_grace: Duration::from_secs(5),
             governor: None,
+            permits: None,
             wraps: Vec::new(),
             counting: Counting::Headers,
         }
