@@ -3,8 +3,8 @@
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::{
-    amend, bench, dead, doctor, ledger, pages, pause, peek, pull, purge, push, stats, tasks, transfer, work,
-    workers,
+    amend, bench, dead, doctor, ledger, limits, pages, pause, peek, pull, purge, push, stats, tasks,
+    transfer, work, workers,
 };
 use crate::failure::{Result, or_read_enough};
 use crate::output::Output;
@@ -87,6 +87,7 @@ enum Command {
     Peek(peek::Peek),
     Work(work::Work),
     Workers(workers::Workers),
+    Limits(limits::Limits),
     Stats(stats::Stats),
     #[command(subcommand)]
     Dead(dead::Dead),
@@ -123,6 +124,7 @@ impl Cli {
             Command::Peek(command) => or_read_enough(command.run(&session).await),
             Command::Work(command) => command.run(&session).await,
             Command::Workers(command) => command.run(&session).await,
+            Command::Limits(command) => command.run(&session).await,
             Command::Stats(command) => or_read_enough(command.run(&session).await),
             Command::Dead(command) => command.run(&session).await,
             Command::Tasks(command) => command.run(&session).await,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::{Expired, PartitionId, PartitionOptions};
+use anyqueue_control::limits::{Limits, PermitOptions};
 use anyqueue_control::registry::{MemberOptions, Registry};
 use anyqueue_worker::{Partition, Retry, Summary, Worker};
 use clap::{Args, ValueEnum};
@@ -50,7 +51,8 @@ The command's output goes where the worker's goes; with --json its standard outp
 attempts, and an unreachable backend, are reported on standard error. A process that the command leaves behind loses
 its standard error when the worker ends.
 
-The worker is in `anyqueue workers`, where the backend can keep that: on RabbitMQ and SQS with --control-url.
+The worker is in `anyqueue workers`, and obeys `anyqueue limits`, where the backend can keep those: on RabbitMQ and SQS with
+--control-url.
 
 With --ledger, --ledger-url or one of the --keep options what becomes of each message is kept, and `anyqueue tasks` shows it; with
 --keep-output also what the command wrote, up to 256 KiB, if it succeeded: it is not passed on then.
@@ -123,6 +125,9 @@ pub(crate) struct Work {
     /// Keeps the worker out of `anyqueue workers`
     #[arg(long)]
     no_register: bool,
+    /// Works without the limits of `anyqueue limits`, and is not counted by them
+    #[arg(long)]
+    no_limits: bool,
     #[command(flatten)]
     control: ControlArgs,
 }
@@ -170,6 +175,11 @@ impl Work {
         if let Some(timeout) = self.timeout {
             builder = builder.timeout(timeout);
         }
+        let needs_control = !(self.no_register && self.no_limits);
+        let control = if needs_control { self.control.open_if_any(&queue).await? } else { None };
+        if let Some(control) = control.as_ref().filter(|_| !self.no_limits) {
+            builder = builder.permits(Limits::new(control.store.clone()).permits(PermitOptions::default())?);
+        }
         let worker = builder.build()?;
         for limitation in worker.limitations() {
             output.note(&limitation);
@@ -177,9 +187,8 @@ impl Work {
         for name in &self.queues {
             note_pause(&queue, name, output).await;
         }
-        let control = if self.no_register { None } else { self.control.open_if_any(&queue).await? };
         let work = async { if self.once { once(&worker).await } else { run(&worker).await } };
-        let work = registered(control.as_ref(), &worker, work);
+        let work = registered(control.as_ref().filter(|_| !self.no_register), &worker, work);
         let end =
             tokio::select! { end = work => end, never = report_failures(&worker, output) => match never {} };
         let reported = end.map_err(Failure::from).and_then(|summary| report(output, &summary));
@@ -235,10 +244,13 @@ async fn run(worker: &Worker) -> anyqueue::Result<Summary> {
 /// Reports when pulls or settlements begin to fail, and when they succeed again: the worker itself keeps trying.
 async fn report_failures(worker: &Worker, output: Output) -> Infallible {
     let mut reported = BTreeMap::new();
+    let mut no_permits = None;
     loop {
         tokio::time::sleep(LOOK).await;
+        let health = worker.health();
+        report_permits(&mut no_permits, health.permits, output);
         let failing: BTreeMap<_, _> =
-            worker.health().failing.into_iter().map(|(name, error)| (name, with_causes(&error))).collect();
+            health.failing.into_iter().map(|(name, error)| (name, with_causes(&error))).collect();
         for (name, error) in &failing {
             if !reported.contains_key(name) {
                 output.warn(&format!("{name}: the backend fails, trying again: {error}"));
@@ -249,6 +261,16 @@ async fn report_failures(worker: &Worker, output: Output) -> Infallible {
         }
         reported = failing;
     }
+}
+
+/// Reports why there are no permits, and when there are some again.
+fn report_permits(reported: &mut Option<String>, problem: Option<String>, output: Output) {
+    match (&*reported, &problem) {
+        (None, Some(problem)) => output.warn(problem),
+        (Some(_), None) => output.note("limits can be asked for again"),
+        _ => {}
+    }
+    *reported = problem;
 }
 
 /// How often the worker is asked what fails.

@@ -16,6 +16,7 @@ mod bed;
 mod conformance;
 mod dead;
 mod doctor;
+mod limits;
 mod mistakes;
 mod pages;
 #[cfg(feature = "conformance")]
