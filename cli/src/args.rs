@@ -3,8 +3,8 @@
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::{
-    amend, bench, cron, dead, doctor, ledger, pages, pause, peek, pull, purge, push, stats, tasks, transfer,
-    work, workers,
+    amend, bench, cron, dead, doctor, ledger, limits, pages, pause, peek, pull, purge, push, stats, tasks,
+    transfer, work, workers,
 };
 use crate::failure::{Result, or_read_enough};
 use crate::output::Output;
@@ -91,6 +91,7 @@ enum Command {
     #[cfg(feature = "serve")]
     Serve(crate::commands::serve::Serve),
     Cron(cron::Cron),
+    Limits(limits::Limits),
     Stats(stats::Stats),
     #[command(subcommand)]
     Dead(dead::Dead),
@@ -130,6 +131,7 @@ impl Cli {
             #[cfg(feature = "serve")]
             Command::Serve(command) => command.run(&session).await,
             Command::Cron(command) => command.run(&session).await,
+            Command::Limits(command) => command.run(&session).await,
             Command::Stats(command) => or_read_enough(command.run(&session).await),
             Command::Dead(command) => command.run(&session).await,
             Command::Tasks(command) => command.run(&session).await,

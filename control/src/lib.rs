@@ -6,6 +6,7 @@
 #[cfg(feature = "cron")]
 pub mod cron;
 mod entry;
+pub mod limits;
 pub mod registry;
 #[cfg(all(unix, feature = "supervisor"))]
 pub mod supervisor;

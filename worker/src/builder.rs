@@ -18,6 +18,7 @@ use crate::error::TaskResult;
 use crate::governor::Governor;
 use crate::handler::{Kind, Route, Routes, Run};
 use crate::partition::Partition;
+use crate::permits::Permits;
 use crate::retry::Retry;
 use crate::schedule::Sharing;
 use crate::shared::Shared;
@@ -252,6 +253,15 @@ impl WorkerBuilder {
     /// Asked about once a second how much room this machine has for tasks: the slots in use shrink and grow with it. Default: none.
     pub fn governor(mut self, governor: impl Governor) -> Self {
         self.config.governor = Some(Arc::new(governor));
+        self
+    }
+
+    /// Asked before tasks are pulled and started, where processes share limits: see [`Permits`]. One is for one worker. Default: none.
+    ///
+    /// Where a limit applies, a pull asks for no more tasks than there are permits. Each task takes one, also in a batch: no
+    /// batch is larger than its partition's limit.
+    pub fn permits(mut self, permits: impl Permits) -> Self {
+        self.config.permits = Some(Arc::new(permits));
         self
     }
 

@@ -9,6 +9,7 @@ use anyqueue::adapter::{Capabilities, DeliveryCount};
 
 use crate::governor::Governor;
 use crate::handler::Wrap;
+use crate::permits::Permits;
 use crate::retry::Retry;
 use crate::schedule::Sharing;
 
@@ -54,6 +55,7 @@ pub(crate) struct Config {
     pub(crate) max_tasks: Option<NonZeroU64>,
     /// How much memory the process may occupy before a run ends.
     pub(crate) max_memory_bytes: Option<u64>,
+    pub(crate) permits: Option<Arc<dyn Permits>>,
     pub(crate) wraps: Vec<Wrap>,
     pub(crate) counting: Counting,
 }
@@ -77,6 +79,7 @@ impl Default for Config {
             governor: None,
             max_tasks: None,
             max_memory_bytes: None,
+            permits: None,
             wraps: Vec::new(),
             counting: Counting::Headers,
         }

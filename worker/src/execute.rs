@@ -16,6 +16,7 @@ use crate::context::{Role, TaskContext};
 use crate::error::{ErrorClass, TaskResult};
 use crate::handler::{Route, Run};
 use crate::panics;
+use crate::permits::Permit;
 use crate::settle::expired;
 use crate::shared::{Shared, Stage};
 use crate::stop::CancelReason;
@@ -77,7 +78,7 @@ async fn attempt(shared: &Shared, work: &mut Work, route: &Route) -> (Decision, 
         attempt,
         traceparent = task.message().headers().get(anyqueue::header::TRACEPARENT),
     );
-    let end = run(shared, delivery, route, &task).instrument(span).await;
+    let end = run(shared, work, route, &task).instrument(span).await;
     let took = clock.now().saturating_duration_since(begin);
     work.series.ran(took);
     let decision = conclude(shared, work.permit.partition, delivery, route, &task, end);
@@ -112,26 +113,27 @@ pub(crate) fn waited(delivery: &Delivery, held: Duration) -> Duration {
     delivery.age().saturating_sub(delay) + held
 }
 
-async fn run(shared: &Shared, delivery: &Delivery, route: &Route, task: &TaskContext) -> End {
-    let start = || route.start(delivery.payload_bytes(), task, &shared.config.wraps);
+async fn run(shared: &Shared, work: &Work, route: &Route, task: &TaskContext) -> End {
+    let start = || route.start(work.delivery.payload_bytes(), task, &shared.config.wraps);
     match panics::caught(start) {
-        Ok(Ok(run)) => watch(shared, delivery, task, run).await,
+        Ok(Ok(run)) => watch(shared, work, task, run).await,
         Ok(Err(unreadable)) => End::Unreadable(unreadable),
         Err(text) => End::Panicked(text),
     }
 }
 
 /// Runs the handler to its end, and asks it to stop when there is a reason.
-async fn watch(shared: &Shared, delivery: &Delivery, task: &TaskContext, run: Run) -> End {
+async fn watch(shared: &Shared, work: &Work, task: &TaskContext, run: Run) -> End {
     let mut run = AssertUnwindSafe(run).catch_unwind();
     // Many handlers end at the first poll. They need no timers, and their tasks stay small.
     match poll_fn(|cx| Poll::Ready(Pin::new(&mut run).poll(cx))).await {
         Poll::Ready(end) => ended(run, end),
-        Poll::Pending => Box::pin(watch_on(shared, delivery, task, run)).await,
+        Poll::Pending => Box::pin(watch_on(shared, work, task, run)).await,
     }
 }
 
-async fn watch_on(shared: &Shared, delivery: &Delivery, task: &TaskContext, mut run: Caught) -> End {
+async fn watch_on(shared: &Shared, work: &Work, task: &TaskContext, mut run: Caught) -> End {
+    let (delivery, held) = (&work.delivery, work.permit.held());
     let clock = shared.queue.clock();
     let mut stage = shared.stage.subscribe();
     let mut drop_at = None;
@@ -145,9 +147,27 @@ async fn watch_on(shared: &Shared, delivery: &Delivery, task: &TaskContext, mut 
             () = delivery.cancel_requested().cancelled(), if asked.is_none() => CancelReason::CancelRequested,
             () = at(clock, task.deadline()), if asked.is_none() => CancelReason::Timeout,
             _ = stage.wait_for(|stage| *stage == Stage::Cancelling), if asked.is_none() => CancelReason::Shutdown,
+            () = revoked(held), if asked.is_none() => CancelReason::PermitLost,
         };
         task.cancel(reason);
-        drop_at = drop_at.or_else(|| clock.now().checked_add(shared.config.cancel_grace));
+        drop_at = drop_at.or_else(|| clock.now().checked_add(shared.grace(reason, held)));
+    }
+}
+
+/// Waits until the permit is revoked; forever without one.
+pub(crate) async fn revoked(held: Option<&Permit>) {
+    match held {
+        Some(held) => held.revoked().await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Shared {
+    /// How long a handler may take to stop. Others may soon have its permit.
+    pub(crate) fn grace(&self, reason: CancelReason, held: Option<&Permit>) -> Duration {
+        let of_permit =
+            held.filter(|_| reason == CancelReason::PermitLost).map_or(Duration::MAX, Permit::grace);
+        self.config.cancel_grace.min(of_permit)
     }
 }
 
@@ -176,7 +196,7 @@ pub(crate) fn dropped<T>(run: Caught<T>) -> Result<(), String> {
 /// How a run of a work set counts that has come some way. If it failed then, the next one begins with what failed, and counts that.
 fn how_far(end: &End, task: &TaskContext) -> Outcome {
     match (end, task.cancel_reason()) {
-        (_, Some(CancelReason::Shutdown)) => Outcome::Interrupted,
+        (_, Some(CancelReason::Shutdown | CancelReason::PermitLost)) => Outcome::Interrupted,
         (End::Returned(Ok(())), _) => Outcome::Processed,
         _ => Outcome::Retried,
     }
@@ -209,7 +229,7 @@ pub(crate) fn conclude(
             shared.unknown_task(delivery, &format!("its payload cannot be read: {text}"))
         }
         (_, Some(CancelReason::LeaseLost)) => Decision::lost(),
-        (_, Some(CancelReason::Shutdown)) => {
+        (_, Some(CancelReason::Shutdown | CancelReason::PermitLost)) => {
             Decision::settle(QueueMessageStatus::Running, Outcome::Interrupted)
         }
         (_, Some(CancelReason::CancelRequested)) => cancelled("cancelled while it ran"),

@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 
 use crate::context::TaskContext;
 use crate::handler::Route;
+use crate::permits::Permit;
 use crate::running::Running;
 
 /// Counters that tasks and the fetch loop share. Only the fetch loop adds to the occupied ones.
@@ -160,6 +161,8 @@ pub(crate) struct SlotPermit {
     listed: Option<MessageId>,
     settling: AtomicBool,
     share: Share,
+    /// What lets the task run, where permits are needed.
+    held: Option<Permit>,
 }
 
 /// How much of the slots it is.
@@ -187,6 +190,21 @@ impl SlotPermit {
             listed: None,
             settling: AtomicBool::new(false),
             share: Share::Whole,
+            held: None,
+        }
+    }
+
+    /// The same with what lets its tasks run: given back with the slots.
+    pub(crate) fn holding(mut self, held: Option<Permit>) -> Self {
+        self.held = held;
+        self
+    }
+
+    /// What lets its tasks run, where permits are needed.
+    pub(crate) fn held(&self) -> Option<&Permit> {
+        match &self.share {
+            Share::Part(whole) => whole.held.as_ref(),
+            _ => self.held.as_ref(),
         }
     }
 
@@ -208,6 +226,7 @@ impl SlotPermit {
             listed: None,
             settling: AtomicBool::new(false),
             share: Share::Part(whole.clone()),
+            held: None,
         }
     }
 
@@ -249,6 +268,8 @@ impl Drop for SlotPermit {
         if let Some(route) = &self.route {
             route.running.fetch_sub(1, SeqCst);
         }
+        // Before the loop is woken that may take it again.
+        drop(self.held.take());
         self.pool.freed(self.partition, self.slots, self.settling.load(SeqCst));
     }
 }

@@ -11,7 +11,7 @@ use tracing::Instrument;
 use crate::batch_context::BatchContext;
 use crate::context::{Role, TaskContext};
 use crate::error::{TaskError, TaskResult};
-use crate::execute::{ALREADY_HERE, Caught, End, at, conclude, dropped, ended, unstartable, waited};
+use crate::execute::{ALREADY_HERE, Caught, End, at, conclude, dropped, ended, revoked, unstartable, waited};
 use crate::handler::{BatchRun, ReadBatch, Route};
 use crate::panics;
 use crate::settle::settle;
@@ -185,6 +185,7 @@ async fn watch(
     let mut run: Caught<Vec<TaskResult>> = AssertUnwindSafe(run).catch_unwind();
     let clock = shared.queue.clock();
     let mut stage = shared.stage.subscribe();
+    let held = members.first().and_then(|first| first.work.permit.held());
     let mut gone: FuturesUnordered<_> = members.iter().map(gone).collect();
     let mut drop_at = None;
     loop {
@@ -202,12 +203,13 @@ async fn watch(
             }
             () = at(clock, batch.deadline()), if asked.is_none() => CancelReason::Timeout,
             _ = stage.wait_for(|stage| *stage == Stage::Cancelling), if asked.is_none() => CancelReason::Shutdown,
+            () = revoked(held), if asked.is_none() => CancelReason::PermitLost,
         };
         batch.cancel(reason);
         for member in members {
             member.task.cancel(reason);
         }
-        drop_at = drop_at.or_else(|| clock.now().checked_add(shared.config.cancel_grace));
+        drop_at = drop_at.or_else(|| clock.now().checked_add(shared.grace(reason, held)));
     }
 }
 

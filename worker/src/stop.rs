@@ -19,10 +19,13 @@ pub enum CancelReason {
     CancelRequested,
     /// The worker is shutting down. The task is released, and the attempt is not counted.
     Shutdown,
+    /// The [permit](crate::Permits) to run it cannot be kept: others may run as many as may run. The task is released, and the attempt is not counted.
+    PermitLost,
 }
 
 impl CancelReason {
-    const ALL: [Self; 4] = [Self::Timeout, Self::LeaseLost, Self::CancelRequested, Self::Shutdown];
+    const ALL: [Self; 5] =
+        [Self::Timeout, Self::LeaseLost, Self::CancelRequested, Self::Shutdown, Self::PermitLost];
 
     /// The name used in logs and metrics, in `snake_case`.
     pub const fn as_str(self) -> &'static str {
@@ -31,6 +34,7 @@ impl CancelReason {
             Self::LeaseLost => "lease_lost",
             Self::CancelRequested => "cancel_requested",
             Self::Shutdown => "shutdown",
+            Self::PermitLost => "permit_lost",
         }
     }
 }

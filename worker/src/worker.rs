@@ -12,6 +12,7 @@ use anyqueue::{Error, IntoPartitionId, PartitionId, Queue, Result};
 use crate::config::Counting;
 use crate::context::TaskContext;
 use crate::fetch::Fetch;
+use crate::keep_permits::Keeper;
 use crate::purge::purge_ended;
 use crate::shared::{Shared, Stage};
 use crate::signal::{Listening, Signals, exit_on_next_signal};
@@ -60,6 +61,8 @@ pub struct Health {
     pub failing: Vec<(PartitionId, Error)>,
     /// Why the [governor](crate::Governor) leaves the worker fewer slots than it has, or none.
     pub throttled: Option<String>,
+    /// Why the worker gets no [permits](crate::Permits), if that is a fault.
+    pub permits: Option<String>,
 }
 
 impl Health {
@@ -219,6 +222,7 @@ impl Worker {
                 .filter_map(|(partition, failing)| Some((partition.id.clone(), failing.error()?.clone())))
                 .collect(),
             throttled: control.throttled.clone(),
+            permits: self.0.config.permits.as_ref().and_then(|permits| permits.problem()),
         }
     }
 
@@ -250,14 +254,19 @@ impl Worker {
 
     async fn work(&self, burst: bool) -> Result<Summary> {
         let _busy = Busy::begin(&self.0)?;
+        let keeper = Keeper::begin(&self.0);
         // In a task of its own: the caller may not be on a thread of the runtime, and then each wake-up would cross threads.
         let fetch = tokio::spawn(Fetch::new(self.0.clone(), burst)?.run());
         let _stop = AbortOnDrop(fetch.abort_handle());
         let _purging = AbortOnDrop(tokio::spawn(purge_ended(self.0.clone())).abort_handle());
-        fetch.await.unwrap_or_else(|error| {
+        let end = fetch.await.unwrap_or_else(|error| {
             Err(Error::new(anyqueue::ErrorKind::Internal, "the worker's loop ended unexpectedly")
                 .with_source(error))
-        })
+        });
+        if let Some(keeper) = keeper {
+            keeper.end().await;
+        }
+        end
     }
 }
 

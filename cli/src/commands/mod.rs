@@ -12,6 +12,7 @@ pub(crate) mod dead;
 pub(crate) mod doctor;
 mod keep;
 pub(crate) mod ledger;
+pub(crate) mod limits;
 pub(crate) mod pages;
 pub(crate) mod pause;
 pub(crate) mod peek;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::{Expired, PartitionId, PartitionOptions};
+use anyqueue_control::limits::{Limits, PermitOptions};
 use anyqueue_control::registry::{Ended, MemberOptions, Registry};
 use anyqueue_worker::{Partition, Retry, Summary, Worker};
 use clap::{Args, ValueEnum};
@@ -57,7 +58,8 @@ its standard error when the worker ends.
 With --cron it also pushes what the schedules of `anyqueue cron` say, for all queues. Any number of workers may: each time is run by
 one of them.
 
-The worker is in `anyqueue workers`, where the backend can keep that: on RabbitMQ and SQS with --control-url.
+The worker is in `anyqueue workers`, and obeys `anyqueue limits`, where the backend can keep those: on RabbitMQ and SQS with
+--control-url.
 
 With --processes this command runs no message itself. It starts workers called NAME-1, NAME-2, …, and starts one anew that
 fails, after 1 s, then twice that up to 30 s, or whose beats are missing in `anyqueue workers`, which it kills first. One that
@@ -139,6 +141,9 @@ pub(crate) struct Work {
     /// Runs the schedules of `anyqueue cron` beside the work
     #[arg(long)]
     cron: bool,
+    /// Works without the limits of `anyqueue limits`, and is not counted by them
+    #[arg(long)]
+    no_limits: bool,
     #[command(flatten)]
     control: ControlArgs,
     #[command(flatten)]
@@ -192,6 +197,17 @@ impl Work {
         if let Some(timeout) = self.timeout {
             builder = builder.timeout(timeout);
         }
+        let control = if self.cron {
+            // Where nothing keeps schedules, that is said.
+            Some(self.control.open(&queue, Create::AsUrlSays).await?)
+        } else if self.no_register && self.no_limits {
+            None
+        } else {
+            self.control.open_if_any(&queue).await?
+        };
+        if let Some(control) = control.as_ref().filter(|_| !self.no_limits) {
+            builder = builder.permits(Limits::new(control.store.clone()).permits(PermitOptions::default())?);
+        }
         let worker = builder.build()?;
         for limitation in worker.limitations() {
             output.note(&limitation);
@@ -199,12 +215,6 @@ impl Work {
         for name in &self.queues {
             note_pause(&queue, name, output).await;
         }
-        let control = match (self.cron, self.no_register) {
-            // Where nothing keeps schedules, that is said.
-            (true, _) => Some(self.control.open(&queue, Create::AsUrlSays).await?),
-            (false, true) => None,
-            (false, false) => self.control.open_if_any(&queue).await?,
-        };
         let scheduler = control.as_ref().filter(|_| self.cron).map(|control| control.scheduler(&queue));
         let scheduler = scheduler.transpose()?;
         let work = async { if self.once { once(&worker).await } else { run(&worker).await } };
@@ -274,10 +284,13 @@ async fn run(worker: &Worker) -> anyqueue::Result<Summary> {
 /// Reports when pulls or settlements begin to fail, and when they succeed again: the worker itself keeps trying.
 async fn report_failures(worker: &Worker, output: Output) -> Infallible {
     let mut reported = BTreeMap::new();
+    let mut no_permits = None;
     loop {
         tokio::time::sleep(LOOK).await;
+        let health = worker.health();
+        report_permits(&mut no_permits, health.permits, output);
         let failing: BTreeMap<_, _> =
-            worker.health().failing.into_iter().map(|(name, error)| (name, with_causes(&error))).collect();
+            health.failing.into_iter().map(|(name, error)| (name, with_causes(&error))).collect();
         for (name, error) in &failing {
             if !reported.contains_key(name) {
                 output.warn(&format!("{name}: the backend fails, trying again: {error}"));
@@ -288,6 +301,16 @@ async fn report_failures(worker: &Worker, output: Output) -> Infallible {
         }
         reported = failing;
     }
+}
+
+/// Reports why there are no permits, and when there are some again.
+fn report_permits(reported: &mut Option<String>, problem: Option<String>, output: Output) {
+    match (&*reported, &problem) {
+        (None, Some(problem)) => output.warn(problem),
+        (Some(_), None) => output.note("limits can be asked for again"),
+        _ => {}
+    }
+    *reported = problem;
 }
 
 /// How often the worker is asked what fails.

@@ -17,6 +17,7 @@ mod conformance;
 mod cron;
 mod dead;
 mod doctor;
+mod limits;
 mod mistakes;
 mod pages;
 #[cfg(feature = "conformance")]

@@ -4,6 +4,7 @@ mod drain;
 mod groups;
 mod limit;
 mod partition;
+mod permits;
 mod pull;
 mod ready;
 mod reserve;
@@ -44,6 +45,7 @@ impl Fetch {
             tokio::select! {
                 Some(pulled) = self.pulls.next() => self.finish_pull(pulled),
                 () = shared.pool.changed.notified() => {}
+                () = permits::changed(&shared) => {}
                 () = shared.queue.clock().sleep_until(wake) => {}
             }
         }

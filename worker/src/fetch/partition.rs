@@ -7,6 +7,7 @@ use anyqueue::{Delivery, Error, GroupDelivery, PartitionId, Result, SettlePulls}
 use tokio_util::sync::CancellationToken;
 
 use crate::handler::Routes;
+use crate::permits::Permit;
 
 /// What the last pull showed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub(super) struct ActivePull {
     pub(super) stop: CancellationToken,
     /// Tasks that had ended when it began.
     pub(super) seen: u64,
+    /// For what it may bring, where permits are needed.
+    pub(super) permit: Option<Permit>,
 }
 
 impl ActivePull {
@@ -69,12 +72,14 @@ pub(super) struct Ready {
     pub(super) claimed_at: Instant,
     /// How many it takes.
     pub(super) slots: usize,
+    /// Where permits are needed and it came with one.
+    pub(super) permit: Option<Permit>,
 }
 
 impl Ready {
     pub(super) fn alone(delivery: Delivery, routes: &Routes, claimed_at: Instant) -> Self {
         let slots = routes.slots_of(delivery.message());
-        Self { delivery, behind: Vec::new(), claimed_at, slots }
+        Self { delivery, behind: Vec::new(), claimed_at, slots, permit: None }
     }
 
     /// How many messages.
@@ -157,7 +162,13 @@ impl PartitionState {
     }
 
     /// Takes up what a pull brought.
-    pub(super) fn hold(&mut self, deliveries: Vec<Delivery>, routes: &Routes, now: Instant) {
+    pub(super) fn hold(
+        &mut self,
+        deliveries: Vec<Delivery>,
+        permit: Option<Permit>,
+        routes: &Routes,
+        now: Instant,
+    ) {
         let can_start =
             |delivery| routes.of(Delivery::message(delivery)).is_none_or(|route| route.has_room());
         if deliveries.iter().any(can_start) {
@@ -166,19 +177,19 @@ impl PartitionState {
         let ready = deliveries
             .into_iter()
             .map(|delivery| Ready::alone(self.settle_pulls.bind(delivery), routes, now));
-        let ready = ready.collect();
-        self.take_up(ready, routes);
+        self.take_up(ready.collect(), permit, routes);
     }
 
     /// Takes up batches that a pull of whole groups brought.
-    pub(super) fn hold_batches(&mut self, batches: Vec<Ready>, routes: &Routes) {
+    pub(super) fn hold_batches(&mut self, batches: Vec<Ready>, permit: Option<Permit>, routes: &Routes) {
         if batches.iter().any(|batch| !waits_for_kind(batch, routes)) {
             (self.blocked_pulls, self.probe_at) = (0, None);
         }
-        self.take_up(batches, routes);
+        self.take_up(batches, permit, routes);
     }
 
-    fn take_up(&mut self, brought: Vec<Ready>, routes: &Routes) {
+    fn take_up(&mut self, mut brought: Vec<Ready>, permit: Option<Permit>, routes: &Routes) {
+        Self::share_out(permit, &mut brought);
         if routes.are_weighted() && !brought.is_empty() {
             let slots: usize = brought.iter().map(|ready| ready.slots).sum();
             self.slots_each = slots.div_ceil(brought.len());

@@ -62,7 +62,8 @@ impl Fetch {
             .filter(|(index, partition)| partition.is_due(now) && !is_suspended(suspended, *index))
             .partition(|(_, partition)| partition.last_pull == LastPull::Empty);
         let empty: Vec<usize> = empty.into_iter().map(|(index, _)| index).collect();
-        let requests: Vec<_> = others.into_iter().map(|(index, _)| self.slot_request(index, now)).collect();
+        let requests: Vec<_> =
+            others.into_iter().map(|(index, _)| self.slot_request(index, room, now)).collect();
         for (request, reserved) in requests.iter().zip(self.schedule.deal(room, shared, &requests)) {
             if reserved > 0 {
                 self.pull(request.partition, reserved, Duration::ZERO);
@@ -80,7 +81,7 @@ impl Fetch {
         }
         let share = (self.room(now) / empty.len()).max(1);
         for index in empty {
-            let request = self.slot_request(*index, now);
+            let request = self.slot_request(*index, 1, now);
             let most = if shared == 0 { request.own } else { share };
             let max = share.min(most).min(request.cap.saturating_sub(request.used));
             if max > 0 {
@@ -89,7 +90,8 @@ impl Fetch {
         }
     }
 
-    fn slot_request(&self, index: usize, now: Instant) -> SlotRequest {
+    /// What a partition could use of so much room.
+    fn slot_request(&self, index: usize, room: usize, now: Instant) -> SlotRequest {
         let partition = self.partitions.get(index);
         let pool = &self.shared.pool;
         let used = pool.slots_in(index) + partition.map_or(0, PartitionState::claimed);
@@ -97,6 +99,7 @@ impl Fetch {
         let demand = partition.map_or(0, |partition| partition.demand(now, self.slots));
         let more = self.most_tasks(index).saturating_sub(tasks).min(demand);
         let slots_each = partition.map_or(1, |partition| partition.slots_each);
+        let more = if self.is_limited(index) { self.permitted(index, more.min(room)) } else { more };
         let own = self.unused_reserve(index, true);
         SlotRequest { partition: index, used, cap: used.saturating_add(more.saturating_mul(slots_each)), own }
     }
@@ -124,18 +127,21 @@ impl Fetch {
 
     /// Pulls for so many slots.
     fn pull(&mut self, index: usize, slots: usize, wait: Duration) {
-        let (Some(config), Some(partition)) =
-            (self.shared.partitions.get(index), self.partitions.get_mut(index))
-        else {
-            return;
-        };
-        let stop = CancellationToken::new();
-        let reserved = if wait.is_zero() { slots } else { 0 };
-        let max = (slots / partition.slots_each).max(1);
-        partition.pull = Some(ActivePull { reserved, stop: stop.clone(), seen: self.shared.pool.ended() });
+        let Some(config) = self.shared.partitions.get(index) else { return };
+        let slots_each = self.partitions.get(index).map_or(1, |partition| partition.slots_each);
+        let max = (slots / slots_each).max(1);
         // Less than a whole group would cut it, however few slots are free.
         let members = config.group_members;
         let asked = if members > 1 { max.max(members) } else { max };
+        // What waits for messages does not keep the permits of many from others.
+        let wanted = if !wait.is_zero() && self.is_limited(index) { members } else { asked };
+        let Ok(permit) = self.take_permits(index, wanted) else { return };
+        let asked = permit.as_ref().map_or(asked, |permit| permit.count().min(asked));
+        let Some(partition) = self.partitions.get_mut(index) else { return };
+        let stop = CancellationToken::new();
+        let reserved = if wait.is_zero() { slots } else { 0 };
+        let seen = self.shared.pool.ended();
+        partition.pull = Some(ActivePull { reserved, stop: stop.clone(), seen, permit });
         // A burst ends where nothing is.
         let mut pull = self.shared.queue.pull(&config.id).max(asked).wait(wait).thorough(self.burst);
         if let Some(lease) = config.lease {
@@ -194,11 +200,13 @@ impl Fetch {
         let Some(partition) = self.partitions.get_mut(index) else { return };
         let messages = brought.len();
         partition.last_pull = if messages >= asked { LastPull::More } else { LastPull::Empty };
-        partition.empty_at = pull.filter(|_| messages == 0).map(|pull| pull.seen);
+        partition.empty_at = pull.as_ref().filter(|_| messages == 0).map(|pull| pull.seen);
+        let permit = pull.and_then(|pull| pull.permit);
         match brought {
-            Brought::Messages(messages) => partition.hold(messages, &self.shared.routes, now),
+            Brought::Messages(messages) => partition.hold(messages, permit, &self.shared.routes, now),
             Brought::Groups(groups) => {
-                partition.hold_batches(batches(&self.shared, groups, now), &self.shared.routes);
+                let batches = batches(&self.shared, groups, now);
+                partition.hold_batches(batches, permit, &self.shared.routes);
             }
         }
         (partition.errors, partition.retry_at) = (0, None);

@@ -64,6 +64,9 @@ impl Fetch {
     /// The request of a partition that holds something that could start.
     fn start_request(&self, index: usize) -> Option<SlotRequest> {
         self.partitions.get(index)?.startable(&self.shared.routes)?;
+        if !self.may_start(index) {
+            return None;
+        }
         let used = self.shared.pool.slots_in(index);
         let more = self.most_tasks(index).saturating_sub(self.shared.pool.tasks_in(index));
         let own = self.unused_reserve(index, false);
@@ -87,15 +90,16 @@ impl Fetch {
         partition.ready.remove(position)
     }
 
-    /// Gives a message its slots.
-    fn start(&mut self, index: usize, ready: Ready) -> Option<Work> {
+    /// Gives a message its slots; one that must not start after all is released by being dropped.
+    fn start(&mut self, index: usize, mut ready: Ready) -> Option<Work> {
+        let held = self.start_permit(index, &mut ready).ok()?;
         let slots = self.granted(index, ready.slots);
         self.schedule.started(index, slots);
         let config = self.shared.partitions.get(index)?;
         let route = self.shared.routes.of(ready.delivery.message()).cloned();
         let kind = route.as_ref().map(|route| route.kind.name.as_str());
         let series = self.series.of(index, &config.id, kind);
-        let permit = SlotPermit::new(&self.shared.pool, index, slots, route.clone());
+        let permit = SlotPermit::new(&self.shared.pool, index, slots, route.clone()).holding(held);
         if let Some(route) = route.as_ref().filter(|route| route.takes_batches()) {
             self.started = self.started.saturating_add(ready.len() as u64);
             self.start_batch(permit, ready, route, &series);

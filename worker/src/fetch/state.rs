@@ -123,7 +123,10 @@ impl Fetch {
         let suits = !self.burst && !self.has_too_many && !is_near_end && !self.shared.routes.are_weighted();
         let only = willing.next().filter(|_| willing.next().is_none() && suits);
         for (index, partition) in self.partitions.iter().enumerate() {
-            let open = only == Some(index) && !is_suspended(suspended, index) && partition.takes_refills();
+            let open = only == Some(index)
+                && !is_suspended(suspended, index)
+                && partition.takes_refills()
+                && !self.is_limited(index);
             partition.settle_pulls.set_open(open);
         }
     }

@@ -1,0 +1,89 @@
+//! `anyqueue limits`: how many at once, and how fast, in all workers together.
+
+mod list;
+mod put;
+
+use anyqueue_control::limits::Limits as Store;
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::control::ControlArgs;
+use crate::failure::{Failure, Result, or_read_enough};
+use crate::open::Create;
+use crate::output::Output;
+use crate::session::Session;
+
+/// Limits how many messages of a queue are worked on at once, and how fast, by all workers together
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  anyqueue limits put smtp --queue mail --cap 5
+  anyqueue limits put api --queue calls --rate 10/s --burst 20
+  anyqueue limits list
+  anyqueue limits show smtp
+  anyqueue limits delete smtp
+
+`anyqueue work` obeys the limits of its queues, within 5 s of when they are set. Applications obey them where they say so.
+A worker that is killed has its permits for 15 s more; one that cannot reach the limits stops what it runs before they end.
+A cap that is lowered interrupts nothing: nothing starts until enough have ended.
+
+Workers on RabbitMQ and SQS find limits where --control-url says.")]
+pub(crate) struct Limits {
+    #[command(flatten)]
+    control: ControlArgs,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    List(list::List),
+    Show(list::Show),
+    Put(put::Put),
+    /// Deletes a limit
+    #[command(after_help = "Example: anyqueue limits delete smtp")]
+    Delete(Named),
+}
+
+#[derive(Args)]
+struct Named {
+    /// The name of the limit
+    #[arg(value_name = "LIMIT")]
+    name: String,
+}
+
+impl Limits {
+    pub(crate) async fn run(self, session: &Session) -> Result {
+        // As a push would: a limit can be set before there is anything to limit.
+        let create = if matches!(self.command, Command::Put(_)) { Create::AsUrlSays } else { Create::Never };
+        let queue = session.queue(create).await?;
+        let control = self.control.open(&queue, create).await?;
+        let limits = Store::new(control.store.clone());
+        let end = self.command.run(&limits, session.output).await;
+        let (let_go, closed) = (control.close().await, queue.close().await);
+        end?;
+        let_go?;
+        Ok(closed?)
+    }
+}
+
+impl Command {
+    async fn run(self, limits: &Store, output: Output) -> Result {
+        match self {
+            Self::List(command) => or_read_enough(command.run(limits, output).await),
+            Self::Show(command) => or_read_enough(command.run(limits, output).await),
+            Self::Put(command) => command.run(limits, output).await,
+            Self::Delete(Named { name }) => {
+                if !limits.delete(&name).await? {
+                    return Err(none(&name, output));
+                }
+                output.result(&format!("deleted {name}"), &json!({ "limit": name, "deleted": true }))
+            }
+        }
+    }
+}
+
+fn none(name: &str, output: Output) -> Failure {
+    output.note(&format!("there is no limit {name}: see `anyqueue limits list`"));
+    Failure::Nothing
+}

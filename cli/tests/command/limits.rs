@@ -1,0 +1,125 @@
+//! `anyqueue limits`: set, shown, and obeyed by real workers, one of them killed.
+
+use serde_json::Value;
+use tokio::process::Child;
+
+use crate::bed::{Bed, ended, numbers, until};
+
+async fn shown(bed: &Bed) -> Value {
+    bed.ok(&["limits", "show", "l", "--json"]).await.objects().remove(0)
+}
+
+#[tokio::test]
+async fn a_limit_is_set_changed_shown_and_deleted() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "x"]).await;
+    bed.run(&["limits", "list"]).await.ended_with(4);
+    bed.run(&["limits", "show", "l"]).await.ended_with(4);
+    bed.run(&["limits", "delete", "l"]).await.ended_with(4);
+
+    bed.ok(&["limits", "put", "l", "--queue", "q", "--cap", "5"]).await;
+    let put =
+        bed.ok(&["limits", "put", "l", "--queue", "q", "--rate", "90/m", "--burst", "7", "--json"]).await;
+    let put = put.objects().remove(0);
+    assert_eq!(
+        (&put["limit"], &put["rate"]["per_second"], &put["rate"]["burst"]),
+        (&"l".into(), &1.5.into(), &7.into())
+    );
+    let limit = shown(&bed).await;
+    assert_eq!(
+        (&limit["cap"], &limit["available"], &limit["revision"]),
+        (&Value::Null, &7.into(), &2.into())
+    );
+    let listed = bed.ok(&["limits", "list"]).await.out;
+    assert!(listed.contains("1.5/s") && listed.contains('7'), "{listed}");
+    assert_eq!(bed.ok(&["limits", "list", "--json"]).await.objects().len(), 1);
+    assert!(bed.ok(&["limits", "show", "l"]).await.err.contains("7 may start now"));
+
+    assert_eq!(bed.ok(&["limits", "delete", "l"]).await.out.trim(), "deleted l");
+    bed.run(&["limits", "list"]).await.ended_with(4);
+}
+
+#[tokio::test]
+async fn what_makes_no_limit_is_refused() {
+    let bed = Bed::new();
+    bed.ok(&["push", "q", "x"]).await;
+    let put = ["limits", "put", "l", "--queue", "q"];
+    for bad in [
+        &[][..],
+        &["--cap", "0"],
+        &["--rate", "5"],
+        &["--rate", "x/s"],
+        &["--rate", "-1/s"],
+        &["--burst", "1"],
+    ] {
+        let ran = bed.run(&[&put[..], bad].concat()).await.ended_with(2);
+        assert!(!ran.err.is_empty());
+    }
+    bed.run(&["limits", "list"]).await.ended_with(4);
+}
+
+fn worker(bed: &Bed, name: &str, more: &[&str]) -> Child {
+    // Appended in one write each: lines stay whole.
+    let line = "echo start >> log; sleep 0.2; echo end >> log";
+    let work = ["work", "q", "--slots", "4", "--lease", "5s", "--name", name, "--exec", line];
+    bed.command(&[&work[..], more].concat()).spawn().unwrap()
+}
+
+/// The most commands that ran at once, by what they wrote, and how many have ended.
+fn most_and_ended(bed: &Bed) -> (usize, usize) {
+    let log = std::fs::read_to_string(bed.path("log")).unwrap_or_default();
+    let (mut running, mut most, mut ended) = (0_usize, 0, 0);
+    for line in log.lines() {
+        if line == "start" {
+            running += 1;
+        } else {
+            running -= 1;
+            ended += 1;
+        }
+        most = most.max(running);
+    }
+    (most, ended)
+}
+
+#[tokio::test]
+async fn three_workers_one_of_them_killed_never_exceed_a_cap_and_do_everything() {
+    const MESSAGES: usize = 90;
+    let bed = Bed::new();
+    bed.run_with(&["push", "q", "--lines"], &numbers(0..MESSAGES)).await.ended_with(0);
+    bed.ok(&["limits", "put", "l", "--queue", "q", "--cap", "3"]).await;
+    let mut killed = worker(&bed, "killed", &[]);
+    let holds = |limit: &Value, name: &str| {
+        limit["holders"].as_array().unwrap().iter().any(|holder| holder["who"] == name && holder["held"] != 0)
+    };
+    until("the first holds permits and works", async || {
+        (most_and_ended(&bed).1 > 3 && holds(&shown(&bed).await, "killed")).then_some(())
+    })
+    .await;
+    let others = [worker(&bed, "b", &[]), worker(&bed, "c", &[])];
+    killed.kill().await.unwrap();
+    until("its permits are free", async || (!holds(&shown(&bed).await, "killed")).then_some(())).await;
+    until("everything is done", async || (bed.counts("q").await == [0; 4]).then_some(())).await;
+    let (most, ended_commands) = most_and_ended(&bed);
+    assert!((2..=3).contains(&most), "{most}");
+    assert!(ended_commands >= MESSAGES, "{ended_commands}");
+    for other in &others {
+        crate::bed::signal(other, rustix::process::Signal::TERM);
+    }
+    for other in others {
+        ended(other).await.ended_with(0);
+    }
+    assert!(shown(&bed).await["holders"].as_array().unwrap().is_empty(), "who ends gives everything back");
+}
+
+#[tokio::test]
+async fn a_worker_can_leave_limits_out_and_waits_for_permits_until_the_queue_is_done() {
+    let bed = Bed::new();
+    bed.run_with(&["push", "q", "--lines"], &numbers(0..6)).await.ended_with(0);
+    bed.ok(&["limits", "put", "l", "--queue", "q", "--cap", "1"]).await;
+    ended(worker(&bed, "a", &["--once"])).await.ended_with(0);
+    assert_eq!(most_and_ended(&bed), (1, 6));
+    bed.run_with(&["push", "q", "--lines"], &numbers(0..8)).await.ended_with(0);
+    std::fs::remove_file(bed.path("log")).unwrap();
+    ended(worker(&bed, "a", &["--once", "--no-limits"])).await.ended_with(0);
+    assert!(most_and_ended(&bed).0 > 1);
+}

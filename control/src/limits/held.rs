@@ -1,0 +1,161 @@
+//! What a process has of one limit.
+
+use std::time::{Duration, Instant};
+
+use anyqueue::PartitionId;
+
+use super::gcra::Gcra;
+
+/// How long what was taken of a rate may wait until it is used, from the answer on.
+const FRESH: Duration = Duration::from_millis(100);
+
+/// What a process has of one limit.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) partition: PartitionId,
+    pub(super) cap: Option<Block>,
+    pub(super) rate: Option<Tokens>,
+    /// Permits that were asked for in vain since the last turn.
+    pub(super) wanted: usize,
+    /// Tasks that have permits and wait to start.
+    pub(super) waiting: usize,
+    /// Before this nothing more is asked for.
+    pub(super) next_try: Option<Instant>,
+    /// The pause that was made last because nothing was free.
+    pub(super) pause: Duration,
+    /// Before this nothing more is given back.
+    pub(super) give_at: Option<Instant>,
+    /// When the rate allows the next task, if somebody waits for that before a pull.
+    pub(super) hint_at: Option<Instant>,
+}
+
+/// Permits of a cap.
+#[derive(Debug)]
+pub(super) struct Block {
+    pub(super) size: usize,
+    /// Tasks start only while fewer run than this.
+    pub(super) most: usize,
+    /// Until when tasks may start with them, and when those that run have to stop.
+    pub(super) starts_until: Instant,
+    pub(super) revoke_at: Instant,
+    pub(super) is_revoked: bool,
+}
+
+/// What is known of a rate, and what was taken of it.
+#[derive(Debug)]
+pub(super) struct Tokens {
+    pub(super) gcra: Gcra,
+    /// The time by the server's clock, and by one's own at the latest.
+    seen_ns: u64,
+    seen_at: Instant,
+    count: usize,
+    fresh_until: Instant,
+}
+
+impl Held {
+    pub(super) const fn new(partition: PartitionId) -> Self {
+        Self {
+            partition,
+            cap: None,
+            rate: None,
+            wanted: 0,
+            waiting: 0,
+            next_try: None,
+            pause: Duration::ZERO,
+            give_at: None,
+            hint_at: None,
+        }
+    }
+
+    /// How many more permits could be taken, where so many are in use and of those so many have not started.
+    pub(super) fn room(&self, in_use: usize, unstarted: usize, now: Instant) -> usize {
+        let of_cap = self.cap.as_ref().map_or(usize::MAX, |block| block.room(in_use, now));
+        let of_rate = self.rate.as_ref().map_or(usize::MAX, |tokens| tokens.expected(now));
+        of_cap.min(of_rate.saturating_sub(unstarted))
+    }
+
+    /// How many tasks that have permits may start.
+    pub(super) fn can_start(&self, now: Instant) -> usize {
+        let of_cap = self.cap.as_ref().is_none_or(|block| now < block.starts_until);
+        if of_cap { self.rate.as_ref().map_or(usize::MAX, |tokens| tokens.left(now)) } else { 0 }
+    }
+
+    /// Whether there is something to ask for, or to give back, where so many permits are in use.
+    pub(super) fn is_needy(&self, in_use: usize, now: Instant) -> bool {
+        let wants = self.wants(now) && self.next_try.is_none_or(|at| at <= now);
+        wants || self.has_surplus(in_use) && self.give_at.is_none_or(|at| at <= now)
+    }
+
+    fn wants(&self, now: Instant) -> bool {
+        let permits = self.wanted > 0 && self.cap.is_some();
+        permits || self.rate.as_ref().is_some_and(|tokens| self.waiting > tokens.left(now))
+    }
+
+    fn has_surplus(&self, in_use: usize) -> bool {
+        self.cap.as_ref().is_some_and(|block| block.size > block.most && block.size > in_use)
+    }
+
+    /// When it will be needy, or has something to tell.
+    pub(super) fn wake_at(&self, in_use: usize, now: Instant) -> Option<Instant> {
+        let ask = self.wants(now).then(|| self.next_try.unwrap_or(now));
+        let give = self.has_surplus(in_use).then(|| self.give_at.unwrap_or(now));
+        [ask, give, self.hint_at].into_iter().flatten().min()
+    }
+
+    /// Notes how many permits are missing, and when a rate will allow the next one.
+    pub(super) fn ask(&mut self, wanted: usize, now: Instant) {
+        self.wanted = wanted;
+        let exhausted = self.rate.as_ref().filter(|tokens| tokens.expected(now) == 0);
+        self.hint_at = exhausted.map(|tokens| tokens.next_at(now));
+    }
+}
+
+impl Block {
+    /// None yet.
+    pub(super) const fn none(now: Instant) -> Self {
+        Self { size: 0, most: 0, starts_until: now, revoke_at: now, is_revoked: true }
+    }
+
+    fn room(&self, in_use: usize, now: Instant) -> usize {
+        if now < self.starts_until { self.size.min(self.most).saturating_sub(in_use) } else { 0 }
+    }
+}
+
+impl Tokens {
+    pub(super) const fn new(gcra: Gcra, seen_ns: u64, now: Instant) -> Self {
+        Self { gcra, seen_ns, seen_at: now, count: 0, fresh_until: now }
+    }
+
+    /// What is known now, and how many were taken.
+    pub(super) fn see(&mut self, gcra: Gcra, seen_ns: u64, taken: usize, now: Instant) {
+        let left = self.left(now);
+        (self.gcra, self.seen_ns, self.seen_at) = (gcra, seen_ns, now);
+        if taken > 0 {
+            (self.count, self.fresh_until) = (left.saturating_add(taken), now + FRESH);
+        }
+    }
+
+    /// Those taken that can still be used.
+    pub(super) fn left(&self, now: Instant) -> usize {
+        if now < self.fresh_until { self.count } else { 0 }
+    }
+
+    pub(super) fn spend(&mut self, count: usize) {
+        self.count = self.count.saturating_sub(count);
+    }
+
+    /// How many tasks will probably be allowed to start now.
+    fn expected(&self, now: Instant) -> usize {
+        let untaken = self.gcra.available(self.server_ns(now)).min(self.gcra.block());
+        self.left(now).saturating_add(usize::try_from(untaken).unwrap_or(usize::MAX))
+    }
+
+    fn next_at(&self, now: Instant) -> Instant {
+        now + Duration::from_nanos(self.gcra.until_next(self.server_ns(now)))
+    }
+
+    fn server_ns(&self, now: Instant) -> u64 {
+        let since = now.saturating_duration_since(self.seen_at).as_nanos();
+        self.seen_ns.saturating_add(u64::try_from(since).unwrap_or(u64::MAX))
+    }
+}

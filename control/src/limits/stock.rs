@@ -1,0 +1,204 @@
+//! What a process has of all its limits, and what of that its tasks use. Nothing here waits.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Instant;
+
+use anyqueue::{CancellationToken, PartitionId};
+
+use super::held::Held;
+
+/// What a process has of its limits.
+#[derive(Debug, Default)]
+pub(super) struct Stock {
+    /// Whether the limits have been looked at: before that nobody knows what may run.
+    pub(super) is_known: bool,
+    /// Nothing more is taken.
+    pub(super) is_leaving: bool,
+    /// Who holds them, for people.
+    pub(super) who: String,
+    /// The partitions that limits are looked at for.
+    pub(super) served: Vec<PartitionId>,
+    usages: HashMap<PartitionId, Usage>,
+    /// By the name of the limit.
+    pub(super) limits: BTreeMap<String, Held>,
+}
+
+/// What the tasks of a partition use, limited or not: a limit can be put while they run.
+#[derive(Debug, Default)]
+pub(super) struct Usage {
+    /// Permits that tasks have.
+    pub(super) in_use: usize,
+    /// Of those: tasks that have started.
+    pub(super) started: usize,
+    /// The most that were in use since the last look at everything.
+    pub(super) peak: usize,
+    /// Cancelled to stop those that have started.
+    revoked: CancellationToken,
+}
+
+impl Stock {
+    /// How many more permits could be taken, of so many that are wanted; `None`: any number. Also whether more should be asked for.
+    pub(super) fn room(
+        &mut self,
+        partition: &PartitionId,
+        wanted: usize,
+        now: Instant,
+    ) -> (Option<usize>, bool) {
+        if !self.is_known || self.is_leaving || !self.served.contains(partition) {
+            return (Some(0), false);
+        }
+        let (in_use, unstarted) = self.in_use(partition);
+        let (mut least, mut is_short) = (None, false);
+        for held in self.of(partition) {
+            let room = held.room(in_use, unstarted, now);
+            least = Some(least.map_or(room, |least: usize| least.min(room)));
+            if wanted > 0 {
+                held.ask(wanted.saturating_sub(room), now);
+                is_short |= room < wanted;
+            }
+        }
+        (least, is_short)
+    }
+
+    pub(super) fn take(&mut self, partition: &PartitionId, wanted: usize, now: Instant) -> usize {
+        let taken = self.room(partition, 0, now).0.map_or(wanted, |room| room.min(wanted));
+        let usage = self.usage(partition);
+        usage.in_use += taken;
+        usage.peak = usage.peak.max(usage.in_use);
+        taken
+    }
+
+    /// Whether tasks that have permits may start, of so many that wait for that. Also whether more should be asked for.
+    pub(super) fn can_start(
+        &mut self,
+        partition: &PartitionId,
+        waiting: usize,
+        now: Instant,
+    ) -> (bool, bool) {
+        let (mut may, mut is_short) = (true, false);
+        for held in self.of(partition) {
+            let most = held.can_start(now);
+            held.waiting = waiting;
+            may &= most > 0;
+            is_short |= most < waiting;
+        }
+        (may, is_short)
+    }
+
+    /// Tasks start. Returns what is cancelled when they have to stop.
+    pub(super) fn start(
+        &mut self,
+        partition: &PartitionId,
+        permits: usize,
+        now: Instant,
+    ) -> Option<CancellationToken> {
+        if self.of(partition).any(|held| held.can_start(now) < permits) {
+            return None;
+        }
+        for tokens in self.of(partition).filter_map(|held| held.rate.as_mut()) {
+            tokens.spend(permits);
+        }
+        let usage = self.usage(partition);
+        usage.started += permits;
+        Some(usage.revoked.clone())
+    }
+
+    /// Returns whether there is something to give to others.
+    pub(super) fn give_back(
+        &mut self,
+        partition: &PartitionId,
+        permits: usize,
+        started: bool,
+        now: Instant,
+    ) -> bool {
+        let usage = self.usage(partition);
+        usage.in_use = usage.in_use.saturating_sub(permits);
+        if started {
+            usage.started = usage.started.saturating_sub(permits);
+        }
+        let in_use = usage.in_use;
+        self.of(partition).any(|held| held.is_needy(in_use, now))
+    }
+
+    /// The tasks of a partition that run have to stop.
+    pub(super) fn revoke(&mut self, partition: &PartitionId) {
+        let usage = self.usage(partition);
+        std::mem::take(&mut usage.revoked).cancel();
+        if usage.started > 0 {
+            tracing::warn!(%partition, running = usage.started, "the permits of running tasks could not be kept in time: they are stopped, and released");
+        }
+    }
+
+    /// Stops what runs with permits that are about to end. Returns when to look next.
+    pub(super) fn revoke_due(&mut self, now: Instant) -> Option<Instant> {
+        let (mut due, mut next) = (Vec::new(), None);
+        for held in self.limits.values_mut() {
+            let Some(block) = held.cap.as_mut().filter(|block| !block.is_revoked) else { continue };
+            if block.revoke_at <= now {
+                block.is_revoked = true;
+                due.push(held.partition.clone());
+            } else {
+                next = Some(next.map_or(block.revoke_at, |next: Instant| next.min(block.revoke_at)));
+            }
+        }
+        for partition in due {
+            self.revoke(&partition);
+        }
+        next
+    }
+
+    /// The limits that have something to ask for or to give back.
+    pub(super) fn needy(&self, now: Instant) -> Vec<String> {
+        let needy = |held: &Held| held.is_needy(self.in_use(&held.partition).0, now);
+        self.limits.iter().filter(|(_, held)| needy(held)).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// When the first will have.
+    pub(super) fn wake_at(&self, now: Instant) -> Option<Instant> {
+        self.limits.values().filter_map(|held| held.wake_at(self.in_use(&held.partition).0, now)).min()
+    }
+
+    /// Whether a rate that was waited for allows the next task now.
+    pub(super) fn take_hints(&mut self, now: Instant) -> bool {
+        let mut any = false;
+        for held in self.limits.values_mut() {
+            if held.hint_at.take_if(|at| *at <= now).is_some() {
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Permits in use, and those of them whose tasks have not started.
+    pub(super) fn in_use(&self, partition: &PartitionId) -> (usize, usize) {
+        let usage = self.usages.get(partition);
+        usage.map_or((0, 0), |usage| (usage.in_use, usage.in_use.saturating_sub(usage.started)))
+    }
+
+    pub(super) fn usage(&mut self, partition: &PartitionId) -> &mut Usage {
+        self.usages.entry(partition.clone()).or_default()
+    }
+
+    /// Nothing is asked for or given back of this limit before this time.
+    pub(super) fn put_off(&mut self, name: &str, until: Instant) {
+        if let Some(held) = self.limits.get_mut(name) {
+            (held.next_try, held.give_at, held.hint_at) = (Some(until), Some(until), None);
+        }
+    }
+
+    /// Peaks are counted anew from here.
+    pub(super) fn forget_peaks(&mut self) {
+        for usage in self.usages.values_mut() {
+            usage.peak = usage.in_use;
+        }
+    }
+
+    fn of(&mut self, partition: &PartitionId) -> impl Iterator<Item = &mut Held> {
+        self.limits.values_mut().filter(move |held| held.partition == *partition)
+    }
+}
+
+/// As a number of 64 bits.
+pub(super) fn count(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,151 @@
+//! What the tests share: a store whose time they turn, and processes that hold permits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyqueue::adapter::Storage;
+use anyqueue::control::ControlStore;
+use anyqueue::{CancellationToken, ManualClock, PartitionId, Queue, RetryPolicy};
+use anyqueue_control::limits::{LimitInfo, LimitPermits, Limits, PermitOptions};
+use anyqueue_memory::{MemoryConfig, MemoryQueue};
+use anyqueue_worker::Permits;
+use tokio::task::JoinHandle;
+
+pub(crate) fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+pub(crate) fn millis(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+pub(crate) fn mail() -> PartitionId {
+    PartitionId::new("mail").unwrap()
+}
+
+/// A control store, by a clock that a test turns.
+pub(crate) struct Bed {
+    pub(crate) time: Arc<ManualClock>,
+    pub(crate) memory: MemoryQueue,
+    pub(crate) store: ControlStore,
+    pub(crate) limits: Limits,
+}
+
+/// A process that has permits, without the worker that would use them.
+pub(crate) struct Process {
+    pub(crate) permits: Arc<LimitPermits>,
+    who: String,
+    keeping: JoinHandle<()>,
+    time: Arc<ManualClock>,
+}
+
+impl Bed {
+    pub(crate) fn new() -> Self {
+        let time = Arc::new(ManualClock::new());
+        let memory = MemoryQueue::with_config(MemoryConfig::default().with_clock(time.clock()));
+        let store = store_over(Arc::new(memory.client()), &time);
+        Self { time, memory, limits: Limits::new(store.clone()), store }
+    }
+
+    /// A process that has looked at the limits.
+    pub(crate) async fn process(&self, who: &str) -> Process {
+        self.process_over(&self.limits, who).await
+    }
+
+    pub(crate) async fn process_over(&self, limits: &Limits, who: &str) -> Process {
+        let permits = Arc::new(limits.permits(PermitOptions::default()).unwrap());
+        let process = Process {
+            keeping: keep(&permits, who, &self.time),
+            who: who.to_owned(),
+            permits,
+            time: self.time.clone(),
+        };
+        self.turns().await;
+        process
+    }
+
+    /// Lets time pass, in steps that let everybody come to their turn.
+    pub(crate) async fn pass(&self, time: Duration) {
+        let mut left = time;
+        while !left.is_zero() {
+            let step = left.min(millis(250));
+            self.time.advance(step);
+            left -= step;
+            self.turns().await;
+        }
+    }
+
+    pub(crate) async fn turns(&self) {
+        for _ in 0..64 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    pub(crate) async fn info(&self) -> LimitInfo {
+        self.limits.get("l").await.unwrap().unwrap()
+    }
+}
+
+fn keep(permits: &Arc<LimitPermits>, who: &str, time: &ManualClock) -> JoinHandle<()> {
+    let (permits, clock, who) = (permits.clone(), time.clock(), who.to_owned());
+    tokio::spawn(async move { permits.keep(&who, &[mail()], &clock).await })
+}
+
+/// The control store of a client.
+pub(crate) fn store_over(storage: Arc<dyn Storage>, time: &ManualClock) -> ControlStore {
+    let queue = Queue::builder(storage).clock(time.clock()).retry(RetryPolicy::NEVER).build().unwrap();
+    queue.control().unwrap()
+}
+
+impl Process {
+    /// Asks for permits, and takes those that are there.
+    pub(crate) fn take(&self, wanted: usize) -> usize {
+        self.permits.room(&mail(), wanted);
+        self.permits.take(&mail(), wanted)
+    }
+
+    /// Asks, waits a moment, and takes.
+    pub(crate) async fn get(&self, bed: &Bed, wanted: usize) -> usize {
+        self.permits.room(&mail(), wanted);
+        bed.turns().await;
+        self.permits.take(&mail(), wanted)
+    }
+
+    /// Starts a task that has a permit.
+    pub(crate) fn start(&self) -> Option<CancellationToken> {
+        self.permits.start(&mail(), 1)
+    }
+
+    /// So many tasks that had started have ended.
+    pub(crate) fn end(&self, tasks: usize) {
+        self.permits.give_back(&mail(), tasks, true);
+    }
+
+    /// So many permits were not needed.
+    pub(crate) fn give_back(&self, permits: usize) {
+        self.permits.give_back(&mail(), permits, false);
+    }
+
+    /// It does nothing any more, as if it had been killed or frozen.
+    pub(crate) async fn freeze(&mut self) {
+        self.keeping.abort();
+        while !self.keeping.is_finished() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    pub(crate) fn wake(&mut self) {
+        self.keeping = keep(&self.permits, &self.who, &self.time);
+    }
+
+    pub(crate) async fn leave(&mut self) {
+        self.freeze().await;
+        self.permits.leave().await;
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.keeping.abort();
+    }
+}

@@ -1,0 +1,16 @@
+//! Limits that processes share: never exceeded, never leaked.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::cast_precision_loss,
+    reason = "a test may stop at anything"
+)]
+
+mod bed;
+mod caps;
+mod entries;
+mod faults;
+mod random;
+mod rates;
+mod workers;

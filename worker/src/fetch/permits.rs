@@ -1,0 +1,72 @@
+//! Permits: taken before a pull, and before what came without one starts.
+
+use super::partition::{PartitionState, Ready};
+use super::state::Fetch;
+use crate::permits::Permit;
+
+/// Waits until there may be more permits; forever where none are needed.
+pub(super) async fn changed(shared: &crate::shared::Shared) {
+    match &shared.config.permits {
+        Some(permits) => permits.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Fetch {
+    /// How many tasks of a partition may be pulled now, of so many that are wanted.
+    pub(super) fn permitted(&self, index: usize, wanted: usize) -> usize {
+        self.permits_for(index, wanted).map_or(wanted, |room| room.min(wanted))
+    }
+
+    /// Whether a limit applies to the partition.
+    pub(super) fn is_limited(&self, index: usize) -> bool {
+        self.permits_for(index, 0).is_some()
+    }
+
+    fn permits_for(&self, index: usize, wanted: usize) -> Option<usize> {
+        let config = self.shared.partitions.get(index)?;
+        self.shared.config.permits.as_ref()?.room(&config.id, wanted)
+    }
+
+    /// Permits for a pull of so many; the error: there are none.
+    pub(super) fn take_permits(&self, index: usize, wanted: usize) -> Result<Option<Permit>, ()> {
+        let config = self.shared.partitions.get(index).ok_or(())?;
+        let Some(permits) = &self.shared.config.permits else { return Ok(None) };
+        Permit::take(permits, &config.id, wanted).map(Some).ok_or(())
+    }
+
+    /// Whether the next task of a partition may start, as far as permits go.
+    pub(super) fn may_start(&self, index: usize) -> bool {
+        let config = self.shared.partitions.get(index);
+        let (Some(config), Some(permits)) = (config, &self.shared.config.permits) else { return true };
+        let Some(partition) = self.partitions.get(index) else { return false };
+        let next = partition.startable(&self.shared.routes).and_then(|next| partition.ready.get(next));
+        let Some(next) = next else { return false };
+        let has_permit = next.permit.is_some()
+            || permits.room(&config.id, next.len()).is_none_or(|room| room >= next.len());
+        has_permit && permits.can_start(&config.id, partition.waiting())
+    }
+
+    /// The permit of what starts now; the error: it must not start.
+    pub(super) fn start_permit(&self, index: usize, ready: &mut Ready) -> Result<Option<Permit>, ()> {
+        if self.shared.config.permits.is_none() {
+            return Ok(None);
+        }
+        let permit = match ready.permit.take() {
+            Some(permit) => permit,
+            None => self.take_permits(index, ready.len())?.ok_or(())?,
+        };
+        let is_enough = permit.count() >= ready.len();
+        Some(permit).filter(|_| is_enough).and_then(Permit::started).map(Some).ok_or(())
+    }
+}
+
+impl PartitionState {
+    /// Hands the permits of a pull to what it brought. What is left over goes back.
+    pub(super) fn share_out(permit: Option<Permit>, brought: &mut [Ready]) {
+        let Some(mut permit) = permit else { return };
+        for ready in brought {
+            ready.permit = permit.split(ready.len());
+        }
+    }
+}
