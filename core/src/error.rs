@@ -139,6 +139,7 @@ pub struct Error(Box<Inner>);
 struct Inner {
     kind: ErrorKind,
     retry: RetryClass,
+    is_uncertain: bool,
     backend: Option<&'static str>,
     operation: Option<Operation>,
     message: Cow<'static, str>,
@@ -158,6 +159,7 @@ impl Error {
         Self(Box::new(Inner {
             kind,
             retry,
+            is_uncertain: false,
             backend: None,
             operation: None,
             message: message.into(),
@@ -180,10 +182,11 @@ impl Error {
         Self::new(ErrorKind::Closed, "this handle was closed: open a new one")
     }
 
-    /// Sets what repeating the call would do.
+    /// Sets what repeating the call would do. With [`MayDuplicate`](RetryClass::MayDuplicate) the error becomes [uncertain](Self::is_uncertain), and stays so.
     #[must_use]
     pub fn with_retry(mut self, retry: RetryClass) -> Self {
         self.0.retry = retry;
+        self.0.is_uncertain |= retry == RetryClass::MayDuplicate;
         self
     }
 
@@ -222,6 +225,19 @@ impl Error {
     /// What repeating the call would do.
     pub fn retry(&self) -> RetryClass {
         self.0.retry
+    }
+
+    /// Whether the call may have taken effect, also where [repeating](Self::retry) it would do no harm: a message may be stored whose push failed so.
+    /// Else nothing has happened, as far as the adapter and core could see.
+    pub fn is_uncertain(&self) -> bool {
+        self.0.is_uncertain
+    }
+
+    /// The same, of a call that follows another one which may have taken effect.
+    #[must_use]
+    pub(crate) fn uncertain_if(mut self, is_uncertain: bool) -> Self {
+        self.0.is_uncertain |= is_uncertain;
+        self
     }
 
     /// The backend, as its `name()` says.

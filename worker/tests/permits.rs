@@ -130,7 +130,7 @@ impl Permits for Fake {
         assert_eq!((worker, partitions.len()), ("w", 1));
         self.state().is_kept = true;
         let _kept = Kept(self);
-        std::future::pending().await;
+        std::future::pending::<()>().await;
     }
 
     async fn leave(&self) {

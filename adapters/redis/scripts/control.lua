@@ -24,3 +24,10 @@ local function find(name)
     end
     return entry, version
 end
+
+local function delete(name)
+    call('HDEL', entries, name)
+    call('ZREM', names, name)
+    call('ZREM', lapses, name)
+end
+

@@ -5,12 +5,6 @@
 -- More than a call brings, so that none pile up.
 local FREED = 200
 
-local function delete(name)
-    call('HDEL', entries, name)
-    call('ZREM', names, name)
-    call('ZREM', lapses, name)
-end
-
 for _, name in ipairs(call('ZRANGEBYSCORE', lapses, '-inf', now_text, 'LIMIT', 0, FREED)) do
     delete(name)
 end

@@ -35,16 +35,28 @@ impl ControlStorage for RedisQueue {
     }
 
     async fn list(&self, prefix: &str, page: Page<Key>) -> Result<Stamped<Vec<Entry>>> {
-        let mut call = self.control_call(&script::CONTROL_LIST, 3, 128);
-        call.arg(prefix.as_bytes());
-        call.arg(page.after.as_ref().map_or("", Key::as_str).as_bytes()).int(page.limit.max(1) as u64);
-        let Stamped { now, value } = self.control(&call).await?;
-        let (mut values, mut entries) = (value.into_iter(), Vec::new());
-        while let (Some(name), Some(stored)) = (values.next(), values.next()) {
-            entries.push(entry(Key::new(text(name)?)?, &bytes(stored)?)?);
+        let limit = page.limit.max(1);
+        let mut after = page.after.as_ref().map_or("", Key::as_str).to_owned();
+        let (mut entries, mut first) = (Vec::new(), None);
+        loop {
+            let Stamped { now, value } = self.list_some(prefix, &after, limit - entries.len()).await?;
+            // The first time: nothing that was found had lapsed by then.
+            let now = *first.get_or_insert(now);
+            let mut values = value.into_iter();
+            let next = optional_bytes(values.next().ok_or_else(unexpected_reply)?)?;
+            while let (Some(name), Some(stored)) = (values.next(), values.next()) {
+                entries.push(entry(Key::new(text(name)?)?, &bytes(stored)?)?);
+            }
+            match next {
+                Some(next) if entries.len() < limit => {
+                    after = String::from_utf8(next).map_err(|_| unexpected_reply())?;
+                }
+                _ => {
+                    entries.truncate(page.limit);
+                    return Ok(Stamped::new(now, entries));
+                }
+            }
         }
-        entries.truncate(page.limit);
-        Ok(Stamped::new(now, entries))
     }
 
     async fn apply(&self, changes: &[Change]) -> Result<Stamped<Vec<Applied>>> {
@@ -69,6 +81,13 @@ impl ControlStorage for RedisQueue {
 impl RedisQueue {
     fn control_call(&self, script: &'static Script, args: usize, bytes: usize) -> Call {
         Call::new(script, &self.inner.names.control(), args, bytes + 256)
+    }
+
+    /// One step over the names, which no number of lapsed entries makes longer.
+    async fn list_some(&self, prefix: &str, after: &str, limit: usize) -> Result<Stamped<Vec<Value>>> {
+        let mut call = self.control_call(&script::CONTROL_LIST, 3, 128);
+        call.arg(prefix.as_bytes()).arg(after.as_bytes()).int(limit as u64);
+        self.control(&call).await
     }
 
     /// The time of the reply, and what it says beyond.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyqueue::adapter::{Extension, Lease};
-use anyqueue::control::Change;
+use anyqueue::control::{Change, Expect};
 use anyqueue::{ExtendOutcome, MessageId, PartitionId, PushOutcome, Result, SettleOutcome};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -16,6 +16,9 @@ use crate::token::token;
 
 /// Requests that may wait for the writer; more wait for a place.
 pub(crate) const QUEUED: usize = 1024;
+
+/// What one call may write over control entries in a full file: a small part of what is kept free for taking messages out.
+const REPLACED_BYTES: usize = 64 << 10;
 
 /// What is asked of the writer.
 #[derive(Debug)]
@@ -60,13 +63,11 @@ impl Work {
         }
     }
 
-    /// Whether it puts into the file what has to leave room for taking messages out: new messages, results, ends of their own, control entries.
+    /// Whether it puts into the file what has to leave room for taking messages out: new messages, results, ends of their own, control entries that are new or large.
     pub(crate) fn needs_room(&self) -> bool {
         match self {
             Self::Push { .. } | Self::Admin(Admin::Record { .. }) => true,
-            Self::Admin(Admin::Control(changes)) => {
-                changes.iter().any(|change| matches!(change, Change::Put { .. }))
-            }
+            Self::Admin(Admin::Control(changes)) => bring_more(changes),
             Self::Settle { endings, .. } => endings.iter().any(Ending::needs_room),
             Self::Extend(_) | Self::Admin(_) => false,
         }
@@ -86,6 +87,15 @@ impl Work {
             _ => 0,
         }
     }
+}
+
+/// Whether changes put more into the file than the beats of a worker do, which go through also when it is full: new entries, or large ones.
+fn bring_more(changes: &[Change]) -> bool {
+    let replaces = |change: &Change| match change {
+        Change::Put { expect, .. } => matches!(expect, Expect::Version(_)),
+        _ => true,
+    };
+    !changes.iter().all(replaces) || changes.iter().map(change_bytes).sum::<usize>() > REPLACED_BYTES
 }
 
 fn change_bytes(change: &Change) -> usize {

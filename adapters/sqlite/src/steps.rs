@@ -2,7 +2,7 @@
 //!
 //! Leases end at a time of day, on which all processes of the host agree; their holders trust them by a clock that nobody sets.
 //! Where the time of day is set, those would part. So the file keeps how far the one clock is ahead of the other, and whoever
-//! first finds another difference, under the write lock, moves the ends of all leases along.
+//! first finds another difference, under the write lock, moves the ends of all leases and control entries along.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use rusqlite::Connection;
 
 use crate::limits::LEASE;
 use crate::now::Now;
-use crate::sql::run;
+use crate::sql::{first, run};
 
 /// From so many milliseconds on a difference is a step: reading two clocks takes time too.
 const STEP_MS: i64 = 250;
@@ -21,6 +21,9 @@ const PROMPT_MS: i64 = 50;
 /// A scan of all that waits for a time, which a step of the clock is worth. What ends later than any lease was claimed under
 /// another clock, before the host was started.
 const MOVE_LEASES: &str = "UPDATE anyqueue_timed SET at_ms = at_ms + ?1 WHERE state = 1 AND at_ms <= ?2";
+/// Those of control entries too, however late they are. What no number could say is left as it is.
+const MOVE_ENTRIES: &str = "UPDATE anyqueue_control SET expires_ms = expires_ms + ?1 WHERE expires_ms < 9223372036854775807 - max(?1, 0)";
+const NOTED: &str = "SELECT boot IS ?, ahead_ms FROM anyqueue_counter";
 const STORE: &str = "UPDATE anyqueue_counter SET boot = ?, ahead_ms = ?";
 
 /// The clock that nobody sets.
@@ -101,21 +104,39 @@ pub(crate) fn boot(steady: Option<&Steady>) -> Option<&str> {
     steady.map(|steady| &*steady.boot)
 }
 
+/// The time of day that the ends of control entries are kept by: after a step that no transaction has moved them along yet, that of the clock as it was.
+/// Within a transaction it begins the snapshot, so that nothing in it is of a later time.
+pub(crate) fn file_ms(conn: &Connection, clock: &Clock, steady: Option<&Steady>) -> Result<i64> {
+    let noted = first(conn, NOTED, [boot(steady)], |row| {
+        Ok(Noted { of_this_boot: row.get(0)?, ahead_ms: row.get(1)? })
+    })?;
+    let (now, reading) = read(clock, steady);
+    let step_ms = reading.zip(noted).and_then(|(reading, noted)| reading.step_ms(&noted));
+    Ok(now.ms.saturating_sub(step_ms.unwrap_or(0)))
+}
+
 impl Reading<'_> {
-    /// Under the write lock, before anything else: moves all leases by a step of the clock.
+    /// How far the clock was set; `None` if nothing was noted since this start of the host.
+    fn step_ms(&self, noted: &Noted) -> Option<i64> {
+        let ahead_ms = noted.ahead_ms.filter(|_| noted.of_this_boot)?;
+        let step_ms = self.ahead_ms.saturating_sub(ahead_ms);
+        Some(if step_ms.abs() < STEP_MS { 0 } else { step_ms })
+    }
+
+    /// Under the write lock, before anything else: moves all leases and control entries by a step of the clock.
     pub(crate) fn apply(&self, conn: &Connection, noted: &Noted) -> Result<()> {
-        if let Some(ahead_ms) = noted.ahead_ms.filter(|_| noted.of_this_boot) {
-            let step_ms = self.ahead_ms.saturating_sub(ahead_ms);
-            if step_ms.abs() < STEP_MS {
+        if let Some(step_ms) = self.step_ms(noted) {
+            if step_ms == 0 {
                 return Ok(());
             }
             let longest = i64::try_from(LEASE.max.as_millis()).unwrap_or(i64::MAX);
             let last_ms = self.now.ms.saturating_sub(step_ms).saturating_add(longest);
             let moved = run(conn, MOVE_LEASES, (step_ms, last_ms))?;
+            run(conn, MOVE_ENTRIES, [step_ms])?;
             tracing::warn!(
                 step_ms,
                 moved,
-                "the host's clock was set: the leases moved along, delays did not"
+                "the host's clock was set: leases and control entries moved along, delays did not"
             );
         }
         run(conn, STORE, (&*self.steady.boot, self.ahead_ms)).map(drop)
@@ -127,9 +148,11 @@ mod tests {
     use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
     use std::time::Duration;
 
+    use anyqueue::Page;
     use anyqueue::adapter::{
-        Action, PullQueueStorage, PullRequest, PushQueueStorage, RawDelivery, Settlement,
+        Action, ControlStorage, PullQueueStorage, PullRequest, PushQueueStorage, RawDelivery, Settlement,
     };
+    use anyqueue::control::{Applied, Change, Expect, Key};
     use anyqueue::{ManualClock, MessageData, PartitionId, SettleOutcome};
 
     use super::*;
@@ -204,6 +227,44 @@ mod tests {
         let (_, b, _) = held_by_one_of_two(&host).await;
         host.set_back(STEP);
         assert_eq!(pull(&b).await.len(), 1, "a minute has passed, and the lease is over");
+    }
+
+    fn key(text: &str) -> Key {
+        Key::new(text).unwrap()
+    }
+
+    async fn put(queue: &SqliteQueue, name: &str, ttl: Duration) {
+        let change = Change::put(key(name), Expect::Any, name.to_owned()).with_ttl(ttl);
+        assert!(queue.apply(&[change]).await.unwrap().value.iter().all(Applied::is_done));
+    }
+
+    /// For how long an entry is still there, as `get` and `list` both say.
+    async fn left(queue: &SqliteQueue, name: &str) -> Option<Duration> {
+        let got = queue.get(&[key(name)]).await.unwrap();
+        let listed = queue.list(name, Page::of(1)).await.unwrap();
+        assert_eq!(got.value[0], listed.value.first().cloned());
+        let ends_at = got.value[0].as_ref()?.expires_at?;
+        Some(ends_at.duration_since(got.now).unwrap())
+    }
+
+    #[tokio::test]
+    async fn control_entries_stay_as_long_as_they_should_whichever_way_the_clock_is_set() {
+        let host = Host::new();
+        let (a, b) = (host.open("first").await, host.open("first").await);
+        put(&a, "w", LEASE).await;
+        host.clock.advance(STEP);
+        assert_eq!(left(&b, "w").await, Some(LEASE), "a reader knows of the step before a writer does");
+        put(&b, "other", Duration::MAX).await;
+        assert_eq!(left(&a, "w").await, Some(LEASE), "a writer has moved it along");
+        assert_eq!(b.get(&[key("other")]).await.unwrap().value[0].as_ref().unwrap().expires_at, None);
+        host.pass(LEASE / 2);
+        assert_eq!(left(&b, "w").await, Some(LEASE / 2));
+        host.set_back(LEASE / 2);
+        assert_eq!(left(&a, "w").await, None, "its time has passed, though the clock does not say so");
+        put(&a, "v", LEASE).await;
+        host.set_back(LEASE / 2);
+        put(&a, "other", Duration::MAX).await;
+        assert_eq!(left(&b, "v").await, Some(LEASE / 2), "it was moved back");
     }
 
     #[tokio::test]

@@ -8,10 +8,10 @@ use anyqueue::{Clock, Error, ErrorKind, PartitionId, Result};
 use tokio::sync::Notify;
 
 use super::held::Held;
+use super::keys::{LIMITS, MAX_LIMITS, key_of, name_of};
 use super::plan::{Me, Moment, Plan};
 use super::record::Record;
 use super::stock::Stock;
-use super::{LIMITS, MAX_LIMITS, key_of, name_of};
 
 /// How often a turn is tried in which others come first.
 const ROUNDS: usize = 16;

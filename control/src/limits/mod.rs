@@ -15,6 +15,7 @@
 mod gcra;
 mod held;
 mod keeper;
+mod keys;
 mod limit;
 mod permits;
 mod plan;
@@ -24,22 +25,19 @@ mod stock;
 
 use std::sync::Arc;
 
-use anyqueue::control::{Change, ControlStore, Entry, Key};
+use anyqueue::control::{Change, ControlStore, Entry};
 use anyqueue::{Error, ErrorKind, Result};
 
+pub use keys::MAX_LIMITS;
 pub use limit::{Limit, Rate, Scope};
 pub use permits::{LimitPermits, PermitOptions};
 pub use record::{Holder, LimitInfo, MAX_HOLDERS};
 
 use crate::entry::{decode, encode, unchanged, update};
 use keeper::Keeper;
+use keys::{LIMITS, key_of, name_of};
 use plan::Me;
 use record::Record;
-
-pub(crate) const LIMITS: &str = "limit/";
-
-/// Limits in one store at most: each worker looks through all of them with its beat.
-pub const MAX_LIMITS: usize = 1_000;
 
 /// The limits in a control store.
 ///
@@ -76,18 +74,6 @@ pub struct LimitList {
     pub limits: Vec<LimitInfo>,
     /// The names of those whose entries cannot be read, and why. Nobody obeys them.
     pub unreadable: Vec<(String, Error)>,
-}
-
-fn key_of(name: &str) -> Result<Key> {
-    let most = anyqueue::MAX_KEY_BYTES;
-    if name.is_empty() || name.len() > most {
-        return Err(Error::invalid(format!("a limit's name of {} bytes: give it 1 to {most}", name.len())));
-    }
-    Key::new(format!("{LIMITS}{name}"))
-}
-
-fn name_of(key: &Key) -> &str {
-    key.as_str().strip_prefix(LIMITS).unwrap_or_else(|| key.as_str())
 }
 
 impl Limits {

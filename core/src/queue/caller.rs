@@ -284,7 +284,10 @@ impl StorageCaller {
             let part: Vec<I> = again.iter().filter_map(|&i| items.get(i).cloned()).collect();
             for ((position, item), answer) in again.into_iter().zip(&part).zip(call(&part).await) {
                 if let Some(slot) = answers.get_mut(position) {
-                    *slot = answer.map(|answer| I::repeated(item, answer));
+                    let was_uncertain = slot.as_ref().is_err_and(Error::is_uncertain);
+                    *slot = answer
+                        .map(|answer| I::repeated(item, answer))
+                        .map_err(|error| error.uncertain_if(was_uncertain));
                 }
             }
         }
@@ -312,8 +315,8 @@ impl StorageCaller {
         );
         let call = AssertUnwindSafe(call).catch_unwind().instrument(span);
         let fail = |error: Error| {
-            let error = error.with_retry(uncertain).with_backend(self.name()).with_operation(operation);
-            vec![Err(error); items]
+            let error = error.with_retry(uncertain).uncertain_if(true);
+            vec![Err(error.with_backend(self.name()).with_operation(operation)); items]
         };
         let answers = tokio::select! {
             biased;

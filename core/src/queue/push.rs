@@ -178,7 +178,7 @@ impl Shared {
 
     /// The error of a push that may go on where nobody hears of it.
     fn unsure_push(&self, error: Error) -> Error {
-        self.stamp(error.with_retry(self.caller.uncertain_push()), Operation::Push)
+        self.stamp(error.with_retry(self.caller.uncertain_push()).uncertain_if(true), Operation::Push)
     }
 
     /// Room in the push buffer; waits for it, as long as one call may take.

@@ -20,9 +20,6 @@ use axum::routing::{get, post};
 
 use crate::app::App;
 
-/// What a page may load: only what comes from here, and no script within it.
-pub(crate) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
-
 /// All pages.
 pub(crate) fn router() -> Router<Arc<App>> {
     Router::new()

@@ -4,9 +4,11 @@ use askama::Template;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use super::CONTENT_SECURITY_POLICY;
 use crate::app::App;
 use crate::problem::Problem;
+
+/// What a page may load: only what comes from here, and no script within it.
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
 /// The frame of a page.
 pub(crate) struct Shell {

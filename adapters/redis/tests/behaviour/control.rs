@@ -94,3 +94,45 @@ async fn a_damaged_entry_is_told_and_can_be_replaced() {
     assert!(apply(&queue, Change::put(key("a"), Expect::Any, "2")).await.is_done());
     assert_eq!(queue.get(&[key("a")]).await.unwrap().value[0].as_ref().unwrap().value, "2");
 }
+
+#[tokio::test]
+async fn a_list_walks_over_thousands_that_have_lapsed_in_short_steps_and_frees_them() {
+    const LAPSED: usize = 5000;
+    let Some(bed) = Bed::find().await else { return };
+    let queue = bed.open().await;
+    let of = |what: &str| format!("{}:{{:control}}:{what}", bed.prefix);
+    let mut pipe = redis::pipe();
+    for n in 0..LAPSED {
+        let name = format!("w/{n:05}");
+        pipe.hset(of("entries"), &name, "7 1 x").ignore();
+        pipe.zadd(of("names"), &name, 0).ignore();
+        pipe.zadd(of("lapses"), &name, 1).ignore();
+    }
+    let () = pipe.query_async(&mut bed.connect().await).await.unwrap();
+    let mut connection = bed.connect().await;
+    // Not by a change, which would free some of them.
+    for name in ["v", "w/02500/lives", "w/9", "x"] {
+        bed.run(&format!("ZADD {} 0 {name}", of("names"))).await;
+        let write = redis::cmd("HSET").arg(of("entries")).arg(name).arg("7 0 x").to_owned();
+        let _: i64 = write.query_async(&mut connection).await.unwrap();
+    }
+    bed.run("CONFIG RESETSTAT").await;
+    let listed = queue.list("w/", Page::of(100)).await.unwrap().value;
+    let names: Vec<_> = listed.iter().map(|entry| entry.key.as_str()).collect();
+    assert_eq!(names, ["w/02500/lives", "w/9"]);
+    let stats = bed.text_info("cmdstat_evalsha").await;
+    let calls: usize = stats.strip_prefix("calls=").unwrap().split(',').next().unwrap().parse().unwrap();
+    assert!((LAPSED / 300..=LAPSED / 300 + 2).contains(&calls), "{stats}");
+    assert_eq!(
+        bed.run(&format!("ZCARD {}", of("names"))).await,
+        Value::Int(4),
+        "those of the prefix are freed"
+    );
+    assert_eq!(bed.run(&format!("ZCARD {}", of("lapses"))).await, Value::Int(0));
+
+    bed.run("CONFIG RESETSTAT").await;
+    let page = queue.list("w/", Page::of(1)).await.unwrap().value;
+    let next = queue.list("w/", Page::of(1).after(page[0].key.clone())).await.unwrap().value;
+    assert_eq!((page[0].key.as_str(), next[0].key.as_str()), ("w/02500/lives", "w/9"));
+    assert!(bed.text_info("cmdstat_evalsha").await.starts_with("calls=2,"), "nothing is walked over twice");
+}

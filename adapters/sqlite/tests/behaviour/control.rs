@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use anyqueue::Page;
-use anyqueue::adapter::ControlStorage;
-use anyqueue::control::{Applied, Change, Expect, Key, MAX_CONTROL_VALUE_BYTES};
+use anyqueue::adapter::{ControlStorage, PushQueueStorage};
+use anyqueue::control::{Applied, Change, Entry, Expect, Key, MAX_CONTROL_VALUE_BYTES};
+use anyqueue::{ErrorKind, MessageData, Page};
 use anyqueue_sqlite::SqliteQueue;
 
-use crate::common::Bed;
+use crate::common::{Bed, part};
 
 fn key(text: &str) -> Key {
     Key::new(text).unwrap()
@@ -96,4 +96,57 @@ async fn a_list_holds_to_its_prefix_whatever_characters_it_has() {
         }
         assert_eq!(listed.iter().map(Key::as_str).collect::<Vec<_>>(), expected, "{prefix:?}");
     }
+}
+
+#[tokio::test]
+async fn in_a_full_file_entries_can_be_replaced_and_deleted_and_none_is_added() {
+    const BEAT_BYTES: usize = 64 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let queue = SqliteQueue::builder(dir.path().join("q.db")).max_bytes(512 * 1024).open().await.unwrap();
+    let first = Change::put(key("w"), Expect::Absent, "a first beat");
+    let mut last = first.version().unwrap();
+    assert!(apply(&queue, first).await.is_done());
+    // Until not even a small one fits.
+    for bytes in [20_000, 10] {
+        while queue.push(&part("p"), &[MessageData::new(vec![7; bytes])]).await[0].is_ok() {}
+    }
+    for bytes in [BEAT_BYTES, 10, 30_000, BEAT_BYTES, BEAT_BYTES] {
+        let beat = Change::put(key("w"), Expect::Version(last), vec![7; bytes]);
+        last = beat.version().unwrap();
+        assert!(apply(&queue, beat).await.is_done(), "{bytes}");
+        assert_eq!(queue.get(&[key("w")]).await.unwrap().value[0].as_ref().unwrap().value.len(), bytes);
+    }
+    for more in [
+        Change::put(key("new"), Expect::Absent, vec![7; BEAT_BYTES]),
+        Change::put(key("w"), Expect::Version(last), vec![7; MAX_CONTROL_VALUE_BYTES]),
+    ] {
+        assert_eq!(queue.apply(&[more]).await.unwrap_err().kind(), ErrorKind::Full);
+    }
+    assert!(apply(&queue, Change::delete(key("w"), Expect::Version(last))).await.is_done());
+}
+
+#[tokio::test]
+async fn what_was_written_at_once_is_read_at_once() {
+    const ROUNDS: u32 = 300;
+    let bed = Bed::new().await;
+    let other = bed.other().await;
+    let names: Vec<_> = (0..20).map(|n| key(&format!("e/{n:02}"))).collect();
+    let write = async {
+        for round in 0..ROUNDS {
+            let puts = names.iter().map(|name| Change::put(name.clone(), Expect::Any, round.to_string()));
+            bed.queue.apply(&puts.collect::<Vec<_>>()).await.unwrap();
+        }
+    };
+    let read = async {
+        loop {
+            let got = other.get(&names).await.unwrap().value;
+            assert!(got.windows(2).all(|two| same(two[0].as_ref(), two[1].as_ref())), "{got:?}");
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! { () = write => {}, () = read => {} }
+}
+
+fn same(a: Option<&Entry>, b: Option<&Entry>) -> bool {
+    a.map(|entry| &entry.value) == b.map(|entry| &entry.value)
 }

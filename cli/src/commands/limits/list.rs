@@ -4,7 +4,7 @@ use anyqueue_control::limits::{Holder, LimitInfo, Limits, Rate, Scope};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::none;
+use super::none::none;
 use crate::failure::{Failure, Result, with_causes};
 use crate::output::{Output, Table, duration, preview};
 

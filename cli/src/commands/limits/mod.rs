@@ -1,6 +1,7 @@
 //! `anyqueue limits`: how many at once, and how fast, in all workers together.
 
 mod list;
+mod none;
 mod put;
 
 use anyqueue_control::limits::Limits as Store;
@@ -8,10 +9,11 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::control::ControlArgs;
-use crate::failure::{Failure, Result, or_read_enough};
+use crate::failure::{Result, or_read_enough};
 use crate::open::Create;
 use crate::output::Output;
 use crate::session::Session;
+use none::none;
 
 /// Limits how many messages of a queue are worked on at once, and how fast, by all workers together
 #[derive(Args)]
@@ -81,9 +83,4 @@ impl Command {
             }
         }
     }
-}
-
-fn none(name: &str, output: Output) -> Failure {
-    output.note(&format!("there is no limit {name}: see `anyqueue limits list`"));
-    Failure::Nothing
 }
