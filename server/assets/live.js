@@ -2,7 +2,8 @@
 // the pages say the same, at the moment they are opened.
 "use strict";
 (() => {
-  if (document.body.dataset.live !== "true" || !window.EventSource) return;
+  const live = document.body.dataset.live;
+  if (live === "false" || !window.EventSource) return;
   const badge = document.getElementById("live");
   let reading = false, again = false;
   async function refresh() {
@@ -26,5 +27,7 @@
   source.addEventListener("sample", refresh);
   source.onopen = () => { badge.hidden = false; };
   source.onerror = () => { badge.hidden = true; };
+  // What changes while no queue does is looked at from time to time.
+  if (live === "timed") setInterval(refresh, 3000);
   document.addEventListener("visibilitychange", refresh);
 })();

@@ -7,6 +7,7 @@ use anyqueue::control::ControlStore;
 use anyqueue::{
     Bytes, Delivery, DetachedDelivery, ExtendOutcome, Queue, QueueMessageStatus, SettleOutcome, TaskReport,
 };
+use anyqueue_control::cron::Scheduler;
 use anyqueue_control::registry::Registry;
 use anyqueue_worker::Retry;
 use axum::http::StatusCode;
@@ -33,6 +34,7 @@ const HEALTH_DEADLINE: Duration = Duration::from_secs(3);
 pub(crate) struct App {
     pub(crate) queue: Queue,
     pub(crate) control: Option<ControlStore>,
+    pub(crate) scheduler: Option<Scheduler>,
     pub(crate) sealer: Sealer,
     pub(crate) pins: Pins,
     pub(crate) handed: Handed,
@@ -162,6 +164,17 @@ impl App {
 
     pub(crate) fn registry(&self) -> Answer<Registry> {
         Ok(Registry::new(self.store()?.clone()))
+    }
+
+    /// What manages the schedules.
+    pub(crate) fn scheduler(&self) -> Answer<&Scheduler> {
+        self.scheduler.as_ref().ok_or_else(|| {
+            Problem::new(
+                StatusCode::NOT_IMPLEMENTED,
+                "unsupported",
+                "this backend keeps no schedules: start the service with the control store of another",
+            )
+        })
     }
 
     /// Refuses what changes something if the service only reads.

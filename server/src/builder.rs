@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyqueue::control::ControlStore;
 use anyqueue::{CancellationToken, Queue};
+use anyqueue_control::cron::Scheduler;
 use anyqueue_worker::Retry;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
@@ -32,6 +33,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 pub struct ServerBuilder {
     queue: Queue,
     control: Option<ControlStore>,
+    scheduler: Option<Scheduler>,
     retry: Retry,
     tokens: Vec<String>,
     max_connections: usize,
@@ -44,6 +46,13 @@ impl ServerBuilder {
     /// handed out before a restart cannot be settled after it, and comes again at its lease's end.
     pub fn control(mut self, store: ControlStore) -> Self {
         self.control = Some(store);
+        self
+    }
+
+    /// The schedules that are shown and managed. By default those that are kept with the queue, where its backend keeps any. The service does not run them: see
+    /// [`Scheduler::run`].
+    pub fn scheduler(mut self, scheduler: Scheduler) -> Self {
+        self.scheduler = Some(scheduler);
         self
     }
 
@@ -94,6 +103,7 @@ impl ServerBuilder {
             Some(store) => Some(store),
             None => own()?,
         };
+        let scheduler = self.scheduler.or_else(|| Scheduler::new(&self.queue).ok());
         let sealer = match &control {
             Some(store) => Sealer::shared(store).await?,
             None => Sealer::random(),
@@ -103,6 +113,7 @@ impl ServerBuilder {
             sessions: Sessions::new(&self.tokens),
             queue: self.queue,
             control,
+            scheduler,
             sealer,
             pins: Pins::default(),
             handed: Handed::default(),
@@ -174,6 +185,7 @@ impl Server {
         ServerBuilder {
             queue,
             control: None,
+            scheduler: None,
             retry: Retry::default(),
             tokens: Vec::new(),
             max_connections: 1024,

@@ -84,7 +84,13 @@ impl Serve {
             builder = builder.token(token);
         }
         match &control {
-            Some(control) => builder = builder.control(control.store.clone()),
+            Some(control) => {
+                builder = builder.control(control.store.clone());
+                // A store alone may keep no schedules.
+                if let Ok(scheduler) = control.scheduler(&queue) {
+                    builder = builder.scheduler(scheduler);
+                }
+            }
             None => session.output.note(
                 "this backend keeps no control entries: what is handed out cannot be settled after a restart, and comes again; --control-url helps",
             ),

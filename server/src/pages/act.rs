@@ -4,37 +4,17 @@ use std::sync::Arc;
 
 use anyqueue_control::registry::Order;
 use axum::extract::{Form, State};
-use axum::response::{IntoResponse as _, Redirect, Response};
+use axum::response::Response;
 use serde::Deserialize;
 
-use super::shell::failed;
+use super::shell::{back, encoded, no_action, or_failed};
 use crate::app::App;
 use crate::manage::{cancel, retry};
-use crate::problem::{Answer, Problem};
 use crate::reasons::without_numbers;
 use crate::wire::{Path, Query, message_id, partition};
 
 /// The most dead letters that one request puts back.
 const MAX_REDRIVEN: usize = 10_000;
-
-/// Back to a page, with what came of it.
-fn back(path: &str, said: &str) -> Response {
-    let said = encoded(said);
-    let separator = if path.contains('?') { '&' } else { '?' };
-    Redirect::to(&format!("{path}{separator}said={said}")).into_response()
-}
-
-fn encoded(text: &str) -> String {
-    askama::filters::urlencode_strict(text).map(|text| text.to_string()).unwrap_or_default()
-}
-
-fn or_failed(app: &App, done: Answer<Response>) -> Response {
-    done.unwrap_or_else(|problem| failed(app, &problem))
-}
-
-fn no_action(name: &str) -> Problem {
-    Problem::not_found(format!("there is no action {name:?}"))
-}
 
 pub(crate) async fn on_partition(
     State(app): State<Arc<App>>,

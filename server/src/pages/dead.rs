@@ -10,6 +10,7 @@ use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 
+use super::confirm::Confirm;
 use super::shell::{Shell, failed, page as answer};
 use super::text::moment_or_dash;
 use crate::app::App;
@@ -105,19 +106,6 @@ pub(crate) struct Asked {
     partition: String,
     #[serde(default)]
     reason: Option<String>,
-}
-
-#[derive(Template)]
-#[template(path = "confirm.html")]
-struct Confirm {
-    shell: Shell,
-    what: String,
-    action: String,
-    fields: Vec<(&'static str, String)>,
-    verb: &'static str,
-    danger: bool,
-    none: bool,
-    back: String,
 }
 
 /// Says what would be done before it is.

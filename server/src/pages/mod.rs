@@ -1,7 +1,10 @@
 //! Pages for people: they work without a script, and keep themselves fresh with one.
 
 mod act;
+mod confirm;
+mod cron;
 mod dead;
+mod limits;
 mod overview;
 mod partition;
 mod session;
@@ -30,6 +33,10 @@ pub(crate) fn router() -> Router<Arc<App>> {
         .route("/workers", get(workers::page))
         .route("/dead", get(dead::page))
         .route("/dead/confirm", get(dead::confirm))
+        .route("/cron", get(cron::page))
+        .route("/cron/confirm", get(cron::confirm))
+        .route("/limits", get(limits::page))
+        .route("/do/cron/{action}", post(cron::act))
         .route("/do/partitions/{partition}/{action}", post(act::on_partition))
         .route("/do/tasks/{id}/{action}", post(act::on_task))
         .route("/do/workers/{worker}/{order}", post(act::on_worker))

@@ -2,10 +2,10 @@
 
 use askama::Template;
 use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 
 use crate::app::App;
-use crate::problem::Problem;
+use crate::problem::{Answer, Problem};
 
 /// What a page may load: only what comes from here, and no script within it.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
@@ -17,8 +17,8 @@ pub(crate) struct Shell {
     pub(crate) page: &'static str,
     pub(crate) backend: &'static str,
     pub(crate) read_only: bool,
-    /// Whether it keeps itself fresh.
-    pub(crate) live: bool,
+    /// Whether and how it keeps itself fresh.
+    pub(crate) live: &'static str,
     /// What was just done.
     pub(crate) said: Option<String>,
 }
@@ -30,13 +30,19 @@ impl Shell {
             page,
             backend: app.queue.storage().name(),
             read_only: app.read_only,
-            live: true,
+            live: "true",
             said: None,
         }
     }
 
     pub(crate) fn still(mut self) -> Self {
-        self.live = false;
+        self.live = "false";
+        self
+    }
+
+    /// What is on it changes also while no queue does.
+    pub(crate) fn timed(mut self) -> Self {
+        self.live = "timed";
         self
     }
 
@@ -47,8 +53,15 @@ impl Shell {
 
     /// The navigation.
     #[allow(clippy::unused_self, reason = "the template asks the frame")]
-    pub(crate) fn pages(&self) -> [(&'static str, &'static str); 4] {
-        [("Overview", "/"), ("Tasks", "/tasks"), ("Dead letters", "/dead"), ("Workers", "/workers")]
+    pub(crate) fn pages(&self) -> [(&'static str, &'static str); 6] {
+        [
+            ("Overview", "/"),
+            ("Tasks", "/tasks"),
+            ("Dead letters", "/dead"),
+            ("Workers", "/workers"),
+            ("Cron", "/cron"),
+            ("Limits", "/limits"),
+        ]
     }
 
     #[allow(clippy::unused_self, reason = "the template asks the frame")]
@@ -90,4 +103,25 @@ pub(crate) fn failed(app: &App, problem: &Problem) -> Response {
     let shell = Shell::new(app, "", problem.title.clone()).still();
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     with_status(status, &Failed { shell, detail: problem.detail.clone() })
+}
+
+/// Back to a page, with what came of it.
+pub(crate) fn back(path: &str, said: &str) -> Response {
+    let said = encoded(said);
+    let separator = if path.contains('?') { '&' } else { '?' };
+    Redirect::to(&format!("{path}{separator}said={said}")).into_response()
+}
+
+/// For an address.
+pub(crate) fn encoded(text: &str) -> String {
+    askama::filters::urlencode_strict(text).map(|text| text.to_string()).unwrap_or_default()
+}
+
+/// What was done, or why it was not.
+pub(crate) fn or_failed(app: &App, done: Answer<Response>) -> Response {
+    done.unwrap_or_else(|problem| failed(app, &problem))
+}
+
+pub(crate) fn no_action(name: &str) -> Problem {
+    Problem::not_found(format!("there is no action {name:?}"))
 }

@@ -1,0 +1,190 @@
+//! Schedules: what is pushed when.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyqueue::PushOutcome;
+use anyqueue::header::TASK_KIND;
+use anyqueue_control::cron::{LastRun, ScheduleInfo, Schedules};
+use askama::Template;
+use axum::extract::{Form, State};
+use axum::response::Response;
+use serde::Deserialize;
+
+use super::confirm::Confirm;
+use super::partition::Said;
+use super::shell::{Shell, back, failed, no_action, or_failed, page as answer};
+use super::text::{cut, moment, short};
+use crate::app::App;
+use crate::problem::{Answer, Problem};
+use crate::wire::{Path, Query};
+
+/// The most schedules that are shown.
+const SHOWN: usize = 200;
+/// So many of the next times are shown.
+const NEXT: usize = 5;
+/// What is due for longer than this has nobody who runs it.
+const LATE: Duration = Duration::from_mins(1);
+/// The longest reason that is shown.
+const REASON_BYTES: usize = 500;
+
+#[derive(Template)]
+#[template(path = "cron.html")]
+struct CronPage {
+    shell: Shell,
+    found: Result<Found, String>,
+}
+
+struct Found {
+    schedules: Vec<Shown>,
+    unreadable: Vec<(String, String)>,
+    all: usize,
+}
+
+struct Shown {
+    name: String,
+    is_paused: bool,
+    late: Option<String>,
+    spec: String,
+    zone: String,
+    partition: String,
+    kind: String,
+    next: Vec<Next>,
+    last: Option<Last>,
+}
+
+struct Next {
+    local: String,
+    until: String,
+}
+
+struct Last {
+    outcome: &'static str,
+    due: String,
+    id: Option<String>,
+    error: String,
+}
+
+pub(crate) async fn page(State(app): State<Arc<App>>, Query(said): Query<Said>) -> Response {
+    let found = async { Ok::<_, Problem>(Found::of(app.scheduler()?.list().await?)) };
+    let found = found.await.map_err(|problem| problem.detail);
+    answer(&CronPage { shell: Shell::new(&app, "Cron", "Cron").timed().saying(said.said), found })
+}
+
+impl Found {
+    fn of(all: Schedules) -> Self {
+        let unreadable = all.unreadable.iter().map(|(name, error)| (name.clone(), error.to_string()));
+        Self {
+            schedules: all.schedules.iter().take(SHOWN).map(|info| Shown::of(info, all.now)).collect(),
+            unreadable: unreadable.take(SHOWN).collect(),
+            all: all.schedules.len(),
+        }
+    }
+}
+
+impl Shown {
+    fn of(info: &ScheduleInfo, now: SystemTime) -> Self {
+        let schedule = &info.schedule;
+        let next = schedule.timetable.after(now).take(NEXT);
+        Self {
+            name: schedule.name.clone(),
+            is_paused: info.is_paused,
+            late: late(info, now),
+            spec: schedule.timetable.spec().to_string(),
+            zone: schedule.timetable.zone().to_string(),
+            partition: schedule.partition.name().to_owned(),
+            kind: schedule.headers.get(TASK_KIND).cloned().unwrap_or_default(),
+            next: next
+                .map(|time| Next {
+                    local: time.local().replace('T', " "),
+                    until: short(time.at().duration_since(now).unwrap_or_default()),
+                })
+                .collect(),
+            last: info.last.as_ref().map(Last::of),
+        }
+    }
+}
+
+/// Since when it waits for somebody to run it.
+fn late(info: &ScheduleInfo, now: SystemTime) -> Option<String> {
+    let due = info.next_at.filter(|_| !info.is_paused)?;
+    let is_late = now.duration_since(due).is_ok_and(|late| late > LATE);
+    is_late.then(|| moment(due))
+}
+
+impl Last {
+    fn of(last: &LastRun) -> Self {
+        Self {
+            outcome: last.outcome.as_str(),
+            due: moment(last.due_at),
+            id: last.id.map(|id| id.to_string()),
+            error: cut(last.error.as_deref().unwrap_or_default(), REASON_BYTES),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Which {
+    name: String,
+}
+
+fn unknown(name: &str) -> Problem {
+    Problem::not_found(format!("there is no schedule {name:?} any more"))
+}
+
+/// Asks before a schedule is deleted.
+pub(crate) async fn confirm(State(app): State<Arc<App>>, Query(which): Query<Which>) -> Response {
+    let name = which.name;
+    let asked = async {
+        app.writable()?;
+        let there = app.scheduler()?.get(&name).await?;
+        there.ok_or_else(|| unknown(&name))
+    };
+    let info = match asked.await {
+        Ok(info) => info,
+        Err(problem) => return failed(&app, &problem),
+    };
+    let partition = info.schedule.partition.name();
+    answer(&Confirm {
+        shell: Shell::new(&app, "Cron", "Delete a schedule?").still(),
+        what: format!(
+            "The schedule “{name}” would be deleted, for good. What it has pushed to {partition} stays."
+        ),
+        action: "/do/cron/delete".to_owned(),
+        fields: vec![("name", name)],
+        verb: "Delete it",
+        danger: true,
+        none: false,
+        back: "/cron".to_owned(),
+    })
+}
+
+pub(crate) async fn act(
+    State(app): State<Arc<App>>,
+    Path(action): Path<String>,
+    Form(which): Form<Which>,
+) -> Response {
+    let done = async {
+        app.writable()?;
+        Ok(back("/cron", &done(&app, &action, &which.name).await?))
+    };
+    or_failed(&app, done.await)
+}
+
+/// Does it, and says what came of it.
+async fn done(app: &App, action: &str, name: &str) -> Answer<String> {
+    let scheduler = app.scheduler()?;
+    let (was_there, said) = match action {
+        "run" => match scheduler.run_now(name).await? {
+            Some(PushOutcome::Duplicate(_)) => {
+                (true, "was not run: the task of an earlier time is still there")
+            }
+            outcome => (outcome.is_some(), "is pushed now, beside its times"),
+        },
+        "pause" => (scheduler.pause(name).await?, "is paused: its times pass without a task"),
+        "resume" => (scheduler.resume(name).await?, "goes on, from now"),
+        "delete" => (scheduler.delete(name).await?, "is deleted"),
+        other => return Err(no_action(other)),
+    };
+    if was_there { Ok(format!("{name} {said}.")) } else { Err(unknown(name)) }
+}
