@@ -39,7 +39,7 @@
 //! | [`RabbitMq`] | one node without plugins, also with TLS | `amqp://guest:guest@127.0.0.1:…/%2f` |
 //! | [`RabbitCluster`] | three of them | `amqp://guest:guest@127.0.0.1:…/%2f?nodes=…` |
 //! | [`Ministack`] | stands in for Amazon SQS | `http://127.0.0.1:…`, the client's endpoint |
-//! | [`Chromedriver`] | drives Chromium, for tests of pages | `http://127.0.0.1:…`, the endpoint of WebDriver |
+//! | [`Chromedriver`] | drives Chromium, for tests of pages | `http://127.0.0.1:…`, the endpoint of `WebDriver` |
 //!
 //! `cargo xtask setup` installs them all. Another server needs an implementation of [`Program`]: how it is found, started,
 //! asked whether it is ready, and stopped. The source of [`Redis`] is an example of a hundred lines; [`find_program`], [`run_helper`],

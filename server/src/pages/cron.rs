@@ -66,13 +66,13 @@ struct Last {
 }
 
 pub(crate) async fn page(State(app): State<Arc<App>>, Query(said): Query<Said>) -> Response {
-    let found = async { Ok::<_, Problem>(Found::of(app.scheduler()?.list().await?)) };
+    let found = async { Ok::<_, Problem>(Found::of(&app.scheduler()?.list().await?)) };
     let found = found.await.map_err(|problem| problem.detail);
     answer(&CronPage { shell: Shell::new(&app, "Cron", "Cron").timed().saying(said.said), found })
 }
 
 impl Found {
-    fn of(all: Schedules) -> Self {
+    fn of(all: &Schedules) -> Self {
         let unreadable = all.unreadable.iter().map(|(name, error)| (name.clone(), error.to_string()));
         Self {
             schedules: all.schedules.iter().take(SHOWN).map(|info| Shown::of(info, all.now)).collect(),
