@@ -1,0 +1,139 @@
+"""The calls, over one connection that is kept."""
+
+import http.client
+import json
+from types import TracebackType
+from typing import Any, Dict, List, Optional, Sequence, Type
+from urllib.parse import quote, urlencode, urlsplit
+
+from .problem import Problem
+
+Json = Dict[str, Any]
+
+
+class Client:
+    """Talks to one service. Not for several threads at once: give each its own."""
+
+    def __init__(self, url: str, token: Optional[str] = None, timeout: float = 30.0) -> None:
+        """`timeout` is in seconds, for each step of a call beyond the wait that the call itself asks for."""
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"{url!r} is no address of a service: write http://host:port")
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._connection: http.client.HTTPConnection = kind(parts.hostname, parts.port, timeout=timeout)
+        self._timeout = timeout
+        self._base = parts.path.rstrip("/")
+        self._headers = {"content-type": "application/json"}
+        if token is not None:
+            self._headers["authorization"] = f"Bearer {token}"
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection; the next call opens it again."""
+        self._connection.close()
+
+    def push(self, partition: str, *messages: Json) -> List[Json]:
+        """Pushes up to 1000 messages; an answer for each, in order."""
+        answer: List[Json] = self._call("POST", f"/v1/partitions/{quote(partition, '')}/messages", list(messages))
+        return answer
+
+    def pull(
+        self,
+        partitions: Sequence[str],
+        max: int = 1,
+        wait: float = 0.0,
+        lease: Optional[float] = None,
+        worker: Optional[str] = None,
+        received: Optional[str] = None,
+    ) -> Json:
+        """Pulls up to `max` messages, waiting `wait` seconds for the first. Say with the next pull that you `received` its `pull`."""
+        request: Json = {"partitions": list(partitions), "max": max, "wait_ms": int(wait * 1000)}
+        if lease is not None:
+            request["lease_ms"] = int(lease * 1000)
+        if worker is not None:
+            request["worker"] = worker
+        if received is not None:
+            request["received"] = received
+        answer: Json = self._call("POST", "/v1/pull", request, wait=wait, repeatable=worker is not None)
+        return answer
+
+    def settle(self, *ends: Json) -> List[Json]:
+        """Ends deliveries; an answer for each. After an answer that was lost, a repetition says `lost`."""
+        answer: List[Json] = self._call("POST", "/v1/settle", list(ends), repeatable=True)
+        return answer
+
+    def extend(self, deliveries: Sequence[str], lease: float) -> List[Json]:
+        """Holds deliveries for `lease` seconds from now; an answer for each."""
+        items = [{"delivery": delivery, "lease_ms": int(lease * 1000)} for delivery in deliveries]
+        answer: List[Json] = self._call("POST", "/v1/extend", items, repeatable=True)
+        return answer
+
+    def task(self, partition: str, id: str) -> Json:
+        """What is known of a task."""
+        answer: Json = self._call("GET", self._task(partition, id), repeatable=True)
+        return answer
+
+    def result(self, partition: str, id: str, wait: float = 0.0) -> Json:
+        """The task once it has ended, or as it stands after `wait` seconds."""
+        path = self._task(partition, id, "/result", {"wait_ms": str(int(wait * 1000))})
+        answer: Json = self._call("GET", path, wait=wait, repeatable=True)
+        return answer
+
+    def cancel(self, partition: str, id: str) -> Json:
+        """Removes a task that waits, or asks whoever runs it to stop."""
+        answer: Json = self._call("POST", self._task(partition, id, "/cancel"))
+        return answer
+
+    def partition(self, partition: str) -> Json:
+        """How full a queue is."""
+        answer: Json = self._call("GET", f"/v1/partitions/{quote(partition, '')}", repeatable=True)
+        return answer
+
+    def dead_letters(self, partition: str) -> Json:
+        """A page of dead letters, with their payloads."""
+        path = f"/v1/partitions/{quote(partition, '')}/dead?payloads=true"
+        answer: Json = self._call("GET", path, repeatable=True)
+        return answer
+
+    @staticmethod
+    def _task(partition: str, id: str, what: str = "", query: Optional[Dict[str, str]] = None) -> str:
+        return f"/v1/tasks/{quote(id, '')}{what}?{urlencode({'partition': partition, **(query or {})})}"
+
+    def _call(self, method: str, path: str, body: Any = None, wait: float = 0.0, repeatable: bool = False) -> Any:
+        """Repeats once where that is safe: the service says so, or the request is and its answer was lost."""
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            return self._once(method, path, data, wait)
+        except Problem as problem:
+            lost = problem.kind == "unreachable" and repeatable
+            if not lost and problem.retry != "safe":
+                raise
+        return self._once(method, path, data, wait)
+
+    def _once(self, method: str, path: str, data: Optional[bytes], wait: float) -> Any:
+        connection = self._connection
+        connection.timeout = self._timeout + wait
+        if connection.sock is not None:
+            connection.sock.settimeout(self._timeout + wait)
+        try:
+            connection.request(method, self._base + path, data, self._headers)
+            response = connection.getresponse()
+            text = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise Problem(0, "unreachable", f"the service did not answer: {error!r}", "may_duplicate") from error
+        try:
+            answer = json.loads(text)
+        except ValueError:
+            answer = {"detail": "the answer is no JSON: is this address the service's?"}
+            raise Problem.of(response.status, answer) from None
+        if response.status >= 400:
+            raise Problem.of(response.status, answer if isinstance(answer, dict) else {})
+        return answer
