@@ -11,6 +11,7 @@ mod ours;
 mod report;
 mod scenario;
 mod scratch;
+mod service;
 mod yardstick;
 
 use std::path::PathBuf;
@@ -35,8 +36,8 @@ const DRAIN: &str = "drain";
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// Which backend. Of SQS the price is told, for every scenario: here an emulator stands in for it.
-    #[arg(long, value_parser = names(BACKENDS.iter().map(|backend| backend.name).chain([yardstick::sqs::NAME])))]
+    /// Which backend. Of SQS the price is told, for every scenario: here an emulator stands in for it. `service` measures the way over HTTP.
+    #[arg(long, value_parser = names(BACKENDS.iter().map(|backend| backend.name).chain([yardstick::sqs::NAME, service::NAME])))]
     backend: String,
     /// What to measure.
     #[arg(long, value_parser = names(Scenario::ALL.into_iter().map(Scenario::name).chain([DRAIN])))]
@@ -92,6 +93,10 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let settings = settings(arguments)?;
     if arguments.backend == yardstick::sqs::NAME {
         runtime.block_on(yardstick::sqs::print_costs(settings.messages, arguments.json))?;
+        return Ok(true);
+    }
+    if arguments.backend == service::NAME {
+        runtime.block_on(service::print(&settings, arguments.json))?;
         return Ok(true);
     }
     let mut backends = BACKENDS.iter().filter(|backend| chosen(&arguments.backend, backend.name));

@@ -157,7 +157,7 @@ fn whole(number: f64) -> String {
 }
 
 /// The middle value; of an even number of values the lower of the two in the middle.
-fn median(values: &[f64]) -> Option<f64> {
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(values.len().saturating_sub(1) / 2).copied()
@@ -170,7 +170,7 @@ fn min_max(values: &[f64]) -> Option<(f64, f64)> {
 }
 
 /// The least value that `percent` of all do not exceed (the nearest rank).
-fn percentile_ms(values: &[Duration], percent: usize) -> Option<f64> {
+pub(crate) fn percentile_ms(values: &[Duration], percent: usize) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
     let rank = (values.len() * percent).div_ceil(100).max(1);

@@ -8,7 +8,7 @@
 //! | [`CLOUD`] | a queue service without any order |
 //! | [`CLOUD_FIFO`] | a queue service with order within groups |
 
-use anyqueue::adapter::{Capabilities, Order, PriorityDiscipline, Rejoin, Requeue};
+use anyqueue::adapter::{Capabilities, LeaseKind, Order, PriorityDiscipline, Rejoin, Requeue};
 
 use crate::need::Need;
 
@@ -23,6 +23,7 @@ pub const EVERYTHING: &[Need] = &[
     Need::RejoinLast,
     Need::TimedLease,
     Need::TwelveHourLease,
+    Need::PortableLease,
     Need::Fencing,
     Need::Exclusive,
     Need::ExactPushDelay,
@@ -102,6 +103,10 @@ pub(crate) fn contradictions(c: &Capabilities) -> Vec<&'static str> {
         (one_level != (c.priority_levels <= 1), "priority levels without a discipline, or the reverse"),
         (c.lease.min.is_zero() || c.lease.min > c.lease.max, "lease bounds that no lease can keep"),
         (c.lease.max_hold.is_some_and(|hold| hold < c.lease.min), "a longest hold below the shortest lease"),
+        (
+            c.lease.portable && c.lease.kind == LeaseKind::Connection,
+            "leases that are connections, and that others can settle",
+        ),
         (limits.contains(&0), "a batch limit of zero"),
         (c.limits.message_bytes == 0, "no room for any message"),
         (c.limits.push_batch_bytes < c.limits.message_bytes, "batches too small for the largest message"),

@@ -56,6 +56,8 @@ needs! {
     RejoinLast: "postponed and matured messages at the end", |c| c.postponed == Rejoin::End;
     /// Leases that end by time.
     TimedLease: "timed leases", |c| c.lease.kind == LeaseKind::Timed;
+    /// Deliveries that any client can settle in every way.
+    PortableLease: "leases that any client can settle", |c| c.lease.portable;
     /// Leases that are connections.
     ConnectionLease: "leases that are connections", |c| c.lease.kind == LeaseKind::Connection;
     /// Strict fencing.

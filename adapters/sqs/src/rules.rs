@@ -7,6 +7,10 @@ const BOTH: &[(&str, &str)] = &[
         "the service knows deduplication for five minutes, whatever became of the first",
     ),
     ("strict fencing", "a late deletion by an old receipt handle may succeed"),
+    (
+        "leases that any client can settle",
+        "a move stores a copy, for which it takes the client that received the message",
+    ),
     ("releases told from other deliveries", "each reception counts, whatever ended it"),
     ("all four counts", "what is postponed and what is held are counted as one: not visible"),
     ("a list of partitions", "a queue's name may hold no more than a hash of the partition's"),

@@ -268,6 +268,7 @@ with_ledger_faults! { with_control_faults! faults!
     // Batches
     TokenByItsStart: "A token is compared as far as the shorter of two goes.",
     TokensInterchange: "The token of one delivery settles any other.",
+    MovedByItsPullerOnly: "A message is moved only by the client that pulled it.",
     RefusedFailsBatch: "One settlement that is refused makes the whole batch refused.",
     ExtendsFirstHundred: "Of a batch of extensions the first hundred are done.",
     ExtendsOnePartition: "Of a batch of extensions those of the first one's partition are done.",

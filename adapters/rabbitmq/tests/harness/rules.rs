@@ -19,6 +19,7 @@ pub(crate) const RULES: &[(Need, &str)] = &[
         Need::TimedLease,
         "a delivery is its channel's: AMQP 0-9-1 knows no end by time; core's own timer gives back what nobody extends",
     ),
+    (Need::PortableLease, "a delivery is its channel's: nobody else can acknowledge it"),
     (Need::DeliveryCount, "a classic queue counts no deliveries"),
     (Need::Groups, "a single active consumer is per queue: the broker orders no group within one"),
     (Need::Dedup, "the broker compares no messages"),

@@ -8,7 +8,7 @@ use anyqueue::adapter::{
     Action, Extension, InspectQueueStorage as _, Lease, PullQueueStorage as _, PullRequest,
     PushQueueStorage as _, RawDelivery, Settlement, async_trait,
 };
-use anyqueue::{MessageData, MessageId, MessageState, PartitionId, SettleOutcome};
+use anyqueue::{Error, ErrorKind, MessageData, MessageId, MessageState, PartitionId, SettleOutcome};
 use anyqueue_conformance::{Clause, Fault};
 
 use crate::quirk::{Client, Entry, Kept, Pulled, Pushed, Quirk, Settled, subtle};
@@ -17,6 +17,9 @@ pub(crate) const FAULTS: &[Entry] = &[
     subtle(Fault::InitReleasesLeased, &[Clause::Exclusive, Clause::Init], || leases(LeasesEnd::AtInit)),
     subtle(Fault::CloseReleasesAll, &[Clause::Exclusive, Clause::Close], || leases(LeasesEnd::AtClose)),
     subtle(Fault::ClosedKeepsLeases, &[Clause::LeaseEnd, Clause::Close], || leases(LeasesEnd::Never)),
+    subtle(Fault::MovedByItsPullerOnly, &[Clause::SettleOutcomes], || {
+        Arc::new(MovedByItsPullerOnly::default())
+    }),
     subtle(Fault::DelayedDieWithPusher, &[Clause::Stored, Clause::Delays], || {
         Arc::new(DelayedDieWithPusher::default())
     }),
@@ -82,6 +85,44 @@ impl Quirk for Leases {
             LeasesEnd::AtClose => self.release_all(client).await,
             LeasesEnd::Never => self.keep_for_ever(client).await,
         }
+    }
+}
+
+/// Needs the message for a move, as a broker would, and declares that anybody can.
+#[derive(Debug, Default)]
+struct MovedByItsPullerOnly(Kept<HashMap<Lease, usize>>);
+
+#[async_trait]
+impl Quirk for MovedByItsPullerOnly {
+    async fn pull(&self, client: &Client, partition: &PartitionId, request: PullRequest) -> Pulled {
+        let deliveries = client.right.pull(partition, request).await?;
+        let pulled = |delivery: &RawDelivery| (delivery.lease.clone(), client.number);
+        self.0.lock().extend(deliveries.iter().map(pulled));
+        Ok(deliveries)
+    }
+
+    async fn settle(&self, client: &Client, settlements: &[Settlement]) -> Settled {
+        let is_refused = |it: &Settlement| {
+            let by_another = self.0.lock().get(&it.lease).is_some_and(|puller| *puller != client.number);
+            matches!(it.action, Action::Move { .. }) && by_another
+        };
+        let mut outcomes = Vec::with_capacity(settlements.len());
+        for settlement in settlements {
+            let refused =
+                || Error::new(ErrorKind::InvalidInput, "the client that has the message must move it");
+            let outcome = if is_refused(settlement) {
+                Err(refused())
+            } else {
+                client
+                    .right
+                    .settle(std::slice::from_ref(settlement))
+                    .await
+                    .pop()
+                    .unwrap_or_else(|| Err(refused()))
+            };
+            outcomes.push(outcome);
+        }
+        outcomes
     }
 }
 

@@ -69,6 +69,13 @@ seen! {
         client.0.close().await.unwrap();
         lab.open().await.wait().await
     };
+    MovedByItsPullerOnly: "b", not "", async |lab| {
+        let client = lab.open().await;
+        client.push([m("b")]).await;
+        let held = lab.open().await.one().await;
+        let _ = client.0.settle(&[anyqueue::adapter::Settlement::new(held.lease.clone(), move_to(&other()))]).await;
+        client.all_of(&other()).await
+    };
     DelayedDieWithPusher: "a", not "", async |lab| {
         let client = lab.open().await;
         client.push([m("a").with_delay(25 * SHORT)]).await;

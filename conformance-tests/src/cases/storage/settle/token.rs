@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use anyqueue::SettleOutcome;
 use anyqueue::adapter::{Action, Lease, PullRequest, RawDelivery, Settlement, Token};
+use anyqueue::{ExtendOutcome, SettleOutcome};
 
 use crate::case::Case;
 use crate::clause::Clause;
@@ -20,6 +20,9 @@ pub(in crate::cases) const CASES: &[Case] = &[
     case!(Storage, "settle.crossed_tokens", [SettleOutcomes, Fencing], crossed_tokens)
         .needs(&[Need::Fencing])
         .kills(&[Fault::TokensInterchange]),
+    case!(Storage, "settle.by_another_client", [SettleOutcomes, SettleActions], by_another_client)
+        .needs(&[Need::PortableLease])
+        .kills(&[Fault::MovedByItsPullerOnly]),
     case!(Storage, "settle.twice", [SettleTwice], twice).kills(&[Fault::SecondSettled]),
     case!(Storage, "settle.twice_in_one_batch", [SettleOutcomes, SettleTwice], twice_in_one_batch)
         .kills(&[Fault::SecondSettled]),
@@ -35,6 +38,41 @@ pub(in crate::cases) fn actions(c: &Context) -> CaseResult<Vec<Action>> {
         Action::Postpone { delay: Duration::ZERO, headers: None },
         Action::Move { to, headers: None },
     ])
+}
+
+/// Who knows the lease can extend it and settle it in every way, also if another client pulled it and is gone.
+async fn by_another_client(c: &Context) -> CaseResult {
+    let (p, elsewhere) = (c.partition("work")?, c.partition("elsewhere")?);
+    for action in actions(c)? {
+        let sent = c.client().push(&p, &[c.message()]).await?;
+        let puller = c.fresh().await?;
+        let [mut held] = puller.take_exact(&p).await?;
+        // As it would travel to another process: by its bytes.
+        held.lease.token = Token::from_bytes(held.lease.token.as_bytes().to_vec());
+        let extended = c.client().extend(&held, c.timing().long_lease).await?;
+        c.equal(
+            Clause::Extend,
+            &sent,
+            "an extension by another client",
+            &ExtendOutcome::Extended,
+            &extended,
+        )?;
+        let settled = c.client().try_settle(&held, action.clone()).await?;
+        let told = format!("the outcome for another client ({action:?})");
+        c.equal(Clause::SettleOutcomes, &sent, &told, &SettleOutcome::Settled, &settled)?;
+        let again = puller.try_settle(&held, Action::Remove).await?;
+        let told = "the outcome for who pulled it, afterwards";
+        c.equal(Clause::SettleTwice, &sent, told, &SettleOutcome::Lost, &again)?;
+        puller.close().await?;
+        let left = match action {
+            Action::Remove => continue,
+            Action::Move { .. } => c.client().take(&elsewhere, 1).await?,
+            _ => c.client().take(&p, 1).await?,
+        };
+        c.same(Clause::SettleActions, "what another client settled, where it belongs", &sent, &left)?;
+        c.client().remove(&left).await?;
+    }
+    c.client().nothing(&p, c.timing().slack, Clause::SettleActions, "nothing beside it").await
 }
 
 /// A second settlement of the same delivery returns `Lost` and changes nothing, whatever the two were.
