@@ -4,9 +4,10 @@ import functools
 import logging
 import os
 import threading
+import time
 import unittest
 import uuid
-from typing import Any, Callable
+from typing import Any, Callable, List
 
 from anyqueue import Client, Problem, Worker
 
@@ -55,6 +56,15 @@ class ServiceTest(unittest.TestCase):
         running = Running(worker)
         self.addCleanup(running.end)
         return running
+
+    def dead(self) -> List[Any]:
+        """The dead letters, once there are any: a broker may tell of them a moment later."""
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            if dead := self.client.dead_letters(self.queue)["dead"]:
+                return list(dead)
+            time.sleep(0.05)
+        return []
 
     def happens(self, event: threading.Event) -> None:
         self.assertTrue(event.wait(PATIENCE), "it did not happen in time")

@@ -40,8 +40,7 @@ class ClientTest(ServiceTest):
         self.client.push(self.queue, {"payload": "bad"})
         delivery = self.client.pull([self.queue], wait=20)["deliveries"][0]
         self.client.settle({"delivery": delivery["delivery"], "status": "poisonous", "error": "why"})
-        dead = self.client.dead_letters(self.queue)["dead"]
-        self.assertEqual([(one["payload"], one["reason"]) for one in dead], [("bad", "why")])
+        self.assertEqual([(one["payload"], one["reason"]) for one in self.dead()], [("bad", "why")])
 
     def test_a_mistake_is_a_problem_that_says_what_to_do(self) -> None:
         with self.assertRaises(Problem) as caught:

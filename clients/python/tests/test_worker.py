@@ -50,8 +50,7 @@ class OutcomeTest(ServiceTest):
         self.client.dead_letters(self.queue)  # Where they cannot be listed, this says so at once.
         id = self.push(payload="x", **message)
         self.start(worker)
-        self.client.result(self.queue, id, wait=PATIENCE)
-        dead = self.client.dead_letters(self.queue)["dead"]
+        dead = self.dead()
         self.assertEqual([one["id"] for one in dead], [id])
         return str(dead[0]["reason"])
 
