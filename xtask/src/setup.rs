@@ -80,7 +80,7 @@ const TOOLS: &[Tool] = &[
         what: "Python with virtual environments",
         found: || succeeds("python3", &["-c", "import ensurepip, venv"]),
         from: Source::Apt(&["python3-venv"]),
-        why: "installs ministack",
+        why: "installs ministack, and runs the tests of the client for Python",
     },
     Tool {
         what: "ministack",

@@ -1,6 +1,8 @@
-"""A client of anyqueue's HTTP service."""
+"""A client of anyqueue's HTTP service, and a worker over it."""
 
 from .client import Client
 from .problem import Problem
+from .task import Cancel, Poison, Postpone, Task
+from .worker import Worker
 
-__all__ = ["Client", "Problem"]
+__all__ = ["Cancel", "Client", "Poison", "Postpone", "Problem", "Task", "Worker"]

@@ -1,11 +1,12 @@
 """The calls, over one connection that is kept."""
 
-import http.client
 import json
+import time
 from types import TracebackType
 from typing import Any, Dict, List, Optional, Sequence, Type
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
+from .connection import Connection
 from .problem import Problem
 
 Json = Dict[str, Any]
@@ -15,14 +16,10 @@ class Client:
     """Talks to one service. Not for several threads at once: give each its own."""
 
     def __init__(self, url: str, token: Optional[str] = None, timeout: float = 30.0) -> None:
-        """`timeout` is in seconds, for each step of a call beyond the wait that the call itself asks for."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{url!r} is no address of a service: write http://host:port")
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._connection: http.client.HTTPConnection = kind(parts.hostname, parts.port, timeout=timeout)
+        """`timeout` is in seconds, for a whole call beyond the wait that it asks for, its repetition included. Only looking up the
+        host's name is not bounded by it: write an address where that matters."""
+        self._connection = Connection(url)
         self._timeout = timeout
-        self._base = parts.path.rstrip("/")
         self._headers = {"content-type": "application/json"}
         if token is not None:
             self._headers["authorization"] = f"Bearer {token}"
@@ -38,6 +35,10 @@ class Client:
     def close(self) -> None:
         """Closes the connection; the next call opens it again."""
         self._connection.close()
+
+    def interrupt(self) -> None:
+        """Ends the call that is under way, and all later ones, from another thread: they raise a `Problem`."""
+        self._connection.interrupt()
 
     def push(self, partition: str, *messages: Json) -> List[Json]:
         """Pushes up to 1000 messages; an answer for each, in order."""
@@ -64,15 +65,15 @@ class Client:
         answer: Json = self._call("POST", "/v1/pull", request, wait=wait, repeatable=worker is not None)
         return answer
 
-    def settle(self, *ends: Json) -> List[Json]:
+    def settle(self, *ends: Json, timeout: Optional[float] = None) -> List[Json]:
         """Ends deliveries; an answer for each. After an answer that was lost, a repetition says `lost`."""
-        answer: List[Json] = self._call("POST", "/v1/settle", list(ends), repeatable=True)
+        answer: List[Json] = self._call("POST", "/v1/settle", list(ends), repeatable=True, timeout=timeout)
         return answer
 
-    def extend(self, deliveries: Sequence[str], lease: float) -> List[Json]:
+    def extend(self, deliveries: Sequence[str], lease: float, timeout: Optional[float] = None) -> List[Json]:
         """Holds deliveries for `lease` seconds from now; an answer for each."""
         items = [{"delivery": delivery, "lease_ms": int(lease * 1000)} for delivery in deliveries]
-        answer: List[Json] = self._call("POST", "/v1/extend", items, repeatable=True)
+        answer: List[Json] = self._call("POST", "/v1/extend", items, repeatable=True, timeout=timeout)
         return answer
 
     def task(self, partition: str, id: str) -> Json:
@@ -106,34 +107,33 @@ class Client:
     def _task(partition: str, id: str, what: str = "", query: Optional[Dict[str, str]] = None) -> str:
         return f"/v1/tasks/{quote(id, '')}{what}?{urlencode({'partition': partition, **(query or {})})}"
 
-    def _call(self, method: str, path: str, body: Any = None, wait: float = 0.0, repeatable: bool = False) -> Any:
+    def _call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        wait: float = 0.0,
+        repeatable: bool = False,
+        timeout: Optional[float] = None,
+    ) -> Any:
         """Repeats once where that is safe: the service says so, or the request is and its answer was lost."""
-        data = None if body is None else json.dumps(body).encode()
+        data = None if body is None else json.dumps(body, allow_nan=False).encode()
+        deadline = time.monotonic() + (self._timeout if timeout is None else timeout) + wait
         try:
-            return self._once(method, path, data, wait)
+            return self._once(method, path, data, deadline)
         except Problem as problem:
             lost = problem.kind == "unreachable" and repeatable
-            if not lost and problem.retry != "safe":
+            # A repetition that could not wait as long as it asks for would fail for nothing.
+            if not (lost or problem.retry == "safe") or time.monotonic() + wait >= deadline:
                 raise
-        return self._once(method, path, data, wait)
+        return self._once(method, path, data, deadline)
 
-    def _once(self, method: str, path: str, data: Optional[bytes], wait: float) -> Any:
-        connection = self._connection
-        connection.timeout = self._timeout + wait
-        if connection.sock is not None:
-            connection.sock.settimeout(self._timeout + wait)
-        try:
-            connection.request(method, self._base + path, data, self._headers)
-            response = connection.getresponse()
-            text = response.read()
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            raise Problem(0, "unreachable", f"the service did not answer: {error!r}", "may_duplicate") from error
+    def _once(self, method: str, path: str, data: Optional[bytes], deadline: float) -> Any:
+        status, text = self._connection.call(method, path, data, self._headers, deadline)
         try:
             answer = json.loads(text)
         except ValueError:
-            answer = {"detail": "the answer is no JSON: is this address the service's?"}
-            raise Problem.of(response.status, answer) from None
-        if response.status >= 400:
-            raise Problem.of(response.status, answer if isinstance(answer, dict) else {})
+            raise Problem.of(status, {"detail": "the answer is no JSON: is this address the service's?"}) from None
+        if status >= 400:
+            raise Problem.of(status, answer if isinstance(answer, dict) else {})
         return answer

@@ -1,22 +1,13 @@
 """The client against a service that runs."""
 
-import os
 import unittest
-import uuid
 
 from anyqueue import Client, Problem
 
-ADDRESS = os.environ.get("ANYQUEUE_TEST_ADDRESS")
+from .bed import ServiceTest, where_supported
 
-
-class ClientTest(unittest.TestCase):
-    def setUp(self) -> None:
-        if ADDRESS is None:
-            self.fail("set ANYQUEUE_TEST_ADDRESS to the host:port of a service with a ledger")
-        self.client = Client(f"http://{ADDRESS}")
-        self.addCleanup(self.client.close)
-        self.queue = f"python-{uuid.uuid4()}"
-
+class ClientTest(ServiceTest):
+    @where_supported
     def test_a_task_is_pushed_pulled_extended_settled_and_its_result_found(self) -> None:
         pushed = self.client.push(self.queue, {"payload": "hello", "kind": "send"})
         self.assertEqual(pushed[0]["outcome"], "stored")
@@ -38,17 +29,18 @@ class ClientTest(unittest.TestCase):
         third = self.client.pull([self.queue], worker=self.queue, received=second["pull"])
         self.assertEqual(third["deliveries"], [])
 
+    @where_supported
     def test_what_waits_can_be_cancelled(self) -> None:
         id = self.client.push(self.queue, {"payload": "no"})[0]["id"]
         self.assertEqual(self.client.cancel(self.queue, id)["outcome"], "removed")
         self.assertEqual(self.client.pull([self.queue])["deliveries"], [])
 
+    @where_supported
     def test_a_poisonous_task_is_a_dead_letter(self) -> None:
         self.client.push(self.queue, {"payload": "bad"})
         delivery = self.client.pull([self.queue], wait=20)["deliveries"][0]
         self.client.settle({"delivery": delivery["delivery"], "status": "poisonous", "error": "why"})
-        dead = self.client.dead_letters(self.queue)["dead"]
-        self.assertEqual([(one["payload"], one["reason"]) for one in dead], [("bad", "why")])
+        self.assertEqual([(one["payload"], one["reason"]) for one in self.dead()], [("bad", "why")])
 
     def test_a_mistake_is_a_problem_that_says_what_to_do(self) -> None:
         with self.assertRaises(Problem) as caught:

@@ -37,6 +37,7 @@ async fn what_somebody_uses_is_not_exchanged_under_their_hands() {
     let Some(browser) = Browser::open(&bed, Scripts::On).await else { return };
     browser.go("/").await;
     browser.find("//*[@id='live'][not(@hidden)]").await;
+    browser.find("//*[@id='queues']//tbody//a").await;
     browser.ask("document.querySelector('#queues tbody a').focus()").await;
     bed.push("orders", json!({ "payload": "x" })).await;
     browser.find("//*[@id='tiles'][contains(., '2')]").await;

@@ -50,6 +50,13 @@ const TABLE: &[Row] = &[
         None,
         "its leases are short: little may run at the same time",
     ),
+    (
+        "anyqueue-server/python",
+        Share::Tenths(8),
+        95,
+        None,
+        "starts every server, and waits for leases to pass",
+    ),
     ("anyqueue-cli/command", Share::Tenths(5), 80, Some(4), "waits for processes and servers"),
     ("anyqueue-postgres/behaviour", Share::Tenths(5), 26, Some(4), "waits for time-outs and servers"),
     ("anyqueue-postgres/conformance", Share::Tenths(10), 54, None, "sixteen cases at once"),

@@ -1,0 +1,93 @@
+"""Pulls for a worker, and gives back what it does not begin."""
+
+import logging
+import threading
+import time
+from typing import Callable, List, Optional
+
+from .backoff import Backoff
+from .client import Client, Json
+from .problem import Problem
+from .task import Task
+
+LOG = logging.getLogger("anyqueue")
+# The most messages of one pull, so that an answer of the largest ones can be read.
+MAX_PULL = 10
+
+
+class Puller:
+    """Repeats what fails, with pauses. One thread pulls; another may `stop` it."""
+
+    def __init__(
+        self, connect: Callable[[], Client], name: str, partitions: List[str], wait: float, lease: Optional[float]
+    ) -> None:
+        self._connect = connect
+        self._client = connect()
+        self._name, self._partitions, self._wait, self._lease = name, partitions, wait, lease
+        self._received: Optional[str] = None
+        self._backoff = Backoff()
+        self._stopped = threading.Event()
+        # Until when what goes back may be told: set before the stop.
+        self.deadline = 0.0
+
+    def stop(self) -> None:
+        """Ends a pull that waits."""
+        self._stopped.set()
+        self._client.interrupt()
+
+    def close(self) -> None:
+        self._client.close()
+
+    def pull(self, free: int) -> List[Json]:
+        """Up to so many messages; none if it failed or was stopped."""
+        try:
+            return self._ask(self._client, min(free, MAX_PULL), self._wait)
+        except Problem as problem:
+            if self._stopped.is_set():
+                return self._ask_again()
+            if _is_final(problem):
+                raise
+            LOG.warning("could not pull: %s", problem)
+            self._stopped.wait(self._backoff.pause())
+            return []
+
+    def _ask(self, client: Client, most: int, wait: float) -> List[Json]:
+        pulled = client.pull(self._partitions, most, wait, self._lease, self._name, self._received)
+        self._backoff.reset()
+        if pulled["deliveries"]:
+            self._received = pulled["pull"]
+        messages: List[Json] = pulled["deliveries"]
+        return messages
+
+    def _ask_again(self) -> List[Json]:
+        """An answer that was cut off may have had messages. A pull that says what was received last brings them back."""
+        try:
+            with self._connect() as client:
+                return self._ask(client, 1, 0.0)
+        except Problem as problem:
+            LOG.warning("could not ask what was sent last; it comes again when its lease ends: %s", problem)
+            return []
+
+    def give_back(self, tasks: List[Task]) -> None:
+        """They go back untouched, if the service can be reached until the deadline; else when their leases end."""
+        backoff = Backoff()
+        with self._connect() as client:
+            while tasks:
+                left = self.deadline - time.monotonic()
+                try:
+                    ends = [{"delivery": task.delivery, "status": "waiting"} for task in tasks]
+                    answers = client.settle(*ends, timeout=max(1.0, left))
+                    tasks = [task for task, answer in zip(tasks, answers) if answer["outcome"] == "error"]
+                except Problem as problem:
+                    LOG.warning("could not give back what had not begun: %s", problem)
+                pause = backoff.pause()
+                if time.monotonic() + pause >= self.deadline:
+                    return
+                if tasks:
+                    time.sleep(pause)
+
+
+def _is_final(problem: Problem) -> bool:
+    """Whether the service itself says that a repetition never helps; something between that it is away does not count."""
+    refused = 400 <= problem.status < 500 or problem.status == 501
+    return refused and problem.retry == "never" and problem.kind != "unknown"

@@ -1,0 +1,199 @@
+"""A loop that pulls, runs handlers and settles."""
+
+import logging
+import queue
+import signal
+import threading
+import time
+import uuid
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from .client import Client, Json
+from .keeper import Keeper
+from .puller import Puller
+from .settler import run_handler, settle
+from .task import Task
+
+LOG = logging.getLogger("anyqueue")
+Handler = Callable[[Task], Any]
+
+MAX_CONCURRENCY = 256
+MAX_PARTITIONS = 64
+MAX_WAIT = 30.0
+# How long the threads of the worker itself get to end beyond the deadline, in seconds.
+GRACE = 1.0
+
+
+class Worker:
+    """Runs handlers, each in a thread. It pulls only what it has a free thread for."""
+
+    def __init__(
+        self,
+        url: str,
+        token: Optional[str] = None,
+        *,
+        concurrency: int = 4,
+        lease: Optional[float] = None,
+        wait: float = 20.0,
+        drain: float = 30.0,
+        timeout: float = 30.0,
+        name: Optional[str] = None,
+    ) -> None:
+        """Times are in seconds: `lease` for which a task is held each time (by default as the queue is set), `wait` of a pull,
+        `drain` for what runs when the worker stops, `timeout` for a call. The `name` has to be of this worker alone."""
+        if not 1 <= concurrency <= MAX_CONCURRENCY:
+            raise ValueError(f"concurrency is {concurrency}: 1 to {MAX_CONCURRENCY}")
+        if not 0 < wait <= MAX_WAIT:
+            raise ValueError(f"wait is {wait}: more than 0 and at most {MAX_WAIT} seconds")
+        if (lease is not None and lease <= 0) or drain < 0 or timeout <= 0:
+            raise ValueError("lease and timeout are more than 0 seconds, and drain is not less than 0")
+        self.name = name or f"python-{uuid.uuid4()}"
+        self._url, self._token, self._timeout = url, token, timeout
+        self._connect()  # A bad address is refused here.
+        self._concurrency, self._lease, self._wait = concurrency, lease, wait
+        self._drain = drain
+        self._handlers: Dict[Tuple[str, Optional[str]], Handler] = {}
+        # The queue can be put to by a handler of a signal, which an event cannot be set by.
+        self._orders: "queue.SimpleQueue[Optional[BaseException]]" = queue.SimpleQueue()
+        self._stopping = threading.Event()
+        self._pulled: "queue.Queue[Optional[Task]]" = queue.Queue(2 * concurrency)
+        self._free = threading.Condition()
+        self._busy = 0
+        self._keeper = Keeper(self._connect)
+        self._started = False
+
+    def handler(self, partition: str, kind: Optional[str] = None) -> Callable[[Handler], Handler]:
+        """Decorates the handler of a partition, or of one kind there. Partitions named first are the most wanted. A task for which
+        there is none fails."""
+
+        def add(handler: Handler) -> Handler:
+            if self._started:
+                raise RuntimeError("the worker runs already: add handlers before")
+            if len({name for name, _ in self._handlers} | {partition}) > MAX_PARTITIONS:
+                raise ValueError(f"a worker has at most {MAX_PARTITIONS} partitions: run several")
+            if (partition, kind) in self._handlers:
+                raise ValueError(f"{partition!r} has a handler of the kind {kind!r} already")
+            self._handlers[partition, kind] = handler
+            return handler
+
+        return add
+
+    def stop(self) -> None:
+        """Pulls no more, and lets what runs finish; once more, it does not wait for that. From any thread, also before `run`."""
+        self._orders.put(None)
+
+    def run(self, handle_signals: bool = False) -> bool:
+        """Works until it is stopped, by SIGTERM and SIGINT too if so told (in the main thread). Whether all that ran has finished:
+        what has not goes on in its thread, is not extended, and comes again when its lease ends. A worker runs once.
+
+        Raises a `Problem` when the service refuses to be pulled from."""
+        if self._started or not self._handlers:
+            raise RuntimeError("a worker runs once" if self._started else "add a handler first")
+        self._started = True
+        before = self._catch_signals() if handle_signals else {}
+        try:
+            return self._work()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _catch_signals(self) -> Dict[int, Any]:
+        catch = lambda _number, _frame: self.stop()  # noqa: E731
+        return {number: signal.signal(number, catch) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def _work(self) -> bool:
+        partitions = list(dict.fromkeys(partition for partition, _ in self._handlers))
+        puller = Puller(self._connect, self.name, partitions, self._wait, self._lease)
+        keeping = self._start(self._keeper.run)
+        pulling = self._start(lambda: self._pull(puller))
+        running = [self._start(self._run_tasks) for _ in range(self._concurrency)]
+        error = self._orders.get()
+        deadline = time.monotonic() + self._drain
+        puller.deadline = deadline
+        with self._free:
+            self._stopping.set()
+            self._free.notify_all()
+        puller.stop()
+        for _ in running:
+            self._pulled.put(None)
+        finished = self._finish(running, deadline)
+        pulling.join(max(GRACE, deadline - time.monotonic()) if finished else GRACE)
+        self._keeper.end()
+        keeping.join(GRACE)
+        if error is not None:
+            raise error
+        return finished
+
+    def _finish(self, running: List[threading.Thread], deadline: float) -> bool:
+        """Waits for the handlers, until the deadline or until it is told again to stop."""
+
+        def tell() -> None:
+            for thread in running:
+                thread.join()
+            self._orders.put(None)
+
+        threading.Thread(target=tell, daemon=True).start()
+        try:
+            self._orders.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            pass
+        return not any(thread.is_alive() for thread in running)
+
+    def _connect(self) -> Client:
+        return Client(self._url, self._token, self._timeout)
+
+    def _start(self, work: Callable[[], None]) -> threading.Thread:
+        def guarded() -> None:
+            try:
+                work()
+            except BaseException as error:  # The worker must not go on with a part of it dead.
+                self._orders.put(error)
+
+        thread = threading.Thread(target=guarded, name=self.name, daemon=True)
+        thread.start()
+        return thread
+
+    def _pull(self, puller: Puller) -> None:
+        try:
+            while not self._stopping.is_set():
+                with self._free:
+                    while self._busy == self._concurrency and not self._stopping.is_set():
+                        self._free.wait()
+                    free = self._concurrency - self._busy
+                if free and not self._stopping.is_set():
+                    self._accept(puller, puller.pull(free))
+        finally:
+            puller.close()
+
+    def _accept(self, puller: Puller, messages: List[Json]) -> None:
+        tasks = [Task(message, self._lease) for message in messages]
+        with self._free:
+            stopping = self._stopping.is_set()
+            if not stopping:
+                self._busy += len(tasks)
+                for task in tasks:
+                    self._keeper.hold(task)
+                    self._pulled.put_nowait(task)
+        if stopping:
+            puller.give_back(tasks)
+
+    def _run_tasks(self) -> None:
+        with self._connect() as client:
+            while True:
+                task = self._pulled.get()
+                if task is None:
+                    return
+                self._run_task(client, task)
+                with self._free:
+                    self._busy -= 1
+                    self._free.notify_all()
+
+    def _run_task(self, client: Client, task: Task) -> None:
+        if self._stopping.is_set():
+            # It has not begun.
+            end: Json = {"status": "waiting"}
+        else:
+            end = run_handler(self._handlers.get((task.partition, task.kind)) or self._handlers.get((task.partition, None)), task)
+            end["worker"] = self.name
+        self._keeper.let_go(task)
+        settle(client, task, end, self._timeout)
