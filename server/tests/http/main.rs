@@ -10,8 +10,10 @@
 
 mod bed;
 mod client;
+mod cron;
 mod cut;
 mod guard;
+mod limits;
 mod manage;
 mod mistakes;
 mod openapi;
