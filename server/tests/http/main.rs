@@ -18,5 +18,6 @@ mod manage;
 mod mistakes;
 mod openapi;
 mod pages;
+mod slow;
 mod tasks;
 mod work;
