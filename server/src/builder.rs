@@ -10,13 +10,14 @@ use anyqueue::{CancellationToken, Queue};
 use anyqueue_control::cron::Scheduler;
 use anyqueue_worker::Retry;
 use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::extract::Request;
+use axum::middleware::{from_fn_with_state, map_request};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use crate::api;
 use crate::app::{App, MetricsPage};
-use crate::connections;
+use crate::connections::{self, Room};
 use crate::guard::{Guard, guarded};
 use crate::handed::Handed;
 use crate::pages;
@@ -24,9 +25,14 @@ use crate::pins::Pins;
 use crate::sampler::Sampler;
 use crate::seal::Sealer;
 use crate::sessions::{MIN_TOKEN_BYTES, Sessions};
+use crate::timely::Timely;
 
 /// How often what has ended is forgotten.
 const SWEEP: Duration = Duration::from_secs(1);
+/// How long a slow client is waited for, unless something else is said.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Later times need not be representable.
+const MOST_PATIENCE: Duration = Duration::from_hours(24);
 
 /// What the service is to be like; from [`Server::builder`].
 #[must_use = "it does nothing until it is built"]
@@ -36,7 +42,7 @@ pub struct ServerBuilder {
     scheduler: Option<Scheduler>,
     retry: Retry,
     tokens: Vec<String>,
-    max_connections: usize,
+    room: Room,
     read_only: bool,
     metrics: Option<MetricsPage>,
 }
@@ -70,7 +76,14 @@ impl ServerBuilder {
 
     /// The most connections at once; half as many requests can wait. Default: 1024.
     pub fn max_connections(mut self, most: usize) -> Self {
-        self.max_connections = most;
+        self.room.most = most;
+        self
+    }
+
+    /// How long a slow client is waited for: the body of a request may take so long, and a second more for each 64 KiB of it; and a client that reads nothing
+    /// of what is there for it is cut after so long. Default: 30 s, at most a day.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.room.patience = patience.min(MOST_PATIENCE);
         self
     }
 
@@ -89,13 +102,16 @@ impl ServerBuilder {
     /// Checks it, and agrees with other instances on the key.
     ///
     /// # Errors
-    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for a short token or room for fewer than two connections; else the control store's.
+    /// [`InvalidInput`](anyqueue::ErrorKind::InvalidInput) for a short token or room for fewer than two connections or no patience; else the control store's.
     pub async fn build(self) -> anyqueue::Result<Server> {
         if self.tokens.iter().any(|token| token.len() < MIN_TOKEN_BYTES) {
             let text = format!("a token is shorter than {MIN_TOKEN_BYTES} bytes: it could be guessed");
             return Err(anyqueue::Error::invalid(text));
         }
-        if self.max_connections < 2 {
+        if self.room.patience.is_zero() {
+            return Err(anyqueue::Error::invalid("no patience at all: no body could arrive"));
+        }
+        if self.room.most < 2 {
             return Err(anyqueue::Error::invalid("room for fewer than 2 connections: one may wait"));
         }
         let own = || self.queue.capabilities().control.then(|| self.queue.control()).transpose();
@@ -119,14 +135,14 @@ impl ServerBuilder {
             handed: Handed::default(),
             retry: self.retry,
             instance: fastrand::u64(..),
-            polls: Arc::new(Semaphore::new(self.max_connections / 2)),
+            polls: Arc::new(Semaphore::new(self.room.most / 2)),
             read_only: self.read_only,
             ending: CancellationToken::new(),
             metrics: self.metrics,
             description: api::description().into(),
             health: Mutex::new(None),
         };
-        Ok(Server { app: Arc::new(app), max_connections: self.max_connections })
+        Ok(Server { app: Arc::new(app), room: self.room })
     }
 }
 
@@ -135,7 +151,7 @@ impl fmt::Debug for ServerBuilder {
         f.debug_struct("ServerBuilder")
             .field("queue", &self.queue)
             .field("tokens", &self.tokens.len())
-            .field("max_connections", &self.max_connections)
+            .field("room", &self.room)
             .field("read_only", &self.read_only)
             .finish_non_exhaustive()
     }
@@ -144,7 +160,7 @@ impl fmt::Debug for ServerBuilder {
 /// A queue over HTTP.
 pub struct Server {
     app: Arc<App>,
-    max_connections: usize,
+    room: Room,
 }
 
 /// Why the service does not begin.
@@ -188,7 +204,7 @@ impl Server {
             scheduler: None,
             retry: Retry::default(),
             tokens: Vec::new(),
-            max_connections: 1024,
+            room: Room { most: 1024, patience: PATIENCE },
             read_only: false,
             metrics: None,
         }
@@ -208,6 +224,7 @@ impl Server {
             return Err(ServerError::Open(address));
         }
         let app = self.app;
+        let patience = self.room.patience;
         let guard = Arc::new(Guard { loopback, app: app.clone() });
         let router: Router = api::router()
             .split_for_parts()
@@ -215,6 +232,9 @@ impl Server {
             .merge(pages::router())
             .fallback(api::problem_for_unknown)
             .layer(from_fn_with_state(guard, guarded))
+            .layer(map_request(move |request: Request| async move {
+                request.map(|body| Timely::of(body, patience))
+            }))
             .with_state(app.clone());
         let ending = app.ending.clone();
         // Requests that wait and the sweeper end with the service, also if this future is dropped.
@@ -227,7 +247,7 @@ impl Server {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            () = connections::serve(listener, router, self.max_connections, ending.clone()) => {}
+            () = connections::serve(listener, router, self.room, ending.clone()) => {}
             () = told => {}
         }
         Ok(())
@@ -246,7 +266,7 @@ impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Server")
             .field("queue", &self.app.queue)
-            .field("max_connections", &self.max_connections)
+            .field("room", &self.room)
             .finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! Connections: as many as there is room for, and none that keeps its place by saying nothing.
+//! Connections: as many as there is room for, and none that keeps its place by saying nothing, or by reading nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +12,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::stall::Stall;
+
 /// How long the headers of a request may take.
 const HEADER_DEADLINE: Duration = Duration::from_secs(10);
 /// How long a connection is kept on which a client of HTTP/2 does not answer.
@@ -23,8 +25,18 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long requests may take that are under way when the service ends.
 const DRAIN: Duration = Duration::from_secs(10);
 
+/// What clients are given.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// The most connections at once.
+    pub(crate) most: usize,
+    /// How long a client may read nothing while there is something for it, and how long a body may take.
+    pub(crate) patience: Duration,
+}
+
 /// Serves until it is told to end; then what is under way may finish.
-pub(crate) async fn serve(listener: TcpListener, router: Router, most: usize, end: CancellationToken) {
+pub(crate) async fn serve(listener: TcpListener, router: Router, room: Room, end: CancellationToken) {
+    let Room { most, patience } = room;
     let room = Arc::new(Semaphore::new(most));
     let open = GracefulShutdown::new();
     let protocol = Arc::new(protocol());
@@ -33,7 +45,8 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, most: usize, en
         let service = TowerToHyperService::new(router.clone());
         // A long poll has nothing to say meanwhile; whoever has gone away is noticed all the same.
         let _ = stream.set_nodelay(true);
-        let connection = protocol.serve_connection(TokioIo::new(stream), service).into_owned();
+        let connection =
+            protocol.serve_connection(TokioIo::new(Stall::new(stream, patience)), service).into_owned();
         let connection = open.watch(connection);
         tokio::spawn(async move {
             if let Err(error) = connection.await {

@@ -37,6 +37,8 @@ mod reasons;
 mod sampler;
 mod seal;
 mod sessions;
+mod stall;
+mod timely;
 mod wire;
 
 pub use builder::{Server, ServerBuilder, ServerError};

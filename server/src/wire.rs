@@ -17,6 +17,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::problem::{Answer, Problem};
+use crate::timely::is_late;
 
 /// The largest body of a request.
 pub(crate) const MAX_BODY_BYTES: usize = 16 << 20;
@@ -49,6 +50,10 @@ fn is_json(headers: &HeaderMap, subtypes: &[&str]) -> bool {
 
 async fn body_bytes(request: Request) -> Answer<Bytes> {
     axum::body::to_bytes(request.into_body(), MAX_BODY_BYTES).await.map_err(|error| {
+        if is_late(&error) {
+            let text = "the body did not arrive in time: send it faster, or fewer items at once";
+            return Problem { retry: "safe", ..Problem::new(StatusCode::REQUEST_TIMEOUT, "timed_out", text) };
+        }
         let is_long = std::error::Error::source(&error)
             .is_some_and(|source| source.to_string().contains("length limit"));
         if is_long {

@@ -1,12 +1,15 @@
 //! The requests, by what they concern.
 
+mod cron;
 mod dead;
 mod events;
 mod health;
+mod limits;
 mod messages;
 mod partitions;
 mod pull;
 mod push;
+mod schedule;
 mod settle;
 mod tasks;
 mod workers;
@@ -33,6 +36,8 @@ pub(crate) use health::problem_for_unknown;
         (name = "partitions", description = "Queues, their messages and dead letters."),
         (name = "tasks", description = "What became of each task."),
         (name = "workers", description = "Who works."),
+        (name = "cron", description = "Schedules: what is pushed when."),
+        (name = "limits", description = "How many at once, and how fast, over all workers."),
         (name = "service", description = "Health and metrics of the service itself.")
     )
 )]
@@ -62,6 +67,14 @@ pub(crate) fn router() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(workers::show, workers::forget))
         .routes(routes!(workers::order))
         .routes(routes!(workers::cancel))
+        .routes(routes!(cron::list))
+        .routes(routes!(cron::preview))
+        .routes(routes!(cron::show, cron::put, cron::delete))
+        .routes(routes!(cron::run))
+        .routes(routes!(cron::pause))
+        .routes(routes!(cron::resume))
+        .routes(routes!(limits::list))
+        .routes(routes!(limits::show, limits::put, limits::delete))
         .routes(routes!(events::events))
         .routes(routes!(health::livez))
         .routes(routes!(health::readyz))

@@ -34,11 +34,11 @@ struct Shown {
     partition: String,
     cap: Option<String>,
     rate: Option<String>,
-    holders: Vec<Held>,
+    holders: Vec<Holding>,
     more: usize,
 }
 
-struct Held {
+struct Holding {
     who: String,
     held: u64,
     wanted: u64,
@@ -81,13 +81,13 @@ impl Shown {
             partition,
             cap,
             rate,
-            holders: info.holders.iter().take(SHOWN).map(Held::of).collect(),
+            holders: info.holders.iter().take(SHOWN).map(Holding::of).collect(),
             more,
         }
     }
 }
 
-impl Held {
+impl Holding {
     fn of(holder: &Holder) -> Self {
         Self {
             who: holder.who.clone(),

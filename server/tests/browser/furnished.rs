@@ -80,5 +80,5 @@ async fn worker(bed: &Bed) -> Member {
 
 /// For an address.
 pub(crate) fn encoded(text: &str) -> String {
-    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+    text.bytes().map(|byte| format!("%{byte:02X}")).collect::<Vec<_>>().concat()
 }

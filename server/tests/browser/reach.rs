@@ -10,7 +10,7 @@ use crate::furnished::Furnished;
 
 /// Numbers all that can be used, in the order in which it stands there.
 const NUMBER_ALL: &str = "
-    const all = [...document.querySelectorAll('a[href], button:not([disabled]), input:not([type=hidden]), select, summary')];
+    const all = [...document.querySelectorAll('a[href], button:not([disabled]), input:not([type=hidden], [hidden]), select, summary')];
     all.forEach((element, index) => element.dataset.number = index);
     return all.length;";
 

@@ -10,11 +10,14 @@
 
 mod bed;
 mod client;
+mod cron;
 mod cut;
 mod guard;
+mod limits;
 mod manage;
 mod mistakes;
 mod openapi;
 mod pages;
+mod slow;
 mod tasks;
 mod work;

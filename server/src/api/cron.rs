@@ -1,0 +1,202 @@
+//! Schedules: what is pushed when.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use anyqueue::PushOutcome;
+use anyqueue_control::cron::{ScheduleInfo, Timetable};
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::limits::Unreadable;
+use super::schedule::{Gap, OverlapHour, PutSchedule, Schedule, timetable};
+use crate::app::App;
+use crate::problem::{Answer, Problem};
+use crate::wire::{Json, Path, Query, time, time_text};
+
+/// The most times that one preview shows.
+const MAX_TIMES: usize = 100;
+const TIMES: usize = 5;
+
+/// What is pushed when.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ScheduleList {
+    /// In the order of their names, without their payloads.
+    schedules: Vec<Schedule>,
+    /// Those that cannot be read, and why.
+    unreadable: Vec<Unreadable>,
+    /// The time of the store's server.
+    now: String,
+}
+
+fn unknown(name: &str) -> Problem {
+    Problem::not_found(format!("there is no schedule {name:?}: see /v1/cron"))
+}
+
+fn found(name: &str, info: Option<ScheduleInfo>) -> Answer<Json<Schedule>> {
+    Ok(Json(Schedule::with_payload(&info.ok_or_else(|| unknown(name))?)))
+}
+
+/// Lists the schedules.
+#[utoipa::path(
+    get, path = "/v1/cron", operation_id = "list_schedules", tag = "cron",
+    responses((status = 200, description = "What is pushed when.", body = ScheduleList))
+)]
+pub(crate) async fn list(State(app): State<Arc<App>>) -> Answer<Json<ScheduleList>> {
+    let all = app.scheduler()?.list().await?;
+    Ok(Json(ScheduleList {
+        schedules: all.schedules.iter().map(Schedule::of).collect(),
+        unreadable: all.unreadable.iter().map(Unreadable::of).collect(),
+        now: time_text(all.now),
+    }))
+}
+
+/// A schedule.
+#[utoipa::path(
+    get, path = "/v1/cron/{name}", operation_id = "show_schedule", tag = "cron",
+    params(("name" = String, Path, description = "Its name.")),
+    responses((status = 200, description = "The schedule.", body = Schedule), (status = 404, description = "There is none.", body = Problem))
+)]
+pub(crate) async fn show(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<Json<Schedule>> {
+    found(&name, app.scheduler()?.get(&name).await?)
+}
+
+/// Stores a schedule, in place of what has its name. It counts from now on; the same again changes nothing, and one that is paused stays so.
+#[utoipa::path(
+    put, path = "/v1/cron/{name}", operation_id = "put_schedule", tag = "cron",
+    params(("name" = String, Path, description = "What it is called; all but `preview`.")),
+    request_body = PutSchedule,
+    responses((status = 200, description = "It is stored.", body = Schedule), (status = 400, description = "What is wrong with it.", body = Problem))
+)]
+pub(crate) async fn put(
+    State(app): State<Arc<App>>,
+    Path(name): Path<String>,
+    Json(request): Json<PutSchedule>,
+) -> Answer<Json<Schedule>> {
+    app.writable()?;
+    let info = app.scheduler()?.put(&request.into_schedule(name)?).await?;
+    Ok(Json(Schedule::with_payload(&info)))
+}
+
+/// Deletes a schedule, also one that cannot be read. What it has pushed stays.
+#[utoipa::path(
+    delete, path = "/v1/cron/{name}", operation_id = "delete_schedule", tag = "cron",
+    params(("name" = String, Path, description = "Its name.")),
+    responses((status = 204, description = "It is deleted."), (status = 404, description = "There is none.", body = Problem))
+)]
+pub(crate) async fn delete(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<StatusCode> {
+    app.writable()?;
+    let was_there = app.scheduler()?.delete(&name).await?;
+    if was_there { Ok(StatusCode::NO_CONTENT) } else { Err(unknown(&name)) }
+}
+
+/// What came of a run beside the times.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Ran {
+    /// `stored`, `replaced`, or `duplicate`: the task of an earlier time is still there, and the schedule does not run beside it.
+    outcome: &'static str,
+    /// The message's id; of a duplicate that of the one that is there, where it is known.
+    id: Option<String>,
+}
+
+/// Pushes the task of a schedule now, beside its times, also if it is paused.
+#[utoipa::path(
+    post, path = "/v1/cron/{name}/run", operation_id = "run_schedule", tag = "cron",
+    params(("name" = String, Path, description = "Its name.")),
+    responses((status = 200, description = "What came of it.", body = Ran), (status = 404, description = "There is none.", body = Problem))
+)]
+pub(crate) async fn run(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<Json<Ran>> {
+    app.writable()?;
+    let (outcome, id) = match app.scheduler()?.run_now(&name).await? {
+        None => return Err(unknown(&name)),
+        Some(PushOutcome::Stored(id)) => ("stored", Some(id)),
+        Some(PushOutcome::Replaced(id)) => ("replaced", Some(id)),
+        Some(PushOutcome::Duplicate(id)) => ("duplicate", id),
+    };
+    Ok(Json(Ran { outcome, id: id.map(|id| id.to_string()) }))
+}
+
+/// Lets the times of a schedule pass without a task.
+#[utoipa::path(
+    post, path = "/v1/cron/{name}/pause", operation_id = "pause_schedule", tag = "cron",
+    params(("name" = String, Path, description = "Its name.")),
+    responses((status = 200, description = "As it stands now.", body = Schedule), (status = 404, description = "There is none.", body = Problem))
+)]
+pub(crate) async fn pause(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<Json<Schedule>> {
+    app.writable()?;
+    app.scheduler()?.pause(&name).await?;
+    found(&name, app.scheduler()?.get(&name).await?)
+}
+
+/// Lets a paused schedule go on, from now: what was due meanwhile is not run.
+#[utoipa::path(
+    post, path = "/v1/cron/{name}/resume", operation_id = "resume_schedule", tag = "cron",
+    params(("name" = String, Path, description = "Its name.")),
+    responses((status = 200, description = "As it stands now.", body = Schedule), (status = 404, description = "There is none.", body = Problem))
+)]
+pub(crate) async fn resume(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<Json<Schedule>> {
+    app.writable()?;
+    app.scheduler()?.resume(&name).await?;
+    found(&name, app.scheduler()?.get(&name).await?)
+}
+
+/// When would it come?
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct When {
+    /// When it comes, in the fields of cron.
+    spec: String,
+    /// By whose clocks; by default `UTC`.
+    #[serde(default)]
+    zone: Option<String>,
+    /// What becomes of fixed times that the clocks skip.
+    #[serde(default)]
+    gap: Option<Gap>,
+    /// When to run fixed times that the clocks show twice.
+    #[serde(default)]
+    overlap_hour: Option<OverlapHour>,
+    /// From when on, RFC 3339; by default, from now on.
+    #[serde(default)]
+    after: Option<String>,
+    /// How many times to show, up to 100; by default 5.
+    #[serde(default)]
+    count: Option<usize>,
+}
+
+/// A time at which it would come.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Time {
+    /// In UTC.
+    at: String,
+    /// By the clocks of its zone.
+    local: String,
+    /// Whether its time is skipped by the clocks, so that it comes right after.
+    shifted: bool,
+}
+
+/// When it would come.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Preview {
+    /// The next of them; fewer than asked for if it does not come any more.
+    times: Vec<Time>,
+}
+
+/// Shows when a spec comes next, by the clocks of its zone. Stores nothing, and needs no control entries.
+#[utoipa::path(
+    get, path = "/v1/cron/preview", operation_id = "preview_schedule", tag = "cron", params(When),
+    responses((status = 200, description = "When it comes.", body = Preview), (status = 400, description = "What is wrong with it, and what comes near.", body = Problem))
+)]
+pub(crate) async fn preview(Query(when): Query<When>) -> Answer<Json<Preview>> {
+    let after = when.after.as_deref().map(time).transpose()?.unwrap_or_else(SystemTime::now);
+    let count = when.count.unwrap_or(TIMES).clamp(1, MAX_TIMES);
+    let timetable: Timetable = timetable(&when.spec, when.zone.as_deref(), when.gap, when.overlap_hour)?;
+    let times = timetable.after(after).take(count).map(|next| Time {
+        at: time_text(next.at()),
+        local: next.local(),
+        shifted: next.is_shifted(),
+    });
+    Ok(Json(Preview { times: times.collect() }))
+}

@@ -1,0 +1,198 @@
+//! Limits: how many at once, how fast, and who holds how much of that.
+
+use std::sync::Arc;
+
+use anyqueue::Error;
+use anyqueue_control::limits::{self, LimitInfo, Limits as Store, Scope};
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::app::App;
+use crate::problem::{Answer, Problem};
+use crate::wire::{Json, Path, millis, partition};
+
+/// An entry that cannot be read.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Unreadable {
+    /// Its name.
+    name: String,
+    /// Why.
+    error: String,
+}
+
+impl Unreadable {
+    pub(crate) fn of((name, error): &(String, Error)) -> Self {
+        Self { name: name.clone(), error: error.to_string() }
+    }
+}
+
+/// How fast tasks may start.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Rate {
+    /// So many a second in the long run.
+    per_second: f64,
+    /// So many at once after a pause; by default 1.
+    #[serde(default = "one")]
+    burst: u64,
+}
+
+fn one() -> u64 {
+    1
+}
+
+/// A limit that all workers share.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Limit {
+    /// Its name.
+    name: String,
+    /// The queue that it is for; nothing if it is for something that this release does not know.
+    partition: Option<String>,
+    /// How many run at once.
+    cap: Option<u64>,
+    /// How fast they start.
+    rate: Option<Rate>,
+    /// How often it was put.
+    revision: u64,
+    /// How many are held: more than the cap for a while after it was lowered.
+    held: u64,
+    /// How many may start now, by the rate.
+    available: Option<u64>,
+    /// Who holds them.
+    holders: Vec<Holder>,
+}
+
+/// A process that holds permits, or waits for some.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Holder {
+    /// The name of its worker.
+    who: String,
+    /// How many it holds.
+    held: u64,
+    /// How many more it waits for.
+    wanted: u64,
+    /// For how long they are its own if it is not heard of again, in milliseconds.
+    valid_ms: u64,
+}
+
+impl Limit {
+    fn of(info: &LimitInfo) -> Self {
+        let partition = match &info.of {
+            Scope::Partition(name) => Some(name.clone()),
+            _ => None,
+        };
+        let holders = info.holders.iter().map(|holder| Holder {
+            who: holder.who.clone(),
+            held: holder.held,
+            wanted: holder.wanted,
+            valid_ms: millis(holder.valid_for),
+        });
+        Self {
+            name: info.name.clone(),
+            partition,
+            cap: info.cap,
+            rate: info.rate.map(|rate| Rate { per_second: rate.per_second, burst: rate.burst }),
+            revision: info.revision,
+            held: info.held,
+            available: info.available,
+            holders: holders.collect(),
+        }
+    }
+}
+
+/// All limits.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Limits {
+    /// In the order of their names.
+    limits: Vec<Limit>,
+    /// Those that cannot be read, and why. Nobody obeys them.
+    unreadable: Vec<Unreadable>,
+}
+
+fn store(app: &App) -> Answer<Store> {
+    Ok(Store::new(app.store()?.clone()))
+}
+
+fn unknown(name: &str) -> Problem {
+    Problem::not_found(format!("there is no limit {name:?}: see /v1/limits"))
+}
+
+async fn one_of(store: &Store, name: &str) -> Answer<Json<Limit>> {
+    let info = store.get(name).await?.ok_or_else(|| unknown(name))?;
+    Ok(Json(Limit::of(&info)))
+}
+
+/// Lists the limits, and who holds how much of them.
+#[utoipa::path(
+    get, path = "/v1/limits", operation_id = "list_limits", tag = "limits",
+    responses((status = 200, description = "The limits.", body = Limits))
+)]
+pub(crate) async fn list(State(app): State<Arc<App>>) -> Answer<Json<Limits>> {
+    let all = store(&app)?.list().await?;
+    Ok(Json(Limits {
+        limits: all.limits.iter().map(Limit::of).collect(),
+        unreadable: all.unreadable.iter().map(Unreadable::of).collect(),
+    }))
+}
+
+/// A limit, and who holds how much of it.
+#[utoipa::path(
+    get, path = "/v1/limits/{name}", operation_id = "show_limit", tag = "limits",
+    params(("name" = String, Path, description = "Its name.")),
+    responses((status = 200, description = "The limit.", body = Limit), (status = 404, description = "There is none.", body = Problem))
+)]
+pub(crate) async fn show(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<Json<Limit>> {
+    one_of(&store(&app)?, &name).await
+}
+
+/// A limit to set: a cap, a rate, or both.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PutLimit {
+    /// The queue that it is for.
+    partition: String,
+    /// How many run at once; without it, any number.
+    #[serde(default)]
+    cap: Option<u64>,
+    /// How fast they start; without it, at any speed.
+    #[serde(default)]
+    rate: Option<Rate>,
+}
+
+/// Sets a limit, or changes it. Workers obey it within seconds; who holds permits of it keeps them.
+#[utoipa::path(
+    put, path = "/v1/limits/{name}", operation_id = "put_limit", tag = "limits",
+    params(("name" = String, Path, description = "What it is called.")),
+    request_body = PutLimit,
+    responses((status = 200, description = "It is set.", body = Limit), (status = 400, description = "What is wrong with it.", body = Problem))
+)]
+pub(crate) async fn put(
+    State(app): State<Arc<App>>,
+    Path(name): Path<String>,
+    Json(request): Json<PutLimit>,
+) -> Answer<Json<Limit>> {
+    app.writable()?;
+    let mut limit = limits::Limit::partition(partition(&request.partition)?)?;
+    if let Some(cap) = request.cap {
+        limit = limit.cap(cap);
+    }
+    if let Some(rate) = request.rate {
+        limit = limit.rate(rate.per_second, rate.burst);
+    }
+    let store = store(&app)?;
+    store.put(&name, &limit).await?;
+    one_of(&store, &name).await
+}
+
+/// Deletes a limit, also one that cannot be read: workers see within seconds that there is none.
+#[utoipa::path(
+    delete, path = "/v1/limits/{name}", operation_id = "delete_limit", tag = "limits",
+    params(("name" = String, Path, description = "Its name.")),
+    responses((status = 204, description = "It is deleted."), (status = 404, description = "There is none.", body = Problem))
+)]
+pub(crate) async fn delete(State(app): State<Arc<App>>, Path(name): Path<String>) -> Answer<StatusCode> {
+    app.writable()?;
+    if store(&app)?.delete(&name).await? { Ok(StatusCode::NO_CONTENT) } else { Err(unknown(&name)) }
+}
