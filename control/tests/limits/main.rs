@@ -13,4 +13,5 @@ mod entries;
 mod faults;
 mod random;
 mod rates;
+mod servers;
 mod workers;
