@@ -9,8 +9,11 @@ use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 
 use super::http::Http;
-use super::{CLIENTS, PARTITION};
 use crate::client::Result;
+
+pub(super) const PARTITION: &str = "bench";
+/// Programs that each push, pull and settle, one request after the other.
+pub(super) const CLIENTS: usize = 20;
 
 /// Rate of one round: `tasks` tasks in requests of `batch`, each pushed, pulled and settled by some client. Checked: each ended once, and nothing is left.
 pub(super) async fn tasks_per_second(

@@ -22,9 +22,6 @@ use crate::yardstick::postgres::Postgres;
 pub(crate) const NAME: &str = "service";
 /// What the service stands on.
 const OVER: &str = "postgres";
-const PARTITION: &str = "bench";
-/// Programs that each push, pull and settle, one request after the other.
-const CLIENTS: usize = 20;
 /// Of the batches.
 const BATCH: usize = 100;
 
@@ -88,7 +85,7 @@ pub(crate) async fn print(settings: &Settings, json: bool) -> Result<()> {
             per_s: median(&rates),
             slowest_per_s: rates.first().copied(),
             fastest_per_s: rates.last().copied(),
-            ..line(scenario, CLIENTS, tasks)
+            ..line(scenario, flow::CLIENTS, tasks)
         };
         rates.print(json)?;
     }

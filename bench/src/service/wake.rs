@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyqueue::{MessageData, Queue, QueueMessageStatus};
 use serde_json::json;
 
-use super::PARTITION;
+use super::flow::PARTITION;
 use super::http::Http;
 use crate::client::Result;
 
