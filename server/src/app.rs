@@ -45,6 +45,8 @@ pub(crate) struct App {
     pub(crate) instance: u64,
     /// A permit for each request that waits.
     pub(crate) polls: Arc<Semaphore>,
+    /// A permit for each action on many tasks.
+    pub(crate) bulk: Arc<Semaphore>,
     pub(crate) read_only: bool,
     /// Fires when the service is to end: waiting requests return.
     pub(crate) ending: CancellationToken,

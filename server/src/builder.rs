@@ -29,6 +29,8 @@ use crate::timely::Timely;
 
 /// How often what has ended is forgotten.
 const SWEEP: Duration = Duration::from_secs(1);
+/// The most actions on many tasks at once: each remembers up to 100,000 ids.
+const MAX_BULK: usize = 8;
 /// How long a slow client is waited for, unless something else is said.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Later times need not be representable.
@@ -136,6 +138,7 @@ impl ServerBuilder {
             retry: self.retry,
             instance: fastrand::u64(..),
             polls: Arc::new(Semaphore::new(self.room.most / 2)),
+            bulk: Arc::new(Semaphore::new(MAX_BULK)),
             read_only: self.read_only,
             ending: CancellationToken::new(),
             metrics: self.metrics,

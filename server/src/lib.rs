@@ -22,6 +22,7 @@ mod api;
 mod app;
 mod body;
 mod builder;
+mod bulk;
 mod connections;
 mod fate;
 mod filter;

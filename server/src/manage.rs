@@ -1,6 +1,6 @@
 //! What both the requests and the pages do with a task.
 
-use anyqueue::{Amend, AmendOutcome, CancelOutcome, MessageId, PartitionId, Queue, TaskState};
+use anyqueue::{Amend, AmendOutcome, CancelOutcome, DeleteOutcome, MessageId, PartitionId, Queue, TaskState};
 use axum::http::StatusCode;
 
 use crate::problem::{Answer, Problem};
@@ -44,6 +44,18 @@ pub(crate) async fn retry(queue: &Queue, partition: &PartitionId, id: MessageId)
         TaskState::Disabled => Err(conflict("it is disabled")),
         _ => Err(conflict("it has ended, and its message is gone: push it anew")),
     }
+}
+
+/// `deleted`, of those that live or else of the dead.
+pub(crate) async fn delete(queue: &Queue, partition: &PartitionId, id: MessageId) -> Answer<&'static str> {
+    for place in [partition.clone(), partition.dead_letters()] {
+        match first(queue.delete(&place, &[id]).await?)? {
+            DeleteOutcome::Deleted => return Ok("deleted"),
+            DeleteOutcome::NotFound => {}
+            DeleteOutcome::Leased => return Err(conflict("somebody holds it: cancel it instead")),
+        }
+    }
+    Err(unknown(id))
 }
 
 /// The only outcome.

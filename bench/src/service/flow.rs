@@ -58,21 +58,22 @@ async fn work(http: &mut Http, tasks: usize, batch: usize, payload: &str) -> Res
         let pull =
             json!({ "partitions": [PARTITION], "max": batch.min(tasks - ended.len()), "wait_ms": 1000 });
         let pulled = http.post("/v1/pull", &pull).await?;
-        let deliveries = pulled["deliveries"].as_array().ok_or("no deliveries")?;
+        let deliveries = pulled.get("deliveries").and_then(Value::as_array).ok_or("no deliveries")?;
         if deliveries.is_empty() {
             continue;
         }
         let settle: Vec<Value> = deliveries
             .iter()
-            .map(|one| json!({ "delivery": one["delivery"], "status": "processed" }))
+            .map(|one| json!({ "delivery": one.get("delivery"), "status": "processed" }))
             .collect();
         let outcomes = http.post("/v1/settle", &settle.into()).await?;
-        let settled =
-            outcomes.as_array().is_some_and(|all| all.iter().all(|one| one["outcome"] == "settled"));
+        let settled = outcomes.as_array().is_some_and(|all| {
+            all.iter().all(|one| one.get("outcome").is_some_and(|outcome| outcome == "settled"))
+        });
         if !settled {
             return Err(format!("not all settled: {outcomes}").into());
         }
-        ended.extend(deliveries.iter().filter_map(|one| one["id"].as_str().map(str::to_owned)));
+        ended.extend(deliveries.iter().filter_map(|one| one.get("id")?.as_str().map(str::to_owned)));
     }
     Ok(ended)
 }

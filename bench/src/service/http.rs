@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use crate::client::Result;
 
 /// Longer than any wait of these programs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// One connection.
 pub(super) struct Http {

@@ -38,7 +38,7 @@ async fn by_service(http: &mut Http, queue: &Queue) -> Result<Duration> {
         Result::Ok((answer, Instant::now()))
     };
     let ((answer, came), pushed) = tokio::try_join!(waiting, push(queue))?;
-    let settle = json!({ "delivery": answer["deliveries"][0]["delivery"], "status": "processed" });
+    let settle = json!({ "delivery": answer.pointer("/deliveries/0/delivery"), "status": "processed" });
     http.post("/v1/settle", &settle).await?;
     Ok(came.saturating_duration_since(pushed))
 }

@@ -1,5 +1,6 @@
 //! The requests, by what they concern.
 
+mod bulk;
 mod cron;
 mod dead;
 mod events;
@@ -59,6 +60,7 @@ pub(crate) fn router() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(dead::redrive))
         .routes(routes!(tasks::list, tasks::delete))
         .routes(routes!(tasks::count))
+        .routes(routes!(bulk::bulk))
         .routes(routes!(tasks::show, tasks::remove))
         .routes(routes!(tasks::result))
         .routes(routes!(tasks::cancel))

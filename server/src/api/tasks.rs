@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyqueue::{DeleteOutcome, MessageId, PartitionId, Task, TaskStream};
+use anyqueue::{MessageId, PartitionId, Task, TaskStream};
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -16,7 +16,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::messages::Deleted;
 use crate::app::App;
 use crate::filter::{Filter, page};
-use crate::manage::{self, conflict, first, unknown};
+use crate::manage::{self, unknown};
 use crate::problem::{Answer, Problem};
 use crate::wire::{Content, Json, Path, Query, message_id, millis, partition, time_text};
 
@@ -331,14 +331,5 @@ pub(crate) async fn remove(
 ) -> Answer<Json<Done>> {
     app.writable()?;
     let (partition, message) = of.place(&id)?;
-    for place in [partition.clone(), partition.dead_letters()] {
-        match first(app.queue.delete(&place, &[message]).await?)? {
-            DeleteOutcome::Deleted => return Ok(Json(Done { outcome: "deleted" })),
-            DeleteOutcome::NotFound => {}
-            DeleteOutcome::Leased => {
-                return Err(conflict("somebody holds it: cancel it instead"));
-            }
-        }
-    }
-    Err(unknown(message))
+    Ok(Json(Done { outcome: manage::delete(&app.queue, &partition, message).await? }))
 }

@@ -9,6 +9,7 @@
 )]
 
 mod bed;
+mod bulk;
 mod client;
 mod cron;
 mod cut;

@@ -19,7 +19,7 @@ fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Sends a body in parts with a pause between them, and reads the answer until the service hangs up or `Connection: close` ends it.
+/// Sends a body in parts with a pause between them, and reads the answer until the service hangs up.
 async fn send(bed: &Bed, head: &str, parts: Vec<Vec<u8>>, pause: Duration) -> String {
     let (mut reading, mut writing) = TcpStream::connect(bed.client.0).await.unwrap().into_split();
     let length: usize = parts.iter().map(Vec::len).sum();

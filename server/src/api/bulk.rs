@@ -1,0 +1,133 @@
+//! One action on many tasks.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse as _, Response};
+use futures_util::{Stream, StreamExt as _, stream};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::sync::OwnedSemaphorePermit;
+use utoipa::ToSchema;
+
+use crate::app::App;
+use crate::bulk::{Action, Bulk, BulkLine};
+use crate::filter::Filter;
+use crate::problem::{Answer, Problem};
+use crate::wire::{Json, partition};
+
+/// The most tasks that one request deals with.
+const MAX_BULK: u64 = 100_000;
+
+/// What to do with which tasks: those that match all that is said.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BulkRequest {
+    /// What to do with each.
+    action: Action,
+    /// With how many at most, up to 100,000.
+    limit: u64,
+    /// Whether to only say which they are.
+    #[serde(default)]
+    dry_run: bool,
+    /// The queue.
+    partition: String,
+    /// In one of these states, separated by commas; by default in any with which the action does something.
+    #[serde(default)]
+    state: Option<String>,
+    /// Died at this time or later: RFC 3339.
+    #[serde(default)]
+    since: Option<String>,
+    /// Died before this time.
+    #[serde(default)]
+    before: Option<String>,
+    /// Of this kind.
+    #[serde(default)]
+    kind: Option<String>,
+    /// Of this session.
+    #[serde(default)]
+    session: Option<String>,
+    /// With a task id that begins so.
+    #[serde(default)]
+    task_id_prefix: Option<String>,
+    /// With this text in its reason or its errors.
+    #[serde(default)]
+    error: Option<String>,
+    /// With at least so many attempts.
+    #[serde(default)]
+    min_attempts: Option<u32>,
+}
+
+impl BulkRequest {
+    fn into_bulk(self, app: &App) -> Answer<Bulk> {
+        if self.limit == 0 || self.limit > MAX_BULK {
+            return Err(Problem::invalid(format!("a limit of {}: say 1 to {MAX_BULK}", self.limit)));
+        }
+        let filter = Filter {
+            partition: self.partition,
+            state: self.state,
+            since: self.since,
+            before: self.before,
+            kind: self.kind,
+            session: self.session,
+            task_id_prefix: self.task_id_prefix,
+            error: self.error,
+            min_attempts: self.min_attempts,
+            ..Filter::default()
+        };
+        let partition = partition(&filter.partition)?;
+        Bulk::new(app.queue.clone(), partition, filter.build()?, self.action, self.limit, self.dry_run)
+    }
+}
+
+/// Cancels, retries or deletes the tasks that match, as the answer is read: a line for each, and at the end `{"end":true,"count":n}`. If that is missing, not all
+/// were reached: ask again. No task is dealt with twice, and what no longer matches as its turn comes is left alone.
+#[utoipa::path(
+    post, path = "/v1/tasks/bulk", operation_id = "bulk_tasks", tag = "tasks",
+    request_body = BulkRequest,
+    responses(
+        (status = 200, description = "A line for each task.", body = BulkLine, content_type = "application/x-ndjson"),
+        (status = 400, description = "What is wrong with it.", body = Problem)
+    )
+)]
+pub(crate) async fn bulk(State(app): State<Arc<App>>, Json(request): Json<BulkRequest>) -> Answer<Response> {
+    if !request.dry_run {
+        app.writable()?;
+    }
+    let bulk = request.into_bulk(&app)?;
+    let Ok(permit) = app.bulk.clone().try_acquire_owned() else {
+        return Err(Problem::busy("as many bulk actions are under way as this instance allows: try again"));
+    };
+    let body = Body::from_stream(lines(app, bulk, permit));
+    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response())
+}
+
+fn line(value: &impl Serialize) -> Vec<u8> {
+    // Writing to memory does not fail, and these have no maps with other keys than strings.
+    let mut line = serde_json::to_vec(value).unwrap_or_default();
+    line.push(b'\n');
+    line
+}
+
+fn lines(
+    app: Arc<App>,
+    bulk: Bulk,
+    permit: OwnedSemaphorePermit,
+) -> impl Stream<Item = Result<Vec<u8>, Infallible>> {
+    let lines = stream::unfold(Some((app, bulk, permit)), |state| async move {
+        let (app, mut bulk, permit) = state?;
+        if app.ending.is_cancelled() {
+            let problem = Problem::busy("the service ends: ask again");
+            return Some((line(&json!({ "error": problem })), None));
+        }
+        Some(match bulk.next().await {
+            Ok(Some(done)) => (line(&done), Some((app, bulk, permit))),
+            Ok(None) => (line(&json!({ "end": true, "count": bulk.count() })), None),
+            Err(problem) => (line(&json!({ "error": problem })), None),
+        })
+    });
+    lines.map(Ok)
+}

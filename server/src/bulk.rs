@@ -1,0 +1,272 @@
+//! One action on many tasks: each that matches, once, as the client reads.
+//!
+//! What is held in memory is a page of tasks, and the id of each that was dealt with: a task that changes meanwhile, also by the action itself, can turn up
+//! again among those that wait, are dead or have ended. Who moves back among those that were passed already is met in a second look.
+
+use std::collections::HashSet;
+
+use anyqueue::{MessageId, PartitionId, Queue, Task, TaskFilter, TaskState, TaskStream};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::manage;
+use crate::problem::{Answer, Problem};
+
+/// What is done with each task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Action {
+    /// One that waits is removed, one that runs is told.
+    Cancel,
+    /// One that is dead is put back, one that waits for its time is due now.
+    Retry,
+    /// Its message is deleted unless somebody holds it.
+    Delete,
+}
+
+impl Action {
+    /// Whether it does anything with a task that stands so.
+    fn concerns(self, state: TaskState) -> bool {
+        match self {
+            Self::Cancel => state.ended().is_none(),
+            Self::Retry => matches!(state, TaskState::Failed | TaskState::Scheduled),
+            Self::Delete => state.ended().is_none() || state == TaskState::Failed,
+        }
+    }
+}
+
+/// What became of one task.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct BulkLine {
+    /// The id of its message.
+    id: String,
+    /// How it stood before.
+    state: &'static str,
+    /// `removed`, `requested`, `put_back`, `due_now` or `deleted`; `would` if nothing was to be done; `changed` if it did not match any more as its turn came;
+    /// else why not: `conflict` or `not_found`.
+    outcome: String,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
+}
+
+/// The tasks that are left.
+pub(crate) struct Bulk {
+    queue: Queue,
+    partition: PartitionId,
+    filter: TaskFilter,
+    action: Action,
+    dry_run: bool,
+    left: u64,
+    found: TaskStream,
+    looked_twice: bool,
+    handled: HashSet<MessageId>,
+}
+
+impl Bulk {
+    /// # Errors
+    /// If the action does nothing with tasks in the states that are named, or the backend cannot find tasks.
+    pub(crate) fn new(
+        queue: Queue,
+        partition: PartitionId,
+        mut filter: TaskFilter,
+        action: Action,
+        limit: u64,
+        dry_run: bool,
+    ) -> Answer<Self> {
+        let named = std::mem::take(&mut filter.states);
+        let wanted =
+            |state: &TaskState| (named.is_empty() || named.contains(state)) && action.concerns(*state);
+        filter.states = TaskState::ALL.into_iter().filter(wanted).collect();
+        if filter.states.is_empty() {
+            let text = format!("the action {action:?} does nothing with tasks in these states");
+            return Err(Problem::invalid(text.to_lowercase()));
+        }
+        let found = queue.tasks(&partition, filter.clone())?;
+        let handled = HashSet::new();
+        Ok(Self {
+            queue,
+            partition,
+            filter,
+            action,
+            dry_run,
+            left: limit,
+            found,
+            looked_twice: false,
+            handled,
+        })
+    }
+
+    /// How many were dealt with.
+    pub(crate) fn count(&self) -> usize {
+        self.handled.len()
+    }
+
+    /// What became of the next one.
+    ///
+    /// # Errors
+    /// The server's; then nobody knows of this one.
+    pub(crate) async fn next(&mut self) -> Answer<Option<BulkLine>> {
+        while self.left > 0 {
+            let Some(task) = self.found.next().await else {
+                if std::mem::replace(&mut self.looked_twice, true) {
+                    return Ok(None);
+                }
+                self.found = self.queue.tasks(&self.partition, self.filter.clone())?;
+                continue;
+            };
+            let task = task?;
+            // A dead letter without its message is the end of one.
+            if self.action != Action::Cancel && task.state == TaskState::Failed && task.message.is_none() {
+                continue;
+            }
+            if self.handled.insert(task.id) {
+                self.left -= 1;
+                return self.outcome(&task).await.map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    async fn outcome(&mut self, task: &Task) -> Answer<BulkLine> {
+        let (outcome, detail) = match self.act(task.id).await {
+            Ok(done) => (done.to_owned(), None),
+            Err(problem) if matches!(problem.status, 404 | 409) => (problem.kind, Some(problem.detail)),
+            Err(problem) => return Err(problem),
+        };
+        Ok(BulkLine { id: task.id.to_string(), state: task.state.as_str(), outcome, detail })
+    }
+
+    /// The page that it was found on may be old: it is looked at again.
+    // Exclusive, as the stream of tasks cannot be shared between threads.
+    async fn act(&mut self, id: MessageId) -> Answer<&'static str> {
+        if self.dry_run {
+            return Ok("would");
+        }
+        match self.queue.task(&self.partition, id).await? {
+            Some(task) if !self.filter.matches(&task) => return Ok("changed"),
+            _ => {}
+        }
+        match self.action {
+            Action::Cancel => manage::cancel(&self.queue, &self.partition, id).await,
+            Action::Retry => manage::retry(&self.queue, &self.partition, id).await,
+            Action::Delete => manage::delete(&self.queue, &self.partition, id).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use anyqueue::{Keep, MessageData, QueueMessageStatus};
+    use anyqueue_memory::MemoryQueue;
+
+    use super::*;
+
+    /// More than a page.
+    const MANY: usize = 450;
+
+    async fn queue() -> (Queue, PartitionId, Vec<MessageId>) {
+        let queue = Queue::builder(MemoryQueue::new()).ledger(Keep::default()).build().unwrap();
+        let messages: Vec<_> = (0..MANY).map(|n| MessageData::new(n.to_string())).collect();
+        let mut ids: Vec<_> = messages.iter().map(MessageData::id).collect();
+        ids.sort_unstable();
+        queue.push_many("p", messages).await.unwrap();
+        (queue, PartitionId::new("p").unwrap(), ids)
+    }
+
+    async fn kill(queue: &Queue, count: usize) -> Vec<MessageId> {
+        let mut dead = Vec::new();
+        while dead.len() < count {
+            for mut delivery in queue.pull("p").await.unwrap() {
+                dead.push(delivery.id());
+                delivery.settle(QueueMessageStatus::Poisonous { reason: "bad".into() }).await.unwrap();
+            }
+        }
+        dead
+    }
+
+    fn bulk(queue: &Queue, partition: &PartitionId, filter: TaskFilter, action: Action) -> Bulk {
+        Bulk::new(queue.clone(), partition.clone(), filter, action, 100_000, false).unwrap()
+    }
+
+    async fn rest(bulk: &mut Bulk) -> Vec<BulkLine> {
+        let mut all = Vec::new();
+        while let Some(outcome) = bulk.next().await.unwrap() {
+            all.push(outcome);
+        }
+        all
+    }
+
+    fn ids(outcomes: &[BulkLine]) -> Vec<MessageId> {
+        let mut ids: Vec<MessageId> = outcomes.iter().map(|outcome| outcome.id.parse().unwrap()).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    #[tokio::test]
+    async fn who_dies_after_its_turn_is_not_dealt_with_again() {
+        let (queue, p, all) = queue().await;
+        // Somebody holds one: it is met, and not deleted. Then it dies, and is met among the dead.
+        let mut held = queue.pull("p").await.unwrap();
+        let mut bulk = bulk(&queue, &p, TaskFilter::new(), Action::Delete);
+        let mut outcomes = Vec::new();
+        while !outcomes.iter().any(|outcome: &BulkLine| outcome.id == held[0].id().to_string()) {
+            outcomes.push(bulk.next().await.unwrap().unwrap());
+        }
+        assert_eq!(outcomes.last().unwrap().outcome, "conflict");
+        held[0].settle(QueueMessageStatus::Poisonous { reason: "bad".into() }).await.unwrap();
+        outcomes.extend(rest(&mut bulk).await);
+        assert_eq!(ids(&outcomes), all, "each once");
+    }
+
+    #[tokio::test]
+    async fn who_comes_back_from_the_dead_behind_the_place_is_not_skipped() {
+        let (queue, p, all) = queue().await;
+        let dead = kill(&queue, 1).await;
+        let mut bulk = bulk(&queue, &p, TaskFilter::new(), Action::Delete);
+        let mut outcomes = vec![];
+        // The first pages of those that live are passed already.
+        for _ in 0..MANY - 10 {
+            outcomes.push(bulk.next().await.unwrap().unwrap());
+        }
+        queue.dead_letters("p").unwrap().redrive().await.unwrap();
+        outcomes.extend(rest(&mut bulk).await);
+        assert!(ids(&outcomes).contains(&dead[0]));
+        assert_eq!(ids(&outcomes), all, "each once");
+        assert_eq!(queue.counts("p").await.unwrap().ready, Some(0));
+    }
+
+    #[tokio::test]
+    async fn what_does_not_match_any_more_as_its_turn_comes_is_left_alone() {
+        let (queue, p, _) = queue().await;
+        let dead = kill(&queue, 3).await;
+        let failed = TaskFilter::new().in_state(TaskState::Failed);
+        let mut bulk = bulk(&queue, &p, failed, Action::Delete);
+        let mut outcomes = vec![bulk.next().await.unwrap().unwrap()];
+        let first: MessageId = outcomes[0].id.parse().unwrap();
+        // The rest is on its page already, and somebody puts it back.
+        queue.dead_letters("p").unwrap().redrive().await.unwrap();
+        outcomes.extend(rest(&mut bulk).await);
+        let said: Vec<_> = outcomes.iter().map(|outcome| outcome.outcome.as_str()).collect();
+        assert!(said[0] == "deleted" && said[1..].iter().all(|said| *said == "changed"), "{said:?}");
+        for id in dead.into_iter().filter(|id| *id != first) {
+            assert_eq!(queue.task("p", id).await.unwrap().unwrap().state, TaskState::Queued);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_retry_does_not_meet_again_what_it_put_back() {
+        let (queue, p, _) = queue().await;
+        let mut dead = kill(&queue, 3).await;
+        dead.sort_unstable();
+        let mut bulk = bulk(&queue, &p, TaskFilter::new(), Action::Retry);
+        let mut outcomes = vec![bulk.next().await.unwrap().unwrap()];
+        // It dies again at once, among those that are still to come.
+        kill(&queue, MANY - 2).await;
+        outcomes.extend(rest(&mut bulk).await);
+        let met = ids(&outcomes);
+        assert_eq!(met.iter().filter(|id| outcomes[0].id == id.to_string()).count(), 1);
+        assert_eq!(met.len(), MANY, "all of them died, each is met once");
+    }
+}
