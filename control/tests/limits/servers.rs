@@ -73,7 +73,7 @@ async fn work(url: &str, limit: &Limit, tasks: usize) -> Arc<Seen> {
         let worker = worker(url, name, seen.clone()).await;
         runs.spawn(async move { worker.run_once().await.unwrap() });
     }
-    let summaries = tokio::time::timeout(PATIENCE, runs.join_all()).await.expect("all end");
+    let summaries = tokio::time::timeout(PATIENCE, runs.join_all()).await.unwrap();
     assert_eq!(summaries.iter().map(|summary| summary.processed).sum::<u64>(), tasks as u64);
     assert!(limits.get("l").await.unwrap().unwrap().holders.is_empty(), "nothing leaks");
     queue.close().await.unwrap();
