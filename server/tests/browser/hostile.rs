@@ -33,10 +33,12 @@ async fn whatever_others_say_is_inert_on_every_page() {
             assert!(complaints.iter().all(|line| line.contains("status of 4")), "{path}: {complaints:?}");
         }
         browser.go(&there.paths[4]).await;
-        // The text of a node: what the browser shows of it may have its white space folded.
+        // The text of a node: what the browser shows of it may have its white space folded. A result is shown as JSON.
         for place in ["dl dd", "pre", "ol li .text"] {
             let shown = format!(
-                "return [...document.querySelectorAll('{place}')].some(e => e.textContent.includes({}))",
+                "const attack = {};
+                 const whole = [attack, JSON.stringify(attack)];
+                 return [...document.querySelectorAll('{place}')].some(e => whole.some(it => e.textContent.includes(it)))",
                 json!(attack)
             );
             browser.until(&shown).await;
