@@ -1,6 +1,5 @@
 //! The servers that this crate knows.
 
-mod chromedriver;
 mod epmd;
 mod ministack;
 mod pgbouncer;
@@ -10,7 +9,6 @@ mod redis;
 mod sentinel;
 pub(crate) mod wire;
 
-pub use chromedriver::Chromedriver;
 pub(crate) use epmd::Epmd;
 pub use ministack::Ministack;
 pub use pgbouncer::PgBouncer;
