@@ -1,4 +1,4 @@
-//! What the way over HTTP costs: tasks a second through `anyqueue serve` and PostgreSQL on the same machine, and how much later than a pull of
+//! What the way over HTTP costs: tasks a second through the service and PostgreSQL on the same machine, and how much later than a pull of
 //! the library a long poll wakes.
 
 mod flow;
@@ -45,7 +45,7 @@ struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     p50_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    library_p50_ms: Option<f64>,
+    direct_p50_ms: Option<f64>,
     environment: Environment,
 }
 
@@ -68,7 +68,7 @@ pub(crate) async fn print(settings: &Settings, json: bool) -> Result<()> {
         slowest_per_s: None,
         fastest_per_s: None,
         p50_ms: None,
-        library_p50_ms: None,
+        direct_p50_ms: None,
         environment: environment.clone(),
     };
     for (scenario, batch, tasks) in [("singly", 1, 20_000), ("batches", BATCH, 100_000)] {
@@ -92,7 +92,7 @@ pub(crate) async fn print(settings: &Settings, json: bool) -> Result<()> {
     let wakes = wake::measure(service.address, &queue, wake::PUSHES * settings.rounds).await?;
     let wakes = Line {
         p50_ms: percentile_ms(&wakes.service, 50),
-        library_p50_ms: percentile_ms(&wakes.library, 50),
+        direct_p50_ms: percentile_ms(&wakes.direct, 50),
         ..line("wake", 1, wake::PUSHES)
     };
     wakes.print(json)?;
@@ -104,8 +104,8 @@ impl Line {
     fn print(&self, json: bool) -> Result<()> {
         if json {
             println!("{}", serde_json::to_string(self)?);
-        } else if let (Some(own), Some(library)) = (self.p50_ms, self.library_p50_ms) {
-            println!("service, wake: {own:.2} ms (p50) after the push; the library's pull {library:.2} ms");
+        } else if let (Some(own), Some(direct)) = (self.p50_ms, self.direct_p50_ms) {
+            println!("service, wake: {own:.2} ms (p50) after the push; the library's pull {direct:.2} ms");
         } else {
             let rate = self.per_s.unwrap_or_default();
             println!("service, {}: {rate:.0} tasks a second by {} clients", self.scenario, self.clients);

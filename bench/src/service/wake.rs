@@ -18,15 +18,15 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// From each push to the end of the wait.
 pub(super) struct Wakes {
     pub(super) service: Vec<Duration>,
-    pub(super) library: Vec<Duration>,
+    pub(super) direct: Vec<Duration>,
 }
 
 pub(super) async fn measure(service: SocketAddr, queue: &Queue, pushes: usize) -> Result<Wakes> {
     let mut http = Http::connect(service).await?;
-    let mut wakes = Wakes { service: Vec::new(), library: Vec::new() };
+    let mut wakes = Wakes { service: Vec::new(), direct: Vec::new() };
     for _ in 0..pushes {
         wakes.service.push(by_service(&mut http, queue).await?);
-        wakes.library.push(by_library(queue).await?);
+        wakes.direct.push(directly(queue).await?);
     }
     Ok(wakes)
 }
@@ -43,7 +43,7 @@ async fn by_service(http: &mut Http, queue: &Queue) -> Result<Duration> {
     Ok(came.saturating_duration_since(pushed))
 }
 
-async fn by_library(queue: &Queue) -> Result<Duration> {
+async fn directly(queue: &Queue) -> Result<Duration> {
     let waiting = async {
         let got = queue.pull(PARTITION).wait(Duration::from_secs(10)).await?;
         Result::Ok((got, Instant::now()))

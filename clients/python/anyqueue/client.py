@@ -54,7 +54,8 @@ class Client:
         worker: Optional[str] = None,
         received: Optional[str] = None,
     ) -> Json:
-        """Pulls up to `max` messages, waiting `wait` seconds for the first. Say with the next pull that you `received` its `pull`."""
+        """Pulls up to `max` messages, waiting `wait` seconds for the first. With a `worker`, say with the next pull that you `received` the
+        `pull` of the last one: what was sent to this name and not received goes back, also while somebody works on it."""
         request: Json = {"partitions": list(partitions), "max": max, "wait_ms": int(wait * 1000)}
         if lease is not None:
             request["lease_ms"] = int(lease * 1000)
