@@ -2,8 +2,9 @@
 //!
 //! Index entries of deleted messages stay until no transaction on the server can see them any more. Normally each scan removes
 //! those that the last one met. A transaction that stays open for minutes prevents that, and then each pull would scan everything
-//! that was processed since. So if a full scan turns out to be slow, it is done rarely, and in between pulls start where the last
-//! one found something.
+//! that was processed since. So if full scans turn out to be slow one after the other, they are done rarely, and in between pulls
+//! start where the last one found something. A single slow one says nothing: a busy machine makes it, and where pushes are as slow,
+//! what one of them brings late would be passed over until the next full scan.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,10 +17,12 @@ use crate::sql::millis;
 
 /// A full scan that takes this long counts as slow. Scans that find many messages can take nearly as long.
 const SLOW: Duration = Duration::from_millis(5);
+/// So many full scans, each begun when the one before had ended, must be slow. Dead rows make all of them slow.
+const SLOW_IN_A_ROW: u32 = 8;
 /// After a slow full scan, the next one waits for this many times its duration.
 const PAUSE_FACTOR: u32 = 20;
 /// How long a push may take from its position to its commit without having to wait for the next full scan.
-const MARGIN: Duration = Duration::from_millis(20);
+const MARGIN: Duration = Duration::from_millis(100);
 /// Positions are microseconds times this.
 const POSITIONS_PER_MICROSECOND: i64 = 1024;
 const LAST_LANE: i16 = 2 * PRIORITY_LEVELS as i16 - 1;
@@ -70,9 +73,24 @@ impl ScanRanges {
     }
 }
 
-/// The partitions where a full scan is slow.
+/// The partitions where full scans are slow, or may turn out to be.
 #[derive(Debug, Default)]
-pub(crate) struct ScanStarts(Mutex<HashMap<PartitionId, ScanStart>>);
+pub(crate) struct ScanStarts(Mutex<HashMap<PartitionId, Scans>>);
+
+#[derive(Debug)]
+enum Scans {
+    /// So many full scans in a row were slow, the last of which ended then.
+    Suspect { slow: u32, ended: Instant },
+    /// Scans start here.
+    Marked(ScanStart),
+}
+
+impl Scans {
+    /// One more slow full scan is enough.
+    fn nearly_marked(ended: Instant) -> Self {
+        Self::Suspect { slow: SLOW_IN_A_ROW - 1, ended }
+    }
+}
 
 #[derive(Debug)]
 struct ScanStart {
@@ -83,16 +101,16 @@ struct ScanStart {
 }
 
 impl ScanStarts {
-    fn lock(&self) -> MutexGuard<'_, HashMap<PartitionId, ScanStart>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<PartitionId, Scans>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The ranges to scan now.
     pub(crate) fn ranges(&self, partition: &PartitionId, now: Instant) -> ScanRanges {
         let mut scan_starts = self.lock();
-        let Some(start) = scan_starts.get_mut(partition) else { return ScanRanges::all() };
+        let Some(Scans::Marked(start)) = scan_starts.get_mut(partition) else { return ScanRanges::all() };
         if start.valid_until <= now {
-            scan_starts.remove(partition);
+            scan_starts.insert(partition.clone(), Scans::nearly_marked(now));
             return ScanRanges::all();
         }
         let due = now.saturating_duration_since(start.last_pull) + MARGIN;
@@ -119,16 +137,25 @@ impl ScanStarts {
             let has_room = scan_starts.len() < MAX_PARTITIONS;
             match scan_starts.get_mut(partition) {
                 // The full scan found nothing that the ranges leave out.
-                Some(start) if firsts.is_empty() => start.valid_until = valid_until,
+                Some(Scans::Marked(start)) if firsts.is_empty() => start.valid_until = valid_until,
                 // Without a message there is no position to start at.
-                _ if firsts.is_empty() || !has_room => {}
-                _ => {
-                    let start = ScanStart { lowest: BTreeMap::new(), valid_until, last_pull: began };
-                    scan_starts.insert(partition.clone(), start);
+                _ if firsts.is_empty() => {}
+                Some(Scans::Suspect { ended, .. }) if began < *ended => {}
+                Some(Scans::Suspect { slow, ended }) if *slow + 1 < SLOW_IN_A_ROW => {
+                    (*slow, *ended) = (*slow + 1, began + took);
                 }
+                Some(scans) => {
+                    let start = ScanStart { lowest: BTreeMap::new(), valid_until, last_pull: began };
+                    *scans = Scans::Marked(start);
+                }
+                None if has_room => {
+                    let suspect = Scans::Suspect { slow: 1, ended: began + took };
+                    scan_starts.insert(partition.clone(), suspect);
+                }
+                None => {}
             }
         }
-        let Some(start) = scan_starts.get_mut(partition) else { return };
+        let Some(Scans::Marked(start)) = scan_starts.get_mut(partition) else { return };
         let margin = i64::try_from(MARGIN.as_micros()).unwrap_or(0) * POSITIONS_PER_MICROSECOND;
         for (lane, first) in firsts {
             let start_at = start.lowest.entry(lane).or_insert(0);
@@ -138,7 +165,9 @@ impl ScanStarts {
 
     /// A message became ready at an old position.
     pub(crate) fn forget(&self, partition: &PartitionId) {
-        self.lock().remove(partition);
+        if let Some(scans @ Scans::Marked(_)) = self.lock().get_mut(partition) {
+            *scans = Scans::nearly_marked(Instant::now());
+        }
     }
 }
 
@@ -167,40 +196,72 @@ mod tests {
         assert_eq!(scan_starts.ranges(&p, now), ScanRanges::all());
     }
 
+    /// As many slow full scans in a row as marks need; when the last one began.
+    fn slow_scans(
+        scan_starts: &ScanStarts,
+        p: &PartitionId,
+        mut now: Instant,
+        found: &[(i16, i64)],
+    ) -> Instant {
+        for _ in 1..SLOW_IN_A_ROW {
+            scan_starts.record(p, &ScanRanges::all(), (now, SLOW), found.iter().copied());
+            assert_eq!(scan_starts.ranges(p, now), ScanRanges::all());
+            now += SLOW;
+        }
+        scan_starts.record(p, &ScanRanges::all(), (now, SLOW), found.iter().copied());
+        now
+    }
+
+    #[test]
+    fn slow_scans_beside_one_another_or_with_a_quick_one_between_them_mark_nothing() {
+        let (scan_starts, p, now) = (ScanStarts::default(), PartitionId::new("p").unwrap(), Instant::now());
+        for _ in 0..2 * SLOW_IN_A_ROW {
+            scan_starts.record(&p, &ScanRanges::all(), (now, SLOW), found(19, 100));
+        }
+        assert_eq!(scan_starts.ranges(&p, now), ScanRanges::all());
+        for number in 0..4 * SLOW_IN_A_ROW {
+            let took = if number % SLOW_IN_A_ROW == 0 { SLOW / 2 } else { SLOW };
+            scan_starts.record(&p, &ScanRanges::all(), (now + 2 * SLOW * number, took), found(19, 100));
+            assert_eq!(scan_starts.ranges(&p, now + 2 * SLOW * number), ScanRanges::all());
+        }
+    }
+
     #[test]
     fn where_it_is_slow_pulls_begin_shortly_before_the_last_find_but_not_for_ever() {
-        let (scan_starts, p, now) = (ScanStarts::default(), PartitionId::new("p").unwrap(), Instant::now());
-        scan_starts.record(
-            &p,
-            &ScanRanges::all(),
-            (now, SLOW),
-            found(17, 100).chain(found(19, 50)).chain(found(18, 1)),
-        );
+        let (scan_starts, p) = (ScanStarts::default(), PartitionId::new("p").unwrap());
+        let all: Vec<_> = found(17, 100).chain(found(19, 50)).chain(found(18, 1)).collect();
+        let now = slow_scans(&scan_starts, &p, Instant::now(), &all);
         let part = scan_starts.ranges(&p, now + SLOW);
         assert_eq!((part.lanes, part.last_lanes), (vec![0, 17, 18, 19], vec![16, 17, 18, 19]));
         let position = |micros: i64| micros * POSITIONS_PER_MICROSECOND;
-        assert_eq!(part.positions, [0, position(99_980_000), 0, position(49_980_000)]);
+        assert_eq!(part.positions, [0, position(99_900_000), 0, position(49_900_000)]);
         assert_eq!(part.due_ms, Some(millis(SLOW + MARGIN)));
-        assert_eq!(scan_starts.ranges(&p, now + SLOW * (PAUSE_FACTOR + 1)), ScanRanges::all());
+        let later = now + SLOW * (PAUSE_FACTOR + 1);
+        assert_eq!(scan_starts.ranges(&p, later), ScanRanges::all());
+        scan_starts.record(&p, &ScanRanges::all(), (later, SLOW), all.into_iter());
+        assert!(scan_starts.ranges(&p, later).is_part(), "one more slow scan is enough then");
     }
 
     #[test]
     fn a_slow_look_that_finds_nothing_keeps_the_marks_there_are_and_a_quick_one_ends_them() {
         let (scan_starts, p, now) = (ScanStarts::default(), PartitionId::new("p").unwrap(), Instant::now());
-        scan_starts.record(&p, &ScanRanges::all(), (now, SLOW), std::iter::empty());
-        assert_eq!(scan_starts.ranges(&p, now), ScanRanges::all());
-        scan_starts.record(&p, &ScanRanges::all(), (now, SLOW), found(19, 100));
-        let later = now + SLOW * PAUSE_FACTOR;
+        let later = slow_scans(&scan_starts, &p, now, &[]);
+        assert_eq!(scan_starts.ranges(&p, later), ScanRanges::all());
+        let all: Vec<_> = found(19, 100).collect();
+        let later = slow_scans(&scan_starts, &p, later + SLOW, &all) + SLOW * PAUSE_FACTOR;
         scan_starts.record(&p, &ScanRanges::all(), (later, SLOW), std::iter::empty());
         assert!(scan_starts.ranges(&p, later + SLOW * PAUSE_FACTOR).is_part());
         scan_starts.record(&p, &ScanRanges::all(), (later, SLOW / 2), std::iter::empty());
+        assert_eq!(scan_starts.ranges(&p, later), ScanRanges::all());
+        scan_starts.record(&p, &ScanRanges::all(), (later, SLOW), all.into_iter());
         assert_eq!(scan_starts.ranges(&p, later), ScanRanges::all());
     }
 
     #[test]
     fn marks_move_forward_with_what_is_found_and_never_back() {
-        let (scan_starts, p, now) = (ScanStarts::default(), PartitionId::new("p").unwrap(), Instant::now());
-        scan_starts.record(&p, &ScanRanges::all(), (now, SLOW), found(19, 100));
+        let (scan_starts, p) = (ScanStarts::default(), PartitionId::new("p").unwrap());
+        let all: Vec<_> = found(19, 100).collect();
+        let now = slow_scans(&scan_starts, &p, Instant::now(), &all);
         let part = scan_starts.ranges(&p, now);
         scan_starts.record(&p, &part, (now, SLOW), found(19, 200));
         let further = scan_starts.ranges(&p, now);

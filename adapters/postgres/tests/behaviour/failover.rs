@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyqueue::MessageData;
+use anyqueue_postgres::PostgresQueue;
 use anyqueue_testkit::{Postgres, Proxy, Server, start_if_installed};
 use sqlx::{Connection, PgConnection};
 use tokio::sync::watch;
@@ -33,6 +34,8 @@ async fn a_synchronous_standby_that_takes_over_has_all_that_was_acknowledged() {
     let Some((primary, standby)) = pair().await else { return };
     let proxy = Proxy::start(primary.addr()).unwrap();
     let url = format!("postgres://postgres@{}/postgres", proxy.addr());
+    // Making the schema is much for the deadline of a call: the standby has all of it on its disk before the commit is over.
+    PostgresQueue::builder(&url).unwrap().open().await.unwrap();
     let (pusher, consumer) = (client(&url).await, client(&url).await);
     let messages: Arc<Vec<_>> =
         Arc::new((0..MESSAGES).map(|number| MessageData::new(format!("{number:0256}"))).collect());
