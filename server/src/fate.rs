@@ -50,6 +50,9 @@ pub(crate) struct Settle {
     /// When to try again, in milliseconds from now: for `postponed`, and for `failed` in place of the policy's delay.
     #[serde(default)]
     pub(crate) delay_ms: Option<u64>,
+    /// What it noted, in lines, at most 4 KiB; kept with its end where a ledger is.
+    #[serde(default)]
+    pub(crate) log: Option<String>,
     /// Who ran it.
     #[serde(default)]
     pub(crate) worker: Option<String>,
@@ -61,6 +64,9 @@ impl Settle {
         let mut report = TaskReport::new();
         if let Some(worker) = &self.worker {
             report = report.with_worker(worker.as_str());
+        }
+        if let Some(log) = &self.log {
+            report = report.with_log(log.as_str());
         }
         if let Some(result) = &self.result {
             let bytes = serde_json::to_vec(result).map_err(|error| Problem::invalid(error.to_string()))?;

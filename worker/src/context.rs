@@ -12,6 +12,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::batch_context::BatchContext;
+use crate::log::TaskLog;
 use crate::message::{Failure, history, task};
 use crate::stop::{CancelReason, Stop};
 use crate::successors;
@@ -58,6 +59,7 @@ struct Inner {
     result: Mutex<Option<Bytes>>,
     started_at: Instant,
     progress: Mutex<Option<Arc<str>>>,
+    log: Mutex<TaskLog>,
     /// How far a part of a work set has come by this run.
     cursor: Mutex<Option<String>>,
 }
@@ -94,6 +96,7 @@ impl TaskContext {
             result: Mutex::default(),
             started_at: queue.clock().now(),
             progress: Mutex::default(),
+            log: Mutex::default(),
             cursor: Mutex::default(),
         }))
     }
@@ -271,6 +274,27 @@ impl TaskContext {
     /// What [`set_progress`](Self::set_progress) said last in this attempt.
     pub fn progress(&self) -> Option<Arc<str>> {
         self.0.progress.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes something for whoever looks at the task later: kept with its end where the queue has a [ledger](anyqueue::QueueBuilder::ledger), and shown
+    /// by [`Queue::task`](anyqueue::Queue::task) with the time since the attempt began. Cheap: nothing is sent. Each line of the text is one; the last
+    /// ones are kept, at most [`MAX_LOG_BYTES`](anyqueue::MAX_LOG_BYTES) in all. The lines of an attempt that is retried, or whose task becomes a dead letter, are not kept.
+    ///
+    /// ```
+    /// use anyqueue_worker::{TaskContext, TaskResult};
+    ///
+    /// async fn import(path: String, task: TaskContext) -> TaskResult {
+    ///     task.log(format!("reading {path}"));
+    ///     Ok(())
+    /// }
+    /// ```
+    pub fn log(&self, text: impl AsRef<str>) {
+        let at = self.clock().now().saturating_duration_since(self.0.started_at);
+        self.0.log.lock().unwrap_or_else(PoisonError::into_inner).add(at, text.as_ref());
+    }
+
+    pub(crate) fn log_text(&self) -> Option<String> {
+        self.0.log.lock().unwrap_or_else(PoisonError::into_inner).text()
     }
 
     /// The message is not done: it goes on after this.

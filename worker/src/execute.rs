@@ -202,8 +202,19 @@ fn how_far(end: &End, task: &TaskContext) -> Outcome {
     }
 }
 
-/// What the end of a run means for the task. A settlement under a lost lease has no effect and is counted as lost.
+/// What the end of a run means for the task, with what its handler noted. A settlement under a lost lease has no effect and is counted as lost.
 pub(crate) fn conclude(
+    shared: &Shared,
+    partition: usize,
+    delivery: &Delivery,
+    route: &Route,
+    task: &TaskContext,
+    end: End,
+) -> Decision {
+    without_log(shared, partition, delivery, route, task, end).with_log(task.log_text())
+}
+
+fn without_log(
     shared: &Shared,
     partition: usize,
     delivery: &Delivery,

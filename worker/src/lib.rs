@@ -165,6 +165,7 @@ mod handler;
 mod keep_permits;
 mod kind_partition;
 mod limit;
+mod log;
 mod memory;
 mod message;
 mod orders;

@@ -53,6 +53,12 @@ impl Decision {
         self
     }
 
+    /// What its handler noted.
+    pub(crate) fn with_log(mut self, log: Option<String>) -> Self {
+        self.report.log = log.map(Arc::from);
+        self
+    }
+
     /// How the task ends, where the status does not say it, and why.
     pub(crate) fn ended_as(mut self, state: EndState, reason: impl Into<Arc<str>>) -> Self {
         self.report.state = Some(state);

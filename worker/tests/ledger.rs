@@ -15,13 +15,14 @@ use std::time::Duration;
 use anyqueue::adapter::{Forward, Settlement, Storage, async_trait};
 use anyqueue::{
     CancelOutcome, Error, ErrorKind, Keep, MAX_RESULT_BYTES, ManualClock, MessageId, Queue, SettleOutcome,
-    Task, TaskState,
+    Task, TaskFilter, TaskState,
 };
 use anyqueue_memory::{MemoryConfig, MemoryQueue};
 use anyqueue_worker::testing::Harness;
 use anyqueue_worker::{
     BatchContext, Failure, Partition, Retry, TaskContext, TaskError, TaskResult, Worker, WorkerBuilder, task,
 };
+use futures_util::TryStreamExt as _;
 use tokio::sync::mpsc;
 
 /// No run here takes as long; one that does never ends.
@@ -125,6 +126,31 @@ async fn a_task_that_failed_before_it_succeeded_tells_of_both_and_only_of_the_la
 }
 
 #[tokio::test]
+async fn what_a_handler_noted_is_kept_with_its_end_and_not_what_an_attempt_before_it_noted() {
+    let harness = harness(steady().max(5), |_, task| async move {
+        if task.attempt() == 1 {
+            task.log("of the failure");
+            return Err(TaskError::retry("not yet"));
+        }
+        task.log("begun");
+        task.clock().sleep(secs(3)).await;
+        task.log(format!("read {} rows\nwrote them", 12));
+        Ok(())
+    });
+    let id = harness.push("jobs", "k", &0_u32).await.unwrap();
+    assert_eq!(harness.run().await.unwrap().retried, 1);
+    assert_eq!(found(&harness, id).await.log, None);
+    harness.advance(secs(10)).await;
+    let (ran, ()) = tokio::join!(harness.run(), harness.advance(secs(3)));
+    assert_eq!(ran.unwrap().processed, 1);
+    let log = "+0.000s begun\n+3.000s read 12 rows\n+3.000s wrote them\n";
+    assert_eq!(found(&harness, id).await.log.as_deref(), Some(log));
+    let listed: Vec<_> =
+        harness.queue().tasks("jobs", TaskFilter::new()).unwrap().try_collect().await.unwrap();
+    assert_eq!(listed.iter().map(|task| (task.id, &task.log)).collect::<Vec<_>>(), [(id, &None)]);
+}
+
+#[tokio::test]
 async fn a_dead_task_has_failed_and_so_has_one_that_panicked_or_took_too_long_at_last() {
     let harness = harness(Retry::never(), |number, task| async move {
         match number {
@@ -154,6 +180,7 @@ async fn a_dead_task_has_failed_and_so_has_one_that_panicked_or_took_too_long_at
 async fn what_is_cancelled_while_it_runs_has_ended_as_cancelled() {
     let harness = harness(steady(), |_, task| async move {
         task.set_result("in vain")?;
+        task.log("not in vain");
         task.cancelled().await;
         Err(TaskError::retry("stopped"))
     });
@@ -169,6 +196,7 @@ async fn what_is_cancelled_while_it_runs_has_ended_as_cancelled() {
     let task = found(&harness, id).await;
     assert_eq!((task.state, task.attempt, &task.result), (TaskState::Cancelled, 1, &None));
     assert_eq!((task.reason.as_deref(), task.worker.as_deref()), (Some("cancelled while it ran"), Some("w")));
+    assert_eq!(task.log.as_deref(), Some("+0.000s not in vain\n"));
 }
 
 #[tokio::test]

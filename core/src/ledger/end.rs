@@ -11,6 +11,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// The largest result that is kept with a task's end, in bytes.
 pub const MAX_RESULT_BYTES: usize = 256 << 10;
 
+/// The most of what a handler noted that is kept with a task's end, in bytes.
+pub const MAX_LOG_BYTES: usize = 4 << 10;
+
 /// How a task can end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
@@ -99,6 +102,8 @@ pub struct TaskEnd {
     pub reason: Option<Arc<str>>,
     /// Failed attempts before this one, as the worker writes them into the header `task-errors`.
     pub errors: Option<Arc<str>>,
+    /// What the handler noted in its last run, in lines, at most [`MAX_LOG_BYTES`].
+    pub log: Option<Arc<str>>,
     /// What the handler returned, at most [`MAX_RESULT_BYTES`]. Lists leave it out, so that a page of them is small.
     pub result: Option<Bytes>,
 }
@@ -123,6 +128,7 @@ impl TaskEnd {
             trace: None,
             reason: None,
             errors: None,
+            log: None,
             result: None,
         }
     }
@@ -182,7 +188,7 @@ impl TaskEnd {
 
     /// The stored form: one byte of version, then a CBOR map (RFC 8949) with small integer keys. Readers skip keys that they do not know. It
     /// has everything but [`keep`](Self::keep), which the storage turns into a moment, and [`result`](Self::result), which it keeps apart. At most
-    /// 16 KiB, as core makes them.
+    /// 20 KiB, as core makes them.
     ///
     /// # Errors
     /// [`Internal`](ErrorKind::Internal) only; writing to memory does not fail.
@@ -234,6 +240,7 @@ impl TaskEnd {
             trace: self.trace.as_deref(),
             reason: self.reason.as_deref(),
             errors: self.errors.as_deref(),
+            log: self.log.as_deref(),
         }
     }
 }
@@ -271,6 +278,8 @@ struct Wire<'a> {
     errors: Option<&'a str>,
     #[n(13)]
     successors: Option<u32>,
+    #[b(14)]
+    log: Option<&'a str>,
 }
 
 impl Wire<'_> {
@@ -292,6 +301,7 @@ impl Wire<'_> {
             trace: text(self.trace),
             reason: text(self.reason),
             errors: text(self.errors),
+            log: text(self.log),
             result: None,
         })
     }
@@ -318,6 +328,7 @@ mod tests {
             trace: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()),
             reason: Some("took too long".into()),
             errors: Some("[]".into()),
+            log: Some("+0.001s begun\n".into()),
             result: None,
         }
     }

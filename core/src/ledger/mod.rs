@@ -10,7 +10,7 @@ mod storage;
 mod task;
 
 pub use cancel::Cancelled;
-pub use end::{EndState, MAX_RESULT_BYTES, TaskEnd};
+pub use end::{EndState, MAX_LOG_BYTES, MAX_RESULT_BYTES, TaskEnd};
 pub use filter::TaskFilter;
 pub use keep::Keep;
 pub use storage::{EndedCursor, EndedQuery, EndedTask, LedgerQueueStorage};

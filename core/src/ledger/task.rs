@@ -137,6 +137,8 @@ pub struct Task {
     pub reason: Option<Arc<str>>,
     /// Failed attempts, as the worker writes them into the header `task-errors`.
     pub errors: Option<Arc<str>>,
+    /// What its handler noted in the last run, in lines, once it has ended. Lists leave it out.
+    pub log: Option<Arc<str>>,
     /// What its handler returned.
     pub result: Option<Bytes>,
     /// Its message, while it lives or is dead.
@@ -167,9 +169,15 @@ impl Task {
             ran: Some(end.ran),
             reason: end.reason,
             errors: end.errors,
+            log: end.log,
             result: end.result,
             message: None,
         }
+    }
+
+    /// As lists have it, so that a page of them is small.
+    pub(crate) fn without_log(self) -> Self {
+        Self { log: None, ..self }
     }
 
     /// A task whose message is there, among the living or the dead.
@@ -199,6 +207,7 @@ impl Task {
             ran: None,
             reason: text(headers, header::DEAD_REASON).filter(|_| is_dead),
             errors: text(headers, header::TASK_ERRORS),
+            log: None,
             result: None,
             message: Some(message),
         }

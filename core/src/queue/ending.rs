@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::shared::Shared;
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::inspect::Browsed;
-use crate::ledger::{EndState, MAX_RESULT_BYTES, TaskEnd, attempts, generation, text};
+use crate::ledger::{EndState, MAX_LOG_BYTES, MAX_RESULT_BYTES, TaskEnd, attempts, generation, text};
 use crate::message::{Headers, MAX_KEY_BYTES, MessageData, MessageId, header};
 use crate::partition::PartitionId;
 use crate::status::{MAX_REASON_BYTES, QueueMessageStatus};
@@ -50,6 +50,8 @@ pub struct TaskReport {
     pub reason: Option<Arc<str>>,
     /// Failed attempts, this one included; else what the header `task-errors` says.
     pub errors: Option<Arc<str>>,
+    /// What was noted while it ran, in lines. What is more than [`MAX_LOG_BYTES`] is cut.
+    pub log: Option<Arc<str>>,
     /// What comes of it, at most [`MAX_RESULT_BYTES`].
     pub result: Option<Bytes>,
 }
@@ -93,6 +95,12 @@ impl TaskReport {
     /// Sets [`errors`](Self::errors).
     pub fn with_errors(mut self, errors: impl Into<Arc<str>>) -> Self {
         self.errors = Some(errors.into());
+        self
+    }
+
+    /// Sets [`log`](Self::log).
+    pub fn with_log(mut self, log: impl Into<Arc<str>>) -> Self {
+        self.log = Some(log.into());
         self
     }
 
@@ -207,6 +215,7 @@ impl Shared {
         end.reason = report.reason.as_deref().map(|reason| cut(reason, MAX_REASON_BYTES));
         let errors = report.errors.clone().or_else(|| text(headers, header::TASK_ERRORS));
         end.errors = errors.filter(|errors| errors.len() <= MAX_ERRORS_BYTES);
+        end.log = report.log.as_deref().map(|log| cut(log, MAX_LOG_BYTES));
         end.result.clone_from(&report.result);
         Some(Arc::new(end))
     }

@@ -383,7 +383,9 @@ impl Walk {
                     let page = self.queue.ended_page(partition, query, *after).await?;
                     *after = page.last().map(EndedTask::cursor);
                     let partition = partition.clone();
-                    self.page.extend(page.into_iter().map(|ended| Task::ended(partition.clone(), ended)));
+                    let listed =
+                        page.into_iter().map(|ended| Task::ended(partition.clone(), ended).without_log());
+                    self.page.extend(listed);
                 }
             }
             if self.page.is_empty() {

@@ -70,6 +70,9 @@ pub(crate) struct TaskInfo {
     /// Failed attempts.
     #[schema(value_type = Option<Object>)]
     pub(crate) errors: Option<Value>,
+    /// What its handler noted in the last run, once it has ended. Only of a single task.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) log: Option<String>,
     /// What it returned; JSON if it is that, else `payload` or `payload_base64`. Only of a single task.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
@@ -102,6 +105,7 @@ impl TaskInfo {
             waited_ms: task.waited.map(millis),
             ran_ms: task.ran.map(millis),
             reason: text(&task.reason),
+            log: text(&task.log),
             errors: errors.map(|text| serde_json::from_str(text).unwrap_or_else(|_| json!(text))),
             result,
         }

@@ -60,9 +60,13 @@ async fn a_result_is_waited_for() {
     let waiting = tokio::spawn(async move { client.get(&path).await });
     tokio::time::sleep(Duration::from_millis(100)).await;
     let mail = bed.pull("mail").await;
-    bed.settle(json!({ "delivery": mail["delivery"], "status": "processed", "result": 42 })).await;
+    bed.settle(
+        json!({ "delivery": mail["delivery"], "status": "processed", "result": 42, "log": "read it" }),
+    )
+    .await;
     let answer = waiting.await.unwrap();
     assert_eq!((answer.status, &answer.json()["result"]), (200, &json!(42)));
+    assert_eq!(answer.json()["log"], "read it");
 }
 
 #[tokio::test]

@@ -46,6 +46,9 @@ pub(super) struct TaskLine {
     /// The failed attempts, as the worker noted them; text, if that is no JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     errors: Option<Value>,
+    /// What its handler noted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<String>,
     /// The result, if it is UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<String>,
@@ -84,6 +87,7 @@ impl TaskLine {
             errors: task.errors.as_deref().map(|errors| {
                 serde_json::from_str(errors).unwrap_or_else(|_| Value::String(errors.to_owned()))
             }),
+            log: text(&task.log),
             result_base64: bytes.filter(|_| result.is_none()).map(|bytes| BASE64.encode(bytes)),
             result,
             message: None,

@@ -78,6 +78,9 @@ fn facts(task: &Task) -> Table {
     for (name, error) in errors(task) {
         fact(&name, Some(error));
     }
+    for line in task.log.iter().flat_map(|log| log.lines()) {
+        fact("log", Some(line.to_owned()));
+    }
     for (name, value) in task.message.iter().flat_map(anyqueue::MessageData::headers) {
         fact(&format!("header {name}"), Some(value.clone()));
     }
