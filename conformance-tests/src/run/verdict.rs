@@ -38,8 +38,29 @@ const PATIENCE: Patience = Patience {
     look: Duration::from_millis(500),
 };
 
-/// Runs one case in this runtime.
+/// How often a case is run that proves nothing: a busy machine makes it miss the moment that it is about.
+const ATTEMPTS: u32 = 4;
+/// Nor is it run again if its attempts have taken so long: it is the whole that is slow then.
+const AGAIN_WITHIN: Duration = Duration::from_secs(15);
+
+/// Runs one case in this runtime, again if it proves nothing.
 pub(super) async fn verdict(harness: Arc<dyn Harness>, case: &'static Case, options: &Options) -> Outcome {
+    until_conclusive(AGAIN_WITHIN, || once(harness.clone(), case, options)).await
+}
+
+async fn until_conclusive<F: Future<Output = Outcome>>(within: Duration, run: impl Fn() -> F) -> Outcome {
+    let start = Instant::now();
+    let mut outcome = run().await;
+    for _ in 1..ATTEMPTS {
+        if !matches!(outcome, Outcome::Inconclusive { .. }) || start.elapsed() > within {
+            break;
+        }
+        outcome = run().await;
+    }
+    outcome
+}
+
+async fn once(harness: Arc<dyn Harness>, case: &'static Case, options: &Options) -> Outcome {
     let opening = Context::open(harness, case.id, case.needs_offer(Offer::FaultTarget), options);
     let opened = tokio::time::timeout(TO_OPEN, opening).await;
     match opened.unwrap_or_else(|_| Err(Error::invalid(format!("it did not within {TO_OPEN:?}")))) {
@@ -229,5 +250,31 @@ mod tests {
     async fn a_call_that_goes_on_for_too_long_hangs_before_the_deadline() {
         let stop = said(FOREVER, 1, 100 * MILLISECOND).await;
         assert!(hangs(&stop, "longer than it was asked to wait"), "{stop:?}");
+    }
+
+    #[tokio::test]
+    async fn what_proves_nothing_is_run_again_a_few_times_and_what_fails_is_not() {
+        use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+        let unclear = || Outcome::Inconclusive { why: "too slow".to_owned() };
+        let runs = AtomicU32::new(0);
+        let nth = |number, other: fn() -> Outcome| {
+            runs.store(0, SeqCst);
+            let runs = &runs;
+            move || async move { if runs.fetch_add(1, SeqCst) + 1 == number { other() } else { unclear() } }
+        };
+        let failed = || Outcome::broken(Clause::Init, "this", "that");
+
+        let outcome = until_conclusive(FOREVER, nth(3, || Outcome::Pass)).await;
+        assert!(matches!(outcome, Outcome::Pass) && runs.load(SeqCst) == 3, "{outcome:?}");
+        let outcome = until_conclusive(FOREVER, nth(2, failed)).await;
+        assert!(matches!(outcome, Outcome::Fail(_)) && runs.load(SeqCst) == 2, "{outcome:?}");
+        let outcome = until_conclusive(FOREVER, nth(0, failed)).await;
+        assert!(
+            matches!(outcome, Outcome::Inconclusive { .. }) && runs.load(SeqCst) == ATTEMPTS,
+            "{outcome:?}"
+        );
+        let outcome = until_conclusive(Duration::ZERO, nth(2, failed)).await;
+        assert!(matches!(outcome, Outcome::Inconclusive { .. }) && runs.load(SeqCst) == 1, "{outcome:?}");
     }
 }
